@@ -1,0 +1,25 @@
+//! Access to PCI devices from user space: discovery and binding, VFIO and sysfs, registers, DMA memory.
+//!
+//! A driver is written against three things from this crate and nothing else:
+//!
+//! * [`Device`]: one opened device, with its [`Bar`], its [`DmaDomain`], reset and bus mastering;
+//! * [`registers!`] and [`Regs`]: typed registers, where a register through which the device learns an
+//!   address has only an unsafe setter;
+//! * [`DmaMemory`]: memory the device can reach, never unmapped before the IOMMU has forgotten it.
+
+mod bar;
+mod dma;
+mod error;
+mod memory;
+mod regs;
+mod traits;
+pub mod tsc;
+
+pub use bar::{Bar, MappedBar};
+pub use dma::{DmaDomain, DmaMapper, Translation};
+pub use error::{Error, Result};
+pub use memory::{DmaMemory, MemoryRequest, PageSize};
+pub use regs::{
+    Access, Bits, Dma, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs, Writable, WriteOnly,
+};
+pub use traits::{Device, PciIds};

@@ -1,0 +1,331 @@
+//! Typed registers: a map is written once, one line a register, and says what may be done with each.
+
+use crate::{Bar as _, Device, Error, PciIds, Result};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A device family's registers, declared with [`crate::registers!`].
+///
+/// # Safety
+///
+/// For every device that `covers` accepts, no write to a register of the map whose access class is not [`Dma`] can
+/// make the device access memory that it was not given.
+pub unsafe trait RegisterMap: 'static {
+    /// Whether a device with these ids has these registers.
+    fn covers(ids: PciIds) -> bool;
+}
+
+/// What may be done with a register.
+pub trait Access: 'static {}
+/// Access classes that can be read.
+pub trait Readable: Access {}
+/// Access classes that safe code can write.
+pub trait Writable: Access {}
+
+macro_rules! access {
+    ($($(#[$doc:meta])* $name:ident: $($can:ident)*;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub enum $name {}
+        impl Access for $name {}
+        $(impl $can for $name {})*
+    )*};
+}
+access! {
+    /// Read only (`ro`).
+    ReadOnly: Readable;
+    /// Read and write (`rw`).
+    ReadWrite: Readable Writable;
+    /// Write only (`wo`).
+    WriteOnly: Writable;
+    /// Reading clears it (`rc`): statistics and interrupt causes.
+    ReadClears: Readable;
+    /// Through it the device learns an address, a length, a ring index or that it may start (`dma`): writing is unsafe.
+    Dma: Readable;
+}
+
+/// One register of map `M`: its byte offset and name.
+pub struct Reg<M, A> {
+    offset: u32,
+    name: &'static str,
+    map: PhantomData<fn(M, A)>,
+}
+
+impl<M, A> Clone for Reg<M, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M, A> Copy for Reg<M, A> {}
+
+impl<M, A> fmt::Debug for Reg<M, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{:#07x}", self.name, self.offset)
+    }
+}
+
+impl<M, A> Reg<M, A> {
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn declared(name: &'static str, offset: u32) -> Self {
+        Self { offset, name, map: PhantomData }
+    }
+
+    /// Offset in bytes.
+    #[must_use]
+    pub const fn offset(self) -> u32 {
+        self.offset
+    }
+
+    /// The datasheet's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+}
+
+/// `count` registers at a constant `stride`.
+pub struct RegArray<M, A> {
+    base: u32,
+    stride: u32,
+    count: u32,
+    name: &'static str,
+    map: PhantomData<fn(M, A)>,
+}
+
+impl<M, A> Clone for RegArray<M, A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<M, A> Copy for RegArray<M, A> {}
+
+impl<M, A> fmt::Debug for RegArray<M, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]@{:#07x}", self.name, self.count, self.base)
+    }
+}
+
+impl<M, A> RegArray<M, A> {
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn declared(name: &'static str, base: u32, stride: u32, count: u32) -> Self {
+        Self { base, stride, count, name, map: PhantomData }
+    }
+
+    /// Register `index` of the array.
+    ///
+    /// # Panics
+    ///
+    /// When `index` is not below [`Self::count`]: a mistake of the driver, not of a user.
+    #[must_use]
+    pub const fn at(self, index: u32) -> Reg<M, A> {
+        assert!(index < self.count, "register array index out of range");
+        Reg::declared(self.name, self.base + self.stride * index)
+    }
+
+    /// Number of registers.
+    #[must_use]
+    pub const fn count(self) -> u32 {
+        self.count
+    }
+}
+
+/// A bit field of a register: `width` bits from bit `shift`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits {
+    shift: u32,
+    width: u32,
+}
+
+impl Bits {
+    /// Bits `low..=high`.
+    #[must_use]
+    pub const fn new(low: u32, high: u32) -> Self {
+        assert!(low <= high && high < 32, "a field lies in bits 0..=31, low end first");
+        Self { shift: low, width: high - low + 1 }
+    }
+
+    /// The field's bits set, all others clear.
+    #[must_use]
+    pub const fn mask(self) -> u32 {
+        (u32::MAX >> (32 - self.width)) << self.shift
+    }
+
+    /// The field out of a register value.
+    #[must_use]
+    pub const fn get(self, value: u32) -> u32 {
+        (value & self.mask()) >> self.shift
+    }
+
+    /// `value` with the field replaced; bits of `field` beyond its width are dropped.
+    #[must_use]
+    pub const fn set(self, value: u32, field: u32) -> u32 {
+        (value & !self.mask()) | ((field << self.shift) & self.mask())
+    }
+
+    /// Whether any bit of the field is set.
+    #[must_use]
+    pub const fn is_set(self, value: u32) -> bool {
+        value & self.mask() != 0
+    }
+}
+
+/// The registers of one open device, seen through map `M`.
+pub struct Regs<M, D: Device> {
+    device: Arc<D>,
+    map: PhantomData<fn(M)>,
+}
+
+impl<M, D: Device> Clone for Regs<M, D> {
+    fn clone(&self) -> Self {
+        Self { device: Arc::clone(&self.device), map: PhantomData }
+    }
+}
+
+impl<M, D: Device> fmt::Debug for Regs<M, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Regs({})", self.device.name())
+    }
+}
+
+impl<M: RegisterMap, D: Device> Regs<M, D> {
+    /// The registers of `device`, if the map covers it.
+    ///
+    /// # Errors
+    ///
+    /// When it does not: the map would lie about which writes are harmless.
+    pub fn new(device: Arc<D>) -> Result<Self> {
+        if M::covers(device.ids()) {
+            Ok(Self { device, map: PhantomData })
+        } else {
+            Err(Error::unusable(device.name(), format!("no driver knows the registers of device {}", device.ids()), ""))
+        }
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Arc<D> {
+        &self.device
+    }
+
+    /// Reads a register.
+    #[inline]
+    #[must_use]
+    pub fn read<A: Readable>(&self, register: Reg<M, A>) -> u32 {
+        self.device.bar().read32(register.offset)
+    }
+
+    /// Writes a register that cannot lead the device astray.
+    #[inline]
+    pub fn write<A: Writable>(&self, register: Reg<M, A>, value: u32) {
+        // SAFETY: M covers this device (checked in `new`), and promises that registers which are not `Dma` are harmless.
+        unsafe { self.device.bar().write32(register.offset, value) }
+    }
+
+    /// Reads, changes and writes back a register.
+    #[inline]
+    pub fn modify<A: Readable + Writable>(&self, register: Reg<M, A>, change: impl FnOnce(u32) -> u32) {
+        let value = self.read(register);
+        self.write(register, change(value));
+    }
+
+    /// Writes a register through which the device learns of memory.
+    ///
+    /// # Safety
+    ///
+    /// As [`crate::Bar::write32`]: all memory that the device can reach after this write must have been given to it.
+    #[inline]
+    pub unsafe fn write_dma(&self, register: Reg<M, Dma>, value: u32) {
+        // SAFETY: promised by the caller.
+        unsafe { self.device.bar().write32(register.offset, value) }
+    }
+}
+
+/// Declares a register map: a type that names the map, and a constant for each register and bit field.
+///
+/// One line a register: name (with `[count; stride]` for an array), offset, access class (`ro`, `rw`, `wo`, `rc`
+/// read-clears, `dma`), a module name, the fields with their bits, and the datasheet section in the doc comment.
+/// The fields become [`Bits`] constants in that module.
+///
+/// The word `unsafe` is the promise of [`RegisterMap`]: every register that could make the device reach memory
+/// is of class `dma`.
+///
+/// ```
+/// use device::{Bits, PciIds, registers};
+///
+/// registers! {
+///     /// Registers of an imaginary device.
+///     pub unsafe map Imaginary for |ids: PciIds| ids.vendor == 0x1234;
+///
+///     /// Control. Section 1.1.
+///     CTRL @ 0x0000, rw, ctrl { RESET: 3, SPEED: 8..=9 };
+///     /// Ring base address, low half, of each of 4 queues. Section 2.
+///     RDBAL[4; 0x40] @ 0x1000, dma, rdbal {};
+/// }
+///
+/// assert_eq!(CTRL.offset(), 0);
+/// assert_eq!(RDBAL.at(3).offset(), 0x10C0);
+/// assert_eq!(ctrl::SPEED.set(0, 2), 0x200);
+/// assert_eq!(ctrl::RESET, Bits::new(3, 3));
+/// ```
+///
+/// Safe code cannot write a `dma` register:
+///
+/// ```compile_fail
+/// # use device::{Device, PciIds, Regs, registers};
+/// registers! {
+///     /// Registers.
+///     pub unsafe map Imaginary for |ids: PciIds| ids.vendor == 0x1234;
+///     /// Ring base.
+///     RDBAL @ 0x1000, dma, rdbal {};
+/// }
+/// fn point_ring_anywhere<D: Device>(regs: &Regs<Imaginary, D>) {
+///     regs.write(RDBAL, 0xdead_0000);
+/// }
+/// ```
+#[macro_export]
+macro_rules! registers {
+    (
+        $(#[$map_doc:meta])*
+        $vis:vis unsafe map $map:ident for |$ids:ident: PciIds| $covers:expr;
+        $(
+            $(#[$doc:meta])*
+            $name:ident $([$count:literal; $stride:literal])? @ $base:literal, $access:ident, $module:ident {
+                $($field:ident: $low:literal $(..=$high:literal)?),* $(,)?
+            };
+        )*
+    ) => {
+        $(#[$map_doc])*
+        #[derive(Clone, Copy, Debug)]
+        $vis enum $map {}
+        // SAFETY: promised by whoever wrote `unsafe map`.
+        unsafe impl $crate::RegisterMap for $map {
+            fn covers($ids: $crate::PciIds) -> bool { $covers }
+        }
+        $(
+            $(#[$doc])*
+            $vis const $name: $crate::registers!(@type $map $access $($count)?) =
+                $crate::registers!(@value $name $base $(, $stride, $count)?);
+            #[doc = concat!("Fields of ", stringify!($name), ".")]
+            #[allow(dead_code, missing_docs, reason = "a map names fields that a driver may not use")]
+            $vis mod $module {
+                $(pub const $field: $crate::Bits = $crate::registers!(@bits $low $(, $high)?);)*
+            }
+        )*
+    };
+    (@type $map:ident $access:ident) => { $crate::Reg<$map, $crate::registers!(@access $access)> };
+    (@type $map:ident $access:ident $count:literal) => { $crate::RegArray<$map, $crate::registers!(@access $access)> };
+    (@value $name:ident $base:literal) => { $crate::Reg::declared(stringify!($name), $base) };
+    (@value $name:ident $base:literal, $stride:literal, $count:literal) => {
+        $crate::RegArray::declared(stringify!($name), $base, $stride, $count)
+    };
+    (@bits $bit:literal) => { $crate::Bits::new($bit, $bit) };
+    (@bits $low:literal, $high:literal) => { $crate::Bits::new($low, $high) };
+    (@access ro) => { $crate::ReadOnly };
+    (@access rw) => { $crate::ReadWrite };
+    (@access wo) => { $crate::WriteOnly };
+    (@access rc) => { $crate::ReadClears };
+    (@access dma) => { $crate::Dma };
+}

@@ -1,0 +1,77 @@
+//! The surface a driver sees of an opened device.
+
+use crate::{Bar, DmaDomain, Result};
+use std::fmt;
+use std::os::fd::OwnedFd;
+
+/// The identity of a PCI function (configuration space offsets 0x00, 0x08 and 0x2C).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PciIds {
+    /// Vendor id; 0x8086 is Intel.
+    pub vendor: u16,
+    /// Device id.
+    pub device: u16,
+    /// Class code, 24 bits: 0x020000 is an Ethernet controller.
+    pub class: u32,
+    /// Revision id.
+    pub revision: u8,
+}
+
+impl fmt::Display for PciIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04x}:{:04x}", self.vendor, self.device)
+    }
+}
+
+/// One opened device. Holding the value is holding the device: nobody else in this process can open it meanwhile.
+///
+/// # Safety
+///
+/// Drivers build memory safety on an implementation's word:
+/// * `bar` is the register region of a device with the identity that `ids` returns;
+/// * while a successful `set_bus_master(false)` is in force, and after a successful `reset` until bus mastering is
+///   set again, the device makes no memory access;
+/// * `dma` is the address space of this device: what is not mapped there it cannot reach (with an IOMMU), or has
+///   not been told of (without one).
+pub unsafe trait Device: Send + Sync + 'static {
+    /// The register window, usually [`crate::MappedBar`].
+    type Bar: Bar;
+
+    /// The address by which the user named it, for messages.
+    fn name(&self) -> &str;
+
+    /// Vendor, device, class and revision.
+    fn ids(&self) -> PciIds;
+
+    /// Region 0, the registers.
+    fn bar(&self) -> &Self::Bar;
+
+    /// The device's DMA address space.
+    fn dma(&self) -> &DmaDomain;
+
+    /// Sets or clears bus mastering (PCI command register, bit 2).
+    ///
+    /// # Errors
+    ///
+    /// When configuration space cannot be written, or does not read back as written.
+    fn set_bus_master(&self, on: bool) -> Result<()>;
+
+    /// Resets the function (FLR or what the platform offers). Leaves bus mastering off.
+    ///
+    /// # Errors
+    ///
+    /// When the device has no reset method or is gone.
+    fn reset(&self) -> Result<()>;
+
+    /// The NUMA node it is attached to, if known.
+    fn numa_node(&self) -> Option<u32> {
+        None
+    }
+
+    /// Enables `vectors` MSI-X vectors and returns an eventfd for each, in order.
+    ///
+    /// # Errors
+    ///
+    /// When the device has fewer vectors or the access path has no interrupts.
+    fn enable_msix(&self, vectors: u16) -> Result<Vec<OwnedFd>>;
+}

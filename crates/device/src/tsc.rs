@@ -1,0 +1,35 @@
+//! The time-stamp counter: cycles at a constant rate, the clock of every per-packet figure.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Reads the time-stamp counter.
+#[inline(always)]
+#[must_use]
+pub fn now() -> u64 {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        // SAFETY: RDTSC is present on every x86-64 processor and only reads a counter.
+        unsafe { core::arch::x86_64::_rdtsc() }
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    {
+        static START: OnceLock<Instant> = OnceLock::new();
+        u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Ticks of the time-stamp counter per second, measured once against the monotonic clock (takes 20 ms).
+#[must_use]
+pub fn frequency_hz() -> u64 {
+    static HZ: OnceLock<u64> = OnceLock::new();
+    *HZ.get_or_init(|| {
+        let (t0, c0) = (Instant::now(), now());
+        while t0.elapsed() < Duration::from_millis(20) {
+            std::hint::spin_loop();
+        }
+        let (ticks, elapsed) = (now() - c0, t0.elapsed());
+        let hz = u128::from(ticks) * 1_000_000_000 / elapsed.as_nanos().max(1);
+        u64::try_from(hz).unwrap_or(u64::MAX)
+    })
+}
