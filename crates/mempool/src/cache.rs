@@ -1,7 +1,7 @@
 //! One thread's own slots.
 
 use crate::pool::Inner;
-use crate::{Batch, CHUNK, Packet, Pool, Slot};
+use crate::{Batch, CHUNK, Meta, Packet, Pool, Slot};
 use std::fmt;
 
 /// Slots a cache keeps at most. When it would hold more, half of them go to the shared queue.
@@ -65,7 +65,7 @@ impl PoolCache {
         }
         let slot = self.slots.pop()?;
         // SAFETY: the cache owned the slot; the head room is within it.
-        Some(unsafe { Packet::from_slot(slot, self.pool_id, self.headroom, 0, 0) })
+        Some(unsafe { Packet::from_slot(slot, Meta::new(self.headroom, 0, self.pool_id)) })
     }
 
     /// Allocates up to `count` packets of `len` bytes (whatever the bytes hold) at the end of `batch`, as many as
@@ -73,11 +73,11 @@ impl PoolCache {
     pub fn alloc_batch(&mut self, batch: &mut Batch, count: usize, len: usize) -> usize {
         let Some(len) = u16::try_from(len).ok().filter(|len| *len <= self.pool.data_room()) else { return 0 };
         let count = self.reserve(count.min(batch.spare()));
-        let (pool, headroom) = (self.pool_id, self.headroom);
+        let meta = Meta::new(self.headroom, len, self.pool_id);
         let fill = |slots: &[Slot]| {
             for (place, slot) in batch.spare_slots().iter_mut().zip(slots) {
                 // SAFETY: the cache gives the slot up; head room plus `len` is within it.
-                place.write(unsafe { Packet::from_slot(*slot, pool, headroom, len, 0) });
+                place.write(unsafe { Packet::from_slot(*slot, meta) });
             }
             slots.len()
         };

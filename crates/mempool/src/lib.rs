@@ -30,7 +30,7 @@ mod pool;
 
 pub use batch::Batch;
 pub use cache::PoolCache;
-pub use packet::{Packet, Slot};
+pub use packet::{Meta, Packet, Slot};
 pub use pool::{Error, MAX_POOLS, Pool, PoolConfig};
 
 /// Slots that threads exchange at a time.

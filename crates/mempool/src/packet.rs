@@ -45,27 +45,80 @@ impl Slot {
 #[repr(C)]
 pub struct Packet {
     slot: Slot,
-    offset: u16,
-    len: u16,
-    pool: u16,
-    flags: u16,
+    meta: Meta,
+}
+
+/// Offset of the data (bits 15:0), its length (31:16), pool id (47:32) and flags (63:48): one word, so that a ring
+/// reads and writes it at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Meta(pub u64);
+
+impl Meta {
+    /// The frame goes on in the next packet of the batch.
+    pub const CONTINUES: u64 = 1 << 48;
+
+    /// A word from its parts, without flags.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(offset: u16, len: u16, pool: u16) -> Self {
+        Self(offset as u64 | (len as u64) << 16 | (pool as u64) << 32)
+    }
+
+    /// Bytes between the slot's start and the data.
+    #[inline(always)]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the field is the low half word")]
+    pub const fn offset(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Bytes of data.
+    #[inline(always)]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the field is a half word")]
+    pub const fn len(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// Whether there is no data.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pool's id.
+    #[inline(always)]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the field is a half word")]
+    pub const fn pool(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+
+    const fn with_data(self, offset: u16, len: u16) -> Self {
+        Self(self.0 & !0xffff_ffff | offset as u64 | (len as u64) << 16)
+    }
 }
 
 const _: () = assert!(size_of::<Packet>() == 16 && size_of::<Option<Packet>>() == 16);
 
 impl Packet {
-    /// The frame goes on in the next packet of the batch.
-    pub const CONTINUES: u16 = 1;
-
     /// Makes the packet that owns `slot`.
     ///
     /// # Safety
     ///
-    /// The caller owns the slot, of the pool with id `pool`, and gives it up; `offset + len` is within the slot.
+    /// The caller owns the slot, of the pool that `meta` names, and gives it up; offset plus length are within it.
     #[inline(always)]
     #[must_use]
-    pub unsafe fn from_slot(slot: Slot, pool: u16, offset: u16, len: u16, flags: u16) -> Self {
-        Self { slot, offset, len, pool, flags }
+    pub unsafe fn from_slot(slot: Slot, meta: Meta) -> Self {
+        Self { slot, meta }
+    }
+
+    /// Offset, length, pool and flags in one word.
+    #[inline(always)]
+    #[must_use]
+    pub fn meta(&self) -> Meta {
+        self.meta
     }
 
     /// Takes the slot out of the packet; the caller now owns it.
@@ -88,31 +141,32 @@ impl Packet {
     #[inline(always)]
     #[must_use]
     pub fn pool_id(&self) -> u16 {
-        self.pool
+        self.meta.pool()
     }
 
     /// Bytes between the slot's start and the data.
     #[inline(always)]
     #[must_use]
     pub fn offset(&self) -> u16 {
-        self.offset
+        self.meta.offset()
     }
 
     /// Whether the frame goes on in the next packet of the batch.
     #[inline(always)]
     #[must_use]
     pub fn continues(&self) -> bool {
-        self.flags & Self::CONTINUES != 0
+        self.meta.0 & Meta::CONTINUES != 0
     }
 
     /// Sets or clears [`Self::continues`].
     pub fn set_continues(&mut self, continues: bool) {
-        self.flags = if continues { self.flags | Self::CONTINUES } else { self.flags & !Self::CONTINUES };
+        let others = self.meta.0 & !Meta::CONTINUES;
+        self.meta = Meta(if continues { others | Meta::CONTINUES } else { others });
     }
 
     fn inner(&self) -> &Inner {
         // SAFETY: the packet holds a slot of that pool.
-        let inner = unsafe { Inner::of(self.pool) };
+        let inner = unsafe { Inner::of(self.pool_id()) };
         // SAFETY: the slot keeps the pool alive for as long as the packet is borrowed.
         unsafe { inner.as_ref() }
     }
@@ -121,13 +175,13 @@ impl Packet {
     #[inline(always)]
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len.into()
+        self.meta.len().into()
     }
 
     /// Whether there is no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.meta.is_empty()
     }
 
     /// The data.
@@ -135,9 +189,9 @@ impl Packet {
     #[must_use]
     pub fn data(&self) -> &[u8] {
         // SAFETY: within the slot (type invariant).
-        let start = unsafe { self.slot.0.add(self.offset.into()) };
+        let start = unsafe { self.slot.0.add(self.meta.offset().into()) };
         // SAFETY: initialised memory within the slot, owned by this packet alone.
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.len.into()) }
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.meta.len().into()) }
     }
 
     /// The data, to be changed.
@@ -145,29 +199,28 @@ impl Packet {
     #[must_use]
     pub fn data_mut(&mut self) -> &mut [u8] {
         // SAFETY: within the slot (type invariant).
-        let start = unsafe { self.slot.0.add(self.offset.into()) };
+        let start = unsafe { self.slot.0.add(self.meta.offset().into()) };
         // SAFETY: initialised memory within the slot, owned by this packet alone and borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.len.into()) }
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.meta.len().into()) }
     }
 
     /// Free bytes before the data.
     #[must_use]
     pub fn headroom(&self) -> usize {
-        self.offset.into()
+        self.meta.offset().into()
     }
 
     /// Free bytes behind the data.
     #[must_use]
     pub fn tailroom(&self) -> usize {
-        usize::from(self.inner().slot_bytes - self.offset - self.len)
+        usize::from(self.inner().slot_bytes - self.meta.offset() - self.meta.len())
     }
 
     /// Grows the data by `count` bytes at the front and returns them; what they hold is left from earlier use.
     /// `None`, and no change, when the head room is smaller.
     pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
-        let more = u16::try_from(count).ok().filter(|more| *more <= self.offset)?;
-        self.offset -= more;
-        self.len += more;
+        let more = u16::try_from(count).ok().filter(|more| *more <= self.meta.offset())?;
+        self.meta = self.meta.with_data(self.meta.offset() - more, self.meta.len() + more);
         self.data_mut().get_mut(..count)
     }
 
@@ -176,21 +229,21 @@ impl Packet {
     pub fn append(&mut self, count: usize) -> Option<&mut [u8]> {
         let more = u16::try_from(count).ok().filter(|_| count <= self.tailroom())?;
         let old = self.len();
-        self.len += more;
+        self.meta = self.meta.with_data(self.meta.offset(), self.meta.len() + more);
         self.data_mut().get_mut(old..)
     }
 
     /// Cuts `count` bytes off the front. Returns whether there were as many; if not, nothing changes.
     pub fn trim_front(&mut self, count: usize) -> bool {
-        let Some(less) = u16::try_from(count).ok().filter(|less| *less <= self.len) else { return false };
-        self.offset += less;
-        self.len -= less;
+        let Some(less) = u16::try_from(count).ok().filter(|less| *less <= self.meta.len()) else { return false };
+        self.meta = self.meta.with_data(self.meta.offset() + less, self.meta.len() - less);
         true
     }
 
     /// Shortens the data to `len` bytes; longer than it is changes nothing.
     pub fn truncate(&mut self, len: usize) {
-        self.len = u16::try_from(len).map_or(self.len, |len| len.min(self.len));
+        let old = self.meta.len();
+        self.meta = self.meta.with_data(self.meta.offset(), u16::try_from(len).map_or(old, |len| len.min(old)));
     }
 
     /// A new packet with the same data, from `cache`; `None` when that pool is empty or its slots are too small.
@@ -198,7 +251,7 @@ impl Packet {
     pub fn try_copy(&self, cache: &mut PoolCache) -> Option<Self> {
         let mut copy = cache.alloc()?;
         copy.append(self.len())?.copy_from_slice(self.data());
-        copy.flags = self.flags;
+        copy.set_continues(self.continues());
         Some(copy)
     }
 }
@@ -207,7 +260,7 @@ impl Drop for Packet {
     #[cold]
     fn drop(&mut self) {
         // SAFETY: the packet holds a slot of that pool.
-        let inner = unsafe { Inner::of(self.pool) };
+        let inner = unsafe { Inner::of(self.pool_id()) };
         // SAFETY: the packet owned the slot, and is gone.
         unsafe { Inner::put_home(inner, &[self.slot]) }
     }
@@ -216,9 +269,9 @@ impl Drop for Packet {
 impl fmt::Debug for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packet")
-            .field("pool", &self.pool)
-            .field("offset", &self.offset)
-            .field("len", &self.len)
+            .field("pool", &self.pool_id())
+            .field("offset", &self.offset())
+            .field("len", &self.len())
             .field("continues", &self.continues())
             .finish()
     }

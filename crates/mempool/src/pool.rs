@@ -278,6 +278,16 @@ impl Pool {
         Self { inner }
     }
 
+    /// Puts slots home: for rings whose thread has no [`PoolCache`] of this pool.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slots, all of this pool, and gives them up.
+    pub unsafe fn put(&self, slots: &[Slot]) {
+        // SAFETY: the caller's slots; this handle keeps the pool alive.
+        unsafe { Inner::put_home(self.inner, slots) }
+    }
+
     /// Identifies the pool among those alive; a packet carries its pool's id.
     #[must_use]
     pub fn id(&self) -> u16 {
