@@ -3,27 +3,16 @@
 use crate::regs::{EERD, Registers, eerd, sw_fw_sync};
 use crate::semaphore::holding;
 use crate::wait::wait;
-use crate::{Error, MacType, Result};
+use crate::{MacType, Result};
 use device::Device;
 use std::time::Duration;
-
-/// Reads a word of the EEPROM; `address` counts words, below 0x4000.
-///
-/// # Errors
-///
-/// [`Error::Eeprom`] on the X550, whose EEPROM is behind its firmware, or for an address beyond the register's
-/// range; [`Error::Timeout`]; [`Error::Gone`].
-pub(crate) fn word<D: Device>(regs: &Registers<D>, mac: MacType, address: u16) -> Result<u16> {
-    readable(regs, mac)?;
-    holding(regs, mac, sw_fw_sync::EEP, || read_word(regs, address))
-}
 
 /// Compares the checksum in word 0x3F with the words it covers. `Ok(false)` when they differ, which the log warns
 /// of: the device may work nevertheless. The X550, whose EEPROM firmware checks itself, passes unread.
 ///
 /// # Errors
 ///
-/// As [`word`].
+/// [`crate::Error::Timeout`] when a word does not come, [`crate::Error::Gone`].
 pub(crate) fn check<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<bool> {
     if mac == MacType::X550 {
         return Ok(true);
@@ -66,21 +55,9 @@ fn sum<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<u16> {
 }
 
 fn read_word<D: Device>(regs: &Registers<D>, address: u16) -> Result<u16> {
-    if address >= WORDS {
-        let problem = format!("word {address:#x} is beyond what EERD reads ({WORDS:#x} words)");
-        return Err(Error::Eeprom { device: regs.device().name().to_owned(), problem });
-    }
     regs.write(EERD, eerd::ADDR.set(eerd::START.mask(), address.into()));
     let value = wait(regs, EERD, |value| eerd::DONE.is_set(value), WORD_LIMIT, "an EEPROM word (EERD.DONE)")?;
     Ok(u16::try_from(eerd::DATA.get(value)).unwrap_or(u16::MAX))
-}
-
-fn readable<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<()> {
-    if mac == MacType::X550 {
-        let problem = "the X550 gives it out by firmware command only, which this driver does not speak".to_owned();
-        return Err(Error::Eeprom { device: regs.device().name().to_owned(), problem });
-    }
-    Ok(())
 }
 
 /// What all covered words, the checksum word included, add up to.
@@ -95,6 +72,7 @@ const WORD_LIMIT: Duration = Duration::from_millis(50);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
     use crate::fake::Fake;
     use MacType::{Mac82599, X540, X550};
 
@@ -123,8 +101,8 @@ mod tests {
     #[test]
     fn words_are_read_under_the_semaphore() {
         let fake = Fake::new(0x10FB);
-        fake.set_eeprom((0..64).map(|i| 0x1000 + i).collect());
-        assert_eq!(word(&fake.regs(), Mac82599, 0x2C).unwrap(), 0x102C);
+        fake.set_eeprom(image(true));
+        assert!(check(&fake.regs(), Mac82599).unwrap());
         let order: Vec<_> = fake.writes().iter().map(|w| w.0).collect();
         let position = |offset| order.iter().position(|&o| o == offset).unwrap();
         assert!(position(0x10160) < position(0x10014));
@@ -154,16 +132,14 @@ mod tests {
 
     #[test]
     fn a_silent_eeprom_is_a_named_timeout() {
-        let error = word(&Fake::new(0x10FB).regs(), Mac82599, 0).unwrap_err();
+        let error = check(&Fake::new(0x10FB).regs(), Mac82599).unwrap_err();
         assert!(matches!(error, Error::Timeout { register: "EERD", .. }), "{error}");
-        assert!(matches!(word(&Fake::new(0x10FB).regs(), Mac82599, 0x4000), Err(Error::Eeprom { .. })));
     }
 
     #[test]
     fn the_x550_is_not_asked() {
         let fake = Fake::new(0x1563);
         assert!(check(&fake.regs(), X550).unwrap());
-        assert!(matches!(word(&fake.regs(), X550, 0), Err(Error::Eeprom { .. })));
         assert!(fake.reads().is_empty());
     }
 }

@@ -72,6 +72,21 @@ pub enum Error {
         /// What is wrong and what to do about it.
         problem: String,
     },
+    /// The packet pool does not suit the receive rings.
+    #[error(
+        "{device}: the packet pool has {slots} slots of {data_room} bytes, and a receive ring wants {ring} free slots \
+         of 1024 bytes or more: make the pool larger or the ring smaller"
+    )]
+    Pool {
+        /// The device's address.
+        device: String,
+        /// Slots of the pool.
+        slots: usize,
+        /// Descriptors of the ring.
+        ring: usize,
+        /// Bytes for data in a slot.
+        data_room: u16,
+    },
     /// Device access failed.
     #[error(transparent)]
     Device(#[from] device::Error),
