@@ -12,7 +12,7 @@ use crate::{Error, MacType, Result, Rss};
 /// config.tx_queues = 4;
 /// config.mtu = 9000;
 /// config.validate(MacType::Mac82599)?;
-/// assert_eq!(config.frame_bytes(), 9022);
+/// assert_eq!(config.max_frame(), 9022);
 ///
 /// config.rx_ring = 1000;
 /// let error = config.validate(MacType::Mac82599).unwrap_err();
@@ -47,8 +47,8 @@ pub struct Config {
 impl Config {
     /// The largest frame in bytes: MTU, Ethernet header, one VLAN tag and CRC.
     #[must_use]
-    pub fn frame_bytes(&self) -> u32 {
-        u32::from(self.mtu) + ETHERNET_HEADER + VLAN_TAG + CRC
+    pub fn max_frame(&self) -> usize {
+        usize::from(self.mtu) + ETHERNET_HEADER + VLAN_TAG + CRC
     }
 
     /// Checks every setting against its range, for a MAC of type `mac`.
@@ -139,9 +139,9 @@ fn in_range(setting: &'static str, value: u16, least: u16, most: u16, unit: &str
     }
 }
 
-const ETHERNET_HEADER: u32 = 14;
-const VLAN_TAG: u32 = 4;
-const CRC: u32 = 4;
+const ETHERNET_HEADER: usize = 14;
+const VLAN_TAG: usize = 4;
+const CRC: usize = 4;
 
 #[cfg(test)]
 mod tests {

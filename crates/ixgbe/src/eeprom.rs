@@ -21,7 +21,7 @@ pub(crate) fn check<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<bool
     if sum != CHECKSUM {
         let name = regs.device().name();
         tracing::warn!(
-            "{name}: EEPROM checksum: the words add up to {sum:#06x}, not {CHECKSUM:#06x}; settings it loaded may be wrong"
+            "{name}: EEPROM checksum: words add up to {sum:#06x}, not {CHECKSUM:#06x}; its settings may be wrong"
         );
     }
     Ok(sum == CHECKSUM)

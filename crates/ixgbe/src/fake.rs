@@ -22,6 +22,7 @@ pub(crate) struct State {
     writes: Vec<(u32, u32)>,
     reads: Vec<u32>,
     gone_from: Option<usize>,
+    gone_after_write: Option<(u32, usize)>,
 }
 
 pub(crate) struct FakeBar(Mutex<State>);
@@ -53,6 +54,9 @@ impl Bar for FakeBar {
     unsafe fn write32(&self, offset: u32, value: u32) {
         let state = &mut *self.state();
         state.writes.push((offset, value));
+        if let Some((_, reads)) = state.gone_after_write.take_if(|(register, _)| *register == offset) {
+            state.gone_from = Some(state.reads.len() + reads);
+        }
         match state.on_write.get_mut(&offset) {
             Some(hook) => hook(&mut state.storage, value),
             None => {
@@ -155,6 +159,11 @@ impl Fake {
     pub(crate) fn vanish_at_read(&self, position: usize) {
         let state = &mut *self.0.bar.state();
         state.gone_from = Some(state.reads.len() + position);
+    }
+
+    /// All reads but the first `reads` after the next write of `register` return all ones.
+    pub(crate) fn vanish_after_write<A>(&self, register: Reg<Ixgbe, A>, reads: usize) {
+        self.0.bar.state().gone_after_write = Some((register.offset(), reads));
     }
 
     /// Writes so far: offset and value.

@@ -4,7 +4,18 @@ use crate::{Error, Result};
 use device::PciIds;
 use std::fmt;
 
+use MacType::{Mac82599, X540, X550};
+use Media::{Backplane, Copper, Cx4, Fibre};
+use Refused::{NotYet, Older, Other};
+
 /// The MAC generation: decides buffer sizes, semaphores, EEPROM access and the size of the RSS table.
+///
+/// ```
+/// use ixgbe::MacType;
+///
+/// assert_eq!((MacType::X540.rss_queues(), MacType::X550.rss_queues()), (16, 64));
+/// assert_eq!((MacType::X540.reta_entries(), MacType::X550.reta_entries()), (128, 512));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MacType {
     /// 82599 (X520 boards).
@@ -126,9 +137,6 @@ fn refusal(ids: PciIds) -> String {
 
 const INTEL: u16 = 0x8086;
 
-use MacType::{Mac82599, X540, X550};
-use Media::{Backplane, Copper, Cx4, Fibre};
-
 const SUPPORTED: &[(u16, MacType, Media, &str)] = &[
     (0x10F7, Mac82599, Backplane, "82599 KX4"),
     (0x10F8, Mac82599, Backplane, "82599 combined backplane"),
@@ -158,7 +166,6 @@ enum Refused {
     Older,
     Other,
 }
-use Refused::{NotYet, Older, Other};
 
 /// Ranges of device ids that are often found next to, or taken for, the supported ones. First match counts.
 const NEIGHBOURS: &[(u16, u16, &str, Refused)] = &[

@@ -79,7 +79,8 @@ pub(crate) fn receive_path<D: Device>(regs: &Registers<D>, config: &Config, mac:
         let value = fctrl::UPE.set(value, config.promiscuous.into());
         fctrl::MPE.set(value, (config.promiscuous || config.all_multicast).into())
     })?;
-    modify(regs, MAXFRS, |value| maxfrs::MFS.set(value, config.frame_bytes()))?;
+    let max_frame = u32::try_from(config.max_frame()).unwrap_or(u32::MAX);
+    modify(regs, MAXFRS, |value| maxfrs::MFS.set(value, max_frame))?;
     modify(regs, RXCSUM, |value| value | rxcsum::PCSD.mask())?;
     modify(regs, RFCTL, |value| value | rfctl::RSC_DIS.mask() | rfctl::NFSW_DIS.mask() | rfctl::NFSR_DIS.mask())?;
     rss::program(regs, config, mac);

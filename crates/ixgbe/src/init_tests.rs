@@ -261,6 +261,19 @@ fn removal_at_any_read_is_told() {
     }
 }
 
+#[test]
+fn removal_while_requests_do_not_end_is_told() {
+    let reset_after = |reads| {
+        let fake = Fake::new(0x10FB);
+        fake.on_read(STATUS, |_| status::GIO.mask());
+        fake.vanish_after_write(HLREG0, reads);
+        reset(&fake.regs())
+    };
+    let survived = (0..).take_while(|&reads| matches!(reset_after(reads), Err(Error::Gone { .. }))).count();
+    // RXCTRL, GCR_EXT, STATUS; CTRL twice for each of two resets, and once after; EICR, EEC, RDRXCTL.
+    assert_eq!(survived, 3 + 5 + 3);
+}
+
 fn die_at(device: u16, position: usize) {
     let fake = Fake::new(device);
     fake.set_eeprom(vec![0xFFFF; 64]);

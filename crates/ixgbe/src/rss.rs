@@ -63,7 +63,7 @@ pub enum Reta {
     /// All receive queues in turn.
     #[default]
     Even,
-    /// These queues in turn, repeated to fill the table (128 entries, 512 on X550): 1 entry to as many as the table has.
+    /// These queues in turn, repeated to fill the table of 128 entries (X550: 512); at least 1, at most that many.
     Table(Vec<u8>),
 }
 
