@@ -10,7 +10,10 @@
 mod bar;
 mod dma;
 mod error;
+mod host;
+mod iova;
 mod memory;
+mod pci;
 mod regs;
 mod traits;
 pub mod tsc;
@@ -18,7 +21,10 @@ pub mod tsc;
 pub use bar::{Bar, MappedBar};
 pub use dma::{DmaDomain, DmaMapper, Translation};
 pub use error::{Error, Result};
+pub use host::Host;
+pub use iova::IovaAllocator;
 pub use memory::{DmaMemory, MemoryRequest, PageSize};
+pub use pci::{PciAddress, PciDevice, PciRegion};
 pub use regs::{
     Access, Bits, Dma, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs, Writable, WriteOnly,
 };
