@@ -125,6 +125,10 @@ mod tests {
             .find(|&at| len > 0 && at + len <= SPACE && free[at..at + len].iter().all(|free| *free))
     }
 
+    fn index(address: u64) -> usize {
+        usize::try_from(address).unwrap()
+    }
+
     fn free_addresses(iovas: &IovaAllocator) -> [bool; SPACE] {
         let ranges: Vec<_> = iovas.free_ranges().map(RangeInclusive::into_inner).collect();
         assert!(ranges.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "sorted and merged: {ranges:?}");
@@ -146,10 +150,10 @@ mod tests {
                 match step {
                     Step::Allocate { len, align_log2 } => {
                         let got = iovas.allocate(len, 1 << align_log2);
-                        let expected = first_fit(&free, len as usize, 1 << align_log2);
+                        let expected = first_fit(&free, index(len), 1 << align_log2);
                         prop_assert_eq!(got, expected.map(|at| at as u64));
                         if let Some(at) = expected {
-                            free[at..at + len as usize].fill(false);
+                            free[at..at + index(len)].fill(false);
                             held.push((at as u64, len));
                         }
                     }
@@ -157,7 +161,7 @@ mod tests {
                         let (at, len) = held.swap_remove(which);
                         prop_assert_eq!(iovas.free(at), Some(len));
                         prop_assert_eq!(iovas.free(at), None, "a second time");
-                        free[at as usize..(at + len) as usize].fill(true);
+                        free[index(at)..index(at + len)].fill(true);
                     }
                     Step::Free { .. } => {}
                 }

@@ -8,6 +8,7 @@
 //! * [`DmaMemory`]: memory the device can reach, never unmapped before the IOMMU has forgotten it.
 
 mod bar;
+mod bind;
 mod dma;
 mod error;
 mod host;
@@ -15,10 +16,12 @@ mod iova;
 mod memory;
 mod pci;
 mod regs;
+mod status;
 mod traits;
 pub mod tsc;
 
 pub use bar::{Bar, MappedBar};
+pub use bind::IfInUse;
 pub use dma::{DmaDomain, DmaMapper, Translation};
 pub use error::{Error, Result};
 pub use host::Host;
@@ -28,4 +31,5 @@ pub use pci::{PciAddress, PciDevice, PciRegion};
 pub use regs::{
     Access, Bits, Dma, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs, Writable, WriteOnly,
 };
+pub use status::{Status, StatusKind};
 pub use traits::{Device, PciIds};

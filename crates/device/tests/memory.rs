@@ -22,7 +22,7 @@ fn request(bytes: usize, pages: PageSize) -> MemoryRequest {
 
 /// What another process sees that has received the memfd.
 fn peer(memory: &DmaMemory) -> File {
-    File::from(memory.fd().expect("backed by a memfd").try_clone_to_owned().unwrap())
+    File::from(memory.fd().expect("backed by a memfd").try_clone_to_owned().expect("a duplicate"))
 }
 
 #[test]
@@ -36,8 +36,10 @@ fn ordinary_pages_are_zeroed_shared_and_present() {
     let mut seen = vec![1; memory.len()];
     peer.read_exact_at(&mut seen, 0).unwrap();
     assert!(seen.iter().all(|byte| *byte == 0));
-    // SAFETY: the last byte of memory that only this test has.
-    unsafe { memory.base().add(memory.len() - 1).write(0xA5) };
+    // SAFETY: the offset is inside the region.
+    let last = unsafe { memory.base().add(memory.len() - 1) };
+    // SAFETY: a byte of memory that only this test has.
+    unsafe { last.write(0xA5) };
     peer.read_exact_at(&mut seen, 0).unwrap();
     assert_eq!(seen.last(), Some(&0xA5));
     let blocks = rustix::fs::fstat(&peer).unwrap().st_blocks;
