@@ -9,6 +9,8 @@
 
 mod bar;
 mod bind;
+mod claim;
+mod config;
 mod dma;
 mod error;
 mod host;
@@ -17,11 +19,14 @@ mod memory;
 mod pci;
 mod regs;
 mod status;
+mod sysfs;
 mod traits;
 pub mod tsc;
+mod vfio;
 
 pub use bar::{Bar, MappedBar};
 pub use bind::IfInUse;
+pub use config::{Capability, ConfigSpace};
 pub use dma::{DmaDomain, DmaMapper, Translation};
 pub use error::{Error, Result};
 pub use host::Host;
@@ -32,4 +37,6 @@ pub use regs::{
     Access, Bits, Dma, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs, Writable, WriteOnly,
 };
 pub use status::{Status, StatusKind};
+pub use sysfs::SysfsDevice;
 pub use traits::{Device, PciIds};
+pub use vfio::{VfioDevice, VfioEvent};

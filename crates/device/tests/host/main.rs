@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod bind;
 #[cfg(test)]
+mod open;
+#[cfg(test)]
 mod pci;
 #[cfg(test)]
 mod tree;
