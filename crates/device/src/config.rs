@@ -212,6 +212,13 @@ mod tests {
     }
 
     proptest! {
+        // Miri is some hundred times slower and has no files for failures.
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn no_capability_list_panics_or_runs_forever(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(found) = space(&bytes, 0).0.capabilities() {

@@ -136,6 +136,13 @@ mod tests {
     }
 
     proptest! {
+        // Miri is some hundred times slower and has no files for failures.
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn agrees_with_a_map_of_every_address(
             ranges in prop::collection::vec((0..SPACE as u64, 0..80_u64), 0..5),

@@ -190,6 +190,20 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_zeroed_and_writable_to_its_last_byte() {
+        let request = MemoryRequest { bytes: 4097, pages: PageSize::Ordinary, numa_node: None };
+        let memory = DmaMemory::allocate(&request).unwrap();
+        for offset in [0, memory.len() - 1] {
+            // SAFETY: the offset is inside the region.
+            let byte = unsafe { memory.base().add(offset) };
+            // SAFETY: a byte of memory that only this test has.
+            assert_eq!(unsafe { byte.read() }, 0);
+            // SAFETY: as above.
+            unsafe { byte.write(1) };
+        }
+    }
+
+    #[test]
     fn sizes_are_rounded_up_and_overflow_is_an_error() {
         assert_eq!(rounded(0, 4096).unwrap(), 4096);
         assert_eq!(rounded(4097, 4096).unwrap(), 8192);

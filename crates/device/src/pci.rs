@@ -269,6 +269,13 @@ mod tests {
     }
 
     proptest! {
+        // Miri is some hundred times slower and has no files for failures.
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn addresses_round_trip(domain in 0..=u32::MAX, bus: u8, device in 0..32_u8, function in 0..8_u8) {
             let address = PciAddress { domain, bus, device, function };

@@ -208,7 +208,7 @@ fn refuse(pci: &PciDevice) -> Result<()> {
     }
     if let Some(driver) = &pci.driver {
         let cause = format!("driver {driver} has it, and two drivers on one device corrupt memory");
-        let hint = format!("echo {name} | sudo tee /sys/bus/pci/devices/{name}/driver/unbind");
+        let hint = format!("take it from its driver: echo {name} | sudo tee /sys/bus/pci/devices/{name}/driver/unbind");
         return Err(Error::unusable(name, cause, hint));
     }
     match pci.region(0) {

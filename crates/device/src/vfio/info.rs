@@ -206,6 +206,13 @@ mod tests {
     }
 
     proptest! {
+        // Miri is some hundred times slower and has no files for failures.
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 256 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
         #[test]
         fn no_bytes_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), small: u8, flags in 0..16_u8) {
             // Offsets that often fall inside make the chains longer.
