@@ -8,7 +8,7 @@ use std::path::Path;
 
 /// Whether a device can be opened through VFIO.
 ///
-/// ```
+/// ```no_run
 /// use device::Host;
 ///
 /// let host = Host::system();
