@@ -22,6 +22,7 @@
 mod dma;
 mod engine;
 mod error;
+mod exclusive;
 mod fault;
 mod model;
 mod soft;
@@ -32,9 +33,10 @@ mod wire;
 
 pub use dma::{Dma, Region};
 pub use error::Error;
+pub use exclusive::{Exclusive, Face};
 pub use fault::Fault;
 pub use model::{DeviceId, InterruptSink, Step};
-pub use soft::{SoftBar, SoftDevice};
-pub use strict::{StrictBar, StrictBuilder, StrictNic};
+pub use soft::{SoftBar, SoftDevice, SoftNic};
+pub use strict::{StrictBar, StrictBuilder, StrictDevice, StrictNic};
 pub use violation::{OnViolation, Ring, TransmitFault, Violation};
 pub use wire::WireCounters;

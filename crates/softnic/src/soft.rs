@@ -2,11 +2,12 @@
 
 use crate::dma::{AddressSpace, SoftMapper};
 use crate::engine::{self, Station};
+use crate::exclusive::sealed::{Key, Sealed};
 use crate::model::{Doorbells, InterruptSink, Model, Setup};
 use crate::spec::{Spec, WireSpec};
 use crate::wire::{Generator, LoopWire, PcapWire, SinkWire, TapWire, Wire};
-use crate::{Error, Fault, OnViolation, Violation, WireCounters};
-use device::{Bar, Device, DmaDomain, PciIds};
+use crate::{Error, Exclusive, Face, Fault, OnViolation, Violation, WireCounters};
+use device::{Bar, DmaDomain, PciIds};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -32,8 +33,11 @@ const VECTORS: u16 = 64;
 /// | `mac` | station address | derived from the name |
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |
+pub type SoftDevice = Exclusive<SoftNic>;
+
+/// The controls of a [`SoftDevice`].
 #[derive(Debug)]
-pub struct SoftDevice {
+pub struct SoftNic {
     name: String,
     ids: PciIds,
     bar: SoftBar,
@@ -53,7 +57,7 @@ impl SoftDevice {
     /// # Errors
     ///
     /// A specification with mistakes, a name that is open already, a wire that cannot be opened.
-    pub fn open(spec: &str) -> Result<Arc<Self>, Error> {
+    pub fn open(spec: &str) -> Result<Self, Error> {
         let spec: Spec = spec.parse()?;
         let place = engine::reserve(&spec.name)?;
         let wire = open_wire(&spec)?;
@@ -73,14 +77,16 @@ impl SoftDevice {
         }
         let settle = Arc::clone(&station);
         let mapper = SoftMapper::new(space, move || settle.with(Model::refresh_memory));
-        Ok(Arc::new(Self {
+        Ok(Self::new(SoftNic {
             name: format!("soft:{}", spec.name),
             ids: PciIds { vendor: 0x8086, device: setup.id.pci(), class: 0x02_0000, revision: 1 },
             bar: SoftBar { doorbells, station },
             dma: DmaDomain::new(Box::new(mapper)),
         }))
     }
+}
 
+impl SoftNic {
     /// Frames that crossed the wire.
     #[must_use]
     pub fn wire_counters(&self) -> WireCounters {
@@ -133,12 +139,6 @@ impl SoftDevice {
     }
 }
 
-impl Drop for SoftDevice {
-    fn drop(&mut self) {
-        engine::close(&self.bar.station);
-    }
-}
-
 impl Bar for SoftBar {
     fn size(&self) -> usize {
         BAR_SIZE
@@ -159,10 +159,12 @@ impl Bar for SoftBar {
     }
 }
 
+impl Sealed for SoftNic {}
+
 // SAFETY: `bar` is the register window of the model of an 82599, whose id `ids` returns; the model makes no memory
-// access while bus mastering is off (set under the lock that every step takes), which `reset` leaves it; it reaches
-// only what `dma` has mapped.
-unsafe impl Device for SoftDevice {
+// access while bus mastering is off (set under the lock that every step takes), which `function_reset` leaves it; it
+// reaches only what `dma` has mapped.
+unsafe impl Face for SoftNic {
     type Bar = SoftBar;
 
     fn name(&self) -> &str {
@@ -173,26 +175,29 @@ unsafe impl Device for SoftDevice {
         self.ids
     }
 
-    fn bar(&self) -> &SoftBar {
+    #[inline]
+    fn bar(&self, _: Key) -> &SoftBar {
         &self.bar
     }
 
-    fn dma(&self) -> &DmaDomain {
+    fn dma(&self, _: Key) -> &DmaDomain {
         &self.dma
     }
 
-    fn set_bus_master(&self, on: bool) -> device::Result<()> {
+    fn set_bus_master(&self, on: bool, _: Key) {
         self.station().with(|model| model.set_bus_master(on));
-        Ok(())
     }
 
-    fn reset(&self) -> device::Result<()> {
+    fn function_reset(&self, _: Key) {
         self.station().with(Model::function_reset);
-        Ok(())
     }
 
-    fn enable_msix(&self, vectors: u16) -> device::Result<Vec<OwnedFd>> {
+    fn enable_msix(&self, vectors: u16, _: Key) -> device::Result<Vec<OwnedFd>> {
         self.station().with(|model| connect_msix(&self.name, model, vectors))
+    }
+
+    fn close(&self) {
+        engine::close(&self.bar.station);
     }
 }
 

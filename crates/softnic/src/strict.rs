@@ -1,11 +1,12 @@
 //! The strict face: single-threaded, for tests.
 
 use crate::dma::{AddressSpace, SoftMapper};
+use crate::exclusive::sealed::{Key, Sealed};
 use crate::model::{Model, Setup};
 use crate::spec::derived_mac;
 use crate::wire::{MemoryPort, MemoryWire};
-use crate::{DeviceId, Fault, OnViolation, Step, Violation, WireCounters};
-use device::{Bar, Device, DmaDomain, PciIds};
+use crate::{DeviceId, Exclusive, Face, Fault, OnViolation, Step, Violation, WireCounters};
+use device::{Bar, DmaDomain, PciIds};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -35,6 +36,9 @@ pub struct StrictNic {
     port: MemoryPort,
     dma: DmaDomain,
 }
+
+/// A [`StrictNic`] as a driver has it.
+pub type StrictDevice = Exclusive<StrictNic>;
 
 /// The register window of a [`StrictNic`].
 #[derive(Clone, Debug)]
@@ -185,7 +189,7 @@ impl StrictBuilder {
 
     /// The device, as after power-on.
     #[must_use]
-    pub fn build(self) -> Arc<StrictNic> {
+    pub fn build(self) -> StrictDevice {
         let space = Arc::new(AddressSpace::default());
         let port = MemoryPort::default();
         let wire = Box::new(MemoryWire::new(port.clone()));
@@ -194,7 +198,7 @@ impl StrictBuilder {
         let settle = bar.clone();
         let dma = DmaDomain::new(Box::new(SoftMapper::new(space, move || settle.model().refresh_memory())));
         let ids = PciIds { vendor: 0x8086, device: self.setup.id.pci(), class: 0x02_0000, revision: 1 };
-        Arc::new(StrictNic { name: self.name, ids, bar, port, dma })
+        Exclusive::new(StrictNic { name: self.name, ids, bar, port, dma })
     }
 }
 
@@ -218,9 +222,11 @@ impl Bar for StrictBar {
     }
 }
 
+impl Sealed for StrictNic {}
+
 // SAFETY: `bar` is the register window of the model of an 82599, whose id `ids` returns; the model makes no memory
-// access while bus mastering is off, which `reset` leaves it; it reaches only what `dma` has mapped.
-unsafe impl Device for StrictNic {
+// access while bus mastering is off, which `function_reset` leaves it; it reaches only what `dma` has mapped.
+unsafe impl Face for StrictNic {
     type Bar = StrictBar;
 
     fn name(&self) -> &str {
@@ -231,25 +237,23 @@ unsafe impl Device for StrictNic {
         self.ids
     }
 
-    fn bar(&self) -> &StrictBar {
+    fn bar(&self, _: Key) -> &StrictBar {
         &self.bar
     }
 
-    fn dma(&self) -> &DmaDomain {
+    fn dma(&self, _: Key) -> &DmaDomain {
         &self.dma
     }
 
-    fn set_bus_master(&self, on: bool) -> device::Result<()> {
+    fn set_bus_master(&self, on: bool, _: Key) {
         self.model().set_bus_master(on);
-        Ok(())
     }
 
-    fn reset(&self) -> device::Result<()> {
+    fn function_reset(&self, _: Key) {
         self.model().function_reset();
-        Ok(())
     }
 
-    fn enable_msix(&self, vectors: u16) -> device::Result<Vec<OwnedFd>> {
+    fn enable_msix(&self, vectors: u16, _: Key) -> device::Result<Vec<OwnedFd>> {
         crate::soft::connect_msix(&self.name, &mut self.model(), vectors)
     }
 }

@@ -159,7 +159,10 @@ impl Model {
             map::FDIRCMD => self.regs.get(real) & !3,
             map::EEC | map::EERD | map::SWSM => self.eeprom.read(real),
             map::FWSM => 0x8000,
-            map::AUTOC | map::LINKS | map::LINKS2 | map::ANLP1 => self.link.read(&self.regs, real),
+            map::LINKS | map::LINKS2 | map::ANLP1 => {
+                self.watch_link();
+                self.link.read(&self.regs, real)
+            }
             map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => self.irq.read(&self.regs, real),
             map::I2CCTL => self.regs.get(real) | 0b1010,
             _ => self.regs.get(real),
@@ -224,7 +227,7 @@ impl Model {
             self.set_link(!self.link.plugged());
         }
         let loopback = self.regs.get(map::HLREG0) & HLREG0_LPBK != 0;
-        let link = loopback || self.watch_link();
+        let link = self.watch_link() || loopback;
         let receiving = link && self.general.receiving(&self.regs);
         let wire: &mut dyn Wire = if loopback { &mut self.mac_loop } else { &mut *self.wire };
         wire.poll(receiving, self.regs.get(map::RXPBSIZE) as usize & 0xF_FC00);
@@ -333,7 +336,10 @@ impl Model {
                 Event::ResetDone => self.general.reset_done(),
                 Event::DmaInitDone => self.general.dma_ready(),
                 Event::AutoReadDone => self.eeprom.auto_read_done(),
-                Event::LinkUp => self.link.trained(),
+                Event::LinkUp => {
+                    self.link.trained();
+                    self.watch_link();
+                }
                 Event::Latch(ring) => self.latch(ring),
                 Event::Quiesce(ring) => self.quiesce(ring),
             }
