@@ -10,5 +10,5 @@ mod traffic;
 
 pub use captures::{Capture, capture_files};
 pub use program::{Fwd, fwd};
-pub use rig::{Nic, Rig, pool};
+pub use rig::{Rig, pool};
 pub use traffic::{frame, number, padded};

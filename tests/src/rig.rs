@@ -3,23 +3,20 @@
 use device::PageSize;
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
 use mempool::{Pool, PoolConfig};
-use softnic::{StrictBuilder, StrictNic};
+use softnic::{StrictBuilder, StrictDevice, StrictNic};
 use std::sync::Arc;
-
-/// A handle of a strict soft NIC; the driver has another.
-pub type Nic = Arc<StrictNic>;
 
 /// An opened strict soft NIC, and a handle of it for the test. Violations panic unless the builder says otherwise.
 #[derive(Debug)]
 pub struct Rig {
     /// The device.
-    pub nic: Nic,
+    pub nic: Arc<StrictNic>,
     /// Control of it.
-    pub port: Port<Nic>,
+    pub port: Port<StrictDevice>,
     /// Its receive queues.
-    pub rx: Vec<RxQueue<Nic>>,
+    pub rx: Vec<RxQueue<StrictDevice>>,
     /// Its transmit queues.
-    pub tx: Vec<TxQueue<Nic>>,
+    pub tx: Vec<TxQueue<StrictDevice>>,
 }
 
 impl Rig {
@@ -29,8 +26,9 @@ impl Rig {
     ///
     /// As [`ixgbe::open`].
     pub fn open(builder: StrictBuilder, config: &Config, pool: &Pool) -> ixgbe::Result<Self> {
-        let nic = builder.build();
-        let Opened { port, rx, tx } = ixgbe::open(Nic::clone(&nic), config, pool)?;
+        let device = builder.build();
+        let nic = device.handle();
+        let Opened { port, rx, tx } = ixgbe::open(device, config, pool)?;
         Ok(Self { nic, port, rx, tx })
     }
 }
