@@ -8,7 +8,7 @@ use super::queue::{self, QUEUES, RingState, State, field};
 use super::rss::{Flow, Toeplitz};
 use super::rx_write::{Annotation, RxQueue};
 use super::{Io, packet_bytes};
-use crate::dma::Memory;
+use crate::dma::{Memory, Unmapped};
 use crate::fault::RxFaults;
 use crate::violation::{Ring, Violation, Violations};
 use crate::wire::Wire;
@@ -117,6 +117,7 @@ impl Receive {
             wire.pop();
             taken += 1;
         }
+        self.write_back(io, faults);
         taken
     }
 
@@ -171,7 +172,7 @@ impl Receive {
         let hash = if self.hash_in_descriptor { hash } else { 0 };
         let kind = if self.hash_in_descriptor { kind } else { 0 };
         let annotation = Annotation { low: flow.packet_type | kind, hash, tag: strip_tag };
-        let delivered = queue.deliver(io, number, bytes, annotation, faults);
+        let delivered = queue.deliver(io, bytes, annotation, faults);
         io.stats.received(Cast::of(destination), on_wire);
         if delivered {
             io.stats.queue_received(queue.slot, bytes.len() as u64);
@@ -180,6 +181,16 @@ impl Receive {
         } else {
             io.stats.queue_dropped(queue.slot);
             Outcome::Dropped
+        }
+    }
+
+    /// Reports what this burst has filled.
+    fn write_back(&mut self, io: &mut Io<'_>, faults: &RxFaults) {
+        for number in &self.active {
+            let queue = &mut self.queues[usize::from(*number)];
+            if let Err((what, Unmapped(iova))) = queue.write_back(io, faults) {
+                queue.fault(io, what, iova);
+            }
         }
     }
 
@@ -266,6 +277,7 @@ impl Receive {
         }
         self.active.clear();
         for (number, queue) in (0..QUEUES).zip(&mut self.queues) {
+            queue.number = number;
             if queue.ring.state != State::Disabled {
                 let get = |which| regs.get(queue::offset(Ring::Rx(number), which));
                 let split = get(field::SPLIT);
