@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 struct Port {
-    device: Arc<SoftDevice>,
+    device: SoftDevice,
     memory: Arc<DmaMemory>,
     iova: u64,
 }

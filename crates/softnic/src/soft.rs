@@ -32,12 +32,22 @@ const VECTORS: u16 = 64;
 /// | `mac` | station address | derived from the name |
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |
+///
+/// The value is the device: it is moved into a driver. What a test or a program asks beside the driver is asked of the
+/// [`SoftControl`], which it dereferences to and which can be kept.
 #[derive(Debug)]
 pub struct SoftDevice {
     name: String,
     ids: PciIds,
     bar: SoftBar,
+    control: SoftControl,
     dma: DmaDomain,
+}
+
+/// Watches a [`SoftDevice`] and its wire, and injects faults, while a driver has the device. Outlives it harmlessly.
+#[derive(Clone, Debug)]
+pub struct SoftControl {
+    station: Arc<Station>,
 }
 
 /// The register window of a [`SoftDevice`]: the tail registers are plain stores, everything else asks the model.
@@ -53,7 +63,7 @@ impl SoftDevice {
     /// # Errors
     ///
     /// A specification with mistakes, a name that is open already, a wire that cannot be opened.
-    pub fn open(spec: &str) -> Result<Arc<Self>, Error> {
+    pub fn open(spec: &str) -> Result<Self, Error> {
         let spec: Spec = spec.parse()?;
         let place = engine::reserve(&spec.name)?;
         let wire = open_wire(&spec)?;
@@ -73,14 +83,31 @@ impl SoftDevice {
         }
         let settle = Arc::clone(&station);
         let mapper = SoftMapper::new(space, move || settle.with(Model::refresh_memory));
-        Ok(Arc::new(Self {
+        Ok(Self {
             name: format!("soft:{}", spec.name),
             ids: PciIds { vendor: 0x8086, device: setup.id.pci(), class: 0x02_0000, revision: 1 },
-            bar: SoftBar { doorbells, station },
+            bar: SoftBar { doorbells, station: Arc::clone(&station) },
+            control: SoftControl { station },
             dma: DmaDomain::new(Box::new(mapper)),
-        }))
+        })
     }
 
+    /// A handle that stays when the device is given to a driver.
+    #[must_use]
+    pub fn control(&self) -> SoftControl {
+        self.control.clone()
+    }
+}
+
+impl std::ops::Deref for SoftDevice {
+    type Target = SoftControl;
+
+    fn deref(&self) -> &SoftControl {
+        &self.control
+    }
+}
+
+impl SoftControl {
     /// Frames that crossed the wire.
     #[must_use]
     pub fn wire_counters(&self) -> WireCounters {
@@ -129,13 +156,13 @@ impl SoftDevice {
     }
 
     fn station(&self) -> &Station {
-        &self.bar.station
+        &self.station
     }
 }
 
 impl Drop for SoftDevice {
     fn drop(&mut self) {
-        engine::close(&self.bar.station);
+        engine::close(&self.station);
     }
 }
 

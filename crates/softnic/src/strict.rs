@@ -27,13 +27,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// assert!(nic.violations().is_empty());
 /// # Ok::<(), device::Error>(())
 /// ```
+///
+/// The value is the device: it is moved into a driver. What the test does itself it does through the [`StrictControl`],
+/// which it dereferences to and which can be kept.
 #[derive(Debug)]
 pub struct StrictNic {
     name: String,
     ids: PciIds,
+    control: StrictControl,
+    dma: DmaDomain,
+}
+
+/// The test's hand on a [`StrictNic`]: time, the wire, violations and faults.
+#[derive(Clone, Debug)]
+pub struct StrictControl {
     bar: StrictBar,
     port: MemoryPort,
-    dma: DmaDomain,
 }
 
 /// The register window of a [`StrictNic`].
@@ -63,6 +72,22 @@ impl StrictNic {
         StrictBuilder { name: "soft:strict".to_owned(), setup }
     }
 
+    /// A handle that stays when the device is given to a driver.
+    #[must_use]
+    pub fn control(&self) -> StrictControl {
+        self.control.clone()
+    }
+}
+
+impl std::ops::Deref for StrictNic {
+    type Target = StrictControl;
+
+    fn deref(&self) -> &StrictControl {
+        &self.control
+    }
+}
+
+impl StrictControl {
     /// Lets the device work: a bounded number of frames in each direction.
     ///
     /// # Panics
@@ -185,7 +210,7 @@ impl StrictBuilder {
 
     /// The device, as after power-on.
     #[must_use]
-    pub fn build(self) -> Arc<StrictNic> {
+    pub fn build(self) -> StrictNic {
         let space = Arc::new(AddressSpace::default());
         let port = MemoryPort::default();
         let wire = Box::new(MemoryWire::new(port.clone()));
@@ -194,7 +219,7 @@ impl StrictBuilder {
         let settle = bar.clone();
         let dma = DmaDomain::new(Box::new(SoftMapper::new(space, move || settle.model().refresh_memory())));
         let ids = PciIds { vendor: 0x8086, device: self.setup.id.pci(), class: 0x02_0000, revision: 1 };
-        Arc::new(StrictNic { name: self.name, ids, bar, port, dma })
+        StrictNic { name: self.name, ids, control: StrictControl { bar, port }, dma }
     }
 }
 
@@ -232,7 +257,7 @@ unsafe impl Device for StrictNic {
     }
 
     fn bar(&self) -> &StrictBar {
-        &self.bar
+        &self.control.bar
     }
 
     fn dma(&self) -> &DmaDomain {
