@@ -3,14 +3,14 @@
 use super::filters::{Cast, Filters, destination};
 use super::interrupts::{self, queue_vector};
 use super::map::{self, RegisterFile};
-use super::posted::{self, Posted};
-use super::queue::{self, QUEUES, RingState, State, field};
+use super::posted::{self, Watch};
+use super::queue::{self, Doorbells, QUEUES, RingState, State, field};
 use super::rss::{Flow, Toeplitz};
 use super::rx_write::{Annotation, RxQueue};
 use super::{Io, packet_bytes};
-use crate::dma::{Memory, Unmapped};
+use crate::dma::Unmapped;
 use crate::fault::RxFaults;
-use crate::violation::{Ring, Violation, Violations};
+use crate::violation::{Ring, Violation};
 use crate::wire::Wire;
 
 /// Most frames one step receives.
@@ -207,38 +207,28 @@ impl Receive {
         }
     }
 
-    /// A tail beyond its ring (once for each value); in strict mode every new descriptor.
+    /// A tail beyond its ring (once for each value).
     fn look_at_doorbells(&mut self, io: &mut Io<'_>) {
-        for at in 0..self.active.len() {
-            let number = self.active[at];
-            let tail = io.doorbells.get(Ring::Rx(number));
-            let queue = &mut self.queues[usize::from(number)];
+        for number in &self.active {
+            let ring = Ring::Rx(*number);
+            let tail = io.doorbells.get(ring);
+            let queue = &mut self.queues[usize::from(*number)];
             if tail >= queue.ring.descriptors && queue.bad_tail != tail {
                 queue.bad_tail = tail;
                 let descriptors = queue.ring.descriptors;
-                io.checks.report(Violation::TailBeyondRing { ring: Ring::Rx(number), tail, descriptors });
-            }
-            if io.checks.strict() {
-                let (buffer, legacy) = (queue.buffer.into(), queue.legacy);
-                posted::receive(number, &mut queue.ring, buffer, legacy, tail, (io.memory, io.checks, io.posted));
+                io.checks.report(Violation::TailBeyondRing { ring, tail, descriptors });
             }
         }
     }
 
-    /// Strict mode, at a doorbell.
-    pub(super) fn look_ahead(
-        &mut self,
-        number: u16,
-        tail: u32,
-        memory: &Memory,
-        checks: &mut Violations,
-        posted: &mut Posted,
-    ) {
-        if self.dirty {
-            return;
+    /// Strict mode: every descriptor that is new.
+    pub(super) fn look_ahead(&mut self, bells: &Doorbells, (memory, checks, posted): Watch<'_>) {
+        for number in &self.active {
+            let queue = &mut self.queues[usize::from(*number)];
+            let tail = bells.get(Ring::Rx(*number));
+            let (buffer, legacy) = (queue.buffer.into(), queue.legacy);
+            posted::receive(*number, &mut queue.ring, buffer, legacy, tail, (memory, &mut *checks, &mut *posted));
         }
-        let queue = &mut self.queues[usize::from(number % QUEUES)];
-        posted::receive(number, &mut queue.ring, queue.buffer.into(), queue.legacy, tail, (memory, checks, posted));
     }
 
     /// Work that is waiting while the device is not bus master is a violation, once for each queue.
