@@ -3,8 +3,7 @@
 
 use ixgbe::{Config, Opened, RxQueue, TxQueue};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
-use softnic::{StrictDevice, StrictNic};
-use std::sync::Arc;
+use softnic::{StrictControl, StrictNic};
 
 /// Miri takes its time.
 const RINGS: &[u16] = if cfg!(miri) { &[64] } else { &[64, 512] };
@@ -12,18 +11,18 @@ const RINGS: &[u16] = if cfg!(miri) { &[64] } else { &[64, 512] };
 const ORDERS: std::ops::Range<u8> = if cfg!(miri) { 2..4 } else { 0..6 };
 
 struct Bench {
-    nic: Arc<StrictNic>,
+    nic: StrictControl,
     pool: Pool,
-    port: ixgbe::Port<StrictDevice>,
-    rx: RxQueue<StrictDevice>,
-    tx: TxQueue<StrictDevice>,
+    port: ixgbe::Port<StrictNic>,
+    rx: RxQueue<StrictNic>,
+    tx: TxQueue<StrictNic>,
     cache: PoolCache,
     batch: Batch,
 }
 
 fn bench(config: &Config, slots: usize) -> Bench {
     let device = StrictNic::builder().build();
-    let nic = device.handle();
+    let nic = device.control();
     let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
     let Opened { port, mut rx, mut tx } = ixgbe::open(device, config, &pool).unwrap();
     let cache = pool.cache();
