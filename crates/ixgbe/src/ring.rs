@@ -77,24 +77,15 @@ impl Ring {
     /// Descriptor `index` modulo the size.
     #[inline(always)]
     pub(crate) fn at(&self, index: usize) -> &Descriptor {
-        // SAFETY: masked, so within the ring.
-        let descriptor = unsafe { self.base.add(index & (self.size - 1)) };
         // SAFETY: valid and accessed only as atomics (type invariant).
-        unsafe { descriptor.as_ref() }
+        unsafe { &*self.pointer(index) }
     }
 
-    /// Descriptors `first..first + count`.
-    ///
-    /// # Panics
-    ///
-    /// When that goes past the ring's end.
+    /// Where descriptor `index` modulo the size lies.
     #[inline(always)]
-    pub(crate) fn run(&self, first: usize, count: usize) -> &[Descriptor] {
-        assert!(first <= self.size && count <= self.size - first, "a run of descriptors must not wrap");
-        // SAFETY: within the ring, by the assertion.
-        let start = unsafe { self.base.add(first) };
-        // SAFETY: valid and accessed only as atomics (type invariant).
-        unsafe { std::slice::from_raw_parts(start.as_ptr(), count) }
+    pub(crate) fn pointer(&self, index: usize) -> *const Descriptor {
+        // SAFETY: masked, so within the ring.
+        unsafe { self.base.add(index & (self.size - 1)) }.as_ptr()
     }
 }
 

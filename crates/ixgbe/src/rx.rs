@@ -136,7 +136,7 @@ impl<D: Device> RxQueue<D> {
             linear,
             meta: Meta::new(pool.headroom(), 0, pool.id()),
             buffer,
-            most_segments: config.frame_bytes().div_ceil(buffer.into()) as usize,
+            most_segments: config.max_frame().div_ceil(buffer.into()),
             skipping: false,
             index,
             counters: RxCounters::default(),
@@ -257,17 +257,28 @@ impl<D: Device> RxQueue<D> {
     #[inline(always)]
     fn recv_run(&mut self, cache: &mut PoolCache, batch: &mut Batch, run: usize) -> usize {
         let first = self.next;
+        debug_assert!(first + run <= self.ring.size() && run <= batch.spare(), "a run fits ring and batch");
         let mut exchange = Exchange {
-            descriptors: self.ring.run(first, run),
-            posted: &mut self.slots[first..first + run],
-            packets: &mut batch.spare_slots()[..run],
+            descriptors: self.ring.pointer(first),
+            // SAFETY: there are as many slots as descriptors.
+            posted: unsafe { self.slots.as_mut_ptr().add(first) },
+            packets: batch.spare_slots().as_mut_ptr(),
+            count: run,
             limit: self.buffer,
             meta: self.meta,
             bytes: 0,
         };
-        let exchange_with = |fresh: &[Slot]| match self.linear {
-            Some(delta) => exchange.run(fresh, delta),
-            None => exchange.scalar(fresh, 0, |slot| start_iova(&self.translation, slot, self.meta.offset())),
+        let exchange_with = |fresh: &[Slot]| {
+            let top = fresh.as_ptr_range().end;
+            match self.linear {
+                // SAFETY: `fresh` holds `run` slots, and those used are taken off the cache.
+                Some(delta) => unsafe { exchange.run(top, delta) },
+                None => {
+                    let iova = |slot| start_iova(&self.translation, slot, self.meta.offset());
+                    // SAFETY: as above.
+                    unsafe { exchange.scalar(top, 0, iova) }
+                }
+            }
         };
         // SAFETY: `run` slots are reserved; those used are now the ring's.
         let taken = unsafe { cache.take(run, exchange_with) };
@@ -373,14 +384,17 @@ impl<D: Device> RxQueue<D> {
     }
 }
 
-/// A run of descriptors whose buffers are exchanged for fresh ones. All slices have the same length, and the
-/// descriptors, as long as DD is set, belong to the driver.
-pub(crate) struct Exchange<'a> {
-    pub(crate) descriptors: &'a [Descriptor],
-    /// The buffers that the descriptors have.
-    pub(crate) posted: &'a mut [Slot],
-    /// Where the packets go.
-    pub(crate) packets: &'a mut [MaybeUninit<Packet>],
+/// A run of `count` descriptors whose buffers are exchanged for fresh ones.
+///
+/// # Invariants
+///
+/// `descriptors`, `posted` (the buffers they have) and `packets` (where the packets go) point to `count` elements each.
+/// As long as DD is set, a descriptor belongs to the driver.
+pub(crate) struct Exchange {
+    pub(crate) descriptors: *const Descriptor,
+    pub(crate) posted: *mut Slot,
+    pub(crate) packets: *mut MaybeUninit<Packet>,
+    pub(crate) count: usize,
     /// Bytes that fit into a buffer.
     pub(crate) limit: u16,
     /// A received packet's word, but for the length.
@@ -389,40 +403,57 @@ pub(crate) struct Exchange<'a> {
     pub(crate) bytes: u64,
 }
 
-impl Exchange<'_> {
-    /// Exchanges as many buffers as there are good frames of one buffer at the front, for those at the end of `fresh`
-    /// (the top of a cache's stack). IOVA = pointer + `delta`. Returns how many.
+impl Exchange {
+    /// Exchanges as many buffers as there are good frames of one buffer at the front, for those before `top` (the top
+    /// of a cache's stack), from there down. IOVA = pointer + `delta`. Returns how many.
+    ///
+    /// # Safety
+    ///
+    /// There are `count` slots before `top`; those used are given up by the cache.
     #[inline(always)]
-    fn run(&mut self, fresh: &[Slot], delta: u64) -> usize {
+    unsafe fn run(&mut self, top: *const Slot, delta: u64) -> usize {
         let mut done = 0;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if fresh.len() >= 4 && crate::avx2::available() {
-            // SAFETY: the processor has AVX2.
-            done = unsafe { self.avx2(fresh, delta) };
+        if self.count >= crate::avx2::STEP && crate::avx2::available() {
+            // SAFETY: the processor has AVX2; the caller's word for the slots.
+            done = unsafe { self.avx2(top, delta) };
         }
-        self.scalar(fresh, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta))
+        // SAFETY: the caller's word.
+        unsafe { self.scalar(top, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
     }
 
     /// As [`Self::run`], one by one from descriptor `done` on.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::run`].
     #[inline(always)]
-    fn scalar(&mut self, fresh: &[Slot], mut done: usize, iova: impl Fn(Slot) -> u64) -> usize {
-        // All have one length; saying so here spares the loop its bounds checks.
-        let left = fresh.len() - done;
-        let fresh = &fresh[..left];
-        let descriptors = &self.descriptors[done..][..left];
-        let posted = &mut self.posted[done..][..left];
-        let packets = &mut self.packets[done..][..left];
-        for index in 0..left {
-            let (descriptor, posted, fresh) = (&descriptors[index], &mut posted[index], &fresh[left - 1 - index]);
+    unsafe fn scalar(&mut self, top: *const Slot, mut done: usize, iova: impl Fn(Slot) -> u64) -> usize {
+        while done < self.count {
+            // SAFETY: `done < count` elements (type invariant).
+            let descriptor = unsafe { self.descriptors.add(done) };
+            // SAFETY: as above; both sides use atomics.
+            let descriptor = unsafe { &*descriptor };
             let high = descriptor.high();
             let len = rx::len(high);
             if high & rx::SINGLE_MASK != rx::SINGLE || len.wrapping_sub(1) >= self.limit {
                 break;
             }
-            descriptor.write(iova(*fresh), 0);
-            let slot = std::mem::replace(posted, *fresh);
+            // SAFETY: `done < count` slots before the top.
+            let fresh = unsafe { top.sub(done + 1) };
+            // SAFETY: as above.
+            let fresh = unsafe { fresh.read() };
+            descriptor.write(iova(fresh), 0);
+            // SAFETY: `done < count` elements (type invariant).
+            let posted = unsafe { self.posted.add(done) };
+            // SAFETY: as above; the ring owns the fresh slot from here.
+            let slot = unsafe { posted.replace(fresh) };
             // SAFETY: the device has done with the slot, which the ring gives up; `len` is within the buffer.
-            packets[index].write(unsafe { Packet::from_slot(slot, Meta(self.meta.0 | u64::from(len) << 16)) });
+            let packet = unsafe { Packet::from_slot(slot, Meta(self.meta.0 | u64::from(len) << 16)) };
+            // SAFETY: `done < count` elements (type invariant).
+            let place = unsafe { self.packets.add(done) };
+            // SAFETY: as above.
+            unsafe { place.write(MaybeUninit::new(packet)) };
             self.bytes += u64::from(len);
             done += 1;
         }

@@ -14,7 +14,7 @@ pub(crate) fn available() -> bool {
 }
 
 /// Descriptors, slots or packets at a time.
-const STEP: usize = 4;
+pub(crate) const STEP: usize = 4;
 
 #[inline(always)]
 fn lanes(value: u64) -> i64 {
@@ -71,19 +71,15 @@ const REVERSED_AND_SWAPPED: i32 = 0b00_10_01_11;
 /// 0, 1, 2, 3 from 3, 2, 1, 0.
 const REVERSED: i32 = 0b00_01_10_11;
 
-impl Exchange<'_> {
+impl Exchange {
     /// See [`Exchange::run`]; multiples of four.
     ///
     /// # Safety
     ///
-    /// The processor has AVX2.
+    /// As [`Exchange::run`], and the processor has AVX2.
     #[target_feature(enable = "avx2")]
-    pub(crate) unsafe fn avx2(&mut self, fresh: &[Slot], delta: u64) -> usize {
-        let count = fresh.len();
-        assert!(
-            self.descriptors.len() == count && self.posted.len() == count && self.packets.len() == count,
-            "all parts of a run have one length"
-        );
+    pub(crate) unsafe fn avx2(&mut self, top: *const Slot, delta: u64) -> usize {
+        let count = self.count;
         let delta = _mm256_set1_epi64x(lanes(delta));
         let mask = _mm256_set1_epi64x(lanes(rx::SINGLE_MASK));
         let single = _mm256_set1_epi64x(lanes(rx::SINGLE));
@@ -95,7 +91,7 @@ impl Exchange<'_> {
         let mut done = 0;
         while done + STEP <= count {
             // SAFETY: `done + 4 <= count` descriptors.
-            let at = unsafe { self.descriptors.as_ptr().add(done) };
+            let at = unsafe { self.descriptors.add(done) };
             // SAFETY: four descriptors.
             let high = unsafe { high_words(at) };
             let len = _mm256_and_si256(_mm256_srli_epi64::<32>(high), half_word);
@@ -106,12 +102,12 @@ impl Exchange<'_> {
                 break;
             }
             bytes = _mm256_add_epi64(bytes, len);
-            // SAFETY: `done + 4 <= count` slots from the end.
-            let top = unsafe { fresh.as_ptr().add(count - done - STEP) };
+            // SAFETY: `done + 4 <= count` slots before the top.
+            let fresh = unsafe { top.sub(done + STEP) };
             // SAFETY: four slots.
-            let new = unsafe { _mm256_loadu_si256(top.cast()) };
+            let new = unsafe { _mm256_loadu_si256(fresh.cast()) };
             // SAFETY: `done + 4 <= count` slots.
-            let posted = unsafe { self.posted.as_mut_ptr().add(done) }.cast::<__m256i>();
+            let posted = unsafe { self.posted.add(done) }.cast::<__m256i>();
             // SAFETY: four slots.
             let old = unsafe { _mm256_loadu_si256(posted) };
             let in_order = _mm256_permute4x64_epi64::<REVERSED>(new);
@@ -121,7 +117,7 @@ impl Exchange<'_> {
             // SAFETY: four descriptors, done, so the driver's until the doorbell.
             unsafe { store_pairs(at.cast::<__m256i>().cast_mut(), address, zero) }
             // SAFETY: `done + 4 <= count` places.
-            let packets = unsafe { self.packets.as_mut_ptr().add(done) };
+            let packets = unsafe { self.packets.add(done) };
             let slots = _mm256_permute4x64_epi64::<MIDDLE_SWAPPED>(old);
             let words = _mm256_or_si256(meta, _mm256_slli_epi64::<16>(len));
             // SAFETY: a packet is its slot and its word, 16 bytes; the ring gave the slots up; the lengths fit.
@@ -133,16 +129,15 @@ impl Exchange<'_> {
     }
 }
 
-impl Post<'_> {
+impl Post {
     /// See [`Post::run`]; multiples of four.
     ///
     /// # Safety
     ///
-    /// The processor has AVX2.
+    /// As [`Post::run`], and the processor has AVX2.
     #[target_feature(enable = "avx2")]
     pub(crate) unsafe fn avx2(&mut self, packets: &[Packet], delta: u64) -> usize {
         let count = packets.len();
-        assert!(self.descriptors.len() == count && self.slots.len() == count, "all parts of a run have one length");
         let delta = _mm256_set1_epi64x(lanes(delta));
         let command = _mm256_set1_epi64x(lanes(self.command));
         let usual = _mm256_set1_epi64x(i64::from(self.usual));
@@ -170,7 +165,7 @@ impl Post<'_> {
             }
             bytes = _mm256_add_epi64(bytes, len);
             // SAFETY: `done + 4 <= count` slots.
-            let kept = unsafe { self.slots.as_mut_ptr().add(done) }.cast();
+            let kept = unsafe { self.slots.add(done) }.cast();
             let in_order = _mm256_permute4x64_epi64::<MIDDLE_SWAPPED>(slots);
             // SAFETY: four slots; `Some` of a slot is represented as the slot. The ring owns them from here.
             unsafe { _mm256_storeu_si256(kept, in_order) }
@@ -180,7 +175,7 @@ impl Post<'_> {
                 _mm256_slli_epi64::<{ tx::PAYLEN_SHIFT.cast_signed() }>(len),
             );
             // SAFETY: `done + 4 <= count` descriptors.
-            let at = unsafe { self.descriptors.as_ptr().add(done) };
+            let at = unsafe { self.descriptors.add(done) };
             // SAFETY: four free descriptors, the driver's until the doorbell.
             unsafe { store_pairs(at.cast::<__m256i>().cast_mut(), address, high) }
             done += STEP;

@@ -221,17 +221,24 @@ impl<D: Device> TxQueue<D> {
     #[inline(always)]
     fn send_run(&mut self, packets: &[Packet]) -> usize {
         let first = self.tail & (self.ring.size() - 1);
+        debug_assert!(first + packets.len() <= self.ring.size(), "a run does not wrap");
         let mut post = Post {
-            descriptors: self.ring.run(first, packets.len()),
-            slots: &mut self.slots[first..first + packets.len()],
+            descriptors: self.ring.pointer(first),
+            // SAFETY: there are as many slots as descriptors.
+            slots: unsafe { self.slots.as_mut_ptr().add(first) },
             // The upper half of the packet's word is its pool and flags.
             usual: if self.foreign == 0 { u32::from(self.usual) } else { u32::MAX },
             command: self.command | tx::EOP,
             bytes: 0,
         };
         let sent = match self.linear {
-            Some(delta) => post.run(packets, delta),
-            None => post.scalar(packets, 0, |slot| self.known[0].translation.iova(slot.as_ptr())),
+            // SAFETY: the run ends with a chunk, so at the ring's end at the latest.
+            Some(delta) => unsafe { post.run(packets, delta) },
+            None => {
+                let iova = |slot: Slot| self.known[0].translation.iova(slot.as_ptr());
+                // SAFETY: as above.
+                unsafe { post.scalar(packets, 0, iova) }
+            }
         };
         self.counters.bytes += post.bytes;
         self.counters.packets += sent as u64;
@@ -385,11 +392,14 @@ impl<D: Device> TxQueue<D> {
     }
 }
 
-/// A run of free descriptors that are given packets. All slices have the same length.
-pub(crate) struct Post<'a> {
-    pub(crate) descriptors: &'a [Descriptor],
-    /// Where the ring keeps the packets' slots.
-    pub(crate) slots: &'a mut [Option<Slot>],
+/// A run of free descriptors that are given packets.
+///
+/// # Invariants
+///
+/// `descriptors` and `slots` (where the ring keeps the packets' slots) point to as many elements as packets are posted.
+pub(crate) struct Post {
+    pub(crate) descriptors: *const Descriptor,
+    pub(crate) slots: *mut Option<Slot>,
     /// Pool and flags of packets that go this way.
     pub(crate) usual: u32,
     /// Command bits.
@@ -398,31 +408,47 @@ pub(crate) struct Post<'a> {
     pub(crate) bytes: u64,
 }
 
-impl Post<'_> {
+impl Post {
     /// Posts packets up to the first that is unusual. IOVA = pointer + `delta`. Returns how many.
+    ///
+    /// # Safety
+    ///
+    /// There are as many descriptors and slots as packets. The caller forgets the packets posted.
     #[inline(always)]
-    fn run(&mut self, packets: &[Packet], delta: u64) -> usize {
+    unsafe fn run(&mut self, packets: &[Packet], delta: u64) -> usize {
         let mut done = 0;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if packets.len() >= 4 && crate::avx2::available() {
-            // SAFETY: the processor has AVX2.
+        if packets.len() >= crate::avx2::STEP && crate::avx2::available() {
+            // SAFETY: the processor has AVX2; the caller's word for the rest.
             done = unsafe { self.avx2(packets, delta) };
         }
-        self.scalar(packets, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta))
+        // SAFETY: the caller's word.
+        unsafe { self.scalar(packets, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
     }
 
     /// As [`Self::run`], one by one from packet `done` on.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::run`].
     #[inline(always)]
-    fn scalar(&mut self, packets: &[Packet], mut done: usize, iova: impl Fn(Slot) -> u64) -> usize {
-        let rest = packets[done..].iter().zip(&mut self.slots[done..]).zip(&self.descriptors[done..]);
-        for ((packet, place), descriptor) in rest {
+    unsafe fn scalar(&mut self, packets: &[Packet], mut done: usize, iova: impl Fn(Slot) -> u64) -> usize {
+        while done < packets.len() {
+            let packet = &packets[done];
             let meta = packet.meta();
             let len = u64::from(meta.len());
             if meta.0 >> 32 != u64::from(self.usual) || len.wrapping_sub(SHORTEST) > LONGEST - SHORTEST {
                 break;
             }
             let slot = packet.slot();
-            *place = Some(slot);
+            // SAFETY: there are as many as packets.
+            let kept = unsafe { self.slots.add(done) };
+            // SAFETY: as above; the ring owns the slot from here.
+            unsafe { kept.write(Some(slot)) };
+            // SAFETY: there are as many as packets.
+            let descriptor = unsafe { self.descriptors.add(done) };
+            // SAFETY: as above; both sides use atomics.
+            let descriptor = unsafe { &*descriptor };
             let address = iova(slot).wrapping_add(meta.offset().into());
             descriptor.write(address, self.command | len | len << tx::PAYLEN_SHIFT);
             self.bytes += len;
