@@ -37,7 +37,7 @@ pub(crate) fn list() -> Result<(), Failure> {
             next_steps.push(format!("{}: {next_step}", device.address));
         }
     }
-    writeln!(out, "{}", table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n"))?;
+    writeln!(out, "{}", screen::trimmed(&table))?;
     if !next_steps.is_empty() {
         writeln!(out, "\n{}", next_steps.join("\n"))?;
     }

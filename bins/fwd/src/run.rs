@@ -51,26 +51,31 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
         (lcore, move || worker.run())
     });
     let team = Team::start(members.collect(), &stop)?;
+    let begun = team.begun();
 
     let mut idle = IdleWatch::new(wiring.published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
     let opened_cell = std::cell::RefCell::new(&mut opened);
     let watched = team::watch(
         &stop,
         &args.run,
-        team.begun(),
+        begun,
         &mut screen,
         |elapsed| {
             let lanes = wiring.published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
-            totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port))
+            let (totals, result) = totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
+            result.map(|()| totals)
         },
         || team.any_finished(),
         || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
     );
     let lanes: Vec<Lane> = team.join()?.into_iter().flatten().collect();
-    let ran = watched?;
-
-    let totals = finish(ran, lanes, opened, &pool)?;
-    summary::print(M::NAME, &totals, &args.run)
+    let (ran, trouble) = match watched {
+        Ok(ran) => (ran, Ok(())),
+        Err(failure) => (begun.elapsed(), Err(failure)),
+    };
+    let (totals, closed) = finish(ran, lanes, opened, &pool);
+    summary::print(M::NAME, &totals, &args.run)?;
+    trouble.and(closed)
 }
 
 /// The queues, given to workers.
@@ -120,16 +125,18 @@ fn take<T>(queues: &mut [Vec<Option<T>>], (port, queue): (usize, usize)) -> Opti
     queues.get_mut(port)?.get_mut(queue)?.take()
 }
 
-/// Adds up what lanes and devices have counted.
+/// Adds up what lanes and devices have counted. An error when a device is gone; the totals are right all the same.
 fn totals<'a>(
     elapsed: Duration,
     lanes: impl Iterator<Item = (usize, Option<usize>, Counters)>,
     ports: impl Iterator<Item = &'a mut Port>,
-) -> Totals {
+) -> (Totals, Result<(), Failure>) {
+    let mut result = Ok(());
     let port_totals = ports.map(|port| {
         let mut totals = PortTotals { name: port.name().to_owned(), ..PortTotals::default() };
-        totals.link = ports::link_words(port.link());
-        totals.set_device(&port.statistics());
+        if let Err(error) = totals.read_device(port) {
+            result = Err(error.into());
+        }
         totals
     });
     let mut totals = Totals { seconds: elapsed.as_secs_f64(), ports: port_totals.collect(), ..Totals::default() };
@@ -142,11 +149,16 @@ fn totals<'a>(
             port.add_tx(&counters);
         }
     }
-    totals
+    (totals, result)
 }
 
 /// Lets the devices send what they hold, counts what they did not, and closes them.
-fn finish(ran: Duration, lanes: Vec<Lane>, mut opened: Vec<Opened>, pool: &mempool::Pool) -> Result<Totals, Failure> {
+fn finish(
+    ran: Duration,
+    lanes: Vec<Lane>,
+    mut opened: Vec<Opened>,
+    pool: &mempool::Pool,
+) -> (Totals, Result<(), Failure>) {
     let mut counted = Vec::new();
     let mut outputs = Vec::new();
     for lane in lanes {
@@ -166,9 +178,9 @@ fn finish(ran: Duration, lanes: Vec<Lane>, mut opened: Vec<Opened>, pool: &mempo
         counters.tx_packets -= unsent;
         counters.drop_frames(Reason::TxUnsent, unsent);
     }
-    let totals = totals(ran, counted.into_iter(), opened.iter_mut().map(|opened| &mut opened.port));
+    let (totals, mut result) = totals(ran, counted.into_iter(), opened.iter_mut().map(|opened| &mut opened.port));
     for opened in opened {
-        opened.close()?;
+        result = result.and(opened.close().map_err(Failure::from));
     }
-    Ok(totals)
+    (totals, result)
 }

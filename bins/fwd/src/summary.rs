@@ -6,7 +6,6 @@ use cli::exit::Failure;
 use cli::human::{counted, grouped};
 use cli::report::{self, Totals};
 use cli::screen;
-use comfy_table::CellAlignment;
 use std::io::{self, Write as _};
 
 /// Prints the summary, or with `--json` the object.
@@ -28,12 +27,13 @@ fn words(mode: &str, totals: &Totals) -> String {
         let numbers = [port.rx_packets, port.tx_packets, port.rx_missed, port.rx_errors, port.tx_dropped];
         table.add_row(std::iter::once(port.name.clone()).chain(numbers.map(grouped)));
     }
-    table.column_iter_mut().skip(1).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    screen::align_right(&mut table, 1);
     format!(
-        "\n{mode}: {verb} {} in {:.2} s: {:.3} Mpps{cycles}\n{table}\n{}",
+        "\n{mode}: {verb} {} in {:.2} s: {:.3} Mpps{cycles}\n{}\n{}",
         counted(handled, "packet"),
         totals.seconds,
         report::mega(handled, totals.seconds),
+        screen::trimmed(&table),
         account(verb, handled, totals),
     )
 }

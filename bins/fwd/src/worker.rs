@@ -78,6 +78,9 @@ impl<M: Mode> Worker<M> {
                 if let Some(waited) = waited {
                     lane.counters.cycles += (now - last).saturating_sub(waited);
                     moved = true;
+                    if waited > 0 && self.stop.load(Ordering::Relaxed) {
+                        next_publication = now;
+                    }
                 }
                 last = now;
             }
@@ -152,12 +155,13 @@ impl Lane {
         Some(self.wait_for_room(cache, batch, stop, yields))
     }
 
-    /// The output ring is full: tries again until it has taken all, or patience ends and the rest is dropped. Returns
-    /// the cycles that took.
+    /// The output ring is full: tries again until it has taken all, or patience ends (after 20 ms at most when the run
+    /// is to end) and the rest is dropped. Returns the cycles that took.
     #[cold]
     #[inline(never)]
     fn wait_for_room(&mut self, cache: &mut PoolCache, batch: &mut Batch, stop: &AtomicBool, yields: bool) -> u64 {
         let begun = tsc::now();
+        let last_patience = self.patience.min(tsc::frequency_hz() / 50);
         let mut turns = 0;
         if let Some(tx) = &mut self.tx {
             while !self.stuck && !batch.is_empty() {
@@ -167,7 +171,8 @@ impl Lane {
                     std::thread::yield_now();
                 }
                 tx.send(cache, batch);
-                self.stuck = tsc::now() - begun > self.patience || stop.load(Ordering::Relaxed);
+                let waited = tsc::now() - begun;
+                self.stuck = waited > self.patience || (waited > last_patience && stop.load(Ordering::Relaxed));
             }
         }
         if batch.is_empty() {

@@ -2,6 +2,7 @@
 
 use crate::args::PortOptions;
 use crate::exit::Failure;
+use crate::report::link_words;
 use device::PageSize;
 use mempool::{Pool, PoolConfig};
 use nic::{Address, Opened, PortConfig};
@@ -70,22 +71,12 @@ pub fn describe(ports: &Ports) -> String {
     let mut text = format!("packet memory: {}\n", ports.pool.memory().describe());
     for opened in &ports.opened {
         let [a, b, c, d, e, f] = opened.port.mac();
-        let link = link_words(opened.port.link());
+        let link = link_words(opened.port.link().unwrap_or_default());
         let queues = crate::human::counted(opened.rx.len() as u64, "receive queue");
         let name = opened.port.name();
         text += &format!("{name}: MAC {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, {queues}, link {link}\n");
     }
     text
-}
-
-/// A link in words: `10 Gbit/s`, `down`.
-#[must_use]
-pub fn link_words(link: nic::LinkStatus) -> String {
-    match link.speed {
-        _ if !link.up => "down".to_owned(),
-        speed if speed >= 1000 => format!("{} Gbit/s", f64::from(speed) / 1000.0),
-        speed => format!("{speed} Mbit/s"),
-    }
 }
 
 /// Waits until the devices have sent what their transmit queues took, `limit` at most. Returns for each port whether it

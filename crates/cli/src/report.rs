@@ -1,6 +1,7 @@
 //! Totals of ports: what tables and JSON show.
 
 use crate::counters::{Counters, Reason};
+use nic::{LinkStatus, Port};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -26,6 +27,9 @@ pub struct PortTotals {
     pub rx_errors: u64,
     /// Frames that were to leave by it and were dropped.
     pub tx_dropped: u64,
+    /// Those by what was wrong.
+    #[serde(skip)]
+    pub errors: nic::RxErrors,
     /// The link in words.
     #[serde(skip)]
     pub link: String,
@@ -45,10 +49,29 @@ impl PortTotals {
         self.tx_dropped += counters.dropped_out();
     }
 
-    /// Takes over what the device has counted.
-    pub fn set_device(&mut self, statistics: &nic::Statistics) {
-        self.rx_missed = statistics.rx_missed;
-        self.rx_errors = statistics.rx_errors;
+    /// Takes over what a port's device has counted, and its link.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone; the figures are those of before.
+    pub fn read_device(&mut self, port: &mut Port) -> Result<(), nic::Error> {
+        let result = port.statistics().and_then(|_| port.link());
+        let totals = port.totals();
+        self.rx_missed = totals.rx_missed;
+        self.rx_errors = totals.rx_errors.total();
+        self.errors = totals.rx_errors;
+        self.link = result.as_ref().map_or("gone".to_owned(), |link| link_words(*link));
+        result.map(drop)
+    }
+}
+
+/// A link in words: `10 Gbit/s`, `down`.
+#[must_use]
+pub fn link_words(link: LinkStatus) -> String {
+    match link.speed {
+        _ if !link.up => "down".to_owned(),
+        speed if speed >= 1000 => format!("{} Gbit/s", f64::from(speed) / 1000.0),
+        speed => format!("{speed} Mbit/s"),
     }
 }
 
@@ -69,10 +92,16 @@ impl Totals {
     /// Frames dropped, by reason; those that did not happen are left out.
     #[must_use]
     pub fn drops(&self) -> BTreeMap<&'static str, u64> {
-        let missed = self.ports.iter().map(|port| port.rx_missed).sum();
-        let errors = self.ports.iter().map(|port| port.rx_errors).sum();
-        let counted = Reason::ALL.iter().map(|reason| (reason.name(), self.counters.dropped(*reason)));
-        counted.chain([("rx_missed", missed), ("rx_errors", errors)]).filter(|(_, count)| *count > 0).collect()
+        let sum = |field: fn(&PortTotals) -> u64| self.ports.iter().map(field).sum();
+        let by_devices = [
+            ("rx_missed", sum(|port| port.rx_missed)),
+            ("rx_crc", sum(|port| port.errors.crc)),
+            ("rx_length", sum(|port| port.errors.length)),
+            ("rx_undersize", sum(|port| port.errors.undersize)),
+            ("rx_oversize", sum(|port| port.errors.oversize)),
+        ];
+        let by_workers = Reason::ALL.iter().map(|reason| (reason.name(), self.counters.dropped(*reason)));
+        by_workers.chain(by_devices).filter(|(_, count)| *count > 0).collect()
     }
 
     /// Frames that came to the ports: into rings, missed or damaged.
@@ -178,7 +207,6 @@ mod tests {
         counters.drop_frames(Reason::TxFull, 10);
         let mut totals = Totals { counters, ports: vec![PortTotals::default(); 2], ..Totals::default() };
         totals.ports[0].add_rx(&counters);
-        totals.ports[0].set_device(&nic::Statistics::default());
         totals.ports[1].add_tx(&counters);
         totals.ports[0].rx_missed = 7;
         assert_eq!(totals.received(), 90 + 5 + 7);

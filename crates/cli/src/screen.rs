@@ -120,13 +120,8 @@ fn table(now: &Totals, before: &Totals) -> String {
             grouped(port.tx_dropped),
         ]);
     }
-    let right = (2..9).filter_map(|index| table.column_mut(index).map(|_| index)).collect::<Vec<_>>();
-    for index in right {
-        if let Some(column) = table.column_mut(index) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    format!("{table}\n{}\n", status(now, before))
+    align_right(&mut table, 2);
+    format!("{}\n{}\n", trimmed(&table), status(now, before))
 }
 
 /// One line a port, then one for all.
@@ -176,6 +171,17 @@ pub fn drop_words(totals: &Totals) -> String {
 #[must_use]
 pub fn plain_table(header: &[&str]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_header(header);
+    table.load_style(presets::NOTHING).set_header(header);
     table
+}
+
+/// Aligns all columns but the first `words` to the right, for numbers.
+pub fn align_right(table: &mut Table, words: usize) {
+    table.column_iter_mut().skip(words).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+}
+
+/// A table as text, without white space at the ends of lines.
+#[must_use]
+pub fn trimmed(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }

@@ -91,13 +91,13 @@ impl<T: Send + 'static> Team<T> {
 ///
 /// # Errors
 ///
-/// When the live table cannot be written.
+/// When the live table cannot be written, or what `totals` fails with.
 pub fn watch(
     stop: &Stop,
     options: &RunOptions,
     begun: Instant,
     screen: &mut Screen,
-    mut totals: impl FnMut(Duration) -> Totals,
+    mut totals: impl FnMut(Duration) -> Result<Totals, Failure>,
     mut finished: impl FnMut() -> bool,
     mut idle: impl FnMut() -> bool,
 ) -> Result<Duration, Failure> {
@@ -110,7 +110,7 @@ pub fn watch(
             break;
         }
         if now >= tick {
-            shown = screen.update(totals(begun.elapsed()));
+            shown = totals(begun.elapsed()).and_then(|totals| Ok(screen.update(totals)?));
             tick += TICK;
         }
         let mut until = end.map_or(tick, |end| end.min(tick));
@@ -121,7 +121,7 @@ pub fn watch(
     }
     let ran = begun.elapsed();
     stop.request();
-    Ok(shown.map(|()| ran)?)
+    shown.map(|()| ran)
 }
 
 /// How often the live table is renewed.

@@ -42,14 +42,17 @@ pub enum Error {
     /// Access to the device failed.
     #[error(transparent)]
     Device(#[from] device::Error),
-    /// The driver refused the device or its settings, or the device does not work.
+    /// The driver refused a setting.
     #[error("{address}: {source}")]
-    Driver {
+    Open {
         /// The address.
         address: String,
         /// What the driver says.
         source: ixgbe::Error,
     },
+    /// The device does not work, or the driver refuses it.
+    #[error(transparent)]
+    Driver(ixgbe::Error),
     /// The software NIC refused.
     #[cfg(feature = "soft")]
     #[error(transparent)]

@@ -31,5 +31,5 @@ mod queue;
 pub use address::Address;
 pub use error::{Error, Result};
 pub use identify::identify;
-pub use port::{LinkStatus, Opened, Port, PortConfig, Statistics, open};
+pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, open};
 pub use queue::{RxCounters, RxQueue, TxCounters, TxQueue};

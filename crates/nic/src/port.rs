@@ -4,6 +4,8 @@ use crate::queue::each;
 use crate::{Address, Error, Result, RxQueue, TxQueue, identify};
 use device::{Host, PciAddress};
 use mempool::Pool;
+#[cfg(feature = "soft")]
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a user chooses about a port.
@@ -84,8 +86,7 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
     // Before anything is done to a device that there is no driver for.
     identify(found.ids).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
     if config.unsafe_no_iommu && found.iommu_group.is_none() {
-        let device = device::SysfsDevice::open(&host, pci)?;
-        return started(address, ixgbe::open(device, &driver_config(config), pool), Port::Sysfs, RxQueue::Sysfs, TxQueue::Sysfs);
+        return Err(Error::NotYet { address: address.to_string(), kind: "no-IOMMU".to_owned() });
     }
     let device = device::VfioDevice::open(&host, pci)?;
     started(address, ixgbe::open(device, &driver_config(config), pool), Port::Vfio, RxQueue::Vfio, TxQueue::Vfio)
@@ -120,7 +121,7 @@ fn started<D: device::Device>(
     rx: impl Fn(ixgbe::RxQueue<D>) -> RxQueue,
     tx: impl Fn(ixgbe::TxQueue<D>) -> TxQueue,
 ) -> Result<Opened> {
-    let opened = result.map_err(|source| Error::Driver { address: address.name(), source })?;
+    let opened = result.map_err(|source| driver_error(&address.name(), source))?;
     Ok(Opened {
         port: port(opened.port),
         rx: opened.rx.into_iter().map(rx).collect(),
@@ -138,7 +139,7 @@ pub enum Port {
     Sysfs(ixgbe::Port<device::SysfsDevice>),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
-    Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftDevice),
+    Soft(ixgbe::Port<Arc<softnic::SoftDevice>>, Arc<softnic::SoftDevice>),
 }
 
 impl Port {
@@ -155,35 +156,53 @@ impl Port {
     }
 
     /// The link as it is now.
-    #[must_use]
-    pub fn link(&self) -> LinkStatus {
-        let status = each!(Self, self, port => port.link());
-        LinkStatus { up: status.up, speed: status.speed }
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    pub fn link(&self) -> Result<LinkStatus> {
+        let status = each!(Self, self, port => port.link()).map_err(|source| self.error(source))?;
+        Ok(LinkStatus { up: status.up, speed: status.speed })
     }
 
     /// Waits until the link is up, `limit` at most; returns what it then is.
-    #[must_use]
-    pub fn wait_link(&self, limit: Duration) -> LinkStatus {
-        let status = each!(Self, self, port => port.wait_link(limit));
-        LinkStatus { up: status.up, speed: status.speed }
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
+        let status = each!(Self, self, port => port.wait_link(limit)).map_err(|source| self.error(source))?;
+        Ok(LinkStatus { up: status.up, speed: status.speed })
     }
 
     /// Whether to receive frames for any address.
-    pub fn set_promiscuous(&mut self, on: bool) {
-        each!(Self, self, port => port.set_promiscuous(on));
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
+        each!(Self, self, port => port.filters().set_promiscuous(on)).map_err(|source| self.error(source))
     }
 
     /// Totals as the device counts them. Its registers are narrow: call this once a second at least.
-    pub fn statistics(&mut self) -> Statistics {
-        let s = each!(Self, self, port => port.statistics());
-        Statistics {
-            rx_packets: s.rx_packets,
-            rx_bytes: s.rx_bytes,
-            tx_packets: s.tx_packets,
-            tx_bytes: s.tx_bytes,
-            rx_missed: s.rx_missed,
-            rx_errors: s.rx_errors,
-        }
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone; [`Self::totals`] has what was read before.
+    pub fn statistics(&mut self) -> Result<Statistics> {
+        let result = each!(Self, self, port => port.statistics().map(drop));
+        result.map_err(|source| self.error(source))?;
+        Ok(self.totals())
+    }
+
+    /// The totals as last read.
+    #[must_use]
+    pub fn totals(&self) -> Statistics {
+        Statistics::from(each!(Self, self, port => port.totals()))
+    }
+
+    fn error(&self, source: ixgbe::Error) -> Error {
+        driver_error(self.name(), source)
     }
 
     /// Whether a source of finite length behind the device (a capture, a count of frames) has handed over all it
@@ -214,9 +233,14 @@ impl Port {
     ///
     /// When it cannot be stopped; its memory is then kept.
     pub fn close(self) -> Result<()> {
-        let address = self.name().to_owned();
-        each!(Self, self, port => port.close()).map_err(|source| Error::Driver { address, source })
+        let name = self.name().to_owned();
+        each!(Self, self, port => port.close().map(drop)).map_err(|source| driver_error(&name, source))
     }
+}
+
+/// The driver's words, and in front of them the device, unless they name it.
+fn driver_error(name: &str, source: ixgbe::Error) -> Error {
+    if source.to_string().contains(name) { Error::Driver(source) } else { Error::Open { address: name.to_owned(), source } }
 }
 
 /// Whether the link is up, and how fast.
@@ -240,8 +264,49 @@ pub struct Statistics {
     pub tx_packets: u64,
     /// Their bytes, with frame check sequence.
     pub tx_bytes: u64,
-    /// Frames lost because no descriptor was free for them.
+    /// Frames lost because no descriptor or no buffer of the device was free for them.
     pub rx_missed: u64,
-    /// Frames dropped before a descriptor because they were damaged, too short or too long.
-    pub rx_errors: u64,
+    /// Frames that the device dropped because of what they are.
+    pub rx_errors: RxErrors,
+}
+
+/// Frames dropped by a device before they came to a receive ring, by what was wrong with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RxErrors {
+    /// Wrong check sequence.
+    pub crc: u64,
+    /// The length field does not fit.
+    pub length: u64,
+    /// Shorter than a frame may be.
+    pub undersize: u64,
+    /// Longer than a frame may be.
+    pub oversize: u64,
+}
+
+impl RxErrors {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.crc + self.length + self.undersize + self.oversize
+    }
+}
+
+impl From<&ixgbe::Statistics> for Statistics {
+    fn from(s: &ixgbe::Statistics) -> Self {
+        let errors = &s.rx_errors;
+        Self {
+            rx_packets: s.rx_packets,
+            rx_bytes: s.rx_bytes,
+            tx_packets: s.tx_packets,
+            tx_bytes: s.tx_bytes,
+            rx_missed: s.rx_missed + s.rx_no_descriptor,
+            rx_errors: RxErrors {
+                crc: errors.crc,
+                length: errors.length,
+                undersize: errors.undersize + errors.fragments + errors.short,
+                oversize: errors.oversize + errors.jabber,
+            },
+        }
+    }
 }
