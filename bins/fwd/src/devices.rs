@@ -73,7 +73,8 @@ pub(crate) fn unbind(addresses: &[PciAddress], force: bool) -> Result<(), Failur
     for address in addresses {
         host.unbind(*address, in_use(force))?;
         let driver = host.restore(*address)?;
-        let driver = driver.map_or("the kernel has no driver for it".to_owned(), |driver| format!("back with {driver}"));
+        let driver =
+            driver.map_or("the kernel has no driver for it".to_owned(), |driver| format!("back with {driver}"));
         writeln!(io::stdout(), "{address}: {driver}")?;
     }
     Ok(())

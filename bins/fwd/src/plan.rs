@@ -70,21 +70,16 @@ fn by_default(wishes: &Wishes) -> Plan {
     for port in 0..wishes.ports {
         let partner = (wishes.output)(port).unwrap_or(port);
         for queue in 0..queues {
-            match groups.iter_mut().find(|group| partner < port && group[0].port == partner && group[0].queue == queue) {
+            match groups.iter_mut().find(|group| partner < port && group[0].port == partner && group[0].queue == queue)
+            {
                 Some(group) => group.push(lane(port, queue)),
                 None => groups.push(vec![lane(port, queue)]),
             }
         }
     }
-    let cores = wishes.available.len();
-    let usable = if wishes.soft { cores.saturating_sub(1) } else { cores }.max(1);
-    let mut workers = vec![WorkerPlan::default(); groups.len().min(usable)];
-    // The last lcores, since the first serves most interrupts. A single one is shared with all else: no pinning.
-    if cores > 1 {
-        for (worker, lcore) in workers.iter_mut().zip(wishes.available.iter().rev()) {
-            worker.lcore = Some(*lcore);
-        }
-    }
+    let lcores = lcore::spread(groups.len(), wishes.available, wishes.soft);
+    let mut workers: Vec<WorkerPlan> =
+        lcores.into_iter().map(|lcore| WorkerPlan { lcore, lanes: Vec::new() }).collect();
     let count = workers.len();
     for (index, group) in groups.into_iter().enumerate() {
         workers[index % count].lanes.extend(group);
@@ -180,7 +175,8 @@ mod tests {
         let plan = plan(&wishes(4, &[0, 1, 2, 3])).unwrap();
         check(&plan);
         assert_eq!(plan.workers.len(), 2);
-        let ports: Vec<Vec<usize>> = plan.workers.iter().map(|w| w.lanes.iter().map(|lane| lane.port).collect()).collect();
+        let ports: Vec<Vec<usize>> =
+            plan.workers.iter().map(|w| w.lanes.iter().map(|lane| lane.port).collect()).collect();
         assert_eq!(ports, [[0, 1], [2, 3]]);
         assert_eq!(plan.workers.iter().map(|worker| worker.lcore).collect::<Vec<_>>(), [Some(3), Some(2)]);
     }
@@ -217,7 +213,10 @@ mod tests {
         let plan = plan(&Wishes { bindings: Some(&bindings), ..wishes(2, &[1, 3]) }).unwrap();
         check(&plan);
         assert_eq!(plan.queues, [Queues { rx: 2, tx: 1 }, Queues { rx: 1, tx: 2 }]);
-        assert_eq!(plan.workers.iter().map(|w| (w.lcore, w.lanes.len())).collect::<Vec<_>>(), [(Some(1), 2), (Some(3), 1)]);
+        assert_eq!(
+            plan.workers.iter().map(|w| (w.lcore, w.lanes.len())).collect::<Vec<_>>(),
+            [(Some(1), 2), (Some(3), 1)]
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::args::ForwardArgs;
 use crate::plan::{self, Plan, Wishes};
 use crate::summary;
 use crate::worker::{Lane, Mode, Worker};
-use cli::counters::{Counters, Published, Reason};
+use cli::counters::{Counters, Published};
 use cli::exit::Failure;
 use cli::ports::{self, Ports};
 use cli::report::{PortTotals, Totals};
@@ -19,8 +19,6 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_micros(10);
 /// For a ring of a software NIC, whose thread may have to wait for a core.
 const SOFT_PATIENCE: Duration = Duration::from_millis(200);
-/// How long the devices may take at the end to send what they hold.
-const DRAIN: Duration = Duration::from_millis(50);
 
 /// Runs mode `M` as the command line says.
 pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
@@ -62,7 +60,8 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
         &mut screen,
         |elapsed| {
             let lanes = wiring.published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
-            let (totals, result) = totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
+            let (totals, result) =
+                totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
             result.map(|()| totals)
         },
         || team.any_finished(),
@@ -73,7 +72,7 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
         Ok(ran) => (ran, Ok(())),
         Err(failure) => (begun.elapsed(), Err(failure)),
     };
-    let (totals, closed) = finish(ran, lanes, opened, &pool);
+    let (totals, closed) = finish(ran, lanes, opened, &pool, &stop);
     summary::print(M::NAME, &totals, &args.run)?;
     trouble.and(closed)
 }
@@ -158,6 +157,7 @@ fn finish(
     lanes: Vec<Lane>,
     mut opened: Vec<Opened>,
     pool: &mempool::Pool,
+    stop: &Stop,
 ) -> (Totals, Result<(), Failure>) {
     let mut counted = Vec::new();
     let mut outputs = Vec::new();
@@ -170,13 +170,10 @@ fn finish(
             opened[port].tx.push(tx);
         }
     }
-    let idle = ports::drain(&mut opened, pool, DRAIN);
+    let idle = ports::drain(&mut opened, pool, stop);
     for ((_, _, counters), output) in counted.iter_mut().zip(outputs) {
         let Some((port, at)) = output.filter(|(port, _)| !idle[*port]) else { continue };
-        // The device was given these frames and has not sent them.
-        let unsent = (opened[port].tx[at].in_flight() as u64).min(counters.tx_packets);
-        counters.tx_packets -= unsent;
-        counters.drop_frames(Reason::TxUnsent, unsent);
+        ports::count_unsent(&opened[port].tx[at], counters);
     }
     let (totals, mut result) = totals(ran, counted.into_iter(), opened.iter_mut().map(|opened| &mut opened.port));
     for opened in opened {

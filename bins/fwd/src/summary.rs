@@ -44,5 +44,10 @@ fn account(verb: &str, handled: u64, totals: &Totals) -> String {
     let reasons = if dropped > 0 { format!(" ({})", screen::drop_words(totals)) } else { String::new() };
     let rest = received.saturating_sub(handled + dropped);
     let verdict = if rest == 0 { String::new() } else { format!(", UNACCOUNTED FOR {}", grouped(rest)) };
-    format!("received {} = {verb} {} + dropped {}{reasons}{verdict}", grouped(received), grouped(handled), grouped(dropped))
+    format!(
+        "received {} = {verb} {} + dropped {}{reasons}{verdict}",
+        grouped(received),
+        grouped(handled),
+        grouped(dropped)
+    )
 }

@@ -194,7 +194,8 @@ mod tests {
 
     #[test]
     fn what_is_published_is_read() {
-        let mut counters = Counters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, cycles: 5, ..Counters::default() };
+        let mut counters =
+            Counters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, cycles: 5, ..Counters::default() };
         for (reason, count) in Reason::ALL.into_iter().zip(10..) {
             counters.drop_frames(reason, count);
         }

@@ -32,7 +32,9 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(
-            tracing_subscriber::EnvFilter::builder().with_default_directive(tracing::Level::WARN.into()).from_env_lossy(),
+            tracing_subscriber::EnvFilter::builder()
+                .with_default_directive(tracing::Level::WARN.into())
+                .from_env_lossy(),
         )
         .with_writer(io::stderr)
         .without_time()

@@ -28,6 +28,19 @@ pub fn pin(lcore: usize) -> io::Result<()> {
     Ok(sched_setaffinity(None, &set)?)
 }
 
+/// An lcore for each of `groups` pieces of work, as far as there are lcores; fewer if not, one at least. One stays free
+/// for the thread of software NICs if `soft`. `None` means not pinned: a single lcore serves all.
+#[must_use]
+pub fn spread(groups: usize, available: &[usize], soft: bool) -> Vec<Option<usize>> {
+    let cores = available.len();
+    if cores <= 1 {
+        return vec![None];
+    }
+    let usable = if soft { cores - 1 } else { cores };
+    // The last ones, since the first serves most interrupts.
+    available.iter().rev().take(usable.min(groups).max(1)).copied().map(Some).collect()
+}
+
 /// Lcores in words: "0-3,8".
 #[must_use]
 pub fn ranges(lcores: &[usize]) -> String {
@@ -100,8 +113,19 @@ mod tests {
     }
 
     #[test]
+    fn work_spreads_over_the_last_lcores() {
+        assert_eq!(spread(5, &[0], true), [None]);
+        assert_eq!(spread(5, &[0, 1], true), [Some(1)]);
+        assert_eq!(spread(5, &[0, 1], false), [Some(1), Some(0)]);
+        assert_eq!(spread(2, &[0, 1, 4, 6], true), [Some(6), Some(4)]);
+        assert_eq!(spread(0, &[0, 1], false), [Some(1)]);
+    }
+
+    #[test]
     fn malformed_triples_are_refused() {
-        for text in ["", "(", "(0,0)", "(0,0,0", "(0,0,0),", "(0,0,0)(1,0,1)", "0,0,0", "(a,0,0)", "(0,0,-1)", "(0,0,0,0)"] {
+        for text in
+            ["", "(", "(0,0)", "(0,0,0", "(0,0,0),", "(0,0,0)(1,0,1)", "0,0,0", "(a,0,0)", "(0,0,-1)", "(0,0,0,0)"]
+        {
             assert!(text.parse::<Bindings>().is_err(), "{text}");
         }
         let spaced: Bindings = " ( 0, 1 ,2 ) , (3,4,5) ".parse().unwrap();

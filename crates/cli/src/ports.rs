@@ -1,10 +1,12 @@
 //! Opening the ports of a run.
 
 use crate::args::PortOptions;
+use crate::counters::{Counters, Reason};
 use crate::exit::Failure;
 use crate::report::link_words;
+use crate::stop::Stop;
 use device::PageSize;
-use mempool::{Pool, PoolConfig};
+use mempool::{Batch, CHUNK, Pool, PoolConfig};
 use nic::{Address, Opened, PortConfig};
 use std::time::{Duration, Instant};
 
@@ -79,11 +81,12 @@ pub fn describe(ports: &Ports) -> String {
     text
 }
 
-/// Waits until the devices have sent what their transmit queues took, `limit` at most. Returns for each port whether it
-/// has. The queues must not be in use elsewhere.
-pub fn drain(opened: &mut [Opened], pool: &Pool, limit: Duration) -> Vec<bool> {
-    let (mut cache, mut none) = (pool.cache(), mempool::Batch::with_capacity(1));
+/// Waits until the devices have sent what their transmit queues took: a second at most, 50 ms after a signal. Returns
+/// whether each has.
+pub fn drain(opened: &mut [Opened], pool: &Pool, stop: &Stop) -> Vec<bool> {
+    let (mut cache, mut none) = (pool.cache(), Batch::with_capacity(1));
     let begun = Instant::now();
+    let mut limit = Duration::from_secs(1);
     loop {
         let idle: Vec<bool> = opened
             .iter_mut()
@@ -91,12 +94,23 @@ pub fn drain(opened: &mut [Opened], pool: &Pool, limit: Duration) -> Vec<bool> {
                 for queue in &mut opened.tx {
                     queue.send(&mut cache, &mut none);
                 }
-                opened.port.transmit_idle() && opened.tx.iter().all(|queue| queue.in_flight() < mempool::CHUNK)
+                opened.port.transmit_idle() && opened.tx.iter().all(|queue| queue.in_flight() < CHUNK)
             })
             .collect();
+        if stop.is_signalled() {
+            limit = limit.min(Duration::from_millis(50));
+        }
         if idle.iter().all(|idle| *idle) || begun.elapsed() >= limit {
             return idle;
         }
         std::thread::yield_now();
     }
+}
+
+/// Frames that a transmit queue was given and its device has not sent, when [`drain`] has given up on it: moves them from
+/// sent to dropped.
+pub fn count_unsent(queue: &nic::TxQueue, counters: &mut Counters) {
+    let unsent = (queue.in_flight() as u64).min(counters.tx_packets);
+    counters.tx_packets -= unsent;
+    counters.drop_frames(Reason::TxUnsent, unsent);
 }

@@ -190,7 +190,8 @@ mod tests {
         let mut now = before.clone();
         now.seconds = 3.0;
         let frames = 2 * 14_880_952;
-        let counters = Counters { rx_packets: frames, rx_bytes: frames * 60, cycles: frames * 25, ..Counters::default() };
+        let counters =
+            Counters { rx_packets: frames, rx_bytes: frames * 60, cycles: frames * 25, ..Counters::default() };
         now.counters = counters;
         now.ports[0].add_rx(&counters);
         let rates = now.since(&before);

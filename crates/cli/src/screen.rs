@@ -105,7 +105,15 @@ impl Screen {
 fn table(now: &Totals, before: &Totals) -> String {
     let rates = now.since(before);
     let mut table = plain_table(&[
-        "port", "link", "rx Mpps", "rx Gbit/s", "tx Mpps", "tx Gbit/s", "rx missed", "rx errors", "tx dropped",
+        "port",
+        "link",
+        "rx Mpps",
+        "rx Gbit/s",
+        "tx Mpps",
+        "tx Gbit/s",
+        "rx missed",
+        "rx errors",
+        "tx dropped",
     ]);
     for (port, rate) in now.ports.iter().zip(&rates.ports) {
         table.add_row([

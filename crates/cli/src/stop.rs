@@ -13,6 +13,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
+    signalled: Arc<AtomicBool>,
     wakes: UnixStream,
     waker: UnixStream,
 }
@@ -32,11 +33,10 @@ impl Stop {
         let (wakes, waker) = UnixStream::pair()?;
         wakes.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
-        let stop = Self { flag: Arc::default(), wakes, waker };
-        let signalled = Arc::new(AtomicBool::new(false));
+        let stop = Self { flag: Arc::default(), signalled: Arc::default(), wakes, waker };
         for signal in [SIGINT, SIGTERM] {
-            flag::register_conditional_shutdown(signal, 1, Arc::clone(&signalled))?;
-            flag::register(signal, Arc::clone(&signalled))?;
+            flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop.signalled))?;
+            flag::register(signal, Arc::clone(&stop.signalled))?;
             flag::register(signal, stop.flag())?;
             pipe::register(signal, stop.waker.try_clone()?)?;
         }
@@ -53,6 +53,12 @@ impl Stop {
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.flag.load(Ordering::Relaxed)
+    }
+
+    /// Whether a signal asked for it: somebody waits.
+    #[must_use]
+    pub fn is_signalled(&self) -> bool {
+        self.signalled.load(Ordering::Relaxed)
     }
 
     /// Asks for the end.
@@ -110,7 +116,7 @@ mod tests {
 
         signal_hook::low_level::raise(SIGTERM).unwrap();
         stop.wait(Duration::from_secs(60));
-        assert!(stop.is_requested());
+        assert!(stop.is_requested() && stop.is_signalled());
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
 }

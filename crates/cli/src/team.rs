@@ -50,7 +50,9 @@ impl<T: Send + 'static> Team<T> {
             if let Err((lcore, error)) = result {
                 stop.request();
                 let lcore = lcore.unwrap_or_default();
-                return Err(anyhow!("lcore {lcore}: cannot pin a thread to it: {error}; choose another with --lcores").into());
+                return Err(
+                    anyhow!("lcore {lcore}: cannot pin a thread to it: {error}; choose another with --lcores").into()
+                );
             }
         }
         Ok(Self { threads, begun: Instant::now() })

@@ -240,7 +240,11 @@ impl Port {
 
 /// The driver's words, and in front of them the device, unless they name it.
 fn driver_error(name: &str, source: ixgbe::Error) -> Error {
-    if source.to_string().contains(name) { Error::Driver(source) } else { Error::Open { address: name.to_owned(), source } }
+    if source.to_string().contains(name) {
+        Error::Driver(source)
+    } else {
+        Error::Open { address: name.to_owned(), source }
+    }
 }
 
 /// Whether the link is up, and how fast.
