@@ -11,13 +11,23 @@ pub enum IfInUse {
     /// Refuse, and say what it is used for.
     #[default]
     Refuse,
-    /// Take it away all the same. A remote session over it ends.
+    /// Take it away all the same. A remote login over it ends.
     TakeAnyway,
 }
 
 impl Host {
     /// Binds a function to a driver, `vfio-pci` as a rule, and checks that it got there. Nothing to do if it is bound to
     /// it already. When the driver does not take the function, it goes back to the one it had.
+    ///
+    /// ```no_run
+    /// use device::{Host, IfInUse};
+    ///
+    /// let host = Host::system();
+    /// let address = "03:00.0".parse()?;
+    /// host.bind(address, "vfio-pci", IfInUse::Refuse)?;
+    /// host.restore(address)?;
+    /// # Ok::<(), device::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

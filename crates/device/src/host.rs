@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A host as seen through its `/sys`, `/proc` and `/dev`.
 ///
-/// ```
+/// ```no_run
 /// use device::Host;
 ///
 /// for device in Host::system().network_controllers()? {

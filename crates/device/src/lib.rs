@@ -6,6 +6,9 @@
 //! * [`registers!`] and [`Regs`]: typed registers, where a register through which the device learns an
 //!   address has only an unsafe setter;
 //! * [`DmaMemory`]: memory the device can reach, never unmapped before the IOMMU has forgotten it.
+//!
+//! A program comes to a device in three steps: [`Host`] lists what there is, says whether it can be used
+//! ([`Host::status`]) and binds it to `vfio-pci` ([`Host::bind`]); [`VfioDevice::open`] opens it.
 
 mod bar;
 mod bind;

@@ -7,6 +7,16 @@ use std::fmt;
 use std::path::Path;
 
 /// Whether a device can be opened through VFIO.
+///
+/// ```no_run
+/// use device::Host;
+///
+/// let host = Host::system();
+/// for device in host.network_controllers()? {
+///     println!("{}: {}", device.address, host.status(&device));
+/// }
+/// # Ok::<(), device::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {

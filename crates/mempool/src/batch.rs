@@ -8,6 +8,18 @@ use std::ops::{Deref, DerefMut};
 /// Up to a fixed number of packets: what a receive call fills and a transmit call empties. It is a slice of
 /// [`Packet`]. Dropping it takes all packets home, [`CHUNK`] at a time.
 ///
+/// A view into a packet of it ends before the batch is given away:
+///
+/// ```compile_fail,E0502
+/// # use mempool::{Batch, Pool, PoolConfig};
+/// let pool = Pool::new(&PoolConfig::default()).unwrap();
+/// let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+/// cache.alloc_batch(&mut batch, 32, 60);
+/// let first = batch[0].data();
+/// cache.free_batch(&mut batch);
+/// println!("{first:?}");
+/// ```
+///
 /// # Invariants
 ///
 /// The vector never holds more than the capacity it was made with, so it never grows.

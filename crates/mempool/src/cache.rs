@@ -4,26 +4,42 @@ use crate::pool::Inner;
 use crate::{Batch, CHUNK, Meta, Packet, Pool, Slot};
 use std::fmt;
 
-/// Slots a cache keeps at most. When it would hold more, half of them go to the shared queue.
+/// Slots a cache of a large pool keeps at most.
 const CAPACITY: usize = 512;
 
 /// A stack of free slots for one thread: allocation and freeing without atomics, the last freed first (so that it is
-/// still in the processor's cache). It exchanges slots with the pool in chunks of [`CHUNK`].
+/// still in the processor's cache). It exchanges slots with the pool in chunks of [`CHUNK`], and keeps an eighth of
+/// the pool at most (but 32 slots in a small one, and 512 in a large one), so that an idle thread starves no other.
+///
+/// Two threads cannot use one at the same time; each makes its own:
+///
+/// ```compile_fail,E0499
+/// # use mempool::{Pool, PoolConfig};
+/// let pool = Pool::new(&PoolConfig::default()).unwrap();
+/// let mut cache = pool.cache();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| cache.alloc());
+///     scope.spawn(|| cache.alloc());
+/// });
+/// ```
 ///
 /// # Invariants
 ///
-/// The cache owns the slots on its stack; all are of its pool; there is room for [`CAPACITY`] of them.
+/// The cache owns the slots on its stack; all are of its pool.
 pub struct PoolCache {
     slots: Vec<Slot>,
     pool_id: u16,
     headroom: u16,
+    /// When the stack would grow beyond this, half of it goes to the shared queue.
+    limit: usize,
     pool: Pool,
 }
 
 impl PoolCache {
     pub(crate) fn new(pool: Pool) -> Self {
         let (pool_id, headroom) = (pool.id(), pool.headroom());
-        Self { slots: Vec::with_capacity(CAPACITY + CHUNK), pool_id, headroom, pool }
+        let limit = (pool.slots() / 8).clamp(CHUNK, CAPACITY);
+        Self { slots: Vec::with_capacity(limit + CHUNK), pool_id, headroom, limit, pool }
     }
 
     /// The pool.
@@ -131,7 +147,7 @@ impl PoolCache {
     #[cold]
     fn refill(&mut self, count: usize) {
         // Half a cache, so that neither a run of allocations nor one of frees goes to the pool each time.
-        let target = count.max(CAPACITY / 2);
+        let target = count.max(self.limit / 2);
         while self.slots.len() < target {
             let Some(chunk) = self.pool.inner().take_chunk() else { break };
             self.slots.extend(chunk.iter());
@@ -172,14 +188,14 @@ impl PoolCache {
     /// Sends slots from the bottom of the stack home, half a cache at least, unless `count` more fit.
     #[inline(always)]
     fn make_room(&mut self, count: usize) {
-        if self.slots.len() + count > CAPACITY {
+        if self.slots.len() + count > self.limit {
             self.send_home(count);
         }
     }
 
     #[cold]
     fn send_home(&mut self, count: usize) {
-        let surplus = (self.slots.len() + count).saturating_sub(CAPACITY / 2).min(self.slots.len());
+        let surplus = (self.slots.len() + count).saturating_sub(self.limit / 2).min(self.slots.len());
         // SAFETY: the cache owned these slots and removes them from its stack right below; its pool handle keeps
         // the pool alive.
         unsafe { Inner::put_home(self.pool.as_non_null(), &self.slots[..surplus]) }

@@ -42,6 +42,27 @@ impl Slot {
 /// pool.cache().free(packet);
 /// packet.data();
 /// ```
+///
+/// nor can a view of its bytes outlive the move:
+///
+/// ```compile_fail,E0505
+/// # use mempool::{Batch, Pool, PoolConfig};
+/// let pool = Pool::new(&PoolConfig::default()).unwrap();
+/// let packet = pool.alloc().unwrap();
+/// let header = packet.data();
+/// let mut batch = Batch::with_capacity(32);
+/// batch.push(packet).unwrap();
+/// println!("{header:?}");
+/// ```
+///
+/// nor can it be in two places:
+///
+/// ```compile_fail,E0599
+/// # use mempool::{Pool, PoolConfig};
+/// let pool = Pool::new(&PoolConfig::default()).unwrap();
+/// let packet = pool.alloc().unwrap();
+/// let twin = packet.clone();
+/// ```
 #[repr(C)]
 pub struct Packet {
     slot: Slot,

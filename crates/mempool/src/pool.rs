@@ -1,6 +1,6 @@
 //! The pool: its memory, and the queue through which threads exchange slots.
 
-use crate::{CHUNK, Packet, PoolCache, Slot};
+use crate::{CHUNK, Meta, Packet, PoolCache, Slot};
 use crossbeam::queue::ArrayQueue;
 use device::{DmaMemory, MemoryRequest, PageSize};
 use std::fmt;
@@ -16,8 +16,9 @@ const CACHE_LINE: usize = 64;
 /// What a pool is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
-    /// Number of slots. A receive ring holds as many as it has descriptors, so plan for the sum of the rings and a
-    /// few bursts for each thread.
+    /// Number of slots. A receive ring holds as many as it has descriptors, and each [`PoolCache`] keeps up to an
+    /// eighth of the pool (at least 32, at most 512) that other threads cannot get at, so plan for the sum of the
+    /// rings and the caches.
     pub slots: usize,
     /// Bytes in a slot for packet data; 2048 takes a standard frame with a VLAN tag. Larger frames arrive in several
     /// packets.
@@ -263,9 +264,31 @@ impl Pool {
     }
 
     /// Allocates a single packet of length 0 through the shared queue. Slow: on a busy thread use a [`PoolCache`].
+    ///
+    /// `None` when the queue is empty: all slots are in packets, rings and caches (up to [`CHUNK`] may be in the
+    /// hands of another thread that is allocating at this moment).
     #[must_use]
     pub fn alloc(&self) -> Option<Packet> {
-        self.cache().alloc()
+        let slot = self.take_one()?;
+        // SAFETY: taken from the queue just now; the head room is within it.
+        Some(unsafe { Packet::from_slot(slot, Meta::new(self.headroom(), 0, self.id())) })
+    }
+
+    /// Takes one slot out of the shared queue, breaking up a chunk if there is no single slot.
+    fn take_one(&self) -> Option<Slot> {
+        let inner = self.inner();
+        if let Some(slot) = inner.singles.pop() {
+            inner.uses.fetch_add(ONE_SLOT, Ordering::Relaxed);
+            return Some(slot);
+        }
+        let chunk = inner.take_chunk()?;
+        let mut slots = chunk.iter();
+        let first = slots.next();
+        for slot in slots {
+            // SAFETY: the chunk's slots were taken just now; this handle keeps the pool alive.
+            unsafe { Inner::put_home(self.inner, &[slot]) }
+        }
+        first
     }
 
     /// The pool that a packet came from.
