@@ -62,7 +62,8 @@ pub fn open(
             promiscuous: true,
             unsafe_no_iommu: options.unsafe_no_iommu,
         };
-        opened.push(nic::open(address, &config, &pool)?);
+        let result = nic::open(address, &config, &pool);
+        opened.push(result.map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })?);
     }
     Ok(Ports { pool, opened })
 }

@@ -93,12 +93,6 @@ impl Waker {
     }
 }
 
-impl Drop for Waker {
-    fn drop(&mut self) {
-        self.wake();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,7 +103,7 @@ mod tests {
         let stop = Stop::on_signals().unwrap();
         let waker = stop.waker().unwrap();
         let begun = Instant::now();
-        let other = std::thread::spawn(move || drop(waker));
+        let other = std::thread::spawn(move || waker.wake());
         stop.wait(Duration::from_secs(60));
         other.join().unwrap();
         assert!(!stop.is_requested());

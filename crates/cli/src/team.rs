@@ -6,10 +6,11 @@ use crate::exit::Failure;
 use crate::lcore;
 use crate::report::Totals;
 use crate::screen::Screen;
-use crate::stop::Stop;
+use crate::stop::{Stop, Waker};
 use anyhow::anyhow;
 use nic::Port;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct Team<T> {
     threads: Vec<JoinHandle<T>>,
+    finished: Arc<AtomicUsize>,
     begun: Instant,
 }
 
@@ -33,11 +35,12 @@ impl<T: Send + 'static> Team<T> {
     {
         let (pinned, results) = mpsc::channel();
         let mut threads = Vec::with_capacity(members.len());
+        let finished = Arc::<AtomicUsize>::default();
         for (lcore, work) in members {
-            let (pinned, waker) = (pinned.clone(), stop.waker()?);
+            let (pinned, ending) = (pinned.clone(), Ending { finished: Arc::clone(&finished), waker: stop.waker()? });
             let name = lcore.map_or("worker".to_owned(), |lcore| format!("lcore-{lcore}"));
             let body = move || {
-                let _wakes_at_the_end = waker;
+                let _ending = ending;
                 let result = lcore.map_or(Ok(()), lcore::pin);
                 // The receiver waits for one result of each thread.
                 let _ = pinned.send(result.map_err(|error| (lcore, error)));
@@ -55,19 +58,19 @@ impl<T: Send + 'static> Team<T> {
                 );
             }
         }
-        Ok(Self { threads, begun: Instant::now() })
+        Ok(Self { threads, finished, begun: Instant::now() })
     }
 
-    /// Whether a thread has ended.
+    /// Whether a thread has done its work, or failed.
     #[must_use]
     pub fn any_finished(&self) -> bool {
-        self.threads.iter().any(JoinHandle::is_finished)
+        self.finished.load(Ordering::Acquire) > 0
     }
 
-    /// Whether all threads have ended.
+    /// Whether all threads have.
     #[must_use]
     pub fn all_finished(&self) -> bool {
-        self.threads.iter().all(JoinHandle::is_finished)
+        self.finished.load(Ordering::Acquire) == self.threads.len()
     }
 
     /// When they began.
@@ -85,6 +88,20 @@ impl<T: Send + 'static> Team<T> {
         let results: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
         let all: Result<Vec<T>, _> = results.into_iter().collect();
         all.map_err(|_| anyhow!("worker: stopped by a fault in this program; please report the message above").into())
+    }
+}
+
+/// Tells the main thread of the end of a worker, whether it comes by return or by panic.
+#[derive(Debug)]
+struct Ending {
+    finished: Arc<AtomicUsize>,
+    waker: Waker,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.finished.fetch_add(1, Ordering::Release);
+        self.waker.wake();
     }
 }
 

@@ -58,3 +58,20 @@ pub enum Error {
     #[error(transparent)]
     Soft(#[from] softnic::Error),
 }
+
+impl Error {
+    /// Whether it is about what was asked for, and not about this host or the device.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Address { .. } | Self::NotYet { .. } | Self::NoSoft { .. } => true,
+            Self::Open { source, .. } => matches!(source, ixgbe::Error::Config { .. }),
+            #[cfg(feature = "soft")]
+            Self::Soft(error) => matches!(
+                error,
+                softnic::Error::UnknownKey { .. } | softnic::Error::BadValue { .. } | softnic::Error::BadSpec { .. }
+            ),
+            _ => false,
+        }
+    }
+}

@@ -95,7 +95,7 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
 #[cfg(feature = "soft")]
 fn open_soft(address: &Address, spec: &str, config: &PortConfig, pool: &Pool) -> Result<Opened> {
     let device = softnic::SoftDevice::open(spec)?;
-    let handle = device.clone();
+    let handle = device.handle();
     let port = |port| Port::Soft(port, handle);
     started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::Soft, TxQueue::Soft)
 }
@@ -139,7 +139,7 @@ pub enum Port {
     Sysfs(ixgbe::Port<device::SysfsDevice>),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
-    Soft(ixgbe::Port<Arc<softnic::SoftDevice>>, Arc<softnic::SoftDevice>),
+    Soft(ixgbe::Port<softnic::SoftDevice>, Arc<softnic::SoftNic>),
 }
 
 impl Port {

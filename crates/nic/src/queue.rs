@@ -15,7 +15,7 @@ macro_rules! queue {
             Sysfs(ixgbe::$kind<device::SysfsDevice>),
             /// A software 82599.
             #[cfg(feature = "soft")]
-            Soft(ixgbe::$kind<std::sync::Arc<softnic::SoftDevice>>),
+            Soft(ixgbe::$kind<softnic::SoftDevice>),
         }
     };
 }
