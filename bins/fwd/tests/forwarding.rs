@@ -1,5 +1,7 @@
 //! Whole runs on software NICs: what is forwarded, what is reported, and how a run ends.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -1,5 +1,7 @@
 //! Every kind of bad input: one line that names object, cause and next step, and the right exit code.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::process::{Command, Output};
 
 fn fwd(arguments: &[&str]) -> Output {

@@ -1,5 +1,7 @@
 //! `pktgen` against itself over capture files, and against a reader of our own.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};

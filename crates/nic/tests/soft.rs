@@ -1,5 +1,6 @@
 //! Ports opened by address, on software NICs.
 #![cfg(feature = "soft")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use mempool::{Batch, Pool, PoolConfig};
 use nic::{Error, PortConfig, open};
