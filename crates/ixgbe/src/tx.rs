@@ -416,12 +416,15 @@ impl Post {
     /// There are as many descriptors and slots as packets. The caller forgets the packets posted.
     #[inline(always)]
     unsafe fn run(&mut self, packets: &[Packet], delta: u64) -> usize {
-        let mut done = 0;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if packets.len() >= crate::avx2::STEP && crate::avx2::available() {
+        let done = if packets.len() >= crate::avx2::STEP && crate::avx2::available() {
             // SAFETY: the processor has AVX2; the caller's word for the rest.
-            done = unsafe { self.avx2(packets, delta) };
-        }
+            unsafe { self.avx2(packets, delta) }
+        } else {
+            0
+        };
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let done = 0;
         // SAFETY: the caller's word.
         unsafe { self.scalar(packets, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
     }

@@ -229,6 +229,7 @@ impl Model {
         let loopback = self.regs.get(map::HLREG0) & HLREG0_LPBK != 0;
         let link = self.watch_link() || loopback;
         let receiving = link && self.general.receiving(&self.regs);
+        self.look_ahead();
         let wire: &mut dyn Wire = if loopback { &mut self.mac_loop } else { &mut *self.wire };
         wire.poll(receiving, self.regs.get(map::RXPBSIZE) as usize & 0xF_FC00);
         let mut io = Io {
