@@ -5,7 +5,6 @@ use crate::{Address, Error, Result, RxQueue, TxQueue, identify};
 use device::{Host, PciAddress};
 use mempool::Pool;
 #[cfg(feature = "soft")]
-use std::sync::Arc;
 use std::time::Duration;
 
 /// What a user chooses about a port.
@@ -95,8 +94,8 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
 #[cfg(feature = "soft")]
 fn open_soft(address: &Address, spec: &str, config: &PortConfig, pool: &Pool) -> Result<Opened> {
     let device = softnic::SoftDevice::open(spec)?;
-    let handle = device.handle();
-    let port = |port| Port::Soft(port, handle);
+    let control = device.control();
+    let port = |port| Port::Soft(port, control);
     started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::Soft, TxQueue::Soft)
 }
 
@@ -139,7 +138,7 @@ pub enum Port {
     Sysfs(ixgbe::Port<device::SysfsDevice>),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
-    Soft(ixgbe::Port<softnic::SoftDevice>, Arc<softnic::SoftNic>),
+    Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftControl),
 }
 
 impl Port {
