@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Args, Clone, Debug, Default)]
 pub struct RunOptions {
     /// Stop after so many seconds (may have a fraction)
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, value_name = "SECONDS", value_parser = duration, allow_negative_numbers = true)]
     pub duration: Option<Duration>,
 
     /// Print one JSON object at the end, on standard output; the live table goes to standard error

@@ -109,9 +109,10 @@ pub fn drain(opened: &mut [Opened], pool: &Pool, stop: &Stop) -> Vec<bool> {
 }
 
 /// Frames that a transmit queue was given and its device has not sent, when [`drain`] has given up on it: moves them from
-/// sent to dropped.
+/// sent to dropped, and as many bytes as they have on average.
 pub fn count_unsent(queue: &nic::TxQueue, counters: &mut Counters) {
     let unsent = (queue.in_flight() as u64).min(counters.tx_packets);
+    counters.tx_bytes -= counters.tx_bytes / counters.tx_packets.max(1) * unsent;
     counters.tx_packets -= unsent;
     counters.drop_frames(Reason::TxUnsent, unsent);
 }
