@@ -3,20 +3,19 @@
 use device::PageSize;
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
 use mempool::{Pool, PoolConfig};
-use softnic::{StrictBuilder, StrictDevice, StrictNic};
-use std::sync::Arc;
+use softnic::{StrictBuilder, StrictControl, StrictNic};
 
 /// An opened strict soft NIC, and a handle of it for the test. Violations panic unless the builder says otherwise.
 #[derive(Debug)]
 pub struct Rig {
     /// The device.
-    pub nic: Arc<StrictNic>,
+    pub nic: StrictControl,
     /// Control of it.
-    pub port: Port<StrictDevice>,
+    pub port: Port<StrictNic>,
     /// Its receive queues.
-    pub rx: Vec<RxQueue<StrictDevice>>,
+    pub rx: Vec<RxQueue<StrictNic>>,
     /// Its transmit queues.
-    pub tx: Vec<TxQueue<StrictDevice>>,
+    pub tx: Vec<TxQueue<StrictNic>>,
 }
 
 impl Rig {
@@ -27,7 +26,7 @@ impl Rig {
     /// As [`ixgbe::open`].
     pub fn open(builder: StrictBuilder, config: &Config, pool: &Pool) -> ixgbe::Result<Self> {
         let device = builder.build();
-        let nic = device.handle();
+        let nic = device.control();
         let Opened { port, rx, tx } = ixgbe::open(device, config, pool)?;
         Ok(Self { nic, port, rx, tx })
     }

@@ -7,7 +7,7 @@ use ixgbe::{Config, RxQueue, TxQueue};
 use mempool::{Batch, Packet, Pool, PoolCache};
 use proptest::prelude::*;
 use proptest::test_runner::Config as Runs;
-use softnic::{OnViolation, StrictDevice, StrictNic, Violation};
+use softnic::{OnViolation, StrictControl, StrictNic, Violation};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
@@ -83,10 +83,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Everything a program holds, and the record that it is held against.
 struct World {
-    nic: Arc<StrictNic>,
-    port: Option<ixgbe::Port<StrictDevice>>,
-    rx: Vec<Option<RxQueue<StrictDevice>>>,
-    tx: Vec<Option<TxQueue<StrictDevice>>>,
+    nic: StrictControl,
+    port: Option<ixgbe::Port<StrictNic>>,
+    rx: Vec<Option<RxQueue<StrictNic>>>,
+    tx: Vec<Option<TxQueue<StrictNic>>>,
     /// Of the rings' pool, and of another.
     caches: [PoolCache; 2],
     /// Frames received and not sent on: runs of packets.

@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 struct Port {
-    device: Arc<SoftDevice>,
+    device: SoftDevice,
     memory: Arc<DmaMemory>,
     iova: u64,
 }
@@ -56,7 +56,7 @@ impl Port {
         let memory = DmaMemory::allocate(&MemoryRequest { bytes, pages: PageSize::Auto, numa_node: None })?;
         let iova = device.dma().map(&memory)?.iova(memory.base().as_ptr());
         device.set_bus_master(true)?;
-        let port = Self { device: Arc::new(device), memory, iova };
+        let port = Self { device, memory, iova };
         port.write(0x5080, 1 << 9);
         for ring in [0x1000, 0x6000] {
             let base = port.iova + u64::from(ring == 0x6000) * 32768;

@@ -22,7 +22,6 @@
 mod dma;
 mod engine;
 mod error;
-mod exclusive;
 mod fault;
 mod model;
 mod soft;
@@ -31,12 +30,10 @@ mod strict;
 mod violation;
 mod wire;
 
-pub use dma::{Dma, Region};
 pub use error::Error;
-pub use exclusive::{Exclusive, Face};
 pub use fault::Fault;
-pub use model::{DeviceId, InterruptSink, Step};
-pub use soft::{SoftBar, SoftDevice, SoftNic};
-pub use strict::{StrictBar, StrictBuilder, StrictDevice, StrictNic};
+pub use model::{DeviceId, Step};
+pub use soft::{SoftBar, SoftControl, SoftDevice};
+pub use strict::{StrictBar, StrictBuilder, StrictControl, StrictNic};
 pub use violation::{OnViolation, Ring, TransmitFault, Violation};
 pub use wire::WireCounters;

@@ -2,12 +2,11 @@
 
 use crate::dma::{AddressSpace, SoftMapper};
 use crate::engine::{self, Station};
-use crate::exclusive::sealed::{Key, Sealed};
 use crate::model::{Doorbells, InterruptSink, Model, Setup};
 use crate::spec::{Spec, WireSpec};
 use crate::wire::{Generator, LoopWire, PcapWire, SinkWire, TapWire, Wire};
-use crate::{Error, Exclusive, Face, Fault, OnViolation, Violation, WireCounters};
-use device::{Bar, DmaDomain, PciIds};
+use crate::{Error, Fault, OnViolation, Violation, WireCounters};
+use device::{Bar, Device, DmaDomain, PciIds};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -33,15 +32,22 @@ const VECTORS: u16 = 64;
 /// | `mac` | station address | derived from the name |
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |
-pub type SoftDevice = Exclusive<SoftNic>;
-
-/// The controls of a [`SoftDevice`].
+///
+/// The value is the device: it is moved into a driver. What a test or a program asks beside the driver is asked of the
+/// [`SoftControl`], which it dereferences to and which can be kept.
 #[derive(Debug)]
-pub struct SoftNic {
+pub struct SoftDevice {
     name: String,
     ids: PciIds,
     bar: SoftBar,
+    control: SoftControl,
     dma: DmaDomain,
+}
+
+/// Watches a [`SoftDevice`] and its wire, and injects faults, while a driver has the device. Outlives it harmlessly.
+#[derive(Clone, Debug)]
+pub struct SoftControl {
+    station: Arc<Station>,
 }
 
 /// The register window of a [`SoftDevice`]: the tail registers are plain stores, everything else asks the model.
@@ -77,16 +83,31 @@ impl SoftDevice {
         }
         let settle = Arc::clone(&station);
         let mapper = SoftMapper::new(space, move || settle.with(Model::refresh_memory));
-        Ok(Self::new(SoftNic {
+        Ok(Self {
             name: format!("soft:{}", spec.name),
             ids: PciIds { vendor: 0x8086, device: setup.id.pci(), class: 0x02_0000, revision: 1 },
-            bar: SoftBar { doorbells, station },
+            bar: SoftBar { doorbells, station: Arc::clone(&station) },
+            control: SoftControl { station },
             dma: DmaDomain::new(Box::new(mapper)),
-        }))
+        })
+    }
+
+    /// A handle that stays when the device is given to a driver.
+    #[must_use]
+    pub fn control(&self) -> SoftControl {
+        self.control.clone()
     }
 }
 
-impl SoftNic {
+impl std::ops::Deref for SoftDevice {
+    type Target = SoftControl;
+
+    fn deref(&self) -> &SoftControl {
+        &self.control
+    }
+}
+
+impl SoftControl {
     /// Frames that crossed the wire.
     #[must_use]
     pub fn wire_counters(&self) -> WireCounters {
@@ -135,7 +156,13 @@ impl SoftNic {
     }
 
     fn station(&self) -> &Station {
-        &self.bar.station
+        &self.station
+    }
+}
+
+impl Drop for SoftDevice {
+    fn drop(&mut self) {
+        engine::close(&self.station);
     }
 }
 
@@ -159,12 +186,10 @@ impl Bar for SoftBar {
     }
 }
 
-impl Sealed for SoftNic {}
-
 // SAFETY: `bar` is the register window of the model of an 82599, whose id `ids` returns; the model makes no memory
-// access while bus mastering is off (set under the lock that every step takes), which `function_reset` leaves it; it
-// reaches only what `dma` has mapped.
-unsafe impl Face for SoftNic {
+// access while bus mastering is off (set under the lock that every step takes), which `reset` leaves it; it reaches
+// only what `dma` has mapped.
+unsafe impl Device for SoftDevice {
     type Bar = SoftBar;
 
     fn name(&self) -> &str {
@@ -175,29 +200,26 @@ unsafe impl Face for SoftNic {
         self.ids
     }
 
-    #[inline]
-    fn bar(&self, _: Key) -> &SoftBar {
+    fn bar(&self) -> &SoftBar {
         &self.bar
     }
 
-    fn dma(&self, _: Key) -> &DmaDomain {
+    fn dma(&self) -> &DmaDomain {
         &self.dma
     }
 
-    fn set_bus_master(&self, on: bool, _: Key) {
+    fn set_bus_master(&self, on: bool) -> device::Result<()> {
         self.station().with(|model| model.set_bus_master(on));
+        Ok(())
     }
 
-    fn function_reset(&self, _: Key) {
+    fn reset(&self) -> device::Result<()> {
         self.station().with(Model::function_reset);
+        Ok(())
     }
 
-    fn enable_msix(&self, vectors: u16, _: Key) -> device::Result<Vec<OwnedFd>> {
+    fn enable_msix(&self, vectors: u16) -> device::Result<Vec<OwnedFd>> {
         self.station().with(|model| connect_msix(&self.name, model, vectors))
-    }
-
-    fn close(&self) {
-        engine::close(&self.bar.station);
     }
 }
 

@@ -1,12 +1,11 @@
 //! The strict face: single-threaded, for tests.
 
 use crate::dma::{AddressSpace, SoftMapper};
-use crate::exclusive::sealed::{Key, Sealed};
 use crate::model::{Model, Setup};
 use crate::spec::derived_mac;
 use crate::wire::{MemoryPort, MemoryWire};
-use crate::{DeviceId, Exclusive, Face, Fault, OnViolation, Step, Violation, WireCounters};
-use device::{Bar, DmaDomain, PciIds};
+use crate::{DeviceId, Fault, OnViolation, Step, Violation, WireCounters};
+use device::{Bar, Device, DmaDomain, PciIds};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,17 +27,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// assert!(nic.violations().is_empty());
 /// # Ok::<(), device::Error>(())
 /// ```
+///
+/// The value is the device: it is moved into a driver. What the test does itself it does through the [`StrictControl`],
+/// which it dereferences to and which can be kept.
 #[derive(Debug)]
 pub struct StrictNic {
     name: String,
     ids: PciIds,
-    bar: StrictBar,
-    port: MemoryPort,
+    control: StrictControl,
     dma: DmaDomain,
 }
 
-/// A [`StrictNic`] as a driver has it.
-pub type StrictDevice = Exclusive<StrictNic>;
+/// The test's hand on a [`StrictNic`]: time, the wire, violations and faults.
+#[derive(Clone, Debug)]
+pub struct StrictControl {
+    bar: StrictBar,
+    port: MemoryPort,
+}
 
 /// The register window of a [`StrictNic`].
 #[derive(Clone, Debug)]
@@ -67,6 +72,22 @@ impl StrictNic {
         StrictBuilder { name: "soft:strict".to_owned(), setup }
     }
 
+    /// A handle that stays when the device is given to a driver.
+    #[must_use]
+    pub fn control(&self) -> StrictControl {
+        self.control.clone()
+    }
+}
+
+impl std::ops::Deref for StrictNic {
+    type Target = StrictControl;
+
+    fn deref(&self) -> &StrictControl {
+        &self.control
+    }
+}
+
+impl StrictControl {
     /// Lets the device work: a bounded number of frames in each direction.
     ///
     /// # Panics
@@ -189,7 +210,7 @@ impl StrictBuilder {
 
     /// The device, as after power-on.
     #[must_use]
-    pub fn build(self) -> StrictDevice {
+    pub fn build(self) -> StrictNic {
         let space = Arc::new(AddressSpace::default());
         let port = MemoryPort::default();
         let wire = Box::new(MemoryWire::new(port.clone()));
@@ -198,7 +219,7 @@ impl StrictBuilder {
         let settle = bar.clone();
         let dma = DmaDomain::new(Box::new(SoftMapper::new(space, move || settle.model().refresh_memory())));
         let ids = PciIds { vendor: 0x8086, device: self.setup.id.pci(), class: 0x02_0000, revision: 1 };
-        Exclusive::new(StrictNic { name: self.name, ids, bar, port, dma })
+        StrictNic { name: self.name, ids, control: StrictControl { bar, port }, dma }
     }
 }
 
@@ -222,11 +243,9 @@ impl Bar for StrictBar {
     }
 }
 
-impl Sealed for StrictNic {}
-
 // SAFETY: `bar` is the register window of the model of an 82599, whose id `ids` returns; the model makes no memory
-// access while bus mastering is off, which `function_reset` leaves it; it reaches only what `dma` has mapped.
-unsafe impl Face for StrictNic {
+// access while bus mastering is off, which `reset` leaves it; it reaches only what `dma` has mapped.
+unsafe impl Device for StrictNic {
     type Bar = StrictBar;
 
     fn name(&self) -> &str {
@@ -237,23 +256,25 @@ unsafe impl Face for StrictNic {
         self.ids
     }
 
-    fn bar(&self, _: Key) -> &StrictBar {
-        &self.bar
+    fn bar(&self) -> &StrictBar {
+        &self.control.bar
     }
 
-    fn dma(&self, _: Key) -> &DmaDomain {
+    fn dma(&self) -> &DmaDomain {
         &self.dma
     }
 
-    fn set_bus_master(&self, on: bool, _: Key) {
+    fn set_bus_master(&self, on: bool) -> device::Result<()> {
         self.model().set_bus_master(on);
+        Ok(())
     }
 
-    fn function_reset(&self, _: Key) {
+    fn reset(&self) -> device::Result<()> {
         self.model().function_reset();
+        Ok(())
     }
 
-    fn enable_msix(&self, vectors: u16, _: Key) -> device::Result<Vec<OwnedFd>> {
+    fn enable_msix(&self, vectors: u16) -> device::Result<Vec<OwnedFd>> {
         crate::soft::connect_msix(&self.name, &mut self.model(), vectors)
     }
 }

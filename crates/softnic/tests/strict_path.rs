@@ -4,11 +4,10 @@
 mod common;
 
 use common::{BROADCAST, Driver, Plan, frame, rx, tx};
-use softnic::{OnViolation, StrictDevice, StrictNic};
-use std::sync::Arc;
+use softnic::{OnViolation, StrictNic};
 
-fn start(plan: Plan) -> Driver<StrictDevice> {
-    Driver::start(Arc::new(StrictNic::builder().build()), plan)
+fn start(plan: Plan) -> Driver<StrictNic> {
+    Driver::start(StrictNic::builder().build(), plan)
 }
 
 #[test]
@@ -139,7 +138,7 @@ fn short_frames_are_padded_or_not() {
 #[test]
 fn a_frame_may_bring_its_own_crc() {
     let nic = StrictNic::builder().on_violation(OnViolation::Record).build();
-    let mut driver = Driver::start(Arc::new(nic), Plan::default());
+    let mut driver = Driver::start(nic, Plan::default());
     let good = [&[0xFF; 60][..], &[0x04, 0x7B, 0x3D, 0x0D]].concat();
     for bytes in [good, vec![0xFF; 64]] {
         let index = driver.put(0, &[&bytes]);
@@ -190,7 +189,7 @@ fn head_write_back_replaces_dd() {
 #[test]
 fn queues_of_both_halves_work() {
     let plan = Plan { queues: 66, descriptors: 8, ..Plan::default() };
-    let driver = Driver::stopped(Arc::new(StrictNic::builder().build()), plan);
+    let driver = Driver::stopped(StrictNic::builder().build(), plan);
     let mut driver = driver;
     driver.reset();
     driver.configure_rx();

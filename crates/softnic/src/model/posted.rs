@@ -1,7 +1,7 @@
 //! Strict mode only: which memory the driver has given to the device and not got back yet.
 
+use super::Model;
 use super::queue::{RingState, State};
-use super::{Model, general};
 use crate::dma::Memory;
 use crate::violation::{Ring, TransmitFault, Violation, Violations};
 use std::collections::BTreeMap;
@@ -67,23 +67,23 @@ impl Posted {
 }
 
 impl Model {
-    /// Strict mode: looks at the descriptors that a doorbell has handed over, before the device works on them.
-    pub(super) fn look_ahead(&mut self, ring: Ring) {
-        let ready = self.bus_master
-            && self.general.dma_allowed(&self.regs)
-            && match ring {
-                Ring::Rx(_) => self.general.receiving(&self.regs),
-                Ring::Tx(_) => general::transmit_enabled(&self.regs),
-            };
-        if self.checks.strict() && ready {
-            let tail = self.doorbells.get(ring);
-            match ring {
-                Ring::Rx(queue) => self.rx.look_ahead(queue, tail, &self.memory, &mut self.checks, &mut self.posted),
-                Ring::Tx(queue) => self.tx.look_ahead(queue, tail, &self.memory, &mut self.checks, &mut self.posted),
-            }
+    /// Strict mode: looks at the descriptors that doorbells have handed over, before the device works on them.
+    pub(super) fn look_ahead(&mut self) {
+        if !self.checks.strict() || !self.bus_master || !self.general.dma_allowed(&self.regs) {
+            return;
         }
+        let (bells, memory) = (&*self.doorbells, &self.memory);
+        if self.general.receiving(&self.regs) {
+            self.rx.gather(&self.regs);
+            self.rx.look_ahead(bells, (memory, &mut self.checks, &mut self.posted));
+        }
+        self.tx.gather(&self.regs);
+        self.tx.look_ahead(bells, (memory, &mut self.checks, &mut self.posted));
     }
 }
+
+/// What looking ahead takes.
+pub(super) type Watch<'w> = (&'w Memory, &'w mut Violations, &'w mut Posted);
 
 /// Looks at receive descriptors up to `tail`: not re-armed, or a buffer the device has already.
 pub(super) fn receive(
@@ -92,7 +92,7 @@ pub(super) fn receive(
     buffer: u64,
     legacy: bool,
     tail: u32,
-    (memory, checks, posted): (&Memory, &mut Violations, &mut Posted),
+    (memory, checks, posted): Watch<'_>,
 ) {
     let mut hint = 0;
     while ring.state == State::Enabled && tail < ring.descriptors && ring.fetched != tail {
@@ -112,12 +112,7 @@ pub(super) fn receive(
 }
 
 /// Looks at transmit descriptors up to `tail`: DD set, no length, or a buffer that is being received into.
-pub(super) fn transmit(
-    number: u16,
-    ring: &mut RingState,
-    tail: u32,
-    (memory, checks, posted): (&Memory, &mut Violations, &mut Posted),
-) {
+pub(super) fn transmit(number: u16, ring: &mut RingState, tail: u32, (memory, checks, posted): Watch<'_>) {
     let mut hint = 0;
     while ring.state == State::Enabled && tail < ring.descriptors && ring.fetched != tail {
         let index = ring.fetched;

@@ -200,7 +200,7 @@ impl Model {
                     self.checks.report(Violation::TailWhileDisabled { ring, tail: value });
                 }
                 self.check_tail(ring);
-                self.look_ahead(ring);
+                self.look_ahead();
                 return;
             }
             field::CONTROL => self.write_control(ring, offset, value, state),

@@ -3,14 +3,14 @@
 use super::filters::{Cast, Filters, destination};
 use super::interrupts::{self, queue_vector};
 use super::map::{self, RegisterFile};
-use super::posted::{self, Posted};
-use super::queue::{self, QUEUES, RingState, State, field};
+use super::posted::{self, Watch};
+use super::queue::{self, Doorbells, QUEUES, RingState, State, field};
 use super::rss::{Flow, Toeplitz};
 use super::rx_write::{Annotation, RxQueue};
 use super::{Io, packet_bytes};
-use crate::dma::Memory;
+use crate::dma::Unmapped;
 use crate::fault::RxFaults;
-use crate::violation::{Ring, Violation, Violations};
+use crate::violation::{Ring, Violation};
 use crate::wire::Wire;
 
 /// Most frames one step receives.
@@ -96,7 +96,7 @@ impl Receive {
         if missed != 0 {
             io.stats.missed(missed);
             io.counters.missed += missed;
-            io.irq.raise(io.regs, interrupts::RX_MISS);
+            io.irq.raise(interrupts::RX_MISS);
         }
         self.look_at_doorbells(io);
         let (host, may_drop) = (wire.host(), wire.may_drop());
@@ -117,6 +117,7 @@ impl Receive {
             wire.pop();
             taken += 1;
         }
+        self.write_back(io, faults);
         taken
     }
 
@@ -171,7 +172,7 @@ impl Receive {
         let hash = if self.hash_in_descriptor { hash } else { 0 };
         let kind = if self.hash_in_descriptor { kind } else { 0 };
         let annotation = Annotation { low: flow.packet_type | kind, hash, tag: strip_tag };
-        let delivered = queue.deliver(io, number, bytes, annotation, faults);
+        let delivered = queue.deliver(io, bytes, annotation, faults);
         io.stats.received(Cast::of(destination), on_wire);
         if delivered {
             io.stats.queue_received(queue.slot, bytes.len() as u64);
@@ -180,6 +181,16 @@ impl Receive {
         } else {
             io.stats.queue_dropped(queue.slot);
             Outcome::Dropped
+        }
+    }
+
+    /// Reports what this burst has filled.
+    fn write_back(&mut self, io: &mut Io<'_>, faults: &RxFaults) {
+        for number in &self.active {
+            let queue = &mut self.queues[usize::from(*number)];
+            if let Err((what, Unmapped(iova))) = queue.write_back(io, faults) {
+                queue.fault(io, what, iova);
+            }
         }
     }
 
@@ -196,38 +207,28 @@ impl Receive {
         }
     }
 
-    /// A tail beyond its ring (once for each value); in strict mode every new descriptor.
+    /// A tail beyond its ring (once for each value).
     fn look_at_doorbells(&mut self, io: &mut Io<'_>) {
-        for at in 0..self.active.len() {
-            let number = self.active[at];
-            let tail = io.doorbells.get(Ring::Rx(number));
-            let queue = &mut self.queues[usize::from(number)];
+        for number in &self.active {
+            let ring = Ring::Rx(*number);
+            let tail = io.doorbells.get(ring);
+            let queue = &mut self.queues[usize::from(*number)];
             if tail >= queue.ring.descriptors && queue.bad_tail != tail {
                 queue.bad_tail = tail;
                 let descriptors = queue.ring.descriptors;
-                io.checks.report(Violation::TailBeyondRing { ring: Ring::Rx(number), tail, descriptors });
-            }
-            if io.checks.strict() {
-                let (buffer, legacy) = (queue.buffer.into(), queue.legacy);
-                posted::receive(number, &mut queue.ring, buffer, legacy, tail, (io.memory, io.checks, io.posted));
+                io.checks.report(Violation::TailBeyondRing { ring, tail, descriptors });
             }
         }
     }
 
-    /// Strict mode, at a doorbell.
-    pub(super) fn look_ahead(
-        &mut self,
-        number: u16,
-        tail: u32,
-        memory: &Memory,
-        checks: &mut Violations,
-        posted: &mut Posted,
-    ) {
-        if self.dirty {
-            return;
+    /// Strict mode: every descriptor that is new.
+    pub(super) fn look_ahead(&mut self, bells: &Doorbells, (memory, checks, posted): Watch<'_>) {
+        for number in &self.active {
+            let queue = &mut self.queues[usize::from(*number)];
+            let tail = bells.get(Ring::Rx(*number));
+            let (buffer, legacy) = (queue.buffer.into(), queue.legacy);
+            posted::receive(*number, &mut queue.ring, buffer, legacy, tail, (memory, &mut *checks, &mut *posted));
         }
-        let queue = &mut self.queues[usize::from(number % QUEUES)];
-        posted::receive(number, &mut queue.ring, queue.buffer.into(), queue.legacy, tail, (memory, checks, posted));
     }
 
     /// Work that is waiting while the device is not bus master is a violation, once for each queue.
@@ -266,6 +267,7 @@ impl Receive {
         }
         self.active.clear();
         for (number, queue) in (0..QUEUES).zip(&mut self.queues) {
+            queue.number = number;
             if queue.ring.state != State::Disabled {
                 let get = |which| regs.get(queue::offset(Ring::Rx(number), which));
                 let split = get(field::SPLIT);

@@ -13,6 +13,7 @@ const VP: u64 = 8;
 /// One receive queue.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RxQueue {
+    pub(super) number: u16,
     pub(super) ring: RingState,
     /// Bytes of a buffer.
     pub(super) buffer: u32,
@@ -28,9 +29,17 @@ pub(super) struct RxQueue {
     pub(super) complained: bool,
     ring_hint: Hint,
     buffer_hint: Hint,
-    /// A write-back held back by a fault.
-    held: Option<(u32, u64, u64)>,
+    /// Quadword 0 of descriptors fetched ahead: those from `head` on, `fetched[next..]`.
+    fetched: Vec<u64>,
+    next: usize,
+    /// Write-backs of the descriptors from `report` on, not done yet.
+    staged: Vec<(u64, u64)>,
+    report: u32,
 }
+
+/// Most descriptors fetched, and written back, at once. The driver polls the descriptors from another core: going over
+/// them in one sweep moves each cache line once.
+const SWEEP: usize = 32;
 
 /// What the descriptor tells about a frame besides its length.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +65,6 @@ impl RxQueue {
     pub(super) fn deliver(
         &mut self,
         io: &mut Io<'_>,
-        number: u16,
         bytes: &[u8],
         annotation: Annotation,
         faults: &mut RxFaults,
@@ -66,8 +74,7 @@ impl RxQueue {
             let (part, after) = rest.split_at(rest.len().min(self.buffer as usize));
             rest = after;
             if let Err((what, Unmapped(iova))) = self.one(io, part, annotation, rest.is_empty(), faults) {
-                io.checks.report(Violation::UnmappedDma { ring: Ring::Rx(number), what, iova });
-                self.ring.state = State::Faulted;
+                self.fault(io, what, iova);
                 return false;
             }
             if rest.is_empty() {
@@ -76,7 +83,13 @@ impl RxQueue {
         }
     }
 
-    /// Fills one buffer and writes its descriptor back.
+    /// A DMA access failed: the queue stops.
+    pub(super) fn fault(&mut self, io: &mut Io<'_>, what: &'static str, iova: u64) {
+        self.ring.state = State::Faulted;
+        io.checks.report(Violation::UnmappedDma { ring: Ring::Rx(self.number), what, iova });
+    }
+
+    /// Fills one buffer and stages its write-back.
     #[inline]
     fn one(
         &mut self,
@@ -86,10 +99,10 @@ impl RxQueue {
         last: bool,
         faults: &mut RxFaults,
     ) -> Result<(), (&'static str, Unmapped)> {
-        let index = self.ring.head;
-        let at = self.ring.address(index);
-        let descriptor = io.memory.descriptor(&mut self.ring_hint, at).map_err(|at| ("descriptor", at))?;
-        let address = descriptor.low();
+        if self.next == self.fetched.len() {
+            self.fetch(io).map_err(|at| ("descriptor", at))?;
+        }
+        let address = self.fetched.get(self.next).copied().unwrap_or(0);
         let buffer = if self.legacy { address } else { address & !1 };
         io.memory.write(&mut self.buffer_hint, buffer, part).map_err(|at| ("receive buffer", at))?;
         if io.checks.strict() {
@@ -102,26 +115,48 @@ impl RxQueue {
             high = faults.spoil(high, last);
         }
         let low = u64::from(annotation.hash) << 32 | u64::from(annotation.low);
-        let (low, high) = if self.legacy { (address, legacy(high)) } else { (low, high) };
-        self.ring.head = self.ring.after(index, 1);
-        if faults.out_of_order {
-            return self.swap_pairs(io, (index, low, high));
+        self.staged.push(if self.legacy { (address, legacy(high)) } else { (low, high) });
+        self.next += 1;
+        self.ring.head = self.ring.after(self.ring.head, 1);
+        if self.staged.len() >= SWEEP {
+            self.write_back(io, faults)?;
         }
-        descriptor.write_back(low, high);
         Ok(())
     }
 
-    /// Fault: holds every other write-back until the next one is done.
-    fn swap_pairs(&mut self, io: &mut Io<'_>, now: (u32, u64, u64)) -> Result<(), (&'static str, Unmapped)> {
-        let Some(earlier) = self.held.take() else {
-            self.held = Some(now);
-            return Ok(());
-        };
-        for (index, low, high) in [now, earlier] {
-            let at = self.ring.address(index);
-            let descriptor = io.memory.descriptor(&mut self.ring_hint, at).map_err(|at| ("descriptor", at))?;
+    /// Fetches descriptors from the head on.
+    fn fetch(&mut self, io: &Io<'_>) -> Result<(), Unmapped> {
+        self.fetched.clear();
+        self.next = 0;
+        let tail = io.doorbells.get(Ring::Rx(self.number));
+        let mut index = self.ring.head;
+        while self.fetched.len() < SWEEP && index != tail {
+            let descriptor = io.memory.descriptor(&mut self.ring_hint, self.ring.address(index))?;
+            self.fetched.push(descriptor.low());
+            index = self.ring.after(index, 1);
+        }
+        Ok(())
+    }
+
+    /// Writes back what is staged.
+    #[inline]
+    pub(super) fn write_back(&mut self, io: &Io<'_>, faults: &RxFaults) -> Result<(), (&'static str, Unmapped)> {
+        if faults.out_of_order {
+            // Pairs, the second first; an odd one stays until it has a partner.
+            self.staged.chunks_exact_mut(2).for_each(|pair| pair.swap(0, 1));
+        }
+        let odd = faults.out_of_order && self.staged.len() % 2 == 1;
+        let count = self.staged.len() - usize::from(odd);
+        let from = self.report;
+        for at in 0..count {
+            let n = u32::try_from(if faults.out_of_order { at ^ 1 } else { at }).unwrap_or(0);
+            let (low, high) = self.staged[at];
+            let address = self.ring.address(self.ring.after(from, n));
+            let descriptor = io.memory.descriptor(&mut self.ring_hint, address).map_err(|at| ("descriptor", at))?;
             descriptor.write_back(low, high);
         }
+        self.staged.drain(..count);
+        self.report = self.ring.after(from, u32::try_from(count).unwrap_or(0));
         Ok(())
     }
 }

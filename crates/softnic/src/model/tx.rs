@@ -3,12 +3,12 @@
 use super::filters::{Cast, destination};
 use super::interrupts::queue_vector;
 use super::map::{self, RegisterFile};
-use super::posted::{self, Posted};
-use super::queue::{self, QUEUES, RingState, State, field};
+use super::posted::{self, Watch};
+use super::queue::{self, Doorbells, QUEUES, RingState, State, field};
 use super::{Io, packet_bytes};
-use crate::dma::{Hint, Memory, Unmapped};
+use crate::dma::{Hint, Unmapped};
 use crate::fault::TxFaults;
-use crate::violation::{Ring, TransmitFault, Violation, Violations};
+use crate::violation::{Ring, TransmitFault, Violation};
 use crate::wire::{Sent, Wire};
 
 /// Most frames one step sends from one queue.
@@ -135,9 +135,7 @@ impl Transmit {
 
     /// Sends from every queue in turn; returns how many frames.
     pub(super) fn burst(&mut self, io: &mut Io<'_>, wire: &mut dyn Wire, faults: &TxFaults, link: bool) -> u32 {
-        if self.dirty {
-            self.gather(io.regs);
-        }
+        self.gather(io.regs);
         let mut sent = 0;
         for at in 0..self.active.len() {
             let number = self.active[at];
@@ -147,9 +145,6 @@ impl Transmit {
                 queue.bad_tail = tail;
                 let descriptors = queue.ring.descriptors;
                 io.checks.report(Violation::TailBeyondRing { ring: Ring::Tx(number), tail, descriptors });
-            }
-            if io.checks.strict() {
-                posted::transmit(number, &mut queue.ring, tail, (io.memory, io.checks, io.posted));
             }
             // Without a link, descriptors stay where they are until it is back or the device is reset.
             if link {
@@ -263,24 +258,18 @@ impl Transmit {
         Ok(1)
     }
 
-    /// Strict mode, at a doorbell.
-    pub(super) fn look_ahead(
-        &mut self,
-        number: u16,
-        tail: u32,
-        memory: &Memory,
-        checks: &mut Violations,
-        posted: &mut Posted,
-    ) {
-        let queue = &mut self.queues[usize::from(number % QUEUES)];
-        posted::transmit(number, &mut queue.ring, tail, (memory, checks, posted));
+    /// Strict mode: every descriptor that is new.
+    pub(super) fn look_ahead(&mut self, bells: &Doorbells, (memory, checks, posted): Watch<'_>) {
+        for number in &self.active {
+            let queue = &mut self.queues[usize::from(*number)];
+            let tail = bells.get(Ring::Tx(*number));
+            posted::transmit(*number, &mut queue.ring, tail, (memory, &mut *checks, &mut *posted));
+        }
     }
 
     /// Work that is waiting while the device is not bus master is a violation, once for each queue.
     pub(super) fn complain_without_bus_master(&mut self, io: &mut Io<'_>) {
-        if self.dirty {
-            self.gather(io.regs);
-        }
+        self.gather(io.regs);
         for at in 0..self.active.len() {
             let number = self.active[at];
             let queue = &mut self.queues[usize::from(number)];
@@ -291,8 +280,16 @@ impl Transmit {
         }
     }
 
+    /// Gathers settings from the registers, if any was written.
+    #[inline]
+    pub(super) fn gather(&mut self, regs: &RegisterFile) {
+        if self.dirty {
+            self.gather_now(regs);
+        }
+    }
+
     #[cold]
-    fn gather(&mut self, regs: &RegisterFile) {
+    fn gather_now(&mut self, regs: &RegisterFile) {
         self.dirty = false;
         self.pad = regs.get(map::HLREG0) & TXPADEN != 0;
         self.insert_crc = regs.get(map::HLREG0) & TXCRCEN != 0;

@@ -122,7 +122,7 @@ pub struct Received {
 }
 
 pub struct Driver<D: Device> {
-    pub device: Arc<D>,
+    pub device: D,
     pub arena: Arena,
     pub plan: Plan,
     pub rx_next: Vec<u32>,
@@ -251,7 +251,7 @@ impl<D: Device> Driver<D> {
     }
 
     /// A device brought up with one call.
-    pub fn start(device: Arc<D>, plan: Plan) -> Self {
+    pub fn start(device: D, plan: Plan) -> Self {
         let driver = Self::stopped(device, plan);
         driver.reset();
         driver.configure_rx();
@@ -268,11 +268,11 @@ impl<D: Device> Driver<D> {
     }
 
     /// A driver that has not touched the device yet, apart from bus mastering.
-    pub fn stopped(device: Arc<D>, plan: Plan) -> Self {
+    pub fn stopped(device: D, plan: Plan) -> Self {
         device.set_bus_master(true).unwrap();
         let slots = 2 * plan.descriptors as usize * plan.buffer_kib as usize * 1024;
         let bytes = plan.queues as usize * (slots + plan.descriptors as usize * 32 + 16384);
-        let arena = Arena::new(&*device, bytes);
+        let arena = Arena::new(&device, bytes);
         let queues = plan.queues as usize;
         Self { device, arena, plan, rx_next: vec![0; queues], tx_next: vec![0; queues] }
     }
