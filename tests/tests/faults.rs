@@ -25,9 +25,10 @@ struct Victim {
     arrived: u32,
 }
 
-fn config() -> Config {
+/// Receive rings of 64 and transmit rings of `tx_ring` descriptors.
+fn config(tx_ring: u16) -> Config {
     let mut config = Config::default();
-    (config.rx_ring, config.tx_ring) = (64, 64);
+    (config.rx_ring, config.tx_ring) = (64, tx_ring);
     config
 }
 
@@ -37,8 +38,12 @@ fn builder() -> StrictBuilder {
 
 impl Victim {
     fn open(builder: StrictBuilder) -> Result<Self, Error> {
+        Self::with(builder, &config(64))
+    }
+
+    fn with(builder: StrictBuilder, config: &Config) -> Result<Self, Error> {
         let pool = pool(400, 2048);
-        let rig = Rig::open(builder, &config(), &pool)?;
+        let rig = Rig::open(builder, config, &pool)?;
         let (cache, batch) = (pool.cache(), Batch::with_capacity(32));
         Ok(Self { rig, pool, cache, batch, received: Vec::new(), sent: Vec::new(), arrived: 0 })
     }
@@ -108,7 +113,7 @@ fn a_healthy_device_forwards_everything() {
 #[test]
 fn stuck_reset_is_a_timeout_that_names_the_register() {
     let pool = pool(400, 2048);
-    let error = Rig::open(builder().fault(Fault::StuckReset), &config(), &pool).expect_err("it never comes up");
+    let error = Rig::open(builder().fault(Fault::StuckReset), &config(64), &pool).expect_err("it never comes up");
     assert!(matches!(error, Error::Timeout { register: "CTRL", .. }), "{error}");
     assert_eq!(pool.away(), 0);
 
@@ -134,7 +139,7 @@ fn removal_at_any_register_read_of_opening_is_gone() {
     let mut opened = 0;
     for after_reads in (0..2000).step_by(step) {
         let pool = pool(100, 2048);
-        match Rig::open(builder().fault(Fault::Removal { after_reads }), &config(), &pool) {
+        match Rig::open(builder().fault(Fault::Removal { after_reads }), &config(64), &pool) {
             Err(Error::Gone { .. }) => {}
             Err(error) => panic!("after {after_reads} reads: {error}"),
             Ok(rig) => {
@@ -158,10 +163,11 @@ fn removal_while_running_is_gone_and_loses_no_buffer() {
             victim.round();
         }
         victim.rig.nic.inject_fault(Fault::Removal { after_reads: 0 });
-        victim.run();
-        assert!(victim.received.len() <= rounds + 1, "a device that is gone delivers nothing");
-        assert!(matches!(victim.rig.port.statistics(), Err(Error::Gone { .. })));
         assert!(matches!(victim.rig.port.link(), Err(Error::Gone { .. })));
+        let before = victim.received.len();
+        victim.run();
+        assert_eq!(victim.received.len(), before, "a device that is gone delivers nothing");
+        assert!(matches!(victim.rig.port.statistics(), Err(Error::Gone { .. })));
         let error = victim.end().expect_err("there is nothing to close");
         assert!(matches!(error, Error::Gone { .. }), "{error}");
     }
@@ -258,7 +264,8 @@ fn closing_a_frozen_transmit_ring_brings_its_buffers_home() {
 
 #[test]
 fn transmit_descriptors_reported_out_of_order_are_reclaimed() {
-    let mut victim = Victim::broken(Fault::TxOutOfOrder);
+    // The report of each pair's first is held back until its second is done, so there must be room for three.
+    let mut victim = Victim::with(builder().fault(Fault::TxOutOfOrder), &config(128)).expect("a device opens");
     victim.run();
     assert_eq!(victim.sent, all());
     victim.end().expect("the device closes");
@@ -287,10 +294,17 @@ fn a_flapping_link_loses_no_buffer_and_settles() {
     assert!(up > 0 && down > 0, "the link was seen up {up} and down {down} times");
     victim.rig.nic.clear_faults();
     victim.rig.nic.set_link(true);
+    victim.arrived = FRAMES;
+    for _ in 0..ROUNDS {
+        victim.round();
+    }
+    assert!(victim.rig.port.link().expect("the device answers").up);
+    assert_eq!(victim.sent, victim.received, "what came while it was up went out when it was up again");
     victim.arrived = 0;
     let before = victim.sent.len();
     victim.run();
     assert!(victim.sent[before..].ends_with(&all()), "all is well once the link stays");
+    assert_eq!(victim.sent, victim.received);
     victim.end().expect("the device closes");
 }
 
