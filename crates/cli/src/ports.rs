@@ -60,7 +60,7 @@ pub fn open(
             tx_ring: options.ring_size,
             mtu: options.mtu,
             promiscuous: true,
-            unsafe_no_iommu: options.unsafe_no_iommu,
+            no_iommu: crate::no_iommu::from_option(options.unsafe_no_iommu),
         };
         let result = nic::open(address, &config, &pool);
         opened.push(result.map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })?);
