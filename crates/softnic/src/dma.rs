@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// `base` points to `len` bytes that stay readable (and writable, if `writable`) while `owner` lives, and that nobody
 /// accesses through Rust references while the device may.
 #[derive(Clone)]
-pub struct Region {
+pub(crate) struct Region {
     iova: u64,
     len: u64,
     base: NonNull<u8>,
@@ -37,8 +37,7 @@ impl Region {
     ///
     /// `base` must point to `len` bytes that stay readable (and writable, if `writable`) while `owner` lives, and that
     /// are not accessed through Rust references while a device that has the region may access them.
-    #[must_use]
-    pub unsafe fn new(
+    pub(crate) unsafe fn new(
         iova: u64,
         base: NonNull<u8>,
         len: u64,
@@ -70,7 +69,7 @@ impl fmt::Debug for Region {
 ///
 /// The model asks for the regions again when `generation` has changed, at the beginning of each register write and
 /// each step; whoever removes a region must afterwards wait until a step in progress has ended.
-pub trait Dma: Send {
+pub(crate) trait Dma: Send {
     /// Changes whenever the regions do.
     fn generation(&self) -> u64;
 
@@ -81,7 +80,7 @@ pub trait Dma: Send {
 /// The address space of an in-process device. Addresses come from a range of their own, with a gap after each region,
 /// are never used twice, and never equal the pointer.
 #[derive(Debug)]
-pub struct AddressSpace {
+pub(crate) struct AddressSpace {
     generation: AtomicU64,
     inner: Mutex<Regions>,
 }

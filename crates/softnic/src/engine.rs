@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::model::Model;
 use crate::wire::{Cable, PeerWire, SinkWire};
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
@@ -208,15 +209,21 @@ fn wake_now() {
     }
 }
 
-/// How long the engine goes on polling, and then yielding, when nothing moves.
+/// How long the engine goes on polling when nothing moves, and how long it then takes only short naps.
 const POLL: Duration = Duration::from_micros(20);
-const YIELD: Duration = Duration::from_millis(2);
+const ALERT: Duration = Duration::from_millis(2);
+/// A nap. Yielding would not do: where driver and engine share a core, a polling driver would keep it for a whole time
+/// slice, while a thread that wakes up gets it soon.
+const NAP: Duration = Duration::from_micros(10);
 /// How long it sleeps at most before it looks again: frames from outside do not wake it.
 const SLEEP: Duration = Duration::from_micros(100);
 /// Fruitless rounds between two looks at the clock.
 const ROUNDS: u32 = 16;
 
 fn run() {
+    // Naps of microseconds; with the default slack they would take sixty. What cannot be set stays as it is.
+    #[cfg(not(miri))]
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
     let mut generation = u64::MAX;
     let mut stations: Vec<Arc<Station>> = Vec::new();
     let mut fruitless = 0;
@@ -252,13 +259,11 @@ fn run() {
     }
 }
 
-/// What to do after being idle so long: poll on, yield, or sleep.
+/// What to do after being idle so long: poll on, nap, or sleep.
 fn rest(idle: Duration) {
-    if idle > YIELD {
+    if idle > POLL {
         ASLEEP.store(true, Ordering::Relaxed);
-        thread::park_timeout(SLEEP);
+        thread::park_timeout(if idle > ALERT { SLEEP } else { NAP });
         ASLEEP.store(false, Ordering::Relaxed);
-    } else if idle > POLL {
-        thread::yield_now();
     }
 }

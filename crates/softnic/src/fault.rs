@@ -5,6 +5,15 @@ use std::fmt;
 use std::str::FromStr;
 
 /// One fault. In a device specification it is written `fault=NAME` or `fault=NAME:N`.
+///
+/// ```
+/// use softnic::{Fault, SoftDevice};
+///
+/// assert_eq!("rx-length-over:4000".parse::<Fault>()?, Fault::RxLengthOver { length: 4000 });
+/// let nic = SoftDevice::open("shaky?wire=gen&fault=link-flap:500,rx-no-eop")?;
+/// nic.inject_fault(Fault::TxFrozen);
+/// # Ok::<(), softnic::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {

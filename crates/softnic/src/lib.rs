@@ -30,10 +30,9 @@ mod strict;
 mod violation;
 mod wire;
 
-pub use dma::{Dma, Region};
 pub use error::Error;
 pub use fault::Fault;
-pub use model::{DeviceId, InterruptSink, Step};
+pub use model::{DeviceId, Step};
 pub use soft::{SoftBar, SoftControl, SoftDevice};
 pub use strict::{StrictBar, StrictBuilder, StrictControl, StrictNic};
 pub use violation::{OnViolation, Ring, TransmitFault, Violation};

@@ -21,6 +21,15 @@ impl fmt::Display for Ring {
 }
 
 /// A mistake of the driver, as a real 82599 would meet it with silence, a hang or a stray DMA.
+///
+/// ```
+/// use device::{Bar as _, Device as _};
+/// use softnic::{OnViolation, StrictNic, Violation};
+///
+/// let nic = StrictNic::builder().on_violation(OnViolation::Record).build();
+/// nic.bar().read32(0x1_FFFC);
+/// assert_eq!(nic.violations(), [Violation::UnknownRegister { offset: 0x1_FFFC, write: false }]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -181,7 +190,7 @@ pub enum OnViolation {
     /// Panic at the offending access.
     #[default]
     Panic,
-    /// Keep them for [`crate::StrictNic::violations`].
+    /// Keep them for [`crate::StrictControl::violations`].
     Record,
     /// Count them, keep the first few, and look only for those that cost nothing to find.
     Count,

@@ -116,7 +116,8 @@ impl Filters {
 
     /// MTA (8.2.3.7.7): 12 bits of the address, taken where MCSTCTRL.MO says.
     fn in_multicast_table(&self, regs: &RegisterFile, destination: u64) -> bool {
-        let shift = 36 - (self.mcstctrl & 3);
+        // Bits 47:36, 46:35, 45:34 or 43:32.
+        let shift = [36, 35, 34, 32][(self.mcstctrl & 3) as usize];
         let hash = u32::try_from(destination >> shift & 0xFFF).unwrap_or(0);
         regs.get(map::MTA + 4 * (hash >> 5)) & 1 << (hash & 31) != 0
     }

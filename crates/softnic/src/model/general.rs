@@ -88,7 +88,7 @@ impl Model {
     pub(super) fn watch_link(&mut self) -> bool {
         let carrier = self.wire.carrier();
         if self.link.update(&self.regs, carrier) {
-            self.irq.raise(&self.regs, super::interrupts::LSC);
+            self.irq.raise(super::interrupts::LSC);
         }
         self.link.is_up()
     }

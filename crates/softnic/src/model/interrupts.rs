@@ -15,7 +15,7 @@ const GPIE_OCD: u32 = 1 << 5;
 const GPIE_EIAME: u32 = 1 << 30;
 
 /// Where a model's interrupts go.
-pub trait InterruptSink: Send {
+pub(crate) trait InterruptSink: Send {
     /// Fires MSI-X vector `vector` once.
     fn fire(&mut self, vector: u16);
 }
@@ -59,7 +59,7 @@ impl Interrupts {
     }
 
     /// One of the causes 31:16 has occurred.
-    pub(super) fn raise(&mut self, _regs: &RegisterFile, cause: u32) {
+    pub(super) fn raise(&mut self, cause: u32) {
         self.eicr |= cause;
         self.other_pending |= cause & !QUEUES;
     }
@@ -128,13 +128,13 @@ impl Interrupts {
         }
     }
 
-    pub(super) fn write(&mut self, regs: &RegisterFile, offset: u32, value: u32) {
+    pub(super) fn write(&mut self, offset: u32, value: u32) {
         let queues = u64::from(value & QUEUES);
         let (wide, wide_high) = (u64::from(value), u64::from(value) << 32);
         match offset {
             map::EICR => self.clear(value),
             map::EICS => {
-                self.raise(regs, value & !QUEUES);
+                self.raise(value & !QUEUES);
                 self.queue_event(queues);
             }
             map::EIAC => self.eiac = value,

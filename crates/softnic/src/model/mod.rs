@@ -16,7 +16,7 @@ mod stats;
 mod tx;
 
 pub use eeprom::DeviceId;
-pub use interrupts::InterruptSink;
+pub(crate) use interrupts::InterruptSink;
 pub(crate) use queue::Doorbells;
 
 use crate::dma::{Dma, Memory};
@@ -27,7 +27,7 @@ use map::{Kind, RegisterFile};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What one [`Model::step`] did.
+/// What one step of the device did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// Frames taken from the wire, whether delivered or dropped.
@@ -195,7 +195,7 @@ impl Model {
         match real {
             map::EEC | map::EERD | map::SWSM => self.eeprom.write(real, value),
             map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => {
-                self.irq.write(&self.regs, real, value);
+                self.irq.write(real, value);
                 self.irq.deliver(&self.regs);
             }
             map::AUTOC => {

@@ -96,7 +96,7 @@ impl Receive {
         if missed != 0 {
             io.stats.missed(missed);
             io.counters.missed += missed;
-            io.irq.raise(io.regs, interrupts::RX_MISS);
+            io.irq.raise(interrupts::RX_MISS);
         }
         self.look_at_doorbells(io);
         let (host, may_drop) = (wire.host(), wire.may_drop());
