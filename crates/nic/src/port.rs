@@ -4,7 +4,6 @@ use crate::queue::each;
 use crate::{Address, Error, NoIommu, Result, RxQueue, TxQueue, identify};
 use device::{Host, PciAddress};
 use mempool::Pool;
-#[cfg(feature = "soft")]
 use std::time::Duration;
 
 /// What a user chooses about a port.
