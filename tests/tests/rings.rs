@@ -297,6 +297,7 @@ impl World {
     /// Lets everything that is on its way arrive, and accounts for it.
     fn settle(&mut self) {
         loop {
+            self.held.drain(..).flatten().for_each(|packet| self.caches[0].free(packet));
             let step = self.nic.step();
             self.check_wire();
             let before = self.received;
@@ -304,7 +305,6 @@ impl World {
                 self.receive(queue, 64, false);
                 self.send(queue, Vec::new());
             }
-            self.held.drain(..).flatten().for_each(|packet| self.caches[0].free(packet));
             if step.is_idle() && self.received == before {
                 break;
             }
