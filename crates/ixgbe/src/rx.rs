@@ -412,12 +412,15 @@ impl Exchange {
     /// There are `count` slots before `top`; those used are given up by the cache.
     #[inline(always)]
     unsafe fn run(&mut self, top: *const Slot, delta: u64) -> usize {
-        let mut done = 0;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if self.count >= crate::avx2::STEP && crate::avx2::available() {
+        let done = if self.count >= crate::avx2::STEP && crate::avx2::available() {
             // SAFETY: the processor has AVX2; the caller's word for the slots.
-            done = unsafe { self.avx2(top, delta) };
-        }
+            unsafe { self.avx2(top, delta) }
+        } else {
+            0
+        };
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let done = 0;
         // SAFETY: the caller's word.
         unsafe { self.scalar(top, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
     }

@@ -17,6 +17,10 @@ pub(crate) const SHORTEST: u64 = 17;
 /// Longest frame the device takes, in bytes (7.2.1.1: 15.5 KiB).
 pub(crate) const LONGEST: u64 = 15_872;
 
+/// Most descriptors of a frame (7.2.3.2.4). A ring must also have room for them beside an unfinished chunk, or they
+/// would wait for ever.
+const MOST_SEGMENTS: usize = 40;
+
 /// What a transmit queue has counted since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -27,7 +31,7 @@ pub struct TxCounters {
     pub bytes: u64,
     /// Frames dropped because they are shorter than 17 bytes or longer than 15,872, or have an empty segment.
     pub bad_length: u64,
-    /// Frames dropped because they have more segments than the ring has descriptors.
+    /// Frames dropped because they have more than 40 segments (32 on a ring of 64 descriptors).
     pub too_many_segments: u64,
     /// Frames dropped because their pool could not be mapped for the device.
     pub unmapped_pool: u64,
@@ -262,7 +266,7 @@ impl<D: Device> TxQueue<D> {
         let len: u64 = frame.iter().map(|packet| packet.len() as u64).sum();
         let reason = if !(SHORTEST..=LONGEST).contains(&len) || frame.iter().any(Packet::is_empty) {
             &mut self.counters.bad_length
-        } else if segments > self.ring.size() - 1 {
+        } else if segments > MOST_SEGMENTS.min(self.ring.size() - CHUNK) {
             &mut self.counters.too_many_segments
         } else if segments > self.ring.size() - 1 - self.in_flight() {
             return Unusual::Full;
@@ -416,12 +420,15 @@ impl Post {
     /// There are as many descriptors and slots as packets. The caller forgets the packets posted.
     #[inline(always)]
     unsafe fn run(&mut self, packets: &[Packet], delta: u64) -> usize {
-        let mut done = 0;
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        if packets.len() >= crate::avx2::STEP && crate::avx2::available() {
+        let done = if packets.len() >= crate::avx2::STEP && crate::avx2::available() {
             // SAFETY: the processor has AVX2; the caller's word for the rest.
-            done = unsafe { self.avx2(packets, delta) };
-        }
+            unsafe { self.avx2(packets, delta) }
+        } else {
+            0
+        };
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let done = 0;
         // SAFETY: the caller's word.
         unsafe { self.scalar(packets, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
     }
