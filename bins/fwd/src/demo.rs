@@ -8,20 +8,20 @@ use cli::screen::Screen;
 use nic::Address;
 use std::time::Duration;
 
-const PORTS: [&str; 2] = ["soft:left?wire=gen&size=60&flows=64", "soft:right?wire=gen&size=60&flows=64"];
+const PORTS: [&str; 2] = ["soft:left?wire=gen&flows=64", "soft:right?wire=gen&flows=64"];
 const LENGTH: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
     let length = *options.duration.get_or_insert(LENGTH);
     let mut screen = Screen::new(options.json, options.quiet);
     screen.say(&format!(
-        "Demo, {} s: two software 82599 NICs, each fed with 60-byte frames by a generator; what one receives, the\n\
-         ixgbe driver takes from its descriptor ring and sends out of the other. The same as:\n  \
-         fwd l2 '{}' '{}' --duration {}\n",
+        "Demo, {} s: two software 82599 NICs, each fed with 60-byte frames by a\n\
+         generator. What one receives, the ixgbe driver takes from its descriptor ring\n\
+         and sends out of the other. Ctrl-C ends it. The same as:\n  \
+         fwd l2 '{}' '{}'",
         length.as_secs_f64(),
         PORTS[0],
         PORTS[1],
-        length.as_secs_f64(),
     ))?;
     let ports: Result<Vec<Address>, _> = PORTS.iter().map(|port| port.parse()).collect();
     let (json, quiet) = (options.json, options.quiet);

@@ -39,7 +39,7 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     })?;
     let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options, plan.workers.len(), 0)?;
     let mut screen = Screen::new(args.run.json, args.run.quiet);
-    screen.say(&ports::describe(&ports))?;
+    screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
 
     let wiring = wire(&plan, &mut ports, if soft { SOFT_PATIENCE } else { PATIENCE });
     let Ports { pool, mut opened } = ports;

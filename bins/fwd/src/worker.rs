@@ -21,7 +21,7 @@ pub(crate) trait Mode: Default + Send + 'static {
     /// The port by which frames of `port` leave; `None` if they stay.
     fn output(port: usize) -> Option<usize>;
 
-    /// Changes the frames of a burst. A frame of several segments may be cut by the end of no burst.
+    /// Changes the frames of a burst. All of them are whole.
     fn rewrite(&mut self, batch: &mut Batch);
 }
 

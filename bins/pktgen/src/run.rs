@@ -125,10 +125,9 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
 fn open(addresses: &[Address], options: &PortOptions, screen: &mut Screen) -> Result<Vec<Ports>, Failure> {
     let mut ports = Vec::new();
     for address in addresses {
-        let opened = ports::open(std::slice::from_ref(address), &[Queues { rx: 1, tx: 1 }], options, 1, SPARE)?;
-        screen.say(&ports::describe(&opened))?;
-        ports.push(opened);
+        ports.push(ports::open(std::slice::from_ref(address), &[Queues { rx: 1, tx: 1 }], options, 1, SPARE)?);
     }
+    screen.say(&ports::describe(&ports))?;
     Ok(ports)
 }
 

@@ -43,7 +43,8 @@ pub struct PortOptions {
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub pages: Pages,
 
-    /// Open PCI devices without an IOMMU. Such a device can overwrite any memory of this host
+    /// Open PCI devices that have no IOMMU, through sysfs. You vouch for them: such a device can overwrite any memory
+    /// of this host
     #[arg(long)]
     pub unsafe_no_iommu: bool,
 }

@@ -1,13 +1,14 @@
 //! What the programs `fwd` and `pktgen` share: lcores, signals, opening ports, counters between threads, the live
 //! screen, and errors of one line.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod args;
 pub mod counters;
 pub mod exit;
 pub mod human;
 pub mod lcore;
+mod no_iommu;
 pub mod ports;
 pub mod report;
 pub mod screen;

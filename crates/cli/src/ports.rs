@@ -60,7 +60,7 @@ pub fn open(
             tx_ring: options.ring_size,
             mtu: options.mtu,
             promiscuous: true,
-            unsafe_no_iommu: options.unsafe_no_iommu,
+            no_iommu: crate::no_iommu::from_option(options.unsafe_no_iommu),
         };
         let result = nic::open(address, &config, &pool);
         opened.push(result.map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })?);
@@ -68,11 +68,13 @@ pub fn open(
     Ok(Ports { pool, opened })
 }
 
-/// A few words on each port and the packet memory, for the start of a run.
+/// A few words on packet memory and each port, for the start of a run.
 #[must_use]
-pub fn describe(ports: &Ports) -> String {
-    let mut text = format!("packet memory: {}\n", ports.pool.memory().describe());
-    for opened in &ports.opened {
+pub fn describe(all: &[Ports]) -> String {
+    let mut memory: Vec<&str> = all.iter().map(|ports| ports.pool.memory().describe()).collect();
+    memory.dedup();
+    let mut text: String = memory.iter().map(|memory| format!("packet memory: {memory}\n")).collect();
+    for opened in all.iter().flat_map(|ports| &ports.opened) {
         let [a, b, c, d, e, f] = opened.port.mac();
         let link = link_words(opened.port.link().unwrap_or_default());
         let queues = crate::human::counted(opened.rx.len() as u64, "receive queue");

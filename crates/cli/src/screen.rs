@@ -54,7 +54,8 @@ impl Screen {
             Style::InPlace(drawn) => *drawn = 0,
             Style::Lines => {}
         }
-        self.write(&format!("{}\n", message.trim_end()))
+        let gap = if matches!(self.style, Style::InPlace(_)) { "\n" } else { "" };
+        self.write(&format!("{}\n{gap}", message.trim_end()))
     }
 
     /// Shows rates since the last call, and totals.

@@ -20,16 +20,18 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod address;
 mod error;
 mod identify;
+mod no_iommu;
 mod port;
 mod queue;
 
 pub use address::Address;
 pub use error::{Error, Result};
 pub use identify::identify;
+pub use no_iommu::NoIommu;
 pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, open};
 pub use queue::{RxCounters, RxQueue, TxCounters, TxQueue};

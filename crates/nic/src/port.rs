@@ -1,10 +1,9 @@
 //! Opening a device, and its control side.
 
 use crate::queue::each;
-use crate::{Address, Error, Result, RxQueue, TxQueue, identify};
+use crate::{Address, Error, NoIommu, Result, RxQueue, TxQueue, identify};
 use device::{Host, PciAddress};
 use mempool::Pool;
-#[cfg(feature = "soft")]
 use std::time::Duration;
 
 /// What a user chooses about a port.
@@ -22,22 +21,15 @@ pub struct PortConfig {
     pub mtu: u16,
     /// Receive frames for any address, as forwarders need.
     pub promiscuous: bool,
-    /// Open PCI devices that no IOMMU guards. Such a device can overwrite any memory of the host, and a fault in the
-    /// driver or the card then does.
-    pub unsafe_no_iommu: bool,
+    /// Open PCI devices that no IOMMU guards, through sysfs (needs root and huge pages). Such a device can overwrite any
+    /// memory of the host, so somebody has to vouch for it. Devices with an IOMMU group are opened through VFIO all the
+    /// same.
+    pub no_iommu: Option<NoIommu>,
 }
 
 impl Default for PortConfig {
     fn default() -> Self {
-        Self {
-            rx_queues: 1,
-            tx_queues: 1,
-            rx_ring: 512,
-            tx_ring: 512,
-            mtu: 1500,
-            promiscuous: true,
-            unsafe_no_iommu: false,
-        }
+        Self { rx_queues: 1, tx_queues: 1, rx_ring: 512, tx_ring: 512, mtu: 1500, promiscuous: true, no_iommu: None }
     }
 }
 
@@ -84,8 +76,10 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
     let found = host.pci_device(pci)?;
     // Before anything is done to a device that there is no driver for.
     identify(found.ids).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
-    if config.unsafe_no_iommu && found.iommu_group.is_none() {
-        return Err(Error::NotYet { address: address.to_string(), kind: "no-IOMMU".to_owned() });
+    if let (Some(accepted), None) = (config.no_iommu, found.iommu_group) {
+        let device = accepted.open(&host, pci)?;
+        let result = ixgbe::open(device, &driver_config(config), pool);
+        return started(address, result, Port::Sysfs, RxQueue::Sysfs, TxQueue::Sysfs);
     }
     let device = device::VfioDevice::open(&host, pci)?;
     started(address, ixgbe::open(device, &driver_config(config), pool), Port::Vfio, RxQueue::Vfio, TxQueue::Vfio)
