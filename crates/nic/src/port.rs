@@ -2,8 +2,9 @@
 
 use crate::queue::each;
 use crate::{Address, Error, NoIommu, Result, RxQueue, TxQueue, identify};
-use device::{Host, PciAddress};
+use device::{Device as _, Host, PciAddress};
 use mempool::Pool;
+use std::path::Path;
 use std::time::Duration;
 
 /// What a user chooses about a port.
@@ -68,6 +69,7 @@ pub fn open(address: &Address, config: &PortConfig, pool: &Pool) -> Result<Opene
     match address {
         Address::Pci(pci) => open_pci(address, *pci, config, pool),
         Address::Soft(spec) => open_soft(address, spec, config, pool),
+        Address::VfioUser(path) => open_vfio_user(address, path, config, pool),
     }
 }
 
@@ -83,6 +85,13 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
     }
     let device = device::VfioDevice::open(&host, pci)?;
     started(address, ixgbe::open(device, &driver_config(config), pool), Port::Vfio, RxQueue::Vfio, TxQueue::Vfio)
+}
+
+fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    let device = device::VfioUserDevice::open(path)?;
+    identify(device.ids()).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
+    let result = ixgbe::open(device, &driver_config(config), pool);
+    started(address, result, Port::VfioUser, RxQueue::VfioUser, TxQueue::VfioUser)
 }
 
 #[cfg(feature = "soft")]
@@ -130,6 +139,8 @@ pub enum Port {
     Vfio(ixgbe::Port<device::VfioDevice>),
     /// 82599 family, through sysfs without an IOMMU.
     Sysfs(ixgbe::Port<device::SysfsDevice>),
+    /// 82599 family, played by another process.
+    VfioUser(ixgbe::Port<device::VfioUserDevice>),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
     Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftControl),
@@ -199,7 +210,8 @@ impl Port {
     }
 
     /// Whether a source of finite length behind the device (a capture, a count of frames) has handed over all it
-    /// has. Always true of real NICs, and where there is no such source.
+    /// has. Always true of devices that do not say: real NICs, and those
+    /// of other processes.
     #[must_use]
     pub fn source_finished(&self) -> bool {
         match self {
@@ -209,8 +221,8 @@ impl Port {
         }
     }
 
-    /// Whether everything handed to transmit queues is sent and written out. Always true of real NICs, which do not
-    /// say.
+    /// Whether everything handed to transmit queues is sent and written out. Always true of devices that do
+    /// not say: real NICs, and those of other processes.
     #[must_use]
     pub fn transmit_idle(&self) -> bool {
         match self {

@@ -104,6 +104,5 @@ fn signal(fd: &OwnedFd) {
 /// Whether it is an eventfd; any other file could block the device or be written to by mistake.
 fn is_eventfd(fd: &OwnedFd) -> bool {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    // Newer kernels number them: anon_inode:[eventfd], or with an id behind.
     link.is_ok_and(|link| link == Path::new("anon_inode:[eventfd]"))
 }
