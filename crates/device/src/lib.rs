@@ -44,4 +44,4 @@ pub use status::{Status, StatusKind};
 pub use sysfs::SysfsDevice;
 pub use traits::{Device, PciIds};
 pub use vfio::{VfioDevice, VfioEvent};
-pub use vfio_user::VfioUserDevice;
+pub use vfio_user::{VfioUserDevice, VfioUserRegisters};

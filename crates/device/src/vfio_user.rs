@@ -51,6 +51,28 @@ pub struct VfioUserDevice {
     connection: Arc<Connection>,
 }
 
+/// Reads registers of a [`VfioUserDevice`] beside its driver. Outlives it harmlessly.
+///
+/// ```no_run
+/// let nic = device::VfioUserDevice::open(std::path::Path::new("/tmp/a.sock"))?;
+/// let registers = nic.registers();
+/// drop(nic);
+/// assert_eq!(registers.read32(0x8), u32::MAX, "STATUS of a device that is gone");
+/// # Ok::<(), device::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct VfioUserRegisters {
+    connection: Arc<Connection>,
+}
+
+impl VfioUserRegisters {
+    /// The register of region 0 at `offset`, always by message; all ones if the server is gone.
+    #[must_use]
+    pub fn read32(&self, offset: u32) -> u32 {
+        self.connection.read(region::BAR0, offset.into()).map_or(u32::MAX, u32::from_le_bytes)
+    }
+}
+
 const COMMAND: u64 = 0x04;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
@@ -110,6 +132,12 @@ impl VfioUserDevice {
     /// When they do not all lie in configuration space, or the server is gone.
     pub fn config<const N: usize>(&self, offset: u16) -> Result<[u8; N]> {
         self.connection.read(region::CONFIG, offset.into()).map_err(|source| self.config_failed("read", source))
+    }
+
+    /// A view of the registers that stays when the device is given to a driver.
+    #[must_use]
+    pub fn registers(&self) -> VfioUserRegisters {
+        VfioUserRegisters { connection: Arc::clone(&self.connection) }
     }
 
     /// Whether doorbells (the tail registers of rings) are stores to memory that the device polls, and not messages.

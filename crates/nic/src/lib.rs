@@ -33,5 +33,5 @@ pub use address::Address;
 pub use error::{Error, Result};
 pub use identify::identify;
 pub use no_iommu::NoIommu;
-pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, open};
+pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, TransmitRings, open};
 pub use queue::{RxCounters, RxQueue, TxCounters, TxQueue};

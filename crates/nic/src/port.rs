@@ -90,8 +90,9 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
 fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Pool) -> Result<Opened> {
     let device = device::VfioUserDevice::open(path)?;
     identify(device.ids()).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
-    let result = ixgbe::open(device, &driver_config(config), pool);
-    started(address, result, Port::VfioUser, RxQueue::VfioUser, TxQueue::VfioUser)
+    let transmit = TransmitRings { registers: device.registers(), queues: config.tx_queues };
+    let port = |port| Port::VfioUser(port, transmit);
+    started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::VfioUser, TxQueue::VfioUser)
 }
 
 #[cfg(feature = "soft")]
@@ -139,8 +140,8 @@ pub enum Port {
     Vfio(ixgbe::Port<device::VfioDevice>),
     /// 82599 family, through sysfs without an IOMMU.
     Sysfs(ixgbe::Port<device::SysfsDevice>),
-    /// 82599 family, played by another process.
-    VfioUser(ixgbe::Port<device::VfioUserDevice>),
+    /// 82599 family, played by another process, and a view of its transmit rings.
+    VfioUser(ixgbe::Port<device::VfioUserDevice>, TransmitRings),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
     Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftControl),
@@ -221,13 +222,14 @@ impl Port {
         }
     }
 
-    /// Whether everything handed to transmit queues is sent and written out. Always true of devices that do
-    /// not say: real NICs, and those of other processes.
+    /// Whether everything handed to transmit queues is sent and written out. Always true of real NICs, which do not
+    /// say.
     #[must_use]
     pub fn transmit_idle(&self) -> bool {
         match self {
             #[cfg(feature = "soft")]
             Self::Soft(_, device) => device.transmit_idle(),
+            Self::VfioUser(_, rings) => rings.idle(),
             _ => true,
         }
     }
@@ -240,6 +242,25 @@ impl Port {
     pub fn close(self) -> Result<()> {
         let name = self.name().to_owned();
         each!(Self, self, port => port.close().map(drop)).map_err(|source| driver_error(&name, source))
+    }
+}
+
+/// The heads and tails of a device's transmit rings, asked of another process: software may take its time, where a NIC
+/// empties its rings in microseconds.
+#[derive(Clone, Debug)]
+pub struct TransmitRings {
+    registers: device::VfioUserRegisters,
+    queues: u16,
+}
+
+impl TransmitRings {
+    /// Whether every ring is empty: TDH equals TDT (82599 datasheet 8.2.3.9.8, 8.2.3.9.9).
+    fn idle(&self) -> bool {
+        const TDH: u32 = 0x6010;
+        const TDT: u32 = 0x6018;
+        (0..u32::from(self.queues))
+            .map(|queue| 0x40 * queue)
+            .all(|ring| self.registers.read32(TDH + ring) == self.registers.read32(TDT + ring))
     }
 }
 

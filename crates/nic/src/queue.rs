@@ -28,7 +28,7 @@ macro_rules! each {
         match $value {
             $kind::Vfio($inner) => $result,
             $kind::Sysfs($inner) => $result,
-            $kind::VfioUser($inner) => $result,
+            $kind::VfioUser($inner, ..) => $result,
             #[cfg(feature = "soft")]
             $kind::Soft($inner, ..) => $result,
         }
