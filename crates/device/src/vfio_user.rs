@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 mod bar;
 mod connection;
@@ -62,14 +62,15 @@ pub struct VfioUserDevice {
 /// ```
 #[derive(Clone, Debug)]
 pub struct VfioUserRegisters {
-    connection: Arc<Connection>,
+    connection: Weak<Connection>,
 }
 
 impl VfioUserRegisters {
-    /// The register of region 0 at `offset`, always by message; all ones if the server is gone.
+    /// The register of region 0 at `offset`, always by message; all ones if the device is closed or its server gone.
     #[must_use]
     pub fn read32(&self, offset: u32) -> u32 {
-        self.connection.read(region::BAR0, offset.into()).map_or(u32::MAX, u32::from_le_bytes)
+        let Some(connection) = self.connection.upgrade() else { return u32::MAX };
+        connection.read(region::BAR0, offset.into()).map_or(u32::MAX, u32::from_le_bytes)
     }
 }
 
@@ -137,7 +138,7 @@ impl VfioUserDevice {
     /// A view of the registers that stays when the device is given to a driver.
     #[must_use]
     pub fn registers(&self) -> VfioUserRegisters {
-        VfioUserRegisters { connection: Arc::clone(&self.connection) }
+        VfioUserRegisters { connection: Arc::downgrade(&self.connection) }
     }
 
     /// Whether doorbells (the tail registers of rings) are stores to memory that the device polls, and not messages.

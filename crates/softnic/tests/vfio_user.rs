@@ -348,11 +348,15 @@ fn mappings_come_and_go_with_the_domain() {
     let nic = VfioUserDevice::open(server.socket()).unwrap();
     let request = MemoryRequest { bytes: 1 << 20, pages: PageSize::Ordinary, numa_node: None };
     let memory = DmaMemory::allocate(&request).unwrap();
+    let registers = nic.registers();
+    assert_eq!(registers.read32(8), 1 << 19);
     let translation = nic.dma().map(&memory).unwrap();
     assert_ne!(translation.iova(memory.base().as_ptr()), memory.base().as_ptr() as u64);
     assert_eq!(nic.dma().mappings(), 1);
     drop(nic);
     assert_eq!(std::sync::Arc::strong_count(&memory), 1, "unmapped, so nobody else holds it");
+    assert_eq!(registers.read32(8), u32::MAX, "the device is closed");
+    VfioUserDevice::open(server.socket()).unwrap();
 }
 
 #[test]
