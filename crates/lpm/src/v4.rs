@@ -1,0 +1,193 @@
+//! IPv4: 18 bits of root array, 6 bits of packed block (down to the /24), then 6 and 2 bits of link blocks.
+//!
+//! Most addresses need two dependent loads: the root word, and a packed block of 64 leaves run-length coded
+//! behind a bitmap. With the accelerator, a byte per /24 answers first and the blocks take what it cannot.
+
+use core::net::Ipv4Addr;
+
+use crate::build::{Blocks, find_runs};
+use crate::kernel;
+use crate::mem::{Leaf, LinkRef, PackedRef, Region, Roots};
+use crate::prefix::{Ipv4Prefix, Key};
+use crate::rib::{Built, HopId, Shape};
+use crate::tables::{Family, Layout, Tables, Width};
+use crate::{NextHop, tables};
+
+/// IPv4, 32-bit addresses.
+#[derive(Debug, Clone, Copy)]
+pub enum V4 {}
+
+impl Family for V4 {
+    type Bits = u32;
+    type Addr = Ipv4Addr;
+    type Prefix = Ipv4Prefix;
+}
+
+impl Roots for V4 {
+    const ROOT_BITS: u32 = 18;
+    type Block = PackedRef;
+}
+
+impl Layout for V4 {
+    const SHAPE: &'static Shape = &Shape { root_bits: 18, strides: &[6, 6, 2] };
+    const HAS_BYTES: bool = true;
+
+    fn key(prefix: Ipv4Prefix) -> Key {
+        prefix.key()
+    }
+
+    fn prefix(key: Key) -> Ipv4Prefix {
+        Ipv4Prefix::from_key(key)
+    }
+
+    #[inline]
+    fn one(tables: &Tables<Self>, addr: u32) -> Option<NextHop> {
+        kernel::v4_one(tables, addr)
+    }
+
+    #[inline]
+    fn burst<A: Copy + Into<u32>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]) {
+        kernel::v4_burst(tables, addrs, out);
+    }
+
+    fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
+        match blocks.tables.width {
+            Width::Byte => build_packed::<u8>(blocks, slots),
+            Width::Short => build_packed::<u16>(blocks, slots),
+            Width::Word => build_packed::<u32>(blocks, slots),
+        }
+    }
+
+    fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PackedRef> {
+        let region = &blocks.tables.region;
+        match blocks.tables.width {
+            Width::Byte => blocks.slab.packed(region, 1, &[u8::from_word(hop)], None),
+            Width::Short => blocks.slab.packed(region, 1, &[u16::from_word(hop)], None),
+            Width::Word => blocks.slab.packed(region, 1, &[blocks.hops.get(hop).word], None),
+        }
+    }
+
+    fn root_block(built: Built) -> Option<PackedRef> {
+        match built {
+            Built::Packed(block) => Some(block),
+            _ => None,
+        }
+    }
+
+    fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef> {
+        let Built::Packed(block) = built else { return None };
+        let bitmap = tables.region.bitmap(block);
+        let escapes = |slot| (bitmap >> slot) & 1 == 1 && is_escape(tables, block, slot);
+        (0..64).any(escapes).then(|| escape_block(tables, block))
+    }
+
+    fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool {
+        match (top, new) {
+            (Built::Packed(block), Built::Link(_)) => is_escape(tables, block, u32::from(slot)),
+            _ => false,
+        }
+    }
+
+    fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef) {
+        if let Built::Packed(block) = top {
+            tables.region.set_step(escape_block(tables, block), u32::from(slot), new);
+        }
+    }
+}
+
+/// Whether the leaf of `slot` (0 to 63) leads deeper.
+fn is_escape(tables: &Tables<V4>, block: PackedRef, slot: u32) -> bool {
+    match tables.width {
+        Width::Byte => tables.region.packed_leaf::<u8>(block, slot) == u8::ESCAPE,
+        Width::Short => tables.region.packed_leaf::<u16>(block, slot) == u16::ESCAPE,
+        Width::Word => tables.region.packed_leaf::<u32>(block, slot) == u32::ESCAPE,
+    }
+}
+
+/// The block with an entry per escaped slot; only for blocks that have one.
+fn escape_block(tables: &Tables<V4>, block: PackedRef) -> LinkRef {
+    match tables.width {
+        Width::Byte => tables.region.packed_escape::<u8>(block),
+        Width::Short => tables.region.packed_escape::<u16>(block),
+        Width::Word => tables.region.packed_escape::<u32>(block),
+    }
+}
+
+fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<Built> {
+    let leaf = |blocks: &Blocks<'_, V4>, built| match built {
+        Built::Hop(hop) if blocks.tables.width == Width::Word => L::from_word(blocks.hops.get(hop).word),
+        Built::Hop(hop) => L::from_word(hop),
+        _ => L::ESCAPE,
+    };
+    let mut leaves = [L::ESCAPE; 64];
+    let (bitmap, count) = find_runs(slots, |index, built| {
+        leaves[index] = leaf(blocks, built);
+        Some(())
+    })?;
+    if blocks.tables.bytes.is_some() {
+        for (byte, built) in blocks.bytes.iter_mut().zip(slots) {
+            *byte = match built {
+                Built::Hop(hop) => u8::try_from(*hop).unwrap_or(u8::MAX),
+                _ => u8::MAX,
+            };
+        }
+    }
+    let escape = if leaves[..count].contains(&L::ESCAPE) { Some(build_escape(blocks, slots)?) } else { None };
+    let region = &blocks.tables.region;
+    match (blocks.slab.packed(region, bitmap, &leaves[..count], escape), escape) {
+        (Some(block), _) => Some(Built::Packed(block)),
+        (None, escape) => {
+            escape.into_iter().for_each(|escape| blocks.slab.free(escape));
+            None
+        }
+    }
+}
+
+/// A link block with a run for every slot that leads deeper. What it says for others is never asked.
+fn build_escape(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef> {
+    let mut runs = [LinkRef::default(); 64];
+    let (mut bitmap, mut count) = (0, 0);
+    for (index, built) in slots.iter().enumerate() {
+        if let Built::Link(link) = built {
+            runs[count] = *link;
+        } else if index > 0 {
+            continue;
+        }
+        bitmap |= 1 << index;
+        count += 1;
+    }
+    blocks.slab.link(&blocks.tables.region, bitmap, &runs[..count])
+}
+
+/// The answer for one address: every case, no particular hurry.
+#[inline(always)]
+pub(crate) fn walk<L: Leaf>(tables: &Tables<V4>, addr: u32) -> u32 {
+    let region = &tables.region;
+    let block = region.root(addr);
+    let leaf = region.packed_leaf::<L>(block, addr >> 8);
+    if leaf == L::ESCAPE { walk_escape::<L>(region, block, addr) } else { resolve(tables, leaf) }
+}
+
+#[cold]
+#[inline(never)]
+fn walk_escape<L: Leaf>(region: &Region<V4>, block: PackedRef, addr: u32) -> u32 {
+    let link = region.step(region.packed_escape::<L>(block), addr >> 8);
+    let link = region.step(link, (addr >> 2) & 63);
+    region.leaf_word(region.step(link, addr & 3))
+}
+
+/// The next hop word a leaf stands for, or [`tables::ESCAPE_WORD`].
+#[inline(always)]
+pub(crate) fn resolve<L: Leaf>(tables: &Tables<V4>, leaf: L) -> u32 {
+    use core::sync::atomic::Ordering::Relaxed;
+    let word = leaf.word();
+    match (size_of::<L>(), &tables.wide_palette) {
+        #[expect(clippy::cast_possible_truncation, reason = "the leaf is a byte")]
+        (1, _) => tables.palette[usize::from(word as u8)].load(Relaxed),
+        #[expect(clippy::cast_possible_truncation, reason = "the leaf has two bytes")]
+        (2, Some(palette)) => palette[usize::from(word as u16)].load(Relaxed),
+        _ => word,
+    }
+}
+
+const _: () = assert!(tables::ESCAPE_WORD == u32::MAX && NextHop::MAX < u32::MAX - 1);
