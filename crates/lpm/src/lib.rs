@@ -58,6 +58,6 @@ pub use error::{Error, Result};
 pub use next_hop::NextHop;
 pub use prefix::{Ipv4Prefix, Ipv6Prefix};
 pub use table::{Config, Ipv4Reader, Ipv4Table, Ipv6Reader, Ipv6Table, Iter, MemoryUse, Reader, Table};
-pub use tables::Family;
+pub use tables::{Addresses, Family};
 pub use v4::V4;
 pub use v6::V6;

@@ -1,5 +1,4 @@
 //! The public face: a table, which one thread changes, and its readers.
-#![expect(private_bounds, reason = "families are sealed: how they lie in memory is nobody else's business")]
 
 use alloc::string::ToString;
 use alloc::sync::Arc;
@@ -7,7 +6,7 @@ use core::fmt;
 
 use crate::prefix::Key;
 use crate::rib::RibIter;
-use crate::tables::{Family, Layout, Tables};
+use crate::tables::{Family, Tables};
 use crate::writer::Writer;
 use crate::{Error, NextHop, Result, V4, V6};
 
@@ -76,14 +75,11 @@ pub struct MemoryUse {
 /// assert_eq!(reader.lookup("11.0.0.1".parse().unwrap()), None);
 /// # Ok::<(), lpm::Error>(())
 /// ```
-pub struct Table<F: Family>
-where
-    F: Layout,
-{
+pub struct Table<F: Family> {
     writer: Writer<F>,
 }
 
-impl<F: Layout> Table<F> {
+impl<F: Family> Table<F> {
     /// An empty table.
     ///
     /// # Errors
@@ -189,13 +185,13 @@ impl<F: Layout> Table<F> {
     }
 }
 
-impl<F: Layout> fmt::Debug for Table<F> {
+impl<F: Family> fmt::Debug for Table<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Table").field("len", &self.len()).field("tables", &self.writer.tables).finish()
     }
 }
 
-impl<'a, F: Layout> IntoIterator for &'a Table<F> {
+impl<'a, F: Family> IntoIterator for &'a Table<F> {
     type Item = (F::Prefix, NextHop);
     type IntoIter = Iter<'a, F>;
 
@@ -212,12 +208,12 @@ impl<'a, F: Layout> IntoIterator for &'a Table<F> {
 /// # Ok::<(), lpm::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Iter<'a, F: Layout> {
+pub struct Iter<'a, F: Family> {
     routes: RibIter<'a>,
     table: &'a Table<F>,
 }
 
-impl<F: Layout> Iterator for Iter<'_, F> {
+impl<F: Family> Iterator for Iter<'_, F> {
     type Item = (F::Prefix, NextHop);
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -247,11 +243,11 @@ impl<F: Layout> Iterator for Iter<'_, F> {
 /// assert_eq!(answers.join().unwrap(), [Some(NextHop::new(9)?), None]);
 /// # Ok::<(), lpm::Error>(())
 /// ```
-pub struct Reader<F: Layout> {
+pub struct Reader<F: Family> {
     tables: Arc<Tables<F>>,
 }
 
-impl<F: Layout> Reader<F> {
+impl<F: Family> Reader<F> {
     /// Addresses looked up between two checks that the answers stand.
     const BURST: usize = 256;
 
@@ -315,13 +311,13 @@ impl<F: Layout> Reader<F> {
     }
 }
 
-impl<F: Layout> Clone for Reader<F> {
+impl<F: Family> Clone for Reader<F> {
     fn clone(&self) -> Self {
         Self { tables: Arc::clone(&self.tables) }
     }
 }
 
-impl<F: Layout> fmt::Debug for Reader<F> {
+impl<F: Family> fmt::Debug for Reader<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader").field("tables", &self.tables).finish()
     }

@@ -16,8 +16,8 @@ use crate::prefix::Key;
 use crate::rib::{Built, HopId, Shape};
 use crate::{NextHop, Result};
 
-/// An address family: [`V4`](crate::V4) or [`V6`](crate::V6).
-pub trait Family: Sized + Send + Sync + fmt::Debug + 'static {
+/// The types of an address family.
+pub trait Addresses: Sized + Send + Sync + fmt::Debug + 'static {
     /// The address as an integer, most significant bit first: `u32` or `u128`.
     type Bits: Copy + fmt::Debug;
     /// The address type of the standard library.
@@ -26,8 +26,12 @@ pub trait Family: Sized + Send + Sync + fmt::Debug + 'static {
     type Prefix: Copy + fmt::Display + fmt::Debug + core::str::FromStr<Err = crate::Error> + Ord;
 }
 
-/// The layout of a family; sealed.
-pub(crate) trait Layout: Family + Roots {
+/// An address family: [`V4`](crate::V4) or [`V6`](crate::V6). Sealed.
+#[expect(private_bounds, reason = "how tables lie in memory is nobody else's business")]
+pub trait Family: Addresses + Layout {}
+
+/// How the tables of a family lie in memory.
+pub(crate) trait Layout: Addresses + Roots {
     const SHAPE: &'static Shape;
     /// Whether a byte per top-level slot may stand before the tables.
     const HAS_BYTES: bool;

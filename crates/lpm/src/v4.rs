@@ -10,18 +10,20 @@ use crate::kernel;
 use crate::mem::{Leaf, LinkRef, PackedRef, Region, Roots};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
-use crate::tables::{Family, Layout, Tables, Width};
+use crate::tables::{Addresses, Family, Layout, Tables, Width};
 use crate::{NextHop, tables};
 
 /// IPv4, 32-bit addresses.
 #[derive(Debug, Clone, Copy)]
 pub enum V4 {}
 
-impl Family for V4 {
+impl Addresses for V4 {
     type Bits = u32;
     type Addr = Ipv4Addr;
     type Prefix = Ipv4Prefix;
 }
+
+impl Family for V4 {}
 
 impl Roots for V4 {
     const ROOT_BITS: u32 = 18;

@@ -8,18 +8,20 @@ use crate::kernel;
 use crate::mem::{LinkRef, PageRef, Roots};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
-use crate::tables::{Family, Layout, Tables};
+use crate::tables::{Addresses, Family, Layout, Tables};
 use crate::NextHop;
 
 /// IPv6, 128-bit addresses.
 #[derive(Debug, Clone, Copy)]
 pub enum V6 {}
 
-impl Family for V6 {
+impl Addresses for V6 {
     type Bits = u128;
     type Addr = Ipv6Addr;
     type Prefix = Ipv6Prefix;
 }
+
+impl Family for V6 {}
 
 impl Roots for V6 {
     const ROOT_BITS: u32 = 16;

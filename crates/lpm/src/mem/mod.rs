@@ -14,6 +14,7 @@
 //!   taken from it is an entry of the slot, written or still zero. Zero is a good [`LinkRef`]: the leaf
 //!   "no route", the first block of every region.
 
+mod mapping;
 mod region;
 mod slab;
 

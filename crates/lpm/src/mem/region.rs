@@ -1,54 +1,12 @@
 //! One mapping of root words and blocks, and the byte per /24.
 
-use alloc::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
+use super::mapping::Mapping;
 use super::{CHUNK, Leaf, LinkRef, PackedRef, PageRef, Reference, Roots, UNIT, rank};
-use crate::{Error, Result};
-
-/// Zeroed memory, on huge pages where the system gives them.
-struct Mapping {
-    base: NonNull<u8>,
-    layout: Layout,
-}
-
-// SAFETY: a mapping is plain memory without ties to a thread; its users access it atomically.
-unsafe impl Send for Mapping {}
-// SAFETY: as for Send.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn new(bytes: usize) -> Result<Self> {
-        const HUGE: usize = 2 << 20;
-        let align = if bytes >= HUGE / 2 { HUGE } else { 64 };
-        let layout = Layout::from_size_align(bytes, align)
-            .map(|layout| layout.pad_to_align())
-            .map_err(|_| Error::OutOfMemory { bytes })?;
-        if layout.size() == 0 {
-            handle_alloc_error(layout);
-        }
-        // SAFETY: the layout is not empty.
-        let base = unsafe { alloc_zeroed(layout) };
-        let base = NonNull::new(base).ok_or(Error::OutOfMemory { bytes })?;
-        #[cfg(all(feature = "huge-pages", target_os = "linux", not(miri)))]
-        if align == HUGE {
-            // SAFETY: the range is one allocation of ours; the advice changes no contents. It may be refused.
-            let _ = unsafe {
-                rustix::mm::madvise(base.as_ptr().cast(), layout.size(), rustix::mm::Advice::LinuxHugepage)
-            };
-        }
-        Ok(Self { base, layout })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: base came from alloc_zeroed with this layout.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
-    }
-}
+use crate::Result;
 
 /// Root words, then blocks; see [`super`] for the invariants.
 pub(crate) struct Region<R> {
@@ -72,7 +30,7 @@ impl<R: Roots> Region<R> {
         let bytes = (CHUNK * UNIT).saturating_mul(chunks).saturating_add(Self::ROOT_BYTES);
         let mapping = Mapping::new(bytes)?;
         // SAFETY: the mapping is at least ROOT_BYTES long.
-        let blocks = unsafe { mapping.base.add(Self::ROOT_BYTES) };
+        let blocks = unsafe { mapping.base().add(Self::ROOT_BYTES) };
         Ok(Self { blocks, chunks, mapping, family: PhantomData })
     }
 
@@ -83,7 +41,7 @@ impl<R: Roots> Region<R> {
 
     /// Bytes of the whole mapping.
     pub(crate) fn bytes(&self) -> usize {
-        self.mapping.layout.size()
+        self.mapping.bytes()
     }
 
     /// Bytes of the root array.
@@ -106,7 +64,7 @@ impl<R: Roots> Region<R> {
     fn root_word(&self, top: u32) -> &AtomicU32 {
         let index = (top >> (32 - R::ROOT_BITS)) as usize;
         // SAFETY: the index has ROOT_BITS bits, and the mapping starts with that many words.
-        let pointer = unsafe { self.mapping.base.cast::<AtomicU32>().add(index) };
+        let pointer = unsafe { self.mapping.base().cast::<AtomicU32>().add(index) };
         // SAFETY: root words are only ever accessed as AtomicU32.
         unsafe { pointer.as_ref() }
     }
@@ -209,13 +167,13 @@ impl Bytes {
     /// The first byte; `COUNT + 3` bytes follow that may be read.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     pub(crate) fn base(&self) -> *const u8 {
-        self.0.base.as_ptr()
+        self.0.base().as_ptr()
     }
 
     #[inline(always)]
     fn byte(&self, addr: u32) -> &AtomicU8 {
         // SAFETY: the index has 24 bits and the mapping COUNT bytes.
-        let pointer = unsafe { self.0.base.add((addr >> 8) as usize) };
+        let pointer = unsafe { self.0.base().add((addr >> 8) as usize) };
         // SAFETY: the table is only ever written as AtomicU8.
         unsafe { pointer.cast::<AtomicU8>().as_ref() }
     }
@@ -235,6 +193,6 @@ impl Bytes {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.0.layout.size()
+        self.0.bytes()
     }
 }
