@@ -3,13 +3,10 @@
 //! Unsafe here is the call of the second kind, allowed once the CPU was asked, and one gather of bytes.
 
 use crate::NextHop;
-use crate::mem::{Leaf, LinkRef, PackedRef, Roots};
+use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, arrive};
 use crate::tables::{ESCAPE_WORD, Tables, Width};
-use crate::v4::{self, V4};
+use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
-
-/// Addresses in flight at once.
-const LANES: usize = 64;
 
 /// Which build of the loops this CPU can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,98 +80,117 @@ dispatch!(
 fn v4_one_inner(tables: &Tables<V4>, addr: u32) -> Option<NextHop> {
     if let Some(bytes) = &tables.bytes {
         let byte = bytes.get(addr);
+        arrive();
         if byte != u8::ESCAPE {
-            return NextHop::from_raw(v4::resolve(tables, byte));
+            return NextHop::from_raw(word_of(&tables.palette, byte));
         }
     }
-    NextHop::from_raw(walk(tables, addr))
+    NextHop::from_raw(v4::walk(tables, addr))
 }
 
-#[inline(always)]
-fn walk(tables: &Tables<V4>, addr: u32) -> u32 {
-    match tables.width {
-        Width::Byte => v4::walk::<u8>(tables, addr),
-        Width::Short => v4::walk::<u16>(tables, addr),
-        Width::Word => v4::walk::<u32>(tables, addr),
-    }
+/// Splits a burst into chunks of 32 and 8 and single addresses.
+macro_rules! in_chunks {
+    ($tables:expr, $addrs:expr, $out:expr, $chunk:ident, $one:ident) => {
+        let count = $addrs.len().min($out.len());
+        let (addrs, rest) = $addrs[..count].as_chunks::<32>();
+        let (out, rest_out) = $out[..count].as_chunks_mut::<32>();
+        for (addrs, out) in addrs.iter().zip(out) {
+            $chunk($tables, addrs, out);
+        }
+        let (addrs, rest) = rest.as_chunks::<8>();
+        let (out, rest_out) = rest_out.as_chunks_mut::<8>();
+        for (addrs, out) in addrs.iter().zip(out) {
+            $chunk($tables, addrs, out);
+        }
+        for (addr, out) in rest.iter().zip(rest_out) {
+            *out = $one($tables, (*addr).into());
+        }
+    };
 }
 
 #[inline(always)]
 fn v4_burst_inner<A: Copy + Into<u32>>(tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    for (addrs, out) in addrs.chunks(LANES).zip(out.chunks_mut(LANES)) {
-        let mut lanes = [0; LANES];
-        for (lane, addr) in lanes.iter_mut().zip(addrs) {
-            *lane = (*addr).into();
-        }
-        let lanes = &lanes[..addrs.len().min(out.len())];
-        let out = &mut out[..lanes.len()];
-        if tables.bytes.is_some() {
-            let escapes = bytes_burst(tables, lanes, out);
-            if escapes == 0 {
-                continue;
-            }
-            if escapes <= 4 {
-                walk_escapes(tables, lanes, out);
-                continue;
-            }
-        }
-        let escapes = match tables.width {
-            Width::Byte => packed_burst::<u8>(tables, lanes, out),
-            Width::Short => packed_burst::<u16>(tables, lanes, out),
-            Width::Word => packed_burst::<u32>(tables, lanes, out),
+    in_chunks!(tables, addrs, out, v4_chunk, v4_one_inner);
+}
+
+#[inline(always)]
+fn v4_chunk<A: Copy + Into<u32>, const N: usize>(
+    tables: &Tables<V4>,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+) {
+    let mut escapes = N;
+    if let Some(bytes) = &tables.bytes {
+        escapes = bytes_chunk(tables, bytes, addrs, out);
+    }
+    // Few lanes are answered one by one, many together.
+    if escapes * 8 > N {
+        escapes = match (tables.width, &tables.wide_palette) {
+            (Width::Byte, _) => packed_chunk(tables, addrs, out, |leaf: u8| word_of(&tables.palette, leaf)),
+            (Width::Short, Some(palette)) => packed_chunk(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),
+            (Width::Short, None) => 0,
+            (Width::Word, _) => packed_chunk(tables, addrs, out, |leaf: u32| leaf),
         };
-        if escapes {
-            walk_escapes(tables, lanes, out);
-        }
+    }
+    if escapes > 0 {
+        walk_escapes(tables, addrs, out);
     }
 }
 
-/// Reads root words for all lanes, then blocks for all lanes. True if any lane leads deeper.
+/// Reads root words for all lanes, then blocks for all lanes; answers how many hold [`ESCAPE_WORD`] now.
 #[inline(always)]
-fn packed_burst<L: Leaf>(tables: &Tables<V4>, lanes: &[u32], out: &mut [Option<NextHop>]) -> bool {
-    let mut blocks = [PackedRef::default(); LANES];
-    for (block, addr) in blocks.iter_mut().zip(lanes) {
-        *block = tables.region.root(*addr);
+fn packed_chunk<L: Leaf, A: Copy + Into<u32>, const N: usize>(
+    tables: &Tables<V4>,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+    word: impl Fn(L) -> u32,
+) -> usize {
+    let mut blocks = [PackedRef::default(); N];
+    for (block, addr) in blocks.iter_mut().zip(addrs) {
+        *block = tables.region.root((*addr).into());
     }
-    let mut escapes = false;
-    for ((addr, block), out) in lanes.iter().zip(&blocks).zip(out) {
-        let word = v4::resolve(tables, tables.region.packed_leaf::<L>(*block, addr >> 8));
-        escapes |= word == ESCAPE_WORD;
+    arrive();
+    let mut escapes = 0;
+    for ((addr, block), out) in addrs.iter().zip(&blocks).zip(out) {
+        let word = word(tables.region.packed_leaf::<L>(*block, (*addr).into() >> 8));
+        escapes += usize::from(word == ESCAPE_WORD);
         *out = NextHop::from_raw(word);
     }
     escapes
 }
 
 /// Answers the lanes that lead deeper: those that hold [`ESCAPE_WORD`].
-#[inline(always)]
-fn walk_escapes(tables: &Tables<V4>, lanes: &[u32], out: &mut [Option<NextHop>]) {
-    for (addr, out) in lanes.iter().zip(out) {
+#[cold]
+#[inline(never)]
+fn walk_escapes<A: Copy + Into<u32>>(tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>]) {
+    for (addr, out) in addrs.iter().zip(out) {
         if *out == NextHop::from_raw(ESCAPE_WORD) {
-            *out = NextHop::from_raw(walk(tables, *addr));
+            *out = NextHop::from_raw(v4::walk(tables, (*addr).into()));
         }
     }
 }
 
 /// Reads the byte per /24 for all lanes; answers how many of them hold [`ESCAPE_WORD`] now.
 #[inline(always)]
-fn bytes_burst(tables: &Tables<V4>, lanes: &[u32], out: &mut [Option<NextHop>]) -> usize {
-    let Some(bytes) = &tables.bytes else { return lanes.len() };
-    let (mut done, mut escapes) = (0, 0);
+fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
+    tables: &Tables<V4>,
+    bytes: &Bytes,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+) -> usize {
+    let mut escapes = 0;
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if let Kernel::Avx2(_) = tables.kernel {
-        let eights = lanes.chunks_exact(8).zip(out.chunks_exact_mut(8));
-        for (lanes, out) in eights {
-            let mut words = [0; 8];
+        for (addrs, out) in addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0) {
             // SAFETY: `Avx2` is only made where the CPU has the feature.
-            escapes += unsafe { gather::eight(tables, bytes, lanes, &mut words) };
-            for (out, word) in out.iter_mut().zip(words) {
-                *out = NextHop::from_raw(word);
-            }
-            done += 8;
+            escapes += unsafe { gather::eight(tables, bytes, addrs.map(Into::into), out) };
         }
+        return escapes;
     }
-    for (addr, out) in lanes[done..].iter().zip(&mut out[done..]) {
-        let word = v4::resolve(tables, bytes.get(*addr));
+    let bytes = addrs.map(|addr| bytes.get(addr.into()));
+    arrive();
+    for (byte, out) in bytes.iter().zip(out) {
+        let word = word_of(&tables.palette, *byte);
         escapes += usize::from(word == ESCAPE_WORD);
         *out = NextHop::from_raw(word);
     }
@@ -184,25 +200,27 @@ fn bytes_burst(tables: &Tables<V4>, lanes: &[u32], out: &mut [Option<NextHop>]) 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod gather {
     use core::arch::asm;
+    use core::arch::x86_64::_mm256_setr_epi32;
 
-    use super::{ESCAPE_WORD, Tables, V4};
-    use crate::mem::Bytes;
+    use super::{Bytes, ESCAPE_WORD, Tables, V4};
+    use crate::NextHop;
 
-    /// The next hop words of eight addresses by their bytes; answers how many are [`ESCAPE_WORD`].
+    /// The next hops of eight addresses by their bytes; answers how many are [`ESCAPE_WORD`].
     ///
-    /// Assembly, because the bytes and palette words are atomic: to the compiler this is sixteen relaxed loads.
+    /// Assembly, because bytes and palette words are atomic: to the compiler this is sixteen relaxed loads.
+    /// x86 keeps loads in order, so the words are not older than the bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) fn eight(tables: &Tables<V4>, bytes: &Bytes, lanes: &[u32], words: &mut [u32; 8]) -> usize {
-        let Ok(lanes) = <&[u32; 8]>::try_from(lanes) else { return 0 };
+    pub(super) fn eight(tables: &Tables<V4>, bytes: &Bytes, addrs: [u32; 8], out: &mut [Option<NextHop>; 8]) -> usize {
+        let [a, b, c, d, e, f, g, h] = addrs.map(u32::cast_signed);
+        let addrs = _mm256_setr_epi32(a, b, c, d, e, f, g, h);
         let escapes: u32;
-        // SAFETY: run under Kernel::Avx2 only; eight addresses are read and eight words written; the byte
-        // gather reads four bytes from a 24-bit offset, of which `Bytes` has that many plus three; the palette
-        // gather reads words 0 to 255 of 256.
+        // SAFETY: eight words are written to `out`, whose elements have that size and any value; the byte gather
+        // reads four bytes from a 24-bit offset, of which `Bytes` has that many plus three; the palette gather
+        // reads words 0 to 255 of 256.
         unsafe {
             asm!(
-                "vmovdqu {index}, [{lanes}]",
-                "vpsrld {index}, {index}, 8",
+                "vpsrld {index}, {addrs}, 8",
                 "vpcmpeqd {mask}, {mask}, {mask}",
                 "vpxor {byte}, {byte}, {byte}",
                 "vpgatherdd {byte}, [{bytes} + {index}], {mask}",
@@ -211,14 +229,14 @@ mod gather {
                 "vpcmpeqd {mask}, {mask}, {mask}",
                 "vpxor {index}, {index}, {index}",
                 "vpgatherdd {index}, [{palette} + 4*{byte}], {mask}",
-                "vmovdqu [{words}], {index}",
+                "vmovdqu [{out}], {index}",
                 "vpcmpeqd {mask}, {mask}, {mask}",
                 "vpcmpeqd {mask}, {mask}, {index}",
                 "vmovmskps {escapes:e}, {mask}",
-                lanes = in(reg) lanes.as_ptr(),
+                addrs = in(ymm_reg) addrs,
                 bytes = in(reg) bytes.base(),
                 palette = in(reg) tables.palette.as_ptr(),
-                words = in(reg) words.as_mut_ptr(),
+                out = in(reg) out.as_mut_ptr(),
                 escapes = lateout(reg) escapes,
                 index = out(ymm_reg) _,
                 byte = out(ymm_reg) _,
@@ -226,7 +244,7 @@ mod gather {
                 options(nostack, preserves_flags),
             );
         }
-        const _: () = assert!(ESCAPE_WORD == u32::MAX);
+        const _: () = assert!(ESCAPE_WORD == u32::MAX && size_of::<Option<NextHop>>() == 4);
         escapes.count_ones() as usize
     }
 }
@@ -235,7 +253,9 @@ mod gather {
 fn v6_one_inner(tables: &Tables<V6>, addr: u128) -> Option<NextHop> {
     #[expect(clippy::cast_possible_truncation, reason = "the leading bits are wanted")]
     let (top, slot) = ((addr >> 96) as u32, (addr >> 104) as u8);
-    let link = tables.region.page_entry(tables.region.root(top), slot);
+    let page = tables.region.root(top);
+    arrive();
+    let link = tables.region.page_entry(page, slot);
     NextHop::from_raw(v6::walk_from(tables, link, addr, 1))
 }
 
@@ -244,42 +264,53 @@ const ROUNDS: u32 = 4;
 
 #[inline(always)]
 fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>]) {
+    in_chunks!(tables, addrs, out, v6_chunk, v6_one_inner);
+}
+
+#[inline(always)]
+fn v6_chunk<A: Copy + Into<u128>, const N: usize>(
+    tables: &Tables<V6>,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+) {
     let region = &tables.region;
-    for (addrs, out) in addrs.chunks(LANES).zip(out.chunks_mut(LANES)) {
-        let mut highs = [0_u64; LANES];
-        let mut pages = [<V6 as Roots>::Block::default(); LANES];
-        for ((addr, high), page) in addrs.iter().zip(&mut highs).zip(&mut pages) {
-            #[expect(clippy::cast_possible_truncation, reason = "the leading bits are wanted")]
-            let (leading, top) = (((*addr).into() >> 64) as u64, ((*addr).into() >> 96) as u32);
-            *high = leading;
-            *page = region.root(top);
+    #[expect(clippy::cast_possible_truncation, reason = "the leading half is wanted")]
+    let highs = addrs.map(|addr| (addr.into() >> 64) as u64);
+    #[expect(clippy::cast_possible_truncation, reason = "the leading quarter is wanted")]
+    let pages = highs.map(|high| region.root((high >> 32) as u32));
+    arrive();
+    let mut links = [LinkRef::default(); N];
+    for ((high, page), link) in highs.iter().zip(pages).zip(&mut links) {
+        #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 23 are wanted")]
+        let slot = (high >> 40) as u8;
+        *link = region.page_entry(page, slot);
+    }
+    arrive();
+    for round in 0..ROUNDS {
+        for (high, link) in highs.iter().zip(&mut links) {
+            #[expect(clippy::cast_possible_truncation, reason = "a rank takes the slot modulo 64")]
+            let slot = (high >> (34 - 6 * round)) as u32;
+            *link = region.step(*link, slot);
         }
-        let count = addrs.len().min(out.len());
-        let (highs, pages, out) = (&highs[..count], &pages[..count], &mut out[..count]);
-        let mut links = [LinkRef::default(); LANES];
-        for ((high, page), link) in highs.iter().zip(pages).zip(&mut links) {
-            #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 23 are wanted")]
-            let slot = (high >> 40) as u8;
-            *link = region.page_entry(*page, slot);
-        }
-        for round in 0..ROUNDS {
-            for (high, link) in highs.iter().zip(&mut links) {
-                #[expect(clippy::cast_possible_truncation, reason = "a rank takes the slot modulo 64")]
-                let slot = (high >> (34 - 6 * round)) as u32;
-                *link = region.step(*link, slot);
-            }
-        }
-        let mut arrived = true;
-        for (link, out) in links.iter().zip(out.iter_mut()) {
-            arrived &= region.is_leaf(*link);
-            *out = NextHop::from_raw(region.leaf_word(*link));
-        }
-        if !arrived {
-            for ((addr, link), out) in addrs.iter().zip(&links).zip(out) {
-                if !region.is_leaf(*link) {
-                    *out = NextHop::from_raw(v6::walk_from(tables, *link, (*addr).into(), 1 + ROUNDS as usize));
-                }
-            }
+        arrive();
+    }
+    let mut arrived = true;
+    for (link, out) in links.iter().zip(out.iter_mut()) {
+        arrived &= region.is_leaf(*link);
+        *out = NextHop::from_raw(region.leaf_word(*link));
+    }
+    if !arrived {
+        walk_on(tables, addrs, &links, out);
+    }
+}
+
+/// Answers the lanes that have not arrived at a leaf after [`ROUNDS`].
+#[cold]
+#[inline(never)]
+fn walk_on<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>]) {
+    for ((addr, link), out) in addrs.iter().zip(links).zip(out) {
+        if !tables.region.is_leaf(*link) {
+            *out = NextHop::from_raw(v6::walk_from(tables, *link, (*addr).into(), 1 + ROUNDS as usize));
         }
     }
 }

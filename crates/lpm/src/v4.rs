@@ -4,10 +4,11 @@
 //! behind a bitmap. With the accelerator, a byte per /24 answers first and the blocks take what it cannot.
 
 use core::net::Ipv4Addr;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::{Blocks, find_runs};
 use crate::kernel;
-use crate::mem::{Leaf, LinkRef, PackedRef, Region, Roots};
+use crate::mem::{Leaf, LinkRef, PackedRef, Region, Roots, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables, Width};
@@ -161,35 +162,42 @@ fn build_escape(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef>
     blocks.slab.link(&blocks.tables.region, bitmap, &runs[..count])
 }
 
-/// The answer for one address: every case, no particular hurry.
+/// The answer for one address, past the accelerator.
 #[inline(always)]
-pub(crate) fn walk<L: Leaf>(tables: &Tables<V4>, addr: u32) -> u32 {
+pub(crate) fn walk(tables: &Tables<V4>, addr: u32) -> u32 {
+    match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => walk_wide(tables, addr, |leaf: u8| word_of(&tables.palette, leaf)),
+        (Width::Short, Some(palette)) => walk_wide(tables, addr, |leaf: u16| word_of(palette, leaf)),
+        (Width::Short, None) => 0,
+        (Width::Word, _) => walk_wide(tables, addr, |leaf: u32| leaf),
+    }
+}
+
+#[inline(always)]
+fn walk_wide<L: Leaf>(tables: &Tables<V4>, addr: u32, word: impl Fn(L) -> u32) -> u32 {
     let region = &tables.region;
     let block = region.root(addr);
+    arrive();
     let leaf = region.packed_leaf::<L>(block, addr >> 8);
-    if leaf == L::ESCAPE { walk_escape::<L>(region, block, addr) } else { resolve(tables, leaf) }
+    if leaf == L::ESCAPE { walk_escape::<L>(region, block, addr) } else { word(leaf) }
 }
 
 #[cold]
 #[inline(never)]
 fn walk_escape<L: Leaf>(region: &Region<V4>, block: PackedRef, addr: u32) -> u32 {
     let link = region.step(region.packed_escape::<L>(block), addr >> 8);
+    arrive();
     let link = region.step(link, (addr >> 2) & 63);
-    region.leaf_word(region.step(link, addr & 3))
+    arrive();
+    let link = region.step(link, addr & 3);
+    arrive();
+    region.leaf_word(link)
 }
 
-/// The next hop word a leaf stands for, or [`tables::ESCAPE_WORD`].
+/// The next hop word of an index into a palette that has a word for each.
 #[inline(always)]
-pub(crate) fn resolve<L: Leaf>(tables: &Tables<V4>, leaf: L) -> u32 {
-    use core::sync::atomic::Ordering::Relaxed;
-    let word = leaf.word();
-    match (size_of::<L>(), &tables.wide_palette) {
-        #[expect(clippy::cast_possible_truncation, reason = "the leaf is a byte")]
-        (1, _) => tables.palette[usize::from(word as u8)].load(Relaxed),
-        #[expect(clippy::cast_possible_truncation, reason = "the leaf has two bytes")]
-        (2, Some(palette)) => palette[usize::from(word as u16)].load(Relaxed),
-        _ => word,
-    }
+pub(crate) fn word_of<const N: usize>(palette: &[AtomicU32; N], index: impl Into<usize>) -> u32 {
+    palette[index.into()].load(Ordering::Relaxed)
 }
 
 const _: () = assert!(tables::ESCAPE_WORD == u32::MAX && NextHop::MAX < u32::MAX - 1);

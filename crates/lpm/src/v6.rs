@@ -5,7 +5,7 @@ use core::net::Ipv6Addr;
 
 use crate::build::Blocks;
 use crate::kernel;
-use crate::mem::{LinkRef, PageRef, Roots};
+use crate::mem::{LinkRef, PageRef, Roots, arrive};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables};
@@ -91,6 +91,7 @@ impl Layout for V6 {
 pub(crate) fn walk_from(tables: &Tables<V6>, mut link: LinkRef, addr: u128, level: usize) -> u32 {
     let mut pos = V6::ROOT_BITS + V6::SHAPE.strides[..level].iter().map(|stride| u32::from(*stride)).sum::<u32>();
     for stride in &V6::SHAPE.strides[level..] {
+        arrive();
         if tables.region.is_leaf(link) {
             break;
         }
@@ -99,5 +100,6 @@ pub(crate) fn walk_from(tables: &Tables<V6>, mut link: LinkRef, addr: u128, leve
         let slot = (addr >> (128 - pos)) as u32 & ((1 << stride) - 1);
         link = tables.region.step(link, slot);
     }
+    arrive();
     tables.region.leaf_word(link)
 }

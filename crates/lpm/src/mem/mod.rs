@@ -13,6 +13,8 @@
 //! * Bit 0 of every bitmap is set, and it has no more bits than the slot of its class has entries, so a rank
 //!   taken from it is an entry of the slot, written or still zero. Zero is a good [`LinkRef`]: the leaf
 //!   "no route", the first block of every region.
+//! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
+//!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
 
 mod mapping;
 mod region;
@@ -117,6 +119,12 @@ leaf! {
     u8, core::sync::atomic::AtomicU8;
     u16, core::sync::atomic::AtomicU16;
     u32, core::sync::atomic::AtomicU32;
+}
+
+/// Makes the blocks behind all references loaded so far visible.
+#[inline(always)]
+pub(crate) fn arrive() {
+    core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
 }
 
 /// The number of runs that start at or before `slot` (taken modulo 64): a rank counted from one.

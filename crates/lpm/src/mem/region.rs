@@ -69,10 +69,10 @@ impl<R: Roots> Region<R> {
         unsafe { pointer.as_ref() }
     }
 
-    /// The block for an address whose leading 32 bits are `top`.
+    /// The block for an address whose leading 32 bits are `top`, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn root(&self, top: u32) -> R::Block {
-        R::Block::from_word(self.root_word(top).load(Ordering::Acquire))
+        R::Block::from_word(self.root_word(top).load(Ordering::Relaxed))
     }
 
     /// Publishes the block for the root slot of `top`.
@@ -80,10 +80,10 @@ impl<R: Roots> Region<R> {
         self.root_word(top).store(block.word(), Ordering::Release);
     }
 
-    /// The entry of `slot` (0 to 255) in a page.
+    /// The entry of `slot` (0 to 255) in a page, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn page_entry(&self, page: PageRef, slot: u8) -> LinkRef {
-        LinkRef(self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).load(Ordering::Acquire))
+        LinkRef(self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).load(Ordering::Relaxed))
     }
 
     /// Publishes the entry of `slot` in a page.
@@ -97,11 +97,11 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU64>(block.word(), 0).load(Ordering::Relaxed)
     }
 
-    /// The entry for `slot` (modulo 64); a leaf block answers itself.
+    /// The entry for `slot` (modulo 64), to be followed after [`super::arrive`]; a leaf block answers itself.
     #[inline(always)]
     pub(crate) fn step(&self, link: LinkRef, slot: u32) -> LinkRef {
         let rank = rank(self.bitmap(link), slot);
-        LinkRef(self.at::<AtomicU32>(link.0, 4 + 4 * rank).load(Ordering::Acquire))
+        LinkRef(self.at::<AtomicU32>(link.0, 4 + 4 * rank).load(Ordering::Relaxed))
     }
 
     /// Publishes a new entry for the run that starts at `slot`.
@@ -178,10 +178,10 @@ impl Bytes {
         unsafe { pointer.cast::<AtomicU8>().as_ref() }
     }
 
-    /// The byte for the /24 of `addr`.
+    /// The byte for the /24 of `addr`, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn get(&self, addr: u32) -> u8 {
-        self.byte(addr).load(Ordering::Acquire)
+        self.byte(addr).load(Ordering::Relaxed)
     }
 
     /// Publishes the byte for the /24 of `addr`.
