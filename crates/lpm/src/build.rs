@@ -12,7 +12,9 @@ pub(crate) struct Blocks<'a, F: Layout> {
     pub(crate) tables: &'a Tables<F>,
     pub(crate) slab: &'a mut Slab,
     pub(crate) hops: &'a mut Hops<F::Block>,
-    /// The bytes of the top-level block built last, for tables that keep a byte per slot.
+    /// Whether the tables keep a byte per top-level slot.
+    pub(crate) keeps_bytes: bool,
+    /// The bytes of the top-level block built last, if they do.
     pub(crate) bytes: [u8; 64],
 }
 

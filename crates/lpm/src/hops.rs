@@ -94,6 +94,13 @@ impl<B: Copy> Hops<B> {
         &mut self.entries[id as usize]
     }
 
+    /// The share of routes, in percent, whose next hop has a number below `id`; 100 without routes.
+    pub(crate) fn share_below(&self, id: usize) -> usize {
+        let routes = |hops: &[Hop<B>]| hops.iter().map(|hop| hop.refs as usize).sum::<usize>();
+        let all = routes(&self.entries[1..]);
+        (routes(&self.entries[1..id.min(self.entries.len())]) * 100).checked_div(all).unwrap_or(100)
+    }
+
     /// Every number with its word, those that are free included.
     pub(crate) fn words(&self) -> impl Iterator<Item = (HopId, u32)> {
         (0..).zip(self.entries.iter().map(|entry| entry.word))

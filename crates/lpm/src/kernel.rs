@@ -43,7 +43,6 @@ macro_rules! dispatch {
     ($(#[$doc:meta])* $name:ident $(<$param:ident: $bound:path>)?, $inner:ident,
      ($tables:ident: $ty:ty $(, $arg:ident: $arg_ty:ty)*) $(-> $ret:ty)?) => {
         $(#[$doc])*
-        #[inline]
         pub(crate) fn $name $(<$param: Copy + $bound>)? ($tables: $ty $(, $arg: $arg_ty)*) $(-> $ret)? {
             #[cfg(target_arch = "x86_64")]
             if let Kernel::Avx2(_) = $tables.kernel {
@@ -61,18 +60,34 @@ macro_rules! dispatch {
 
 dispatch!(
     /// The longest match of one IPv4 address.
+    #[inline]
     v4_one, v4_one_inner, (tables: &Tables<V4>, addr: u32) -> Option<NextHop>
 );
 dispatch!(
     /// The longest matches of IPv4 addresses.
+    #[inline]
     v4_burst<A: Into<u32>>, v4_burst_inner, (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>])
 );
 dispatch!(
+    /// Answers the lanes of a chunk that lead beyond the /24.
+    #[cold]
+    v4_escapes<A: Into<u32>>, v4_escapes_inner,
+    (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>], lanes: u32)
+);
+dispatch!(
+    /// Answers the lanes of a chunk that lead beyond the /48.
+    #[cold]
+    v6_walk_on<A: Into<u128>>, v6_walk_on_inner,
+    (tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>])
+);
+dispatch!(
     /// The longest match of one IPv6 address.
+    #[inline]
     v6_one, v6_one_inner, (tables: &Tables<V6>, addr: u128) -> Option<NextHop>
 );
 dispatch!(
     /// The longest matches of IPv6 addresses.
+    #[inline]
     v6_burst<A: Into<u128>>, v6_burst_inner, (tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>])
 );
 
@@ -119,79 +134,91 @@ fn v4_chunk<A: Copy + Into<u32>, const N: usize>(
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
 ) {
-    let mut escapes = N;
     if let Some(bytes) = &tables.bytes {
-        escapes = bytes_chunk(tables, bytes, addrs, out);
+        let escapes = bytes_chunk(tables, bytes, addrs, out);
+        // Few lanes are answered one by one, many together.
+        if escapes.count_ones() as usize * 8 <= N {
+            if escapes != 0 {
+                v4_escapes(tables, addrs, out, escapes);
+            }
+            return;
+        }
     }
-    // Few lanes are answered one by one, many together.
-    if escapes * 8 > N {
-        escapes = match (tables.width, &tables.wide_palette) {
-            (Width::Byte, _) => packed_chunk(tables, addrs, out, |leaf: u8| word_of(&tables.palette, leaf)),
-            (Width::Short, Some(palette)) => packed_chunk(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),
-            (Width::Short, None) => 0,
-            (Width::Word, _) => packed_chunk(tables, addrs, out, |leaf: u32| leaf),
-        };
-    }
-    if escapes > 0 {
-        walk_escapes(tables, addrs, out);
+    let escapes = match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => packed_chunk(tables, addrs, out, |leaf: u8| word_of(&tables.palette, leaf)),
+        (Width::Short, Some(palette)) => packed_chunk(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),
+        (Width::Short, None) => false,
+        (Width::Word, _) => packed_chunk(tables, addrs, out, |leaf: u32| leaf),
+    };
+    if escapes {
+        v4_escapes(tables, addrs, out, u32::MAX);
     }
 }
 
-/// Reads root words for all lanes, then blocks for all lanes; answers how many hold [`ESCAPE_WORD`] now.
+/// Reads root words for all lanes, then blocks for all lanes; answers whether any holds [`ESCAPE_WORD`] now.
 #[inline(always)]
 fn packed_chunk<L: Leaf, A: Copy + Into<u32>, const N: usize>(
     tables: &Tables<V4>,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
     word: impl Fn(L) -> u32,
-) -> usize {
+) -> bool {
     let mut blocks = [PackedRef::default(); N];
     for (block, addr) in blocks.iter_mut().zip(addrs) {
         *block = tables.region.root((*addr).into());
     }
     arrive();
-    let mut escapes = 0;
+    let mut escapes = false;
     for ((addr, block), out) in addrs.iter().zip(&blocks).zip(out) {
         let word = word(tables.region.packed_leaf::<L>(*block, (*addr).into() >> 8));
-        escapes += usize::from(word == ESCAPE_WORD);
+        escapes |= word == ESCAPE_WORD;
         *out = NextHop::from_raw(word);
     }
     escapes
 }
 
-/// Answers the lanes that lead deeper: those that hold [`ESCAPE_WORD`].
-#[cold]
-#[inline(never)]
-fn walk_escapes<A: Copy + Into<u32>>(tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    for (addr, out) in addrs.iter().zip(out) {
+/// Answers those of the given lanes that lead deeper: they hold [`ESCAPE_WORD`].
+#[inline(always)]
+fn v4_escapes_inner<A: Copy + Into<u32>>(
+    tables: &Tables<V4>,
+    addrs: &[A],
+    out: &mut [Option<NextHop>],
+    mut lanes: u32,
+) {
+    while lanes != 0 {
+        let lane = lanes.trailing_zeros() as usize;
+        lanes &= lanes - 1;
+        let (Some(addr), Some(out)) = (addrs.get(lane), out.get_mut(lane)) else { return };
         if *out == NextHop::from_raw(ESCAPE_WORD) {
             *out = NextHop::from_raw(v4::walk(tables, (*addr).into()));
         }
     }
 }
 
-/// Reads the byte per /24 for all lanes; answers how many of them hold [`ESCAPE_WORD`] now.
+/// Reads the byte per /24 for all lanes; answers which of them hold [`ESCAPE_WORD`] now.
 #[inline(always)]
 fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
     tables: &Tables<V4>,
     bytes: &Bytes,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
-) -> usize {
+) -> u32 {
     let mut escapes = 0;
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if let Kernel::Avx2(_) = tables.kernel {
-        for (addrs, out) in addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0) {
+        let eights = addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0);
+        for (index, (addrs, out)) in eights.enumerate() {
             // SAFETY: `Avx2` is only made where the CPU has the feature.
-            escapes += unsafe { gather::eight(tables, bytes, addrs.map(Into::into), out) };
+            let mask = unsafe { gather::eight(tables, bytes, addrs.map(Into::into), out) };
+            escapes |= mask << (8 * index);
         }
         return escapes;
     }
     let bytes = addrs.map(|addr| bytes.get(addr.into()));
     arrive();
-    for (byte, out) in bytes.iter().zip(out) {
+    for (lane, (byte, out)) in bytes.iter().zip(out).enumerate() {
         let word = word_of(&tables.palette, *byte);
-        escapes += usize::from(word == ESCAPE_WORD);
+        escapes |= u32::from(word == ESCAPE_WORD) << lane;
         *out = NextHop::from_raw(word);
     }
     escapes
@@ -205,13 +232,13 @@ mod gather {
     use super::{Bytes, ESCAPE_WORD, Tables, V4};
     use crate::NextHop;
 
-    /// The next hops of eight addresses by their bytes; answers how many are [`ESCAPE_WORD`].
+    /// The next hops of eight addresses by their bytes; answers which are [`ESCAPE_WORD`].
     ///
     /// Assembly, because bytes and palette words are atomic: to the compiler this is sixteen relaxed loads.
     /// x86 keeps loads in order, so the words are not older than the bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(super) fn eight(tables: &Tables<V4>, bytes: &Bytes, addrs: [u32; 8], out: &mut [Option<NextHop>; 8]) -> usize {
+    pub(super) fn eight(tables: &Tables<V4>, bytes: &Bytes, addrs: [u32; 8], out: &mut [Option<NextHop>; 8]) -> u32 {
         let [a, b, c, d, e, f, g, h] = addrs.map(u32::cast_signed);
         let addrs = _mm256_setr_epi32(a, b, c, d, e, f, g, h);
         let escapes: u32;
@@ -245,7 +272,7 @@ mod gather {
             );
         }
         const _: () = assert!(ESCAPE_WORD == u32::MAX && size_of::<Option<NextHop>>() == 4);
-        escapes.count_ones() as usize
+        escapes
     }
 }
 
@@ -300,14 +327,18 @@ fn v6_chunk<A: Copy + Into<u128>, const N: usize>(
         *out = NextHop::from_raw(region.leaf_word(*link));
     }
     if !arrived {
-        walk_on(tables, addrs, &links, out);
+        v6_walk_on(tables, addrs, &links, out);
     }
 }
 
 /// Answers the lanes that have not arrived at a leaf after [`ROUNDS`].
-#[cold]
-#[inline(never)]
-fn walk_on<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>]) {
+#[inline(always)]
+fn v6_walk_on_inner<A: Copy + Into<u128>>(
+    tables: &Tables<V6>,
+    addrs: &[A],
+    links: &[LinkRef],
+    out: &mut [Option<NextHop>],
+) {
     for ((addr, link), out) in addrs.iter().zip(links).zip(out) {
         if !tables.region.is_leaf(*link) {
             *out = NextHop::from_raw(v6::walk_from(tables, *link, (*addr).into(), 1 + ROUNDS as usize));

@@ -113,7 +113,7 @@ impl<F: Layout> Tables<F> {
         if let Some(wide) = &wide_palette {
             wide[65535].store(ESCAPE_WORD, Ordering::Relaxed);
         }
-        let bytes = if accelerate && F::HAS_BYTES { Some(Bytes::new()?) } else { None };
+        let bytes = if accelerate { Some(Bytes::new()?) } else { None };
         let tables = Self {
             clock: Clock::new(),
             next: OnceBox::new(),

@@ -127,7 +127,7 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
         leaves[index] = leaf(blocks, built);
         Some(())
     })?;
-    if blocks.tables.bytes.is_some() {
+    if blocks.keeps_bytes {
         for (byte, built) in blocks.bytes.iter_mut().zip(slots) {
             *byte = match built {
                 Built::Hop(hop) => u8::try_from(*hop).unwrap_or(u8::MAX),
@@ -182,8 +182,7 @@ fn walk_wide<L: Leaf>(tables: &Tables<V4>, addr: u32, word: impl Fn(L) -> u32) -
     if leaf == L::ESCAPE { walk_escape::<L>(region, block, addr) } else { word(leaf) }
 }
 
-#[cold]
-#[inline(never)]
+#[inline(always)]
 fn walk_escape<L: Leaf>(region: &Region<V4>, block: PackedRef, addr: u32) -> u32 {
     let link = region.step(region.packed_escape::<L>(block), addr >> 8);
     arrive();

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::build::{self, Blocks, Undo, build_node};
 use crate::hops::Hops;
 use crate::kernel::Kernel;
-use crate::mem::{LinkRef, Reference, Slab};
+use crate::mem::{Bytes, LinkRef, Reference, Slab};
 use crate::prefix::Key;
 use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
 use crate::tables::{Layout, Tables, Width};
@@ -204,7 +204,13 @@ impl<F: Layout> Writer<F> {
     fn prepare_roots(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block>) -> Option<()> {
         change.bases = self.new_bases(key, hop);
         let keeps_bytes = self.tables.bytes.is_some();
-        let mut blocks = Blocks { tables: &self.tables, slab: &mut self.slab, hops: &mut self.hops, bytes: [0; 64] };
+        let mut blocks = Blocks {
+            tables: &self.tables,
+            slab: &mut self.slab,
+            hops: &mut self.hops,
+            keeps_bytes,
+            bytes: [0; 64],
+        };
         for (slot, base) in &change.bases {
             if self.rib.bases[*slot].hop == base.hop {
                 continue;
@@ -229,7 +235,13 @@ impl<F: Layout> Writer<F> {
         let base = self.rib.bases[root].hop;
         let path = self.rib.path(key);
         let keeps_bytes = self.tables.bytes.is_some();
-        let mut blocks = Blocks { tables: &self.tables, slab: &mut self.slab, hops: &mut self.hops, bytes: [0; 64] };
+        let mut blocks = Blocks {
+            tables: &self.tables,
+            slab: &mut self.slab,
+            hops: &mut self.hops,
+            keeps_bytes,
+            bytes: [0; 64],
+        };
         let mut push_root = |blocks: &mut Blocks<'_, F>, built| {
             change.roots.push((root, blocks.root_block(built)?));
             if keeps_bytes {
@@ -374,6 +386,9 @@ impl Garbage {
     }
 }
 
+/// The least share of routes, in percent, whose next hops must have a byte for the accelerator to pay.
+const ACCELERATED_SHARE: usize = 95;
+
 /// Tables of at least `least` bytes of blocks that show all routes. On an error nothing has changed.
 fn generate<F: Layout>(
     config: &Config,
@@ -390,9 +405,10 @@ fn generate<F: Layout>(
         let result = if size > config.memory_limit {
             Err(Error::TableFull { limit: config.memory_limit })
         } else {
-            Tables::new(size, width, config.accelerator, Kernel::detect())
+            let accelerator = config.accelerator && F::HAS_BYTES && hops.share_below(255) >= ACCELERATED_SHARE;
+            Tables::new(size, width, accelerator, Kernel::detect())
         };
-        let (tables, mut slab) = match result {
+        let (mut tables, mut slab) = match result {
             Ok(made) => made,
             Err(error) => {
                 hops.put_blocks(before);
@@ -403,8 +419,11 @@ fn generate<F: Layout>(
             tables.set_palette(id, word);
         }
         let mut journal = Vec::new();
-        let mut blocks = Blocks { tables: &tables, slab: &mut slab, hops, bytes: [0; 64] };
-        if fill(rib, &mut blocks, &mut journal).is_some() {
+        let mut bytes = tables.bytes.take();
+        let mut blocks =
+            Blocks { tables: &tables, slab: &mut slab, hops, keeps_bytes: bytes.is_some(), bytes: [0; 64] };
+        if fill(rib, &mut blocks, &mut journal, bytes.as_mut()).is_some() {
+            tables.bytes = bytes;
             return Ok((tables, slab));
         }
         build::restore(rib, journal);
@@ -414,7 +433,12 @@ fn generate<F: Layout>(
 }
 
 /// Builds every node and sets every root word. `None` if the region is full.
-fn fill<F: Layout>(rib: &mut Rib, blocks: &mut Blocks<'_, F>, journal: &mut Vec<Undo>) -> Option<()> {
+fn fill<F: Layout>(
+    rib: &mut Rib,
+    blocks: &mut Blocks<'_, F>,
+    journal: &mut Vec<Undo>,
+    mut bytes: Option<&mut Bytes>,
+) -> Option<()> {
     for slot in 0..rib.bases.len() {
         let base = rib.bases[slot].hop;
         let built = match rib.root_node(slot) {
@@ -428,7 +452,11 @@ fn fill<F: Layout>(rib: &mut Rib, blocks: &mut Blocks<'_, F>, journal: &mut Vec<
         #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 18 bits")]
         let top = (slot as u32) << (32 - F::ROOT_BITS);
         blocks.tables.region.set_root(top, block);
-        set_bytes(blocks.tables, top, &blocks.bytes);
+        if let Some(table) = &mut bytes
+            && blocks.bytes != [0; 64]
+        {
+            table.fill(top, &blocks.bytes);
+        }
     }
     Some(())
 }

@@ -85,7 +85,6 @@ pub(crate) trait Leaf: Copy + Eq {
     fn load(atomic: &Self::Atomic) -> Self;
     fn store(atomic: &Self::Atomic, value: Self);
     fn from_word(word: u32) -> Self;
-    fn word(self) -> u32;
 }
 
 macro_rules! leaf {
@@ -106,10 +105,6 @@ macro_rules! leaf {
             #[allow(clippy::cast_possible_truncation, reason = "the palette of this width gives no larger index")]
             fn from_word(word: u32) -> Self {
                 word as $int
-            }
-            #[inline(always)]
-            fn word(self) -> u32 {
-                self.into()
             }
         }
     )*};

@@ -192,6 +192,14 @@ impl Bytes {
         }
     }
 
+    /// Writes the bytes for 64 /24s from the one of `addr` on, a multiple of 2^14, while nobody else has the table.
+    pub(crate) fn fill(&mut self, addr: u32, bytes: &[u8; 64]) {
+        // SAFETY: the offset is a multiple of 64 below COUNT.
+        let pointer = unsafe { self.0.base().add((addr >> 14) as usize * 64) };
+        // SAFETY: there are 64 bytes at least, and `self` is exclusive.
+        unsafe { pointer.cast::<[u8; 64]>().write(*bytes) };
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.0.bytes()
     }
