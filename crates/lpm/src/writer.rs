@@ -151,8 +151,13 @@ impl<F: Layout> Writer<F> {
     /// Shows readers the route for `key` that was just set to `hop` or removed. `pruned` are the nodes its
     /// removal left empty; they stay there if there is an error.
     fn change(&mut self, key: Key, hop: Option<HopId>, pruned: &mut Vec<(NodeId, Node)>) -> Result<()> {
-        let mut change = Change::new();
-        if self.prepare(key, hop, &mut change).is_some() {
+        let mut prepared = self.try_prepare(key, hop);
+        if prepared.is_none() && self.limbo.holds_blocks() {
+            self.end_era();
+            self.end_era();
+            prepared = self.try_prepare(key, hop);
+        }
+        if let Some(change) = prepared {
             self.commit(change);
             for (id, node) in pruned.drain(..) {
                 build::blocks_of(&self.tables, node.built).for_each(|block| self.discard(block));
@@ -160,14 +165,20 @@ impl<F: Layout> Writer<F> {
             }
             return Ok(());
         }
-        build::undo(&mut self.rib, &self.tables, &mut self.slab, change.journal);
         // The region is full: paint the bases of this change and build everything anew in a larger one.
         let bases = self.new_bases(key, hop);
         let undo: Vec<_> = bases.iter().map(|(slot, _)| (*slot, self.rib.bases[*slot])).collect();
         for (slot, base) in bases {
             self.rib.bases[slot] = base;
         }
-        if let Err(error) = self.relocate(self.tables.width, true) {
+        let capacity = self.slab.capacity();
+        let width = self.tables.width;
+        let moved = match self.relocate(width, capacity.saturating_mul(2).min(self.config.memory_limit.max(capacity + 1))) {
+            // A removal finds room without more memory, once blocks are packed anew.
+            Err(Error::TableFull { .. }) if hop.is_none() => self.relocate(width, 0),
+            moved => moved,
+        };
+        if let Err(error) = moved {
             for (slot, base) in undo {
                 self.rib.bases[slot] = base;
             }
@@ -175,6 +186,16 @@ impl<F: Layout> Writer<F> {
         }
         self.rib.forget(pruned.drain(..).map(|(id, _)| id));
         Ok(())
+    }
+
+    /// Prepares a change; `None`, and nothing done, if the region is full.
+    fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Change<F::Block>> {
+        let mut change = Change::new();
+        if self.prepare(key, hop, &mut change).is_some() {
+            return Some(change);
+        }
+        build::undo(&mut self.rib, &self.tables, &mut self.slab, change.journal);
+        None
     }
 
     /// The bases a change of a root-array route brings.
@@ -314,7 +335,7 @@ impl<F: Layout> Writer<F> {
             self.end_era();
             let width = Width::for_id(self.hops.next_id());
             if width > self.tables.width {
-                self.relocate(width, false)?;
+                self.relocate(width, self.slab.capacity())?;
             }
         }
         let id = self.hops.acquire(word);
@@ -361,9 +382,8 @@ impl<F: Layout> Writer<F> {
         }
     }
 
-    /// Builds everything anew, in twice the memory with `grow`, and sends readers there.
-    fn relocate(&mut self, width: Width, grow: bool) -> Result<()> {
-        let least = if grow { self.slab.capacity() * 2 } else { self.slab.capacity() };
+    /// Builds everything anew, with room for `least` bytes of blocks, and sends readers there.
+    fn relocate(&mut self, width: Width, least: usize) -> Result<()> {
         let (tables, slab) = generate::<F>(&self.config, &mut self.rib, &mut self.hops, width, least)?;
         let tables = Arc::new(tables);
         // Only this writer sets `next`, once per generation.
@@ -376,6 +396,12 @@ impl<F: Layout> Writer<F> {
             self.hops.vacate(hop);
         }
         Ok(())
+    }
+}
+
+impl Limbo {
+    fn holds_blocks(&self) -> bool {
+        self.now.units + self.before.units > 0
     }
 }
 
@@ -399,11 +425,13 @@ fn generate<F: Layout>(
 ) -> Result<(Tables<F>, Slab)> {
     // A route takes about 4 bytes of IPv4 tables and about 22 of IPv6's; as much again is for changes.
     let per_route = if F::HAS_BYTES { 6 } else { 36 };
-    let mut size = (rib.len() * per_route).max(least).max(1 << 20);
+    let limit = config.memory_limit;
+    let least = least.max(1 << 20);
+    let mut size = (rib.len() * per_route).max(least).min(limit.max(least));
     let before = hops.take_blocks();
     loop {
-        let result = if size > config.memory_limit {
-            Err(Error::TableFull { limit: config.memory_limit })
+        let result = if size > limit {
+            Err(Error::TableFull { limit })
         } else {
             let accelerator = config.accelerator && F::HAS_BYTES && hops.share_below(255) >= ACCELERATED_SHARE;
             Tables::new(size, width, accelerator, Kernel::detect())
@@ -428,7 +456,7 @@ fn generate<F: Layout>(
         }
         build::restore(rib, journal);
         hops.take_blocks();
-        size = size.saturating_mul(2);
+        size = if size < limit { size.saturating_mul(2).min(limit) } else { usize::MAX };
     }
 }
 

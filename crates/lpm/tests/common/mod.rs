@@ -34,7 +34,8 @@ pub(crate) fn hop(id: u32) -> NextHop {
 /// The two families behind one face, so that every test runs for both.
 pub(crate) trait Net: Copy + Ord + Debug + FromStr<Err = lpm::Error> {
     const BITS: u8;
-    type Addr: Copy;
+    type Bits: Copy;
+    type Addr: Copy + Into<Self::Bits>;
     /// From the leading bits of 128.
     fn prefix(bits: u128, len: u8) -> Self;
     fn addr(bits: u128) -> Self::Addr;
@@ -43,6 +44,7 @@ pub(crate) trait Net: Copy + Ord + Debug + FromStr<Err = lpm::Error> {
 
 impl Net for Ipv4Prefix {
     const BITS: u8 = 32;
+    type Bits = u32;
     type Addr = Ipv4Addr;
     fn prefix(bits: u128, len: u8) -> Self {
         Self::truncate(Self::addr(bits), len).unwrap()
@@ -57,6 +59,7 @@ impl Net for Ipv4Prefix {
 
 impl Net for Ipv6Prefix {
     const BITS: u8 = 128;
+    type Bits = u128;
     type Addr = Ipv6Addr;
     fn prefix(bits: u128, len: u8) -> Self {
         Self::truncate(Self::addr(bits), len).unwrap()
