@@ -89,3 +89,80 @@ impl Drop for Pin<'_> {
         self.0.pins.fetch_sub(1, Ordering::Release);
     }
 }
+
+/// Run with `RUSTFLAGS="--cfg loom" cargo test -p lpm --release --lib clock`.
+#[cfg(all(test, loom))]
+mod tests {
+    use std::vec;
+
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU64, Ordering};
+    use loom::thread;
+
+    use super::Clock;
+
+    /// Two blocks and the word that links one of them. A block that may be written again becomes `JUNK`.
+    struct Table {
+        clock: Clock,
+        link: AtomicU64,
+        blocks: [AtomicU64; 3],
+    }
+
+    const JUNK: u64 = u64::MAX;
+
+    impl Table {
+        fn new() -> Arc<Self> {
+            let blocks = [AtomicU64::new(100), AtomicU64::new(0), AtomicU64::new(0)];
+            Arc::new(Self { clock: Clock::new(), link: AtomicU64::new(0), blocks })
+        }
+
+        fn read(&self) -> u64 {
+            let block = self.link.load(Ordering::Relaxed) as usize;
+            super::fence(Ordering::Acquire);
+            self.blocks[block].load(Ordering::Relaxed)
+        }
+
+        /// Links block 1, then block 2, with an era's end after each, and spoils what the clock lets go.
+        fn write(&self) {
+            let (mut now, mut before) = (vec![], vec![]);
+            for block in 1..3 {
+                self.blocks[block].store(100 + block as u64, Ordering::Relaxed);
+                self.link.store(block as u64, Ordering::Release);
+                now.push(block - 1);
+                if self.clock.advance() {
+                    for free in core::mem::replace(&mut before, core::mem::take(&mut now)) {
+                        self.blocks[free].store(JUNK, Ordering::Relaxed);
+                    }
+                } else {
+                    before.append(&mut now);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_answer_that_stands_is_no_junk() {
+        loom::model(|| {
+            let table = Table::new();
+            let writer = { let table = Arc::clone(&table); thread::spawn(move || table.write()) };
+            let start = table.clock.start();
+            let answer = table.read();
+            if table.clock.stands(start) {
+                assert_ne!(answer, JUNK);
+            }
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_pinned_answer_is_no_junk() {
+        loom::model(|| {
+            let table = Table::new();
+            let writer = { let table = Arc::clone(&table); thread::spawn(move || table.write()) };
+            let pin = table.clock.pin();
+            assert_ne!(table.read(), JUNK);
+            drop(pin);
+            writer.join().unwrap();
+        });
+    }
+}

@@ -14,12 +14,12 @@ pub(crate) enum Kernel {
     /// Any CPU.
     Portable,
     /// POPCNT, BMI1, BMI2 and AVX2, all there.
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     Avx2(Avx2),
 }
 
 /// Proof that the CPU was asked.
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Avx2(());
 
@@ -44,7 +44,7 @@ macro_rules! dispatch {
      ($tables:ident: $ty:ty $(, $arg:ident: $arg_ty:ty)*) $(-> $ret:ty)?) => {
         $(#[$doc])*
         pub(crate) fn $name $(<$param: Copy + $bound>)? ($tables: $ty $(, $arg: $arg_ty)*) $(-> $ret)? {
-            #[cfg(target_arch = "x86_64")]
+            #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
             if let Kernel::Avx2(_) = $tables.kernel {
                 #[target_feature(enable = "popcnt,bmi1,bmi2,avx2")]
                 fn fast $(<$param: Copy + $bound>)? ($tables: $ty $(, $arg: $arg_ty)*) $(-> $ret)? {
@@ -204,7 +204,7 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
     out: &mut [Option<NextHop>; N],
 ) -> u32 {
     let mut escapes = 0;
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     if let Kernel::Avx2(_) = tables.kernel {
         let eights = addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0);
         for (index, (addrs, out)) in eights.enumerate() {
@@ -224,7 +224,7 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
     escapes
 }
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod gather {
     use core::arch::asm;
     use core::arch::x86_64::_mm256_setr_epi32;

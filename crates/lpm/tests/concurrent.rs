@@ -18,18 +18,19 @@ struct Spot {
 /// The next hop under every spot.
 const COVER: u32 = 1;
 
-/// One thread changes prefixes that lie next to and inside each other, and plenty of others to keep memory moving;
+/// One thread changes prefixes that lie side by side, and plenty of others to keep memory moving;
 /// others look the prefixes up. Next hops count the changes, so an answer tells when it was true.
-fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(config: Config, base: u128, lens: &[u8]) {
-    let (changes, readers) = if cfg!(miri) { (40, 1) } else { (60_000, 2) };
-    // Each spot has addresses no other spot covers: the second half of its last 4 addresses, say.
-    let spots: Vec<(u128, u8, Spot)> = (0..16_u128)
-        .flat_map(|i| lens.iter().map(move |len| (i, *len)))
-        .map(|(i, len)| ((base | i << (128 - lens[0])) & mask(len), len, Spot::default()))
-        .collect();
+fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(config: Config, base: u128, len: u8) {
+    let (changes, readers) = if cfg!(miri) { (30, 1) } else { (60_000, 2) };
+    if cfg!(miri) && len != 31 && len != 64 {
+        println!("skipped under Miri, where a table takes a minute to make: /{}", len);
+        return;
+    }
+    let spots: Vec<(u128, u8, Spot)> =
+        (0..16).map(|index| (base | index << (128 - len), len, Spot::default())).collect();
     let last = |(addr, len): (u128, u8)| addr | (!mask(len) & mask(P::BITS));
     let mut table = Table::<F>::with_config(config).unwrap();
-    table.insert(P::prefix(0, 0), hop(COVER)).unwrap();
+    table.insert(P::prefix(base, 10), hop(COVER)).unwrap();
     for (addr, len, spot) in &spots {
         table.insert(P::prefix(*addr, *len), hop(2)).unwrap();
         spot.begun.store(2, Ordering::Relaxed);
@@ -41,7 +42,6 @@ fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net
             let mut reader = table.reader();
             let (spots, ready, over) = (&spots, &ready, &over);
             scope.spawn(move || {
-                // Only the innermost spot of a nest answers for its own address; the outer ones by their last.
                 let asked: Vec<_> = spots.iter().map(|(addr, len, _)| P::addr(last((*addr, *len)))).collect();
                 let mut answers = vec![None; asked.len()];
                 let mut rounds = 0_u64;
@@ -94,27 +94,28 @@ fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net
 /// Spots of one length beside each other: each is alone at its addresses.
 #[test]
 fn ipv4() {
-    before_or_after::<V4, Ipv4Prefix>(Config::default(), 0x0a00_0000 << 96, &[24]);
-    before_or_after::<V4, Ipv4Prefix>(Config::default(), 0x0a00_0000 << 96, &[31]);
-    before_or_after::<V4, Ipv4Prefix>(Config::default(), 0x0a00_0000 << 96, &[12]);
+    before_or_after::<V4, Ipv4Prefix>(Config::default(), 0x0a00_0000 << 96, 24);
+    before_or_after::<V4, Ipv4Prefix>(Config::default(), 0x0a00_0000 << 96, 31);
+    before_or_after::<V4, Ipv4Prefix>(Config::default(), 0x0a00_0000 << 96, 12);
 }
 
 #[test]
 fn ipv4_accelerated() {
     let config = Config { accelerator: true, ..Config::default() };
-    before_or_after::<V4, Ipv4Prefix>(config, 0x0a00_0000 << 96, &[24]);
-    before_or_after::<V4, Ipv4Prefix>(config, 0x0a00_0000 << 96, &[28]);
+    before_or_after::<V4, Ipv4Prefix>(config, 0x0a00_0000 << 96, 24);
+    before_or_after::<V4, Ipv4Prefix>(config, 0x0a00_0000 << 96, 28);
 }
 
 #[test]
 fn ipv6() {
-    before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, &[48]);
-    before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, &[64]);
-    before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, &[20]);
+    before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, 48);
+    before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, 64);
+    before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, 20);
 }
 
 /// Readers follow the table to larger memory, and wider leaves, in the middle of it all.
 #[test]
+#[cfg(not(miri))]
 fn readers_follow_a_growing_table() {
     let mut table = Table::<V4>::new().unwrap();
     let always: Ipv4Prefix = "192.0.2.0/24".parse().unwrap();
@@ -130,7 +131,7 @@ fn readers_follow_a_growing_table() {
                 rounds += 1;
             }
         });
-        let count = if cfg!(miri) { 300 } else { 70_000 };
+        let count = 70_000;
         for id in 0..count {
             table.insert(Ipv4Prefix::prefix(u128::from(id << 8) << 96, 24), hop(id + 8)).unwrap();
         }
@@ -144,6 +145,7 @@ fn readers_follow_a_growing_table() {
 
 /// Memory does not grow with the number of changes, even with a reader that never comes back.
 #[test]
+#[cfg(not(miri))]
 fn an_idle_reader_holds_nothing_up() {
     let mut table = Table::<V4>::new().unwrap();
     let idle = table.reader();
@@ -161,7 +163,7 @@ fn an_idle_reader_holds_nothing_up() {
             }
         }
     };
-    let (warm, long) = if cfg!(miri) { (20, 50) } else { (30_000, 300_000) };
+    let (warm, long) = (30_000, 300_000);
     churn(&mut table, warm);
     let held = table.memory_use().held;
     churn(&mut table, long);

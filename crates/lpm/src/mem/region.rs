@@ -165,7 +165,7 @@ impl Bytes {
     }
 
     /// The first byte; `COUNT + 3` bytes follow that may be read.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     pub(crate) fn base(&self) -> *const u8 {
         self.0.base().as_ptr()
     }
