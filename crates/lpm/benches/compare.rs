@@ -68,13 +68,21 @@ macro_rules! family {
             subjects.push((
                 "prefix-trie".into(),
                 Box::new(|trace| {
-                    trace.iter().filter_map(|addr| map.get_lpm(&(*addr, <$family>::BITS))).map(|hit| u64::from(*hit.1)).sum()
+                    trace
+                        .iter()
+                        .filter_map(|addr| map.get_lpm(&(*addr, <$family>::BITS)))
+                        .map(|hit| u64::from(*hit.1))
+                        .sum()
                 }),
             ));
             subjects.push((
                 "treebitmap".into(),
                 Box::new(|trace| {
-                    trace.iter().filter_map(|addr| tree.longest_match((*addr).into())).map(|hit| u64::from(*hit.2)).sum()
+                    trace
+                        .iter()
+                        .filter_map(|addr| tree.longest_match((*addr).into()))
+                        .map(|hit| u64::from(*hit.2))
+                        .sum()
                 }),
             ));
             measure(rounds, &traces, &mut subjects);
@@ -93,7 +101,8 @@ fn value(hop: Option<NextHop>) -> u64 {
 }
 
 fn measure<B>(rounds: usize, traces: &[(&str, Vec<B>)], subjects: &mut Vec<Subject<'_, B>>) {
-    let names: Vec<_> = std::env::args().skip(1).filter(|arg| arg.parse::<usize>().is_err() && arg != "--bench").collect();
+    let names: Vec<_> =
+        std::env::args().skip(1).filter(|arg| arg.parse::<usize>().is_err() && arg != "--bench").collect();
     subjects.retain(|(subject, _)| names.is_empty() || names.iter().any(|name| subject.contains(name)));
     let mut times = vec![vec![Vec::new(); traces.len()]; subjects.len()];
     let mut order: Vec<usize> = (0..subjects.len()).collect();

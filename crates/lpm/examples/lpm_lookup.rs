@@ -46,7 +46,8 @@ fn run() -> Result<(), String> {
         let (Some(prefix), Some(hop), None) = (words.next(), words.next(), words.next()) else {
             return Err(at(&"write PREFIX NEXTHOP"));
         };
-        let hop: u32 = hop.parse().map_err(|_| at(&format!("next hop {hop:?} is not a number; write 0 to {}", NextHop::MAX)))?;
+        let hop: u32 =
+            hop.parse().map_err(|_| at(&format!("next hop {hop:?} is not a number; write 0 to {}", NextHop::MAX)))?;
         let hop = NextHop::new(hop).map_err(|error| at(&error))?;
         if prefix.contains(':') {
             routes6.push((prefix.parse().map_err(|error| at(&error))?, hop));
@@ -61,10 +62,14 @@ fn run() -> Result<(), String> {
     let text = read(addresses)?;
     let mut asked = Vec::new();
     for (number, line) in lines(&text) {
-        asked.push(IpAddr::from_str(line).map_err(|_| format!("{addresses}, line {number}: {line:?} is not an address"))?);
+        asked.push(
+            IpAddr::from_str(line).map_err(|_| format!("{addresses}, line {number}: {line:?} is not an address"))?,
+        );
     }
-    let only4: Vec<_> = asked.iter().filter_map(|addr| if let IpAddr::V4(addr) = addr { Some(*addr) } else { None }).collect();
-    let only6: Vec<_> = asked.iter().filter_map(|addr| if let IpAddr::V6(addr) = addr { Some(*addr) } else { None }).collect();
+    let only4: Vec<_> =
+        asked.iter().filter_map(|addr| if let IpAddr::V4(addr) = addr { Some(*addr) } else { None }).collect();
+    let only6: Vec<_> =
+        asked.iter().filter_map(|addr| if let IpAddr::V6(addr) = addr { Some(*addr) } else { None }).collect();
     let (hops4, time4) = look_up(&table4, &only4);
     let (hops6, time6) = look_up(&table6, &only6);
 
@@ -119,6 +124,10 @@ fn report<F: Family>(name: &str, table: &Table<F>, load: Duration, lookups: usiz
     let rate = if time.is_zero() { 0.0 } else { lookups as f64 / time.as_secs_f64() / 1e6 };
     eprintln!(
         "{name}: {} routes loaded in {:.1} ms; lookups read {} bytes, {} held, {} for the routes; {lookups} lookups, {rate:.1} million per second",
-        table.len(), load.as_secs_f64() * 1e3, memory.read, memory.held, memory.routes
+        table.len(),
+        load.as_secs_f64() * 1e3,
+        memory.read,
+        memory.held,
+        memory.routes
     );
 }

@@ -118,11 +118,8 @@ fn build_sized<F: Layout, const SLOTS: usize>(
         let Built::Hop(passed_on) = slots[usize::from(slot)] else { continue };
         let node = &rib.nodes[child as usize];
         let keeps = !force && node.built != Built::Nothing && node.inherited == passed_on;
-        slots[usize::from(slot)] = if keeps {
-            node.built
-        } else {
-            build_node(rib, blocks, journal, (child, level + 1), passed_on, force)?
-        };
+        slots[usize::from(slot)] =
+            if keeps { node.built } else { build_node(rib, blocks, journal, (child, level + 1), passed_on, force)? };
     }
     let uniform = matches!(slots[0], Built::Hop(_)) && slots.iter().all(|slot| *slot == slots[0]);
     let built = if uniform {
@@ -132,7 +129,10 @@ fn build_sized<F: Layout, const SLOTS: usize>(
     } else {
         Built::Link(blocks.build_link(slots)?)
     };
-    if uniform && level == 0 && let Built::Hop(hop) = built {
+    if uniform
+        && level == 0
+        && let Built::Hop(hop) = built
+    {
         blocks.bytes = [u8::try_from(hop).unwrap_or(u8::MAX); 64];
     }
     let node = &mut rib.nodes[id as usize];

@@ -144,7 +144,10 @@ mod tests {
     fn an_answer_that_stands_is_no_junk() {
         loom::model(|| {
             let table = Table::new();
-            let writer = { let table = Arc::clone(&table); thread::spawn(move || table.write()) };
+            let writer = {
+                let table = Arc::clone(&table);
+                thread::spawn(move || table.write())
+            };
             let start = table.clock.start();
             let answer = table.read();
             if table.clock.stands(start) {
@@ -158,7 +161,10 @@ mod tests {
     fn a_pinned_answer_is_no_junk() {
         loom::model(|| {
             let table = Table::new();
-            let writer = { let table = Arc::clone(&table); thread::spawn(move || table.write()) };
+            let writer = {
+                let table = Arc::clone(&table);
+                thread::spawn(move || table.write())
+            };
             let pin = table.clock.pin();
             assert_ne!(table.read(), JUNK);
             drop(pin);

@@ -53,9 +53,7 @@ pub enum Error {
         prefix: String,
     },
     /// The table would need more memory than its limit allows.
-    #[error(
-        "cannot change the table: it needs more than its limit of {limit} bytes; raise Config::memory_limit"
-    )]
+    #[error("cannot change the table: it needs more than its limit of {limit} bytes; raise Config::memory_limit")]
     TableFull {
         /// The limit, in bytes.
         limit: usize,

@@ -129,11 +129,7 @@ fn v4_burst_inner<A: Copy + Into<u32>>(tables: &Tables<V4>, addrs: &[A], out: &m
 }
 
 #[inline(always)]
-fn v4_chunk<A: Copy + Into<u32>, const N: usize>(
-    tables: &Tables<V4>,
-    addrs: &[A; N],
-    out: &mut [Option<NextHop>; N],
-) {
+fn v4_chunk<A: Copy + Into<u32>, const N: usize>(tables: &Tables<V4>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
     if let Some(bytes) = &tables.bytes {
         let escapes = bytes_chunk(tables, bytes, addrs, out);
         // Few lanes are answered one by one, many together.
@@ -295,15 +291,9 @@ fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &
 }
 
 #[inline(always)]
-fn v6_chunk<A: Copy + Into<u128>, const N: usize>(
-    tables: &Tables<V6>,
-    addrs: &[A; N],
-    out: &mut [Option<NextHop>; N],
-) {
+fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
     let region = &tables.region;
-    #[expect(clippy::cast_possible_truncation, reason = "the leading half is wanted")]
     let highs = addrs.map(|addr| (addr.into() >> 64) as u64);
-    #[expect(clippy::cast_possible_truncation, reason = "the leading quarter is wanted")]
     let pages = highs.map(|high| region.root((high >> 32) as u32));
     arrive();
     let mut links = [LinkRef::default(); N];

@@ -114,16 +114,8 @@ impl<F: Layout> Tables<F> {
             wide[65535].store(ESCAPE_WORD, Ordering::Relaxed);
         }
         let bytes = if accelerate { Some(Bytes::new()?) } else { None };
-        let tables = Self {
-            clock: Clock::new(),
-            next: OnceBox::new(),
-            region,
-            width,
-            palette,
-            wide_palette,
-            bytes,
-            kernel,
-        };
+        let tables =
+            Self { clock: Clock::new(), next: OnceBox::new(), region, width, palette, wide_palette, bytes, kernel };
         Ok((tables, slab))
     }
 

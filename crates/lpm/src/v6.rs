@@ -3,13 +3,13 @@
 
 use core::net::Ipv6Addr;
 
+use crate::NextHop;
 use crate::build::Blocks;
 use crate::kernel;
 use crate::mem::{LinkRef, PageRef, Roots, arrive};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables};
-use crate::NextHop;
 
 /// IPv6, 128-bit addresses.
 #[derive(Debug, Clone, Copy)]

@@ -173,11 +173,12 @@ impl<F: Layout> Writer<F> {
         }
         let capacity = self.slab.capacity();
         let width = self.tables.width;
-        let moved = match self.relocate(width, capacity.saturating_mul(2).min(self.config.memory_limit.max(capacity + 1))) {
-            // A removal finds room without more memory, once blocks are packed anew.
-            Err(Error::TableFull { .. }) if hop.is_none() => self.relocate(width, 0),
-            moved => moved,
-        };
+        let moved =
+            match self.relocate(width, capacity.saturating_mul(2).min(self.config.memory_limit.max(capacity + 1))) {
+                // A removal finds room without more memory, once blocks are packed anew.
+                Err(Error::TableFull { .. }) if hop.is_none() => self.relocate(width, 0),
+                moved => moved,
+            };
         if let Err(error) = moved {
             for (slot, base) in undo {
                 self.rib.bases[slot] = base;
@@ -225,13 +226,8 @@ impl<F: Layout> Writer<F> {
     fn prepare_roots(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block>) -> Option<()> {
         change.bases = self.new_bases(key, hop);
         let keeps_bytes = self.tables.bytes.is_some();
-        let mut blocks = Blocks {
-            tables: &self.tables,
-            slab: &mut self.slab,
-            hops: &mut self.hops,
-            keeps_bytes,
-            bytes: [0; 64],
-        };
+        let mut blocks =
+            Blocks { tables: &self.tables, slab: &mut self.slab, hops: &mut self.hops, keeps_bytes, bytes: [0; 64] };
         for (slot, base) in &change.bases {
             if self.rib.bases[*slot].hop == base.hop {
                 continue;
@@ -256,13 +252,8 @@ impl<F: Layout> Writer<F> {
         let base = self.rib.bases[root].hop;
         let path = self.rib.path(key);
         let keeps_bytes = self.tables.bytes.is_some();
-        let mut blocks = Blocks {
-            tables: &self.tables,
-            slab: &mut self.slab,
-            hops: &mut self.hops,
-            keeps_bytes,
-            bytes: [0; 64],
-        };
+        let mut blocks =
+            Blocks { tables: &self.tables, slab: &mut self.slab, hops: &mut self.hops, keeps_bytes, bytes: [0; 64] };
         let mut push_root = |blocks: &mut Blocks<'_, F>, built| {
             change.roots.push((root, blocks.root_block(built)?));
             if keeps_bytes {

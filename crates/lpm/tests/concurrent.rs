@@ -1,5 +1,7 @@
 //! Readers during churn see the answer before a change or after it, nothing else, and hold no memory back.
 
+#![allow(clippy::unwrap_used, reason = "test helpers are tests")]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -53,8 +55,14 @@ fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net
                         let answer = answer.expect("the cover is never removed").get();
                         let absent_meanwhile = done % 2 == 1 || begun > done;
                         assert!(
-                            if answer == COVER { absent_meanwhile } else { answer % 2 == 0 && (done..=begun).contains(&answer) },
-                            "{:?}/{}: answer {answer}, changes done before {done}, begun after {begun}", spot.0, spot.1
+                            if answer == COVER {
+                                absent_meanwhile
+                            } else {
+                                answer % 2 == 0 && (done..=begun).contains(&answer)
+                            },
+                            "{:?}/{}: answer {answer}, changes done before {done}, begun after {begun}",
+                            spot.0,
+                            spot.1
                         );
                     }
                     if rounds == 0 {

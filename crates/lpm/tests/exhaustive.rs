@@ -1,5 +1,7 @@
 //! All route sets over a small address width, at every place where levels of the tables meet.
 
+#![allow(clippy::unwrap_used, reason = "test helpers are tests")]
+
 mod common;
 
 use common::{Naive, Net, hop, mask};
@@ -7,7 +9,13 @@ use lpm::{Config, Family, Ipv4Prefix, Ipv6Prefix, Table, V4, V6};
 
 /// Goes through all subsets of the prefixes of `pos` to `pos + width` bits below `base`, one insertion or removal at
 /// a time (a Gray code), and looks every address of the window and its neighbours up in each.
-fn every_subset<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(config: Config, base: u128, pos: u8, width: u8, hops: u32) {
+fn every_subset<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(
+    config: Config,
+    base: u128,
+    pos: u8,
+    width: u8,
+    hops: u32,
+) {
     let slot = |index: u128, len: u8| base | index.checked_shl(128 - u32::from(len)).unwrap_or(0);
     // Long prefixes change most often.
     let prefixes: Vec<(u128, u8)> =

@@ -1,5 +1,6 @@
 //! Full Internet tables against the answers of an independent crate, on ten million addresses. Not under Miri: too slow.
 #![cfg(not(miri))]
+#![allow(clippy::unwrap_used, reason = "test helpers are tests")]
 
 mod common;
 

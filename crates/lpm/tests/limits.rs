@@ -1,5 +1,7 @@
 //! Bad input and full tables: typed errors, table unchanged.
 
+#![allow(clippy::unwrap_used, reason = "test helpers are tests")]
+
 mod common;
 
 use common::{Naive, Net, hop, mask};
@@ -32,7 +34,10 @@ fn a_limit_below_the_least_is_refused() {
 }
 
 /// Random changes of a table that is full all the time: those that fail change nothing.
-fn full<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(limit: usize, lens: std::ops::RangeInclusive<u8>) {
+fn full<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(
+    limit: usize,
+    lens: std::ops::RangeInclusive<u8>,
+) {
     let config = Config { memory_limit: limit, ..Config::default() };
     let mut table = Table::<F>::with_config(config).unwrap();
     let mut reader = table.reader();

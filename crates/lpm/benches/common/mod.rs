@@ -1,5 +1,6 @@
 //! Tables and traces for the benches.
 #![allow(dead_code, reason = "each bench uses its part")]
+#![allow(clippy::cast_possible_truncation, reason = "addresses are cut to their family")]
 
 use std::io::Read;
 use std::path::Path;
@@ -114,7 +115,12 @@ pub(crate) fn traces<F: Bench>(routes: &[Route]) -> [(&'static str, Vec<F::Bits>
     };
     let popular: Vec<_> = (0..ZIPF).map(|_| inside(&mut rng)).collect();
     let mut sum = 0.0;
-    let shares: Vec<f64> = (1..=ZIPF).map(|rank| { sum += 1.0 / rank as f64; sum }).collect();
+    let shares: Vec<f64> = (1..=ZIPF)
+        .map(|rank| {
+            sum += 1.0 / rank as f64;
+            sum
+        })
+        .collect();
     let zipf = |rng: &mut fastrand::Rng| {
         let share = rng.f64() * sum;
         popular[shares.partition_point(|upto| *upto < share).min(ZIPF - 1)]

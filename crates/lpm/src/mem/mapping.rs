@@ -4,10 +4,10 @@ use core::ptr::NonNull;
 
 use crate::{Error, Result};
 
-#[cfg(all(feature = "huge-pages", target_os = "linux", not(miri)))]
-use linux as source;
 #[cfg(not(all(feature = "huge-pages", target_os = "linux", not(miri))))]
 use heap as source;
+#[cfg(all(feature = "huge-pages", target_os = "linux", not(miri)))]
+use linux as source;
 
 /// Zeroed memory, aligned to a cache line at least.
 pub(super) struct Mapping {

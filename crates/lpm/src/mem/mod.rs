@@ -37,7 +37,7 @@ pub(crate) trait Roots {
 }
 
 /// A reference that can be kept in a word of a region. Implemented in this module only.
-pub(crate) trait Reference: Copy {
+pub(crate) trait Reference: Copy + Send + Sync + core::fmt::Debug + 'static {
     fn from_word(word: u32) -> Self;
     fn word(self) -> u32;
 }

@@ -122,7 +122,7 @@ impl Slab {
     ) -> Option<PackedRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == leaves.len(), "one leaf per run");
         assert_eq!(leaves.contains(&L::ESCAPE), escape.is_some(), "an escape leads somewhere");
-        let units = 1 + (leaves.len() * size_of::<L>()).div_ceil(UNIT);
+        let units = 1 + size_of_val(leaves).div_ceil(UNIT);
         let unit = match escape {
             None => self.take(Class::Packed(units))?,
             Some(escape) => {
@@ -191,9 +191,9 @@ mod tests {
 
     #[test]
     fn class_numbers_are_distinct_and_give_the_size_back() {
-        let classes = [Class::Leaf, Class::Page]
-            .into_iter()
-            .chain((2..=33).flat_map(|units| [Class::Link(units), Class::Packed(units), Class::PackedEscape(units + 1)]));
+        let classes = [Class::Leaf, Class::Page].into_iter().chain(
+            (2..=33).flat_map(|units| [Class::Link(units), Class::Packed(units), Class::PackedEscape(units + 1)]),
+        );
         let mut seen = [false; Class::COUNT];
         for class in classes {
             assert!(!core::mem::replace(&mut seen[class.index()], true), "{class:?}");

@@ -1,5 +1,7 @@
 //! A naive table to compare with, and the real tables.
 #![allow(dead_code, reason = "each test uses its part")]
+#![allow(clippy::unwrap_used, reason = "only tests use this")]
+#![allow(clippy::cast_possible_truncation, reason = "addresses are cut to their family")]
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
