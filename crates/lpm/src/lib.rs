@@ -41,7 +41,10 @@ mod build;
 mod clock;
 mod error;
 mod hops;
-#[expect(unsafe_code, reason = "lookup loops for CPU features found at run time")]
+#[cfg_attr(
+    all(target_arch = "x86_64", feature = "std", not(miri)),
+    expect(unsafe_code, reason = "lookup loops for CPU features found at run time")
+)]
 mod kernel;
 #[expect(unsafe_code, reason = "memory shared by the writer and wait-free readers")]
 mod mem;

@@ -200,3 +200,84 @@ pub(crate) fn word_of<const N: usize>(palette: &[AtomicU32; N], index: impl Into
 }
 
 const _: () = assert!(tables::ESCAPE_WORD == u32::MAX && NextHop::MAX < u32::MAX - 1);
+
+/// A table takes Miri minutes to make; this is the shared memory alone, small enough to be raced under it.
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use core::sync::atomic::AtomicBool;
+    use std::thread;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::build::blocks_of;
+    use crate::hops::Hops;
+    use crate::kernel::Kernel;
+
+    const TOP: u32 = 0x0a00_0000;
+    const ROUNDS: u32 = if cfg!(miri) { 10 } else { 20_000 };
+
+    fn race(width: Width, accelerate: bool) {
+        let (tables, mut slab) = Tables::<V4>::new(1, width, accelerate, Kernel::detect()).unwrap();
+        let mut hops = Hops::new();
+        for word in 101..=106 {
+            let id = hops.acquire(word);
+            tables.set_palette(id, word);
+        }
+        let over = AtomicBool::new(false);
+        let mut change = |round: u32, garbage: &mut [Vec<LinkRef>; 2], last: &mut Built| {
+            let mut blocks =
+                Blocks { tables: &tables, slab: &mut slab, hops: &mut hops, keeps_bytes: true, bytes: [0; 64] };
+            let runs = 1 + round as usize % 63;
+            let mut slots: [Built; 64] = core::array::from_fn(|slot| Built::Hop(1 + (slot % runs % 5) as u32));
+            let deep = blocks.build_link(&[Built::Hop(6), slots[0]]).unwrap();
+            slots[round as usize % 64] = Built::Link(deep);
+            let built = V4::build_top(&mut blocks, &slots).unwrap();
+            tables.region.set_root(TOP, V4::root_block(built).unwrap());
+            if let Some(bytes) = &tables.bytes {
+                for (slot, byte) in (0..).zip(blocks.bytes) {
+                    bytes.set(TOP | slot << 8, byte);
+                }
+            }
+            garbage[0].extend(blocks_of(&tables, *last));
+            *last = built;
+            if round % 4 == 0 && tables.clock.advance() {
+                let free = core::mem::take(&mut garbage[0]);
+                core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| slab.free(block));
+            }
+        };
+        let (mut garbage, mut last) = ([Vec::new(), Vec::new()], Built::Nothing);
+        change(0, &mut garbage, &mut last);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let addrs: [u32; 45] = core::array::from_fn(|lane| TOP | (lane as u32 * 361));
+                let mut answers = [None; 45];
+                let mut rounds = 0;
+                while !over.load(Ordering::Relaxed) || rounds == 0 {
+                    let start = tables.clock.start();
+                    V4::burst(&tables, &addrs, &mut answers);
+                    if !tables.clock.stands(start) {
+                        let _pin = tables.clock.pin();
+                        V4::burst(&tables, &addrs, &mut answers);
+                    }
+                    for answer in answers {
+                        assert!((100..=105).contains(&answer.unwrap().get()), "{answer:?}");
+                    }
+                    rounds += 1;
+                }
+            });
+            for round in 1..ROUNDS {
+                change(round, &mut garbage, &mut last);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn readers_race_a_writer() {
+        race(Width::Byte, false);
+        race(Width::Byte, true);
+        race(Width::Word, false);
+        #[cfg(not(miri))]
+        race(Width::Short, false);
+    }
+}
