@@ -32,7 +32,7 @@ fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net
         (0..16).map(|index| (base | index << (128 - len), len, Spot::default())).collect();
     let last = |(addr, len): (u128, u8)| addr | (!mask(len) & mask(P::BITS));
     let mut table = Table::<F>::with_config(config).unwrap();
-    table.insert(P::prefix(base, 10), hop(COVER)).unwrap();
+    table.insert(P::prefix(base, 8), hop(COVER)).unwrap();
     for (addr, len, spot) in &spots {
         table.insert(P::prefix(*addr, *len), hop(2)).unwrap();
         spot.begun.store(2, Ordering::Relaxed);

@@ -46,7 +46,7 @@ macro_rules! model {
     ($name:ident, $table:ty, $prefix:ty, $config:expr, $hops:expr) => {
         #[test]
         fn $name() {
-            let cases = if cfg!(miri) { 3 } else { 200 };
+            let cases = if cfg!(miri) { 3 } else { 60 };
             let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
             proptest!(config, |(ops in ops(<$prefix>::BITS, $hops))| {
                 let mut naive = Naive::default();
