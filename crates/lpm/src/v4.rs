@@ -202,7 +202,9 @@ pub(crate) fn word_of<const N: usize>(palette: &[AtomicU32; N], index: impl Into
 const _: () = assert!(tables::ESCAPE_WORD == u32::MAX && NextHop::MAX < u32::MAX - 1);
 
 /// A table takes Miri minutes to make; this is the shared memory alone, small enough to be raced under it.
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
+#[expect(clippy::cast_possible_truncation, reason = "slots and lanes are few")]
 mod tests {
     use core::sync::atomic::AtomicBool;
     use std::thread;
@@ -240,7 +242,7 @@ mod tests {
             }
             garbage[0].extend(blocks_of(&tables, *last));
             *last = built;
-            if round % 4 == 0 && tables.clock.advance() {
+            if round.is_multiple_of(4) && tables.clock.advance() {
                 let free = core::mem::take(&mut garbage[0]);
                 core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| slab.free(block));
             }
