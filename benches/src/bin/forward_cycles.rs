@@ -1,8 +1,9 @@
 //! Cycles per forwarded packet as one line, for comparison with another driver in the same run: `forward_cycles BURST
-//! [RING]` prints `forward burst=BURST ring=RING cycles_per_packet=NN.NN`, in cycles of the time-stamp counter.
+//! [RING]` prints `forward burst=BURST ring=RING cycles_per_packet=NN.NN with_hardware=NN.NN`, in cycles of the
+//! time-stamp counter: the driver's part, and what was measured before the hardware's part was subtracted.
 //!
-//! The median of many short samples, each with the hardware's part measured beside it and subtracted; `benches/rival`
-//! measures DPDK in the same way and with the same numbers.
+//! Both are medians of many short samples, each with the hardware's part measured beside it; `benches/rival` measures
+//! DPDK in the same way and with the same numbers.
 
 use benches::{Rig, Work};
 use device::tsc;
@@ -40,17 +41,24 @@ fn measure(arguments: &[String]) -> Result<String, String> {
     let (mut rig, mut hardware) = (Rig::new(burst, ring), Rig::new(burst, ring));
     let bursts = SAMPLE_PACKETS.div_ceil(burst);
     whole(&mut rig, burst, WARM_UP_PACKETS.div_ceil(burst))?;
-    let mut samples = Vec::with_capacity(SAMPLES);
+    let (mut samples, mut unsubtracted) = (Vec::with_capacity(SAMPLES), Vec::with_capacity(SAMPLES));
     for _ in 0..SAMPLES {
         let start = tsc::now();
         whole(&mut rig, burst, bursts)?;
         let middle = tsc::now();
         hardware_alone(&mut hardware, bursts);
         let end = tsc::now();
-        samples.push(((middle - start) as f64 - (end - middle) as f64) / (bursts * burst) as f64);
+        let (whole, alone) = ((middle - start) as f64, (end - middle) as f64);
+        samples.push((whole - alone) / (bursts * burst) as f64);
+        unsubtracted.push(whole / (bursts * burst) as f64);
     }
+    let (driver, all) = (median(samples), median(unsubtracted));
+    Ok(format!("forward burst={burst} ring={ring} cycles_per_packet={driver:.2} with_hardware={all:.2}"))
+}
+
+fn median(mut samples: Vec<f64>) -> f64 {
     samples.sort_by(f64::total_cmp);
-    Ok(format!("forward burst={burst} ring={ring} cycles_per_packet={:.2}", samples[SAMPLES / 2]))
+    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 #[inline(never)]
