@@ -1,2 +1,24 @@
-//! Placeholder.
-fn main() {}
+//! `pktgen`: sends numbered frames, and counts them elsewhere.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod frame;
+mod receive;
+mod report;
+mod run;
+mod sequence;
+mod transmit;
+
+use args::{Args, Command};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::exit::run("pktgen", || {
+        let args: Args = cli::exit::parse("pktgen")?;
+        match args.command {
+            Command::Tx(args) => run::transmit(&args),
+            Command::Rx(args) => run::receive(&args),
+        }
+    })
+}

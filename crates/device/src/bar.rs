@@ -33,6 +33,8 @@ pub trait Bar: Send + Sync + 'static {
 pub struct MappedBar {
     base: NonNull<u32>,
     len: usize,
+    /// Where accesses beyond the mapped part go; slow.
+    rest: Option<Box<dyn Bar>>,
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
@@ -49,7 +51,30 @@ impl MappedBar {
     /// `base` must be 4-aligned and point to `len` bytes that stay mapped, readable and writable while `owner`
     /// lives, and that nothing accesses through Rust references meanwhile.
     pub unsafe fn new(base: NonNull<u32>, len: usize, owner: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { base, len: len & !3, _owner: owner }
+        Self { base, len: len & !3, rest: None, _owner: owner }
+    }
+
+    /// For a region of which only the first part can be mapped: accesses beyond it go to `whole`, which takes offsets
+    /// from the start of the region and knows its size.
+    #[must_use]
+    pub fn with_rest(self, whole: Box<dyn Bar>) -> Self {
+        Self { rest: Some(whole), ..self }
+    }
+
+    #[cold]
+    fn read_rest(&self, offset: u32) -> u32 {
+        self.rest.as_ref().map_or(u32::MAX, |rest| rest.read32(offset))
+    }
+
+    /// # Safety
+    ///
+    /// As [`Bar::write32`].
+    #[cold]
+    unsafe fn write_rest(&self, offset: u32, value: u32) {
+        if let Some(rest) = &self.rest {
+            // SAFETY: promised by the caller.
+            unsafe { rest.write32(offset, value) }
+        }
     }
 
     #[inline(always)]
@@ -66,7 +91,7 @@ impl MappedBar {
 
 impl Bar for MappedBar {
     fn size(&self) -> usize {
-        self.len
+        self.rest.as_ref().map_or(self.len, |rest| rest.size())
     }
 
     #[inline(always)]
@@ -74,7 +99,7 @@ impl Bar for MappedBar {
         match self.at(offset) {
             // SAFETY: in bounds, aligned, mapped (type invariant).
             Some(register) => u32::from_le(unsafe { register.read_volatile() }),
-            None => u32::MAX,
+            None => self.read_rest(offset),
         }
     }
 
@@ -85,6 +110,9 @@ impl Bar for MappedBar {
             std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
             // SAFETY: in bounds, aligned, mapped (type invariant).
             unsafe { register.write_volatile(value.to_le()) }
+        } else {
+            // SAFETY: promised by the caller.
+            unsafe { self.write_rest(offset, value) }
         }
     }
 }

@@ -6,20 +6,40 @@
 //! * [`registers!`] and [`Regs`]: typed registers, where a register through which the device learns an
 //!   address has only an unsafe setter;
 //! * [`DmaMemory`]: memory the device can reach, never unmapped before the IOMMU has forgotten it.
+//!
+//! A program comes to a device in three steps: [`Host`] lists what there is, says whether it can be used
+//! ([`Host::status`]) and binds it to `vfio-pci` ([`Host::bind`]); [`VfioDevice::open`] opens it.
 
 mod bar;
+mod bind;
+mod claim;
+mod config;
 mod dma;
 mod error;
+mod host;
+mod iova;
 mod memory;
+mod pci;
 mod regs;
+mod status;
+mod sysfs;
 mod traits;
 pub mod tsc;
+mod vfio;
 
 pub use bar::{Bar, MappedBar};
+pub use bind::IfInUse;
+pub use config::{Capability, ConfigSpace};
 pub use dma::{DmaDomain, DmaMapper, Translation};
 pub use error::{Error, Result};
+pub use host::Host;
+pub use iova::IovaAllocator;
 pub use memory::{DmaMemory, MemoryRequest, PageSize};
+pub use pci::{PciAddress, PciDevice, PciRegion};
 pub use regs::{
     Access, Bits, Dma, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs, Writable, WriteOnly,
 };
+pub use status::{Status, StatusKind};
+pub use sysfs::SysfsDevice;
 pub use traits::{Device, PciIds};
+pub use vfio::{VfioDevice, VfioEvent};

@@ -1,11 +1,17 @@
 //! Memory that devices can reach.
 
-use crate::{Error, Result};
-use std::alloc::Layout;
+use crate::{Error, Host, Result};
 use std::fmt;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
+
+mod backing;
+mod hugepages;
+mod pagemap;
+
+use backing::Backing;
+use hugepages::HugePages;
 
 /// Which pages DMA memory is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,7 +19,7 @@ pub enum PageSize {
     /// 2 MiB huge pages if the host has enough free, else ordinary pages (what was taken is in [`DmaMemory::page_size`]).
     #[default]
     Auto,
-    /// Ordinary pages. Enough for software devices; a real device without an IOMMU refuses them.
+    /// Ordinary pages. Enough for software devices and behind an IOMMU; a real device without one refuses them.
     Ordinary,
     /// 2 MiB huge pages or an error.
     Huge2M,
@@ -33,52 +39,65 @@ pub struct MemoryRequest {
 }
 
 /// A zeroed, page-aligned memory region for packets or descriptor rings, backed by a memfd so that other
-/// processes can map it. It is unmapped when the last handle goes; a [`crate::DmaDomain`] that has mapped it
-/// holds a handle.
+/// processes can map it. All its pages are present from the start. It is unmapped when the last handle goes; a
+/// [`crate::DmaDomain`] that has mapped it holds a handle.
+///
+/// ```
+/// use device::{DmaMemory, MemoryRequest};
+///
+/// let memory = DmaMemory::allocate(&MemoryRequest { bytes: 64 << 10, ..MemoryRequest::default() })?;
+/// assert!(memory.len() >= 64 << 10);
+/// assert_eq!(memory.base().as_ptr() as usize % memory.page_size(), 0);
+/// println!("{}", memory.describe());
+/// # Ok::<(), device::Error>(())
+/// ```
 ///
 /// # Invariants
 ///
-/// `base` points to `len` bytes, initialised, mapped readable and writable until drop.
+/// `base()` points to `len()` bytes, initialised, mapped readable and writable until drop. The memfd is sealed against a
+/// change of its size, so a process that holds it cannot cut pages off (it can punch holes, which read as zeros).
 pub struct DmaMemory {
-    base: NonNull<u8>,
-    len: usize,
+    backing: Backing,
     page_size: usize,
-    fd: Option<OwnedFd>,
-    layout: Layout,
+    description: String,
 }
 
-// SAFETY: plain memory; access goes through raw pointers whose users uphold ownership.
-unsafe impl Send for DmaMemory {}
-// SAFETY: as above.
-unsafe impl Sync for DmaMemory {}
-
 impl DmaMemory {
-    /// Allocates zeroed memory.
+    /// Allocates zeroed memory. Takes about a third of a second per GiB, as every page is touched.
     ///
     /// # Errors
     ///
     /// When the pages asked for are not to be had; the message says how many are free and how to reserve more.
     pub fn allocate(request: &MemoryRequest) -> Result<Arc<Self>> {
-        let len = request.bytes.max(1).next_multiple_of(4096);
-        let layout = Layout::from_size_align(len, 4096)
-            .map_err(|_| Error::unusable(format!("{} bytes", request.bytes), "too large for an allocation", ""))?;
-        // SAFETY: the layout has a non-zero size.
-        let base = unsafe { std::alloc::alloc_zeroed(layout) };
-        let base = NonNull::new(base).ok_or_else(|| Error::unusable(format!("{len} bytes"), "out of memory", ""))?;
-        Ok(Arc::new(Self { base, len, page_size: 4096, fd: None, layout }))
+        let host = Host::system();
+        if let Some(node) = request.numa_node {
+            hugepages::check_node(&host, node)?;
+        }
+        let memory = match request.pages {
+            PageSize::Ordinary => Self::ordinary(request, "")?,
+            PageSize::Huge2M => Self::huge(&host, request, HugePages::TWO_MIB)?,
+            PageSize::Huge1G => Self::huge(&host, request, HugePages::ONE_GIB)?,
+            PageSize::Auto => match Self::huge(&host, request, HugePages::TWO_MIB) {
+                Ok(memory) => memory,
+                Err(Error::Unusable { cause, hint, .. }) => Self::ordinary(request, &format!(": {cause}; {hint}"))?,
+                Err(_) => Self::ordinary(request, "")?,
+            },
+        };
+        tracing::info!("DMA memory: {}", memory.description);
+        Ok(Arc::new(memory))
     }
 
-    /// The first byte.
+    /// The first byte. Aligned to [`Self::page_size`].
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
-        self.base
+        self.backing.base()
     }
 
     /// Length in bytes, a multiple of [`Self::page_size`].
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
-        self.len
+        self.backing.len()
     }
 
     /// Size in bytes of the pages it lies on: 4096, 2 MiB or 1 GiB.
@@ -87,22 +106,108 @@ impl DmaMemory {
         self.page_size
     }
 
+    /// Size and pages in words, for a user: "64 MiB on 2 MiB pages", or why it is on ordinary pages and what would
+    /// change that.
+    #[must_use]
+    pub fn describe(&self) -> &str {
+        &self.description
+    }
+
     /// The memfd behind it, for another process to map.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.fd.as_ref().map(AsFd::as_fd)
+        self.backing.fd()
     }
-}
 
-impl Drop for DmaMemory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `allocate`, and nobody has a handle any more.
-        unsafe { std::alloc::dealloc(self.base.as_ptr(), self.layout) }
+    /// The physical address of each page, in order, for a device without an IOMMU in front of it.
+    ///
+    /// # Errors
+    ///
+    /// On ordinary pages, which the kernel may move at any time; and without `CAP_SYS_ADMIN`, which the kernel wants
+    /// to see before it shows physical addresses.
+    pub fn physical_pages(&self) -> Result<Vec<u64>> {
+        if self.page_size <= ORDINARY {
+            let hint = "reserve huge pages, for example: sudo sysctl vm.nr_hugepages=64";
+            return Err(Error::unusable("DMA memory", "ordinary pages move, so no device may be told of them", hint));
+        }
+        pagemap::physical_pages(&Host::system(), self.base().as_ptr() as u64, self.len() as u64, self.page_size as u64)
+    }
+
+    fn huge(host: &Host, request: &MemoryRequest, pages: HugePages) -> Result<Self> {
+        let len = rounded(request.bytes, pages.bytes)?;
+        let backing = Backing::allocate(len, Some(pages), request.numa_node)
+            .map_err(|source| pages.shortage(host, len / pages.bytes, request.numa_node, &source))?;
+        let description = format!("{} on {} pages", human(len), human(pages.bytes));
+        Ok(Self { backing, page_size: pages.bytes, description })
+    }
+
+    fn ordinary(request: &MemoryRequest, why: &str) -> Result<Self> {
+        let len = rounded(request.bytes, ORDINARY)?;
+        let backing = Backing::allocate(len, None, request.numa_node).map_err(|source| {
+            let hint = "ask for less, or free memory on that host or NUMA node";
+            Error::system("allocate", format!("{} of DMA memory", human(len)), source, hint)
+        })?;
+        let description = format!("{} on ordinary pages{why}", human(len));
+        Ok(Self { backing, page_size: ORDINARY, description })
     }
 }
 
 impl fmt::Debug for DmaMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DmaMemory").field("len", &self.len).field("page_size", &self.page_size).finish_non_exhaustive()
+        f.debug_struct("DmaMemory")
+            .field("len", &self.len())
+            .field("page_size", &self.page_size)
+            .finish_non_exhaustive()
+    }
+}
+
+const ORDINARY: usize = 4096;
+
+fn rounded(bytes: usize, page: usize) -> Result<usize> {
+    let len = bytes.max(1).checked_next_multiple_of(page).filter(|len| isize::try_from(*len).is_ok());
+    len.ok_or_else(|| Error::unusable(format!("{bytes} bytes"), "too large for an allocation", ""))
+}
+
+/// "64 MiB": the largest unit that divides.
+fn human(bytes: usize) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.iter().find(|(size, _)| bytes >= *size && bytes.is_multiple_of(*size)) {
+        Some((size, unit)) => format!("{} {unit}", bytes / size),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_the_largest_that_divide() {
+        assert_eq!(human(64 << 20), "64 MiB");
+        assert_eq!(human(3 << 30), "3 GiB");
+        assert_eq!(human(4096 + 2048), "6 KiB");
+        assert_eq!(human(5), "5 bytes");
+    }
+
+    #[test]
+    fn memory_is_zeroed_and_writable_to_its_last_byte() {
+        let request = MemoryRequest { bytes: 4097, pages: PageSize::Ordinary, numa_node: None };
+        let memory = DmaMemory::allocate(&request).unwrap();
+        for offset in [0, memory.len() - 1] {
+            // SAFETY: the offset is inside the region.
+            let byte = unsafe { memory.base().add(offset) };
+            // SAFETY: a byte of memory that only this test has.
+            assert_eq!(unsafe { byte.read() }, 0);
+            // SAFETY: as above.
+            unsafe { byte.write(1) };
+        }
+    }
+
+    #[test]
+    fn sizes_are_rounded_up_and_overflow_is_an_error() {
+        assert_eq!(rounded(0, 4096).unwrap(), 4096);
+        assert_eq!(rounded(4097, 4096).unwrap(), 8192);
+        assert!(rounded(usize::MAX, 4096).is_err());
+        assert!(rounded(usize::MAX / 2 + 2, 4096).is_err());
     }
 }

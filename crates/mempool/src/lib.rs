@@ -1,1 +1,37 @@
-//! Placeholder.
+//! Packet buffers in memory that network devices can reach.
+//!
+//! A [`Pool`] is one DMA region cut into equal slots. A [`Packet`] owns one slot: 16 bytes, no reference count. It is
+//! moved from the pool to the application or a receive ring, from there to a transmit ring, and home again. There are
+//! three ways home, cheapest first: a [`PoolCache`] (one thread's own stack of slots, no atomics), dropping a
+//! [`Batch`] (one push for up to 32 packets), and dropping a lone [`Packet`] (always right, slow). Any thread may free
+//! what another allocated, and a pool's memory stays until its last slot is home.
+//!
+//! ```
+//! use mempool::{Batch, Pool, PoolConfig};
+//!
+//! let pool = Pool::new(&PoolConfig { slots: 1024, ..PoolConfig::default() })?;
+//! let mut cache = pool.cache();
+//! let mut packet = cache.alloc().ok_or("the pool is empty")?;
+//! packet.append(60).ok_or("no room")?[..6].copy_from_slice(&[0xff; 6]);
+//! assert_eq!(packet.data().len(), 60);
+//!
+//! let mut batch = Batch::with_capacity(32);
+//! batch.push(packet).map_err(|_| "the batch is full")?;
+//! cache.free_batch(&mut batch);
+//! drop(cache);
+//! assert_eq!(pool.away(), 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod batch;
+mod cache;
+mod packet;
+mod pool;
+
+pub use batch::Batch;
+pub use cache::PoolCache;
+pub use packet::{Meta, Packet, Slot};
+pub use pool::{Error, MAX_POOLS, Pool, PoolConfig};
+
+/// Slots that threads exchange at a time.
+pub const CHUNK: usize = 32;

@@ -1,1 +1,37 @@
-//! Placeholder.
+//! Any network device, by its address: one API over the drivers.
+//!
+//! [`open`] takes an [`Address`] such as `0000:03:00.0` or `soft:a?wire=loop`, chooses the driver, and returns a
+//! [`Port`] (statistics, link, MAC) and its [`RxQueue`]s and [`TxQueue`]s, which go to threads of their own. Receiving and
+//! sending a burst costs one `match` over the drivers.
+//!
+//! ```
+//! use mempool::{Batch, Pool, PoolConfig};
+//! use nic::{PortConfig, open};
+//!
+//! let pool = Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() })?;
+//! let mut nic = open(&"soft:example?wire=gen".parse()?, &PortConfig::default(), &pool)?;
+//! let (rx, tx) = (&mut nic.rx[0], &mut nic.tx[0]);
+//! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+//! while tx.counters().packets < 1000 {
+//!     rx.recv(&mut cache, &mut batch);
+//!     tx.send(&mut cache, &mut batch);
+//! }
+//! nic.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![deny(unsafe_code)]
+
+mod address;
+mod error;
+mod identify;
+mod no_iommu;
+mod port;
+mod queue;
+
+pub use address::Address;
+pub use error::{Error, Result};
+pub use identify::identify;
+pub use no_iommu::NoIommu;
+pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, open};
+pub use queue::{RxCounters, RxQueue, TxCounters, TxQueue};

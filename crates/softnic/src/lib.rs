@@ -1,1 +1,39 @@
-//! Placeholder.
+//! A software 82599: the NIC that drivers are developed and tested against where there is no NIC.
+//!
+//! One register-level model, split as the datasheet is, with two faces that a driver cannot tell from a device:
+//!
+//! * [`StrictNic`]: single-threaded, for tests. The test calls [`StrictControl::step`], puts frames in and takes frames out;
+//!   what a real 82599 would answer with silence or a stray DMA is a [`Violation`] and panics at the offending access.
+//! * [`SoftDevice`]: works by itself on one engine thread per process, at millions of packets a second, with a wire of
+//!   choice: a generator, a sink, a loop, another soft NIC, a TAP interface, capture files.
+//!
+//! ```
+//! use device::{Bar as _, Device as _};
+//!
+//! let nic = softnic::SoftDevice::open("example?wire=gen&size=60-1514&flows=16")?;
+//! assert_eq!(nic.ids().to_string(), "8086:10f9");
+//! let status = nic.bar().read32(0x8);
+//! assert_eq!(status >> 19 & 1, 1, "STATUS.GIO: not stopped");
+//! # Ok::<(), softnic::Error>(())
+//! ```
+//!
+//! What both can be made to do wrong is listed in [`Fault`].
+
+mod dma;
+mod engine;
+mod error;
+mod fault;
+mod model;
+mod soft;
+mod spec;
+mod strict;
+mod violation;
+mod wire;
+
+pub use error::Error;
+pub use fault::Fault;
+pub use model::{DeviceId, Step};
+pub use soft::{SoftBar, SoftControl, SoftDevice};
+pub use strict::{StrictBar, StrictBuilder, StrictControl, StrictNic};
+pub use violation::{OnViolation, Ring, TransmitFault, Violation};
+pub use wire::WireCounters;

@@ -1,0 +1,83 @@
+//! Counts instructions per packet with callgrind: `instr` prints a line for each work and burst, and `instr WORK BURST
+//! RING BURSTS [hardware]` is what it runs under valgrind to get there.
+//!
+//! Each figure is the difference between two runs of different length, so that what happens once cancels out, less
+//! the same difference for the hardware's part alone.
+
+use benches::{Rig, Work};
+use std::process::{Command, ExitCode};
+
+const RING: u16 = 512;
+const BURSTS: [usize; 4] = [1, 8, 32, 128];
+const PACKETS: [usize; 2] = [12_800, 64_000];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = if arguments.is_empty() { table() } else { run(&arguments) };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("instr: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn table() -> Result<(), String> {
+    for work in [Work::Forward, Work::Receive, Work::Transmit, Work::Pool] {
+        for burst in BURSTS {
+            let whole = per_packet(work, burst, false)?;
+            let hardware = if work == Work::Pool { 0.0 } else { per_packet(work, burst, true)? };
+            println!("{work} burst={burst} ring={RING} instructions_per_packet={:.1}", whole - hardware);
+        }
+    }
+    Ok(())
+}
+
+fn per_packet(work: Work, burst: usize, hardware: bool) -> Result<f64, String> {
+    let [few, many] = PACKETS.map(|packets| instructions(work, burst, packets / burst, hardware));
+    let (few, many) = (few?, many?);
+    let packets = PACKETS.map(|packets| packets / burst * burst);
+    Ok((many - few) as f64 / (packets[1] - packets[0]) as f64)
+}
+
+/// Instructions of a run of `bursts` bursts in a process of its own.
+fn instructions(work: Work, burst: usize, bursts: usize, hardware: bool) -> Result<u64, String> {
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    command.args([work.to_string(), burst.to_string(), RING.to_string(), bursts.to_string()]);
+    if hardware {
+        command.arg("hardware");
+    }
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run valgrind: {error}; install the Debian package valgrind"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let count = said.lines().find_map(|line| line.split("Collected : ").nth(1));
+    count
+        .filter(|_| output.status.success())
+        .and_then(|count| count.trim().parse().ok())
+        .ok_or_else(|| format!("valgrind failed: {said}"))
+}
+
+fn run(arguments: &[String]) -> Result<(), String> {
+    let [work, burst, ring, bursts, rest @ ..] = arguments else {
+        return Err("usage: instr [WORK BURST RING BURSTS [hardware]]".into());
+    };
+    let work: Work = work.parse()?;
+    let number = |text: &String| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
+    let (burst, bursts) = (number(burst)?, number(bursts)?);
+    let ring = ring.parse().map_err(|error| format!("{ring}: {error}"))?;
+    let mut rig = Rig::new(burst, ring);
+    let mut packets = 0;
+    for _ in 0..bursts {
+        if rest.is_empty() {
+            packets += rig.burst(work);
+        } else {
+            rig.hardware_burst(work);
+            packets += burst;
+        }
+    }
+    if packets == bursts * burst { Ok(()) } else { Err(format!("{packets} packets of {}", bursts * burst)) }
+}

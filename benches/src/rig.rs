@@ -1,0 +1,129 @@
+//! The four things that are measured, each as one burst.
+
+use crate::{Completer, MemoryNic};
+use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
+use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use std::fmt;
+use std::str::FromStr;
+
+/// Bytes in every frame, without frame check sequence.
+pub const FRAME: u16 = 60;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Receive a burst and give its buffers back to the cache.
+    Receive,
+    /// Take a burst of buffers from the cache and transmit it.
+    Transmit,
+    /// Take a burst of buffers from the cache and give it back.
+    Pool,
+    /// Receive a burst, change one byte of each packet, transmit the burst.
+    Forward,
+}
+
+impl Work {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Receive, Self::Transmit, Self::Pool, Self::Forward];
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Receive => "receive",
+            Self::Transmit => "transmit",
+            Self::Pool => "pool",
+            Self::Forward => "forward",
+        })
+    }
+}
+
+impl FromStr for Work {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|work| work.to_string() == name).ok_or_else(|| format!("{name}: no such work"))
+    }
+}
+
+/// A driver on a device made of memory.
+#[derive(Debug)]
+pub struct Rig {
+    _port: Port<MemoryNic>,
+    rx: RxQueue<MemoryNic>,
+    tx: TxQueue<MemoryNic>,
+    hardware: Completer,
+    cache: PoolCache,
+    batch: Batch,
+    burst: usize,
+}
+
+impl Rig {
+    /// Opens the driver with rings of `ring` descriptors, for bursts of `burst` packets.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot: then there is nothing to measure.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
+    pub fn new(burst: usize, ring: u16) -> Self {
+        let (nic, mut hardware) = MemoryNic::new();
+        let slots = usize::from(ring) * 2 + burst + 1024;
+        let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).expect("a packet pool");
+        let mut config = Config::default();
+        config.rx_ring = ring;
+        config.tx_ring = ring;
+        let Opened { port, mut rx, mut tx } = ixgbe::open(nic, &config, &pool).expect("the driver on memory");
+        hardware.start();
+        let (rx, tx) = (rx.pop().expect("a receive queue"), tx.pop().expect("a transmit queue"));
+        Self { _port: port, rx, tx, hardware, cache: pool.cache(), batch: Batch::with_capacity(burst), burst }
+    }
+
+    /// Does one burst of `work`, the hardware's part included. Returns the packets it handled.
+    #[inline(always)]
+    pub fn burst(&mut self, work: Work) -> usize {
+        let Self { rx, tx, hardware, cache, batch, burst, .. } = self;
+        match work {
+            Work::Receive => {
+                hardware.receive(*burst, FRAME.into());
+                let received = rx.recv(cache, batch);
+                cache.free_batch(batch);
+                received
+            }
+            Work::Transmit => {
+                cache.alloc_batch(batch, *burst, FRAME.into());
+                let sent = tx.send(cache, batch);
+                hardware.transmit(*burst);
+                sent
+            }
+            Work::Pool => {
+                let allocated = cache.alloc_batch(batch, *burst, FRAME.into());
+                cache.free_batch(batch);
+                allocated
+            }
+            Work::Forward => {
+                hardware.receive(*burst, FRAME.into());
+                rx.recv(cache, batch);
+                for packet in batch.iter_mut() {
+                    if let Some(first) = packet.data_mut().first_mut() {
+                        *first = first.wrapping_add(1);
+                    }
+                }
+                let sent = tx.send(cache, batch);
+                hardware.transmit(*burst);
+                sent
+            }
+        }
+    }
+
+    /// Does only the hardware's part of one burst of `work`.
+    #[inline(always)]
+    pub fn hardware_burst(&mut self, work: Work) {
+        if matches!(work, Work::Receive | Work::Forward) {
+            self.hardware.receive(self.burst, FRAME.into());
+        }
+        if matches!(work, Work::Transmit | Work::Forward) {
+            self.hardware.transmit(self.burst);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The command line.
+
+use clap::{Parser, Subcommand};
+use cli::args::{PortOptions, RunOptions};
+use cli::lcore::Bindings;
+use device::PciAddress;
+use nic::Address;
+
+/// Forwards packets between network ports on user-space drivers.
+///
+/// A PORT is a PCI address such as 0000:03:00.0 or 03:00.0, or soft:NAME?wire=... for a software 82599 (wires: gen, sink,
+/// loop, peer:NAME, tap:IFNAME, pcap:IN,OUT). Without a command, fwd shows ten seconds of forwarding between two
+/// software NICs.
+#[derive(Parser, Debug)]
+#[command(name = "fwd", version, args_conflicts_with_subcommands = true, max_term_width = 110)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+
+    #[command(flatten)]
+    pub(crate) demo: RunOptions,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Forward frames unchanged between pairs of ports: first and second, third and fourth, ...
+    L2(ForwardArgs),
+    /// Send frames back out of the port they came from, source and destination MAC address exchanged
+    Macswap(ForwardArgs),
+    /// Receive and count frames
+    Rxonly(ForwardArgs),
+    /// List the NICs of this host, whether they can be used, and if not, what to do
+    Devices,
+    /// Give NICs to user space: bind them to vfio-pci
+    Bind {
+        /// PCI addresses
+        #[arg(required = true, value_name = "ADDRESS")]
+        addresses: Vec<PciAddress>,
+        /// Kernel driver to bind to
+        #[arg(long, default_value = "vfio-pci")]
+        driver: String,
+        /// Take a NIC that the kernel uses. A remote session over it ends
+        #[arg(long)]
+        force: bool,
+    },
+    /// Give NICs back to the kernel's own driver
+    Unbind {
+        /// PCI addresses
+        #[arg(required = true, value_name = "ADDRESS")]
+        addresses: Vec<PciAddress>,
+        /// Take a NIC that the kernel uses. A remote session over it ends
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ForwardArgs {
+    /// Ports
+    #[arg(required = true, value_name = "PORT")]
+    pub(crate) ports: Vec<Address>,
+
+    /// Receive queues of each port; flows are spread over them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) queues: Option<u16>,
+
+    /// Which lcore polls which queue: triples (port,queue,lcore), such as "(0,0,0),(1,0,1)"; ports count from 0
+    #[arg(long, value_name = "TRIPLES")]
+    pub(crate) lcores: Option<Bindings>,
+
+    #[command(flatten)]
+    pub(crate) port_options: PortOptions,
+
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+}

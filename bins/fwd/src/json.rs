@@ -1,0 +1,44 @@
+//! `--json`: one object at the end.
+
+use cli::report::{self, PortTotals, Totals};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// What a run did. `received` = `forwarded` + `consumed` + all `drops`, always; and `received` is the sum of `rx_packets`,
+/// `rx_missed` and `rx_errors` over all ports.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report<'a> {
+    mode: &'a str,
+    duration_s: f64,
+    /// Frames that came to the ports.
+    received: u64,
+    /// Frames sent on.
+    forwarded: u64,
+    /// Frames counted and let go, by `rxonly`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumed: Option<u64>,
+    /// Millions of frames a second forwarded (consumed).
+    mpps: f64,
+    /// `null` if no packet moved.
+    cycles_per_packet: Option<f64>,
+    ports: &'a [PortTotals],
+    drops: BTreeMap<&'static str, u64>,
+}
+
+impl<'a> Report<'a> {
+    pub(crate) fn new(mode: &'a str, totals: &'a Totals) -> Self {
+        let consumed = (mode == "rxonly").then_some(totals.counters.rx_packets);
+        let handled = consumed.unwrap_or(totals.counters.tx_packets);
+        Self {
+            mode,
+            duration_s: report::rounded(totals.seconds),
+            received: totals.received(),
+            forwarded: totals.counters.tx_packets,
+            consumed,
+            mpps: report::rounded(report::mega(handled, totals.seconds)),
+            cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
+            ports: &totals.ports,
+            drops: totals.drops(),
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Who polls what: ports, queues and lcores become workers. Nothing here touches a device.
+
+use cli::exit::Failure;
+use cli::lcore::{self, Bindings};
+use cli::ports::Queues;
+
+/// A receive queue, and the transmit queue that its frames leave by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    pub(crate) port: usize,
+    pub(crate) queue: usize,
+    /// Port and queue of the output. No two lanes share one.
+    pub(crate) output: Option<(usize, usize)>,
+}
+
+/// One thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WorkerPlan {
+    /// The lcore it is pinned to.
+    pub(crate) lcore: Option<usize>,
+    pub(crate) lanes: Vec<Lane>,
+}
+
+/// The whole of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) queues: Vec<Queues>,
+    pub(crate) workers: Vec<WorkerPlan>,
+}
+
+/// What a plan is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Wishes<'a> {
+    /// Number of ports.
+    pub(crate) ports: usize,
+    /// Receive queues of each port, if the user said.
+    pub(crate) queues: Option<u16>,
+    /// Triples of the user.
+    pub(crate) bindings: Option<&'a Bindings>,
+    /// The lcores there are, ascending.
+    pub(crate) available: &'a [usize],
+    /// A software NIC's thread wants a core too.
+    pub(crate) soft: bool,
+    /// The port that frames of a port leave by.
+    pub(crate) output: fn(usize) -> Option<usize>,
+}
+
+/// Most queues of a port.
+const MOST_QUEUES: usize = 64;
+
+/// Makes the plan. Without triples: as many workers as there are cores for, the two directions of a pair of ports on the
+/// same worker.
+///
+/// # Errors
+///
+/// When the wishes contradict each other or the host.
+pub(crate) fn plan(wishes: &Wishes) -> Result<Plan, Failure> {
+    match wishes.bindings {
+        Some(bindings) => from_bindings(wishes, bindings),
+        None => Ok(by_default(wishes)),
+    }
+}
+
+fn by_default(wishes: &Wishes) -> Plan {
+    let each = wishes.queues.unwrap_or(1);
+    let queues = usize::from(each);
+    let lane = |port, queue| Lane { port, queue, output: (wishes.output)(port).map(|port| (port, queue)) };
+    // Lanes that belong together: those between two ports, on one queue number.
+    let mut groups: Vec<Vec<Lane>> = Vec::new();
+    for port in 0..wishes.ports {
+        let partner = (wishes.output)(port).unwrap_or(port);
+        for queue in 0..queues {
+            match groups.iter_mut().find(|group| partner < port && group[0].port == partner && group[0].queue == queue)
+            {
+                Some(group) => group.push(lane(port, queue)),
+                None => groups.push(vec![lane(port, queue)]),
+            }
+        }
+    }
+    let lcores = lcore::spread(groups.len(), wishes.available, wishes.soft);
+    let mut workers: Vec<WorkerPlan> =
+        lcores.into_iter().map(|lcore| WorkerPlan { lcore, lanes: Vec::new() }).collect();
+    let count = workers.len();
+    for (index, group) in groups.into_iter().enumerate() {
+        workers[index % count].lanes.extend(group);
+    }
+    Plan { queues: vec![Queues { rx: each, tx: each }; wishes.ports], workers }
+}
+
+fn from_bindings(wishes: &Wishes, bindings: &Bindings) -> Result<Plan, Failure> {
+    let mut polled: Vec<Vec<usize>> = vec![Vec::new(); wishes.ports];
+    let mut workers: Vec<WorkerPlan> = Vec::new();
+    for binding in &bindings.0 {
+        let triple = format!("--lcores: ({},{},{})", binding.port, binding.queue, binding.lcore);
+        let Some(queues) = polled.get_mut(binding.port) else {
+            let last = wishes.ports.saturating_sub(1);
+            return crate::usage(format!("{triple}: there is no port {}; ports are 0 to {last}", binding.port));
+        };
+        if binding.queue >= MOST_QUEUES {
+            return crate::usage(format!("{triple}: there is no queue {}; queues are 0 to 63", binding.queue));
+        }
+        if !wishes.available.contains(&binding.lcore) {
+            let there_are = lcore::ranges(wishes.available);
+            return crate::usage(format!(
+                "{triple}: lcore {} does not exist or is not allowed to this process; choose from {there_are}",
+                binding.lcore
+            ));
+        }
+        if queues.contains(&binding.queue) {
+            return crate::usage(format!("{triple}: the queue has an lcore already; name each (port,queue) once"));
+        }
+        queues.push(binding.queue);
+        let output = (wishes.output)(binding.port).map(|port| (port, binding.queue));
+        let lane = Lane { port: binding.port, queue: binding.queue, output };
+        match workers.iter_mut().find(|worker| worker.lcore == Some(binding.lcore)) {
+            Some(worker) => worker.lanes.push(lane),
+            None => workers.push(WorkerPlan { lcore: Some(binding.lcore), lanes: vec![lane] }),
+        }
+    }
+    for (port, queues) in polled.iter().enumerate() {
+        let count = queues.len();
+        if count == 0 {
+            return crate::usage(format!("--lcores: nobody polls port {port}; add ({port},0,LCORE)"));
+        }
+        if let Some(missing) = (0..count).find(|queue| !queues.contains(queue)) {
+            return crate::usage(format!(
+                "--lcores: port {port} has {count} queues and nobody polls queue {missing}; number them from 0"
+            ));
+        }
+        if wishes.queues.is_some_and(|wanted| usize::from(wanted) != count) {
+            return crate::usage(format!(
+                "--queues: the triples of --lcores have {count} for port {port}; leave --queues out or add triples"
+            ));
+        }
+    }
+    let count = |queues: usize| u16::try_from(queues).unwrap_or(u16::MAX);
+    let transmit = |port| {
+        let lanes = workers.iter().flat_map(|worker| &worker.lanes);
+        let used = lanes.filter_map(|lane| lane.output.filter(|output| output.0 == port)).map(|(_, queue)| queue + 1);
+        used.max().unwrap_or(1)
+    };
+    let queues = polled.iter().enumerate();
+    let queues = queues.map(|(port, polled)| Queues { rx: count(polled.len()), tx: count(transmit(port)) }).collect();
+    Ok(Plan { queues, workers })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn pairs(port: usize) -> Option<usize> {
+        Some(port ^ 1)
+    }
+
+    fn wishes(ports: usize, available: &[usize]) -> Wishes<'_> {
+        Wishes { ports, queues: None, bindings: None, available, soft: false, output: pairs }
+    }
+
+    /// Every (port, queue) has one lane, and every output queue exists and has one user.
+    fn check(plan: &Plan) {
+        let lanes: Vec<Lane> = plan.workers.iter().flat_map(|worker| worker.lanes.clone()).collect();
+        let inputs: HashSet<_> = lanes.iter().map(|lane| (lane.port, lane.queue)).collect();
+        let all = plan.queues.iter().enumerate().flat_map(|(port, q)| (0..q.rx.into()).map(move |queue| (port, queue)));
+        assert_eq!(inputs, all.collect());
+        assert_eq!(inputs.len(), lanes.len(), "a queue polled twice");
+        let outputs: Vec<_> = lanes.iter().filter_map(|lane| lane.output).collect();
+        assert_eq!(outputs.iter().collect::<HashSet<_>>().len(), outputs.len(), "a transmit queue with two owners");
+        assert!(outputs.iter().all(|(port, queue)| *queue < plan.queues[*port].tx.into()));
+        assert!(plan.workers.iter().all(|worker| !worker.lanes.is_empty()));
+    }
+
+    #[test]
+    fn both_directions_of_a_pair_share_a_worker() {
+        let plan = plan(&wishes(4, &[0, 1, 2, 3])).unwrap();
+        check(&plan);
+        assert_eq!(plan.workers.len(), 2);
+        let ports: Vec<Vec<usize>> =
+            plan.workers.iter().map(|w| w.lanes.iter().map(|lane| lane.port).collect()).collect();
+        assert_eq!(ports, [[0, 1], [2, 3]]);
+        assert_eq!(plan.workers.iter().map(|worker| worker.lcore).collect::<Vec<_>>(), [Some(3), Some(2)]);
+    }
+
+    #[test]
+    fn soft_nics_keep_a_core_for_their_thread() {
+        for (available, expected) in [(vec![0], None), (vec![0, 1], Some(1)), (vec![4, 7], Some(7))] {
+            let plan = plan(&Wishes { soft: true, ..wishes(2, &available) }).unwrap();
+            check(&plan);
+            assert_eq!(plan.workers.len(), 1);
+            assert_eq!(plan.workers[0].lcore, expected);
+        }
+    }
+
+    #[test]
+    fn any_number_of_queues_and_cores_works_out() {
+        for ports in 1..=6 {
+            for queues in [1, 2, 5, 64] {
+                for cores in [1, 2, 3, 200] {
+                    let available: Vec<usize> = (0..cores).collect();
+                    let outputs: [fn(usize) -> Option<usize>; 3] = [pairs, Some, |_| None];
+                    for output in outputs.into_iter().skip(ports % 2) {
+                        let wishes = Wishes { queues: Some(queues), output, ..wishes(ports, &available) };
+                        check(&plan(&wishes).unwrap());
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn triples_are_followed() {
+        let bindings: Bindings = "(0,0,1),(1,0,1),(0,1,3)".parse().unwrap();
+        let plan = plan(&Wishes { bindings: Some(&bindings), ..wishes(2, &[1, 3]) }).unwrap();
+        check(&plan);
+        assert_eq!(plan.queues, [Queues { rx: 2, tx: 1 }, Queues { rx: 1, tx: 2 }]);
+        assert_eq!(
+            plan.workers.iter().map(|w| (w.lcore, w.lanes.len())).collect::<Vec<_>>(),
+            [(Some(1), 2), (Some(3), 1)]
+        );
+    }
+
+    #[test]
+    fn wrong_triples_are_refused_by_what_is_wrong() {
+        for (text, queues, words) in [
+            ("(2,0,0)", None, "no port 2; ports are 0 to 1"),
+            ("(0,64,0)", None, "no queue 64"),
+            ("(0,0,9)", None, "lcore 9 does not exist"),
+            ("(0,0,9)", None, "choose from 0-1"),
+            ("(0,0,0),(0,0,1)", None, "name each (port,queue) once"),
+            ("(0,0,0)", None, "nobody polls port 1; add (1,0,LCORE)"),
+            ("(0,1,0),(1,0,0)", None, "nobody polls queue 0"),
+            ("(0,0,0),(1,0,0)", Some(2), "--queues"),
+        ] {
+            let bindings: Bindings = text.parse().unwrap();
+            match plan(&Wishes { bindings: Some(&bindings), queues, ..wishes(2, &[0, 1]) }) {
+                Err(Failure::Usage(message)) => assert!(message.contains(words), "{text}: {message}"),
+                other => panic!("{text}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! One run of a forwarding mode: open, work, watch, drain, report.
+
+use crate::args::ForwardArgs;
+use crate::plan::{self, Plan, Wishes};
+use crate::summary;
+use crate::worker::{Lane, Mode, Worker};
+use cli::counters::{Counters, Published};
+use cli::exit::Failure;
+use cli::ports::{self, Ports};
+use cli::report::{PortTotals, Totals};
+use cli::screen::Screen;
+use cli::stop::Stop;
+use cli::team::{self, IdleWatch, Team};
+use nic::{Opened, Port};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long to wait for a full ring of a real NIC: a ring empties at line rate in 35 us.
+const PATIENCE: Duration = Duration::from_micros(10);
+/// For a ring of a software NIC, whose thread may have to wait for a core.
+const SOFT_PATIENCE: Duration = Duration::from_millis(200);
+
+/// Runs mode `M` as the command line says.
+pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
+    if M::PAIRS && args.ports.len() % 2 == 1 {
+        let (count, mode) = (cli::human::counted(args.ports.len() as u64, "port"), M::NAME);
+        return crate::usage(format!("{count}: {mode} forwards between pairs; name an even number of ports"));
+    }
+    let stop = Stop::on_signals()?;
+    let soft = args.ports.iter().any(nic::Address::is_soft);
+    let available = cli::lcore::available()?;
+    let plan = plan::plan(&Wishes {
+        ports: args.ports.len(),
+        queues: args.queues,
+        bindings: args.lcores.as_ref(),
+        available: &available,
+        soft,
+        output: M::output,
+    })?;
+    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options, plan.workers.len(), 0)?;
+    let mut screen = Screen::new(args.run.json, args.run.quiet);
+    screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
+
+    let wiring = wire(&plan, &mut ports, if soft { SOFT_PATIENCE } else { PATIENCE });
+    let Ports { pool, mut opened } = ports;
+    let members = wiring.workers.into_iter().map(|(lcore, lanes)| {
+        let (batch, stop, pool) = (usize::from(args.port_options.batch), stop.flag(), pool.clone());
+        let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft };
+        (lcore, move || worker.run())
+    });
+    let team = Team::start(members.collect(), &stop)?;
+    let begun = team.begun();
+
+    let mut idle = IdleWatch::new(wiring.published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
+    let opened_cell = std::cell::RefCell::new(&mut opened);
+    let watched = team::watch(
+        &stop,
+        &args.run,
+        begun,
+        &mut screen,
+        |elapsed| {
+            let lanes = wiring.published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
+            let (totals, result) =
+                totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
+            result.map(|()| totals)
+        },
+        || team.any_finished(),
+        || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
+    );
+    let lanes: Vec<Lane> = team.join()?.into_iter().flatten().collect();
+    let (ran, trouble) = match watched {
+        Ok(ran) => (ran, Ok(())),
+        Err(failure) => (begun.elapsed(), Err(failure)),
+    };
+    let (totals, closed) = finish(ran, lanes, opened, &pool, &stop);
+    summary::print(M::NAME, &totals, &args.run)?;
+    trouble.and(closed)
+}
+
+/// The queues, given to workers.
+struct Wiring {
+    /// The lcore and the lanes of each worker.
+    workers: Vec<(Option<usize>, Vec<Lane>)>,
+    published: Vec<PublishedLane>,
+}
+
+/// What the main thread knows of a lane.
+struct PublishedLane {
+    input: usize,
+    output: Option<usize>,
+    counters: Arc<Published>,
+}
+
+/// Takes the queues out of the ports and hands them out by the plan, which names each at most once.
+fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> Wiring {
+    let mut rx: Vec<Vec<_>> = ports.opened.iter_mut().map(|opened| opened.rx.drain(..).map(Some).collect()).collect();
+    let mut tx: Vec<Vec<_>> = ports.opened.iter_mut().map(|opened| opened.tx.drain(..).map(Some).collect()).collect();
+    let mut wiring = Wiring { workers: Vec::new(), published: Vec::new() };
+    for worker in &plan.workers {
+        let mut lanes = Vec::new();
+        for lane in &worker.lanes {
+            let input = (lane.port, lane.queue);
+            let Some(queue) = take(&mut rx, input) else { continue };
+            let output = lane.output.and_then(|output| take(&mut tx, output).map(|queue| (queue, output)));
+            let counters = Arc::<Published>::default();
+            wiring.published.push(PublishedLane {
+                input: lane.port,
+                output: lane.output.map(|(port, _)| port),
+                counters: Arc::clone(&counters),
+            });
+            lanes.push(Lane::new((queue, input), output, counters, patience));
+        }
+        wiring.workers.push((worker.lcore, lanes));
+    }
+    // Queues that nobody uses, such as transmit queues of rxonly, stay with their port.
+    for (opened, (rx, tx)) in ports.opened.iter_mut().zip(rx.into_iter().zip(tx)) {
+        opened.rx.extend(rx.into_iter().flatten());
+        opened.tx.extend(tx.into_iter().flatten());
+    }
+    wiring
+}
+
+fn take<T>(queues: &mut [Vec<Option<T>>], (port, queue): (usize, usize)) -> Option<T> {
+    queues.get_mut(port)?.get_mut(queue)?.take()
+}
+
+/// Adds up what lanes and devices have counted. An error when a device is gone; the totals are right all the same.
+fn totals<'a>(
+    elapsed: Duration,
+    lanes: impl Iterator<Item = (usize, Option<usize>, Counters)>,
+    ports: impl Iterator<Item = &'a mut Port>,
+) -> (Totals, Result<(), Failure>) {
+    let mut result = Ok(());
+    let port_totals = ports.map(|port| {
+        let mut totals = PortTotals { name: port.name().to_owned(), ..PortTotals::default() };
+        if let Err(error) = totals.read_device(port) {
+            result = Err(error.into());
+        }
+        totals
+    });
+    let mut totals = Totals { seconds: elapsed.as_secs_f64(), ports: port_totals.collect(), ..Totals::default() };
+    for (input, output, counters) in lanes {
+        totals.counters += counters;
+        if let Some(port) = totals.ports.get_mut(input) {
+            port.add_rx(&counters);
+        }
+        if let Some(port) = output.and_then(|port| totals.ports.get_mut(port)) {
+            port.add_tx(&counters);
+        }
+    }
+    (totals, result)
+}
+
+/// Lets the devices send what they hold, counts what they did not, and closes them.
+fn finish(
+    ran: Duration,
+    lanes: Vec<Lane>,
+    mut opened: Vec<Opened>,
+    pool: &mempool::Pool,
+    stop: &Stop,
+) -> (Totals, Result<(), Failure>) {
+    let mut counted = Vec::new();
+    let mut outputs = Vec::new();
+    for lane in lanes {
+        let Lane { rx, tx, input, output, counters, .. } = lane;
+        counted.push((input.0, output.map(|(port, _)| port), counters));
+        outputs.push(output.map(|(port, _)| (port, opened[port].tx.len())));
+        opened[input.0].rx.push(rx);
+        if let Some((tx, (port, _))) = tx.zip(output) {
+            opened[port].tx.push(tx);
+        }
+    }
+    let idle = ports::drain(&mut opened, pool, stop);
+    for ((_, _, counters), output) in counted.iter_mut().zip(outputs) {
+        let Some((port, at)) = output.filter(|(port, _)| !idle[*port]) else { continue };
+        ports::count_unsent(&opened[port].tx[at], counters);
+    }
+    let (totals, mut result) = totals(ran, counted.into_iter(), opened.iter_mut().map(|opened| &mut opened.port));
+    for opened in opened {
+        result = result.and(opened.close().map_err(Failure::from));
+    }
+    (totals, result)
+}

@@ -1,0 +1,18 @@
+//! `fwd rxonly`: frames are counted and go nowhere.
+
+use crate::worker::Mode;
+use mempool::Batch;
+
+#[derive(Debug, Default)]
+pub(crate) struct Rxonly;
+
+impl Mode for Rxonly {
+    const NAME: &'static str = "rxonly";
+
+    fn output(_: usize) -> Option<usize> {
+        None
+    }
+
+    #[inline(always)]
+    fn rewrite(&mut self, _: &mut Batch) {}
+}

@@ -1,0 +1,53 @@
+//! What is printed at the end.
+
+use crate::json::Report;
+use cli::args::RunOptions;
+use cli::exit::Failure;
+use cli::human::{counted, grouped};
+use cli::report::{self, Totals};
+use cli::screen;
+use std::io::{self, Write as _};
+
+/// Prints the summary, or with `--json` the object.
+pub(crate) fn print(mode: &str, totals: &Totals, options: &RunOptions) -> Result<(), Failure> {
+    let text = if options.json { serde_json::to_string(&Report::new(mode, totals))? } else { words(mode, totals) };
+    writeln!(io::stdout(), "{text}")?;
+    Ok(())
+}
+
+fn words(mode: &str, totals: &Totals) -> String {
+    let (verb, handled) = match mode {
+        "rxonly" => ("counted", totals.counters.rx_packets),
+        _ => ("forwarded", totals.counters.tx_packets),
+    };
+    let cycles = report::cycles_per_packet(&totals.counters);
+    let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.1} cycles per packet"));
+    let mut table = screen::plain_table(&["port", "rx packets", "tx packets", "rx missed", "rx errors", "tx dropped"]);
+    for port in &totals.ports {
+        let numbers = [port.rx_packets, port.tx_packets, port.rx_missed, port.rx_errors, port.tx_dropped];
+        table.add_row(std::iter::once(port.name.clone()).chain(numbers.map(grouped)));
+    }
+    screen::align_right(&mut table, 1);
+    format!(
+        "\n{mode}: {verb} {} in {:.2} s: {:.3} Mpps{cycles}\n{}\n{}",
+        counted(handled, "packet"),
+        totals.seconds,
+        report::mega(handled, totals.seconds),
+        screen::trimmed(&table),
+        account(verb, handled, totals),
+    )
+}
+
+/// The line that shows that nothing is missing.
+fn account(verb: &str, handled: u64, totals: &Totals) -> String {
+    let (received, dropped) = (totals.received(), totals.drops().values().sum::<u64>());
+    let reasons = if dropped > 0 { format!(" ({})", screen::drop_words(totals)) } else { String::new() };
+    let rest = received.saturating_sub(handled + dropped);
+    let verdict = if rest == 0 { String::new() } else { format!(", UNACCOUNTED FOR {}", grouped(rest)) };
+    format!(
+        "received {} = {verb} {} + dropped {}{reasons}{verdict}",
+        grouped(received),
+        grouped(handled),
+        grouped(dropped)
+    )
+}

@@ -1,0 +1,119 @@
+//! Every kind of bad input: one line that names object, cause and next step, and the right exit code.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output};
+
+fn fwd(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fwd")).args(arguments).output().unwrap()
+}
+
+/// Runs `fwd`, expects this exit code, nothing on standard output and one line on standard error with these words.
+#[track_caller]
+fn refused(arguments: &[&str], code: i32, words: &[&str]) {
+    let output = fwd(arguments);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+    assert!(output.stdout.is_empty(), "{arguments:?} prints {}", String::from_utf8_lossy(&output.stdout));
+    assert!(message.starts_with("fwd: ") && message.ends_with('\n'), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    for word in words {
+        assert!(message.contains(word), "{arguments:?}: no \"{word}\" in: {message}");
+    }
+}
+
+#[test]
+fn wrong_command_lines_end_with_2() {
+    for (arguments, words) in [
+        (&["l3", "soft:a", "soft:b"][..], &["l3", "fwd --help"][..]),
+        (&["l2"], &["PORT", "fwd --help"]),
+        (&["l2", "soft:a", "soft:b", "--colour"], &["--colour"]),
+        (&["l2", "soft:a"], &["1 port", "pairs", "even number"]),
+        (&["l2", "soft:a", "soft:b", "soft:c"], &["3 ports", "even number"]),
+        (&["l2", "eth0", "soft:b"], &["eth0", "0000:03:00.0", "soft:NAME"]),
+        (&["l2", "", "soft:b"], &["soft:NAME"]),
+        (&["l2", "soft:", "soft:b"], &["without a name"]),
+        (&["rxonly", "vfio-user:/run/x.sock"], &["vfio-user:/run/x.sock", "not supported yet", "soft:NAME"]),
+        (&["rxonly", "vhost-user:/run/x.sock"], &["vhost-user:/run/x.sock", "not supported yet"]),
+        (&["rxonly", "soft:a?wire=string"], &["string", "gen", "pcap:IN,OUT"]),
+        (&["rxonly", "soft:a?colour=red"], &["colour", "wire"]),
+        (&["rxonly", "soft:a", "--ring-size", "1000"], &["1000", "--ring-size", "power of two from 64 to 4096"]),
+        (&["rxonly", "soft:a", "--ring-size", "8192"], &["8192", "power of two from 64 to 4096"]),
+        (&["rxonly", "soft:a", "--batch", "0"], &["--batch", "1..=1024"]),
+        (&["rxonly", "soft:a", "--queues", "65"], &["--queues", "1..=64"]),
+        (&["rxonly", "soft:a", "--queues", "17"], &["17", "RSS"]),
+        (&["rxonly", "soft:a", "--mtu", "9217"], &["--mtu", "68..=9216"]),
+        (&["rxonly", "soft:a", "--duration", "-1"], &["--duration", "more than 0"]),
+        (&["rxonly", "soft:a", "--duration", "soon"], &["--duration", "seconds"]),
+        (&["rxonly", "soft:a", "--pages", "4M"], &["--pages", "2M"]),
+        (&["rxonly", "soft:a", "--lcores", "0,0,0"], &["--lcores", "(port,queue,lcore)"]),
+        (&["rxonly", "soft:a", "--lcores", "(0,0,99999)"], &["lcore 99999", "does not exist", "choose from"]),
+        (&["rxonly", "soft:a", "--lcores", "(1,0,0)"], &["no port 1"]),
+        (&["bind", "eth0"], &["eth0", "03:00.0"]),
+        (&["bind"], &["ADDRESS"]),
+    ] {
+        refused(arguments, 2, words);
+    }
+}
+
+#[test]
+fn what_cannot_be_done_ends_with_1() {
+    for (arguments, words) in [
+        (&["rxonly", "fffe:ff:1f.7"][..], &["fffe:ff:1f.7", "no PCI device"][..]),
+        (&["bind", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
+        (&["unbind", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
+        (&["l2", "soft:a", "soft:a"], &["soft NIC a", "busy", "another name"]),
+        (&["rxonly", "soft:a?wire=pcap:/nonexistent/in.pcap,"], &["/nonexistent/in.pcap", "No such file"]),
+        (&["rxonly", "soft:a?fault=stuck-reset"], &["soft:a", "gave up waiting"]),
+    ] {
+        refused(arguments, 1, words);
+    }
+}
+
+#[test]
+fn a_device_that_no_driver_knows_is_refused_by_name() {
+    let devices = std::fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    let foreign = devices
+        .map(|entry| entry.path())
+        .find(|path| std::fs::read_to_string(path.join("vendor")).is_ok_and(|vendor| vendor.trim() != "0x8086"));
+    let Some(path) = foreign else {
+        return println!("skipped: this host has no PCI device of another maker than Intel");
+    };
+    let address = path.file_name().unwrap().to_str().unwrap();
+    refused(&["rxonly", address], 1, &[address, "choose an 82599"]);
+    refused(&["rxonly", address, "--unsafe-no-iommu"], 1, &[address, "choose an 82599"]);
+}
+
+#[test]
+fn too_few_huge_pages_are_refused_with_the_way_to_reserve_them() {
+    let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages");
+    match free.as_deref().map(str::trim) {
+        Ok("0") => refused(&["rxonly", "soft:a", "--pages", "1G"], 1, &["1 GiB", "0 of 1", "reserve with"]),
+        Ok(free) => println!("skipped: {free} huge pages of 1 GiB are free"),
+        Err(_) => println!("skipped: this processor has no pages of 1 GiB"),
+    }
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    for arguments in [&["--help"][..], &["l2", "--help"], &["--version"]] {
+        let output = fwd(arguments);
+        assert!(output.status.success() && output.stderr.is_empty() && !output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn devices_lists_or_says_that_there_are_none() {
+    let output = fwd(&["devices"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    if std::path::Path::new("/sys/bus/pci/devices").exists() {
+        assert!(output.status.success());
+        assert!(
+            text.contains("address") && text.contains("usable") || text.contains("No network controllers"),
+            "{text}"
+        );
+    } else {
+        println!("this host has no PCI bus");
+        assert_eq!(output.status.code(), Some(1));
+    }
+}

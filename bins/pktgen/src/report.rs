@@ -1,0 +1,132 @@
+//! What is printed at the end: a summary, or with `--json` one object.
+
+use crate::sequence::{Stream, Verdict};
+use cli::args::RunOptions;
+use cli::exit::Failure;
+use cli::human::{counted, grouped};
+use cli::report::{self, PortTotals, Totals};
+use cli::screen;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+
+#[derive(Serialize)]
+struct TxReport<'a> {
+    mode: &'a str,
+    duration_s: f64,
+    /// Frames sent.
+    sent: u64,
+    mpps: f64,
+    cycles_per_packet: Option<f64>,
+    ports: &'a [PortTotals],
+    drops: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct RxReport<'a> {
+    mode: &'a str,
+    duration_s: f64,
+    /// Frames that came to the ports: `consumed` and all `drops`.
+    received: u64,
+    /// Frames looked at: `numbered` and `foreign`, and duplicates.
+    consumed: u64,
+    mpps: f64,
+    cycles_per_packet: Option<f64>,
+    /// Frames that are not of a pktgen.
+    foreign: u64,
+    /// All streams together.
+    numbered: Verdict,
+    streams: Vec<StreamReport>,
+    ports: &'a [PortTotals],
+    drops: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+struct StreamReport {
+    stream: String,
+    port: String,
+    #[serde(flatten)]
+    verdict: Verdict,
+}
+
+/// After `pktgen tx`.
+pub(crate) fn sent(totals: &Totals, options: &RunOptions) -> Result<(), Failure> {
+    let sent = totals.counters.tx_packets;
+    let mpps = report::mega(sent, totals.seconds);
+    if options.json {
+        return print(&serde_json::to_string(&TxReport {
+            mode: "tx",
+            duration_s: report::rounded(totals.seconds),
+            sent,
+            mpps: report::rounded(mpps),
+            cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
+            ports: &totals.ports,
+            drops: totals.drops(),
+        })?);
+    }
+    let mut table = screen::plain_table(&["port", "tx packets", "tx bytes", "tx dropped"]);
+    for port in &totals.ports {
+        let numbers = [port.tx_packets, port.tx_bytes, port.tx_dropped];
+        table.add_row(std::iter::once(port.name.clone()).chain(numbers.map(grouped)));
+    }
+    screen::align_right(&mut table, 1);
+    print(&format!("\ntx: sent {}{}\n{}", counted(sent, "packet"), rates(totals, mpps), screen::trimmed(&table)))
+}
+
+/// After `pktgen rx`. Streams come with the name of the port they arrived at.
+pub(crate) fn received(
+    totals: &Totals,
+    streams: &[(String, Stream)],
+    foreign: u64,
+    options: &RunOptions,
+) -> Result<(), Failure> {
+    let consumed = totals.counters.rx_packets;
+    let mpps = report::mega(consumed, totals.seconds);
+    let mut numbered = Verdict::default();
+    streams.iter().for_each(|(_, stream)| numbered += stream.verdict());
+    if options.json {
+        let streams = streams.iter().map(|(port, stream)| StreamReport {
+            stream: format!("{:08x}", stream.id()),
+            port: port.clone(),
+            verdict: stream.verdict(),
+        });
+        return print(&serde_json::to_string(&RxReport {
+            mode: "rx",
+            duration_s: report::rounded(totals.seconds),
+            received: totals.received(),
+            consumed,
+            mpps: report::rounded(mpps),
+            cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
+            foreign,
+            numbered,
+            streams: streams.collect(),
+            ports: &totals.ports,
+            drops: totals.drops(),
+        })?);
+    }
+    let mut text = format!("\nrx: counted {}{}", counted(consumed, "packet"), rates(totals, mpps));
+    let mut table = screen::plain_table(&["stream", "port", "received", "lost", "reordered", "duplicates"]);
+    for (port, stream) in streams {
+        let verdict = stream.verdict();
+        let numbers = [verdict.received, verdict.lost, verdict.reordered, verdict.duplicates];
+        let words = [format!("{:08x}", stream.id()), port.clone()];
+        table.add_row(words.into_iter().chain(numbers.map(grouped)));
+    }
+    screen::align_right(&mut table, 2);
+    if !streams.is_empty() {
+        text += &format!("\n{}", screen::trimmed(&table));
+    }
+    text += &format!("\nforeign frames: {}, drops: {}", grouped(foreign), screen::drop_words(totals));
+    print(&text)
+}
+
+fn rates(totals: &Totals, mpps: f64) -> String {
+    let cycles = report::cycles_per_packet(&totals.counters);
+    let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.1} cycles per packet"));
+    format!(" in {:.2} s: {mpps:.3} Mpps{cycles}", totals.seconds)
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    writeln!(io::stdout(), "{text}")?;
+    Ok(())
+}

@@ -1,0 +1,211 @@
+//! One run: open, work, watch, drain, report.
+
+use crate::args::{RxArgs, TxArgs};
+use crate::receive::{PublishedVerdict, Receiver, Sink};
+use crate::sequence::Verdict;
+use crate::transmit::{self, Sender, Source};
+use crate::{frame, report};
+use cli::args::{PortOptions, RunOptions};
+use cli::counters::{Counters, Published};
+use cli::exit::Failure;
+use cli::human::grouped;
+use cli::lcore;
+use cli::ports::{self, Ports, Queues};
+use cli::report::{PortTotals, Totals};
+use cli::screen::Screen;
+use cli::stop::Stop;
+use cli::team::{self, IdleWatch, Team};
+use nic::Address;
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Buffers beyond those of the rings, for frames on their way.
+const SPARE: usize = 1024;
+
+/// `pktgen tx`.
+pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
+    let stop = Stop::on_signals()?;
+    let soft = args.ports.iter().any(Address::is_soft);
+    let mut screen = Screen::new(args.run.json, args.run.quiet);
+    let mut ports = open(&args.ports, &args.port_options, &mut screen)?;
+
+    let run_id = u32::try_from(device::tsc::now() & 0xffff_ff00).unwrap_or_default();
+    let mut sources = Vec::new();
+    for (index, port) in ports.iter_mut().enumerate() {
+        let Some(opened) = port.opened.first_mut() else { continue };
+        // Streams of different runs differ in the upper bits, those of different ports in the lower.
+        let stream = run_id | u32::try_from(index).unwrap_or_default() & 0xff;
+        let Some(template) = frame::template(opened.port.mac(), stream, args.size) else { continue };
+        transmit::prefill(&port.pool, &template);
+        for tx in opened.tx.drain(..) {
+            sources.push(Source {
+                port: index,
+                tx,
+                pool: port.pool.clone(),
+                size: args.size,
+                rate: args.rate,
+                count: args.count,
+                counters: Counters::default(),
+                published: Arc::default(),
+            });
+        }
+    }
+    let published: Vec<_> = sources.iter().map(|source| (source.port, Arc::clone(&source.published))).collect();
+    let members = share_out(sources, soft)?.into_iter().map(|(lcore, sources)| {
+        let batch = args.port_options.batch.into();
+        let sender = Sender { sources, batch, stop: stop.flag(), yields: soft };
+        (lcore, move || sender.run())
+    });
+    let team = Team::start(members.collect(), &stop)?;
+    let notes = || Vec::new();
+    let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, &published, notes);
+
+    let mut counted = Vec::new();
+    for mut source in team.join()?.into_iter().flatten() {
+        let port = &mut ports[source.port];
+        let Some(opened) = port.opened.first_mut() else { continue };
+        opened.tx.push(source.tx);
+        if ports::drain(&mut port.opened, &port.pool, &stop) != [true] {
+            ports::count_unsent(&port.opened[0].tx[0], &mut source.counters);
+        }
+        counted.push((source.port, source.counters));
+    }
+    let (totals, read) = totals(ran, &counted, &mut ports, Vec::new());
+    let closed = close(ports);
+    report::sent(&totals, &args.run)?;
+    trouble.and(read).and(closed)
+}
+
+/// `pktgen rx`.
+pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
+    let stop = Stop::on_signals()?;
+    let soft = args.ports.iter().any(Address::is_soft);
+    let mut screen = Screen::new(args.run.json, args.run.quiet);
+    let mut ports = open(&args.ports, &args.port_options, &mut screen)?;
+
+    let mut sinks = Vec::new();
+    for (index, port) in ports.iter_mut().enumerate() {
+        let queues = port.opened.iter_mut().flat_map(|opened| opened.rx.drain(..));
+        sinks.extend(queues.map(|rx| Sink::new(index, rx, port.pool.clone())));
+    }
+    let published: Vec<_> = sinks.iter().map(|sink| (sink.port, Arc::clone(&sink.published))).collect();
+    let verdicts: Vec<Arc<PublishedVerdict>> = sinks.iter().map(|sink| Arc::clone(&sink.verdict)).collect();
+    let members = share_out(sinks, soft)?.into_iter().map(|(lcore, sinks)| {
+        let batch = args.port_options.batch.into();
+        let receiver = Receiver { sinks, batch, stop: stop.flag(), yields: soft };
+        (lcore, move || receiver.run())
+    });
+    let team = Team::start(members.collect(), &stop)?;
+    let notes = || {
+        let (mut all, mut foreign) = (Verdict::default(), 0);
+        for (verdict, others) in verdicts.iter().map(|verdict| verdict.read()) {
+            all += verdict;
+            foreign += others;
+        }
+        let [lost, reordered, duplicates, foreign] = [all.lost, all.reordered, all.duplicates, foreign].map(grouped);
+        vec![format!("lost {lost}, reordered {reordered}, duplicates {duplicates}, foreign frames {foreign}")]
+    };
+    let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, &published, notes);
+
+    let (mut counted, mut streams, mut foreign) = (Vec::new(), Vec::new(), 0);
+    for sink in team.join()?.into_iter().flatten() {
+        counted.push((sink.port, sink.counters));
+        foreign += sink.foreign;
+        let name = ports[sink.port].opened.first().map_or(String::new(), |opened| opened.port.name().to_owned());
+        streams.extend(sink.streams.into_iter().map(|stream| (name.clone(), stream)));
+    }
+    let (totals, read) = totals(ran, &counted, &mut ports, Vec::new());
+    let closed = close(ports);
+    report::received(&totals, &streams, foreign, &args.run)?;
+    trouble.and(read).and(closed)
+}
+
+/// Opens each port on a packet pool of its own.
+fn open(addresses: &[Address], options: &PortOptions, screen: &mut Screen) -> Result<Vec<Ports>, Failure> {
+    let mut ports = Vec::new();
+    for address in addresses {
+        ports.push(ports::open(std::slice::from_ref(address), &[Queues { rx: 1, tx: 1 }], options, 1, SPARE)?);
+    }
+    screen.say(&ports::describe(&ports))?;
+    Ok(ports)
+}
+
+/// An lcore, and the queues it serves.
+type Share<T> = (Option<usize>, Vec<T>);
+
+/// Deals out queues to as many workers as there are lcores for.
+fn share_out<T>(queues: Vec<T>, soft: bool) -> Result<Vec<Share<T>>, Failure> {
+    let lcores = lcore::spread(queues.len(), &lcore::available()?, soft);
+    let mut workers: Vec<_> = lcores.into_iter().map(|lcore| (lcore, Vec::new())).collect();
+    let count = workers.len();
+    for (index, queue) in queues.into_iter().enumerate() {
+        workers[index % count].1.push(queue);
+    }
+    Ok(workers)
+}
+
+/// Watches the team. Returns how long it ran, and what went wrong.
+fn watch<T: Send + 'static>(
+    stop: &Stop,
+    options: &RunOptions,
+    team: &Team<T>,
+    screen: &mut Screen,
+    ports: &mut [Ports],
+    published: &[(usize, Arc<Published>)],
+    notes: impl Fn() -> Vec<String>,
+) -> (Duration, Result<(), Failure>) {
+    let mut idle = IdleWatch::new(published.iter().map(|(_, published)| Arc::clone(published)).collect());
+    let ports = RefCell::new(ports);
+    let watched = team::watch(
+        stop,
+        options,
+        team.begun(),
+        screen,
+        |elapsed| {
+            let counted: Vec<_> = published.iter().map(|(port, published)| (*port, published.read())).collect();
+            let (totals, result) = totals(elapsed, &counted, &mut ports.borrow_mut(), notes());
+            result.map(|()| totals)
+        },
+        || team.all_finished(),
+        || idle.is_idle(ports.borrow().iter().flat_map(|ports| ports.opened.iter().map(|opened| &opened.port))),
+    );
+    match watched {
+        Ok(ran) => (ran, Ok(())),
+        Err(failure) => (team.begun().elapsed(), Err(failure)),
+    }
+}
+
+/// Adds up what queues and devices have counted. An error when a device is gone; the totals are right all the same.
+fn totals(
+    elapsed: Duration,
+    counted: &[(usize, Counters)],
+    ports: &mut [Ports],
+    notes: Vec<String>,
+) -> (Totals, Result<(), Failure>) {
+    let mut totals = Totals { seconds: elapsed.as_secs_f64(), notes, ..Totals::default() };
+    let mut result = Ok(());
+    for opened in ports.iter_mut().flat_map(|ports| &mut ports.opened) {
+        let mut port = PortTotals { name: opened.port.name().to_owned(), ..PortTotals::default() };
+        if let Err(error) = port.read_device(&mut opened.port) {
+            result = Err(error.into());
+        }
+        totals.ports.push(port);
+    }
+    for (port, counters) in counted {
+        totals.counters += *counters;
+        if let Some(port) = totals.ports.get_mut(*port) {
+            port.add_rx(counters);
+            port.add_tx(counters);
+        }
+    }
+    (totals, result)
+}
+
+fn close(ports: Vec<Ports>) -> Result<(), Failure> {
+    let mut result = Ok(());
+    for opened in ports.into_iter().flat_map(|ports| ports.opened) {
+        result = result.and(opened.close().map_err(Failure::from));
+    }
+    result
+}

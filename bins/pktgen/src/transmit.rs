@@ -1,0 +1,139 @@
+//! The sending loop of one lcore: take buffers that hold the frame already, number them, send them.
+
+use crate::frame;
+use cli::counters::{Counters, Published};
+use device::tsc;
+use mempool::{Batch, Pool, PoolCache};
+use nic::TxQueue;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One transmit queue and what it sends.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) port: usize,
+    pub(crate) tx: TxQueue,
+    pub(crate) pool: Pool,
+    pub(crate) size: u16,
+    /// Frames a second.
+    pub(crate) rate: Option<u64>,
+    /// Frames in all.
+    pub(crate) count: Option<u64>,
+    pub(crate) counters: Counters,
+    pub(crate) published: Arc<Published>,
+}
+
+/// One lcore's work.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub(crate) sources: Vec<Source>,
+    pub(crate) batch: usize,
+    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) yields: bool,
+}
+
+/// Writes the frame into every free buffer of the pool. They keep it: sending only reads them.
+pub(crate) fn prefill(pool: &Pool, template: &[u8]) {
+    let mut cache = pool.cache();
+    let mut filled = Vec::new();
+    while let Some(mut packet) = cache.alloc() {
+        if let Some(data) = packet.append(template.len()) {
+            data.copy_from_slice(template);
+        }
+        filled.push(packet);
+    }
+    filled.into_iter().for_each(|packet| cache.free(packet));
+}
+
+/// A source at work.
+struct Running {
+    source: Source,
+    cache: PoolCache,
+    /// Numbered frames that the ring had no room for.
+    batch: Batch,
+    numbered: u64,
+    seen: u64,
+}
+
+impl Sender {
+    /// Sends until told to stop or all counts are reached; then returns the queues, with final counters.
+    pub(crate) fn run(self) -> Vec<Source> {
+        let begun = tsc::now();
+        let interval = tsc::frequency_hz() / 500;
+        let mut running: Vec<Running> = self
+            .sources
+            .into_iter()
+            .map(|source| Running {
+                cache: source.pool.cache(),
+                batch: Batch::with_capacity(self.batch),
+                source,
+                numbered: 0,
+                seen: 0,
+            })
+            .collect();
+        let (mut last, mut next_publication) = (tsc::now(), begun + interval);
+        loop {
+            let mut moved = false;
+            for source in &mut running {
+                let sent = source.poll(last - begun);
+                let now = tsc::now();
+                if sent > 0 {
+                    source.source.counters.cycles += now - last;
+                    moved = true;
+                }
+                last = now;
+            }
+            if !moved {
+                std::hint::spin_loop();
+                if self.yields {
+                    std::thread::yield_now();
+                    last = tsc::now();
+                }
+            }
+            if last >= next_publication {
+                next_publication = last + interval;
+                running.iter_mut().for_each(Running::publish);
+                if self.stop.load(Ordering::Relaxed) || running.iter().all(Running::is_done) {
+                    return running.into_iter().map(|running| running.source).collect();
+                }
+            }
+        }
+    }
+}
+
+impl Running {
+    /// Numbers and sends what is due, `elapsed` cycles after the start. Returns how many frames left.
+    #[inline(always)]
+    fn poll(&mut self, elapsed: u64) -> usize {
+        let Self { source, cache, batch, numbered, .. } = self;
+        if batch.is_empty() {
+            let mut due = batch.capacity();
+            if let Some(rate) = source.rate {
+                let total = u128::from(elapsed) * u128::from(rate) / u128::from(tsc::frequency_hz());
+                let missing = u64::try_from(total).unwrap_or(u64::MAX).saturating_sub(*numbered);
+                due = due.min(usize::try_from(missing).unwrap_or(usize::MAX));
+            }
+            if let Some(count) = source.count {
+                due = due.min(usize::try_from(count - *numbered).unwrap_or(usize::MAX));
+            }
+            cache.alloc_batch(batch, due, source.size.into());
+            for packet in batch.iter_mut() {
+                frame::set_number(packet.data_mut(), *numbered);
+                *numbered += 1;
+            }
+        }
+        // With an empty batch too: buffers come back by it.
+        source.tx.send(cache, batch)
+    }
+
+    fn is_done(&self) -> bool {
+        self.batch.is_empty() && self.source.count == Some(self.numbered)
+    }
+
+    fn publish(&mut self) {
+        let counters = &mut self.source.counters;
+        counters.set_tx(self.source.tx.counters());
+        self.source.published.publish(*counters, counters.tx_packets == self.seen);
+        self.seen = counters.tx_packets;
+    }
+}

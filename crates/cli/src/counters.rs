@@ -1,0 +1,216 @@
+//! What a worker counts, and how the main thread sees it without disturbing it.
+
+use nic::{RxCounters, TxCounters};
+use std::ops::{AddAssign, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a frame that was received did not leave again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Reason {
+    /// The device marked it bad.
+    RxFrameError,
+    /// The device reported a length of 0, or beyond the buffer.
+    RxBadLength,
+    /// It came in more buffers than the largest frame needs.
+    RxTooLong,
+    /// It came in more buffers than `--batch` packets.
+    RxBatchTooSmall,
+    /// The output ring did not take it in time.
+    TxFull,
+    /// No device can send a frame of its length.
+    TxBadLength,
+    /// It has more segments than the output ring has descriptors.
+    TxTooManySegments,
+    /// Its buffer cannot be mapped for the output device.
+    TxUnmappedPool,
+    /// The output ring took it, and the device had not sent it when the run ended.
+    TxUnsent,
+}
+
+impl Reason {
+    /// All reasons.
+    pub const ALL: [Self; 9] = [
+        Self::RxFrameError,
+        Self::RxBadLength,
+        Self::RxTooLong,
+        Self::RxBatchTooSmall,
+        Self::TxFull,
+        Self::TxBadLength,
+        Self::TxTooManySegments,
+        Self::TxUnmappedPool,
+        Self::TxUnsent,
+    ];
+
+    /// Its name in tables and JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RxFrameError => "rx_frame_error",
+            Self::RxBadLength => "rx_bad_length",
+            Self::RxTooLong => "rx_too_long",
+            Self::RxBatchTooSmall => "rx_batch_too_small",
+            Self::TxFull => "tx_full",
+            Self::TxBadLength => "tx_bad_length",
+            Self::TxTooManySegments => "tx_too_many_segments",
+            Self::TxUnmappedPool => "tx_unmapped_pool",
+            Self::TxUnsent => "tx_unsent",
+        }
+    }
+
+    /// Whether it happened on the way out.
+    #[must_use]
+    pub fn is_output(self) -> bool {
+        self as usize >= Self::TxFull as usize
+    }
+}
+
+/// Totals of one (port, queue) pair and of the queue its frames leave by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Frames handed over by the receive queue.
+    pub rx_packets: u64,
+    /// Their bytes, without frame check sequence.
+    pub rx_bytes: u64,
+    /// Frames taken by the transmit queue.
+    pub tx_packets: u64,
+    /// Their bytes, without frame check sequence.
+    pub tx_bytes: u64,
+    /// Time-stamp counter cycles of the polls that moved packets.
+    pub cycles: u64,
+    /// Frames dropped, by [`Reason`].
+    pub drops: [u64; Reason::ALL.len()],
+}
+
+impl Counters {
+    /// Frames dropped for `reason`.
+    #[must_use]
+    pub fn dropped(&self, reason: Reason) -> u64 {
+        self.drops[reason as usize]
+    }
+
+    /// Counts `frames` as dropped for `reason`.
+    pub fn drop_frames(&mut self, reason: Reason, frames: u64) {
+        self.drops[reason as usize] += frames;
+    }
+
+    /// Frames dropped by the receive queue.
+    #[must_use]
+    pub fn dropped_in(&self) -> u64 {
+        Reason::ALL.iter().filter(|reason| !reason.is_output()).map(|reason| self.dropped(*reason)).sum()
+    }
+
+    /// Frames dropped on the way out.
+    #[must_use]
+    pub fn dropped_out(&self) -> u64 {
+        Reason::ALL.iter().filter(|reason| reason.is_output()).map(|reason| self.dropped(*reason)).sum()
+    }
+
+    /// Takes over what a receive queue has counted.
+    pub fn set_rx(&mut self, rx: RxCounters) {
+        (self.rx_packets, self.rx_bytes) = (rx.packets, rx.bytes);
+        self.drops[Reason::RxFrameError as usize] = rx.frame_errors;
+        self.drops[Reason::RxBadLength as usize] = rx.bad_length;
+        self.drops[Reason::RxTooLong as usize] = rx.too_long;
+        self.drops[Reason::RxBatchTooSmall as usize] = rx.batch_too_small;
+    }
+
+    /// Takes over what a transmit queue has counted.
+    pub fn set_tx(&mut self, tx: TxCounters) {
+        (self.tx_packets, self.tx_bytes) = (tx.packets, tx.bytes);
+        self.drops[Reason::TxBadLength as usize] = tx.bad_length;
+        self.drops[Reason::TxTooManySegments as usize] = tx.too_many_segments;
+        self.drops[Reason::TxUnmappedPool as usize] = tx.unmapped_pool;
+    }
+
+    fn words(&mut self) -> impl Iterator<Item = &mut u64> {
+        let Self { rx_packets, rx_bytes, tx_packets, tx_bytes, cycles, drops } = self;
+        [rx_packets, rx_bytes, tx_packets, tx_bytes, cycles].into_iter().chain(drops)
+    }
+}
+
+impl AddAssign for Counters {
+    fn add_assign(&mut self, mut other: Self) {
+        self.words().zip(other.words()).for_each(|(mine, theirs)| *mine += *theirs);
+    }
+}
+
+impl Sub for Counters {
+    type Output = Self;
+
+    fn sub(mut self, mut other: Self) -> Self {
+        self.words().zip(other.words()).for_each(|(mine, theirs)| *mine = mine.saturating_sub(*theirs));
+        self
+    }
+}
+
+/// [`Counters`] as one worker publishes them every few milliseconds, on cache lines of their own. A reader may see some
+/// words of one publication and some of the next; each is right for some moment.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct Published {
+    words: [AtomicU64; 5 + Reason::ALL.len()],
+    idle: AtomicU64,
+    publications: AtomicU64,
+}
+
+impl Published {
+    /// Makes `counters` visible. `idle` says that no packet moved since the last publication.
+    pub fn publish(&self, mut counters: Counters, idle: bool) {
+        for (shared, own) in self.words.iter().zip(counters.words()) {
+            shared.store(*own, Ordering::Relaxed);
+        }
+        self.idle.store(if idle { self.idle.load(Ordering::Relaxed) + 1 } else { 0 }, Ordering::Relaxed);
+        // Whoever sees the new number sees what was stored before it.
+        self.publications.store(self.publications.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// The counters as last published.
+    #[must_use]
+    pub fn read(&self) -> Counters {
+        let mut counters = Counters::default();
+        for (shared, own) in self.words.iter().zip(counters.words()) {
+            *own = shared.load(Ordering::Relaxed);
+        }
+        counters
+    }
+
+    /// How many times in a row nothing had moved.
+    #[must_use]
+    pub fn idle(&self) -> u64 {
+        self.idle.load(Ordering::Relaxed)
+    }
+
+    /// How many times anything was published.
+    #[must_use]
+    pub fn publications(&self) -> u64 {
+        self.publications.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_published_is_read() {
+        let mut counters =
+            Counters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, cycles: 5, ..Counters::default() };
+        for (reason, count) in Reason::ALL.into_iter().zip(10..) {
+            counters.drop_frames(reason, count);
+        }
+        let published = Published::default();
+        published.publish(counters, false);
+        assert_eq!(published.read(), counters);
+        assert_eq!(published.idle(), 0);
+        published.publish(counters, true);
+        published.publish(counters, true);
+        assert_eq!((published.idle(), published.publications()), (2, 3));
+
+        let mut twice = counters;
+        twice += counters;
+        assert_eq!(twice - counters, counters);
+        assert_eq!(counters.dropped_in(), 10 + 11 + 12 + 13);
+        assert_eq!(counters.dropped_out(), 14 + 15 + 16 + 17 + 18);
+    }
+}

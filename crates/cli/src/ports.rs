@@ -1,0 +1,120 @@
+//! Opening the ports of a run.
+
+use crate::args::PortOptions;
+use crate::counters::{Counters, Reason};
+use crate::exit::Failure;
+use crate::report::link_words;
+use crate::stop::Stop;
+use device::PageSize;
+use mempool::{Batch, CHUNK, Pool, PoolConfig};
+use nic::{Address, Opened, PortConfig};
+use std::time::{Duration, Instant};
+
+/// Queues of one port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queues {
+    /// Receive queues, 1 at least.
+    pub rx: u16,
+    /// Transmit queues, 1 at least.
+    pub tx: u16,
+}
+
+/// The ports of a run and the pool that their packets come from.
+#[derive(Debug)]
+pub struct Ports {
+    /// The pool.
+    pub pool: Pool,
+    /// The opened devices, in the order of their addresses.
+    pub opened: Vec<Opened>,
+}
+
+/// Opens a port for each address, all on one packet pool large enough for their rings, `workers` threads and `spare`
+/// slots more. The pool lies on the NUMA node of the first port that has one.
+///
+/// # Errors
+///
+/// When memory or a device is not to be had; what was opened is closed again.
+pub fn open(
+    addresses: &[Address],
+    queues: &[Queues],
+    options: &PortOptions,
+    workers: usize,
+    spare: usize,
+) -> Result<Ports, Failure> {
+    let ring = usize::from(options.ring_size);
+    let rings: usize = queues.iter().map(|queues| usize::from(queues.rx + queues.tx) * ring).sum();
+    // A cache holds up to 512 slots, and a burst may be on its way.
+    let slots = rings + workers * (512 + 64 + usize::from(options.batch)) + spare;
+    let pool = Pool::new(&PoolConfig {
+        slots,
+        pages: PageSize::from(options.pages),
+        numa_node: addresses.iter().find_map(Address::numa_node),
+        ..PoolConfig::default()
+    })?;
+    let mut opened = Vec::with_capacity(addresses.len());
+    for (address, queues) in addresses.iter().zip(queues) {
+        let config = PortConfig {
+            rx_queues: queues.rx,
+            tx_queues: queues.tx,
+            rx_ring: options.ring_size,
+            tx_ring: options.ring_size,
+            mtu: options.mtu,
+            promiscuous: true,
+            no_iommu: crate::no_iommu::from_option(options.unsafe_no_iommu),
+        };
+        let result = nic::open(address, &config, &pool);
+        opened.push(result.map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })?);
+    }
+    Ok(Ports { pool, opened })
+}
+
+/// A few words on packet memory and each port, for the start of a run.
+#[must_use]
+pub fn describe(all: &[Ports]) -> String {
+    let mut memory: Vec<&str> = all.iter().map(|ports| ports.pool.memory().describe()).collect();
+    memory.dedup();
+    let mut text: String = memory.iter().map(|memory| format!("packet memory: {memory}\n")).collect();
+    for opened in all.iter().flat_map(|ports| &ports.opened) {
+        let [a, b, c, d, e, f] = opened.port.mac();
+        let link = link_words(opened.port.link().unwrap_or_default());
+        let queues = crate::human::counted(opened.rx.len() as u64, "receive queue");
+        let name = opened.port.name();
+        text += &format!("{name}: MAC {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, {queues}, link {link}\n");
+    }
+    text
+}
+
+/// Waits until the devices have sent what their transmit queues took: a second at most, 50 ms after a signal. Returns
+/// whether each has.
+pub fn drain(opened: &mut [Opened], pool: &Pool, stop: &Stop) -> Vec<bool> {
+    let (mut cache, mut none) = (pool.cache(), Batch::with_capacity(1));
+    let begun = Instant::now();
+    let mut limit = Duration::from_secs(1);
+    loop {
+        let idle: Vec<bool> = opened
+            .iter_mut()
+            .map(|opened| {
+                for queue in &mut opened.tx {
+                    queue.send(&mut cache, &mut none);
+                }
+                opened.port.transmit_idle() && opened.tx.iter().all(|queue| queue.in_flight() < CHUNK)
+            })
+            .collect();
+        if stop.is_signalled() {
+            limit = limit.min(Duration::from_millis(50));
+        }
+        if idle.iter().all(|idle| *idle) || begun.elapsed() >= limit {
+            return idle;
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Frames that a transmit queue was given and its device has not sent, when [`drain`] has given up on it: moves them from
+/// sent to dropped, and as many bytes as they have on average.
+pub fn count_unsent(queue: &nic::TxQueue, counters: &mut Counters) {
+    let unsent = (queue.in_flight() as u64).min(counters.tx_packets);
+    counters.tx_bytes -= counters.tx_bytes / counters.tx_packets.max(1) * unsent;
+    counters.tx_packets -= unsent;
+    counters.drop_frames(Reason::TxUnsent, unsent);
+}

@@ -1,0 +1,116 @@
+//! The end of a run: SIGINT, SIGTERM, or the program's own wish, and a main thread that wakes at once.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::{flag, low_level::pipe};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A flag that says "end", which workers look at, and a way to wait for it.
+#[derive(Debug)]
+pub struct Stop {
+    flag: Arc<AtomicBool>,
+    signalled: Arc<AtomicBool>,
+    wakes: UnixStream,
+    waker: UnixStream,
+}
+
+/// Wakes the thread that waits on a [`Stop`].
+#[derive(Debug)]
+pub struct Waker(UnixStream);
+
+impl Stop {
+    /// Catches SIGINT and SIGTERM from here on: the first sets the flag and wakes the waiting thread, the second ends
+    /// the process at once with code 1.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no file descriptors left.
+    pub fn on_signals() -> io::Result<Self> {
+        let (wakes, waker) = UnixStream::pair()?;
+        wakes.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
+        let stop = Self { flag: Arc::default(), signalled: Arc::default(), wakes, waker };
+        for signal in [SIGINT, SIGTERM] {
+            flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop.signalled))?;
+            flag::register(signal, Arc::clone(&stop.signalled))?;
+            flag::register(signal, stop.flag())?;
+            pipe::register(signal, stop.waker.try_clone()?)?;
+        }
+        Ok(stop)
+    }
+
+    /// The flag.
+    #[must_use]
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.flag)
+    }
+
+    /// Whether the end was asked for.
+    #[must_use]
+    pub fn is_requested(&self) -> bool {
+        self.flag.load(Ordering::Relaxed)
+    }
+
+    /// Whether a signal asked for it: somebody waits.
+    #[must_use]
+    pub fn is_signalled(&self) -> bool {
+        self.signalled.load(Ordering::Relaxed)
+    }
+
+    /// Asks for the end.
+    pub fn request(&self) {
+        self.flag.store(true, Ordering::Relaxed);
+    }
+
+    /// For another thread, to wake the waiting one.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no file descriptors left.
+    pub fn waker(&self) -> io::Result<Waker> {
+        Ok(Waker(self.waker.try_clone()?))
+    }
+
+    /// Waits for a signal or a [`Waker`], `limit` at most.
+    pub fn wait(&self, limit: Duration) {
+        let limit = Timespec::try_from(limit).ok();
+        // An interrupted wait is a short one; a failed one cannot be helped and the caller comes round again.
+        let _ = poll(&mut [PollFd::new(&self.wakes, PollFlags::IN)], limit.as_ref());
+        let mut bytes = [0; 64];
+        while (&self.wakes).read(&mut bytes).is_ok_and(|count| count > 0) {}
+    }
+}
+
+impl Waker {
+    /// Wakes it.
+    pub fn wake(&self) {
+        // A full pipe wakes it too.
+        let _ = (&self.0).write(&[0]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn a_signal_and_a_waker_end_the_wait() {
+        let stop = Stop::on_signals().unwrap();
+        let waker = stop.waker().unwrap();
+        let begun = Instant::now();
+        let other = std::thread::spawn(move || waker.wake());
+        stop.wait(Duration::from_secs(60));
+        other.join().unwrap();
+        assert!(!stop.is_requested());
+
+        signal_hook::low_level::raise(SIGTERM).unwrap();
+        stop.wait(Duration::from_secs(60));
+        assert!(stop.is_requested() && stop.is_signalled());
+        assert!(begun.elapsed() < Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,190 @@
+//! Worker threads, and the main thread that watches them.
+
+use crate::args::RunOptions;
+use crate::counters::Published;
+use crate::exit::Failure;
+use crate::lcore;
+use crate::report::Totals;
+use crate::screen::Screen;
+use crate::stop::{Stop, Waker};
+use anyhow::anyhow;
+use nic::Port;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Threads at work; each returns a `T` when it is done.
+#[derive(Debug)]
+pub struct Team<T> {
+    threads: Vec<JoinHandle<T>>,
+    finished: Arc<AtomicUsize>,
+    begun: Instant,
+}
+
+impl<T: Send + 'static> Team<T> {
+    /// Starts a thread for each member, pinned to its lcore if it has one.
+    ///
+    /// # Errors
+    ///
+    /// When a thread cannot be made or pinned.
+    pub fn start<F>(members: Vec<(Option<usize>, F)>, stop: &Stop) -> Result<Self, Failure>
+    where
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (pinned, results) = mpsc::channel();
+        let mut threads = Vec::with_capacity(members.len());
+        let finished = Arc::<AtomicUsize>::default();
+        for (lcore, work) in members {
+            let (pinned, ending) = (pinned.clone(), Ending { finished: Arc::clone(&finished), waker: stop.waker()? });
+            let name = lcore.map_or("worker".to_owned(), |lcore| format!("lcore-{lcore}"));
+            let body = move || {
+                let _ending = ending;
+                let result = lcore.map_or(Ok(()), lcore::pin);
+                // The receiver waits for one result of each thread.
+                let _ = pinned.send(result.map_err(|error| (lcore, error)));
+                work()
+            };
+            threads.push(std::thread::Builder::new().name(name).spawn(body)?);
+        }
+        drop(pinned);
+        for result in results.iter().take(threads.len()) {
+            if let Err((lcore, error)) = result {
+                stop.request();
+                let lcore = lcore.unwrap_or_default();
+                return Err(
+                    anyhow!("lcore {lcore}: cannot pin a thread to it: {error}; choose another with --lcores").into()
+                );
+            }
+        }
+        Ok(Self { threads, finished, begun: Instant::now() })
+    }
+
+    /// Whether a thread has done its work, or failed.
+    #[must_use]
+    pub fn any_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether all threads have.
+    #[must_use]
+    pub fn all_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire) == self.threads.len()
+    }
+
+    /// When they began.
+    #[must_use]
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Waits for all threads.
+    ///
+    /// # Errors
+    ///
+    /// When one of them panicked.
+    pub fn join(self) -> Result<Vec<T>, Failure> {
+        let results: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
+        let all: Result<Vec<T>, _> = results.into_iter().collect();
+        all.map_err(|_| anyhow!("worker: stopped by a fault in this program; please report the message above").into())
+    }
+}
+
+/// Tells the main thread of the end of a worker, whether it comes by return or by panic.
+#[derive(Debug)]
+struct Ending {
+    finished: Arc<AtomicUsize>,
+    waker: Waker,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.finished.fetch_add(1, Ordering::Release);
+        self.waker.wake();
+    }
+}
+
+/// Watches a run until a signal, `--duration`, `finished`, or (with `--exit-when-idle`) until `idle`. Shows `totals` once
+/// a second. Returns how long it ran. Sets the stop flag at the end.
+///
+/// # Errors
+///
+/// When the live table cannot be written, or what `totals` fails with.
+pub fn watch(
+    stop: &Stop,
+    options: &RunOptions,
+    begun: Instant,
+    screen: &mut Screen,
+    mut totals: impl FnMut(Duration) -> Result<Totals, Failure>,
+    mut finished: impl FnMut() -> bool,
+    mut idle: impl FnMut() -> bool,
+) -> Result<Duration, Failure> {
+    let end = options.duration.and_then(|duration| begun.checked_add(duration));
+    let mut tick = begun + TICK;
+    let mut shown = Ok(());
+    while !stop.is_requested() && !finished() && shown.is_ok() {
+        let now = Instant::now();
+        if end.is_some_and(|end| now >= end) || (options.exit_when_idle && idle()) {
+            break;
+        }
+        if now >= tick {
+            shown = totals(begun.elapsed()).and_then(|totals| Ok(screen.update(totals)?));
+            tick += TICK;
+        }
+        let mut until = end.map_or(tick, |end| end.min(tick));
+        if options.exit_when_idle {
+            until = until.min(now + IDLE_CHECK);
+        }
+        stop.wait(until.saturating_duration_since(Instant::now()));
+    }
+    let ran = begun.elapsed();
+    stop.request();
+    shown.map(|()| ran)
+}
+
+/// How often the live table is renewed.
+const TICK: Duration = Duration::from_secs(1);
+/// How often to look whether all is idle.
+const IDLE_CHECK: Duration = Duration::from_millis(5);
+
+/// Tells when nothing is left to do: every source has played, every frame has been sent, and all workers have looked at
+/// all their queues since then and found nothing.
+#[derive(Debug)]
+pub struct IdleWatch {
+    published: Vec<Arc<Published>>,
+    /// Publications when sources and transmit rings were first found done.
+    since: Option<Vec<u64>>,
+}
+
+impl IdleWatch {
+    /// For workers that publish to `published`.
+    #[must_use]
+    pub fn new(published: Vec<Arc<Published>>) -> Self {
+        Self { published, since: None }
+    }
+
+    /// Whether all is idle; to be asked again and again.
+    pub fn is_idle<'a>(&mut self, mut ports: impl Iterator<Item = &'a Port>) -> bool {
+        if !ports.all(|port| port.source_finished() && port.transmit_idle()) {
+            self.since = None;
+            return false;
+        }
+        let Some(since) = &self.since else {
+            self.since = Some(self.published.iter().map(|published| published.publications()).collect());
+            return false;
+        };
+        // The first publication may cover a time before; the second covers a time after, all of it.
+        let mut all = true;
+        for (published, since) in self.published.iter().zip(since) {
+            let passed = published.publications() - since;
+            if published.idle() < passed {
+                // Something moved: once more.
+                self.since = None;
+                return false;
+            }
+            all &= passed >= 2;
+        }
+        all
+    }
+}

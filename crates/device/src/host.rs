@@ -1,0 +1,86 @@
+//! Where the kernel's files are: `/sys`, `/proc` and `/dev` of this host, or of a made tree.
+
+use crate::{Error, Result};
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// A host as seen through its `/sys`, `/proc` and `/dev`.
+///
+/// ```no_run
+/// use device::Host;
+///
+/// for device in Host::system().network_controllers()? {
+///     println!("{} {} {}", device.address, device.ids, device.driver.as_deref().unwrap_or("no driver"));
+/// }
+/// # Ok::<(), device::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    root: PathBuf,
+}
+
+impl Host {
+    /// The host this process runs on.
+    #[must_use]
+    pub fn system() -> Self {
+        Self::at("/")
+    }
+
+    /// The host whose `sys`, `proc` and `dev` are folders of `root`.
+    #[must_use]
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    pub(crate) fn sys(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root.join("sys").join(path)
+    }
+
+    pub(crate) fn proc(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root.join("proc").join(path)
+    }
+
+    pub(crate) fn dev(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root.join("dev").join(path)
+    }
+
+    /// A file's text without surrounding white space.
+    pub(crate) fn read(&self, path: &Path) -> Result<String> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| Error::system("read", path.display().to_string(), source, ""))?;
+        Ok(text.trim().to_owned())
+    }
+
+    /// Writes one attribute in a single system call, as sysfs wants it.
+    pub(crate) fn write(&self, path: &Path, value: &str) -> Result<()> {
+        OpenOptions::new()
+            .write(true)
+            .truncate(true)
+            .open(path)
+            .and_then(|mut file| file.write_all(value.as_bytes()))
+            .map_err(|source| {
+                let hint = if source.kind() == io::ErrorKind::PermissionDenied { "run this as root" } else { "" };
+                Error::system("write", path.display().to_string(), source, hint)
+            })
+    }
+
+    /// Names in a folder, sorted; none if it cannot be read.
+    pub(crate) fn names(&self, folder: &Path) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    }
+
+    /// The last part of what a symbolic link points to.
+    pub(crate) fn link_name(&self, link: &Path) -> Option<String> {
+        Some(std::fs::read_link(link).ok()?.file_name()?.to_str()?.to_owned())
+    }
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self::system()
+    }
+}

@@ -1,0 +1,145 @@
+//! EEPROM words and their checksum (82599 datasheet 6.2, EERD in 8.2.3.2).
+
+use crate::regs::{EERD, Registers, eerd, sw_fw_sync};
+use crate::semaphore::holding;
+use crate::wait::wait;
+use crate::{MacType, Result};
+use device::Device;
+use std::time::Duration;
+
+/// Compares the checksum in word 0x3F with the words it covers. `Ok(false)` when they differ, which the log warns
+/// of: the device may work nevertheless. The X550, whose EEPROM firmware checks itself, passes unread.
+///
+/// # Errors
+///
+/// [`crate::Error::Timeout`] when a word does not come, [`crate::Error::Gone`].
+pub(crate) fn check<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<bool> {
+    if mac == MacType::X550 {
+        return Ok(true);
+    }
+    let sum = holding(regs, mac, sw_fw_sync::EEP, || sum(regs, mac))?;
+    if sum != CHECKSUM {
+        let name = regs.device().name();
+        tracing::warn!(
+            "{name}: EEPROM checksum: words add up to {sum:#06x}, not {CHECKSUM:#06x}; its settings may be wrong"
+        );
+    }
+    Ok(sum == CHECKSUM)
+}
+
+/// The sum of all covered words: 0 to 0x3F, and the sections that words 3 to 0xE point to.
+fn sum<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<u16> {
+    let mut sum = 0u16;
+    let mut sections = Vec::new();
+    for address in 0..=0x3F {
+        let word = read_word(regs, address)?;
+        sum = sum.wrapping_add(word);
+        let covered = SECTION_POINTERS.contains(&address) && !(mac == MacType::X540 && NOT_ON_X540.contains(&address));
+        if covered && word != 0 && word != 0xFFFF {
+            sections.push(word);
+        }
+    }
+    for section in sections {
+        if section >= WORDS {
+            continue;
+        }
+        let length = read_word(regs, section)?;
+        if length == 0 || length == 0xFFFF {
+            continue;
+        }
+        for address in section.saturating_add(1)..=section.saturating_add(length).min(WORDS - 1) {
+            sum = sum.wrapping_add(read_word(regs, address)?);
+        }
+    }
+    Ok(sum)
+}
+
+fn read_word<D: Device>(regs: &Registers<D>, address: u16) -> Result<u16> {
+    regs.write(EERD, eerd::ADDR.set(eerd::START.mask(), address.into()));
+    let value = wait(regs, EERD, |value| eerd::DONE.is_set(value), WORD_LIMIT, "an EEPROM word (EERD.DONE)")?;
+    Ok(u16::try_from(eerd::DATA.get(value)).unwrap_or(u16::MAX))
+}
+
+/// What all covered words, the checksum word included, add up to.
+const CHECKSUM: u16 = 0xBABA;
+/// Words that EERD can address.
+const WORDS: u16 = 0x4000;
+const SECTION_POINTERS: std::ops::RangeInclusive<u16> = 0x03..=0x0E;
+/// PHY and option ROM pointers, which the X540's checksum leaves out.
+const NOT_ON_X540: [u16; 2] = [0x04, 0x05];
+const WORD_LIMIT: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Error;
+    use crate::fake::Fake;
+    use MacType::{Mac82599, X540, X550};
+
+    /// 1024 words with two sections, one of them the PHY's, and the checksum that the 82599 wants.
+    fn image(covers_phy: bool) -> Vec<u16> {
+        let mut words = vec![0u16; 1024];
+        words[0x03] = 0x100;
+        words[0x04] = 0x200;
+        words[0x06] = 0xFFFF;
+        words[0x0F] = 0x300; // firmware: not covered
+        words[0x100..0x104].copy_from_slice(&[3, 0x1111, 0x2222, 0x3333]);
+        words[0x200..0x202].copy_from_slice(&[1, 0x4444]);
+        words[0x300..0x302].copy_from_slice(&[1, 0x5555]);
+        let mut covered: u32 = words[..0x3F].iter().map(|&word| u32::from(word)).sum();
+        covered += 0x1111 + 0x2222 + 0x3333 + if covers_phy { 0x4444 } else { 0 };
+        words[0x3F] = u16::try_from(0x4_BABA_u32.wrapping_sub(covered) & 0xFFFF).unwrap();
+        words
+    }
+
+    fn check_of(device: u16, mac: MacType, words: Vec<u16>) -> bool {
+        let fake = Fake::new(device);
+        fake.set_eeprom(words);
+        check(&fake.regs(), mac).unwrap()
+    }
+
+    #[test]
+    fn words_are_read_under_the_semaphore() {
+        let fake = Fake::new(0x10FB);
+        fake.set_eeprom(image(true));
+        assert!(check(&fake.regs(), Mac82599).unwrap());
+        let order: Vec<_> = fake.writes().iter().map(|w| w.0).collect();
+        let position = |offset| order.iter().position(|&o| o == offset).unwrap();
+        assert!(position(0x10160) < position(0x10014));
+    }
+
+    #[test]
+    fn the_checksum_covers_sections() {
+        assert!(check_of(0x10FB, Mac82599, image(true)));
+        let mut flipped = image(true);
+        flipped[0x103] ^= 1;
+        assert!(!check_of(0x10FB, Mac82599, flipped));
+        assert!(!check_of(0x10FB, Mac82599, image(false)));
+        assert!(check_of(0x1528, X540, image(false)), "the X540 leaves out the PHY section");
+    }
+
+    #[test]
+    fn pointers_and_lengths_out_of_range_end_the_sum() {
+        for (pointer, length) in [(0x4000, 1), (0x3FFF, 0xFFFE), (0x10, 0xFFFF)] {
+            let mut words = vec![0; 0x4000];
+            words[3] = pointer;
+            if let Some(word) = words.get_mut(usize::from(pointer)) {
+                *word = length;
+            }
+            check_of(0x10FB, Mac82599, words);
+        }
+    }
+
+    #[test]
+    fn a_silent_eeprom_is_a_named_timeout() {
+        let error = check(&Fake::new(0x10FB).regs(), Mac82599).unwrap_err();
+        assert!(matches!(error, Error::Timeout { register: "EERD", .. }), "{error}");
+    }
+
+    #[test]
+    fn the_x550_is_not_asked() {
+        let fake = Fake::new(0x1563);
+        assert!(check(&fake.regs(), X550).unwrap());
+        assert!(fake.reads().is_empty());
+    }
+}

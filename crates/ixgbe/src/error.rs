@@ -1,0 +1,99 @@
+//! What can go wrong between this driver and its device.
+
+use device::PciIds;
+use std::time::Duration;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the driver: the object, the cause and the next step.
+///
+/// ```
+/// use ixgbe::{Error, Model};
+///
+/// let vf = device::PciIds { vendor: 0x8086, device: 0x10ED, ..Default::default() };
+/// assert_eq!(
+///     Model::identify(vf).unwrap_err().to_string(),
+///     "8086:10ed is an 82599 virtual function: not supported yet"
+/// );
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// This driver does not drive such a device.
+    #[error("{ids} is {what}")]
+    Unsupported {
+        /// The device's ids.
+        ids: PciIds,
+        /// What it is and why it is refused.
+        what: String,
+    },
+    /// A setting is outside its range, or settings contradict each other.
+    #[error("{setting}: {problem}")]
+    Config {
+        /// The setting's name in [`crate::Config`] or the operation's argument.
+        setting: &'static str,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+    /// The device did not do what was waited for.
+    #[error(
+        "{device}: gave up waiting for {waiting_for}: {register} reads {last:#010x} after {waited:?}; \
+         reset the device (open it again), and if that does not help power-cycle the host"
+    )]
+    Timeout {
+        /// The device's address.
+        device: String,
+        /// The register that was polled.
+        register: &'static str,
+        /// How long.
+        waited: Duration,
+        /// Its last value.
+        last: u32,
+        /// What was expected of it.
+        waiting_for: &'static str,
+    },
+    /// The device no longer answers: every register reads all ones.
+    #[error(
+        "{device}: gone: {register} and STATUS read all ones; the card was removed, lost power or fell off the bus: \
+         see the kernel log, re-seat it or rescan the bus"
+    )]
+    Gone {
+        /// The device's address.
+        device: String,
+        /// The register that was read when it was noticed.
+        register: &'static str,
+    },
+    /// What the EEPROM holds, or should have loaded into the device, is not usable.
+    #[error("{device}: EEPROM: {problem}")]
+    Eeprom {
+        /// The device's address.
+        device: String,
+        /// What is wrong and what to do about it.
+        problem: String,
+    },
+    /// The packet pool does not suit the receive rings.
+    #[error(
+        "{device}: the packet pool has {slots} slots of {data_room} bytes, and a receive ring wants {ring} free slots \
+         of 1024 bytes or more: make the pool larger or the ring smaller"
+    )]
+    Pool {
+        /// The device's address.
+        device: String,
+        /// Slots of the pool.
+        slots: usize,
+        /// Descriptors of the ring.
+        ring: usize,
+        /// Bytes for data in a slot.
+        data_room: u16,
+    },
+    /// Device access failed.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+}
+
+impl Error {
+    pub(crate) fn config(setting: &'static str, problem: impl Into<String>) -> Self {
+        Self::Config { setting, problem: problem.into() }
+    }
+}

@@ -1,0 +1,368 @@
+//! Which frames the device takes: unicast, multicast, broadcast and VLAN filters (82599 datasheet 7.1.1, 8.2.3.7).
+
+use crate::regs::{
+    FCTRL, MCSTCTRL, MTA, RECEIVE_ADDRESSES, Registers, VFTA, VLNCTRL, fctrl, mcstctrl, rah, rah_fields, ral, vlnctrl,
+};
+use crate::wait::modify;
+use crate::{Config, Error, Result};
+use device::Device;
+use std::collections::BTreeSet;
+
+/// The filters of a port. Broadcast frames pass, VLAN tags are not looked at, until told otherwise.
+pub struct Filters<D: Device> {
+    regs: Registers<D>,
+    unicast: Vec<Option<[u8; 6]>>,
+    multicast: BTreeSet<[u8; 6]>,
+    vlans: BTreeSet<u16>,
+    promiscuous: bool,
+    all_multicast: bool,
+}
+
+impl<D: Device> Filters<D> {
+    /// Clears every filter of the device, and sets its own address and what `config` says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`].
+    pub(crate) fn new(regs: &Registers<D>, station: [u8; 6], config: &Config) -> Result<Self> {
+        let mut unicast = vec![None; RECEIVE_ADDRESSES as usize];
+        unicast[0] = Some(station);
+        let filters = Self {
+            regs: regs.clone(),
+            unicast,
+            multicast: BTreeSet::new(),
+            vlans: BTreeSet::new(),
+            promiscuous: config.promiscuous,
+            all_multicast: config.all_multicast,
+        };
+        for index in 0..RECEIVE_ADDRESSES {
+            filters.write_unicast(index);
+        }
+        for i in 0..MTA.count() {
+            regs.write(MTA.at(i), 0);
+        }
+        for i in 0..VFTA.count() {
+            regs.write(VFTA.at(i), 0);
+        }
+        modify(regs, MCSTCTRL, |value| mcstctrl::MO.set(value, OFFSET as u32) | mcstctrl::MFE.mask())?;
+        filters.set_vlan_filter(false)?;
+        filters.set_broadcast(true)?;
+        filters.write_promiscuous()?;
+        Ok(filters)
+    }
+
+    /// Takes frames for any address, unicast or multicast, or only for those added.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`].
+    pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
+        self.promiscuous = on;
+        self.write_promiscuous()
+    }
+
+    /// Takes frames for any multicast address, or only for those added. A promiscuous port takes them all anyway.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`].
+    pub fn set_all_multicast(&mut self, on: bool) -> Result<()> {
+        self.all_multicast = on;
+        self.write_promiscuous()
+    }
+
+    /// Takes broadcast frames or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`].
+    pub fn set_broadcast(&self, on: bool) -> Result<()> {
+        modify(&self.regs, FCTRL, |value| fctrl::BAM.set(value, on.into()))
+    }
+
+    /// Takes frames for `address`, unicast or multicast. Adding one twice changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for the zero or broadcast address, or when all 128 unicast filters are in use.
+    pub fn add_address(&mut self, address: [u8; 6]) -> Result<()> {
+        if address == [0; 6] || address == [0xFF; 6] {
+            return Err(Error::config("address", format!("{}: neither unicast nor multicast", Mac(address))));
+        }
+        if is_multicast(address) {
+            self.multicast.insert(address);
+            self.write_multicast(multicast_hash(address, OFFSET));
+            return Ok(());
+        }
+        if self.unicast.contains(&Some(address)) {
+            return Ok(());
+        }
+        match self.unicast.iter().position(Option::is_none) {
+            Some(free) => {
+                self.unicast[free] = Some(address);
+                self.write_unicast(index(free));
+                Ok(())
+            }
+            None => {
+                let problem = format!(
+                    "{}: all {RECEIVE_ADDRESSES} filters are in use, remove one or go promiscuous",
+                    Mac(address)
+                );
+                Err(Error::config("address", problem))
+            }
+        }
+    }
+
+    /// No longer takes frames for `address`. Whether it was there; the station's own address stays.
+    pub fn remove_address(&mut self, address: [u8; 6]) -> bool {
+        if is_multicast(address) {
+            let known = self.multicast.remove(&address);
+            self.write_multicast(multicast_hash(address, OFFSET));
+            return known;
+        }
+        match self.unicast.iter().skip(1).position(|&entry| entry == Some(address)) {
+            Some(position) => {
+                self.unicast[position + 1] = None;
+                self.write_unicast(index(position + 1));
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Takes tagged frames only of the VLANs added, or of any. Untagged frames pass either way.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`].
+    pub fn set_vlan_filter(&self, on: bool) -> Result<()> {
+        modify(&self.regs, VLNCTRL, |value| vlnctrl::VFE.set(value, on.into()))
+    }
+
+    /// Lets VLAN `id`, 0 to 4095, through the VLAN filter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Config`] for an id above 4095.
+    pub fn add_vlan(&mut self, id: u16) -> Result<()> {
+        if id > 4095 {
+            return Err(Error::config("vlan", format!("{id}: must be 0 to 4095")));
+        }
+        self.vlans.insert(id);
+        self.write_vlan(id);
+        Ok(())
+    }
+
+    /// No longer lets VLAN `id` through. Whether it was let through before.
+    pub fn remove_vlan(&mut self, id: u16) -> bool {
+        let known = self.vlans.remove(&id);
+        if known {
+            self.write_vlan(id);
+        }
+        known
+    }
+
+    fn write_promiscuous(&self) -> Result<()> {
+        modify(&self.regs, FCTRL, |value| {
+            let value = fctrl::UPE.set(value, self.promiscuous.into());
+            fctrl::MPE.set(value, (self.promiscuous || self.all_multicast).into())
+        })
+    }
+
+    /// The valid bit goes first and comes last, so that no half-written address matches.
+    fn write_unicast(&self, index: u32) {
+        self.regs.write(rah(index), 0);
+        let a = self.unicast[index as usize].unwrap_or_default();
+        self.regs.write(ral(index), u32::from_le_bytes([a[0], a[1], a[2], a[3]]));
+        if self.unicast[index as usize].is_some() {
+            self.regs.write(rah(index), u32::from_le_bytes([a[4], a[5], 0, 0]) | rah_fields::AV.mask());
+        }
+    }
+
+    /// Writes the dword of the multicast table that holds the bit of `hash`: several addresses share bits and dwords.
+    fn write_multicast(&self, hash: u16) {
+        let bits = self.multicast.iter().map(|&address| multicast_hash(address, OFFSET));
+        self.regs.write(MTA.at(u32::from(hash >> 5)), dword_of(hash, bits));
+    }
+
+    fn write_vlan(&self, id: u16) {
+        self.regs.write(VFTA.at(u32::from(id >> 5)), dword_of(id, self.vlans.iter().copied()));
+    }
+}
+
+impl<D: Device> std::fmt::Debug for Filters<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let unicast = self.unicast.iter().flatten().count();
+        f.debug_struct("Filters")
+            .field("promiscuous", &self.promiscuous)
+            .field("all_multicast", &self.all_multicast)
+            .field("unicast", &unicast)
+            .field("multicast", &self.multicast.len())
+            .field("vlans", &self.vlans.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The bit of a multicast address in the 4096-bit table: 12 bits of the address, from bit 36, 35, 34 or 32 up as
+/// MCSTCTRL.MO says (7.1.1.2).
+fn multicast_hash(address: [u8; 6], offset: MulticastOffset) -> u16 {
+    let [.., fifth, sixth] = address;
+    let shift = match offset {
+        MulticastOffset::Bit36 => 4,
+        MulticastOffset::Bit35 => 3,
+        MulticastOffset::Bit34 => 2,
+        MulticastOffset::Bit32 => 0,
+    };
+    (u16::from_le_bytes([fifth, sixth]) >> shift) & 0xFFF
+}
+
+/// MCSTCTRL.MO: the lowest bit of a multicast address that counts in the table.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(test), expect(dead_code, reason = "all values of the field; one is used"))]
+enum MulticastOffset {
+    Bit36,
+    Bit35,
+    Bit34,
+    Bit32,
+}
+
+/// The dword in which `member` of a 4096-bit table lies, with the bits of all `members` that lie there too.
+fn dword_of(member: u16, members: impl Iterator<Item = u16>) -> u32 {
+    members.filter(|other| other >> 5 == member >> 5).fold(0, |dword, other| dword | 1 << (other & 31))
+}
+
+fn is_multicast(address: [u8; 6]) -> bool {
+    address[0] & 1 == 1
+}
+
+fn index(position: usize) -> u32 {
+    u32::try_from(position).unwrap_or(0)
+}
+
+struct Mac([u8; 6]);
+
+impl std::fmt::Display for Mac {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+const OFFSET: MulticastOffset = MulticastOffset::Bit36;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, FakeDevice, STATION};
+
+    fn filters(fake: &Fake, config: &Config) -> Filters<FakeDevice> {
+        Filters::new(&fake.regs(), STATION, config).unwrap()
+    }
+
+    #[test]
+    fn starts_clean() {
+        let fake = Fake::new(0x10FB);
+        (0..128).for_each(|i| fake.set(MTA.at(i), 7));
+        (0..128).for_each(|i| fake.set(VFTA.at(i), 7));
+        (1..128).for_each(|i| fake.set(rah(i), 0x8000_0000));
+        fake.set(VLNCTRL, 0x4000_8100);
+        let config = Config { promiscuous: false, all_multicast: false, ..Config::default() };
+        filters(&fake, &config);
+        assert!((0..128).all(|i| fake.get(MTA.at(i)) == 0 && fake.get(VFTA.at(i)) == 0));
+        assert!((1..128).all(|i| fake.get(rah(i)) == 0));
+        assert_eq!((fake.get(ral(0)), fake.get(rah(0))), (0x3322_1102, 0x8000_5544));
+        assert_eq!((fake.get(FCTRL), fake.get(VLNCTRL), fake.get(MCSTCTRL)), (0x400, 0x8100, 4));
+    }
+
+    #[test]
+    fn promiscuous_includes_multicast_and_gives_it_back() {
+        let fake = Fake::new(0x10FB);
+        let config = Config { promiscuous: false, all_multicast: false, ..Config::default() };
+        let mut filters = filters(&fake, &config);
+        filters.set_promiscuous(true).unwrap();
+        assert_eq!(fake.get(FCTRL), 0x700);
+        filters.set_promiscuous(false).unwrap();
+        assert_eq!(fake.get(FCTRL), 0x400);
+        filters.set_all_multicast(true).unwrap();
+        filters.set_broadcast(false).unwrap();
+        assert_eq!(fake.get(FCTRL), 0x100);
+    }
+
+    #[test]
+    fn unicast_addresses_fill_and_leave_the_table() {
+        let fake = Fake::new(0x10FB);
+        let mut filters = filters(&fake, &Config::default());
+        let address = |i: u8| [0x02, 0, 0, 0, 1, i];
+        for i in 1..128 {
+            filters.add_address(address(i)).unwrap();
+            filters.add_address(address(i)).unwrap();
+        }
+        assert_eq!((fake.get(ral(127)), fake.get(rah(127))), (0x0000_0002, 0x8000_7F01));
+        assert!(filters.add_address(address(128)).unwrap_err().to_string().contains("all 128 filters"));
+        assert!(filters.remove_address(address(16)));
+        assert!(!filters.remove_address(address(16)));
+        assert_eq!(fake.get(rah(16)), 0);
+        filters.add_address(address(200)).unwrap();
+        assert_eq!(fake.get(rah(16)), 0x8000_C801);
+        assert!(!filters.remove_address(STATION), "the station's own address stays");
+        assert_eq!(fake.get(rah(0)), 0x8000_5544);
+    }
+
+    #[test]
+    fn an_address_is_never_valid_while_half_written() {
+        let fake = Fake::new(0x10FB);
+        let mut filters = filters(&fake, &Config::default());
+        let before = fake.writes().len();
+        filters.add_address([0x02, 1, 2, 3, 4, 5]).unwrap();
+        let writes = fake.writes().split_off(before);
+        assert_eq!(writes, [(0x540C, 0), (0x5408, 0x0302_0102), (0x540C, 0x8000_0504)]);
+    }
+
+    #[test]
+    fn multicast_addresses_that_share_a_bit_do_not_take_each_other_away() {
+        let fake = Fake::new(0x10FB);
+        let mut filters = filters(&fake, &Config::default());
+        // Bits 47:36 of 01:00:5e:00:00:fb are 0xfb0: dword 125, bit 16.
+        let (mdns, twin, neighbour) = ([1, 0, 0x5E, 0, 0, 0xFB], [1, 0, 0x5E, 9, 9, 0xFB], [1, 0, 0x5E, 0, 0x10, 0xFB]);
+        for address in [mdns, twin, neighbour] {
+            filters.add_address(address).unwrap();
+        }
+        assert_eq!(fake.get(MTA.at(125)), 0x0003_0000);
+        assert!(filters.remove_address(mdns));
+        assert_eq!(fake.get(MTA.at(125)), 0x0003_0000, "its twin still wants the bit");
+        assert!(filters.remove_address(twin));
+        assert_eq!(fake.get(MTA.at(125)), 0x0002_0000);
+        assert!(!filters.remove_address(twin));
+    }
+
+    #[test]
+    fn each_offset_takes_its_12_bits() {
+        use MulticastOffset::{Bit32, Bit34, Bit35, Bit36};
+        // Bits 47:32 are the sixth and fifth byte: 0xabcd.
+        let hashes = [Bit36, Bit35, Bit34, Bit32].map(|offset| multicast_hash([1, 0, 0, 0, 0xCD, 0xAB], offset));
+        assert_eq!(hashes, [0xABC, 0x579, 0xAF3, 0xBCD]);
+        assert_eq!([Bit36 as u32, Bit35 as u32, Bit34 as u32, Bit32 as u32], [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn vlans() {
+        let fake = Fake::new(0x10FB);
+        let mut filters = filters(&fake, &Config::default());
+        filters.set_vlan_filter(true).unwrap();
+        for id in [0, 100, 101, 4095] {
+            filters.add_vlan(id).unwrap();
+        }
+        assert_eq!([0, 3, 127].map(|i| fake.get(VFTA.at(i))), [1, 0x30, 0x8000_0000]);
+        assert!(filters.remove_vlan(100) && !filters.remove_vlan(100) && !filters.remove_vlan(9999));
+        assert_eq!((fake.get(VFTA.at(3)), fake.get(VLNCTRL) >> 30), (0x20, 1));
+        assert_eq!(filters.add_vlan(4096).unwrap_err().to_string(), "vlan: 4096: must be 0 to 4095");
+    }
+
+    #[test]
+    fn some_addresses_are_no_filters() {
+        let fake = Fake::new(0x10FB);
+        let mut filters = filters(&fake, &Config::default());
+        assert!(filters.add_address([0; 6]).is_err());
+        assert!(filters.add_address([0xFF; 6]).unwrap_err().to_string().contains("ff:ff:ff:ff:ff:ff"));
+    }
+}

@@ -1,0 +1,259 @@
+//! Which devices this driver takes, and by what name it refuses the others.
+
+use crate::{Error, Result};
+use device::PciIds;
+use std::fmt;
+
+use MacType::{Mac82599, X540, X550};
+use Media::{Backplane, Copper, Cx4, Fibre};
+use Refused::{NotYet, Older, Other};
+
+/// The MAC generation: decides buffer sizes, semaphores, EEPROM access and the size of the RSS table.
+///
+/// ```
+/// use ixgbe::MacType;
+///
+/// assert_eq!((MacType::X540.rss_queues(), MacType::X550.rss_queues()), (16, 64));
+/// assert_eq!((MacType::X540.reta_entries(), MacType::X550.reta_entries()), (128, 512));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MacType {
+    /// 82599 (X520 boards).
+    Mac82599,
+    /// X540.
+    X540,
+    /// X550 (the discrete part).
+    X550,
+}
+
+impl MacType {
+    /// Receive packet buffer, KiB (82599 datasheet 8.2.3.8, X540 and X550 datasheets).
+    #[must_use]
+    pub const fn receive_buffer_kib(self) -> u32 {
+        match self {
+            Self::Mac82599 => 512,
+            Self::X540 | Self::X550 => 384,
+        }
+    }
+
+    /// Entries of the RSS redirection table.
+    #[must_use]
+    pub const fn reta_entries(self) -> u32 {
+        match self {
+            Self::Mac82599 | Self::X540 => 128,
+            Self::X550 => 512,
+        }
+    }
+
+    /// How many queues an entry of the redirection table can name: 4 bits, on X550 6.
+    #[must_use]
+    pub const fn rss_queues(self) -> u16 {
+        match self {
+            Self::Mac82599 | Self::X540 => 16,
+            Self::X550 => 64,
+        }
+    }
+}
+
+impl fmt::Display for MacType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mac82599 => "82599",
+            Self::X540 => "X540",
+            Self::X550 => "X550",
+        })
+    }
+}
+
+/// How the MAC is connected to the outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Media {
+    /// SFP+ or QSFP+ cage, by the serial interface (SFI).
+    Fibre,
+    /// CX4 connector.
+    Cx4,
+    /// KX4, KX, KR or XAUI; the EEPROM says which.
+    Backplane,
+    /// Twisted pair, by a PHY that negotiates by itself.
+    Copper,
+}
+
+/// A device this driver takes.
+///
+/// ```
+/// use ixgbe::{MacType, Media, Model};
+///
+/// let ids = device::PciIds { vendor: 0x8086, device: 0x10FB, ..Default::default() };
+/// let model = Model::identify(ids)?;
+/// assert_eq!((model.mac, model.media), (MacType::Mac82599, Media::Fibre));
+/// # Ok::<(), ixgbe::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Model {
+    /// MAC generation.
+    pub mac: MacType,
+    /// Connection.
+    pub media: Media,
+    /// Name of chip and connection.
+    pub name: &'static str,
+}
+
+impl Model {
+    /// The model with these ids.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`], which names the device, for anything that is not on the list.
+    pub fn identify(ids: PciIds) -> Result<Self> {
+        Self::of(ids).ok_or_else(|| Error::Unsupported { ids, what: refusal(ids) })
+    }
+
+    pub(crate) fn of(ids: PciIds) -> Option<Self> {
+        let known = |known: &&(u16, MacType, Media, &str)| ids.vendor == INTEL && ids.device == known.0;
+        SUPPORTED.iter().find(known).map(|&(_, mac, media, name)| Self { mac, media, name })
+    }
+}
+
+/// What a device that is not supported is.
+fn refusal(ids: PciIds) -> String {
+    if ids.vendor != INTEL {
+        return match ids.vendor {
+            0x1AF4 => "a virtio device: use the virtio driver".to_owned(),
+            0x15B3 => "an NVIDIA (Mellanox) device: not an 82599-family NIC".to_owned(),
+            0x14E4 => "a Broadcom device: not an 82599-family NIC".to_owned(),
+            _ => "not an Intel device: not an 82599-family NIC".to_owned(),
+        };
+    }
+    let near = NEIGHBOURS.iter().find(|(first, last, ..)| (*first..=*last).contains(&ids.device));
+    match near {
+        Some((_, _, name, Refused::NotYet)) => format!("{name}: not supported yet"),
+        Some((_, _, name, Refused::Older)) => format!("{name}: its registers differ, not supported"),
+        Some((_, _, name, Refused::Other)) => format!("{name}: not an 82599-family NIC"),
+        None if ids.class >> 8 == 0x0200 => "an unknown Intel NIC: not an 82599-family NIC".to_owned(),
+        None => "an unknown Intel device: not an 82599-family NIC".to_owned(),
+    }
+}
+
+const INTEL: u16 = 0x8086;
+
+const SUPPORTED: &[(u16, MacType, Media, &str)] = &[
+    (0x10F7, Mac82599, Backplane, "82599 KX4"),
+    (0x10F8, Mac82599, Backplane, "82599 combined backplane"),
+    (0x10F9, Mac82599, Cx4, "82599 CX4"),
+    (0x10FB, Mac82599, Fibre, "82599 SFP+ (X520)"),
+    (0x10FC, Mac82599, Backplane, "82599 XAUI"),
+    (0x1507, Mac82599, Fibre, "82599 SFP+, embedded"),
+    (0x1514, Mac82599, Backplane, "82599 KX4 mezzanine"),
+    (0x1517, Mac82599, Backplane, "82599 KR"),
+    (0x151C, Mac82599, Copper, "82599 10GBASE-T"),
+    (0x1529, Mac82599, Fibre, "82599 SFP+ FCoE"),
+    (0x152A, Mac82599, Backplane, "82599 backplane FCoE"),
+    (0x154A, Mac82599, Fibre, "82599 quad SFP+ (X520-4)"),
+    (0x154D, Mac82599, Fibre, "82599 SFP+ (X520-2)"),
+    (0x154F, Mac82599, Fibre, "82599 SFP+, low power"),
+    (0x1557, Mac82599, Fibre, "82599EN SFP+ (X520-1)"),
+    (0x1558, Mac82599, Fibre, "82599 QSFP+ (X520-Q1)"),
+    (0x1528, X540, Copper, "X540-T2"),
+    (0x1560, X540, Copper, "X540-T1"),
+    (0x1563, X550, Copper, "X550-T2"),
+    (0x15D1, X550, Copper, "X550-T1"),
+];
+
+#[derive(Clone, Copy)]
+enum Refused {
+    NotYet,
+    Older,
+    Other,
+}
+
+/// Ranges of device ids that are often found next to, or taken for, the supported ones. First match counts.
+const NEIGHBOURS: &[(u16, u16, &str, Refused)] = &[
+    (0x10ED, 0x10ED, "an 82599 virtual function", NotYet),
+    (0x152E, 0x152E, "an 82599 virtual function (Hyper-V)", NotYet),
+    (0x1515, 0x1515, "an X540 virtual function", NotYet),
+    (0x1530, 0x1530, "an X540 virtual function (Hyper-V)", NotYet),
+    (0x1564, 0x1565, "an X550 virtual function", NotYet),
+    (0x15A8, 0x15A9, "an X550EM_x virtual function", NotYet),
+    (0x15B4, 0x15B4, "an X550EM_a virtual function (Hyper-V)", NotYet),
+    (0x15C5, 0x15C5, "an X550EM_a virtual function", NotYet),
+    (0x57AD, 0x57AD, "an E610 virtual function", NotYet),
+    (0x15AA, 0x15B0, "an X550EM_x (Xeon D)", NotYet),
+    (0x15C2, 0x15CE, "an X550EM_a (Atom C3000)", NotYet),
+    (0x15E4, 0x15E5, "an X550EM_a (Atom C3000)", NotYet),
+    (0x57AE, 0x57B2, "an E610", NotYet),
+    (0x10B6, 0x10B6, "an 82598", Older),
+    (0x10C6, 0x10C8, "an 82598", Older),
+    (0x10DB, 0x10DD, "an 82598", Older),
+    (0x10E1, 0x10E1, "an 82598", Older),
+    (0x10EC, 0x10EC, "an 82598", Older),
+    (0x10F1, 0x10F4, "an 82598", Older),
+    (0x1508, 0x1508, "an 82598", Older),
+    (0x150B, 0x150B, "an 82598", Older),
+    (0x154C, 0x154C, "an Intel 700 series virtual function (iavf)", Other),
+    (0x1571, 0x1571, "an Intel 700 series virtual function (iavf)", Other),
+    (0x1572, 0x1572, "an Intel X710 (i40e)", Other),
+    (0x1580, 0x1584, "an Intel XL710 (i40e)", Other),
+    (0x1585, 0x1586, "an Intel X710 (i40e)", Other),
+    (0x1587, 0x1588, "an Intel XL710 (i40e)", Other),
+    (0x1589, 0x1589, "an Intel X710 (i40e)", Other),
+    (0x158A, 0x158B, "an Intel XXV710 (i40e)", Other),
+    (0x15FF, 0x15FF, "an Intel X710 (i40e)", Other),
+    (0x37CD, 0x37CD, "an Intel X722 virtual function (iavf)", Other),
+    (0x37CE, 0x37D3, "an Intel X722 (i40e)", Other),
+    (0x1591, 0x159B, "an Intel E810 (ice)", Other),
+    (0x1889, 0x1889, "an Intel adaptive virtual function (iavf)", Other),
+    (0x10C9, 0x10C9, "an Intel 82576 (igb)", Other),
+    (0x1521, 0x1524, "an Intel I350 (igb)", Other),
+    (0x1533, 0x1538, "an Intel I210 (igb)", Other),
+    (0x1539, 0x1539, "an Intel I211 (igb)", Other),
+    (0x15F2, 0x15F3, "an Intel I225 (igc)", Other),
+    (0x125B, 0x125C, "an Intel I226 (igc)", Other),
+    (0x100E, 0x100F, "an Intel 82540EM or 82545EM (e1000)", Other),
+    (0x10D3, 0x10D3, "an Intel 82574L (e1000e)", Other),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(vendor: u16, device: u16) -> PciIds {
+        PciIds { vendor, device, class: 0x02_0000, revision: 1 }
+    }
+
+    #[test]
+    fn takes_every_part_of_the_three_families() {
+        let mac = |device| Model::identify(ids(0x8086, device)).map(|model| model.mac).ok();
+        let parts_82599 = [
+            0x10F7, 0x1514, 0x1517, 0x10F8, 0x154F, 0x10F9, 0x10FB, 0x152A, 0x1529, 0x1507, 0x154D, 0x154A, 0x1558,
+            0x1557, 0x10FC, 0x151C,
+        ];
+        assert!(parts_82599.iter().all(|&device| mac(device) == Some(Mac82599)));
+        assert_eq!([0x1528, 0x1560].map(mac), [Some(X540); 2]);
+        assert_eq!([0x1563, 0x15D1].map(mac), [Some(X550); 2]);
+    }
+
+    #[test]
+    fn refuses_the_rest_by_name() {
+        let refused = [
+            (0x8086, 0x1572, "8086:1572 is an Intel X710 (i40e): not an 82599-family NIC"),
+            (0x8086, 0x10C6, "8086:10c6 is an 82598: its registers differ, not supported"),
+            (0x8086, 0x57B1, "8086:57b1 is an E610: not supported yet"),
+            (0x8086, 0x1515, "8086:1515 is an X540 virtual function: not supported yet"),
+            (0x8086, 0xFFFF, "8086:ffff is an unknown Intel NIC: not an 82599-family NIC"),
+            (0x1AF4, 0x1041, "1af4:1041 is a virtio device: use the virtio driver"),
+            (0x1022, 0x10FB, "1022:10fb is not an Intel device: not an 82599-family NIC"),
+        ];
+        for (vendor, device, message) in refused {
+            assert_eq!(Model::identify(ids(vendor, device)).unwrap_err().to_string(), message);
+        }
+    }
+
+    #[test]
+    fn no_id_is_both_taken_and_refused() {
+        for (device, ..) in SUPPORTED {
+            let clash = NEIGHBOURS.iter().find(|(first, last, ..)| (first..=last).contains(&device));
+            assert!(clash.is_none(), "{device:04x}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Reset, bring-up and shutdown (82599 datasheet 4.6). Rings are set up between [`receive_path`], [`transmit_path`] and
+//! [`start_receiving`]; the order of one opening is
+//! [`reset`], [`station_address`], link, statistics, filters, [`receive_path`], [`transmit_path`], rings, [`announce`],
+//! [`start_receiving`].
+
+use crate::regs::{
+    CTRL, CTRL_EXT, DMATXCTL, DTXMXSZRQ, EEC, EICR, EIMC, EIMC_EX, FCTRL, GCR_EXT, HLREG0, MAXFRS, MTQC, RDRXCTL,
+    RFCTL, RTTBCNRC, RTTDCS, RTTDQSEL, RXCSUM, RXCTRL, RXPBSIZE, Registers, SECRXCTRL, SECRXSTAT, STATUS, TXPBSIZE,
+    TXPBTHRESH, VLNCTRL, ctrl, ctrl_ext, dmatxctl, dtxmxszrq, eec, eimc, fctrl, gcr_ext, hlreg0, maxfrs, rah,
+    rah_fields, ral, rdrxctl, rfctl, rttdcs, rxcsum, rxctrl, rxpbsize, secrxctrl, secrxstat, status, txpbsize,
+    txpbthresh, vlnctrl,
+};
+use crate::wait::{modify, read, wait};
+use crate::{Config, Error, MacType, Result, rss};
+use device::Device;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Brings the device to its state after power-up: no interrupts, no DMA, queues disabled, station address loaded
+/// (4.6.3, 5.2.5.3.2).
+///
+/// # Errors
+///
+/// [`Error::Timeout`] names the step that did not finish; [`Error::Gone`].
+pub(crate) fn reset<D: Device>(regs: &Registers<D>) -> Result<()> {
+    mask_interrupts(regs)?;
+    quiet_reset(regs)?;
+    mask_interrupts(regs)?;
+    wait(regs, EEC, |value| eec::ARD.is_set(value), ARD_LIMIT, "the EEPROM to load (EEC.ARD)")?;
+    let done = |value| rdrxctl::DMAIDONE.is_set(value);
+    wait(regs, RDRXCTL, done, DMA_LIMIT, "the receive DMA to initialise (RDRXCTL.DMAIDONE)")?;
+    Ok(())
+}
+
+/// The address that the EEPROM loaded into receive address 0 (4.6.3.2).
+///
+/// # Errors
+///
+/// [`Error::Eeprom`] when there is none, or it is no station's; [`Error::Gone`].
+pub(crate) fn station_address<D: Device>(regs: &Registers<D>) -> Result<[u8; 6]> {
+    let (low, high) = (read(regs, ral(0))?.to_le_bytes(), read(regs, rah(0))?);
+    let tail = high.to_le_bytes();
+    let address = [low[0], low[1], low[2], low[3], tail[0], tail[1]];
+    let problem = if !rah_fields::AV.is_set(high) {
+        "it loaded no station address (RAH0.AV is clear)"
+    } else if address == [0; 6] {
+        "the station address is zero"
+    } else if address[0] & 1 == 1 {
+        "the station address is a multicast address"
+    } else {
+        return Ok(address);
+    };
+    let problem = format!(
+        "{problem}: RAL0 {:#010x}, RAH0 {high:#010x}; the card wants its firmware image restored",
+        u32::from_le_bytes(low)
+    );
+    Err(Error::Eeprom { device: regs.device().name().to_owned(), problem })
+}
+
+/// Everything about receiving that is not a queue's (4.6.7), receiver off. The configuration must be valid for `mac`.
+///
+/// # Errors
+///
+/// [`Error::Gone`].
+pub(crate) fn receive_path<D: Device>(regs: &Registers<D>, config: &Config, mac: MacType) -> Result<()> {
+    modify(regs, RXCTRL, |value| rxctrl::RXEN.set(value, 0))?;
+    for class in 0..RXPBSIZE.count() {
+        let kib = if class == 0 { mac.receive_buffer_kib() } else { 0 };
+        regs.write(RXPBSIZE.at(class), rxpbsize::SIZE.set(0, kib));
+    }
+    // MAXFRS counts only with JUMBOEN; CRC stripping is set here and in RDRXCTL, and the two must agree.
+    modify(regs, HLREG0, |value| value | hlreg0::RXCRCSTRP.mask() | hlreg0::JUMBOEN.mask())?;
+    modify(regs, RDRXCTL, |value| {
+        let on = rdrxctl::CRCSTRIP.mask() | rdrxctl::RSCACKC.mask() | rdrxctl::FCOE_WRFIX.mask();
+        rdrxctl::RSCFRSTSIZE.set(value | on, 0)
+    })?;
+    modify(regs, FCTRL, |value| {
+        let value = fctrl::SBP.set(value, 0) | fctrl::BAM.mask();
+        let value = fctrl::UPE.set(value, config.promiscuous.into());
+        fctrl::MPE.set(value, (config.promiscuous || config.all_multicast).into())
+    })?;
+    let max_frame = u32::try_from(config.max_frame()).unwrap_or(u32::MAX);
+    modify(regs, MAXFRS, |value| maxfrs::MFS.set(value, max_frame))?;
+    modify(regs, RXCSUM, |value| value | rxcsum::PCSD.mask())?;
+    modify(regs, RFCTL, |value| value | rfctl::RSC_DIS.mask() | rfctl::NFSW_DIS.mask() | rfctl::NFSR_DIS.mask())?;
+    rss::program(regs, config, mac);
+    modify(regs, VLNCTRL, |value| {
+        let value = vlnctrl::VET.set(value, VLAN_ETHERTYPE);
+        value & !(vlnctrl::VFE.mask() | vlnctrl::CFIEN.mask())
+    })
+}
+
+/// Everything about sending that is not a queue's (4.6.8): one buffer, one traffic class, no rate limits, DMA on.
+///
+/// # Errors
+///
+/// [`Error::Gone`].
+pub(crate) fn transmit_path<D: Device>(regs: &Registers<D>) -> Result<()> {
+    modify(regs, HLREG0, |value| value | hlreg0::TXCRCEN.mask() | hlreg0::TXPADEN.mask())?;
+    for class in 0..TXPBSIZE.count() {
+        let kib = if class == 0 { TRANSMIT_BUFFER_KIB } else { 0 };
+        regs.write(TXPBSIZE.at(class), txpbsize::SIZE.set(0, kib));
+        regs.write(TXPBTHRESH.at(class), txpbthresh::THRESH.set(0, kib.saturating_sub(TRANSMIT_HEADROOM_KIB)));
+    }
+    modify(regs, RTTDCS, |value| value | rttdcs::ARBDIS.mask())?;
+    regs.write(MTQC, 0);
+    regs.write(DTXMXSZRQ, dtxmxszrq::MAX.mask());
+    for queue in 0..TRANSMIT_QUEUES {
+        regs.write(RTTDQSEL, queue);
+        regs.write(RTTBCNRC, 0);
+    }
+    modify(regs, RTTDCS, |value| rttdcs::ARBDIS.set(value, 0))?;
+    modify(regs, DMATXCTL, |value| value | dmatxctl::TE.mask())
+}
+
+/// Tells the firmware that a driver is in charge, and stops it from snooping (4.6.7, CTRL_EXT in 8.2.3.1).
+///
+/// # Errors
+///
+/// [`Error::Gone`].
+pub(crate) fn announce<D: Device>(regs: &Registers<D>) -> Result<()> {
+    modify(regs, CTRL_EXT, |value| value | ctrl_ext::NS_DIS.mask() | ctrl_ext::DRV_LOAD.mask())
+}
+
+/// Lets frames in, once receive queues are enabled and filled: the security block, through which all pass, is
+/// drained around the enable (4.6.7).
+///
+/// # Errors
+///
+/// [`Error::Timeout`] when the block does not drain, [`Error::Gone`].
+pub(crate) fn start_receiving<D: Device>(regs: &Registers<D>) -> Result<()> {
+    modify(regs, SECRXCTRL, |value| value | secrxctrl::RX_DIS.mask())?;
+    let ready = |value| secrxstat::SECRX_RDY.is_set(value);
+    let drained = wait(regs, SECRXSTAT, ready, SECRX_LIMIT, "the receive path to drain (SECRXSTAT.SECRX_RDY)");
+    if drained.is_ok() {
+        modify(regs, RXCTRL, |value| value | rxctrl::RXEN.mask())?;
+    } else if let Err(Error::Gone { .. }) = drained {
+        return drained.map(drop);
+    }
+    modify(regs, SECRXCTRL, |value| secrxctrl::RX_DIS.set(value, 0))?;
+    drained.map(drop)
+}
+
+/// Stops frames from coming in: the first step of a shutdown, before queues are disabled (4.6.7.1.2).
+///
+/// # Errors
+///
+/// [`Error::Gone`].
+pub(crate) fn stop_receiving<D: Device>(regs: &Registers<D>) -> Result<()> {
+    modify(regs, RXCTRL, |value| rxctrl::RXEN.set(value, 0))
+}
+
+/// The last step of a shutdown, after queues were disabled: no interrupts, no requests to memory, reset. When this
+/// returns `Ok` the device makes no more memory accesses.
+///
+/// # Errors
+///
+/// [`Error::Timeout`] when the reset does not finish: the device's memory must then stay as it is.
+/// [`Error::Gone`].
+pub(crate) fn stop<D: Device>(regs: &Registers<D>) -> Result<()> {
+    mask_interrupts(regs)?;
+    modify(regs, CTRL_EXT, |value| ctrl_ext::DRV_LOAD.set(value, 0))?;
+    quiet_reset(regs)?;
+    mask_interrupts(regs)
+}
+
+/// Masks all interrupts and clears their causes (4.6.3.1).
+fn mask_interrupts<D: Device>(regs: &Registers<D>) -> Result<()> {
+    regs.write(EIMC, eimc::ALL.mask());
+    for half in 0..EIMC_EX.count() {
+        regs.write(EIMC_EX.at(half), u32::MAX);
+    }
+    read(regs, EICR).map(drop)
+}
+
+/// Stops requests to memory, then resets; twice when requests did not end (5.2.5.3.2).
+fn quiet_reset<D: Device>(regs: &Registers<D>) -> Result<()> {
+    modify(regs, CTRL, |value| value | ctrl::GIO_DIS.mask())?;
+    let quiet = |value| !status::GIO.is_set(value);
+    match wait(regs, STATUS, quiet, GIO_LIMIT, "requests to memory to end (STATUS.GIO)") {
+        Ok(_) => software_reset(regs)?,
+        Err(Error::Timeout { last, .. }) => {
+            let name = regs.device().name();
+            tracing::warn!("{name}: requests to memory did not end (STATUS {last:#010x}), resetting twice");
+            flush_pending(regs)?;
+            software_reset(regs)?;
+            software_reset(regs)?;
+        }
+        Err(error) => return Err(error),
+    }
+    if ctrl::GIO_DIS.is_set(read(regs, CTRL)?) {
+        modify(regs, CTRL, |value| ctrl::GIO_DIS.set(value, 0))?;
+    }
+    Ok(())
+}
+
+/// Gets rid of requests that hold up a reset: with the MAC looped back and the receiver off, the buffers between
+/// host and device are cleared (5.2.5.3.2).
+fn flush_pending<D: Device>(regs: &Registers<D>) -> Result<()> {
+    let loopback = read(regs, HLREG0)?;
+    regs.write(HLREG0, loopback | hlreg0::LPBK.mask());
+    modify(regs, RXCTRL, |value| rxctrl::RXEN.set(value, 0))?;
+    let pcie = read(regs, GCR_EXT)?;
+    regs.write(GCR_EXT, pcie | gcr_ext::BUFFERS_CLEAR.mask());
+    read(regs, STATUS)?;
+    sleep(Duration::from_micros(20));
+    regs.write(GCR_EXT, gcr_ext::BUFFERS_CLEAR.set(pcie, 0));
+    regs.write(HLREG0, loopback);
+    Ok(())
+}
+
+/// Software and link reset, and the wait after it (4.6.3.2).
+fn software_reset<D: Device>(regs: &Registers<D>) -> Result<()> {
+    let bits = ctrl::RST.mask() | ctrl::LRST.mask();
+    modify(regs, CTRL, |value| value | bits)?;
+    sleep(RESET_PAUSE);
+    wait(regs, CTRL, |value| value & bits == 0, RESET_LIMIT, "the reset to finish (CTRL.RST, CTRL.LRST)")?;
+    sleep(SETTLE);
+    Ok(())
+}
+
+const ARD_LIMIT: Duration = Duration::from_millis(500);
+const DMA_LIMIT: Duration = Duration::from_millis(100);
+const GIO_LIMIT: Duration = Duration::from_millis(100);
+const RESET_LIMIT: Duration = Duration::from_millis(100);
+const SECRX_LIMIT: Duration = Duration::from_millis(10);
+/// A device in reset does not answer for a moment.
+const RESET_PAUSE: Duration = Duration::from_millis(1);
+/// 4.6.3.2 asks for 10 ms between reset and the next step.
+const SETTLE: Duration = Duration::from_millis(10);
+
+const VLAN_ETHERTYPE: u32 = 0x8100;
+const TRANSMIT_BUFFER_KIB: u32 = 160;
+/// What must stay free in the transmit buffer for one largest packet, KiB.
+const TRANSMIT_HEADROOM_KIB: u32 = 10;
+/// Queues with a rate limiter.
+const TRANSMIT_QUEUES: u32 = 128;
+
+#[cfg(test)]
+#[path = "init_tests.rs"]
+mod tests;

@@ -1,0 +1,209 @@
+//! A port: opening and closing a device, and control of it while its queues are at work elsewhere.
+
+use crate::regs::Registers;
+use crate::ring::{RingMemory, Shared};
+use crate::{
+    Config, Counters, Error, Filters, LinkStatus, Model, Result, RxQueue, Statistics, TxQueue, eeprom, init, link, rx,
+    tx,
+};
+use device::{Device, Regs};
+use mempool::Pool;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An open device: the port to control it, and its queues to be sent to threads.
+#[derive(Debug)]
+pub struct Opened<D: Device> {
+    /// Control of the port. Dropping it stops the device, after which the queues receive and send nothing.
+    pub port: Port<D>,
+    /// Receive queues, by number.
+    pub rx: Vec<RxQueue<D>>,
+    /// Transmit queues, by number.
+    pub tx: Vec<TxQueue<D>>,
+}
+
+/// Opens a device of this family: resets it, sets up the link, and starts its queues with buffers from `pool`. The
+/// link may take seconds to come up; see [`Port::wait_link`].
+///
+/// The device is moved in, so that nobody else can drive it.
+///
+/// # Errors
+///
+/// When the driver does not know the device, a setting is out of range, the device does not do its part in time, or
+/// the pool has fewer slots than the receive rings have descriptors.
+pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened<D>> {
+    let model = Model::identify(device.ids())?;
+    config.validate(model.mac)?;
+    // A device that an earlier process left running must not reach memory that is about to be mapped.
+    device.set_bus_master(false)?;
+    let regs: Registers<D> = Regs::new(Arc::new(device))?;
+    init::reset(&regs)?;
+    match eeprom::check(&regs, model.mac) {
+        Err(error @ Error::Gone { .. }) => return Err(error),
+        Err(error) => tracing::warn!("the EEPROM's checksum cannot be verified: {error}"),
+        Ok(_) => {}
+    }
+    let address = init::station_address(&regs)?;
+    link::set_up(&regs, model)?;
+    let mut port = Port {
+        filters: Filters::new(&regs, address, config)?,
+        counters: Counters::new(&regs)?,
+        shared: Arc::new(Shared::new(regs)),
+        model,
+        address,
+        rx_queues: 0,
+        tx_queues: 0,
+        closed: false,
+    };
+    let (mut rx, mut tx) = (Vec::new(), Vec::new());
+    port.start(config, pool, &mut rx, &mut tx)?;
+    Ok(Opened { port, rx, tx })
+}
+
+/// Control of an open device: link, filters, statistics, and the end of it.
+///
+/// Dropping it closes it; errors are logged then.
+pub struct Port<D: Device> {
+    shared: Arc<Shared<D>>,
+    model: Model,
+    address: [u8; 6],
+    filters: Filters<D>,
+    counters: Counters<D>,
+    rx_queues: u32,
+    tx_queues: u32,
+    closed: bool,
+}
+
+impl<D: Device> Port<D> {
+    fn regs(&self) -> &Registers<D> {
+        &self.shared.regs
+    }
+
+    /// Starts the queues, transmit first, and lets frames in (4.6.7, 4.6.8).
+    fn start(
+        &mut self,
+        config: &Config,
+        pool: &Pool,
+        rx: &mut Vec<RxQueue<D>>,
+        tx: &mut Vec<TxQueue<D>>,
+    ) -> Result<()> {
+        let device = Arc::clone(self.regs().device());
+        let rings: Vec<usize> = std::iter::repeat_n(usize::from(config.rx_ring), config.rx_queues.into())
+            .chain(std::iter::repeat_n(usize::from(config.tx_ring), config.tx_queues.into()))
+            .collect();
+        let mut memory = RingMemory::allocate(device.dma(), &rings, device.numa_node())?;
+        device.dma().map(pool.memory())?;
+        self.shared.begin_dma()?;
+        init::receive_path(self.regs(), config, self.model.mac)?;
+        init::transmit_path(self.regs())?;
+        for index in 0..config.tx_queues.into() {
+            self.tx_queues += 1;
+            tx.push(TxQueue::start(&self.shared, &mut memory, index, config, pool)?);
+        }
+        for index in 0..config.rx_queues.into() {
+            self.rx_queues += 1;
+            rx.push(RxQueue::start(&self.shared, &mut memory, index, config, pool)?);
+        }
+        init::announce(self.regs())?;
+        init::start_receiving(self.regs())
+    }
+
+    /// The address by which the device was opened.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.regs().device().name()
+    }
+
+    /// What device it is.
+    #[must_use]
+    pub fn model(&self) -> Model {
+        self.model
+    }
+
+    /// The station address.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        self.address
+    }
+
+    /// The link's state now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`].
+    pub fn link(&self) -> Result<LinkStatus> {
+        link::status(self.regs(), self.model.mac)
+    }
+
+    /// Waits until the link is up, at most for `limit`, and returns its state then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`].
+    pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
+        link::wait_link(self.regs(), self.model.mac, limit)
+    }
+
+    /// Which frames the device receives.
+    pub fn filters(&mut self) -> &mut Filters<D> {
+        &mut self.filters
+    }
+
+    /// Reads the device's counters and returns the totals since opening. The device's own counters are 32 bits wide:
+    /// call this at least once a second.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`]; the totals stay readable through [`Self::totals`].
+    pub fn statistics(&mut self) -> Result<&Statistics> {
+        self.counters.poll()
+    }
+
+    /// The totals as last read.
+    #[must_use]
+    pub fn totals(&self) -> &Statistics {
+        self.counters.totals()
+    }
+
+    /// Stops the device: receiver off, queues disabled, DMA drained, reset, bus mastering off (4.6.7.1.2, 4.6.8.2,
+    /// 5.2.5.3.2). Returns the final totals. Buffers in the rings go back to their pools as the queues are dropped.
+    ///
+    /// # Errors
+    ///
+    /// The first step that failed; all others were done all the same. Memory that the device may still reach is kept.
+    pub fn close(mut self) -> Result<Statistics> {
+        self.stop()?;
+        Ok(self.counters.totals().clone())
+    }
+
+    fn stop(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.closed, true) {
+            return Ok(());
+        }
+        let mut result = init::stop_receiving(self.regs());
+        for index in 0..self.rx_queues {
+            result = result.and(rx::disable(self.regs(), index));
+        }
+        for index in 0..self.tx_queues {
+            result = result.and(tx::disable(self.regs(), index));
+        }
+        result = result.and(self.counters.poll().map(drop));
+        result = result.and(init::stop(self.regs()));
+        result.and(self.shared.end_dma())
+    }
+}
+
+impl<D: Device> Drop for Port<D> {
+    fn drop(&mut self) {
+        if let Err(error) = self.stop() {
+            tracing::warn!("closing: {error}");
+        }
+    }
+}
+
+impl<D: Device> fmt::Debug for Port<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Port").field("name", &self.name()).field("model", &self.model).finish_non_exhaustive()
+    }
+}

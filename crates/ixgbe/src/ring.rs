@@ -1,0 +1,162 @@
+//! Descriptor rings: where they lie, and what becomes of them when their queue is dropped.
+
+use crate::Result;
+use crate::desc::{DESCRIPTOR_BYTES, Descriptor};
+use crate::regs::Registers;
+use device::{Device, DmaDomain, DmaMemory, MemoryRequest, Translation};
+use mempool::Packet;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The memory that all rings of a port are cut from.
+pub(crate) struct RingMemory {
+    memory: Arc<DmaMemory>,
+    translation: Arc<Translation>,
+    used: usize,
+}
+
+impl RingMemory {
+    /// Room for one ring of each of these numbers of descriptors.
+    pub(crate) fn allocate(dma: &DmaDomain, rings: &[usize], numa_node: Option<u32>) -> Result<Self> {
+        // Each ring is aligned to its own size, so that none crosses a page that is larger.
+        let bytes = rings.iter().map(|descriptors| descriptors * DESCRIPTOR_BYTES * 2).sum();
+        let memory = DmaMemory::allocate(&MemoryRequest { bytes, numa_node, ..MemoryRequest::default() })?;
+        let translation = dma.map(&memory)?;
+        Ok(Self { memory, translation, used: 0 })
+    }
+
+    /// Cuts off a ring of `descriptors`, a power of two, all zero.
+    ///
+    /// # Panics
+    ///
+    /// When more is taken than was allocated: a mistake of the driver.
+    pub(crate) fn cut(&mut self, descriptors: usize) -> Ring {
+        let bytes = descriptors * DESCRIPTOR_BYTES;
+        let start = self.used.next_multiple_of(bytes);
+        assert!(descriptors.is_power_of_two() && start + bytes <= self.memory.len(), "ring memory was sized for less");
+        self.used = start + bytes;
+        // SAFETY: within the region, by the assertion.
+        let base = unsafe { self.memory.base().add(start) };
+        let iova = self.translation.iova(base.as_ptr());
+        Ring { base: base.cast(), size: descriptors, iova, memory: Arc::clone(&self.memory) }
+    }
+}
+
+/// A ring of descriptors, shared with the device.
+///
+/// # Invariants
+///
+/// `base` points to `size` (a power of two) descriptors, 16-aligned, in memory that `memory` keeps mapped; nothing
+/// but [`Descriptor`]'s atomics accesses them on this side.
+pub(crate) struct Ring {
+    base: NonNull<Descriptor>,
+    size: usize,
+    iova: u64,
+    memory: Arc<DmaMemory>,
+}
+
+// SAFETY: descriptors are atomics, and the memory is owned through `memory`.
+unsafe impl Send for Ring {}
+// SAFETY: as above.
+unsafe impl Sync for Ring {}
+
+impl Ring {
+    /// Number of descriptors.
+    #[inline(always)]
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The address at which the device sees the ring.
+    pub(crate) fn iova(&self) -> u64 {
+        self.iova
+    }
+
+    /// Descriptor `index` modulo the size.
+    #[inline(always)]
+    pub(crate) fn at(&self, index: usize) -> &Descriptor {
+        // SAFETY: valid and accessed only as atomics (type invariant).
+        unsafe { &*self.pointer(index) }
+    }
+
+    /// Where descriptor `index` modulo the size lies.
+    #[inline(always)]
+    pub(crate) fn pointer(&self, index: usize) -> *const Descriptor {
+        // SAFETY: masked, so within the ring.
+        unsafe { self.base.add(index & (self.size - 1)) }.as_ptr()
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring").field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// The memory of a ring whose queue is gone, with the packets that were in it.
+type Parked = (Arc<DmaMemory>, Vec<Packet>);
+
+/// What a port and its queues share: the device, whether it is quiet, and rings that wait for that.
+///
+/// When the last of them is dropped and the device was never seen to be quiet, the device, its mappings and the parked
+/// rings stay for ever (rule leak-if-unsure).
+pub(crate) struct Shared<D: Device> {
+    pub(crate) regs: Registers<D>,
+    quiet: AtomicBool,
+    parked: Mutex<Vec<Parked>>,
+}
+
+impl<D: Device> Shared<D> {
+    /// For a device that has bus mastering off.
+    pub(crate) fn new(regs: Registers<D>) -> Self {
+        Self { regs, quiet: AtomicBool::new(true), parked: Mutex::default() }
+    }
+
+    /// Lets the device access memory.
+    pub(crate) fn begin_dma(&self) -> Result<()> {
+        self.quiet.store(false, Ordering::Release);
+        Ok(self.regs.device().set_bus_master(true)?)
+    }
+
+    /// Takes memory access from the device, for good, and frees the rings that waited for it.
+    pub(crate) fn end_dma(&self) -> Result<()> {
+        let device = self.regs.device();
+        // Either is the device's word that it accesses memory no more (see the trait).
+        device.set_bus_master(false).or_else(|_| device.reset())?;
+        self.quiet.store(true, Ordering::Release);
+        let parked = std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(parked);
+        Ok(())
+    }
+
+    /// Takes over the ring of a dropped queue and the packets in it, and frees both as soon as the device is quiet.
+    pub(crate) fn park(&self, ring: &Ring, packets: Vec<Packet>) {
+        let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.quiet.load(Ordering::Acquire) {
+            parked.push((Arc::clone(&ring.memory), packets));
+        }
+    }
+}
+
+impl<D: Device> Drop for Shared<D> {
+    fn drop(&mut self) {
+        if !*self.quiet.get_mut() {
+            let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
+            tracing::error!(
+                "{}: not known to be quiet; the device and {} rings are kept for ever",
+                self.regs.device().name(),
+                parked.len()
+            );
+            std::mem::forget(parked);
+            std::mem::forget(Arc::clone(self.regs.device()));
+        }
+    }
+}
+
+impl<D: Device> fmt::Debug for Shared<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({})", self.regs.device().name())
+    }
+}

@@ -1,0 +1,194 @@
+//! The receive and transmit loops for processors with AVX2: four descriptors at a time. What they do for each is what
+//! [`Exchange::run`] and [`Post::run`] say; the scalar loops finish what is left over or unusual.
+
+use crate::desc::{Descriptor, rx, tx};
+use crate::rx::Exchange;
+use crate::tx::{LONGEST, Post, SHORTEST};
+use core::arch::x86_64::*;
+use mempool::{Packet, Slot};
+
+/// Whether this processor has AVX2.
+#[inline(always)]
+pub(crate) fn available() -> bool {
+    std::arch::is_x86_feature_detected!("avx2")
+}
+
+/// Descriptors, slots or packets at a time.
+pub(crate) const STEP: usize = 4;
+
+#[inline(always)]
+fn lanes(value: u64) -> i64 {
+    value.cast_signed()
+}
+
+/// The high words of four descriptors, in the order 0, 2, 1, 3, read as the device may be writing them.
+///
+/// # Safety
+///
+/// `descriptors` points to four of them, and the processor has AVX2.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn high_words(descriptors: *const Descriptor) -> __m256i {
+    let (first, second): (__m256i, __m256i);
+    // SAFETY: reads 64 bytes of descriptors. It is in assembly because the device writes concurrently: each aligned
+    // 8-byte word is read at once, and no load is moved or repeated by the compiler, as with relaxed atomics.
+    unsafe {
+        core::arch::asm!(
+            "vmovdqu {first}, ymmword ptr [{at}]",
+            "vmovdqu {second}, ymmword ptr [{at} + 32]",
+            at = in(reg) descriptors,
+            first = out(ymm_reg) first,
+            second = out(ymm_reg) second,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+    // Loads are not reordered on x86; this keeps the compiler from it (acquire).
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::Acquire);
+    _mm256_unpackhi_epi64(first, second)
+}
+
+/// Stores four pairs of words (low, high), given in the order 0, 2, 1, 3, as four consecutive 16-byte elements.
+///
+/// # Safety
+///
+/// `to` points to 64 writable bytes that nobody else accesses, and the processor has AVX2.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn store_pairs(to: *mut __m256i, low: __m256i, high: __m256i) {
+    let (front, back) = (_mm256_unpacklo_epi64(low, high), _mm256_unpackhi_epi64(low, high));
+    // SAFETY: the first 32 of 64 bytes.
+    unsafe { _mm256_storeu_si256(to, front) }
+    // SAFETY: 32 bytes further.
+    let second = unsafe { to.add(1) };
+    // SAFETY: the last 32 of 64 bytes.
+    unsafe { _mm256_storeu_si256(second, back) }
+}
+
+/// 0, 1, 2, 3 from or to 0, 2, 1, 3.
+const MIDDLE_SWAPPED: i32 = 0b11_01_10_00;
+/// 0, 2, 1, 3 from 3, 2, 1, 0.
+const REVERSED_AND_SWAPPED: i32 = 0b00_10_01_11;
+/// 0, 1, 2, 3 from 3, 2, 1, 0.
+const REVERSED: i32 = 0b00_01_10_11;
+
+impl Exchange {
+    /// See [`Exchange::run`]; multiples of four.
+    ///
+    /// # Safety
+    ///
+    /// As [`Exchange::run`], and the processor has AVX2.
+    #[target_feature(enable = "avx2")]
+    pub(crate) unsafe fn avx2(&mut self, top: *const Slot, delta: u64) -> usize {
+        let count = self.count;
+        let delta = _mm256_set1_epi64x(lanes(delta));
+        let mask = _mm256_set1_epi64x(lanes(rx::SINGLE_MASK));
+        let single = _mm256_set1_epi64x(lanes(rx::SINGLE));
+        let meta = _mm256_set1_epi64x(lanes(self.meta.0));
+        let half_word = _mm256_set1_epi64x(0xffff);
+        let limit = _mm256_set1_epi64x(i64::from(self.limit));
+        let zero = _mm256_setzero_si256();
+        let mut bytes = zero;
+        let mut done = 0;
+        while done + STEP <= count {
+            // SAFETY: `done + 4 <= count` descriptors.
+            let at = unsafe { self.descriptors.add(done) };
+            // SAFETY: four descriptors.
+            let high = unsafe { high_words(at) };
+            let len = _mm256_and_si256(_mm256_srli_epi64::<32>(high), half_word);
+            let good = _mm256_cmpeq_epi64(_mm256_and_si256(high, mask), single);
+            // 0 < len <= limit.
+            let fits = _mm256_andnot_si256(_mm256_cmpgt_epi64(len, limit), _mm256_cmpgt_epi64(len, zero));
+            if _mm256_movemask_epi8(_mm256_and_si256(good, fits)) != -1 {
+                break;
+            }
+            bytes = _mm256_add_epi64(bytes, len);
+            // SAFETY: `done + 4 <= count` slots before the top.
+            let fresh = unsafe { top.sub(done + STEP) };
+            // SAFETY: four slots.
+            let new = unsafe { _mm256_loadu_si256(fresh.cast()) };
+            // SAFETY: `done + 4 <= count` slots.
+            let posted = unsafe { self.posted.add(done) }.cast::<__m256i>();
+            // SAFETY: four slots.
+            let old = unsafe { _mm256_loadu_si256(posted) };
+            let in_order = _mm256_permute4x64_epi64::<REVERSED>(new);
+            // SAFETY: four slots; the ring owns the new ones from here.
+            unsafe { _mm256_storeu_si256(posted, in_order) }
+            let address = _mm256_add_epi64(_mm256_permute4x64_epi64::<REVERSED_AND_SWAPPED>(new), delta);
+            // SAFETY: four descriptors, done, so the driver's until the doorbell.
+            unsafe { store_pairs(at.cast::<__m256i>().cast_mut(), address, zero) }
+            // SAFETY: `done + 4 <= count` places.
+            let packets = unsafe { self.packets.add(done) };
+            let slots = _mm256_permute4x64_epi64::<MIDDLE_SWAPPED>(old);
+            let words = _mm256_or_si256(meta, _mm256_slli_epi64::<16>(len));
+            // SAFETY: a packet is its slot and its word, 16 bytes; the ring gave the slots up; the lengths fit.
+            unsafe { store_pairs(packets.cast(), slots, words) }
+            done += STEP;
+        }
+        self.bytes += sum(bytes);
+        done
+    }
+}
+
+impl Post {
+    /// See [`Post::run`]; multiples of four.
+    ///
+    /// # Safety
+    ///
+    /// As [`Post::run`], and the processor has AVX2.
+    #[target_feature(enable = "avx2")]
+    pub(crate) unsafe fn avx2(&mut self, packets: &[Packet], delta: u64) -> usize {
+        let count = packets.len();
+        let delta = _mm256_set1_epi64x(lanes(delta));
+        let command = _mm256_set1_epi64x(lanes(self.command));
+        let usual = _mm256_set1_epi64x(i64::from(self.usual));
+        let half_word = _mm256_set1_epi64x(0xffff);
+        let longest = _mm256_set1_epi64x(lanes(LONGEST));
+        let shortest = _mm256_set1_epi64x(lanes(SHORTEST - 1));
+        let mut bytes = _mm256_setzero_si256();
+        let mut done = 0;
+        while done + STEP <= count {
+            // SAFETY: `done + 4 <= count` packets.
+            let from = unsafe { packets.as_ptr().add(done) }.cast::<__m256i>();
+            // SAFETY: two packets of 16 bytes.
+            let first = unsafe { _mm256_loadu_si256(from) };
+            // SAFETY: `done + 4 <= count` packets.
+            let from = unsafe { from.add(1) };
+            // SAFETY: two packets.
+            let second = unsafe { _mm256_loadu_si256(from) };
+            let slots = _mm256_unpacklo_epi64(first, second);
+            let words = _mm256_unpackhi_epi64(first, second);
+            let len = _mm256_and_si256(_mm256_srli_epi64::<16>(words), half_word);
+            let good = _mm256_cmpeq_epi64(_mm256_srli_epi64::<32>(words), usual);
+            let fits = _mm256_andnot_si256(_mm256_cmpgt_epi64(len, longest), _mm256_cmpgt_epi64(len, shortest));
+            if _mm256_movemask_epi8(_mm256_and_si256(good, fits)) != -1 {
+                break;
+            }
+            bytes = _mm256_add_epi64(bytes, len);
+            // SAFETY: `done + 4 <= count` slots.
+            let kept = unsafe { self.slots.add(done) }.cast();
+            let in_order = _mm256_permute4x64_epi64::<MIDDLE_SWAPPED>(slots);
+            // SAFETY: four slots; `Some` of a slot is represented as the slot. The ring owns them from here.
+            unsafe { _mm256_storeu_si256(kept, in_order) }
+            let address = _mm256_add_epi64(_mm256_add_epi64(slots, delta), _mm256_and_si256(words, half_word));
+            let high = _mm256_or_si256(
+                _mm256_or_si256(len, command),
+                _mm256_slli_epi64::<{ tx::PAYLEN_SHIFT.cast_signed() }>(len),
+            );
+            // SAFETY: `done + 4 <= count` descriptors.
+            let at = unsafe { self.descriptors.add(done) };
+            // SAFETY: four free descriptors, the driver's until the doorbell.
+            unsafe { store_pairs(at.cast::<__m256i>().cast_mut(), address, high) }
+            done += STEP;
+        }
+        self.bytes += sum(bytes);
+        done
+    }
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sum(lanes: __m256i) -> u64 {
+    let halves = _mm_add_epi64(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
+    let sum = _mm_add_epi64(halves, _mm_unpackhi_epi64(halves, halves));
+    _mm_cvtsi128_si64(sum).cast_unsigned()
+}

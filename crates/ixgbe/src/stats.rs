@@ -1,0 +1,485 @@
+//! Statistics (82599 datasheet 8.2.3.23). The device's counters are narrow, saturate, and are cleared by whoever reads
+//! them; [`Counters`] owns them and keeps totals of 64 bits.
+
+use crate::Result;
+use crate::regs::{
+    BPRC, BPTC, CRCERRS, ERRBC, GORCH, GORCL, GOTCH, GOTCL, GPRC, GPTC, ILLERRC, Ixgbe, LXOFFRXCNT, LXOFFTXC,
+    LXONRXCNT, LXONTXC, MLFC, MPC, MPRC, MPTC, MRFC, MSPDC, PRC, PTC, QBRC_H, QBRC_L, QBTC_H, QBTC_L, QPRC, QPRDC,
+    QPTC, RFC, RJC, RLEC, ROC, RQSMR, RUC, Registers, TORH, TORL, TPR, TPT, TQSM, XEC,
+};
+use crate::wait::read;
+use device::{Device, ReadClears, Reg};
+use std::fmt;
+
+/// Totals since the port was opened. None of them ever decreases.
+///
+/// ```
+/// let statistics = ixgbe::Statistics::default();
+/// let errors = statistics.rx_errors;
+/// println!("{} good, {} missed, {} with CRC errors", statistics.rx_packets, statistics.rx_missed, errors.crc);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Good packets received and not missed; those without a free descriptor are among them.
+    pub rx_packets: u64,
+    /// Bytes of good packets received, missed ones included, from destination address to CRC.
+    pub rx_bytes: u64,
+    /// Packets lost because the packet buffer was full.
+    pub rx_missed: u64,
+    /// Packets dropped because their queue had no free descriptor, all queues.
+    pub rx_no_descriptor: u64,
+    /// Multicast packets received.
+    pub rx_multicast: u64,
+    /// Broadcast packets received.
+    pub rx_broadcast: u64,
+    /// Packets received, good or bad.
+    pub rx_total_packets: u64,
+    /// Bytes received, good or bad.
+    pub rx_total_bytes: u64,
+    /// Good packets received of 64, 65 to 127, 128 to 255, 256 to 511, 512 to 1023, and 1024 or more bytes.
+    pub rx_sizes: [u64; 6],
+    /// What was wrong with packets received.
+    pub rx_errors: ReceiveErrors,
+    /// Good packets sent, pause frames not counted.
+    pub tx_packets: u64,
+    /// Bytes of good packets sent, from destination address to CRC, pause frames not counted.
+    pub tx_bytes: u64,
+    /// Multicast packets sent, pause frames not counted.
+    pub tx_multicast: u64,
+    /// Broadcast packets sent.
+    pub tx_broadcast: u64,
+    /// Packets sent, pause frames included.
+    pub tx_total_packets: u64,
+    /// Good packets sent by size, as `rx_sizes`, pause frames not counted.
+    pub tx_sizes: [u64; 6],
+    /// Link pause frames.
+    pub pause: PauseFrames,
+    /// Faults of this side of the link.
+    pub local_faults: u64,
+    /// Faults that the other side of the link reported.
+    pub remote_faults: u64,
+    /// Queues, in slots: queue `n` counts in slot `n % 16`.
+    pub queues: [QueueStatistics; 16],
+    /// Readings of a counter that was full: the total is too low. Poll more often.
+    pub saturated: u64,
+}
+
+/// Packets received in error, by what was wrong; several may count the same packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReceiveErrors {
+    /// Wrong CRC.
+    pub crc: u64,
+    /// Illegal bytes on the wire.
+    pub illegal_bytes: u64,
+    /// Error bytes on the wire.
+    pub error_bytes: u64,
+    /// Too short for the MAC.
+    pub short: u64,
+    /// Length field does not fit the length.
+    pub length: u64,
+    /// Below 64 bytes, CRC right.
+    pub undersize: u64,
+    /// Below 64 bytes, CRC wrong.
+    pub fragments: u64,
+    /// Above the largest frame, CRC right.
+    pub oversize: u64,
+    /// Above the largest frame, CRC wrong.
+    pub jabber: u64,
+    /// IP, TCP, UDP or SCTP checksum wrong. The 82599 also counts UDP packets without checksum.
+    pub checksum: u64,
+}
+
+/// Link pause frames (IEEE 802.3 annex 31B).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PauseFrames {
+    /// Sent to stop the other side.
+    pub tx_off: u64,
+    /// Sent to let the other side go on.
+    pub tx_on: u64,
+    /// Received, to stop.
+    pub rx_off: u64,
+    /// Received, to go on.
+    pub rx_on: u64,
+}
+
+/// The queues that share a slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueStatistics {
+    /// Packets received.
+    pub rx_packets: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Packets dropped for want of a free descriptor.
+    pub rx_no_descriptor: u64,
+    /// Packets sent.
+    pub tx_packets: u64,
+    /// Bytes sent.
+    pub tx_bytes: u64,
+}
+
+/// The reader of a device's counters. There must be one only: reading clears.
+pub struct Counters<D: Device> {
+    regs: Registers<D>,
+    totals: Statistics,
+    good_received: Difference,
+    sent: Difference,
+    sent_bytes: Difference,
+    sent_multicast: Difference,
+    sent_64: Difference,
+}
+
+impl<D: Device> Counters<D> {
+    /// Maps queues to slots and clears the device's counters.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Gone`].
+    pub(crate) fn new(regs: &Registers<D>) -> Result<Self> {
+        for i in 0..RQSMR.count() {
+            let slots = [0, 1, 2, 3].map(|queue| (i * 4 + queue) % SLOTS);
+            let slots = slots.iter().rev().fold(0, |dword, slot| dword << 8 | slot);
+            regs.write(RQSMR.at(i), slots);
+            regs.write(TQSM.at(i), slots);
+        }
+        let mut before = Self::zeroed(regs.clone());
+        before.poll()?;
+        Ok(Self::zeroed(regs.clone()))
+    }
+
+    fn zeroed(regs: Registers<D>) -> Self {
+        Self {
+            regs,
+            totals: Statistics::default(),
+            good_received: Difference::default(),
+            sent: Difference::default(),
+            sent_bytes: Difference::default(),
+            sent_multicast: Difference::default(),
+            sent_64: Difference::default(),
+        }
+    }
+
+    /// The totals of the last poll.
+    #[must_use]
+    pub fn totals(&self) -> &Statistics {
+        &self.totals
+    }
+
+    /// Reads every counter once, adds it up, and returns the totals. Call it every second: at 10 Gbit/s byte counters
+    /// are full after 54 s, and drops show late. Takes about 170 register reads.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Gone`]; what was read before counts.
+    pub fn poll(&mut self) -> Result<&Statistics> {
+        self.poll_errors()?;
+        let paused = self.poll_pause()?;
+        self.poll_received()?;
+        self.poll_sent(paused)?;
+        for slot in 0..SLOTS {
+            self.poll_slot(slot)?;
+        }
+        Ok(&self.totals)
+    }
+
+    fn poll_errors(&mut self) -> Result<()> {
+        let errors = &mut self.totals.rx_errors;
+        let counters: [(Reg<Ixgbe, ReadClears>, &mut u64); 12] = [
+            (CRCERRS, &mut errors.crc),
+            (ILLERRC, &mut errors.illegal_bytes),
+            (ERRBC, &mut errors.error_bytes),
+            (MSPDC, &mut errors.short),
+            (RLEC, &mut errors.length),
+            (RUC, &mut errors.undersize),
+            (RFC, &mut errors.fragments),
+            (ROC, &mut errors.oversize),
+            (RJC, &mut errors.jabber),
+            (XEC, &mut errors.checksum),
+            (MLFC, &mut self.totals.local_faults),
+            (MRFC, &mut self.totals.remote_faults),
+        ];
+        for (register, total) in counters {
+            add(total, count(&self.regs, register, &mut self.totals.saturated)?);
+        }
+        Ok(())
+    }
+
+    /// Returns how many pause frames were sent since the last poll.
+    fn poll_pause(&mut self) -> Result<u64> {
+        let (on, off) = (self.count(LXONTXC)?, self.count(LXOFFTXC)?);
+        let pause = &mut self.totals.pause;
+        add(&mut pause.tx_on, on);
+        add(&mut pause.tx_off, off);
+        add(&mut pause.rx_on, count(&self.regs, LXONRXCNT, &mut self.totals.saturated)?);
+        add(&mut pause.rx_off, count(&self.regs, LXOFFRXCNT, &mut self.totals.saturated)?);
+        Ok(on + off)
+    }
+
+    fn poll_received(&mut self) -> Result<()> {
+        // GPRC counts missed packets too, and may do so in an earlier poll than MPC.
+        let mut missed = 0;
+        for class in 0..MPC.count() {
+            missed += self.count(MPC.at(class))?;
+        }
+        add(&mut self.totals.rx_missed, missed);
+        let good = self.count(GPRC)?;
+        self.totals.rx_packets = self.good_received.add(good, missed);
+        let bytes = self.count_pair(GORCL, GORCH)?;
+        add(&mut self.totals.rx_bytes, bytes);
+        let all = self.count_pair(TORL, TORH)?;
+        add(&mut self.totals.rx_total_bytes, all);
+        let all = self.count(TPR)?;
+        add(&mut self.totals.rx_total_packets, all);
+        let multicast = self.count(MPRC)?;
+        add(&mut self.totals.rx_multicast, multicast);
+        let broadcast = self.count(BPRC)?;
+        add(&mut self.totals.rx_broadcast, broadcast);
+        for (i, size) in (0..).zip(&mut self.totals.rx_sizes) {
+            add(size, count(&self.regs, PRC.at(i), &mut self.totals.saturated)?);
+        }
+        Ok(())
+    }
+
+    /// The device counts pause frames among what it sends: as packets of 64 bytes, to a multicast address.
+    fn poll_sent(&mut self, paused: u64) -> Result<()> {
+        let sent = self.count(GPTC)?;
+        self.totals.tx_packets = self.sent.add(sent, paused);
+        let bytes = self.count_pair(GOTCL, GOTCH)?;
+        self.totals.tx_bytes = self.sent_bytes.add(bytes, paused * 64);
+        let multicast = self.count(MPTC)?;
+        self.totals.tx_multicast = self.sent_multicast.add(multicast, paused);
+        let broadcast = self.count(BPTC)?;
+        add(&mut self.totals.tx_broadcast, broadcast);
+        let all = self.count(TPT)?;
+        add(&mut self.totals.tx_total_packets, all);
+        let smallest = self.count(PTC.at(0))?;
+        self.totals.tx_sizes[0] = self.sent_64.add(smallest, paused);
+        for (i, size) in (0..).zip(&mut self.totals.tx_sizes).skip(1) {
+            add(size, count(&self.regs, PTC.at(i), &mut self.totals.saturated)?);
+        }
+        Ok(())
+    }
+
+    fn poll_slot(&mut self, slot: u32) -> Result<()> {
+        let received = self.count(QPRC.at(slot))?;
+        let received_bytes = self.count_pair(QBRC_L.at(slot), QBRC_H.at(slot))?;
+        let dropped = self.count(QPRDC.at(slot))?;
+        let sent = self.count(QPTC.at(slot))?;
+        let sent_bytes = self.count_pair(QBTC_L.at(slot), QBTC_H.at(slot))?;
+        add(&mut self.totals.rx_no_descriptor, dropped);
+        let totals = &mut self.totals.queues[slot as usize];
+        add(&mut totals.rx_packets, received);
+        add(&mut totals.rx_bytes, received_bytes);
+        add(&mut totals.rx_no_descriptor, dropped);
+        add(&mut totals.tx_packets, sent);
+        add(&mut totals.tx_bytes, sent_bytes);
+        Ok(())
+    }
+
+    fn count(&mut self, register: Reg<Ixgbe, ReadClears>) -> Result<u64> {
+        count(&self.regs, register, &mut self.totals.saturated)
+    }
+
+    /// A counter of 36 bits: the high half is read last, since reading it clears both.
+    fn count_pair(&mut self, low: Reg<Ixgbe, ReadClears>, high: Reg<Ixgbe, ReadClears>) -> Result<u64> {
+        let low = read(&self.regs, low)?;
+        let high = read(&self.regs, high)? & 0xF;
+        let value = u64::from(high) << 32 | u64::from(low);
+        self.totals.saturated += u64::from(value == (1 << 36) - 1);
+        Ok(value)
+    }
+}
+
+impl<D: Device> fmt::Debug for Counters<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Counters").field("totals", &self.totals).finish_non_exhaustive()
+    }
+}
+
+fn count<D: Device>(regs: &Registers<D>, register: Reg<Ixgbe, ReadClears>, saturated: &mut u64) -> Result<u64> {
+    let value = read(regs, register)?;
+    *saturated += u64::from(value == u32::MAX);
+    Ok(value.into())
+}
+
+fn add(total: &mut u64, count: u64) {
+    *total = total.saturating_add(count);
+}
+
+/// A total that is the difference of two counters. It never goes back, even when what is to be taken away
+/// shows up later than what it is taken from.
+#[derive(Default)]
+struct Difference {
+    plus: u64,
+    minus: u64,
+    shown: u64,
+}
+
+impl Difference {
+    fn add(&mut self, plus: u64, minus: u64) -> u64 {
+        add(&mut self.plus, plus);
+        add(&mut self.minus, minus);
+        self.shown = self.shown.max(self.plus.saturating_sub(self.minus));
+        self.shown
+    }
+}
+
+/// Counters for queues.
+const SLOTS: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, FakeDevice};
+    use std::collections::BTreeMap;
+
+    /// All counters of 8.2.3.23 that this driver reads, and where they are.
+    fn offsets() -> Vec<u32> {
+        let single = [
+            0x4000, 0x4004, 0x4008, 0x4010, 0x4034, 0x4038, 0x4040, 0x3F60, 0x3F68, 0x41A4, 0x41A8, 0x4074, 0x4078,
+            0x407C, 0x4080, 0x4088, 0x408C, 0x4090, 0x4094, 0x40A4, 0x40A8, 0x40AC, 0x40B0, 0x40C0, 0x40C4, 0x40D0,
+            0x40D4, 0x40F0, 0x40F4, 0x4120,
+        ];
+        let mut offsets = Vec::from(single);
+        offsets.extend((0..8).map(|i| 0x3FA0 + 4 * i));
+        offsets.extend((0..6).flat_map(|i| [0x405C + 4 * i, 0x40D8 + 4 * i]));
+        let slot = |q: u32| [0x1030, 0x1034, 0x1038, 0x1430, 0x6030].map(|base| base + 0x40 * q);
+        offsets.extend((0..16).flat_map(slot));
+        offsets.extend((0..16).flat_map(|q| [0x8700 + 8 * q, 0x8704 + 8 * q]));
+        offsets
+    }
+
+    fn counters(fake: &Fake) -> Counters<FakeDevice> {
+        let counters = Counters::new(&fake.regs()).unwrap();
+        assert_eq!(*counters.totals(), Statistics::default());
+        counters
+    }
+
+    /// The next read of `register` gives `value`, further ones 0.
+    fn once(fake: &Fake, register: Reg<Ixgbe, ReadClears>, value: u32) {
+        let mut value = Some(value);
+        fake.on_read(register, move |_| value.take().unwrap_or(0));
+    }
+
+    #[test]
+    fn each_counter_is_read_exactly_once_a_poll() {
+        let fake = Fake::new(0x10FB);
+        let mut counters = counters(&fake);
+        let before = fake.reads().len();
+        counters.poll().unwrap();
+        let mut times = BTreeMap::new();
+        for offset in fake.reads().split_off(before) {
+            *times.entry(offset).or_insert(0) += 1;
+        }
+        let expected: BTreeMap<_, _> = offsets().into_iter().map(|offset| (offset, 1)).collect();
+        assert_eq!(times, expected);
+    }
+
+    #[test]
+    fn queue_n_counts_in_slot_n_modulo_16() {
+        let fake = Fake::new(0x10FB);
+        counters(&fake);
+        for map in [RQSMR, TQSM] {
+            assert_eq!(
+                [0, 1, 3, 4, 31].map(|i| fake.get(map.at(i))),
+                [0x0302_0100, 0x0706_0504, 0x0F0E_0D0C, 0x0302_0100, 0x0F0E_0D0C]
+            );
+        }
+    }
+
+    #[test]
+    fn byte_counters_are_36_bits() {
+        let fake = Fake::new(0x10FB);
+        let mut counters = counters(&fake);
+        let before = fake.reads().len();
+        for (low, high) in
+            [(GORCL, GORCH), (GOTCL, GOTCH), (QBRC_L.at(3), QBRC_H.at(3)), (QBTC_L.at(15), QBTC_H.at(15))]
+        {
+            once(&fake, low, 0x8000_0001);
+            once(&fake, high, 0xFFFF_FFF5);
+        }
+        let expected = 0x5_8000_0001;
+        let totals = counters.poll().unwrap();
+        assert_eq!((totals.rx_bytes, totals.tx_bytes), (expected, expected));
+        assert_eq!((totals.queues[3].rx_bytes, totals.queues[15].tx_bytes), (expected, expected));
+        let reads = fake.reads().split_off(before);
+        let position = |offset| reads.iter().position(|&read| read == offset).unwrap();
+        assert!(position(GORCL.offset()) < position(GORCH.offset()), "the high half clears both");
+    }
+
+    #[test]
+    fn totals_add_up_over_polls() {
+        let fake = Fake::new(0x10FB);
+        let mut counters = counters(&fake);
+        for _ in 0..3 {
+            once(&fake, CRCERRS, 2);
+            once(&fake, QPRDC.at(1), 5);
+            once(&fake, PRC.at(5), 7);
+            counters.poll().unwrap();
+        }
+        let totals = counters.totals();
+        assert_eq!((totals.rx_errors.crc, totals.rx_no_descriptor, totals.queues[1].rx_no_descriptor), (6, 15, 15));
+        assert_eq!((totals.rx_sizes[5], totals.saturated), (21, 0));
+    }
+
+    #[test]
+    fn missed_packets_are_not_good_ones_whenever_they_show() {
+        let fake = Fake::new(0x10FB);
+        let mut counters = counters(&fake);
+        once(&fake, GPRC, 100);
+        assert_eq!(counters.poll().unwrap().rx_packets, 100);
+        once(&fake, MPC.at(0), 10);
+        let totals = counters.poll().unwrap();
+        assert_eq!((totals.rx_packets, totals.rx_missed), (100, 10), "does not go back");
+        once(&fake, GPRC, 30);
+        assert_eq!(counters.poll().unwrap().rx_packets, 120);
+    }
+
+    #[test]
+    fn pause_frames_are_not_traffic() {
+        let fake = Fake::new(0x10FB);
+        let mut counters = counters(&fake);
+        let sent = [(LXONTXC, 2), (LXOFFTXC, 3), (GPTC, 105), (GOTCL, 105 * 64), (MPTC, 6), (PTC.at(0), 105)];
+        sent.iter().for_each(|&(register, value)| once(&fake, register, value));
+        let totals = counters.poll().unwrap();
+        assert_eq!((totals.tx_packets, totals.tx_bytes, totals.tx_multicast, totals.tx_sizes[0]), (100, 6400, 1, 100));
+        assert_eq!((totals.pause.tx_on, totals.pause.tx_off), (2, 3));
+    }
+
+    #[test]
+    fn full_counters_are_told_and_never_go_back() {
+        let fake = Fake::new(0x10FB);
+        let mut counters = counters(&fake);
+        for offset in offsets() {
+            fake.on_read(Reg::<Ixgbe, ReadClears>::declared("", offset), |_| u32::MAX);
+        }
+        let mut last = counters.poll().unwrap().clone();
+        assert!(last.saturated > 100);
+        assert_eq!((last.rx_bytes, last.rx_multicast), ((1 << 36) - 1, u32::MAX.into()));
+        for _ in 0..4 {
+            let now = counters.poll().unwrap().clone();
+            let pairs = [
+                (last.rx_packets, now.rx_packets),
+                (last.tx_packets, now.tx_packets),
+                (last.tx_bytes, now.tx_bytes),
+                (last.tx_sizes[0], now.tx_sizes[0]),
+                (last.rx_missed, now.rx_missed),
+                (last.queues[9].tx_bytes, now.queues[9].tx_bytes),
+            ];
+            assert!(pairs.iter().all(|(before, after)| before <= after), "{pairs:?}");
+            last = now;
+        }
+    }
+
+    #[test]
+    fn a_removed_device_adds_nothing() {
+        let fake = Fake::new(0x10FB);
+        let mut counters = counters(&fake);
+        fake.vanish_at_read(0);
+        assert!(matches!(counters.poll(), Err(crate::Error::Gone { .. })));
+        assert_eq!(*counters.totals(), Statistics::default());
+    }
+}

@@ -1,0 +1,511 @@
+//! Transmit queues (82599 datasheet 7.2).
+
+use crate::desc::{DESCRIPTOR_BYTES, Descriptor, tx};
+use crate::regs::{DCA_TXCTRL, Registers, TDBAH, TDBAL, TDH, TDLEN, TDT, TDWBAH, TDWBAL, TXDCTL, dca_txctrl, txdctl};
+use crate::ring::{Ring, RingMemory, Shared};
+use crate::rx::low_half;
+use crate::wait::wait;
+use crate::{Config, Result};
+use device::{Bar as _, Device, Translation};
+use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Shortest frame the device takes, in bytes without frame check sequence (7.2.3.2.4); it pads to 60.
+pub(crate) const SHORTEST: u64 = 17;
+/// Longest frame the device takes, in bytes (7.2.1.1: 15.5 KiB).
+pub(crate) const LONGEST: u64 = 15_872;
+
+/// Most descriptors of a frame (7.2.3.2.4). A ring must also have room for them beside an unfinished chunk, or they
+/// would wait for ever.
+const MOST_SEGMENTS: usize = 40;
+
+/// What a transmit queue has counted since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TxCounters {
+    /// Frames handed to the device.
+    pub packets: u64,
+    /// Their bytes, without padding and frame check sequence.
+    pub bytes: u64,
+    /// Frames dropped because they are shorter than 17 bytes or longer than 15,872, or have an empty segment.
+    pub bad_length: u64,
+    /// Frames dropped because they have more than 40 segments (32 on a ring of 64 descriptors).
+    pub too_many_segments: u64,
+    /// Frames dropped because their pool could not be mapped for the device.
+    pub unmapped_pool: u64,
+}
+
+impl TxCounters {
+    /// Frames taken from a batch and not handed to the device.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.bad_length + self.too_many_segments + self.unmapped_pool
+    }
+}
+
+/// A pool whose packets this queue has sent. The handle keeps the id from being given to another pool.
+struct KnownPool {
+    pool: Pool,
+    translation: Arc<Translation>,
+}
+
+/// A transmit queue: belongs to one thread at a time, and may be sent to another.
+///
+/// Buffers come back lazily, [`CHUNK`] at a time, when the device has reported a whole chunk of descriptors done; up
+/// to 31 stay in the ring until more is sent or the port is closed.
+///
+/// # Invariants
+///
+/// * Descriptors `head..tail` (free-running) are in flight: `slots[i]` is owned by the ring. At most `size - 1` are.
+/// * `head` is a multiple of [`CHUNK`]; `reports[c]` is the descriptor whose DD says that all of chunk c is done.
+/// * If `foreign` is 0, all slots in flight are of the first known pool; else `pools[i]` says of which, and `foreign` of
+///   them are of others.
+///
+/// What was sent is gone:
+///
+/// ```compile_fail,E0382
+/// fn use_after_send<D: device::Device>(
+///     queue: &mut ixgbe::TxQueue<D>,
+///     cache: &mut mempool::PoolCache,
+///     batch: &mut mempool::Batch,
+///     packet: mempool::Packet,
+/// ) {
+///     let _ = batch.push(packet);
+///     queue.send(cache, batch);
+///     packet.data();
+/// }
+/// ```
+pub struct TxQueue<D: Device> {
+    ring: Ring,
+    head: usize,
+    tail: usize,
+    slots: Box<[Option<Slot>]>,
+    pools: Box<[u16]>,
+    reports: Box<[u16]>,
+    foreign: usize,
+    known: Vec<KnownPool>,
+    /// Id of the first known pool.
+    usual: u16,
+    /// IOVA = address + this in the first known pool, where its translation is linear.
+    linear: Option<u64>,
+    /// Command bits of every descriptor.
+    command: u64,
+    index: u32,
+    counters: TxCounters,
+    shared: Arc<Shared<D>>,
+}
+
+/// What became of the frame at the front of a batch.
+enum Unusual {
+    Taken(usize),
+    Full,
+}
+
+impl<D: Device> TxQueue<D> {
+    /// Programs a ring and enables the queue (4.6.8.1).
+    pub(crate) fn start(
+        shared: &Arc<Shared<D>>,
+        memory: &mut RingMemory,
+        index: u32,
+        config: &Config,
+        pool: &Pool,
+    ) -> Result<Self> {
+        let ring = memory.cut(config.tx_ring.into());
+        let translation = shared.regs.device().dma().map(pool.memory())?;
+        let size = ring.size();
+        // With a write-back threshold the device reports in groups, and wants to be asked for each (7.2.3.4.2).
+        let report_all = if config.thresholds.write_back > 0 { tx::RS } else { 0 };
+        let mut queue = Self {
+            ring,
+            head: 0,
+            tail: 0,
+            slots: vec![None; size].into_boxed_slice(),
+            pools: vec![0; size].into_boxed_slice(),
+            reports: vec![0; size / CHUNK].into_boxed_slice(),
+            foreign: 0,
+            known: vec![KnownPool { pool: pool.clone(), translation }],
+            usual: 0,
+            linear: None,
+            command: tx::DATA | report_all,
+            index,
+            counters: TxCounters::default(),
+            shared: Arc::clone(shared),
+        };
+        queue.first_known_is_usual();
+        queue.program(config)?;
+        Ok(queue)
+    }
+
+    fn program(&self, config: &Config) -> Result<()> {
+        let (regs, n) = (&self.shared.regs, self.index);
+        let bytes = (self.ring.size() * DESCRIPTOR_BYTES) as u64;
+        let [low, high, len] = [self.ring.iova(), self.ring.iova() >> 32, bytes].map(low_half);
+        let mut enable = txdctl::PTHRESH.set(0, config.thresholds.prefetch.into());
+        enable = txdctl::HTHRESH.set(enable, config.thresholds.host.into());
+        enable = txdctl::WTHRESH.set(enable, config.thresholds.write_back.into());
+        enable = txdctl::EN.set(enable, 1);
+        let dca = dca_txctrl::WRO_EN.set(regs.read(DCA_TXCTRL.at(n)), 0);
+        let steps = [
+            (TDBAL.at(n), low),
+            (TDBAH.at(n), high),
+            (TDLEN.at(n), len),
+            (TDH.at(n), 0),
+            (TDT.at(n), 0),
+            (TDWBAL.at(n), 0),
+            (TDWBAH.at(n), 0),
+            (DCA_TXCTRL.at(n), dca),
+            (TXDCTL.at(n), enable),
+        ];
+        for (register, value) in steps {
+            // SAFETY: the ring belongs to the device from here until it is known to be quiet, and is empty.
+            unsafe { regs.write_dma(register, value) }
+        }
+        wait(
+            regs,
+            TXDCTL.at(n),
+            |value| txdctl::EN.is_set(value),
+            Duration::from_millis(50),
+            "the transmit queue to start",
+        )?;
+        Ok(())
+    }
+
+    /// The queue's number.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn counters(&self) -> TxCounters {
+        self.counters
+    }
+
+    /// Descriptors in flight: sent, and not yet seen to be done.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.tail - self.head
+    }
+
+    /// Hands packets from the front of `batch` to the device, as many as the ring takes, and takes buffers that it has
+    /// done with into `cache`. Returns how many packets (segments) left the batch; the rest stay in it. Never blocks;
+    /// whole frames only. With an empty batch it only takes back buffers.
+    ///
+    /// Packets of any pool can be sent. A frame that no device of this kind can send is dropped and counted.
+    #[inline]
+    pub fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        self.reclaim(cache);
+        let mut done = 0;
+        let before = self.tail;
+        while done < batch.len() {
+            let packets = &batch[done..];
+            let run = packets.len().min(CHUNK - self.tail % CHUNK).min(self.ring.size() - 1 - self.in_flight());
+            let sent = self.send_run(&packets[..run]);
+            done += sent;
+            if sent == run && run > 0 {
+                continue;
+            }
+            match self.send_unusual(cache, &batch[done..]) {
+                Unusual::Taken(count) => done += count,
+                Unusual::Full => break,
+            }
+        }
+        // SAFETY: the ring has taken over, or freed, the slots of these packets.
+        unsafe { batch.sent(done) };
+        if self.tail != before {
+            self.ring_doorbell();
+        }
+        done
+    }
+
+    /// Sends frames of one segment from the usual pool, all within one chunk, up to the first that is not such.
+    #[inline(always)]
+    fn send_run(&mut self, packets: &[Packet]) -> usize {
+        let first = self.tail & (self.ring.size() - 1);
+        debug_assert!(first + packets.len() <= self.ring.size(), "a run does not wrap");
+        let mut post = Post {
+            descriptors: self.ring.pointer(first),
+            // SAFETY: there are as many slots as descriptors.
+            slots: unsafe { self.slots.as_mut_ptr().add(first) },
+            // The upper half of the packet's word is its pool and flags.
+            usual: if self.foreign == 0 { u32::from(self.usual) } else { u32::MAX },
+            command: self.command | tx::EOP,
+            bytes: 0,
+        };
+        let sent = match self.linear {
+            // SAFETY: the run ends with a chunk, so at the ring's end at the latest.
+            Some(delta) => unsafe { post.run(packets, delta) },
+            None => {
+                let iova = |slot: Slot| self.known[0].translation.iova(slot.as_ptr());
+                // SAFETY: as above.
+                unsafe { post.scalar(packets, 0, iova) }
+            }
+        };
+        self.counters.bytes += post.bytes;
+        self.counters.packets += sent as u64;
+        self.tail += sent;
+        if sent > 0 && self.tail.is_multiple_of(CHUNK) {
+            let last = first + sent - 1;
+            let descriptor = self.ring.at(last);
+            descriptor.set_high(descriptor.high() | tx::RS);
+            self.reports[last / CHUNK] = half_word(last);
+        }
+        sent
+    }
+
+    /// Deals with the frame at the front that [`Self::send_run`] did not take: no room, several segments, another
+    /// pool, or not to be sent at all.
+    #[cold]
+    #[inline(never)]
+    fn send_unusual(&mut self, cache: &mut PoolCache, packets: &[Packet]) -> Unusual {
+        let segments = packets.iter().position(|packet| !packet.continues()).map_or(packets.len(), |last| last + 1);
+        let frame = &packets[..segments];
+        let len: u64 = frame.iter().map(|packet| packet.len() as u64).sum();
+        let reason = if !(SHORTEST..=LONGEST).contains(&len) || frame.iter().any(Packet::is_empty) {
+            &mut self.counters.bad_length
+        } else if segments > MOST_SEGMENTS.min(self.ring.size() - CHUNK) {
+            &mut self.counters.too_many_segments
+        } else if segments > self.ring.size() - 1 - self.in_flight() {
+            return Unusual::Full;
+        } else if frame.iter().any(|packet| !self.know(packet)) {
+            &mut self.counters.unmapped_pool
+        } else {
+            self.send_frame(frame, len);
+            return Unusual::Taken(segments);
+        };
+        *reason += 1;
+        for packet in frame {
+            // SAFETY: the packet leaves the batch without being dropped there; it moves here.
+            cache.free(unsafe { std::ptr::read(packet) });
+        }
+        Unusual::Taken(segments)
+    }
+
+    /// Makes sure that the packet's pool is mapped for the device; whether it is.
+    fn know(&mut self, packet: &Packet) -> bool {
+        if self.known.iter().any(|known| known.pool.id() == packet.pool_id()) {
+            return true;
+        }
+        let pool = Pool::of(packet);
+        match self.shared.regs.device().dma().map(pool.memory()) {
+            Ok(translation) => {
+                self.known.push(KnownPool { pool, translation });
+                if self.in_flight() == 0 {
+                    // Nothing is in flight: the pool in use becomes the usual one.
+                    let newest = self.known.len() - 1;
+                    self.known.swap(0, newest);
+                    self.first_known_is_usual();
+                }
+                true
+            }
+            Err(error) => {
+                tracing::error!("{}: a packet pool cannot be mapped: {error}", self.shared.regs.device().name());
+                false
+            }
+        }
+    }
+
+    fn first_known_is_usual(&mut self) {
+        let KnownPool { pool, translation } = &self.known[0];
+        self.usual = pool.id();
+        self.linear = match **translation {
+            Translation::Linear { delta } => Some(delta),
+            Translation::Paged { .. } => None,
+        };
+    }
+
+    /// Sends a frame of any number of segments from known pools; there is room for them.
+    fn send_frame(&mut self, frame: &[Packet], len: u64) {
+        let mask = self.ring.size() - 1;
+        let usual = self.usual;
+        let foreign = frame.iter().filter(|packet| packet.pool_id() != usual).count();
+        if self.foreign == 0 && foreign > 0 {
+            self.pools.fill(usual);
+        }
+        self.foreign += foreign;
+        let mut boundaries = 0;
+        for (packet, left) in frame.iter().zip((0..frame.len()).rev()) {
+            let at = self.tail & mask;
+            let Some(known) = self.known.iter().find(|known| known.pool.id() == packet.pool_id()) else { continue };
+            let address = known.translation.iova(packet.slot().as_ptr()) + u64::from(packet.offset());
+            self.tail += 1;
+            boundaries += usize::from(self.tail.is_multiple_of(CHUNK));
+            let mut high = tx::DATA | packet.len() as u64 | len << tx::PAYLEN_SHIFT;
+            if left == 0 {
+                high |= self.command | tx::EOP | if boundaries > 0 { tx::RS } else { 0 };
+            }
+            self.slots[at] = Some(packet.slot());
+            self.pools[at] = packet.pool_id();
+            self.ring.at(at).write(address, high);
+        }
+        // Only the last descriptor of a frame may ask for a report: it speaks for every chunk the frame has filled.
+        let last = self.tail - 1;
+        for passed in 0..boundaries {
+            let chunk = (self.tail / CHUNK - 1 - passed) & (mask / CHUNK);
+            self.reports[chunk] = half_word(last & mask);
+        }
+        self.counters.packets += 1;
+        self.counters.bytes += len;
+    }
+
+    /// Takes back the buffers of all chunks that the device has reported done.
+    #[inline(always)]
+    fn reclaim(&mut self, cache: &mut PoolCache) {
+        while self.in_flight() >= CHUNK {
+            let first = self.head & (self.ring.size() - 1);
+            let report = usize::from(self.reports[first / CHUNK]);
+            if self.ring.at(report).high() & tx::DD == 0 {
+                break;
+            }
+            if self.foreign == 0 && self.usual == cache.pool_id() {
+                let slots = &self.slots[first..first + CHUNK];
+                // SAFETY: an `Option<Slot>` that is `Some` is a `Slot`, and all in flight are.
+                let slots = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<Slot>(), CHUNK) };
+                // SAFETY: of the cache's pool, done with by the device; the ring gives them up.
+                unsafe { cache.put(slots) };
+            } else {
+                self.reclaim_foreign(cache, first);
+            }
+            self.head += CHUNK;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reclaim_foreign(&mut self, cache: &mut PoolCache, first: usize) {
+        let usual = self.usual;
+        for at in first..first + CHUNK {
+            let id = if self.foreign == 0 { usual } else { self.pools[at] };
+            if id != usual {
+                self.foreign -= 1;
+            }
+            let Some(slot) = self.slots[at].take() else { continue };
+            // SAFETY: done with by the device; the ring gives it up.
+            cache.free(unsafe { Packet::from_slot(slot, Meta::new(0, 0, id)) });
+        }
+    }
+
+    #[inline]
+    fn ring_doorbell(&self) {
+        let tail = low_half((self.tail & (self.ring.size() - 1)) as u64);
+        // SAFETY: all descriptors up to the tail name buffers that belong to the ring.
+        unsafe { self.shared.regs.device().bar().write32(TDT.at(0).offset() + 0x40 * self.index, tail) }
+    }
+}
+
+/// A run of free descriptors that are given packets.
+///
+/// # Invariants
+///
+/// `descriptors` and `slots` (where the ring keeps the packets' slots) point to as many elements as packets are posted.
+pub(crate) struct Post {
+    pub(crate) descriptors: *const Descriptor,
+    pub(crate) slots: *mut Option<Slot>,
+    /// Pool and flags of packets that go this way.
+    pub(crate) usual: u32,
+    /// Command bits.
+    pub(crate) command: u64,
+    /// Bytes sent.
+    pub(crate) bytes: u64,
+}
+
+impl Post {
+    /// Posts packets up to the first that is unusual. IOVA = pointer + `delta`. Returns how many.
+    ///
+    /// # Safety
+    ///
+    /// There are as many descriptors and slots as packets. The caller forgets the packets posted.
+    #[inline(always)]
+    unsafe fn run(&mut self, packets: &[Packet], delta: u64) -> usize {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        let done = if packets.len() >= crate::avx2::STEP && crate::avx2::available() {
+            // SAFETY: the processor has AVX2; the caller's word for the rest.
+            unsafe { self.avx2(packets, delta) }
+        } else {
+            0
+        };
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let done = 0;
+        // SAFETY: the caller's word.
+        unsafe { self.scalar(packets, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
+    }
+
+    /// As [`Self::run`], one by one from packet `done` on.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::run`].
+    #[inline(always)]
+    unsafe fn scalar(&mut self, packets: &[Packet], mut done: usize, iova: impl Fn(Slot) -> u64) -> usize {
+        while done < packets.len() {
+            let packet = &packets[done];
+            let meta = packet.meta();
+            let len = u64::from(meta.len());
+            if meta.0 >> 32 != u64::from(self.usual) || len.wrapping_sub(SHORTEST) > LONGEST - SHORTEST {
+                break;
+            }
+            let slot = packet.slot();
+            // SAFETY: there are as many as packets.
+            let kept = unsafe { self.slots.add(done) };
+            // SAFETY: as above; the ring owns the slot from here.
+            unsafe { kept.write(Some(slot)) };
+            // SAFETY: there are as many as packets.
+            let descriptor = unsafe { self.descriptors.add(done) };
+            // SAFETY: as above; both sides use atomics.
+            let descriptor = unsafe { &*descriptor };
+            let address = iova(slot).wrapping_add(meta.offset().into());
+            descriptor.write(address, self.command | len | len << tx::PAYLEN_SHIFT);
+            self.bytes += len;
+            done += 1;
+        }
+        done
+    }
+}
+
+/// Disables transmit queue `index` and waits until the device has left it (4.6.8.2).
+pub(crate) fn disable<D: Device>(regs: &Registers<D>, index: u32) -> Result<()> {
+    let value = regs.read(TXDCTL.at(index));
+    // SAFETY: disabling takes memory away from the device.
+    unsafe { regs.write_dma(TXDCTL.at(index), txdctl::EN.set(value, 0)) };
+    wait(
+        regs,
+        TXDCTL.at(index),
+        |value| !txdctl::EN.is_set(value),
+        Duration::from_millis(100),
+        "the transmit queue to stop",
+    )?;
+    Ok(())
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "rings have at most 4096 descriptors")]
+const fn half_word(index: usize) -> u16 {
+    index as u16
+}
+
+impl<D: Device> Drop for TxQueue<D> {
+    fn drop(&mut self) {
+        let usual = self.usual;
+        let mut packets = Vec::with_capacity(self.in_flight());
+        for at in self.head..self.tail {
+            let at = at & (self.ring.size() - 1);
+            let id = if self.foreign == 0 { usual } else { self.pools[at] };
+            if let Some(slot) = self.slots[at].take() {
+                // SAFETY: the ring gives its slots up; they wait with the ring until the device is quiet.
+                packets.push(unsafe { Packet::from_slot(slot, Meta::new(0, 0, id)) });
+            }
+        }
+        self.shared.park(&self.ring, packets);
+    }
+}
+
+impl<D: Device> fmt::Debug for TxQueue<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxQueue")
+            .field("index", &self.index)
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,172 @@
+//! Register reads that notice a vanished device, and the one bounded wait.
+
+use crate::regs::{Ixgbe, Registers, STATUS};
+use crate::{Error, Result};
+use device::{Device, Readable, Reg, Writable};
+use std::time::{Duration, Instant};
+
+/// Reads a register.
+///
+/// # Errors
+///
+/// [`Error::Gone`] when it and STATUS read all ones.
+pub(crate) fn read<D: Device, A: Readable>(regs: &Registers<D>, register: Reg<Ixgbe, A>) -> Result<u32> {
+    let value = regs.read(register);
+    if value == u32::MAX && is_gone(regs) {
+        return Err(Error::Gone { device: regs.device().name().to_owned(), register: register.name() });
+    }
+    Ok(value)
+}
+
+/// Reads, changes and writes back a register. Nothing is written when the device is gone.
+///
+/// # Errors
+///
+/// As [`read`].
+pub(crate) fn modify<D: Device, A: Readable + Writable>(
+    regs: &Registers<D>,
+    register: Reg<Ixgbe, A>,
+    change: impl FnOnce(u32) -> u32,
+) -> Result<()> {
+    let value = read(regs, register)?;
+    regs.write(register, change(value));
+    Ok(())
+}
+
+/// Reads `register` until `done` accepts its value, and returns that value.
+///
+/// # Errors
+///
+/// [`Error::Timeout`] after `limit`, [`Error::Gone`] as [`read`].
+pub(crate) fn wait<D: Device, A: Readable>(
+    regs: &Registers<D>,
+    register: Reg<Ixgbe, A>,
+    done: impl Fn(u32) -> bool,
+    limit: Duration,
+    waiting_for: &'static str,
+) -> Result<u32> {
+    wait_retrying(regs, register, || {}, done, limit, waiting_for)
+}
+
+/// As [`wait`], but does `attempt` before each read, for bits that only stick once another side lets go.
+pub(crate) fn wait_retrying<D: Device, A: Readable>(
+    regs: &Registers<D>,
+    register: Reg<Ixgbe, A>,
+    mut attempt: impl FnMut(),
+    done: impl Fn(u32) -> bool,
+    limit: Duration,
+    waiting_for: &'static str,
+) -> Result<u32> {
+    let start = Instant::now();
+    let mut pace = Pace::new(limit);
+    loop {
+        attempt();
+        let last = read(regs, register)?;
+        if done(last) {
+            return Ok(last);
+        }
+        let waited = start.elapsed();
+        if pace.is_over(waited) {
+            let (device, register) = (regs.device().name().to_owned(), register.name());
+            return Err(Error::Timeout { device, register, waited, last, waiting_for });
+        }
+        pace.pause();
+    }
+}
+
+/// Whether STATUS, which has bits that are always clear, reads all ones. Asks a few times: a device in reset may
+/// miss a request.
+fn is_gone<D: Device>(regs: &Registers<D>) -> bool {
+    (0..3).all(|attempt| {
+        if attempt > 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        regs.read(STATUS) == u32::MAX
+    })
+}
+
+/// Spins a little, then sleeps in steps that grow to half a millisecond. Bounded by time, and by a number of reads
+/// in case the clock does not advance.
+struct Pace {
+    limit: Duration,
+    reads: u128,
+    most_reads: u128,
+    step: Duration,
+}
+
+/// Reads before the first sleep.
+const SPINS: u128 = 64;
+/// A wait makes at least this many reads, so that a thread that was not scheduled does not give up unasked.
+const FEWEST_READS: u128 = 16;
+
+impl Pace {
+    fn new(limit: Duration) -> Self {
+        // A sleeping read takes longer than 10 us, so that time runs out first.
+        Self {
+            limit,
+            reads: 0,
+            most_reads: SPINS + FEWEST_READS + limit.as_micros() / 10,
+            step: Duration::from_micros(10),
+        }
+    }
+
+    /// Counts a read that did not do, `waited` after the start.
+    fn is_over(&mut self, waited: Duration) -> bool {
+        self.reads += 1;
+        (waited >= self.limit && self.reads >= FEWEST_READS) || self.reads >= self.most_reads
+    }
+
+    fn pause(&mut self) {
+        if self.reads < SPINS {
+            std::hint::spin_loop();
+        } else {
+            std::thread::sleep(self.step);
+            self.step = (self.step * 2).min(Duration::from_micros(500));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use crate::regs::{EEC, EICR};
+
+    #[test]
+    fn returns_the_value_that_did() {
+        let fake = Fake::new(0x10FB);
+        let mut reads = 0;
+        fake.on_read(EEC, move |_| {
+            reads += 1;
+            reads / 100
+        });
+        assert_eq!(wait(&fake.regs(), EEC, |v| v == 3, Duration::from_secs(60), "three").unwrap(), 3);
+    }
+
+    #[test]
+    fn a_timeout_names_register_value_and_purpose() {
+        let fake = Fake::new(0x10FB);
+        fake.set(EEC, 0x123);
+        let error = wait(&fake.regs(), EEC, |_| false, Duration::from_millis(5), "pigs to fly").unwrap_err();
+        let Error::Timeout { register: "EEC", waited, last: 0x123, waiting_for: "pigs to fly", .. } = error else {
+            panic!("{error}")
+        };
+        assert!(waited >= Duration::from_millis(5));
+    }
+
+    #[test]
+    fn reads_bound_a_wait_when_the_clock_stands_still() {
+        let mut pace = Pace::new(Duration::from_millis(10));
+        let reads = (0..).take_while(|_| !pace.is_over(Duration::ZERO)).count();
+        assert!((1000..2000).contains(&reads), "{reads}");
+    }
+
+    #[test]
+    fn all_ones_is_a_value_while_status_answers() {
+        let fake = Fake::new(0x10FB);
+        fake.set(EICR, u32::MAX);
+        assert_eq!(read(&fake.regs(), EICR).unwrap(), u32::MAX);
+        fake.vanish_at_read(0);
+        assert!(matches!(read(&fake.regs(), EICR), Err(Error::Gone { register: "EICR", .. })));
+    }
+}

@@ -1,0 +1,124 @@
+#![expect(clippy::unwrap_used, reason = "a test that cannot start fails")]
+//! The driver on the strict software 82599: forwarding, long frames, foreign pools, and every slot home at the end.
+
+use ixgbe::{Config, Opened, RxQueue, TxQueue};
+use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use softnic::{StrictControl, StrictNic};
+
+/// Miri takes its time.
+const RINGS: &[u16] = if cfg!(miri) { &[64] } else { &[64, 512] };
+
+const ORDERS: std::ops::Range<u8> = if cfg!(miri) { 2..4 } else { 0..6 };
+
+struct Bench {
+    nic: StrictControl,
+    pool: Pool,
+    port: ixgbe::Port<StrictNic>,
+    rx: RxQueue<StrictNic>,
+    tx: TxQueue<StrictNic>,
+    cache: PoolCache,
+    batch: Batch,
+}
+
+fn bench(config: &Config, slots: usize) -> Bench {
+    let device = StrictNic::builder().build();
+    let nic = device.control();
+    let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
+    let Opened { port, mut rx, mut tx } = ixgbe::open(device, config, &pool).unwrap();
+    let cache = pool.cache();
+    Bench { nic, pool, port, rx: rx.remove(0), tx: tx.remove(0), cache, batch: Batch::with_capacity(32) }
+}
+
+/// A frame of `len` bytes that says which it is.
+fn frame(number: usize, len: usize) -> Vec<u8> {
+    let mut frame = vec![0xEE; len];
+    frame[..6].copy_from_slice(&[0x02, 0, 0, 0, 0, 1]);
+    frame[12..14].copy_from_slice(&[0x88, 0xB5]);
+    frame[14..].iter_mut().zip(number..).for_each(|(byte, value)| *byte = value.to_le_bytes()[0]);
+    frame
+}
+
+impl Bench {
+    /// Receives, sends on, and lets the device work, until nothing moves.
+    fn forward(&mut self) {
+        loop {
+            self.nic.step();
+            let received = self.rx.recv(&mut self.cache, &mut self.batch);
+            let sent = self.tx.send(&mut self.cache, &mut self.batch);
+            if received == 0 && sent == 0 && self.nic.step().is_idle() {
+                break;
+            }
+        }
+    }
+
+    /// Closes everything and counts the slots that are not home.
+    fn close(self) -> usize {
+        let Self { port, rx, tx, cache, batch, pool, nic } = self;
+        port.close().unwrap();
+        assert!(nic.step().is_idle());
+        drop((rx, tx, cache, batch));
+        pool.away()
+    }
+}
+
+#[test]
+fn frames_come_out_as_they_went_in() {
+    for ring in RINGS {
+        let mut config = Config::default();
+        (config.rx_ring, config.tx_ring) = (*ring, *ring);
+        let mut bench = bench(&config, 2048);
+        let count = if cfg!(miri) { 100 } else { 1000 };
+        let frames: Vec<_> = (0..count).map(|number| frame(number, 60 + number % 1455)).collect();
+        let mut out = Vec::new();
+        for some in frames.chunks(37) {
+            some.iter().for_each(|frame| bench.nic.inject(frame));
+            bench.forward();
+            out.extend(bench.nic.transmitted());
+        }
+        assert_eq!(out, frames);
+        assert_eq!(bench.rx.counters().packets, count as u64);
+        assert_eq!(bench.tx.counters().packets, count as u64);
+        assert_eq!(bench.close(), 0);
+    }
+}
+
+#[test]
+fn long_frames_are_chained() {
+    let mut config = Config::default();
+    config.mtu = 9000;
+    (config.rx_ring, config.tx_ring) = (64, 64);
+    let mut bench = bench(&config, 2048);
+    let frames: Vec<_> =
+        (0..if cfg!(miri) { 20 } else { 200 }).map(|number| frame(number * 7 % 200, 60 + number * 40)).collect();
+    for some in frames.chunks(11) {
+        some.iter().for_each(|frame| bench.nic.inject(frame));
+        bench.forward();
+    }
+    assert_eq!(bench.nic.transmitted(), frames);
+    assert_eq!(bench.close(), 0);
+}
+
+#[test]
+fn queues_may_outlive_their_port_and_be_dropped_in_any_order() {
+    for order in ORDERS {
+        let mut config = Config::default();
+        (config.rx_ring, config.tx_ring) = (64, 64);
+        let mut bench = bench(&config, 256);
+        (0..40).for_each(|number| bench.nic.inject(&frame(number, 60)));
+        bench.nic.step();
+        bench.rx.recv(&mut bench.cache, &mut bench.batch);
+        bench.tx.send(&mut bench.cache, &mut bench.batch);
+        let Bench { port, rx, tx, cache, batch, pool, nic } = bench;
+        match order {
+            0 => drop((port, rx, tx)),
+            1 => drop((port, tx, rx)),
+            2 => drop((rx, port, tx)),
+            3 => drop((rx, tx, port)),
+            4 => drop((tx, port, rx)),
+            _ => drop((tx, rx, port)),
+        }
+        drop((cache, batch));
+        nic.step();
+        assert_eq!(pool.away(), 0, "order {order}");
+    }
+}

@@ -1,0 +1,163 @@
+//! A burst of packets.
+
+use crate::pool::Inner;
+use crate::{CHUNK, Packet};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+/// Up to a fixed number of packets: what a receive call fills and a transmit call empties. It is a slice of
+/// [`Packet`]. Dropping it takes all packets home, [`CHUNK`] at a time.
+///
+/// A view into a packet of it ends before the batch is given away:
+///
+/// ```compile_fail,E0502
+/// # use mempool::{Batch, Pool, PoolConfig};
+/// let pool = Pool::new(&PoolConfig::default()).unwrap();
+/// let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+/// cache.alloc_batch(&mut batch, 32, 60);
+/// let first = batch[0].data();
+/// cache.free_batch(&mut batch);
+/// println!("{first:?}");
+/// ```
+///
+/// # Invariants
+///
+/// The vector never holds more than the capacity it was made with, so it never grows.
+pub struct Batch {
+    packets: Vec<Packet>,
+    capacity: usize,
+}
+
+impl Batch {
+    /// An empty batch for up to `capacity` packets; 32 to 64 is best for throughput.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { packets: Vec::with_capacity(capacity), capacity }
+    }
+
+    /// How many packets it takes.
+    #[inline(always)]
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// How many more packets it takes.
+    #[inline(always)]
+    #[must_use]
+    pub fn spare(&self) -> usize {
+        self.capacity - self.packets.len()
+    }
+
+    /// Adds a packet at the end; gives it back when the batch is full.
+    ///
+    /// # Errors
+    ///
+    /// The packet, when there is no room.
+    #[inline]
+    pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
+        if self.spare() == 0 {
+            return Err(packet);
+        }
+        self.packets.push(packet);
+        Ok(())
+    }
+
+    /// Takes the last packet.
+    pub fn pop(&mut self) -> Option<Packet> {
+        self.packets.pop()
+    }
+
+    /// Takes all packets out, in order; those not taken when the iterator is dropped go home one by one.
+    pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Packet> + '_ {
+        self.packets.drain(..)
+    }
+
+    /// Drops all packets, [`CHUNK`] at a time.
+    pub fn clear(&mut self) {
+        let Some(first) = self.packets.first() else { return };
+        let mut slots = [first.slot(); CHUNK];
+        let mut count = 0;
+        let mut rest = self.packets.drain(..).peekable();
+        while let Some(packet) = rest.next() {
+            let pool = packet.pool_id();
+            slots[count] = packet.into_slot();
+            count += 1;
+            if count == CHUNK || rest.peek().is_none_or(|next| next.pool_id() != pool) {
+                // SAFETY: the slots in hand are of that pool.
+                let inner = unsafe { Inner::of(pool) };
+                // SAFETY: the packets that owned these slots gave them up above.
+                unsafe { Inner::put_home(inner, &slots[..count]) }
+                count = 0;
+            }
+        }
+    }
+
+    /// Room for packets behind the last, for a receive ring to write. Follow with [`Self::received`].
+    #[inline(always)]
+    #[must_use]
+    pub fn spare_slots(&mut self) -> &mut [std::mem::MaybeUninit<Packet>] {
+        let spare = self.capacity - self.packets.len();
+        &mut self.packets.spare_capacity_mut()[..spare]
+    }
+
+    /// Takes over `count` packets written through [`Self::spare_slots`].
+    ///
+    /// # Safety
+    ///
+    /// The first `count` places of the spare room hold packets.
+    #[inline(always)]
+    pub unsafe fn received(&mut self, count: usize) {
+        let len = self.packets.len() + count;
+        debug_assert!(len <= self.capacity, "a ring wrote beyond the batch");
+        // SAFETY: initialised, by the caller's word, and within the capacity.
+        unsafe { self.packets.set_len(len) }
+    }
+
+    /// Removes the first `count` packets without dropping them: a transmit ring has taken their slots.
+    ///
+    /// # Safety
+    ///
+    /// `count` is at most the length, and the caller has taken over the slots of those packets.
+    #[inline(always)]
+    pub unsafe fn sent(&mut self, count: usize) {
+        let rest = self.packets.len() - count;
+        let base = self.packets.as_mut_ptr();
+        // SAFETY: not more than there were; no packet is dropped.
+        unsafe { self.packets.set_len(rest) }
+        if rest > 0 {
+            // SAFETY: within the old length.
+            let first = unsafe { base.add(count) };
+            // SAFETY: moves the rest to the front; both ranges are within the old length.
+            unsafe { std::ptr::copy(first, base, rest) }
+        }
+    }
+}
+
+impl Deref for Batch {
+    type Target = [Packet];
+
+    #[inline(always)]
+    fn deref(&self) -> &[Packet] {
+        &self.packets
+    }
+}
+
+impl DerefMut for Batch {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [Packet] {
+        &mut self.packets
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("len", &self.len()).field("capacity", &self.capacity).finish()
+    }
+}

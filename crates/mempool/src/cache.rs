@@ -1,0 +1,217 @@
+//! One thread's own slots.
+
+use crate::pool::Inner;
+use crate::{Batch, CHUNK, Meta, Packet, Pool, Slot};
+use std::fmt;
+
+/// Slots a cache of a large pool keeps at most.
+const CAPACITY: usize = 512;
+
+/// A stack of free slots for one thread: allocation and freeing without atomics, the last freed first (so that it is
+/// still in the processor's cache). It exchanges slots with the pool in chunks of [`CHUNK`], and keeps an eighth of
+/// the pool at most (but 32 slots in a small one, and 512 in a large one), so that an idle thread starves no other.
+///
+/// Two threads cannot use one at the same time; each makes its own:
+///
+/// ```compile_fail,E0499
+/// # use mempool::{Pool, PoolConfig};
+/// let pool = Pool::new(&PoolConfig::default()).unwrap();
+/// let mut cache = pool.cache();
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| cache.alloc());
+///     scope.spawn(|| cache.alloc());
+/// });
+/// ```
+///
+/// # Invariants
+///
+/// The cache owns the slots on its stack; all are of its pool.
+pub struct PoolCache {
+    slots: Vec<Slot>,
+    pool_id: u16,
+    headroom: u16,
+    /// When the stack would grow beyond this, half of it goes to the shared queue.
+    limit: usize,
+    pool: Pool,
+}
+
+impl PoolCache {
+    pub(crate) fn new(pool: Pool) -> Self {
+        let (pool_id, headroom) = (pool.id(), pool.headroom());
+        let limit = (pool.slots() / 8).clamp(CHUNK, CAPACITY);
+        Self { slots: Vec::with_capacity(limit + CHUNK), pool_id, headroom, limit, pool }
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The id of the pool.
+    #[inline(always)]
+    #[must_use]
+    pub fn pool_id(&self) -> u16 {
+        self.pool_id
+    }
+
+    /// Where the data of a new packet begins in its slot.
+    #[inline(always)]
+    #[must_use]
+    pub fn headroom(&self) -> u16 {
+        self.headroom
+    }
+
+    /// Slots on the stack.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether the stack is empty; the pool may have more.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// Allocates a packet of length 0; `None` when the pool is empty.
+    pub fn alloc(&mut self) -> Option<Packet> {
+        if self.reserve(1) == 0 {
+            return None;
+        }
+        let slot = self.slots.pop()?;
+        // SAFETY: the cache owned the slot; the head room is within it.
+        Some(unsafe { Packet::from_slot(slot, Meta::new(self.headroom, 0, self.pool_id)) })
+    }
+
+    /// Allocates up to `count` packets of `len` bytes (whatever the bytes hold) at the end of `batch`, as many as
+    /// the pool has and the batch takes. Returns how many. Lengths beyond the data room give none.
+    pub fn alloc_batch(&mut self, batch: &mut Batch, count: usize, len: usize) -> usize {
+        let Some(len) = u16::try_from(len).ok().filter(|len| *len <= self.pool.data_room()) else { return 0 };
+        let count = self.reserve(count.min(batch.spare()));
+        let meta = Meta::new(self.headroom, len, self.pool_id);
+        let fill = |slots: &[Slot]| {
+            for (place, slot) in batch.spare_slots().iter_mut().zip(slots) {
+                // SAFETY: the cache gives the slot up; head room plus `len` is within it.
+                place.write(unsafe { Packet::from_slot(*slot, meta) });
+            }
+            slots.len()
+        };
+        // SAFETY: `count` are reserved; all of them become packets, once each.
+        let count = unsafe { self.take(count, fill) };
+        // SAFETY: `count` packets were written; the batch had room for as many.
+        unsafe { batch.received(count) }
+        count
+    }
+
+    /// Takes a packet home; of this pool, without an atomic operation.
+    #[inline]
+    pub fn free(&mut self, packet: Packet) {
+        if packet.pool_id() == self.pool_id {
+            let slot = packet.into_slot();
+            // SAFETY: the packet's slot, of this pool, given up just now.
+            unsafe { self.put(&[slot]) }
+        }
+    }
+
+    /// Takes all packets of `batch` home and leaves it empty.
+    pub fn free_batch(&mut self, batch: &mut Batch) {
+        let count = batch.len();
+        self.make_room(count);
+        self.slots.reserve(count);
+        let mut all_ours = true;
+        for (place, packet) in self.slots.spare_capacity_mut().iter_mut().zip(batch.iter()) {
+            all_ours &= packet.pool_id() == self.pool_id;
+            place.write(packet.slot());
+        }
+        if all_ours {
+            // SAFETY: `count` slots, all of this pool, were written behind those held.
+            unsafe { self.slots.set_len(self.slots.len() + count) }
+            // SAFETY: the stack has taken over the slots of these packets.
+            unsafe { batch.sent(count) }
+        } else {
+            batch.drain().for_each(|packet| self.free(packet));
+        }
+    }
+
+    /// Makes sure that up to `count` slots are on the stack, fetching from the pool if need be. Returns how many of
+    /// the `count` are there.
+    #[inline(always)]
+    pub fn reserve(&mut self, count: usize) -> usize {
+        if self.slots.len() < count {
+            self.refill(count);
+        }
+        self.slots.len().min(count)
+    }
+
+    #[cold]
+    fn refill(&mut self, count: usize) {
+        // Half a cache, so that neither a run of allocations nor one of frees goes to the pool each time.
+        let target = count.max(self.limit / 2);
+        while self.slots.len() < target {
+            let Some(chunk) = self.pool.inner().take_chunk() else { break };
+            self.slots.extend(chunk.iter());
+        }
+    }
+
+    /// Shows the `count` uppermost slots of the stack, the top last, and takes as many off as `used` says it used,
+    /// from the top down: for rings. Returns what `used` returned.
+    ///
+    /// # Safety
+    ///
+    /// `count` is at most what [`Self::reserve`] returned just before. `used` returns at most `count`, say k, and the
+    /// caller then owns the last k slots of the slice: it must make each into a packet, put it back or keep it in a
+    /// ring, exactly once.
+    #[inline(always)]
+    pub unsafe fn take(&mut self, count: usize, used: impl FnOnce(&[Slot]) -> usize) -> usize {
+        let held = self.slots.len();
+        // SAFETY: the stack holds at least `count` slots, by the caller's word.
+        let top = unsafe { self.slots.get_unchecked(held - count..) };
+        let taken = used(top);
+        debug_assert!(taken <= count, "more slots used than shown");
+        // SAFETY: shorter than it was, and slots are plain data.
+        unsafe { self.slots.set_len(held - taken) }
+        taken
+    }
+
+    /// Puts slots on the stack: for rings.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slots, all of this pool, and gives them up.
+    #[inline(always)]
+    pub unsafe fn put(&mut self, slots: &[Slot]) {
+        self.make_room(slots.len());
+        self.slots.extend_from_slice(slots);
+    }
+
+    /// Sends slots from the bottom of the stack home, half a cache at least, unless `count` more fit.
+    #[inline(always)]
+    fn make_room(&mut self, count: usize) {
+        if self.slots.len() + count > self.limit {
+            self.send_home(count);
+        }
+    }
+
+    #[cold]
+    fn send_home(&mut self, count: usize) {
+        let surplus = (self.slots.len() + count).saturating_sub(self.limit / 2).min(self.slots.len());
+        // SAFETY: the cache owned these slots and removes them from its stack right below; its pool handle keeps
+        // the pool alive.
+        unsafe { Inner::put_home(self.pool.as_non_null(), &self.slots[..surplus]) }
+        self.slots.drain(..surplus);
+    }
+}
+
+impl Drop for PoolCache {
+    fn drop(&mut self) {
+        // SAFETY: the cache owned these slots, and is gone; its pool handle keeps the pool alive.
+        unsafe { Inner::put_home(self.pool.as_non_null(), &self.slots) }
+    }
+}
+
+impl fmt::Debug for PoolCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolCache").field("pool", &self.pool_id).field("slots", &self.slots.len()).finish()
+    }
+}

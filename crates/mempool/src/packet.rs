@@ -1,0 +1,312 @@
+//! One packet, or one segment of a long one: the owner of a slot.
+
+use crate::pool::Inner;
+use crate::{Pool, PoolCache};
+use std::fmt;
+use std::ptr::NonNull;
+
+/// The address of a slot. Plain data: whoever holds the matching [`Packet`], ring entry or cache entry owns the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Slot(pub(crate) NonNull<u8>);
+
+// SAFETY: an address; access needs unsafe and follows ownership.
+unsafe impl Send for Slot {}
+// SAFETY: as above.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    /// The slot's first byte, where the head room begins.
+    #[inline(always)]
+    #[must_use]
+    pub fn as_ptr(self) -> *mut u8 {
+        self.0.as_ptr()
+    }
+}
+
+/// An owned packet buffer of 16 bytes: slot, offset of the data, length, pool and flags. Dropping it takes the slot
+/// home by the slow way; busy code gives it to [`PoolCache::free`] or a transmit queue.
+///
+/// A frame longer than a slot is a run of packets, each but the last with [`Packet::continues`] set.
+///
+/// # Invariants
+///
+/// `offset + len` is at most the slot's size, and the slot belongs to this packet alone.
+///
+/// Sending moves it, so it cannot be used afterwards:
+///
+/// ```compile_fail,E0382
+/// # use mempool::{Pool, PoolConfig};
+/// let pool = Pool::new(&PoolConfig::default()).unwrap();
+/// let packet = pool.alloc().unwrap();
+/// pool.cache().free(packet);
+/// packet.data();
+/// ```
+///
+/// nor can a view of its bytes outlive the move:
+///
+/// ```compile_fail,E0505
+/// # use mempool::{Batch, Pool, PoolConfig};
+/// let pool = Pool::new(&PoolConfig::default()).unwrap();
+/// let packet = pool.alloc().unwrap();
+/// let header = packet.data();
+/// let mut batch = Batch::with_capacity(32);
+/// batch.push(packet).unwrap();
+/// println!("{header:?}");
+/// ```
+///
+/// nor can it be in two places:
+///
+/// ```compile_fail,E0599
+/// # use mempool::{Pool, PoolConfig};
+/// let pool = Pool::new(&PoolConfig::default()).unwrap();
+/// let packet = pool.alloc().unwrap();
+/// let twin = packet.clone();
+/// ```
+#[repr(C)]
+pub struct Packet {
+    slot: Slot,
+    meta: Meta,
+}
+
+/// Offset of the data (bits 15:0), its length (31:16), pool id (47:32) and flags (63:48): one word, so that a ring
+/// reads and writes it at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Meta(pub u64);
+
+impl Meta {
+    /// The frame goes on in the next packet of the batch.
+    pub const CONTINUES: u64 = 1 << 48;
+
+    /// A word from its parts, without flags.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(offset: u16, len: u16, pool: u16) -> Self {
+        Self(offset as u64 | (len as u64) << 16 | (pool as u64) << 32)
+    }
+
+    /// Bytes between the slot's start and the data.
+    #[inline(always)]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the field is the low half word")]
+    pub const fn offset(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Bytes of data.
+    #[inline(always)]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the field is a half word")]
+    pub const fn len(self) -> u16 {
+        (self.0 >> 16) as u16
+    }
+
+    /// Whether there is no data.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// The pool's id.
+    #[inline(always)]
+    #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "the field is a half word")]
+    pub const fn pool(self) -> u16 {
+        (self.0 >> 32) as u16
+    }
+
+    const fn with_data(self, offset: u16, len: u16) -> Self {
+        Self(self.0 & !0xffff_ffff | offset as u64 | (len as u64) << 16)
+    }
+}
+
+const _: () = assert!(size_of::<Packet>() == 16 && size_of::<Option<Packet>>() == 16);
+
+impl Packet {
+    /// Makes the packet that owns `slot`.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slot, of the pool that `meta` names, and gives it up; offset plus length are within it.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn from_slot(slot: Slot, meta: Meta) -> Self {
+        Self { slot, meta }
+    }
+
+    /// Offset, length, pool and flags in one word.
+    #[inline(always)]
+    #[must_use]
+    pub fn meta(&self) -> Meta {
+        self.meta
+    }
+
+    /// Takes the slot out of the packet; the caller now owns it.
+    #[inline(always)]
+    #[must_use]
+    pub fn into_slot(self) -> Slot {
+        let slot = self.slot;
+        std::mem::forget(self);
+        slot
+    }
+
+    /// The slot, which stays owned by the packet.
+    #[inline(always)]
+    #[must_use]
+    pub fn slot(&self) -> Slot {
+        self.slot
+    }
+
+    /// The id of the pool it came from.
+    #[inline(always)]
+    #[must_use]
+    pub fn pool_id(&self) -> u16 {
+        self.meta.pool()
+    }
+
+    /// Bytes between the slot's start and the data.
+    #[inline(always)]
+    #[must_use]
+    pub fn offset(&self) -> u16 {
+        self.meta.offset()
+    }
+
+    /// Whether the frame goes on in the next packet of the batch.
+    #[inline(always)]
+    #[must_use]
+    pub fn continues(&self) -> bool {
+        self.meta.0 & Meta::CONTINUES != 0
+    }
+
+    /// Sets or clears [`Self::continues`].
+    pub fn set_continues(&mut self, continues: bool) {
+        let others = self.meta.0 & !Meta::CONTINUES;
+        self.meta = Meta(if continues { others | Meta::CONTINUES } else { others });
+    }
+
+    fn inner(&self) -> &Inner {
+        // SAFETY: the packet holds a slot of that pool.
+        let inner = unsafe { Inner::of(self.pool_id()) };
+        // SAFETY: the slot keeps the pool alive for as long as the packet is borrowed.
+        unsafe { inner.as_ref() }
+    }
+
+    /// Length of the data in bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.meta.len().into()
+    }
+
+    /// Whether there is no data.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.meta.is_empty()
+    }
+
+    /// The data.
+    #[inline(always)]
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        // SAFETY: within the slot (type invariant).
+        let start = unsafe { self.slot.0.add(self.meta.offset().into()) };
+        // SAFETY: initialised memory within the slot, owned by this packet alone.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), self.meta.len().into()) }
+    }
+
+    /// The data, to be changed.
+    #[inline(always)]
+    #[must_use]
+    pub fn data_mut(&mut self) -> &mut [u8] {
+        // SAFETY: within the slot (type invariant).
+        let start = unsafe { self.slot.0.add(self.meta.offset().into()) };
+        // SAFETY: initialised memory within the slot, owned by this packet alone and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.meta.len().into()) }
+    }
+
+    /// Free bytes before the data.
+    #[must_use]
+    pub fn headroom(&self) -> usize {
+        self.meta.offset().into()
+    }
+
+    /// Free bytes behind the data.
+    #[must_use]
+    pub fn tailroom(&self) -> usize {
+        usize::from(self.inner().slot_bytes - self.meta.offset() - self.meta.len())
+    }
+
+    /// Grows the data by `count` bytes at the front and returns them; what they hold is left from earlier use.
+    /// `None`, and no change, when the head room is smaller.
+    pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
+        let more = u16::try_from(count).ok().filter(|more| *more <= self.meta.offset())?;
+        self.meta = self.meta.with_data(self.meta.offset() - more, self.meta.len() + more);
+        self.data_mut().get_mut(..count)
+    }
+
+    /// Grows the data by `count` bytes at the end and returns them; what they hold is left from earlier use.
+    /// `None`, and no change, when the room behind is smaller.
+    pub fn append(&mut self, count: usize) -> Option<&mut [u8]> {
+        let more = u16::try_from(count).ok().filter(|_| count <= self.tailroom())?;
+        let old = self.len();
+        self.meta = self.meta.with_data(self.meta.offset(), self.meta.len() + more);
+        self.data_mut().get_mut(old..)
+    }
+
+    /// Cuts `count` bytes off the front. Returns whether there were as many; if not, nothing changes.
+    pub fn trim_front(&mut self, count: usize) -> bool {
+        let Some(less) = u16::try_from(count).ok().filter(|less| *less <= self.meta.len()) else { return false };
+        self.meta = self.meta.with_data(self.meta.offset() + less, self.meta.len() - less);
+        true
+    }
+
+    /// Shortens the data to `len` bytes; longer than it is changes nothing.
+    pub fn truncate(&mut self, len: usize) {
+        let old = self.meta.len();
+        self.meta = self.meta.with_data(self.meta.offset(), u16::try_from(len).map_or(old, |len| len.min(old)));
+    }
+
+    /// A new packet with the same data, from `cache`; `None` when that pool is empty or its slots are too small.
+    #[must_use]
+    pub fn try_copy(&self, cache: &mut PoolCache) -> Option<Self> {
+        let mut copy = cache.alloc()?;
+        copy.append(self.len())?.copy_from_slice(self.data());
+        copy.set_continues(self.continues());
+        Some(copy)
+    }
+}
+
+impl Drop for Packet {
+    #[cold]
+    fn drop(&mut self) {
+        // SAFETY: the packet holds a slot of that pool.
+        let inner = unsafe { Inner::of(self.pool_id()) };
+        // SAFETY: the packet owned the slot, and is gone.
+        unsafe { Inner::put_home(inner, &[self.slot]) }
+    }
+}
+
+impl fmt::Debug for Packet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Packet")
+            .field("pool", &self.pool_id())
+            .field("offset", &self.offset())
+            .field("len", &self.len())
+            .field("continues", &self.continues())
+            .finish()
+    }
+}
+
+impl AsRef<[u8]> for Packet {
+    fn as_ref(&self) -> &[u8] {
+        self.data()
+    }
+}
+
+/// A handle of the pool it came from.
+impl From<&Packet> for Pool {
+    fn from(packet: &Packet) -> Self {
+        Self::of(packet)
+    }
+}

@@ -1,0 +1,121 @@
+//! Device addresses: one string names a device everywhere.
+
+use crate::{Error, Result};
+use device::{Host, PciAddress};
+use std::fmt;
+use std::str::FromStr;
+
+/// The name of a device.
+///
+/// | form | device |
+/// |---|---|
+/// | `0000:03:00.0`, `03:00.0` | a PCI function; the driver follows from its ids |
+/// | `soft:NAME`, `soft:NAME?key=value&key=value` | a software 82599 in this process |
+///
+/// ```
+/// use nic::Address;
+///
+/// let address: Address = "03:00.0".parse()?;
+/// assert_eq!(address.to_string(), "0000:03:00.0");
+/// let address: Address = "soft:a?wire=loop".parse()?;
+/// assert_eq!(address.name(), "soft:a");
+/// assert!("eth0".parse::<Address>().unwrap_err().to_string().contains("0000:03:00.0"));
+/// # Ok::<(), nic::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Address {
+    /// A PCI function.
+    Pci(PciAddress),
+    /// A software 82599; the text after `soft:`.
+    Soft(String),
+}
+
+impl Address {
+    /// The address without what follows a `?`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let address = self.to_string();
+        address.split('?').next().unwrap_or(&address).to_owned()
+    }
+
+    /// Whether a thread of this process plays the device, so that it wants a core too.
+    #[must_use]
+    pub fn is_soft(&self) -> bool {
+        matches!(self, Self::Soft(_))
+    }
+
+    /// The NUMA node of the device, where the host says so: the best place for its packets and threads.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        match self {
+            Self::Pci(address) => Host::system().pci_device(*address).ok()?.numa_node,
+            Self::Soft(_) => None,
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.split_once(':') {
+            Some(("soft", spec)) => {
+                let name = spec.split('?').next().unwrap_or_default();
+                if name.is_empty() {
+                    return Err(Error::Address { text: text.to_owned(), cause: "a software NIC without a name" });
+                }
+                Ok(Self::Soft(spec.to_owned()))
+            }
+            Some((kind @ ("vfio-user" | "vhost-user"), _)) => {
+                Err(Error::NotYet { address: text.to_owned(), kind: kind.to_owned() })
+            }
+            _ => match text.parse() {
+                Ok(address) => Ok(Self::Pci(address)),
+                Err(_) => Err(Error::Address { text: text.to_owned(), cause: "not the address of a device" }),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pci(address) => address.fmt(f),
+            Self::Soft(spec) => write!(f, "soft:{spec}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_forms_round_trip() {
+        for (text, display, soft) in [
+            ("0000:03:00.0", "0000:03:00.0", false),
+            ("03:00.1", "0000:03:00.1", false),
+            ("soft:a", "soft:a", true),
+            ("soft:a?wire=pcap:/x:y,z&mtu=1", "soft:a?wire=pcap:/x:y,z&mtu=1", true),
+        ] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.to_string(), display);
+            assert_eq!(address.is_soft(), soft);
+            assert_eq!(display.parse::<Address>().unwrap(), address);
+        }
+    }
+
+    #[test]
+    fn other_forms_are_refused_in_one_line_that_says_what_there_is() {
+        for text in ["", "eth0", "soft:", "soft:?wire=gen", "Soft:a", "03:00", "tap:x", "0000:03:00.9"] {
+            let message = text.parse::<Address>().unwrap_err().to_string();
+            assert!(message.contains("soft:NAME") && message.contains("03:00.0"), "{message}");
+            assert!(!message.contains('\n'));
+        }
+        for text in ["vfio-user:/run/a.sock", "vhost-user:/run/a.sock?server"] {
+            let message = text.parse::<Address>().unwrap_err().to_string();
+            assert!(message.starts_with(text) && message.contains("not supported yet"), "{message}");
+        }
+    }
+}

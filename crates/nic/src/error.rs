@@ -1,0 +1,77 @@
+//! Why a device cannot be opened or used.
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error: the object, the cause and the next step, in one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Not an address.
+    #[error(
+        "\"{text}\": {cause}; write a PCI address (0000:03:00.0 or 03:00.0) or soft:NAME?key=value&... for a software NIC"
+    )]
+    Address {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        cause: &'static str,
+    },
+    /// A form of address that is known, but whose devices are not supported.
+    #[error("{address}: {kind} devices are not supported yet; use a PCI address or soft:NAME")]
+    NotYet {
+        /// The address.
+        address: String,
+        /// The kind of device.
+        kind: String,
+    },
+    /// There is no driver for the device.
+    #[error("{address}: {what}; choose an 82599, X520, X540 or X550 (fwd devices lists what there is)")]
+    NoDriver {
+        /// The address.
+        address: String,
+        /// What the device is, and why it is refused.
+        what: String,
+    },
+    /// This build has no software NICs.
+    #[error("{address}: built without software NICs; build with the feature \"soft\"")]
+    NoSoft {
+        /// The address.
+        address: String,
+    },
+    /// Access to the device failed.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+    /// The driver refused a setting.
+    #[error("{address}: {source}")]
+    Open {
+        /// The address.
+        address: String,
+        /// What the driver says.
+        source: ixgbe::Error,
+    },
+    /// The device does not work, or the driver refuses it.
+    #[error(transparent)]
+    Driver(ixgbe::Error),
+    /// The software NIC refused.
+    #[cfg(feature = "soft")]
+    #[error(transparent)]
+    Soft(#[from] softnic::Error),
+}
+
+impl Error {
+    /// Whether it is about what was asked for, and not about this host or the device.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        match self {
+            Self::Address { .. } | Self::NotYet { .. } | Self::NoSoft { .. } => true,
+            Self::Open { source, .. } => matches!(source, ixgbe::Error::Config { .. }),
+            #[cfg(feature = "soft")]
+            Self::Soft(error) => matches!(
+                error,
+                softnic::Error::UnknownKey { .. } | softnic::Error::BadValue { .. } | softnic::Error::BadSpec { .. }
+            ),
+            _ => false,
+        }
+    }
+}

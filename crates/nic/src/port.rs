@@ -1,0 +1,309 @@
+//! Opening a device, and its control side.
+
+use crate::queue::each;
+use crate::{Address, Error, NoIommu, Result, RxQueue, TxQueue, identify};
+use device::{Host, PciAddress};
+use mempool::Pool;
+use std::time::Duration;
+
+/// What a user chooses about a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortConfig {
+    /// Receive queues, 1 to 64; flows are spread over them by RSS.
+    pub rx_queues: u16,
+    /// Transmit queues, 1 to 64.
+    pub tx_queues: u16,
+    /// Descriptors of a receive ring: a power of two from 64 to 4096.
+    pub rx_ring: u16,
+    /// Descriptors of a transmit ring: a power of two from 64 to 4096.
+    pub tx_ring: u16,
+    /// Largest IP packet in bytes, 68 to 9216.
+    pub mtu: u16,
+    /// Receive frames for any address, as forwarders need.
+    pub promiscuous: bool,
+    /// Open PCI devices that no IOMMU guards, through sysfs (needs root and huge pages). Such a device can overwrite any
+    /// memory of the host, so somebody has to vouch for it. Devices with an IOMMU group are opened through VFIO all the
+    /// same.
+    pub no_iommu: Option<NoIommu>,
+}
+
+impl Default for PortConfig {
+    fn default() -> Self {
+        Self { rx_queues: 1, tx_queues: 1, rx_ring: 512, tx_ring: 512, mtu: 1500, promiscuous: true, no_iommu: None }
+    }
+}
+
+/// An opened device: the control side, and queues to give to threads.
+#[derive(Debug)]
+pub struct Opened {
+    /// Statistics, link, MAC.
+    pub port: Port,
+    /// Receive queues, by number.
+    pub rx: Vec<RxQueue>,
+    /// Transmit queues, by number.
+    pub tx: Vec<TxQueue>,
+}
+
+impl Opened {
+    /// Gives up the queues and stops the device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Port::close`].
+    pub fn close(self) -> Result<()> {
+        let Self { port, rx, tx } = self;
+        drop((rx, tx));
+        port.close()
+    }
+}
+
+/// Opens the device at `address` with its driver and starts it. The receive rings take their buffers from `pool`. Does
+/// not wait for the link.
+///
+/// # Errors
+///
+/// One line that names the device, the cause and the next step: the address names nothing, nothing that there is a
+/// driver for, or something that this process may not use; a setting is out of range; the device does not start.
+pub fn open(address: &Address, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    match address {
+        Address::Pci(pci) => open_pci(address, *pci, config, pool),
+        Address::Soft(spec) => open_soft(address, spec, config, pool),
+    }
+}
+
+fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    let host = Host::system();
+    let found = host.pci_device(pci)?;
+    // Before anything is done to a device that there is no driver for.
+    identify(found.ids).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
+    if let (Some(accepted), None) = (config.no_iommu, found.iommu_group) {
+        let device = accepted.open(&host, pci)?;
+        let result = ixgbe::open(device, &driver_config(config), pool);
+        return started(address, result, Port::Sysfs, RxQueue::Sysfs, TxQueue::Sysfs);
+    }
+    let device = device::VfioDevice::open(&host, pci)?;
+    started(address, ixgbe::open(device, &driver_config(config), pool), Port::Vfio, RxQueue::Vfio, TxQueue::Vfio)
+}
+
+#[cfg(feature = "soft")]
+fn open_soft(address: &Address, spec: &str, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    let device = softnic::SoftDevice::open(spec)?;
+    let control = device.control();
+    let port = |port| Port::Soft(port, control);
+    started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::Soft, TxQueue::Soft)
+}
+
+#[cfg(not(feature = "soft"))]
+fn open_soft(address: &Address, _: &str, _: &PortConfig, _: &Pool) -> Result<Opened> {
+    Err(Error::NoSoft { address: address.to_string() })
+}
+
+fn driver_config(config: &PortConfig) -> ixgbe::Config {
+    let mut driver = ixgbe::Config::default();
+    (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
+    (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
+    driver.mtu = config.mtu;
+    (driver.promiscuous, driver.all_multicast) = (config.promiscuous, config.promiscuous);
+    driver
+}
+
+fn started<D: device::Device>(
+    address: &Address,
+    result: ixgbe::Result<ixgbe::Opened<D>>,
+    port: impl FnOnce(ixgbe::Port<D>) -> Port,
+    rx: impl Fn(ixgbe::RxQueue<D>) -> RxQueue,
+    tx: impl Fn(ixgbe::TxQueue<D>) -> TxQueue,
+) -> Result<Opened> {
+    let opened = result.map_err(|source| driver_error(&address.name(), source))?;
+    Ok(Opened {
+        port: port(opened.port),
+        rx: opened.rx.into_iter().map(rx).collect(),
+        tx: opened.tx.into_iter().map(tx).collect(),
+    })
+}
+
+/// The control side of an opened device. Dropping it stops the device, as [`Self::close`] does.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Port {
+    /// 82599 family, through VFIO.
+    Vfio(ixgbe::Port<device::VfioDevice>),
+    /// 82599 family, through sysfs without an IOMMU.
+    Sysfs(ixgbe::Port<device::SysfsDevice>),
+    /// A software 82599, and a second handle of it.
+    #[cfg(feature = "soft")]
+    Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftControl),
+}
+
+impl Port {
+    /// The name of the device: its address without settings.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        each!(Self, self, port => port.name())
+    }
+
+    /// The device's own MAC address.
+    #[must_use]
+    pub fn mac(&self) -> [u8; 6] {
+        each!(Self, self, port => port.mac())
+    }
+
+    /// The link as it is now.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    pub fn link(&self) -> Result<LinkStatus> {
+        let status = each!(Self, self, port => port.link()).map_err(|source| self.error(source))?;
+        Ok(LinkStatus { up: status.up, speed: status.speed })
+    }
+
+    /// Waits until the link is up, `limit` at most; returns what it then is.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
+        let status = each!(Self, self, port => port.wait_link(limit)).map_err(|source| self.error(source))?;
+        Ok(LinkStatus { up: status.up, speed: status.speed })
+    }
+
+    /// Whether to receive frames for any address.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
+        each!(Self, self, port => port.filters().set_promiscuous(on)).map_err(|source| self.error(source))
+    }
+
+    /// Totals as the device counts them. Its registers are narrow: call this once a second at least.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone; [`Self::totals`] has what was read before.
+    pub fn statistics(&mut self) -> Result<Statistics> {
+        let result = each!(Self, self, port => port.statistics().map(drop));
+        result.map_err(|source| self.error(source))?;
+        Ok(self.totals())
+    }
+
+    /// The totals as last read.
+    #[must_use]
+    pub fn totals(&self) -> Statistics {
+        Statistics::from(each!(Self, self, port => port.totals()))
+    }
+
+    fn error(&self, source: ixgbe::Error) -> Error {
+        driver_error(self.name(), source)
+    }
+
+    /// Whether a source of finite length behind the device (a capture, a count of frames) has handed over all it
+    /// has. Always true of real NICs, and where there is no such source.
+    #[must_use]
+    pub fn source_finished(&self) -> bool {
+        match self {
+            #[cfg(feature = "soft")]
+            Self::Soft(_, device) => device.source_finished(),
+            _ => true,
+        }
+    }
+
+    /// Whether everything handed to transmit queues is sent and written out. Always true of real NICs, which do not
+    /// say.
+    #[must_use]
+    pub fn transmit_idle(&self) -> bool {
+        match self {
+            #[cfg(feature = "soft")]
+            Self::Soft(_, device) => device.transmit_idle(),
+            _ => true,
+        }
+    }
+
+    /// Stops the device. Drop the queues first: their buffers go home when the device is known to be quiet.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be stopped; its memory is then kept.
+    pub fn close(self) -> Result<()> {
+        let name = self.name().to_owned();
+        each!(Self, self, port => port.close().map(drop)).map_err(|source| driver_error(&name, source))
+    }
+}
+
+/// The driver's words, and in front of them the device, unless they name it.
+fn driver_error(name: &str, source: ixgbe::Error) -> Error {
+    if source.to_string().contains(name) {
+        Error::Driver(source)
+    } else {
+        Error::Open { address: name.to_owned(), source }
+    }
+}
+
+/// Whether the link is up, and how fast.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkStatus {
+    /// Frames can pass.
+    pub up: bool,
+    /// Mbit/s; 0 while down.
+    pub speed: u32,
+}
+
+/// 64-bit totals of a port as its device counts them, since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Good frames received.
+    pub rx_packets: u64,
+    /// Their bytes, with frame check sequence.
+    pub rx_bytes: u64,
+    /// Good frames sent.
+    pub tx_packets: u64,
+    /// Their bytes, with frame check sequence.
+    pub tx_bytes: u64,
+    /// Frames lost because no descriptor or no buffer of the device was free for them.
+    pub rx_missed: u64,
+    /// Frames that the device dropped because of what they are.
+    pub rx_errors: RxErrors,
+}
+
+/// Frames dropped by a device before they came to a receive ring, by what was wrong with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RxErrors {
+    /// Wrong check sequence.
+    pub crc: u64,
+    /// The length field does not fit.
+    pub length: u64,
+    /// Shorter than a frame may be.
+    pub undersize: u64,
+    /// Longer than a frame may be.
+    pub oversize: u64,
+}
+
+impl RxErrors {
+    /// All of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.crc + self.length + self.undersize + self.oversize
+    }
+}
+
+impl From<&ixgbe::Statistics> for Statistics {
+    fn from(s: &ixgbe::Statistics) -> Self {
+        let errors = &s.rx_errors;
+        Self {
+            rx_packets: s.rx_packets,
+            rx_bytes: s.rx_bytes,
+            tx_packets: s.tx_packets,
+            tx_bytes: s.tx_bytes,
+            rx_missed: s.rx_missed + s.rx_no_descriptor,
+            rx_errors: RxErrors {
+                crc: errors.crc,
+                length: errors.length,
+                undersize: errors.undersize + errors.fragments + errors.short,
+                oversize: errors.oversize + errors.jabber,
+            },
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Queues: one `match` a burst.
+
+use mempool::{Batch, PoolCache};
+
+/// Every driver's queue of one kind.
+macro_rules! queue {
+    ($(#[$docs:meta])* $name:ident, $kind:ident) => {
+        $(#[$docs])*
+        #[derive(Debug)]
+        #[non_exhaustive]
+        pub enum $name {
+            /// 82599 family, through VFIO.
+            Vfio(ixgbe::$kind<device::VfioDevice>),
+            /// 82599 family, through sysfs without an IOMMU.
+            Sysfs(ixgbe::$kind<device::SysfsDevice>),
+            /// A software 82599.
+            #[cfg(feature = "soft")]
+            Soft(ixgbe::$kind<softnic::SoftDevice>),
+        }
+    };
+}
+
+/// Runs the same expression on whichever driver's value it is.
+macro_rules! each {
+    ($kind:ident, $value:expr, $inner:ident => $result:expr) => {
+        match $value {
+            $kind::Vfio($inner) => $result,
+            $kind::Sysfs($inner) => $result,
+            #[cfg(feature = "soft")]
+            $kind::Soft($inner, ..) => $result,
+        }
+    };
+}
+pub(crate) use each;
+
+queue! {
+    /// A receive queue. It belongs to one thread at a time, and may be sent to another.
+    RxQueue, RxQueue
+}
+
+queue! {
+    /// A transmit queue. It belongs to one thread at a time, and may be sent to another.
+    TxQueue, TxQueue
+}
+
+impl RxQueue {
+    /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
+    /// theirs. Returns the number of packets; a frame longer than a buffer is a run of packets with
+    /// [`mempool::Packet::continues`] set on all but the last. Never blocks; whole frames only.
+    #[inline]
+    pub fn recv(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        each!(Self, self, queue => queue.recv(cache, batch))
+    }
+
+    /// What it has counted since it was opened.
+    #[inline]
+    #[must_use]
+    pub fn counters(&self) -> RxCounters {
+        let counters = each!(Self, self, queue => queue.counters());
+        RxCounters {
+            packets: counters.packets,
+            bytes: counters.bytes,
+            frame_errors: counters.frame_errors,
+            bad_length: counters.bad_length,
+            too_long: counters.too_long,
+            batch_too_small: counters.batch_too_small,
+            no_buffers: counters.no_buffers,
+        }
+    }
+}
+
+impl TxQueue {
+    /// Hands packets from the front of `batch` to the device, as many as its ring takes; the rest stay in the batch.
+    /// Takes buffers that the device has done with into `cache`. Returns how many packets left the batch. Never blocks;
+    /// whole frames only. With an empty batch it only takes back buffers.
+    ///
+    /// A frame that the device cannot send is dropped and counted.
+    #[inline]
+    pub fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        each!(Self, self, queue => queue.send(cache, batch))
+    }
+
+    /// What it has counted since it was opened.
+    #[inline]
+    #[must_use]
+    pub fn counters(&self) -> TxCounters {
+        let counters = each!(Self, self, queue => queue.counters());
+        TxCounters {
+            packets: counters.packets,
+            bytes: counters.bytes,
+            bad_length: counters.bad_length,
+            too_many_segments: counters.too_many_segments,
+            unmapped_pool: counters.unmapped_pool,
+        }
+    }
+
+    /// Packets sent and not yet seen to be done. Buffers come back in chunks, so a few dozen may stay after the last.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        each!(Self, self, queue => queue.in_flight())
+    }
+}
+
+/// What a receive queue has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RxCounters {
+    /// Frames handed to the application.
+    pub packets: u64,
+    /// Their bytes, without frame check sequence.
+    pub bytes: u64,
+    /// Frames dropped because the device marked them bad.
+    pub frame_errors: u64,
+    /// Frames dropped because the device reported a length of 0, or more than the buffer holds.
+    pub bad_length: u64,
+    /// Frames dropped because they came in more buffers than the largest frame needs.
+    pub too_long: u64,
+    /// Frames dropped because a batch is too small for their segments.
+    pub batch_too_small: u64,
+    /// Times that frames were waiting and the pool had no buffer to replace theirs. No frame is lost by it here.
+    pub no_buffers: u64,
+}
+
+/// What a transmit queue has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TxCounters {
+    /// Frames handed to the device.
+    pub packets: u64,
+    /// Their bytes, without padding and frame check sequence.
+    pub bytes: u64,
+    /// Frames dropped because no device can send that length, or a segment is empty.
+    pub bad_length: u64,
+    /// Frames dropped because they have more segments than the ring has descriptors.
+    pub too_many_segments: u64,
+    /// Frames dropped because their pool could not be mapped for the device.
+    pub unmapped_pool: u64,
+}

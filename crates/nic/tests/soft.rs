@@ -1,0 +1,102 @@
+//! Ports opened by address, on software NICs.
+#![cfg(feature = "soft")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use mempool::{Batch, Pool, PoolConfig};
+use nic::{Error, PortConfig, open};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn pool() -> Pool {
+    Pool::new(&PoolConfig { slots: 4096, ..PoolConfig::default() }).unwrap()
+}
+
+#[test]
+fn what_is_sent_into_a_loop_comes_back_and_every_buffer_goes_home() {
+    let pool = pool();
+    let mut nic =
+        open(&"soft:loop-test?wire=loop&mac=02:00:00:00:00:07".parse().unwrap(), &PortConfig::default(), &pool)
+            .unwrap();
+    assert_eq!(nic.port.name(), "soft:loop-test");
+    assert_eq!(nic.port.mac(), [2, 0, 0, 0, 0, 7]);
+    let link = nic.port.wait_link(Duration::from_secs(5)).unwrap();
+    assert!(link.up && link.speed == 10_000, "{link:?}");
+
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+    let begun = Instant::now();
+    let (mut sent, mut received) = (0_u8, 0_u8);
+    while received < 200 {
+        if sent < 200 {
+            let mut packet = cache.alloc().unwrap();
+            packet.append(60).unwrap().fill(sent);
+            batch.push(packet).unwrap();
+            sent += u8::try_from(nic.tx[0].send(&mut cache, &mut batch)).unwrap();
+            cache.free_batch(&mut batch);
+        }
+        nic.rx[0].recv(&mut cache, &mut batch);
+        for packet in batch.iter() {
+            assert_eq!(packet.data(), [received; 60]);
+            received += 1;
+        }
+        cache.free_batch(&mut batch);
+        assert!(begun.elapsed() < Duration::from_secs(60), "{received} of {sent} came back");
+    }
+    assert_eq!((nic.rx[0].counters().packets, nic.tx[0].counters().bytes), (200, 12_000));
+    let statistics = nic.port.statistics().unwrap();
+    assert_eq!((statistics.rx_packets, statistics.tx_packets, statistics.rx_missed), (200, 200, 0));
+    assert_eq!(statistics.rx_bytes, 200 * 64, "with check sequence");
+    nic.close().unwrap();
+    drop((cache, batch));
+    assert_eq!(pool.away(), 0);
+}
+
+#[test]
+fn a_name_can_be_opened_again_once_it_is_closed() {
+    let (pool, address) = (pool(), "soft:again".parse().unwrap());
+    let first = open(&address, &PortConfig::default(), &pool).unwrap();
+    let error = open(&address, &PortConfig::default(), &pool).unwrap_err();
+    assert!(error.to_string().contains("busy") && !error.is_usage(), "{error}");
+    first.close().unwrap();
+    open(&address, &PortConfig::default(), &pool).unwrap().close().unwrap();
+}
+
+#[test]
+fn settings_out_of_range_are_usage_errors_that_name_the_device() {
+    let pool = pool();
+    for config in [
+        PortConfig { rx_ring: 1000, ..PortConfig::default() },
+        PortConfig { rx_queues: 0, ..PortConfig::default() },
+        PortConfig { mtu: 9217, ..PortConfig::default() },
+    ] {
+        let error = open(&"soft:range".parse().unwrap(), &config, &pool).unwrap_err();
+        assert!(matches!(error, Error::Open { .. }) && error.is_usage(), "{error}");
+        assert!(error.to_string().starts_with("soft:range: "), "{error}");
+    }
+    let error = open(&"soft:spec?wire=none".parse().unwrap(), &PortConfig::default(), &pool).unwrap_err();
+    assert!(error.is_usage(), "{error}");
+}
+
+#[test]
+fn a_pci_address_without_a_device_is_a_failure() {
+    let error = open(&"fffe:ff:1f.7".parse().unwrap(), &PortConfig::default(), &pool()).unwrap_err();
+    assert!(!error.is_usage() && error.to_string().starts_with("fffe:ff:1f.7: "), "{error}");
+}
+
+#[test]
+fn the_echo_example_runs() {
+    // Beside this test's own folder, where cargo puts examples.
+    let deps = std::env::current_exe().unwrap();
+    let example: PathBuf = deps.parent().unwrap().parent().unwrap().join("examples/echo");
+    if !example.exists() {
+        return println!("skipped: the example is not built; cargo test -p nic builds it");
+    }
+    for arguments in [&[][..], &["soft:x?wire=gen&size=60-1514", "20000"]] {
+        let output = Command::new(&example).args(arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains("went back"), "{text}");
+    }
+    let source = include_str!("../examples/echo.rs");
+    assert!(source.lines().count() <= 30, "short enough to be copied");
+}

@@ -1,0 +1,212 @@
+//! Faults to inject: the ways in which hardware breaks its word.
+
+use crate::Error;
+use std::fmt;
+use std::str::FromStr;
+
+/// One fault. In a device specification it is written `fault=NAME` or `fault=NAME:N`.
+///
+/// ```
+/// use softnic::{Fault, SoftDevice};
+///
+/// assert_eq!("rx-length-over:4000".parse::<Fault>()?, Fault::RxLengthOver { length: 4000 });
+/// let nic = SoftDevice::open("shaky?wire=gen&fault=link-flap:500,rx-no-eop")?;
+/// nic.inject_fault(Fault::TxFrozen);
+/// # Ok::<(), softnic::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// `stuck-reset`: CTRL.RST and CTRL.LRST never clear.
+    StuckReset,
+    /// `stuck-gio`: STATUS.GIO never drops after CTRL.GIO_DIS.
+    StuckGio,
+    /// `removal:N`: after N register reads (default 0) every read is all ones, and there is no DMA any more.
+    Removal {
+        /// Register reads that still succeed.
+        after_reads: u64,
+    },
+    /// `rx-length-zero:N`: one received frame in N (default 1) is written back with length 0.
+    RxLengthZero {
+        /// One in so many.
+        every: u32,
+    },
+    /// `rx-length-over:N`: frames are written back with length N (default 65535) whatever the buffer.
+    RxLengthOver {
+        /// The length written.
+        length: u16,
+    },
+    /// `rx-no-eop`: EOP is never set.
+    RxNoEop,
+    /// `rx-out-of-order`: descriptors are completed in pairs, the second first.
+    RxOutOfOrder,
+    /// `rx-error-bits:N`: one received frame in N (default 1) has error bit 29 (RXE) set.
+    RxErrorBits {
+        /// One in so many.
+        every: u32,
+    },
+    /// `tx-frozen`: TDH stops, nothing is sent or written back.
+    TxFrozen,
+    /// `tx-out-of-order`: descriptors are written back in pairs, the second first.
+    TxOutOfOrder,
+    /// `no-dd`: transmitted descriptors are never written back.
+    TxNoDd,
+    /// `link-flap:N`: the link changes its state every N steps (default 1000).
+    LinkFlap {
+        /// Steps between two changes, at least 1.
+        period: u32,
+    },
+}
+
+/// The names of [`Fault`]s, for messages.
+const NAMES: &str = "stuck-reset, stuck-gio, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
+                     rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
+                     link-flap[:steps]";
+
+impl FromStr for Fault {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bad = || Error::BadValue { key: "fault", value: text.to_owned(), allowed: NAMES.to_owned() };
+        let (name, number) = match text.split_once(':') {
+            Some((name, number)) => (name, Some(number)),
+            None => (text, None),
+        };
+        let or = |default: u32| number.map_or(Ok(default), |n| n.parse().map_err(|_| bad()));
+        let at_least_1 = |default: u32| or(default).and_then(|n| if n == 0 { Err(bad()) } else { Ok(n) });
+        let fault = match name {
+            "removal" => Self::Removal { after_reads: or(0)?.into() },
+            "rx-length-zero" => Self::RxLengthZero { every: at_least_1(1)? },
+            "rx-length-over" => Self::RxLengthOver { length: or(65535)?.try_into().map_err(|_| bad())? },
+            "rx-error-bits" => Self::RxErrorBits { every: at_least_1(1)? },
+            "link-flap" => Self::LinkFlap { period: at_least_1(1000)? },
+            _ if number.is_some() => return Err(bad()),
+            "stuck-reset" => Self::StuckReset,
+            "stuck-gio" => Self::StuckGio,
+            "rx-no-eop" => Self::RxNoEop,
+            "rx-out-of-order" => Self::RxOutOfOrder,
+            "tx-frozen" => Self::TxFrozen,
+            "tx-out-of-order" => Self::TxOutOfOrder,
+            "no-dd" => Self::TxNoDd,
+            _ => return Err(bad()),
+        };
+        Ok(fault)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::StuckReset => f.write_str("stuck-reset"),
+            Self::StuckGio => f.write_str("stuck-gio"),
+            Self::Removal { after_reads } => write!(f, "removal:{after_reads}"),
+            Self::RxLengthZero { every } => write!(f, "rx-length-zero:{every}"),
+            Self::RxLengthOver { length } => write!(f, "rx-length-over:{length}"),
+            Self::RxNoEop => f.write_str("rx-no-eop"),
+            Self::RxOutOfOrder => f.write_str("rx-out-of-order"),
+            Self::RxErrorBits { every } => write!(f, "rx-error-bits:{every}"),
+            Self::TxFrozen => f.write_str("tx-frozen"),
+            Self::TxOutOfOrder => f.write_str("tx-out-of-order"),
+            Self::TxNoDd => f.write_str("no-dd"),
+            Self::LinkFlap { period } => write!(f, "link-flap:{period}"),
+        }
+    }
+}
+
+/// The faults in force.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    pub(crate) stuck_reset: bool,
+    pub(crate) stuck_gio: bool,
+    pub(crate) removal: Option<u64>,
+    pub(crate) link_flap: Option<u32>,
+    pub(crate) rx: RxFaults,
+    pub(crate) tx: TxFaults,
+}
+
+/// Faults of receive write-back.
+#[derive(Debug, Default)]
+pub(crate) struct RxFaults {
+    /// Whether any is in force.
+    pub(crate) any: bool,
+    length_zero: Option<u32>,
+    length_over: Option<u16>,
+    no_eop: bool,
+    pub(crate) out_of_order: bool,
+    error_bits: Option<u32>,
+    frames: u32,
+}
+
+/// Faults of transmission.
+#[derive(Debug, Default)]
+pub(crate) struct TxFaults {
+    pub(crate) frozen: bool,
+    pub(crate) out_of_order: bool,
+    pub(crate) no_dd: bool,
+}
+
+impl Faults {
+    pub(crate) fn set(&mut self, fault: Fault) {
+        match fault {
+            Fault::StuckReset => self.stuck_reset = true,
+            Fault::StuckGio => self.stuck_gio = true,
+            Fault::Removal { after_reads } => self.removal = Some(after_reads),
+            Fault::LinkFlap { period } => self.link_flap = Some(period.max(1)),
+            Fault::RxLengthZero { every } => self.rx.length_zero = Some(every.max(1)),
+            Fault::RxLengthOver { length } => self.rx.length_over = Some(length),
+            Fault::RxErrorBits { every } => self.rx.error_bits = Some(every.max(1)),
+            Fault::RxNoEop => self.rx.no_eop = true,
+            Fault::RxOutOfOrder => self.rx.out_of_order = true,
+            Fault::TxFrozen => self.tx.frozen = true,
+            Fault::TxOutOfOrder => self.tx.out_of_order = true,
+            Fault::TxNoDd => self.tx.no_dd = true,
+        }
+        self.rx.any |= self.rx.no_eop
+            || self.rx.out_of_order
+            || self.rx.length_zero.is_some()
+            || self.rx.length_over.is_some()
+            || self.rx.error_bits.is_some();
+    }
+}
+
+impl RxFaults {
+    /// Spoils quadword 1 of an advanced write-back (status and errors 31:0, length 47:32) of one descriptor.
+    pub(crate) fn spoil(&mut self, mut high: u64, eop: bool) -> u64 {
+        const LENGTH: u64 = 0xFFFF << 32;
+        self.frames = self.frames.wrapping_add(u32::from(eop));
+        let due = |every: Option<u32>| every.is_some_and(|n| self.frames.is_multiple_of(n));
+        if due(self.length_zero) {
+            high &= !LENGTH;
+        }
+        if let Some(length) = self.length_over {
+            high = (high & !LENGTH) | (u64::from(length) << 32);
+        }
+        if self.no_eop {
+            high &= !2;
+        }
+        if due(self.error_bits) {
+            high |= 1 << 29;
+        }
+        high
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_read_back_as_written() {
+        for text in ["stuck-reset", "stuck-gio", "removal:7", "rx-length-zero:3", "rx-length-over:4000", "rx-no-eop"]
+            .into_iter()
+            .chain(["rx-out-of-order", "rx-error-bits:2", "tx-frozen", "tx-out-of-order", "no-dd", "link-flap:5"])
+        {
+            assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
+        }
+        assert_eq!("rx-length-over".parse::<Fault>().unwrap(), Fault::RxLengthOver { length: 65535 });
+        for text in ["", "gremlins", "tx-frozen:3", "link-flap:0", "rx-length-over:65536", "removal:-1"] {
+            let message = text.parse::<Fault>().unwrap_err().to_string();
+            assert!(message.contains("link-flap[:steps]"), "{message}");
+        }
+    }
+}

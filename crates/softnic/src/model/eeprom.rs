@@ -1,0 +1,189 @@
+//! Identity: the EEPROM, its two access paths (EERD and the serial bus behind EEC), semaphores (datasheet 3.4, 6, 8.2.3.2).
+
+use super::map::{self, RegisterFile};
+
+/// Which 82599 the model is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceId {
+    /// 10F9, CX4: no PHY, no module, the least that foreign drivers ask for.
+    #[default]
+    Cx4,
+    /// 10FB, SFP+ (X520). The module's two-wire bus does not answer: the cage is empty to software, the link still works.
+    SfpPlus,
+}
+
+impl DeviceId {
+    /// The PCI device id.
+    #[must_use]
+    pub fn pci(self) -> u16 {
+        match self {
+            Self::Cx4 => 0x10F9,
+            Self::SfpPlus => 0x10FB,
+        }
+    }
+}
+
+const EEC_SK: u32 = 1;
+const EEC_CS: u32 = 1 << 1;
+const EEC_DI: u32 = 1 << 2;
+const EEC_DO: u32 = 1 << 3;
+const EEC_REQ: u32 = 1 << 6;
+const EEC_GNT: u32 = 1 << 7;
+const EEC_PRES: u32 = 1 << 8;
+const EEC_ARD: u32 = 1 << 9;
+/// EEC.EE_SIZE: 1 << (4 + 6) words.
+const EEC_SIZE: u32 = 4 << 11;
+const WORDS: usize = 1024;
+const SMBI: u32 = 1;
+const SWESMBI: u32 = 2;
+
+/// The EEPROM and what guards it.
+#[derive(Debug)]
+pub(super) struct Eeprom {
+    id: DeviceId,
+    words: Box<[u16]>,
+    mac: [u8; 6],
+    auto_read: bool,
+    eec: u32,
+    eerd: u32,
+    swsm: u32,
+    serial: Serial,
+}
+
+/// The serial slave: bits shifted in since chip select, and the answer being shifted out.
+#[derive(Debug, Default)]
+struct Serial {
+    bits: u32,
+    command: u32,
+    answer: u32,
+    output: bool,
+}
+
+impl Eeprom {
+    pub(super) fn new(id: DeviceId, mac: [u8; 6]) -> Self {
+        let words = image(id);
+        Self { id, words, mac, auto_read: false, eec: 0, eerd: 0, swsm: 0, serial: Serial::default() }
+    }
+
+    pub(super) fn reset(&mut self, regs: &mut RegisterFile) {
+        self.auto_read = false;
+        self.eec = 0;
+        self.eerd = 0;
+        self.swsm = 0;
+        if self.id == DeviceId::SfpPlus {
+            // SDP2 high: no module present.
+            regs.set(map::ESDP, 1 << 2);
+        }
+    }
+
+    pub(super) fn auto_read_done(&mut self) {
+        self.auto_read = true;
+    }
+
+    /// RAL0 and RAH0 as loaded from the EEPROM, with AV.
+    pub(super) fn station_address(&self) -> (u32, u32) {
+        let [a, b, c, d, e, f] = self.mac;
+        (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, 0, 0x80]))
+    }
+
+    pub(super) fn read(&mut self, offset: u32) -> u32 {
+        match offset {
+            map::EEC => {
+                let granted = if self.eec & EEC_REQ != 0 { EEC_GNT } else { 0 };
+                let data = if self.serial.output { EEC_DO } else { 0 };
+                let ard = if self.auto_read { EEC_ARD } else { 0 };
+                self.eec | EEC_PRES | EEC_SIZE | granted | data | ard
+            }
+            map::EERD => self.eerd,
+            _ => {
+                let value = self.swsm;
+                self.swsm |= SMBI;
+                value
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, offset: u32, value: u32) {
+        match offset {
+            map::EEC => {
+                let before = self.eec;
+                self.eec = value & (EEC_SK | EEC_CS | EEC_DI | EEC_REQ | 0x30);
+                if self.eec & EEC_CS != 0 {
+                    self.serial = Serial::default();
+                } else if self.eec & EEC_SK != 0 && before & EEC_SK == 0 {
+                    self.serial.clock(self.eec & EEC_DI != 0, &self.words);
+                }
+            }
+            map::EERD => {
+                let address = value >> 2 & 0x3FFF;
+                let word = self.words.get(address as usize).copied().unwrap_or(0xFFFF);
+                self.eerd = if value & 1 != 0 { u32::from(word) << 16 | address << 2 | 2 } else { value };
+            }
+            _ => self.swsm = value & (SMBI | SWESMBI),
+        }
+    }
+}
+
+impl Serial {
+    /// A rising clock edge: a bit in, and a bit of the answer out.
+    fn clock(&mut self, bit: bool, words: &[u16]) {
+        const READ: u32 = 3;
+        const STATUS: u32 = 5;
+        self.command = self.command << 1 | u32::from(bit);
+        self.bits += 1;
+        match self.bits {
+            8 if self.command & 0xFF == STATUS => {
+                self.bits = 100;
+                self.answer = 0;
+            }
+            24 if self.command >> 16 & 0xFF == READ => self.load(words),
+            25..=99 => {
+                self.output = self.answer & 0x8000 != 0;
+                self.answer <<= 1;
+                if self.bits == 40 {
+                    self.command += 2;
+                    self.bits = 24;
+                    self.load(words);
+                }
+            }
+            100.. => self.output = false,
+            _ => {}
+        }
+    }
+
+    /// The word at the byte address in the command, low byte first.
+    fn load(&mut self, words: &[u16]) {
+        let word = words.get((self.command >> 1 & 0x7FFF) as usize).copied().unwrap_or(0xFFFF);
+        self.answer = u32::from(word.swap_bytes());
+    }
+}
+
+/// A valid image: pointers that lead nowhere, capabilities, checksum 0xBABA over words 0 to 0x3F.
+fn image(id: DeviceId) -> Box<[u16]> {
+    let mut words = vec![0xFFFFu16; WORDS];
+    words[..0x40].fill(0);
+    words[0x15] = 0xFFFF;
+    words[0x16] = 0xFFFF;
+    if id == DeviceId::SfpPlus {
+        // Firmware section with a version above 5, and an initialisation list for direct attach cables.
+        for (at, word) in [
+            (0x0F, 0x100),
+            (0x102, 0xFFFF),
+            (0x104, 0x110),
+            (0x117, 6),
+            (0x2B, 0x200),
+            (0x201, 5),
+            (0x202, 0x220),
+            (0x203, 3),
+            (0x204, 0x220),
+            (0x205, 0xFFFF),
+            (0x221, 0xFFFF),
+            (0x2C, 0x81),
+        ] {
+            words[at] = word;
+        }
+    }
+    let sum = words[..0x3F].iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
+    words[0x3F] = 0xBABAu16.wrapping_sub(sum);
+    words.into_boxed_slice()
+}

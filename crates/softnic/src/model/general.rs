@@ -1,0 +1,175 @@
+//! Reset, general control, DMA enables, MDIO (datasheet 4.2, 8.2.3.1, 8.2.3.12).
+
+use super::map::{self, RegisterFile};
+use super::{Event, Model, link};
+use crate::violation::Violation;
+
+const GIO_DIS: u32 = 1 << 2;
+const LRST: u32 = 1 << 3;
+const RST: u32 = 1 << 26;
+const STATUS_GIO: u32 = 1 << 19;
+const DMAIDONE: u32 = 1 << 3;
+const RXEN: u32 = 1;
+const TE: u32 = 1;
+const SEC_DIS: u32 = 1 << 1;
+const SEC_OFF: u32 = 1 << 1;
+const MDI_CMD: u32 = 1 << 30;
+
+/// Ticks until CTRL.RST reads 0 again.
+const RESET_TICKS: u64 = 3;
+/// Ticks from reset until the EEPROM has been read (EEC.ARD).
+const AUTO_READ_TICKS: u64 = 6;
+/// Ticks from reset until RDRXCTL.DMAIDONE.
+const DMA_INIT_TICKS: u64 = 8;
+
+/// What reset and general control remember.
+#[derive(Debug, Default)]
+pub(super) struct General {
+    resetting: u32,
+    dma_ready: bool,
+}
+
+impl General {
+    pub(super) fn reset_done(&mut self) {
+        self.resetting = 0;
+    }
+
+    pub(super) fn dma_ready(&mut self) {
+        self.dma_ready = true;
+    }
+
+    /// Whether the device may access memory, bus mastering aside.
+    pub(super) fn dma_allowed(&self, regs: &RegisterFile) -> bool {
+        self.resetting == 0 && regs.get(map::CTRL) & GIO_DIS == 0
+    }
+
+    /// Whether frames from the wire reach the filters (RXCTRL.RXEN, SECRXCTRL.RX_DIS).
+    pub(super) fn receiving(&self, regs: &RegisterFile) -> bool {
+        self.resetting == 0 && regs.get(map::RXCTRL) & RXEN != 0 && regs.get(map::SECRXCTRL) & SEC_DIS == 0
+    }
+}
+
+impl Model {
+    /// CTRL.RST or CTRL.LRST (4.2.1): everything at its reset value; `link` restarts the link too.
+    pub(super) fn software_reset(&mut self, link: bool) {
+        let autoc = (self.regs.get(map::AUTOC), self.regs.get(map::AUTOC2));
+        self.regs.reset();
+        self.events.retain(|(_, event)| *event == Event::LinkUp);
+        self.general = super::general::General { resetting: 0, dma_ready: false };
+        self.doorbells.clear();
+        self.rx.reset();
+        self.tx.reset();
+        self.posted.clear();
+        self.irq.reset();
+        self.stats = super::stats::Stats::default();
+        self.eeprom.reset(&mut self.regs);
+        let (low, high) = self.eeprom.station_address();
+        self.regs.set(map::RAL, low);
+        self.regs.set(map::RAL + 4, high);
+        self.after(AUTO_READ_TICKS, Event::AutoReadDone);
+        self.after(DMA_INIT_TICKS, Event::DmaInitDone);
+        if link {
+            self.regs.set(map::AUTOC, self.link.default_autoc());
+            self.restart_link();
+        } else {
+            self.regs.set(map::AUTOC, autoc.0);
+            self.regs.set(map::AUTOC2, autoc.1);
+        }
+    }
+
+    /// Begins to bring the link up (AUTOC.AN_RESTART).
+    pub(super) fn restart_link(&mut self) {
+        self.link.restart();
+        self.events.retain(|(_, event)| *event != Event::LinkUp);
+        self.after(link::TRAINING_TICKS, Event::LinkUp);
+    }
+
+    /// Follows the link's state, raises LSC on a change, and tells whether it is up.
+    pub(super) fn watch_link(&mut self) -> bool {
+        let carrier = self.wire.carrier();
+        if self.link.update(&self.regs, carrier) {
+            self.irq.raise(super::interrupts::LSC);
+        }
+        self.link.is_up()
+    }
+
+    pub(super) fn read_general(&mut self, offset: u32) -> u32 {
+        let stored = self.regs.get(offset);
+        match offset {
+            map::CTRL => stored | self.general.resetting,
+            map::STATUS => {
+                let stopped = self.regs.get(map::CTRL) & GIO_DIS != 0 && !self.faults.stuck_gio;
+                if stopped { 0 } else { STATUS_GIO }
+            }
+            map::RDRXCTL => stored | if self.general.dma_ready { DMAIDONE } else { 0 },
+            // The security buffers are empty as soon as they are disabled (RDY), and there is no IPsec (OFF_DIS).
+            map::SECRXSTAT => SEC_OFF | u32::from(self.regs.get(map::SECRXCTRL) & SEC_DIS != 0),
+            map::SECTXSTAT => SEC_OFF | u32::from(self.regs.get(map::SECTXCTRL) & SEC_DIS != 0),
+            map::MSRWD => stored | 0xFFFF_0000,
+            _ => stored,
+        }
+    }
+
+    pub(super) fn write_general(&mut self, offset: u32, value: u32) {
+        match offset {
+            map::CTRL => {
+                let reset = value & (RST | LRST);
+                if reset != 0 {
+                    self.software_reset(reset & LRST != 0);
+                    self.general.resetting = reset;
+                    if !self.faults.stuck_reset {
+                        self.after(RESET_TICKS, Event::ResetDone);
+                    }
+                }
+                // A reset clears GIO_DIS even if the same write sets it (4.2.1).
+                self.regs.set(map::CTRL, if reset == 0 { value } else { 0 });
+            }
+            map::RXCTRL => {
+                if value & RXEN != 0 && self.regs.get(offset) & RXEN == 0 {
+                    self.check_receive_order();
+                }
+                self.regs.set(offset, value);
+            }
+            map::DMATXCTL => {
+                self.regs.set(offset, value);
+                if value & TE == 0 && self.tx.any_enabled() {
+                    self.checks.report(Violation::Order("DMATXCTL.TE cleared while a transmit queue is enabled"));
+                }
+            }
+            map::MTQC => {
+                if self.regs.get(map::RTTDCS) & (1 << 6) == 0 && value != self.regs.get(offset) {
+                    self.checks.report(Violation::Order("MTQC changed without RTTDCS.ARBDIS set"));
+                }
+                self.regs.set(offset, value);
+            }
+            // MDIO completes at once, and no PHY answers.
+            _ => self.regs.set(offset, value & !MDI_CMD),
+        }
+    }
+
+    /// What must be in order before RXCTRL.RXEN is set (4.6.7, 8.2.3.8.8).
+    fn check_receive_order(&mut self) {
+        let rdrxctl = self.regs.get(map::RDRXCTL);
+        let hlreg0 = self.regs.get(map::HLREG0);
+        if !self.general.dma_ready {
+            self.checks.report(Violation::Order("RXCTRL.RXEN set before RDRXCTL.DMAIDONE"));
+        }
+        if self.regs.get(map::SECRXCTRL) & SEC_DIS == 0 {
+            self.checks.report(Violation::Order("RXCTRL.RXEN set without SECRXCTRL.RX_DIS around it"));
+        }
+        if rdrxctl >> 1 & 1 != hlreg0 >> 1 & 1 {
+            self.checks.report(Violation::Order("HLREG0.RXCRCSTRP and RDRXCTL.CRCSTRIP disagree"));
+        }
+        if rdrxctl & (0x1F << 17) != 0 {
+            self.checks.report(Violation::Order("RDRXCTL.RSCFRSTSIZE is not 0"));
+        }
+        if rdrxctl & (3 << 25) != 3 << 25 {
+            self.checks.report(Violation::Order("RDRXCTL.RSCACKC and FCOE_WRFIX are not set"));
+        }
+    }
+}
+
+/// DMATXCTL.TE.
+pub(super) fn transmit_enabled(regs: &RegisterFile) -> bool {
+    regs.get(map::DMATXCTL) & TE != 0
+}

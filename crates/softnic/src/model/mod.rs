@@ -1,0 +1,373 @@
+//! The register-level model of the 82599, split as the datasheet is. Plain and single-threaded: it changes only in
+//! [`Model::read`], [`Model::write`] and [`Model::step`], and reaches memory only through a [`Dma`].
+
+mod eeprom;
+mod filters;
+mod general;
+mod interrupts;
+mod link;
+mod map;
+mod posted;
+mod queue;
+mod rss;
+mod rx;
+mod rx_write;
+mod stats;
+mod tx;
+
+pub use eeprom::DeviceId;
+pub(crate) use interrupts::InterruptSink;
+pub(crate) use queue::Doorbells;
+
+use crate::dma::{Dma, Memory};
+use crate::fault::{Fault, Faults};
+use crate::violation::{OnViolation, Ring, Violation, Violations};
+use crate::wire::{LoopWire, Wire, WireCounters};
+use map::{Kind, RegisterFile};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What one step of the device did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Frames taken from the wire, whether delivered or dropped.
+    pub received: u32,
+    /// Frames sent or dropped from transmit rings.
+    pub transmitted: u32,
+}
+
+impl Step {
+    /// Whether nothing moved.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.received == 0 && self.transmitted == 0
+    }
+}
+
+/// What a model is made from.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) id: DeviceId,
+    pub(crate) mac: [u8; 6],
+    pub(crate) link: bool,
+    pub(crate) faults: Vec<Fault>,
+    pub(crate) on_violation: OnViolation,
+}
+
+/// Something that happens a number of register accesses or steps after its cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    ResetDone,
+    AutoReadDone,
+    DmaInitDone,
+    LinkUp,
+    Latch(Ring),
+    Quiesce(Ring),
+}
+
+/// A software 82599.
+///
+/// Time is counted in ticks: one for each register access and each step. Nothing in it depends on a clock, except the
+/// wires that pace themselves.
+pub(crate) struct Model {
+    regs: RegisterFile,
+    ticks: u64,
+    reads: u64,
+    events: VecDeque<(u64, Event)>,
+    gone: bool,
+    bus_master: bool,
+    faults: Faults,
+    checks: Violations,
+    doorbells: Arc<Doorbells>,
+    memory: Memory,
+    general: general::General,
+    eeprom: eeprom::Eeprom,
+    link: link::Link,
+    irq: interrupts::Interrupts,
+    stats: stats::Stats,
+    posted: posted::Posted,
+    rx: rx::Receive,
+    tx: tx::Transmit,
+    wire: Box<dyn Wire>,
+    mac_loop: LoopWire,
+    counters: WireCounters,
+}
+
+impl std::fmt::Debug for Model {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Model").field("ticks", &self.ticks).field("counters", &self.counters).finish_non_exhaustive()
+    }
+}
+
+/// HLREG0.LPBK (8.2.3.22.8): what is sent is received inside the MAC.
+const HLREG0_LPBK: u32 = 1 << 15;
+
+impl Model {
+    /// A device as it is after power-on, with bus mastering off.
+    pub(crate) fn new(setup: &Setup, dma: Box<dyn Dma>, wire: Box<dyn Wire>) -> Self {
+        let mut faults = Faults::default();
+        setup.faults.iter().for_each(|fault| faults.set(*fault));
+        let mut model = Self {
+            regs: RegisterFile::new(),
+            ticks: 0,
+            reads: 0,
+            events: VecDeque::new(),
+            gone: false,
+            bus_master: false,
+            faults,
+            checks: Violations::new(setup.on_violation),
+            doorbells: Arc::default(),
+            memory: Memory::new(dma),
+            general: general::General::default(),
+            eeprom: eeprom::Eeprom::new(setup.id, setup.mac),
+            link: link::Link::new(setup.id, setup.link),
+            irq: interrupts::Interrupts::default(),
+            stats: stats::Stats::default(),
+            posted: posted::Posted::default(),
+            rx: rx::Receive::default(),
+            tx: tx::Transmit::default(),
+            wire,
+            mac_loop: LoopWire::default(),
+            counters: WireCounters::default(),
+        };
+        model.software_reset(true);
+        model
+    }
+
+    /// Reads a register.
+    pub(crate) fn read(&mut self, offset: u32) -> u32 {
+        self.reads += 1;
+        if self.is_gone() {
+            return u32::MAX;
+        }
+        self.tick();
+        let Some((line, real)) = self.regs.lookup(offset) else {
+            self.checks.report(Violation::UnknownRegister { offset, write: false });
+            return 0;
+        };
+        if line.kind == Kind::Counter {
+            return self.stats.read(real);
+        }
+        if let Some((ring, field)) = queue::decode(real) {
+            return self.read_ring(ring, field, real);
+        }
+        match real {
+            map::CTRL | map::STATUS | map::RDRXCTL | map::SECRXSTAT | map::SECTXSTAT | map::MSCA | map::MSRWD => {
+                self.read_general(real)
+            }
+            map::FDIRCTRL => self.regs.get(real) | 1 << 3,
+            map::FDIRCMD => self.regs.get(real) & !3,
+            map::EEC | map::EERD | map::SWSM => self.eeprom.read(real),
+            map::FWSM => 0x8000,
+            map::LINKS | map::LINKS2 | map::ANLP1 => {
+                self.watch_link();
+                self.link.read(&self.regs, real)
+            }
+            map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => self.irq.read(&self.regs, real),
+            map::I2CCTL => self.regs.get(real) | 0b1010,
+            _ => self.regs.get(real),
+        }
+    }
+
+    /// Writes a register.
+    pub(crate) fn write(&mut self, offset: u32, value: u32) {
+        if self.is_gone() {
+            return;
+        }
+        self.tick();
+        self.memory.refresh();
+        let Some((line, real)) = self.regs.lookup(offset) else {
+            self.checks.report(Violation::UnknownRegister { offset, write: true });
+            return;
+        };
+        if line.kind != Kind::Storage {
+            self.checks.report(Violation::ReadOnlyRegister { name: line.name, offset, value });
+            return;
+        }
+        let bits = value & line.reserved;
+        if bits != 0 {
+            self.checks.report(Violation::ReservedBits { name: line.name, offset, value, bits });
+        }
+        if let Some((ring, field)) = queue::decode(real) {
+            self.write_ring(ring, field, real, value & line.write, line.name);
+            return;
+        }
+        match real {
+            map::EEC | map::EERD | map::SWSM => self.eeprom.write(real, value),
+            map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => {
+                self.irq.write(real, value);
+                self.irq.deliver(&self.regs);
+            }
+            map::AUTOC => {
+                self.regs.set(real, value & !link::AN_RESTART);
+                if value & link::AN_RESTART != 0 {
+                    self.restart_link();
+                }
+            }
+            map::CTRL | map::RXCTRL | map::DMATXCTL | map::MSCA | map::MTQC => {
+                self.write_general(real, value & line.write);
+            }
+            _ => self.regs.set(real, value & line.write),
+        }
+        self.rx.reconfigure(real);
+        self.tx.reconfigure();
+    }
+
+    /// Does a bounded amount of work: receives and transmits some frames, lets time pass.
+    pub(crate) fn step(&mut self) -> Step {
+        let mut step = Step::default();
+        if self.gone {
+            return step;
+        }
+        self.tick();
+        self.memory.refresh();
+        if let Some(period) = self.faults.link_flap
+            && self.ticks.is_multiple_of(period.into())
+        {
+            self.set_link(!self.link.plugged());
+        }
+        let loopback = self.regs.get(map::HLREG0) & HLREG0_LPBK != 0;
+        let link = self.watch_link() || loopback;
+        let receiving = link && self.general.receiving(&self.regs);
+        self.look_ahead();
+        let wire: &mut dyn Wire = if loopback { &mut self.mac_loop } else { &mut *self.wire };
+        wire.poll(receiving, self.regs.get(map::RXPBSIZE) as usize & 0xF_FC00);
+        let mut io = Io {
+            regs: &self.regs,
+            memory: &self.memory,
+            doorbells: &self.doorbells,
+            stats: &mut self.stats,
+            irq: &mut self.irq,
+            checks: &mut self.checks,
+            posted: &mut self.posted,
+            counters: &mut self.counters,
+        };
+        if !self.bus_master {
+            self.rx.complain_without_bus_master(&mut io);
+            self.tx.complain_without_bus_master(&mut io);
+        } else if self.general.dma_allowed(&self.regs) {
+            if receiving {
+                step.received = self.rx.burst(&mut io, wire, &mut self.faults.rx);
+            }
+            if !self.faults.tx.frozen {
+                step.transmitted = self.tx.burst(&mut io, wire, &self.faults.tx, link);
+            }
+        }
+        self.irq.deliver(&self.regs);
+        step
+    }
+
+    /// Sets or clears bus mastering (PCI command register).
+    pub(crate) fn set_bus_master(&mut self, on: bool) {
+        self.bus_master = on;
+    }
+
+    /// Function level reset: everything at its reset value, bus mastering off.
+    pub(crate) fn function_reset(&mut self) {
+        self.bus_master = false;
+        self.irq.disconnect();
+        self.software_reset(true);
+    }
+
+    /// Takes the DMA regions anew, so that one which was removed is let go of.
+    pub(crate) fn refresh_memory(&mut self) {
+        self.memory.refresh();
+    }
+
+    /// Plugs the cable in or out.
+    pub(crate) fn set_link(&mut self, plugged: bool) {
+        self.link.plug(plugged);
+        if plugged {
+            self.restart_link();
+        } else {
+            self.watch_link();
+        }
+    }
+
+    pub(crate) fn inject_fault(&mut self, fault: Fault) {
+        self.reads = 0;
+        self.faults.set(fault);
+    }
+
+    pub(crate) fn clear_faults(&mut self) {
+        self.faults = Faults::default();
+    }
+
+    pub(crate) fn set_interrupts(&mut self, sink: Box<dyn InterruptSink>) {
+        self.irq.connect(sink);
+    }
+
+    pub(crate) fn set_wire(&mut self, wire: Box<dyn Wire>) {
+        self.wire = wire;
+    }
+
+    pub(crate) fn wire(&mut self) -> &mut dyn Wire {
+        &mut *self.wire
+    }
+
+    pub(crate) fn doorbells(&self) -> Arc<Doorbells> {
+        Arc::clone(&self.doorbells)
+    }
+
+    pub(crate) fn counters(&self) -> WireCounters {
+        self.counters
+    }
+
+    pub(crate) fn violations(&mut self) -> &mut Violations {
+        &mut self.checks
+    }
+
+    /// Whether every frame on every transmit ring has been sent.
+    pub(crate) fn transmit_idle(&self) -> bool {
+        self.tx.idle(&self.doorbells)
+    }
+
+    fn is_gone(&mut self) -> bool {
+        self.gone |= self.faults.removal.is_some_and(|after| self.reads > after);
+        self.gone
+    }
+
+    fn tick(&mut self) {
+        self.ticks += 1;
+        while let Some((due, event)) = self.events.front().copied()
+            && due <= self.ticks
+        {
+            self.events.pop_front();
+            match event {
+                Event::ResetDone => self.general.reset_done(),
+                Event::DmaInitDone => self.general.dma_ready(),
+                Event::AutoReadDone => self.eeprom.auto_read_done(),
+                Event::LinkUp => {
+                    self.link.trained();
+                    self.watch_link();
+                }
+                Event::Latch(ring) => self.latch(ring),
+                Event::Quiesce(ring) => self.quiesce(ring),
+            }
+        }
+    }
+
+    fn after(&mut self, ticks: u64, event: Event) {
+        let due = self.ticks + ticks;
+        let at = self.events.partition_point(|(other, _)| *other <= due);
+        self.events.insert(at, (due, event));
+    }
+}
+
+/// What the receive and transmit paths work with.
+struct Io<'m> {
+    regs: &'m RegisterFile,
+    memory: &'m Memory,
+    doorbells: &'m Doorbells,
+    stats: &'m mut stats::Stats,
+    irq: &'m mut interrupts::Interrupts,
+    checks: &'m mut Violations,
+    posted: &'m mut posted::Posted,
+    counters: &'m mut WireCounters,
+}
+
+/// Bytes of a frame on the wire, CRC included; padded to the minimum if `pad`.
+#[inline(always)]
+fn packet_bytes(len: usize, pad: bool) -> u64 {
+    (if pad { len.max(60) } else { len } + 4) as u64
+}

@@ -1,0 +1,267 @@
+//! The threaded face: a device that works by itself.
+
+use crate::dma::{AddressSpace, SoftMapper};
+use crate::engine::{self, Station};
+use crate::model::{Doorbells, InterruptSink, Model, Setup};
+use crate::spec::{Spec, WireSpec};
+use crate::wire::{Generator, LoopWire, PcapWire, SinkWire, TapWire, Wire};
+use crate::{Error, Fault, OnViolation, Violation, WireCounters};
+use device::{Bar, Device, DmaDomain, PciIds};
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Size of region 0, as a real X520 has it; registers end at 128 KiB.
+pub(crate) const BAR_SIZE: usize = 512 * 1024;
+/// MSI-X vectors (PCI capability at 0x70).
+const VECTORS: u16 = 64;
+
+/// A software 82599 in this process, working on the engine thread.
+///
+/// Opened from `NAME?key=value&key=value` (after `soft:`, which may be there too):
+///
+/// | key | value | default |
+/// |---|---|---|
+/// | `wire` | `gen`, `sink`, `loop`, `peer:NAME`, `tap:IFNAME`, `pcap:IN,OUT` | `sink`, or the cable that a peer has laid |
+/// | `size` | of `gen`: `N` or `N-M` bytes without CRC, 60 to 9000 | `60` |
+/// | `flows` | of `gen`: distinct UDP/IPv4 5-tuples | `1` |
+/// | `count` | of `gen`: frames until it ends | endless |
+/// | `rate` | of `gen`: frames a second | as fast as descriptors appear |
+/// | `mode` | of `gen` with a rate, and `peer`: `wait` for the receiver, or `drop` and count | `wait` |
+/// | `id` | `10f9` or `10fb` | `10f9` |
+/// | `mac` | station address | derived from the name |
+/// | `link` | `up` or `down` | `up` |
+/// | `fault` | names of [`Fault`], comma separated | none |
+///
+/// The value is the device: it is moved into a driver. What a test or a program asks beside the driver is asked of the
+/// [`SoftControl`], which it dereferences to and which can be kept.
+#[derive(Debug)]
+pub struct SoftDevice {
+    name: String,
+    ids: PciIds,
+    bar: SoftBar,
+    control: SoftControl,
+    dma: DmaDomain,
+}
+
+/// Watches a [`SoftDevice`] and its wire, and injects faults, while a driver has the device. Outlives it harmlessly.
+#[derive(Clone, Debug)]
+pub struct SoftControl {
+    station: Arc<Station>,
+}
+
+/// The register window of a [`SoftDevice`]: the tail registers are plain stores, everything else asks the model.
+#[derive(Debug)]
+pub struct SoftBar {
+    doorbells: Arc<Doorbells>,
+    station: Arc<Station>,
+}
+
+impl SoftDevice {
+    /// Opens a soft NIC and starts it.
+    ///
+    /// # Errors
+    ///
+    /// A specification with mistakes, a name that is open already, a wire that cannot be opened.
+    pub fn open(spec: &str) -> Result<Self, Error> {
+        let spec: Spec = spec.parse()?;
+        let place = engine::reserve(&spec.name)?;
+        let wire = open_wire(&spec)?;
+        let setup = Setup {
+            id: spec.id,
+            mac: spec.mac,
+            link: spec.link,
+            faults: spec.faults,
+            on_violation: OnViolation::Count,
+        };
+        let space = Arc::new(AddressSpace::default());
+        let model = Model::new(&setup, Box::new(Arc::clone(&space)), wire.unwrap_or_else(|| Box::new(SinkWire)));
+        let doorbells = model.doorbells();
+        let station = place.start(model, spec.wire.is_none())?;
+        if let Some(WireSpec::Peer { name, drop }) = &spec.wire {
+            engine::connect(&station, name, *drop)?;
+        }
+        let settle = Arc::clone(&station);
+        let mapper = SoftMapper::new(space, move || settle.with(Model::refresh_memory));
+        Ok(Self {
+            name: format!("soft:{}", spec.name),
+            ids: PciIds { vendor: 0x8086, device: setup.id.pci(), class: 0x02_0000, revision: 1 },
+            bar: SoftBar { doorbells, station: Arc::clone(&station) },
+            control: SoftControl { station },
+            dma: DmaDomain::new(Box::new(mapper)),
+        })
+    }
+
+    /// A handle that stays when the device is given to a driver.
+    #[must_use]
+    pub fn control(&self) -> SoftControl {
+        self.control.clone()
+    }
+}
+
+impl std::ops::Deref for SoftDevice {
+    type Target = SoftControl;
+
+    fn deref(&self) -> &SoftControl {
+        &self.control
+    }
+}
+
+impl SoftControl {
+    /// Frames that crossed the wire.
+    #[must_use]
+    pub fn wire_counters(&self) -> WireCounters {
+        self.station().with(|model| model.counters())
+    }
+
+    /// Whether a finite source (`gen` with a count, `pcap` with an IN) has nothing left: every frame is in a
+    /// descriptor or was dropped. True for wires without a source of their own.
+    #[must_use]
+    pub fn source_finished(&self) -> bool {
+        self.station().with(|model| model.wire().finished())
+    }
+
+    /// Whether every frame on every transmit ring has been sent; if so, what was sent is also on disk (`pcap`).
+    #[must_use]
+    pub fn transmit_idle(&self) -> bool {
+        self.station().with(|model| {
+            let idle = model.transmit_idle();
+            if idle {
+                model.wire().flush();
+            }
+            idle
+        })
+    }
+
+    /// How many mistakes the driver made, and the first few. Only those that cost nothing to find are looked for:
+    /// see [`crate::StrictNic`].
+    #[must_use]
+    pub fn violations(&self) -> (u64, Vec<Violation>) {
+        self.station().with(|model| (model.violations().count(), model.violations().kept().to_vec()))
+    }
+
+    /// Sets a fault; what it counts is counted from now on.
+    pub fn inject_fault(&self, fault: Fault) {
+        self.station().with(|model| model.inject_fault(fault));
+    }
+
+    /// Removes all faults. A removed device stays removed.
+    pub fn clear_faults(&self) {
+        self.station().with(Model::clear_faults);
+    }
+
+    /// Plugs the cable in or out.
+    pub fn set_link(&self, up: bool) {
+        self.station().with(|model| model.set_link(up));
+    }
+
+    fn station(&self) -> &Station {
+        &self.station
+    }
+}
+
+impl Drop for SoftDevice {
+    fn drop(&mut self) {
+        engine::close(&self.station);
+    }
+}
+
+impl Bar for SoftBar {
+    fn size(&self) -> usize {
+        BAR_SIZE
+    }
+
+    fn read32(&self, offset: u32) -> u32 {
+        self.station.with(|model| model.read(offset))
+    }
+
+    #[inline]
+    unsafe fn write32(&self, offset: u32, value: u32) {
+        if let Some(bell) = Doorbells::at(offset) {
+            self.doorbells.ring(bell, value);
+            engine::wake();
+        } else {
+            self.station.with(|model| model.write(offset, value));
+        }
+    }
+}
+
+// SAFETY: `bar` is the register window of the model of an 82599, whose id `ids` returns; the model makes no memory
+// access while bus mastering is off (set under the lock that every step takes), which `reset` leaves it; it reaches
+// only what `dma` has mapped.
+unsafe impl Device for SoftDevice {
+    type Bar = SoftBar;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ids(&self) -> PciIds {
+        self.ids
+    }
+
+    fn bar(&self) -> &SoftBar {
+        &self.bar
+    }
+
+    fn dma(&self) -> &DmaDomain {
+        &self.dma
+    }
+
+    fn set_bus_master(&self, on: bool) -> device::Result<()> {
+        self.station().with(|model| model.set_bus_master(on));
+        Ok(())
+    }
+
+    fn reset(&self) -> device::Result<()> {
+        self.station().with(Model::function_reset);
+        Ok(())
+    }
+
+    fn enable_msix(&self, vectors: u16) -> device::Result<Vec<OwnedFd>> {
+        self.station().with(|model| connect_msix(&self.name, model, vectors))
+    }
+}
+
+/// The wire of a specification; `None` if it is a sink by default or a cable.
+fn open_wire(spec: &Spec) -> Result<Option<Box<dyn Wire>>, Error> {
+    Ok(match &spec.wire {
+        None | Some(WireSpec::Peer { .. }) => None,
+        Some(WireSpec::Sink) => Some(Box::new(SinkWire)),
+        Some(WireSpec::Loop) => Some(Box::new(LoopWire::default())),
+        Some(WireSpec::Generator(setup)) => Some(Box::new(Generator::new(setup.clone()))),
+        Some(WireSpec::Tap(interface)) => Some(Box::new(TapWire::open(interface)?)),
+        Some(WireSpec::Pcap { input, output }) => Some(Box::new(PcapWire::open(input, output)?)),
+    })
+}
+
+/// Eventfds as MSI-X vectors.
+struct EventFds(Vec<OwnedFd>);
+
+impl InterruptSink for EventFds {
+    fn fire(&mut self, vector: u16) {
+        if let Some(fd) = self.0.get(usize::from(vector)) {
+            // It fails only when the counter is full, and then the reader has been told already.
+            let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+/// Makes an eventfd for each vector, and has the model fire them.
+pub(crate) fn connect_msix(name: &str, model: &mut Model, vectors: u16) -> device::Result<Vec<OwnedFd>> {
+    if vectors > VECTORS {
+        let cause = format!("{vectors} MSI-X vectors wanted, the 82599 has {VECTORS}");
+        return Err(device::Error::unusable(name, cause, "ask for fewer"));
+    }
+    let fail =
+        |error: std::io::Error| device::Error::system("create", "eventfd", error, "raise the limit of open files");
+    let mut ours = Vec::new();
+    let mut theirs = Vec::new();
+    for _ in 0..vectors {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|errno| fail(errno.into()))?;
+        theirs.push(fd.try_clone().map_err(fail)?);
+        ours.push(fd);
+    }
+    model.set_interrupts(Box::new(EventFds(ours)));
+    Ok(theirs)
+}

@@ -1,0 +1,253 @@
+//! Device specifications: `NAME?key=value&key=value`.
+
+use crate::wire::GeneratorSetup;
+use crate::{DeviceId, Error, Fault};
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+/// A parsed specification.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    pub(crate) name: String,
+    pub(crate) id: DeviceId,
+    pub(crate) mac: [u8; 6],
+    pub(crate) link: bool,
+    pub(crate) faults: Vec<Fault>,
+    /// `None` if no wire is named: a sink, or the other end of a cable.
+    pub(crate) wire: Option<WireSpec>,
+}
+
+/// Which wire.
+#[derive(Debug)]
+pub(crate) enum WireSpec {
+    Generator(GeneratorSetup),
+    Sink,
+    Loop,
+    Peer { name: String, drop: bool },
+    Tap(String),
+    Pcap { input: String, output: String },
+}
+
+const KEYS: &str = "wire, size, flows, count, rate, mode, id, mac, link, fault";
+const WIRES: &str = "gen, sink, loop, peer:NAME, tap:IFNAME, pcap:IN,OUT";
+
+/// The keys and values of a specification, as written.
+#[derive(Default)]
+struct Pairs<'s> {
+    wire: Option<&'s str>,
+    size: Option<&'s str>,
+    flows: Option<&'s str>,
+    count: Option<&'s str>,
+    rate: Option<&'s str>,
+    mode: Option<&'s str>,
+    id: Option<&'s str>,
+    mac: Option<&'s str>,
+    link: Option<&'s str>,
+    faults: Vec<&'s str>,
+}
+
+impl FromStr for Spec {
+    type Err = Error;
+
+    /// Parses what stands after `soft:` (which may be there too).
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let bare = text.strip_prefix("soft:").unwrap_or(text);
+        let bad = |cause: &str| Error::BadSpec { spec: text.to_owned(), cause: cause.to_owned() };
+        let (name, query) = bare.split_once('?').unwrap_or((bare, ""));
+        if name.is_empty() {
+            return Err(bad("it has no name"));
+        }
+        let pairs = Pairs::split(text, query)?;
+        let mac = match pairs.mac {
+            Some(mac) => parse_mac(mac)?,
+            None => derived_mac(name),
+        };
+        let id = one_of("id", pairs.id, &[("10f9", DeviceId::Cx4), ("10fb", DeviceId::SfpPlus)], DeviceId::Cx4)?;
+        let link = one_of("link", pairs.link, &[("up", true), ("down", false)], true)?;
+        let faults = pairs.faults.iter().map(|fault| fault.parse()).collect::<Result<_, _>>()?;
+        let wire = pairs.wire(name, mac)?;
+        let is_generator = matches!(wire, Some(WireSpec::Generator(_)));
+        let generator_keys = [pairs.size, pairs.flows, pairs.count, pairs.rate];
+        if !is_generator && generator_keys.iter().any(Option::is_some) {
+            return Err(bad("size, flows, count and rate belong to wire=gen"));
+        }
+        if !is_generator && !matches!(wire, Some(WireSpec::Peer { .. })) && pairs.mode.is_some() {
+            return Err(bad("mode belongs to wire=gen and wire=peer:NAME"));
+        }
+        Ok(Self { name: name.to_owned(), id, mac, link, faults, wire })
+    }
+}
+
+impl<'s> Pairs<'s> {
+    fn split(spec: &str, query: &'s str) -> Result<Self, Error> {
+        let mut pairs = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let slot = match key {
+                "wire" => &mut pairs.wire,
+                "size" => &mut pairs.size,
+                "flows" => &mut pairs.flows,
+                "count" => &mut pairs.count,
+                "rate" => &mut pairs.rate,
+                "mode" => &mut pairs.mode,
+                "id" => &mut pairs.id,
+                "mac" => &mut pairs.mac,
+                "link" => &mut pairs.link,
+                "fault" => {
+                    pairs.faults.extend(value.split(','));
+                    continue;
+                }
+                _ => {
+                    let (spec, key, allowed) = (spec.to_owned(), key.to_owned(), KEYS.to_owned());
+                    return Err(Error::UnknownKey { spec, key, allowed });
+                }
+            };
+            if slot.replace(value).is_some() {
+                let cause = format!("{key} is given twice");
+                return Err(Error::BadSpec { spec: spec.to_owned(), cause });
+            }
+        }
+        Ok(pairs)
+    }
+
+    fn wire(&self, name: &str, mac: [u8; 6]) -> Result<Option<WireSpec>, Error> {
+        let Some(wire) = self.wire else { return Ok(None) };
+        let (kind, rest) = wire.split_once(':').unwrap_or((wire, ""));
+        let drop = one_of("mode", self.mode, &[("wait", false), ("drop", true)], false)?;
+        let wire = match kind {
+            "gen" if rest.is_empty() => {
+                if drop && self.rate.is_none() {
+                    return Err(bad_value("mode", "drop", "wait; or drop with a rate, without which nothing is late"));
+                }
+                WireSpec::Generator(GeneratorSetup {
+                    size: sizes(self.size.unwrap_or("60"))?,
+                    flows: number("flows", self.flows)?.unwrap_or(1),
+                    count: number("count", self.count)?,
+                    rate: number("rate", self.rate)?,
+                    drop,
+                    destination: mac,
+                })
+            }
+            "sink" if rest.is_empty() => WireSpec::Sink,
+            "loop" if rest.is_empty() => WireSpec::Loop,
+            "peer" if !rest.is_empty() && rest != name => WireSpec::Peer { name: rest.to_owned(), drop },
+            "tap" if !rest.is_empty() => WireSpec::Tap(rest.to_owned()),
+            "pcap" => {
+                let (input, output) = rest.split_once(',').unwrap_or((rest, ""));
+                WireSpec::Pcap { input: input.to_owned(), output: output.to_owned() }
+            }
+            _ => return Err(bad_value("wire", wire, WIRES)),
+        };
+        Ok(Some(wire))
+    }
+}
+
+fn bad_value(key: &'static str, value: &str, allowed: &str) -> Error {
+    Error::BadValue { key, value: value.to_owned(), allowed: allowed.to_owned() }
+}
+
+fn one_of<T: Copy>(key: &'static str, value: Option<&str>, choices: &[(&str, T)], default: T) -> Result<T, Error> {
+    let Some(value) = value else { return Ok(default) };
+    let found = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(value));
+    found.map(|(_, choice)| *choice).ok_or_else(|| {
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        bad_value(key, value, &names.join(", "))
+    })
+}
+
+/// A number of at least 1, if there is one.
+fn number<T: FromStr + PartialOrd + From<u8>>(key: &'static str, value: Option<&str>) -> Result<Option<T>, Error> {
+    let Some(value) = value else { return Ok(None) };
+    match value.parse::<T>() {
+        Ok(number) if number >= T::from(1) => Ok(Some(number)),
+        _ => Err(bad_value(key, value, "a whole number of at least 1")),
+    }
+}
+
+/// `60` or `60-1514`: bytes without CRC.
+fn sizes(value: &str) -> Result<RangeInclusive<u16>, Error> {
+    let limits = crate::wire::GENERATOR_SIZES;
+    let bad = || {
+        let allowed = format!("N or N-M in bytes without CRC, {} to {}", limits.start(), limits.end());
+        bad_value("size", value, &allowed)
+    };
+    let (low, high) = value.split_once('-').unwrap_or((value, value));
+    let (low, high) = (low.parse().map_err(|_| bad())?, high.parse().map_err(|_| bad())?);
+    if low > high || !limits.contains(&low) || !limits.contains(&high) {
+        return Err(bad());
+    }
+    Ok(low..=high)
+}
+
+fn parse_mac(value: &str) -> Result<[u8; 6], Error> {
+    let bad = || bad_value("mac", value, "six hexadecimal bytes like 02:00:00:00:00:01, unicast and not zero");
+    let mut mac = [0; 6];
+    let mut parts = value.split(':');
+    for byte in &mut mac {
+        let part = parts.next().filter(|part| part.len() == 2).ok_or_else(bad)?;
+        *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
+    }
+    if parts.next().is_some() || mac[0] & 1 != 0 || mac == [0; 6] {
+        return Err(bad());
+    }
+    Ok(mac)
+}
+
+/// A locally administered address that depends only on the name (FNV-1a).
+pub(crate) fn derived_mac(name: &str) -> [u8; 6] {
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let [_, _, _, a, b, c, d, e] = hash.to_be_bytes();
+    [0x02, a, b, c, d, e]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strict_full_specification() {
+        let spec: Spec =
+            "soft:a?wire=gen&size=64-128&flows=5&count=9&rate=1000&mode=drop&id=10FB&mac=02:00:00:00:00:0a&link=down\
+             &fault=no-dd&fault=removal:3,rx-no-eop"
+                .parse()
+                .unwrap();
+        assert_eq!((spec.name.as_str(), spec.id, spec.link), ("a", DeviceId::SfpPlus, false));
+        assert_eq!(spec.mac, [2, 0, 0, 0, 0, 10]);
+        assert_eq!(spec.faults, [Fault::TxNoDd, Fault::Removal { after_reads: 3 }, Fault::RxNoEop]);
+        let Some(WireSpec::Generator(generator)) = spec.wire else { panic!("not a generator") };
+        assert_eq!((generator.size, generator.flows, generator.drop), (64..=128, 5, true));
+        assert_eq!((generator.count, generator.rate), (Some(9), Some(1000)));
+        assert!("b".parse::<Spec>().unwrap().wire.is_none());
+        assert_ne!(derived_mac("a"), derived_mac("b"));
+        assert_eq!(derived_mac("a")[0], 2);
+    }
+
+    #[test]
+    fn mistakes_are_one_line_and_say_what_is_allowed() {
+        for (text, hint) in [
+            ("", "NAME"),
+            ("?wire=sink", "NAME"),
+            ("a?wires=sink", "wire, size"),
+            ("a?wire=string", "tap:IFNAME"),
+            ("a?wire=peer:a", "peer:NAME"),
+            ("a?wire=sink&wire=sink", "twice"),
+            ("a?wire=gen&size=59", "60 to 9000"),
+            ("a?wire=gen&size=100-60", "60 to 9000"),
+            ("a?wire=gen&flows=0", "at least 1"),
+            ("a?wire=gen&mode=drop", "rate"),
+            ("a?wire=sink&mode=drop", "wire=gen"),
+            ("a?flows=3", "wire=gen"),
+            ("a?id=1528", "10f9, 10fb"),
+            ("a?mac=01:00:00:00:00:01", "unicast"),
+            ("a?mac=02:00:00:00:00", "six"),
+            ("a?link=sideways", "up, down"),
+            ("a?fault=gremlins", "stuck-reset"),
+        ] {
+            let message = text.parse::<Spec>().unwrap_err().to_string();
+            assert!(message.contains(hint), "{text}: {message}");
+            assert!(!message.contains('\n'), "{message}");
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! The strict face: single-threaded, for tests.
+
+use crate::dma::{AddressSpace, SoftMapper};
+use crate::model::{Model, Setup};
+use crate::spec::derived_mac;
+use crate::wire::{MemoryPort, MemoryWire};
+use crate::{DeviceId, Fault, OnViolation, Step, Violation, WireCounters};
+use device::{Bar, Device, DmaDomain, PciIds};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A software 82599 that moves only when the test says so, and does not forgive.
+///
+/// ```
+/// use softnic::{OnViolation, StrictNic};
+/// use device::{Bar as _, Device as _};
+///
+/// let nic = StrictNic::builder().on_violation(OnViolation::Record).build();
+/// nic.set_bus_master(true)?;
+/// let mut polls = 0;
+/// while nic.bar().read32(0x10010) & 1 << 9 == 0 {
+///     polls += 1; // EEC.ARD: each access lets a little time pass
+/// }
+/// assert!(polls < 100);
+/// nic.inject(&[0xFF; 60]);
+/// assert!(nic.step().is_idle(), "the receiver is not enabled");
+/// assert!(nic.violations().is_empty());
+/// # Ok::<(), device::Error>(())
+/// ```
+///
+/// The value is the device: it is moved into a driver. What the test does itself it does through the [`StrictControl`],
+/// which it dereferences to and which can be kept.
+#[derive(Debug)]
+pub struct StrictNic {
+    name: String,
+    ids: PciIds,
+    control: StrictControl,
+    dma: DmaDomain,
+}
+
+/// The test's hand on a [`StrictNic`]: time, the wire, violations and faults.
+#[derive(Clone, Debug)]
+pub struct StrictControl {
+    bar: StrictBar,
+    port: MemoryPort,
+}
+
+/// The register window of a [`StrictNic`].
+#[derive(Clone, Debug)]
+pub struct StrictBar {
+    model: Arc<Mutex<Model>>,
+}
+
+/// What a [`StrictNic`] is to be.
+#[derive(Debug)]
+pub struct StrictBuilder {
+    name: String,
+    setup: Setup,
+}
+
+impl StrictNic {
+    /// A builder with the defaults: 10F9, link up, no faults, violations panic.
+    #[must_use]
+    pub fn builder() -> StrictBuilder {
+        let setup = Setup {
+            id: DeviceId::default(),
+            mac: derived_mac("strict"),
+            link: true,
+            faults: Vec::new(),
+            on_violation: OnViolation::Panic,
+        };
+        StrictBuilder { name: "soft:strict".to_owned(), setup }
+    }
+
+    /// A handle that stays when the device is given to a driver.
+    #[must_use]
+    pub fn control(&self) -> StrictControl {
+        self.control.clone()
+    }
+}
+
+impl std::ops::Deref for StrictNic {
+    type Target = StrictControl;
+
+    fn deref(&self) -> &StrictControl {
+        &self.control
+    }
+}
+
+impl StrictControl {
+    /// Lets the device work: a bounded number of frames in each direction.
+    ///
+    /// # Panics
+    ///
+    /// On a violation, with [`OnViolation::Panic`].
+    pub fn step(&self) -> Step {
+        self.model().step()
+    }
+
+    /// Steps until nothing moves any more, at most `limit` times; returns the sum.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::step`].
+    pub fn step_until_idle(&self, limit: u32) -> Step {
+        let mut sum = Step::default();
+        for _ in 0..limit {
+            let step = self.step();
+            sum.received += step.received;
+            sum.transmitted += step.transmitted;
+            if step.is_idle() {
+                break;
+            }
+        }
+        sum
+    }
+
+    /// Puts a frame (without CRC) on the wire. It arrives at the next step: it is lost if the receiver is off then,
+    /// waits in the packet buffer (512 KiB) if there is no descriptor, and is missed (MPC) if that is full.
+    pub fn inject(&self, frame: &[u8]) {
+        self.port.inject(frame);
+    }
+
+    /// Takes the frames (without CRC, padded) that were sent since the last call.
+    #[must_use]
+    pub fn transmitted(&self) -> Vec<Vec<u8>> {
+        self.port.transmitted()
+    }
+
+    /// Takes the violations since the last call.
+    #[must_use]
+    pub fn violations(&self) -> Vec<Violation> {
+        self.model().violations().take()
+    }
+
+    /// Sets a fault; what it counts is counted from now on.
+    pub fn inject_fault(&self, fault: Fault) {
+        self.model().inject_fault(fault);
+    }
+
+    /// Removes all faults. A removed device stays removed.
+    pub fn clear_faults(&self) {
+        self.model().clear_faults();
+    }
+
+    /// Plugs the cable in or out.
+    pub fn set_link(&self, up: bool) {
+        self.model().set_link(up);
+    }
+
+    /// Frames that crossed the wire.
+    #[must_use]
+    pub fn wire_counters(&self) -> WireCounters {
+        self.model().counters()
+    }
+
+    /// Whether every frame on every transmit ring has been sent.
+    #[must_use]
+    pub fn transmit_idle(&self) -> bool {
+        self.model().transmit_idle()
+    }
+
+    fn model(&self) -> MutexGuard<'_, Model> {
+        self.bar.model()
+    }
+}
+
+impl StrictBuilder {
+    /// The name for messages.
+    #[must_use]
+    pub fn name(mut self, name: &str) -> Self {
+        self.name = format!("soft:{name}");
+        self
+    }
+
+    /// Which 82599.
+    #[must_use]
+    pub fn id(mut self, id: DeviceId) -> Self {
+        self.setup.id = id;
+        self
+    }
+
+    /// The station address in its EEPROM.
+    #[must_use]
+    pub fn mac(mut self, mac: [u8; 6]) -> Self {
+        self.setup.mac = mac;
+        self
+    }
+
+    /// Whether the cable is plugged in.
+    #[must_use]
+    pub fn link(mut self, up: bool) -> Self {
+        self.setup.link = up;
+        self
+    }
+
+    /// Adds a fault.
+    #[must_use]
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.setup.faults.push(fault);
+        self
+    }
+
+    /// What violations do.
+    #[must_use]
+    pub fn on_violation(mut self, mode: OnViolation) -> Self {
+        self.setup.on_violation = mode;
+        self
+    }
+
+    /// The device, as after power-on.
+    #[must_use]
+    pub fn build(self) -> StrictNic {
+        let space = Arc::new(AddressSpace::default());
+        let port = MemoryPort::default();
+        let wire = Box::new(MemoryWire::new(port.clone()));
+        let model = Model::new(&self.setup, Box::new(Arc::clone(&space)), wire);
+        let bar = StrictBar { model: Arc::new(Mutex::new(model)) };
+        let settle = bar.clone();
+        let dma = DmaDomain::new(Box::new(SoftMapper::new(space, move || settle.model().refresh_memory())));
+        let ids = PciIds { vendor: 0x8086, device: self.setup.id.pci(), class: 0x02_0000, revision: 1 };
+        StrictNic { name: self.name, ids, control: StrictControl { bar, port }, dma }
+    }
+}
+
+impl StrictBar {
+    fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bar for StrictBar {
+    fn size(&self) -> usize {
+        crate::soft::BAR_SIZE
+    }
+
+    fn read32(&self, offset: u32) -> u32 {
+        self.model().read(offset)
+    }
+
+    unsafe fn write32(&self, offset: u32, value: u32) {
+        self.model().write(offset, value);
+    }
+}
+
+// SAFETY: `bar` is the register window of the model of an 82599, whose id `ids` returns; the model makes no memory
+// access while bus mastering is off, which `reset` leaves it; it reaches only what `dma` has mapped.
+unsafe impl Device for StrictNic {
+    type Bar = StrictBar;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ids(&self) -> PciIds {
+        self.ids
+    }
+
+    fn bar(&self) -> &StrictBar {
+        &self.control.bar
+    }
+
+    fn dma(&self) -> &DmaDomain {
+        &self.dma
+    }
+
+    fn set_bus_master(&self, on: bool) -> device::Result<()> {
+        self.model().set_bus_master(on);
+        Ok(())
+    }
+
+    fn reset(&self) -> device::Result<()> {
+        self.model().function_reset();
+        Ok(())
+    }
+
+    fn enable_msix(&self, vectors: u16) -> device::Result<Vec<OwnedFd>> {
+        crate::soft::connect_msix(&self.name, &mut self.model(), vectors)
+    }
+}

@@ -1,0 +1,243 @@
+//! What a driver can do wrong, and what happens when it does.
+
+use std::fmt;
+
+/// A ring: direction and queue number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ring {
+    /// Receive queue.
+    Rx(u16),
+    /// Transmit queue.
+    Tx(u16),
+}
+
+impl fmt::Display for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rx(queue) => write!(f, "receive queue {queue}"),
+            Self::Tx(queue) => write!(f, "transmit queue {queue}"),
+        }
+    }
+}
+
+/// A mistake of the driver, as a real 82599 would meet it with silence, a hang or a stray DMA.
+///
+/// ```
+/// use device::{Bar as _, Device as _};
+/// use softnic::{OnViolation, StrictNic, Violation};
+///
+/// let nic = StrictNic::builder().on_violation(OnViolation::Record).build();
+/// nic.bar().read32(0x1_FFFC);
+/// assert_eq!(nic.violations(), [Violation::UnknownRegister { offset: 0x1_FFFC, write: false }]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// An offset that is no register of the 82599, or that the model does not know.
+    #[error("{} of unknown register {offset:#07x}", if *write { "write" } else { "read" })]
+    UnknownRegister {
+        /// Byte offset.
+        offset: u32,
+        /// Whether it was written.
+        write: bool,
+    },
+    /// A write to a register that can only be read.
+    #[error("write of {value:#010x} to read-only register {name} at {offset:#07x}")]
+    ReadOnlyRegister {
+        /// Datasheet name.
+        name: &'static str,
+        /// Byte offset.
+        offset: u32,
+        /// The value written.
+        value: u32,
+    },
+    /// A reserved bit was written as 1.
+    #[error("write of {value:#010x} to {name} at {offset:#07x} sets reserved bits {bits:#010x}")]
+    ReservedBits {
+        /// Datasheet name.
+        name: &'static str,
+        /// Byte offset.
+        offset: u32,
+        /// The value written.
+        value: u32,
+        /// The reserved bits in it.
+        bits: u32,
+    },
+    /// A ring's base, length, head or thresholds were changed while the queue was enabled.
+    #[error("{ring}: {name} changed while the queue is enabled")]
+    RingChangedWhileEnabled {
+        /// Which ring.
+        ring: Ring,
+        /// Datasheet name of the register.
+        name: &'static str,
+    },
+    /// A queue was enabled with a ring that cannot work.
+    #[error("{ring} enabled with {cause}")]
+    BadRing {
+        /// Which ring.
+        ring: Ring,
+        /// What is wrong with it.
+        cause: &'static str,
+    },
+    /// A tail at or beyond the end of the ring.
+    #[error("{ring}: tail {tail} is beyond the ring of {descriptors} descriptors")]
+    TailBeyondRing {
+        /// Which ring.
+        ring: Ring,
+        /// The value written.
+        tail: u32,
+        /// Descriptors in the ring.
+        descriptors: u32,
+    },
+    /// A tail other than 0 was written before the queue was enabled.
+    #[error("{ring}: tail {tail} written while the queue is not enabled")]
+    TailWhileDisabled {
+        /// Which ring.
+        ring: Ring,
+        /// The value written.
+        tail: u32,
+    },
+    /// The device would have had to reach memory that is not mapped.
+    #[error("{ring}: DMA {what} at unmapped address {iova:#x}")]
+    UnmappedDma {
+        /// Which ring.
+        ring: Ring,
+        /// What the access was for.
+        what: &'static str,
+        /// The device address.
+        iova: u64,
+    },
+    /// There is work on a ring, but the device is not bus master.
+    #[error("{ring}: work for the device while bus mastering is off")]
+    NotBusMaster {
+        /// Which ring.
+        ring: Ring,
+    },
+    /// A receive descriptor was handed over with DD still set.
+    #[error("receive queue {queue}: descriptor {index} was not re-armed: DD is still set")]
+    ReceiveDescriptorDone {
+        /// Queue number.
+        queue: u16,
+        /// Index in the ring.
+        index: u32,
+    },
+    /// Memory is given to the device for receiving although it has it already.
+    #[error("{ring}: buffer {iova:#x} is already posted on {other}")]
+    BufferPostedTwice {
+        /// Where it was posted now.
+        ring: Ring,
+        /// Where it had been posted.
+        other: Ring,
+        /// The device address.
+        iova: u64,
+    },
+    /// A transmit descriptor that an 82599 does not define an outcome for.
+    #[error("transmit queue {queue}: descriptor {index}: {cause}")]
+    TransmitDescriptor {
+        /// Queue number.
+        queue: u16,
+        /// Index in the ring.
+        index: u32,
+        /// What is wrong with it.
+        cause: TransmitFault,
+    },
+    /// Steps of the datasheet's order were swapped or left out.
+    #[error("{0}")]
+    Order(&'static str),
+}
+
+/// What is wrong with a transmit descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransmitFault {
+    /// DD was set when it was handed over.
+    #[error("DD is already set")]
+    Done,
+    /// Its length is 0.
+    #[error("length is 0")]
+    ZeroLength,
+    /// The lengths of a frame's descriptors do not add up to PAYLEN.
+    #[error("the descriptors of the frame hold {dtalen} bytes but PAYLEN is {paylen}")]
+    PayloadLength {
+        /// Sum of DTALEN.
+        dtalen: u32,
+        /// PAYLEN of the first descriptor.
+        paylen: u32,
+    },
+    /// Neither a context (2) nor a data descriptor (3).
+    #[error("DTYP {0} is unknown")]
+    UnknownType(u8),
+    /// A context descriptor in the middle of a frame, or advanced and legacy mixed in one.
+    #[error("a frame's descriptors are of different kinds")]
+    Mixed,
+    /// Checksum, segmentation, VLAN or IPsec offload, which the model does not do.
+    #[error("asks for an offload that is not modelled")]
+    Offload,
+    /// CC is set but no context descriptor was seen for the slot.
+    #[error("refers to context {0}, which was never set")]
+    MissingContext(u8),
+    /// Longer than the MAC sends.
+    #[error("the frame is longer than 15872 bytes")]
+    TooLong,
+    /// No CRC insertion was asked for, and the frame does not end in its own.
+    #[error("IFCS is clear and the frame does not end in a correct FCS")]
+    BadFcs,
+}
+
+/// What a model does with violations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnViolation {
+    /// Panic at the offending access.
+    #[default]
+    Panic,
+    /// Keep them for [`crate::StrictControl::violations`].
+    Record,
+    /// Count them, keep the first few, and look only for those that cost nothing to find.
+    Count,
+}
+
+/// Violations so far.
+#[derive(Debug)]
+pub(crate) struct Violations {
+    mode: OnViolation,
+    count: u64,
+    kept: Vec<Violation>,
+}
+
+/// How many violations [`OnViolation::Count`] keeps.
+const KEPT: usize = 16;
+
+impl Violations {
+    pub(crate) fn new(mode: OnViolation) -> Self {
+        Self { mode, count: 0, kept: Vec::new() }
+    }
+
+    /// Whether buffers and descriptors are followed one by one.
+    #[inline(always)]
+    pub(crate) fn strict(&self) -> bool {
+        self.mode != OnViolation::Count
+    }
+
+    /// Reports one.
+    #[cold]
+    pub(crate) fn report(&mut self, violation: Violation) {
+        self.count += 1;
+        match self.mode {
+            OnViolation::Panic if !std::thread::panicking() => panic!("strict 82599: {violation}"),
+            OnViolation::Count if self.kept.len() >= KEPT => {}
+            _ => self.kept.push(violation),
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    pub(crate) fn take(&mut self) -> Vec<Violation> {
+        std::mem::take(&mut self.kept)
+    }
+
+    pub(crate) fn kept(&self) -> &[Violation] {
+        &self.kept
+    }
+}

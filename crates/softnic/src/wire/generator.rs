@@ -1,0 +1,246 @@
+//! `wire=gen`: UDP over IPv4 in Ethernet, so many flows, sizes in turn, as fast as descriptors appear or at a rate.
+
+use super::{Sent, Wire};
+use std::ops::RangeInclusive;
+
+/// What to generate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GeneratorSetup {
+    /// Frame sizes in bytes without CRC, taken in turn.
+    pub(crate) size: RangeInclusive<u16>,
+    /// Distinct 5-tuples, at least 1.
+    pub(crate) flows: u32,
+    /// Frames until it ends.
+    pub(crate) count: Option<u64>,
+    /// Frames a second.
+    pub(crate) rate: Option<u64>,
+    /// Whether frames that find no room are missed, instead of waiting.
+    pub(crate) drop: bool,
+    /// Destination address.
+    pub(crate) destination: [u8; 6],
+}
+
+/// Smallest and largest frame it makes: headers fit, and the MAC's jumbo limit.
+pub(crate) const SIZES: RangeInclusive<u16> = 60..=9000;
+/// Addresses of the benchmarking range 198.18.0.0/15: sources in the lower half, destinations in the upper.
+const SOURCE: [u8; 4] = [198, 18, 0, 0];
+const DESTINATION: [u8; 4] = [198, 19, 0, 0];
+const FIRST_PORT: u16 = 1024;
+/// UDP port 9, discard.
+const DISCARD: u16 = 9;
+const ETHERNET: usize = 14;
+const IP_CHECKSUM: usize = ETHERNET + 10;
+const UDP_CHECKSUM: usize = ETHERNET + 26;
+
+/// The source.
+#[derive(Debug)]
+pub(crate) struct Generator {
+    setup: GeneratorSetup,
+    frame: Vec<u8>,
+    len: usize,
+    prepared: bool,
+    flow: u32,
+    size: u16,
+    made: u64,
+    /// Frames that may be taken now (only with a rate).
+    due: u64,
+    pace: Option<Pace>,
+    missed: u64,
+}
+
+/// A clock that says how many frames are due.
+#[derive(Debug)]
+struct Pace {
+    start: u64,
+    counted: u64,
+    hz: u64,
+    rate: u64,
+}
+
+impl Pace {
+    fn new(rate: u64) -> Self {
+        Self { start: device::tsc::now(), counted: 0, hz: device::tsc::frequency_hz(), rate }
+    }
+
+    /// Frames that have become due since the last call.
+    fn due(&mut self) -> u64 {
+        let elapsed = device::tsc::now().wrapping_sub(self.start);
+        let total = u128::from(elapsed) * u128::from(self.rate) / u128::from(self.hz.max(1));
+        let total = u64::try_from(total).unwrap_or(u64::MAX);
+        let new = total.saturating_sub(self.counted);
+        self.counted = total;
+        new
+    }
+}
+
+impl Generator {
+    pub(crate) fn new(setup: GeneratorSetup) -> Self {
+        let mut frame = vec![0; usize::from(*setup.size.end())];
+        frame[..6].copy_from_slice(&setup.destination);
+        frame[6..12].copy_from_slice(&[0x02, 0x52, 0x57, 0, 0, 1]);
+        frame[12..14].copy_from_slice(&0x0800u16.to_be_bytes());
+        frame[14] = 0x45;
+        frame[22] = 64;
+        frame[23] = 17;
+        frame[26..30].copy_from_slice(&SOURCE);
+        frame[30..34].copy_from_slice(&DESTINATION);
+        frame[36..38].copy_from_slice(&DISCARD.to_be_bytes());
+        let pace = setup.rate.map(Pace::new);
+        let size = *setup.size.start();
+        Self { setup, frame, len: 0, prepared: false, flow: 0, size, made: 0, due: 0, pace, missed: 0 }
+    }
+
+    /// Puts the next flow's addresses and ports, lengths and checksums into the frame.
+    #[inline]
+    fn prepare(&mut self) {
+        let [high, low] = [self.flow >> 16, self.flow & 0xFFFF].map(|half| u16::try_from(half).unwrap_or(0));
+        let port = FIRST_PORT.wrapping_add(high);
+        let ip_length = self.size - 14;
+        let udp_length = ip_length - 20;
+        let frame = &mut self.frame;
+        frame[16..18].copy_from_slice(&ip_length.to_be_bytes());
+        frame[28..30].copy_from_slice(&low.to_be_bytes());
+        frame[32..34].copy_from_slice(&low.to_be_bytes());
+        frame[34..36].copy_from_slice(&port.to_be_bytes());
+        frame[38..40].copy_from_slice(&udp_length.to_be_bytes());
+        // Sums of the words that never change are constants; the addresses count in both checksums.
+        let addresses = word(SOURCE, 0) + word(DESTINATION, 0) + 2 * u32::from(low);
+        let header = 0x4500 + u32::from(ip_length) + (64 << 8 | 17) + addresses;
+        let datagram = addresses + 17 + 2 * u32::from(udp_length) + u32::from(port) + u32::from(DISCARD);
+        frame[IP_CHECKSUM..IP_CHECKSUM + 2].copy_from_slice(&checksum(header).to_be_bytes());
+        let udp = match checksum(datagram) {
+            0 => 0xFFFF,
+            sum => sum,
+        };
+        frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].copy_from_slice(&udp.to_be_bytes());
+        self.len = usize::from(self.size);
+        self.prepared = true;
+    }
+
+    fn skip(&mut self) {
+        self.prepared = false;
+        self.made += 1;
+        self.flow = if self.flow + 1 >= self.setup.flows { 0 } else { self.flow + 1 };
+        self.size = if self.size >= *self.setup.size.end() { *self.setup.size.start() } else { self.size + 1 };
+    }
+
+    fn exhausted(&self) -> bool {
+        self.setup.count.is_some_and(|count| self.made >= count)
+    }
+}
+
+impl Wire for Generator {
+    fn poll(&mut self, receiving: bool, room: usize) {
+        let Some(pace) = &mut self.pace else { return };
+        let due = pace.due();
+        // A receiver that is off neither receives nor misses; time passes for it all the same.
+        if !receiving {
+            if !self.setup.drop {
+                self.due = 0;
+            }
+            return;
+        }
+        self.due += due;
+        if self.setup.drop {
+            let fits = room as u64 / u64::from(*self.setup.size.end());
+            while self.due > fits && !self.exhausted() {
+                self.due -= 1;
+                self.missed += 1;
+                self.skip();
+            }
+        }
+    }
+
+    #[inline]
+    fn front(&mut self) -> Option<&[u8]> {
+        if self.exhausted() || (self.pace.is_some() && self.due == 0) {
+            return None;
+        }
+        if !self.prepared {
+            self.prepare();
+        }
+        Some(&self.frame[..self.len])
+    }
+
+    #[inline]
+    fn pop(&mut self) {
+        self.skip();
+        self.due = self.due.saturating_sub(1);
+    }
+
+    fn missed(&mut self) -> u64 {
+        std::mem::take(&mut self.missed)
+    }
+
+    fn may_drop(&self) -> bool {
+        self.setup.drop
+    }
+
+    fn transmit(&mut self, _frame: &[u8]) -> Sent {
+        Sent::Yes
+    }
+
+    fn needs_bytes(&self) -> bool {
+        false
+    }
+
+    fn finished(&mut self) -> bool {
+        self.exhausted()
+    }
+}
+
+fn word(address: [u8; 4], at: usize) -> u32 {
+    u32::from(u16::from_be_bytes([address[at], address[at + 1]]))
+}
+
+/// Folds a sum of 16-bit words and complements it (RFC 1071).
+#[inline]
+fn checksum(sum: u32) -> u16 {
+    let sum = (sum & 0xFFFF) + (sum >> 16);
+    let sum = (sum & 0xFFFF) + (sum >> 16);
+    !u16::try_from(sum & 0xFFFF).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn setup(size: RangeInclusive<u16>, flows: u32, count: u64) -> GeneratorSetup {
+        GeneratorSetup { size, flows, count: Some(count), rate: None, drop: false, destination: [2, 0, 0, 0, 0, 9] }
+    }
+
+    /// The ones' complement sum of whole words: 0xFFFF if the checksum in them is right.
+    fn sum(bytes: &[u8]) -> u32 {
+        let mut sum: u32 =
+            bytes.chunks(2).map(|w| u32::from(w[0]) << 8 | u32::from(w.get(1).copied().unwrap_or(0))).sum();
+        while sum > 0xFFFF {
+            sum = (sum & 0xFFFF) + (sum >> 16);
+        }
+        sum
+    }
+
+    #[test]
+    fn strict_frames_are_well_formed_and_flows_distinct() {
+        let mut generator = Generator::new(setup(60..=200, 300, 600));
+        let mut tuples = HashSet::new();
+        let mut sizes = HashSet::new();
+        let mut frames = 0;
+        while let Some(frame) = generator.front() {
+            let ip = &frame[14..];
+            assert_eq!(sum(&ip[..20]), 0xFFFF, "IPv4 header checksum");
+            let length = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
+            assert_eq!(length, ip.len());
+            let udp = &ip[20..length];
+            assert_eq!(usize::from(u16::from_be_bytes([udp[4], udp[5]])), udp.len());
+            let pseudo = [&ip[12..20], &[0, 17], &udp[4..6], udp].concat();
+            assert_eq!(sum(&pseudo), 0xFFFF, "UDP checksum");
+            tuples.insert(ip[12..24].to_vec());
+            sizes.insert(frame.len());
+            frames += 1;
+            generator.pop();
+        }
+        assert_eq!((frames, tuples.len(), sizes.len()), (600, 300, 141));
+        assert!(generator.finished());
+    }
+}

@@ -1,0 +1,106 @@
+//! What a soft NIC's port is plugged into.
+
+mod fifo;
+mod generator;
+mod looped;
+mod memory;
+mod pcap;
+mod peer;
+mod sink;
+mod tap;
+
+pub(crate) use fifo::FrameFifo;
+pub(crate) use generator::{Generator, GeneratorSetup, SIZES as GENERATOR_SIZES};
+pub(crate) use looped::LoopWire;
+pub(crate) use memory::{MemoryPort, MemoryWire};
+pub(crate) use pcap::PcapWire;
+pub(crate) use peer::{Cable, PeerWire};
+pub(crate) use sink::SinkWire;
+pub(crate) use tap::TapWire;
+
+/// Frames that crossed the wire, counted beside the device's own statistics. Bytes are without CRC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WireCounters {
+    /// Frames the device took from the wire: `delivered + dropped`.
+    pub offered: u64,
+    /// Their bytes.
+    pub offered_bytes: u64,
+    /// Frames written to receive descriptors.
+    pub delivered: u64,
+    /// Their bytes on the wire.
+    pub delivered_bytes: u64,
+    /// Frames that filters, size limits or a queue without descriptors (DROP_EN) discarded.
+    pub dropped: u64,
+    /// Frames that never reached the device: its packet buffer was full (MPC). Not in `offered`.
+    pub missed: u64,
+    /// Frames the wire took from the device.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Frames sent that nobody was there to take.
+    pub lost: u64,
+    /// Frames the device could not send: bad descriptors, offloads that are not modelled.
+    pub discarded: u64,
+}
+
+/// What a wire did with a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    Yes,
+    /// No room now: try again.
+    Full,
+    /// Gone; nobody was there.
+    Lost,
+    /// Not a frame (never said by a wire).
+    Bad,
+}
+
+/// One end of a cable. Frames are without CRC.
+pub(crate) trait Wire: Send {
+    /// Once a step, before anything else: takes in what has arrived, into at most `room` bytes of packet buffer.
+    /// When not `receiving`, a wire that cannot wait loses its frames.
+    fn poll(&mut self, receiving: bool, room: usize);
+
+    /// The frame at the head of the packet buffer.
+    fn front(&mut self) -> Option<&[u8]>;
+
+    /// Removes it.
+    fn pop(&mut self);
+
+    /// Frames lost since the last call because the packet buffer was full.
+    fn missed(&mut self) -> u64 {
+        0
+    }
+
+    /// Whether a frame may be dropped for want of descriptors; a source that waits keeps it.
+    fn may_drop(&self) -> bool {
+        false
+    }
+
+    /// Sends a frame.
+    fn transmit(&mut self, frame: &[u8]) -> Sent;
+
+    /// Whether `transmit` looks at the bytes; otherwise it is not called.
+    fn needs_bytes(&self) -> bool {
+        true
+    }
+
+    /// Whether the other end is up.
+    fn carrier(&self) -> bool {
+        true
+    }
+
+    /// Whether it attaches above the MAC, as a host's capture does: no minimum length, no padding.
+    fn host(&self) -> bool {
+        false
+    }
+
+    /// Whether everything a finite source has was taken.
+    fn finished(&mut self) -> bool {
+        true
+    }
+
+    /// Writes out what is buffered.
+    fn flush(&mut self) {}
+}

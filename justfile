@@ -1,0 +1,52 @@
+# `just` lists the tasks.
+_list:
+    @just --list --unsorted
+
+# Ten seconds of forwarding between two software NICs.
+demo:
+    cargo run --release --bin fwd
+
+# All tests, as the README says.
+test:
+    cargo test --workspace
+
+# Formatting and lints; warnings are errors.
+lint:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Documentation; warnings are errors.
+doc:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+# Pool, driver rings and the strict model under Miri (nightly).
+miri:
+    tests/miri
+
+# Two network namespaces with `fwd l2` between them (root).
+netns:
+    cargo test -p tests --test netns -- --nocapture
+
+# Cycles per packet.
+bench *ARGS:
+    cargo bench -p benches {{ARGS}}
+
+# Instructions per packet, counted by callgrind.
+instr:
+    cargo run --release -p benches --bin instr
+
+# Ringway and DPDK side by side (fetches DPDK from Debian's packages).
+rival:
+    benches/rival/run
+
+# Licences, advisories and sources of all dependencies (cargo-deny).
+deny:
+    cargo deny --all-features check
+
+# What the larger tests need: packages, nightly with Miri.
+setup *ARGS:
+    tests/setup {{ARGS}}
+
+# Everything that has to pass.
+ci:
+    .ci/run
