@@ -3,7 +3,6 @@
 use crate::Error;
 use crate::model::Model;
 use crate::wire::{Cable, PeerWire, SinkWire};
-use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
@@ -223,7 +222,7 @@ const ROUNDS: u32 = 16;
 fn run() {
     // Naps of microseconds; with the default slack they would take sixty. What cannot be set stays as it is.
     #[cfg(not(miri))]
-    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1000));
     let mut generation = u64::MAX;
     let mut stations: Vec<Arc<Station>> = Vec::new();
     let mut fruitless = 0;

@@ -2,7 +2,7 @@
 //!
 //! One register-level model, split as the datasheet is, with three faces that a driver cannot tell from a device:
 //!
-//! * [`StrictNic`]: single-threaded, for tests. The test calls [`StrictNic::step`], puts frames in and takes frames out;
+//! * [`StrictNic`]: single-threaded, for tests. The test calls [`StrictControl::step`], puts frames in and takes frames out;
 //!   what a real 82599 would answer with silence or a stray DMA is a [`Violation`] and panics at the offending access.
 //! * [`SoftDevice`]: works by itself on one engine thread per process, at millions of packets a second, with a wire of
 //!   choice: a generator, a sink, a loop, another soft NIC, a TAP interface, capture files.

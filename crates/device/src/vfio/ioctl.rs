@@ -246,6 +246,18 @@ mod tests {
         assert_eq!((size_of::<DmaMap>(), size_of::<DmaUnmap>(), size_of::<IrqInfo>()), (32, 24, 16));
     }
 
+    /// Every vector gets its own eventfd, whole: descriptors do not fit a byte, and vector n is the n-th of the data.
+    #[test]
+    fn ixyrs_interrupt_setup_truncates_the_descriptor_and_takes_the_wrong_vector() {
+        let eventfds: Vec<_> = (0..64).map(|vector| 0x1_2300 + vector).collect();
+        let set = irq_set(2, &eventfds).unwrap();
+        let (start, count, data) = (set[3], set[4], &set[5..]);
+        assert_eq!((start, count), (0, 64));
+        for (vector, eventfd) in eventfds.iter().enumerate() {
+            assert_eq!(data[vector], u32::try_from(*eventfd).unwrap());
+        }
+    }
+
     #[test]
     fn an_irq_set_is_a_header_and_its_eventfds() {
         assert_eq!(irq_set(2, &[7, -1]).unwrap(), [28, 4 | 32, 2, 0, 2, 7, u32::MAX]);

@@ -28,9 +28,11 @@ impl Toeplitz {
             let mut window = [0; 8];
             window[..5].copy_from_slice(&key[at..at + 5]);
             let window = u64::from_be_bytes(window);
-            for (byte, slot) in (0u32..).zip(table.iter_mut()) {
-                let bits = (0..8).filter(|bit| byte & (0x80 >> bit) != 0);
-                *slot = bits.fold(0, |hash, bit| hash ^ u32::try_from(window << bit >> 32).unwrap_or(0));
+            // Each byte's entry is that of the byte without its lowest set bit, and the key window of that bit.
+            for byte in 1..256usize {
+                let bit = 7 - byte.trailing_zeros();
+                let key = u32::try_from(window << bit >> 32).unwrap_or(0);
+                table[byte] = table[byte & (byte - 1)] ^ key;
             }
         }
         Self { tables }

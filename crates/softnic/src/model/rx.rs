@@ -259,7 +259,7 @@ impl Receive {
         self.mrqc = regs.get(map::MRQC);
         self.hash_in_descriptor = regs.get(map::RXCSUM) & RXCSUM_PCSD != 0;
         self.strip_crc = regs.get(map::HLREG0) & RXCRCSTRP != 0;
-        if self.toeplitz.is_none() {
+        if self.toeplitz.is_none() && self.mrqc & 0xF == MRQC_RSS {
             self.toeplitz = Some(Toeplitz::from_registers(regs));
         }
         for (at, entries) in (map::RETA..).step_by(4).zip(self.reta.chunks_exact_mut(4)) {

@@ -1,0 +1,338 @@
+//! Linux at both ends: two network namespaces whose only way to each other is `fwd l2` between two soft NICs on TAP
+//! wires. Needs root; says why when it is skipped.
+//!
+//! Namespaces have no names, they live as long as the process that holds them. Processes are killed when this one
+//! ends, however it ends, so nothing is left behind.
+
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tests::{Capture, Fwd, fwd};
+
+/// Addresses of the two ends.
+const LEFT: &str = "10.77.0.1";
+const RIGHT: &str = "10.77.0.2";
+/// Bytes of payload in a full TCP segment with timestamps, at an MTU of 1,500.
+const SEGMENT: f64 = 1448.0;
+/// Bytes in the pings at either end of a comparison.
+const MARKER: usize = 777;
+/// A storm is more than one segment in fifty sent again.
+const STORM: f64 = 0.02;
+
+#[test]
+fn ping_and_tcp_cross_frame_by_frame() {
+    let Some(network) = Network::start() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str| folder.path().join(name);
+    let captures = [
+        Tcpdump::start(&network.left, "out", &file("left-out")),
+        Tcpdump::start(&network.right, "in", &file("right-in")),
+        Tcpdump::start(&network.right, "out", &file("right-out")),
+        Tcpdump::start(&network.left, "in", &file("left-in")),
+    ];
+    // What is compared lies between two pings of this size, so that it does not matter when the captures began and ended.
+    network.ping("1", MARKER);
+    for size in [0, 56, 1000, 1472] {
+        network.ping("25", size);
+    }
+    // Slow enough that neither the TAP interfaces nor tcpdump must drop anything.
+    network.iperf(&["-n", "8M", "-b", "50M"]);
+    network.iperf(&["-n", "8M", "-b", "50M", "-R"]);
+    network.ping("1", MARKER);
+    let [left_out, right_in, right_out, left_in] = captures.map(Tcpdump::stop);
+    compare("from left to right", &left_out, &right_in);
+    compare("from right to left", &right_out, &left_in);
+    network.stop();
+}
+
+#[test]
+fn tcp_at_full_speed_does_not_retransmit_in_storms() {
+    let Some(network) = Network::start() else { return };
+    for (way, seconds, extra) in [("from left to right", "10", None), ("from right to left", "5", Some("-R"))] {
+        let mut arguments = vec!["-t", seconds];
+        arguments.extend(extra);
+        let report = network.iperf(&arguments);
+        let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64).expect("iperf3 reports it");
+        let segments = number("/end/sum_sent/bytes") / SEGMENT;
+        let again = number("/end/sum_sent/retransmits");
+        let speed = number("/end/sum_received/bits_per_second") / 1e9;
+        println!("{way}: {speed:.2} Gbit/s, {again} of {segments:.0} segments sent again");
+        assert!(segments > 100.0, "{way}: no traffic to speak of");
+        assert!(again / segments < STORM, "{way}: {again} of {segments:.0} segments were sent again");
+    }
+    network.stop();
+}
+
+/// Two namespaces, and `fwd` in a third between them.
+struct Network {
+    // Fields are dropped in this order: the forwarder before the namespaces.
+    forwarder: Process,
+    left: Namespace,
+    right: Namespace,
+    _middle: Namespace,
+    /// One network at a time: speed is shared.
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl Network {
+    /// Starts it, unless this host cannot; then says why.
+    fn start() -> Option<Self> {
+        static ALONE: Mutex<()> = Mutex::new(());
+        if let Err(reason) = possible() {
+            println!("skipped: {reason}");
+            return None;
+        }
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let [mut left, mut right] = [(LEFT, "rwleft"), (RIGHT, "rwright")].map(|(address, interface)| Namespace {
+            holder: hold(),
+            address,
+            interface,
+        });
+        let middle = Namespace { holder: hold(), address: "", interface: "lo" };
+        let program = fwd().to_str().expect("a path in UTF-8");
+        let mut forwarder = middle.command(&[
+            program,
+            "l2",
+            "soft:a?wire=tap:rwleft",
+            "soft:b?wire=tap:rwright",
+            "--json",
+            "--quiet",
+            "--duration",
+            "300",
+        ]);
+        let forwarder = Process(forwarder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fwd starts"));
+        for side in [&mut left, &mut right] {
+            side.connect(&middle);
+        }
+        Some(Self { forwarder, left, right, _middle: middle, _alone: alone })
+    }
+
+    /// Pings the right from the left, with so many bytes; every one is answered.
+    fn ping(&self, count: &str, size: usize) {
+        let size = size.to_string();
+        let said = self.left.output(&["ping", "-c", count, "-i", "0.02", "-W", "5", "-s", &size, RIGHT]);
+        assert!(said.contains(&format!(" {count} received")), "{said}");
+    }
+
+    /// Runs iperf3 from left to right (with `-R` the data flows the other way) and returns its report.
+    fn iperf(&self, arguments: &[&str]) -> Value {
+        let mut server = self.right.command(&["iperf3", "--server", "--one-off", "--bind", RIGHT, "--forceflush"]);
+        let mut server = Process(server.stdout(Stdio::piped()).spawn().expect("iperf3 starts"));
+        let mut lines = BufReader::new(server.0.stdout.take().expect("piped")).lines();
+        let listens = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
+        assert!(listens, "the iperf3 server did not come up");
+        let reader = std::thread::spawn(move || lines.for_each(drop));
+        let mut client = vec!["timeout", "60", "iperf3", "--client", RIGHT, "--json"];
+        client.extend(arguments);
+        let text = self.left.output(&client);
+        server.wait(Duration::from_secs(20)).expect("the iperf3 server ends after one client");
+        reader.join().expect("nothing can fail there");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("iperf3 printed no report: {error}: {text}"))
+    }
+
+    /// Ends the forwarder as a user would, and holds it to its account.
+    fn stop(mut self) {
+        self.forwarder.signal("-INT");
+        let status = self.forwarder.wait(Duration::from_secs(20)).expect("fwd ends after SIGINT");
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        self.forwarder.0.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
+        self.forwarder.0.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
+        assert_eq!(status.code(), Some(0), "{stderr}");
+        let run = Fwd { code: status.code(), json: serde_json::from_str(&stdout).expect("an object"), stderr };
+        println!("{}", run.json);
+        assert_eq!(run.count("/received"), run.count("/forwarded") + run.drops(), "nothing is unaccounted for");
+    }
+}
+
+/// A network namespace, held by a sleeping process, and the end of the wire in it.
+struct Namespace {
+    holder: Process,
+    address: &'static str,
+    interface: &'static str,
+}
+
+impl Namespace {
+    /// A command to be run in this namespace, which is killed when this thread ends.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = command(&["setpriv", "--pdeathsig", "KILL", "nsenter", "--net", "--target"]);
+        command.arg(self.holder.0.id().to_string()).args(words);
+        command
+    }
+
+    /// Runs a command to its end and returns what it printed.
+    fn output(&self, words: &[&str]) -> String {
+        let output = self.command(words).output().expect("nsenter starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {text}{errors}");
+        text
+    }
+
+    fn succeeds(&self, words: &[&str]) -> bool {
+        self.command(words).stderr(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+    }
+
+    /// Fetches the interface from where `fwd` has made it, and sets it up.
+    fn connect(&mut self, middle: &Self) {
+        let interface = self.interface;
+        eventually(&format!("fwd makes interface {interface}"), || middle.succeeds(&["ip", "link", "show", interface]));
+        let here = self.holder.0.id().to_string();
+        middle.output(&["ip", "link", "set", interface, "netns", &here]);
+        // No neighbour discovery of its own accord, so that captures begin and end in silence.
+        self.succeeds(&["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"]);
+        self.output(&["ip", "link", "set", "lo", "up"]);
+        self.output(&["ip", "address", "add", &format!("{}/24", self.address), "dev", interface]);
+        self.output(&["ip", "link", "set", interface, "up"]);
+    }
+}
+
+/// A running tcpdump.
+struct Tcpdump {
+    process: Process,
+    stderr: BufReader<std::process::ChildStderr>,
+    file: std::path::PathBuf,
+}
+
+impl Tcpdump {
+    /// Starts it for one direction and waits until it listens.
+    fn start(on: &Namespace, direction: &str, file: &Path) -> Self {
+        let name = file.to_str().expect("a path in UTF-8");
+        let words = [
+            "tcpdump",
+            "-i",
+            on.interface,
+            "-Q",
+            direction,
+            "-B",
+            "32768",
+            "-Z",
+            "root",
+            "-U",
+            "-w",
+            name,
+            "--immediate-mode",
+        ];
+        let mut process = Process(on.command(&words).stderr(Stdio::piped()).spawn().expect("tcpdump starts"));
+        let mut stderr = BufReader::new(process.0.stderr.take().expect("piped"));
+        let mut said = String::new();
+        while !said.contains("listening on") {
+            assert_ne!(stderr.read_line(&mut said).expect("text"), 0, "tcpdump ended: {said}");
+        }
+        Self { process, stderr, file: file.to_owned() }
+    }
+
+    /// Waits until it has seen both markers, stops it, and reads what else it has seen.
+    fn stop(mut self) -> Capture {
+        let markers = |file| Capture::read(file).frames.iter().filter(|frame| is_marker(frame)).count();
+        eventually("tcpdump writes both markers", || markers(&self.file) == 2);
+        self.process.signal("-INT");
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).expect("text");
+        self.process.wait(Duration::from_secs(20)).expect("tcpdump ends after SIGINT");
+        assert!(said.contains("0 packets dropped by kernel"), "tcpdump was too slow: {said}");
+        Capture::read(&self.file)
+    }
+}
+
+/// The frames sent between the markers are the frames received there.
+fn compare(way: &str, sent: &Capture, received: &Capture) {
+    let [sent, received] = [sent, received].map(|capture| between_markers(&capture.frames));
+    println!("{way}: {} frames sent, {} received", sent.len(), received.len());
+    assert!(sent.len() > 1000, "{way}: there was traffic");
+    for (number, (sent, received)) in sent.iter().zip(received).enumerate() {
+        assert!(sent == received, "{way}: frame {number} is another: sent {sent:02x?}, received {received:02x?}");
+    }
+    assert_eq!(sent.len(), received.len(), "{way}");
+}
+
+/// From the first marker to the second.
+fn between_markers(frames: &[Vec<u8>]) -> &[Vec<u8>] {
+    let first = frames.iter().position(|frame| is_marker(frame)).expect("the first marker was captured");
+    let last = frames.iter().rposition(|frame| is_marker(frame)).expect("and the second");
+    &frames[first..=last]
+}
+
+/// Whether it is a ping of the marker's size, or the answer to one.
+fn is_marker(frame: &[u8]) -> bool {
+    // Ethernet and IPv4 header before the ICMP header of 8 bytes; EtherType IPv4, protocol ICMP.
+    frame.len() == 14 + 20 + 8 + MARKER && frame[12..14] == [8, 0] && frame[23] == 1
+}
+
+/// A process that does not outlive this value.
+struct Process(Child);
+
+impl Process {
+    fn signal(&self, signal: &str) {
+        let status = command(&["kill", signal, &self.0.id().to_string()]).status().expect("kill starts");
+        assert!(status.success(), "the process is gone already");
+    }
+
+    /// Waits for its end, at most for `limit`.
+    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if let Some(status) = self.0.try_wait().expect("a child can be waited for") {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already, which is as well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a process that sleeps in a network namespace of its own.
+fn hold() -> Process {
+    let holder = command(&["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "600"]).spawn();
+    let holder = Process(holder.expect("setpriv starts"));
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+    let (ours, id) = (namespace("self"), holder.0.id().to_string());
+    eventually("a network namespace of its own", || namespace(&id).is_some_and(|theirs| Some(theirs) != ours));
+    holder
+}
+
+/// Waits until `done`, for half a minute at most.
+fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether this host lets us do this, or the reason why not.
+fn possible() -> Result<(), String> {
+    for program in ["setpriv", "unshare", "nsenter", "ip", "ping", "tcpdump", "iperf3", "kill", "timeout"] {
+        if !command(&["sh", "-c", &format!("command -v {program}")]).output().is_ok_and(|found| found.status.success())
+        {
+            return Err(format!("{program} is not installed; tests/setup installs it"));
+        }
+    }
+    let unshare = command(&["unshare", "--net", "true"]).output().map_err(|error| error.to_string())?;
+    if !unshare.status.success() {
+        let why = String::from_utf8_lossy(&unshare.stderr);
+        return Err(format!("no network namespaces for this user ({}); run it as root", why.trim()));
+    }
+    if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/net/tun") {
+        return Err(format!("no TAP interfaces (/dev/net/tun: {error})"));
+    }
+    Ok(())
+}
+
+/// A command that also finds what is installed in the administrator's folders.
+fn command(words: &[&str]) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C").stdin(Stdio::null());
+    command
+}
