@@ -232,6 +232,21 @@ fn a_driver_of_a_killed_server_says_gone_and_gets_its_memory_back() {
 }
 
 #[test]
+fn a_driver_of_a_server_that_hangs_does_not_hang() {
+    let servers = Servers::start(tempfile::tempdir().unwrap(), &["a?wire=gen"]);
+    let pool = pool();
+    let mut nic = servers.open("a", &pool);
+    servers.process.signal(Signal::STOP);
+    let begun = Instant::now();
+    let error = nic.port.statistics().unwrap_err();
+    assert!(error.to_string().contains("gone") && begun.elapsed() < LIMIT, "{error}");
+    // It may come to again, and then it would still reach the memory, which is therefore kept.
+    assert!(nic.close().is_err());
+    servers.process.signal(Signal::CONT);
+    assert!(pool.away() > 0);
+}
+
+#[test]
 fn a_client_killed_in_mid_traffic_leaves_devices_for_the_next() {
     let servers = Servers::start(tempfile::tempdir().unwrap(), &["a?wire=gen", "b?wire=gen"]);
     let addresses = [servers.address("a"), servers.address("b")];
