@@ -35,6 +35,10 @@ bench *ARGS:
 instr:
     cargo run --release -p benches --bin instr
 
+# Ringway and DPDK side by side (fetches DPDK from Debian's packages).
+rival:
+    benches/rival/run
+
 # Licences, advisories and sources of all dependencies (cargo-deny).
 deny:
     cargo deny --all-features check

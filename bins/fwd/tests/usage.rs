@@ -33,7 +33,7 @@ fn wrong_command_lines_end_with_2() {
         (&["l2", "eth0", "soft:b"], &["eth0", "0000:03:00.0", "soft:NAME"]),
         (&["l2", "", "soft:b"], &["soft:NAME"]),
         (&["l2", "soft:", "soft:b"], &["without a name"]),
-        (&["rxonly", "vfio-user:/run/x.sock"], &["vfio-user:/run/x.sock", "not supported yet", "soft:NAME"]),
+        (&["rxonly", "vfio-user:"], &["no socket", "vfio-user:PATH"]),
         (&["rxonly", "vhost-user:/run/x.sock"], &["vhost-user:/run/x.sock", "not supported yet"]),
         (&["rxonly", "soft:a?wire=string"], &["string", "gen", "pcap:IN,OUT"]),
         (&["rxonly", "soft:a?colour=red"], &["colour", "wire"]),

@@ -26,6 +26,7 @@ mod sysfs;
 mod traits;
 pub mod tsc;
 mod vfio;
+pub mod vfio_user;
 
 pub use bar::{Bar, MappedBar};
 pub use bind::IfInUse;
@@ -43,3 +44,4 @@ pub use status::{Status, StatusKind};
 pub use sysfs::SysfsDevice;
 pub use traits::{Device, PciIds};
 pub use vfio::{VfioDevice, VfioEvent};
+pub use vfio_user::{VfioUserDevice, VfioUserRegisters};

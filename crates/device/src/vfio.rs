@@ -23,7 +23,7 @@ mod ioctl;
 
 use container::{Group, VfioMapper};
 use hint::Operation;
-use info::RegionInfo;
+pub(crate) use info::RegionInfo;
 
 /// A PCI function opened through VFIO.
 ///

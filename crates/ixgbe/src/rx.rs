@@ -258,7 +258,8 @@ impl<D: Device> RxQueue<D> {
     fn recv_run(&mut self, cache: &mut PoolCache, batch: &mut Batch, run: usize) -> usize {
         let first = self.next;
         debug_assert!(first + run <= self.ring.size() && run <= batch.spare(), "a run fits ring and batch");
-        let mut exchange = Exchange {
+        let mut bytes = 0;
+        let exchange = Exchange {
             descriptors: self.ring.pointer(first),
             // SAFETY: there are as many slots as descriptors.
             posted: unsafe { self.slots.as_mut_ptr().add(first) },
@@ -266,23 +267,23 @@ impl<D: Device> RxQueue<D> {
             count: run,
             limit: self.buffer,
             meta: self.meta,
-            bytes: 0,
         };
         let exchange_with = |fresh: &[Slot]| {
             let top = fresh.as_ptr_range().end;
-            match self.linear {
+            let done = match self.linear {
                 // SAFETY: `fresh` holds `run` slots, and those used are taken off the cache.
                 Some(delta) => unsafe { exchange.run(top, delta) },
                 None => {
                     let iova = |slot| start_iova(&self.translation, slot, self.meta.offset());
                     // SAFETY: as above.
-                    unsafe { exchange.scalar(top, 0, iova) }
+                    unsafe { exchange.scalar(top, Done::default(), iova) }
                 }
-            }
+            };
+            bytes = done.bytes;
+            done.count
         };
         // SAFETY: `run` slots are reserved; those used are now the ring's.
         let taken = unsafe { cache.take(run, exchange_with) };
-        let bytes = exchange.bytes;
         // SAFETY: as many packets were written.
         unsafe { batch.received(taken) };
         self.next = (first + taken) & (self.ring.size() - 1);
@@ -390,6 +391,7 @@ impl<D: Device> RxQueue<D> {
 ///
 /// `descriptors`, `posted` (the buffers they have) and `packets` (where the packets go) point to `count` elements each.
 /// As long as DD is set, a descriptor belongs to the driver.
+#[derive(Clone, Copy)]
 pub(crate) struct Exchange {
     pub(crate) descriptors: *const Descriptor,
     pub(crate) posted: *mut Slot,
@@ -399,7 +401,14 @@ pub(crate) struct Exchange {
     pub(crate) limit: u16,
     /// A received packet's word, but for the length.
     pub(crate) meta: Meta,
-    /// Bytes received.
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Done {
+    /// Descriptors.
+    pub(crate) count: usize,
+    /// Bytes in their buffers.
     pub(crate) bytes: u64,
 }
 
@@ -411,27 +420,28 @@ impl Exchange {
     ///
     /// There are `count` slots before `top`; those used are given up by the cache.
     #[inline(always)]
-    unsafe fn run(&mut self, top: *const Slot, delta: u64) -> usize {
+    unsafe fn run(self, top: *const Slot, delta: u64) -> Done {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         let done = if self.count >= crate::avx2::STEP && crate::avx2::available() {
             // SAFETY: the processor has AVX2; the caller's word for the slots.
             unsafe { self.avx2(top, delta) }
         } else {
-            0
+            Done::default()
         };
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let done = 0;
+        let done = Done::default();
         // SAFETY: the caller's word.
         unsafe { self.scalar(top, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
     }
 
-    /// As [`Self::run`], one by one from descriptor `done` on.
+    /// As [`Self::run`], one by one after those of `from`.
     ///
     /// # Safety
     ///
     /// As [`Self::run`].
     #[inline(always)]
-    unsafe fn scalar(&mut self, top: *const Slot, mut done: usize, iova: impl Fn(Slot) -> u64) -> usize {
+    unsafe fn scalar(self, top: *const Slot, from: Done, iova: impl Fn(Slot) -> u64) -> Done {
+        let Done { count: mut done, mut bytes } = from;
         while done < self.count {
             // SAFETY: `done < count` elements (type invariant).
             let descriptor = unsafe { self.descriptors.add(done) };
@@ -457,10 +467,10 @@ impl Exchange {
             let place = unsafe { self.packets.add(done) };
             // SAFETY: as above.
             unsafe { place.write(MaybeUninit::new(packet)) };
-            self.bytes += u64::from(len);
+            bytes += u64::from(len);
             done += 1;
         }
-        done
+        Done { count: done, bytes }
     }
 }
 

@@ -2,7 +2,7 @@
 //! [`Exchange::run`] and [`Post::run`] say; the scalar loops finish what is left over or unusual.
 
 use crate::desc::{Descriptor, rx, tx};
-use crate::rx::Exchange;
+use crate::rx::{Done, Exchange};
 use crate::tx::{LONGEST, Post, SHORTEST};
 use core::arch::x86_64::*;
 use mempool::{Packet, Slot};
@@ -78,7 +78,7 @@ impl Exchange {
     ///
     /// As [`Exchange::run`], and the processor has AVX2.
     #[target_feature(enable = "avx2")]
-    pub(crate) unsafe fn avx2(&mut self, top: *const Slot, delta: u64) -> usize {
+    pub(crate) unsafe fn avx2(self, top: *const Slot, delta: u64) -> Done {
         let count = self.count;
         let delta = _mm256_set1_epi64x(lanes(delta));
         let mask = _mm256_set1_epi64x(lanes(rx::SINGLE_MASK));
@@ -124,8 +124,7 @@ impl Exchange {
             unsafe { store_pairs(packets.cast(), slots, words) }
             done += STEP;
         }
-        self.bytes += sum(bytes);
-        done
+        Done { count: done, bytes: sum(bytes) }
     }
 }
 
@@ -136,7 +135,7 @@ impl Post {
     ///
     /// As [`Post::run`], and the processor has AVX2.
     #[target_feature(enable = "avx2")]
-    pub(crate) unsafe fn avx2(&mut self, packets: &[Packet], delta: u64) -> usize {
+    pub(crate) unsafe fn avx2(self, packets: &[Packet], delta: u64) -> Done {
         let count = packets.len();
         let delta = _mm256_set1_epi64x(lanes(delta));
         let command = _mm256_set1_epi64x(lanes(self.command));
@@ -180,8 +179,7 @@ impl Post {
             unsafe { store_pairs(at.cast::<__m256i>().cast_mut(), address, high) }
             done += STEP;
         }
-        self.bytes += sum(bytes);
-        done
+        Done { count: done, bytes: sum(bytes) }
     }
 }
 

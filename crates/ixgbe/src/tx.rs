@@ -3,7 +3,7 @@
 use crate::desc::{DESCRIPTOR_BYTES, Descriptor, tx};
 use crate::regs::{DCA_TXCTRL, Registers, TDBAH, TDBAL, TDH, TDLEN, TDT, TDWBAH, TDWBAL, TXDCTL, dca_txctrl, txdctl};
 use crate::ring::{Ring, RingMemory, Shared};
-use crate::rx::low_half;
+use crate::rx::{Done, low_half};
 use crate::wait::wait;
 use crate::{Config, Result};
 use device::{Bar as _, Device, Translation};
@@ -226,25 +226,24 @@ impl<D: Device> TxQueue<D> {
     fn send_run(&mut self, packets: &[Packet]) -> usize {
         let first = self.tail & (self.ring.size() - 1);
         debug_assert!(first + packets.len() <= self.ring.size(), "a run does not wrap");
-        let mut post = Post {
+        let post = Post {
             descriptors: self.ring.pointer(first),
             // SAFETY: there are as many slots as descriptors.
             slots: unsafe { self.slots.as_mut_ptr().add(first) },
             // The upper half of the packet's word is its pool and flags.
             usual: if self.foreign == 0 { u32::from(self.usual) } else { u32::MAX },
             command: self.command | tx::EOP,
-            bytes: 0,
         };
-        let sent = match self.linear {
+        let Done { count: sent, bytes } = match self.linear {
             // SAFETY: the run ends with a chunk, so at the ring's end at the latest.
             Some(delta) => unsafe { post.run(packets, delta) },
             None => {
                 let iova = |slot: Slot| self.known[0].translation.iova(slot.as_ptr());
                 // SAFETY: as above.
-                unsafe { post.scalar(packets, 0, iova) }
+                unsafe { post.scalar(packets, Done::default(), iova) }
             }
         };
-        self.counters.bytes += post.bytes;
+        self.counters.bytes += bytes;
         self.counters.packets += sent as u64;
         self.tail += sent;
         if sent > 0 && self.tail.is_multiple_of(CHUNK) {
@@ -401,6 +400,7 @@ impl<D: Device> TxQueue<D> {
 /// # Invariants
 ///
 /// `descriptors` and `slots` (where the ring keeps the packets' slots) point to as many elements as packets are posted.
+#[derive(Clone, Copy)]
 pub(crate) struct Post {
     pub(crate) descriptors: *const Descriptor,
     pub(crate) slots: *mut Option<Slot>,
@@ -408,8 +408,6 @@ pub(crate) struct Post {
     pub(crate) usual: u32,
     /// Command bits.
     pub(crate) command: u64,
-    /// Bytes sent.
-    pub(crate) bytes: u64,
 }
 
 impl Post {
@@ -419,27 +417,28 @@ impl Post {
     ///
     /// There are as many descriptors and slots as packets. The caller forgets the packets posted.
     #[inline(always)]
-    unsafe fn run(&mut self, packets: &[Packet], delta: u64) -> usize {
+    unsafe fn run(self, packets: &[Packet], delta: u64) -> Done {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         let done = if packets.len() >= crate::avx2::STEP && crate::avx2::available() {
             // SAFETY: the processor has AVX2; the caller's word for the rest.
             unsafe { self.avx2(packets, delta) }
         } else {
-            0
+            Done::default()
         };
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let done = 0;
+        let done = Done::default();
         // SAFETY: the caller's word.
         unsafe { self.scalar(packets, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
     }
 
-    /// As [`Self::run`], one by one from packet `done` on.
+    /// As [`Self::run`], one by one after those of `from`.
     ///
     /// # Safety
     ///
     /// As [`Self::run`].
     #[inline(always)]
-    unsafe fn scalar(&mut self, packets: &[Packet], mut done: usize, iova: impl Fn(Slot) -> u64) -> usize {
+    unsafe fn scalar(self, packets: &[Packet], from: Done, iova: impl Fn(Slot) -> u64) -> Done {
+        let Done { count: mut done, mut bytes } = from;
         while done < packets.len() {
             let packet = &packets[done];
             let meta = packet.meta();
@@ -458,10 +457,10 @@ impl Post {
             let descriptor = unsafe { &*descriptor };
             let address = iova(slot).wrapping_add(meta.offset().into());
             descriptor.write(address, self.command | len | len << tx::PAYLEN_SHIFT);
-            self.bytes += len;
+            bytes += len;
             done += 1;
         }
-        done
+        Done { count: done, bytes }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{Error, Result};
 use device::{Host, PciAddress};
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// The name of a device.
@@ -11,6 +12,7 @@ use std::str::FromStr;
 /// |---|---|
 /// | `0000:03:00.0`, `03:00.0` | a PCI function; the driver follows from its ids |
 /// | `soft:NAME`, `soft:NAME?key=value&key=value` | a software 82599 in this process |
+/// | `vfio-user:PATH` | a device that another process serves on a Unix socket |
 ///
 /// ```
 /// use nic::Address;
@@ -29,20 +31,25 @@ pub enum Address {
     Pci(PciAddress),
     /// A software 82599; the text after `soft:`.
     Soft(String),
+    /// A device that another process serves on the Unix socket at this path.
+    VfioUser(PathBuf),
 }
 
 impl Address {
-    /// The address without what follows a `?`.
+    /// The address without its settings: of a software NIC, without what follows a `?`.
     #[must_use]
     pub fn name(&self) -> String {
         let address = self.to_string();
-        address.split('?').next().unwrap_or(&address).to_owned()
+        match self {
+            Self::Soft(_) => address.split('?').next().unwrap_or(&address).to_owned(),
+            Self::Pci(_) | Self::VfioUser(_) => address,
+        }
     }
 
-    /// Whether a thread of this process plays the device, so that it wants a core too.
+    /// Whether software plays the device, a thread of this process or another process, so that it wants a core too.
     #[must_use]
     pub fn is_soft(&self) -> bool {
-        matches!(self, Self::Soft(_))
+        matches!(self, Self::Soft(_) | Self::VfioUser(_))
     }
 
     /// The NUMA node of the device, where the host says so: the best place for its packets and threads.
@@ -50,7 +57,7 @@ impl Address {
     pub fn numa_node(&self) -> Option<u32> {
         match self {
             Self::Pci(address) => Host::system().pci_device(*address).ok()?.numa_node,
-            Self::Soft(_) => None,
+            Self::Soft(_) | Self::VfioUser(_) => None,
         }
     }
 }
@@ -67,9 +74,9 @@ impl FromStr for Address {
                 }
                 Ok(Self::Soft(spec.to_owned()))
             }
-            Some((kind @ ("vfio-user" | "vhost-user"), _)) => {
-                Err(Error::NotYet { address: text.to_owned(), kind: kind.to_owned() })
-            }
+            Some(("vfio-user", "")) => Err(Error::Address { text: text.to_owned(), cause: "no socket is named" }),
+            Some(("vfio-user", path)) => Ok(Self::VfioUser(path.into())),
+            Some((kind @ "vhost-user", _)) => Err(Error::NotYet { address: text.to_owned(), kind: kind.to_owned() }),
             _ => match text.parse() {
                 Ok(address) => Ok(Self::Pci(address)),
                 Err(_) => Err(Error::Address { text: text.to_owned(), cause: "not the address of a device" }),
@@ -83,6 +90,7 @@ impl fmt::Display for Address {
         match self {
             Self::Pci(address) => address.fmt(f),
             Self::Soft(spec) => write!(f, "soft:{spec}"),
+            Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
         }
     }
 }
@@ -98,6 +106,7 @@ mod tests {
             ("03:00.1", "0000:03:00.1", false),
             ("soft:a", "soft:a", true),
             ("soft:a?wire=pcap:/x:y,z&mtu=1", "soft:a?wire=pcap:/x:y,z&mtu=1", true),
+            ("vfio-user:/run/a:b.sock", "vfio-user:/run/a:b.sock", true),
         ] {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), display);
@@ -108,14 +117,13 @@ mod tests {
 
     #[test]
     fn other_forms_are_refused_in_one_line_that_says_what_there_is() {
-        for text in ["", "eth0", "soft:", "soft:?wire=gen", "Soft:a", "03:00", "tap:x", "0000:03:00.9"] {
+        for text in ["", "eth0", "soft:", "soft:?wire=gen", "Soft:a", "03:00", "tap:x", "0000:03:00.9", "vfio-user:"] {
             let message = text.parse::<Address>().unwrap_err().to_string();
             assert!(message.contains("soft:NAME") && message.contains("03:00.0"), "{message}");
             assert!(!message.contains('\n'));
         }
-        for text in ["vfio-user:/run/a.sock", "vhost-user:/run/a.sock?server"] {
-            let message = text.parse::<Address>().unwrap_err().to_string();
-            assert!(message.starts_with(text) && message.contains("not supported yet"), "{message}");
-        }
+        let text = "vhost-user:/run/a.sock?server";
+        let message = text.parse::<Address>().unwrap_err().to_string();
+        assert!(message.starts_with(text) && message.contains("not supported yet"), "{message}");
     }
 }

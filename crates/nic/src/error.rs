@@ -9,7 +9,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// Not an address.
     #[error(
-        "\"{text}\": {cause}; write a PCI address (0000:03:00.0 or 03:00.0) or soft:NAME?key=value&... for a software NIC"
+        "\"{text}\": {cause}; write a PCI address (0000:03:00.0 or 03:00.0), soft:NAME?key=value&... for a software NIC, or \
+         vfio-user:PATH for a device behind a socket"
     )]
     Address {
         /// The text.
@@ -18,7 +19,7 @@ pub enum Error {
         cause: &'static str,
     },
     /// A form of address that is known, but whose devices are not supported.
-    #[error("{address}: {kind} devices are not supported yet; use a PCI address or soft:NAME")]
+    #[error("{address}: {kind} devices are not supported yet; use a PCI address, soft:NAME or vfio-user:PATH")]
     NotYet {
         /// The address.
         address: String,

@@ -1,6 +1,6 @@
 //! Any network device, by its address: one API over the drivers.
 //!
-//! [`open`] takes an [`Address`] such as `0000:03:00.0` or `soft:a?wire=loop`, chooses the driver, and returns a
+//! [`open`] takes an [`Address`] such as `0000:03:00.0`, `soft:a?wire=loop` or `vfio-user:/run/a.sock`, chooses the driver, and returns a
 //! [`Port`] (statistics, link, MAC) and its [`RxQueue`]s and [`TxQueue`]s, which go to threads of their own. Receiving and
 //! sending a burst costs one `match` over the drivers.
 //!
@@ -33,5 +33,5 @@ pub use address::Address;
 pub use error::{Error, Result};
 pub use identify::identify;
 pub use no_iommu::NoIommu;
-pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, open};
+pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, TransmitRings, open};
 pub use queue::{RxCounters, RxQueue, TxCounters, TxQueue};

@@ -2,8 +2,9 @@
 
 use crate::queue::each;
 use crate::{Address, Error, NoIommu, Result, RxQueue, TxQueue, identify};
-use device::{Host, PciAddress};
+use device::{Device as _, Host, PciAddress};
 use mempool::Pool;
+use std::path::Path;
 use std::time::Duration;
 
 /// What a user chooses about a port.
@@ -68,6 +69,7 @@ pub fn open(address: &Address, config: &PortConfig, pool: &Pool) -> Result<Opene
     match address {
         Address::Pci(pci) => open_pci(address, *pci, config, pool),
         Address::Soft(spec) => open_soft(address, spec, config, pool),
+        Address::VfioUser(path) => open_vfio_user(address, path, config, pool),
     }
 }
 
@@ -83,6 +85,14 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
     }
     let device = device::VfioDevice::open(&host, pci)?;
     started(address, ixgbe::open(device, &driver_config(config), pool), Port::Vfio, RxQueue::Vfio, TxQueue::Vfio)
+}
+
+fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    let device = device::VfioUserDevice::open(path)?;
+    identify(device.ids()).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
+    let transmit = TransmitRings { registers: device.registers(), queues: config.tx_queues };
+    let port = |port| Port::VfioUser(port, transmit);
+    started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::VfioUser, TxQueue::VfioUser)
 }
 
 #[cfg(feature = "soft")]
@@ -130,6 +140,8 @@ pub enum Port {
     Vfio(ixgbe::Port<device::VfioDevice>),
     /// 82599 family, through sysfs without an IOMMU.
     Sysfs(ixgbe::Port<device::SysfsDevice>),
+    /// 82599 family, played by another process, and a view of its transmit rings.
+    VfioUser(ixgbe::Port<device::VfioUserDevice>, TransmitRings),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
     Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftControl),
@@ -199,7 +211,8 @@ impl Port {
     }
 
     /// Whether a source of finite length behind the device (a capture, a count of frames) has handed over all it
-    /// has. Always true of real NICs, and where there is no such source.
+    /// has. Always true of devices that do not say: real NICs, and those
+    /// of other processes.
     #[must_use]
     pub fn source_finished(&self) -> bool {
         match self {
@@ -216,6 +229,7 @@ impl Port {
         match self {
             #[cfg(feature = "soft")]
             Self::Soft(_, device) => device.transmit_idle(),
+            Self::VfioUser(_, rings) => rings.idle(),
             _ => true,
         }
     }
@@ -228,6 +242,25 @@ impl Port {
     pub fn close(self) -> Result<()> {
         let name = self.name().to_owned();
         each!(Self, self, port => port.close().map(drop)).map_err(|source| driver_error(&name, source))
+    }
+}
+
+/// The heads and tails of a device's transmit rings, asked of another process: software may take its time, where a NIC
+/// empties its rings in microseconds.
+#[derive(Clone, Debug)]
+pub struct TransmitRings {
+    registers: device::VfioUserRegisters,
+    queues: u16,
+}
+
+impl TransmitRings {
+    /// Whether every ring is empty: TDH equals TDT (82599 datasheet 8.2.3.9.8, 8.2.3.9.9).
+    fn idle(&self) -> bool {
+        const TDH: u32 = 0x6010;
+        const TDT: u32 = 0x6018;
+        (0..u32::from(self.queues))
+            .map(|queue| 0x40 * queue)
+            .all(|ring| self.registers.read32(TDH + ring) == self.registers.read32(TDT + ring))
     }
 }
 

@@ -13,6 +13,8 @@ macro_rules! queue {
             Vfio(ixgbe::$kind<device::VfioDevice>),
             /// 82599 family, through sysfs without an IOMMU.
             Sysfs(ixgbe::$kind<device::SysfsDevice>),
+            /// 82599 family, played by another process.
+            VfioUser(ixgbe::$kind<device::VfioUserDevice>),
             /// A software 82599.
             #[cfg(feature = "soft")]
             Soft(ixgbe::$kind<softnic::SoftDevice>),
@@ -26,6 +28,7 @@ macro_rules! each {
         match $value {
             $kind::Vfio($inner) => $result,
             $kind::Sysfs($inner) => $result,
+            $kind::VfioUser($inner, ..) => $result,
             #[cfg(feature = "soft")]
             $kind::Soft($inner, ..) => $result,
         }

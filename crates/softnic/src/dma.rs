@@ -21,6 +21,7 @@ pub(crate) struct Region {
     iova: u64,
     len: u64,
     base: NonNull<u8>,
+    readable: bool,
     writable: bool,
     _owner: Arc<dyn Any + Send + Sync>,
 }
@@ -44,7 +45,12 @@ impl Region {
         writable: bool,
         owner: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        Self { iova, len, base, writable, _owner: owner }
+        Self { iova, len, base, readable: true, writable, _owner: owner }
+    }
+
+    /// The same region, which the device may not read.
+    pub(crate) fn write_only(self) -> Self {
+        Self { readable: false, ..self }
     }
 
     /// Bytes from `iova` to the end of the region, if it lies inside.
@@ -73,7 +79,7 @@ pub(crate) trait Dma: Send {
     /// Changes whenever the regions do.
     fn generation(&self) -> u64;
 
-    /// The regions, which must not overlap.
+    /// The regions, lowest first, which must not overlap.
     fn regions(&self) -> Vec<Region>;
 }
 
@@ -216,7 +222,7 @@ impl Memory {
         let (region, offset) = self.find(hint, iova)?;
         // SAFETY: offset lies inside the region (find), so the sum stays inside it.
         let at = unsafe { region.base.add(to_usize(offset)) };
-        if region.len - offset < 16 || !region.writable || at.addr().get() & 15 != 0 {
+        if region.len - offset < 16 || !region.readable || !region.writable || at.addr().get() & 15 != 0 {
             return Err(Unmapped(iova));
         }
         Ok(Descriptor { at, _memory: std::marker::PhantomData })
@@ -251,6 +257,9 @@ impl Memory {
         while done < bytes.len() {
             let at = iova.wrapping_add(done as u64);
             let (region, offset) = self.find(hint, at)?;
+            if !region.readable {
+                return Err(Unmapped(at));
+            }
             let n = (bytes.len() - done).min(to_usize(region.len - offset));
             // SAFETY: offset lies inside the region (find).
             let from = unsafe { region.base.add(to_usize(offset)) };
@@ -288,13 +297,11 @@ impl Memory {
 
     #[cold]
     fn search(&self, hint: &mut Hint, iova: u64) -> Result<(&Region, u64), Unmapped> {
-        for (index, region) in self.regions.iter().enumerate() {
-            if let Some(offset) = region.offset(iova) {
-                *hint = index;
-                return Ok((region, offset));
-            }
-        }
-        Err(Unmapped(iova))
+        let index = self.regions.partition_point(|region| region.iova <= iova).checked_sub(1).ok_or(Unmapped(iova))?;
+        let region = self.regions.get(index).ok_or(Unmapped(iova))?;
+        let offset = region.offset(iova).ok_or(Unmapped(iova))?;
+        *hint = index;
+        Ok((region, offset))
     }
 }
 

@@ -1,11 +1,12 @@
 //! A software 82599: the NIC that drivers are developed and tested against where there is no NIC.
 //!
-//! One register-level model, split as the datasheet is, with two faces that a driver cannot tell from a device:
+//! One register-level model, split as the datasheet is, with three faces that a driver cannot tell from a device:
 //!
 //! * [`StrictNic`]: single-threaded, for tests. The test calls [`StrictControl::step`], puts frames in and takes frames out;
 //!   what a real 82599 would answer with silence or a stray DMA is a [`Violation`] and panics at the offending access.
 //! * [`SoftDevice`]: works by itself on one engine thread per process, at millions of packets a second, with a wire of
 //!   choice: a generator, a sink, a loop, another soft NIC, a TAP interface, capture files.
+//! * [`VfioUserServer`]: the same for drivers in other processes and for QEMU, on a Unix socket.
 //!
 //! ```
 //! use device::{Bar as _, Device as _};
@@ -19,6 +20,7 @@
 //!
 //! What both can be made to do wrong is listed in [`Fault`].
 
+mod bells;
 mod dma;
 mod engine;
 mod error;
@@ -27,6 +29,7 @@ mod model;
 mod soft;
 mod spec;
 mod strict;
+mod vfio_user;
 mod violation;
 mod wire;
 
@@ -35,5 +38,6 @@ pub use fault::Fault;
 pub use model::{DeviceId, Step};
 pub use soft::{SoftBar, SoftControl, SoftDevice};
 pub use strict::{StrictBar, StrictBuilder, StrictControl, StrictNic};
+pub use vfio_user::VfioUserServer;
 pub use violation::{OnViolation, Ring, TransmitFault, Violation};
 pub use wire::WireCounters;

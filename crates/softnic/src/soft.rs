@@ -1,6 +1,6 @@
 //! The threaded face: a device that works by itself.
 
-use crate::dma::{AddressSpace, SoftMapper};
+use crate::dma::{AddressSpace, Dma, SoftMapper};
 use crate::engine::{self, Station};
 use crate::model::{Doorbells, InterruptSink, Model, Setup};
 use crate::spec::{Spec, WireSpec};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Size of region 0, as a real X520 has it; registers end at 128 KiB.
 pub(crate) const BAR_SIZE: usize = 512 * 1024;
 /// MSI-X vectors (PCI capability at 0x70).
-const VECTORS: u16 = 64;
+pub(crate) const VECTORS: u16 = 64;
 
 /// A software 82599 in this process, working on the engine thread.
 ///
@@ -65,27 +65,13 @@ impl SoftDevice {
     /// A specification with mistakes, a name that is open already, a wire that cannot be opened.
     pub fn open(spec: &str) -> Result<Self, Error> {
         let spec: Spec = spec.parse()?;
-        let place = engine::reserve(&spec.name)?;
-        let wire = open_wire(&spec)?;
-        let setup = Setup {
-            id: spec.id,
-            mac: spec.mac,
-            link: spec.link,
-            faults: spec.faults,
-            on_violation: OnViolation::Count,
-        };
         let space = Arc::new(AddressSpace::default());
-        let model = Model::new(&setup, Box::new(Arc::clone(&space)), wire.unwrap_or_else(|| Box::new(SinkWire)));
-        let doorbells = model.doorbells();
-        let station = place.start(model, spec.wire.is_none())?;
-        if let Some(WireSpec::Peer { name, drop }) = &spec.wire {
-            engine::connect(&station, name, *drop)?;
-        }
+        let (station, doorbells) = start(&spec, Box::new(Arc::clone(&space)))?;
         let settle = Arc::clone(&station);
         let mapper = SoftMapper::new(space, move || settle.with(Model::refresh_memory));
         Ok(Self {
             name: format!("soft:{}", spec.name),
-            ids: PciIds { vendor: 0x8086, device: setup.id.pci(), class: 0x02_0000, revision: 1 },
+            ids: PciIds { vendor: 0x8086, device: spec.id.pci(), class: 0x02_0000, revision: 1 },
             bar: SoftBar { doorbells, station: Arc::clone(&station) },
             control: SoftControl { station },
             dma: DmaDomain::new(Box::new(mapper)),
@@ -108,6 +94,10 @@ impl std::ops::Deref for SoftDevice {
 }
 
 impl SoftControl {
+    pub(crate) fn new(station: Arc<Station>) -> Self {
+        Self { station }
+    }
+
     /// Frames that crossed the wire.
     #[must_use]
     pub fn wire_counters(&self) -> WireCounters {
@@ -221,6 +211,26 @@ unsafe impl Device for SoftDevice {
     fn enable_msix(&self, vectors: u16) -> device::Result<Vec<OwnedFd>> {
         self.station().with(|model| connect_msix(&self.name, model, vectors))
     }
+}
+
+/// Makes the device of a specification, connects its wire, and puts it to work.
+pub(crate) fn start(spec: &Spec, dma: Box<dyn Dma>) -> Result<(Arc<Station>, Arc<Doorbells>), Error> {
+    let place = engine::reserve(&spec.name)?;
+    let wire = open_wire(spec)?;
+    let setup = Setup {
+        id: spec.id,
+        mac: spec.mac,
+        link: spec.link,
+        faults: spec.faults.clone(),
+        on_violation: OnViolation::Count,
+    };
+    let model = Model::new(&setup, dma, wire.unwrap_or_else(|| Box::new(SinkWire)));
+    let doorbells = model.doorbells();
+    let station = place.start(model, spec.wire.is_none())?;
+    if let Some(WireSpec::Peer { name, drop }) = &spec.wire {
+        engine::connect(&station, name, *drop)?;
+    }
+    Ok((station, doorbells))
 }
 
 /// The wire of a specification; `None` if it is a sink by default or a cable.

@@ -4,18 +4,18 @@ use std::ops::RangeInclusive;
 
 /// `struct vfio_region_info` and its sparse-mmap capability.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct RegionInfo {
+pub(crate) struct RegionInfo {
     /// Bytes; 0 for a region the device does not have.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// Where it starts in the device's file.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// The parts that may be mapped: offset in the region and bytes, ordered.
-    pub(super) mappable: Vec<(u64, u64)>,
+    pub(crate) mappable: Vec<(u64, u64)>,
 }
 
 impl RegionInfo {
     /// `None` when the answer is cut short or does not hold together.
-    pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         const MMAP: u32 = 4;
         const CAPS: u32 = 8;
         const SPARSE_MMAP: u16 = 1;
@@ -43,7 +43,7 @@ impl RegionInfo {
     }
 
     /// How many bytes from the start of the region may be mapped.
-    pub(super) fn mappable_from_start(&self) -> u64 {
+    pub(crate) fn mappable_from_start(&self) -> u64 {
         self.mappable.first().filter(|(start, _)| *start == 0).map_or(0, |(_, len)| *len)
     }
 }

@@ -309,6 +309,11 @@ impl Model {
         Arc::clone(&self.doorbells)
     }
 
+    /// Rings other doorbells from now on. The device must have been reset since the last doorbell.
+    pub(crate) fn set_doorbells(&mut self, doorbells: Arc<Doorbells>) {
+        self.doorbells = doorbells;
+    }
+
     pub(crate) fn counters(&self) -> WireCounters {
         self.counters
     }

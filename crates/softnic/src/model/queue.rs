@@ -2,7 +2,9 @@
 
 use super::map::{self, RegisterFile};
 use super::{Event, Model, general};
+use crate::bells::Bells;
 use crate::violation::{Ring, Violation};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Receive and transmit queues the device has.
@@ -18,23 +20,16 @@ const LATCH_TICKS: u64 = 2;
 const QUIESCE_TICKS: u64 = 3;
 
 /// The tail registers, which a driver may write from any thread without a lock: one cache line each.
+/// Receive queues first, then transmit queues.
 #[derive(Debug)]
-pub(crate) struct Doorbells {
-    rx: Box<[Bell]>,
-    tx: Box<[Bell]>,
-}
-
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Bell(AtomicU32);
+pub(crate) struct Doorbells(Bells);
 
 /// Which doorbell an offset is.
 pub(crate) type Doorbell = Ring;
 
 impl Default for Doorbells {
     fn default() -> Self {
-        let bells = || (0..QUEUES).map(|_| Bell::default()).collect();
-        Self { rx: bells(), tx: bells() }
+        Self(Bells::own())
     }
 }
 
@@ -51,13 +46,33 @@ impl Doorbells {
         }
     }
 
+    /// Doorbells in memory that another process can map.
+    pub(crate) fn shared() -> std::io::Result<Self> {
+        Bells::shared().map(Self)
+    }
+
+    /// That memory. [`Self::layout`] says what is where.
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.fd()
+    }
+
+    /// Where doorbells are in shared memory: first register, how many, and where in the memory. Both strides are 64.
+    pub(crate) fn layout() -> [(u32, u32, u32); 3] {
+        let queues = u32::from(QUEUES);
+        [
+            (map::RX_LOW + tail::FIELD, 64, 0),
+            (map::RX_HIGH + tail::FIELD, 64, 64 * 64),
+            (map::TX + tail::FIELD, queues, queues * 64),
+        ]
+    }
+
     #[inline(always)]
     fn bell(&self, ring: Ring) -> &AtomicU32 {
-        let (bells, queue) = match ring {
-            Ring::Rx(queue) => (&self.rx, queue),
-            Ring::Tx(queue) => (&self.tx, queue),
+        let (base, queue) = match ring {
+            Ring::Rx(queue) => (0, queue),
+            Ring::Tx(queue) => (QUEUES, queue),
         };
-        &bells[usize::from(queue) & (usize::from(QUEUES) - 1)].0
+        self.0.at(usize::from(base + (queue & (QUEUES - 1))))
     }
 
     /// Rings one: everything this thread stored before is visible to the device first.
@@ -68,11 +83,11 @@ impl Doorbells {
 
     #[inline(always)]
     pub(crate) fn get(&self, ring: Ring) -> u32 {
-        self.bell(ring).load(Ordering::Acquire)
+        self.bell(ring).load(Ordering::Acquire) & 0xFFFF
     }
 
     pub(super) fn clear(&self) {
-        self.rx.iter().chain(&self.tx).for_each(|bell| bell.0.store(0, Ordering::Relaxed));
+        (0..crate::bells::BELLS).for_each(|bell| self.0.at(bell).store(0, Ordering::Relaxed));
     }
 }
 

@@ -1,0 +1,391 @@
+//! Devices in another process, over a Unix socket (QEMU `docs/interop/vfio-user.rst`). The server is the device: it gets
+//! descriptors of the memory that it may reach, and answers for registers.
+
+use crate::{
+    Device, DmaDomain, DmaMapper, DmaMemory, Error, IovaAllocator, MappedBar, PciIds, Result, Translation, vfio,
+};
+use memmap2::{Advice, MmapOptions};
+use rustix::event::EventfdFlags;
+use serde_json::Value;
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+mod bar;
+mod connection;
+pub mod message;
+
+pub use bar::VfioUserBar;
+
+use bar::Doorbells;
+use connection::{Connection, cut_short};
+use message::{Fields, MAX_FDS, command, irq, region, words};
+use vfio::RegionInfo;
+
+/// A PCI function that another process plays.
+///
+/// ```no_run
+/// use device::{Bar as _, Device as _, VfioUserDevice};
+/// use std::path::Path;
+///
+/// let nic = VfioUserDevice::open(Path::new("/tmp/a.sock"))?;
+/// println!("{}: {}, STATUS {:#x}", nic.name(), nic.ids(), nic.bar().read32(0x8));
+/// # Ok::<(), device::Error>(())
+/// ```
+///
+/// When the server dies, registers read all ones, and every method that needs it is an error, at once or after five
+/// seconds of silence.
+#[derive(Debug)]
+pub struct VfioUserDevice {
+    name: String,
+    ids: PciIds,
+    resettable: bool,
+    /// Held over a read-change-write of the command register.
+    command: Mutex<()>,
+    bar: VfioUserBar,
+    dma: DmaDomain,
+    connection: Arc<Connection>,
+}
+
+/// Reads registers of a [`VfioUserDevice`] beside its driver. Outlives it harmlessly.
+///
+/// ```no_run
+/// let nic = device::VfioUserDevice::open(std::path::Path::new("/tmp/a.sock"))?;
+/// let registers = nic.registers();
+/// drop(nic);
+/// assert_eq!(registers.read32(0x8), u32::MAX, "STATUS of a device that is gone");
+/// # Ok::<(), device::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct VfioUserRegisters {
+    connection: Weak<Connection>,
+}
+
+impl VfioUserRegisters {
+    /// The register of region 0 at `offset`, always by message; all ones if the device is closed or its server gone.
+    #[must_use]
+    pub fn read32(&self, offset: u32) -> u32 {
+        let Some(connection) = self.connection.upgrade() else { return u32::MAX };
+        connection.read(region::BAR0, offset.into()).map_or(u32::MAX, u32::from_le_bytes)
+    }
+}
+
+const COMMAND: u64 = 0x04;
+const COMMAND_MEMORY: u16 = 1 << 1;
+const COMMAND_BUS_MASTER: u16 = 1 << 2;
+
+impl VfioUserDevice {
+    /// Connects to the server at `path` and resets the device, if it can be reset. Bus mastering is off.
+    ///
+    /// # Errors
+    ///
+    /// When nobody serves there, another client has the device, or what is served is no PCI device.
+    pub fn open(path: &Path) -> Result<Self> {
+        let name = format!("vfio-user:{}", path.display());
+        let (connection, capabilities) = Connection::open(path, &name)?;
+        let connection = Arc::new(connection);
+        let failed = |source| Error::system("ask for the properties of", &name, source, "it must be a PCI device");
+        let info = connection.call(command::DEVICE_GET_INFO, &[&words([16, 0, 0, 0])], &[]).map_err(failed)?;
+        let mut fields = Fields::new(&info.body);
+        let (Some(_), Some(flags), Some(regions)) = (fields.u32(), fields.u32(), fields.u32()) else {
+            return Err(failed(cut_short()));
+        };
+        if flags & DEVICE_PCI == 0 || regions <= region::CONFIG {
+            return Err(Error::unusable(name, "what is served there is no PCI device", "name another socket"));
+        }
+        let [vendor_low, vendor_high, device_low, device_high] = connection.read(region::CONFIG, 0).map_err(failed)?;
+        let [revision, interface, subclass, class] = connection.read(region::CONFIG, 8).map_err(failed)?;
+        let ids = PciIds {
+            vendor: u16::from_le_bytes([vendor_low, vendor_high]),
+            device: u16::from_le_bytes([device_low, device_high]),
+            class: u32::from_be_bytes([0, class, subclass, interface]),
+            revision,
+        };
+        let bar = open_bar(&connection, &name, &capabilities["doorbells"])?;
+        let mapper = UserMapper { connection: Arc::clone(&connection), iovas: Mutex::new(iovas()) };
+        let device = Self {
+            ids,
+            resettable: flags & DEVICE_RESET != 0,
+            command: Mutex::default(),
+            bar,
+            dma: DmaDomain::new(Box::new(mapper)),
+            connection,
+            name,
+        };
+        device.set_command(COMMAND_BUS_MASTER, false)?;
+        if device.resettable {
+            device.reset()?;
+        } else {
+            device.set_command(COMMAND_MEMORY, true)?;
+        }
+        tracing::info!("{}: {} opened", device.name, device.ids);
+        Ok(device)
+    }
+
+    /// Reads `N` bytes of configuration space.
+    ///
+    /// # Errors
+    ///
+    /// When they do not all lie in configuration space, or the server is gone.
+    pub fn config<const N: usize>(&self, offset: u16) -> Result<[u8; N]> {
+        self.connection.read(region::CONFIG, offset.into()).map_err(|source| self.config_failed("read", source))
+    }
+
+    /// A view of the registers that stays when the device is given to a driver.
+    #[must_use]
+    pub fn registers(&self) -> VfioUserRegisters {
+        VfioUserRegisters { connection: Arc::downgrade(&self.connection) }
+    }
+
+    /// Whether doorbells (the tail registers of rings) are stores to memory that the device polls, and not messages.
+    #[must_use]
+    pub fn has_doorbell_memory(&self) -> bool {
+        self.bar.doorbells.is_some()
+    }
+
+    /// Sets or clears command register bits, and reads them back.
+    fn set_command(&self, bits: u16, on: bool) -> Result<()> {
+        let _guard = self.command.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |source| self.config_failed("change the command register of", source);
+        let read = || self.connection.read(region::CONFIG, COMMAND).map(u16::from_le_bytes).map_err(failed);
+        let before = read()?;
+        let wanted = if on { before | bits } else { before & !bits };
+        self.connection.write(region::CONFIG, COMMAND, &wanted.to_le_bytes()).map_err(failed)?;
+        let now = read()?;
+        if now & bits == wanted & bits {
+            return Ok(());
+        }
+        let cause = format!("the PCI command register is {now:#06x} after {wanted:#06x} was written");
+        Err(Error::unusable(&self.name, cause, "restart the server"))
+    }
+
+    fn config_failed(&self, operation: &'static str, source: io::Error) -> Error {
+        Error::system(operation, format!("configuration space of {}", self.name), source, "restart the server")
+    }
+
+    /// Connects eventfds to MSI-X vectors, in as many messages as it takes.
+    fn connect_vectors(&self, eventfds: &[OwnedFd]) -> io::Result<()> {
+        let mut start = 0;
+        for chunk in eventfds.chunks(MAX_FDS) {
+            let count = u32::try_from(chunk.len()).unwrap_or(u32::MAX);
+            let body = words([20, irq::DATA_EVENTFD | irq::ACTION_TRIGGER, irq::MSIX, start, count]);
+            let fds: Vec<BorrowedFd<'_>> = chunk.iter().map(OwnedFd::as_fd).collect();
+            self.connection.call(command::DEVICE_SET_IRQS, &[&body], &fds)?;
+            start += count;
+        }
+        Ok(())
+    }
+}
+
+// SAFETY: `bar` is region 0 of the device whose configuration space `ids` was read from. The command register is read back
+// after every change, on the connection that orders the two; the server resets before it replies. `dma` hands out
+// descriptors of what is mapped and nothing else, so the server's process cannot reach any other memory of this one.
+unsafe impl Device for VfioUserDevice {
+    type Bar = VfioUserBar;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn ids(&self) -> PciIds {
+        self.ids
+    }
+
+    fn bar(&self) -> &VfioUserBar {
+        &self.bar
+    }
+
+    fn dma(&self) -> &DmaDomain {
+        &self.dma
+    }
+
+    fn set_bus_master(&self, on: bool) -> Result<()> {
+        self.set_command(COMMAND_BUS_MASTER, on)
+    }
+
+    fn reset(&self) -> Result<()> {
+        let failed = |source| Error::system("reset", &self.name, source, "restart the server");
+        if self.connection.is_broken() && self.connection.server_ended() {
+            // A process that has ended accesses no memory any more, which is what a reset promises.
+            return Ok(());
+        }
+        if !self.resettable {
+            return Err(failed(io::ErrorKind::Unsupported.into()));
+        }
+        self.connection.call(command::DEVICE_RESET, &[], &[]).map_err(failed)?;
+        self.set_command(COMMAND_BUS_MASTER, false)?;
+        self.set_command(COMMAND_MEMORY, true)
+    }
+
+    fn enable_msix(&self, vectors: u16) -> Result<Vec<OwnedFd>> {
+        let failed = |source| Error::system("set up the interrupts of", &self.name, source, "poll instead");
+        let info = self.connection.call(command::DEVICE_GET_IRQ_INFO, &[&words([16, 0, irq::MSIX, 0])], &[]);
+        let info = info.map_err(failed)?;
+        let available = info.body.get(12..).and_then(|count| Fields::new(count).u32()).unwrap_or(0);
+        if u32::from(vectors) > available {
+            let cause = format!("{vectors} interrupts are wanted, and it has {available}");
+            return Err(Error::unusable(&self.name, cause, "use fewer queues or poll"));
+        }
+        let off = words([20, irq::DATA_NONE | irq::ACTION_TRIGGER, irq::MSIX, 0, 0]);
+        self.connection.call(command::DEVICE_SET_IRQS, &[&off], &[]).map_err(failed)?;
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let eventfds: Vec<OwnedFd> =
+            (0..vectors).map(|_| rustix::event::eventfd(0, flags)).collect::<Result<_, _>>().map_err(|errno| {
+                Error::system("make an eventfd for", &self.name, errno, "raise the limit of open files: ulimit -n")
+            })?;
+        self.connect_vectors(&eventfds).map_err(failed)?;
+        Ok(eventfds)
+    }
+}
+
+impl Drop for VfioUserDevice {
+    fn drop(&mut self) {
+        if !self.connection.is_broken()
+            && let Err(error) = self.set_bus_master(false)
+        {
+            // The end of the connection resets the device.
+            tracing::warn!("{} was not left quiet: {error}", self.name);
+        }
+    }
+}
+
+const DEVICE_RESET: u32 = 1;
+const DEVICE_PCI: u32 = 2;
+
+/// `GET_REGION_INFO`: the reply, with room for a list of mappable areas, and the descriptor that came along.
+fn region_info(connection: &Connection, index: u32) -> io::Result<(RegionInfo, Option<OwnedFd>)> {
+    const ROOM: u32 = 4096;
+    let body = words([ROOM, 0, index, 0, 0, 0, 0, 0]);
+    let mut reply = connection.call(command::DEVICE_GET_REGION_INFO, &[&body], &[])?;
+    let info = RegionInfo::parse(&reply.body).ok_or_else(cut_short)?;
+    Ok((info, reply.fds.pop()))
+}
+
+/// Region 0, with what can be mapped of it, and the doorbells that `offer` describes.
+fn open_bar(connection: &Arc<Connection>, name: &str, offer: &Value) -> Result<VfioUserBar> {
+    let failed = |source| Error::system("ask for the registers of", name, source, "it must be a PCI device");
+    let (info, fd) = region_info(connection, region::BAR0).map_err(failed)?;
+    let unfit = |cause: &str| Error::unusable(name, cause, "is this the right device?");
+    if info.size == 0 {
+        return Err(unfit("it has no base address region 0"));
+    }
+    let size = usize::try_from(info.size).ok().filter(|size| u32::try_from(*size).is_ok());
+    let size = size.ok_or_else(|| unfit("base address region 0 is too large"))?;
+    let mut mapped = Vec::new();
+    if let Some(fd) = fd {
+        for &(start, len) in &info.mappable {
+            let start32 = u32::try_from(start).map_err(|_| unfit("a mappable area is out of range"))?;
+            mapped.push((start32, map(&fd, info.offset.saturating_add(start), len).map_err(failed)?));
+        }
+    }
+    let doorbells = open_doorbells(connection, offer, size).map_err(failed)?;
+    Ok(VfioUserBar { connection: Arc::clone(connection), size, mapped, doorbells })
+}
+
+/// The memory that doorbells are rung in: `{"region": N, "areas": […]}`, an offer of our own software NIC.
+fn open_doorbells(
+    connection: &Connection,
+    offer: &Value,
+    size: usize,
+) -> io::Result<Option<(Vec<Doorbells>, MappedBar)>> {
+    let index = offer.get("region").and_then(Value::as_u64).and_then(|index| u32::try_from(index).ok());
+    let areas = offer.get("areas").and_then(Value::as_array);
+    let (Some(index), Some(areas)) = (index, areas) else { return Ok(None) };
+    let (info, fd) = region_info(connection, index)?;
+    let (Some(fd), Ok(len)) = (fd, usize::try_from(info.mappable_from_start())) else { return Ok(None) };
+    let areas: Option<Vec<_>> = areas.iter().map(|area| Doorbells::parse(area, size, len)).collect();
+    let areas = areas.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "doorbells outside of their memory"))?;
+    Ok(Some((areas, map(&fd, info.offset, len as u64)?)))
+}
+
+/// Maps part of a server's file. The server could cut the file short and so end this process; it is as trusted as a device
+/// driver's kernel.
+fn map(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<MappedBar> {
+    let unfit = || io::Error::new(io::ErrorKind::InvalidData, "an area that cannot be mapped");
+    let end = offset.checked_add(len).ok_or_else(unfit)?;
+    let stat = rustix::fs::fstat(fd)?;
+    if len == 0 || u64::try_from(stat.st_size).map_or(true, |size| size < end) {
+        return Err(unfit());
+    }
+    let len = usize::try_from(len).map_err(|_| unfit())?;
+    let map = MmapOptions::new().offset(offset).len(len).map_raw(fd)?;
+    map.advise(Advice::DontFork)?;
+    let base = NonNull::new(map.as_mut_ptr().cast::<u32>()).ok_or_else(unfit)?;
+    let owner: Arc<dyn Any + Send + Sync> = Arc::new(map);
+    // SAFETY: `base` is the start of a shared, page-aligned mapping of `len` bytes, which lives in `owner`.
+    Ok(unsafe { MappedBar::new(base, len, owner) })
+}
+
+/// Device addresses: above 32 bits where they are plentiful, below 39 bits as the least IOMMUs have.
+fn iovas() -> IovaAllocator {
+    IovaAllocator::new([0x1_0000_0000..=0x7F_FFFF_FFFF])
+}
+
+/// Alignment of each region: a huge page, as descriptors of huge pages are mapped.
+const ALIGN: u64 = 2 << 20;
+
+/// Maps memory by sending its memfd to the server.
+struct UserMapper {
+    connection: Arc<Connection>,
+    iovas: Mutex<IovaAllocator>,
+}
+
+impl UserMapper {
+    fn iovas(&self) -> std::sync::MutexGuard<'_, IovaAllocator> {
+        self.iovas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: the server gets the descriptor of this memory only, for exactly this range. It replies to an unmapping when its
+// accesses have ended; a server whose process has ended has no mappings.
+unsafe impl DmaMapper for UserMapper {
+    fn map(&self, memory: &Arc<DmaMemory>) -> Result<Translation> {
+        const READ_WRITE: u32 = 3;
+        let object = || format!("{} bytes of DMA memory", memory.len());
+        let Some(fd) = memory.fd() else {
+            return Err(Error::unusable(object(), "no descriptor to share it by", ""));
+        };
+        let len = memory.len() as u64;
+        let iova = self.iovas().allocate(len, ALIGN.max(memory.page_size() as u64));
+        let iova = iova.ok_or_else(|| Error::unusable(object(), "the device's addresses are used up", "map less"))?;
+        let mut body = words([32, READ_WRITE]);
+        [0, iova, len].iter().for_each(|number| body.extend_from_slice(&number.to_le_bytes()));
+        if let Err(source) = self.connection.call(command::DMA_MAP, &[&body], &[fd]) {
+            if self.connection.is_broken() {
+                // Nobody knows whether the server has it: the address is never used again.
+                tracing::debug!("mapping at {iova:#x} is in doubt");
+            } else {
+                self.iovas().free(iova);
+            }
+            return Err(Error::system("map", object(), source, "look at what the server says"));
+        }
+        Ok(Translation::Linear { delta: iova.wrapping_sub(memory.base().as_ptr() as u64) })
+    }
+
+    fn unmap(&self, memory: &Arc<DmaMemory>, translation: &Translation) -> Result<()> {
+        let iova = translation.iova(memory.base().as_ptr());
+        let mut body = words([24, 0]);
+        [iova, memory.len() as u64].iter().for_each(|number| body.extend_from_slice(&number.to_le_bytes()));
+        match self.connection.call(command::DMA_UNMAP, &[&body], &[]) {
+            Ok(_) => {
+                self.iovas().free(iova);
+                Ok(())
+            }
+            Err(_) if self.connection.is_broken() && self.connection.server_ended() => Ok(()),
+            Err(source) => {
+                let object = format!("{} bytes of DMA memory at {iova:#x}", memory.len());
+                Err(Error::system("unmap", object, source, "end the server"))
+            }
+        }
+    }
+}
+
+impl fmt::Debug for UserMapper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UserMapper").finish_non_exhaustive()
+    }
+}

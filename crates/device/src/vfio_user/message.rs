@@ -1,0 +1,375 @@
+//! Messages of the vfio-user protocol: the header, the commands, sending and receiving with file descriptors
+//! (`vfio-user.rst`, sections "Header" and "VFIO-user Commands"). Both sides use it: the client here, and the server of
+//! the software NIC. All numbers are little endian.
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+/// Bytes of a header.
+pub const HEADER: usize = 16;
+/// The longest body that is received, in bytes. No memory is taken for more.
+pub const MAX_BODY: usize = 1 << 20;
+/// The most file descriptors that come with a message.
+pub const MAX_FDS: usize = 16;
+/// The most data bytes in a region read or write that the software NIC's server and the client here take.
+pub const MAX_TRANSFER: u32 = 64 << 10;
+
+/// Command numbers.
+pub mod command {
+    /// Version and capabilities; the first message of a connection.
+    pub const VERSION: u16 = 1;
+    /// Gives the device access to memory.
+    pub const DMA_MAP: u16 = 2;
+    /// Takes it away.
+    pub const DMA_UNMAP: u16 = 3;
+    /// Numbers of regions and interrupts.
+    pub const DEVICE_GET_INFO: u16 = 4;
+    /// Size and mappable parts of a region.
+    pub const DEVICE_GET_REGION_INFO: u16 = 5;
+    /// Number of interrupts of an index.
+    pub const DEVICE_GET_IRQ_INFO: u16 = 7;
+    /// Connects interrupts to eventfds.
+    pub const DEVICE_SET_IRQS: u16 = 8;
+    /// Reads a region.
+    pub const REGION_READ: u16 = 9;
+    /// Writes a region.
+    pub const REGION_WRITE: u16 = 10;
+    /// Resets the device.
+    pub const DEVICE_RESET: u16 = 13;
+}
+
+/// Region numbers, as of PCI devices in VFIO.
+pub mod region {
+    /// Base address region 0.
+    pub const BAR0: u32 = 0;
+    /// Base address region 4.
+    pub const BAR4: u32 = 4;
+    /// PCI configuration space.
+    pub const CONFIG: u32 = 7;
+}
+
+/// Flags of `SET_IRQS` (`struct vfio_irq_set`).
+pub mod irq {
+    /// No data: the action is on all interrupts of the range.
+    pub const DATA_NONE: u32 = 1;
+    /// A byte for each interrupt.
+    pub const DATA_BOOL: u32 = 1 << 1;
+    /// An eventfd for each interrupt; none at all disconnects the range.
+    pub const DATA_EVENTFD: u32 = 1 << 2;
+    /// The action: fire, or connect what fires.
+    pub const ACTION_TRIGGER: u32 = 1 << 5;
+    /// The index of MSI.
+    pub const MSI: u32 = 1;
+    /// The index of MSI-X.
+    pub const MSIX: u32 = 2;
+}
+
+const TYPE: u32 = 0xF;
+const REPLY: u32 = 1;
+const NO_REPLY: u32 = 1 << 4;
+const ERROR: u32 = 1 << 5;
+
+/// The 16 bytes that every message begins with.
+///
+/// ```
+/// use device::vfio_user::message::{Header, command};
+///
+/// let header = Header::command(7, command::DMA_MAP, 32);
+/// assert_eq!(header.to_bytes(), [7, 0, 2, 0, 48, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+/// assert_eq!(header.error(22).to_bytes(), [7, 0, 2, 0, 16, 0, 0, 0, 0x21, 0, 0, 0, 22, 0, 0, 0]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Chosen by the sender of a command, repeated in the reply.
+    pub id: u16,
+    /// What is asked, or was.
+    pub command: u16,
+    /// Bytes of the message, header included.
+    pub size: u32,
+    /// Bits 3:0 type (0 command, 1 reply), 4 no reply is wanted, 5 error.
+    pub flags: u32,
+    /// An errno in error replies.
+    pub errno: u32,
+}
+
+impl Header {
+    /// The header of a command with a body of `body` bytes.
+    #[must_use]
+    pub fn command(id: u16, command: u16, body: usize) -> Self {
+        Self { id, command, size: size(body), flags: 0, errno: 0 }
+    }
+
+    /// The same command, for which no reply is wanted.
+    #[must_use]
+    pub fn posted(self) -> Self {
+        Self { flags: self.flags | NO_REPLY, ..self }
+    }
+
+    /// The header of the reply to this command, with a body of `body` bytes.
+    #[must_use]
+    pub fn reply(self, body: usize) -> Self {
+        Self { size: size(body), flags: REPLY, errno: 0, ..self }
+    }
+
+    /// The reply to this command that says it failed.
+    #[must_use]
+    pub fn error(self, errno: i32) -> Self {
+        let errno = u32::try_from(errno).unwrap_or(0).max(1);
+        Self { size: size(0), flags: REPLY | ERROR, errno, ..self }
+    }
+
+    /// Whether it is a reply; every other type counts as a command.
+    #[must_use]
+    pub fn is_reply(self) -> bool {
+        self.flags & TYPE == REPLY
+    }
+
+    /// Whether it is a command to which a reply is wanted.
+    #[must_use]
+    pub fn wants_reply(self) -> bool {
+        self.flags & (TYPE | NO_REPLY) == 0
+    }
+
+    /// What a reply says has failed.
+    #[must_use]
+    pub fn failure(self) -> Option<io::Error> {
+        let errno =
+            i32::try_from(self.errno).ok().filter(|errno| *errno > 0).unwrap_or(rustix::io::Errno::IO.raw_os_error());
+        (self.flags & ERROR != 0).then(|| io::Error::from_raw_os_error(errno))
+    }
+
+    /// As sent.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[0..2].copy_from_slice(&self.id.to_le_bytes());
+        bytes[2..4].copy_from_slice(&self.command.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.size.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.errno.to_le_bytes());
+        bytes
+    }
+
+    /// As received.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; HEADER]) -> Self {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        Self { id: half(0), command: half(2), size: word(4), flags: word(8), errno: word(12) }
+    }
+
+    /// Bytes of the body; `None` if the size is impossible or more than [`MAX_BODY`].
+    #[must_use]
+    pub fn body_len(self) -> Option<usize> {
+        let len = usize::try_from(self.size).ok()?.checked_sub(HEADER)?;
+        (len <= MAX_BODY).then_some(len)
+    }
+}
+
+fn size(body: usize) -> u32 {
+    u32::try_from(HEADER + body).unwrap_or(u32::MAX)
+}
+
+/// A message as it arrived.
+#[derive(Debug)]
+pub struct Message {
+    /// Its header.
+    pub header: Header,
+    /// What follows it.
+    pub body: Vec<u8>,
+    /// The descriptors that came with it.
+    pub fds: Vec<OwnedFd>,
+}
+
+/// Sends a header, the parts of the body, and descriptors.
+///
+/// # Errors
+///
+/// When the connection is broken, or its timeout has passed; what was sent is then incomplete.
+pub fn send(socket: &UnixStream, header: Header, body: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(HEADER + body.iter().map(|part| part.len()).sum::<usize>());
+    bytes.extend_from_slice(&header.to_bytes());
+    body.iter().for_each(|part| bytes.extend_from_slice(part));
+    let mut rest = bytes.as_slice();
+    let mut fds = fds;
+    while !rest.is_empty() {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one message"));
+        }
+        match rustix::net::sendmsg(socket, &[IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL) {
+            // Descriptors travel with the first byte.
+            Ok(sent) => (rest, fds) = (&rest[sent..], &[]),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Receives a message; `None` when the other side has ended the connection between two messages. Gives up at the
+/// `deadline`, if the socket has a read timeout.
+///
+/// # Errors
+///
+/// When the connection breaks or stalls, or a header gives a size that cannot be; nothing more can be received then.
+pub fn receive(socket: &UnixStream, deadline: Option<Instant>) -> io::Result<Option<Message>> {
+    let (mut bytes, mut fds) = ([0; HEADER], Vec::new());
+    if !fill(socket, &mut bytes, &mut fds, deadline)? {
+        return Ok(None);
+    }
+    let header = Header::from_bytes(bytes);
+    let Some(len) = header.body_len() else {
+        let text = format!("a message of {} bytes", header.size);
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    };
+    let mut body = vec![0; len];
+    if len > 0 && !fill(socket, &mut body, &mut fds, deadline)? {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(Some(Message { header, body, fds }))
+}
+
+/// Fills `buffer`; false when the stream ends before its first byte.
+fn fill(socket: &UnixStream, buffer: &mut [u8], fds: &mut Vec<OwnedFd>, deadline: Option<Instant>) -> io::Result<bool> {
+    let mut done = 0;
+    while done < buffer.len() {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut parts = [IoSliceMut::new(&mut buffer[done..])];
+        let got = match rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Ok(got) => got,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        for part in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(rights) = part {
+                // What is over the limit is closed here.
+                fds.extend(rights.take(MAX_FDS - fds.len().min(MAX_FDS)));
+            }
+        }
+        match got.bytes {
+            0 if done == 0 => return Ok(false),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            n => done += n,
+        }
+    }
+    Ok(true)
+}
+
+/// Reads numbers from the front of a body.
+///
+/// ```
+/// use device::vfio_user::message::Fields;
+///
+/// let mut fields = Fields::new(&[1, 0, 0, 0, 2, 0]);
+/// assert_eq!((fields.u32(), fields.u32()), (Some(1), None));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fields<'b>(&'b [u8]);
+
+impl<'b> Fields<'b> {
+    /// From the beginning of `bytes`.
+    #[must_use]
+    pub fn new(bytes: &'b [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The next 16 bits.
+    pub fn u16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_le_bytes)
+    }
+
+    /// The next 32 bits.
+    pub fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    /// The next 64 bits.
+    pub fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    /// What has not been read.
+    #[must_use]
+    pub fn rest(self) -> &'b [u8] {
+        self.0
+    }
+
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+}
+
+/// The little-endian bytes of some 32-bit numbers.
+#[must_use]
+pub fn words<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+    use std::time::Duration;
+
+    #[test]
+    fn a_message_and_its_descriptors_arrive_whole_though_sent_in_pieces() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let header = Header::command(1, command::REGION_WRITE, 4);
+        let bytes = [&header.to_bytes()[..], &[1, 2, 3, 4]].concat();
+        for byte in &bytes[..19] {
+            ours.write_all(&[*byte]).unwrap();
+        }
+        ours.write_all(&bytes[19..]).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        send(&ours, header.posted(), &[&[5, 6], &[7, 8]], &[file.as_fd(); 3]).unwrap();
+        drop(ours);
+
+        let first = receive(&theirs, None).unwrap().unwrap();
+        assert_eq!((first.header, first.body, first.fds.len()), (header, vec![1, 2, 3, 4], 0));
+        let second = receive(&theirs, None).unwrap().unwrap();
+        assert!(!second.header.wants_reply() && !second.header.is_reply());
+        assert_eq!((second.body, second.fds.len()), (vec![5, 6, 7, 8], 3));
+        assert!(receive(&theirs, None).unwrap().is_none());
+    }
+
+    #[test]
+    fn impossible_sizes_and_half_messages_are_errors() {
+        for size in [0, 15, u32::MAX, 17 + u32::try_from(MAX_BODY).unwrap()] {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            ours.write_all(&Header { size, ..Header::command(1, 1, 0) }.to_bytes()).unwrap();
+            assert_eq!(receive(&theirs, None).unwrap_err().kind(), io::ErrorKind::InvalidData, "{size}");
+        }
+        for len in [1, 15, 16, 17] {
+            let (mut ours, theirs) = UnixStream::pair().unwrap();
+            let bytes = [&Header::command(1, 1, 2).to_bytes()[..], &[0]].concat();
+            ours.write_all(&bytes[..len]).unwrap();
+            drop(ours);
+            assert_eq!(receive(&theirs, None).unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{len}");
+        }
+    }
+
+    #[test]
+    fn a_trickle_ends_at_the_deadline() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        theirs.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        ours.write_all(&[0]).unwrap();
+        let error = receive(&theirs, Some(Instant::now())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,189 @@
+//! From routes to blocks: nodes are built bottom up and shown to readers by storing one word.
+
+use alloc::vec::Vec;
+
+use crate::hops::Hops;
+use crate::mem::{LinkRef, Reference, Slab};
+use crate::rib::{Built, HopId, NodeId, Rib};
+use crate::tables::{Layout, Tables};
+
+/// Where blocks come from while nodes are built. Methods answer `None` when the region is full.
+pub(crate) struct Blocks<'a, F: Layout> {
+    pub(crate) tables: &'a Tables<F>,
+    pub(crate) slab: &'a mut Slab,
+    pub(crate) hops: &'a mut Hops<F::Block>,
+    /// Whether the tables keep a byte per top-level slot.
+    pub(crate) keeps_bytes: bool,
+    /// The bytes of the top-level block built last, if they do.
+    pub(crate) bytes: [u8; 64],
+}
+
+impl<F: Layout> Blocks<'_, F> {
+    /// The leaf block of a next hop.
+    pub(crate) fn leaf(&mut self, hop: HopId) -> Option<LinkRef> {
+        let hop = self.hops.get_mut(hop);
+        if hop.leaf.is_none() {
+            hop.leaf = self.slab.leaf(&self.tables.region, hop.word);
+        }
+        hop.leaf
+    }
+
+    /// What an entry of a link block says for a built slot.
+    pub(crate) fn link_to(&mut self, built: Built) -> Option<LinkRef> {
+        match built {
+            Built::Link(link) => Some(link),
+            Built::Hop(hop) => self.leaf(hop),
+            Built::Nothing | Built::Packed(_) | Built::Page(_) => None,
+        }
+    }
+
+    /// The root block for a built top-level node, or a slot without one.
+    pub(crate) fn root_block(&mut self, built: Built) -> Option<F::Block> {
+        let Built::Hop(hop) = built else { return F::root_block(built) };
+        if self.hops.get(hop).uniform.is_none() {
+            let block = F::build_uniform(self, hop);
+            self.hops.get_mut(hop).uniform = block;
+        }
+        self.hops.get(hop).uniform
+    }
+
+    /// A link block over `slots`, of which there are 64 or fewer.
+    pub(crate) fn build_link(&mut self, slots: &[Built]) -> Option<LinkRef> {
+        let mut runs = [LinkRef::default(); 64];
+        let (bitmap, count) = find_runs(slots, |index, built| {
+            runs[index] = self.link_to(built)?;
+            Some(())
+        })?;
+        self.slab.link(&self.tables.region, bitmap, &runs[..count])
+    }
+}
+
+/// Calls `each` with the number and value of every run of equal slots. Answers the bitmap of run starts and how many
+/// runs there are.
+pub(crate) fn find_runs(slots: &[Built], mut each: impl FnMut(usize, Built) -> Option<()>) -> Option<(u64, usize)> {
+    let (mut bitmap, mut count, mut last) = (0, 0, Built::Nothing);
+    for (index, built) in slots.iter().enumerate() {
+        if index == 0 || *built != last {
+            last = *built;
+            bitmap |= 1 << index;
+            each(count, last)?;
+            count += 1;
+        }
+    }
+    Some((bitmap, count))
+}
+
+/// How a node was before it was built anew.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    id: NodeId,
+    built: Built,
+    inherited: HopId,
+}
+
+/// Builds a node, and those below it that need it: all with `force`, else those that are new or inherit another
+/// next hop. `None` if the region is full; `journal` says what was done so far.
+pub(crate) fn build_node<F: Layout>(
+    rib: &mut Rib,
+    blocks: &mut Blocks<'_, F>,
+    journal: &mut Vec<Undo>,
+    (id, level): (NodeId, usize),
+    inherited: HopId,
+    force: bool,
+) -> Option<Built> {
+    if rib.shape.strides[level] == 8 {
+        build_sized::<F, 256>(rib, blocks, journal, (id, level), inherited, force)
+    } else {
+        build_sized::<F, 64>(rib, blocks, journal, (id, level), inherited, force)
+    }
+}
+
+fn build_sized<F: Layout, const SLOTS: usize>(
+    rib: &mut Rib,
+    blocks: &mut Blocks<'_, F>,
+    journal: &mut Vec<Undo>,
+    (id, level): (NodeId, usize),
+    inherited: HopId,
+    force: bool,
+) -> Option<Built> {
+    let stride = rib.shape.strides[level];
+    let mut slots = [Built::Hop(inherited); SLOTS];
+    let slots = &mut slots[..1 << stride];
+    for route in &rib.nodes[id as usize].routes {
+        let start = usize::from(route.start);
+        slots[start..start + (1 << (stride - route.len))].fill(Built::Hop(route.hop));
+    }
+    for index in 0..rib.nodes[id as usize].children.len() {
+        let (slot, child) = rib.nodes[id as usize].children[index];
+        let Built::Hop(passed_on) = slots[usize::from(slot)] else { continue };
+        let node = &rib.nodes[child as usize];
+        let keeps = !force && node.built != Built::Nothing && node.inherited == passed_on;
+        slots[usize::from(slot)] =
+            if keeps { node.built } else { build_node(rib, blocks, journal, (child, level + 1), passed_on, force)? };
+    }
+    let uniform = matches!(slots[0], Built::Hop(_)) && slots.iter().all(|slot| *slot == slots[0]);
+    let built = if uniform {
+        slots[0]
+    } else if level == 0 {
+        F::build_top(blocks, slots)?
+    } else {
+        Built::Link(blocks.build_link(slots)?)
+    };
+    if uniform
+        && level == 0
+        && let Built::Hop(hop) = built
+    {
+        blocks.bytes = [u8::try_from(hop).unwrap_or(u8::MAX); 64];
+    }
+    let node = &mut rib.nodes[id as usize];
+    journal.push(Undo { id, built: node.built, inherited: node.inherited });
+    node.built = built;
+    node.inherited = inherited;
+    Some(built)
+}
+
+/// Takes back everything `journal` tells of: frees the new blocks and restores the nodes.
+pub(crate) fn undo<F: Layout>(rib: &mut Rib, tables: &Tables<F>, slab: &mut Slab, journal: Vec<Undo>) {
+    for entry in journal.into_iter().rev() {
+        let node = &mut rib.nodes[entry.id as usize];
+        for block in blocks_of(tables, node.built) {
+            slab.free(block);
+        }
+        node.built = entry.built;
+        node.inherited = entry.inherited;
+    }
+}
+
+/// Puts the nodes back as they were, for blocks that lie in a region that is given up.
+pub(crate) fn restore(rib: &mut Rib, journal: Vec<Undo>) {
+    for entry in journal.into_iter().rev() {
+        let node = &mut rib.nodes[entry.id as usize];
+        node.built = entry.built;
+        node.inherited = entry.inherited;
+    }
+}
+
+/// The blocks that nodes had before they were built anew: no reader finds them any more.
+pub(crate) fn replaced<F: Layout>(tables: &Tables<F>, journal: &[Undo], mut each: impl FnMut(LinkRef)) {
+    for entry in journal {
+        blocks_of(tables, entry.built).for_each(&mut each);
+    }
+}
+
+/// The blocks a built node has for itself. Only good for giving them back.
+pub(crate) fn blocks_of<F: Layout>(tables: &Tables<F>, built: Built) -> impl Iterator<Item = LinkRef> + use<F> {
+    let own = match built {
+        Built::Nothing | Built::Hop(_) => None,
+        Built::Link(link) => Some(link),
+        Built::Packed(packed) => Some(LinkRef::from_word(packed.word())),
+        Built::Page(page) => Some(LinkRef::from_word(page.word())),
+    };
+    own.into_iter().chain(F::attached(tables, built))
+}
+
+/// Whether the entry of `slot` in a link block can be replaced without moving any other slot.
+pub(crate) fn stands_alone<F: Layout>(tables: &Tables<F>, link: LinkRef, slot: u8, stride: u8) -> bool {
+    let bitmap = tables.region.bitmap(link);
+    let last = usize::from(slot) + 1 == 1 << stride;
+    (bitmap >> slot) & 1 == 1 && (last || (bitmap >> (slot + 1)) & 1 == 1)
+}

@@ -1,0 +1,206 @@
+//! One mapping of root words and blocks, and the byte per /24.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::mapping::Mapping;
+use super::{CHUNK, Leaf, LinkRef, PackedRef, PageRef, Reference, Roots, UNIT, rank};
+use crate::Result;
+
+/// Root words, then blocks; see [`super`] for the invariants.
+pub(crate) struct Region<R> {
+    /// The first block; the root words lie before it.
+    blocks: NonNull<u8>,
+    chunks: usize,
+    mapping: Mapping,
+    family: PhantomData<fn() -> R>,
+}
+
+// SAFETY: `blocks` points into the mapping, which is Send, and everything behind it is atomic.
+unsafe impl<R> Send for Region<R> {}
+// SAFETY: as for Send.
+unsafe impl<R> Sync for Region<R> {}
+
+impl<R: Roots> Region<R> {
+    const ROOT_BYTES: usize = 4 << R::ROOT_BITS;
+
+    /// A region of zeroes with room for `chunks` chunks of blocks.
+    pub(super) fn new(chunks: usize) -> Result<Self> {
+        let bytes = (CHUNK * UNIT).saturating_mul(chunks).saturating_add(Self::ROOT_BYTES);
+        let mapping = Mapping::new(bytes)?;
+        // SAFETY: the mapping is at least ROOT_BYTES long.
+        let blocks = unsafe { mapping.base().add(Self::ROOT_BYTES) };
+        Ok(Self { blocks, chunks, mapping, family: PhantomData })
+    }
+
+    /// Chunks of blocks in the region.
+    pub(super) fn chunks(&self) -> usize {
+        self.chunks
+    }
+
+    /// Bytes of the whole mapping.
+    pub(crate) fn bytes(&self) -> usize {
+        self.mapping.bytes()
+    }
+
+    /// Bytes of the root array.
+    pub(crate) fn root_bytes(&self) -> usize {
+        Self::ROOT_BYTES
+    }
+
+    /// The word `byte` bytes after the block at `unit`.
+    #[inline(always)]
+    fn at<T>(&self, unit: u32, byte: usize) -> &T {
+        debug_assert!(unit as usize * UNIT + byte + size_of::<T>() <= self.chunks * CHUNK * UNIT);
+        // SAFETY: callers pass a slot of the region and a byte within that slot.
+        let pointer = unsafe { self.blocks.add(unit as usize * UNIT + byte) };
+        // SAFETY: T is an atomic integer, aligned as its slot is, and all accesses here have its width.
+        unsafe { pointer.cast::<T>().as_ref() }
+    }
+
+    /// The root word for an address whose leading 32 bits are `top`.
+    #[inline(always)]
+    fn root_word(&self, top: u32) -> &AtomicU32 {
+        let index = (top >> (32 - R::ROOT_BITS)) as usize;
+        // SAFETY: the index has ROOT_BITS bits, and the mapping starts with that many words.
+        let pointer = unsafe { self.mapping.base().cast::<AtomicU32>().add(index) };
+        // SAFETY: root words are only ever accessed as AtomicU32.
+        unsafe { pointer.as_ref() }
+    }
+
+    /// The block for an address whose leading 32 bits are `top`, to be followed after [`super::arrive`].
+    #[inline(always)]
+    pub(crate) fn root(&self, top: u32) -> R::Block {
+        R::Block::from_word(self.root_word(top).load(Ordering::Relaxed))
+    }
+
+    /// Publishes the block for the root slot of `top`.
+    pub(crate) fn set_root(&self, top: u32, block: R::Block) {
+        self.root_word(top).store(block.word(), Ordering::Release);
+    }
+
+    /// The entry of `slot` (0 to 255) in a page, to be followed after [`super::arrive`].
+    #[inline(always)]
+    pub(crate) fn page_entry(&self, page: PageRef, slot: u8) -> LinkRef {
+        LinkRef(self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).load(Ordering::Relaxed))
+    }
+
+    /// Publishes the entry of `slot` in a page.
+    pub(crate) fn set_page_entry(&self, page: PageRef, slot: u8, link: LinkRef) {
+        self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).store(link.0, Ordering::Release);
+    }
+
+    /// The bitmap of a block: bit `i` says that a run starts at slot `i`.
+    #[inline(always)]
+    pub(crate) fn bitmap(&self, block: impl Bitmapped) -> u64 {
+        self.at::<AtomicU64>(block.word(), 0).load(Ordering::Relaxed)
+    }
+
+    /// The entry for `slot` (modulo 64), to be followed after [`super::arrive`]; a leaf block answers itself.
+    #[inline(always)]
+    pub(crate) fn step(&self, link: LinkRef, slot: u32) -> LinkRef {
+        let rank = rank(self.bitmap(link), slot);
+        LinkRef(self.at::<AtomicU32>(link.0, 4 + 4 * rank).load(Ordering::Relaxed))
+    }
+
+    /// Publishes a new entry for the run that starts at `slot`.
+    pub(crate) fn set_step(&self, link: LinkRef, slot: u32, entry: LinkRef) {
+        let rank = rank(self.bitmap(link), slot);
+        self.at::<AtomicU32>(link.0, 4 + 4 * rank).store(entry.0, Ordering::Release);
+    }
+
+    /// Whether the block is a leaf: blocks with one run always are, see `build`.
+    #[inline(always)]
+    pub(crate) fn is_leaf(&self, link: LinkRef) -> bool {
+        self.bitmap(link) == 1
+    }
+
+    /// The next hop word of a leaf block; anything for other blocks.
+    #[inline(always)]
+    pub(crate) fn leaf_word(&self, link: LinkRef) -> u32 {
+        self.at::<AtomicU32>(link.0, 12).load(Ordering::Relaxed)
+    }
+
+    /// The leaf of `slot` (modulo 64) in a packed block.
+    #[inline(always)]
+    pub(crate) fn packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32) -> L {
+        let rank = rank(self.bitmap(block), slot);
+        L::load(self.at::<L::Atomic>(block.0, UNIT - size_of::<L>() + rank * size_of::<L>()))
+    }
+
+    /// Where a leaf `L::ESCAPE` of this packed block leads: a block with an entry per such slot.
+    pub(crate) fn packed_escape<L: Leaf>(&self, block: PackedRef) -> LinkRef {
+        let leaves = self.bitmap(block).count_ones() as usize * size_of::<L>();
+        LinkRef(self.at::<AtomicU32>(block.0, UNIT + leaves.next_multiple_of(UNIT)).load(Ordering::Relaxed))
+    }
+
+    pub(super) fn write_bitmap(&self, unit: u32, bitmap: u64) {
+        self.at::<AtomicU64>(unit, 0).store(bitmap, Ordering::Relaxed);
+    }
+
+    pub(super) fn write_word(&self, unit: u32, byte: usize, word: u32) {
+        self.at::<AtomicU32>(unit, byte).store(word, Ordering::Relaxed);
+    }
+
+    pub(super) fn write_leaf<L: Leaf>(&self, unit: u32, index: usize, leaf: L) {
+        L::store(self.at::<L::Atomic>(unit, UNIT + index * size_of::<L>()), leaf);
+    }
+}
+
+/// Blocks that start with a bitmap.
+pub(crate) trait Bitmapped: Reference {}
+impl Bitmapped for LinkRef {}
+impl Bitmapped for PackedRef {}
+
+/// One byte per /24 of the IPv4 space: an index into the first 256 palette entries.
+pub(crate) struct Bytes(Mapping);
+
+impl Bytes {
+    const COUNT: usize = 1 << 24;
+
+    pub(crate) fn new() -> Result<Self> {
+        // Gathers of four bytes may read up to three bytes past the last one.
+        Mapping::new(Self::COUNT + 4).map(Self)
+    }
+
+    /// The first byte; `COUNT + 3` bytes follow that may be read.
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    pub(crate) fn base(&self) -> *const u8 {
+        self.0.base().as_ptr()
+    }
+
+    #[inline(always)]
+    fn byte(&self, addr: u32) -> &AtomicU8 {
+        // SAFETY: the index has 24 bits and the mapping COUNT bytes.
+        let pointer = unsafe { self.0.base().add((addr >> 8) as usize) };
+        // SAFETY: the table is only ever written as AtomicU8.
+        unsafe { pointer.cast::<AtomicU8>().as_ref() }
+    }
+
+    /// The byte for the /24 of `addr`, to be followed after [`super::arrive`].
+    #[inline(always)]
+    pub(crate) fn get(&self, addr: u32) -> u8 {
+        self.byte(addr).load(Ordering::Relaxed)
+    }
+
+    /// Publishes the byte for the /24 of `addr`.
+    pub(crate) fn set(&self, addr: u32, index: u8) {
+        let byte = self.byte(addr);
+        if byte.load(Ordering::Relaxed) != index {
+            byte.store(index, Ordering::Release);
+        }
+    }
+
+    /// Writes the bytes for 64 /24s from the one of `addr` on, a multiple of 2^14, while nobody else has the table.
+    pub(crate) fn fill(&mut self, addr: u32, bytes: &[u8; 64]) {
+        // SAFETY: the offset is a multiple of 64 below COUNT.
+        let pointer = unsafe { self.0.base().add((addr >> 14) as usize * 64) };
+        // SAFETY: there are 64 bytes at least, and `self` is exclusive.
+        unsafe { pointer.cast::<[u8; 64]>().write(*bytes) };
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}

@@ -1,0 +1,162 @@
+//! What a writer and its readers share, and how each family lays it out.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use once_cell::race::OnceBox;
+
+use crate::build::Blocks;
+use crate::clock::Clock;
+use crate::kernel::Kernel;
+use crate::mem::{Bytes, LinkRef, Region, Roots, Slab};
+use crate::prefix::Key;
+use crate::rib::{Built, HopId, Shape};
+use crate::{NextHop, Result};
+
+/// The types of an address family.
+pub trait Addresses: Sized + Send + Sync + fmt::Debug + 'static {
+    /// The address as an integer, most significant bit first: `u32` or `u128`.
+    type Bits: Copy + fmt::Debug;
+    /// The address type of the standard library.
+    type Addr: Copy + Into<Self::Bits> + fmt::Display + core::str::FromStr;
+    /// The prefix type.
+    type Prefix: Copy + fmt::Display + fmt::Debug + core::str::FromStr<Err = crate::Error> + Ord;
+}
+
+/// An address family: [`V4`](crate::V4) or [`V6`](crate::V6). Sealed.
+#[expect(private_bounds, reason = "how tables lie in memory is nobody else's business")]
+pub trait Family: Addresses + Layout {}
+
+/// How the tables of a family lie in memory.
+pub(crate) trait Layout: Addresses + Roots {
+    const SHAPE: &'static Shape;
+    /// Whether a byte per top-level slot may stand before the tables.
+    const HAS_BYTES: bool;
+
+    fn key(prefix: Self::Prefix) -> Key;
+    fn prefix(key: Key) -> Self::Prefix;
+    /// The longest match of one address.
+    fn one(tables: &Tables<Self>, addr: Self::Bits) -> Option<NextHop>;
+    /// The longest matches of as many addresses as there is room for in `out`.
+    fn burst<A: Copy + Into<Self::Bits>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]);
+
+    /// Builds the block of a top-level node from its slots.
+    fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;
+    /// Builds the root block all of whose slots have one next hop.
+    fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<Self::Block>;
+    /// The root block of a top-level node that has one of its own.
+    fn root_block(built: Built) -> Option<Self::Block>;
+    /// A further block that belongs to a top-level block.
+    fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef>;
+    /// Whether `patch_top` can replace the entry of `slot` by `new` in place.
+    fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool;
+    fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef);
+}
+
+/// How wide the leaves of packed blocks are. Grows, never shrinks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Width {
+    /// An index into 256 palette entries.
+    Byte,
+    /// An index into 65,536 palette entries.
+    Short,
+    /// The next hop itself.
+    Word,
+}
+
+impl Width {
+    /// The narrowest width for next hops numbered up to `id`.
+    pub(crate) fn for_id(id: HopId) -> Self {
+        match id {
+            0..=0xfe => Self::Byte,
+            0xff..=0xfffe => Self::Short,
+            _ => Self::Word,
+        }
+    }
+}
+
+/// What a palette says for the escape index: not a next hop, look deeper.
+pub(crate) const ESCAPE_WORD: u32 = u32::MAX;
+
+/// One generation of tables. Its writer changes it in place until it must move to a larger one.
+pub(crate) struct Tables<F: Roots> {
+    pub(crate) clock: Clock,
+    /// The tables that replaced these.
+    pub(crate) next: OnceBox<Arc<Tables<F>>>,
+    pub(crate) region: Region<F>,
+    pub(crate) width: Width,
+    /// Next hop words by number, the first 255.
+    pub(crate) palette: Box<[AtomicU32; 256]>,
+    /// Next hop words by number, the first 65,535; with leaves of that width.
+    pub(crate) wide_palette: Option<Box<[AtomicU32; 65536]>>,
+    /// The number of the next hop of each /24, or 255: look in the region.
+    pub(crate) bytes: Option<Bytes>,
+    pub(crate) kernel: Kernel,
+}
+
+impl<F: Roots> fmt::Debug for Tables<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tables").field("width", &self.width).field("kernel", &self.kernel).finish_non_exhaustive()
+    }
+}
+
+impl<F: Layout> Tables<F> {
+    /// Empty tables with room for `bytes` of blocks. Root words are not set yet.
+    pub(crate) fn new(bytes: usize, width: Width, accelerate: bool, kernel: Kernel) -> Result<(Self, Slab)> {
+        let (region, slab) = Slab::with_region(bytes)?;
+        let palette = palette();
+        palette[255].store(ESCAPE_WORD, Ordering::Relaxed);
+        let wide_palette = (width == Width::Short).then(palette_of);
+        if let Some(wide) = &wide_palette {
+            wide[65535].store(ESCAPE_WORD, Ordering::Relaxed);
+        }
+        let bytes = if accelerate { Some(Bytes::new()?) } else { None };
+        let tables =
+            Self { clock: Clock::new(), next: OnceBox::new(), region, width, palette, wide_palette, bytes, kernel };
+        Ok((tables, slab))
+    }
+
+    /// Sets the word of a next hop number, before any block or byte names the number.
+    pub(crate) fn set_palette(&self, id: HopId, word: u32) {
+        if id < 255 {
+            self.palette[id as usize].store(word, Ordering::Release);
+        }
+        if let Some(wide) = &self.wide_palette
+            && id < 65535
+        {
+            wide[id as usize].store(word, Ordering::Release);
+        }
+    }
+
+    /// Bytes that lookups may touch, free blocks not counted.
+    pub(crate) fn bytes_read(&self, slab: &Slab) -> usize {
+        let wide = self.wide_palette.as_ref().map_or(0, |wide| size_of_val(&**wide));
+        self.region.root_bytes() + slab.live_units() * 8 + size_of_val(&*self.palette) + wide + self.bytes_of_bytes()
+    }
+
+    /// Bytes allocated.
+    pub(crate) fn bytes_held(&self) -> usize {
+        let wide = self.wide_palette.as_ref().map_or(0, |wide| size_of_val(&**wide));
+        self.region.bytes() + size_of_val(&*self.palette) + wide + self.bytes_of_bytes()
+    }
+
+    fn bytes_of_bytes(&self) -> usize {
+        self.bytes.as_ref().map_or(0, Bytes::bytes)
+    }
+}
+
+fn palette() -> Box<[AtomicU32; 256]> {
+    palette_of()
+}
+
+/// A palette of zeroes, made on the heap.
+fn palette_of<const N: usize>() -> Box<[AtomicU32; N]> {
+    let words: Box<[AtomicU32]> = (0..N).map(|_| AtomicU32::new(0)).collect::<Vec<_>>().into();
+    match words.try_into() {
+        Ok(palette) => palette,
+        Err(_) => unreachable!("N words were made"),
+    }
+}

@@ -1,0 +1,285 @@
+//! IPv4: 18 bits of root array, 6 bits of packed block (down to the /24), then 6 and 2 bits of link blocks.
+//!
+//! Most addresses need two dependent loads: the root word, and a packed block of 64 leaves run-length coded
+//! behind a bitmap. With the accelerator, a byte per /24 answers first and the blocks take what it cannot.
+
+use core::net::Ipv4Addr;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::build::{Blocks, find_runs};
+use crate::kernel;
+use crate::mem::{Leaf, LinkRef, PackedRef, Region, Roots, arrive};
+use crate::prefix::{Ipv4Prefix, Key};
+use crate::rib::{Built, HopId, Shape};
+use crate::tables::{Addresses, Family, Layout, Tables, Width};
+use crate::{NextHop, tables};
+
+/// IPv4, 32-bit addresses.
+#[derive(Debug, Clone, Copy)]
+pub enum V4 {}
+
+impl Addresses for V4 {
+    type Bits = u32;
+    type Addr = Ipv4Addr;
+    type Prefix = Ipv4Prefix;
+}
+
+impl Family for V4 {}
+
+impl Roots for V4 {
+    const ROOT_BITS: u32 = 18;
+    type Block = PackedRef;
+}
+
+impl Layout for V4 {
+    const SHAPE: &'static Shape = &Shape { root_bits: 18, strides: &[6, 6, 2] };
+    const HAS_BYTES: bool = true;
+
+    fn key(prefix: Ipv4Prefix) -> Key {
+        prefix.key()
+    }
+
+    fn prefix(key: Key) -> Ipv4Prefix {
+        Ipv4Prefix::from_key(key)
+    }
+
+    #[inline]
+    fn one(tables: &Tables<Self>, addr: u32) -> Option<NextHop> {
+        kernel::v4_one(tables, addr)
+    }
+
+    #[inline]
+    fn burst<A: Copy + Into<u32>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]) {
+        kernel::v4_burst(tables, addrs, out);
+    }
+
+    fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
+        match blocks.tables.width {
+            Width::Byte => build_packed::<u8>(blocks, slots),
+            Width::Short => build_packed::<u16>(blocks, slots),
+            Width::Word => build_packed::<u32>(blocks, slots),
+        }
+    }
+
+    fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PackedRef> {
+        let region = &blocks.tables.region;
+        match blocks.tables.width {
+            Width::Byte => blocks.slab.packed(region, 1, &[u8::from_word(hop)], None),
+            Width::Short => blocks.slab.packed(region, 1, &[u16::from_word(hop)], None),
+            Width::Word => blocks.slab.packed(region, 1, &[blocks.hops.get(hop).word], None),
+        }
+    }
+
+    fn root_block(built: Built) -> Option<PackedRef> {
+        match built {
+            Built::Packed(block) => Some(block),
+            _ => None,
+        }
+    }
+
+    fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef> {
+        let Built::Packed(block) = built else { return None };
+        let bitmap = tables.region.bitmap(block);
+        let escapes = |slot| (bitmap >> slot) & 1 == 1 && is_escape(tables, block, slot);
+        (0..64).any(escapes).then(|| escape_block(tables, block))
+    }
+
+    fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool {
+        match (top, new) {
+            (Built::Packed(block), Built::Link(_)) => is_escape(tables, block, u32::from(slot)),
+            _ => false,
+        }
+    }
+
+    fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef) {
+        if let Built::Packed(block) = top {
+            tables.region.set_step(escape_block(tables, block), u32::from(slot), new);
+        }
+    }
+}
+
+/// Whether the leaf of `slot` (0 to 63) leads deeper.
+fn is_escape(tables: &Tables<V4>, block: PackedRef, slot: u32) -> bool {
+    match tables.width {
+        Width::Byte => tables.region.packed_leaf::<u8>(block, slot) == u8::ESCAPE,
+        Width::Short => tables.region.packed_leaf::<u16>(block, slot) == u16::ESCAPE,
+        Width::Word => tables.region.packed_leaf::<u32>(block, slot) == u32::ESCAPE,
+    }
+}
+
+/// The block with an entry per escaped slot; only for blocks that have one.
+fn escape_block(tables: &Tables<V4>, block: PackedRef) -> LinkRef {
+    match tables.width {
+        Width::Byte => tables.region.packed_escape::<u8>(block),
+        Width::Short => tables.region.packed_escape::<u16>(block),
+        Width::Word => tables.region.packed_escape::<u32>(block),
+    }
+}
+
+fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<Built> {
+    let leaf = |blocks: &Blocks<'_, V4>, built| match built {
+        Built::Hop(hop) if blocks.tables.width == Width::Word => L::from_word(blocks.hops.get(hop).word),
+        Built::Hop(hop) => L::from_word(hop),
+        _ => L::ESCAPE,
+    };
+    let mut leaves = [L::ESCAPE; 64];
+    let (bitmap, count) = find_runs(slots, |index, built| {
+        leaves[index] = leaf(blocks, built);
+        Some(())
+    })?;
+    if blocks.keeps_bytes {
+        for (byte, built) in blocks.bytes.iter_mut().zip(slots) {
+            *byte = match built {
+                Built::Hop(hop) => u8::try_from(*hop).unwrap_or(u8::MAX),
+                _ => u8::MAX,
+            };
+        }
+    }
+    let escape = if leaves[..count].contains(&L::ESCAPE) { Some(build_escape(blocks, slots)?) } else { None };
+    let region = &blocks.tables.region;
+    match (blocks.slab.packed(region, bitmap, &leaves[..count], escape), escape) {
+        (Some(block), _) => Some(Built::Packed(block)),
+        (None, escape) => {
+            escape.into_iter().for_each(|escape| blocks.slab.free(escape));
+            None
+        }
+    }
+}
+
+/// A link block with a run for every slot that leads deeper. What it says for others is never asked.
+fn build_escape(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef> {
+    let mut runs = [LinkRef::default(); 64];
+    let (mut bitmap, mut count) = (0, 0);
+    for (index, built) in slots.iter().enumerate() {
+        if let Built::Link(link) = built {
+            runs[count] = *link;
+        } else if index > 0 {
+            continue;
+        }
+        bitmap |= 1 << index;
+        count += 1;
+    }
+    blocks.slab.link(&blocks.tables.region, bitmap, &runs[..count])
+}
+
+/// The answer for one address, past the accelerator.
+#[inline(always)]
+pub(crate) fn walk(tables: &Tables<V4>, addr: u32) -> u32 {
+    match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => walk_wide(tables, addr, |leaf: u8| word_of(&tables.palette, leaf)),
+        (Width::Short, Some(palette)) => walk_wide(tables, addr, |leaf: u16| word_of(palette, leaf)),
+        (Width::Short, None) => 0,
+        (Width::Word, _) => walk_wide(tables, addr, |leaf: u32| leaf),
+    }
+}
+
+#[inline(always)]
+fn walk_wide<L: Leaf>(tables: &Tables<V4>, addr: u32, word: impl Fn(L) -> u32) -> u32 {
+    let region = &tables.region;
+    let block = region.root(addr);
+    arrive();
+    let leaf = region.packed_leaf::<L>(block, addr >> 8);
+    if leaf == L::ESCAPE { walk_escape::<L>(region, block, addr) } else { word(leaf) }
+}
+
+#[inline(always)]
+fn walk_escape<L: Leaf>(region: &Region<V4>, block: PackedRef, addr: u32) -> u32 {
+    let link = region.step(region.packed_escape::<L>(block), addr >> 8);
+    arrive();
+    let link = region.step(link, (addr >> 2) & 63);
+    arrive();
+    let link = region.step(link, addr & 3);
+    arrive();
+    region.leaf_word(link)
+}
+
+/// The next hop word of an index into a palette that has a word for each.
+#[inline(always)]
+pub(crate) fn word_of<const N: usize>(palette: &[AtomicU32; N], index: impl Into<usize>) -> u32 {
+    palette[index.into()].load(Ordering::Relaxed)
+}
+
+const _: () = assert!(tables::ESCAPE_WORD == u32::MAX && NextHop::MAX < u32::MAX - 1);
+
+/// A table takes Miri minutes to make; this is the shared memory alone, small enough to be raced under it.
+#[cfg(test)]
+#[cfg(not(loom))]
+#[expect(clippy::cast_possible_truncation, reason = "slots and lanes are few")]
+mod tests {
+    use core::sync::atomic::AtomicBool;
+    use std::thread;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::build::blocks_of;
+    use crate::hops::Hops;
+    use crate::kernel::Kernel;
+
+    const TOP: u32 = 0x0a00_0000;
+    const ROUNDS: u32 = if cfg!(miri) { 10 } else { 20_000 };
+
+    fn race(width: Width, accelerate: bool) {
+        let (tables, mut slab) = Tables::<V4>::new(1, width, accelerate, Kernel::detect()).unwrap();
+        let mut hops = Hops::new();
+        for word in 101..=106 {
+            let id = hops.acquire(word);
+            tables.set_palette(id, word);
+        }
+        let over = AtomicBool::new(false);
+        let mut change = |round: u32, garbage: &mut [Vec<LinkRef>; 2], last: &mut Built| {
+            let mut blocks =
+                Blocks { tables: &tables, slab: &mut slab, hops: &mut hops, keeps_bytes: true, bytes: [0; 64] };
+            let runs = 1 + round as usize % 63;
+            let mut slots: [Built; 64] = core::array::from_fn(|slot| Built::Hop(1 + (slot % runs % 5) as u32));
+            let deep = blocks.build_link(&[Built::Hop(6), slots[0]]).unwrap();
+            slots[round as usize % 64] = Built::Link(deep);
+            let built = V4::build_top(&mut blocks, &slots).unwrap();
+            tables.region.set_root(TOP, V4::root_block(built).unwrap());
+            if let Some(bytes) = &tables.bytes {
+                for (slot, byte) in (0..).zip(blocks.bytes) {
+                    bytes.set(TOP | slot << 8, byte);
+                }
+            }
+            garbage[0].extend(blocks_of(&tables, *last));
+            *last = built;
+            if round.is_multiple_of(4) && tables.clock.advance() {
+                let free = core::mem::take(&mut garbage[0]);
+                core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| slab.free(block));
+            }
+        };
+        let (mut garbage, mut last) = ([Vec::new(), Vec::new()], Built::Nothing);
+        change(0, &mut garbage, &mut last);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let addrs: [u32; 45] = core::array::from_fn(|lane| TOP | (lane as u32 * 361));
+                let mut answers = [None; 45];
+                let mut rounds = 0;
+                while !over.load(Ordering::Relaxed) || rounds == 0 {
+                    let start = tables.clock.start();
+                    V4::burst(&tables, &addrs, &mut answers);
+                    if !tables.clock.stands(start) {
+                        let _pin = tables.clock.pin();
+                        V4::burst(&tables, &addrs, &mut answers);
+                    }
+                    for answer in answers {
+                        assert!((100..=105).contains(&answer.unwrap().get()), "{answer:?}");
+                    }
+                    rounds += 1;
+                }
+            });
+            for round in 1..ROUNDS {
+                change(round, &mut garbage, &mut last);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn readers_race_a_writer() {
+        race(Width::Byte, false);
+        race(Width::Byte, true);
+        race(Width::Word, false);
+        #[cfg(not(miri))]
+        race(Width::Short, false);
+    }
+}

@@ -1,0 +1,505 @@
+//! One change of the table: routes, then blocks, then the word that shows them to readers.
+//!
+//! A change is prepared in full before readers see any of it. If memory runs out half way it is taken back and the
+//! table moved to a larger region; if there is none, the routes are taken back too.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use crate::build::{self, Blocks, Undo, build_node};
+use crate::hops::Hops;
+use crate::kernel::Kernel;
+use crate::mem::{Bytes, LinkRef, Reference, Slab};
+use crate::prefix::Key;
+use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
+use crate::tables::{Layout, Tables, Width};
+use crate::{Config, Error, Result};
+
+/// The writing half of a table.
+pub(crate) struct Writer<F: Layout> {
+    pub(crate) rib: Rib,
+    pub(crate) hops: Hops<F::Block>,
+    pub(crate) tables: Arc<Tables<F>>,
+    pub(crate) slab: Slab,
+    config: Config,
+    limbo: Limbo,
+}
+
+/// What readers may still be looking at.
+#[derive(Debug, Default)]
+struct Limbo {
+    /// Unlinked in this era.
+    now: Garbage,
+    /// Unlinked before.
+    before: Garbage,
+}
+
+#[derive(Debug, Default)]
+struct Garbage {
+    blocks: Vec<LinkRef>,
+    units: usize,
+    hops: Vec<HopId>,
+}
+
+/// A prepared change.
+struct Change<B> {
+    journal: Vec<Undo>,
+    bases: Vec<(usize, Base)>,
+    roots: Vec<(usize, B)>,
+    /// The bytes of root slots that have a node, in the order of `roots`.
+    bytes: Vec<[u8; 64]>,
+    /// An entry to store in place: the level and node it lies in, the slot and what it leads to.
+    patch: Option<(usize, Built, u8, LinkRef)>,
+}
+
+impl<B> Change<B> {
+    fn new() -> Self {
+        Self { journal: Vec::new(), bases: Vec::new(), roots: Vec::new(), bytes: Vec::new(), patch: None }
+    }
+}
+
+impl<F: Layout> Writer<F> {
+    pub(crate) fn new(config: Config) -> Result<Self> {
+        Self::with_routes(config, Rib::new(F::SHAPE), Hops::new())
+    }
+
+    /// A writer for routes that no tables show yet. Bases are painted, nothing is built.
+    fn with_routes(config: Config, mut rib: Rib, mut hops: Hops<F::Block>) -> Result<Self> {
+        let width = Width::for_id(hops.max_id());
+        let (tables, slab) = generate::<F>(&config, &mut rib, &mut hops, width, 0)?;
+        Ok(Self { rib, hops, tables: Arc::new(tables), slab, config, limbo: Limbo::default() })
+    }
+
+    /// A writer with these routes; the later of two routes for one prefix stands.
+    pub(crate) fn from_routes(config: Config, routes: impl IntoIterator<Item = (Key, u32)>) -> Result<Self> {
+        let mut rib = Rib::new(F::SHAPE);
+        let mut hops = Hops::new();
+        let mut last = (0, 0);
+        for (key, word) in routes {
+            if last.0 == word {
+                hops.get_mut(last.1).refs += 1;
+            } else {
+                last = (word, hops.acquire(word));
+            }
+            if let Some(old) = rib.insert(key, last.1)
+                && hops.release(old).is_some()
+            {
+                hops.vacate(old);
+            }
+            if let Some(range) = rib.root_range(key) {
+                for base in &mut rib.bases[range] {
+                    if base.len <= key.len {
+                        *base = Base { len: key.len, hop: last.1 };
+                    }
+                }
+            }
+        }
+        if Width::for_id(hops.max_id()) != Width::Byte {
+            let numbers = hops.sort_by_use();
+            rib.renumber(&numbers);
+        }
+        Self::with_routes(config, rib, hops)
+    }
+
+    pub(crate) fn insert(&mut self, key: Key, word: u32) -> Result<Option<u32>> {
+        let hop = self.acquire(word)?;
+        let old = self.rib.insert(key, hop);
+        if old == Some(hop) {
+            self.release(hop);
+            return Ok(Some(word));
+        }
+        if let Err(error) = self.change(key, Some(hop), &mut Vec::new()) {
+            match old {
+                Some(old) => {
+                    self.rib.insert(key, old);
+                }
+                None => {
+                    self.rib.remove(key);
+                    let path = self.rib.path(key);
+                    let pruned = self.rib.prune(key, &path);
+                    self.rib.forget(pruned.into_iter().map(|(id, _)| id));
+                }
+            }
+            self.release(hop);
+            return Err(error);
+        }
+        let old = old.map(|old| {
+            let word = self.hops.get(old).word;
+            self.release(old);
+            word
+        });
+        self.collect();
+        Ok(old)
+    }
+
+    /// Removes a route; `None` if there is none.
+    pub(crate) fn remove(&mut self, key: Key) -> Result<Option<u32>> {
+        let path = self.rib.path(key);
+        let Some(hop) = self.rib.remove(key) else { return Ok(None) };
+        let mut pruned = self.rib.prune(key, &path);
+        if let Err(error) = self.change(key, None, &mut pruned) {
+            self.rib.unprune(key, &path, pruned);
+            self.rib.insert(key, hop);
+            return Err(error);
+        }
+        let word = self.hops.get(hop).word;
+        self.release(hop);
+        self.collect();
+        Ok(Some(word))
+    }
+
+    /// Shows readers the route for `key` that was just set to `hop` or removed. `pruned` are the nodes its
+    /// removal left empty; they stay there if there is an error.
+    fn change(&mut self, key: Key, hop: Option<HopId>, pruned: &mut Vec<(NodeId, Node)>) -> Result<()> {
+        let mut prepared = self.try_prepare(key, hop);
+        if prepared.is_none() && self.limbo.holds_blocks() {
+            self.end_era();
+            self.end_era();
+            prepared = self.try_prepare(key, hop);
+        }
+        if let Some(change) = prepared {
+            self.commit(change);
+            for (id, node) in pruned.drain(..) {
+                build::blocks_of(&self.tables, node.built).for_each(|block| self.discard(block));
+                self.rib.forget([id]);
+            }
+            return Ok(());
+        }
+        // The region is full: paint the bases of this change and build everything anew in a larger one.
+        let bases = self.new_bases(key, hop);
+        let undo: Vec<_> = bases.iter().map(|(slot, _)| (*slot, self.rib.bases[*slot])).collect();
+        for (slot, base) in bases {
+            self.rib.bases[slot] = base;
+        }
+        let capacity = self.slab.capacity();
+        let width = self.tables.width;
+        let moved =
+            match self.relocate(width, capacity.saturating_mul(2).min(self.config.memory_limit.max(capacity + 1))) {
+                // A removal finds room without more memory, once blocks are packed anew.
+                Err(Error::TableFull { .. }) if hop.is_none() => self.relocate(width, 0),
+                moved => moved,
+            };
+        if let Err(error) = moved {
+            for (slot, base) in undo {
+                self.rib.bases[slot] = base;
+            }
+            return Err(error);
+        }
+        self.rib.forget(pruned.drain(..).map(|(id, _)| id));
+        Ok(())
+    }
+
+    /// Prepares a change; `None`, and nothing done, if the region is full.
+    fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Change<F::Block>> {
+        let mut change = Change::new();
+        if self.prepare(key, hop, &mut change).is_some() {
+            return Some(change);
+        }
+        build::undo(&mut self.rib, &self.tables, &mut self.slab, change.journal);
+        None
+    }
+
+    /// The bases a change of a root-array route brings.
+    fn new_bases(&self, key: Key, hop: Option<HopId>) -> Vec<(usize, Base)> {
+        let Some(range) = self.rib.root_range(key) else { return Vec::new() };
+        let slots = range.filter(|slot| match hop {
+            Some(_) => self.rib.bases[*slot].len <= key.len,
+            None => self.rib.bases[*slot].len == key.len,
+        });
+        let base = match (hop, key.len.checked_sub(1)) {
+            (Some(hop), _) => Base { len: key.len, hop },
+            (None, Some(len)) => self.rib.base_of(key, len),
+            (None, None) => Base { len: 0, hop: 0 },
+        };
+        slots.map(|slot| (slot, base)).collect()
+    }
+
+    /// Builds what a change needs. `None` if the region is full.
+    fn prepare(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block>) -> Option<()> {
+        if self.rib.root_range(key).is_some() {
+            self.prepare_roots(key, hop, change)
+        } else {
+            self.prepare_path(key, change)
+        }
+    }
+
+    fn prepare_roots(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block>) -> Option<()> {
+        change.bases = self.new_bases(key, hop);
+        let keeps_bytes = self.tables.bytes.is_some();
+        let mut blocks =
+            Blocks { tables: &self.tables, slab: &mut self.slab, hops: &mut self.hops, keeps_bytes, bytes: [0; 64] };
+        for (slot, base) in &change.bases {
+            if self.rib.bases[*slot].hop == base.hop {
+                continue;
+            }
+            let built = match self.rib.root_node(*slot) {
+                Some(id) => build_node(&mut self.rib, &mut blocks, &mut change.journal, (id, 0), base.hop, false)?,
+                None => {
+                    blocks.bytes = [byte_of(base.hop); 64];
+                    Built::Hop(base.hop)
+                }
+            };
+            change.roots.push((*slot, blocks.root_block(built)?));
+            if keeps_bytes {
+                change.bytes.push(blocks.bytes);
+            }
+        }
+        Some(())
+    }
+
+    fn prepare_path(&mut self, key: Key, change: &mut Change<F::Block>) -> Option<()> {
+        let root = self.rib.root_slot(key);
+        let base = self.rib.bases[root].hop;
+        let path = self.rib.path(key);
+        let keeps_bytes = self.tables.bytes.is_some();
+        let mut blocks =
+            Blocks { tables: &self.tables, slab: &mut self.slab, hops: &mut self.hops, keeps_bytes, bytes: [0; 64] };
+        let mut push_root = |blocks: &mut Blocks<'_, F>, built| {
+            change.roots.push((root, blocks.root_block(built)?));
+            if keeps_bytes {
+                change.bytes.push(blocks.bytes);
+            }
+            Some(())
+        };
+        // The deepest node readers know is where to start; those below it are new.
+        let known = |step: &Step| self.rib.nodes[step.0 as usize].built != Built::Nothing;
+        let Some(mut level) = path.iter().rposition(known) else {
+            let built = match path.first() {
+                Some((id, _)) => build_node(&mut self.rib, &mut blocks, &mut change.journal, (*id, 0), base, false)?,
+                None => {
+                    blocks.bytes = [byte_of(base); 64];
+                    Built::Hop(base)
+                }
+            };
+            return push_root(&mut blocks, built);
+        };
+        loop {
+            let (id, _) = path[level];
+            let (before, inherited) = (self.rib.nodes[id as usize].built, self.rib.nodes[id as usize].inherited);
+            let built = build_node(&mut self.rib, &mut blocks, &mut change.journal, (id, level), inherited, false)?;
+            if built == before && matches!(built, Built::Hop(_)) {
+                return Some(());
+            }
+            let Some(above) = level.checked_sub(1) else { return push_root(&mut blocks, built) };
+            let (parent, slot) = path[above];
+            let parent = self.rib.nodes[parent as usize].built;
+            if can_patch(&self.tables, parent, above, slot, built) {
+                change.patch = Some((above, parent, slot, blocks.link_to(built)?));
+                return Some(());
+            }
+            level = above;
+        }
+    }
+
+    /// Shows a prepared change to readers.
+    fn commit(&mut self, change: Change<F::Block>) {
+        let top = |slot: usize| {
+            #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 18 bits")]
+            let slot = slot as u32;
+            slot << (32 - F::ROOT_BITS)
+        };
+        for (slot, base) in change.bases {
+            self.rib.bases[slot] = base;
+        }
+        for (slot, block) in &change.roots {
+            self.tables.region.set_root(top(*slot), *block);
+        }
+        for ((slot, _), bytes) in change.roots.iter().zip(&change.bytes) {
+            set_bytes(&self.tables, top(*slot), bytes);
+        }
+        match change.patch {
+            Some((0, parent, slot, link)) => F::patch_top(&self.tables, parent, slot, link),
+            Some((_, Built::Link(parent), slot, link)) => {
+                self.tables.region.set_step(parent, u32::from(slot), link);
+            }
+            _ => {}
+        }
+        let (slab, now) = (&self.slab, &mut self.limbo.now);
+        build::replaced(&self.tables, &change.journal, |block| now.push(block, slab.units(block)));
+    }
+
+    /// Numbers a next hop, in wider tables if need be.
+    fn acquire(&mut self, word: u32) -> Result<HopId> {
+        if self.hops.find(word).is_none() && Width::for_id(self.hops.next_id()) > self.tables.width {
+            // Numbers may be waiting for readers that are long gone.
+            self.end_era();
+            self.end_era();
+            let width = Width::for_id(self.hops.next_id());
+            if width > self.tables.width {
+                self.relocate(width, self.slab.capacity())?;
+            }
+        }
+        let id = self.hops.acquire(word);
+        self.tables.set_palette(id, word);
+        Ok(id)
+    }
+
+    fn release(&mut self, hop: HopId) {
+        if let Some(gone) = self.hops.release(hop) {
+            if let Some(leaf) = gone.leaf {
+                self.discard(leaf);
+            }
+            if let Some(uniform) = gone.uniform {
+                self.discard(uniform);
+            }
+            self.limbo.now.hops.push(hop);
+        }
+    }
+
+    fn discard(&mut self, block: impl Reference) {
+        let units = self.slab.units(block);
+        self.limbo.now.push(LinkRef::from_word(block.word()), units);
+    }
+
+    /// Ends the era once enough waits for its end.
+    fn collect(&mut self) {
+        let enough = (self.slab.live_units() / 32).max(4096);
+        if self.limbo.now.units > enough || self.limbo.now.hops.len() > 64 {
+            self.end_era();
+        }
+    }
+
+    fn end_era(&mut self) {
+        let now = core::mem::take(&mut self.limbo.now);
+        if self.tables.clock.advance() {
+            let free = core::mem::replace(&mut self.limbo.before, now);
+            free.blocks.into_iter().for_each(|block| self.slab.free(block));
+            free.hops.into_iter().for_each(|hop| self.hops.vacate(hop));
+        } else {
+            let before = &mut self.limbo.before;
+            before.units += now.units;
+            before.blocks.extend(now.blocks);
+            before.hops.extend(now.hops);
+        }
+    }
+
+    /// Builds everything anew, with room for `least` bytes of blocks, and sends readers there.
+    fn relocate(&mut self, width: Width, least: usize) -> Result<()> {
+        let (tables, slab) = generate::<F>(&self.config, &mut self.rib, &mut self.hops, width, least)?;
+        let tables = Arc::new(tables);
+        // Only this writer sets `next`, once per generation.
+        let _ = self.tables.next.set(alloc::boxed::Box::new(Arc::clone(&tables)));
+        self.tables.clock.set_moved();
+        self.tables = tables;
+        self.slab = slab;
+        let limbo = core::mem::take(&mut self.limbo);
+        for hop in limbo.now.hops.into_iter().chain(limbo.before.hops) {
+            self.hops.vacate(hop);
+        }
+        Ok(())
+    }
+}
+
+impl Limbo {
+    fn holds_blocks(&self) -> bool {
+        self.now.units + self.before.units > 0
+    }
+}
+
+impl Garbage {
+    fn push(&mut self, block: LinkRef, units: usize) {
+        self.blocks.push(block);
+        self.units += units;
+    }
+}
+
+/// The least share of routes, in percent, whose next hops must have a byte for the accelerator to pay.
+const ACCELERATED_SHARE: usize = 95;
+
+/// Tables of at least `least` bytes of blocks that show all routes. On an error nothing has changed.
+fn generate<F: Layout>(
+    config: &Config,
+    rib: &mut Rib,
+    hops: &mut Hops<F::Block>,
+    width: Width,
+    least: usize,
+) -> Result<(Tables<F>, Slab)> {
+    // A route takes about 4 bytes of IPv4 tables and about 22 of IPv6's; as much again is for changes.
+    let per_route = if F::HAS_BYTES { 6 } else { 36 };
+    let limit = config.memory_limit;
+    let least = least.max(1 << 20);
+    let mut size = (rib.len() * per_route).max(least).min(limit.max(least));
+    let before = hops.take_blocks();
+    loop {
+        let result = if size > limit {
+            Err(Error::TableFull { limit })
+        } else {
+            let accelerator = config.accelerator && F::HAS_BYTES && hops.share_below(255) >= ACCELERATED_SHARE;
+            Tables::new(size, width, accelerator, Kernel::detect())
+        };
+        let (mut tables, mut slab) = match result {
+            Ok(made) => made,
+            Err(error) => {
+                hops.put_blocks(before);
+                return Err(error);
+            }
+        };
+        for (id, word) in hops.words() {
+            tables.set_palette(id, word);
+        }
+        let mut journal = Vec::new();
+        let mut bytes = tables.bytes.take();
+        let mut blocks =
+            Blocks { tables: &tables, slab: &mut slab, hops, keeps_bytes: bytes.is_some(), bytes: [0; 64] };
+        if fill(rib, &mut blocks, &mut journal, bytes.as_mut()).is_some() {
+            tables.bytes = bytes;
+            return Ok((tables, slab));
+        }
+        build::restore(rib, journal);
+        hops.take_blocks();
+        size = if size < limit { size.saturating_mul(2).min(limit) } else { usize::MAX };
+    }
+}
+
+/// Builds every node and sets every root word. `None` if the region is full.
+fn fill<F: Layout>(
+    rib: &mut Rib,
+    blocks: &mut Blocks<'_, F>,
+    journal: &mut Vec<Undo>,
+    mut bytes: Option<&mut Bytes>,
+) -> Option<()> {
+    for slot in 0..rib.bases.len() {
+        let base = rib.bases[slot].hop;
+        let built = match rib.root_node(slot) {
+            Some(id) => build_node(rib, blocks, journal, (id, 0), base, true)?,
+            None => {
+                blocks.bytes = [byte_of(base); 64];
+                Built::Hop(base)
+            }
+        };
+        let block = blocks.root_block(built)?;
+        #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 18 bits")]
+        let top = (slot as u32) << (32 - F::ROOT_BITS);
+        blocks.tables.region.set_root(top, block);
+        if let Some(table) = &mut bytes
+            && blocks.bytes != [0; 64]
+        {
+            table.fill(top, &blocks.bytes);
+        }
+    }
+    Some(())
+}
+
+/// Publishes the bytes of the 64 slots from the address with leading bits `top` on.
+fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, bytes: &[u8; 64]) {
+    if let Some(table) = &tables.bytes {
+        for (slot, byte) in (0..).zip(bytes) {
+            table.set(top | (slot << 8), *byte);
+        }
+    }
+}
+
+/// What the byte table says for a next hop: its number if it fits.
+fn byte_of(hop: HopId) -> u8 {
+    u8::try_from(hop).unwrap_or(u8::MAX)
+}
+
+fn can_patch<F: Layout>(tables: &Tables<F>, parent: Built, level: usize, slot: u8, new: Built) -> bool {
+    if level == 0 {
+        return F::can_patch_top(tables, parent, slot, new);
+    }
+    match parent {
+        Built::Link(link) => build::stands_alone(tables, link, slot, F::SHAPE.strides[level]),
+        _ => false,
+    }
+}

@@ -1,0 +1,180 @@
+//! Readers during churn see the answer before a change or after it, nothing else, and hold no memory back.
+
+#![allow(clippy::unwrap_used, reason = "test helpers are tests")]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+
+use common::{Net, hop, mask};
+use lpm::{Config, Family, Ipv4Prefix, Ipv6Prefix, Table, V4, V6};
+
+/// The changes one prefix has seen: those begun, and those done. It is in the table after an even number.
+#[derive(Default)]
+struct Spot {
+    begun: AtomicU32,
+    done: AtomicU32,
+}
+
+/// The next hop under every spot.
+const COVER: u32 = 1;
+
+/// One thread changes prefixes that lie side by side, and plenty of others to keep memory moving;
+/// others look the prefixes up. Next hops count the changes, so an answer tells when it was true.
+fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(config: Config, base: u128, len: u8) {
+    let (changes, readers) = if cfg!(miri) { (30, 1) } else { (60_000, 2) };
+    if cfg!(miri) && len != 31 && len != 64 {
+        println!("skipped under Miri, where a table takes a minute to make: /{}", len);
+        return;
+    }
+    let spots: Vec<(u128, u8, Spot)> =
+        (0..16).map(|index| (base | index << (128 - len), len, Spot::default())).collect();
+    let last = |(addr, len): (u128, u8)| addr | (!mask(len) & mask(P::BITS));
+    let mut table = Table::<F>::with_config(config).unwrap();
+    table.insert(P::prefix(base, 8), hop(COVER)).unwrap();
+    for (addr, len, spot) in &spots {
+        table.insert(P::prefix(*addr, *len), hop(2)).unwrap();
+        spot.begun.store(2, Ordering::Relaxed);
+        spot.done.store(2, Ordering::Relaxed);
+    }
+    let (ready, over) = (AtomicU32::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        for _ in 0..readers {
+            let mut reader = table.reader();
+            let (spots, ready, over) = (&spots, &ready, &over);
+            scope.spawn(move || {
+                let asked: Vec<_> = spots.iter().map(|(addr, len, _)| P::addr(last((*addr, *len)))).collect();
+                let mut answers = vec![None; asked.len()];
+                let mut rounds = 0_u64;
+                while !over.load(Ordering::Relaxed) || rounds == 0 {
+                    let done: Vec<u32> = spots.iter().map(|spot| spot.2.done.load(Ordering::SeqCst)).collect();
+                    reader.lookup_batch(&asked, &mut answers);
+                    for ((spot, answer), done) in spots.iter().zip(&answers).zip(done) {
+                        let begun = spot.2.begun.load(Ordering::SeqCst);
+                        let answer = answer.expect("the cover is never removed").get();
+                        let absent_meanwhile = done % 2 == 1 || begun > done;
+                        assert!(
+                            if answer == COVER {
+                                absent_meanwhile
+                            } else {
+                                answer % 2 == 0 && (done..=begun).contains(&answer)
+                            },
+                            "{:?}/{}: answer {answer}, changes done before {done}, begun after {begun}",
+                            spot.0,
+                            spot.1
+                        );
+                    }
+                    if rounds == 0 {
+                        ready.fetch_add(1, Ordering::SeqCst);
+                    }
+                    rounds += 1;
+                }
+            });
+        }
+        while ready.load(Ordering::SeqCst) < readers {
+            thread::yield_now();
+        }
+        let mut rng = fastrand::Rng::with_seed(5);
+        for _ in 0..changes {
+            let (addr, len, spot) = &spots[rng.usize(..spots.len())];
+            let prefix = P::prefix(*addr, *len);
+            let next = spot.begun.load(Ordering::Relaxed) + 1;
+            spot.begun.store(next, Ordering::SeqCst);
+            if next % 2 == 0 {
+                table.insert(prefix, hop(next)).unwrap();
+            } else {
+                table.remove(prefix).unwrap();
+            }
+            spot.done.store(next, Ordering::SeqCst);
+            // Others, far from the spots.
+            let other = P::prefix(!base & mask(8) | rng.u128(..) >> 8 & mask(24), 24 + rng.u8(0..8));
+            if rng.bool() {
+                table.insert(other, hop(COVER + rng.u32(..4))).unwrap();
+            } else {
+                let _ = table.remove(other);
+            }
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// Spots of one length beside each other: each is alone at its addresses.
+#[test]
+fn ipv4() {
+    before_or_after::<V4, Ipv4Prefix>(Config::default(), 0x0a00_0000 << 96, 24);
+    before_or_after::<V4, Ipv4Prefix>(Config::default(), 0x0a00_0000 << 96, 31);
+    before_or_after::<V4, Ipv4Prefix>(Config::default(), 0x0a00_0000 << 96, 12);
+}
+
+#[test]
+fn ipv4_accelerated() {
+    let config = Config { accelerator: true, ..Config::default() };
+    before_or_after::<V4, Ipv4Prefix>(config, 0x0a00_0000 << 96, 24);
+    before_or_after::<V4, Ipv4Prefix>(config, 0x0a00_0000 << 96, 28);
+}
+
+#[test]
+fn ipv6() {
+    before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, 48);
+    before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, 64);
+    before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, 20);
+}
+
+/// Readers follow the table to larger memory, and wider leaves, in the middle of it all.
+#[test]
+#[cfg(not(miri))]
+fn readers_follow_a_growing_table() {
+    let mut table = Table::<V4>::new().unwrap();
+    let always: Ipv4Prefix = "192.0.2.0/24".parse().unwrap();
+    table.insert(always, hop(7)).unwrap();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let mut reader = table.reader();
+        let over = &over;
+        scope.spawn(move || {
+            let mut rounds = 0;
+            while !over.load(Ordering::Relaxed) || rounds == 0 {
+                assert_eq!(reader.lookup("192.0.2.1".parse().unwrap()), Some(hop(7)));
+                rounds += 1;
+            }
+        });
+        let count = 70_000;
+        for id in 0..count {
+            table.insert(Ipv4Prefix::prefix(u128::from(id << 8) << 96, 24), hop(id + 8)).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        let mut reader = table.reader();
+        for id in 0..count {
+            assert_eq!(reader.lookup((id << 8).into()), Some(hop(id + 8)));
+        }
+    });
+}
+
+/// Memory does not grow with the number of changes, even with a reader that never comes back.
+#[test]
+#[cfg(not(miri))]
+fn an_idle_reader_holds_nothing_up() {
+    let mut table = Table::<V4>::new().unwrap();
+    let idle = table.reader();
+    let mut rng = fastrand::Rng::with_seed(6);
+    let mut churn = |table: &mut Table<V4>, count: u32| {
+        for _ in 0..count {
+            let prefix = Ipv4Prefix::prefix(u128::from(rng.u32(..) & 0x00ff_ffff | 0x0a00_0000) << 96, rng.u8(16..33));
+            match table.get(prefix) {
+                Some(_) => drop(table.remove(prefix)),
+                None if table.len() < 2000 => drop(table.insert(prefix, hop(rng.u32(..300)))),
+                None => {
+                    let (first, _) = table.iter().next().unwrap();
+                    table.remove(first).unwrap();
+                }
+            }
+        }
+    };
+    let (warm, long) = (30_000, 300_000);
+    churn(&mut table, warm);
+    let held = table.memory_use().held;
+    churn(&mut table, long);
+    assert_eq!(table.memory_use().held, held);
+    drop(idle);
+}

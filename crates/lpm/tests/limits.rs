@@ -1,0 +1,102 @@
+//! Bad input and full tables: typed errors, table unchanged.
+
+#![allow(clippy::unwrap_used, reason = "test helpers are tests")]
+
+mod common;
+
+use common::{Naive, Net, hop, mask};
+use lpm::{Config, Error, Family, Ipv4Prefix, Ipv4Table, Ipv6Prefix, NextHop, Table, V4, V6};
+
+#[test]
+fn next_hops_have_a_range() {
+    assert_eq!(NextHop::new(1 << 31), Err(Error::NextHopRange { id: 1 << 31 }));
+    assert_eq!(NextHop::new(u32::MAX), Err(Error::NextHopRange { id: u32::MAX }));
+    for id in [0, 254, 255, 65_535, 1 << 24, NextHop::MAX] {
+        let mut table = Ipv4Table::new().unwrap();
+        table.insert("10.0.0.0/8".parse().unwrap(), hop(id)).unwrap();
+        assert_eq!(table.lookup("10.1.1.1".parse().unwrap()), Some(hop(id)));
+    }
+}
+
+#[test]
+fn removing_what_is_not_there_says_so() {
+    let mut table = Ipv4Table::new().unwrap();
+    table.insert("10.0.0.0/8".parse().unwrap(), hop(1)).unwrap();
+    let error = table.remove("10.0.0.0/9".parse().unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "cannot remove 10.0.0.0/9: no such route in the table; look it up with get() first");
+    assert_eq!(table.len(), 1);
+}
+
+#[test]
+fn a_limit_below_the_least_is_refused() {
+    let config = Config { memory_limit: 1000, ..Config::default() };
+    assert_eq!(Ipv4Table::with_config(config).unwrap_err(), Error::TableFull { limit: 1000 });
+}
+
+/// Random changes of a table that is full all the time: those that fail change nothing.
+fn full<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(
+    limit: usize,
+    lens: std::ops::RangeInclusive<u8>,
+) {
+    let config = Config { memory_limit: limit, ..Config::default() };
+    let mut table = Table::<F>::with_config(config).unwrap();
+    let mut reader = table.reader();
+    let mut naive = Naive::default();
+    let mut rng = fastrand::Rng::with_seed(7);
+    let (mut failed, mut recent) = (0, Vec::new());
+    while failed < 300 {
+        let len = rng.u8(lens.clone());
+        let addr = (0x20 << 120 | rng.u128(..) >> 8) & mask(len);
+        let remove = failed > 0 && rng.u8(..3) == 0;
+        let (addr, len) = match naive.routes.keys().next() {
+            Some(first) if remove => *naive.routes.range((addr, 0)..).next().map_or(first, |(key, _)| key),
+            _ => (addr, len),
+        };
+        let prefix = P::prefix(addr, len);
+        let id = rng.u32(..400);
+        let result = if remove {
+            table.remove(prefix).map(|old| {
+                assert_eq!(naive.routes.remove(&(addr, len)), Some(old.get()));
+            })
+        } else {
+            table.insert(prefix, hop(id)).map(|old| {
+                assert_eq!(naive.routes.insert((addr, len), id), old.map(NextHop::get));
+            })
+        };
+        if let Err(error) = result {
+            assert_eq!(error, Error::TableFull { limit });
+            assert_eq!(table.get(prefix).map(NextHop::get), naive.routes.get(&(addr, len)).copied());
+            failed += 1;
+        }
+        recent.extend([addr, addr | (!mask(len) & mask(P::BITS))]);
+        if recent.len() > 200 {
+            for addr in recent.drain(..) {
+                assert_eq!(reader.lookup(P::addr(addr)), naive.lookup(addr).map(hop));
+            }
+        }
+    }
+    let routes: Vec<_> = table.iter().map(|(prefix, hop)| (prefix.bits(), hop.get())).collect();
+    assert_eq!(routes, naive.routes.iter().map(|(key, hop)| (*key, *hop)).collect::<Vec<_>>());
+    for (addr, len) in naive.routes.keys() {
+        for addr in [*addr, addr | (!mask(*len) & mask(P::BITS))] {
+            assert_eq!(reader.lookup(P::addr(addr)), naive.lookup(addr).map(hop));
+        }
+    }
+    // With room again, everything works again.
+    for (addr, len) in naive.routes.keys().step_by(2) {
+        table.remove(P::prefix(*addr, *len)).unwrap();
+    }
+    table.insert(P::prefix(0x20 << 120, 30), hop(1)).unwrap();
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_full_ipv4_table_stays_as_it_is() {
+    full::<V4, Ipv4Prefix>(1 << 20, 10..=32);
+}
+
+#[test]
+#[cfg(not(miri))]
+fn a_full_ipv6_table_stays_as_it_is() {
+    full::<V6, Ipv6Prefix>(1 << 20, 14..=128);
+}

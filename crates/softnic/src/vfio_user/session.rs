@@ -1,0 +1,216 @@
+//! One client's connection: commands and replies (`vfio-user.rst`, "VFIO-user Commands"). Whatever a client sends costs it
+//! its own connection at most.
+
+use super::function::{DOORBELL_REGION, Function};
+use super::memory::{MOST_MAPPINGS, PAGE};
+use super::vectors;
+use crate::model::{Doorbells, Model};
+use device::vfio_user::message::{self, Fields, Header, MAX_FDS, MAX_TRANSFER, Message, command, region, words};
+use rustix::io::Errno;
+use serde_json::{Value, json};
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// How long a client may take over its first message, and over the reading of a reply.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Regions of a PCI function in VFIO, and the indices of its interrupts.
+const REGIONS: u32 = 9;
+const IRQS: u32 = 5;
+
+const RESET: u32 = 1;
+const PCI: u32 = 2;
+const READ_WRITE: u32 = 3;
+const MMAP: u32 = 4;
+const EVENTFD: u32 = 1;
+
+/// Serves a client until it goes; `Ok` if it ended the connection properly.
+pub(super) fn serve(socket: &UnixStream, function: &mut Function) -> io::Result<()> {
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_write_timeout(Some(PATIENCE))?;
+    let mut session = Session { function };
+    let Some(first) = message::receive(socket, None)? else { return Ok(()) };
+    let reply = session.version(&first).map_err(io::Error::from);
+    answer(socket, first.header, &reply.as_ref().map(Vec::as_slice).map_err(|_| Errno::INVAL), None)?;
+    reply?;
+    socket.set_read_timeout(None)?;
+    while let Some(message) = message::receive(socket, None)? {
+        let header = message.header;
+        if header.is_reply() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a reply, where nothing was asked"));
+        }
+        let outcome = session.command(message);
+        if let Err(errno) = outcome {
+            tracing::debug!("command {} is refused: {errno}", header.command);
+        }
+        let (body, fd) = match outcome {
+            Ok(Reply { body, fd }) => (Ok(body), fd),
+            Err(errno) => (Err(errno), None),
+        };
+        answer(socket, header, &body.as_deref().map_err(|errno| *errno), fd)?;
+    }
+    Ok(())
+}
+
+/// Sends a reply, if one is wanted.
+fn answer(socket: &UnixStream, header: Header, body: &Result<&[u8], Errno>, fd: Option<OwnedFd>) -> io::Result<()> {
+    if !header.wants_reply() {
+        return Ok(());
+    }
+    let fds: Vec<_> = fd.iter().map(OwnedFd::as_fd).collect();
+    match body {
+        Ok(body) => message::send(socket, header.reply(body.len()), &[body], &fds),
+        Err(errno) => message::send(socket, header.error(errno.raw_os_error()), &[], &[]),
+    }
+}
+
+struct Session<'f> {
+    function: &'f mut Function,
+}
+
+/// What a reply carries.
+#[derive(Default)]
+struct Reply {
+    body: Vec<u8>,
+    fd: Option<OwnedFd>,
+}
+
+impl From<Vec<u8>> for Reply {
+    fn from(body: Vec<u8>) -> Self {
+        Self { body, fd: None }
+    }
+}
+
+impl Session<'_> {
+    /// VERSION: major, minor (16 bits each), and capabilities as JSON that ends with a zero byte.
+    fn version(&mut self, message: &Message) -> Result<Vec<u8>, Errno> {
+        if message.header.command != command::VERSION || !message.header.wants_reply() {
+            return Err(Errno::INVAL);
+        }
+        let mut fields = Fields::new(&message.body);
+        let (Some(0), Some(_minor)) = (fields.u16(), fields.u16()) else { return Err(Errno::INVAL) };
+        let theirs = match fields.rest() {
+            [] => Value::Null,
+            [text @ .., 0] => serde_json::from_slice(text).map_err(|_| Errno::INVAL)?,
+            _ => return Err(Errno::INVAL),
+        };
+        let mut ours = json!({
+            "max_msg_fds": MAX_FDS, "max_data_xfer_size": MAX_TRANSFER, "pgsizes": PAGE, "max_dma_maps": MOST_MAPPINGS,
+        });
+        // An extension of ours, which other clients never see.
+        if theirs["capabilities"]["doorbells"] == true && self.function.share_doorbells() {
+            let areas = Doorbells::layout()
+                .map(|(first, count, at)| json!({ "first": first, "stride": 64, "count": count, "at": at }));
+            ours["doorbells"] = json!({ "region": DOORBELL_REGION, "areas": areas });
+        }
+        let mut body = vec![0; 4];
+        body.extend_from_slice(json!({ "capabilities": ours }).to_string().as_bytes());
+        body.push(0);
+        Ok(body)
+    }
+
+    fn command(&mut self, Message { header, body, fds }: Message) -> Result<Reply, Errno> {
+        match header.command {
+            command::DMA_MAP => self.function.memory.map(&body, fds).map(|()| Reply::default()),
+            command::DMA_UNMAP => {
+                self.function.memory.unmap(&body)?;
+                // Returns when a step in progress has ended and the device has let go.
+                self.function.station.with(Model::refresh_memory);
+                Ok(body.get(..24).unwrap_or_default().to_vec().into())
+            }
+            command::DEVICE_GET_INFO => {
+                large_enough(&body, 16)?;
+                Ok(words([16, RESET | PCI, self.regions(), IRQS]).into())
+            }
+            command::DEVICE_GET_REGION_INFO => self.region_info(&body),
+            command::DEVICE_GET_IRQ_INFO => {
+                let index = large_enough(&body, 16)?;
+                if index >= IRQS {
+                    return Err(Errno::INVAL);
+                }
+                let count = vectors::count(index);
+                Ok(words([16, if count > 0 { EVENTFD } else { 0 }, index, count]).into())
+            }
+            command::DEVICE_SET_IRQS => self.function.vectors.set(&body, fds).map(|()| Reply::default()),
+            command::REGION_READ => self.region_read(&body),
+            command::REGION_WRITE => self.region_write(&body),
+            command::DEVICE_RESET => {
+                self.function.reset();
+                Ok(Reply::default())
+            }
+            command::VERSION => Err(Errno::INVAL),
+            _ => Err(Errno::OPNOTSUPP),
+        }
+    }
+
+    fn regions(&self) -> u32 {
+        if self.function.doorbells.is_some() { DOORBELL_REGION + 1 } else { REGIONS }
+    }
+
+    /// argsz, flags, index, offset of capabilities (32 bits each), size, offset in the file (64 bits each).
+    fn region_info(&self, body: &[u8]) -> Result<Reply, Errno> {
+        let index = large_enough(body, 32)?;
+        if index >= self.regions() {
+            return Err(Errno::INVAL);
+        }
+        let doorbells = self.function.doorbells.as_ref().and_then(|doorbells| doorbells.fd());
+        let (flags, size, fd) = match doorbells {
+            Some(fd) if index == DOORBELL_REGION => {
+                (READ_WRITE | MMAP, crate::bells::BELLS * crate::bells::STRIDE, Some(fd.try_clone_to_owned()))
+            }
+            _ => {
+                let size = self.function.region_size(index);
+                (if size > 0 { READ_WRITE } else { 0 }, size, None)
+            }
+        };
+        let fd = fd.transpose().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+        let mut body = words([32, flags, index, 0]);
+        body.extend_from_slice(&(size as u64).to_le_bytes());
+        body.extend_from_slice(&[0; 8]);
+        Ok(Reply { body, fd })
+    }
+
+    /// Offset (64 bits), region, count (32 bits each); the reply has the data behind them.
+    fn region_read(&mut self, body: &[u8]) -> Result<Reply, Errno> {
+        let (offset, region, count, _) = transfer(body)?;
+        let head = body.get(..16).ok_or(Errno::INVAL)?;
+        let mut reply = head.to_vec();
+        reply.resize(head.len() + count, 0);
+        self.function.read(region, offset, &mut reply[head.len()..])?;
+        Ok(reply.into())
+    }
+
+    /// As [`Self::region_read`], with the data in the command.
+    fn region_write(&mut self, body: &[u8]) -> Result<Reply, Errno> {
+        let (offset, region, count, data) = transfer(body)?;
+        if data.len() != count {
+            return Err(Errno::INVAL);
+        }
+        self.function.write(region, offset, data)?;
+        Ok(body.get(..16).unwrap_or_default().to_vec().into())
+    }
+}
+
+/// Checks that a query and its argsz have `len` bytes at least, and returns the index in it.
+fn large_enough(body: &[u8], len: u32) -> Result<u32, Errno> {
+    let mut fields = Fields::new(body);
+    let (argsz, _flags, index) = (fields.u32(), fields.u32(), fields.u32());
+    if body.len() < len as usize || argsz.is_none_or(|argsz| argsz < len) {
+        return Err(Errno::INVAL);
+    }
+    index.ok_or(Errno::INVAL)
+}
+
+/// Offset, region, count and data of a region read or write.
+fn transfer(body: &[u8]) -> Result<(u64, u32, usize, &[u8]), Errno> {
+    let mut fields = Fields::new(body);
+    let (Some(offset), Some(region), Some(count)) = (fields.u64(), fields.u32(), fields.u32()) else {
+        return Err(Errno::INVAL);
+    };
+    if count > MAX_TRANSFER || !matches!(region, region::BAR0 | region::BAR4 | region::CONFIG) {
+        return Err(Errno::INVAL);
+    }
+    Ok((offset, region, count as usize, fields.rest()))
+}

@@ -1,0 +1,108 @@
+//! SET_IRQS: the eventfds behind MSI and MSI-X vectors.
+
+use crate::model::InterruptSink;
+use crate::soft::VECTORS;
+use device::vfio_user::message::{Fields, irq};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where interrupts go.
+#[derive(Debug, Default)]
+pub(super) struct Vectors(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    msi: Vec<Option<OwnedFd>>,
+    msix: Vec<Option<OwnedFd>>,
+}
+
+/// How many interrupts an index has: one by MSI, 64 by MSI-X, none by INTx, ERR and REQ.
+pub(super) fn count(index: u32) -> u32 {
+    match index {
+        irq::MSI => 1,
+        irq::MSIX => VECTORS.into(),
+        _ => 0,
+    }
+}
+
+impl Vectors {
+    /// Carries out a SET_IRQS: argsz, flags, index, start, count (32 bits each), and a byte for each with `DATA_BOOL`.
+    pub(super) fn set(&self, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), Errno> {
+        let mut fields = Fields::new(body);
+        let mut next = || fields.u32().ok_or(Errno::INVAL);
+        let (_argsz, flags, index, start, many) = (next()?, next()?, next()?, next()?, next()?);
+        let end = start.checked_add(many).filter(|end| *end <= count(index)).ok_or(Errno::INVAL)?;
+        let range = start as usize..end as usize;
+        let action = flags & !(irq::DATA_NONE | irq::DATA_BOOL | irq::DATA_EVENTFD);
+        if action != irq::ACTION_TRIGGER {
+            // Masking is the table's business, which no client needs to know of.
+            return Err(if action.count_ones() == 1 { Errno::NOTTY } else { Errno::INVAL });
+        }
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = table.slots(index).ok_or(Errno::INVAL)?;
+        match flags & !action {
+            irq::DATA_NONE if (start, many) == (0, 0) => slots.clear(),
+            irq::DATA_NONE => slots.iter().take(range.end).skip(range.start).flatten().for_each(signal),
+            irq::DATA_BOOL => {
+                let chosen = fields.rest().get(..range.len()).ok_or(Errno::INVAL)?;
+                let slots = slots.iter().skip(range.start);
+                slots.zip(chosen).filter(|(_, chosen)| **chosen != 0).flat_map(|(slot, _)| slot).for_each(signal);
+            }
+            irq::DATA_EVENTFD => {
+                let many = fds.len();
+                if many != 0 && many != range.len() || range.is_empty() || !fds.iter().all(is_eventfd) {
+                    return Err(Errno::INVAL);
+                }
+                slots.resize_with(slots.len().max(range.end), || None);
+                let mut fds = fds.into_iter();
+                slots[range].iter_mut().for_each(|slot| *slot = fds.next());
+            }
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(())
+    }
+
+    /// Disconnects everything.
+    pub(super) fn clear(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Table::default();
+    }
+}
+
+impl Table {
+    fn slots(&mut self, index: u32) -> Option<&mut Vec<Option<OwnedFd>>> {
+        match index {
+            irq::MSI => Some(&mut self.msi),
+            irq::MSIX => Some(&mut self.msix),
+            _ => None,
+        }
+    }
+}
+
+/// The model's end.
+pub(super) struct Sink(pub(super) Arc<Vectors>);
+
+impl InterruptSink for Sink {
+    fn fire(&mut self, vector: u16) {
+        let table = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let slots = if table.msix.is_empty() { &table.msi } else { &table.msix };
+        slots.get(usize::from(vector)).into_iter().flatten().for_each(signal);
+    }
+}
+
+/// Adds one to an eventfd, unless that would block: then its reader has been told already.
+fn signal(fd: &OwnedFd) {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut [PollFd::new(fd, PollFlags::OUT)], Some(&now)).is_ok_and(|ready| ready == 1) {
+        // Nothing is lost that could be told to anyone.
+        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Whether it is an eventfd; any other file could block the device or be written to by mistake.
+fn is_eventfd(fd: &OwnedFd) -> bool {
+    let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    link.is_ok_and(|link| link == Path::new("anon_inode:[eventfd]"))
+}
