@@ -82,7 +82,7 @@ pub enum Error {
         device: String,
         /// Slots of the pool.
         slots: usize,
-        /// Descriptors of the ring.
+        /// Slots that a receive ring wants: its descriptors and a burst.
         ring: usize,
         /// Bytes for data in a slot.
         data_room: u16,

@@ -131,6 +131,12 @@ impl<D: Device> Shared<D> {
         Ok(())
     }
 
+    /// Whether the device accesses memory no more: its port is closed.
+    #[inline(always)]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.quiet.load(Ordering::Relaxed)
+    }
+
     /// Takes over the ring of a dropped queue and the packets in it, and frees both as soon as the device is quiet.
     pub(crate) fn park(&self, ring: &Ring, packets: Vec<Packet>) {
         let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);

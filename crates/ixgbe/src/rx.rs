@@ -8,7 +8,7 @@ use crate::ring::{Ring, RingMemory, Shared};
 use crate::wait::wait;
 use crate::{Config, Error, Result};
 use device::{Bar as _, Device, Translation};
-use mempool::{Batch, Meta, Packet, Pool, PoolCache, Slot};
+use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -106,7 +106,9 @@ impl<D: Device> RxQueue<D> {
         // SRRCTL counts in KiB, and a buffer must hold all that the device is told it may write.
         let kib = (pool.data_room() / 1024).min(16);
         let mut cache = pool.cache();
-        if kib == 0 || cache.reserve(ring.size()) < ring.size() {
+        // Without slots to spare no frame could ever be taken out of the ring.
+        let wanted = ring.size() + CHUNK;
+        if kib == 0 || cache.reserve(wanted) < wanted {
             let name = shared.regs.device().name().to_owned();
             return Err(Error::Pool {
                 device: name,
@@ -206,7 +208,8 @@ impl<D: Device> RxQueue<D> {
     }
 
     /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
-    /// theirs. Returns the number of packets (segments). Never blocks; whole frames only.
+    /// theirs. Returns the number of packets (segments). Never blocks; whole frames only. Once the port is closed no
+    /// more come than had arrived.
     ///
     /// A `cache` of another pool than the queue's works but is not used.
     #[inline]
@@ -247,7 +250,7 @@ impl<D: Device> RxQueue<D> {
                 break;
             }
         }
-        if self.unannounced >= DOORBELL {
+        if self.unannounced >= DOORBELL && !self.shared.is_quiet() {
             self.ring_doorbell();
         }
         batch.len() - before

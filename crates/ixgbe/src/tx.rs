@@ -192,11 +192,14 @@ impl<D: Device> TxQueue<D> {
 
     /// Hands packets from the front of `batch` to the device, as many as the ring takes, and takes buffers that it has
     /// done with into `cache`. Returns how many packets (segments) left the batch; the rest stay in it. Never blocks;
-    /// whole frames only. With an empty batch it only takes back buffers.
+    /// whole frames only. With an empty batch it only takes back buffers. Once the port is closed it does nothing.
     ///
     /// Packets of any pool can be sent. A frame that no device of this kind can send is dropped and counted.
     #[inline]
     pub fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        if self.shared.is_quiet() {
+            return 0;
+        }
         self.reclaim(cache);
         let mut done = 0;
         let before = self.tail;

@@ -122,3 +122,39 @@ fn queues_may_outlive_their_port_and_be_dropped_in_any_order() {
         assert_eq!(pool.away(), 0, "order {order}");
     }
 }
+
+#[test]
+fn a_pool_without_slots_to_spare_is_refused() {
+    let mut config = Config::default();
+    (config.rx_ring, config.tx_ring) = (64, 64);
+    for (slots, opens) in [(64, false), (95, false), (96, true)] {
+        let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
+        let opened = ixgbe::open(StrictNic::builder().build(), &config, &pool);
+        assert_eq!(opened.is_ok(), opens, "{slots} slots");
+        match opened {
+            Ok(opened) => drop((opened.rx, opened.tx, opened.port)),
+            Err(error) => assert!(error.to_string().contains("make the pool larger"), "{error}"),
+        }
+        assert_eq!(pool.away(), 0);
+    }
+}
+
+#[test]
+fn a_closed_port_sends_nothing() {
+    let mut bench = bench(&Config::default(), 2048);
+    let Bench { nic, tx, cache, batch, .. } = &mut bench;
+    let mut packet = cache.alloc().unwrap();
+    packet.append(60).unwrap().fill(0xEE);
+    batch.push(packet).unwrap();
+    assert_eq!(tx.send(cache, batch), 1);
+    nic.step();
+    assert_eq!(nic.transmitted().len(), 1);
+    let Bench { port, mut tx, mut cache, mut batch, nic, .. } = bench;
+    port.close().unwrap();
+    let mut packet = cache.alloc().unwrap();
+    packet.append(60).unwrap().fill(0xEE);
+    batch.push(packet).unwrap();
+    assert_eq!(tx.send(&mut cache, &mut batch), 0, "it stays in the batch");
+    assert_eq!(batch.len(), 1);
+    assert!(nic.step().is_idle());
+}
