@@ -74,13 +74,15 @@ impl DmaMemory {
             hugepages::check_node(&host, node)?;
         }
         let memory = match request.pages {
-            PageSize::Ordinary => Self::ordinary(request, "")?,
+            PageSize::Ordinary => Self::ordinary(&host, request, "")?,
             PageSize::Huge2M => Self::huge(&host, request, HugePages::TWO_MIB)?,
             PageSize::Huge1G => Self::huge(&host, request, HugePages::ONE_GIB)?,
             PageSize::Auto => match Self::huge(&host, request, HugePages::TWO_MIB) {
                 Ok(memory) => memory,
-                Err(Error::Unusable { cause, hint, .. }) => Self::ordinary(request, &format!(": {cause}; {hint}"))?,
-                Err(_) => Self::ordinary(request, "")?,
+                Err(Error::Unusable { cause, hint, .. }) => {
+                    Self::ordinary(&host, request, &format!(": {cause}; {hint}"))?
+                }
+                Err(_) => Self::ordinary(&host, request, "")?,
             },
         };
         tracing::info!("DMA memory: {}", memory.description);
@@ -141,8 +143,13 @@ impl DmaMemory {
         Ok(Self { backing, page_size: pages.bytes, description })
     }
 
-    fn ordinary(request: &MemoryRequest, why: &str) -> Result<Self> {
+    fn ordinary(host: &Host, request: &MemoryRequest, why: &str) -> Result<Self> {
         let len = rounded(request.bytes, ORDINARY)?;
+        // Taking more than there is would not fail: the kernel would end some process for it.
+        if let Some(available) = available(host).filter(|available| len > *available) {
+            let cause = format!("{} MiB are available on this host", available >> 20);
+            return Err(Error::unusable(format!("{} of DMA memory", human(len)), cause, "ask for less"));
+        }
         let backing = Backing::allocate(len, None, request.numa_node).map_err(|source| {
             let hint = "ask for less, or free memory on that host or NUMA node";
             Error::system("allocate", format!("{} of DMA memory", human(len)), source, hint)
@@ -166,6 +173,13 @@ const ORDINARY: usize = 4096;
 fn rounded(bytes: usize, page: usize) -> Result<usize> {
     let len = bytes.max(1).checked_next_multiple_of(page).filter(|len| isize::try_from(*len).is_ok());
     len.ok_or_else(|| Error::unusable(format!("{bytes} bytes"), "too large for an allocation", ""))
+}
+
+/// Bytes that can be allocated without swapping, if the kernel says (Linux `Documentation/filesystems/proc.rst`, meminfo).
+fn available(host: &Host) -> Option<usize> {
+    let text = host.read(&host.proc("meminfo")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
 }
 
 /// "64 MiB": the largest unit that divides.
@@ -201,6 +215,13 @@ mod tests {
             // SAFETY: as above.
             unsafe { byte.write(1) };
         }
+    }
+
+    #[test]
+    fn more_memory_than_the_host_has_is_an_error() {
+        let request = MemoryRequest { bytes: 1 << 50, pages: PageSize::Ordinary, numa_node: None };
+        let text = DmaMemory::allocate(&request).unwrap_err().to_string();
+        assert!(text.contains("1048576 GiB of DMA memory") && text.contains("are available on this host"), "{text}");
     }
 
     #[test]
