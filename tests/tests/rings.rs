@@ -316,7 +316,11 @@ impl World {
         let counters: Vec<_> = self.rx.iter().flatten().map(RxQueue::counters).collect();
         let refused: u64 = counters.iter().map(|counters| counters.batch_too_small).sum();
         let unseen = self.on_wire.len() as u64;
-        assert_eq!(unseen, lost + short + refused, "frames not received are counted as missed, short or refused");
+        // A transmit queue that is gone keeps the buffers in its ring until the port is closed: there may be too few left.
+        let starved = self.tx.iter().any(Option::is_none) && counters.iter().any(|counters| counters.no_buffers > 0);
+        if !starved {
+            assert_eq!(unseen, lost + short + refused, "frames not received are counted as missed, short or refused");
+        }
         let dropped: u64 = counters.iter().map(|counters| counters.dropped()).sum();
         assert_eq!(dropped, refused, "a healthy device damages nothing");
         assert!(self.tx.iter().any(Option::is_none) || self.sending.iter().all(VecDeque::is_empty), "all is sent");

@@ -141,7 +141,9 @@ fn a_pool_without_slots_to_spare_is_refused() {
 
 #[test]
 fn a_closed_port_sends_nothing() {
-    let mut bench = bench(&Config::default(), 2048);
+    let mut config = Config::default();
+    (config.rx_ring, config.tx_ring) = (64, 64);
+    let mut bench = bench(&config, 256);
     let Bench { nic, tx, cache, batch, .. } = &mut bench;
     let mut packet = cache.alloc().unwrap();
     packet.append(60).unwrap().fill(0xEE);
