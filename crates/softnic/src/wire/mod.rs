@@ -40,7 +40,7 @@ pub struct WireCounters {
     pub sent_bytes: u64,
     /// Frames sent that nobody was there to take.
     pub lost: u64,
-    /// Frames the device could not send: bad descriptors, offloads that are not modelled.
+    /// Frames the device could not send: bad descriptors, offloads that cannot be done.
     pub discarded: u64,
 }
 
