@@ -53,6 +53,11 @@ pub(super) fn add(a: u16, b: u16) -> u16 {
     fold(u64::from(a) + u64::from(b))
 }
 
+/// The sum of a pseudo-header: addresses, protocol and length of the transport packet (RFC 9293 3.1, RFC 8200 8.1).
+pub(super) fn pseudo_header(addresses: &[u8], protocol: u8, length: usize) -> u16 {
+    fold(u64::from(sum(addresses)) + u64::from(protocol) + length as u64)
+}
+
 /// The CRC32c of a packet whose checksum field counts as zero; SCTP stores it little endian.
 pub(super) fn crc32c(packet: &[u8]) -> [u8; 4] {
     let at = Transport::Sctp.checksum_at();

@@ -278,6 +278,7 @@ const MAP: &[Line] = &[
     rw("RXCSUM", RXCSUM),
     rw("RFCTL", 0x5008),
     rw("FCTRL", FCTRL),
+    rw("EXVET", 0x5078).reset(0x8100_0000),
     rw("VLNCTRL", VLNCTRL).reset(0x8100),
     rw("MCSTCTRL", MCSTCTRL).keeps(7).reserved(!7),
     rw("FCRXCTRL", 0x5100),

@@ -13,6 +13,7 @@ mod posted;
 mod queue;
 mod rss;
 mod rx;
+mod rx_sums;
 mod rx_write;
 mod stats;
 mod tx;

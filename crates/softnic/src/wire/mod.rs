@@ -96,6 +96,12 @@ pub(crate) trait Wire: Send {
         false
     }
 
+    /// Whether the checksums of every frame that it brings are known to be right, so that the device need not work them
+    /// out again.
+    fn sums_known(&self) -> bool {
+        false
+    }
+
     /// Whether everything a finite source has was taken.
     fn finished(&mut self) -> bool {
         true
