@@ -170,12 +170,18 @@ pub enum TransmitFault {
     /// A context descriptor in the middle of a frame, or advanced and legacy mixed in one.
     #[error("a frame's descriptors are of different kinds")]
     Mixed,
-    /// Checksum, segmentation, VLAN or IPsec offload, which the model does not do.
-    #[error("asks for an offload that is not modelled")]
-    Offload,
-    /// CC is set but no context descriptor was seen for the slot.
+    /// IPsec offload, which the model does not do.
+    #[error("asks for IPsec, which is not modelled")]
+    Ipsec,
+    /// CC is set, or an offload asked for, but no context descriptor was seen for the index.
     #[error("refers to context {0}, which was never set")]
     MissingContext(u8),
+    /// IDX is beyond the two contexts of a queue.
+    #[error("context index {0}: a queue has only 0 and 1")]
+    ContextIndex(u8),
+    /// What is asked for does not fit the frame, or its context.
+    #[error("its offloads cannot be done: {0}")]
+    Context(&'static str),
     /// Longer than the MAC sends.
     #[error("the frame is longer than 15872 bytes")]
     TooLong,

@@ -97,6 +97,8 @@ pub(crate) const ANLP1: u32 = 0x42B0;
 pub(crate) const LINKS2: u32 = 0x4324;
 pub(crate) const RTTDCS: u32 = 0x4900;
 pub(crate) const DMATXCTL: u32 = 0x4A80;
+pub(crate) const DTXTCPFLGL: u32 = 0x4A88;
+pub(crate) const DTXTCPFLGH: u32 = 0x4A8C;
 pub(crate) const RXCSUM: u32 = 0x5000;
 pub(crate) const FCTRL: u32 = 0x5080;
 pub(crate) const VLNCTRL: u32 = 0x5088;
@@ -241,9 +243,9 @@ const MAP: &[Line] = &[
     rw("TXPBTHRESH", 0x4954).of(7, 4),
     rw("RTTBCNRM", 0x4980),
     rw("RTTBCNRC", 0x4984),
-    rw("DMATXCTL", DMATXCTL),
-    rw("DTXTCPFLGL", 0x4A88),
-    rw("DTXTCPFLGH", 0x4A8C),
+    rw("DMATXCTL", DMATXCTL).reset(0x8100_0000),
+    rw("DTXTCPFLGL", DTXTCPFLGL).reset(0x0F76_0FF6).keeps(0x0FFF_0FFF),
+    rw("DTXTCPFLGH", DTXTCPFLGH).reset(0x0F7F).keeps(0x0FFF),
     rw("TDBAL", 0x6000).of(128, 0x40).keeps(!0x7F).reserved(0x7F),
     rw("TDBAH", 0x6004).of(128, 0x40),
     rw("TDLEN", 0x6008).of(128, 0x40).keeps(0x000F_FF80).reserved(0xFFF0_007F),
@@ -276,6 +278,7 @@ const MAP: &[Line] = &[
     rw("RXCSUM", RXCSUM),
     rw("RFCTL", 0x5008),
     rw("FCTRL", FCTRL),
+    rw("EXVET", 0x5078).reset(0x8100_0000),
     rw("VLNCTRL", VLNCTRL).reset(0x8100),
     rw("MCSTCTRL", MCSTCTRL).keeps(7).reserved(!7),
     rw("FCRXCTRL", 0x5100),

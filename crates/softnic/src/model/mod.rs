@@ -1,19 +1,23 @@
 //! The register-level model of the 82599, split as the datasheet is. Plain and single-threaded: it changes only in
 //! [`Model::read`], [`Model::write`] and [`Model::step`], and reaches memory only through a [`Dma`].
 
+mod checksum;
 mod eeprom;
 mod filters;
 mod general;
 mod interrupts;
 mod link;
 mod map;
+mod offload;
 mod posted;
 mod queue;
 mod rss;
 mod rx;
+mod rx_sums;
 mod rx_write;
 mod stats;
 mod tx;
+mod tx_frame;
 
 pub use eeprom::DeviceId;
 pub(crate) use interrupts::InterruptSink;

@@ -8,8 +8,10 @@ const INPUT: usize = 36;
 /// Packet type bits of an advanced write-back, in place (7.1.6.2).
 pub(super) mod packet_type {
     pub(crate) const IPV4: u32 = 0x10;
+    /// With [`IPV4`].
     pub(crate) const IPV4_OPTIONS: u32 = 0x20;
     pub(crate) const IPV6: u32 = 0x40;
+    /// With [`IPV6`].
     pub(crate) const IPV6_EXTENSIONS: u32 = 0x80;
     pub(crate) const TCP: u32 = 0x100;
     pub(crate) const UDP: u32 = 0x200;
@@ -59,9 +61,9 @@ impl std::fmt::Debug for Toeplitz {
     }
 }
 
-/// Transport found in a frame.
+/// Transport with ports found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transport {
+enum Protocol {
     Tcp,
     Udp,
     Other,
@@ -71,9 +73,15 @@ enum Transport {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flow<'f> {
     pub(super) packet_type: u32,
-    addresses: &'f [u8],
+    pub(super) addresses: &'f [u8],
+    /// Where the network header begins, and where it ends with its options and extensions.
+    pub(super) network: usize,
+    pub(super) transport: usize,
+    pub(super) fragment: bool,
+    /// An IPv6 routing header has places left to visit: the address in the header is not the one summed (RFC 8200, 8.1).
+    pub(super) routed: bool,
     ports: &'f [u8],
-    transport: Transport,
+    protocol: Protocol,
     version: u8,
 }
 
@@ -86,7 +94,17 @@ impl<'f> Flow<'f> {
             0x86DD => Self::ipv6(frame, at),
             _ => None,
         };
-        found.unwrap_or(Self { packet_type: 0, addresses: &[], ports: &[], transport: Transport::Other, version: 0 })
+        found.unwrap_or(Self {
+            packet_type: 0,
+            addresses: &[],
+            network: at,
+            transport: at,
+            fragment: false,
+            routed: false,
+            ports: &[],
+            protocol: Protocol::Other,
+            version: 0,
+        })
     }
 
     #[inline]
@@ -96,9 +114,19 @@ impl<'f> Flow<'f> {
         if header[0] >> 4 != 4 || length < 20 || frame.len() < at + length {
             return None;
         }
-        let fragment = (header[6] & 0x3F) | header[7] != 0;
-        let packet_type = if length > 20 { packet_type::IPV4_OPTIONS } else { packet_type::IPV4 };
-        Some(Self::with_transport(frame, packet_type, 4, &header[12..20], header[9], fragment, at + length))
+        let options = if length > 20 { packet_type::IPV4_OPTIONS } else { 0 };
+        let found = Self {
+            packet_type: packet_type::IPV4 | options,
+            addresses: &header[12..20],
+            network: at,
+            transport: at + length,
+            fragment: (header[6] & 0x3F) | header[7] != 0,
+            routed: false,
+            ports: &[],
+            protocol: Protocol::Other,
+            version: 4,
+        };
+        Some(found.with_transport(frame, header[9]))
     }
 
     fn ipv6(frame: &'f [u8], at: usize) -> Option<Self> {
@@ -106,42 +134,46 @@ impl<'f> Flow<'f> {
         if header[0] >> 4 != 6 {
             return None;
         }
-        let (mut next, mut next_at, mut fragment) = (header[6], at + 40, false);
+        let (mut next, mut next_at, mut fragment, mut routed) = (header[6], at + 40, false, false);
         let mut packet_type = packet_type::IPV6;
         // Hop-by-hop, routing and destination options have a length; a fragment header ends the search.
         while matches!(next, 0 | 43 | 44 | 60) {
-            packet_type = packet_type::IPV6_EXTENSIONS;
+            packet_type |= packet_type::IPV6_EXTENSIONS;
             let Some(extension) = frame.get(next_at..next_at + 8) else { break };
             if next == 44 {
                 fragment = true;
                 break;
             }
+            routed |= next == 43 && extension[3] != 0;
             next = extension[0];
             next_at += 8 + 8 * usize::from(extension[1]);
         }
-        Some(Self::with_transport(frame, packet_type, 6, &header[8..40], next, fragment, next_at))
+        let found = Self {
+            packet_type,
+            addresses: &header[8..40],
+            network: at,
+            transport: next_at,
+            fragment,
+            routed,
+            ports: &[],
+            protocol: Protocol::Other,
+            version: 6,
+        };
+        Some(found.with_transport(frame, next))
     }
 
     #[inline]
-    fn with_transport(
-        frame: &'f [u8],
-        packet_type: u32,
-        version: u8,
-        addresses: &'f [u8],
-        protocol: u8,
-        fragment: bool,
-        at: usize,
-    ) -> Self {
-        let none = Self { packet_type, addresses, ports: &[], transport: Transport::Other, version };
-        let Some(ports) = frame.get(at..at + 4) else { return none };
-        if fragment {
-            return none;
+    fn with_transport(self, frame: &'f [u8], protocol: u8) -> Self {
+        let Some(ports) = frame.get(self.transport..self.transport + 4) else { return self };
+        if self.fragment {
+            return self;
         }
+        let packet_type = self.packet_type;
         match protocol {
-            6 => Self { packet_type: packet_type | packet_type::TCP, ports, transport: Transport::Tcp, ..none },
-            17 => Self { packet_type: packet_type | packet_type::UDP, ports, transport: Transport::Udp, ..none },
-            132 => Self { packet_type: packet_type | packet_type::SCTP, ..none },
-            _ => none,
+            6 => Self { packet_type: packet_type | packet_type::TCP, ports, protocol: Protocol::Tcp, ..self },
+            17 => Self { packet_type: packet_type | packet_type::UDP, ports, protocol: Protocol::Udp, ..self },
+            132 => Self { packet_type: packet_type | packet_type::SCTP, ..self },
+            _ => self,
         }
     }
 
@@ -149,14 +181,14 @@ impl<'f> Flow<'f> {
     #[inline]
     pub(super) fn hash(&self, mrqc: u32, toeplitz: &Toeplitz) -> (u32, u32) {
         let on = |bit: u32| mrqc & 1 << bit != 0;
-        let (kind, ports) = match (self.version, self.transport) {
-            (4, Transport::Tcp) if on(16) => (1, true),
-            (4, Transport::Udp) if on(22) => (7, true),
+        let (kind, ports) = match (self.version, self.protocol) {
+            (4, Protocol::Tcp) if on(16) => (1, true),
+            (4, Protocol::Udp) if on(22) => (7, true),
             (4, _) if on(17) => (2, false),
-            (6, Transport::Tcp) if on(21) => (3, true),
-            (6, Transport::Tcp) if on(18) => (6, true),
-            (6, Transport::Udp) if on(23) => (8, true),
-            (6, Transport::Udp) if on(24) => (9, true),
+            (6, Protocol::Tcp) if on(21) => (3, true),
+            (6, Protocol::Tcp) if on(18) => (6, true),
+            (6, Protocol::Udp) if on(23) => (8, true),
+            (6, Protocol::Udp) if on(24) => (9, true),
             (6, _) if on(20) => (5, false),
             (6, _) if on(19) => (4, false),
             _ => return (0, 0),
