@@ -5,7 +5,7 @@
 
 use crate::checks::Checks;
 use crate::machine::{Iommu, Machine, Rig, Setup};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use softnic::Fault;
 use std::collections::HashMap;
 
@@ -72,8 +72,8 @@ pub(super) fn probe(rig: &Rig, checks: &mut Checks) -> Result<()> {
         for line in test.text.lines().filter(|line| line.contains('\t')) {
             checks.that(line.trim_end().ends_with('0'), format!("{about} {}", line.trim().replace('\t', " ")));
         }
-        let shown = vm.sh(&format!("{n} e{index}; {n} -i e{index}; {n} -d e{index} | head -5; {n} -e e{index} | head -5; {n} -g e{index}; {n} -l e{index}; {n} -c e{index}; {n} -k e{index}"))?;
-        checks.contains(format!("{about} registers can be dumped"), &shown, "0x00000: CTRL");
+        let shown = vm.sh(&format!("{n} e{index}; {n} -i e{index}; {n} -d e{index} | grep LINKS; {n} -e e{index} | head -5; {n} -g e{index}; {n} -l e{index}; {n} -c e{index}; {n} -k e{index}"))?;
+        checks.contains(format!("{about} registers can be dumped"), &shown, "0x042A4: LINKS");
         checks.contains(format!("{about} EEPROM can be read"), &shown, "0x0000:");
     }
     let module = vm.try_sh("ip netns exec n1 ethtool -m e1")?;
@@ -99,15 +99,16 @@ pub(super) fn traffic(rig: &Rig, checks: &mut Checks) -> Result<()> {
     offloads(&mut vm, checks)?;
     segmentation(&mut vm, checks)?;
     vlan(&mut vm, checks)?;
-    udp(&mut vm, checks)?;
-    counters(&mut vm, checks)?;
+    let before = count(&mut vm)?;
+    streams(&mut vm, checks)?;
+    counters(&mut vm, checks, before)?;
     violations(checks, &vm);
     Ok(())
 }
 
 /// TCP in both directions with the offloads of either side in turn, so that the card is always checked by Linux.
 fn offloads(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
-    vm.sh("head -c 12000000 /dev/urandom >/tmp/data; sha256sum </tmp/data >/tmp/sum")?;
+    vm.sh("mkfifo /tmp/hold; head -c 12000000 /dev/urandom >/tmp/data; sha256sum </tmp/data >/tmp/sum")?;
     for (about, sender, receiver) in [
         ("the card computes checksums and segments, Linux verifies", "tx on tso on", "rx off gro off"),
         ("Linux computes checksums, the card verifies", "tx off tso off", "rx on"),
@@ -118,8 +119,8 @@ fn offloads(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
             let script = format!(
                 "ip netns exec n{from} ethtool -K e{from} {sender}; ip netns exec n{to} ethtool -K e{to} {receiver}
                  ip netns exec n{to} nstat -n >/dev/null 2>&1
-                 ip netns exec n{to} sh -c 'nc -l -p 7000 >/tmp/copy' & server=$!
-                 for try in $(seq 100); do ip netns exec n{to} netstat -ltn | grep -q :7000 && break; sleep 0.1; done
+                 ip netns exec n{to} sh -c 'nc -l -p 7000 <>/tmp/hold >/tmp/copy' & server=$!
+                 for try in $(seq 100); do ip netns exec n{to} netstat -ltn 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
                  ip netns exec n{from} nc 10.9.0.{} 7000 </tmp/data
                  wait $server
                  sha256sum </tmp/copy | cmp - /tmp/sum && echo same
@@ -139,16 +140,16 @@ fn offloads(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
 /// What Linux hands over in large pieces arrives in frames of at most the MTU.
 fn segmentation(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
     let said = vm.sh("ip netns exec n1 ethtool -K e1 gro off
-         ip netns exec n0 tcpdump -i e0 -w /tmp/out.pcap -s 100 -Q out tcp port 7000 2>/dev/null & a=$!
-         ip netns exec n1 tcpdump -i e1 -w /tmp/in.pcap -s 100 -Q in tcp port 7000 2>/dev/null & b=$!
+         ip netns exec n0 tcpdump -i e0 -w /tmp/out.pcap -s 100 -Q out -Z root tcp port 7000 2>/tmp/err & a=$!
+         ip netns exec n1 tcpdump -i e1 -w /tmp/in.pcap -s 100 -Q in -Z root tcp port 7000 2>/tmp/err & b=$!
          for try in $(seq 100); do [ -s /tmp/out.pcap ] && [ -s /tmp/in.pcap ] && break; sleep 0.1; done
-         ip netns exec n1 sh -c 'nc -l -p 7000 >/tmp/copy' & server=$!
-         for try in $(seq 100); do ip netns exec n1 netstat -ltn | grep -q :7000 && break; sleep 0.1; done
+         ip netns exec n1 sh -c 'nc -l -p 7000 <>/tmp/hold >/tmp/copy' & server=$!
+         for try in $(seq 100); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
          head -c 2000000 /tmp/data | ip netns exec n0 nc 10.9.0.2 7000
          wait $server; kill $a $b; wait $a $b
-         echo large $(tcpdump -nr /tmp/out.pcap 'greater 1515' 2>/dev/null | wc -l)
-         echo long $(tcpdump -nr /tmp/in.pcap 'greater 1515' 2>/dev/null | wc -l)
-         echo full $(tcpdump -nr /tmp/in.pcap 'greater 1514' 2>/dev/null | wc -l)
+         cat /tmp/err; echo large $(tcpdump -Z root -nr /tmp/out.pcap 'greater 1515' 2>/dev/null | wc -l)
+         echo long $(tcpdump -Z root -nr /tmp/in.pcap 'greater 1515' 2>/dev/null | wc -l)
+         echo full $(tcpdump -Z root -nr /tmp/in.pcap 'greater 1514' 2>/dev/null | wc -l)
          ip netns exec n1 ethtool -K e1 gro on")?;
     let number = |name| said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());
     checks.that(number("large ") > Some(0), format!("segmentation offload was used: {said:?}"));
@@ -185,48 +186,63 @@ fn vlan(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// UDP: nothing is broken, and what is lost is not lost by the cards.
-fn udp(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+/// iperf3, whose UDP arrives unbroken.
+fn streams(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
     let said = vm.sh("ip netns exec n1 iperf3 -s -1 -B 10.9.0.2 >/dev/null & server=$!
-         for try in $(seq 100); do ip netns exec n1 netstat -ltn | grep -q :5201 && break; sleep 0.1; done
-         ip netns exec n0 iperf3 -c 10.9.0.2 -u -b 20M -t 4 -l 1400 | grep -E 'receiver|sender'
+         for try in $(seq 100); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :5201 && break; sleep 0.1; done
+         ip netns exec n0 iperf3 -c 10.9.0.2 -u -b 20M -t 4 -l 1400 2>&1 | tail -n 5
          wait $server
          ip netns exec n1 cat /proc/net/snmp | grep ^Udp:
          ip netns exec n1 ethtool -S e1 | grep rx_csum_offload_errors")?;
-    checks.that(
-        said.contains("receiver"),
-        format!("iperf3 over UDP: {}", said.lines().find(|line| line.contains("receiver")).unwrap_or("")),
-    );
+    checks.contains("iperf3 over UDP", &said, "receiver");
     checks.equal("  bad UDP checksums", snmp(&said, "Udp", "InCsumErrors"), Some(0));
     let said = vm.sh("for way in '' -R; do
              ip netns exec n1 iperf3 -s -1 -B 10.9.0.2 >/dev/null & server=$!
-             for try in $(seq 100); do ip netns exec n1 netstat -ltn | grep -q :5201 && break; sleep 0.1; done
-             ip netns exec n0 iperf3 -c 10.9.0.2 -t 4 $way | grep receiver
+             for try in $(seq 100); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :5201 && break; sleep 0.1; done
+             ip netns exec n0 iperf3 -c 10.9.0.2 -t 4 $way 2>&1 | tail -n 5
              wait $server
          done")?;
     checks.equal("iperf3 over TCP, both ways", said.matches("receiver").count(), 2);
     Ok(())
 }
 
-/// `ethtool -S` says what the wire counted.
-fn counters(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+/// Packets and bytes in and out by NIC, as the wire counts them and as `ethtool -S` does.
+type Count = [[u64; 4]; 2];
+
+/// What `ethtool -S` and the wire have counted until now.
+///
+/// A reset of the card, which Linux uses freely, loses what was not read yet; so only differences can be compared.
+fn count(vm: &mut Machine) -> Result<[Count; 2]> {
+    let mut counts = [Count::default(); 2];
     for index in [0, 1] {
-        // Counted once more if a frame passed between the two readings.
-        let mut agreed = None;
-        for _ in 0..10 {
-            let wire = vm.nic(index).wire_counters();
-            let said = vm.sh(&format!("ip netns exec n{index} ethtool -S e{index}"))?;
-            let of = ethtool(&said);
-            let found = ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes"]
-                .map(|name| of.get(name).copied().unwrap_or(u64::MAX));
-            agreed = Some((found, [wire.delivered, wire.sent, wire.delivered_bytes, wire.sent_bytes]));
-            if agreed.is_some_and(|(found, wire)| found == wire) {
-                break;
-            }
-        }
-        let (found, wire) = agreed.context("ten tries")?;
-        checks.equal(format!("ethtool -S e{index}: packets and bytes in and out, as the wire"), found, wire);
+        let said = vm.sh(&format!("ip netns exec n{index} ethtool -S e{index}"))?;
+        let wire = vm.nic(index).wire_counters();
+        let of = ethtool(&said);
+        // The card's own counters; octets have the CRC in them.
+        let names = ["rx_pkts_nic", "tx_pkts_nic", "rx_bytes_nic", "tx_bytes_nic"];
+        counts[0][index] = names.map(|name| of.get(name).copied().unwrap_or(0));
+        let octets = |frames, bytes| bytes + 4 * frames;
+        let (received, sent) = (octets(wire.delivered, wire.delivered_bytes), octets(wire.sent, wire.sent_bytes));
+        counts[1][index] = [wire.delivered, wire.sent, received, sent];
     }
+    Ok(counts)
+}
+
+/// `ethtool -S` says what the wire counted, since `before`.
+fn counters(vm: &mut Machine, checks: &mut Checks, before: [Count; 2]) -> Result<()> {
+    // A frame may pass between the two readings.
+    let mut found = (Count::default(), [[1; 4]; 2]);
+    for _ in 0..10 {
+        let now = count(vm)?;
+        let since = |side: usize| -> Count {
+            std::array::from_fn(|nic| std::array::from_fn(|i| now[side][nic][i] - before[side][nic][i]))
+        };
+        found = (since(0), since(1));
+        if found.0 == found.1 {
+            break;
+        }
+    }
+    checks.equal("ethtool -S of both: packets and octets in and out, as the wire", found.0, found.1);
     Ok(())
 }
 
@@ -238,7 +254,7 @@ pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
     )?;
     checks.contains("four queue pairs, each with an MSI-X vector", &said, "\n4");
     let said = vm.sh("ip netns exec n1 iperf3 -s -1 -B 10.9.0.2 >/dev/null & server=$!
-         for try in $(seq 100); do ip netns exec n1 netstat -ltn | grep -q :5201 && break; sleep 0.1; done
+         for try in $(seq 100); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :5201 && break; sleep 0.1; done
          ip netns exec n0 iperf3 -c 10.9.0.2 -t 4 -P 24 -b 1M | tail -3
          wait $server
          ip netns exec n1 ethtool -S e1 | grep -E 'rx_queue_[0-9]+_packets'; grep e1-TxRx /proc/interrupts")?;
@@ -279,7 +295,7 @@ pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
 /// What an administrator does to a card in use.
 pub(super) fn admin(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let mut vm = pair(rig, "")?;
-    let mut alive = |vm: &mut Machine, checks: &mut Checks, after: &str| -> Result<()> {
+    let alive = |vm: &mut Machine, checks: &mut Checks, after: &str| -> Result<()> {
         vm.sh(LINKED)?;
         let said = vm.try_sh("ip netns exec n0 ping -c 5 -i 0.05 -W 5 -s 1472 10.9.0.2")?;
         checks.contains(format!("ping after {after}"), &said.text, " 5 received");
