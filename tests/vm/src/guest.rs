@@ -1,6 +1,6 @@
 //! The guest's second serial line: scripts go in, output and exit status come back.
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -48,7 +48,7 @@ impl Shell {
         let mark = format!("{}@@", self.scripts);
         self.input.write_all(format!("{}\n@@run {mark}\n", script.trim_end()).as_bytes())?;
         self.input.flush()?;
-        let (mut text, end) = self.until(&mark, patience)?;
+        let (mut text, end) = self.until(&mark, patience).with_context(|| format!("script:\n{script}"))?;
         let status = end.strip_prefix("@@exit ").and_then(|rest| rest.split(' ').next()?.parse().ok());
         let Some(status) = status else { bail!("the guest answered {end:?}") };
         // The empty line before the mark.

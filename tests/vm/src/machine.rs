@@ -7,10 +7,12 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a boot may take: 10 s on an idle machine.
 const BOOT: Duration = Duration::from_secs(180);
+/// How long anything else may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Lines of the guest's console that are shown when something went wrong.
 const TAIL: usize = 60;
 
@@ -163,12 +165,24 @@ impl Machine {
 
     /// Runs a shell script in the guest, for at most two minutes.
     pub(crate) fn try_sh(&mut self, script: &str) -> Result<Output> {
-        self.shell.run(script, Duration::from_secs(120)).map_err(|error| self.explain(error))
+        self.shell.run(script, PATIENCE).map_err(|error| self.explain(error))
     }
 
     /// Watches and disturbs the NIC `index` and its wire.
     pub(crate) fn nic(&self, index: usize) -> SoftControl {
         self.nics[index].control()
+    }
+
+    /// Waits until `holds`, for at most two minutes; what did not become true shows in the checks that follow.
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds(self) {
+            if Instant::now() > deadline {
+                println!("   waited in vain: {what}");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     /// Adds the end of what the guest and QEMU said to an error.

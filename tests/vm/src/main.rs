@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "a program that reports on the terminal")]
 
 mod checks;
+mod frames;
 mod guest;
 mod machine;
 mod scenarios;

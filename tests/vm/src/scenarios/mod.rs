@@ -1,5 +1,6 @@
 //! What the rig can check. Each scenario boots its own machine.
 
+mod dpdk;
 mod linux;
 
 use crate::checks::Checks;
@@ -36,4 +37,5 @@ pub(crate) const ALL: &[Scenario] = &[
         run: linux::admin,
     },
     Scenario { name: "linux-iommu", about: "Linux's ixgbe behind an IOMMU", run: linux::iommu },
+    Scenario { name: "dpdk-forward", about: "DPDK's net_ixgbe on vfio-pci, vector and scalar", run: dpdk::forward },
 ];
