@@ -62,7 +62,7 @@ impl Model {
         self.posted.clear();
         self.irq.reset();
         self.stats = super::stats::Stats::default();
-        self.eeprom.reset(&mut self.regs);
+        self.eeprom.reset();
         let (low, high) = self.eeprom.station_address();
         self.regs.set(map::RAL, low);
         self.regs.set(map::RAL + 4, high);

@@ -8,6 +8,7 @@ mod general;
 mod interrupts;
 mod link;
 mod map;
+mod module;
 mod offload;
 mod posted;
 mod queue;
@@ -86,6 +87,8 @@ pub(crate) struct Model {
     memory: Memory,
     general: general::General,
     eeprom: eeprom::Eeprom,
+    /// What is in the cage, if there is one.
+    module: Option<module::Module>,
     link: link::Link,
     irq: interrupts::Interrupts,
     stats: stats::Stats,
@@ -106,6 +109,9 @@ impl std::fmt::Debug for Model {
 /// HLREG0.LPBK (8.2.3.22.8): what is sent is received inside the MAC.
 const HLREG0_LPBK: u32 = 1 << 15;
 
+/// ESDP.SDP2_DATA (8.2.3.1.4): an input on SFP+ boards, high while there is a module in the cage.
+const SDP2: u32 = 1 << 2;
+
 impl Model {
     /// A device as it is after power-on, with bus mastering off.
     pub(crate) fn new(setup: &Setup, dma: Box<dyn Dma>, wire: Box<dyn Wire>) -> Self {
@@ -124,6 +130,7 @@ impl Model {
             memory: Memory::new(dma),
             general: general::General::default(),
             eeprom: eeprom::Eeprom::new(setup.id, setup.mac),
+            module: (setup.id == DeviceId::SfpPlus).then(|| module::Module::new(setup.mac)),
             link: link::Link::new(setup.id, setup.link),
             irq: interrupts::Interrupts::default(),
             stats: stats::Stats::default(),
@@ -168,7 +175,8 @@ impl Model {
                 self.link.read(&self.regs, real)
             }
             map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => self.irq.read(&self.regs, real),
-            map::I2CCTL => self.regs.get(real) | 0b1010,
+            map::I2CCTL => self.module.as_ref().map_or(module::RELEASED, module::Module::read),
+            map::ESDP => self.regs.get(real) | if self.module.is_some() { SDP2 } else { 0 },
             _ => self.regs.get(real),
         }
     }
@@ -198,6 +206,11 @@ impl Model {
         }
         match real {
             map::EEC | map::EERD | map::SWSM => self.eeprom.write(real, value),
+            map::I2CCTL => {
+                if let Some(module) = &mut self.module {
+                    module.write(value);
+                }
+            }
             map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => {
                 self.irq.write(real, value);
                 self.irq.deliver(&self.regs);
