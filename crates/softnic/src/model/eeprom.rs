@@ -159,6 +159,8 @@ fn image(id: DeviceId) -> Box<[u16]> {
     words[..0x40].fill(0);
     words[0x15] = 0xFFFF;
     words[0x16] = 0xFFFF;
+    // Device capabilities: no Fibre Channel over Ethernet.
+    words[0x2C] = 0x02;
     if id == DeviceId::SfpPlus {
         // Firmware section with a version above 5, and an initialisation list for direct attach cables.
         for (at, word) in [
@@ -173,7 +175,8 @@ fn image(id: DeviceId) -> Box<[u16]> {
             (0x204, 0x220),
             (0x205, 0xFFFF),
             (0x221, 0xFFFF),
-            (0x2C, 0x81),
+            // Modules of any vendor, and no work-around for crosstalk, as well.
+            (0x2C, 0x83),
         ] {
             words[at] = word;
         }
