@@ -158,7 +158,7 @@ impl Receive {
             return Outcome::Dropped;
         }
         let flow = Flow::parse(frame, ethertype, if tag.is_some() { 18 } else { 14 });
-        let (kind, hash, number) = self.steer(&flow);
+        let (kind, hash, number) = self.steer(frame, &flow);
         let Some(queue) = self.queues.get_mut(usize::from(number)) else { return Outcome::Dropped };
         let strip_tag = tag.filter(|_| queue.vlan_strip);
         let bytes = contents(&mut self.scratch, frame, strip_tag.is_some(), self.strip_crc);
@@ -179,7 +179,8 @@ impl Receive {
             (false, true) => (0, rx_sums::fragment(frame, &flow)),
             (false, false) => (0, 0),
         };
-        let sums = if source.sums_known { rx_sums::right(flow.packet_type) } else { rx_sums::check(frame, &flow) };
+        let known = source.sums_known && flow.packet_type == rx_sums::GENERATED;
+        let sums = if known { rx_sums::GENERATED_RIGHT } else { rx_sums::check(frame, &flow) };
         let annotation = Annotation { low: flow.packet_type | kind, hash, sums, tag: strip_tag };
         let delivered = queue.deliver(io, bytes, annotation, faults);
         io.stats.received(Cast::of(destination), on_wire);
@@ -205,10 +206,10 @@ impl Receive {
 
     /// RSS type, hash and queue (7.1.2).
     #[inline]
-    fn steer(&self, flow: &Flow<'_>) -> (u32, u32, u16) {
+    fn steer(&self, frame: &[u8], flow: &Flow) -> (u32, u32, u16) {
         match &self.toeplitz {
             Some(toeplitz) if self.mrqc & 0xF == MRQC_RSS => {
-                let (kind, hash) = flow.hash(self.mrqc, toeplitz);
+                let (kind, hash) = flow.hash(frame, self.mrqc, toeplitz);
                 let queue = if kind == 0 { 0 } else { self.reta[(hash & 0x7F) as usize] };
                 (kind, hash, u16::from(queue))
             }

@@ -24,21 +24,16 @@ fn transport(packet_type: u32) -> Option<(Transport, u8)> {
     }
 }
 
-/// The bits of a frame that is known to be right, as those of a generator.
-#[inline(always)]
-pub(super) fn right(packet_type: u32) -> u64 {
-    let ip = if packet_type & packet_type::IPV4 != 0 { IPCS } else { 0 };
-    let udp = if packet_type & packet_type::UDP != 0 { UDPCS } else { 0 };
-    let any = packet_type & (packet_type::TCP | packet_type::UDP | packet_type::SCTP) != 0;
-    ip | udp | if any { L4CS } else { 0 }
-}
+/// UDP over IPv4, as generators make it, and the bits of such a frame that is right.
+pub(super) const GENERATED: u32 = packet_type::IPV4 | packet_type::UDP;
+pub(super) const GENERATED_RIGHT: u64 = IPCS | L4CS | UDPCS;
 
 /// The bits of any frame.
-pub(super) fn check(frame: &[u8], flow: &Flow<'_>) -> u64 {
+pub(super) fn check(frame: &[u8], flow: &Flow) -> u64 {
     let mut bits = 0;
     if flow.packet_type & packet_type::IPV4 != 0 {
         bits |= IPCS;
-        if checksum::sum(&frame[flow.network..flow.transport]) != 0xFFFF {
+        if checksum::sum(&frame[flow.network()..flow.transport()]) != 0xFFFF {
             bits |= IPE;
         }
         if flow.fragment {
@@ -47,7 +42,7 @@ pub(super) fn check(frame: &[u8], flow: &Flow<'_>) -> u64 {
     }
     if let Some((kind, protocol)) = transport(flow.packet_type)
         && let Some(packet) = payload(frame, flow).filter(|packet| packet.len() >= kind.header())
-        && let Some(right) = transport_right(packet, flow, kind, protocol)
+        && let Some(right) = transport_right(frame, packet, flow, kind, protocol)
     {
         bits |= L4CS | if kind == Transport::Udp { UDPCS } else { 0 } | if right { 0 } else { L4E };
     }
@@ -55,18 +50,18 @@ pub(super) fn check(frame: &[u8], flow: &Flow<'_>) -> u64 {
 }
 
 /// What the IP header says is its payload, if the frame has all of it: padding does not count.
-fn payload<'f>(frame: &'f [u8], flow: &Flow<'_>) -> Option<&'f [u8]> {
+fn payload<'f>(frame: &'f [u8], flow: &Flow) -> Option<&'f [u8]> {
     let word = |at: usize| frame.get(at..at + 2).map(|word| usize::from(u16::from_be_bytes([word[0], word[1]])));
     let end = if flow.packet_type & packet_type::IPV4 != 0 {
-        flow.network + word(flow.network + 2)?
+        flow.network() + word(flow.network() + 2)?
     } else {
-        flow.network + 40 + word(flow.network + 4)?
+        flow.network() + 40 + word(flow.network() + 4)?
     };
-    frame.get(flow.transport..end)
+    frame.get(flow.transport()..end)
 }
 
 /// Whether the checksum of a transport packet is right; `None` if it has none, or one that cannot be checked.
-fn transport_right(packet: &[u8], flow: &Flow<'_>, kind: Transport, protocol: u8) -> Option<bool> {
+fn transport_right(frame: &[u8], packet: &[u8], flow: &Flow, kind: Transport, protocol: u8) -> Option<bool> {
     let at = kind.checksum_at();
     if kind == Transport::Sctp {
         return Some(packet[at..at + 4] == checksum::crc32c(packet));
@@ -74,28 +69,29 @@ fn transport_right(packet: &[u8], flow: &Flow<'_>, kind: Transport, protocol: u8
     if kind == Transport::Udp && packet[at..at + 2] == [0, 0] || flow.routed {
         return None;
     }
-    let sum = checksum::add(checksum::sum(packet), checksum::pseudo_header(flow.addresses, protocol, packet.len()));
+    let sum =
+        checksum::add(checksum::sum(packet), checksum::pseudo_header(flow.addresses(frame), protocol, packet.len()));
     Some(sum == 0xFFFF)
 }
 
 /// Fragments of UDP over IPv4: the first tells whether the datagram has a checksum.
-fn udp_fragment(frame: &[u8], flow: &Flow<'_>) -> u64 {
-    if frame[flow.network + 9] != 17 {
+fn udp_fragment(frame: &[u8], flow: &Flow) -> u64 {
+    if frame[flow.network() + 9] != 17 {
         return 0;
     }
-    let offset = u16::from_be_bytes([frame[flow.network + 6], frame[flow.network + 7]]) & 0x1FFF;
-    let at = flow.transport + Transport::Udp.checksum_at();
+    let offset = u16::from_be_bytes([frame[flow.network() + 6], frame[flow.network() + 7]]) & 0x1FFF;
+    let at = flow.transport() + Transport::Udp.checksum_at();
     let summed = offset == 0 && frame.get(at..at + 2).is_some_and(|field| field != [0, 0]);
     UDPCS | if summed { UDPV } else { 0 }
 }
 
 /// Dword 1 without RSS (RXCSUM.PCSD 0, IPPCSE 1): for fragments of UDP over IPv4 the sum of the payload and the
 /// identification.
-pub(super) fn fragment(frame: &[u8], flow: &Flow<'_>) -> u32 {
-    if !flow.fragment || flow.packet_type & packet_type::IPV4 == 0 || frame[flow.network + 9] != 17 {
+pub(super) fn fragment(frame: &[u8], flow: &Flow) -> u32 {
+    if !flow.fragment || flow.packet_type & packet_type::IPV4 == 0 || frame[flow.network() + 9] != 17 {
         return 0;
     }
-    let identification = u16::from_be_bytes([frame[flow.network + 4], frame[flow.network + 5]]);
+    let identification = u16::from_be_bytes([frame[flow.network() + 4], frame[flow.network() + 5]]);
     let sum = payload(frame, flow).map_or(0, checksum::sum);
     u32::from(sum) << 16 | u32::from(identification)
 }

@@ -1,7 +1,7 @@
 //! The transmit path: descriptors, frames, completion (datasheet 7.2).
 
 use super::filters::{Cast, destination};
-use super::interrupts::queue_vector;
+use super::interrupts::{interval, queue_vector};
 use super::map::{self, RegisterFile};
 use super::offload::{Context, Request, Settings};
 use super::posted::{self, Watch};
@@ -343,11 +343,7 @@ impl Transmit {
             queue.head_write_back = (low & 1 != 0).then_some(address);
             queue.slot = (regs.get(map::TQSM + u32::from(number / 4) * 4) >> (8 * (number % 4)) & 0xF) as usize;
             queue.vectors = queue_vector(regs, number, 1);
-            queue.timed = queue.vectors != 0 && {
-                let vector = queue.vectors.trailing_zeros();
-                let eitr = if vector < 24 { 0x820 + 4 * vector } else { 0x1_2300 + 4 * (vector - 24) };
-                regs.get(eitr) & 0xFF8 != 0
-            };
+            queue.timed = queue.vectors != 0 && interval(regs, queue.vectors.trailing_zeros()) != 0;
         }
     }
 }
