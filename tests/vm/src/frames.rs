@@ -10,6 +10,11 @@ const HEADER: [u8; 24] = *b"\xD4\xC3\xB2\xA1\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\x04
 /// Lengths of frames without CRC, in turn: both ends of what Ethernet allows, and around what cards treat differently.
 const LENGTHS: [usize; 12] = [60, 61, 64, 65, 127, 128, 129, 60, 255, 60, 512, 60];
 
+/// The address that frames for `side` go to. A NIC with this address takes them before it is promiscuous.
+pub(crate) fn to(side: u8) -> String {
+    format!("02:00:00:00:00:{:02x}", 1 - side)
+}
+
 /// Frame `number` for `side`: UDP over IPv4 from 198.18.SIDE.0/24 with the number in address, ports and payload, so that RSS
 /// spreads them and no two are equal.
 pub(crate) fn frame(side: u8, number: u32) -> Vec<u8> {
@@ -82,4 +87,18 @@ pub(crate) fn difference(path: &Path, side: u8, count: u32) -> Result<Option<Str
         number += 1;
     })?;
     Ok(first.or((found != count).then(|| format!("{found} frames came out, {count} went in"))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write(file.path(), 1, 2000).unwrap();
+        assert_eq!(difference(file.path(), 1, 2000).unwrap(), None);
+        assert!(difference(file.path(), 1, 2001).unwrap().is_some());
+        assert!(difference(file.path(), 0, 2000).unwrap().is_some());
+    }
 }

@@ -40,7 +40,8 @@ pub(super) fn forward(rig: &Rig, checks: &mut Checks) -> Result<()> {
         }
         let wire = |id, side| {
             format!(
-                "{side}?id={id}&wire=pcap:{},{}",
+                "{side}?id={id}&mac={}&wire=pcap:{},{}",
+                frames::to(side),
                 file(&format!("in{side}")).display(),
                 file(&format!("out{side}")).display()
             )
@@ -90,16 +91,18 @@ fn testpmd(vm: &mut Machine, checks: &mut Checks, run: &Run) -> Result<()> {
          mkfifo /tmp/commands")?;
     // Its commands come through a pipe that stays open.
     vm.sh(&format!(
-        "dpdk-testpmd -l 0,1 -n 1 --in-memory -a 0000:00:05.0 -a 0000:00:06.0 {options} --log-level=pmd.net.ixgbe.*:debug -- \
+        "dpdk-testpmd -l 0,1 -n 1 --in-memory -a 0000:00:05.0 -a 0000:00:06.0 {options} --log-level=pmd.net.ixgbe.init:debug -- \
          -i --nb-cores=1 --total-num-mbufs=8192 {forward} <>/tmp/commands >/tmp/testpmd 2>&1 &
          echo $! >/tmp/pid; echo start >/tmp/commands
-         for try in $(seq 90); do grep -q 'packet forwarding - ports' /tmp/testpmd && exit; kill -0 $! || break; sleep 1; done
+         for try in $(seq 90); do grep -q 'testpmd> start' /tmp/testpmd && exit; kill -0 $! || break; sleep 1; done
          cat /tmp/testpmd; exit 1"
     ))?;
     for side in [0, 1] {
         vm.until("all frames have left their captures", |vm| vm.nic(side).source_finished());
     }
-    vm.until("all frames have been sent", |vm| (0..2).all(|side| vm.nic(side).wire_counters().sent >= FRAMES.into()));
+    vm.until("all frames have been sent", |vm| {
+        (0..2).all(|side| vm.nic(side).wire_counters().sent >= FRAMES.into() && vm.nic(side).transmit_idle())
+    });
     let said = vm.sh("echo 'show port stats all' >/tmp/commands; echo stop >/tmp/commands; echo quit >/tmp/commands
          for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
          cat /tmp/testpmd; dmesg | grep -c 'DMAR:.*fault'; true")?;
