@@ -19,6 +19,7 @@ mod error;
 mod host;
 mod iova;
 mod memory;
+mod mend;
 mod pci;
 mod regs;
 mod status;
@@ -36,6 +37,7 @@ pub use error::{Error, Result};
 pub use host::Host;
 pub use iova::IovaAllocator;
 pub use memory::{DmaMemory, MemoryRequest, PageSize};
+pub use mend::Mend;
 pub use pci::{PciAddress, PciDevice, PciRegion};
 pub use regs::{
     Access, Bits, Dma, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs, Writable, WriteOnly,
