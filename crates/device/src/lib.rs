@@ -8,13 +8,16 @@
 //! * [`DmaMemory`]: memory the device can reach, never unmapped before the IOMMU has forgotten it.
 //!
 //! A program comes to a device in three steps: [`Host`] lists what there is, says whether it can be used
-//! ([`Host::status`]) and binds it to `vfio-pci` ([`Host::bind`]); [`VfioDevice::open`] opens it.
+//! ([`Host::status`], and of the whole host [`Host::examine`]) and binds it to `vfio-pci` ([`Host::bind`]);
+//! [`VfioDevice::open`] opens it.
 
 mod bar;
 mod bind;
 mod claim;
 mod config;
+pub mod cpulist;
 mod dma;
+mod doctor;
 mod error;
 mod host;
 mod iova;
@@ -33,6 +36,7 @@ pub use bar::{Bar, MappedBar};
 pub use bind::IfInUse;
 pub use config::{Capability, ConfigSpace};
 pub use dma::{DmaDomain, DmaMapper, Translation};
+pub use doctor::{Finding, Needs, Verdict};
 pub use error::{Error, Result};
 pub use host::Host;
 pub use iova::IovaAllocator;
