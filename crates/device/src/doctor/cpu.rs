@@ -59,13 +59,15 @@ fn worth_isolating(host: &Host, needs: &Needs, online: &[usize]) -> Vec<usize> {
     let home = needs.devices.iter().find_map(|device| device.numa_node);
     let near = home.map(|node| node_cores(host, node)).filter(|cores| !cores.is_empty());
     let mut chosen: Vec<usize> = Vec::new();
+    let mut wanted = needs.devices.len().max(1);
     for core in near.as_deref().unwrap_or(online).iter().rev().filter(|core| online.contains(core)) {
         let threads = siblings(host, *core);
         if threads.contains(&0) || chosen.contains(core) || (chosen.len() + threads.len()) * 2 > online.len() {
             continue;
         }
         chosen.extend(threads);
-        if chosen.len() >= needs.devices.len().max(1) {
+        wanted -= 1;
+        if wanted == 0 {
             break;
         }
     }
