@@ -29,6 +29,10 @@ pub(crate) enum Command {
     Macswap(ForwardArgs),
     /// Receive and count frames
     Rxonly(ForwardArgs),
+    /// Say whether this host is ready for its NICs: what breaks a run, what makes it slow, and the commands that mend it
+    ///
+    /// Changes nothing and needs no root. Exit code 0 if nothing breaks a run, 1 if something does.
+    Doctor(DoctorArgs),
     /// List the NICs of this host, whether they can be used, and if not, what to do
     Devices,
     /// Give NICs to user space: bind them to vfio-pci
@@ -52,6 +56,17 @@ pub(crate) enum Command {
         #[arg(long)]
         force: bool,
     },
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DoctorArgs {
+    /// PCI addresses of the NICs to examine; without any, all that there is a driver for
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) addresses: Vec<PciAddress>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(clap::Args, Clone, Debug)]

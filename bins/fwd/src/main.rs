@@ -5,6 +5,7 @@
 mod args;
 mod demo;
 mod devices;
+mod doctor;
 mod json;
 mod l2;
 mod macswap;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
             Some(Command::L2(args)) => run::run::<l2::L2>(&args),
             Some(Command::Macswap(args)) => run::run::<macswap::Macswap>(&args),
             Some(Command::Rxonly(args)) => run::run::<rxonly::Rxonly>(&args),
+            Some(Command::Doctor(args)) => doctor::run(&args),
             Some(Command::Devices) => devices::list(),
             Some(Command::Bind { addresses, driver, force }) => devices::bind(&addresses, &driver, force),
             Some(Command::Unbind { addresses, force }) => devices::unbind(&addresses, force),

@@ -1,17 +1,46 @@
 //! Logical cores: which there are, and threads pinned to them.
 
+pub use device::cpulist::format as ranges;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::str::FromStr;
 
-/// The lcores this process may run on, ascending.
+/// The lcores to run workers on, ascending: those this process was given, and isolated ones. `isolcpus` keeps a core out
+/// of what every process is given, so that only those come to it who name it. A process that was given less
+/// (`taskset`) keeps to that.
 ///
 /// # Errors
 ///
 /// When the kernel does not say.
 pub fn available() -> io::Result<Vec<usize>> {
+    let given = affinity()?;
+    let isolated = std::fs::read_to_string("/sys/devices/system/cpu/isolated").unwrap_or_default();
+    let isolated = device::cpulist::parse(&isolated);
+    if isolated.is_empty() {
+        return Ok(given);
+    }
+    // A thread of its own asks for all there are; the kernel grants those of its cpuset.
+    let permitted = std::thread::spawn(|| {
+        let mut all = CpuSet::new();
+        (0..CpuSet::MAX_CPU).for_each(|lcore| all.set(lcore));
+        sched_setaffinity(None, &all)?;
+        affinity()
+    });
+    let permitted = permitted.join().unwrap_or_else(|_| affinity()).unwrap_or_default();
+    Ok(with_isolated(given, permitted, &isolated))
+}
+
+fn affinity() -> io::Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|lcore| set.is_set(*lcore)).collect())
+}
+
+/// All that is permitted, if isolated lcores are all that `given` lacks of it.
+fn with_isolated(given: Vec<usize>, permitted: Vec<usize>, isolated: &[usize]) -> Vec<usize> {
+    let lacks_others = permitted.iter().any(|lcore| !given.contains(lcore) && !isolated.contains(lcore));
+    let narrowed =
+        given.iter().any(|lcore| isolated.contains(lcore)) || !given.iter().all(|lcore| permitted.contains(lcore));
+    if lacks_others || narrowed { given } else { permitted }
 }
 
 /// Pins the calling thread to one lcore.
@@ -39,23 +68,6 @@ pub fn spread(groups: usize, available: &[usize], soft: bool) -> Vec<Option<usiz
     let usable = if soft { cores - 1 } else { cores };
     // The last ones, since the first serves most interrupts.
     available.iter().rev().take(usable.min(groups).max(1)).copied().map(Some).collect()
-}
-
-/// Lcores in words: "0-3,8".
-#[must_use]
-pub fn ranges(lcores: &[usize]) -> String {
-    let mut runs: Vec<(usize, usize)> = Vec::new();
-    for lcore in lcores {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == *lcore => *last = *lcore,
-            _ => runs.push((*lcore, *lcore)),
-        }
-    }
-    let words = runs.iter().map(|(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    words.collect::<Vec<_>>().join(",")
 }
 
 /// One receive queue of one port, and the lcore that polls it.
@@ -107,9 +119,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_join_neighbours() {
-        assert_eq!(ranges(&[]), "");
-        assert_eq!(ranges(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
+    fn isolated_lcores_are_for_workers() {
+        for (given, permitted, isolated, expected) in [
+            (&[0, 1][..], &[0, 1, 2, 3][..], &[2, 3][..], &[0, 1, 2, 3][..]),
+            (&[0], &[0, 1, 2, 3], &[2, 3], &[0]),
+            (&[3], &[0, 1, 2, 3], &[2, 3], &[3]),
+            (&[0, 1], &[0, 1, 2], &[2, 3], &[0, 1, 2]),
+            (&[0, 1], &[], &[1], &[0, 1]),
+        ] {
+            assert_eq!(with_isolated(given.to_vec(), permitted.to_vec(), isolated), expected);
+        }
     }
 
     #[test]
@@ -138,7 +157,7 @@ mod tests {
         let last = *lcores.last().unwrap();
         let seen = std::thread::spawn(move || {
             pin(last).unwrap();
-            available().unwrap()
+            affinity().unwrap()
         });
         assert_eq!(seen.join().unwrap(), [last]);
         assert!(pin(usize::MAX).is_err());

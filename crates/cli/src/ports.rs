@@ -41,12 +41,8 @@ pub fn open(
     workers: usize,
     spare: usize,
 ) -> Result<Ports, Failure> {
-    let ring = usize::from(options.ring_size);
-    let rings: usize = queues.iter().map(|queues| usize::from(queues.rx + queues.tx) * ring).sum();
-    // A cache holds up to 512 slots, and a burst may be on its way.
-    let slots = rings + workers * (512 + 64 + usize::from(options.batch)) + spare;
     let pool = Pool::new(&PoolConfig {
-        slots,
+        slots: slots(queues, options, workers, spare),
         pages: PageSize::from(options.pages),
         numa_node: addresses.iter().find_map(Address::numa_node),
         ..PoolConfig::default()
@@ -66,6 +62,15 @@ pub fn open(
         opened.push(result.map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })?);
     }
     Ok(Ports { pool, opened })
+}
+
+/// Slots of the pool that [`open`] makes.
+#[must_use]
+pub fn slots(queues: &[Queues], options: &PortOptions, workers: usize, spare: usize) -> usize {
+    let ring = usize::from(options.ring_size);
+    let rings: usize = queues.iter().map(|queues| usize::from(queues.rx + queues.tx) * ring).sum();
+    // A cache holds up to 512 slots, and a burst may be on its way.
+    rings + workers * (512 + 64 + usize::from(options.batch)) + spare
 }
 
 /// A few words on packet memory and each port, for the start of a run.

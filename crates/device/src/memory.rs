@@ -11,7 +11,7 @@ mod hugepages;
 mod pagemap;
 
 use backing::Backing;
-use hugepages::HugePages;
+pub(crate) use hugepages::HugePages;
 
 /// Which pages DMA memory is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -187,7 +187,7 @@ fn available(host: &Host) -> Option<usize> {
 }
 
 /// "64 MiB": the largest unit that divides.
-fn human(bytes: usize) -> String {
+pub(crate) fn human(bytes: usize) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.iter().find(|(size, _)| bytes >= *size && bytes.is_multiple_of(*size)) {
         Some((size, unit)) => format!("{} {unit}", bytes / size),
