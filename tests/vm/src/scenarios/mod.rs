@@ -2,6 +2,7 @@
 
 mod dpdk;
 mod linux;
+mod ours;
 
 use crate::checks::Checks;
 use crate::machine::Rig;
@@ -38,4 +39,16 @@ pub(crate) const ALL: &[Scenario] = &[
     },
     Scenario { name: "linux-iommu", about: "Linux's ixgbe behind an IOMMU", run: linux::iommu },
     Scenario { name: "dpdk-forward", about: "DPDK's net_ixgbe on vfio-pci, vector and scalar", run: dpdk::forward },
+    Scenario {
+        name: "ours-forward",
+        about: "fwd l2 as an unprivileged user behind an IOMMU: a million frames",
+        run: ours::forward,
+    },
+    Scenario { name: "ours-sysfs", about: "fwd l2 as root without an IOMMU, through sysfs", run: ours::sysfs },
+    Scenario { name: "ours-queues", about: "fwd l2 with RSS and a worker for each queue", run: ours::queues },
+    Scenario {
+        name: "ours-restart",
+        about: "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver",
+        run: ours::restart,
+    },
 ];
