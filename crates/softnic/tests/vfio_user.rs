@@ -368,6 +368,28 @@ fn intx_is_a_level() {
     assert_eq!(fired(), 0);
 }
 
+/// As a virtual machine's IOMMU has it: a mapping for each page, thousands of them, in no order.
+#[test]
+fn thousands_of_pages_are_mapped_one_by_one() {
+    const PAGES: u64 = 4096;
+    let (_folder, server) = serve("pages");
+    let client = WireClient::connect(server.socket());
+    let memory = memfd(PAGES * 0x1000);
+    // 1234567 is odd, so every page comes once.
+    let page = |n: u64| n * 1_234_567 % PAGES * 0x1000;
+    for n in 0..PAGES {
+        let body = map_body(3, page(n), 0x4000_0000 + page(n + 1), 0x1000);
+        assert_eq!(client.errno(MAP, &body, &[memory.as_fd()]), 0);
+    }
+    assert_eq!(server.control().mappings(), 4096);
+    for n in (0..PAGES).step_by(2) {
+        assert_eq!(client.errno(UNMAP, &unmap_body(0, 0x4000_0000 + page(n), 0x1000), &[]), 0);
+    }
+    assert_eq!(server.control().mappings(), 2048);
+    assert_eq!(client.errno(UNMAP, &unmap_body(2, 0, 0), &[]), 0);
+    assert_eq!(server.control().mappings(), 0);
+}
+
 #[test]
 fn a_card_that_is_pulled_out_is_all_ones() {
     let (_folder, server) = serve("pulled");

@@ -99,11 +99,11 @@ impl Function {
     pub(super) fn read(&mut self, index: u32, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
         let offset = self.inside(index, offset, data.len())?;
         match index {
+            region::BAR0 if self.config.memory() => self.read_registers(offset, data),
             _ if self.station.with(|model| model.removed()) => data.fill(0xFF),
             region::CONFIG => self.config.read(offset, data),
-            _ if !self.config.memory() => data.fill(0xFF),
-            region::BAR0 => self.read_registers(offset, data),
-            _ => data.copy_from_slice(&self.msix_table[offset..][..data.len()]),
+            region::BAR4 if self.config.memory() => data.copy_from_slice(&self.msix_table[offset..][..data.len()]),
+            _ => data.fill(0xFF),
         }
         Ok(())
     }
