@@ -10,11 +10,6 @@ const HEADER: [u8; 24] = *b"\xD4\xC3\xB2\xA1\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\x04
 /// Lengths of frames without CRC, in turn: both ends of what Ethernet allows, and around what cards treat differently.
 const LENGTHS: [usize; 12] = [60, 61, 64, 65, 127, 128, 129, 60, 255, 60, 512, 60];
 
-/// The address that frames for `side` go to. A NIC with this address takes them before it is promiscuous.
-pub(crate) fn to(side: u8) -> String {
-    format!("02:00:00:00:00:{:02x}", 1 - side)
-}
-
 /// Frame `number` for `side`: UDP over IPv4 from 198.18.SIDE.0/24 with the number in address, ports and payload, so that RSS
 /// spreads them and no two are equal.
 pub(crate) fn frame(side: u8, number: u32) -> Vec<u8> {

@@ -40,8 +40,7 @@ pub(super) fn forward(rig: &Rig, checks: &mut Checks) -> Result<()> {
         }
         let wire = |id, side| {
             format!(
-                "{side}?id={id}&mac={}&wire=pcap:{},{}",
-                frames::to(side),
+                "{side}?id={id}&link=down&wire=pcap:{},{}",
                 file(&format!("in{side}")).display(),
                 file(&format!("out{side}")).display()
             )
@@ -92,13 +91,14 @@ fn testpmd(vm: &mut Machine, checks: &mut Checks, run: &Run) -> Result<()> {
     // Its commands come through a pipe that stays open.
     vm.sh(&format!(
         "dpdk-testpmd -l 0,1 -n 1 --in-memory -a 0000:00:05.0 -a 0000:00:06.0 {options} --log-level=pmd.net.ixgbe.init:debug -- \
-         -i --nb-cores=1 --total-num-mbufs=8192 {forward} <>/tmp/commands >/tmp/testpmd 2>&1 &
+         -i --no-flush-rx --disable-link-check --nb-cores=1 --rxd=512 --txd=4096 --total-num-mbufs=16384 {forward} <>/tmp/commands >/tmp/testpmd 2>&1 &
          echo $! >/tmp/pid; echo start >/tmp/commands
          for try in $(seq 90); do grep -q 'testpmd> start' /tmp/testpmd && exit; kill -0 $! || break; sleep 1; done
          cat /tmp/testpmd; exit 1"
     ))?;
+    // Between its steps a driver takes addresses out of the filter: frames that come before all is set up are lost.
     for side in [0, 1] {
-        vm.until("all frames have left their captures", |vm| vm.nic(side).source_finished());
+        vm.nic(side).set_link(true);
     }
     vm.until("all frames have been sent", |vm| {
         (0..2).all(|side| vm.nic(side).wire_counters().sent >= FRAMES.into() && vm.nic(side).transmit_idle())
