@@ -50,8 +50,6 @@ pub(crate) struct Setup<'s> {
     pub(crate) kernel: &'s str,
     /// More words for QEMU.
     pub(crate) qemu: &'s [&'s str],
-    /// Whether fwd and pktgen are in `/usr/local/bin`.
-    pub(crate) programs: bool,
 }
 
 /// A guest that is up.
@@ -81,7 +79,7 @@ impl Rig {
         let folder = tempfile::Builder::new().prefix("vm").tempdir_in(root.join("run"))?;
         let file = |name: &str| folder.path().join(name);
         fs::copy(self.cache.join("vmlinuz"), file("vmlinuz"))?;
-        self.initramfs(&file("initramfs"), setup.programs)?;
+        self.initramfs(&file("initramfs"))?;
         let socket = |index: usize| file(&format!("nic{index}"));
         let serve = |(index, spec): (usize, &&str)| VfioUserServer::start(spec, &socket(index));
         let nics = setup.nics.iter().enumerate().map(serve).collect::<Result<Vec<_>, _>>()?;
@@ -134,11 +132,8 @@ impl Rig {
     }
 
     /// The guest's root: what was built, and our programs behind it. A kernel unpacks archives one after the other.
-    fn initramfs(&self, to: &Path, programs: bool) -> Result<()> {
+    fn initramfs(&self, to: &Path) -> Result<()> {
         fs::copy(self.cache.join("initramfs"), to)?;
-        if !programs {
-            return Ok(());
-        }
         let tree = tempfile::tempdir()?;
         let folder = tree.path().join("usr/local/bin");
         fs::create_dir_all(&folder)?;

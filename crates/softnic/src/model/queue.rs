@@ -241,7 +241,9 @@ impl Model {
     fn write_control(&mut self, ring: Ring, offset: u32, value: u32, state: State) {
         let before = self.regs.get(offset);
         self.regs.set(offset, value & !FLUSH);
-        if matches!(ring, Ring::Tx(_)) && (before ^ value) & 0x007F_7F7F != 0 && state != State::Disabled {
+        // A write that also disables the queue changes nothing that will be used.
+        let goes_on = state != State::Disabled && value & ENABLE != 0;
+        if matches!(ring, Ring::Tx(_)) && (before ^ value) & 0x007F_7F7F != 0 && goes_on {
             self.checks.report(Violation::RingChangedWhileEnabled { ring, name: "TXDCTL thresholds" });
         }
         if matches!(ring, Ring::Tx(_)) && (value & 0x7F) + (value >> 16 & 0x7F) > 40 {
