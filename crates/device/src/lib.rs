@@ -20,6 +20,7 @@ mod host;
 mod interrupts;
 mod iova;
 mod memory;
+mod numa;
 mod pci;
 mod regs;
 mod status;
