@@ -131,6 +131,12 @@ impl<D: Device> Port<D> {
         self.model
     }
 
+    /// The NUMA node it is attached to, if known.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        self.regs().device().numa_node()
+    }
+
     /// The station address.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {

@@ -483,7 +483,7 @@ pub(crate) fn drain<D: Device>(regs: &Registers<D>, index: u32) -> Result<()> {
             Ok(now) if begun.elapsed() < DRAIN_LIMIT => head = now,
             Ok(_) | Err(Error::Timeout { .. }) => {
                 let name = regs.device().name();
-                tracing::warn!("{name}: transmit queue {index} is stopped at {head} with frames up to {tail} unsent");
+                tracing::info!("{name}: transmit queue {index} is stopped at {head} with frames up to {tail} unsent");
                 return Ok(());
             }
             Err(error) => return Err(error),
