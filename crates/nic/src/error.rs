@@ -55,7 +55,7 @@ pub enum Error {
     #[error(transparent)]
     Driver(ixgbe::Error),
     /// The kernel wants the device back and waits for it.
-    #[error("{device}: the kernel asks for it back, to unbind or remove it; it has to be closed")]
+    #[error("{device}: the kernel asked for it back, to unbind or remove it, and waits until it is closed")]
     Released {
         /// The device.
         device: String,
