@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use cli::args::{PortOptions, RunOptions};
+use cli::idle::IdleMode;
 use cli::lcore::Bindings;
 use device::PciAddress;
 use nic::Address;
@@ -82,6 +83,10 @@ pub(crate) struct ForwardArgs {
     /// Which lcore polls which queue: triples (port,queue,lcore), such as "(0,0,0),(1,0,1)"; ports count from 0
     #[arg(long, value_name = "TRIPLES")]
     pub(crate) lcores: Option<Bindings>,
+
+    /// What lcores do while there are no frames [default: hybrid where all ports of an lcore have interrupts, else poll]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) idle: Option<IdleMode>,
 
     #[command(flatten)]
     pub(crate) port_options: PortOptions,

@@ -29,6 +29,7 @@ pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
         ports: ports?,
         queues: None,
         lcores: None,
+        idle: None,
         port_options: PortOptions::default(),
         run: options,
     })?;

@@ -1,5 +1,7 @@
 //! `--json`: one object at the end.
 
+use crate::workers::WorkerReport;
+use cli::ports::Placement;
 use cli::report::{self, PortTotals, Totals};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -22,11 +24,18 @@ pub(crate) struct Report<'a> {
     /// `null` if no packet moved.
     cycles_per_packet: Option<f64>,
     ports: &'a [PortTotals],
+    workers: &'a [WorkerReport],
+    packet_memory: &'a Placement,
     drops: BTreeMap<&'static str, u64>,
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn new(mode: &'a str, totals: &'a Totals) -> Self {
+    pub(crate) fn new(
+        mode: &'a str,
+        totals: &'a Totals,
+        workers: &'a [WorkerReport],
+        packet_memory: &'a Placement,
+    ) -> Self {
         let consumed = (mode == "rxonly").then_some(totals.counters.rx_packets);
         let handled = consumed.unwrap_or(totals.counters.tx_packets);
         Self {
@@ -38,6 +47,8 @@ impl<'a> Report<'a> {
             mpps: report::rounded(report::mega(handled, totals.seconds)),
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             ports: &totals.ports,
+            workers,
+            packet_memory,
             drops: totals.drops(),
         }
     }

@@ -14,6 +14,7 @@ mod run;
 mod rxonly;
 mod summary;
 mod worker;
+mod workers;
 
 use args::{Args, Command};
 use cli::exit::{self, Failure};

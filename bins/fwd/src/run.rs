@@ -4,9 +4,11 @@ use crate::args::ForwardArgs;
 use crate::plan::{self, Plan, Wishes};
 use crate::summary;
 use crate::worker::{Lane, Mode, Worker};
+use crate::workers::{self, WorkerHandle};
 use cli::counters::{Counters, Published};
 use cli::exit::Failure;
-use cli::ports::{self, Ports};
+use cli::idle::{self, Idle};
+use cli::ports::{self, Placement, Ports};
 use cli::report::{PortTotals, Totals};
 use cli::screen::Screen;
 use cli::stop::Stop;
@@ -29,39 +31,52 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(nic::Address::is_soft);
     let available = cli::lcore::available()?;
+    let nodes: Vec<_> = args.ports.iter().map(nic::Address::numa_node).collect();
     let plan = plan::plan(&Wishes {
         ports: args.ports.len(),
         queues: args.queues,
         bindings: args.lcores.as_ref(),
         available: &available,
+        nodes: &nodes,
         soft,
         output: M::output,
     })?;
-    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options, plan.workers.len(), 0)?;
+    let polled = plan.polled().map(|(lcore, port)| (lcore, args.ports[port].name(), nodes[port]));
+    ports::warn_if_crossing(polled, &available);
+    let (workers, interrupts) = (plan.workers.len(), idle::interrupts(args.idle));
+    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options, interrupts, workers, 0)?;
     let mut screen = Screen::new(args.run.json, args.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
 
     let wiring = wire(&plan, &mut ports, if soft { SOFT_PATIENCE } else { PATIENCE });
     let Ports { pool, mut opened } = ports;
-    let members = wiring.workers.into_iter().map(|(lcore, lanes)| {
+    let (mut handles, mut members) = (Vec::new(), Vec::new());
+    for (lcore, lanes) in wiring.workers {
+        let idle = Idle::new(args.idle, soft, args.run.exit_when_idle, &stop, lanes.iter().map(|lane| &lane.rx));
+        handles.push(WorkerHandle { lcore, sleeps: idle.sleeps() });
         let (batch, stop, pool) = (usize::from(args.port_options.batch), stop.flag(), pool.clone());
-        let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft };
-        (lcore, move || worker.run())
-    });
-    let team = Team::start(members.collect(), &stop)?;
+        let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft, idle };
+        members.push((lcore, move || worker.run()));
+    }
+    let team = Team::start(members, &stop)?;
     let begun = team.begun();
 
     let mut idle = IdleWatch::new(wiring.published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
+    let event_fds = ports::event_fds(opened.iter())?;
     let opened_cell = std::cell::RefCell::new(&mut opened);
     let watched = team::watch(
         &stop,
         &args.run,
         begun,
         &mut screen,
+        &event_fds,
+        || ports::take_events(opened_cell.borrow_mut().iter_mut()),
         |elapsed| {
             let lanes = wiring.published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
-            let (totals, result) =
+            let (mut totals, result) =
                 totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
+            let slept = workers::sleep_words(&workers::report(&handles, &available), totals.seconds);
+            totals.notes.extend((!slept.is_empty()).then_some(slept));
             result.map(|()| totals)
         },
         || team.any_finished(),
@@ -72,8 +87,11 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
         Ok(ran) => (ran, Ok(())),
         Err(failure) => (begun.elapsed(), Err(failure)),
     };
+    // Nothing of a device that the kernel wants back may stay open.
+    drop(event_fds);
     let (totals, closed) = finish(ran, lanes, opened, &pool, &stop);
-    summary::print(M::NAME, &totals, &args.run)?;
+    let workers = workers::report(&handles, &available);
+    summary::print(M::NAME, &totals, &workers, &Placement::of(&pool), &args.run)?;
     trouble.and(closed)
 }
 

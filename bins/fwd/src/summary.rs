@@ -1,21 +1,33 @@
 //! What is printed at the end.
 
 use crate::json::Report;
+use crate::workers::{self, WorkerReport};
 use cli::args::RunOptions;
 use cli::exit::Failure;
 use cli::human::{counted, grouped};
+use cli::ports::Placement;
 use cli::report::{self, Totals};
 use cli::screen;
 use std::io::{self, Write as _};
 
 /// Prints the summary, or with `--json` the object.
-pub(crate) fn print(mode: &str, totals: &Totals, options: &RunOptions) -> Result<(), Failure> {
-    let text = if options.json { serde_json::to_string(&Report::new(mode, totals))? } else { words(mode, totals) };
+pub(crate) fn print(
+    mode: &str,
+    totals: &Totals,
+    workers: &[WorkerReport],
+    memory: &Placement,
+    options: &RunOptions,
+) -> Result<(), Failure> {
+    let text = if options.json {
+        serde_json::to_string(&Report::new(mode, totals, workers, memory))?
+    } else {
+        words(mode, totals, workers)
+    };
     writeln!(io::stdout(), "{text}")?;
     Ok(())
 }
 
-fn words(mode: &str, totals: &Totals) -> String {
+fn words(mode: &str, totals: &Totals, workers: &[WorkerReport]) -> String {
     let (verb, handled) = match mode {
         "rxonly" => ("counted", totals.counters.rx_packets),
         _ => ("forwarded", totals.counters.tx_packets),
@@ -28,8 +40,10 @@ fn words(mode: &str, totals: &Totals) -> String {
         table.add_row(std::iter::once(port.name.clone()).chain(numbers.map(grouped)));
     }
     screen::align_right(&mut table, 1);
+    let slept = workers::sleep_words(workers, totals.seconds);
+    let slept = if slept.is_empty() { slept } else { format!("{slept}\n") };
     format!(
-        "\n{mode}: {verb} {} in {:.2} s: {:.3} Mpps{cycles}\n{}\n{}",
+        "\n{mode}: {verb} {} in {:.2} s: {:.3} Mpps{cycles}\n{slept}{}\n{}",
         counted(handled, "packet"),
         totals.seconds,
         report::mega(handled, totals.seconds),

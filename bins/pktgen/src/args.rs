@@ -3,6 +3,7 @@
 use crate::frame::{LONGEST, SHORTEST};
 use clap::{Parser, Subcommand};
 use cli::args::{PortOptions, RunOptions};
+use cli::idle::IdleMode;
 use nic::Address;
 
 /// Sends numbered UDP/IPv4 frames through user-space drivers, and counts them where they arrive.
@@ -55,6 +56,10 @@ pub(crate) struct RxArgs {
     /// Ports
     #[arg(required = true, value_name = "PORT")]
     pub(crate) ports: Vec<Address>,
+
+    /// What lcores do while there are no frames [default: hybrid where all ports of an lcore have interrupts, else poll]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) idle: Option<IdleMode>,
 
     #[command(flatten)]
     pub(crate) port_options: PortOptions,

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         }
         say(&args, format_args!("ready"))?;
         while !stop.is_requested() {
-            stop.wait(Duration::from_secs(3600));
+            stop.wait(Duration::from_secs(3600), []);
         }
         for (server, [socket, _]) in servers.iter().zip(pairs) {
             let wire = server.control().wire_counters();

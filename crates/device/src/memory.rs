@@ -1,6 +1,7 @@
 //! Memory that devices can reach.
 
 use crate::{Error, Host, Result};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 mod backing;
 mod hugepages;
 mod pagemap;
+mod placement;
 
 use backing::Backing;
 pub(crate) use hugepages::HugePages;
@@ -113,6 +115,15 @@ impl DmaMemory {
     #[must_use]
     pub fn describe(&self) -> &str {
         &self.description
+    }
+
+    /// How many of its bytes lie on which NUMA node, as the kernel says now.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not say.
+    pub fn numa_nodes(&self) -> Result<BTreeMap<u32, usize>> {
+        placement::nodes(self.base(), self.len(), self.page_size)
     }
 
     /// The memfd behind it, for another process to map.

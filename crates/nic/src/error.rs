@@ -54,6 +54,20 @@ pub enum Error {
     /// The device does not work, or the driver refuses it.
     #[error(transparent)]
     Driver(ixgbe::Error),
+    /// The kernel wants the device back and waits for it.
+    #[error("{device}: the kernel asked for it back, to unbind or remove it, and waits until it is closed")]
+    Released {
+        /// The device.
+        device: String,
+    },
+    /// The device reported an error after which nothing it does can be trusted.
+    #[error("{device}: {what}; close it, look at what the kernel says (dmesg), and open it again")]
+    Broken {
+        /// The device.
+        device: String,
+        /// What it reported.
+        what: &'static str,
+    },
     /// The software NIC refused.
     #[cfg(feature = "soft")]
     #[error(transparent)]

@@ -1,9 +1,11 @@
 //! Opening a device, and its control side.
 
+use crate::events::{Events, VfioEvents};
 use crate::queue::each;
 use crate::{Address, Error, NoIommu, Result, RxQueue, TxQueue, identify};
-use device::{Device as _, Host, PciAddress};
+use device::{Device as _, Host, Interrupts, PciAddress};
 use mempool::Pool;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,6 +24,9 @@ pub struct PortConfig {
     pub mtu: u16,
     /// Receive frames for any address, as forwarders need.
     pub promiscuous: bool,
+    /// Whether receive queues and the port can be waited for. There are no interrupts through sysfs. With them there can be
+    /// 63 receive queues.
+    pub interrupts: Interrupts,
     /// Open PCI devices that no IOMMU guards, through sysfs (needs root and huge pages). Such a device can overwrite any
     /// memory of the host, so somebody has to vouch for it. Devices with an IOMMU group are opened through VFIO all the
     /// same.
@@ -30,7 +35,16 @@ pub struct PortConfig {
 
 impl Default for PortConfig {
     fn default() -> Self {
-        Self { rx_queues: 1, tx_queues: 1, rx_ring: 512, tx_ring: 512, mtu: 1500, promiscuous: true, no_iommu: None }
+        Self {
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_ring: 512,
+            tx_ring: 512,
+            mtu: 1500,
+            promiscuous: true,
+            interrupts: Interrupts::Off,
+            no_iommu: None,
+        }
     }
 }
 
@@ -84,15 +98,16 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
         return started(address, result, Port::Sysfs, RxQueue::Sysfs, TxQueue::Sysfs);
     }
     let device = device::VfioDevice::open(&host, pci)?;
-    started(address, ixgbe::open(device, &driver_config(config), pool), Port::Vfio, RxQueue::Vfio, TxQueue::Vfio)
+    let events = VfioEvents::watch(&device);
+    let port = |port| Port::Vfio(port, events);
+    started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::Vfio, TxQueue::Vfio)
 }
 
 fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Pool) -> Result<Opened> {
     let device = device::VfioUserDevice::open(path)?;
     identify(device.ids()).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
-    let transmit = TransmitRings { registers: device.registers(), queues: config.tx_queues };
-    let port = |port| Port::VfioUser(port, transmit);
-    started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::VfioUser, TxQueue::VfioUser)
+    let result = ixgbe::open(device, &driver_config(config), pool);
+    started(address, result, Port::VfioUser, RxQueue::VfioUser, TxQueue::VfioUser)
 }
 
 #[cfg(feature = "soft")]
@@ -112,7 +127,7 @@ fn driver_config(config: &PortConfig) -> ixgbe::Config {
     let mut driver = ixgbe::Config::default();
     (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
     (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
-    driver.mtu = config.mtu;
+    (driver.mtu, driver.interrupts) = (config.mtu, config.interrupts);
     (driver.promiscuous, driver.all_multicast) = (config.promiscuous, config.promiscuous);
     driver
 }
@@ -136,12 +151,12 @@ fn started<D: device::Device>(
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Port {
-    /// 82599 family, through VFIO.
-    Vfio(ixgbe::Port<device::VfioDevice>),
+    /// 82599 family, through VFIO, and what the kernel has to say about it.
+    Vfio(ixgbe::Port<device::VfioDevice>, VfioEvents),
     /// 82599 family, through sysfs without an IOMMU.
     Sysfs(ixgbe::Port<device::SysfsDevice>),
-    /// 82599 family, played by another process, and a view of its transmit rings.
-    VfioUser(ixgbe::Port<device::VfioUserDevice>, TransmitRings),
+    /// 82599 family, played by another process.
+    VfioUser(ixgbe::Port<device::VfioUserDevice>),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
     Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftControl),
@@ -158,6 +173,12 @@ impl Port {
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
         each!(Self, self, port => port.mac())
+    }
+
+    /// The NUMA node it is attached to, if known.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        each!(Self, self, port => port.numa_node())
     }
 
     /// The link as it is now.
@@ -178,6 +199,30 @@ impl Port {
     pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
         let status = each!(Self, self, port => port.wait_link(limit)).map_err(|source| self.error(source))?;
         Ok(LinkStatus { up: status.up, speed: status.speed })
+    }
+
+    /// What becomes readable when [`Self::events`] has something to tell. Without interrupts that is what the kernel says
+    /// of a device, if anything.
+    pub fn event_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let kernel = if let Self::Vfio(_, events) = self { Some(events.fds()) } else { None };
+        each!(Self, self, port => port.eventfd()).into_iter().chain(kernel.into_iter().flatten())
+    }
+
+    /// What has happened since the last call.
+    ///
+    /// # Errors
+    ///
+    /// When the device must not be used any more: [`Error::Released`], [`Error::Broken`], or it is gone. Close it.
+    pub fn events(&mut self) -> Result<Events> {
+        if let Self::Vfio(port, events) = self {
+            events.check(port.name())?;
+        }
+        let events = each!(Self, self, port => port.events()).map_err(|source| self.error(source))?;
+        if events.memory_error {
+            let what = "one of its memories is damaged (EICR.ECC)";
+            return Err(Error::Broken { device: self.name().to_owned(), what });
+        }
+        Ok(Events { link_changed: events.link_changed })
     }
 
     /// Whether to receive frames for any address.
@@ -222,19 +267,17 @@ impl Port {
         }
     }
 
-    /// Whether everything handed to transmit queues is sent and written out. Always true of real NICs, which do not
-    /// say.
+    /// Whether everything handed to transmit queues is sent and written out. True of a device that is gone.
     #[must_use]
     pub fn transmit_idle(&self) -> bool {
         match self {
             #[cfg(feature = "soft")]
             Self::Soft(_, device) => device.transmit_idle(),
-            Self::VfioUser(_, rings) => rings.idle(),
-            _ => true,
+            port => each!(Self, port, port => port.transmit_idle()).unwrap_or(true),
         }
     }
 
-    /// Stops the device. Drop the queues first: their buffers go home when the device is known to be quiet.
+    /// Stops the device, once it has sent what it was given (it is not waited for long). Drop the queues first: their buffers go home when the device is known to be quiet.
     ///
     /// # Errors
     ///
@@ -242,25 +285,6 @@ impl Port {
     pub fn close(self) -> Result<()> {
         let name = self.name().to_owned();
         each!(Self, self, port => port.close().map(drop)).map_err(|source| driver_error(&name, source))
-    }
-}
-
-/// The heads and tails of a device's transmit rings, asked of another process: software may take its time, where a NIC
-/// empties its rings in microseconds.
-#[derive(Clone, Debug)]
-pub struct TransmitRings {
-    registers: device::VfioUserRegisters,
-    queues: u16,
-}
-
-impl TransmitRings {
-    /// Whether every ring is empty: TDH equals TDT (82599 datasheet 8.2.3.9.8, 8.2.3.9.9).
-    fn idle(&self) -> bool {
-        const TDH: u32 = 0x6010;
-        const TDT: u32 = 0x6018;
-        (0..u32::from(self.queues))
-            .map(|queue| 0x40 * queue)
-            .all(|ring| self.registers.read32(TDH + ring) == self.registers.read32(TDT + ring))
     }
 }
 

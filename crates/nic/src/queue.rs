@@ -1,6 +1,9 @@
 //! Queues: one `match` a burst.
 
+use crate::Result;
 use mempool::{Batch, PoolCache};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// Every driver's queue of one kind.
 macro_rules! queue {
@@ -26,9 +29,9 @@ macro_rules! queue {
 macro_rules! each {
     ($kind:ident, $value:expr, $inner:ident => $result:expr) => {
         match $value {
-            $kind::Vfio($inner) => $result,
+            $kind::Vfio($inner, ..) => $result,
             $kind::Sysfs($inner) => $result,
-            $kind::VfioUser($inner, ..) => $result,
+            $kind::VfioUser($inner) => $result,
             #[cfg(feature = "soft")]
             $kind::Soft($inner, ..) => $result,
         }
@@ -53,6 +56,30 @@ impl RxQueue {
     #[inline]
     pub fn recv(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         each!(Self, self, queue => queue.recv(cache, batch))
+    }
+
+    /// Waits until a frame is there to receive, `limit` at most, or until the port is closed. Returns whether one is (or a
+    /// part of one that is still arriving).
+    ///
+    /// # Errors
+    ///
+    /// When the port was opened without interrupts ([`crate::PortConfig::interrupts`]).
+    pub fn wait(&mut self, limit: Duration) -> Result<bool> {
+        each!(Self, self, queue => queue.wait(limit)).map_err(crate::Error::Driver)
+    }
+
+    /// Asks for an interrupt when the next frame comes, for an event loop of the caller's own: if this returns true, wait
+    /// until [`Self::eventfd`] is readable. It may become readable without a frame; ask again before each wait. False says
+    /// not to wait: a frame is there, the port is closed, or it has no interrupts.
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
+        each!(Self, self, queue => queue.arm())
+    }
+
+    /// What becomes readable when an interrupt comes that [`Self::arm`] asked for; `None` without interrupts.
+    #[must_use]
+    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        each!(Self, self, queue => queue.eventfd())
     }
 
     /// What it has counted since it was opened.

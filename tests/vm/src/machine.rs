@@ -174,6 +174,9 @@ impl Machine {
         while !holds(self) {
             if Instant::now() > deadline {
                 println!("   waited in vain: {what}");
+                for nic in &self.nics {
+                    println!("           {:?}", nic.control().wire_counters());
+                }
                 return;
             }
             std::thread::sleep(Duration::from_millis(20));

@@ -162,6 +162,9 @@ pub(super) fn run_until(vm: &mut Machine, command: &str, done: impl Fn(&Machine)
         "kill -INT $(cat /tmp/pid); for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
          cat /tmp/said; cat /tmp/report",
     )?;
+    for line in said.lines().filter(|line| !line.starts_with('{')) {
+        println!("           {line}");
+    }
     let json = said.lines().rfind(|line| line.starts_with('{'));
     let json = json.with_context(|| format!("{command} printed no report: {said}"))?;
     Ok(serde_json::from_str(json)?)
