@@ -88,6 +88,11 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "HOW")]
     pub(crate) idle: Option<IdleMode>,
 
+    /// How long to wait for room in a full transmit ring before frames are dropped, in microseconds; much where no frame
+    /// may be lost and the sender can wait [default: 10, and 200000 on software NICs]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=10_000_000))]
+    pub(crate) tx_wait: Option<u32>,
+
     #[command(flatten)]
     pub(crate) port_options: PortOptions,
 

@@ -28,6 +28,7 @@ pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
     crate::run::run::<L2>(&ForwardArgs {
         ports: ports?,
         queues: None,
+        tx_wait: None,
         lcores: None,
         idle: None,
         port_options: PortOptions::default(),

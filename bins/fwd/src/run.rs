@@ -48,7 +48,8 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let mut screen = Screen::new(args.run.json, args.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
 
-    let wiring = wire(&plan, &mut ports, if soft { SOFT_PATIENCE } else { PATIENCE });
+    let patience = args.tx_wait.map(|us| Duration::from_micros(us.into()));
+    let wiring = wire(&plan, &mut ports, patience.unwrap_or(if soft { SOFT_PATIENCE } else { PATIENCE }));
     let Ports { pool, mut opened } = ports;
     let (mut handles, mut members) = (Vec::new(), Vec::new());
     for (lcore, lanes) in wiring.workers {

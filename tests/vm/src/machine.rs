@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 const BOOT: Duration = Duration::from_secs(180);
 /// How long anything else may take.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long traffic may take to come through: half a minute on an idle machine.
+const TRAFFIC: Duration = Duration::from_secs(40);
 /// Lines of the guest's console that are shown when something went wrong.
 const TAIL: usize = 60;
 
@@ -168,9 +170,9 @@ impl Machine {
         self.nics[index].control()
     }
 
-    /// Waits until `holds`, for at most two minutes; what did not become true shows in the checks that follow.
+    /// Waits until `holds`, for at most five minutes; what did not become true shows in the checks that follow.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TRAFFIC;
         while !holds(self) {
             if Instant::now() > deadline {
                 println!("   waited in vain: {what}");

@@ -156,7 +156,8 @@ fn captured(vm: &mut Machine, checks: &mut Checks, command: &str, folder: &Path,
 
 /// Starts `command`, interrupts it when `done`, and returns its report.
 pub(super) fn run_until(vm: &mut Machine, command: &str, done: impl Fn(&Machine) -> bool) -> Result<Value> {
-    vm.sh(&format!("{command} --json --quiet >/tmp/report 2>/tmp/said & echo $! >/tmp/pid"))?;
+    // A guest may wait long for its card: nothing is to be lost.
+    vm.sh(&format!("{command} --tx-wait 5000000 --json --quiet >/tmp/report 2>/tmp/said & echo $! >/tmp/pid"))?;
     vm.until("everything was forwarded", done);
     let said = vm.sh(
         "kill -INT $(cat /tmp/pid); for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
