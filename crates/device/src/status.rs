@@ -110,18 +110,12 @@ impl Host {
                 return status(StatusKind::GroupNotViable, reason, next);
             }
         }
-        let missing = if self.names(&device.path().join("vfio-dev")).is_empty() {
-            let address = device.address;
-            Mend::command(
-                "in a container, pass the node in; else bind the device again",
-                format!("sudo fwd unbind {address}"),
-            )
-            .then(format!("sudo fwd bind {address}"))
-        } else {
-            Mend::words(
-                "this kernel offers VFIO by device only; run one with CONFIG_VFIO_GROUP; in a container, pass the node in",
-            )
-        };
+        let address = device.address;
+        let missing = Mend::command(
+            "in a container, pass the node in; a kernel without CONFIG_VFIO_GROUP makes none; else bind the device again",
+            format!("sudo fwd unbind {address}"),
+        )
+        .then(format!("sudo fwd bind {address}"));
         self.node_status(&self.dev(format!("vfio/{group}")), missing)
             .unwrap_or_else(|| status(StatusKind::Ready, format!("ready, in IOMMU group {group}"), Mend::default()))
     }

@@ -15,7 +15,7 @@ const PAIR: &[&str] = &["a?id=10f9", "b?id=10fb&wire=peer:a"];
 const QUIET: &str = "ipv6.disable=1";
 
 /// Loads the driver and gives each card its namespace.
-const UP: &str = r"
+pub(super) const UP: &str = r"
 modprobe ixgbe
 for i in 0 1; do
     dev=$(ls /sys/bus/pci/devices/0000:00:0$((5 + i)).0/net)
@@ -28,7 +28,7 @@ done
 ";
 
 /// Waits until both links are up.
-const LINKED: &str = r"
+pub(super) const LINKED: &str = r"
 for i in 0 1; do
     for try in $(seq 300); do
         ip -n n$i link show e$i | grep -q LOWER_UP && break

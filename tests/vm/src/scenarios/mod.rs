@@ -1,6 +1,7 @@
-//! What the rig can check. Each scenario boots its own machine.
+//! What the rig can check. Each scenario boots machines of its own.
 
 mod dpdk;
+mod host;
 mod linux;
 mod ours;
 
@@ -15,40 +16,25 @@ pub(crate) struct Scenario {
     pub(crate) run: fn(&Rig, &mut Checks) -> Result<()>,
 }
 
+const fn of(name: &'static str, about: &'static str, run: fn(&Rig, &mut Checks) -> Result<()>) -> Scenario {
+    Scenario { name, about, run }
+}
+
 /// All of them, in the order in which they run.
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario {
-        name: "linux-probe",
-        about: "Linux's ixgbe takes an 82599 of either kind and tests it",
-        run: linux::probe,
-    },
-    Scenario {
-        name: "linux-traffic",
-        about: "Linux on both ends: ping, TCP, UDP, VLAN, offloads, counters",
-        run: linux::traffic,
-    },
-    Scenario {
-        name: "linux-queues",
-        about: "RSS over four queues, an MSI-X vector each, moderated",
-        run: linux::queues,
-    },
-    Scenario {
-        name: "linux-admin",
-        about: "rings, queues, MTU, link, reload and removal under Linux",
-        run: linux::admin,
-    },
-    Scenario { name: "linux-iommu", about: "Linux's ixgbe behind an IOMMU", run: linux::iommu },
-    Scenario { name: "dpdk-forward", about: "DPDK's net_ixgbe on vfio-pci, vector and scalar", run: dpdk::forward },
-    Scenario {
-        name: "ours-forward",
-        about: "fwd l2 as an unprivileged user behind an IOMMU: a million frames",
-        run: ours::forward,
-    },
-    Scenario { name: "ours-sysfs", about: "fwd l2 as root without an IOMMU, through sysfs", run: ours::sysfs },
-    Scenario { name: "ours-queues", about: "fwd l2 with RSS and a worker for each queue", run: ours::queues },
-    Scenario {
-        name: "ours-restart",
-        about: "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver",
-        run: ours::restart,
-    },
+    of("linux-probe", "Linux's ixgbe takes an 82599 of either kind and tests it", linux::probe),
+    of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
+    of("linux-queues", "RSS over four queues, an MSI-X vector each, moderated", linux::queues),
+    of("linux-admin", "rings, queues, MTU, link, reload and removal under Linux", linux::admin),
+    of("linux-iommu", "Linux's ixgbe behind an IOMMU", linux::iommu),
+    of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar", dpdk::forward),
+    of("ours-forward", "fwd l2 as an unprivileged user behind an IOMMU: a million frames", ours::forward),
+    of("ours-sysfs", "fwd l2 as root without an IOMMU, through sysfs", ours::sysfs),
+    of("ours-queues", "fwd l2 with RSS and a worker for each queue", ours::queues),
+    of("ours-interrupts", "fwd l2 that sleeps until the card wakes it, and polls under load", ours::interrupts),
+    of("ours-numa", "fwd l2 between two NUMA nodes: workers and memory are on the cards'", ours::numa),
+    of("ours-restart", "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver", ours::restart),
+    of("ours-release", "the kernel wants a card back in mid-traffic, and a card is pulled out", ours::release),
+    of("host-refused", "every way in which VFIO refuses, and what the doctor says", host::refused),
+    of("host-lacking", "machines without an IOMMU, and without interrupt remapping", host::lacking),
 ];
