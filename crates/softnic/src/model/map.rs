@@ -422,7 +422,8 @@ const MAP: &[Line] = &[
     rw("DCA_CTRL", 0x1_1074),
     rw("CORECTL", 0x1_4F00),
     rw("HICR", 0x1_5F00).keeps(0),
-    ro("FWSTS", 0x1_5F0C),
+    // FWRI clears by writing 1; it is never set.
+    rw("FWSTS", 0x1_5F0C).keeps(0),
 ];
 
 /// The registers that only store, and the index of all.
