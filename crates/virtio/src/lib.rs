@@ -1,60 +1,12 @@
-//! virtio-net devices: today only which PCI functions are such devices, so that tools can name them.
-//!
-//! The driver is to come in this crate: one virtqueue core (split and packed rings) under the PCI legacy transport,
-//! the PCI modern transport, and virtio-user over vhost-user.
-//!
-//! ```
-//! use device::PciIds;
-//! use virtio::{Kind, identify};
-//!
-//! let ids = PciIds { vendor: 0x1af4, device: 0x1041, ..PciIds::default() };
-//! assert_eq!(identify(ids), Some(Kind::Modern));
-//! ```
+//! Driver for virtio-net devices (Virtio 1.2, sections 2 and 5.1).
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
-use device::PciIds;
-use std::fmt;
+mod error;
+mod ids;
+#[expect(unsafe_code, reason = "the trait that memory safety is built on")]
+pub mod transport;
 
-/// How a virtio-net device presents itself on PCI (Virtio 1.2, section 4.1.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Device id 0x1000: speaks the legacy interface, and most often the modern one too.
-    Transitional,
-    /// Device id 0x1041: speaks the modern interface only.
-    Modern,
-}
-
-/// Which kind of virtio-net device has these ids; `None` for every other device.
-#[must_use]
-pub fn identify(ids: PciIds) -> Option<Kind> {
-    match (ids.vendor, ids.device) {
-        (0x1af4, 0x1000) => Some(Kind::Transitional),
-        (0x1af4, 0x1041) => Some(Kind::Modern),
-        _ => None,
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Transitional => "transitional virtio-net",
-            Self::Modern => "modern virtio-net",
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_network_devices_are_identified() {
-        let ids = |vendor, device| PciIds { vendor, device, ..PciIds::default() };
-        assert_eq!(identify(ids(0x1af4, 0x1000)), Some(Kind::Transitional));
-        assert_eq!(identify(ids(0x1af4, 0x1041)), Some(Kind::Modern));
-        for other in [ids(0x1af4, 0x1001), ids(0x1af4, 0x1042), ids(0x8086, 0x1000), ids(0x8086, 0x10fb)] {
-            assert_eq!(identify(other), None, "{other}");
-        }
-    }
-}
+pub use error::{Error, Result};
+pub use ids::{Kind, identify};
+pub use transport::Transport;
