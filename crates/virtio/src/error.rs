@@ -93,3 +93,9 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] device::Error),
 }
+
+impl Error {
+    pub(crate) fn config(setting: &'static str, problem: impl Into<String>) -> Self {
+        Self::Config { setting, problem: problem.into() }
+    }
+}

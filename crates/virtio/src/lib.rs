@@ -1,12 +1,59 @@
-//! Driver for virtio-net devices (Virtio 1.2, sections 2 and 5.1).
+//! Driver for virtio-net devices (Virtio 1.2, chapters 2 and 5.1): split and packed virtqueues over any [`Transport`].
+//!
+//! [`open`] takes a transport and gives a [`Port`], which controls the device, and its queues, which go to threads:
+//!
+//! ```no_run
+//! use mempool::{Batch, Pool, PoolConfig};
+//! use virtio::{Config, Opened};
+//!
+//! # fn forward(transport: impl virtio::Transport) -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = Pool::new(&PoolConfig::default())?;
+//! let Opened { port, mut rx, mut tx } = virtio::open(transport, &Config::default(), &pool)?;
+//! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+//! loop {
+//!     rx[0].recv(&mut cache, &mut batch);
+//!     tx[0].send(&mut cache, &mut batch);
+//!     batch.clear(); // what the ring had no room for
+//! }
+//! # }
+//! ```
+//!
+//! The device is not trusted. What the driver knows of a ring (free descriptors, chains in flight, their buffers) is in
+//! memory that the device cannot reach; of the ring itself only what the device reports is read, once, and checked. A
+//! device that breaks the rules is reset and brought up again.
 
 #![deny(unsafe_code)]
 
+mod config;
+mod control;
 mod error;
+#[cfg(feature = "fake")]
+#[expect(unsafe_code, reason = "a device accesses memory at addresses that it was told")]
+pub mod fake;
+mod features;
 mod ids;
+mod negotiate;
+mod net;
+mod port;
+#[expect(unsafe_code, reason = "memory shared with the device")]
+mod ring;
+#[expect(unsafe_code, reason = "buffers shared with the device")]
+mod rx;
+mod session;
 #[expect(unsafe_code, reason = "the trait that memory safety is built on")]
 pub mod transport;
+#[expect(unsafe_code, reason = "buffers shared with the device")]
+mod tx;
+#[expect(unsafe_code, reason = "the promises of a transport")]
+mod vhost_user;
 
+pub use config::Config;
 pub use error::{Error, Result};
+pub use features::Features;
 pub use ids::{Kind, identify};
+pub use port::{LinkStatus, Opened, Port, Statistics, open};
+pub use ring::Fault;
+pub use rx::{RxCounters, RxQueue};
 pub use transport::Transport;
+pub use tx::{TxCounters, TxQueue};
+pub use vhost_user::{Kick, VhostUser};
