@@ -1,7 +1,8 @@
 //! Opening a device, and its control side.
 
+use crate::control::Control;
 use crate::queue::each;
-use crate::{Address, Error, NoIommu, Result, RxQueue, TxQueue, identify};
+use crate::{Address, DriverError, Error, NoIommu, Result, RxQueue, TxQueue, identify};
 use device::{Device as _, Host, PciAddress};
 use mempool::Pool;
 use std::path::Path;
@@ -70,6 +71,7 @@ pub fn open(address: &Address, config: &PortConfig, pool: &Pool) -> Result<Opene
         Address::Pci(pci) => open_pci(address, *pci, config, pool),
         Address::Soft(spec) => open_soft(address, spec, config, pool),
         Address::VfioUser(path) => open_vfio_user(address, path, config, pool),
+        Address::VhostUser { path, server } => open_vhost_user(address, path, *server, config, pool),
     }
 }
 
@@ -93,6 +95,21 @@ fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Po
     let transmit = TransmitRings { registers: device.registers(), queues: config.tx_queues };
     let port = |port| Port::VfioUser(port, transmit);
     started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::VfioUser, TxQueue::VfioUser)
+}
+
+fn open_vhost_user(address: &Address, path: &Path, server: bool, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    let mut driver = virtio::Config::default();
+    (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
+    (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
+    (driver.mtu, driver.promiscuous) = (config.mtu, config.promiscuous);
+    let device = if server { virtio::VhostUser::listen(path) } else { virtio::VhostUser::connect(path) };
+    let opened = device.and_then(|device| virtio::open(device, &driver, pool));
+    let opened = opened.map_err(|source| driver_error(&address.name(), source.into()))?;
+    Ok(Opened {
+        port: Port::VhostUser(opened.port),
+        rx: opened.rx.into_iter().map(RxQueue::VhostUser).collect(),
+        tx: opened.tx.into_iter().map(TxQueue::VhostUser).collect(),
+    })
 }
 
 #[cfg(feature = "soft")]
@@ -124,7 +141,7 @@ fn started<D: device::Device>(
     rx: impl Fn(ixgbe::RxQueue<D>) -> RxQueue,
     tx: impl Fn(ixgbe::TxQueue<D>) -> TxQueue,
 ) -> Result<Opened> {
-    let opened = result.map_err(|source| driver_error(&address.name(), source))?;
+    let opened = result.map_err(|source| driver_error(&address.name(), source.into()))?;
     Ok(Opened {
         port: port(opened.port),
         rx: opened.rx.into_iter().map(rx).collect(),
@@ -142,6 +159,8 @@ pub enum Port {
     Sysfs(ixgbe::Port<device::SysfsDevice>),
     /// 82599 family, played by another process, and a view of its transmit rings.
     VfioUser(ixgbe::Port<device::VfioUserDevice>, TransmitRings),
+    /// virtio-net, played by another process.
+    VhostUser(virtio::Port<virtio::VhostUser>),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
     Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftControl),
@@ -151,13 +170,13 @@ impl Port {
     /// The name of the device: its address without settings.
     #[must_use]
     pub fn name(&self) -> &str {
-        each!(Self, self, port => port.name())
+        each!(Self, self, port => Control::name(port))
     }
 
     /// The device's own MAC address.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
-        each!(Self, self, port => port.mac())
+        each!(Self, self, port => Control::mac(port))
     }
 
     /// The link as it is now.
@@ -166,8 +185,7 @@ impl Port {
     ///
     /// When the device is gone.
     pub fn link(&self) -> Result<LinkStatus> {
-        let status = each!(Self, self, port => port.link()).map_err(|source| self.error(source))?;
-        Ok(LinkStatus { up: status.up, speed: status.speed })
+        each!(Self, self, port => Control::link(port)).map_err(|source| self.error(source))
     }
 
     /// Waits until the link is up, `limit` at most; returns what it then is.
@@ -176,8 +194,7 @@ impl Port {
     ///
     /// When the device is gone.
     pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
-        let status = each!(Self, self, port => port.wait_link(limit)).map_err(|source| self.error(source))?;
-        Ok(LinkStatus { up: status.up, speed: status.speed })
+        each!(Self, self, port => Control::wait_link(port, limit)).map_err(|source| self.error(source))
     }
 
     /// Whether to receive frames for any address.
@@ -186,7 +203,7 @@ impl Port {
     ///
     /// When the device is gone.
     pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
-        each!(Self, self, port => port.filters().set_promiscuous(on)).map_err(|source| self.error(source))
+        each!(Self, self, port => Control::set_promiscuous(port, on)).map_err(|source| self.error(source))
     }
 
     /// Totals as the device counts them. Its registers are narrow: call this once a second at least.
@@ -195,18 +212,17 @@ impl Port {
     ///
     /// When the device is gone; [`Self::totals`] has what was read before.
     pub fn statistics(&mut self) -> Result<Statistics> {
-        let result = each!(Self, self, port => port.statistics().map(drop));
-        result.map_err(|source| self.error(source))?;
+        each!(Self, self, port => Control::poll(port)).map_err(|source| self.error(source))?;
         Ok(self.totals())
     }
 
     /// The totals as last read.
     #[must_use]
     pub fn totals(&self) -> Statistics {
-        Statistics::from(each!(Self, self, port => port.totals()))
+        each!(Self, self, port => Control::totals(port))
     }
 
-    fn error(&self, source: ixgbe::Error) -> Error {
+    fn error(&self, source: DriverError) -> Error {
         driver_error(self.name(), source)
     }
 
@@ -230,6 +246,7 @@ impl Port {
             #[cfg(feature = "soft")]
             Self::Soft(_, device) => device.transmit_idle(),
             Self::VfioUser(_, rings) => rings.idle(),
+            Self::VhostUser(port) => port.transmit_idle(),
             _ => true,
         }
     }
@@ -241,7 +258,7 @@ impl Port {
     /// When it cannot be stopped; its memory is then kept.
     pub fn close(self) -> Result<()> {
         let name = self.name().to_owned();
-        each!(Self, self, port => port.close().map(drop)).map_err(|source| driver_error(&name, source))
+        each!(Self, self, port => Control::close(port)).map_err(|source| driver_error(&name, source))
     }
 }
 
@@ -265,7 +282,7 @@ impl TransmitRings {
 }
 
 /// The driver's words, and in front of them the device, unless they name it.
-fn driver_error(name: &str, source: ixgbe::Error) -> Error {
+fn driver_error(name: &str, source: DriverError) -> Error {
     if source.to_string().contains(name) {
         Error::Driver(source)
     } else {
@@ -319,24 +336,5 @@ impl RxErrors {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.crc + self.length + self.undersize + self.oversize
-    }
-}
-
-impl From<&ixgbe::Statistics> for Statistics {
-    fn from(s: &ixgbe::Statistics) -> Self {
-        let errors = &s.rx_errors;
-        Self {
-            rx_packets: s.rx_packets,
-            rx_bytes: s.rx_bytes,
-            tx_packets: s.tx_packets,
-            tx_bytes: s.tx_bytes,
-            rx_missed: s.rx_missed + s.rx_no_descriptor,
-            rx_errors: RxErrors {
-                crc: errors.crc,
-                length: errors.length,
-                undersize: errors.undersize + errors.fragments + errors.short,
-                oversize: errors.oversize + errors.jabber,
-            },
-        }
     }
 }

@@ -15,6 +15,8 @@ macro_rules! queue {
             Sysfs(ixgbe::$kind<device::SysfsDevice>),
             /// 82599 family, played by another process.
             VfioUser(ixgbe::$kind<device::VfioUserDevice>),
+            /// virtio-net, played by another process.
+            VhostUser(virtio::$kind<virtio::VhostUser>),
             /// A software 82599.
             #[cfg(feature = "soft")]
             Soft(ixgbe::$kind<softnic::SoftDevice>),
@@ -29,6 +31,7 @@ macro_rules! each {
             $kind::Vfio($inner) => $result,
             $kind::Sysfs($inner) => $result,
             $kind::VfioUser($inner, ..) => $result,
+            $kind::VhostUser($inner) => $result,
             #[cfg(feature = "soft")]
             $kind::Soft($inner, ..) => $result,
         }
@@ -59,16 +62,7 @@ impl RxQueue {
     #[inline]
     #[must_use]
     pub fn counters(&self) -> RxCounters {
-        let counters = each!(Self, self, queue => queue.counters());
-        RxCounters {
-            packets: counters.packets,
-            bytes: counters.bytes,
-            frame_errors: counters.frame_errors,
-            bad_length: counters.bad_length,
-            too_long: counters.too_long,
-            batch_too_small: counters.batch_too_small,
-            no_buffers: counters.no_buffers,
-        }
+        each!(Self, self, queue => queue.counters().into())
     }
 }
 
@@ -87,14 +81,7 @@ impl TxQueue {
     #[inline]
     #[must_use]
     pub fn counters(&self) -> TxCounters {
-        let counters = each!(Self, self, queue => queue.counters());
-        TxCounters {
-            packets: counters.packets,
-            bytes: counters.bytes,
-            bad_length: counters.bad_length,
-            too_many_segments: counters.too_many_segments,
-            unmapped_pool: counters.unmapped_pool,
-        }
+        each!(Self, self, queue => queue.counters().into())
     }
 
     /// Packets sent and not yet seen to be done. Buffers come back in chunks, so a few dozen may stay after the last.
@@ -139,3 +126,37 @@ pub struct TxCounters {
     /// Frames dropped because their pool could not be mapped for the device.
     pub unmapped_pool: u64,
 }
+
+/// A driver's counters in the words of this crate.
+macro_rules! counters {
+    ($driver:ident) => {
+        impl From<$driver::RxCounters> for RxCounters {
+            fn from(counters: $driver::RxCounters) -> Self {
+                Self {
+                    packets: counters.packets,
+                    bytes: counters.bytes,
+                    frame_errors: counters.frame_errors,
+                    bad_length: counters.bad_length,
+                    too_long: counters.too_long,
+                    batch_too_small: counters.batch_too_small,
+                    no_buffers: counters.no_buffers,
+                }
+            }
+        }
+
+        impl From<$driver::TxCounters> for TxCounters {
+            fn from(counters: $driver::TxCounters) -> Self {
+                Self {
+                    packets: counters.packets,
+                    bytes: counters.bytes,
+                    bad_length: counters.bad_length,
+                    too_many_segments: counters.too_many_segments,
+                    unmapped_pool: counters.unmapped_pool,
+                }
+            }
+        }
+    };
+}
+
+counters!(ixgbe);
+counters!(virtio);

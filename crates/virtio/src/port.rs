@@ -174,12 +174,15 @@ impl<T: Transport> Port<T> {
         }
     }
 
-    /// Whether to receive frames for any address.
+    /// Whether to receive frames for any address. A device that has no such mode passes on all that it is given.
     ///
     /// # Errors
     ///
     /// When the device is away, cannot be told so, or refuses.
     pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
+        if on && !self.features().contains(Features::CTRL_RX) {
+            return Ok(());
+        }
         self.command(Features::CTRL_RX, |control| control.set_promiscuous(on))
     }
 
