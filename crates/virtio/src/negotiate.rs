@@ -158,7 +158,7 @@ impl Queues {
         let mut seats = Vec::with_capacity(self.data.len());
         for (index, layout) in self.data {
             let (ring, notifier) = start_queue(transport, index, layout, features, &mut memory)?;
-            seats.push(Some(Seat { ring, notifier, header }));
+            seats.push(Some(Box::new(Seat { ring, notifier, header })));
         }
         let control = match self.control {
             None => None,
@@ -171,7 +171,7 @@ impl Queues {
     }
 }
 
-type Started<T> = (Vec<Option<Seat<<T as Transport>::Notifier>>>, Option<Control<T>>);
+type Started<T> = (Vec<Option<Box<Seat<<T as Transport>::Notifier>>>>, Option<Control<T>>);
 
 /// The size of a queue: what is wished for, unless the device allows less, or has its own (legacy).
 fn size<T: Transport>(transport: &T, queue: u16, wish: u16, packed: bool) -> Result<u16> {

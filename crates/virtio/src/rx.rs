@@ -58,7 +58,7 @@ impl RxCounters {
 /// }
 /// ```
 pub struct RxQueue<T: Transport> {
-    seat: Option<Seat<T::Notifier>>,
+    seat: Option<Box<Seat<T::Notifier>>>,
     epoch: u32,
     intake: Intake,
     index: u16,

@@ -39,7 +39,7 @@ type Parked = (Option<Arc<DmaMemory>>, Vec<Packet>);
 
 struct State<N> {
     /// Places in the present session that no queue has taken yet, by virtqueue.
-    seats: Vec<Option<Seat<N>>>,
+    seats: Vec<Option<Box<Seat<N>>>>,
     memory: Option<Arc<DmaMemory>>,
     parked: Vec<Parked>,
     /// The device accesses no memory.
@@ -89,7 +89,7 @@ impl<T: Transport> Shared<T> {
     }
 
     /// Lets the queues into a session.
-    pub(crate) fn begin(&self, seats: Vec<Option<Seat<T::Notifier>>>) {
+    pub(crate) fn begin(&self, seats: Vec<Option<Box<Seat<T::Notifier>>>>) {
         self.state().seats = seats;
         self.fault.store(0, Ordering::Relaxed);
         self.epoch.fetch_add(1, Ordering::Release);
@@ -119,7 +119,7 @@ impl<T: Transport> Shared<T> {
     }
 
     /// The place of virtqueue `index` in the present session, and its number. `None` if there is none, or it is taken.
-    pub(crate) fn join(&self, index: u16) -> (u32, Option<Seat<T::Notifier>>) {
+    pub(crate) fn join(&self, index: u16) -> (u32, Option<Box<Seat<T::Notifier>>>) {
         let mut state = self.state();
         // Read under the lock, so that the number belongs to the seats.
         let epoch = self.epoch();

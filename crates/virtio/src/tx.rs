@@ -66,7 +66,7 @@ struct KnownPool {
 /// }
 /// ```
 pub struct TxQueue<T: Transport> {
-    seat: Option<Seat<T::Notifier>>,
+    seat: Option<Box<Seat<T::Notifier>>>,
     epoch: u32,
     outlet: Outlet<T>,
     index: u16,
