@@ -49,7 +49,7 @@ struct KnownPool {
 
 /// A transmit queue: belongs to one thread at a time, and may be sent to another.
 ///
-/// Buffers come back lazily, when [`CHUNK`] or more are in flight. While the device is away nothing is taken.
+/// Buffers come back lazily, when [`CHUNK`] or more are in flight, or half of a small ring. While the device is away nothing is taken.
 ///
 /// What was sent is gone:
 ///
@@ -152,7 +152,7 @@ impl<T: Transport> TxQueue<T> {
         let header = seat.header;
         let (outlet, notifier) = (&mut self.outlet, &seat.notifier);
         let (done, in_flight, result) = each_layout!(&mut seat.ring, ring => {
-            let result = if ring.in_flight() >= CHUNK || batch.is_empty() { outlet.reclaim(ring, cache) } else { Ok(()) };
+            let result = if ring.in_flight() >= CHUNK.min(ring.size() / 2) || batch.is_empty() { outlet.reclaim(ring, cache) } else { Ok(()) };
             let done = if result.is_ok() { outlet.send(ring, header, cache, batch) } else { 0 };
             if ring.unpublished() > 0 && ring.publish() {
                 notifier.notify();
