@@ -155,7 +155,6 @@ fn long(address: u64) -> &'static AtomicU64 {
 
 /// The virtio driver on a device made of memory.
 #[derive(Debug)]
-#[expect(private_interfaces, reason = "the transport is this rig's own")]
 pub struct VirtioRig {
     _port: Port<MemoryVirtio>,
     rx: RxQueue<MemoryVirtio>,

@@ -4,7 +4,7 @@
 use crate::negotiate::{self, Agreed};
 use crate::session::{Shared, Tally};
 use crate::transport::{Attention, Transport};
-use crate::{Config, Error, Features, Result, RxQueue, TxQueue, net};
+use crate::{Config, Error, Fault, Features, Result, RxQueue, TxQueue, net};
 use mempool::Pool;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -214,7 +214,14 @@ impl<T: Transport> Port<T> {
         let mut live = self.control.live();
         match &mut live.agreed {
             None => Err(self.shared.transport.gone("no session with it; wait until its link is up")),
-            Some(Agreed { features, control: Some(control), .. }) if features.contains(needs) => command(control),
+            Some(Agreed { features, control: Some(control), .. }) if features.contains(needs) => {
+                let result = command(control);
+                if matches!(result, Err(Error::Timeout { .. })) {
+                    // The answer may still come, into memory that the next command would use.
+                    self.shared.report(self.shared.epoch(), Fault::ControlQueue);
+                }
+                result
+            }
             Some(_) => {
                 let problem = format!("the device does not offer {needs}; do without");
                 Err(Error::Negotiation { device: self.name().to_owned(), problem })

@@ -227,7 +227,7 @@ impl<T: Transport> RxQueue<T> {
     #[inline(never)]
     fn give_up(&mut self, fault: Fault) {
         self.seat = None;
-        self.shared.report(fault);
+        self.shared.report(self.epoch, fault);
     }
 }
 

@@ -10,7 +10,7 @@ use crate::transport::Transport;
 use device::DmaMemory;
 use mempool::Packet;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a queue needs to take part in a session.
@@ -54,8 +54,8 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) transport: Arc<T>,
     /// Odd while a session is on; changes when one begins and when it has ended.
     epoch: AtomicU32,
-    /// The first fault of the present session; 0 is none.
-    fault: AtomicU8,
+    /// A fault (bits 31:0; 0 is none) and the session that it was in (bits 63:32).
+    fault: AtomicU64,
     state: Mutex<State<T::Notifier>>,
 }
 
@@ -63,7 +63,7 @@ impl<T: Transport> Shared<T> {
     /// For a device that has been reset.
     pub(crate) fn new(transport: Arc<T>) -> Self {
         let state = State { seats: Vec::new(), memory: None, parked: Vec::new(), quiet: true };
-        Self { transport, epoch: AtomicU32::new(0), fault: AtomicU8::new(0), state: Mutex::new(state) }
+        Self { transport, epoch: AtomicU32::new(0), fault: AtomicU64::new(0), state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T::Notifier>> {
@@ -91,7 +91,6 @@ impl<T: Transport> Shared<T> {
     /// Lets the queues into a session.
     pub(crate) fn begin(&self, seats: Vec<Option<Box<Seat<T::Notifier>>>>) {
         self.state().seats = seats;
-        self.fault.store(0, Ordering::Relaxed);
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
@@ -135,15 +134,16 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// A queue has seen the device do what no device may do.
+    /// A queue has seen the device do what no device may do, in session `epoch`.
     #[cold]
-    pub(crate) fn report(&self, fault: Fault) {
-        self.fault.store(fault as u8, Ordering::Relaxed);
+    pub(crate) fn report(&self, epoch: u32, fault: Fault) {
+        self.fault.store(u64::from(epoch) << 32 | fault as u64, Ordering::Relaxed);
     }
 
-    /// The fault that the session has to end for.
+    /// The fault that the present session has to end for.
     pub(crate) fn fault(&self) -> Option<Fault> {
-        Fault::of(self.fault.load(Ordering::Relaxed))
+        let fault = self.fault.load(Ordering::Relaxed);
+        Fault::of(fault & 0xffff_ffff).filter(|_| fault >> 32 == u64::from(self.epoch()))
     }
 }
 

@@ -5,7 +5,7 @@ use crate::ring::{Buffer, Fault, Used, Virtqueue, each_layout};
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use device::Translation;
-use mempool::{Batch, CHUNK, Packet, Pool, PoolCache};
+use mempool::{Batch, CHUNK, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -187,7 +187,7 @@ impl<T: Transport> TxQueue<T> {
     #[inline(never)]
     fn give_up(&mut self, fault: Fault) {
         self.seat = None;
-        self.outlet.shared.report(fault);
+        self.outlet.shared.report(self.epoch, fault);
     }
 }
 
@@ -195,14 +195,32 @@ impl<T: Transport> Outlet<T> {
     /// Takes back the buffers of everything that the device has done with.
     #[inline(always)]
     fn reclaim<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) -> Result<(), Fault> {
-        while let Some(used) = ring.used()? {
+        let mut slots = [None; CHUNK];
+        let mut held = 0;
+        let result = loop {
+            let used = match ring.used() {
+                Ok(Some(used)) => used,
+                Ok(None) => break Ok(()),
+                Err(fault) => break Err(fault),
+            };
             if used.count > 1 {
                 self.reclaim_chain(ring, used, cache);
-            } else if let Some(packet) = self.packets.get_mut(usize::from(used.id)).and_then(Option::take) {
-                cache.free(packet);
+                continue;
             }
-        }
-        Ok(())
+            let Some(packet) = self.packets.get_mut(usize::from(used.id)).and_then(Option::take) else { continue };
+            if packet.pool_id() != cache.pool_id() {
+                drop(packet);
+                continue;
+            }
+            slots[held] = Some(packet.into_slot());
+            held += 1;
+            if held == CHUNK {
+                take_home(cache, &slots);
+                held = 0;
+            }
+        };
+        take_home(cache, &slots[..held]);
+        result
     }
 
     #[cold]
@@ -377,6 +395,16 @@ impl<T: Transport> Outlet<T> {
     fn take_back(&mut self) {
         self.counters.lost += self.packets.iter_mut().filter_map(Option::take).count() as u64;
     }
+}
+
+/// Puts slots of the cache's pool onto its stack.
+#[inline(always)]
+fn take_home(cache: &mut PoolCache, slots: &[Option<Slot>]) {
+    debug_assert!(slots.iter().all(Option::is_some), "slots come from packets");
+    // SAFETY: an `Option<Slot>` that is `Some` is a `Slot`, and all are.
+    let slots = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<Slot>(), slots.len()) };
+    // SAFETY: taken out of packets of the cache's pool just now.
+    unsafe { cache.put(slots) };
 }
 
 /// Writes a header that asks for nothing.

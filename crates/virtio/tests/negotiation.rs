@@ -150,6 +150,15 @@ fn a_control_queue_that_refuses_or_does_not_answer() {
     assert!(message.contains("refused to change its receive mode"), "{message}");
     let message = refusal(FakeConfig { control_answer: None, ..with(features) }, &config());
     assert!(message.contains("gave up waiting for an answer on the control queue after 1s"), "{message}");
+    // One that falls silent later is reset, and then asked again.
+    let mut rig = Rig::with(with(features), &config());
+    let resets = rig.device.resets();
+    rig.device.answer_commands(None);
+    assert!(rig.port.set_promiscuous(false).unwrap_err().to_string().contains("control queue"));
+    rig.device.answer_commands(Some(0));
+    wait("the reset", || rig.device.resets() > resets && rig.port.link().unwrap().up);
+    wait("the next command", || rig.port.set_promiscuous(false).is_ok());
+    rig.close();
     let mut rig = Rig::new(BASE);
     let message = rig.port.set_vlan(1, true).unwrap_err().to_string();
     assert!(message.contains("does not offer VIRTIO_NET_F_CTRL_VLAN"), "{message}");

@@ -180,6 +180,11 @@ impl FakeDevice {
         self.state().attention = Some(reason);
     }
 
+    /// Changes how commands on the control queue are answered, if at all.
+    pub fn answer_commands(&self, answer: Option<u8>) {
+        self.state().config.control_answer = answer;
+    }
+
     /// Whether a driver that looks for the device finds it.
     pub fn set_away(&self, away: bool) {
         self.state().away = away;

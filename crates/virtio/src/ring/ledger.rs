@@ -119,9 +119,9 @@ impl Ledger {
             }
             _ => self.free_chain(id, count),
         }
-        let after = self.place_after(id, count);
-        if let Some(order) = &mut self.order {
-            order.expected = after;
+        if self.order.is_some() {
+            let after = self.place_after(id, count);
+            self.order.iter_mut().for_each(|order| order.expected = after);
         }
         Ok(Used { id, count, len })
     }

@@ -29,10 +29,10 @@ pub enum Fault {
 
 impl Fault {
     /// The fault with this number.
-    pub(crate) fn of(number: u8) -> Option<Self> {
+    pub(crate) fn of(number: u64) -> Option<Self> {
         [Self::UsedIndex, Self::IdOutOfRange, Self::IdNotInFlight, Self::ControlQueue]
             .into_iter()
-            .find(|fault| *fault as u8 == number)
+            .find(|fault| *fault as u64 == number)
     }
 }
 
