@@ -314,7 +314,9 @@ fn a_listening_port_is_down_until_a_back_end_comes_and_whenever_it_is_gone() {
         thread.join().unwrap();
         wait("the link to go down", || !port.link().unwrap().up);
         wait("what was in flight to be counted", || {
-            tx.iter_mut().for_each(|queue| drop(queue.send(&mut cache, &mut batch)));
+            for queue in &mut tx {
+                queue.send(&mut cache, &mut batch);
+            }
             tx.iter().map(|queue| queue.counters().lost).sum::<u64>() == 6 * (round + 1)
         });
         if round == 5 {
