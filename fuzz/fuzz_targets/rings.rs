@@ -32,6 +32,8 @@ fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, steps:
     let Opened { port, mut rx, mut tx } = opened;
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
     let mut taken: [Vec<Chain>; 2] = Default::default();
+    // A device that wrote over descriptors does not read them again.
+    let mut scribbled = [false; 2];
     for step in steps.chunks_exact(4) {
         let queue = u16::from(step[0] >> 7);
         let held = &mut taken[usize::from(queue)];
@@ -39,7 +41,7 @@ fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, steps:
         match step[0] & 7 {
             0 => receive(&mut rx[0], &mut cache, &mut batch),
             1 => send(&mut tx[0], &mut cache, &mut batch, step),
-            2 => held.extend(device.next(queue)),
+            2 if !scribbled[usize::from(queue)] => held.extend(device.next(queue)),
             // An honest report of a chain, with any length.
             3 if !held.is_empty() => {
                 let chain = held.remove(usize::from(step[3]) % held.len());
@@ -55,7 +57,11 @@ fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, steps:
                     device.write(part, 0, &[step[1] & 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, step[2], step[3] & 1]);
                 }
             }
-            _ => device.scribble(queue),
+            7 => {
+                scribbled[usize::from(queue)] = true;
+                device.scribble(queue);
+            }
+            _ => {}
         }
     }
     receive(&mut rx[0], &mut cache, &mut batch);

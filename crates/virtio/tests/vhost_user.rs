@@ -224,6 +224,15 @@ fn answers_that_make_no_sense() {
 }
 
 #[test]
+fn a_back_end_that_closes_behind_nonsense_has_closed() {
+    // It answers the request to stop with more than a reply, and goes when nobody listens.
+    let script = Script { odd: Some((GET_VRING_BASE, Odd::Raw(&[0xee; 200]))), ..Script::default() };
+    let (result, away) = open(script, 1);
+    assert!(result.is_ok(), "{result:?}");
+    assert_eq!(away, 0, "every slot is home");
+}
+
+#[test]
 fn silence_ends_in_an_error() {
     let begun = Instant::now();
     let message = refusal(Script { odd: Some((GET_FEATURES, Odd::Silence)), ..Script::default() }, 1);

@@ -97,6 +97,9 @@ impl Queue {
     }
 
     pub(super) fn skip_used(&mut self, memory: &Memory, by: u16) {
+        if self.setup.packed {
+            return;
+        }
         self.used = self.used.wrapping_add(by);
         memory.half(self.setup.device + 2).store(self.used.to_le(), Ordering::Release);
     }

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bit 30 of the feature bits: there are protocol features, and rings are enabled one by one.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -169,8 +169,7 @@ impl Line {
         if self.running && !self.is_closed() && self.stop_rings().is_err() {
             // It may still notice that nobody is here any more.
             let _ = self.socket.shutdown(std::net::Shutdown::Write);
-            let _ = self.wait(Duration::from_secs(1));
-            self.running = !self.is_closed() && !self.has_ended(Duration::ZERO);
+            self.running = !self.closes_within(Duration::from_secs(1)) && !self.has_ended(Duration::ZERO);
         } else {
             self.running = false;
         }
@@ -195,11 +194,15 @@ impl Line {
     /// Whether the back end has closed the connection. If its process is about to end, waits for that, a moment at most.
     pub(super) fn is_closed(&self) -> bool {
         let mut byte = [0; 1];
-        let closed = match rustix::net::recv(&*self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        let ended = match rustix::net::recv(&*self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Ok((_, received)) => received == 0,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
             Err(_) => true,
         };
+        // What it said last may lie unread in front of the end.
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::empty())];
+        let hung_up = poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP);
+        let closed = ended || hung_up;
         if closed {
             // Connections are closed a little before a process is gone.
             self.has_ended(Duration::from_millis(100));
@@ -218,8 +221,17 @@ impl Line {
         self.process.as_ref().is_some_and(|process| is_ready(process.as_fd(), limit))
     }
 
-    fn wait(&self, limit: Duration) -> bool {
-        is_ready(self.socket.as_fd(), limit)
+    fn closes_within(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        loop {
+            if self.is_closed() {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Sends a request, and waits for the acknowledgement if the back end gives one.
