@@ -10,8 +10,9 @@ use nic::Address;
 /// Forwards packets between network ports on user-space drivers.
 ///
 /// A PORT is a PCI address such as 0000:03:00.0 or 03:00.0, soft:NAME?wire=... for a software 82599 (wires: gen, sink,
-/// loop, peer:NAME, tap:IFNAME, pcap:IN,OUT), or vfio-user:/path for a device that another process serves. Without a command, fwd shows ten seconds of forwarding between two
-/// software NICs.
+/// loop, peer:NAME, tap:IFNAME, pcap:IN,OUT), vfio-user:/path for a device that another process serves, or vhost-user:/path
+/// for a port of a virtual switch (with ?server if the switch is to connect). Without a command, fwd shows ten seconds of
+/// forwarding between two software NICs.
 #[derive(Parser, Debug)]
 #[command(name = "fwd", version, args_conflicts_with_subcommands = true, max_term_width = 110)]
 pub(crate) struct Args {

@@ -1,8 +1,9 @@
 //! Opening a device, and its control side.
 
+use crate::control::Control;
 use crate::events::{Events, VfioEvents};
 use crate::queue::each;
-use crate::{Address, Error, NoIommu, Result, RxQueue, TxQueue, identify};
+use crate::{Address, DriverError, Error, NoIommu, Result, RxQueue, TxQueue, identify};
 use device::{Device as _, Host, Interrupts, PciAddress};
 use mempool::Pool;
 use std::os::fd::BorrowedFd;
@@ -84,6 +85,7 @@ pub fn open(address: &Address, config: &PortConfig, pool: &Pool) -> Result<Opene
         Address::Pci(pci) => open_pci(address, *pci, config, pool),
         Address::Soft(spec) => open_soft(address, spec, config, pool),
         Address::VfioUser(path) => open_vfio_user(address, path, config, pool),
+        Address::VhostUser { path, server } => open_vhost_user(address, path, *server, config, pool),
     }
 }
 
@@ -108,6 +110,21 @@ fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Po
     identify(device.ids()).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
     let result = ixgbe::open(device, &driver_config(config), pool);
     started(address, result, Port::VfioUser, RxQueue::VfioUser, TxQueue::VfioUser)
+}
+
+fn open_vhost_user(address: &Address, path: &Path, server: bool, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    let mut driver = virtio::Config::default();
+    (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
+    (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
+    (driver.mtu, driver.promiscuous) = (config.mtu, config.promiscuous);
+    let device = if server { virtio::VhostUser::listen(path) } else { virtio::VhostUser::connect(path) };
+    let opened = device.and_then(|device| virtio::open(device, &driver, pool));
+    let opened = opened.map_err(|source| driver_error(&address.name(), source.into()))?;
+    Ok(Opened {
+        port: Port::VhostUser(opened.port),
+        rx: opened.rx.into_iter().map(RxQueue::VhostUser).collect(),
+        tx: opened.tx.into_iter().map(TxQueue::VhostUser).collect(),
+    })
 }
 
 #[cfg(feature = "soft")]
@@ -139,7 +156,7 @@ fn started<D: device::Device>(
     rx: impl Fn(ixgbe::RxQueue<D>) -> RxQueue,
     tx: impl Fn(ixgbe::TxQueue<D>) -> TxQueue,
 ) -> Result<Opened> {
-    let opened = result.map_err(|source| driver_error(&address.name(), source))?;
+    let opened = result.map_err(|source| driver_error(&address.name(), source.into()))?;
     Ok(Opened {
         port: port(opened.port),
         rx: opened.rx.into_iter().map(rx).collect(),
@@ -157,6 +174,8 @@ pub enum Port {
     Sysfs(ixgbe::Port<device::SysfsDevice>),
     /// 82599 family, played by another process.
     VfioUser(ixgbe::Port<device::VfioUserDevice>),
+    /// virtio-net, played by another process.
+    VhostUser(virtio::Port<virtio::VhostUser>),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
     Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftControl),
@@ -166,19 +185,19 @@ impl Port {
     /// The name of the device: its address without settings.
     #[must_use]
     pub fn name(&self) -> &str {
-        each!(Self, self, port => port.name())
+        each!(Self, self, port => Control::name(port))
     }
 
     /// The device's own MAC address.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
-        each!(Self, self, port => port.mac())
+        each!(Self, self, port => Control::mac(port))
     }
 
     /// The NUMA node it is attached to, if known.
     #[must_use]
     pub fn numa_node(&self) -> Option<u32> {
-        each!(Self, self, port => port.numa_node())
+        each!(Self, self, port => Control::numa_node(port))
     }
 
     /// The link as it is now.
@@ -187,8 +206,7 @@ impl Port {
     ///
     /// When the device is gone.
     pub fn link(&self) -> Result<LinkStatus> {
-        let status = each!(Self, self, port => port.link()).map_err(|source| self.error(source))?;
-        Ok(LinkStatus { up: status.up, speed: status.speed })
+        each!(Self, self, port => Control::link(port)).map_err(|source| self.error(source))
     }
 
     /// Waits until the link is up, `limit` at most; returns what it then is.
@@ -197,15 +215,14 @@ impl Port {
     ///
     /// When the device is gone.
     pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
-        let status = each!(Self, self, port => port.wait_link(limit)).map_err(|source| self.error(source))?;
-        Ok(LinkStatus { up: status.up, speed: status.speed })
+        each!(Self, self, port => Control::wait_link(port, limit)).map_err(|source| self.error(source))
     }
 
     /// What becomes readable when [`Self::events`] has something to tell. Without interrupts that is what the kernel says
     /// of a device, if anything.
     pub fn event_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let kernel = if let Self::Vfio(_, events) = self { Some(events.fds()) } else { None };
-        each!(Self, self, port => port.eventfd()).into_iter().chain(kernel.into_iter().flatten())
+        each!(Self, self, port => Control::eventfd(port)).into_iter().chain(kernel.into_iter().flatten())
     }
 
     /// What has happened since the last call.
@@ -217,7 +234,7 @@ impl Port {
         if let Self::Vfio(port, events) = self {
             events.check(port.name())?;
         }
-        let events = each!(Self, self, port => port.events()).map_err(|source| self.error(source))?;
+        let events = each!(Self, self, port => Control::events(port)).map_err(|source| self.error(source))?;
         if events.memory_error {
             let what = "one of its memories is damaged (EICR.ECC)";
             return Err(Error::Broken { device: self.name().to_owned(), what });
@@ -231,7 +248,7 @@ impl Port {
     ///
     /// When the device is gone.
     pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
-        each!(Self, self, port => port.filters().set_promiscuous(on)).map_err(|source| self.error(source))
+        each!(Self, self, port => Control::set_promiscuous(port, on)).map_err(|source| self.error(source))
     }
 
     /// Totals as the device counts them. Its registers are narrow: call this once a second at least.
@@ -240,18 +257,17 @@ impl Port {
     ///
     /// When the device is gone; [`Self::totals`] has what was read before.
     pub fn statistics(&mut self) -> Result<Statistics> {
-        let result = each!(Self, self, port => port.statistics().map(drop));
-        result.map_err(|source| self.error(source))?;
+        each!(Self, self, port => Control::poll(port)).map_err(|source| self.error(source))?;
         Ok(self.totals())
     }
 
     /// The totals as last read.
     #[must_use]
     pub fn totals(&self) -> Statistics {
-        Statistics::from(each!(Self, self, port => port.totals()))
+        each!(Self, self, port => Control::totals(port))
     }
 
-    fn error(&self, source: ixgbe::Error) -> Error {
+    fn error(&self, source: DriverError) -> Error {
         driver_error(self.name(), source)
     }
 
@@ -273,7 +289,7 @@ impl Port {
         match self {
             #[cfg(feature = "soft")]
             Self::Soft(_, device) => device.transmit_idle(),
-            port => each!(Self, port, port => port.transmit_idle()).unwrap_or(true),
+            port => each!(Self, port, port => Control::transmit_idle(port)),
         }
     }
 
@@ -284,12 +300,12 @@ impl Port {
     /// When it cannot be stopped; its memory is then kept.
     pub fn close(self) -> Result<()> {
         let name = self.name().to_owned();
-        each!(Self, self, port => port.close().map(drop)).map_err(|source| driver_error(&name, source))
+        each!(Self, self, port => Control::close(port)).map_err(|source| driver_error(&name, source))
     }
 }
 
 /// The driver's words, and in front of them the device, unless they name it.
-fn driver_error(name: &str, source: ixgbe::Error) -> Error {
+fn driver_error(name: &str, source: DriverError) -> Error {
     if source.to_string().contains(name) {
         Error::Driver(source)
     } else {
@@ -343,24 +359,5 @@ impl RxErrors {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.crc + self.length + self.undersize + self.oversize
-    }
-}
-
-impl From<&ixgbe::Statistics> for Statistics {
-    fn from(s: &ixgbe::Statistics) -> Self {
-        let errors = &s.rx_errors;
-        Self {
-            rx_packets: s.rx_packets,
-            rx_bytes: s.rx_bytes,
-            tx_packets: s.tx_packets,
-            tx_bytes: s.tx_bytes,
-            rx_missed: s.rx_missed + s.rx_no_descriptor,
-            rx_errors: RxErrors {
-                crc: errors.crc,
-                length: errors.length,
-                undersize: errors.undersize + errors.fragments + errors.short,
-                oversize: errors.oversize + errors.jabber,
-            },
-        }
     }
 }
