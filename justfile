@@ -27,6 +27,10 @@ miri:
 netns:
     cargo test -p tests --test netns -- --nocapture
 
+# Guests in QEMU: Linux's and DPDK's drivers on software 82599s, ours behind VFIO and an IOMMU (root).
+vm *SCENARIOS="all":
+    tests/vm/run {{SCENARIOS}}
+
 # Cycles per packet.
 bench *ARGS:
     cargo bench -p benches {{ARGS}}

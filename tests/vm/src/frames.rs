@@ -21,7 +21,7 @@ pub(crate) fn frame(side: u8, number: u32) -> Vec<u8> {
     let mut ip = [0x45, 0, high, low, c, d, 0, 0, 64, 17, 0, 0, 198, 18, side, d, 198, 19, b, c];
     let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     let folded = (sum & 0xFFFF) + (sum >> 16);
-    let [high, low] = (!(((folded & 0xFFFF) + (folded >> 16)) as u16)).to_be_bytes();
+    let [.., high, low] = (!((folded & 0xFFFF) + (folded >> 16))).to_be_bytes();
     [ip[10], ip[11]] = [high, low];
     frame.extend(ip);
     let [high, low] = u16::try_from(long - 34).unwrap_or(u16::MAX).to_be_bytes();

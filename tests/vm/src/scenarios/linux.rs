@@ -361,9 +361,9 @@ pub(super) fn iommu(rig: &Rig, checks: &mut Checks) -> Result<()> {
 
 /// No mistakes that the model noticed. Given a moment, as the model works on another thread.
 fn violations(checks: &mut Checks, vm: &Machine) {
-    for index in 0..PAIR.len() {
+    for (index, spec) in PAIR.iter().enumerate() {
         let (count, first) = vm.nic(index).violations();
-        checks.that(count == 0, format!("nothing that the datasheet forbids was done to {}: {first:?}", PAIR[index]));
+        checks.that(count == 0, format!("nothing that the datasheet forbids was done to {}: {first:?}", spec));
     }
 }
 
