@@ -34,7 +34,7 @@ fn wrong_command_lines_end_with_2() {
         (&["l2", "", "soft:b"], &["soft:NAME"]),
         (&["l2", "soft:", "soft:b"], &["without a name"]),
         (&["rxonly", "vfio-user:"], &["no socket", "vfio-user:PATH"]),
-        (&["rxonly", "vhost-user:/run/x.sock"], &["vhost-user:/run/x.sock", "not supported yet"]),
+        (&["rxonly", "vhost-user:"], &["no socket", "vhost-user:PATH"]),
         (&["rxonly", "soft:a?wire=string"], &["string", "gen", "pcap:IN,OUT"]),
         (&["rxonly", "soft:a?colour=red"], &["colour", "wire"]),
         (&["rxonly", "soft:a", "--ring-size", "1000"], &["1000", "--ring-size", "power of two from 64 to 4096"]),

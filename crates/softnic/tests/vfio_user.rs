@@ -208,10 +208,17 @@ fn memory_is_mapped_by_the_rules() {
 
     let unmap = |flags, iova, size| client.errno(UNMAP, &unmap_body(flags, iova, size), &[]);
     assert_eq!(unmap(0, 0x10000, 0x2000), 22, "not the whole of it");
-    assert_eq!(unmap(0, 0x11000, 0x2000), 2, "nothing begins there: ENOENT");
+    assert_eq!(unmap(0, 0x11000, 0x2000), 22, "only the end of one");
+    assert_eq!(unmap(0, 0x40000, 0x2000), 2, "nothing is there: ENOENT");
+    assert_eq!(unmap(0, 0x10000, 0), 22, "no bytes");
+    assert_eq!(unmap(0, u64::MAX - 0xFFF, 0x2000), 22, "beyond the last address");
     let reply = client.exchange(&message(UNMAP, 0, &unmap_body(0, 0x10000, 0x3000)), &[]);
     assert_eq!(reply[16..], unmap_body(0, 0x10000, 0x3000), "the reply repeats the command");
     assert_eq!(unmap(0, 0x10000, 0x3000), 2, "a second time");
+    assert_eq!(map(3, 0, 0x10000, 0x3000), 0);
+    assert_eq!(unmap(0, 0xE000, 0x4000), 22, "one whole, and one in part");
+    assert_eq!(unmap(0, 0xE000, 0x6000), 0, "three at once, and what lies around them");
+    assert_eq!(unmap(0, 0x13000, 0x1000), 2, "none of them is left");
     assert_eq!(map(3, 0, 0x10000, 0x3000), 0);
     assert_eq!(unmap(2, 0x10000, 0x3000), 22, "all means all");
     assert_eq!(unmap(2, 0, 0), 0);
