@@ -48,6 +48,8 @@ pub(crate) struct Setup<'s> {
     pub(crate) huge_pages: u32,
     /// Two NUMA nodes with a core each; the NICs are on node 1, behind a root port: 0000:41:00.0, 0000:42:00.0 and so on.
     pub(crate) numa: bool,
+    /// The NICs sit behind one bridge of plain PCI, so that the IOMMU cannot tell them apart: 0000:01:05.0 and so on.
+    pub(crate) one_group: bool,
     /// More words for the kernel.
     pub(crate) kernel: &'s str,
     /// More words for QEMU.
@@ -114,11 +116,17 @@ impl Rig {
             qemu.args(["-object", "memory-backend-memfd,id=mem,size=1024M,share=on"]);
             qemu.args(["-machine", "q35,memory-backend=mem"]);
         }
+        if setup.one_group {
+            qemu.args(["-device", "pcie-pci-bridge,id=plain,bus=pcie.0,addr=0x5"]);
+        }
         for index in 0..nics.len() {
             let mut place = format!("\"addr\":\"{:#x}\"", index + 5);
             if setup.numa {
                 qemu.args(["-device", &format!("pcie-root-port,id=port{index},bus=far,chassis={}", index + 1)]);
                 place = format!("\"bus\":\"port{index}\"");
+            }
+            if setup.one_group {
+                place.push_str(",\"bus\":\"plain\"");
             }
             let path = inside(&socket(index));
             let socket = format!("\"socket\":{{\"type\":\"unix\",\"path\":\"{path}\"}}");

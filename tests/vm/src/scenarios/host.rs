@@ -24,6 +24,7 @@ pub(super) fn refused(rig: &Rig, checks: &mut Checks) -> Result<()> {
 
     vm.sh("chmod 600 /dev/vfio/vfio")?;
     refuses(&mut vm, checks, "the container node is closed", open, "sudo chmod 666 /dev/vfio/vfio")?;
+    doctor(&mut vm, checks, "the container node is closed", "BREAKS   VFIO container", false)?;
     vm.sh("chmod 666 /dev/vfio/vfio; mv /dev/vfio/vfio /dev/vfio/away")?;
     refuses(&mut vm, checks, "the container node is missing", open, "modprobe")?;
     vm.sh("mv /dev/vfio/away /dev/vfio/vfio")?;
@@ -57,6 +58,7 @@ pub(super) fn refused(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let bind = vm.try_sh("fwd bind 0000:00:05.0")?;
     checks.contains("binding without the module", &bind.text, "modprobe vfio-pci");
     checks.that(bind.status != 0, "  fails");
+    doctor(&mut vm, checks, "the modules are not loaded", "BREAKS   VFIO modules", false)?;
     vm.sh("mv /sbin/away /sbin/modprobe")?;
     Ok(())
 }
@@ -71,6 +73,30 @@ pub(super) fn lacking(rig: &Rig, checks: &mut Checks) -> Result<()> {
     vm.sh(ours::GIVE)?;
     refuses(&mut vm, checks, "interrupts are not remapped", OPEN, "interrupt remapping")?;
     doctor(&mut vm, checks, "interrupts are not remapped", "BREAKS   interrupt remapping", false)?;
+    Ok(())
+}
+
+/// Two cards that the IOMMU cannot tell apart, one of them with the kernel's driver.
+pub(super) fn shared(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let setup = Setup {
+        nics: NICS,
+        iommu: Iommu::Full,
+        one_group: true,
+        huge_pages: 32,
+        kernel: "isolcpus=1 nohz_full=1",
+        ..Setup::default()
+    };
+    let mut vm = rig.boot(&setup)?;
+    vm.sh("modprobe ixgbe; modprobe vfio-pci; fwd bind 0000:01:05.0")?;
+    let open = "fwd rxonly 0000:01:05.0 --duration 0.1 --quiet";
+    refuses(&mut vm, checks, "the group is not viable", open, "0000:01:06.0 shares IOMMU group")?;
+    let said = vm.try_sh("fwd doctor 0000:01:05.0")?;
+    checks.contains("the doctor sees it", &said.text, "0000:01:06.0 shares IOMMU group");
+    checks.equal("  its exit code", said.status, 1);
+    checks.contains("and sees the isolated core", &said.text, "fine     isolated cores");
+    vm.sh("fwd bind 0000:01:06.0")?;
+    let fine = vm.try_sh(open)?;
+    checks.that(fine.status == 0, format!("given up both, it opens: {}", ours::last_line(&fine.text)));
     Ok(())
 }
 

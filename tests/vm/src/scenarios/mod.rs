@@ -36,5 +36,6 @@ pub(crate) const ALL: &[Scenario] = &[
     of("ours-restart", "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver", ours::restart),
     of("ours-release", "the kernel wants a card back in mid-traffic, and a card is pulled out", ours::release),
     of("host-refused", "every way in which VFIO refuses, and what the doctor says", host::refused),
+    of("host-shared", "two cards in one IOMMU group, one of them with the kernel's driver", host::shared),
     of("host-lacking", "machines without an IOMMU, and without interrupt remapping", host::lacking),
 ];
