@@ -23,10 +23,26 @@ pub(crate) struct Report<'a> {
     cycles_per_packet: Option<f64>,
     ports: &'a [PortTotals],
     drops: BTreeMap<&'static str, u64>,
+    /// The table of `l3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routes: Option<RoutesReport>,
+}
+
+/// The routes of `l3`, and how often they were replaced.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct RoutesReport {
+    /// IPv4 routes in force.
+    pub(crate) ipv4: usize,
+    /// IPv6 routes in force.
+    pub(crate) ipv6: usize,
+    /// Times that SIGHUP has put other routes in force.
+    pub(crate) reloads: u64,
+    /// Times that it has not, because something was wrong with the file.
+    pub(crate) failed_reloads: u64,
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn new(mode: &'a str, totals: &'a Totals) -> Self {
+    pub(crate) fn new(mode: &'a str, totals: &'a Totals, routes: Option<RoutesReport>) -> Self {
         let consumed = (mode == "rxonly").then_some(totals.counters.rx_packets);
         let handled = consumed.unwrap_or(totals.counters.tx_packets);
         Self {
@@ -39,6 +55,7 @@ impl<'a> Report<'a> {
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             ports: &totals.ports,
             drops: totals.drops(),
+            routes,
         }
     }
 }

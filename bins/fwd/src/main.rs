@@ -7,7 +7,9 @@ mod demo;
 mod devices;
 mod json;
 mod l2;
+mod l3;
 mod macswap;
+mod output;
 mod plan;
 mod run;
 mod rxonly;
@@ -24,6 +26,7 @@ fn main() -> ExitCode {
         match args.command {
             None => demo::run(args.demo),
             Some(Command::L2(args)) => run::run::<l2::L2>(&args),
+            Some(Command::L3(args)) => l3::run(&args),
             Some(Command::Macswap(args)) => run::run::<macswap::Macswap>(&args),
             Some(Command::Rxonly(args)) => run::run::<rxonly::Rxonly>(&args),
             Some(Command::Devices) => devices::list(),

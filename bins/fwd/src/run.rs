@@ -1,6 +1,7 @@
 //! One run of a forwarding mode: open, work, watch, drain, report.
 
 use crate::args::ForwardArgs;
+use crate::output::Output;
 use crate::plan::{self, Plan, Wishes};
 use crate::summary;
 use crate::worker::{Lane, Mode, Worker};
@@ -11,7 +12,7 @@ use cli::report::{PortTotals, Totals};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use cli::team::{self, IdleWatch, Team};
-use nic::{Opened, Port};
+use nic::{Opened, Port, RxQueue, TxQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,40 +42,95 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let mut screen = Screen::new(args.run.json, args.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
 
-    let wiring = wire(&plan, &mut ports, if soft { SOFT_PATIENCE } else { PATIENCE });
-    let Ports { pool, mut opened } = ports;
-    let members = wiring.workers.into_iter().map(|(lcore, lanes)| {
+    let wiring = wire(&plan, &mut ports, patience(soft));
+    let Ports { pool, opened } = ports;
+    let member = |(lcore, lanes)| {
         let (batch, stop, pool) = (usize::from(args.port_options.batch), stop.flag(), pool.clone());
         let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft };
         (lcore, move || worker.run())
-    });
-    let team = Team::start(members.collect(), &stop)?;
-    let begun = team.begun();
-
-    let mut idle = IdleWatch::new(wiring.published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
-    let opened_cell = std::cell::RefCell::new(&mut opened);
-    let watched = team::watch(
-        &stop,
-        &args.run,
-        begun,
-        &mut screen,
-        |elapsed| {
-            let lanes = wiring.published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
-            let (totals, result) =
-                totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
-            result.map(|()| totals)
-        },
-        || team.any_finished(),
-        || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
-    );
-    let lanes: Vec<Lane> = team.join()?.into_iter().flatten().collect();
-    let (ran, trouble) = match watched {
-        Ok(ran) => (ran, Ok(())),
-        Err(failure) => (begun.elapsed(), Err(failure)),
     };
-    let (totals, closed) = finish(ran, lanes, opened, &pool, &stop);
-    summary::print(M::NAME, &totals, &args.run)?;
-    trouble.and(closed)
+    let members = wiring.workers.into_iter().map(member).collect();
+    let run = Run { args, stop, screen, published: wiring.published, opened, pool };
+    let (totals, result) = run.supervise(members, Vec::new)?;
+    summary::print(M::NAME, &totals, &args.run, None)?;
+    result
+}
+
+/// A run that is ready to go.
+pub(crate) struct Run<'a> {
+    pub(crate) args: &'a ForwardArgs,
+    pub(crate) stop: Stop,
+    pub(crate) screen: Screen,
+    pub(crate) published: Vec<PublishedLane>,
+    pub(crate) opened: Vec<Opened>,
+    pub(crate) pool: mempool::Pool,
+}
+
+/// A receive queue, a transmit queue or both, as their worker gives them back.
+pub(crate) struct Ended {
+    pub(crate) rx: Option<RxQueue>,
+    pub(crate) tx: Option<TxQueue>,
+    /// The port it is counted for, as [`PublishedLane::input`].
+    pub(crate) input: usize,
+    /// The port of `tx`.
+    pub(crate) output: Option<usize>,
+    pub(crate) counters: Counters,
+}
+
+impl From<Lane> for Ended {
+    fn from(lane: Lane) -> Self {
+        let Lane { rx, tx, input, output, counters, .. } = lane;
+        let (tx, output) = (tx.map(|output| output.tx), output.map(|(port, _)| port));
+        Self { rx: Some(rx), tx, input: input.0, output, counters }
+    }
+}
+
+impl Run<'_> {
+    /// Starts the workers, each with its lcore, watches them until the run ends, and closes the ports. `notes` are more
+    /// lines under the live table.
+    ///
+    /// The second result is an error when a device is gone or does not close; the totals are right all the same.
+    ///
+    /// # Errors
+    ///
+    /// When workers cannot be started, or one fails.
+    pub(crate) fn supervise<F, E>(
+        self,
+        members: Vec<(Option<usize>, F)>,
+        mut notes: impl FnMut() -> Vec<String>,
+    ) -> Result<(Totals, Result<(), Failure>), Failure>
+    where
+        F: FnOnce() -> Vec<E> + Send + 'static,
+        E: Into<Ended> + Send + 'static,
+    {
+        let Self { args, stop, mut screen, published, mut opened, pool } = self;
+        let team = Team::start(members, &stop)?;
+        let begun = team.begun();
+
+        let mut idle = IdleWatch::new(published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
+        let opened_cell = std::cell::RefCell::new(&mut opened);
+        let watched = team::watch(
+            &stop,
+            &args.run,
+            begun,
+            &mut screen,
+            |elapsed| {
+                let lanes = published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
+                let (totals, result) =
+                    totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
+                result.map(|()| Totals { notes: notes(), ..totals })
+            },
+            || team.any_finished(),
+            || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
+        );
+        let ended: Vec<Ended> = team.join()?.into_iter().flatten().map(Into::into).collect();
+        let (ran, trouble) = match watched {
+            Ok(ran) => (ran, Ok(())),
+            Err(failure) => (begun.elapsed(), Err(failure)),
+        };
+        let (totals, closed) = finish(ran, ended, opened, &pool, &stop);
+        Ok((totals, trouble.and(closed)))
+    }
 }
 
 /// The queues, given to workers.
@@ -85,10 +141,15 @@ struct Wiring {
 }
 
 /// What the main thread knows of a lane.
-struct PublishedLane {
-    input: usize,
-    output: Option<usize>,
-    counters: Arc<Published>,
+pub(crate) struct PublishedLane {
+    pub(crate) input: usize,
+    pub(crate) output: Option<usize>,
+    pub(crate) counters: Arc<Published>,
+}
+
+/// How long workers wait for a full ring.
+pub(crate) fn patience(soft: bool) -> Duration {
+    if soft { SOFT_PATIENCE } else { PATIENCE }
 }
 
 /// Takes the queues out of the ports and hands them out by the plan, which names each at most once.
@@ -101,14 +162,16 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> Wiring {
         for lane in &worker.lanes {
             let input = (lane.port, lane.queue);
             let Some(queue) = take(&mut rx, input) else { continue };
-            let output = lane.output.and_then(|output| take(&mut tx, output).map(|queue| (queue, output)));
+            let output = lane
+                .output
+                .and_then(|output| take(&mut tx, output).map(|queue| (Output::new(queue, patience), output)));
             let counters = Arc::<Published>::default();
             wiring.published.push(PublishedLane {
                 input: lane.port,
                 output: lane.output.map(|(port, _)| port),
                 counters: Arc::clone(&counters),
             });
-            lanes.push(Lane::new((queue, input), output, counters, patience));
+            lanes.push(Lane::new((queue, input), output, counters));
         }
         wiring.workers.push((worker.lcore, lanes));
     }
@@ -154,19 +217,18 @@ fn totals<'a>(
 /// Lets the devices send what they hold, counts what they did not, and closes them.
 fn finish(
     ran: Duration,
-    lanes: Vec<Lane>,
+    ended: Vec<Ended>,
     mut opened: Vec<Opened>,
     pool: &mempool::Pool,
     stop: &Stop,
 ) -> (Totals, Result<(), Failure>) {
     let mut counted = Vec::new();
     let mut outputs = Vec::new();
-    for lane in lanes {
-        let Lane { rx, tx, input, output, counters, .. } = lane;
-        counted.push((input.0, output.map(|(port, _)| port), counters));
-        outputs.push(output.map(|(port, _)| (port, opened[port].tx.len())));
-        opened[input.0].rx.push(rx);
-        if let Some((tx, (port, _))) = tx.zip(output) {
+    for Ended { rx, tx, input, output, counters } in ended {
+        counted.push((input, output, counters));
+        outputs.push(output.map(|port| (port, opened[port].tx.len())));
+        opened[input].rx.extend(rx);
+        if let Some((tx, port)) = tx.zip(output) {
             opened[port].tx.push(tx);
         }
     }

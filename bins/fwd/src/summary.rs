@@ -1,6 +1,6 @@
 //! What is printed at the end.
 
-use crate::json::Report;
+use crate::json::{Report, RoutesReport};
 use cli::args::RunOptions;
 use cli::exit::Failure;
 use cli::human::{counted, grouped};
@@ -8,9 +8,17 @@ use cli::report::{self, Totals};
 use cli::screen;
 use std::io::{self, Write as _};
 
-/// Prints the summary, or with `--json` the object.
-pub(crate) fn print(mode: &str, totals: &Totals, options: &RunOptions) -> Result<(), Failure> {
-    let text = if options.json { serde_json::to_string(&Report::new(mode, totals))? } else { words(mode, totals) };
+/// Prints the summary, or with `--json` the object. A router has `routes` too.
+pub(crate) fn print(
+    mode: &str,
+    totals: &Totals,
+    options: &RunOptions,
+    routes: Option<RoutesReport>,
+) -> Result<(), Failure> {
+    let text = match options.json {
+        true => serde_json::to_string(&Report::new(mode, totals, routes))?,
+        false => words(mode, totals),
+    };
     writeln!(io::stdout(), "{text}")?;
     Ok(())
 }
