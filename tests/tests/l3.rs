@@ -248,7 +248,7 @@ fn a_full_table_sends_each_frame_where_an_oracle_says() {
     for (address, len, origin) in &table {
         // 64 next hops behind two ports.
         let hop = origin.wrapping_mul(0x9E37_79B1) >> 26;
-        let port = usize::from(hop % 2 == 0) + 1;
+        let port = usize::from(hop.is_multiple_of(2)) + 1;
         oracle.insert((*address, *len), port);
         let address = Ipv4Addr::from(*address);
         writeln!(text, "{address}/{len} via 02:00:00:00:01:{hop:02x} port {port}").expect("a string takes all");

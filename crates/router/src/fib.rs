@@ -72,16 +72,10 @@ impl Fib {
         Forwarder::new(Follower::new(&self.shared), &self.interfaces, miss)
     }
 
-    /// IPv4 and IPv6 routes in force.
+    /// How many IPv4 and IPv6 routes are in force.
     #[must_use]
-    pub fn len(&self) -> (usize, usize) {
+    pub fn route_counts(&self) -> (usize, usize) {
         (self.tables.v4.len(), self.tables.v6.len())
-    }
-
-    /// Whether there is no route.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == (0, 0)
     }
 }
 

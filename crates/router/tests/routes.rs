@@ -1,5 +1,4 @@
 //! Routes files: what is read, and what is refused by line, column and reason.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use router::{MacAddress, Neighbour, Routes};
 

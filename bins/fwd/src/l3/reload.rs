@@ -52,7 +52,7 @@ impl Reloader {
     /// When no thread can be made.
     pub(crate) fn start(self, mut fib: Fib) -> anyhow::Result<Reloading> {
         let Self { file, mut signals } = self;
-        let (ipv4, ipv6) = fib.len();
+        let (ipv4, ipv6) = fib.route_counts();
         let state = Arc::new(Mutex::new(RoutesReport { ipv4, ipv6, ..RoutesReport::default() }));
         let (handle, shared) = (signals.handle(), Arc::clone(&state));
         let body = move || signals.forever().for_each(|_| file.reload(&mut fib, &shared));
@@ -76,7 +76,7 @@ impl RoutesFile {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let line = match replaced {
             Ok(()) => {
-                (state.ipv4, state.ipv6) = fib.len();
+                (state.ipv4, state.ipv6) = fib.route_counts();
                 state.reloads += 1;
                 format!("routes {name}: reloaded, {}", words(&state))
             }

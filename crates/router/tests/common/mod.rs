@@ -53,7 +53,7 @@ impl Naive {
             [0x86, 0xDD] => true,
             _ => return Err(Refusal::NotIp),
         };
-        if ethernet[0] % 2 == 1 {
+        if !ethernet[0].is_multiple_of(2) {
             return Err(Refusal::LinkMulticast);
         }
         if !self.promiscuous && ethernet[..6] != self.macs[ingress] {
@@ -63,7 +63,7 @@ impl Naive {
         let best = self.routes.iter().filter(|route| route.covers(destination)).max_by_key(|route| route.len);
         let (port, mac) = match best {
             Some(route) => (route.port, route.mac),
-            None if self.returns && ethernet[6] % 2 == 0 => (ingress, ethernet[6..12].try_into().unwrap()),
+            None if self.returns && ethernet[6].is_multiple_of(2) => (ingress, ethernet[6..12].try_into().unwrap()),
             None => return Err(Refusal::NoRoute),
         };
         if v6 {
