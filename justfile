@@ -35,6 +35,10 @@ bench *ARGS:
 instr:
     cargo run --release -p benches --bin instr
 
+# Each fuzz target for some seconds (cargo-fuzz, nightly).
+fuzz SECONDS="300":
+    cd fuzz && for target in virtio_split virtio_packed vhost_user; do cargo +nightly fuzz run $target -- -max_total_time={{SECONDS}} || exit 1; done
+
 # Ringway and DPDK side by side (fetches DPDK from Debian's packages).
 rival:
     benches/rival/run

@@ -2,7 +2,9 @@
 //! the software cost of a packet. The completion function's own cost is measured apart and subtracted.
 
 mod rig;
+mod virtio;
 
+pub use self::virtio::VirtioRig;
 pub use rig::{FRAME, Rig, Work};
 
 use device::{Bar, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Translation};

@@ -1,14 +1,15 @@
-//! Counts instructions per packet with callgrind: `instr` prints a line for each work and burst, and `instr WORK BURST
-//! RING BURSTS [hardware]` is what it runs under valgrind to get there.
+//! Counts instructions per packet with callgrind: `instr` prints a line for each driver, work and burst, and `instr DRIVER
+//! WORK BURST RING BURSTS [hardware]` is what it runs under valgrind to get there.
 //!
 //! Each figure is the difference between two runs of different length, so that what happens once cancels out, less
 //! the same difference for the hardware's part alone.
 
-use benches::{Rig, Work};
+use benches::{Rig, VirtioRig, Work};
 use std::process::{Command, ExitCode};
 
 const RING: u16 = 512;
 const BURSTS: [usize; 4] = [1, 8, 32, 128];
+const DRIVERS: [&str; 3] = ["ixgbe", "virtio-split", "virtio-packed"];
 const PACKETS: [usize; 2] = [12_800, 64_000];
 
 fn main() -> ExitCode {
@@ -24,29 +25,36 @@ fn main() -> ExitCode {
 }
 
 fn table() -> Result<(), String> {
-    for work in [Work::Forward, Work::Receive, Work::Transmit, Work::Pool] {
-        for burst in BURSTS {
-            let whole = per_packet(work, burst, false)?;
-            let hardware = if work == Work::Pool { 0.0 } else { per_packet(work, burst, true)? };
-            println!("{work} burst={burst} ring={RING} instructions_per_packet={:.1}", whole - hardware);
+    for driver in DRIVERS {
+        for work in [Work::Forward, Work::Receive, Work::Transmit, Work::Pool] {
+            // The pool is the same for all of them.
+            if work == Work::Pool && driver != DRIVERS[0] {
+                continue;
+            }
+            for burst in BURSTS {
+                let whole = per_packet(driver, work, burst, false)?;
+                let hardware = if work == Work::Pool { 0.0 } else { per_packet(driver, work, burst, true)? };
+                let count = whole - hardware;
+                println!("{driver} {work} burst={burst} ring={RING} instructions_per_packet={count:.1}");
+            }
         }
     }
     Ok(())
 }
 
-fn per_packet(work: Work, burst: usize, hardware: bool) -> Result<f64, String> {
-    let [few, many] = PACKETS.map(|packets| instructions(work, burst, packets / burst, hardware));
+fn per_packet(driver: &str, work: Work, burst: usize, hardware: bool) -> Result<f64, String> {
+    let [few, many] = PACKETS.map(|packets| instructions(driver, work, burst, packets / burst, hardware));
     let (few, many) = (few?, many?);
     let packets = PACKETS.map(|packets| packets / burst * burst);
     Ok((many - few) as f64 / (packets[1] - packets[0]) as f64)
 }
 
 /// Instructions of a run of `bursts` bursts in a process of its own.
-fn instructions(work: Work, burst: usize, bursts: usize, hardware: bool) -> Result<u64, String> {
+fn instructions(driver: &str, work: Work, burst: usize, bursts: usize, hardware: bool) -> Result<u64, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
-    command.args([work.to_string(), burst.to_string(), RING.to_string(), bursts.to_string()]);
+    command.args([driver, &work.to_string(), &burst.to_string(), &RING.to_string(), &bursts.to_string()]);
     if hardware {
         command.arg("hardware");
     }
@@ -62,22 +70,43 @@ fn instructions(work: Work, burst: usize, bursts: usize, hardware: bool) -> Resu
 }
 
 fn run(arguments: &[String]) -> Result<(), String> {
-    let [work, burst, ring, bursts, rest @ ..] = arguments else {
-        return Err("usage: instr [WORK BURST RING BURSTS [hardware]]".into());
+    let [driver, work, burst, ring, bursts, rest @ ..] = arguments else {
+        return Err("usage: instr [DRIVER WORK BURST RING BURSTS [hardware]]".into());
     };
     let work: Work = work.parse()?;
     let number = |text: &String| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
     let (burst, bursts) = (number(burst)?, number(bursts)?);
     let ring = ring.parse().map_err(|error| format!("{ring}: {error}"))?;
-    let mut rig = Rig::new(burst, ring);
-    let mut packets = 0;
-    for _ in 0..bursts {
-        if rest.is_empty() {
-            packets += rig.burst(work);
-        } else {
-            rig.hardware_burst(work);
-            packets += burst;
+    let hardware = !rest.is_empty();
+    let packets = match driver.as_str() {
+        "ixgbe" => {
+            let mut rig = Rig::new(burst, ring);
+            repeat(bursts, || {
+                if hardware {
+                    rig.hardware_burst(work);
+                    burst
+                } else {
+                    rig.burst(work)
+                }
+            })
         }
-    }
+        "virtio-split" | "virtio-packed" => {
+            let mut rig = VirtioRig::new(driver == "virtio-packed", burst, ring);
+            repeat(bursts, || {
+                if hardware {
+                    rig.hardware_burst(work);
+                    burst
+                } else {
+                    rig.burst(work)
+                }
+            })
+        }
+        _ => return Err(format!("{driver}: no such driver; there are {}", DRIVERS.join(", "))),
+    };
     if packets == bursts * burst { Ok(()) } else { Err(format!("{packets} packets of {}", bursts * burst)) }
+}
+
+#[inline(always)]
+fn repeat(bursts: usize, mut burst: impl FnMut() -> usize) -> usize {
+    (0..bursts).map(|_| burst()).sum()
 }

@@ -2,6 +2,7 @@
 
 use clap::{Parser, Subcommand, ValueEnum};
 use cli::args::{PortOptions, RunOptions};
+use cli::idle::IdleMode;
 use cli::lcore::Bindings;
 use device::PciAddress;
 use nic::Address;
@@ -10,8 +11,9 @@ use std::path::PathBuf;
 /// Forwards packets between network ports on user-space drivers.
 ///
 /// A PORT is a PCI address such as 0000:03:00.0 or 03:00.0, soft:NAME?wire=... for a software 82599 (wires: gen, sink,
-/// loop, peer:NAME, tap:IFNAME, pcap:IN,OUT), or vfio-user:/path for a device that another process serves. Without a command, fwd shows ten seconds of forwarding between two
-/// software NICs.
+/// loop, peer:NAME, tap:IFNAME, pcap:IN,OUT), vfio-user:/path for a device that another process serves, or vhost-user:/path
+/// for a port of a virtual switch (with ?server if the switch is to connect). Without a command, fwd shows ten seconds of
+/// forwarding between two software NICs.
 #[derive(Parser, Debug)]
 #[command(name = "fwd", version, args_conflicts_with_subcommands = true, max_term_width = 110)]
 pub(crate) struct Args {
@@ -32,6 +34,10 @@ pub(crate) enum Command {
     Macswap(ForwardArgs),
     /// Receive and count frames
     Rxonly(ForwardArgs),
+    /// Say whether this host is ready for its NICs: what breaks a run, what makes it slow, and the commands that mend it
+    ///
+    /// Changes nothing and needs no root. Exit code 0 if nothing breaks a run, 1 if something does.
+    Doctor(DoctorArgs),
     /// List the NICs of this host, whether they can be used, and if not, what to do
     Devices,
     /// Give NICs to user space: bind them to vfio-pci
@@ -58,6 +64,17 @@ pub(crate) enum Command {
 }
 
 #[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DoctorArgs {
+    /// PCI addresses of the NICs to examine; without any, all that there is a driver for
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) addresses: Vec<PciAddress>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ForwardArgs {
     /// Ports
     #[arg(required = true, value_name = "PORT")]
@@ -70,6 +87,15 @@ pub(crate) struct ForwardArgs {
     /// Which lcore polls which queue: triples (port,queue,lcore), such as "(0,0,0),(1,0,1)"; ports count from 0
     #[arg(long, value_name = "TRIPLES")]
     pub(crate) lcores: Option<Bindings>,
+
+    /// What lcores do while there are no frames [default: hybrid where all ports of an lcore have interrupts, else poll]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) idle: Option<IdleMode>,
+
+    /// How long to wait for room in a full transmit ring before frames are dropped, in microseconds; much where no frame
+    /// may be lost and the sender can wait [default: 10, and 200000 on software NICs]
+    #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=10_000_000))]
+    pub(crate) tx_wait: Option<u32>,
 
     #[command(flatten)]
     pub(crate) port_options: PortOptions,

@@ -28,7 +28,9 @@ pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
     crate::run::run::<L2>(&ForwardArgs {
         ports: ports?,
         queues: None,
+        tx_wait: None,
         lcores: None,
+        idle: None,
         port_options: PortOptions::default(),
         run: options,
     })?;
@@ -36,6 +38,7 @@ pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
         Screen::new(json, quiet).say(
             "\nWith NICs of this host (82599, X520, X540, X550):\n  \
              fwd devices               which there are, and whether they can be used\n  \
+             fwd doctor                whether this host is ready, and what mends it\n  \
              sudo fwd bind ADDRESS     give one to user space\n  \
              fwd l2 ADDRESS ADDRESS    forward between two\n\
              fwd --help has the rest.",

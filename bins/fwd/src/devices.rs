@@ -50,7 +50,7 @@ fn verdict(host: &Host, device: &PciDevice) -> (&'static str, Result<(), (String
         Err(what) => ("-", Err((what, String::new()))),
         Ok(name) => {
             let status = host.status(device);
-            (name, if status.is_usable() { Ok(()) } else { Err((status.reason, status.next_step)) })
+            (name, if status.is_usable() { Ok(()) } else { Err((status.reason, status.next_step.into())) })
         }
     }
 }

@@ -1,6 +1,9 @@
 //! `--json`: one object at the end.
 
-use cli::report::{self, PortTotals, Totals};
+use crate::run::Outcome;
+use crate::workers::WorkerReport;
+use cli::ports::Placement;
+use cli::report::{self, PortTotals};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -22,6 +25,8 @@ pub(crate) struct Report<'a> {
     /// `null` if no packet moved.
     cycles_per_packet: Option<f64>,
     ports: &'a [PortTotals],
+    workers: &'a [WorkerReport],
+    packet_memory: &'a Placement,
     drops: BTreeMap<&'static str, u64>,
     /// The table of `l3`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,7 +47,8 @@ pub(crate) struct RoutesReport {
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn new(mode: &'a str, totals: &'a Totals, routes: Option<RoutesReport>) -> Self {
+    pub(crate) fn new(mode: &'a str, outcome: &'a Outcome, routes: Option<RoutesReport>) -> Self {
+        let Outcome { totals, workers, memory, .. } = outcome;
         let consumed = (mode == "rxonly").then_some(totals.counters.rx_packets);
         let handled = consumed.unwrap_or(totals.counters.tx_packets);
         Self {
@@ -54,6 +60,8 @@ impl<'a> Report<'a> {
             mpps: report::rounded(report::mega(handled, totals.seconds)),
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             ports: &totals.ports,
+            workers,
+            packet_memory: memory,
             drops: totals.drops(),
             routes,
         }

@@ -5,6 +5,7 @@
 mod args;
 mod demo;
 mod devices;
+mod doctor;
 mod json;
 mod l2;
 mod l3;
@@ -15,6 +16,7 @@ mod run;
 mod rxonly;
 mod summary;
 mod worker;
+mod workers;
 
 use args::{Args, Command};
 use cli::exit::{self, Failure};
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
             Some(Command::L3(args)) => l3::run(&args),
             Some(Command::Macswap(args)) => run::run::<macswap::Macswap>(&args),
             Some(Command::Rxonly(args)) => run::run::<rxonly::Rxonly>(&args),
+            Some(Command::Doctor(args)) => doctor::run(&args),
             Some(Command::Devices) => devices::list(),
             Some(Command::Bind { addresses, driver, force }) => devices::bind(&addresses, &driver, force),
             Some(Command::Unbind { addresses, force }) => devices::unbind(&addresses, force),

@@ -1,7 +1,7 @@
 //! Who polls what: ports, queues and lcores become workers. Nothing here touches a device.
 
 use cli::exit::Failure;
-use cli::lcore::{self, Bindings};
+use cli::lcore::{self, Bindings, Lcore};
 use cli::ports::Queues;
 
 /// A receive queue, and the transmit queue that its frames leave by.
@@ -28,6 +28,14 @@ pub(crate) struct Plan {
     pub(crate) workers: Vec<WorkerPlan>,
 }
 
+impl Plan {
+    /// The pinned lcores, and the ports that each polls.
+    pub(crate) fn polled(&self) -> impl Iterator<Item = (usize, usize)> {
+        let pinned = self.workers.iter().filter_map(|worker| Some((worker.lcore?, &worker.lanes)));
+        pinned.flat_map(|(lcore, lanes)| lanes.iter().map(move |lane| (lcore, lane.port)))
+    }
+}
+
 /// What a plan is made from.
 #[derive(Clone, Debug)]
 pub(crate) struct Wishes<'a> {
@@ -38,7 +46,9 @@ pub(crate) struct Wishes<'a> {
     /// Triples of the user.
     pub(crate) bindings: Option<&'a Bindings>,
     /// The lcores there are, ascending.
-    pub(crate) available: &'a [usize],
+    pub(crate) available: &'a [Lcore],
+    /// The NUMA node of each port.
+    pub(crate) nodes: &'a [Option<u32>],
     /// A software NIC's thread wants a core too.
     pub(crate) soft: bool,
     /// The port that frames of a port leave by.
@@ -48,8 +58,8 @@ pub(crate) struct Wishes<'a> {
 /// Most queues of a port.
 const MOST_QUEUES: usize = 64;
 
-/// Makes the plan. Without triples: as many workers as there are cores for, the two directions of a pair of ports on the
-/// same worker.
+/// Makes the plan. Without triples: as many workers as there are lcores for on the NUMA nodes of the ports, the two
+/// directions of a pair of ports on the same worker.
 ///
 /// # Errors
 ///
@@ -77,13 +87,13 @@ fn by_default(wishes: &Wishes) -> Plan {
             }
         }
     }
-    let lcores = lcore::spread(groups.len(), wishes.available, wishes.soft);
-    let mut workers: Vec<WorkerPlan> =
-        lcores.into_iter().map(|lcore| WorkerPlan { lcore, lanes: Vec::new() }).collect();
-    let count = workers.len();
-    for (index, group) in groups.into_iter().enumerate() {
-        workers[index % count].lanes.extend(group);
-    }
+    let nodes: Vec<_> = groups.iter().map(|group| wishes.nodes.get(group[0].port).copied().flatten()).collect();
+    let shares = lcore::spread(&nodes, wishes.available, wishes.soft).into_iter();
+    let worker = |(lcore, share): lcore::Share| {
+        let lanes = share.into_iter().flat_map(|group| groups[group].iter().copied()).collect();
+        WorkerPlan { lcore, lanes }
+    };
+    let workers = shares.map(worker).collect();
     Plan { queues: vec![Queues { rx: each, tx: each }; wishes.ports], workers }
 }
 
@@ -99,8 +109,9 @@ fn from_bindings(wishes: &Wishes, bindings: &Bindings) -> Result<Plan, Failure> 
         if binding.queue >= MOST_QUEUES {
             return crate::usage(format!("{triple}: there is no queue {}; queues are 0 to 63", binding.queue));
         }
-        if !wishes.available.contains(&binding.lcore) {
-            let there_are = lcore::ranges(wishes.available);
+        let available: Vec<usize> = wishes.available.iter().map(|lcore| lcore.number).collect();
+        if !available.contains(&binding.lcore) {
+            let there_are = lcore::ranges(&available);
             return crate::usage(format!(
                 "{triple}: lcore {} does not exist or is not allowed to this process; choose from {there_are}",
                 binding.lcore
@@ -153,8 +164,13 @@ mod tests {
         Some(port ^ 1)
     }
 
-    fn wishes(ports: usize, available: &[usize]) -> Wishes<'_> {
-        Wishes { ports, queues: None, bindings: None, available, soft: false, output: pairs }
+    fn wishes(ports: usize, available: &[Lcore]) -> Wishes<'_> {
+        Wishes { ports, queues: None, bindings: None, available, nodes: &[], soft: false, output: pairs }
+    }
+
+    /// Of a host with one node.
+    fn lcores(numbers: impl IntoIterator<Item = usize>) -> Vec<Lcore> {
+        numbers.into_iter().map(|number| Lcore { number, node: Some(0) }).collect()
     }
 
     /// Every (port, queue) has one lane, and every output queue exists and has one user.
@@ -172,7 +188,7 @@ mod tests {
 
     #[test]
     fn both_directions_of_a_pair_share_a_worker() {
-        let plan = plan(&wishes(4, &[0, 1, 2, 3])).unwrap();
+        let plan = plan(&wishes(4, &lcores(0..4))).unwrap();
         check(&plan);
         assert_eq!(plan.workers.len(), 2);
         let ports: Vec<Vec<usize>> =
@@ -182,9 +198,20 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_is_polled_on_the_node_of_its_first_port() {
+        let nodes = [Some(0), Some(0), Some(1), None, None, None];
+        let lcores: Vec<Lcore> = (0..6).map(|number| Lcore { number, node: Some(u32::from(number >= 3)) }).collect();
+        let plan = plan(&Wishes { nodes: &nodes, ..wishes(6, &lcores) }).unwrap();
+        check(&plan);
+        let found: Vec<_> = plan.workers.iter().map(|worker| (worker.lcore, worker.lanes[0].port)).collect();
+        assert_eq!(found, [(Some(2), 0), (Some(5), 2), (Some(4), 4)]);
+        assert_eq!(plan.polled().collect::<Vec<_>>(), [(2, 0), (2, 1), (5, 2), (5, 3), (4, 4), (4, 5)]);
+    }
+
+    #[test]
     fn soft_nics_keep_a_core_for_their_thread() {
         for (available, expected) in [(vec![0], None), (vec![0, 1], Some(1)), (vec![4, 7], Some(7))] {
-            let plan = plan(&Wishes { soft: true, ..wishes(2, &available) }).unwrap();
+            let plan = plan(&Wishes { soft: true, ..wishes(2, &lcores(available)) }).unwrap();
             check(&plan);
             assert_eq!(plan.workers.len(), 1);
             assert_eq!(plan.workers[0].lcore, expected);
@@ -196,7 +223,7 @@ mod tests {
         for ports in 1..=6 {
             for queues in [1, 2, 5, 64] {
                 for cores in [1, 2, 3, 200] {
-                    let available: Vec<usize> = (0..cores).collect();
+                    let available = lcores(0..cores);
                     let outputs: [fn(usize) -> Option<usize>; 3] = [pairs, Some, |_| None];
                     for output in outputs.into_iter().skip(ports % 2) {
                         let wishes = Wishes { queues: Some(queues), output, ..wishes(ports, &available) };
@@ -210,7 +237,7 @@ mod tests {
     #[test]
     fn triples_are_followed() {
         let bindings: Bindings = "(0,0,1),(1,0,1),(0,1,3)".parse().unwrap();
-        let plan = plan(&Wishes { bindings: Some(&bindings), ..wishes(2, &[1, 3]) }).unwrap();
+        let plan = plan(&Wishes { bindings: Some(&bindings), ..wishes(2, &lcores([1, 3])) }).unwrap();
         check(&plan);
         assert_eq!(plan.queues, [Queues { rx: 2, tx: 1 }, Queues { rx: 1, tx: 2 }]);
         assert_eq!(
@@ -232,7 +259,7 @@ mod tests {
             ("(0,0,0),(1,0,0)", Some(2), "--queues"),
         ] {
             let bindings: Bindings = text.parse().unwrap();
-            match plan(&Wishes { bindings: Some(&bindings), queues, ..wishes(2, &[0, 1]) }) {
+            match plan(&Wishes { bindings: Some(&bindings), queues, ..wishes(2, &lcores(0..2)) }) {
                 Err(Failure::Usage(message)) => assert!(message.contains(words), "{text}: {message}"),
                 other => panic!("{text}: {other:?}"),
             }

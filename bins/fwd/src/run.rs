@@ -5,9 +5,12 @@ use crate::output::Output;
 use crate::plan::{self, Plan, Wishes};
 use crate::summary;
 use crate::worker::{Lane, Mode, Worker};
+use crate::workers::{self, WorkerHandle, WorkerReport};
 use cli::counters::{Counters, Published};
 use cli::exit::Failure;
-use cli::ports::{self, Ports};
+use cli::idle::{self, Idle};
+use cli::lcore::Lcore;
+use cli::ports::{self, Placement, Ports};
 use cli::report::{PortTotals, Totals};
 use cli::screen::Screen;
 use cli::stop::Stop;
@@ -30,30 +33,47 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(nic::Address::is_soft);
     let available = cli::lcore::available()?;
+    let plan = plan(args, &available, M::output)?;
+    let (workers, interrupts) = (plan.workers.len(), idle::interrupts(args.idle));
+    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options, interrupts, workers, 0)?;
+    let mut screen = Screen::new(args.run.json, args.run.quiet);
+    screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
+
+    let wiring = wire(&plan, &mut ports, patience(args, soft));
+    let Ports { pool, opened } = ports;
+    let (mut handles, mut members) = (Vec::new(), Vec::new());
+    for (lcore, lanes) in wiring.workers {
+        let idle = Idle::new(args.idle, soft, args.run.exit_when_idle, &stop, lanes.iter().map(|lane| &lane.rx));
+        handles.push(WorkerHandle { lcore, sleeps: idle.sleeps() });
+        let (batch, stop, pool) = (usize::from(args.port_options.batch), stop.flag(), pool.clone());
+        let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft, idle };
+        members.push((lcore, move || worker.run()));
+    }
+    let run = Run { args, stop, screen, available, handles, published: wiring.published, opened, pool };
+    let outcome = run.supervise(members, Vec::new)?;
+    summary::print(M::NAME, &outcome, &args.run, None)?;
+    outcome.result
+}
+
+/// Who polls what, with a warning where an lcore is far from its port. Frames of a port leave by the port `output` says.
+pub(crate) fn plan(
+    args: &ForwardArgs,
+    available: &[Lcore],
+    output: fn(usize) -> Option<usize>,
+) -> Result<Plan, Failure> {
+    let nodes: Vec<_> = args.ports.iter().map(nic::Address::numa_node).collect();
     let plan = plan::plan(&Wishes {
         ports: args.ports.len(),
         queues: args.queues,
         bindings: args.lcores.as_ref(),
-        available: &available,
-        soft,
-        output: M::output,
+        available,
+        nodes: &nodes,
+        soft: args.ports.iter().any(nic::Address::is_soft),
+        output,
     })?;
-    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options, plan.workers.len(), 0)?;
-    let mut screen = Screen::new(args.run.json, args.run.quiet);
-    screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
-
-    let wiring = wire(&plan, &mut ports, patience(soft));
-    let Ports { pool, opened } = ports;
-    let member = |(lcore, lanes)| {
-        let (batch, stop, pool) = (usize::from(args.port_options.batch), stop.flag(), pool.clone());
-        let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft };
-        (lcore, move || worker.run())
-    };
-    let members = wiring.workers.into_iter().map(member).collect();
-    let run = Run { args, stop, screen, published: wiring.published, opened, pool };
-    let (totals, result) = run.supervise(members, Vec::new)?;
-    summary::print(M::NAME, &totals, &args.run, None)?;
-    result
+    let polled = plan.polled().map(|(lcore, port)| (lcore, args.ports[port].name(), nodes[port]));
+    ports::warn_if_crossing(polled, available);
+    Ok(plan)
 }
 
 /// A run that is ready to go.
@@ -61,9 +81,21 @@ pub(crate) struct Run<'a> {
     pub(crate) args: &'a ForwardArgs,
     pub(crate) stop: Stop,
     pub(crate) screen: Screen,
+    /// The lcores there are.
+    pub(crate) available: Vec<Lcore>,
+    pub(crate) handles: Vec<WorkerHandle>,
     pub(crate) published: Vec<PublishedLane>,
     pub(crate) opened: Vec<Opened>,
     pub(crate) pool: mempool::Pool,
+}
+
+/// What became of a run.
+pub(crate) struct Outcome {
+    pub(crate) totals: Totals,
+    pub(crate) workers: Vec<WorkerReport>,
+    pub(crate) memory: Placement,
+    /// An error when a device is gone or does not close; the totals are right all the same.
+    pub(crate) result: Result<(), Failure>,
 }
 
 /// A receive queue, a transmit queue or both, as their worker gives them back.
@@ -89,8 +121,6 @@ impl Run<'_> {
     /// Starts the workers, each with its lcore, watches them until the run ends, and closes the ports. `notes` are more
     /// lines under the live table.
     ///
-    /// The second result is an error when a device is gone or does not close; the totals are right all the same.
-    ///
     /// # Errors
     ///
     /// When workers cannot be started, or one fails.
@@ -98,27 +128,32 @@ impl Run<'_> {
         self,
         members: Vec<(Option<usize>, F)>,
         mut notes: impl FnMut() -> Vec<String>,
-    ) -> Result<(Totals, Result<(), Failure>), Failure>
+    ) -> Result<Outcome, Failure>
     where
         F: FnOnce() -> Vec<E> + Send + 'static,
         E: Into<Ended> + Send + 'static,
     {
-        let Self { args, stop, mut screen, published, mut opened, pool } = self;
+        let Self { args, stop, mut screen, available, handles, published, mut opened, pool } = self;
         let team = Team::start(members, &stop)?;
         let begun = team.begun();
 
         let mut idle = IdleWatch::new(published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
+        let event_fds = ports::event_fds(opened.iter())?;
         let opened_cell = std::cell::RefCell::new(&mut opened);
         let watched = team::watch(
             &stop,
             &args.run,
             begun,
             &mut screen,
+            &event_fds,
+            || ports::take_events(opened_cell.borrow_mut().iter_mut()),
             |elapsed| {
                 let lanes = published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
-                let (totals, result) =
+                let (mut totals, result) =
                     totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
-                result.map(|()| Totals { notes: notes(), ..totals })
+                let slept = workers::sleep_words(&workers::report(&handles, &available), totals.seconds);
+                totals.notes.extend(notes().into_iter().chain((!slept.is_empty()).then_some(slept)));
+                result.map(|()| totals)
             },
             || team.any_finished(),
             || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
@@ -128,8 +163,11 @@ impl Run<'_> {
             Ok(ran) => (ran, Ok(())),
             Err(failure) => (begun.elapsed(), Err(failure)),
         };
+        // Nothing of a device that the kernel wants back may stay open.
+        drop(event_fds);
         let (totals, closed) = finish(ran, ended, opened, &pool, &stop);
-        Ok((totals, trouble.and(closed)))
+        let workers = workers::report(&handles, &available);
+        Ok(Outcome { totals, workers, memory: Placement::of(&pool), result: trouble.and(closed) })
     }
 }
 
@@ -148,8 +186,9 @@ pub(crate) struct PublishedLane {
 }
 
 /// How long workers wait for a full ring.
-pub(crate) fn patience(soft: bool) -> Duration {
-    if soft { SOFT_PATIENCE } else { PATIENCE }
+pub(crate) fn patience(args: &ForwardArgs, soft: bool) -> Duration {
+    let wished = args.tx_wait.map(|us| Duration::from_micros(us.into()));
+    wished.unwrap_or(if soft { SOFT_PATIENCE } else { PATIENCE })
 }
 
 /// Takes the queues out of the ports and hands them out by the plan, which names each at most once.

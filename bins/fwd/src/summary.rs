@@ -1,6 +1,8 @@
 //! What is printed at the end.
 
 use crate::json::{Report, RoutesReport};
+use crate::run::Outcome;
+use crate::workers::{self, WorkerReport};
 use cli::args::RunOptions;
 use cli::exit::Failure;
 use cli::human::{counted, grouped};
@@ -11,19 +13,20 @@ use std::io::{self, Write as _};
 /// Prints the summary, or with `--json` the object. A router has `routes` too.
 pub(crate) fn print(
     mode: &str,
-    totals: &Totals,
+    outcome: &Outcome,
     options: &RunOptions,
     routes: Option<RoutesReport>,
 ) -> Result<(), Failure> {
-    let text = match options.json {
-        true => serde_json::to_string(&Report::new(mode, totals, routes))?,
-        false => words(mode, totals),
+    let text = if options.json {
+        serde_json::to_string(&Report::new(mode, outcome, routes))?
+    } else {
+        words(mode, &outcome.totals, &outcome.workers)
     };
     writeln!(io::stdout(), "{text}")?;
     Ok(())
 }
 
-fn words(mode: &str, totals: &Totals) -> String {
+fn words(mode: &str, totals: &Totals, workers: &[WorkerReport]) -> String {
     let (verb, handled) = match mode {
         "rxonly" => ("counted", totals.counters.rx_packets),
         _ => ("forwarded", totals.counters.tx_packets),
@@ -36,8 +39,10 @@ fn words(mode: &str, totals: &Totals) -> String {
         table.add_row(std::iter::once(port.name.clone()).chain(numbers.map(grouped)));
     }
     screen::align_right(&mut table, 1);
+    let slept = workers::sleep_words(workers, totals.seconds);
+    let slept = if slept.is_empty() { slept } else { format!("{slept}\n") };
     format!(
-        "\n{mode}: {verb} {} in {:.2} s: {:.3} Mpps{cycles}\n{}\n{}",
+        "\n{mode}: {verb} {} in {:.2} s: {:.3} Mpps{cycles}\n{slept}{}\n{}",
         counted(handled, "packet"),
         totals.seconds,
         report::mega(handled, totals.seconds),

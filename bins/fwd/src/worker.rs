@@ -1,10 +1,11 @@
 //! The loop of one lcore: receive a burst, rewrite it, send it; run to completion, queue after queue.
 //!
 //! It allocates nothing, takes no lock, logs nothing and makes no system call per burst. What it counts it publishes
-//! every few milliseconds; at those moments it looks whether to stop.
+//! every few milliseconds; at those moments it looks whether to stop. Without work it may sleep until an interrupt.
 
 use crate::output::Output;
 use cli::counters::{Counters, Published};
+use cli::idle::Idle;
 use device::tsc;
 use mempool::{Batch, Pool, PoolCache};
 use nic::RxQueue;
@@ -50,10 +51,8 @@ pub(crate) struct Worker<M> {
     pub(crate) stop: Arc<AtomicBool>,
     /// Software NICs run on the same cores: let them, when there is nothing to do.
     pub(crate) yields: bool,
+    pub(crate) idle: Idle,
 }
-
-/// Rounds without a packet before the lcore is offered to others.
-const IDLE_ROUNDS: u32 = 64;
 
 impl<M: Mode> Worker<M> {
     /// Works until told to stop; then returns the queues, with final counters.
@@ -63,7 +62,6 @@ impl<M: Mode> Worker<M> {
         let interval = tsc::frequency_hz() / 500;
         let mut last = tsc::now();
         let mut next_publication = last + interval;
-        let mut idle_rounds = 0;
         loop {
             let mut moved = false;
             for lane in &mut self.lanes {
@@ -79,14 +77,12 @@ impl<M: Mode> Worker<M> {
                 last = now;
             }
             if moved {
-                idle_rounds = 0;
-            } else {
-                idle_rounds += 1;
-                std::hint::spin_loop();
-                if self.yields && idle_rounds >= IDLE_ROUNDS {
-                    std::thread::yield_now();
-                    last = tsc::now();
-                }
+                self.idle.busy();
+            } else if self.idle.rest(&mut last) {
+                self.lanes.iter_mut().for_each(Lane::publish);
+                self.idle.sleep(self.lanes.iter_mut().map(|lane| &mut lane.rx));
+                last = tsc::now();
+                next_publication = last;
             }
             if last >= next_publication {
                 next_publication = last + interval;

@@ -53,6 +53,7 @@ fn wrong_command_lines_end_with_2() {
         (&["rxonly", "soft:a", "--lcores", "(1,0,0)"], &["no port 1"]),
         (&["bind", "eth0"], &["eth0", "03:00.0"]),
         (&["bind"], &["ADDRESS"]),
+        (&["doctor", "eth0"], &["eth0", "03:00.0"]),
     ] {
         refused(arguments, 2, words);
     }
@@ -65,6 +66,7 @@ fn what_cannot_be_done_ends_with_1() {
         (&["l3", "soft:a", "--routes", "/nonexistent/routes"], &["/nonexistent/routes", "No such file", "name a file"]),
         (&["l3", "soft:a", "--routes", "/"], &["routes /", "cannot read"]),
         (&["l3", "soft:a", "--routes", "/proc/self/comm"], &["/proc/self/comm", "line 1, column 4", "PREFIX via MAC"]),
+        (&["doctor", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
         (&["bind", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
         (&["unbind", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
         (&["l2", "soft:a", "soft:a"], &["soft NIC a", "busy", "another name"]),
@@ -121,4 +123,48 @@ fn devices_lists_or_says_that_there_are_none() {
         println!("this host has no PCI bus");
         assert_eq!(output.status.code(), Some(1));
     }
+}
+
+#[test]
+fn doctor_answers_with_an_exit_code_that_fits() {
+    let output = fwd(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let count = |verdict: &str| findings.iter().filter(|finding| finding["verdict"] == verdict).count();
+    assert_eq!(report["breaks"], count("breaks"));
+    assert_eq!(report["costs"], count("costs"));
+    assert_eq!(report["unknown"], count("unknown"));
+    assert_eq!(report["ready"], count("breaks") == 0);
+    for finding in findings {
+        let troubled = finding["verdict"] == "breaks" || finding["verdict"] == "costs";
+        assert_eq!(troubled, !finding["effect"].as_str().unwrap().is_empty(), "{finding}");
+        assert!(!finding["check"].as_str().unwrap().is_empty() && !finding["what"].as_str().unwrap().is_empty());
+    }
+    let message = String::from_utf8(output.stderr).unwrap();
+    if report["ready"] == true {
+        assert!(output.status.success() && message.is_empty(), "{message}");
+    } else {
+        assert_eq!(output.status.code(), Some(1));
+        assert!(message.starts_with("fwd: this host: ") && message.lines().count() == 1, "{message}");
+    }
+
+    let plain = fwd(&["doctor"]);
+    assert_eq!(plain.status.code(), output.status.code());
+    let text = String::from_utf8(plain.stdout).unwrap();
+    assert!(text.contains("iommu: ") && text.contains("huge pages: ") && !text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn doctor_of_a_device_without_a_driver_says_so() {
+    let devices = std::fs::read_dir("/sys/bus/pci/devices").into_iter().flatten().flatten();
+    let other = devices.map(|entry| entry.path()).find(|path| {
+        let class = std::fs::read_to_string(path.join("class")).unwrap_or_default();
+        !class.is_empty() && !class.starts_with("0x02")
+    });
+    let Some(path) = other else { return println!("skipped: this host has no PCI device but network cards") };
+    let address = path.file_name().unwrap().to_str().unwrap();
+    let output = fwd(&["doctor", address]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text.contains(address) && text.contains("Ringway cannot drive it"), "{text}");
 }

@@ -3,12 +3,14 @@
 use crate::frame::{LONGEST, SHORTEST};
 use clap::{Parser, Subcommand};
 use cli::args::{PortOptions, RunOptions};
+use cli::idle::IdleMode;
 use nic::Address;
 
 /// Sends numbered UDP/IPv4 frames through user-space drivers, and counts them where they arrive.
 ///
-/// A PORT is a PCI address such as 0000:03:00.0 or 03:00.0, or soft:NAME?wire=... for a software 82599 (wires: sink,
-/// loop, peer:NAME, tap:IFNAME, pcap:IN,OUT, gen).
+/// A PORT is a PCI address such as 0000:03:00.0 or 03:00.0, soft:NAME?wire=... for a software 82599 (wires: sink, loop,
+/// peer:NAME, tap:IFNAME, pcap:IN,OUT, gen), or vhost-user:/path for a port of a virtual switch (with ?server if the switch
+/// is to connect).
 #[derive(Parser, Debug)]
 #[command(name = "pktgen", version, max_term_width = 110, arg_required_else_help = false)]
 pub(crate) struct Args {
@@ -55,6 +57,10 @@ pub(crate) struct RxArgs {
     /// Ports
     #[arg(required = true, value_name = "PORT")]
     pub(crate) ports: Vec<Address>,
+
+    /// What lcores do while there are no frames [default: hybrid where all ports of an lcore have interrupts, else poll]
+    #[arg(long, value_name = "HOW")]
+    pub(crate) idle: Option<IdleMode>,
 
     #[command(flatten)]
     pub(crate) port_options: PortOptions,

@@ -3,6 +3,7 @@
 use crate::frame;
 use crate::sequence::{Stream, Verdict};
 use cli::counters::{Counters, Published};
+use cli::idle::Idle;
 use device::tsc;
 use mempool::{Batch, Pool};
 use nic::RxQueue;
@@ -35,7 +36,7 @@ pub(crate) struct Receiver {
     pub(crate) sinks: Vec<Sink>,
     pub(crate) batch: usize,
     pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) yields: bool,
+    pub(crate) idle: Idle,
 }
 
 /// [`Verdict`] of all streams and foreign frames, for the live view.
@@ -50,9 +51,9 @@ impl Receiver {
         let mut batch = Batch::with_capacity(self.batch);
         let mut caches: Vec<_> = self.sinks.iter().map(|sink| sink.pool.cache()).collect();
         let mut last = tsc::now();
-        let (mut next_publication, mut idle_rounds) = (last + interval, 0);
+        let mut next_publication = last + interval;
         loop {
-            idle_rounds += 1;
+            let mut moved = false;
             for (sink, cache) in self.sinks.iter_mut().zip(&mut caches) {
                 let received = sink.rx.recv(cache, &mut batch);
                 if received > 0 {
@@ -62,16 +63,17 @@ impl Receiver {
                 let now = tsc::now();
                 if received > 0 {
                     sink.counters.cycles += now - last;
-                    idle_rounds = 0;
+                    moved = true;
                 }
                 last = now;
             }
-            if idle_rounds > 0 {
-                std::hint::spin_loop();
-                if self.yields && idle_rounds > 64 {
-                    std::thread::yield_now();
-                    last = tsc::now();
-                }
+            if moved {
+                self.idle.busy();
+            } else if self.idle.rest(&mut last) {
+                self.sinks.iter_mut().for_each(Sink::publish);
+                self.idle.sleep(self.sinks.iter_mut().map(|sink| &mut sink.rx));
+                last = tsc::now();
+                next_publication = last;
             }
             if last >= next_publication {
                 next_publication = last + interval;

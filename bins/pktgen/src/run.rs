@@ -9,13 +9,14 @@ use cli::args::{PortOptions, RunOptions};
 use cli::counters::{Counters, Published};
 use cli::exit::Failure;
 use cli::human::grouped;
+use cli::idle::{self, Idle};
 use cli::lcore;
 use cli::ports::{self, Ports, Queues};
 use cli::report::{PortTotals, Totals};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use cli::team::{self, IdleWatch, Team};
-use nic::Address;
+use nic::{Address, Interrupts};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(Address::is_soft);
     let mut screen = Screen::new(args.run.json, args.run.quiet);
-    let mut ports = open(&args.ports, &args.port_options, &mut screen)?;
+    let mut ports = open(&args.ports, &args.port_options, Interrupts::Off, &mut screen)?;
 
     let run_id = u32::try_from(device::tsc::now() & 0xffff_ff00).unwrap_or_default();
     let mut sources = Vec::new();
@@ -39,7 +40,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         let Some(template) = frame::template(opened.port.mac(), stream, args.size) else { continue };
         transmit::prefill(&port.pool, &template);
         for tx in opened.tx.drain(..) {
-            sources.push(Source {
+            let source = Source {
                 port: index,
                 tx,
                 pool: port.pool.clone(),
@@ -48,11 +49,12 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
                 count: args.count,
                 counters: Counters::default(),
                 published: Arc::default(),
-            });
+            };
+            sources.push((index, source));
         }
     }
-    let published: Vec<_> = sources.iter().map(|source| (source.port, Arc::clone(&source.published))).collect();
-    let members = share_out(sources, soft)?.into_iter().map(|(lcore, sources)| {
+    let published: Vec<_> = sources.iter().map(|(port, source)| (*port, Arc::clone(&source.published))).collect();
+    let members = share_out(sources, &ports, soft)?.into_iter().map(|(lcore, sources)| {
         let batch = args.port_options.batch.into();
         let sender = Sender { sources, batch, stop: stop.flag(), yields: soft };
         (lcore, move || sender.run())
@@ -82,18 +84,19 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(Address::is_soft);
     let mut screen = Screen::new(args.run.json, args.run.quiet);
-    let mut ports = open(&args.ports, &args.port_options, &mut screen)?;
+    let mut ports = open(&args.ports, &args.port_options, idle::interrupts(args.idle), &mut screen)?;
 
     let mut sinks = Vec::new();
     for (index, port) in ports.iter_mut().enumerate() {
         let queues = port.opened.iter_mut().flat_map(|opened| opened.rx.drain(..));
-        sinks.extend(queues.map(|rx| Sink::new(index, rx, port.pool.clone())));
+        sinks.extend(queues.map(|rx| (index, Sink::new(index, rx, port.pool.clone()))));
     }
-    let published: Vec<_> = sinks.iter().map(|sink| (sink.port, Arc::clone(&sink.published))).collect();
-    let verdicts: Vec<Arc<PublishedVerdict>> = sinks.iter().map(|sink| Arc::clone(&sink.verdict)).collect();
-    let members = share_out(sinks, soft)?.into_iter().map(|(lcore, sinks)| {
+    let published: Vec<_> = sinks.iter().map(|(port, sink)| (*port, Arc::clone(&sink.published))).collect();
+    let verdicts: Vec<Arc<PublishedVerdict>> = sinks.iter().map(|(_, sink)| Arc::clone(&sink.verdict)).collect();
+    let members = share_out(sinks, &ports, soft)?.into_iter().map(|(lcore, sinks)| {
         let batch = args.port_options.batch.into();
-        let receiver = Receiver { sinks, batch, stop: stop.flag(), yields: soft };
+        let idle = Idle::new(args.idle, soft, args.run.exit_when_idle, &stop, sinks.iter().map(|sink| &sink.rx));
+        let receiver = Receiver { sinks, batch, stop: stop.flag(), idle };
         (lcore, move || receiver.run())
     });
     let team = Team::start(members.collect(), &stop)?;
@@ -122,10 +125,22 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
 }
 
 /// Opens each port on a packet pool of its own.
-fn open(addresses: &[Address], options: &PortOptions, screen: &mut Screen) -> Result<Vec<Ports>, Failure> {
+fn open(
+    addresses: &[Address],
+    options: &PortOptions,
+    interrupts: Interrupts,
+    screen: &mut Screen,
+) -> Result<Vec<Ports>, Failure> {
     let mut ports = Vec::new();
     for address in addresses {
-        ports.push(ports::open(std::slice::from_ref(address), &[Queues { rx: 1, tx: 1 }], options, 1, SPARE)?);
+        ports.push(ports::open(
+            std::slice::from_ref(address),
+            &[Queues { rx: 1, tx: 1 }],
+            options,
+            interrupts,
+            1,
+            SPARE,
+        )?);
     }
     screen.say(&ports::describe(&ports))?;
     Ok(ports)
@@ -134,15 +149,17 @@ fn open(addresses: &[Address], options: &PortOptions, screen: &mut Screen) -> Re
 /// An lcore, and the queues it serves.
 type Share<T> = (Option<usize>, Vec<T>);
 
-/// Deals out queues to as many workers as there are lcores for.
-fn share_out<T>(queues: Vec<T>, soft: bool) -> Result<Vec<Share<T>>, Failure> {
-    let lcores = lcore::spread(queues.len(), &lcore::available()?, soft);
-    let mut workers: Vec<_> = lcores.into_iter().map(|lcore| (lcore, Vec::new())).collect();
-    let count = workers.len();
-    for (index, queue) in queues.into_iter().enumerate() {
-        workers[index % count].1.push(queue);
+/// Deals out queues to as many workers as there are lcores for on the NUMA nodes of their ports, which come with them.
+fn share_out<T>(queues: Vec<(usize, T)>, ports: &[Ports], soft: bool) -> Result<Vec<Share<T>>, Failure> {
+    let node = |port: usize| ports.get(port)?.opened.first()?.port.numa_node();
+    let nodes: Vec<_> = queues.iter().map(|(port, _)| node(*port)).collect();
+    let mut queues: Vec<Option<T>> = queues.into_iter().map(|(_, queue)| Some(queue)).collect();
+    let mut take = |index: usize| queues.get_mut(index)?.take();
+    let mut shares = Vec::new();
+    for (lcore, indices) in lcore::spread(&nodes, &lcore::available()?, soft) {
+        shares.push((lcore, indices.into_iter().filter_map(&mut take).collect()));
     }
-    Ok(workers)
+    Ok(shares)
 }
 
 /// Watches the team. Returns how long it ran, and what went wrong.
@@ -156,12 +173,18 @@ fn watch<T: Send + 'static>(
     notes: impl Fn() -> Vec<String>,
 ) -> (Duration, Result<(), Failure>) {
     let mut idle = IdleWatch::new(published.iter().map(|(_, published)| Arc::clone(published)).collect());
+    let event_fds = match ports::event_fds(ports.iter().flat_map(|ports| &ports.opened)) {
+        Ok(fds) => fds,
+        Err(failure) => return (team.begun().elapsed(), Err(failure)),
+    };
     let ports = RefCell::new(ports);
     let watched = team::watch(
         stop,
         options,
         team.begun(),
         screen,
+        &event_fds,
+        || ports::take_events(ports.borrow_mut().iter_mut().flat_map(|ports| &mut ports.opened)),
         |elapsed| {
             let counted: Vec<_> = published.iter().map(|(port, published)| (*port, published.read())).collect();
             let (totals, result) = totals(elapsed, &counted, &mut ports.borrow_mut(), notes());

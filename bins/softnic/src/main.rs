@@ -50,12 +50,19 @@ fn main() -> ExitCode {
         }
         say(&args, format_args!("ready"))?;
         while !stop.is_requested() {
-            stop.wait(Duration::from_secs(3600));
+            stop.wait(Duration::from_secs(3600), []);
         }
         for (server, [socket, _]) in servers.iter().zip(pairs) {
             let wire = server.control().wire_counters();
             let (offered, delivered, sent) = (grouped(wire.offered), grouped(wire.delivered), grouped(wire.sent));
             say(&args, format_args!("{socket}: {offered} frames offered, {delivered} delivered, {sent} sent"))?;
+            let (count, last) = server.control().violations();
+            if count != 0 {
+                say(&args, format_args!("{socket}: {} mistakes of the driver, the last of them:", grouped(count)))?;
+            }
+            for violation in last {
+                say(&args, format_args!("  {violation}"))?;
+            }
         }
         Ok(())
     })

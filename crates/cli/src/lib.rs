@@ -7,6 +7,7 @@ pub mod args;
 pub mod counters;
 pub mod exit;
 pub mod human;
+pub mod idle;
 pub mod lcore;
 mod no_iommu;
 pub mod ports;

@@ -3,11 +3,15 @@
 use crate::args::PortOptions;
 use crate::counters::{Counters, Reason};
 use crate::exit::Failure;
+use crate::lcore::{self, Lcore};
 use crate::report::link_words;
 use crate::stop::Stop;
 use device::PageSize;
 use mempool::{Batch, CHUNK, Pool, PoolConfig};
-use nic::{Address, Opened, PortConfig};
+use nic::{Address, Interrupts, Opened, PortConfig};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// Queues of one port.
@@ -38,15 +42,12 @@ pub fn open(
     addresses: &[Address],
     queues: &[Queues],
     options: &PortOptions,
+    interrupts: Interrupts,
     workers: usize,
     spare: usize,
 ) -> Result<Ports, Failure> {
-    let ring = usize::from(options.ring_size);
-    let rings: usize = queues.iter().map(|queues| usize::from(queues.rx + queues.tx) * ring).sum();
-    // A cache holds up to 512 slots, and a burst may be on its way.
-    let slots = rings + workers * (512 + 64 + usize::from(options.batch)) + spare;
     let pool = Pool::new(&PoolConfig {
-        slots,
+        slots: slots(queues, options, workers, spare),
         pages: PageSize::from(options.pages),
         numa_node: addresses.iter().find_map(Address::numa_node),
         ..PoolConfig::default()
@@ -60,12 +61,22 @@ pub fn open(
             tx_ring: options.ring_size,
             mtu: options.mtu,
             promiscuous: true,
+            interrupts,
             no_iommu: crate::no_iommu::from_option(options.unsafe_no_iommu),
         };
         let result = nic::open(address, &config, &pool);
         opened.push(result.map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })?);
     }
     Ok(Ports { pool, opened })
+}
+
+/// Slots of the pool that [`open`] makes.
+#[must_use]
+pub fn slots(queues: &[Queues], options: &PortOptions, workers: usize, spare: usize) -> usize {
+    let ring = usize::from(options.ring_size);
+    let rings: usize = queues.iter().map(|queues| usize::from(queues.rx + queues.tx) * ring).sum();
+    // A cache holds up to 512 slots, and a burst may be on its way.
+    rings + workers * (512 + 64 + usize::from(options.batch)) + spare
 }
 
 /// A few words on packet memory and each port, for the start of a run.
@@ -82,6 +93,75 @@ pub fn describe(all: &[Ports]) -> String {
         text += &format!("{name}: MAC {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, {queues}, link {link}\n");
     }
     text
+}
+
+/// What becomes readable when one of the ports has something to tell.
+///
+/// # Errors
+///
+/// When the process has no file descriptors left.
+pub fn event_fds<'p>(opened: impl Iterator<Item = &'p Opened>) -> Result<Vec<OwnedFd>, Failure> {
+    let fds = opened.flat_map(|opened| opened.port.event_fds()).map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned());
+    Ok(fds.collect::<Result<_, _>>()?)
+}
+
+/// Asks each port what has happened.
+///
+/// # Errors
+///
+/// When a device must not be used any more: the kernel wants it back, it is broken, or gone.
+pub fn take_events<'p>(opened: impl Iterator<Item = &'p mut Opened>) -> Result<(), Failure> {
+    for Opened { port, .. } in opened {
+        if port.events()?.link_changed {
+            let link = port.link()?;
+            tracing::info!("{}: link {}", port.name(), link_words(link));
+        }
+    }
+    Ok(())
+}
+
+/// Packet memory as the kernel has placed it, for JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Placement {
+    /// Size in bytes.
+    pub bytes: usize,
+    /// Bytes of a page.
+    pub page_size: usize,
+    /// Bytes on each NUMA node; `null` if the kernel does not say.
+    pub numa_nodes: Option<BTreeMap<u32, usize>>,
+}
+
+impl Placement {
+    /// Of a pool.
+    #[must_use]
+    pub fn of(pool: &Pool) -> Self {
+        let memory = pool.memory();
+        Self { bytes: memory.len(), page_size: memory.page_size(), numa_nodes: memory.numa_nodes().ok() }
+    }
+}
+
+/// Warns in one line if lcores poll ports of another NUMA node. `polled` has lcores, and names and nodes of ports.
+pub fn warn_if_crossing(polled: impl Iterator<Item = (usize, String, Option<u32>)>, available: &[Lcore]) {
+    if let Some(crossing) = crossing(polled, available) {
+        tracing::warn!("{crossing}");
+    }
+}
+
+fn crossing(polled: impl Iterator<Item = (usize, String, Option<u32>)>, available: &[Lcore]) -> Option<String> {
+    let mut crossings = polled.filter_map(|(lcore, port, node)| {
+        let near = node?;
+        let far = available.iter().find(|known| known.number == lcore)?.node.filter(|far| *far != near)?;
+        let better: Vec<usize> =
+            available.iter().filter(|lcore| lcore.node == Some(near)).map(|lcore| lcore.number).collect();
+        let better = if better.is_empty() { "none".to_owned() } else { lcore::ranges(&better) };
+        Some(format!(
+            "lcore {lcore} is on NUMA node {far} and {port} on node {near}, so each packet crosses between them; \
+             lcores of node {near}: {better}"
+        ))
+    });
+    let first = crossings.next()?;
+    let more = crossings.count();
+    Some(if more == 0 { first } else { format!("{first} (and {more} more)") })
 }
 
 /// Waits until the devices have sent what their transmit queues took: a second at most, 50 ms after a signal. Returns
@@ -117,4 +197,23 @@ pub fn count_unsent(queue: &nic::TxQueue, counters: &mut Counters) {
     counters.tx_bytes -= counters.tx_bytes / counters.tx_packets.max(1) * unsent;
     counters.tx_packets -= unsent;
     counters.drop_frames(Reason::TxUnsent, unsent);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_lcore_far_from_its_port_is_named() {
+        let lcores: Vec<Lcore> = (0..4).map(|number| Lcore { number, node: Some(u32::from(number > 1)) }).collect();
+        let polled = |lcore: usize, node| (lcore, "0000:03:00.0".to_owned(), node);
+        let near = [polled(0, Some(0)), polled(3, Some(1)), polled(2, None)];
+        assert_eq!(crossing(near.into_iter(), &lcores), None);
+        let text = crossing([polled(2, Some(0))].into_iter(), &lcores).unwrap();
+        assert!(text.starts_with("lcore 2 is on NUMA node 1 and 0000:03:00.0 on node 0"), "{text}");
+        assert!(text.ends_with("lcores of node 0: 0-1"), "{text}");
+        let text = crossing([polled(2, Some(0)), polled(0, Some(7))].into_iter(), &lcores).unwrap();
+        assert!(text.ends_with("(and 1 more)"), "{text}");
+        assert!(crossing([polled(0, Some(7))].into_iter(), &lcores).unwrap().ends_with("lcores of node 7: none"));
+    }
 }

@@ -13,6 +13,8 @@ const WIRE_OVERHEAD: u64 = 24;
 pub struct PortTotals {
     /// Name of the port.
     pub name: String,
+    /// NUMA node of its device; `null` if it has none.
+    pub numa_node: Option<u32>,
     /// Frames that arrived in its receive rings.
     pub rx_packets: u64,
     /// Bytes of those that were handed over, without frame check sequence.
@@ -55,6 +57,7 @@ impl PortTotals {
     ///
     /// When the device is gone; the figures are those of before.
     pub fn read_device(&mut self, port: &mut Port) -> Result<(), nic::Error> {
+        self.numa_node = port.numa_node();
         let result = port.statistics().and_then(|_| port.link());
         let totals = port.totals();
         self.rx_missed = totals.rx_missed;

@@ -1,9 +1,11 @@
 //! The end of a run: SIGINT, SIGTERM, or the program's own wish, and a main thread that wakes at once.
 
+use device::EventFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use std::io::{self, Read as _, Write as _};
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +18,7 @@ pub struct Stop {
     signalled: Arc<AtomicBool>,
     wakes: UnixStream,
     waker: UnixStream,
+    ended: Arc<EventFd>,
 }
 
 /// Wakes the thread that waits on a [`Stop`].
@@ -23,6 +26,19 @@ pub struct Stop {
 pub struct Waker(UnixStream);
 
 impl Stop {
+    /// One that only [`Self::request`] ends.
+    ///
+    /// # Errors
+    ///
+    /// When the process has no file descriptors left.
+    pub fn new() -> io::Result<Self> {
+        let (wakes, waker) = UnixStream::pair()?;
+        wakes.set_nonblocking(true)?;
+        waker.set_nonblocking(true)?;
+        let ended = Arc::new(EventFd::new().map_err(io::Error::other)?);
+        Ok(Self { flag: Arc::default(), signalled: Arc::default(), wakes, waker, ended })
+    }
+
     /// Catches SIGINT and SIGTERM from here on: the first sets the flag and wakes the waiting thread, the second ends
     /// the process at once with code 1.
     ///
@@ -30,10 +46,7 @@ impl Stop {
     ///
     /// When the process has no file descriptors left.
     pub fn on_signals() -> io::Result<Self> {
-        let (wakes, waker) = UnixStream::pair()?;
-        wakes.set_nonblocking(true)?;
-        waker.set_nonblocking(true)?;
-        let stop = Self { flag: Arc::default(), signalled: Arc::default(), wakes, waker };
+        let stop = Self::new()?;
         for signal in [SIGINT, SIGTERM] {
             flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop.signalled))?;
             flag::register(signal, Arc::clone(&stop.signalled))?;
@@ -61,9 +74,17 @@ impl Stop {
         self.signalled.load(Ordering::Relaxed)
     }
 
-    /// Asks for the end.
+    /// Asks for the end, and wakes workers that sleep.
     pub fn request(&self) {
         self.flag.store(true, Ordering::Relaxed);
+        self.ended.signal();
+    }
+
+    /// What is readable from [`Self::request`] on, for workers to wait for beside their queues. A signal alone does not
+    /// make it so: the waiting thread does.
+    #[must_use]
+    pub fn ended(&self) -> Arc<EventFd> {
+        Arc::clone(&self.ended)
     }
 
     /// For another thread, to wake the waiting one.
@@ -75,11 +96,13 @@ impl Stop {
         Ok(Waker(self.waker.try_clone()?))
     }
 
-    /// Waits for a signal or a [`Waker`], `limit` at most.
-    pub fn wait(&self, limit: Duration) {
+    /// Waits for a signal, a [`Waker`] or one of `others` to be readable, `limit` at most.
+    pub fn wait<'f>(&self, limit: Duration, others: impl IntoIterator<Item = BorrowedFd<'f>>) {
         let limit = Timespec::try_from(limit).ok();
+        let mut fds = vec![PollFd::new(&self.wakes, PollFlags::IN)];
+        fds.extend(others.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // An interrupted wait is a short one; a failed one cannot be helped and the caller comes round again.
-        let _ = poll(&mut [PollFd::new(&self.wakes, PollFlags::IN)], limit.as_ref());
+        let _ = poll(&mut fds, limit.as_ref());
         let mut bytes = [0; 64];
         while (&self.wakes).read(&mut bytes).is_ok_and(|count| count > 0) {}
     }
@@ -96,6 +119,7 @@ impl Waker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd as _;
     use std::time::Instant;
 
     #[test]
@@ -104,13 +128,19 @@ mod tests {
         let waker = stop.waker().unwrap();
         let begun = Instant::now();
         let other = std::thread::spawn(move || waker.wake());
-        stop.wait(Duration::from_secs(60));
+        stop.wait(Duration::from_secs(60), []);
         other.join().unwrap();
         assert!(!stop.is_requested());
+        let event = EventFd::new().unwrap();
+        event.signal();
+        stop.wait(Duration::from_secs(60), [event.as_fd()]);
 
         signal_hook::low_level::raise(SIGTERM).unwrap();
-        stop.wait(Duration::from_secs(60));
+        stop.wait(Duration::from_secs(60), []);
         assert!(stop.is_requested() && stop.is_signalled());
+        assert!(!stop.ended().wait(Duration::ZERO).unwrap());
+        stop.request();
+        assert!(stop.ended().wait(Duration::ZERO).unwrap());
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
 }

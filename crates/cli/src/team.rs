@@ -9,6 +9,7 @@ use crate::screen::Screen;
 use crate::stop::{Stop, Waker};
 use anyhow::anyhow;
 use nic::Port;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -106,16 +107,20 @@ impl Drop for Ending {
 }
 
 /// Watches a run until a signal, `--duration`, `finished`, or (with `--exit-when-idle`) until `idle`. Shows `totals` once
-/// a second. Returns how long it ran. Sets the stop flag at the end.
+/// a second, and asks for `events` as soon as one of `event_fds` is readable. Returns how long it ran. Sets the stop flag
+/// at the end.
 ///
 /// # Errors
 ///
-/// When the live table cannot be written, or what `totals` fails with.
+/// When the live table cannot be written, or what `totals` or `events` fail with.
+#[expect(clippy::too_many_arguments, reason = "what to watch, and what to ask of it")]
 pub fn watch(
     stop: &Stop,
     options: &RunOptions,
     begun: Instant,
     screen: &mut Screen,
+    event_fds: &[OwnedFd],
+    mut events: impl FnMut() -> Result<(), Failure>,
     mut totals: impl FnMut(Duration) -> Result<Totals, Failure>,
     mut finished: impl FnMut() -> bool,
     mut idle: impl FnMut() -> bool,
@@ -136,7 +141,10 @@ pub fn watch(
         if options.exit_when_idle {
             until = until.min(now + IDLE_CHECK);
         }
-        stop.wait(until.saturating_duration_since(Instant::now()));
+        stop.wait(until.saturating_duration_since(Instant::now()), event_fds.iter().map(OwnedFd::as_fd));
+        if shown.is_ok() {
+            shown = events();
+        }
     }
     let ran = begun.elapsed();
     stop.request();

@@ -159,7 +159,7 @@ impl Host {
         Some((2, format!("its interface {interface} is up and carries {upper}")))
     }
 
-    fn is_up(&self, interface: &str) -> bool {
+    pub(crate) fn is_up(&self, interface: &str) -> bool {
         const IFF_UP: u32 = 1;
         let flags = self.read(&self.sys("class/net").join(interface).join("flags")).unwrap_or_default();
         u32::from_str_radix(flags.trim_start_matches("0x"), 16).is_ok_and(|flags| flags & IFF_UP != 0)

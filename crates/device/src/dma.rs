@@ -93,6 +93,19 @@ impl DmaDomain {
         Ok(translation)
     }
 
+    /// Removes a mapping, so that the region can be freed before the domain is. One that is not there is no error.
+    ///
+    /// # Errors
+    ///
+    /// As [`DmaMapper::unmap`]; the region stays mapped, and allocated.
+    pub fn unmap(&self, memory: &Arc<DmaMemory>) -> Result<()> {
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(place) = mapped.iter().position(|(known, _)| Arc::ptr_eq(known, memory)) else { return Ok(()) };
+        self.mapper.unmap(&mapped[place].0, &mapped[place].1)?;
+        mapped.swap_remove(place);
+        Ok(())
+    }
+
     /// How many regions are mapped.
     #[must_use]
     pub fn mappings(&self) -> usize {

@@ -27,7 +27,7 @@ impl Host {
         Self::at("/")
     }
 
-    /// The host whose `sys`, `proc` and `dev` are folders of `root`.
+    /// The host whose `sys`, `proc`, `dev`, `etc`, `lib` and `usr` are folders of `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -43,6 +43,46 @@ impl Host {
 
     pub(crate) fn dev(&self, path: impl AsRef<Path>) -> PathBuf {
         self.root.join("dev").join(path)
+    }
+
+    /// A file outside these, by its path from the root.
+    pub(crate) fn file(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// This process's user by name, else by number, for commands.
+    pub(crate) fn user(&self) -> String {
+        let Some(uid) = self.self_status("Uid:").and_then(|ids| ids.split_whitespace().next().map(str::to_owned))
+        else {
+            return "$USER".to_owned();
+        };
+        let users = self.read(&self.file("etc/passwd")).unwrap_or_default();
+        let name = users.lines().find_map(|line| match line.split(':').collect::<Vec<_>>().as_slice() {
+            [name, _, number, ..] if *number == uid => Some((*name).to_owned()),
+            _ => None,
+        });
+        name.unwrap_or(uid)
+    }
+
+    /// A line of `/proc/self/status`, by how it starts.
+    pub(crate) fn self_status(&self, start: &str) -> Option<String> {
+        let text = self.read(&self.proc("self/status")).ok()?;
+        Some(text.lines().find_map(|line| line.strip_prefix(start))?.trim().to_owned())
+    }
+
+    /// Processes that have `path` open, as number and name: all of them for root, else those of this user.
+    pub(crate) fn holders(&self, path: &str) -> Vec<(u32, String)> {
+        let processes = self.names(&self.proc("")).into_iter().filter_map(|name| name.parse::<u32>().ok());
+        let holds = |pid: &u32| {
+            let folder = self.proc(format!("{pid}/fd"));
+            self.names(&folder)
+                .iter()
+                .any(|fd| std::fs::read_link(folder.join(fd)).is_ok_and(|to| to == Path::new(path)))
+        };
+        processes
+            .filter(holds)
+            .map(|pid| (pid, self.read(&self.proc(format!("{pid}/comm"))).unwrap_or_else(|_| "a program".to_owned())))
+            .collect()
     }
 
     /// A file's text without surrounding white space.

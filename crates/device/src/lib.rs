@@ -8,17 +8,23 @@
 //! * [`DmaMemory`]: memory the device can reach, never unmapped before the IOMMU has forgotten it.
 //!
 //! A program comes to a device in three steps: [`Host`] lists what there is, says whether it can be used
-//! ([`Host::status`]) and binds it to `vfio-pci` ([`Host::bind`]); [`VfioDevice::open`] opens it.
+//! ([`Host::status`], and of the whole host [`Host::examine`]) and binds it to `vfio-pci` ([`Host::bind`]);
+//! [`VfioDevice::open`] opens it.
 
 mod bar;
 mod bind;
 mod claim;
 mod config;
+pub mod cpulist;
 mod dma;
+mod doctor;
 mod error;
 mod host;
+mod interrupts;
 mod iova;
 mod memory;
+mod mend;
+mod numa;
 mod pci;
 mod regs;
 mod status;
@@ -32,10 +38,13 @@ pub use bar::{Bar, MappedBar};
 pub use bind::IfInUse;
 pub use config::{Capability, ConfigSpace};
 pub use dma::{DmaDomain, DmaMapper, Translation};
+pub use doctor::{Finding, Needs, Verdict};
 pub use error::{Error, Result};
 pub use host::Host;
+pub use interrupts::{EventFd, Interrupts};
 pub use iova::IovaAllocator;
 pub use memory::{DmaMemory, MemoryRequest, PageSize};
+pub use mend::Mend;
 pub use pci::{PciAddress, PciDevice, PciRegion};
 pub use regs::{
     Access, Bits, Dma, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs, Writable, WriteOnly,

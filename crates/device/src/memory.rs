@@ -1,6 +1,7 @@
 //! Memory that devices can reach.
 
 use crate::{Error, Host, Result};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -9,9 +10,10 @@ use std::sync::Arc;
 mod backing;
 mod hugepages;
 mod pagemap;
+mod placement;
 
 use backing::Backing;
-use hugepages::HugePages;
+pub(crate) use hugepages::HugePages;
 
 /// Which pages DMA memory is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,6 +117,15 @@ impl DmaMemory {
         &self.description
     }
 
+    /// How many of its bytes lie on which NUMA node, as the kernel says now.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not say.
+    pub fn numa_nodes(&self) -> Result<BTreeMap<u32, usize>> {
+        placement::nodes(self.base(), self.len(), self.page_size)
+    }
+
     /// The memfd behind it, for another process to map.
     #[must_use]
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -187,7 +198,7 @@ fn available(host: &Host) -> Option<usize> {
 }
 
 /// "64 MiB": the largest unit that divides.
-fn human(bytes: usize) -> String {
+pub(crate) fn human(bytes: usize) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.iter().find(|(size, _)| bytes >= *size && bytes.is_multiple_of(*size)) {
         Some((size, unit)) => format!("{} {unit}", bytes / size),

@@ -1,5 +1,6 @@
 //! Whether a device can be opened, and if not, why and what to do about it.
 
+use crate::mend::{self, Mend};
 use crate::{Host, PciDevice};
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -24,8 +25,8 @@ pub struct Status {
     pub kind: StatusKind,
     /// The case in words, one line.
     pub reason: String,
-    /// What to do, one line; empty when there is nothing to do.
-    pub next_step: String,
+    /// What to do; empty when there is nothing to do.
+    pub next_step: Mend,
 }
 
 /// The cases of [`Status`].
@@ -71,53 +72,63 @@ impl Host {
     /// Whether `device` can be opened through VFIO.
     #[must_use]
     pub fn status(&self, device: &PciDevice) -> Status {
+        let status = self.group_status(device);
+        match self.container_status() {
+            Some(container) if status.is_usable() || status.kind == StatusKind::NodeMissing => container,
+            _ => status,
+        }
+    }
+
+    /// As [`Self::status`], of all but the node `/dev/vfio/vfio`.
+    pub(crate) fn group_status(&self, device: &PciDevice) -> Status {
         let address = device.address;
         let Some(group) = device.iommu_group else { return self.without_group(device) };
-        let bind = format!("bind it to VFIO: fwd bind {address}");
         match device.driver.as_deref() {
-            None => status(StatusKind::NoDriver, "no driver has it", bind),
+            None => status(StatusKind::NoDriver, "no driver has it", mend::bind(address)),
             Some(driver) if !is_vfio(driver) => match self.use_of(device) {
                 Some(used) => {
                     let reason = format!("kernel driver {driver} has it, and {used}");
-                    status(StatusKind::InUse, reason, format!("take the interface down, then: fwd bind {address}"))
+                    status(StatusKind::InUse, reason, self.take_from_kernel(device))
                 }
-                None => status(StatusKind::KernelDriver, format!("kernel driver {driver} has it"), bind),
+                None => status(StatusKind::KernelDriver, format!("kernel driver {driver} has it"), mend::bind(address)),
             },
-            Some(_) => self.group_status(device, group),
+            Some(_) => self.bound_status(device, group),
         }
     }
 
     /// A device that VFIO has: its group must be real, viable and open to this user.
-    fn group_status(&self, device: &PciDevice, group: u32) -> Status {
-        let folder = self.sys(format!("kernel/iommu_groups/{group}"));
-        let nameless = self.read(&folder.join("name")).is_ok_and(|name| name == "vfio-noiommu");
-        if nameless || self.dev(format!("vfio/noiommu-{group}")).exists() {
+    fn bound_status(&self, device: &PciDevice, group: u32) -> Status {
+        if self.is_noiommu(group) {
             let reason = "VFIO runs without an IOMMU: the device could overwrite any memory of this host";
-            return status(StatusKind::NoIommuMode, reason, self.iommu_hint());
+            return status(StatusKind::NoIommuMode, reason, self.iommu_on().in_words());
         }
-        for name in self.names(&folder.join("devices")) {
+        for name in self.names(&self.sys(format!("kernel/iommu_groups/{group}/devices"))) {
             let driver = self.link_name(&self.sys("bus/pci/devices").join(&name).join("driver"));
             if let Some(driver) = driver.filter(|driver| !is_vfio(driver) && !HARMLESS.contains(&driver.as_str())) {
                 let reason = format!("{name} shares IOMMU group {group} and is with kernel driver {driver}");
-                let next = format!("give up both or neither: fwd bind {name}");
+                let next = Mend { how: "give up both or neither".to_owned(), ..mend::bind(name) };
                 return status(StatusKind::GroupNotViable, reason, next);
             }
         }
-        let next = "load VFIO: sudo modprobe vfio-pci vfio_iommu_type1";
-        for (node, next) in [
-            ("vfio/vfio".to_owned(), next.to_owned()),
-            (
-                format!("vfio/{group}"),
-                format!("bind it again: fwd bind {}; in a container, pass the node in", device.address),
-            ),
-        ] {
-            let path = self.dev(&node);
-            match rustix::fs::access(&path, Access::READ_OK | Access::WRITE_OK) {
-                Ok(()) => {}
-                Err(errno) => return node_status(&path, errno, next),
-            }
-        }
-        status(StatusKind::Ready, format!("ready, in IOMMU group {group}"), "")
+        let address = device.address;
+        let missing = Mend::command(
+            "in a container, pass the node in; a kernel without CONFIG_VFIO_GROUP makes none; else bind the device again",
+            format!("sudo fwd unbind {address}"),
+        )
+        .then(format!("sudo fwd bind {address}"));
+        self.node_status(&self.dev(format!("vfio/{group}")), missing)
+            .unwrap_or_else(|| status(StatusKind::Ready, format!("ready, in IOMMU group {group}"), Mend::default()))
+    }
+
+    /// What is wrong with the node through which every device is opened; `None` if nothing is.
+    pub(crate) fn container_status(&self) -> Option<Status> {
+        self.node_status(&self.dev("vfio/vfio"), mend::load_vfio())
+    }
+
+    /// Whether VFIO offers the group without an IOMMU.
+    pub(crate) fn is_noiommu(&self, group: u32) -> bool {
+        let name = self.sys(format!("kernel/iommu_groups/{group}/name"));
+        self.read(&name).is_ok_and(|name| name == "vfio-noiommu") || self.dev(format!("vfio/noiommu-{group}")).exists()
     }
 
     fn without_group(&self, device: &PciDevice) -> Status {
@@ -125,27 +136,33 @@ impl Host {
             device.driver.as_deref().map_or("no driver has it".into(), |driver| format!("driver {driver} has it"));
         let groups = !self.names(&self.sys("kernel/iommu_groups")).is_empty();
         let (reason, next) = if groups {
-            let next =
-                "move the card to another slot, or look for IOMMU tables (DMAR, IVRS) in the firmware".to_owned();
-            (format!("this host has an IOMMU, but not for this device ({driver})"), next)
+            let next = "move the card to another slot, or look for IOMMU tables (DMAR, IVRS) in the firmware";
+            (format!("this host has an IOMMU, but not for this device ({driver})"), Mend::words(next))
         } else {
-            (format!("no IOMMU is on ({driver})"), self.iommu_hint())
+            (format!("no IOMMU is on ({driver})"), self.iommu_on().in_words())
         };
         status(StatusKind::NoIommuGroup, reason, next)
     }
 
-    /// How to switch the IOMMU on, on this processor.
-    fn iommu_hint(&self) -> String {
-        let cpu = self.read(&self.proc("cpuinfo")).unwrap_or_default();
-        let step = if cpu.contains("AuthenticAMD") {
-            "enable AMD-Vi (IOMMU) in the firmware, and take amd_iommu=off and iommu=off from the kernel command line"
-        } else {
-            "enable VT-d in the firmware, and add intel_iommu=on to the kernel command line"
-        };
-        if cpu.contains(" hypervisor") {
-            format!("give this virtual machine a virtual IOMMU, or: {step}")
-        } else {
-            step.to_owned()
+    fn take_from_kernel(&self, device: &PciDevice) -> Mend {
+        let mend = Mend::words("take the interface down, then bind the card (a login over it ends)");
+        let up = device.interfaces.iter().filter(|interface| self.is_up(interface));
+        let down = up.fold(mend, |mend, interface| mend.then(format!("sudo ip link set {interface} down")));
+        down.then(format!("sudo fwd bind {}", device.address))
+    }
+
+    fn node_status(&self, path: &Path, if_missing: Mend) -> Option<Status> {
+        let errno = rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).err()?;
+        Some(self.node_error(path, errno, if_missing))
+    }
+
+    fn node_error(&self, path: &Path, errno: Errno, if_missing: Mend) -> Status {
+        match errno {
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => {
+                let reason = format!("this user may not open {}", path.display());
+                status(StatusKind::NodeDenied, reason, self.open_node(path))
+            }
+            _ => status(StatusKind::NodeMissing, format!("there is no {}", path.display()), if_missing),
         }
     }
 }
@@ -157,19 +174,8 @@ fn is_vfio(driver: &str) -> bool {
     driver.contains("vfio")
 }
 
-fn node_status(path: &Path, errno: Errno, if_missing: String) -> Status {
-    let path = path.display();
-    match errno {
-        Errno::ACCESS | Errno::PERM | Errno::ROFS => {
-            let next = format!("give it to this user: sudo chown $USER {path}");
-            status(StatusKind::NodeDenied, format!("this user may not open {path}"), next)
-        }
-        _ => status(StatusKind::NodeMissing, format!("there is no {path}"), if_missing),
-    }
-}
-
-fn status(kind: StatusKind, reason: impl Into<String>, next_step: impl Into<String>) -> Status {
-    Status { kind, reason: reason.into(), next_step: next_step.into() }
+fn status(kind: StatusKind, reason: impl Into<String>, next_step: Mend) -> Status {
+    Status { kind, reason: reason.into(), next_step }
 }
 
 #[cfg(test)]
@@ -178,10 +184,11 @@ mod tests {
 
     #[test]
     fn a_node_of_someone_else_is_told_from_a_missing_one() {
-        let denied = node_status(Path::new("/dev/vfio/7"), Errno::ACCESS, "bind".into());
+        let host = Host::at("/nowhere");
+        let denied = host.node_error(Path::new("/dev/vfio/7"), Errno::ACCESS, mend::load_vfio());
         assert_eq!(denied.kind, StatusKind::NodeDenied);
-        assert_eq!(denied.next_step, "give it to this user: sudo chown $USER /dev/vfio/7");
-        let missing = node_status(Path::new("/dev/vfio/7"), Errno::NOENT, "bind".into());
-        assert_eq!((missing.kind, missing.next_step.as_str()), (StatusKind::NodeMissing, "bind"));
+        assert_eq!(denied.next_step.to_string(), "give it to this user: sudo chown $USER /dev/vfio/7");
+        let missing = host.node_error(Path::new("/dev/vfio/7"), Errno::NOENT, mend::load_vfio());
+        assert_eq!((missing.kind, missing.next_step), (StatusKind::NodeMissing, mend::load_vfio()));
     }
 }

@@ -68,7 +68,8 @@ pub unsafe trait Device: Send + Sync + 'static {
         None
     }
 
-    /// Enables `vectors` MSI-X vectors and returns an eventfd for each, in order.
+    /// Enables `vectors` MSI-X vectors and returns a non-blocking eventfd for each, in order. Usually called through
+    /// [`crate::Interrupts::enable`].
     ///
     /// # Errors
     ///

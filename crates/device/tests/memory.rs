@@ -142,3 +142,14 @@ fn ordinary_pages_have_no_stable_physical_address() {
     let text = memory.physical_pages().unwrap_err().to_string();
     assert!(text.contains("ordinary pages move"), "{text}");
 }
+
+#[test]
+fn the_kernel_says_where_memory_lies() {
+    let Some(node) = device::Host::system().cpu_node(0) else { return println!("skipped: no NUMA nodes here") };
+    let request = MemoryRequest { numa_node: Some(node), ..request(1 << 20, PageSize::Ordinary) };
+    let placed = DmaMemory::allocate(&request).and_then(|memory| Ok((memory.numa_nodes()?, memory.len())));
+    match placed {
+        Ok((nodes, len)) => assert_eq!(nodes.into_iter().collect::<Vec<_>>(), [(node, len)]),
+        Err(error) => println!("skipped: {error}"),
+    }
+}

@@ -1,6 +1,7 @@
 //! What a user chooses about a port.
 
 use crate::{Error, MacType, Result, Rss};
+use device::Interrupts;
 
 /// Settings of a port. Take the default and change fields; opening a port validates them.
 ///
@@ -42,6 +43,11 @@ pub struct Config {
     pub thresholds: Thresholds,
     /// Drop packets for a queue without free descriptors instead of holding up all queues; default true.
     pub drop_en: bool,
+    /// Whether receive queues and the port can be waited for; default off. With interrupts there can be 63 receive queues.
+    pub interrupts: Interrupts,
+    /// Least time between two interrupts of a queue at 10 Gbit/s, in microseconds: 0 (no limit) to 1046; default 20.
+    /// Rounded down to steps of 2.048, and ten times as long at 1 Gbit/s. A waiting receive wakes later by up to as much.
+    pub interrupt_interval: u16,
 }
 
 impl Config {
@@ -69,6 +75,10 @@ impl Config {
         }
         in_range("mtu", self.mtu, 68, 9216, "bytes")?;
         self.thresholds.validate()?;
+        if self.interrupts != Interrupts::Off {
+            in_range("rx_queues", self.rx_queues, 1, 63, "queues with interrupts")?;
+        }
+        in_range("interrupt_interval", self.interrupt_interval, 0, 1046, "microseconds")?;
         crate::rss::validate(&self.rss, self.rx_queues, mac)
     }
 }
@@ -86,6 +96,8 @@ impl Default for Config {
             all_multicast: true,
             thresholds: Thresholds::default(),
             drop_en: true,
+            interrupts: Interrupts::Off,
+            interrupt_interval: 20,
         }
     }
 }
@@ -173,6 +185,17 @@ mod tests {
         assert_eq!(refusal(|c| c.tx_queues = 65).unwrap(), "tx_queues: 65 queues: must be 1 to 64");
         assert_eq!(refusal(|c| c.mtu = 67).unwrap(), "mtu: 67 bytes: must be 68 to 9216");
         assert_eq!(refusal(|c| c.mtu = 9217).unwrap(), "mtu: 9217 bytes: must be 68 to 9216");
+        assert_eq!(
+            refusal(|c| c.interrupt_interval = 1047).unwrap(),
+            "interrupt_interval: 1047 microseconds: must be 0 to 1046"
+        );
+        for interrupts in [Interrupts::IfAvailable, Interrupts::Required] {
+            let table = Reta::Table(vec![0]);
+            let most =
+                |queues| refusal(|c| (c.rx_queues, c.interrupts, c.rss.reta) = (queues, interrupts, table.clone()));
+            assert_eq!(most(63), None);
+            assert_eq!(most(64).unwrap(), "rx_queues: 64 queues with interrupts: must be 1 to 63");
+        }
         for size in [0, 32, 100, 8192] {
             assert!(refusal(|c| c.rx_ring = size).unwrap().starts_with("rx_ring"));
             assert!(refusal(|c| c.tx_ring = size).unwrap().starts_with("tx_ring"));

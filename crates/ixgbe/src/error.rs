@@ -87,6 +87,14 @@ pub enum Error {
         /// Bytes for data in a slot.
         data_room: u16,
     },
+    /// A wait for interrupts on a device that was opened without them.
+    #[error(
+        "{device}: opened without interrupts, so there is nothing to wait for: set them in the configuration, or poll"
+    )]
+    NoInterrupts {
+        /// The device's address.
+        device: String,
+    },
     /// Device access failed.
     #[error(transparent)]
     Device(#[from] device::Error),

@@ -230,7 +230,7 @@ const RESET_PAUSE: Duration = Duration::from_millis(1);
 const SETTLE: Duration = Duration::from_millis(10);
 
 const VLAN_ETHERTYPE: u32 = 0x8100;
-const TRANSMIT_BUFFER_KIB: u32 = 160;
+pub(crate) const TRANSMIT_BUFFER_KIB: u32 = 160;
 /// What must stay free in the transmit buffer for one largest packet, KiB.
 const TRANSMIT_HEADROOM_KIB: u32 = 10;
 /// Queues with a rate limiter.

@@ -18,6 +18,9 @@
 //! # }
 //! ```
 //!
+//! A queue is polled, or waited for: with [`Config::interrupts`] on, [`RxQueue::wait`] sleeps until a frame is there, and
+//! [`RxQueue::arm`] and [`RxQueue::eventfd`] serve event loops that wait for other things too.
+//!
 //! Frames longer than a buffer are received into several, chained as a run of packets.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -32,6 +35,7 @@ mod fake;
 mod filter;
 mod ids;
 mod init;
+mod interrupts;
 mod link;
 mod port;
 pub mod regs;
@@ -47,6 +51,7 @@ pub use config::{Config, Thresholds};
 pub use error::{Error, Result};
 pub use filter::Filters;
 pub use ids::{MacType, Media, Model};
+pub use interrupts::Events;
 pub use link::LinkStatus;
 pub use port::{Opened, Port, open};
 pub use rss::{HashTypes, Reta, Rss, hash_ipv4, hash_ipv6, toeplitz};

@@ -3,12 +3,13 @@
 use crate::regs::Registers;
 use crate::ring::{RingMemory, Shared};
 use crate::{
-    Config, Counters, Error, Filters, LinkStatus, Model, Result, RxQueue, Statistics, TxQueue, eeprom, init, link, rx,
-    tx,
+    Config, Counters, Error, Events, Filters, LinkStatus, Model, Result, RxQueue, Statistics, TxQueue, eeprom, init,
+    interrupts, link, rx, tx,
 };
 use device::{Device, Regs};
 use mempool::Pool;
 use std::fmt;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     device.set_bus_master(false)?;
     let regs: Registers<D> = Regs::new(Arc::new(device))?;
     init::reset(&regs)?;
+    let vectors = config.interrupts.enable(&**regs.device(), config.rx_queues + 1)?;
     match eeprom::check(&regs, model.mac) {
         Err(error @ Error::Gone { .. }) => return Err(error),
         Err(error) => tracing::warn!("the EEPROM's checksum cannot be verified: {error}"),
@@ -49,7 +51,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let mut port = Port {
         filters: Filters::new(&regs, address, config)?,
         counters: Counters::new(&regs)?,
-        shared: Arc::new(Shared::new(regs)),
+        shared: Arc::new(Shared::new(regs, vectors)),
         model,
         address,
         rx_queues: 0,
@@ -105,8 +107,16 @@ impl<D: Device> Port<D> {
             self.rx_queues += 1;
             rx.push(RxQueue::start(&self.shared, &mut memory, index, config, pool)?);
         }
+        let interrupts = self.shared.other_vector().is_some();
+        if interrupts {
+            interrupts::set_up(self.regs(), config)?;
+        }
         init::announce(self.regs())?;
-        init::start_receiving(self.regs())
+        init::start_receiving(self.regs())?;
+        if interrupts {
+            interrupts::watch(self.regs());
+        }
+        Ok(())
     }
 
     /// The address by which the device was opened.
@@ -119,6 +129,12 @@ impl<D: Device> Port<D> {
     #[must_use]
     pub fn model(&self) -> Model {
         self.model
+    }
+
+    /// The NUMA node it is attached to, if known.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        self.regs().device().numa_node()
     }
 
     /// The station address.
@@ -145,6 +161,39 @@ impl<D: Device> Port<D> {
         link::wait_link(self.regs(), self.model.mac, limit)
     }
 
+    /// What becomes readable when [`Self::events`] has something to tell; `None` without interrupts.
+    #[must_use]
+    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.other_vector().map(|vector| vector.as_fd())
+    }
+
+    /// What has happened since the last call. Without interrupts it tells all the same, but nothing wakes anybody.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`].
+    pub fn events(&mut self) -> Result<Events> {
+        // What happens between the two is told now, and once more wakes for nothing.
+        if let Some(vector) = self.shared.other_vector() {
+            vector.clear();
+        }
+        interrupts::take(self.regs())
+    }
+
+    /// Whether the device has sent all frames that its transmit queues took.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`].
+    pub fn transmit_idle(&self) -> Result<bool> {
+        for index in 0..self.tx_queues {
+            if !tx::is_empty(self.regs(), index)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Which frames the device receives.
     pub fn filters(&mut self) -> &mut Filters<D> {
         &mut self.filters
@@ -166,7 +215,7 @@ impl<D: Device> Port<D> {
         self.counters.totals()
     }
 
-    /// Stops the device: receiver off, queues disabled, DMA drained, reset, bus mastering off (4.6.7.1.2, 4.6.8.2,
+    /// Stops the device: receiver off, frames of the transmit queues sent as long as the link is up, queues disabled, DMA drained, reset, bus mastering off (4.6.7.1.2, 4.6.8.2,
     /// 5.2.5.3.2). Returns the final totals. Buffers in the rings go back to their pools as the queues are dropped.
     ///
     /// # Errors
@@ -185,12 +234,28 @@ impl<D: Device> Port<D> {
         for index in 0..self.rx_queues {
             result = result.and(rx::disable(self.regs(), index));
         }
+        result = result.and(self.drain());
         for index in 0..self.tx_queues {
             result = result.and(tx::disable(self.regs(), index));
         }
         result = result.and(self.counters.poll().map(drop));
         result = result.and(init::stop(self.regs()));
-        result.and(self.shared.end_dma())
+        result = result.and(self.shared.end_dma());
+        self.shared.close();
+        result
+    }
+
+    /// Lets frames that the device was given leave by the wire, within limits.
+    fn drain(&self) -> Result<()> {
+        let link = self.link()?;
+        if !link.up {
+            return Ok(());
+        }
+        (0..self.tx_queues).try_for_each(|index| tx::drain(self.regs(), index))?;
+        // What has left the rings may still be in the device's buffer.
+        let bits = u64::from(init::TRANSMIT_BUFFER_KIB) * 1024 * 8;
+        std::thread::sleep(Duration::from_micros(bits / u64::from(link.speed.max(1))));
+        Ok(())
     }
 }
 

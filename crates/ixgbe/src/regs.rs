@@ -70,13 +70,15 @@ registers! {
     /// Causes cleared when their MSI-X message is sent. 8.2.3.5.
     EIAC @ 0x00810, rw, eiac { QUEUES: 0..=15 };
     /// Interrupt mask, set. 8.2.3.5.
-    EIMS @ 0x00880, rw, eims { QUEUES: 0..=15, LSC: 20, OTHER: 31 };
+    EIMS @ 0x00880, rw, eims { QUEUES: 0..=15, LSC: 20, ECC: 28, OTHER: 31 };
     /// Interrupt mask, clear. 8.2.3.5.
     EIMC @ 0x00888, wo, eimc { ALL: 0..=30 };
     /// Interrupt mask, set, a bit for each of 64 vectors. 8.2.3.5.
     EIMS_EX[2; 4] @ 0x00AA0, rw, eims_ex {};
     /// Interrupt mask, clear, a bit for each of 64 vectors. 8.2.3.5.
     EIMC_EX[2; 4] @ 0x00AB0, wo, eimc_ex {};
+    /// Vectors that are masked when their message is sent, a bit for each of 64. 8.2.3.5.
+    EIAM_EX[2; 4] @ 0x00AD0, rw, eiam_ex {};
     /// Throttling of vectors 0 to 23, in steps of 2.048 us at 10 Gbit/s. 8.2.3.5.
     EITR[24; 4] @ 0x00820, rw, eitr_fields { INTERVAL: 3..=11, CNT_WDIS: 31 };
     /// Throttling of vectors 24 to 63. 8.2.3.5.

@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::desc::{DESCRIPTOR_BYTES, Descriptor};
 use crate::regs::Registers;
-use device::{Device, DmaDomain, DmaMemory, MemoryRequest, Translation};
+use device::{Device, DmaDomain, DmaMemory, EventFd, MemoryRequest, Translation};
 use mempool::Packet;
 use std::fmt;
 use std::ptr::NonNull;
@@ -104,14 +104,40 @@ type Parked = (Arc<DmaMemory>, Vec<Packet>);
 /// rings stay for ever (rule leak-if-unsure).
 pub(crate) struct Shared<D: Device> {
     pub(crate) regs: Registers<D>,
+    /// Of each receive queue, and the last of all other causes; none if interrupts are off.
+    vectors: Vec<EventFd>,
+    closed: AtomicBool,
     quiet: AtomicBool,
     parked: Mutex<Vec<Parked>>,
 }
 
 impl<D: Device> Shared<D> {
     /// For a device that has bus mastering off.
-    pub(crate) fn new(regs: Registers<D>) -> Self {
-        Self { regs, quiet: AtomicBool::new(true), parked: Mutex::default() }
+    pub(crate) fn new(regs: Registers<D>, vectors: Vec<EventFd>) -> Self {
+        let (closed, quiet) = (AtomicBool::new(false), AtomicBool::new(true));
+        Self { regs, vectors, closed, quiet, parked: Mutex::default() }
+    }
+
+    /// The vector of a receive queue.
+    pub(crate) fn queue_vector(&self, queue: u32) -> Option<&EventFd> {
+        let (_, queues) = self.vectors.split_last()?;
+        queues.get(queue as usize)
+    }
+
+    /// The vector of all other causes.
+    pub(crate) fn other_vector(&self) -> Option<&EventFd> {
+        self.vectors.last()
+    }
+
+    /// Wakes everybody who waits: nothing will come any more.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.vectors.iter().for_each(EventFd::signal);
+    }
+
+    /// Whether the port is closed, if not quiet.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Lets the device access memory.

@@ -89,7 +89,7 @@ pub struct RxQueue<D: Device> {
     pool: Pool,
     /// Used when a caller's cache is of another pool than the ring.
     own_cache: Option<PoolCache>,
-    shared: Arc<Shared<D>>,
+    pub(crate) shared: Arc<Shared<D>>,
 }
 
 impl<D: Device> RxQueue<D> {
@@ -147,7 +147,7 @@ impl<D: Device> RxQueue<D> {
             shared: Arc::clone(shared),
         };
         for index in 0..queue.ring.size() {
-            queue.arm(index);
+            queue.post(index);
         }
         queue.program(config)?;
         Ok(queue)
@@ -205,6 +205,11 @@ impl<D: Device> RxQueue<D> {
     #[must_use]
     pub fn counters(&self) -> RxCounters {
         self.counters
+    }
+
+    /// Whether the device has handed over the next descriptor.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.ring.at(self.next).high() & rx::DD != 0
     }
 
     /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
@@ -334,7 +339,7 @@ impl<D: Device> RxQueue<D> {
             *reason += 1;
         }
         for _ in 0..segments {
-            self.arm(self.next);
+            self.post(self.next);
             self.next = (self.next + 1) & (self.ring.size() - 1);
         }
         self.unannounced += segments;
@@ -362,7 +367,7 @@ impl<D: Device> RxQueue<D> {
     /// Puts the buffer of the next descriptor into `batch` and `fresh` in its place.
     fn exchange(&mut self, fresh: &[Slot], len: u16, continues: bool, batch: &mut Batch) -> usize {
         let slot = std::mem::replace(&mut self.slots[self.next], fresh[0]);
-        self.arm(self.next);
+        self.post(self.next);
         // SAFETY: the device has done with the slot, which the ring gives up; the caller checked `len`.
         let mut packet = unsafe { Packet::from_slot(slot, Meta::new(self.meta.offset(), len, self.meta.pool())) };
         packet.set_continues(continues);
@@ -375,7 +380,7 @@ impl<D: Device> RxQueue<D> {
     }
 
     /// Gives descriptor `index` the buffer `slots[index]`.
-    fn arm(&mut self, index: usize) {
+    fn post(&mut self, index: usize) {
         self.ring.at(index).write(start_iova(&self.translation, self.slots[index], self.meta.offset()), 0);
     }
 

@@ -4,13 +4,13 @@ use crate::desc::{DESCRIPTOR_BYTES, Descriptor, tx};
 use crate::regs::{DCA_TXCTRL, Registers, TDBAH, TDBAL, TDH, TDLEN, TDT, TDWBAH, TDWBAL, TXDCTL, dca_txctrl, txdctl};
 use crate::ring::{Ring, RingMemory, Shared};
 use crate::rx::{Done, low_half};
-use crate::wait::wait;
-use crate::{Config, Result};
+use crate::wait::{read, wait};
+use crate::{Config, Error, Result};
 use device::{Bar as _, Device, Translation};
 use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Shortest frame the device takes, in bytes without frame check sequence (7.2.3.2.4); it pads to 60.
 pub(crate) const SHORTEST: u64 = 17;
@@ -467,6 +467,36 @@ impl Post {
     }
 }
 
+/// Whether the device has sent all that it was given by queue `index`: TDH equals TDT (4.6.8.2).
+pub(crate) fn is_empty<D: Device>(regs: &Registers<D>, index: u32) -> Result<bool> {
+    Ok(read(regs, TDH.at(index))? == read(regs, TDT.at(index))?)
+}
+
+/// Waits until queue `index` is empty, for as long as it gets on. Gives up, and says so in the log, when it does not: the
+/// other end may hold it up with pause frames.
+pub(crate) fn drain<D: Device>(regs: &Registers<D>, index: u32) -> Result<()> {
+    let begun = Instant::now();
+    let tail = read(regs, TDT.at(index))?;
+    let mut head = read(regs, TDH.at(index))?;
+    while head != tail {
+        match wait(regs, TDH.at(index), |now| now != head, STALL, "the transmit queue to empty (TDH)") {
+            Ok(now) if begun.elapsed() < DRAIN_LIMIT => head = now,
+            Ok(_) | Err(Error::Timeout { .. }) => {
+                let name = regs.device().name();
+                tracing::info!("{name}: transmit queue {index} is stopped at {head} with frames up to {tail} unsent");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// How long a queue may stand still before it is given up: three times the longest pause at 10 Gbit/s.
+const STALL: Duration = Duration::from_millis(10);
+/// How long it may take in all.
+const DRAIN_LIMIT: Duration = Duration::from_millis(100);
+
 /// Disables transmit queue `index` and waits until the device has left it (4.6.8.2).
 pub(crate) fn disable<D: Device>(regs: &Registers<D>, index: u32) -> Result<()> {
     let value = regs.read(TXDCTL.at(index));
@@ -509,5 +539,41 @@ impl<D: Device> fmt::Debug for TxQueue<D> {
             .field("index", &self.index)
             .field("in_flight", &self.in_flight())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    #[test]
+    fn a_queue_is_drained_as_long_as_it_gets_on() {
+        let fake = Fake::new(0x10FB);
+        fake.set(TDT.at(3), 5);
+        let mut reads = 0;
+        // Two reads for each descriptor, around the end of the ring.
+        fake.on_read(TDH.at(3), move |_| {
+            reads += 1;
+            (60 + reads / 2) % 64
+        });
+        drain(&fake.regs(), 3).unwrap();
+        assert_eq!(fake.reads().iter().filter(|offset| **offset == TDH.at(3).offset()).count(), 18);
+    }
+
+    #[test]
+    fn a_queue_that_stands_still_or_never_ends_is_given_up() {
+        let fake = Fake::new(0x10FB);
+        fake.set(TDT.at(0), 5);
+        drain(&fake.regs(), 0).unwrap();
+        assert!(!is_empty(&fake.regs(), 0).unwrap());
+        let mut head = 0;
+        fake.on_read(TDH.at(0), move |_| {
+            head = (head + 1) % 4;
+            head
+        });
+        drain(&fake.regs(), 0).unwrap();
+        fake.vanish_at_read(7);
+        assert!(matches!(drain(&fake.regs(), 0), Err(Error::Gone { .. })));
     }
 }

@@ -13,6 +13,8 @@ use std::str::FromStr;
 /// | `0000:03:00.0`, `03:00.0` | a PCI function; the driver follows from its ids |
 /// | `soft:NAME`, `soft:NAME?key=value&key=value` | a software 82599 in this process |
 /// | `vfio-user:PATH` | a device that another process serves on a Unix socket |
+/// | `vhost-user:PATH` | a virtio-net device whose back end (a switch) listens at a Unix socket |
+/// | `vhost-user:PATH?server` | the same, but the back end connects to a socket made here |
 ///
 /// ```
 /// use nic::Address;
@@ -33,15 +35,23 @@ pub enum Address {
     Soft(String),
     /// A device that another process serves on the Unix socket at this path.
     VfioUser(PathBuf),
+    /// A virtio-net device whose back end is another process.
+    VhostUser {
+        /// The Unix socket.
+        path: PathBuf,
+        /// The back end connects to this process, not this process to the back end.
+        server: bool,
+    },
 }
 
 impl Address {
-    /// The address without its settings: of a software NIC, without what follows a `?`.
+    /// The address without its settings, which follow a `?`.
     #[must_use]
     pub fn name(&self) -> String {
         let address = self.to_string();
         match self {
             Self::Soft(_) => address.split('?').next().unwrap_or(&address).to_owned(),
+            Self::VhostUser { path, .. } => format!("vhost-user:{}", path.display()),
             Self::Pci(_) | Self::VfioUser(_) => address,
         }
     }
@@ -49,7 +59,7 @@ impl Address {
     /// Whether software plays the device, a thread of this process or another process, so that it wants a core too.
     #[must_use]
     pub fn is_soft(&self) -> bool {
-        matches!(self, Self::Soft(_) | Self::VfioUser(_))
+        matches!(self, Self::Soft(_) | Self::VfioUser(_) | Self::VhostUser { .. })
     }
 
     /// The NUMA node of the device, where the host says so: the best place for its packets and threads.
@@ -57,7 +67,7 @@ impl Address {
     pub fn numa_node(&self) -> Option<u32> {
         match self {
             Self::Pci(address) => Host::system().pci_device(*address).ok()?.numa_node,
-            Self::Soft(_) | Self::VfioUser(_) => None,
+            Self::Soft(_) | Self::VfioUser(_) | Self::VhostUser { .. } => None,
         }
     }
 }
@@ -76,7 +86,15 @@ impl FromStr for Address {
             }
             Some(("vfio-user", "")) => Err(Error::Address { text: text.to_owned(), cause: "no socket is named" }),
             Some(("vfio-user", path)) => Ok(Self::VfioUser(path.into())),
-            Some((kind @ "vhost-user", _)) => Err(Error::NotYet { address: text.to_owned(), kind: kind.to_owned() }),
+            Some(("vhost-user", rest)) => {
+                let refuse = |cause| Err(Error::Address { text: text.to_owned(), cause });
+                match rest.split_once('?').map_or((rest, None), |(path, setting)| (path, Some(setting))) {
+                    ("", _) => refuse("no socket is named"),
+                    (path, None) => Ok(Self::VhostUser { path: path.into(), server: false }),
+                    (path, Some("server")) => Ok(Self::VhostUser { path: path.into(), server: true }),
+                    _ => refuse("the only setting of such a device is ?server"),
+                }
+            }
             _ => match text.parse() {
                 Ok(address) => Ok(Self::Pci(address)),
                 Err(_) => Err(Error::Address { text: text.to_owned(), cause: "not the address of a device" }),
@@ -91,6 +109,9 @@ impl fmt::Display for Address {
             Self::Pci(address) => address.fmt(f),
             Self::Soft(spec) => write!(f, "soft:{spec}"),
             Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
+            Self::VhostUser { path, server } => {
+                write!(f, "vhost-user:{}{}", path.display(), if *server { "?server" } else { "" })
+            }
         }
     }
 }
@@ -107,6 +128,8 @@ mod tests {
             ("soft:a", "soft:a", true),
             ("soft:a?wire=pcap:/x:y,z&mtu=1", "soft:a?wire=pcap:/x:y,z&mtu=1", true),
             ("vfio-user:/run/a:b.sock", "vfio-user:/run/a:b.sock", true),
+            ("vhost-user:/run/a:b.sock", "vhost-user:/run/a:b.sock", true),
+            ("vhost-user:/run/a.sock?server", "vhost-user:/run/a.sock?server", true),
         ] {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), display);
@@ -117,13 +140,12 @@ mod tests {
 
     #[test]
     fn other_forms_are_refused_in_one_line_that_says_what_there_is() {
-        for text in ["", "eth0", "soft:", "soft:?wire=gen", "Soft:a", "03:00", "tap:x", "0000:03:00.9", "vfio-user:"] {
+        let malformed =
+            ["", "eth0", "soft:", "soft:?wire=gen", "Soft:a", "03:00", "tap:x", "0000:03:00.9", "vfio-user:"];
+        for text in malformed.into_iter().chain(["vhost-user:", "vhost-user:?server", "vhost-user:/a?serve"]) {
             let message = text.parse::<Address>().unwrap_err().to_string();
             assert!(message.contains("soft:NAME") && message.contains("03:00.0"), "{message}");
             assert!(!message.contains('\n'));
         }
-        let text = "vhost-user:/run/a.sock?server";
-        let message = text.parse::<Address>().unwrap_err().to_string();
-        assert!(message.starts_with(text) && message.contains("not supported yet"), "{message}");
     }
 }

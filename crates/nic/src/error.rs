@@ -9,22 +9,14 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// Not an address.
     #[error(
-        "\"{text}\": {cause}; write a PCI address (0000:03:00.0 or 03:00.0), soft:NAME?key=value&... for a software NIC, or \
-         vfio-user:PATH for a device behind a socket"
+        "\"{text}\": {cause}; write a PCI address (0000:03:00.0 or 03:00.0), soft:NAME?key=value&... for a software NIC, \
+         vfio-user:PATH for a device behind a socket, or vhost-user:PATH (with ?server to listen) for a virtual switch's port"
     )]
     Address {
         /// The text.
         text: String,
         /// What is wrong with it.
         cause: &'static str,
-    },
-    /// A form of address that is known, but whose devices are not supported.
-    #[error("{address}: {kind} devices are not supported yet; use a PCI address, soft:NAME or vfio-user:PATH")]
-    NotYet {
-        /// The address.
-        address: String,
-        /// The kind of device.
-        kind: String,
     },
     /// There is no driver for the device.
     #[error("{address}: {what}; choose an 82599, X520, X540 or X550 (fwd devices lists what there is)")]
@@ -49,11 +41,28 @@ pub enum Error {
         /// The address.
         address: String,
         /// What the driver says.
-        source: ixgbe::Error,
+        source: DriverError,
     },
     /// The device does not work, or the driver refuses it.
     #[error(transparent)]
-    Driver(ixgbe::Error),
+    Driver(DriverError),
+    /// A wait for a queue whose driver has no interrupts.
+    #[error("a virtio queue has no interrupts, so there is nothing to wait for: poll it")]
+    Polled,
+    /// The kernel wants the device back and waits for it.
+    #[error("{device}: the kernel asked for it back, to unbind or remove it, and waits until it is closed")]
+    Released {
+        /// The device.
+        device: String,
+    },
+    /// The device reported an error after which nothing it does can be trusted.
+    #[error("{device}: {what}; close it, look at what the kernel says (dmesg), and open it again")]
+    Broken {
+        /// The device.
+        device: String,
+        /// What it reported.
+        what: &'static str,
+    },
     /// The software NIC refused.
     #[cfg(feature = "soft")]
     #[error(transparent)]
@@ -65,8 +74,8 @@ impl Error {
     #[must_use]
     pub fn is_usage(&self) -> bool {
         match self {
-            Self::Address { .. } | Self::NotYet { .. } | Self::NoSoft { .. } => true,
-            Self::Open { source, .. } => matches!(source, ixgbe::Error::Config { .. }),
+            Self::Address { .. } | Self::NoSoft { .. } => true,
+            Self::Open { source, .. } => source.is_usage(),
             #[cfg(feature = "soft")]
             Self::Soft(error) => matches!(
                 error,
@@ -74,5 +83,22 @@ impl Error {
             ),
             _ => false,
         }
+    }
+}
+
+/// What a driver says.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+#[non_exhaustive]
+pub enum DriverError {
+    /// The driver of the 82599 family.
+    Ixgbe(#[from] ixgbe::Error),
+    /// The driver of virtio-net devices.
+    Virtio(#[from] virtio::Error),
+}
+
+impl DriverError {
+    fn is_usage(&self) -> bool {
+        matches!(self, Self::Ixgbe(ixgbe::Error::Config { .. }) | Self::Virtio(virtio::Error::Config { .. }))
     }
 }

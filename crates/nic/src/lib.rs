@@ -1,8 +1,8 @@
 //! Any network device, by its address: one API over the drivers.
 //!
-//! [`open`] takes an [`Address`] such as `0000:03:00.0`, `soft:a?wire=loop` or `vfio-user:/run/a.sock`, chooses the driver, and returns a
+//! [`open`] takes an [`Address`] such as `0000:03:00.0`, `soft:a?wire=loop` or `vhost-user:/run/a.sock`, chooses the driver, and returns a
 //! [`Port`] (statistics, link, MAC) and its [`RxQueue`]s and [`TxQueue`]s, which go to threads of their own. Receiving and
-//! sending a burst costs one `match` over the drivers.
+//! sending a burst costs one `match` over the drivers. With [`PortConfig::interrupts`] a queue can also be waited for.
 //!
 //! ```
 //! use mempool::{Batch, Pool, PoolConfig};
@@ -23,15 +23,19 @@
 #![deny(unsafe_code)]
 
 mod address;
+mod control;
 mod error;
+mod events;
 mod identify;
 mod no_iommu;
 mod port;
 mod queue;
 
 pub use address::Address;
-pub use error::{Error, Result};
+pub use device::Interrupts;
+pub use error::{DriverError, Error, Result};
+pub use events::{Events, VfioEvents};
 pub use identify::identify;
 pub use no_iommu::NoIommu;
-pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, TransmitRings, open};
+pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, open};
 pub use queue::{RxCounters, RxQueue, TxCounters, TxQueue};

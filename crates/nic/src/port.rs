@@ -1,9 +1,12 @@
 //! Opening a device, and its control side.
 
+use crate::control::Control;
+use crate::events::{Events, VfioEvents};
 use crate::queue::each;
-use crate::{Address, Error, NoIommu, Result, RxQueue, TxQueue, identify};
-use device::{Device as _, Host, PciAddress};
+use crate::{Address, DriverError, Error, NoIommu, Result, RxQueue, TxQueue, identify};
+use device::{Device as _, Host, Interrupts, PciAddress};
 use mempool::Pool;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -22,6 +25,9 @@ pub struct PortConfig {
     pub mtu: u16,
     /// Receive frames for any address, as forwarders need.
     pub promiscuous: bool,
+    /// Whether receive queues and the port can be waited for. There are no interrupts through sysfs. With them there can be
+    /// 63 receive queues.
+    pub interrupts: Interrupts,
     /// Open PCI devices that no IOMMU guards, through sysfs (needs root and huge pages). Such a device can overwrite any
     /// memory of the host, so somebody has to vouch for it. Devices with an IOMMU group are opened through VFIO all the
     /// same.
@@ -30,7 +36,16 @@ pub struct PortConfig {
 
 impl Default for PortConfig {
     fn default() -> Self {
-        Self { rx_queues: 1, tx_queues: 1, rx_ring: 512, tx_ring: 512, mtu: 1500, promiscuous: true, no_iommu: None }
+        Self {
+            rx_queues: 1,
+            tx_queues: 1,
+            rx_ring: 512,
+            tx_ring: 512,
+            mtu: 1500,
+            promiscuous: true,
+            interrupts: Interrupts::Off,
+            no_iommu: None,
+        }
     }
 }
 
@@ -70,6 +85,7 @@ pub fn open(address: &Address, config: &PortConfig, pool: &Pool) -> Result<Opene
         Address::Pci(pci) => open_pci(address, *pci, config, pool),
         Address::Soft(spec) => open_soft(address, spec, config, pool),
         Address::VfioUser(path) => open_vfio_user(address, path, config, pool),
+        Address::VhostUser { path, server } => open_vhost_user(address, path, *server, config, pool),
     }
 }
 
@@ -84,15 +100,31 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
         return started(address, result, Port::Sysfs, RxQueue::Sysfs, TxQueue::Sysfs);
     }
     let device = device::VfioDevice::open(&host, pci)?;
-    started(address, ixgbe::open(device, &driver_config(config), pool), Port::Vfio, RxQueue::Vfio, TxQueue::Vfio)
+    let events = VfioEvents::watch(&device);
+    let port = |port| Port::Vfio(port, events);
+    started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::Vfio, TxQueue::Vfio)
 }
 
 fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Pool) -> Result<Opened> {
     let device = device::VfioUserDevice::open(path)?;
     identify(device.ids()).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
-    let transmit = TransmitRings { registers: device.registers(), queues: config.tx_queues };
-    let port = |port| Port::VfioUser(port, transmit);
-    started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::VfioUser, TxQueue::VfioUser)
+    let result = ixgbe::open(device, &driver_config(config), pool);
+    started(address, result, Port::VfioUser, RxQueue::VfioUser, TxQueue::VfioUser)
+}
+
+fn open_vhost_user(address: &Address, path: &Path, server: bool, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    let mut driver = virtio::Config::default();
+    (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
+    (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
+    (driver.mtu, driver.promiscuous) = (config.mtu, config.promiscuous);
+    let device = if server { virtio::VhostUser::listen(path) } else { virtio::VhostUser::connect(path) };
+    let opened = device.and_then(|device| virtio::open(device, &driver, pool));
+    let opened = opened.map_err(|source| driver_error(&address.name(), source.into()))?;
+    Ok(Opened {
+        port: Port::VhostUser(opened.port),
+        rx: opened.rx.into_iter().map(RxQueue::VhostUser).collect(),
+        tx: opened.tx.into_iter().map(TxQueue::VhostUser).collect(),
+    })
 }
 
 #[cfg(feature = "soft")]
@@ -112,7 +144,7 @@ fn driver_config(config: &PortConfig) -> ixgbe::Config {
     let mut driver = ixgbe::Config::default();
     (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
     (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
-    driver.mtu = config.mtu;
+    (driver.mtu, driver.interrupts) = (config.mtu, config.interrupts);
     (driver.promiscuous, driver.all_multicast) = (config.promiscuous, config.promiscuous);
     driver
 }
@@ -124,7 +156,7 @@ fn started<D: device::Device>(
     rx: impl Fn(ixgbe::RxQueue<D>) -> RxQueue,
     tx: impl Fn(ixgbe::TxQueue<D>) -> TxQueue,
 ) -> Result<Opened> {
-    let opened = result.map_err(|source| driver_error(&address.name(), source))?;
+    let opened = result.map_err(|source| driver_error(&address.name(), source.into()))?;
     Ok(Opened {
         port: port(opened.port),
         rx: opened.rx.into_iter().map(rx).collect(),
@@ -136,12 +168,14 @@ fn started<D: device::Device>(
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Port {
-    /// 82599 family, through VFIO.
-    Vfio(ixgbe::Port<device::VfioDevice>),
+    /// 82599 family, through VFIO, and what the kernel has to say about it.
+    Vfio(ixgbe::Port<device::VfioDevice>, VfioEvents),
     /// 82599 family, through sysfs without an IOMMU.
     Sysfs(ixgbe::Port<device::SysfsDevice>),
-    /// 82599 family, played by another process, and a view of its transmit rings.
-    VfioUser(ixgbe::Port<device::VfioUserDevice>, TransmitRings),
+    /// 82599 family, played by another process.
+    VfioUser(ixgbe::Port<device::VfioUserDevice>),
+    /// virtio-net, played by another process.
+    VhostUser(virtio::Port<virtio::VhostUser>),
     /// A software 82599, and a second handle of it.
     #[cfg(feature = "soft")]
     Soft(ixgbe::Port<softnic::SoftDevice>, softnic::SoftControl),
@@ -151,13 +185,19 @@ impl Port {
     /// The name of the device: its address without settings.
     #[must_use]
     pub fn name(&self) -> &str {
-        each!(Self, self, port => port.name())
+        each!(Self, self, port => Control::name(port))
     }
 
     /// The device's own MAC address.
     #[must_use]
     pub fn mac(&self) -> [u8; 6] {
-        each!(Self, self, port => port.mac())
+        each!(Self, self, port => Control::mac(port))
+    }
+
+    /// The NUMA node it is attached to, if known.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        each!(Self, self, port => Control::numa_node(port))
     }
 
     /// The link as it is now.
@@ -166,8 +206,7 @@ impl Port {
     ///
     /// When the device is gone.
     pub fn link(&self) -> Result<LinkStatus> {
-        let status = each!(Self, self, port => port.link()).map_err(|source| self.error(source))?;
-        Ok(LinkStatus { up: status.up, speed: status.speed })
+        each!(Self, self, port => Control::link(port)).map_err(|source| self.error(source))
     }
 
     /// Waits until the link is up, `limit` at most; returns what it then is.
@@ -176,8 +215,31 @@ impl Port {
     ///
     /// When the device is gone.
     pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
-        let status = each!(Self, self, port => port.wait_link(limit)).map_err(|source| self.error(source))?;
-        Ok(LinkStatus { up: status.up, speed: status.speed })
+        each!(Self, self, port => Control::wait_link(port, limit)).map_err(|source| self.error(source))
+    }
+
+    /// What becomes readable when [`Self::events`] has something to tell. Without interrupts that is what the kernel says
+    /// of a device, if anything.
+    pub fn event_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let kernel = if let Self::Vfio(_, events) = self { Some(events.fds()) } else { None };
+        each!(Self, self, port => Control::eventfd(port)).into_iter().chain(kernel.into_iter().flatten())
+    }
+
+    /// What has happened since the last call.
+    ///
+    /// # Errors
+    ///
+    /// When the device must not be used any more: [`Error::Released`], [`Error::Broken`], or it is gone. Close it.
+    pub fn events(&mut self) -> Result<Events> {
+        if let Self::Vfio(port, events) = self {
+            events.check(port.name())?;
+        }
+        let events = each!(Self, self, port => Control::events(port)).map_err(|source| self.error(source))?;
+        if events.memory_error {
+            let what = "one of its memories is damaged (EICR.ECC)";
+            return Err(Error::Broken { device: self.name().to_owned(), what });
+        }
+        Ok(Events { link_changed: events.link_changed })
     }
 
     /// Whether to receive frames for any address.
@@ -186,7 +248,7 @@ impl Port {
     ///
     /// When the device is gone.
     pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
-        each!(Self, self, port => port.filters().set_promiscuous(on)).map_err(|source| self.error(source))
+        each!(Self, self, port => Control::set_promiscuous(port, on)).map_err(|source| self.error(source))
     }
 
     /// Totals as the device counts them. Its registers are narrow: call this once a second at least.
@@ -195,18 +257,17 @@ impl Port {
     ///
     /// When the device is gone; [`Self::totals`] has what was read before.
     pub fn statistics(&mut self) -> Result<Statistics> {
-        let result = each!(Self, self, port => port.statistics().map(drop));
-        result.map_err(|source| self.error(source))?;
+        each!(Self, self, port => Control::poll(port)).map_err(|source| self.error(source))?;
         Ok(self.totals())
     }
 
     /// The totals as last read.
     #[must_use]
     pub fn totals(&self) -> Statistics {
-        Statistics::from(each!(Self, self, port => port.totals()))
+        each!(Self, self, port => Control::totals(port))
     }
 
-    fn error(&self, source: ixgbe::Error) -> Error {
+    fn error(&self, source: DriverError) -> Error {
         driver_error(self.name(), source)
     }
 
@@ -222,50 +283,29 @@ impl Port {
         }
     }
 
-    /// Whether everything handed to transmit queues is sent and written out. Always true of real NICs, which do not
-    /// say.
+    /// Whether everything handed to transmit queues is sent and written out. True of a device that is gone.
     #[must_use]
     pub fn transmit_idle(&self) -> bool {
         match self {
             #[cfg(feature = "soft")]
             Self::Soft(_, device) => device.transmit_idle(),
-            Self::VfioUser(_, rings) => rings.idle(),
-            _ => true,
+            port => each!(Self, port, port => Control::transmit_idle(port)),
         }
     }
 
-    /// Stops the device. Drop the queues first: their buffers go home when the device is known to be quiet.
+    /// Stops the device, once it has sent what it was given (it is not waited for long). Drop the queues first: their buffers go home when the device is known to be quiet.
     ///
     /// # Errors
     ///
     /// When it cannot be stopped; its memory is then kept.
     pub fn close(self) -> Result<()> {
         let name = self.name().to_owned();
-        each!(Self, self, port => port.close().map(drop)).map_err(|source| driver_error(&name, source))
-    }
-}
-
-/// The heads and tails of a device's transmit rings, asked of another process: software may take its time, where a NIC
-/// empties its rings in microseconds.
-#[derive(Clone, Debug)]
-pub struct TransmitRings {
-    registers: device::VfioUserRegisters,
-    queues: u16,
-}
-
-impl TransmitRings {
-    /// Whether every ring is empty: TDH equals TDT (82599 datasheet 8.2.3.9.8, 8.2.3.9.9).
-    fn idle(&self) -> bool {
-        const TDH: u32 = 0x6010;
-        const TDT: u32 = 0x6018;
-        (0..u32::from(self.queues))
-            .map(|queue| 0x40 * queue)
-            .all(|ring| self.registers.read32(TDH + ring) == self.registers.read32(TDT + ring))
+        each!(Self, self, port => Control::close(port)).map_err(|source| driver_error(&name, source))
     }
 }
 
 /// The driver's words, and in front of them the device, unless they name it.
-fn driver_error(name: &str, source: ixgbe::Error) -> Error {
+fn driver_error(name: &str, source: DriverError) -> Error {
     if source.to_string().contains(name) {
         Error::Driver(source)
     } else {
@@ -319,24 +359,5 @@ impl RxErrors {
     #[must_use]
     pub fn total(&self) -> u64 {
         self.crc + self.length + self.undersize + self.oversize
-    }
-}
-
-impl From<&ixgbe::Statistics> for Statistics {
-    fn from(s: &ixgbe::Statistics) -> Self {
-        let errors = &s.rx_errors;
-        Self {
-            rx_packets: s.rx_packets,
-            rx_bytes: s.rx_bytes,
-            tx_packets: s.tx_packets,
-            tx_bytes: s.tx_bytes,
-            rx_missed: s.rx_missed + s.rx_no_descriptor,
-            rx_errors: RxErrors {
-                crc: errors.crc,
-                length: errors.length,
-                undersize: errors.undersize + errors.fragments + errors.short,
-                oversize: errors.oversize + errors.jabber,
-            },
-        }
     }
 }

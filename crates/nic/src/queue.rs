@@ -1,6 +1,9 @@
 //! Queues: one `match` a burst.
 
+use crate::{Error, Result};
 use mempool::{Batch, PoolCache};
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 /// Every driver's queue of one kind.
 macro_rules! queue {
@@ -15,6 +18,8 @@ macro_rules! queue {
             Sysfs(ixgbe::$kind<device::SysfsDevice>),
             /// 82599 family, played by another process.
             VfioUser(ixgbe::$kind<device::VfioUserDevice>),
+            /// virtio-net, played by another process.
+            VhostUser(virtio::$kind<virtio::VhostUser>),
             /// A software 82599.
             #[cfg(feature = "soft")]
             Soft(ixgbe::$kind<softnic::SoftDevice>),
@@ -26,9 +31,10 @@ macro_rules! queue {
 macro_rules! each {
     ($kind:ident, $value:expr, $inner:ident => $result:expr) => {
         match $value {
-            $kind::Vfio($inner) => $result,
+            $kind::Vfio($inner, ..) => $result,
             $kind::Sysfs($inner) => $result,
-            $kind::VfioUser($inner, ..) => $result,
+            $kind::VfioUser($inner) => $result,
+            $kind::VhostUser($inner) => $result,
             #[cfg(feature = "soft")]
             $kind::Soft($inner, ..) => $result,
         }
@@ -55,20 +61,35 @@ impl RxQueue {
         each!(Self, self, queue => queue.recv(cache, batch))
     }
 
+    /// Waits until a frame is there to receive, `limit` at most, or until the port is closed. Returns whether one is (or a
+    /// part of one that is still arriving).
+    ///
+    /// # Errors
+    ///
+    /// When the port was opened without interrupts ([`crate::PortConfig::interrupts`]), or its driver only polls (virtio).
+    pub fn wait(&mut self, limit: Duration) -> Result<bool> {
+        each!(Self, self, queue => Wait::wait(queue, limit))
+    }
+
+    /// Asks for an interrupt when the next frame comes, for an event loop of the caller's own: if this returns true, wait
+    /// until [`Self::eventfd`] is readable. It may become readable without a frame; ask again before each wait. False says
+    /// not to wait: a frame is there, the port is closed, or it has no interrupts.
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
+        each!(Self, self, queue => Wait::arm(queue))
+    }
+
+    /// What becomes readable when an interrupt comes that [`Self::arm`] asked for; `None` without interrupts.
+    #[must_use]
+    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        each!(Self, self, queue => Wait::eventfd(queue))
+    }
+
     /// What it has counted since it was opened.
     #[inline]
     #[must_use]
     pub fn counters(&self) -> RxCounters {
-        let counters = each!(Self, self, queue => queue.counters());
-        RxCounters {
-            packets: counters.packets,
-            bytes: counters.bytes,
-            frame_errors: counters.frame_errors,
-            bad_length: counters.bad_length,
-            too_long: counters.too_long,
-            batch_too_small: counters.batch_too_small,
-            no_buffers: counters.no_buffers,
-        }
+        each!(Self, self, queue => queue.counters().into())
     }
 }
 
@@ -87,20 +108,48 @@ impl TxQueue {
     #[inline]
     #[must_use]
     pub fn counters(&self) -> TxCounters {
-        let counters = each!(Self, self, queue => queue.counters());
-        TxCounters {
-            packets: counters.packets,
-            bytes: counters.bytes,
-            bad_length: counters.bad_length,
-            too_many_segments: counters.too_many_segments,
-            unmapped_pool: counters.unmapped_pool,
-        }
+        each!(Self, self, queue => queue.counters().into())
     }
 
     /// Packets sent and not yet seen to be done. Buffers come back in chunks, so a few dozen may stay after the last.
     #[must_use]
     pub fn in_flight(&self) -> usize {
         each!(Self, self, queue => queue.in_flight())
+    }
+}
+
+/// A receive queue that may have an interrupt.
+trait Wait {
+    fn wait(&mut self, limit: Duration) -> Result<bool>;
+    fn arm(&mut self) -> bool;
+    fn eventfd(&self) -> Option<BorrowedFd<'_>>;
+}
+
+impl<D: device::Device> Wait for ixgbe::RxQueue<D> {
+    fn wait(&mut self, limit: Duration) -> Result<bool> {
+        self.wait(limit).map_err(|source| Error::Driver(source.into()))
+    }
+
+    fn arm(&mut self) -> bool {
+        self.arm()
+    }
+
+    fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        self.eventfd()
+    }
+}
+
+impl<T: virtio::Transport> Wait for virtio::RxQueue<T> {
+    fn wait(&mut self, _: Duration) -> Result<bool> {
+        Err(Error::Polled)
+    }
+
+    fn arm(&mut self) -> bool {
+        false
+    }
+
+    fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 
@@ -139,3 +188,37 @@ pub struct TxCounters {
     /// Frames dropped because their pool could not be mapped for the device.
     pub unmapped_pool: u64,
 }
+
+/// A driver's counters in the words of this crate.
+macro_rules! counters {
+    ($driver:ident) => {
+        impl From<$driver::RxCounters> for RxCounters {
+            fn from(counters: $driver::RxCounters) -> Self {
+                Self {
+                    packets: counters.packets,
+                    bytes: counters.bytes,
+                    frame_errors: counters.frame_errors,
+                    bad_length: counters.bad_length,
+                    too_long: counters.too_long,
+                    batch_too_small: counters.batch_too_small,
+                    no_buffers: counters.no_buffers,
+                }
+            }
+        }
+
+        impl From<$driver::TxCounters> for TxCounters {
+            fn from(counters: $driver::TxCounters) -> Self {
+                Self {
+                    packets: counters.packets,
+                    bytes: counters.bytes,
+                    bad_length: counters.bad_length,
+                    too_many_segments: counters.too_many_segments,
+                    unmapped_pool: counters.unmapped_pool,
+                }
+            }
+        }
+    };
+}
+
+counters!(ixgbe);
+counters!(virtio);

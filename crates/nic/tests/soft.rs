@@ -52,6 +52,48 @@ fn what_is_sent_into_a_loop_comes_back_and_every_buffer_goes_home() {
 }
 
 #[test]
+fn a_queue_is_waited_for_and_a_link_change_told() {
+    let pool = pool();
+    let config = PortConfig { interrupts: nic::Interrupts::Required, ..PortConfig::default() };
+    let mut nic = open(&"soft:wait-test?wire=loop".parse().unwrap(), &config, &pool).unwrap();
+    let limit = Duration::from_secs(60);
+    nic.port.wait_link(limit).unwrap();
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+    assert!(!nic.rx[0].wait(Duration::from_millis(1)).unwrap());
+    for frame in 0..100 {
+        let mut packet = cache.alloc().unwrap();
+        packet.append(60).unwrap().fill(frame);
+        batch.push(packet).unwrap();
+        nic.tx[0].send(&mut cache, &mut batch);
+        assert!(nic.rx[0].wait(limit).unwrap());
+        assert_eq!(nic.rx[0].recv(&mut cache, &mut batch), 1);
+        assert_eq!(batch[0].data(), [frame; 60]);
+        cache.free_batch(&mut batch);
+    }
+    nic.port.events().unwrap();
+    let nic::Port::Soft(_, control) = &nic.port else { panic!("a soft NIC") };
+    control.set_link(false);
+    let begun = Instant::now();
+    while !nic.port.events().unwrap().link_changed {
+        assert!(begun.elapsed() < limit, "nobody told of the link");
+        let fds: Vec<_> = nic.port.event_fds().map(|fd| fd.try_clone_to_owned().unwrap()).collect();
+        let [event] = <[_; 1]>::try_from(fds).unwrap().map(device::EventFd::from);
+        event.wait(limit).unwrap();
+    }
+    assert!(!nic.port.link().unwrap().up);
+    nic.close().unwrap();
+}
+
+#[test]
+fn a_queue_of_a_port_without_interrupts_cannot_be_waited_for() {
+    let mut nic = open(&"soft:poll-test".parse().unwrap(), &PortConfig::default(), &pool()).unwrap();
+    assert!(nic.rx[0].eventfd().is_none() && !nic.rx[0].arm() && nic.port.event_fds().next().is_none());
+    let error = nic.rx[0].wait(Duration::from_secs(60)).unwrap_err().to_string();
+    assert!(error.starts_with("soft:poll-test: opened without interrupts"), "{error}");
+    nic.close().unwrap();
+}
+
+#[test]
 fn a_name_can_be_opened_again_once_it_is_closed() {
     let (pool, address) = (pool(), "soft:again".parse().unwrap());
     let first = open(&address, &PortConfig::default(), &pool).unwrap();

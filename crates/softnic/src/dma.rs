@@ -5,6 +5,7 @@
 
 use device::{DmaMapper, DmaMemory, Translation};
 use std::any::Any;
+use std::cell::Cell;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -192,6 +193,7 @@ pub(crate) struct Memory {
     dma: Box<dyn Dma>,
     generation: u64,
     regions: Vec<Region>,
+    accesses: Cell<u64>,
 }
 
 /// Which region an access hit last: a hint for the next one.
@@ -203,7 +205,7 @@ pub(crate) struct Unmapped(pub(crate) u64);
 
 impl Memory {
     pub(crate) fn new(dma: Box<dyn Dma>) -> Self {
-        Self { dma, generation: 0, regions: Vec::new() }
+        Self { dma, generation: 0, regions: Vec::new(), accesses: Cell::new(0) }
     }
 
     /// Takes the regions anew if they have changed.
@@ -214,6 +216,20 @@ impl Memory {
             self.regions = self.dma.regions();
             self.generation = generation;
         }
+    }
+
+    /// How many regions there are.
+    pub(crate) fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    /// Accesses to memory since [`Self::forget_accesses`].
+    pub(crate) fn accesses(&self) -> u64 {
+        self.accesses.get()
+    }
+
+    pub(crate) fn forget_accesses(&mut self) {
+        self.accesses.set(0);
     }
 
     /// The 16-byte descriptor at `iova`, for reading and writing.
@@ -290,6 +306,7 @@ impl Memory {
         if let Some(region) = self.regions.get(*hint)
             && let Some(offset) = region.offset(iova)
         {
+            self.accesses.set(self.accesses.get().wrapping_add(1));
             return Ok((region, offset));
         }
         self.search(hint, iova)
@@ -301,6 +318,7 @@ impl Memory {
         let region = self.regions.get(index).ok_or(Unmapped(iova))?;
         let offset = region.offset(iova).ok_or(Unmapped(iova))?;
         *hint = index;
+        self.accesses.set(self.accesses.get().wrapping_add(1));
         Ok((region, offset))
     }
 }

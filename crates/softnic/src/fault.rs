@@ -21,7 +21,8 @@ pub enum Fault {
     StuckReset,
     /// `stuck-gio`: STATUS.GIO never drops after CTRL.GIO_DIS.
     StuckGio,
-    /// `removal:N`: after N register reads (default 0) every read is all ones, and there is no DMA any more.
+    /// `removal:N`: after N register reads every read is all ones, configuration space too, and there is no DMA any more;
+    /// with 0, the default, at once.
     Removal {
         /// Register reads that still succeed.
         after_reads: u64,

@@ -123,11 +123,23 @@ impl SoftControl {
         })
     }
 
-    /// How many mistakes the driver made, and the first few. Only those that cost nothing to find are looked for:
-    /// see [`crate::StrictNic`].
+    /// How many mistakes the driver made, and the last 64. Only those that cost nothing to find are looked for:
+    /// see [`OnViolation::Count`].
     #[must_use]
     pub fn violations(&self) -> (u64, Vec<Violation>) {
-        self.station().with(|model| (model.violations().count(), model.violations().kept().to_vec()))
+        self.station().with(|model| (model.violations().count(), model.violations().kept()))
+    }
+
+    /// Accesses to memory since the device was last stopped: by a reset, by CTRL.GIO_DIS, or by bus mastering going off.
+    #[must_use]
+    pub fn dma_accesses(&self) -> u64 {
+        self.station().with(|model| model.dma_accesses())
+    }
+
+    /// Regions of memory that the device can reach at present: those mapped, and (vfio-user) that came with a descriptor.
+    #[must_use]
+    pub fn mappings(&self) -> usize {
+        self.station().with(Model::mappings)
     }
 
     /// Sets a fault; what it counts is counted from now on.

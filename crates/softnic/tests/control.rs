@@ -210,3 +210,246 @@ fn read_and_write_masks() {
     assert!(driver.device.step().is_idle());
     assert_eq!(driver.device.bar().size(), 512 * 1024);
 }
+
+/// A driver in the order in which Linux's tests the interrupt, without MSI-X: one vector, EICR clears on read.
+#[test]
+fn one_interrupt_for_all_causes() {
+    let driver = Driver::stopped(StrictNic::builder().build(), Plan::default());
+    driver.reset();
+    let fds = driver.device.enable_msix(1).unwrap();
+    driver.write(common::EIMC, u32::MAX);
+    for cause in (0..10).map(|bit| 1u32 << bit) {
+        driver.write(common::EIMC, !cause & 0x7FFF);
+        driver.write(0x808, !cause & 0x7FFF);
+        assert_eq!(fired(&fds[0]), 0, "others than {cause:#x} are masked");
+        driver.write(0x880, cause);
+        driver.write(0x808, cause);
+        assert!(fired(&fds[0]) >= 1);
+        assert_eq!(driver.read(0x808) & cause, cause, "reading EICS clears nothing");
+        assert_eq!(driver.read(EICR) & 0xFFFF, 0x7FFF);
+        assert_eq!(driver.read(EICR) & 0xFFFF, 0);
+    }
+}
+
+#[test]
+fn a_vector_fires_once_in_its_interval() {
+    let mut driver = start();
+    let fds = driver.device.enable_msix(64).unwrap();
+    driver.write(0x898, 1 << 4 | 1 << 30 | 1 << 31);
+    // Receive queue 0 on vector 40, transmit queue 0 on vector 17; both above what EICR shows.
+    driver.write(0x900, 0x80 | 40 | (0x80 | 17) << 8);
+    driver.write(0xAA0, 1 << 17);
+    driver.write(0xAA4, 1 << 8);
+    // 50 units of 2.048 microseconds; a tick of the strict face is one microsecond.
+    driver.write(0x1_2300 + 4 * 16, 50 << 3 | 1 << 31);
+    assert_eq!(driver.read(0x1_2300 + 4 * 16), 50 << 3);
+    let round = |driver: &mut Driver<StrictNic>| {
+        driver.device.inject(&frame(BROADCAST, 60, 1));
+        driver.send(0, &frame(BROADCAST, 60, 1));
+        driver.device.step();
+        assert!(driver.receive(0).is_some());
+        (fired(&fds[40]), fired(&fds[17]))
+    };
+    assert_eq!(round(&mut driver), (1, 1), "at once, if it has not fired for long");
+    for _ in 0..10 {
+        assert_eq!(round(&mut driver), (0, 1), "held back; the other has no interval");
+    }
+    let steps = (0..).find(|_| {
+        driver.device.step();
+        fired(&fds[40]) == 1
+    });
+    let steps = steps.unwrap();
+    assert!((20..100).contains(&steps), "fired after the interval of 102 ticks: {steps} steps later");
+    assert_eq!(round(&mut driver), (0, 1));
+    driver.write(0x1_2300 + 4 * 16, 50 << 3 | 1 << 31);
+    driver.device.step();
+    assert_eq!(fired(&fds[40]), 0, "CNT_WDIS: the counter goes on");
+    driver.write(0x1_2300 + 4 * 16, 50 << 3);
+    driver.device.step();
+    assert_eq!(fired(&fds[40]), 1, "the counter is 0 now");
+    // What was held back by a mask fires when it comes off.
+    for _ in 0..110 {
+        driver.device.step();
+    }
+    driver.write(0xAB4, 1 << 8);
+    assert_eq!(round(&mut driver), (0, 1));
+    driver.write(0xAA4, 1 << 8);
+    assert_eq!(fired(&fds[40]), 1);
+}
+
+/// Registers that Linux's driver and DPDK's touch while they start: offset, how many, stride.
+#[test]
+fn foreign_drivers_touch_nothing_unknown() {
+    const TOUCHED: &[(u32, u32, u32)] = &[
+        (0x0, 1, 4),
+        (0x8, 1, 4),
+        (0x18, 1, 4),
+        (0x20, 1, 4),
+        (0x28, 1, 4),
+        (0x200, 1, 4),
+        (0x800, 1, 4),
+        (0x808, 1, 4),
+        (0x810, 1, 4),
+        (0x820, 24, 4),
+        (0x880, 1, 4),
+        (0x888, 1, 4),
+        (0x890, 1, 4),
+        (0x898, 1, 4),
+        (0x900, 64, 4),
+        (0xA00, 1, 4),
+        (0xA90, 2, 4),
+        (0xAA0, 2, 4),
+        (0xAB0, 2, 4),
+        (0xAD0, 2, 4),
+        (0x1000, 64, 0x40),
+        (0x1004, 64, 0x40),
+        (0x1008, 64, 0x40),
+        (0x100C, 64, 0x40),
+        (0x1010, 64, 0x40),
+        (0x1014, 64, 0x40),
+        (0x1018, 64, 0x40),
+        (0x1028, 64, 0x40),
+        (0x102C, 64, 0x40),
+        (0x1030, 16, 0x40),
+        (0x1034, 16, 0x40),
+        (0x1038, 16, 0x40),
+        (0x1430, 16, 0x40),
+        (0x2100, 16, 4),
+        (0x2200, 16, 4),
+        (0x2300, 32, 4),
+        (0x2F00, 1, 4),
+        (0x3000, 1, 4),
+        (0x3008, 1, 4),
+        (0x3020, 1, 4),
+        (0x3028, 1, 4),
+        (0x3200, 4, 4),
+        (0x3220, 8, 4),
+        (0x3240, 8, 4),
+        (0x3260, 8, 4),
+        (0x32A0, 1, 4),
+        (0x3C00, 8, 4),
+        (0x3D00, 1, 4),
+        (0x3F00, 16, 4),
+        (0x3F60, 1, 4),
+        (0x3F68, 1, 4),
+        (0x3FA0, 8, 4),
+        (0x4000, 3, 4),
+        (0x4010, 1, 4),
+        (0x4034, 2, 4),
+        (0x4040, 1, 4),
+        (0x405C, 10, 4),
+        (0x4088, 4, 4),
+        (0x40A4, 6, 4),
+        (0x40C0, 2, 4),
+        (0x40D0, 10, 4),
+        (0x4140, 16, 4),
+        (0x41A4, 2, 4),
+        (0x4208, 1, 4),
+        (0x4218, 1, 4),
+        (0x4240, 1, 4),
+        (0x425C, 2, 4),
+        (0x4268, 1, 4),
+        (0x4294, 1, 4),
+        (0x42A0, 3, 4),
+        (0x42B0, 1, 4),
+        (0x42D0, 1, 4),
+        (0x4324, 1, 4),
+        (0x4900, 2, 4),
+        (0x4950, 8, 4),
+        (0x4984, 1, 4),
+        (0x4A80, 1, 4),
+        (0x4A88, 2, 4),
+        (0x5000, 1, 4),
+        (0x5008, 1, 4),
+        (0x5078, 1, 4),
+        (0x5080, 1, 4),
+        (0x5088, 1, 4),
+        (0x5090, 1, 4),
+        (0x5128, 8, 4),
+        (0x5188, 1, 4),
+        (0x51B0, 1, 4),
+        (0x51E0, 2, 4),
+        (0x5200, 128, 4),
+        (0x5400, 32, 4),
+        (0x5480, 16, 4),
+        (0x5800, 1, 4),
+        (0x5808, 1, 4),
+        (0x5810, 1, 4),
+        (0x5818, 1, 4),
+        (0x5820, 1, 4),
+        (0x5C00, 32, 4),
+        (0x5C80, 10, 4),
+        (0x6000, 128, 0x40),
+        (0x6004, 128, 0x40),
+        (0x6008, 128, 0x40),
+        (0x600C, 128, 0x40),
+        (0x6010, 128, 0x40),
+        (0x6018, 128, 0x40),
+        (0x6028, 128, 0x40),
+        (0x6030, 16, 0x40),
+        (0x6038, 128, 0x40),
+        (0x603C, 128, 0x40),
+        (0x8110, 2, 4),
+        (0x8120, 1, 4),
+        (0x8600, 32, 4),
+        (0x8700, 32, 4),
+        (0x8800, 2, 4),
+        (0x8C00, 1, 4),
+        (0x8C0C, 5, 4),
+        (0x8D00, 2, 4),
+        (0xA000, 128, 4),
+        (0xA280, 224, 4),
+        (0xA600, 256, 4),
+        (0xC800, 1, 4),
+        (0xCC00, 8, 4),
+        (0xCF90, 1, 4),
+        (0xD000, 64, 0x40),
+        (0xD00C, 64, 0x40),
+        (0xD028, 64, 0x40),
+        (0xE600, 128, 4),
+        (0xEA00, 64, 4),
+        (0xEC00, 8, 4),
+        (0xEE00, 1, 4),
+        (0xEE18, 6, 4),
+        (0xEE38, 5, 4),
+        (0xEE50, 4, 4),
+        (0xEE68, 5, 4),
+        (0xF000, 64, 4),
+        (0xF100, 192, 4),
+        (0xF400, 128, 4),
+        (0x1_0010, 2, 4),
+        (0x1_0140, 1, 4),
+        (0x1_0148, 1, 4),
+        (0x1_0150, 1, 4),
+        (0x1_0160, 1, 4),
+        (0x1_1050, 1, 4),
+        (0x1_2300, 40, 4),
+        (0x1_4F00, 1, 4),
+        (0x1_5F00, 1, 4),
+        (0x1_5F0C, 1, 4),
+    ];
+    let driver = Driver::stopped(StrictNic::builder().build(), Plan::default());
+    driver.reset();
+    for (base, count, stride) in TOUCHED {
+        for n in 0..*count {
+            assert_ne!(driver.read(base + n * stride), u32::MAX);
+        }
+    }
+}
+
+/// Flow director as a driver starts it and adds to it (8.2.3.21): it answers, and never matches.
+#[test]
+fn flow_director_is_polite() {
+    let driver = start();
+    driver.write(0xEE68, 0x3DAD_14E2);
+    driver.write(0xEE6C, 0x174D_3614);
+    driver.write(0xEE00, 1 | 20 << 16 | 10 << 24);
+    driver.poll("FDIRCTRL.INIT_DONE", 0xEE00, 1 << 3, 1 << 3);
+    driver.write(0xEE28, 0x1234_5678);
+    driver.write(0xEE2C, 1 | 1 << 3 | 2 << 5 | 1 << 15 | 5 << 16);
+    driver.poll("FDIRCMD.CMD", 0xEE2C, 3, 0);
+    driver.write(0xEE38, 0);
+    for register in [0xEE50, 0xEE54, 0xEE58, 0xEE5C] {
+        assert_eq!(driver.read(register), 0);
+    }
+}

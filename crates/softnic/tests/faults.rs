@@ -146,3 +146,29 @@ fn faults_from_a_specification_reach_the_threaded_face() {
     drop(nic);
     assert_eq!(control.wire_counters().sent, 0, "the handle outlives the device");
 }
+
+#[test]
+fn a_stopped_device_reaches_no_memory_nor_does_a_removed_one() {
+    let plan = Plan { fctrl: 1 << 9, ..Plan::default() };
+    for removed in [false, true] {
+        let device = SoftDevice::open(&format!("quiet-{removed}?wire=gen")).unwrap();
+        let control = device.control();
+        let mut driver = Driver::start(device, plan);
+        common::wait("a frame", || driver.receive(0));
+        assert!(control.dma_accesses() > 0);
+        let last = if removed {
+            control.inject_fault(Fault::Removal { after_reads: 0 });
+            control.dma_accesses()
+        } else {
+            driver.write(CTRL, 1 << 2);
+            driver.poll("STATUS.GIO = 0", STATUS, 1 << 19, 0);
+            0
+        };
+        // Descriptors are free, and the generator never ends: all that holds the device back is that it was stopped.
+        for _ in 0..1000 {
+            assert_eq!(driver.read(STATUS), if removed { u32::MAX } else { 0 });
+            assert_eq!(control.dma_accesses(), last);
+        }
+        assert_eq!(control.mappings(), 1);
+    }
+}

@@ -237,6 +237,42 @@ fn mac_loopback_returns_what_is_sent() {
     assert!(driver.device.transmitted().is_empty(), "nothing leaves the MAC");
 }
 
+/// In the order of Linux's loopback test: the link forced up, the cable out, 64 frames of ones at a time, several rounds.
+#[test]
+fn mac_loopback_needs_no_cable() {
+    let nic = StrictNic::builder().link(false).build();
+    let mut driver =
+        Driver::stopped(nic, Plan { descriptors: 128, fctrl: 1 << 1 | 1 << 8 | 1 << 10, ..Plan::default() });
+    driver.reset();
+    driver.configure_rx();
+    driver.start_rx_queue(0);
+    driver.enable_receiver();
+    driver.write(common::DMATXCTL, driver.read(common::DMATXCTL) | 1);
+    driver.start_tx_queue(0);
+    driver.write(common::HLREG0, driver.read(common::HLREG0) | 1 << 15);
+    driver.write(common::AUTOC, driver.read(common::AUTOC) | 1);
+    driver.wait_link();
+    let ones = [0xFF; 1024];
+    for _ in 0..5 {
+        for _ in 0..64 {
+            driver.send(0, &ones);
+        }
+        driver.device.step_until_idle(20);
+        for _ in 0..64 {
+            assert_eq!(driver.receive(0).unwrap().bytes, ones);
+        }
+    }
+    assert_eq!((driver.read(0x4080), driver.read(0x4074)), (320, 320), "GPTC and GPRC");
+    assert_eq!(driver.device.wire_counters(), softnic::WireCounters::default(), "nothing was on the wire");
+}
+
+#[test]
+fn drop_en_may_change_while_the_queue_works() {
+    let driver = start(Plan::default());
+    driver.write(rx(0, 0x14), driver.read(rx(0, 0x14)) | 1 << 28);
+    driver.write(rx(0, 0x14), driver.read(rx(0, 0x14)) & !(1 << 28));
+}
+
 #[test]
 fn strict_dma_stops_with_master_disable_and_reset() {
     let mut driver = start(Plan::default());

@@ -255,10 +255,10 @@ fn transmit_descriptors() {
     let cause = TransmitFault::PayloadLength { dtalen: 61, paylen: 60 };
     assert_eq!(spoiled(&mut start(), 1), [transmit(cause)]);
     assert_eq!(spoiled(&mut start(), 4 << 20), [transmit(TransmitFault::UnknownType(7))]);
-    for offload in [1 << 30, 1 << 31, 1 << 40, 1 << 41] {
-        assert_eq!(spoiled(&mut start(), offload), [transmit(TransmitFault::Offload)]);
+    for refers in [1 << 30, 1 << 31, 1 << 39, 1 << 40, 1 << 41] {
+        assert_eq!(spoiled(&mut start(), refers), [transmit(TransmitFault::MissingContext(0))]);
     }
-    assert_eq!(spoiled(&mut start(), 1 << 39), [transmit(TransmitFault::MissingContext(0))]);
+    assert_eq!(spoiled(&mut start(), 1 << 39 | 2 << 36), [transmit(TransmitFault::ContextIndex(2))]);
     assert_eq!(spoiled(&mut start(), 1 << 25), [transmit(TransmitFault::BadFcs)]);
     let mut driver = start();
     spoiled(&mut driver, 1);

@@ -1,60 +1,59 @@
-//! virtio-net devices: today only which PCI functions are such devices, so that tools can name them.
+//! Driver for virtio-net devices (Virtio 1.2, chapters 2 and 5.1): split and packed virtqueues over any [`Transport`].
 //!
-//! The driver is to come in this crate: one virtqueue core (split and packed rings) under the PCI legacy transport,
-//! the PCI modern transport, and virtio-user over vhost-user.
+//! [`open`] takes a transport and gives a [`Port`], which controls the device, and its queues, which go to threads:
 //!
+//! ```no_run
+//! use mempool::{Batch, Pool, PoolConfig};
+//! use virtio::{Config, Opened};
+//!
+//! # fn forward(transport: impl virtio::Transport) -> Result<(), Box<dyn std::error::Error>> {
+//! let pool = Pool::new(&PoolConfig::default())?;
+//! let Opened { port, mut rx, mut tx } = virtio::open(transport, &Config::default(), &pool)?;
+//! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+//! loop {
+//!     rx[0].recv(&mut cache, &mut batch);
+//!     tx[0].send(&mut cache, &mut batch);
+//!     batch.clear(); // what the ring had no room for
+//! }
+//! # }
 //! ```
-//! use device::PciIds;
-//! use virtio::{Kind, identify};
 //!
-//! let ids = PciIds { vendor: 0x1af4, device: 0x1041, ..PciIds::default() };
-//! assert_eq!(identify(ids), Some(Kind::Modern));
-//! ```
+//! The device is not trusted. What the driver knows of a ring (free descriptors, chains in flight, their buffers) is in
+//! memory that the device cannot reach; of the ring itself only what the device reports is read, once, and checked. A
+//! device that breaks the rules is reset and brought up again.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
-use device::PciIds;
-use std::fmt;
+mod config;
+mod control;
+mod error;
+#[cfg(feature = "fake")]
+#[expect(unsafe_code, reason = "a device accesses memory at addresses that it was told")]
+pub mod fake;
+mod features;
+mod ids;
+mod negotiate;
+mod net;
+mod port;
+#[expect(unsafe_code, reason = "memory shared with the device")]
+mod ring;
+#[expect(unsafe_code, reason = "buffers shared with the device")]
+mod rx;
+mod session;
+#[expect(unsafe_code, reason = "the trait that memory safety is built on")]
+pub mod transport;
+#[expect(unsafe_code, reason = "buffers shared with the device")]
+mod tx;
+#[expect(unsafe_code, reason = "the promises of a transport")]
+mod vhost_user;
 
-/// How a virtio-net device presents itself on PCI (Virtio 1.2, section 4.1.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// Device id 0x1000: speaks the legacy interface, and most often the modern one too.
-    Transitional,
-    /// Device id 0x1041: speaks the modern interface only.
-    Modern,
-}
-
-/// Which kind of virtio-net device has these ids; `None` for every other device.
-#[must_use]
-pub fn identify(ids: PciIds) -> Option<Kind> {
-    match (ids.vendor, ids.device) {
-        (0x1af4, 0x1000) => Some(Kind::Transitional),
-        (0x1af4, 0x1041) => Some(Kind::Modern),
-        _ => None,
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Transitional => "transitional virtio-net",
-            Self::Modern => "modern virtio-net",
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_network_devices_are_identified() {
-        let ids = |vendor, device| PciIds { vendor, device, ..PciIds::default() };
-        assert_eq!(identify(ids(0x1af4, 0x1000)), Some(Kind::Transitional));
-        assert_eq!(identify(ids(0x1af4, 0x1041)), Some(Kind::Modern));
-        for other in [ids(0x1af4, 0x1001), ids(0x1af4, 0x1042), ids(0x8086, 0x1000), ids(0x8086, 0x10fb)] {
-            assert_eq!(identify(other), None, "{other}");
-        }
-    }
-}
+pub use config::Config;
+pub use error::{Error, Result};
+pub use features::Features;
+pub use ids::{Kind, identify};
+pub use port::{LinkStatus, Opened, Port, Statistics, open};
+pub use ring::Fault;
+pub use rx::{RxCounters, RxQueue};
+pub use transport::Transport;
+pub use tx::{TxCounters, TxQueue};
+pub use vhost_user::{Kick, VhostUser};

@@ -4,18 +4,22 @@
 mod reload;
 mod worker;
 
-use crate::args::{L3Args, MissChoice};
-use crate::plan::{self, Plan, Wishes};
+use crate::args::{ForwardArgs, L3Args, MissChoice};
+use crate::plan::Plan;
 use crate::run::{self, PublishedLane, Run};
 use crate::summary;
+use crate::workers::WorkerHandle;
 use cli::counters::Published;
 use cli::exit::Failure;
+use cli::idle::{self, Idle};
+use cli::lcore::Lcore;
 use cli::ports::{self, Ports};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use reload::Reloader;
 use router::{Fib, Interface, Miss};
 use std::sync::Arc;
+use std::time::Duration;
 use worker::{Input, Sender, Worker};
 
 /// Most transmit queues of a port.
@@ -28,12 +32,14 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     let reloader = Reloader::on_hangup(&args.routes, forward.ports.len())?;
     let routes = reloader.read()?;
     let soft = forward.ports.iter().any(nic::Address::is_soft);
-    let plan = plan(args, soft)?;
+    let available = cli::lcore::available()?;
+    let plan = plan(forward, &available)?;
 
     let batch = usize::from(forward.port_options.batch);
     // Each worker keeps up to two bursts for each port.
     let spare = plan.workers.len() * forward.ports.len() * 2 * batch;
-    let mut ports = ports::open(&forward.ports, &plan.queues, &forward.port_options, plan.workers.len(), spare)?;
+    let (workers, interrupts) = (plan.workers.len(), idle::interrupts(forward.idle));
+    let mut ports = ports::open(&forward.ports, &plan.queues, &forward.port_options, interrupts, workers, spare)?;
     let mut screen = Screen::new(forward.run.json, forward.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
 
@@ -44,35 +50,28 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
         MissChoice::Drop => Miss::Refuse,
         MissChoice::Return => Miss::Return,
     };
-    let (workers, published) = wire(&plan, &mut ports, soft);
+    let (workers, published) = wire(&plan, &mut ports, run::patience(forward, soft));
     let Ports { pool, opened } = ports;
-    let members: Vec<_> = workers
-        .into_iter()
-        .map(|(lcore, inputs, senders)| {
-            let (pool, stop) = (pool.clone(), stop.flag());
-            let worker = Worker { inputs, senders, forwarder: fib.forwarder(miss), pool, batch, stop, yields: soft };
-            (lcore, move || worker.run())
-        })
-        .collect();
+    let (mut handles, mut members) = (Vec::new(), Vec::new());
+    for (lcore, inputs, senders) in workers {
+        let idle =
+            Idle::new(forward.idle, soft, forward.run.exit_when_idle, &stop, inputs.iter().map(|input| &input.rx));
+        handles.push(WorkerHandle { lcore, sleeps: idle.sleeps() });
+        let (forwarder, pool, stop) = (fib.forwarder(miss), pool.clone(), stop.flag());
+        let worker = Worker { inputs, senders, forwarder, pool, batch, stop, yields: soft, idle };
+        members.push((lcore, move || worker.run()));
+    }
     let reloading = reloader.start(fib)?;
     screen.say(&reloading.note())?;
-    let run = Run { args: forward, stop, screen, published, opened, pool };
-    let (totals, result) = run.supervise(members, || vec![reloading.note()])?;
-    summary::print("l3", &totals, &forward.run, Some(reloading.end()))?;
-    result
+    let run = Run { args: forward, stop, screen, available, handles, published, opened, pool };
+    let outcome = run.supervise(members, || vec![reloading.note()])?;
+    summary::print("l3", &outcome, &forward.run, Some(reloading.end()))?;
+    outcome.result
 }
 
 /// Who polls what; every worker gets a transmit queue at every port.
-fn plan(args: &L3Args, soft: bool) -> Result<Plan, Failure> {
-    let forward = &args.forward;
-    let mut plan = plan::plan(&Wishes {
-        ports: forward.ports.len(),
-        queues: forward.queues,
-        bindings: forward.lcores.as_ref(),
-        available: &cli::lcore::available()?,
-        soft,
-        output: |_| None,
-    })?;
+fn plan(args: &ForwardArgs, available: &[Lcore]) -> Result<Plan, Failure> {
+    let mut plan = run::plan(args, available, |_| None)?;
     let workers = plan.workers.len();
     match u16::try_from(workers) {
         Ok(tx) if workers <= MOST_QUEUES => plan.queues.iter_mut().for_each(|queues| queues.tx = tx),
@@ -89,8 +88,7 @@ type Wired = (Option<usize>, Vec<Input>, Vec<Sender>);
 
 /// Takes the queues out of the ports and hands them to the workers: receive queues by the plan, transmit queues one of
 /// each port.
-fn wire(plan: &Plan, ports: &mut Ports, soft: bool) -> (Vec<Wired>, Vec<PublishedLane>) {
-    let patience = run::patience(soft);
+fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> (Vec<Wired>, Vec<PublishedLane>) {
     let mut rx: Vec<Vec<_>> = ports.opened.iter_mut().map(|opened| opened.rx.drain(..).map(Some).collect()).collect();
     let mut published = Vec::new();
     let mut publish = |input, output| {

@@ -1,11 +1,12 @@
 //! The loop of one lcore: receive a burst, route it, send full bursts port by port; what is left leaves when nothing
-//! comes in, or by the drain timer.
+//! comes in, or by the drain timer. Without work it may sleep until an interrupt.
 //!
 //! It allocates nothing, takes no lock (but when routes are replaced), logs nothing and makes no system call per burst.
 
 use crate::output::Output;
 use crate::run::Ended;
 use cli::counters::{Counters, Published, Reason};
+use cli::idle::Idle;
 use device::tsc;
 use mempool::{Batch, Pool, PoolCache};
 use nic::{RxQueue, TxQueue};
@@ -27,12 +28,13 @@ pub(crate) struct Worker {
     pub(crate) stop: Arc<AtomicBool>,
     /// Software NICs run on the same cores: let them, when there is nothing to do.
     pub(crate) yields: bool,
+    pub(crate) idle: Idle,
 }
 
 /// A receive queue, and what became of its frames until they were handed to an output.
 #[derive(Debug)]
 pub(crate) struct Input {
-    rx: RxQueue,
+    pub(super) rx: RxQueue,
     port: usize,
     counters: Counters,
     published: Arc<Published>,
@@ -51,8 +53,6 @@ pub(crate) struct Sender {
     seen: u64,
 }
 
-/// Rounds without a packet before the lcore is offered to others.
-const IDLE_ROUNDS: u32 = 64;
 /// Frames wait for company for a second divided by this, at most.
 const DRAINS_A_SECOND: u64 = 10_000;
 
@@ -66,7 +66,6 @@ impl Worker {
         let (publication, drain) = (tsc::frequency_hz() / 500, tsc::frequency_hz() / DRAINS_A_SECOND);
         let mut last = tsc::now();
         let (mut next_publication, mut next_drain) = (last + publication, last + drain);
-        let mut idle_rounds = 0;
         loop {
             let mut moved = false;
             for at in 0..self.inputs.len() {
@@ -86,14 +85,13 @@ impl Worker {
                 next_drain = last + drain;
             }
             if moved {
-                idle_rounds = 0;
-            } else {
-                idle_rounds += 1;
-                std::hint::spin_loop();
-                if self.yields && idle_rounds >= IDLE_ROUNDS {
-                    std::thread::yield_now();
-                    last = tsc::now();
-                }
+                self.idle.busy();
+            } else if self.idle.rest(&mut last) {
+                // Nothing waits in `egress`: this round has sent all of it.
+                self.publish();
+                self.idle.sleep(self.inputs.iter_mut().map(|input| &mut input.rx));
+                last = tsc::now();
+                next_publication = last;
             }
             if last >= next_publication {
                 next_publication = last + publication;
@@ -101,14 +99,19 @@ impl Worker {
                 if ends {
                     self.send(1, &mut cache, &mut egress);
                 }
-                self.inputs.iter_mut().for_each(Input::publish);
-                self.senders.iter_mut().for_each(Sender::publish);
+                self.publish();
                 if ends {
                     let inputs = self.inputs.into_iter().map(Into::into);
                     return inputs.chain(self.senders.into_iter().map(Into::into)).collect();
                 }
             }
         }
+    }
+
+    /// Makes all counters visible to the main thread.
+    fn publish(&mut self) {
+        self.inputs.iter_mut().for_each(Input::publish);
+        self.senders.iter_mut().for_each(Sender::publish);
     }
 
     /// Routes one burst of an input. Returns the cycles waited for output rings; `None` when there was no packet.

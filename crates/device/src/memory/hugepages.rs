@@ -2,6 +2,7 @@
 //! (Linux `Documentation/admin-guide/mm/hugetlbpage.rst`).
 
 use super::human;
+use crate::mend::Mend;
 use crate::{Error, Host, Result};
 use std::io;
 use std::path::PathBuf;
@@ -45,14 +46,19 @@ impl HugePages {
         }
         let cause = format!("{} of {wanted} huge pages of {size} are free{place}", counts.free);
         let total = counts.total.saturating_add(wanted - counts.free);
-        let hint = match node {
-            None if self == Self::TWO_MIB => format!("reserve with: sudo sysctl vm.nr_hugepages={total}"),
+        Error::unusable(object, cause, self.reserve(node, total))
+    }
+
+    /// Reserves huge pages until there are `total`.
+    pub(crate) fn reserve(self, node: Option<u32>, total: usize) -> Mend {
+        let command = match node {
+            None if self == Self::TWO_MIB => format!("sudo sysctl vm.nr_hugepages={total}"),
             _ => {
                 let file = self.folder(&Host::system(), node).join("nr_hugepages");
-                format!("reserve with: echo {total} | sudo tee {}", file.display())
+                format!("echo {total} | sudo tee {}", file.display())
             }
         };
-        Error::unusable(object, cause, hint)
+        Mend::command("reserve with", command)
     }
 
     fn folder(self, host: &Host, node: Option<u32>) -> PathBuf {

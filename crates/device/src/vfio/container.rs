@@ -4,6 +4,7 @@
 use super::hint::Operation;
 use super::info::IommuInfo;
 use super::ioctl;
+use crate::mend;
 use crate::{DmaMapper, DmaMemory, Error, Host, IovaAllocator, Result, Translation};
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -62,7 +63,7 @@ impl Group {
             .map_err(|source| Operation::OpenContainer.failed(&name, source))?;
         if !type1 {
             let cause = "the kernel offers no type 1 IOMMU (version 2)";
-            return Err(Error::unusable(name, cause, "sudo modprobe vfio_iommu_type1"));
+            return Err(Error::unusable(name, cause, mend::load_vfio()));
         }
 
         let group = open_node(Operation::OpenGroup, &path)?;
@@ -193,7 +194,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let host = Host::at(root.path());
         let text = Group::open(&host, 12).unwrap_err().to_string();
-        assert!(text.contains("dev/vfio/vfio: No such file") && text.contains("modprobe vfio-pci"), "{text}");
+        assert!(text.contains("dev/vfio/vfio: No such file") && text.contains("modprobe -a vfio-pci"), "{text}");
         std::fs::create_dir_all(root.path().join("dev/vfio")).unwrap();
         std::fs::write(root.path().join("dev/vfio/vfio"), "").unwrap();
         let text = Group::open(&host, 12).unwrap_err().to_string();

@@ -1,7 +1,9 @@
 //! What an error number of VFIO means in plain words, and what to do next.
 
-use crate::Error;
+use crate::mend;
+use crate::{Error, Host};
 use std::io;
+use std::path::Path;
 
 /// What was tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +26,9 @@ pub(super) enum Operation {
 impl Operation {
     /// The error of this operation on `object`.
     pub(super) fn failed(self, object: impl Into<String>, source: io::Error) -> Error {
-        let hint = source.raw_os_error().map_or("", |errno| hint(self, errno));
+        let object = object.into();
+        let errno = source.raw_os_error().unwrap_or(0);
+        let hint = next_step(self, errno, &object).unwrap_or_else(|| hint(self, errno).to_owned());
         Error::system(self.words(), object, source, hint)
     }
 
@@ -46,25 +50,45 @@ impl Operation {
     }
 }
 
-/// Cause and next step of `errno` from `operation`; empty when the number says it all.
-pub(super) fn hint(operation: Operation, errno: i32) -> &'static str {
+/// Cause and next step of `errno` from `operation` on `object`, where the next step is a command of this host.
+fn next_step(operation: Operation, errno: i32, object: &str) -> Option<String> {
+    use Operation as O;
+    let host = Host::system();
+    let (cause, mend) = match (operation, errno) {
+        (O::OpenContainer, libc::ENOENT | libc::ENODEV) => {
+            ("VFIO is not loaded, or the container that this runs in lacks /dev/vfio", mend::load_vfio())
+        }
+        (O::OpenContainer | O::OpenGroup, libc::EACCES) => {
+            ("the node belongs to another user", host.open_node(Path::new(object)))
+        }
+        (O::OpenGroup, libc::EBUSY) => (
+            "another program has it open, or has the device open through /dev/vfio/devices",
+            host.end_holders(Path::new(object)),
+        ),
+        (O::SetIommu, libc::EPERM) => {
+            ("the host cannot remap interrupts, so a device could forge them", mend::remap_interrupts(&host).in_words())
+        }
+        (O::SetIommu, libc::EINVAL | libc::ENODEV) => {
+            ("no IOMMU backend can serve the group (the IOMMU must be cache coherent, too)", mend::load_vfio())
+        }
+        (O::MapDma, libc::ENOMEM) => {
+            ("more locked memory than this user is allowed, or the IOMMU is out of memory", mend::raise_memlock(&host))
+        }
+        _ => return None,
+    };
+    Some(format!("{cause}; {mend}"))
+}
+
+/// Cause and next step of `errno` in words; empty when the number says it all.
+fn hint(operation: Operation, errno: i32) -> &'static str {
     use Operation as O;
     match (operation, errno) {
-        (O::OpenContainer, libc::ENOENT | libc::ENODEV) => {
-            "VFIO is not loaded: sudo modprobe vfio-pci; in a container, pass /dev/vfio in"
-        }
-        (O::OpenContainer, libc::EACCES) => {
-            "the node belongs to root alone: sudo chmod 666 /dev/vfio/vfio (that is its usual mode)"
-        }
+        (_, libc::EMFILE) => "this process may open no more files; raise the limit: ulimit -n 4096",
         (O::OpenGroup, libc::ENOENT) => {
-            "the device is not bound to vfio-pci, or the IOMMU is off (intel_iommu=on, VT-d or AMD-Vi in the firmware)"
+            "the device is not bound to vfio-pci, or the IOMMU is off; fwd doctor says which, and what to do"
         }
-        (O::OpenGroup, libc::EACCES) => "the node belongs to another user: sudo chown $USER that node",
         (O::OpenGroup | O::OpenContainer, libc::EPERM) => {
             "a security policy or a container forbids it, or this is VFIO without an IOMMU, which is refused here"
-        }
-        (O::OpenGroup, libc::EBUSY) => {
-            "another program has it open, or has the device open through /dev/vfio/devices; end that program"
         }
         (O::OpenGroup, libc::ENODEV) => "the group is empty or just being removed; bind the device to vfio-pci again",
         (O::SetContainer, libc::EBUSY) => {
@@ -75,17 +99,6 @@ pub(super) fn hint(operation: Operation, errno: i32) -> &'static str {
         }
         (O::SetContainer, libc::EINVAL) => {
             "the group is attached already, or is not viable; end other users of the group"
-        }
-        (O::SetIommu, libc::EPERM) => {
-            "the host cannot remap interrupts, so a device could forge them; enable interrupt remapping (x2APIC) in the firmware. \
-             allow_unsafe_interrupts=1 would hide the danger, not remove it"
-        }
-        (O::SetIommu, libc::EINVAL | libc::ENODEV) => {
-            "no IOMMU backend that can serve the group: sudo modprobe vfio_iommu_type1; the IOMMU must also be cache coherent"
-        }
-        (O::MapDma, libc::ENOMEM) => {
-            "more locked memory than this user is allowed, or the IOMMU is out of memory; raise the limit: \
-             ulimit -l unlimited, LimitMEMLOCK=infinity, or sudo prlimit --memlock=unlimited --pid $$"
         }
         (O::MapDma, libc::EINVAL) => {
             "outside the ranges the IOMMU translates, or not aligned to its pages; please report this"
@@ -110,8 +123,8 @@ pub(super) fn hint(operation: Operation, errno: i32) -> &'static str {
             "the device has no reset of its own that works (FLR, power management, bus); bind it to its kernel driver and back"
         }
         (O::Reset, libc::EAGAIN) => "the device or its bus is busy with another reset; try again",
-        (O::Reset | O::AskDevice | O::SetIrqs, libc::ENODEV | libc::EIO) => {
-            "the device was removed; see: sudo dmesg | tail"
+        (O::Reset | O::GetDevice | O::AskDevice | O::MapRegion | O::SetIrqs, libc::ENODEV | libc::EIO) => {
+            "the device was removed or does not answer; see: sudo dmesg | tail"
         }
         (O::OpenContainer | O::OpenGroup | O::AskGroup, libc::ENOTTY) => "this is not a VFIO node",
         _ => "",
@@ -122,31 +135,49 @@ pub(super) fn hint(operation: Operation, errno: i32) -> &'static str {
 mod tests {
     use super::*;
 
+    /// Every row of the table of errors of the kernel's VFIO: what fails how, and words of the line that is printed.
     #[test]
     fn every_known_cause_has_its_words() {
         use Operation as O;
         for (operation, errno, words) in [
-            (O::OpenGroup, libc::ENOENT, "not bound to vfio-pci, or the IOMMU is off (intel_iommu=on"),
-            (O::OpenGroup, libc::EACCES, "chown"),
+            (O::OpenContainer, libc::ENOENT, "VFIO is not loaded"),
+            (O::OpenContainer, libc::ENODEV, "sudo modprobe -a vfio-pci vfio_iommu_type1"),
+            (O::OpenContainer, libc::EACCES, "sudo chown"),
+            (O::OpenContainer, libc::ENOTTY, "not a VFIO node"),
+            (O::OpenContainer, libc::EMFILE, "ulimit -n"),
+            (O::OpenGroup, libc::ENOENT, "not bound to vfio-pci, or the IOMMU is off"),
+            (O::OpenGroup, libc::EACCES, "sudo chown"),
+            (O::OpenGroup, libc::EPERM, "a security policy or a container forbids it"),
             (O::OpenGroup, libc::EBUSY, "another program has it open"),
+            (O::OpenGroup, libc::EBUSY, "sudo fuser -v object"),
             (O::OpenGroup, libc::ENODEV, "empty or just being removed"),
-            (O::OpenContainer, libc::ENOENT, "modprobe vfio-pci"),
             (O::SetContainer, libc::EBUSY, "a kernel driver still owns DMA"),
             (O::SetContainer, libc::EPERM, "cannot be mixed"),
-            (O::SetIommu, libc::EPERM, "interrupt remapping"),
-            (O::SetIommu, libc::EINVAL, "modprobe vfio_iommu_type1"),
-            (O::SetIommu, libc::ENODEV, "modprobe vfio_iommu_type1"),
+            (O::SetContainer, libc::EINVAL, "not viable"),
+            (O::SetIommu, libc::EPERM, "the host cannot remap interrupts"),
+            (O::SetIommu, libc::EINVAL, "vfio_iommu_type1"),
+            (O::SetIommu, libc::ENODEV, "vfio_iommu_type1"),
             (O::MapDma, libc::ENOMEM, "LimitMEMLOCK"),
+            (O::MapDma, libc::ENOMEM, "sudo prlimit --memlock=unlimited --pid $$"),
             (O::MapDma, libc::EINVAL, "outside the ranges"),
             (O::MapDma, libc::EEXIST, "overlaps"),
             (O::MapDma, libc::ENOSPC, "dma_entry_limit"),
             (O::MapDma, libc::EFAULT, "not present or not writable"),
             (O::UnmapDma, libc::EINVAL, "only a whole mapping"),
+            (O::GetDevice, libc::ENODEV, "not bound to vfio-pci, or was removed"),
+            (O::GetDevice, libc::EACCES, "VF token"),
+            (O::GetDevice, libc::EBUSY, "another program has it open"),
+            (O::GetDevice, libc::EIO, "does not answer"),
+            (O::MapRegion, libc::EINVAL, "does not let this region be mapped"),
             (O::SetIrqs, libc::EINVAL, "another kind of interrupt is on"),
+            (O::SetIrqs, libc::ENOSPC, "no interrupt vectors left"),
             (O::Reset, libc::EINVAL, "no reset of its own that works"),
             (O::Reset, libc::EAGAIN, "try again"),
+            (O::Reset, libc::ENODEV, "was removed"),
         ] {
-            assert!(hint(operation, errno).contains(words), "{operation:?} {errno}: {}", hint(operation, errno));
+            let text = operation.failed("object", io::Error::from_raw_os_error(errno)).to_string();
+            assert!(text.contains(words) && text.contains(" object: "), "{operation:?} {errno}: {text}");
+            assert_eq!(text.lines().count(), 1, "{text}");
         }
         assert_eq!(hint(O::AskIommu, libc::EIO), "");
     }

@@ -3,6 +3,8 @@
 #[cfg(test)]
 mod bind;
 #[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod open;
 #[cfg(test)]
 mod pci;

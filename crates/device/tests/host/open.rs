@@ -170,7 +170,7 @@ fn vfio_says_why_a_device_cannot_be_opened() {
     assert!(refusal(&tree).contains("no IOMMU is on"));
     tree.group("0000:20:00.0", 4000);
     tree.driver("0000:20:00.0", "ixgbe");
-    assert_eq!(refusal(&tree), "0000:20:00.0: kernel driver ixgbe has it; bind it to VFIO: fwd bind 0000:20:00.0");
+    assert_eq!(refusal(&tree), "0000:20:00.0: kernel driver ixgbe has it; bind it to VFIO: sudo fwd bind 0000:20:00.0");
     tree.driver("0000:20:00.0", "vfio-pci");
     assert!(refusal(&tree).contains("dev/vfio/vfio"));
     tree.file("dev/vfio/vfio", "");

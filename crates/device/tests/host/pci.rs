@@ -167,7 +167,7 @@ fn drivers_other_than_vfio_ask_for_a_bind() {
     let tree = Tree::new();
     tree.nic(A);
     tree.group(A, 12);
-    assert_eq!(status(&tree), (StatusKind::NoDriver, format!("no driver has it; bind it to VFIO: fwd bind {A}")));
+    assert_eq!(status(&tree), (StatusKind::NoDriver, format!("no driver has it; bind it to VFIO: sudo fwd bind {A}")));
     tree.driver(A, "ixgbe");
     let (kind, text) = status(&tree);
     assert_eq!(kind, StatusKind::KernelDriver);

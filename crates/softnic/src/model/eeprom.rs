@@ -1,6 +1,6 @@
 //! Identity: the EEPROM, its two access paths (EERD and the serial bus behind EEC), semaphores (datasheet 3.4, 6, 8.2.3.2).
 
-use super::map::{self, RegisterFile};
+use super::map;
 
 /// Which 82599 the model is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub enum DeviceId {
     /// 10F9, CX4: no PHY, no module, the least that foreign drivers ask for.
     #[default]
     Cx4,
-    /// 10FB, SFP+ (X520). The module's two-wire bus does not answer: the cage is empty to software, the link still works.
+    /// 10FB, SFP+ (X520), with a passive direct attach cable in its cage, which answers on the two-wire bus (SFF-8472).
     SfpPlus,
 }
 
@@ -40,7 +40,6 @@ const SWESMBI: u32 = 2;
 /// The EEPROM and what guards it.
 #[derive(Debug)]
 pub(super) struct Eeprom {
-    id: DeviceId,
     words: Box<[u16]>,
     mac: [u8; 6],
     auto_read: bool,
@@ -62,18 +61,14 @@ struct Serial {
 impl Eeprom {
     pub(super) fn new(id: DeviceId, mac: [u8; 6]) -> Self {
         let words = image(id);
-        Self { id, words, mac, auto_read: false, eec: 0, eerd: 0, swsm: 0, serial: Serial::default() }
+        Self { words, mac, auto_read: false, eec: 0, eerd: 0, swsm: 0, serial: Serial::default() }
     }
 
-    pub(super) fn reset(&mut self, regs: &mut RegisterFile) {
+    pub(super) fn reset(&mut self) {
         self.auto_read = false;
         self.eec = 0;
         self.eerd = 0;
         self.swsm = 0;
-        if self.id == DeviceId::SfpPlus {
-            // SDP2 high: no module present.
-            regs.set(map::ESDP, 1 << 2);
-        }
     }
 
     pub(super) fn auto_read_done(&mut self) {
@@ -164,6 +159,8 @@ fn image(id: DeviceId) -> Box<[u16]> {
     words[..0x40].fill(0);
     words[0x15] = 0xFFFF;
     words[0x16] = 0xFFFF;
+    // Device capabilities: no Fibre Channel over Ethernet.
+    words[0x2C] = 0x02;
     if id == DeviceId::SfpPlus {
         // Firmware section with a version above 5, and an initialisation list for direct attach cables.
         for (at, word) in [
@@ -178,7 +175,8 @@ fn image(id: DeviceId) -> Box<[u16]> {
             (0x204, 0x220),
             (0x205, 0xFFFF),
             (0x221, 0xFFFF),
-            (0x2C, 0x81),
+            // Modules of any vendor, and no work-around for crosstalk, as well.
+            (0x2C, 0x83),
         ] {
             words[at] = word;
         }

@@ -1,7 +1,9 @@
-//! Interrupt causes, masks and delivery (datasheet 7.3, 8.2.3.5). Intervals (EITR) are stored but not waited for:
-//! a vector fires at most once a step.
+//! Interrupt causes, masks, intervals and delivery (datasheet 7.3, 8.2.3.5). A vector fires at most once a step, and at most
+//! once in the interval that its EITR sets.
 
 use super::map::{self, RegisterFile};
+use crate::violation::OnViolation;
+use std::time::Instant;
 
 /// EICR.LSC: link status change.
 pub(super) const LSC: u32 = 1 << 20;
@@ -13,6 +15,12 @@ const OCD_KEEPS: u32 = 0xC000_FFFF;
 const GPIE_MSIX: u32 = 1 << 4;
 const GPIE_OCD: u32 = 1 << 5;
 const GPIE_EIAME: u32 = 1 << 30;
+/// EITR.CNT_WDIS: the counter stays as it is.
+const CNT_WDIS: u32 = 1 << 31;
+/// Nanoseconds of one unit of EITR.ITR_INTERVAL; the counter is read and written in units of four.
+const INTERVAL_UNIT: u64 = 2048;
+/// Nanoseconds of a tick, for devices that have no other time.
+const TICK: u64 = 1000;
 
 /// Where a model's interrupts go.
 pub(crate) trait InterruptSink: Send {
@@ -21,7 +29,6 @@ pub(crate) trait InterruptSink: Send {
 }
 
 /// Causes and masks.
-#[derive(Default)]
 pub(super) struct Interrupts {
     eicr: u32,
     /// EIMS bits 31:16.
@@ -35,10 +42,32 @@ pub(super) struct Interrupts {
     pending: u64,
     /// Causes 31:16 that have not been delivered.
     other_pending: u32,
+    /// When each vector may fire again, in nanoseconds.
+    ready: [u64; 64],
+    /// Where real time begins; `None` if ticks are all the time there is.
+    clock: Option<Instant>,
     sink: Option<Box<dyn InterruptSink>>,
 }
 
 impl Interrupts {
+    /// Tests that move the device by hand have its ticks for time.
+    pub(super) fn new(mode: OnViolation) -> Self {
+        let clock = (mode == OnViolation::Count).then(Instant::now);
+        Self {
+            eicr: 0,
+            other_mask: 0,
+            vector_mask: 0,
+            eiac: 0,
+            other_auto_mask: 0,
+            vector_auto_mask: 0,
+            pending: 0,
+            other_pending: 0,
+            ready: [0; 64],
+            clock,
+            sink: None,
+        }
+    }
+
     pub(super) fn connect(&mut self, sink: Box<dyn InterruptSink>) {
         self.sink = Some(sink);
     }
@@ -48,7 +77,7 @@ impl Interrupts {
     }
 
     pub(super) fn reset(&mut self) {
-        *self = Self { sink: self.sink.take(), ..Self::default() };
+        *self = Self { sink: self.sink.take(), clock: self.clock, ..Self::new(OnViolation::Record) };
     }
 
     /// A queue whose IVAR entry leads to the vectors in `vectors` (one bit, or none) has completed something.
@@ -64,32 +93,83 @@ impl Interrupts {
         self.other_pending |= cause & !QUEUES;
     }
 
-    /// Fires what is pending and not masked.
+    /// Fires what is pending, not masked, and due.
     #[inline]
-    pub(super) fn deliver(&mut self, regs: &RegisterFile) {
+    pub(super) fn deliver(&mut self, regs: &RegisterFile, ticks: u64) {
         if self.pending & self.vector_mask != 0 || self.other_pending & self.other_mask != 0 {
-            self.fire(regs);
+            self.fire(regs, ticks);
         }
     }
 
-    fn fire(&mut self, regs: &RegisterFile) {
+    fn fire(&mut self, regs: &RegisterFile, ticks: u64) {
         let gpie = regs.get(map::GPIE);
-        let other = self.other_pending & self.other_mask;
+        let mut other = self.other_pending & self.other_mask;
         let mut vectors = self.pending & self.vector_mask;
-        self.pending &= !vectors;
-        self.other_pending &= !other;
         if gpie & GPIE_MSIX == 0 {
-            self.send(1);
+            if self.due(regs, 1, ticks) != 0 {
+                self.pending &= !vectors;
+                self.other_pending &= !other;
+                self.send(1);
+            }
             return;
         }
-        if other != 0 {
-            vectors |= vector_bit(regs.get(map::IVAR_MISC) >> 8);
+        let other_vector = vector_bit(regs.get(map::IVAR_MISC) >> 8);
+        let due = self.due(regs, vectors | if other != 0 { other_vector } else { 0 }, ticks);
+        vectors &= due;
+        // Causes that lead to no vector are nobody's.
+        if other_vector != 0 && other_vector & due == 0 {
+            other = 0;
         }
-        self.send(vectors);
-        self.eicr &= !(self.eiac & (low(vectors) & QUEUES | other));
+        self.pending &= !vectors;
+        self.other_pending &= !other;
+        self.send(due);
+        self.eicr &= !(self.eiac & (low(due) & QUEUES | other));
         if gpie & GPIE_EIAME != 0 {
-            self.vector_mask &= !(self.vector_auto_mask & vectors);
+            self.vector_mask &= !(self.vector_auto_mask & due);
             self.other_mask &= !(self.other_auto_mask & other);
+        }
+    }
+
+    /// Those of `vectors` whose interval is over; it begins anew for them (7.3.2.1).
+    fn due(&mut self, regs: &RegisterFile, mut vectors: u64, ticks: u64) -> u64 {
+        let mut due = 0;
+        let now = self.now(ticks);
+        while vectors != 0 {
+            let vector = vectors.trailing_zeros();
+            vectors &= vectors - 1;
+            let ready = &mut self.ready[vector as usize % 64];
+            if now >= *ready {
+                *ready = now + u64::from(interval(regs, vector) >> 3) * INTERVAL_UNIT;
+                due |= 1 << vector;
+            }
+        }
+        due
+    }
+
+    fn now(&self, ticks: u64) -> u64 {
+        match self.clock {
+            Some(start) => u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            None => ticks * TICK,
+        }
+    }
+
+    /// EITR was written: its counter follows, unless CNT_WDIS says otherwise.
+    pub(super) fn write_interval(&mut self, offset: u32, value: u32, ticks: u64) {
+        let vector =
+            if offset < map::EITR_HIGH { (offset - map::EITR) / 4 } else { (offset - map::EITR_HIGH) / 4 + 24 };
+        let ready = self.now(ticks) + u64::from(value >> 21 & 0x7F) * 4 * INTERVAL_UNIT;
+        if value & CNT_WDIS == 0
+            && let Some(slot) = self.ready.get_mut(vector as usize)
+        {
+            *slot = ready;
+        }
+    }
+
+    /// Without MSI-X: fires vector 0 if a cause is there that is not masked.
+    pub(super) fn reassert(&mut self, regs: &RegisterFile) {
+        let mask = self.other_mask | low(self.vector_mask) & QUEUES;
+        if regs.get(map::GPIE) & GPIE_MSIX == 0 && self.eicr & mask != 0 {
+            self.send(1);
         }
     }
 
@@ -155,7 +235,10 @@ impl Interrupts {
             }
             map::EICS_EX => self.queue_event(wide),
             0xA94 => self.queue_event(wide_high),
-            map::EIMS_EX => self.vector_mask |= wide,
+            map::EIMS_EX => {
+                self.vector_mask |= wide;
+                self.pending |= u64::from(self.eicr & value & QUEUES);
+            }
             0xAA4 => self.vector_mask |= wide_high,
             map::EIMC_EX => self.vector_mask &= !wide,
             0xAB4 => self.vector_mask &= !wide_high,
@@ -188,6 +271,12 @@ pub(super) fn queue_vector(regs: &RegisterFile, queue: u16, direction: u32) -> u
     let queue = u32::from(queue);
     let entry = regs.get(map::IVAR + 4 * (queue >> 1)) >> (16 * (queue & 1) + 8 * direction);
     vector_bit(entry)
+}
+
+/// EITR.ITR_INTERVAL of a vector, in place.
+pub(super) fn interval(regs: &RegisterFile, vector: u32) -> u32 {
+    let offset = if vector < 24 { map::EITR + 4 * vector } else { map::EITR_HIGH + 4 * (vector - 24) };
+    regs.get(offset) & 0xFF8
 }
 
 fn low(bits: u64) -> u32 {

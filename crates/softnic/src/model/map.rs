@@ -72,6 +72,9 @@ pub(crate) const I2CCTL: u32 = 0x0028;
 pub(crate) const EICR: u32 = 0x0800;
 pub(crate) const EICS: u32 = 0x0808;
 pub(crate) const EIAC: u32 = 0x0810;
+/// Vectors 0..=23; those from 24 on follow at [`EITR_HIGH`].
+pub(crate) const EITR: u32 = 0x0820;
+pub(crate) const EITR_HIGH: u32 = 0x1_2300;
 pub(crate) const EIMS: u32 = 0x0880;
 pub(crate) const EIMC: u32 = 0x0888;
 pub(crate) const EIAM: u32 = 0x0890;
@@ -97,6 +100,8 @@ pub(crate) const ANLP1: u32 = 0x42B0;
 pub(crate) const LINKS2: u32 = 0x4324;
 pub(crate) const RTTDCS: u32 = 0x4900;
 pub(crate) const DMATXCTL: u32 = 0x4A80;
+pub(crate) const DTXTCPFLGL: u32 = 0x4A88;
+pub(crate) const DTXTCPFLGH: u32 = 0x4A8C;
 pub(crate) const RXCSUM: u32 = 0x5000;
 pub(crate) const FCTRL: u32 = 0x5080;
 pub(crate) const VLNCTRL: u32 = 0x5088;
@@ -145,8 +150,8 @@ const MAP: &[Line] = &[
     rw("EICR", EICR),
     rw("EICS", EICS),
     rw("EIAC", EIAC),
-    rw("EITR", 0x820).of(24, 4),
-    rw("EITR", 0x1_2300).of(105, 4),
+    rw("EITR", EITR).of(24, 4).keeps(0xFF8),
+    rw("EITR", EITR_HIGH).of(105, 4).keeps(0xFF8),
     rw("EIMS", EIMS),
     rw("EIMC", EIMC),
     rw("EIAM", EIAM),
@@ -158,6 +163,7 @@ const MAP: &[Line] = &[
     rw("EIMS_EX", EIMS_EX).of(2, 4),
     rw("EIMC_EX", EIMC_EX).of(2, 4),
     rw("EIAM_EX", EIAM_EX).of(2, 4),
+    rw("PBACL", 0x1_1068),
     rw("PBACL", 0x1_10C0).of(8, 4),
     rw("RSCINT", 0x1_2000).of(128, 4),
     // Receive DMA (8.2.3.8)
@@ -187,7 +193,8 @@ const MAP: &[Line] = &[
     rw("RTRPCS", 0x2430),
     rw("RDRXCTL", RDRXCTL).keeps(0xFFFF_FFF7).reset(0x0010_0000),
     rw("QDE", 0x2F04),
-    rw("RXCTRL", RXCTRL).keeps(1).reserved(!1),
+    // Bit 1 is the 82598's; a test of Linux's driver sets it.
+    rw("RXCTRL", RXCTRL).keeps(1).reserved(!3),
     rw("PFCTOP", 0x3008),
     rw("RTRUP2TC", 0x3020),
     rw("RSCDBU", 0x3028),
@@ -241,9 +248,9 @@ const MAP: &[Line] = &[
     rw("TXPBTHRESH", 0x4954).of(7, 4),
     rw("RTTBCNRM", 0x4980),
     rw("RTTBCNRC", 0x4984),
-    rw("DMATXCTL", DMATXCTL),
-    rw("DTXTCPFLGL", 0x4A88),
-    rw("DTXTCPFLGH", 0x4A8C),
+    rw("DMATXCTL", DMATXCTL).reset(0x8100_0000),
+    rw("DTXTCPFLGL", DTXTCPFLGL).reset(0x0F76_0FF6).keeps(0x0FFF_0FFF),
+    rw("DTXTCPFLGH", DTXTCPFLGH).reset(0x0F7F).keeps(0x0FFF),
     rw("TDBAL", 0x6000).of(128, 0x40).keeps(!0x7F).reserved(0x7F),
     rw("TDBAH", 0x6004).of(128, 0x40),
     rw("TDLEN", 0x6008).of(128, 0x40).keeps(0x000F_FF80).reserved(0xFFF0_007F),
@@ -276,6 +283,7 @@ const MAP: &[Line] = &[
     rw("RXCSUM", RXCSUM),
     rw("RFCTL", 0x5008),
     rw("FCTRL", FCTRL),
+    rw("EXVET", 0x5078).reset(0x8100_0000),
     rw("VLNCTRL", VLNCTRL).reset(0x8100),
     rw("MCSTCTRL", MCSTCTRL).keeps(7).reserved(!7),
     rw("FCRXCTRL", 0x5100),
@@ -289,6 +297,11 @@ const MAP: &[Line] = &[
     rw("WUC", 0x5800),
     rw("WUFC", 0x5808),
     rw("WUS", 0x5810),
+    rw("WUPL", 0x5900),
+    rw("IPAV", 0x5838),
+    rw("IP4AT", 0x5840).of(4, 8),
+    rw("IP6AT", 0x5880).of(4, 4),
+    rw("FHFT", 0x9000).of(512, 4),
     rw("MRQC", MRQC),
     rw("MANC", 0x5820),
     rw("RETA", RETA).of(32, 4),
@@ -316,7 +329,7 @@ const MAP: &[Line] = &[
     rw("FDIRVLAN", 0xEE24),
     rw("FDIRHASH", 0xEE28),
     rw("FDIRCMD", FDIRCMD),
-    ro("FDIRFREE", 0xEE38),
+    rw("FDIRFREE", 0xEE38),
     rw("FDIRM masks", 0xEE3C).of(4, 4),
     ro("FDIRLEN", 0xEE4C),
     rc("FDIR statistics", 0xEE50).of(4, 4),
@@ -327,6 +340,21 @@ const MAP: &[Line] = &[
     rw("VLVF", 0xF100).of(64, 4),
     rw("VLVFB", 0xF200).of(128, 4),
     rw("UTA", 0xF400).of(128, 4),
+    rw("PFMRCTL", 0xF600).of(4, 4),
+    rw("PFMRVLAN", 0xF610).of(8, 4),
+    rw("PFMRVM", 0xF630).of(8, 4),
+    rw("PFDTXGSWC", 0x8220),
+    rw("LVMMC", 0x8108),
+    // Time synchronisation (8.2.3.26)
+    rw("RXMTRL", 0x5120),
+    rw("TSYNCRXCTL", 0x5188),
+    rw("RXSATRL", 0x51A0),
+    ro("RXSTMPH", 0x51A4),
+    rw("RXSATRH", 0x51A8),
+    ro("RXSTMPL", 0x51E8),
+    rw("TSYNCTXCTL", 0x8C00),
+    ro("TXSTMP", 0x8C04).of(2, 4),
+    rw("SYSTIM, TIMINCA, TIMADJ, TSAUXC, target times, FREQOUT", 0x8C0C).of(14, 4),
     // Statistics (8.2.3.23)
     rc("QPRC", 0x1030).of(16, 0x40),
     rc("QBRC_L", 0x1034).of(16, 0x40),
@@ -372,6 +400,8 @@ const MAP: &[Line] = &[
     rc("PXOFFRXCNT", 0x4160).of(8, 4),
     rc("LXONRXCNT", 0x41A4),
     rc("LXOFFRXCNT", 0x41A8),
+    rc("RXDGPC and the counts behind it", 0x2F50).of(16, 4),
+    rc("TXDGPC, TXDGBC", 0x87A0).of(3, 4),
     rc("FCCRC", 0x5118),
     rc("FCoE statistics", 0x241C).of(5, 4),
     rc("QPTC", 0x6030).of(16, 0x40),
@@ -388,9 +418,12 @@ const MAP: &[Line] = &[
     rw("SW_FW_SYNC", 0x1_0160),
     rw("GCR", 0x1_1000),
     rw("GCR_EXT", 0x1_1050),
+    rw("DCA_ID", 0x1_1070),
+    rw("DCA_CTRL", 0x1_1074),
     rw("CORECTL", 0x1_4F00),
     rw("HICR", 0x1_5F00).keeps(0),
-    ro("FWSTS", 0x1_5F0C),
+    // FWRI clears by writing 1; it is never set.
+    rw("FWSTS", 0x1_5F0C).keeps(0),
 ];
 
 /// The registers that only store, and the index of all.

@@ -1,19 +1,24 @@
 //! The register-level model of the 82599, split as the datasheet is. Plain and single-threaded: it changes only in
 //! [`Model::read`], [`Model::write`] and [`Model::step`], and reaches memory only through a [`Dma`].
 
+mod checksum;
 mod eeprom;
 mod filters;
 mod general;
 mod interrupts;
 mod link;
 mod map;
+mod module;
+mod offload;
 mod posted;
 mod queue;
 mod rss;
 mod rx;
+mod rx_sums;
 mod rx_write;
 mod stats;
 mod tx;
+mod tx_frame;
 
 pub use eeprom::DeviceId;
 pub(crate) use interrupts::InterruptSink;
@@ -82,6 +87,8 @@ pub(crate) struct Model {
     memory: Memory,
     general: general::General,
     eeprom: eeprom::Eeprom,
+    /// What is in the cage, if there is one.
+    module: Option<module::Module>,
     link: link::Link,
     irq: interrupts::Interrupts,
     stats: stats::Stats,
@@ -102,6 +109,9 @@ impl std::fmt::Debug for Model {
 /// HLREG0.LPBK (8.2.3.22.8): what is sent is received inside the MAC.
 const HLREG0_LPBK: u32 = 1 << 15;
 
+/// ESDP.SDP2_DATA (8.2.3.1.4): an input on SFP+ boards, high while there is a module in the cage.
+const SDP2: u32 = 1 << 2;
+
 impl Model {
     /// A device as it is after power-on, with bus mastering off.
     pub(crate) fn new(setup: &Setup, dma: Box<dyn Dma>, wire: Box<dyn Wire>) -> Self {
@@ -120,8 +130,9 @@ impl Model {
             memory: Memory::new(dma),
             general: general::General::default(),
             eeprom: eeprom::Eeprom::new(setup.id, setup.mac),
+            module: (setup.id == DeviceId::SfpPlus).then(|| module::Module::new(setup.mac)),
             link: link::Link::new(setup.id, setup.link),
-            irq: interrupts::Interrupts::default(),
+            irq: interrupts::Interrupts::new(setup.on_violation),
             stats: stats::Stats::default(),
             posted: posted::Posted::default(),
             rx: rx::Receive::default(),
@@ -142,7 +153,7 @@ impl Model {
         }
         self.tick();
         let Some((line, real)) = self.regs.lookup(offset) else {
-            self.checks.report(Violation::UnknownRegister { offset, write: false });
+            self.checks.report_lax(Violation::UnknownRegister { offset, write: false });
             return 0;
         };
         if line.kind == Kind::Counter {
@@ -164,7 +175,8 @@ impl Model {
                 self.link.read(&self.regs, real)
             }
             map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => self.irq.read(&self.regs, real),
-            map::I2CCTL => self.regs.get(real) | 0b1010,
+            map::I2CCTL => self.module.as_ref().map_or(module::RELEASED, module::Module::read),
+            map::ESDP => self.regs.get(real) | if self.module.is_some() { SDP2 } else { 0 },
             _ => self.regs.get(real),
         }
     }
@@ -194,9 +206,18 @@ impl Model {
         }
         match real {
             map::EEC | map::EERD | map::SWSM => self.eeprom.write(real, value),
+            map::I2CCTL => {
+                if let Some(module) = &mut self.module {
+                    module.write(value);
+                }
+            }
             map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => {
                 self.irq.write(real, value);
-                self.irq.deliver(&self.regs);
+                self.irq.deliver(&self.regs, self.ticks);
+            }
+            map::EITR..=0x87F | map::EITR_HIGH..=0x1_239F => {
+                self.regs.set(real, value & line.write);
+                self.irq.write_interval(real, value, self.ticks);
             }
             map::AUTOC => {
                 self.regs.set(real, value & !link::AN_RESTART);
@@ -227,6 +248,7 @@ impl Model {
             self.set_link(!self.link.plugged());
         }
         let loopback = self.regs.get(map::HLREG0) & HLREG0_LPBK != 0;
+        let on_wire = self.counters;
         let link = self.watch_link() || loopback;
         let receiving = link && self.general.receiving(&self.regs);
         self.look_ahead();
@@ -253,13 +275,31 @@ impl Model {
                 step.transmitted = self.tx.burst(&mut io, wire, &self.faults.tx, link);
             }
         }
-        self.irq.deliver(&self.regs);
+        if loopback {
+            // What goes round inside the MAC is on no wire.
+            self.counters = on_wire;
+        }
+        self.irq.deliver(&self.regs, self.ticks);
         step
     }
 
     /// Sets or clears bus mastering (PCI command register).
     pub(crate) fn set_bus_master(&mut self, on: bool) {
         self.bus_master = on;
+        if !on {
+            self.memory.forget_accesses();
+        }
+    }
+
+    /// Accesses to memory since the device was last stopped.
+    pub(crate) fn dma_accesses(&self) -> u64 {
+        self.memory.accesses()
+    }
+
+    /// Regions that the device can reach.
+    pub(crate) fn mappings(&mut self) -> usize {
+        self.memory.refresh();
+        self.memory.regions()
     }
 
     /// Function level reset: everything at its reset value, bus mastering off.
@@ -287,10 +327,21 @@ impl Model {
     pub(crate) fn inject_fault(&mut self, fault: Fault) {
         self.reads = 0;
         self.faults.set(fault);
+        self.gone |= self.faults.removal == Some(0);
+    }
+
+    /// Whether it has been pulled out.
+    pub(crate) fn removed(&self) -> bool {
+        self.gone
     }
 
     pub(crate) fn clear_faults(&mut self) {
         self.faults = Faults::default();
+    }
+
+    /// Without MSI-X: fires again if a cause that is not masked is still there, as a level does.
+    pub(crate) fn reassert_interrupt(&mut self) {
+        self.irq.reassert(&self.regs);
     }
 
     pub(crate) fn set_interrupts(&mut self, sink: Box<dyn InterruptSink>) {

@@ -122,8 +122,8 @@ pub(super) fn transmit(number: u16, ring: &mut RingState, tail: u32, (memory, ch
             return;
         };
         let (low, high) = (descriptor.low(), descriptor.high());
-        if !super::tx::is_context(high) {
-            if high & super::tx::DD != 0 {
+        if !super::tx_frame::is_context(high) {
+            if high & super::tx_frame::DD != 0 {
                 let cause = TransmitFault::Done;
                 checks.report(Violation::TransmitDescriptor { queue: number, index, cause });
             }

@@ -8,8 +8,10 @@ const INPUT: usize = 36;
 /// Packet type bits of an advanced write-back, in place (7.1.6.2).
 pub(super) mod packet_type {
     pub(crate) const IPV4: u32 = 0x10;
+    /// With [`IPV4`].
     pub(crate) const IPV4_OPTIONS: u32 = 0x20;
     pub(crate) const IPV6: u32 = 0x40;
+    /// With [`IPV6`].
     pub(crate) const IPV6_EXTENSIONS: u32 = 0x80;
     pub(crate) const TCP: u32 = 0x100;
     pub(crate) const UDP: u32 = 0x200;
@@ -59,110 +61,127 @@ impl std::fmt::Debug for Toeplitz {
     }
 }
 
-/// Transport found in a frame.
+/// What a frame is, as far as receive steering and checksums look; small, as every frame has one made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Transport {
-    Tcp,
-    Udp,
-    Other,
-}
-
-/// What a frame is, as far as receive steering looks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Flow<'f> {
+pub(super) struct Flow {
     pub(super) packet_type: u32,
-    addresses: &'f [u8],
-    ports: &'f [u8],
-    transport: Transport,
-    version: u8,
+    /// Where the network header begins, and where it ends with its options and extensions.
+    network: u32,
+    transport: u32,
+    pub(super) fragment: bool,
+    /// An IPv6 routing header has places left to visit: the address in the header is not the one summed (RFC 8200, 8.1).
+    pub(super) routed: bool,
 }
 
-impl<'f> Flow<'f> {
+impl Flow {
     /// Looks at the network header at `at`, behind EtherType `ethertype`.
     #[inline]
-    pub(super) fn parse(frame: &'f [u8], ethertype: u16, at: usize) -> Self {
-        let found = match ethertype {
+    pub(super) fn parse(frame: &[u8], ethertype: u16, at: usize) -> Self {
+        let none = Self { packet_type: 0, network: 0, transport: 0, fragment: false, routed: false };
+        match ethertype {
             0x0800 => Self::ipv4(frame, at),
             0x86DD => Self::ipv6(frame, at),
             _ => None,
-        };
-        found.unwrap_or(Self { packet_type: 0, addresses: &[], ports: &[], transport: Transport::Other, version: 0 })
+        }
+        .unwrap_or(none)
     }
 
     #[inline]
-    fn ipv4(frame: &'f [u8], at: usize) -> Option<Self> {
+    fn ipv4(frame: &[u8], at: usize) -> Option<Self> {
         let header = frame.get(at..at + 20)?;
         let length = usize::from(header[0] & 0xF) * 4;
         if header[0] >> 4 != 4 || length < 20 || frame.len() < at + length {
             return None;
         }
         let fragment = (header[6] & 0x3F) | header[7] != 0;
-        let packet_type = if length > 20 { packet_type::IPV4_OPTIONS } else { packet_type::IPV4 };
-        Some(Self::with_transport(frame, packet_type, 4, &header[12..20], header[9], fragment, at + length))
+        let options = if length > 20 { packet_type::IPV4_OPTIONS } else { 0 };
+        let transport = if fragment { 0 } else { transport_type(frame, header[9], at + length) };
+        let packet_type = packet_type::IPV4 | options | transport;
+        Some(Self { packet_type, network: narrow(at), transport: narrow(at + length), fragment, routed: false })
     }
 
-    fn ipv6(frame: &'f [u8], at: usize) -> Option<Self> {
+    fn ipv6(frame: &[u8], at: usize) -> Option<Self> {
         let header = frame.get(at..at + 40)?;
         if header[0] >> 4 != 6 {
             return None;
         }
-        let (mut next, mut next_at, mut fragment) = (header[6], at + 40, false);
+        let (mut next, mut next_at, mut fragment, mut routed) = (header[6], at + 40, false, false);
         let mut packet_type = packet_type::IPV6;
         // Hop-by-hop, routing and destination options have a length; a fragment header ends the search.
         while matches!(next, 0 | 43 | 44 | 60) {
-            packet_type = packet_type::IPV6_EXTENSIONS;
+            packet_type |= packet_type::IPV6_EXTENSIONS;
             let Some(extension) = frame.get(next_at..next_at + 8) else { break };
             if next == 44 {
                 fragment = true;
                 break;
             }
+            routed |= next == 43 && extension[3] != 0;
             next = extension[0];
             next_at += 8 + 8 * usize::from(extension[1]);
         }
-        Some(Self::with_transport(frame, packet_type, 6, &header[8..40], next, fragment, next_at))
+        if !fragment {
+            packet_type |= transport_type(frame, next, next_at);
+        }
+        Some(Self { packet_type, network: narrow(at), transport: narrow(next_at), fragment, routed })
     }
 
-    #[inline]
-    fn with_transport(
-        frame: &'f [u8],
-        packet_type: u32,
-        version: u8,
-        addresses: &'f [u8],
-        protocol: u8,
-        fragment: bool,
-        at: usize,
-    ) -> Self {
-        let none = Self { packet_type, addresses, ports: &[], transport: Transport::Other, version };
-        let Some(ports) = frame.get(at..at + 4) else { return none };
-        if fragment {
-            return none;
-        }
-        match protocol {
-            6 => Self { packet_type: packet_type | packet_type::TCP, ports, transport: Transport::Tcp, ..none },
-            17 => Self { packet_type: packet_type | packet_type::UDP, ports, transport: Transport::Udp, ..none },
-            132 => Self { packet_type: packet_type | packet_type::SCTP, ..none },
-            _ => none,
-        }
+    /// Where the network header begins; meaningless without one.
+    pub(super) fn network(&self) -> usize {
+        self.network as usize
+    }
+
+    /// Where the network header ends.
+    pub(super) fn transport(&self) -> usize {
+        self.transport as usize
+    }
+
+    /// Both addresses, as they lie in the frame.
+    pub(super) fn addresses<'f>(&self, frame: &'f [u8]) -> &'f [u8] {
+        let at = self.network();
+        let range = if self.packet_type & packet_type::IPV4 != 0 { at + 12..at + 20 } else { at + 8..at + 40 };
+        frame.get(range).unwrap_or_default()
     }
 
     /// RSS type and hash under the hash types that MRQC selects; type 0 if none applies.
     #[inline]
-    pub(super) fn hash(&self, mrqc: u32, toeplitz: &Toeplitz) -> (u32, u32) {
+    pub(super) fn hash(&self, frame: &[u8], mrqc: u32, toeplitz: &Toeplitz) -> (u32, u32) {
         let on = |bit: u32| mrqc & 1 << bit != 0;
-        let (kind, ports) = match (self.version, self.transport) {
-            (4, Transport::Tcp) if on(16) => (1, true),
-            (4, Transport::Udp) if on(22) => (7, true),
-            (4, _) if on(17) => (2, false),
-            (6, Transport::Tcp) if on(21) => (3, true),
-            (6, Transport::Tcp) if on(18) => (6, true),
-            (6, Transport::Udp) if on(23) => (8, true),
-            (6, Transport::Udp) if on(24) => (9, true),
-            (6, _) if on(20) => (5, false),
-            (6, _) if on(19) => (4, false),
-            _ => return (0, 0),
+        let is = |kind: u32| self.packet_type & kind != 0;
+        let (v4, v6) = (is(packet_type::IPV4), is(packet_type::IPV6));
+        let (tcp, udp) = (is(packet_type::TCP), is(packet_type::UDP));
+        let (kind, with_ports) = match () {
+            () if v4 && tcp && on(16) => (1, true),
+            () if v4 && udp && on(22) => (7, true),
+            () if v4 && on(17) => (2, false),
+            () if v6 && tcp && on(21) => (3, true),
+            () if v6 && tcp && on(18) => (6, true),
+            () if v6 && udp && on(23) => (8, true),
+            () if v6 && udp && on(24) => (9, true),
+            () if v6 && on(20) => (5, false),
+            () if v6 && on(19) => (4, false),
+            () => return (0, 0),
         };
-        (kind, toeplitz.hash(self.addresses, if ports { self.ports } else { &[] }))
+        let at = self.transport();
+        let ports = if with_ports { frame.get(at..at + 4).unwrap_or_default() } else { &[] };
+        (kind, toeplitz.hash(self.addresses(frame), ports))
     }
+}
+
+/// The packet type of a transport protocol whose first bytes, ports, are in the frame.
+#[inline]
+fn transport_type(frame: &[u8], protocol: u8, at: usize) -> u32 {
+    match protocol {
+        _ if frame.len() < at + 4 => 0,
+        6 => packet_type::TCP,
+        17 => packet_type::UDP,
+        132 => packet_type::SCTP,
+        _ => 0,
+    }
+}
+
+/// An offset in a frame.
+fn narrow(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

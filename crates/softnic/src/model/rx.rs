@@ -7,7 +7,7 @@ use super::posted::{self, Watch};
 use super::queue::{self, Doorbells, QUEUES, RingState, State, field};
 use super::rss::{Flow, Toeplitz};
 use super::rx_write::{Annotation, RxQueue};
-use super::{Io, packet_bytes};
+use super::{Io, packet_bytes, rx_sums};
 use crate::dma::Unmapped;
 use crate::fault::RxFaults;
 use crate::violation::{Ring, Violation};
@@ -17,6 +17,7 @@ use crate::wire::Wire;
 const BUDGET: u32 = 128;
 const MRQC_RSS: u32 = 1;
 const RXCSUM_PCSD: u32 = 1 << 13;
+const RXCSUM_IPPCSE: u32 = 1 << 12;
 const RXCRCSTRP: u32 = 1 << 1;
 const VME: u32 = 1 << 30;
 const DROP_EN: u32 = 1 << 28;
@@ -31,9 +32,18 @@ pub(super) struct Receive {
     reta: [u8; 128],
     mrqc: u32,
     hash_in_descriptor: bool,
+    fragment_sums: bool,
     strip_crc: bool,
     dirty: bool,
     scratch: Vec<u8>,
+}
+
+/// What is known of the frames of a wire.
+#[derive(Clone, Copy)]
+struct Source {
+    host: bool,
+    may_drop: bool,
+    sums_known: bool,
 }
 
 /// What became of the frame at the head of the wire.
@@ -54,6 +64,7 @@ impl Default for Receive {
             reta: [0; 128],
             mrqc: 0,
             hash_in_descriptor: false,
+            fragment_sums: false,
             strip_crc: false,
             dirty: true,
             scratch: Vec::new(),
@@ -99,12 +110,12 @@ impl Receive {
             io.irq.raise(interrupts::RX_MISS);
         }
         self.look_at_doorbells(io);
-        let (host, may_drop) = (wire.host(), wire.may_drop());
+        let source = Source { host: wire.host(), may_drop: wire.may_drop(), sums_known: wire.sums_known() };
         let mut taken = 0;
         while taken < BUDGET {
             let Some(frame) = wire.front() else { break };
             let bytes = frame.len() as u64;
-            match self.frame(io, frame, (host, may_drop), faults) {
+            match self.frame(io, frame, source, faults) {
                 Outcome::Waits => break,
                 Outcome::Dropped => io.counters.dropped += 1,
                 Outcome::Delivered => {
@@ -123,14 +134,8 @@ impl Receive {
 
     /// Receives one frame (without CRC).
     #[inline]
-    fn frame(
-        &mut self,
-        io: &mut Io<'_>,
-        frame: &[u8],
-        (host, may_drop): (bool, bool),
-        faults: &mut RxFaults,
-    ) -> Outcome {
-        let on_wire = packet_bytes(frame.len(), host);
+    fn frame(&mut self, io: &mut Io<'_>, frame: &[u8], source: Source, faults: &mut RxFaults) -> Outcome {
+        let on_wire = packet_bytes(frame.len(), source.host);
         if frame.len() < 14 || on_wire < 64 {
             io.stats.undersize(on_wire);
             return Outcome::Dropped;
@@ -153,7 +158,7 @@ impl Receive {
             return Outcome::Dropped;
         }
         let flow = Flow::parse(frame, ethertype, if tag.is_some() { 18 } else { 14 });
-        let (kind, hash, number) = self.steer(&flow);
+        let (kind, hash, number) = self.steer(frame, &flow);
         let Some(queue) = self.queues.get_mut(usize::from(number)) else { return Outcome::Dropped };
         let strip_tag = tag.filter(|_| queue.vlan_strip);
         let bytes = contents(&mut self.scratch, frame, strip_tag.is_some(), self.strip_crc);
@@ -162,16 +167,21 @@ impl Receive {
         let needed = queue.descriptors_for(bytes.len());
         if !working || queue.ring.available(tail) < needed {
             let never = working && needed >= queue.ring.descriptors;
-            if never || (may_drop && (queue.drop_en || !working)) {
+            if never || (source.may_drop && (queue.drop_en || !working)) {
                 io.stats.received(Cast::of(destination), on_wire);
                 io.stats.queue_dropped(queue.slot);
                 return Outcome::Dropped;
             }
             return Outcome::Waits;
         }
-        let hash = if self.hash_in_descriptor { hash } else { 0 };
-        let kind = if self.hash_in_descriptor { kind } else { 0 };
-        let annotation = Annotation { low: flow.packet_type | kind, hash, tag: strip_tag };
+        let (kind, hash) = match (self.hash_in_descriptor, self.fragment_sums) {
+            (true, _) => (kind, hash),
+            (false, true) => (0, rx_sums::fragment(frame, &flow)),
+            (false, false) => (0, 0),
+        };
+        let known = source.sums_known && flow.packet_type == rx_sums::GENERATED;
+        let sums = if known { rx_sums::GENERATED_RIGHT } else { rx_sums::check(frame, &flow) };
+        let annotation = Annotation { low: flow.packet_type | kind, hash, sums, tag: strip_tag };
         let delivered = queue.deliver(io, bytes, annotation, faults);
         io.stats.received(Cast::of(destination), on_wire);
         if delivered {
@@ -196,10 +206,10 @@ impl Receive {
 
     /// RSS type, hash and queue (7.1.2).
     #[inline]
-    fn steer(&self, flow: &Flow<'_>) -> (u32, u32, u16) {
+    fn steer(&self, frame: &[u8], flow: &Flow) -> (u32, u32, u16) {
         match &self.toeplitz {
             Some(toeplitz) if self.mrqc & 0xF == MRQC_RSS => {
-                let (kind, hash) = flow.hash(self.mrqc, toeplitz);
+                let (kind, hash) = flow.hash(frame, self.mrqc, toeplitz);
                 let queue = if kind == 0 { 0 } else { self.reta[(hash & 0x7F) as usize] };
                 (kind, hash, u16::from(queue))
             }
@@ -258,6 +268,7 @@ impl Receive {
         self.filters = Filters::gather(regs);
         self.mrqc = regs.get(map::MRQC);
         self.hash_in_descriptor = regs.get(map::RXCSUM) & RXCSUM_PCSD != 0;
+        self.fragment_sums = regs.get(map::RXCSUM) & RXCSUM_IPPCSE != 0;
         self.strip_crc = regs.get(map::HLREG0) & RXCRCSTRP != 0;
         if self.toeplitz.is_none() && self.mrqc & 0xF == MRQC_RSS {
             self.toeplitz = Some(Toeplitz::from_registers(regs));

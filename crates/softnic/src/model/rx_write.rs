@@ -46,8 +46,10 @@ const SWEEP: usize = 32;
 pub(super) struct Annotation {
     /// Dword 0 of the write-back: packet type and RSS type.
     pub(super) low: u32,
-    /// Dword 1: the RSS hash.
+    /// Dword 1: the RSS hash, or sum and identification of a fragment.
     pub(super) hash: u32,
+    /// Checksum status and errors, in quadword 1 of the last descriptor.
+    pub(super) sums: u64,
     /// The stripped VLAN tag.
     pub(super) tag: Option<u16>,
 }
@@ -108,14 +110,14 @@ impl RxQueue {
         if io.checks.strict() {
             io.posted.receive_done(buffer);
         }
-        let status = DD | if last { EOP } else { 0 } | if annotation.tag.is_some() { VP } else { 0 };
+        let status = DD | if last { EOP | annotation.sums } else { 0 } | if annotation.tag.is_some() { VP } else { 0 };
         let (length, tag) = (part.len() as u64 & 0xFFFF, u64::from(annotation.tag.unwrap_or(0)));
         let mut high = tag << 48 | length << 32 | status;
         if faults.any {
             high = faults.spoil(high, last);
         }
         let low = u64::from(annotation.hash) << 32 | u64::from(annotation.low);
-        self.staged.push(if self.legacy { (address, legacy(high)) } else { (low, high) });
+        self.staged.push(if self.legacy { (address, legacy(low, high)) } else { (low, high) });
         self.next += 1;
         self.ring.head = self.ring.after(self.ring.head, 1);
         if self.staged.len() >= SWEEP {
@@ -161,8 +163,8 @@ impl RxQueue {
     }
 }
 
-/// Quadword 1 in the legacy layout (7.1.5): length, checksum, status, errors, VLAN tag.
-fn legacy(high: u64) -> u64 {
-    let errors = high >> 29 & 1;
-    (high >> 32 & 0xFFFF) | (high & 0xFF) << 32 | errors << 40 | (high >> 48) << 48
+/// Quadword 1 in the legacy layout (7.1.5): length, fragment checksum, status, errors (RXE 0, TCPE 6, IPE 7), VLAN tag.
+fn legacy(low: u64, high: u64) -> u64 {
+    let errors = high >> 29 & 1 | (high >> 30 & 3) << 6;
+    high >> 32 & 0xFFFF | low >> 48 << 16 | (high & 0xFF) << 32 | errors << 40 | (high >> 48) << 48
 }

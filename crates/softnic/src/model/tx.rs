@@ -1,10 +1,12 @@
 //! The transmit path: descriptors, frames, completion (datasheet 7.2).
 
 use super::filters::{Cast, destination};
-use super::interrupts::queue_vector;
+use super::interrupts::{interval, queue_vector};
 use super::map::{self, RegisterFile};
+use super::offload::{Context, Request, Settings};
 use super::posted::{self, Watch};
 use super::queue::{self, Doorbells, QUEUES, RingState, State, field};
+use super::tx_frame::{DD, DEXT, EOP, IFCS, LONGEST, RS, Segment, check, fetch, finish, glance, is_context, slot};
 use super::{Io, packet_bytes};
 use crate::dma::{Hint, Unmapped};
 use crate::fault::TxFaults;
@@ -13,28 +15,9 @@ use crate::wire::{Sent, Wire};
 
 /// Most frames one step sends from one queue.
 const BUDGET: u32 = 128;
-/// Longest frame the MAC sends, without CRC.
-const LONGEST: usize = 15_872;
 const TXPADEN: u32 = 1 << 10;
 const TXCRCEN: u32 = 1;
 const RING_END: u32 = u32::MAX;
-
-/// DD of a transmit descriptor, in quadword 1.
-pub(super) const DD: u64 = 1 << 32;
-const EOP: u64 = 1 << 24;
-const IFCS: u64 = 1 << 25;
-const LEGACY_IC: u64 = 1 << 26;
-const RS: u64 = 1 << 27;
-const DEXT: u64 = 1 << 29;
-const VLE: u64 = 1 << 30;
-const TSE: u64 = 1 << 31;
-const CC: u64 = 1 << 39;
-const POPTS: u64 = 0x3F << 40;
-
-/// Whether quadword 1 is that of a context descriptor.
-pub(super) fn is_context(high: u64) -> bool {
-    high & DEXT != 0 && high >> 20 & 0xF == 2
-}
 
 /// The transmit side.
 #[derive(Debug)]
@@ -43,8 +26,12 @@ pub(super) struct Transmit {
     active: Vec<u16>,
     pad: bool,
     insert_crc: bool,
+    offload: Settings,
     dirty: bool,
     frame: Vec<u8>,
+    /// A frame with offloads as the driver gave it, and what is made of it.
+    whole: Vec<u8>,
+    made: Vec<u8>,
     segments: Vec<Segment>,
 }
 
@@ -52,7 +39,9 @@ pub(super) struct Transmit {
 #[derive(Clone, Debug, Default)]
 struct TxQueue {
     ring: RingState,
-    contexts: [bool; 2],
+    contexts: [Option<Context>; 2],
+    /// Segments of the frame at the head that have been sent already.
+    progress: usize,
     wthresh: u32,
     /// Descriptors done since the last group was written back, and those of them that asked for it (RS).
     done: u32,
@@ -70,12 +59,10 @@ struct TxQueue {
     buffer_hint: Hint,
 }
 
-/// One descriptor of a frame.
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    index: u32,
-    address: u64,
-    high: u64,
+/// How far the sending of a frame with offloads has come.
+struct Sending {
+    frames: u32,
+    done: bool,
 }
 
 /// Why a queue stopped before its budget.
@@ -92,8 +79,11 @@ impl Default for Transmit {
             active: Vec::new(),
             pad: false,
             insert_crc: false,
+            offload: Settings::default(),
             dirty: true,
             frame: vec![0; LONGEST + 4],
+            whole: Vec::new(),
+            made: Vec::new(),
             segments: Vec::new(),
         }
     }
@@ -175,7 +165,8 @@ impl Transmit {
         frames
     }
 
-    /// Works on the descriptors of one frame, or one context descriptor; returns the frames done (0 or 1).
+    /// Works on the descriptors of one frame, or one context descriptor; returns the frames done, of which segmentation
+    /// makes many.
     #[inline]
     fn frame(
         &mut self,
@@ -198,7 +189,7 @@ impl Transmit {
                 io.memory.descriptor(&mut queue.ring_hint, at).map_err(|at| Stop::Unmapped("descriptor", at))?;
             let segment = Segment { index, address: descriptor.low(), high: descriptor.high() };
             if self.segments.is_empty() && is_context(segment.high) {
-                queue.contexts[(segment.high >> 36 & 1) as usize] = true;
+                queue.set_context(io, number, segment);
                 queue.complete(io, faults, &[segment]);
                 return Ok(0);
             }
@@ -210,52 +201,97 @@ impl Transmit {
                 return Err(Stop::Waits);
             }
         }
-        match check(&self.segments, queue.contexts, self.insert_crc) {
-            Ok(bytes) => {
-                let unchanged = self.insert_crc && self.segments[0].high & IFCS != 0;
-                let sent = if unchanged && !wire.needs_bytes() {
-                    glance(io, queue, &self.segments, &mut self.frame, bytes).map(|()| (Sent::Yes, bytes))
-                } else {
-                    let pad = self.pad && !wire.host();
-                    fetch(io, queue, &self.segments, &mut self.frame).map(|()| {
-                        let Some(len) = finish(&mut self.frame, bytes, unchanged, pad) else {
-                            return (Sent::Bad, bytes);
-                        };
-                        (wire.transmit(&self.frame[..len]), len)
-                    })
-                };
-                let (sent, len) = sent.map_err(|at| Stop::Unmapped("transmit buffer", at))?;
-                match sent {
-                    Sent::Full => return Err(Stop::Waits),
-                    Sent::Yes => {
-                        io.counters.sent += 1;
-                        io.counters.sent_bytes += len as u64;
-                    }
-                    Sent::Lost => io.counters.lost += 1,
-                    Sent::Bad => {
-                        io.counters.discarded += 1;
-                        let index = self.segments[0].index;
-                        let cause = TransmitFault::BadFcs;
-                        io.checks.report(Violation::TransmitDescriptor { queue: number, index, cause });
-                    }
-                }
-                if !matches!(sent, Sent::Bad) {
-                    let cast = Cast::of(destination(&self.frame[..len.min(8)]));
-                    io.stats.transmitted(queue.slot, cast, packet_bytes(len, self.pad));
+        let mut frames = 1;
+        match check(&self.segments, &queue.contexts, self.insert_crc) {
+            Ok((bytes, None)) => self.send_plain(io, wire, number, bytes)?,
+            Ok((bytes, Some(request))) => {
+                let whole = self.send_offloaded(io, wire, number, bytes, &request)?;
+                frames = whole.frames;
+                if !whole.done {
+                    return Ok(frames);
                 }
             }
-            Err((index, cause)) => {
-                io.counters.discarded += 1;
-                io.checks.report(Violation::TransmitDescriptor { queue: number, index, cause });
-            }
+            Err((index, cause)) => self.discard(io, number, index, cause),
         }
         if io.checks.strict() {
             for segment in &self.segments {
                 io.posted.transmit_done(segment.address, number, segment.index);
             }
         }
-        queue.complete(io, faults, &self.segments);
-        Ok(1)
+        self.queues[usize::from(number)].complete(io, faults, &self.segments);
+        Ok(frames)
+    }
+
+    /// Sends the frame in `segments` as it is.
+    #[inline]
+    fn send_plain(&mut self, io: &mut Io<'_>, wire: &mut dyn Wire, number: u16, bytes: usize) -> Result<(), Stop> {
+        let queue = &mut self.queues[usize::from(number)];
+        let unchanged = self.insert_crc && self.segments[0].high & IFCS != 0;
+        let sent = if unchanged && !wire.needs_bytes() {
+            glance(io, &mut queue.buffer_hint, &self.segments, &mut self.frame, bytes).map(|()| (Sent::Yes, bytes))
+        } else {
+            let pad = self.pad && !wire.host();
+            fetch(io, &mut queue.buffer_hint, &self.segments, &mut self.frame).map(|()| {
+                let Some(len) = finish(&mut self.frame, bytes, unchanged, pad) else {
+                    return (Sent::Bad, bytes);
+                };
+                (wire.transmit(&self.frame[..len]), len)
+            })
+        };
+        let (sent, len) = sent.map_err(|at| Stop::Unmapped("transmit buffer", at))?;
+        match sent {
+            Sent::Full => return Err(Stop::Waits),
+            Sent::Bad => self.discard(io, number, self.segments[0].index, TransmitFault::BadFcs),
+            Sent::Yes | Sent::Lost => count(io, &self.frame[..len], sent, queue.slot, self.pad),
+        }
+        Ok(())
+    }
+
+    /// Sends what the frame in `segments` becomes under offloads, as far as the wire takes it and the budget goes.
+    #[cold]
+    fn send_offloaded(
+        &mut self,
+        io: &mut Io<'_>,
+        wire: &mut dyn Wire,
+        number: u16,
+        bytes: usize,
+        request: &Request,
+    ) -> Result<Sending, Stop> {
+        let queue = &mut self.queues[usize::from(number)];
+        self.whole.clear();
+        self.whole.resize(bytes, 0);
+        fetch(io, &mut queue.buffer_hint, &self.segments, &mut self.whole)
+            .map_err(|at| Stop::Unmapped("transmit buffer", at))?;
+        let total = request.frames(&self.whole);
+        let pad = self.pad && !wire.host();
+        let mut sending = Sending { frames: 0, done: false };
+        while queue.progress < total && sending.frames < BUDGET {
+            request.make(&self.whole, queue.progress, &self.offload, &mut self.made);
+            if pad && self.made.len() < 60 {
+                self.made.resize(60, 0);
+            }
+            let sent = wire.transmit(&self.made);
+            if matches!(sent, Sent::Full) {
+                break;
+            }
+            count(io, &self.made, sent, queue.slot, self.pad);
+            queue.progress += 1;
+            sending.frames += 1;
+        }
+        sending.done = queue.progress >= total;
+        if sending.done {
+            queue.progress = 0;
+        } else if sending.frames == 0 {
+            return Err(Stop::Waits);
+        }
+        Ok(sending)
+    }
+
+    /// Drops the frame in `segments`.
+    #[cold]
+    fn discard(&mut self, io: &mut Io<'_>, queue: u16, index: u32, cause: TransmitFault) {
+        io.counters.discarded += 1;
+        io.checks.report(Violation::TransmitDescriptor { queue, index, cause });
     }
 
     /// Strict mode: every descriptor that is new.
@@ -293,6 +329,7 @@ impl Transmit {
         self.dirty = false;
         self.pad = regs.get(map::HLREG0) & TXPADEN != 0;
         self.insert_crc = regs.get(map::HLREG0) & TXCRCEN != 0;
+        self.offload = Settings::gather(regs);
         self.active.clear();
         for (number, queue) in (0..QUEUES).zip(&mut self.queues) {
             if queue.ring.state != State::Enabled {
@@ -306,16 +343,36 @@ impl Transmit {
             queue.head_write_back = (low & 1 != 0).then_some(address);
             queue.slot = (regs.get(map::TQSM + u32::from(number / 4) * 4) >> (8 * (number % 4)) & 0xF) as usize;
             queue.vectors = queue_vector(regs, number, 1);
-            queue.timed = queue.vectors != 0 && {
-                let vector = queue.vectors.trailing_zeros();
-                let eitr = if vector < 24 { 0x820 + 4 * vector } else { 0x1_2300 + 4 * (vector - 24) };
-                regs.get(eitr) & 0xFF8 != 0
-            };
+            queue.timed = queue.vectors != 0 && interval(regs, queue.vectors.trailing_zeros()) != 0;
         }
     }
 }
 
+/// Counts a frame that went out.
+#[inline]
+fn count(io: &mut Io<'_>, frame: &[u8], sent: Sent, slot: usize, pad: bool) {
+    if matches!(sent, Sent::Lost) {
+        io.counters.lost += 1;
+    } else {
+        io.counters.sent += 1;
+        io.counters.sent_bytes += frame.len() as u64;
+    }
+    let cast = Cast::of(destination(&frame[..frame.len().min(8)]));
+    io.stats.transmitted(slot, cast, packet_bytes(frame.len(), pad));
+}
+
 impl TxQueue {
+    /// A context descriptor: what the frames behind it refer to.
+    fn set_context(&mut self, io: &mut Io<'_>, number: u16, descriptor: Segment) {
+        let index = slot(descriptor.high);
+        if let Some(context) = self.contexts.get_mut(usize::from(index)) {
+            *context = Some(Context::parse(descriptor.address, descriptor.high));
+        } else {
+            let cause = TransmitFault::ContextIndex(index);
+            io.checks.report(Violation::TransmitDescriptor { queue: number, index: descriptor.index, cause });
+        }
+    }
+
     /// The head moves past a frame's descriptors, and those with RS are reported (7.2.3.5).
     #[inline]
     fn complete(&mut self, io: &mut Io<'_>, faults: &TxFaults, segments: &[Segment]) {
@@ -380,96 +437,4 @@ impl TxQueue {
             self.ring.state = State::Faulted;
         }
     }
-}
-
-/// Checks a frame's descriptors; its bytes, or the index and the mistake.
-#[inline]
-fn check(segments: &[Segment], contexts: [bool; 2], insert_crc: bool) -> Result<usize, (u32, TransmitFault)> {
-    let first = segments[0];
-    let extended = first.high & DEXT;
-    let mut total = 0;
-    for segment in segments {
-        let fail = |cause| Err((segment.index, cause));
-        let kind = segment.high >> 20 & 0xF;
-        if segment.high & DEXT != extended || (extended != 0 && kind == 2) {
-            return fail(TransmitFault::Mixed);
-        }
-        if extended != 0 && kind != 3 {
-            return fail(TransmitFault::UnknownType(u8::try_from(kind).unwrap_or(0)));
-        }
-        let length = (segment.high & 0xFFFF) as usize;
-        if length == 0 {
-            return fail(TransmitFault::ZeroLength);
-        }
-        total += length;
-    }
-    let fail = |cause| Err((first.index, cause));
-    if extended == 0 {
-        if first.high & (LEGACY_IC | VLE) != 0 {
-            return fail(TransmitFault::Offload);
-        }
-    } else {
-        let slot = (first.high >> 36 & 7) as usize;
-        if first.high & CC != 0 && !contexts.get(slot).is_some_and(|set| *set) {
-            return fail(TransmitFault::MissingContext(u8::try_from(slot).unwrap_or(0)));
-        }
-        if first.high & (TSE | VLE | POPTS) != 0 {
-            return fail(TransmitFault::Offload);
-        }
-        let paylen = u32::try_from(first.high >> 46).unwrap_or(0);
-        if paylen as usize != total {
-            let dtalen = u32::try_from(total).unwrap_or(u32::MAX);
-            return fail(TransmitFault::PayloadLength { dtalen, paylen });
-        }
-    }
-    if total > LONGEST {
-        return fail(TransmitFault::TooLong);
-    }
-    if total <= 4 && !(insert_crc && first.high & IFCS != 0) {
-        return fail(TransmitFault::BadFcs);
-    }
-    Ok(total)
-}
-
-/// Reads a whole frame.
-fn fetch(io: &Io<'_>, queue: &mut TxQueue, segments: &[Segment], frame: &mut [u8]) -> Result<(), Unmapped> {
-    let mut rest = frame;
-    for segment in segments {
-        let (part, after) = rest.split_at_mut(((segment.high & 0xFFFF) as usize).min(rest.len()));
-        io.memory.read(&mut queue.buffer_hint, segment.address, part)?;
-        rest = after;
-    }
-    Ok(())
-}
-
-/// Reads no more of a frame than its destination address: enough for a wire that only counts.
-#[inline]
-fn glance(
-    io: &Io<'_>,
-    queue: &mut TxQueue,
-    segments: &[Segment],
-    frame: &mut [u8],
-    bytes: usize,
-) -> Result<(), Unmapped> {
-    let first = (segments[0].high & 0xFFFF) as usize;
-    if first < 8 && first < bytes {
-        return fetch(io, queue, segments, frame);
-    }
-    io.memory.read(&mut queue.buffer_hint, segments[0].address, &mut frame[..first.min(8)])
-}
-
-/// Makes a fetched frame what goes on the wire: without its own CRC, and padded. `None` if its own CRC is wrong.
-fn finish(frame: &mut [u8], bytes: usize, insert_crc: bool, pad: bool) -> Option<usize> {
-    let mut len = bytes;
-    if !insert_crc {
-        len = bytes.checked_sub(4)?;
-        if frame[len..bytes] != crc32fast::hash(&frame[..len]).to_le_bytes() {
-            return None;
-        }
-    }
-    if pad && len < 60 {
-        frame[len..60].fill(0);
-        len = 60;
-    }
-    Some(len)
 }

@@ -21,6 +21,8 @@ const SERIAL: usize = 0x140;
 
 const MEMORY: u8 = 1 << 1;
 const BUS_MASTER: u8 = 1 << 2;
+/// In the upper byte.
+const INTERRUPT_DISABLE: u8 = 1 << 2;
 /// Upper byte of Device Control: Initiate Function Level Reset.
 const DEVICE_CONTROL_HIGH: usize = EXPRESS + 0x09;
 const INITIATE_RESET: u8 = 1 << 7;
@@ -78,6 +80,11 @@ impl ConfigSpace {
         self.bytes[COMMAND] & BUS_MASTER != 0 && self.powered()
     }
 
+    /// Whether INTx is switched off.
+    pub(super) fn line_disabled(&self) -> bool {
+        self.bytes[COMMAND + 1] & INTERRUPT_DISABLE != 0
+    }
+
     fn powered(&self) -> bool {
         self.bytes[POWER + 4] & 3 == 0
     }
@@ -100,8 +107,8 @@ impl ConfigSpace {
         self.fixed16(0x2C, 0x8086);
         self.fixed16(0x2E, 0x0003);
         self.fixed16(0x34, 0x40);
-        // Interrupt line; there is no INTx pin: interrupts are MSI-X or MSI.
-        self.field16(0x3C, 0, 0x00FF);
+        // Interrupt line; pin INTA.
+        self.field16(0x3C, 0x0100, 0x00FF);
     }
 
     fn capabilities(&mut self) {

@@ -8,6 +8,7 @@ use crate::model::{Doorbells, Model};
 use crate::soft::BAR_SIZE;
 use device::vfio_user::message::region;
 use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// The region in which doorbells are rung, beyond those of VFIO: offered to clients that ask for it.
@@ -80,14 +81,29 @@ impl Function {
         }
     }
 
+    /// SET_IRQS.
+    pub(super) fn set_irqs(&self, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), Errno> {
+        self.vectors.set(body, fds)?;
+        self.reassert();
+        Ok(())
+    }
+
+    /// INTx is a level: what is pending when it is connected, enabled, or its mask comes off, fires.
+    fn reassert(&self) {
+        if self.vectors.line_is_open() {
+            self.station.with(Model::reassert_interrupt);
+        }
+    }
+
     /// Reads a region.
     pub(super) fn read(&mut self, index: u32, offset: u64, data: &mut [u8]) -> Result<(), Errno> {
         let offset = self.inside(index, offset, data.len())?;
         match index {
+            region::BAR0 if self.config.memory() => self.read_registers(offset, data),
+            _ if self.station.with(|model| model.removed()) => data.fill(0xFF),
             region::CONFIG => self.config.read(offset, data),
-            _ if !self.config.memory() => data.fill(0xFF),
-            region::BAR0 => self.read_registers(offset, data),
-            _ => data.copy_from_slice(&self.msix_table[offset..][..data.len()]),
+            region::BAR4 if self.config.memory() => data.copy_from_slice(&self.msix_table[offset..][..data.len()]),
+            _ => data.fill(0xFF),
         }
         Ok(())
     }
@@ -116,7 +132,9 @@ impl Function {
             self.reset();
         }
         let bus_master = self.config.bus_master();
+        self.vectors.disable_line(self.config.line_disabled());
         self.station.with(|model| model.set_bus_master(bus_master));
+        self.reassert();
     }
 
     /// Registers are dwords; of one that is read in part, all is read.

@@ -62,8 +62,9 @@ impl ClientMemory {
         Ok(())
     }
 
-    /// Carries out a DMA_UNMAP: argsz, flags (32 bits each), address, size (64 bits each), which must be those of one
-    /// mapping; or all mappings, with both 0. The device may work on what it has begun: wait until it has seen it.
+    /// Carries out a DMA_UNMAP: argsz, flags (32 bits each), address, size (64 bits each), which must cover one mapping or
+    /// more, and none in part (an IOMMU in a guest unmaps in larger pieces than it maps); or all mappings, with both 0. The
+    /// device may work on what it has begun: wait until it has seen it.
     pub(super) fn unmap(&self, body: &[u8]) -> Result<(), Errno> {
         let mut fields = Fields::new(body);
         let (_argsz, flags) = (fields.u32().ok_or(Errno::INVAL)?, fields.u32().ok_or(Errno::INVAL)?);
@@ -71,12 +72,23 @@ impl ClientMemory {
         match (flags, iova, len) {
             (UNMAP_ALL, 0, 0) => self.clear(),
             (0, ..) => {
+                let last = len.checked_sub(1).and_then(|rest| iova.checked_add(rest)).ok_or(Errno::INVAL)?;
                 let mut mappings = self.mappings();
-                let known = mappings.get(&iova).ok_or(Errno::NOENT)?;
-                if known.len != len {
+                let covered: Vec<u64> = mappings.range(iova..=last).map(|(start, _)| *start).collect();
+                let reaches =
+                    |start: &u64, end: u64| mappings.get(start).is_some_and(|known| start + (known.len - 1) > end);
+                let before = mappings.range(..iova).next_back().map(|(start, _)| *start);
+                if before.is_some_and(|start| reaches(&start, iova - 1))
+                    || covered.last().is_some_and(|start| reaches(start, last))
+                {
                     return Err(Errno::INVAL);
                 }
-                mappings.remove(&iova);
+                if covered.is_empty() {
+                    return Err(Errno::NOENT);
+                }
+                for start in covered {
+                    mappings.remove(&start);
+                }
                 self.generation.fetch_add(1, Ordering::Release);
             }
             _ => return Err(Errno::INVAL),

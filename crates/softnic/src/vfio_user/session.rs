@@ -24,7 +24,6 @@ const RESET: u32 = 1;
 const PCI: u32 = 2;
 const READ_WRITE: u32 = 3;
 const MMAP: u32 = 4;
-const EVENTFD: u32 = 1;
 
 /// Serves a client until it goes; `Ok` if it ended the connection properly.
 pub(super) fn serve(socket: &UnixStream, function: &mut Function) -> io::Result<()> {
@@ -130,10 +129,9 @@ impl Session<'_> {
                 if index >= IRQS {
                     return Err(Errno::INVAL);
                 }
-                let count = vectors::count(index);
-                Ok(words([16, if count > 0 { EVENTFD } else { 0 }, index, count]).into())
+                Ok(words([16, vectors::flags(index), index, vectors::count(index)]).into())
             }
-            command::DEVICE_SET_IRQS => self.function.vectors.set(&body, fds).map(|()| Reply::default()),
+            command::DEVICE_SET_IRQS => self.function.set_irqs(&body, fds).map(|()| Reply::default()),
             command::REGION_READ => self.region_read(&body),
             command::REGION_WRITE => self.region_write(&body),
             command::DEVICE_RESET => {

@@ -1,4 +1,4 @@
-//! SET_IRQS: the eventfds behind MSI and MSI-X vectors.
+//! SET_IRQS: the eventfds behind INTx, MSI and MSI-X vectors.
 
 use crate::model::InterruptSink;
 use crate::soft::VECTORS;
@@ -9,21 +9,51 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The index of INTx; ERR (3) and REQ (4) have no interrupts.
+const INTX: u32 = 0;
+/// Actions on INTx besides the trigger.
+const ACTION_MASK: u32 = 1 << 3;
+const ACTION_UNMASK: u32 = 1 << 4;
+
+/// Flags of GET_IRQ_INFO.
+const EVENTFD: u32 = 1;
+const MASKABLE: u32 = 1 << 1;
+const AUTOMASKED: u32 = 1 << 2;
+
 /// Where interrupts go.
 #[derive(Debug, Default)]
 pub(super) struct Vectors(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
+    intx: Line,
     msi: Vec<Option<OwnedFd>>,
     msix: Vec<Option<OwnedFd>>,
 }
 
-/// How many interrupts an index has: one by MSI, 64 by MSI-X, none by INTx, ERR and REQ.
+/// INTx: a level. When it has fired it is masked, until the client has seen to it and takes the mask off again.
+#[derive(Debug, Default)]
+struct Line {
+    fd: Option<OwnedFd>,
+    masked: bool,
+    /// Interrupt Disable in the command register.
+    disabled: bool,
+}
+
+/// How many interrupts an index has: one by INTx and by MSI, 64 by MSI-X, none by ERR and REQ.
 pub(super) fn count(index: u32) -> u32 {
     match index {
-        irq::MSI => 1,
+        INTX | irq::MSI => 1,
         irq::MSIX => VECTORS.into(),
+        _ => 0,
+    }
+}
+
+/// What can be done with them, as flags of GET_IRQ_INFO.
+pub(super) fn flags(index: u32) -> u32 {
+    match index {
+        INTX => EVENTFD | MASKABLE | AUTOMASKED,
+        irq::MSI | irq::MSIX => EVENTFD,
         _ => 0,
     }
 }
@@ -36,12 +66,18 @@ impl Vectors {
         let (_argsz, flags, index, start, many) = (next()?, next()?, next()?, next()?, next()?);
         let end = start.checked_add(many).filter(|end| *end <= count(index)).ok_or(Errno::INVAL)?;
         let range = start as usize..end as usize;
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if index == INTX && flags & irq::ACTION_TRIGGER == 0 {
+            return table.intx.mask(flags, range.is_empty(), fields.rest());
+        }
         let action = flags & !(irq::DATA_NONE | irq::DATA_BOOL | irq::DATA_EVENTFD);
         if action != irq::ACTION_TRIGGER {
             // Masking is the table's business, which no client needs to know of.
             return Err(if action.count_ones() == 1 { Errno::NOTTY } else { Errno::INVAL });
         }
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if index == INTX {
+            return table.intx.connect(flags & !action, range.len(), fds, fields.rest());
+        }
         let slots = table.slots(index).ok_or(Errno::INVAL)?;
         match flags & !action {
             irq::DATA_NONE if (start, many) == (0, 0) => slots.clear(),
@@ -65,9 +101,68 @@ impl Vectors {
         Ok(())
     }
 
+    /// The command register's Interrupt Disable was written.
+    pub(super) fn disable_line(&self, disabled: bool) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).intx.disabled = disabled;
+    }
+
+    /// Whether INTx is what fires, and is not held back.
+    pub(super) fn line_is_open(&self) -> bool {
+        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let line = &table.intx;
+        table.msix.is_empty() && table.msi.is_empty() && line.fd.is_some() && !line.masked && !line.disabled
+    }
+
     /// Disconnects everything.
     pub(super) fn clear(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Table::default();
+    }
+}
+
+impl Line {
+    fn fire(&mut self) {
+        if let Some(fd) = &self.fd
+            && !self.masked
+            && !self.disabled
+        {
+            self.masked = true;
+            signal(fd);
+        }
+    }
+
+    /// MASK and UNMASK.
+    fn mask(&mut self, flags: u32, none: bool, chosen: &[u8]) -> Result<(), Errno> {
+        let chosen = match flags & !(ACTION_MASK | ACTION_UNMASK) {
+            irq::DATA_NONE => !none,
+            irq::DATA_BOOL => !none && *chosen.first().ok_or(Errno::INVAL)? != 0,
+            // An eventfd that takes the mask off is for kernels that share one with the device.
+            _ => return Err(Errno::INVAL),
+        };
+        match flags & (ACTION_MASK | ACTION_UNMASK) {
+            ACTION_MASK => self.masked |= chosen,
+            ACTION_UNMASK => self.masked &= !chosen,
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(())
+    }
+
+    /// TRIGGER: connects, disconnects or fires.
+    fn connect(&mut self, data: u32, many: usize, fds: Vec<OwnedFd>, chosen: &[u8]) -> Result<(), Errno> {
+        match (data, many) {
+            (irq::DATA_NONE, 0) => *self = Self { disabled: self.disabled, ..Self::default() },
+            (irq::DATA_NONE, _) => self.fire(),
+            (irq::DATA_BOOL, 1) => {
+                if *chosen.first().ok_or(Errno::INVAL)? != 0 {
+                    self.fire();
+                }
+            }
+            (irq::DATA_EVENTFD, 1) if fds.len() <= 1 && fds.iter().all(is_eventfd) => {
+                self.fd = fds.into_iter().next();
+                self.masked = false;
+            }
+            _ => return Err(Errno::INVAL),
+        }
+        Ok(())
     }
 }
 
@@ -86,7 +181,11 @@ pub(super) struct Sink(pub(super) Arc<Vectors>);
 
 impl InterruptSink for Sink {
     fn fire(&mut self, vector: u16) {
-        let table = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if table.msix.is_empty() && table.msi.is_empty() {
+            table.intx.fire();
+            return;
+        }
         let slots = if table.msix.is_empty() { &table.msi } else { &table.msix };
         slots.get(usize::from(vector)).into_iter().flatten().for_each(signal);
     }

@@ -176,6 +176,10 @@ impl Wire for Generator {
         self.setup.drop
     }
 
+    fn sums_known(&self) -> bool {
+        true
+    }
+
     fn transmit(&mut self, _frame: &[u8]) -> Sent {
         Sent::Yes
     }

@@ -40,7 +40,7 @@ pub struct WireCounters {
     pub sent_bytes: u64,
     /// Frames sent that nobody was there to take.
     pub lost: u64,
-    /// Frames the device could not send: bad descriptors, offloads that are not modelled.
+    /// Frames the device could not send: bad descriptors, offloads that cannot be done.
     pub discarded: u64,
 }
 
@@ -93,6 +93,12 @@ pub(crate) trait Wire: Send {
 
     /// Whether it attaches above the MAC, as a host's capture does: no minimum length, no padding.
     fn host(&self) -> bool {
+        false
+    }
+
+    /// Whether the checksums of every frame that it brings are known to be right, so that the device need not work them
+    /// out again.
+    fn sums_known(&self) -> bool {
         false
     }
 

@@ -374,3 +374,15 @@ pub fn frame(to: [u8; 6], len: usize, seed: u8) -> Vec<u8> {
 }
 
 pub const BROADCAST: [u8; 6] = [0xFF; 6];
+
+/// Waits until `ask` has an answer.
+pub fn wait<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{what} never came");
+        std::thread::yield_now();
+    }
+}

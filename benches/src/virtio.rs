@@ -1,0 +1,239 @@
+//! A virtio-net device whose other side is a few loads and stores in the same thread, as [`crate::MemoryNic`] is for the
+//! 82599.
+
+use crate::{FRAME, Identity, Work};
+use ::virtio::transport::{Attention, Notifier, QueueSetup, Transport};
+use ::virtio::{Config, Features, Opened, Port, RxQueue, TxQueue};
+use device::DmaDomain;
+use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// The transport: what the driver is told, and where it says its queues are.
+#[derive(Debug)]
+struct MemoryVirtio {
+    features: Features,
+    dma: DmaDomain,
+    queues: Arc<Mutex<Vec<QueueSetup>>>,
+    status: AtomicU16,
+}
+
+/// Nobody wants to be notified.
+#[derive(Debug)]
+struct Quiet;
+
+impl Notifier for Quiet {
+    fn notify(&self) {}
+}
+
+// SAFETY: the "device" acts only inside `Side`'s functions, which the rig stops calling before it closes the port.
+unsafe impl Transport for MemoryVirtio {
+    type Notifier = Quiet;
+
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn dma(&self) -> &DmaDomain {
+        &self.dma
+    }
+
+    fn reset(&self) -> ::virtio::Result<()> {
+        self.status.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn status(&self) -> ::virtio::Result<u8> {
+        Ok(self.status.load(Ordering::Relaxed).to_le_bytes()[0])
+    }
+
+    fn set_status(&self, status: u8) -> ::virtio::Result<()> {
+        self.status.store(status.into(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn device_features(&self) -> ::virtio::Result<u64> {
+        Ok(self.features.0)
+    }
+
+    fn set_driver_features(&self, _: u64) -> ::virtio::Result<()> {
+        Ok(())
+    }
+
+    fn read_config(&self, _: u16, bytes: &mut [u8]) -> ::virtio::Result<()> {
+        bytes.fill(0);
+        Ok(())
+    }
+
+    fn config_generation(&self) -> ::virtio::Result<Option<u8>> {
+        Ok(Some(0))
+    }
+
+    fn queue_size(&self, _: u16) -> ::virtio::Result<u16> {
+        Ok(4096)
+    }
+
+    unsafe fn set_up_queue(&self, _: u16, setup: &QueueSetup) -> ::virtio::Result<Quiet> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner).push(*setup);
+        Ok(Quiet)
+    }
+
+    fn watch(&self, limit: Duration) -> Attention {
+        std::thread::sleep(limit);
+        Attention::None
+    }
+}
+
+/// The device's side of one queue.
+#[derive(Debug)]
+struct Side {
+    setup: QueueSetup,
+    at: u16,
+}
+
+impl Side {
+    /// Uses the next `count` buffers. With a header, says of each that a frame of `len` bytes lies in it.
+    #[inline(never)]
+    fn use_up(&mut self, count: usize, len: u32, header: bool) {
+        if self.setup.packed { self.use_packed(count, len, header) } else { self.use_split(count, len, header) }
+    }
+
+    fn use_split(&mut self, count: usize, len: u32, header: bool) {
+        let mask = self.setup.size - 1;
+        for _ in 0..count {
+            let place = u64::from(self.at & mask);
+            let id = half(self.setup.driver + 4 + 2 * place).load(Ordering::Relaxed) & mask;
+            if header {
+                write_header(long(self.setup.descriptors + 16 * u64::from(id)).load(Ordering::Relaxed));
+            }
+            let entry = self.setup.device + 4 + 8 * place;
+            word(entry).store(id.into(), Ordering::Relaxed);
+            word(entry + 4).store(len, Ordering::Relaxed);
+            self.at = self.at.wrapping_add(1);
+        }
+        half(self.setup.device + 2).store(self.at, Ordering::Release);
+    }
+
+    fn use_packed(&mut self, count: usize, len: u32, header: bool) {
+        const AVAIL: u64 = 1 << 55;
+        const USED: u64 = 1 << 63;
+        let mask = self.setup.size - 1;
+        for _ in 0..count {
+            let place = self.setup.descriptors + 16 * u64::from(self.at & mask);
+            if header {
+                write_header(long(place).load(Ordering::Relaxed));
+            }
+            let id = long(place + 8).load(Ordering::Acquire) & 0xffff_0000_0000;
+            let flags = if self.at & self.setup.size == 0 { AVAIL | USED } else { 0 };
+            long(place + 8).store(u64::from(len) | id | flags, Ordering::Release);
+            self.at = self.at.wrapping_add(1);
+        }
+    }
+}
+
+/// One buffer, no offload.
+fn write_header(buffer: u64) {
+    long(buffer).store(0, Ordering::Relaxed);
+    word(buffer + 8).store(1 << 16, Ordering::Relaxed);
+}
+
+fn half(address: u64) -> &'static AtomicU16 {
+    // SAFETY: an address that the driver gave the device, aligned, in memory that the rig keeps.
+    unsafe { &*(address as *const AtomicU16) }
+}
+
+fn word(address: u64) -> &'static AtomicU32 {
+    // SAFETY: as above.
+    unsafe { &*(address as *const AtomicU32) }
+}
+
+fn long(address: u64) -> &'static AtomicU64 {
+    // SAFETY: as above.
+    unsafe { &*(address as *const AtomicU64) }
+}
+
+/// The virtio driver on a device made of memory.
+#[derive(Debug)]
+pub struct VirtioRig {
+    _port: Port<MemoryVirtio>,
+    rx: RxQueue<MemoryVirtio>,
+    tx: TxQueue<MemoryVirtio>,
+    receive: Side,
+    transmit: Side,
+    cache: PoolCache,
+    batch: Batch,
+    burst: usize,
+}
+
+impl VirtioRig {
+    /// Opens the driver with rings of `ring` descriptors, for bursts of `burst` packets.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot: then there is nothing to measure.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
+    pub fn new(packed: bool, burst: usize, ring: u16) -> Self {
+        let slots = usize::from(ring) * 2 + burst + 1024;
+        let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).expect("a packet pool");
+        let mut features = Features::VERSION_1 | Features::MRG_RXBUF;
+        if packed {
+            features = features | Features::RING_PACKED;
+        }
+        let queues = Arc::<Mutex<Vec<QueueSetup>>>::default();
+        let dma = DmaDomain::new(Box::new(Identity));
+        let transport = MemoryVirtio { features, dma, queues: Arc::clone(&queues), status: AtomicU16::new(0) };
+        let mut config = Config::default();
+        (config.rx_ring, config.tx_ring) = (ring, ring);
+        let Opened { port, mut rx, mut tx } = ::virtio::open(transport, &config, &pool).expect("the driver on memory");
+        let (mut rx, tx) = (rx.pop().expect("a receive queue"), tx.pop().expect("a transmit queue"));
+        let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(burst));
+        // Makes buffers available.
+        rx.recv(&mut cache, &mut batch);
+        let setups = queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let side = |index: usize| Side { setup: setups[index], at: 0 };
+        Self { _port: port, rx, tx, receive: side(0), transmit: side(1), cache, batch, burst }
+    }
+
+    /// Does one burst of `work`, the device's part included. Returns the packets it handled.
+    #[inline(always)]
+    pub fn burst(&mut self, work: Work) -> usize {
+        let Self { rx, tx, receive, transmit, cache, batch, burst, .. } = self;
+        let mut handled = 0;
+        if matches!(work, Work::Receive | Work::Forward) {
+            receive.use_up(*burst, RECEIVED, true);
+            handled = rx.recv(cache, batch);
+        } else {
+            handled += cache.alloc_batch(batch, *burst, FRAME.into());
+        }
+        if work == Work::Forward {
+            for packet in batch.iter_mut() {
+                if let Some(first) = packet.data_mut().first_mut() {
+                    *first = first.wrapping_add(1);
+                }
+            }
+        }
+        if matches!(work, Work::Transmit | Work::Forward) {
+            handled = tx.send(cache, batch);
+            transmit.use_up(*burst, 0, false);
+        } else {
+            cache.free_batch(batch);
+        }
+        handled
+    }
+
+    /// Does only the device's part of one burst of `work`.
+    #[inline(always)]
+    pub fn hardware_burst(&mut self, work: Work) {
+        if matches!(work, Work::Receive | Work::Forward) {
+            self.receive.use_up(self.burst, RECEIVED, true);
+        }
+        if matches!(work, Work::Transmit | Work::Forward) {
+            self.transmit.use_up(self.burst, 0, false);
+        }
+    }
+}
+
+/// A frame and its header.
+const RECEIVED: u32 = FRAME as u32 + 12;

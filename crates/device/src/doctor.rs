@@ -1,0 +1,158 @@
+//! Whether a host is ready for its network cards: what breaks a run, what makes it slow, and what mends it.
+//!
+//! Every check reads `/sys`, `/proc` and `/dev` and changes nothing. None needs root; what only root could see is said.
+
+use crate::mend::Mend;
+use crate::{Host, PciAddress, PciDevice};
+
+mod cpu;
+mod iommu;
+mod memory;
+mod nic;
+
+/// What one check found.
+///
+/// ```no_run
+/// use device::{Host, Needs, Verdict};
+///
+/// let host = Host::system();
+/// let needs = Needs { devices: host.network_controllers()?, pool: 6 << 20, rings: 4 << 20, ..Needs::default() };
+/// for finding in host.examine(&needs).iter().filter(|finding| finding.verdict == Verdict::Breaks) {
+///     println!("{}: {}: {}; {}", finding.check, finding.what, finding.effect, finding.mend);
+/// }
+/// # Ok::<(), device::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The check, such as `iommu` or `huge pages`.
+    pub check: &'static str,
+    /// The device it is about; `None` for the host.
+    pub device: Option<PciAddress>,
+    /// Fine or not.
+    pub verdict: Verdict,
+    /// How things are, one line.
+    pub what: String,
+    /// What that costs or breaks, one line; empty where nothing.
+    pub effect: String,
+    /// What to do; may be empty.
+    pub mend: Mend,
+}
+
+/// How bad a [`Finding`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// As it should be.
+    Fine,
+    /// This user, this host or the lack of a device does not let it be seen.
+    Unknown,
+    /// A run works, but is slower or less safe.
+    Costs,
+    /// A run fails.
+    Breaks,
+}
+
+/// What is to run on the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The cards to open.
+    pub devices: Vec<PciDevice>,
+    /// Bytes of packet memory, which every card maps.
+    pub pool: usize,
+    /// Bytes of descriptor rings of each card.
+    pub rings: usize,
+    /// Bytes of a page of such packet memory when it was allocated for a try, with [`crate::PageSize::Auto`]; `None` if
+    /// nobody tried.
+    pub tried_page: Option<usize>,
+}
+
+impl Host {
+    /// Examines the host, and each device of `needs`. The findings about the host come first.
+    #[must_use]
+    pub fn examine(&self, needs: &Needs) -> Vec<Finding> {
+        let mut findings = vec![iommu::iommu(self), iommu::interrupt_remapping(self), iommu::modules(self)];
+        findings.extend(iommu::container(self));
+        findings.extend([iommu::lockdown(self), memory::locked(self, needs)]);
+        findings.extend(memory::huge_pages(self, needs));
+        findings.extend([
+            memory::memfd(self, needs),
+            cpu::cores(self, needs),
+            cpu::hyper_threads(self),
+            cpu::quota(self),
+            cpu::frequency(self),
+            cpu::clock(self),
+            cpu::virtual_machine(self),
+        ]);
+        for device in &needs.devices {
+            findings.extend(nic::examine(self, device));
+        }
+        if needs.devices.is_empty() {
+            let what =
+                "no supported network card is here: not looked at are its driver, IOMMU group, PCIe link and NUMA node";
+            findings.push(unknown("cards", what));
+        }
+        findings
+    }
+}
+
+impl Needs {
+    /// Bytes that this process locks when every card has mapped the pool and its rings. Cards of one IOMMU group share a
+    /// mapping of the pool; this counts it for each, as an upper bound.
+    fn locked(&self) -> usize {
+        let each = self.pool.next_multiple_of(PAGE) + self.rings.next_multiple_of(PAGE);
+        each * self.devices.len().max(1)
+    }
+
+    /// Huge pages of 2 MiB for the pool and all rings.
+    fn huge_pages(&self) -> usize {
+        self.pool.div_ceil(PAGE) + self.rings.div_ceil(PAGE) * self.devices.len()
+    }
+}
+
+const PAGE: usize = 2 << 20;
+
+fn fine(check: &'static str, what: impl Into<String>) -> Finding {
+    finding(check, Verdict::Fine, what, "", Mend::default())
+}
+
+fn unknown(check: &'static str, what: impl Into<String>) -> Finding {
+    finding(check, Verdict::Unknown, what, "", Mend::default())
+}
+
+fn costs(check: &'static str, what: impl Into<String>, effect: impl Into<String>, mend: Mend) -> Finding {
+    finding(check, Verdict::Costs, what, effect, mend)
+}
+
+fn breaks(check: &'static str, what: impl Into<String>, effect: impl Into<String>, mend: Mend) -> Finding {
+    finding(check, Verdict::Breaks, what, effect, mend)
+}
+
+fn finding(
+    check: &'static str,
+    verdict: Verdict,
+    what: impl Into<String>,
+    effect: impl Into<String>,
+    mend: Mend,
+) -> Finding {
+    Finding { check, device: None, verdict, what: what.into(), effect: effect.into(), mend }
+}
+
+/// `one` or `many`, with the number in front: "1 core", "2 cores".
+fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_locked_and_what_is_reserved() {
+        let mut needs = Needs { pool: 5 << 20, rings: 16 << 10, ..Needs::default() };
+        assert_eq!((needs.locked(), needs.huge_pages()), (8 << 20, 3));
+        let root = Host::at("/nowhere");
+        assert!(root.examine(&needs).iter().any(|finding| finding.check == "cards"));
+        needs.rings = 4 << 20;
+        assert_eq!(needs.locked(), 10 << 20);
+    }
+}

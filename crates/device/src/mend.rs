@@ -1,0 +1,317 @@
+//! What a user can do about something: words, and shell commands. Causes that several places meet have their words here.
+
+use crate::Host;
+use std::fmt;
+use std::path::Path;
+
+/// How to mend something. Empty when there is nothing to do.
+///
+/// ```no_run
+/// use device::Host;
+///
+/// let host = Host::system();
+/// for device in host.network_controllers()? {
+///     for command in host.status(&device).next_step.commands {
+///         println!("{command}");
+///     }
+/// }
+/// # Ok::<(), device::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Mend {
+    /// What to do, a few words.
+    pub how: String,
+    /// Shell commands that do it, in this order; `sudo` in front of those that need root. Empty where no command can
+    /// (firmware, a slot).
+    pub commands: Vec<String>,
+}
+
+impl Mend {
+    /// Nothing but words.
+    pub(crate) fn words(how: impl Into<String>) -> Self {
+        Self { how: how.into(), commands: Vec::new() }
+    }
+
+    /// Words and one command.
+    pub(crate) fn command(how: impl Into<String>, command: impl Into<String>) -> Self {
+        Self::words(how).then(command)
+    }
+
+    /// One more command.
+    pub(crate) fn then(mut self, command: impl Into<String>) -> Self {
+        self.commands.push(command.into());
+        self
+    }
+
+    /// Without its commands, which are too long for a line.
+    pub(crate) fn in_words(self) -> Self {
+        let more = if self.commands.is_empty() { "" } else { " (fwd doctor has the commands)" };
+        Self::words(self.how + more)
+    }
+
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.how.is_empty() && self.commands.is_empty()
+    }
+}
+
+impl fmt::Display for Mend {
+    /// One line: the words, a colon, the commands.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let between = if self.how.is_empty() || self.commands.is_empty() { "" } else { ": " };
+        write!(f, "{}{between}{}", self.how, self.commands.join(" && "))
+    }
+}
+
+impl From<Mend> for String {
+    fn from(mend: Mend) -> Self {
+        mend.to_string()
+    }
+}
+
+/// Loads the modules that VFIO by group needs (`-a`, as modprobe takes further names for options without it).
+pub(crate) fn load_vfio() -> Mend {
+    Mend::command("load VFIO", "sudo modprobe -a vfio-pci vfio_iommu_type1")
+}
+
+/// Binds a device to `vfio-pci`.
+pub(crate) fn bind(address: impl fmt::Display) -> Mend {
+    Mend::command("bind it to VFIO", format!("sudo fwd bind {address}"))
+}
+
+/// Lets a process lock any amount of memory: this shell at once, later logins for good.
+pub(crate) fn raise_memlock(host: &Host) -> Mend {
+    let user = host.user();
+    Mend::command(
+        "raise the limit, for this shell and for later logins (for a service: LimitMEMLOCK=infinity)",
+        "sudo prlimit --memlock=unlimited --pid $$",
+    )
+    .then(format!("echo '{user} - memlock unlimited' | sudo tee /etc/security/limits.d/ringway.conf"))
+}
+
+/// Remaps interrupts, without which VFIO gives no group an IOMMU.
+pub(crate) fn remap_interrupts(host: &Host) -> Mend {
+    let off = host.boot_words(&["intremap=off", "nointremap", "iommu=noremap"]);
+    if !off.is_empty() {
+        return host.boot_line(&format!("take {} from", off.join(" and ")), &[], &off);
+    }
+    if host.is_virtual() {
+        return Mend::words(
+            "give the virtual IOMMU interrupt remapping (QEMU: -machine q35,kernel-irqchip=split -device intel-iommu,intremap=on)",
+        );
+    }
+    Mend::words(
+        "enable interrupt remapping and x2APIC in the firmware (allow_unsafe_interrupts=1 would hide the danger, not remove it)",
+    )
+}
+
+impl Host {
+    /// Makes a node in `/dev/vfio` accessible to this user.
+    pub(crate) fn open_node(&self, path: &Path) -> Mend {
+        let path = path.display();
+        if path.to_string().ends_with("/vfio/vfio") {
+            return Mend::command("let everybody have it, as is usual", format!("sudo chmod 666 {path}"));
+        }
+        Mend::command("give it to this user", format!("sudo chown {} {path}", self.user()))
+    }
+
+    /// Ends those that hold a node of VFIO open, as far as this user can see them.
+    pub(crate) fn end_holders(&self, path: &Path) -> Mend {
+        let path = path.display();
+        match self.holders(&path.to_string()).first() {
+            Some((pid, name)) => {
+                Mend::command(format!("end {name} (process {pid}), which has it open"), format!("kill {pid}"))
+            }
+            None => Mend::command("see which program has it open, and end that", format!("sudo fuser -v {path}")),
+        }
+    }
+
+    /// Switches the IOMMU on, on this processor.
+    pub(crate) fn iommu_on(&self) -> Mend {
+        let amd = self.cpuinfo().contains("AuthenticAMD");
+        let off = self.boot_words(&["intel_iommu=off", "amd_iommu=off", "iommu=off"]);
+        let (name, table, words) = if amd {
+            ("AMD-Vi (IOMMU)", "IVRS", &[][..])
+        } else {
+            ("VT-d", "DMAR", &["intel_iommu=on", "iommu=pt"][..])
+        };
+        let firmware = !self.sys(format!("firmware/acpi/tables/{table}")).exists();
+        let first = match (self.is_virtual(), firmware) {
+            (true, true) => "give this virtual machine a virtual IOMMU (QEMU: -machine q35,kernel-irqchip=split \
+                             -device intel-iommu,intremap=on)"
+                .to_owned(),
+            (_, true) => format!("enable {name} in the firmware"),
+            (_, false) => String::new(),
+        };
+        let missing: Vec<&str> = words.iter().copied().filter(|word| self.boot_words(&[word]).is_empty()).collect();
+        if !first.is_empty() && off.is_empty() && missing.is_empty() {
+            return Mend::words(first);
+        }
+        let and = if first.is_empty() { "" } else { ", and " };
+        if !off.is_empty() {
+            return self.boot_line(&format!("{first}{and}take {} from", off.join(" and ")), &[], &off);
+        }
+        if missing.is_empty() {
+            let cause =
+                format!("the firmware has the table {table}, and the kernel does not use it: sudo dmesg | grep -i");
+            return Mend::words(format!("{cause} {}", if amd { "amd-vi" } else { "dmar" }));
+        }
+        self.boot_line(&format!("{first}{and}add {} to", missing.join(" ")), &missing, &[])
+    }
+
+    /// Adds words to the kernel's command line, or takes words from it, with this host's boot loader. `what` goes
+    /// before "the kernel command line".
+    pub(crate) fn boot_line(&self, what: &str, add: &[&str], remove: &[&str]) -> Mend {
+        let mend = Mend::words(format!("{what} the kernel command line, then reboot"));
+        if self.file("usr/sbin/grubby").exists() {
+            let (option, words) = if add.is_empty() { ("remove-args", remove) } else { ("args", add) };
+            return mend.then(format!("sudo grubby --update-kernel=ALL --{option}='{}'", words.join(" ")));
+        }
+        if !self.file("etc/default/grub").exists() {
+            return mend;
+        }
+        // The file is a shell script that is read before the menu is made, so a line at its end adds to those above.
+        let edit = if add.is_empty() {
+            let script: Vec<String> = remove.iter().map(|word| format!("s/ *{word}//g")).collect();
+            format!("sudo sed -i '{}' /etc/default/grub", script.join("; "))
+        } else {
+            let line = format!("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX {}\"", add.join(" "));
+            format!("echo '{line}' | sudo tee -a /etc/default/grub")
+        };
+        let update = if self.file("usr/sbin/update-grub").exists() {
+            "sudo update-grub"
+        } else {
+            "sudo grub2-mkconfig -o /boot/grub2/grub.cfg"
+        };
+        mend.then(edit).then(update)
+    }
+
+    /// Which of `words` the running kernel was started with.
+    pub(crate) fn boot_words<'a>(&self, words: &[&'a str]) -> Vec<&'a str> {
+        let line = self.read(&self.proc("cmdline")).unwrap_or_default();
+        words.iter().copied().filter(|word| line.split_whitespace().any(|given| given == *word)).collect()
+    }
+
+    /// Whether this is a virtual machine.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.cpuinfo().contains(" hypervisor")
+    }
+
+    pub(crate) fn cpuinfo(&self) -> String {
+        self.read(&self.proc("cpuinfo")).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let host = Host::at(root.path());
+        (root, host)
+    }
+
+    const INTEL: (&str, &str) = ("proc/cpuinfo", "vendor_id : GenuineIntel\nflags : fpu vme\n");
+    const AMD: (&str, &str) = ("proc/cpuinfo", "vendor_id : AuthenticAMD\nflags : fpu vme\n");
+    const DMAR: (&str, &str) = ("sys/firmware/acpi/tables/DMAR", "");
+    const GRUB: (&str, &str) = ("etc/default/grub", "");
+    const DEBIAN: (&str, &str) = ("usr/sbin/update-grub", "");
+    const FEDORA: (&str, &str) = ("usr/sbin/grubby", "");
+
+    #[test]
+    fn the_way_to_an_iommu_fits_processor_firmware_and_boot_loader() {
+        let on = "GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX intel_iommu=on iommu=pt\"";
+        let append = format!("echo '{on}' | sudo tee -a /etc/default/grub");
+        for (files, how, commands) in [
+            (
+                &[INTEL, GRUB, DEBIAN][..],
+                "enable VT-d in the firmware, and add intel_iommu=on iommu=pt to the kernel command line, then reboot",
+                &[append.as_str(), "sudo update-grub"][..],
+            ),
+            (
+                &[INTEL, DMAR, GRUB],
+                "add intel_iommu=on iommu=pt to the kernel command line, then reboot",
+                &[&append, "sudo grub2-mkconfig -o /boot/grub2/grub.cfg"],
+            ),
+            (
+                &[INTEL, DMAR, FEDORA, GRUB, ("proc/cmdline", "quiet iommu=pt")],
+                "add intel_iommu=on to the kernel command line, then reboot",
+                &["sudo grubby --update-kernel=ALL --args='intel_iommu=on'"],
+            ),
+            (&[INTEL, ("proc/cmdline", "intel_iommu=on iommu=pt")], "enable VT-d in the firmware", &[]),
+            (
+                &[INTEL, DMAR, ("proc/cmdline", "intel_iommu=on iommu=pt")],
+                "the firmware has the table DMAR, and the kernel does not use it: sudo dmesg | grep -i dmar",
+                &[],
+            ),
+            (&[AMD], "enable AMD-Vi (IOMMU) in the firmware", &[]),
+            (
+                &[
+                    AMD,
+                    ("sys/firmware/acpi/tables/IVRS", ""),
+                    ("proc/cmdline", "iommu=off amd_iommu=off"),
+                    GRUB,
+                    DEBIAN,
+                ],
+                "take amd_iommu=off and iommu=off from the kernel command line, then reboot",
+                &["sudo sed -i 's/ *amd_iommu=off//g; s/ *iommu=off//g' /etc/default/grub", "sudo update-grub"],
+            ),
+            (
+                &[AMD, ("sys/firmware/acpi/tables/IVRS", ""), ("proc/cmdline", "iommu=off"), FEDORA],
+                "take iommu=off from the kernel command line, then reboot",
+                &["sudo grubby --update-kernel=ALL --remove-args='iommu=off'"],
+            ),
+        ] {
+            let (_root, host) = host(files);
+            let mend = host.iommu_on();
+            assert_eq!(
+                (mend.how.as_str(), &mend.commands[..]),
+                (how, &commands.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>()[..])
+            );
+        }
+    }
+
+    #[test]
+    fn one_line_has_words_and_commands() {
+        let mend = Mend::command("do it", "a").then("b");
+        assert_eq!(mend.to_string(), "do it: a && b");
+        assert_eq!(mend.in_words().to_string(), "do it (fwd doctor has the commands)");
+        assert_eq!(Mend::words("look").in_words().to_string(), "look");
+        assert!(Mend::default().is_empty() && Mend::default().to_string().is_empty());
+    }
+
+    #[test]
+    fn nodes_are_opened_for_the_user_by_name() {
+        let files = [
+            ("proc/self/status", "Name:\tfwd\nUid:\t1000\t1000\t1000\t1000\n"),
+            ("etc/passwd", "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/:/bin/sh\n"),
+        ];
+        let (_root, named) = host(&files);
+        assert_eq!(named.open_node(Path::new("/dev/vfio/12")).commands, ["sudo chown ann /dev/vfio/12"]);
+        assert_eq!(named.open_node(Path::new("/dev/vfio/vfio")).commands, ["sudo chmod 666 /dev/vfio/vfio"]);
+        let (_root, numbered) = host(&files[..1]);
+        assert_eq!(numbered.open_node(Path::new("/dev/vfio/12")).commands, ["sudo chown 1000 /dev/vfio/12"]);
+        let (_root, nameless) = host(&[]);
+        assert_eq!(nameless.open_node(Path::new("/dev/vfio/12")).commands, ["sudo chown $USER /dev/vfio/12"]);
+    }
+
+    #[test]
+    fn holders_of_a_node_are_named_as_far_as_they_are_seen() {
+        let (root, host) = host(&[("proc/77/comm", "testpmd\n"), ("proc/self/status", "")]);
+        fs::create_dir_all(root.path().join("proc/77/fd")).unwrap();
+        let path = Path::new("/dev/vfio/12");
+        assert_eq!(host.end_holders(path).commands, ["sudo fuser -v /dev/vfio/12"]);
+        std::os::unix::fs::symlink("/dev/vfio/12", root.path().join("proc/77/fd/9")).unwrap();
+        let mend = host.end_holders(path);
+        assert_eq!(mend.to_string(), "end testpmd (process 77), which has it open: kill 77");
+    }
+}

@@ -1,0 +1,190 @@
+//! MSI-X: a vector for each receive queue, and one more for all other causes (82599 datasheet 7.3, 8.2.3.5).
+//!
+//! The vector of a queue fires once and is then masked by the device, so a queue that is polled under load is not
+//! interrupted; [`arm`] lets it fire again. Causes of queues are never cleared by software: a write to EICR could arrive
+//! after a frame that the driver has not seen yet, and take its interrupt away.
+
+use crate::regs::{
+    EIAC, EIAM_EX, EICR, EIMS, EIMS_EX, GPIE, IVAR, IVAR_MISC, Registers, eicr, eims, eitr, eitr_fields, gpie, ivar,
+    ivar_misc,
+};
+use crate::wait::read;
+use crate::{Config, Error, Result, RxQueue};
+use device::Device;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+impl<D: Device> RxQueue<D> {
+    /// Waits until a frame is there to receive, `limit` at most, or until the port is closed. Returns whether one is (or a
+    /// part of one that is still arriving).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoInterrupts`] when the port was opened without them.
+    pub fn wait(&mut self, limit: Duration) -> Result<bool> {
+        let shared = Arc::clone(&self.shared);
+        let Some(vector) = shared.queue_vector(self.index()) else {
+            return Err(Error::NoInterrupts { device: shared.regs.device().name().to_owned() });
+        };
+        let begun = Instant::now();
+        while !self.is_ready() && self.arm() {
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            vector.wait(left)?;
+        }
+        Ok(self.is_ready())
+    }
+
+    /// Asks for an interrupt when the next frame comes, for an event loop of the caller's own: if this returns true, wait
+    /// until [`Self::eventfd`] is readable. It may become readable without a frame; ask again before each wait. False says
+    /// not to wait: a frame is there, the port is closed, or it has no interrupts.
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
+        let Some(vector) = self.shared.queue_vector(self.index()) else { return false };
+        // No wake-up is lost. The vector has been masked since it last fired, or has not fired since it was armed.
+        // A frame of before that message was in the ring before the eventfd was signalled. If the signal is cleared
+        // here, the look at the ring below comes later and finds the frame; if it comes later, it ends the wait.
+        // A frame since then is a cause that the device keeps and that nobody clears, and arming fires for it at once.
+        vector.clear();
+        arm(&self.shared.regs, self.index());
+        !self.is_ready() && !self.shared.is_closed()
+    }
+
+    /// What becomes readable when an interrupt comes that [`Self::arm`] asked for; `None` without interrupts.
+    #[must_use]
+    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.queue_vector(self.index()).map(|vector| vector.as_fd())
+    }
+}
+
+/// What a port has to tell beside its frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Events {
+    /// The link came up or went down; [`crate::Port::link`] says which.
+    pub link_changed: bool,
+    /// A memory of the device is damaged beyond correction: what it moves from here on is not to be trusted. Close the
+    /// port and open it again.
+    pub memory_error: bool,
+}
+
+/// Routes receive queue `n` to vector `n` and other causes to the vector after the last queue's. Queues stay masked.
+///
+/// # Errors
+///
+/// [`Error::Gone`].
+pub(crate) fn set_up<D: Device>(regs: &Registers<D>, config: &Config) -> Result<()> {
+    let queues = u32::from(config.rx_queues);
+    // OCD: reading EICR leaves the causes of queues alone.
+    regs.write(GPIE, gpie::MSIX.mask() | gpie::OCD.mask() | gpie::EIAME.mask() | gpie::PBA.mask());
+    for pair in 0..queues.div_ceil(2) {
+        let even = ivar::RX_EVEN.set(0, VALID | (2 * pair));
+        let odd = if 2 * pair + 1 < queues { ivar::RX_ODD.set(0, VALID | (2 * pair + 1)) } else { 0 };
+        regs.write(IVAR.at(pair), even | odd);
+    }
+    regs.write(IVAR_MISC, ivar_misc::OTHER.set(0, VALID | queues));
+    let steps = u32::from(config.interrupt_interval) * 1000 / INTERVAL_STEP_NS;
+    for vector in 0..queues {
+        regs.write(eitr(vector), eitr_fields::INTERVAL.set(eitr_fields::CNT_WDIS.mask(), steps));
+    }
+    regs.write(eitr(queues), eitr_fields::INTERVAL.set(eitr_fields::CNT_WDIS.mask(), MOST_STEPS));
+    // The message of a queue clears its cause (of the 16 that EICR has bits for) and masks its vector.
+    let all = (1_u64 << queues) - 1;
+    let [low, high] = [all, all >> 32].map(crate::rx::low_half);
+    regs.write(EIAC, low & eicr::QUEUES.mask());
+    regs.write(EIAM_EX.at(0), low);
+    regs.write(EIAM_EX.at(1), high);
+    read(regs, EICR).map(drop)
+}
+
+/// Lets the vector of a receive queue fire once: at once if anything came since it last fired.
+pub(crate) fn arm<D: Device>(regs: &Registers<D>, queue: u32) {
+    regs.write(EIMS_EX.at(queue / 32), 1 << (queue % 32));
+}
+
+/// Lets the other vector fire, whenever there is something for [`take`] to tell.
+pub(crate) fn watch<D: Device>(regs: &Registers<D>) {
+    regs.write(EIMS, eims::LSC.mask() | eims::ECC.mask());
+}
+
+/// Takes the other causes since the last call.
+///
+/// # Errors
+///
+/// [`Error::Gone`].
+pub(crate) fn take<D: Device>(regs: &Registers<D>) -> Result<Events> {
+    let causes = read(regs, EICR)?;
+    Ok(Events { link_changed: eicr::LSC.is_set(causes), memory_error: eicr::ECC.is_set(causes) })
+}
+
+/// In a vector's byte of IVAR.
+const VALID: u32 = 0x80;
+/// A step of EITR at 10 Gbit/s.
+const INTERVAL_STEP_NS: u32 = 2048;
+/// The longest interval, about a millisecond: enough for a link that flaps.
+const MOST_STEPS: u32 = 511;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+
+    fn config(rx_queues: u16, interrupt_interval: u16) -> Config {
+        Config { rx_queues, interrupt_interval, ..Config::default() }
+    }
+
+    #[test]
+    fn each_queue_has_a_vector_and_the_rest_has_one() {
+        let fake = Fake::new(0x10FB);
+        set_up(&fake.regs(), &config(3, 100)).unwrap();
+        assert_eq!((fake.get(IVAR.at(0)), fake.get(IVAR.at(1))), (0x0081_0080, 0x0000_0082));
+        assert_eq!((fake.get(IVAR_MISC), fake.get(EIAC), fake.get(GPIE)), (0x8300, 7, 0xC000_0030));
+        assert_eq!((fake.get(EIAM_EX.at(0)), fake.get(EIAM_EX.at(1))), (7, 0));
+        // 48 steps of 2.048 us; 511 of the other vector.
+        assert_eq!((fake.get(eitr(0)), fake.get(eitr(2)), fake.get(eitr(3))), (0x8000_0180, 0x8000_0180, 0x8000_0FF8));
+        assert_eq!(fake.get(eitr(4)), 0);
+        let masks = [EIMS.offset(), EIMS_EX.at(0).offset(), EIMS_EX.at(1).offset()];
+        assert!(fake.writes().iter().all(|(offset, _)| !masks.contains(offset)), "all stay masked");
+        assert_eq!(fake.reads(), [EICR.offset()], "what was before is forgotten");
+    }
+
+    #[test]
+    fn vectors_beyond_those_of_eicr() {
+        let fake = Fake::new(0x10FB);
+        set_up(&fake.regs(), &config(63, 0)).unwrap();
+        assert_eq!((fake.get(IVAR.at(31)), fake.get(IVAR_MISC)), (0x0000_00BE, 0xBF00));
+        assert_eq!((fake.get(EIAC), fake.get(EIAM_EX.at(0)), fake.get(EIAM_EX.at(1))), (0xFFFF, u32::MAX, 0x7FFF_FFFF));
+        assert_eq!((fake.get(eitr(62)), fake.get(eitr(63))), (0x8000_0000, 0x8000_0FF8));
+        let before = fake.writes().len();
+        arm(&fake.regs(), 5);
+        arm(&fake.regs(), 62);
+        watch(&fake.regs());
+        assert_eq!(fake.writes().split_off(before), [(0xAA0, 0x20), (0xAA4, 0x4000_0000), (0x880, 0x1010_0000)]);
+    }
+
+    #[test]
+    fn intervals_are_steps_rounded_down() {
+        let steps = |microseconds| {
+            let fake = Fake::new(0x1528);
+            set_up(&fake.regs(), &config(1, microseconds)).unwrap();
+            fake.get(eitr(0)) >> 3 & 0x1FF
+        };
+        assert_eq!([0, 2, 3, 20, 1046].map(steps), [0, 0, 1, 9, 510]);
+    }
+
+    #[test]
+    fn other_causes_are_told_apart_and_removal_is_told() {
+        let fake = Fake::new(0x10FB);
+        for (causes, link_changed, memory_error) in
+            [(0, false, false), (0x0010_0000, true, false), (0x1000_0000, false, true), (0xFFFF, false, false)]
+        {
+            fake.set(EICR, causes);
+            assert_eq!(take(&fake.regs()).unwrap(), Events { link_changed, memory_error });
+        }
+        fake.vanish_at_read(0);
+        assert!(matches!(take(&fake.regs()), Err(Error::Gone { .. })));
+    }
+}

@@ -1,0 +1,184 @@
+//! The SFP+ module: a two-wire master of bits and pieces reads it as drivers do (datasheet 3.5, SFF-8472).
+
+mod common;
+
+use common::{Driver, Plan};
+use softnic::{DeviceId, StrictNic};
+
+const I2CCTL: u32 = 0x28;
+const ESDP: u32 = 0x20;
+const CLK_IN: u32 = 1;
+const CLK_OUT: u32 = 2;
+const DATA_IN: u32 = 4;
+const DATA_OUT: u32 = 8;
+const MAC: [u8; 6] = [0x02, 0xAB, 0xCD, 0xEF, 0x01, 0x23];
+
+/// A bus master: each call moves one wire, and checks that the wire is where it should be.
+struct Master<'d> {
+    driver: &'d Driver<StrictNic>,
+    wires: u32,
+}
+
+impl<'d> Master<'d> {
+    fn new(driver: &'d Driver<StrictNic>) -> Self {
+        Self { driver, wires: CLK_OUT | DATA_OUT }
+    }
+
+    fn set(&mut self, wire: u32, high: bool) {
+        self.wires = if high { self.wires | wire } else { self.wires & !wire };
+        self.driver.write(I2CCTL, self.wires);
+    }
+
+    fn clock(&mut self, high: bool) {
+        self.set(CLK_OUT, high);
+        assert_eq!(self.driver.read(I2CCTL) & CLK_IN != 0, high, "nobody stretches the clock");
+    }
+
+    fn data(&self) -> bool {
+        self.driver.read(I2CCTL) & DATA_IN != 0
+    }
+
+    fn start(&mut self) {
+        self.set(DATA_OUT, true);
+        self.clock(true);
+        self.set(DATA_OUT, false);
+        self.clock(false);
+    }
+
+    fn stop(&mut self) {
+        self.set(DATA_OUT, false);
+        self.clock(true);
+        self.set(DATA_OUT, true);
+        assert!(self.data(), "the module lets go of the bus");
+    }
+
+    fn bit(&mut self, high: bool) -> bool {
+        self.set(DATA_OUT, high);
+        self.clock(true);
+        let seen = self.data();
+        self.clock(false);
+        seen
+    }
+
+    /// Sends a byte; whether it was acknowledged.
+    fn send(&mut self, byte: u8) -> bool {
+        for at in (0..8).rev() {
+            let bit = byte >> at & 1 != 0;
+            assert_eq!(self.bit(bit), bit, "the module pulls the wire only for its own bits");
+        }
+        !self.bit(true)
+    }
+
+    fn receive(&mut self, acknowledge: bool) -> u8 {
+        let byte = (0..8).fold(0, |byte, _| byte << 1 | u8::from(self.bit(true)));
+        self.bit(!acknowledge);
+        byte
+    }
+
+    /// One byte at an offset, as a random read; `None` if nobody has the address.
+    fn read(&mut self, address: u8, offset: u8) -> Option<u8> {
+        self.start();
+        if !self.send(address) {
+            self.stop();
+            return None;
+        }
+        assert!(self.send(offset));
+        self.start();
+        assert!(self.send(address | 1));
+        let byte = self.receive(false);
+        self.stop();
+        Some(byte)
+    }
+}
+
+fn start(id: DeviceId) -> Driver<StrictNic> {
+    let driver = Driver::stopped(StrictNic::builder().id(id).mac(MAC).build(), Plan::default());
+    driver.reset();
+    driver
+}
+
+#[test]
+fn the_page_of_a_passive_cable() {
+    let driver = start(DeviceId::SfpPlus);
+    let mut master = Master::new(&driver);
+    let page: Vec<u8> = (0..=255).map(|at| master.read(0xA0, at).expect("there is a module")).collect();
+    // SFF-8472: identifier SFP, connector copper pigtail, no optical or 1G codes, passive cable.
+    assert_eq!((page[0], page[2], page[3], page[6], page[8] & 0xC), (3, 0x21, 0, 0, 4));
+    assert_eq!(page[12], 103, "10.3 Gb/s");
+    assert_eq!(page[20..36], *b"RINGWAY         ");
+    assert_eq!(page[40..56], *b"SOFT-DAC-1M     ");
+    assert_eq!(page[68..84], *b"02ABCDEF0123    ", "the serial number follows the MAC address");
+    assert_eq!((page[92], page[94]), (0, 0), "no page of diagnostics");
+    let sum = |range: std::ops::Range<usize>| page[range].iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+    assert_eq!((page[63], page[95]), (sum(0..63), sum(64..95)), "CC_BASE and CC_EXT");
+}
+
+#[test]
+fn the_bus_as_the_specification_has_it() {
+    let driver = start(DeviceId::SfpPlus);
+    assert_ne!(driver.read(ESDP) & 1 << 2, 0, "SDP2: a module is there");
+    let mut master = Master::new(&driver);
+    assert_eq!(master.read(0xA2, 0), None);
+    assert_eq!(master.read(0xAC, 0), None);
+    // Several bytes in one transfer, beyond the end of the page and round.
+    master.start();
+    assert!(master.send(0xA0) && master.send(254));
+    master.start();
+    assert!(master.send(0xA1));
+    let bytes: Vec<u8> = (0..4).map(|n| master.receive(n < 3)).collect();
+    assert_eq!(bytes, [0, 0, 3, 4]);
+    master.stop();
+    // The pointer stays behind the last byte that was read: the next read needs no offset.
+    master.start();
+    assert!(master.send(0xA1));
+    assert_eq!(master.receive(false), 0x21);
+    master.stop();
+    // Writes are acknowledged and forgotten.
+    master.start();
+    assert!(master.send(0xA0) && master.send(20) && master.send(b'X'));
+    master.stop();
+    assert_eq!(master.read(0xA0, 20), Some(b'R'));
+    // A transfer that breaks off does not hold the bus.
+    master.start();
+    assert!(master.send(0xA1));
+    master.bit(true);
+    master.start();
+    assert!(master.send(0xA0));
+    master.stop();
+    assert_eq!(master.read(0xA0, 0), Some(3));
+}
+
+#[test]
+fn without_a_cage_nobody_answers() {
+    let driver = start(DeviceId::Cx4);
+    for value in [0, CLK_OUT, DATA_OUT, CLK_OUT | DATA_OUT] {
+        driver.write(I2CCTL, value);
+        assert_eq!(driver.read(I2CCTL), CLK_OUT | DATA_OUT);
+    }
+}
+
+/// What identifies an SFP+ board to foreign drivers, by the datasheet's pointers (6.1 to 6.4).
+#[test]
+fn the_eeprom_leads_to_lists_for_this_module() {
+    let driver = start(DeviceId::SfpPlus);
+    let word = |address: u32| {
+        driver.write(0x10014, address << 2 | 1);
+        driver.poll("EERD.DONE", 0x10014, 2, 2);
+        driver.read(0x10014) >> 16
+    };
+    let firmware = word(0x0F);
+    assert_eq!(word(firmware + 2), 0xFFFF, "no link establishment state machine");
+    assert!(word(word(firmware + 4) + 7) > 5, "a firmware whose modules are initialised by software");
+    let list = word(0x2B);
+    let pairs: Vec<_> = (1..).step_by(2).map(|at| word(list + at)).take_while(|kind| *kind != 0xFFFF).collect();
+    // 3: direct attach on core 0.
+    assert!(pairs.contains(&3));
+    // MDIO: no PHY answers.
+    for phy in 0..32 {
+        driver.write(0x425C, 2 | 1 << 16 | phy << 21 | 3 << 26 | 1 << 30);
+        driver.poll("MSCA.MDICMD", 0x425C, 1 << 30, 0);
+        assert_eq!(driver.read(0x4260) >> 16, 0xFFFF);
+    }
+    driver.wait_link();
+    assert_eq!(driver.read(common::LINKS) >> 28 & 3, 3, "10 Gb/s");
+}

@@ -1,0 +1,101 @@
+//! What can go wrong between this driver and its device.
+
+use std::time::Duration;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the driver: the object, the cause and the next step, in one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting is outside its range, or settings contradict each other.
+    #[error("{setting}: {problem}")]
+    Config {
+        /// The setting's name in [`crate::Config`].
+        setting: &'static str,
+        /// What is wrong and what would be right.
+        problem: String,
+    },
+    /// The device lacks something that this driver cannot do without, or does not accept what was negotiated.
+    #[error("{device}: {problem}")]
+    Negotiation {
+        /// The device's address.
+        device: String,
+        /// What is missing and where to turn it on.
+        problem: String,
+    },
+    /// A queue of the device cannot be used.
+    #[error("{device}: virtqueue {queue}: {problem}")]
+    Queue {
+        /// The device's address.
+        device: String,
+        /// The queue's index.
+        queue: u16,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The packet pool does not suit the receive rings.
+    #[error("{device}: the packet pool has {slots} slots of {data_room} bytes: {problem}")]
+    Pool {
+        /// The device's address.
+        device: String,
+        /// Slots of the pool.
+        slots: usize,
+        /// Bytes for data in a slot.
+        data_room: u16,
+        /// What is wanted.
+        problem: String,
+    },
+    /// The peer of a vhost-user socket cannot be reached, or the conversation with it failed.
+    #[error("{device}: {step}: {cause}")]
+    Peer {
+        /// The device's address.
+        device: String,
+        /// What was being done.
+        step: &'static str,
+        /// Why it failed and what to do.
+        cause: String,
+    },
+    /// Nobody has connected to this socket yet. Not a failure: the port starts as soon as somebody does.
+    #[error("{device}: no vhost-user back end has connected yet; start it, as the client of this socket")]
+    NoPeer {
+        /// The device's address.
+        device: String,
+    },
+    /// The device did not do what was waited for.
+    #[error("{device}: gave up waiting for {waiting_for} after {waited:?}; open the device again to reset it")]
+    Timeout {
+        /// The device's address.
+        device: String,
+        /// What was expected of it.
+        waiting_for: &'static str,
+        /// How long.
+        waited: Duration,
+    },
+    /// The device refused a command of the control queue (Virtio 1.2, section 5.1.6.5).
+    #[error("{device}: the device refused to {command}")]
+    Refused {
+        /// The device's address.
+        device: String,
+        /// What was asked of it.
+        command: &'static str,
+    },
+    /// The device no longer answers.
+    #[error("{device}: gone: {symptom}")]
+    Gone {
+        /// The device's address.
+        device: String,
+        /// How it was noticed.
+        symptom: &'static str,
+    },
+    /// Device access failed.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+}
+
+impl Error {
+    pub(crate) fn config(setting: &'static str, problem: impl Into<String>) -> Self {
+        Self::Config { setting, problem: problem.into() }
+    }
+}

@@ -1,0 +1,495 @@
+//! A virtio-net device made of memory, for tests, fuzz targets and benches: written from the specification (Virtio 1.2),
+//! naive on purpose, and strict. An access to an address that is not mapped, a chain that is not well formed or memory of
+//! another queue is a panic in whoever runs the device. It does nothing by itself: a test tells it what to do, and may
+//! tell it to break every rule of a ring.
+//!
+//! ```
+//! use mempool::{Batch, Pool, PoolConfig};
+//! use virtio::fake::{FakeConfig, FakeDevice};
+//! use virtio::{Config, Opened};
+//!
+//! let pool = Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() })?;
+//! let device = FakeDevice::new(FakeConfig::default());
+//! let Opened { port, mut rx, tx: _ } = virtio::open(device.transport(), &Config::default(), &pool)?;
+//! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+//! rx[0].recv(&mut cache, &mut batch); // takes its place and makes buffers available
+//! assert!(device.deliver(0, &[7; 60]));
+//! assert_eq!(rx[0].recv(&mut cache, &mut batch), 1);
+//! assert_eq!(batch[0].data(), [7; 60]);
+//! port.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod memory;
+mod queue;
+
+pub use queue::{Chain, Part};
+
+use crate::transport::{Attention, Interface, Notifier, QueueSetup, Transport, status};
+use crate::{Error, Features, Result};
+use device::DmaDomain;
+use memory::{Mapper, Memory};
+use queue::Queue;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// What kind of device it is.
+#[derive(Clone, Debug)]
+pub struct FakeConfig {
+    /// Features that it offers.
+    pub features: Features,
+    /// Pairs of queues.
+    pub pairs: u16,
+    /// Largest size of each queue.
+    pub queue_size: u16,
+    /// Station address.
+    pub mac: [u8; 6],
+    /// MTU, if `Features::MTU` is offered.
+    pub mtu: u16,
+    /// The interface that it speaks.
+    pub interface: Interface,
+    /// Whether it wants to be notified.
+    pub wants_notifications: bool,
+    /// Clears FEATURES_OK when the driver sets it.
+    pub refuses_features: bool,
+    /// The configuration changes with every read.
+    pub restless: bool,
+    /// Does not answer on the control queue; 255 refuses every command; others are carried out.
+    pub control_answer: Option<u8>,
+}
+
+impl Default for FakeConfig {
+    fn default() -> Self {
+        Self {
+            features: Features::VERSION_1 | Features::MAC | Features::STATUS,
+            pairs: 1,
+            queue_size: 256,
+            mac: [2, 0, 0, 0, 0, 1],
+            mtu: 1500,
+            interface: Interface::Modern,
+            wants_notifications: false,
+            refuses_features: false,
+            restless: false,
+            control_answer: Some(0),
+        }
+    }
+}
+
+/// The device; clones are handles of the same.
+#[derive(Clone, Debug)]
+pub struct FakeDevice {
+    memory: Arc<Memory>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    config: FakeConfig,
+    link_up: bool,
+    status: u8,
+    features: u64,
+    queues: Vec<Option<Queue>>,
+    generation: u8,
+    resets: usize,
+    attention: Option<&'static str>,
+    away: bool,
+    refuses_reset: bool,
+    commands: Vec<Vec<u8>>,
+    faults: Vec<String>,
+}
+
+impl FakeDevice {
+    /// A device that was just powered on.
+    #[must_use]
+    pub fn new(config: FakeConfig) -> Self {
+        let state = State {
+            config,
+            link_up: true,
+            status: 0,
+            features: 0,
+            queues: Vec::new(),
+            generation: 0,
+            resets: 0,
+            attention: None,
+            away: false,
+            refuses_reset: false,
+            commands: Vec::new(),
+            faults: Vec::new(),
+        };
+        Self { memory: Arc::default(), state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The transport by which a driver reaches it.
+    #[must_use]
+    pub fn transport(&self) -> FakeTransport {
+        FakeTransport { dma: DmaDomain::new(Box::new(Mapper(Arc::clone(&self.memory)))), device: self.clone() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with<R>(&self, queue: u16, act: impl FnOnce(&mut Queue, &Memory) -> R) -> Option<R> {
+        let mut state = self.state();
+        if state.status & status::DRIVER_OK == 0 {
+            return None;
+        }
+        let queue = state.queues.get_mut(usize::from(queue))?.as_mut()?;
+        Some(act(queue, &self.memory))
+    }
+
+    /// Whether the driver has said that it is ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.state().status & status::DRIVER_OK != 0
+    }
+
+    /// The features that the driver chose.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        Features(self.state().features)
+    }
+
+    /// How often it was reset.
+    #[must_use]
+    pub fn resets(&self) -> usize {
+        self.state().resets
+    }
+
+    /// The commands that came on the control queue, class and command first.
+    #[must_use]
+    pub fn commands(&self) -> Vec<Vec<u8>> {
+        self.state().commands.clone()
+    }
+
+    /// What the driver did in the wrong order, in words.
+    #[must_use]
+    pub fn complaints(&self) -> Vec<String> {
+        self.state().faults.clone()
+    }
+
+    /// Changes what the configuration says of the link.
+    pub fn set_link(&self, up: bool) {
+        let mut state = self.state();
+        state.link_up = up;
+        state.generation = state.generation.wrapping_add(1);
+    }
+
+    /// Asks for a reset, or is gone.
+    pub fn lose(&self, reason: &'static str) {
+        self.state().attention = Some(reason);
+    }
+
+    /// Changes how commands on the control queue are answered, if at all.
+    pub fn answer_commands(&self, answer: Option<u8>) {
+        self.state().config.control_answer = answer;
+    }
+
+    /// Whether a driver that looks for the device finds it.
+    pub fn set_away(&self, away: bool) {
+        self.state().away = away;
+    }
+
+    /// Whether a reset fails.
+    pub fn refuse_reset(&self, refuse: bool) {
+        self.state().refuses_reset = refuse;
+    }
+
+    /// The next chain that the driver made available in `queue`.
+    #[must_use]
+    pub fn next(&self, queue: u16) -> Option<Chain> {
+        self.with(queue, Queue::next)?
+    }
+
+    /// Reports a chain used, with the bytes that were written to it.
+    pub fn report(&self, queue: u16, chain: &Chain, len: u32) {
+        self.report_as(queue, chain.id.into(), len, chain.slots());
+    }
+
+    /// Reports whatever it is told: id, length, and descriptors to skip in a packed ring.
+    pub fn report_as(&self, queue: u16, id: u32, len: u32, slots: u16) {
+        self.with(queue, |queue, memory| queue.report(memory, id, len, slots));
+    }
+
+    /// Moves the used index of a split ring without an entry.
+    pub fn skip_used(&self, queue: u16, by: u16) {
+        self.with(queue, |queue, memory| queue.skip_used(memory, by));
+    }
+
+    /// Writes nonsense over the descriptors of `queue` that it has taken; in a packed ring, over addresses and lengths.
+    pub fn scribble(&self, queue: u16) {
+        self.with(queue, Queue::scribble);
+    }
+
+    /// How often the driver notified `queue`.
+    #[must_use]
+    pub fn notifications(&self, queue: u16) -> usize {
+        self.with(queue, |queue, _| queue.notifications).unwrap_or(0)
+    }
+
+    /// Writes into a part of a chain.
+    ///
+    /// # Panics
+    ///
+    /// When the part is too short, or its memory is not mapped.
+    pub fn write(&self, part: &Part, offset: u32, bytes: &[u8]) {
+        assert!(offset as usize + bytes.len() <= part.len as usize, "beyond the part");
+        self.memory.write(part.address + u64::from(offset), bytes);
+    }
+
+    /// All bytes of a part of a chain.
+    ///
+    /// # Panics
+    ///
+    /// When its memory is not mapped.
+    #[must_use]
+    pub fn read(&self, part: &Part) -> Vec<u8> {
+        self.memory.read(part.address, part.len as usize)
+    }
+
+    /// Delivers a frame to the driver through receive queue `pair`, in as many buffers as it needs. Whether there were
+    /// enough; what does not fit is lost.
+    #[must_use]
+    pub fn deliver(&self, pair: u16, frame: &[u8]) -> bool {
+        let features = self.features();
+        let header_len = self.header_len();
+        let mergeable = features.contains(Features::MRG_RXBUF);
+        let mut chains = Vec::new();
+        let mut room = 0;
+        while room < header_len + frame.len() {
+            if !mergeable && !chains.is_empty() {
+                return false;
+            }
+            let Some(chain) = self.next(2 * pair) else { return false };
+            assert!(chain.parts.iter().all(|part| part.writable), "a receive buffer is for the device to write");
+            room += chain.parts.iter().map(|part| part.len as usize).sum::<usize>();
+            chains.push(chain);
+        }
+        let mut header = vec![0; header_len];
+        if let Some(buffers) = header.get_mut(10..12) {
+            buffers.copy_from_slice(&u16::try_from(chains.len()).unwrap_or(u16::MAX).to_le_bytes());
+        }
+        let message = [header.as_slice(), frame].concat();
+        let mut rest = message.as_slice();
+        for chain in chains {
+            let mut written = 0;
+            for part in &chain.parts {
+                let (now, later) = rest.split_at(rest.len().min(part.len as usize));
+                self.write(part, 0, now);
+                written += u32::try_from(now.len()).unwrap_or(u32::MAX);
+                rest = later;
+            }
+            self.report(2 * pair, &chain, written);
+        }
+        true
+    }
+
+    /// Takes a frame that the driver sent through transmit queue `pair`.
+    ///
+    /// # Panics
+    ///
+    /// When it is not well formed: a header that asks for something, a part that the device may write.
+    #[must_use]
+    pub fn collect(&self, pair: u16) -> Option<Vec<u8>> {
+        let chain = self.next(2 * pair + 1)?;
+        let frame = self.frame_of(&chain);
+        self.report(2 * pair + 1, &chain, 0);
+        Some(frame)
+    }
+
+    /// The frame in a chain of a transmit queue.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::collect`].
+    #[must_use]
+    pub fn frame_of(&self, chain: &Chain) -> Vec<u8> {
+        assert!(chain.parts.iter().all(|part| !part.writable), "a frame is for the device to read");
+        let mut bytes: Vec<u8> = chain.parts.iter().flat_map(|part| self.read(part)).collect();
+        let frame = bytes.split_off(self.header_len());
+        assert!(
+            bytes.iter().all(|byte| *byte == 0),
+            "no offload was agreed on, and the header asks for one: {bytes:?}"
+        );
+        frame
+    }
+
+    /// Bytes in front of each frame.
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        let features = self.features();
+        if features.contains(Features::VERSION_1) || features.contains(Features::MRG_RXBUF) { 12 } else { 10 }
+    }
+}
+
+impl State {
+    /// The index of the control queue.
+    fn control(&self) -> u16 {
+        2 * if Features(self.features).contains(Features::MQ) { self.config.pairs } else { 1 }
+    }
+
+    fn complain(&mut self, what: impl Into<String>) {
+        self.faults.push(what.into());
+    }
+
+    /// Carries out a command: header and data, then a byte for the answer.
+    fn serve_control(&mut self, memory: &Memory) {
+        let Some(answer) = self.config.control_answer else { return };
+        let index = usize::from(self.control());
+        let Some(queue) = self.queues.get_mut(index).and_then(Option::as_mut) else { return };
+        while let Some(chain) = queue.next(memory) {
+            let [request, reply] = chain.parts.as_slice() else { panic!("a command has two parts: {chain:?}") };
+            assert!(!request.writable && reply.writable && reply.len == 1, "request, then answer: {chain:?}");
+            self.commands.push(memory.read(request.address, request.len as usize));
+            memory.write(reply.address, &[answer]);
+            queue.report(memory, chain.id.into(), 1, chain.slots());
+        }
+    }
+}
+
+/// How a driver reaches a [`FakeDevice`].
+#[derive(Debug)]
+pub struct FakeTransport {
+    dma: DmaDomain,
+    device: FakeDevice,
+}
+
+/// Notifies a queue of a [`FakeDevice`].
+#[derive(Debug)]
+pub struct FakeNotifier {
+    queue: u16,
+    device: FakeDevice,
+}
+
+impl Notifier for FakeNotifier {
+    fn notify(&self) {
+        let mut state = self.device.state();
+        if state.status & status::DRIVER_OK == 0 {
+            state.complain("a notification before the driver was ready");
+        }
+        if let Some(queue) = state.queues.get_mut(usize::from(self.queue)).and_then(Option::as_mut) {
+            queue.notifications += 1;
+        }
+        if self.queue == state.control() {
+            state.serve_control(&self.device.memory);
+        }
+    }
+}
+
+// SAFETY: the device acts only when it is told to, and refuses to without DRIVER_OK, which a reset clears; it reaches what
+// is mapped in its domain, and nothing else.
+unsafe impl Transport for FakeTransport {
+    type Notifier = FakeNotifier;
+
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn dma(&self) -> &DmaDomain {
+        &self.dma
+    }
+
+    fn interface(&self) -> Interface {
+        self.device.state().config.interface
+    }
+
+    fn reset(&self) -> Result<()> {
+        let mut state = self.device.state();
+        if state.refuses_reset {
+            let (device, waited) = ("fake".to_owned(), Duration::ZERO);
+            return Err(Error::Timeout { device, waiting_for: "the reset to be done", waited });
+        }
+        state.status = 0;
+        state.features = 0;
+        state.queues.clear();
+        state.attention = None;
+        state.resets += 1;
+        Ok(())
+    }
+
+    fn attach(&self) -> Result<()> {
+        if self.device.state().away { Err(Error::NoPeer { device: "fake".to_owned() }) } else { Ok(()) }
+    }
+
+    fn status(&self) -> Result<u8> {
+        Ok(self.device.state().status)
+    }
+
+    fn set_status(&self, value: u8) -> Result<()> {
+        let mut state = self.device.state();
+        let refuses = state.config.refuses_features;
+        if value & !state.status == status::FEATURES_OK && refuses {
+            return Ok(());
+        }
+        let modern = state.config.interface == Interface::Modern;
+        if value & status::DRIVER_OK != 0 && modern && state.status & status::FEATURES_OK == 0 {
+            state.complain("ready before features were agreed on");
+        }
+        state.status = value;
+        Ok(())
+    }
+
+    fn device_features(&self) -> Result<u64> {
+        let mut state = self.device.state();
+        if state.status & status::DRIVER == 0 {
+            state.complain("features read before DRIVER");
+        }
+        Ok(state.config.features.0)
+    }
+
+    fn set_driver_features(&self, features: u64) -> Result<()> {
+        let mut state = self.device.state();
+        let more = Features(features & !state.config.features.0);
+        if more != Features::default() {
+            state.complain(format!("features that were not offered: {more}"));
+        }
+        state.features = features;
+        Ok(())
+    }
+
+    fn read_config(&self, offset: u16, bytes: &mut [u8]) -> Result<()> {
+        let mut state = self.device.state();
+        if state.config.restless {
+            state.generation = state.generation.wrapping_add(1);
+        }
+        let mut all = state.config.mac.to_vec();
+        all.extend(u16::from(state.link_up).to_le_bytes());
+        all.extend(state.config.pairs.to_le_bytes());
+        all.extend(state.config.mtu.to_le_bytes());
+        let start = usize::from(offset);
+        bytes.copy_from_slice(all.get(start..start + bytes.len()).ok_or_else(|| self.gone("no such field"))?);
+        Ok(())
+    }
+
+    fn config_generation(&self) -> Result<Option<u8>> {
+        let state = self.device.state();
+        Ok((state.config.interface == Interface::Modern).then_some(state.generation))
+    }
+
+    fn queue_size(&self, queue: u16) -> Result<u16> {
+        let state = self.device.state();
+        let last = state.control() + u16::from(Features(state.features).contains(Features::CTRL_VQ));
+        Ok(if queue < last { state.config.queue_size } else { 0 })
+    }
+
+    unsafe fn set_up_queue(&self, queue: u16, setup: &QueueSetup) -> Result<FakeNotifier> {
+        let mut state = self.device.state();
+        if state.config.interface == Interface::Modern && state.status & status::FEATURES_OK == 0 {
+            state.complain("a queue before features were agreed on");
+        }
+        let index = usize::from(queue);
+        if state.queues.len() <= index {
+            state.queues.resize_with(index + 1, || None);
+        }
+        // Commands want an answer, so the control queue is always notified.
+        let wants_notifications = state.config.wants_notifications || queue == state.control();
+        let event_idx = Features(state.features).contains(Features::EVENT_IDX);
+        state.queues[index] = Some(Queue::new(setup, event_idx, wants_notifications, &self.device.memory));
+        Ok(FakeNotifier { queue, device: self.device.clone() })
+    }
+
+    fn watch(&self, limit: Duration) -> Attention {
+        std::thread::sleep(limit.min(Duration::from_millis(2)));
+        self.device.state().attention.map_or(Attention::None, Attention::Lost)
+    }
+}

@@ -1,0 +1,55 @@
+//! Which PCI functions are virtio-net devices.
+
+use device::PciIds;
+use std::fmt;
+
+/// How a virtio-net device presents itself on PCI (Virtio 1.2, section 4.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Device id 0x1000: speaks the legacy interface, and most often the modern one too.
+    Transitional,
+    /// Device id 0x1041: speaks the modern interface only.
+    Modern,
+}
+
+/// Which kind of virtio-net device has these ids; `None` for every other device.
+///
+/// ```
+/// use device::PciIds;
+/// use virtio::{Kind, identify};
+///
+/// let ids = PciIds { vendor: 0x1af4, device: 0x1041, ..PciIds::default() };
+/// assert_eq!(identify(ids), Some(Kind::Modern));
+/// ```
+#[must_use]
+pub fn identify(ids: PciIds) -> Option<Kind> {
+    match (ids.vendor, ids.device) {
+        (0x1af4, 0x1000) => Some(Kind::Transitional),
+        (0x1af4, 0x1041) => Some(Kind::Modern),
+        _ => None,
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Transitional => "transitional virtio-net",
+            Self::Modern => "modern virtio-net",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_network_devices_are_identified() {
+        let ids = |vendor, device| PciIds { vendor, device, ..PciIds::default() };
+        assert_eq!(identify(ids(0x1af4, 0x1000)), Some(Kind::Transitional));
+        assert_eq!(identify(ids(0x1af4, 0x1041)), Some(Kind::Modern));
+        for other in [ids(0x1af4, 0x1001), ids(0x1af4, 0x1042), ids(0x8086, 0x1000), ids(0x8086, 0x10fb)] {
+            assert_eq!(identify(other), None, "{other}");
+        }
+    }
+}

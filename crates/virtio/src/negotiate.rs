@@ -1,0 +1,237 @@
+//! Bringing a device up, in the order of the specification (Virtio 1.2, section 3.1.1).
+
+use crate::control::Control;
+use crate::net::{self, NetConfig};
+use crate::ring::{Area, Layout, Packed, Ring, RingMemory, Split};
+use crate::rx::{LARGEST_HEADER, pool_error};
+use crate::session::{Header, Seat, Shared};
+use crate::transport::{Interface, QueueSetup, Transport, status};
+use crate::{Config, Error, Features, Result, features};
+use mempool::Pool;
+
+/// What was agreed on, and the control queue if there is one.
+pub(crate) struct Agreed<T: Transport> {
+    pub(crate) features: Features,
+    pub(crate) net: NetConfig,
+    pub(crate) control: Option<Control<T>>,
+}
+
+/// Brings a device up that has been reset, and lets the queues in. On failure the device is told, and reset.
+pub(crate) fn start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> Result<Agreed<T>> {
+    let transport = &*shared.transport;
+    transport.attach()?;
+    try_start(shared, config, pool).inspect_err(|_| {
+        let told = transport.status().and_then(|now| transport.set_status(now | status::FAILED));
+        if let Err(error) = told.and_then(|()| shared.end()) {
+            tracing::warn!("{}: while giving up: {error}", transport.name());
+        }
+    })
+}
+
+fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> Result<Agreed<T>> {
+    let transport = &*shared.transport;
+    let mut reached = status::ACKNOWLEDGE;
+    transport.set_status(reached)?;
+    reached |= status::DRIVER;
+    transport.set_status(reached)?;
+
+    let features = agree(transport, config)?;
+    if transport.interface() == Interface::Modern {
+        reached |= status::FEATURES_OK;
+        transport.set_status(reached)?;
+        if transport.status()? & status::FEATURES_OK == 0 {
+            return Err(refused(transport, format!("the device does not accept these features together: {features}")));
+        }
+    }
+    let net = net::read(transport, features)?;
+    let header = header(transport, features);
+    check_sizes(transport, config, pool, &net, header)?;
+
+    let queues = Queues::plan(transport, config, features, &net)?;
+    let (seats, control) = queues.set_up(shared, features, header)?;
+    transport.set_status(reached | status::DRIVER_OK)?;
+    let mut agreed = Agreed { features, net, control };
+    if let Some(control) = &mut agreed.control {
+        control.prepare(config, features)?;
+    }
+    shared.begin(seats);
+    Ok(agreed)
+}
+
+/// Chooses features and tells the device.
+fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
+    let offered = Features(transport.device_features()?);
+    let mut refuse = config.refuse;
+    if config.pairs() == 1 {
+        refuse = refuse | Features::MQ;
+    }
+    let chosen = features::choose(offered, refuse, transport.interface(), transport.starts_all_pairs());
+    if transport.interface() == Interface::Modern && !chosen.contains(Features::VERSION_1) {
+        return Err(refused(
+            transport,
+            "the device does not offer VIRTIO_F_VERSION_1; use one that follows Virtio 1.0 or later",
+        ));
+    }
+    if transport.wants_access_platform() && !chosen.contains(Features::ACCESS_PLATFORM) {
+        let problem = "the device does not offer VIRTIO_F_ACCESS_PLATFORM, so it bypasses the IOMMU; \
+                       turn it on (QEMU: iommu_platform=on)";
+        return Err(refused(transport, problem));
+    }
+    if config.pairs() > 1 && !chosen.contains(Features::MQ) {
+        let problem = format!("{} queue pairs are asked for, and the device has 1; ask for 1", config.pairs());
+        return Err(refused(transport, problem));
+    }
+    transport.set_driver_features(chosen.0)?;
+    Ok(chosen)
+}
+
+fn header<T: Transport>(transport: &T, features: Features) -> Header {
+    let modern = transport.interface() == Interface::Modern;
+    let mergeable = features.contains(Features::MRG_RXBUF);
+    Header {
+        len: if modern || mergeable { 12 } else { 10 },
+        mergeable,
+        any_layout: modern || features.contains(Features::ANY_LAYOUT),
+        zeros: 0,
+    }
+}
+
+/// Whether buffers are large enough for what the device may receive (section 5.1.6.3.1).
+fn check_sizes<T: Transport>(
+    transport: &T,
+    config: &Config,
+    pool: &Pool,
+    net: &NetConfig,
+    header: Header,
+) -> Result<()> {
+    if let Some(mtu) = net.mtu.filter(|mtu| *mtu < config.mtu) {
+        let problem = format!("an MTU of {} is asked for, and the device allows {mtu}; ask for that", config.mtu);
+        return Err(refused(transport, problem));
+    }
+    let wanted = (config.max_frame() + usize::from(header.len)).max(SMALLEST_WHOLE);
+    if !header.mergeable && usize::from(pool.data_room()) < wanted {
+        let problem = format!(
+            "without VIRTIO_NET_F_MRG_RXBUF a frame must fit into one buffer of {wanted} bytes; \
+             lower the MTU, or turn mrg_rxbuf on in the device"
+        );
+        return Err(pool_error(transport.name(), pool, problem));
+    }
+    Ok(())
+}
+
+/// The virtqueues of a session: two for each pair, and one for control behind those of all pairs that the device has.
+struct Queues {
+    /// Index and layout.
+    data: Vec<(u16, Layout)>,
+    control: Option<(u16, Layout)>,
+}
+
+impl Queues {
+    fn plan<T: Transport>(transport: &T, config: &Config, features: Features, net: &NetConfig) -> Result<Self> {
+        if config.pairs() > net.pairs {
+            let problem = format!(
+                "{} queue pairs are asked for, and the device has {}; ask for as many",
+                config.pairs(),
+                net.pairs
+            );
+            return Err(refused(transport, problem));
+        }
+        let packed = features.contains(Features::RING_PACKED);
+        let layout =
+            |index: u16, wish: u16| Ok((index, Layout { size: size(transport, index, wish, packed)?, packed }));
+        let data = (0..config.pairs())
+            .flat_map(|pair| [layout(2 * pair, config.rx_ring), layout(2 * pair + 1, config.tx_ring)])
+            .collect::<Result<_>>()?;
+        let with_control = features.contains(Features::CTRL_VQ);
+        let control = with_control.then(|| layout(2 * net.pairs, CONTROL_RING)).transpose()?;
+        Ok(Self { data, control })
+    }
+
+    /// Allocates the rings and tells the device where they are.
+    fn set_up<T: Transport>(self, shared: &Shared<T>, features: Features, header: Header) -> Result<Started<T>> {
+        let transport = &*shared.transport;
+        let layouts: Vec<Layout> = self.data.iter().chain(&self.control).map(|(_, layout)| *layout).collect();
+        // A page of zeros for headers, and one for commands.
+        let mut memory = RingMemory::allocate(transport.dma(), &layouts, 2 * PAGE, transport.numa_node())?;
+        shared.begin_dma(memory.memory());
+        let header = Header { zeros: memory.cut(LARGEST_HEADER).iova(), ..header };
+        let mut seats = Vec::with_capacity(self.data.len());
+        for (index, layout) in self.data {
+            let (ring, notifier) = start_queue(transport, index, layout, features, &mut memory)?;
+            seats.push(Some(Box::new(Seat { ring, notifier, header })));
+        }
+        let control = match self.control {
+            None => None,
+            Some((index, layout)) => {
+                let (ring, notifier) = start_queue(transport, index, layout, features, &mut memory)?;
+                Some(Control::new(std::sync::Arc::clone(&shared.transport), ring, notifier, memory.cut(PAGE)))
+            }
+        };
+        Ok((seats, control))
+    }
+}
+
+type Started<T> = (Vec<Option<Box<Seat<<T as Transport>::Notifier>>>>, Option<Control<T>>);
+
+/// The size of a queue: what is wished for, unless the device allows less, or has its own (legacy).
+fn size<T: Transport>(transport: &T, queue: u16, wish: u16, packed: bool) -> Result<u16> {
+    let largest = transport.queue_size(queue)?;
+    let fault = |problem: String| Error::Queue { device: transport.name().to_owned(), queue, problem };
+    if largest == 0 {
+        return Err(fault("the device does not have it; ask for fewer queues".to_owned()));
+    }
+    if !packed && !largest.is_power_of_two() {
+        return Err(fault(format!("its size is {largest}, which is no power of two; such a device cannot be used")));
+    }
+    if largest > LARGEST {
+        return Err(fault(format!("its size is {largest}; it may be 32768 at most; such a device cannot be used")));
+    }
+    // The largest power of two that the device allows.
+    let allowed = 1 << largest.ilog2();
+    let size = if transport.interface() == Interface::Legacy { allowed } else { allowed.min(wish) };
+    if size < SMALLEST {
+        return Err(fault(format!(
+            "its size is {largest}; this driver wants {SMALLEST} at least; configure a larger one"
+        )));
+    }
+    Ok(size)
+}
+
+fn start_queue<T: Transport>(
+    transport: &T,
+    index: u16,
+    layout: Layout,
+    features: Features,
+    memory: &mut RingMemory,
+) -> Result<(Ring, T::Notifier)> {
+    let area: Area = memory.cut(layout.end());
+    let setup: QueueSetup = area.setup(layout);
+    let (event_idx, in_order) = (features.contains(Features::EVENT_IDX), features.contains(Features::IN_ORDER));
+    let ring = if layout.packed {
+        Ring::Packed(Packed::new(area, layout, event_idx, in_order))
+    } else {
+        Ring::Split(Split::new(area, layout, event_idx, in_order))
+    };
+    let notifier = set_up(transport, index, &setup)?;
+    Ok((ring, notifier))
+}
+
+#[expect(unsafe_code, reason = "the transport takes the driver's word for the memory")]
+fn set_up<T: Transport>(transport: &T, index: u16, setup: &QueueSetup) -> Result<T::Notifier> {
+    // SAFETY: the areas were cut from mapped memory for this queue alone, are sized for the layout, and are kept until the
+    // device has been reset; buffers in the ring are owned by the queue until then.
+    unsafe { transport.set_up_queue(index, setup) }
+}
+
+fn refused<T: Transport>(transport: &T, problem: impl Into<String>) -> Error {
+    Error::Negotiation { device: transport.name().to_owned(), problem: problem.into() }
+}
+
+const PAGE: usize = 4096;
+/// Descriptors of the control queue: one command at a time.
+const CONTROL_RING: u16 = 64;
+/// Largest size of a queue (section 2.6), and the smallest that this driver works with.
+const LARGEST: u16 = 32_768;
+const SMALLEST: u16 = 8;
+/// The smallest buffer for a whole frame.
+const SMALLEST_WHOLE: usize = 1526;

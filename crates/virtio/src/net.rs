@@ -1,0 +1,85 @@
+//! The configuration of a network device (Virtio 1.2, section 5.1.4).
+
+use crate::transport::Transport;
+use crate::{Error, Features, Result};
+
+/// What the device says of itself. Fields of features that were not agreed on have their defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NetConfig {
+    pub(crate) mac: Option<[u8; 6]>,
+    pub(crate) link_up: bool,
+    /// Pairs of queues.
+    pub(crate) pairs: u16,
+    pub(crate) mtu: Option<u16>,
+}
+
+const MAC: u16 = 0;
+const STATUS: u16 = 6;
+const MAX_PAIRS: u16 = 8;
+const MTU: u16 = 10;
+/// Bit of the status field.
+const LINK_UP: u16 = 1;
+/// The field must be 1 to this.
+const MOST_PAIRS: u16 = 0x8000;
+
+/// Reads the configuration. All of it is of one generation.
+pub(crate) fn read<T: Transport>(transport: &T, features: Features) -> Result<NetConfig> {
+    steady(transport, || read_once(transport, features))
+}
+
+/// Whether the device says its link is up; true when it does not say.
+pub(crate) fn link_up<T: Transport>(transport: &T, features: Features) -> Result<bool> {
+    if features.contains(Features::STATUS) { Ok(read_u16(transport, STATUS)? & LINK_UP != 0) } else { Ok(true) }
+}
+
+/// The device's address, if it has one that an interface may have.
+pub(crate) fn mac<T: Transport>(transport: &T) -> Result<Option<[u8; 6]>> {
+    let mut mac = [0; 6];
+    transport.read_config(MAC, &mut mac)?;
+    Ok(Some(mac).filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]))
+}
+
+fn read_once<T: Transport>(transport: &T, features: Features) -> Result<NetConfig> {
+    let mut config = NetConfig { mac: None, link_up: true, pairs: 1, mtu: None };
+    if features.contains(Features::MAC) {
+        config.mac = mac(transport)?;
+    }
+    config.link_up = link_up(transport, features)?;
+    if features.contains(Features::MQ) {
+        config.pairs = read_u16(transport, MAX_PAIRS)?;
+        if !(1..=MOST_PAIRS).contains(&config.pairs) {
+            let problem = format!("says it has {} pairs of queues; such a device cannot be used", config.pairs);
+            return Err(Error::Negotiation { device: transport.name().to_owned(), problem });
+        }
+    }
+    if features.contains(Features::MTU) {
+        // Smaller than an IPv4 packet must be (RFC 791) is nonsense, and taken for nothing.
+        config.mtu = Some(read_u16(transport, MTU)?).filter(|mtu| *mtu >= 68);
+    }
+    Ok(config)
+}
+
+fn read_u16<T: Transport>(transport: &T, offset: u16) -> Result<u16> {
+    let mut bytes = [0; 2];
+    transport.read_config(offset, &mut bytes)?;
+    Ok(u16::from_le_bytes(bytes))
+}
+
+/// Reads until nothing changed meanwhile (section 2.5.3): the generation stayed, or, where a device has none, two reads
+/// agree.
+fn steady<T: Transport>(transport: &T, read: impl Fn() -> Result<NetConfig>) -> Result<NetConfig> {
+    const ATTEMPTS: usize = 64;
+    for _ in 0..ATTEMPTS {
+        let before = transport.config_generation()?;
+        let config = read()?;
+        let same = match before {
+            Some(generation) => transport.config_generation()? == Some(generation),
+            None => read()? == config,
+        };
+        if same {
+            return Ok(config);
+        }
+    }
+    let problem = "its configuration changes with every read; such a device cannot be used".to_owned();
+    Err(Error::Negotiation { device: transport.name().to_owned(), problem })
+}

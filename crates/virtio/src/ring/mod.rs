@@ -1,0 +1,105 @@
+//! Virtqueues: where they lie, and what the split and the packed layout have in common.
+
+mod ledger;
+mod memory;
+mod packed;
+mod split;
+
+pub(crate) use ledger::Used;
+pub(crate) use memory::{Area, Layout, RingMemory};
+pub(crate) use packed::Packed;
+pub(crate) use split::Split;
+
+use std::fmt;
+
+/// What a device did to a ring that no device may do. The queue is not touched any more until the device is reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum Fault {
+    /// The used index ran ahead of what was made available.
+    UsedIndex = 1,
+    /// A used id beyond the ring.
+    IdOutOfRange = 2,
+    /// A used id of nothing in flight, or of something that had completed before.
+    IdNotInFlight = 3,
+    /// The control queue did not answer.
+    ControlQueue = 4,
+}
+
+impl Fault {
+    /// The fault with this number.
+    pub(crate) fn of(number: u64) -> Option<Self> {
+        [Self::UsedIndex, Self::IdOutOfRange, Self::IdNotInFlight, Self::ControlQueue]
+            .into_iter()
+            .find(|fault| *fault as u64 == number)
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::UsedIndex => "the device's used index ran ahead of what was made available",
+            Self::IdOutOfRange => "the device used an id beyond the ring",
+            Self::IdNotInFlight => "the device used an id that was not in flight",
+            Self::ControlQueue => "the device does not answer on the control queue",
+        })
+    }
+}
+
+/// One part of a chain: where it lies for the device, and whether the device may write to it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Buffer {
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) writable: bool,
+}
+
+/// The driver's side of a virtqueue (Virtio 1.2, section 2.6).
+pub(crate) trait Virtqueue {
+    /// Descriptors.
+    fn size(&self) -> usize;
+    /// Free descriptors.
+    fn free(&self) -> usize;
+    /// Descriptors in flight.
+    fn in_flight(&self) -> usize;
+    /// Makes one buffer available, once published. One descriptor must be free. Returns its id, which is below the size.
+    fn post(&mut self, buffer: Buffer) -> u16;
+    /// Makes a chain available, once published. As many descriptors must be free. `each` hears of the id of every part.
+    /// Device-writable parts come last.
+    fn post_chain(&mut self, chain: &[Buffer], each: impl FnMut(usize, u16));
+    /// Shows the device what was posted. Returns whether it wants to be notified of it.
+    fn publish(&mut self) -> bool;
+    /// Buffers posted since the last [`Self::publish`].
+    fn unpublished(&self) -> usize;
+    /// Whether the device has done with something, as far as can be told without a check.
+    fn has_used(&mut self) -> bool;
+    /// The next chain that the device has done with; `None` when there is none.
+    fn used(&mut self) -> Result<Option<Used>, Fault>;
+    /// The id behind `id` in a chain just returned by [`Self::used`].
+    fn after(&self, id: u16) -> u16;
+}
+
+/// A virtqueue of the layout that was negotiated.
+#[derive(Debug)]
+pub(crate) enum Ring {
+    Split(Split),
+    Packed(Packed),
+}
+
+/// Runs the same expression on whichever layout it is.
+macro_rules! each_layout {
+    ($ring:expr, $inner:ident => $result:expr) => {
+        match $ring {
+            $crate::ring::Ring::Split($inner) => $result,
+            $crate::ring::Ring::Packed($inner) => $result,
+        }
+    };
+}
+pub(crate) use each_layout;
+
+/// Whether moving an index from `old` to `new` passes `event` (Virtio 1.2, section 2.7.7.1).
+#[inline(always)]
+fn passes(event: u16, new: u16, old: u16) -> bool {
+    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}

@@ -1,0 +1,505 @@
+//! Receive queues (Virtio 1.2, section 5.1.6.3).
+
+use crate::ring::{Buffer, Fault, Used, Virtqueue, each_layout};
+use crate::session::{Header, Seat, Shared, Tally};
+use crate::transport::{Notifier as _, Transport};
+use crate::{Config, Error, Result};
+use device::Translation;
+use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
+use std::fmt;
+use std::sync::Arc;
+
+/// Buffers made available at a time: one look at the device's wish for a notification for so many.
+const DOORBELL: usize = 32;
+
+/// What a receive queue has counted since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RxCounters {
+    /// Frames handed to the application.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames dropped because their header says what was not agreed on: an offload, or no buffer at all.
+    pub frame_errors: u64,
+    /// Frames dropped because the device reported a length of nothing, or more than the buffer holds.
+    pub bad_length: u64,
+    /// Frames dropped because they came in more buffers than the largest frame needs.
+    pub too_long: u64,
+    /// Frames dropped because a batch is too small for their segments.
+    pub batch_too_small: u64,
+    /// Times that frames were waiting and the pool had no buffer to replace theirs.
+    pub no_buffers: u64,
+}
+
+impl RxCounters {
+    /// Frames that arrived in a buffer and did not reach the application.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.frame_errors + self.bad_length + self.too_long + self.batch_too_small
+    }
+}
+
+/// A receive queue: belongs to one thread at a time, and may be sent to another.
+///
+/// A frame longer than a buffer arrives as a run of packets with [`Packet::continues`] set on all but the last. While the
+/// device is away nothing arrives, and the buffers wait for it to come back.
+///
+/// ```no_run
+/// use mempool::{Batch, Pool};
+///
+/// fn count<T: virtio::Transport>(queue: &mut virtio::RxQueue<T>, pool: &Pool) -> u64 {
+///     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+///     while queue.counters().packets < 1000 {
+///         queue.recv(&mut cache, &mut batch);
+///         cache.free_batch(&mut batch);
+///     }
+///     queue.counters().bytes
+/// }
+/// ```
+pub struct RxQueue<T: Transport> {
+    seat: Option<Box<Seat<T::Notifier>>>,
+    epoch: u32,
+    intake: Intake,
+    index: u16,
+    /// Used when a caller's cache is of another pool than the queue's.
+    own_cache: Option<PoolCache>,
+    tally: Arc<Tally>,
+    shared: Arc<Shared<T>>,
+}
+
+/// The queue but for the ring.
+///
+/// # Invariants
+///
+/// `slots[id]` is the buffer, of `pool`, that the ring has under that id, and `stock` are buffers that no ring has; the
+/// queue owns them all.
+struct Intake {
+    slots: Box<[Option<Slot>]>,
+    stock: Vec<Slot>,
+    /// Buffers that the queue was made with, and that a ring holds at most.
+    buffers: usize,
+    /// Buffers that the present ring holds.
+    wanted: usize,
+    pool: Pool,
+    pool_id: u16,
+    translation: Arc<Translation>,
+    /// IOVA of a buffer = address of its slot + this, where the translation is linear.
+    linear: Option<u64>,
+    headroom: u16,
+    /// Bytes that the device may write into a buffer.
+    room: u16,
+    /// Buffers of the largest frame.
+    most_segments: usize,
+    /// Segments of a frame that is not complete, or did not fit into the last batch.
+    frame: Vec<Packet>,
+    /// Buffers that its frame still lacks.
+    lacking: u16,
+    /// Buffers to be passed over: the rest of a frame that was given up.
+    skipping: u16,
+    counters: RxCounters,
+}
+
+impl<T: Transport> RxQueue<T> {
+    /// A queue with buffers from `pool`, in no session yet.
+    pub(crate) fn new(shared: &Arc<Shared<T>>, index: u16, config: &Config, pool: &Pool) -> Result<Self> {
+        let translation = shared.transport.dma().map(pool.memory())?;
+        let buffers = usize::from(config.rx_ring);
+        let mut cache = pool.cache();
+        // Without slots to spare no frame could ever be taken out of the ring.
+        if cache.reserve(buffers + CHUNK) < buffers + CHUNK || pool.data_room() < SMALLEST_ROOM {
+            let problem = format!(
+                "a receive ring wants {buffers} free slots and {CHUNK} more, of {SMALLEST_ROOM} bytes at least"
+            );
+            return Err(pool_error(shared.transport.name(), pool, problem));
+        }
+        let mut stock = Vec::with_capacity(buffers);
+        let keep = |taken: &[Slot]| {
+            stock.extend_from_slice(taken);
+            taken.len()
+        };
+        // SAFETY: all these slots are reserved; they are kept in the queue.
+        unsafe { cache.take(buffers, keep) };
+        let most_segments = (config.max_frame() + LARGEST_HEADER).div_ceil(pool.data_room().into());
+        let intake = Intake {
+            slots: Box::default(),
+            stock,
+            buffers,
+            wanted: 0,
+            pool: pool.clone(),
+            pool_id: pool.id(),
+            linear: match *translation {
+                Translation::Linear { delta } => Some(delta.wrapping_add(pool.headroom().into())),
+                Translation::Paged { .. } => None,
+            },
+            translation,
+            headroom: pool.headroom(),
+            room: pool.data_room(),
+            most_segments,
+            frame: Vec::with_capacity(most_segments),
+            lacking: 0,
+            skipping: 0,
+            counters: RxCounters::default(),
+        };
+        let (shared, tally) = (Arc::clone(shared), Arc::default());
+        Ok(Self { seat: None, epoch: 0, intake, index, own_cache: None, tally, shared })
+    }
+
+    /// The queue's number.
+    #[must_use]
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn counters(&self) -> RxCounters {
+        self.intake.counters
+    }
+
+    pub(crate) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
+    /// theirs. Returns the number of packets (segments). Never blocks; whole frames only.
+    ///
+    /// A `cache` of another pool than the queue's works but is not used.
+    #[inline]
+    pub fn recv(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        if cache.pool_id() == self.intake.pool_id { self.recv_from(cache, batch) } else { self.recv_own(batch) }
+    }
+
+    /// Receives with a cache of the queue's own.
+    #[cold]
+    fn recv_own(&mut self, batch: &mut Batch) -> usize {
+        let mut own = self.own_cache.take().unwrap_or_else(|| self.intake.pool.cache());
+        let received = self.recv_from(&mut own, batch);
+        self.own_cache = Some(own);
+        received
+    }
+
+    #[inline(always)]
+    fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        if self.shared.epoch() != self.epoch {
+            self.join();
+        }
+        let Some(seat) = &mut self.seat else { return 0 };
+        let before = batch.len();
+        let header = seat.header;
+        let (intake, notifier) = (&mut self.intake, &seat.notifier);
+        let result = each_layout!(&mut seat.ring, ring => {
+            let result = intake.recv(ring, header, cache, batch);
+            let received = batch.len() - before;
+            intake.fill(ring, cache);
+            if intake.is_time_to_publish(ring, received) && ring.publish() {
+                notifier.notify();
+            }
+            result
+        });
+        self.tally.set(self.intake.counters.packets, self.intake.counters.bytes);
+        if let Err(fault) = result {
+            self.give_up(fault);
+        }
+        batch.len() - before
+    }
+
+    /// Moves to the present session, if there is one.
+    #[cold]
+    #[inline(never)]
+    fn join(&mut self) {
+        let (epoch, seat) = self.shared.join(2 * self.index);
+        self.epoch = epoch;
+        self.intake.take_back();
+        self.seat = seat;
+        if let Some(seat) = &mut self.seat {
+            each_layout!(&mut seat.ring, ring => {
+                self.intake.stock_up(ring);
+                if ring.publish() {
+                    seat.notifier.notify();
+                }
+            });
+        }
+    }
+
+    /// Touches the ring no more; its buffers stay with the device until it has been reset.
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self, fault: Fault) {
+        self.seat = None;
+        self.shared.report(self.epoch, fault);
+    }
+}
+
+impl Intake {
+    /// Receives frames; stops at the batch's end, the ring's or the pool's.
+    #[inline(always)]
+    fn recv<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        header: Header,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+    ) -> Result<(), Fault> {
+        if !self.frame.is_empty() && self.lacking == 0 && !self.deliver(batch) {
+            return Ok(());
+        }
+        let room = batch.spare();
+        let most = cache.reserve(room);
+        if most == 0 {
+            self.counters.no_buffers += u64::from(room > 0 && ring.has_used());
+            return Ok(());
+        }
+        let offset = self.headroom + header.len;
+        let capacity = u32::from(self.room - header.len);
+        let meta = Meta::new(offset, 0, self.pool_id).0;
+        let mut result = Ok(());
+        let mut bytes = 0;
+        let mut taken = 0;
+        let places = batch.spare_slots().as_mut_ptr();
+        while taken < most {
+            let used = match ring.used() {
+                Ok(Some(used)) => used,
+                Ok(None) => break,
+                Err(fault) => {
+                    result = Err(fault);
+                    break;
+                }
+            };
+            let Some(slot) = self.slots.get_mut(usize::from(used.id)).and_then(Option::take) else { continue };
+            let len = used.len.wrapping_sub(header.len.into());
+            let usual = len.wrapping_sub(1) < capacity && self.is_usual(slot, header);
+            if !usual || self.is_amid_frame() {
+                // SAFETY: as many packets were written.
+                unsafe { batch.received(taken) };
+                self.add(taken, bytes);
+                self.unusual(slot, used, header, batch.capacity(), cache);
+                return self.recv_rest(ring, header, cache, batch);
+            }
+            // SAFETY: `taken` is less than the spare places of the batch.
+            let place = unsafe { places.add(taken) };
+            // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
+            let packet = unsafe { Packet::from_slot(slot, Meta(meta | u64::from(len) << 16)) };
+            // SAFETY: a place of the batch that is unused.
+            unsafe { place.write(std::mem::MaybeUninit::new(packet)) };
+            taken += 1;
+            bytes += u64::from(len);
+        }
+        // SAFETY: as many packets were written.
+        unsafe { batch.received(taken) };
+        self.add(taken, bytes);
+        result
+    }
+
+    /// Goes on after something unusual.
+    #[cold]
+    #[inline(never)]
+    fn recv_rest<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        header: Header,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+    ) -> Result<(), Fault> {
+        loop {
+            if !self.frame.is_empty() && self.lacking == 0 && !self.deliver(batch) {
+                return Ok(());
+            }
+            if batch.spare() == 0 || cache.reserve(1) == 0 {
+                return Ok(());
+            }
+            let Some(used) = ring.used()? else { return Ok(()) };
+            let Some(slot) = self.slots.get_mut(usize::from(used.id)).and_then(Option::take) else { continue };
+            self.unusual(slot, used, header, batch.capacity(), cache);
+        }
+    }
+
+    #[inline(always)]
+    fn add(&mut self, packets: usize, bytes: u64) {
+        self.counters.packets += packets as u64;
+        self.counters.bytes += bytes;
+    }
+
+    /// Whether the header in front of a frame says what nearly all do: no offload, one buffer.
+    #[inline(always)]
+    fn is_usual(&self, slot: Slot, header: Header) -> bool {
+        let (kinds, buffers) = self.read_header(slot, header);
+        kinds == 0 && buffers == 1
+    }
+
+    #[inline(always)]
+    fn is_amid_frame(&self) -> bool {
+        self.lacking | self.skipping != 0
+    }
+
+    /// Flags and GSO type, and the number of buffers, each read once.
+    #[inline(always)]
+    fn read_header(&self, slot: Slot, header: Header) -> (u16, u16) {
+        // SAFETY: the header lies in the slot, whose data room is larger.
+        let start = unsafe { slot.as_ptr().add(self.headroom.into()) };
+        // SAFETY: two initialised bytes of a slot that the queue owns.
+        let kinds = unsafe { start.cast::<u16>().read_unaligned() };
+        if !header.mergeable {
+            return (kinds, 1);
+        }
+        // SAFETY: within the slot, as above.
+        let buffers = unsafe { start.add(10) };
+        // SAFETY: as above.
+        (kinds, u16::from_le(unsafe { buffers.cast::<u16>().read_unaligned() }))
+    }
+
+    /// Deals with a buffer that is not a good frame of its own.
+    #[cold]
+    #[inline(never)]
+    fn unusual(&mut self, slot: Slot, used: Used, header: Header, batch: usize, cache: &mut PoolCache) {
+        let room = u32::from(self.room);
+        // The device filled the buffer, says the ring.
+        let len = if used.len == u32::MAX { room } else { used.len };
+        let first = self.lacking == 0;
+        let mut offset = self.headroom;
+        let reason = if self.skipping > 0 {
+            self.skipping -= 1;
+            None
+        } else if first {
+            offset += header.len;
+            if len <= header.len.into() || len > room {
+                Some(&mut self.counters.bad_length)
+            } else {
+                let (kinds, buffers) = self.read_header(slot, header);
+                self.skipping = buffers.saturating_sub(1);
+                if kinds != 0 || buffers == 0 {
+                    Some(&mut self.counters.frame_errors)
+                } else if usize::from(buffers) > self.most_segments {
+                    Some(&mut self.counters.too_long)
+                } else if usize::from(buffers) > batch {
+                    Some(&mut self.counters.batch_too_small)
+                } else {
+                    self.skipping = 0;
+                    self.lacking = buffers;
+                    return self.segment(slot, offset, len - u32::from(header.len));
+                }
+            }
+        } else if len == 0 || len > room {
+            self.skipping = self.lacking - 1;
+            self.lacking = 0;
+            for packet in self.frame.drain(..) {
+                cache.free(packet);
+            }
+            Some(&mut self.counters.bad_length)
+        } else {
+            return self.segment(slot, offset, len);
+        };
+        if let Some(reason) = reason {
+            *reason += 1;
+        }
+        // SAFETY: the device has done with the slot, which is of this pool and owned here.
+        cache.free(unsafe { Packet::from_slot(slot, Meta::new(0, 0, self.pool_id)) });
+    }
+
+    /// Adds a segment of `len` bytes, which the caller has checked, to the frame.
+    fn segment(&mut self, slot: Slot, offset: u16, len: u32) {
+        self.lacking -= 1;
+        let len = u16::try_from(len).unwrap_or(0);
+        // SAFETY: the device has done with the slot, which is of this pool and owned here; offset and length are within it.
+        let mut packet = unsafe { Packet::from_slot(slot, Meta::new(offset, len, self.pool_id)) };
+        packet.set_continues(self.lacking > 0);
+        self.frame.push(packet);
+    }
+
+    /// Moves a complete frame into the batch; whether it had the room.
+    #[cold]
+    fn deliver(&mut self, batch: &mut Batch) -> bool {
+        if self.frame.len() > batch.capacity() {
+            self.counters.batch_too_small += 1;
+            self.frame.clear();
+            return true;
+        }
+        if self.frame.len() > batch.spare() {
+            return false;
+        }
+        self.counters.packets += 1;
+        for packet in self.frame.drain(..) {
+            self.counters.bytes += packet.len() as u64;
+            let pushed = batch.push(packet);
+            debug_assert!(pushed.is_ok(), "the room was checked");
+        }
+        true
+    }
+
+    /// Makes fresh buffers available, until the ring has as many as it is to have.
+    #[inline(always)]
+    fn fill<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) {
+        let count = cache.reserve(self.wanted.saturating_sub(ring.in_flight()));
+        let (linear, room) = (self.linear, self.room);
+        let post = |fresh: &[Slot]| {
+            for slot in fresh.iter().rev() {
+                let address = match linear {
+                    Some(delta) => (slot.as_ptr() as u64).wrapping_add(delta),
+                    None => self.translation.iova(slot.as_ptr()) + u64::from(self.headroom),
+                };
+                let id = ring.post(Buffer { address, len: room.into(), writable: true });
+                self.slots[usize::from(id)] = Some(*slot);
+            }
+            fresh.len()
+        };
+        // SAFETY: `count` are reserved; all of them are the ring's now.
+        unsafe { cache.take(count, post) };
+    }
+
+    #[inline(always)]
+    fn is_time_to_publish<R: Virtqueue>(&self, ring: &R, received: usize) -> bool {
+        let waiting = ring.unpublished();
+        waiting >= DOORBELL.min(ring.size() / 4) || (waiting > 0 && received == 0)
+    }
+
+    /// Takes all buffers back from the ring of a session that has ended.
+    fn take_back(&mut self) {
+        self.stock.extend(self.slots.iter_mut().filter_map(Option::take));
+        self.frame.clear();
+        (self.lacking, self.skipping) = (0, 0);
+    }
+
+    /// Gives the ring of a new session the buffers at hand.
+    fn stock_up<R: Virtqueue>(&mut self, ring: &mut R) {
+        if self.slots.len() != ring.size() {
+            self.slots = vec![None; ring.size()].into_boxed_slice();
+        }
+        self.wanted = self.buffers.min(ring.size());
+        while ring.in_flight() < self.wanted {
+            let Some(slot) = self.stock.pop() else { break };
+            let address = self.translation.iova(slot.as_ptr()) + u64::from(self.headroom);
+            let id = ring.post(Buffer { address, len: self.room.into(), writable: true });
+            self.slots[usize::from(id)] = Some(slot);
+        }
+    }
+
+    /// All buffers of the queue, as packets, when it is dropped.
+    fn drain_packets(&mut self) -> Vec<Packet> {
+        self.take_back();
+        let pool = self.pool_id;
+        // SAFETY: the slots are of this pool and owned by the queue, which gives them up.
+        self.stock.drain(..).map(|slot| unsafe { Packet::from_slot(slot, Meta::new(0, 0, pool)) }).collect()
+    }
+}
+
+impl<T: Transport> Drop for RxQueue<T> {
+    fn drop(&mut self) {
+        let packets = self.intake.drain_packets();
+        self.shared.park(packets);
+    }
+}
+
+impl<T: Transport> fmt::Debug for RxQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RxQueue").field("index", &self.index).field("seat", &self.seat).finish_non_exhaustive()
+    }
+}
+
+/// The longest header, with the number of buffers.
+pub(crate) const LARGEST_HEADER: usize = 12;
+/// No buffer may be smaller, or a frame would take more than there are descriptors.
+const SMALLEST_ROOM: u16 = 256;
+
+pub(crate) fn pool_error(device: &str, pool: &Pool, problem: String) -> Error {
+    Error::Pool { device: device.to_owned(), slots: pool.slots(), data_room: pool.data_room(), problem }
+}

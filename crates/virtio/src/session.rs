@@ -1,0 +1,185 @@
+//! What a port and its queues share: the device, and the session that it is in.
+//!
+//! A session is the time between two resets of a device. Each has rings of its own, in memory of its own, so nothing that
+//! is left of an earlier one can be mistaken for the present. Queues learn of a new session by a counter that they look at
+//! once a burst, and move over: what was in flight in the old one is theirs again, since the device was reset in between.
+
+use crate::Result;
+use crate::ring::{Fault, Ring};
+use crate::transport::Transport;
+use device::DmaMemory;
+use mempool::Packet;
+use std::fmt;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a queue needs to take part in a session.
+#[derive(Debug)]
+pub(crate) struct Seat<N> {
+    pub(crate) ring: Ring,
+    pub(crate) notifier: N,
+    pub(crate) header: Header,
+}
+
+/// The header in front of every frame (Virtio 1.2, section 5.1.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Bytes.
+    pub(crate) len: u16,
+    /// A received frame may lie in as many buffers as it says.
+    pub(crate) mergeable: bool,
+    /// It may share a descriptor with the frame.
+    pub(crate) any_layout: bool,
+    /// Where it is when it has a descriptor of its own: zeros, at this address.
+    pub(crate) zeros: u64,
+}
+
+/// The memory of rings whose queue is gone, with the packets that were in them.
+type Parked = (Option<Arc<DmaMemory>>, Vec<Packet>);
+
+struct State<N> {
+    /// Places in the present session that no queue has taken yet, by virtqueue.
+    seats: Vec<Option<Box<Seat<N>>>>,
+    memory: Option<Arc<DmaMemory>>,
+    parked: Vec<Parked>,
+    /// The device accesses no memory.
+    quiet: bool,
+}
+
+/// Shared by a port and its queues.
+///
+/// When the last of them is dropped and the device was never seen to be quiet, the device, its mappings and the parked
+/// packets stay for ever (rule leak-if-unsure).
+pub(crate) struct Shared<T: Transport> {
+    pub(crate) transport: Arc<T>,
+    /// Odd while a session is on; changes when one begins and when it has ended.
+    epoch: AtomicU32,
+    /// A fault (bits 31:0; 0 is none) and the session that it was in (bits 63:32).
+    fault: AtomicU64,
+    state: Mutex<State<T::Notifier>>,
+}
+
+impl<T: Transport> Shared<T> {
+    /// For a device that has been reset.
+    pub(crate) fn new(transport: Arc<T>) -> Self {
+        let state = State { seats: Vec::new(), memory: None, parked: Vec::new(), quiet: true };
+        Self { transport, epoch: AtomicU32::new(0), fault: AtomicU64::new(0), state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T::Notifier>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session's number; odd while one is on.
+    #[inline(always)]
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Whether a session is on.
+    pub(crate) fn is_on(&self) -> bool {
+        self.epoch() % 2 == 1
+    }
+
+    /// The device is about to be given memory.
+    pub(crate) fn begin_dma(&self, memory: &Arc<DmaMemory>) {
+        let mut state = self.state();
+        state.quiet = false;
+        state.memory = Some(Arc::clone(memory));
+    }
+
+    /// Lets the queues into a session.
+    pub(crate) fn begin(&self, seats: Vec<Option<Box<Seat<T::Notifier>>>>) {
+        self.state().seats = seats;
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Resets the device, which ends the session: packets that waited for it go home, and the memory of its rings leaves
+    /// the device's address space.
+    ///
+    /// # Errors
+    ///
+    /// When the device is not known to be quiet. The session goes on then.
+    pub(crate) fn end(&self) -> Result<()> {
+        self.transport.reset()?;
+        let mut state = self.state();
+        state.quiet = true;
+        if self.is_on() {
+            self.epoch.fetch_add(1, Ordering::Release);
+        }
+        let (seats, parked) = (std::mem::take(&mut state.seats), std::mem::take(&mut state.parked));
+        let memory = state.memory.take();
+        drop(state);
+        drop((seats, parked));
+        if let Some(memory) = memory {
+            self.transport.dma().unmap(&memory)?;
+        }
+        Ok(())
+    }
+
+    /// The place of virtqueue `index` in the present session, and its number. `None` if there is none, or it is taken.
+    pub(crate) fn join(&self, index: u16) -> (u32, Option<Box<Seat<T::Notifier>>>) {
+        let mut state = self.state();
+        // Read under the lock, so that the number belongs to the seats.
+        let epoch = self.epoch();
+        (epoch, state.seats.get_mut(usize::from(index)).and_then(Option::take))
+    }
+
+    /// Takes over the packets of a queue that is dropped, and frees them as soon as the device is quiet.
+    pub(crate) fn park(&self, packets: Vec<Packet>) {
+        let mut state = self.state();
+        if !state.quiet {
+            let memory = state.memory.clone();
+            state.parked.push((memory, packets));
+        }
+    }
+
+    /// A queue has seen the device do what no device may do, in session `epoch`.
+    #[cold]
+    pub(crate) fn report(&self, epoch: u32, fault: Fault) {
+        self.fault.store(u64::from(epoch) << 32 | fault as u64, Ordering::Relaxed);
+    }
+
+    /// The fault that the present session has to end for.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        let fault = self.fault.load(Ordering::Relaxed);
+        Fault::of(fault & 0xffff_ffff).filter(|_| fault >> 32 == u64::from(self.epoch()))
+    }
+}
+
+impl<T: Transport> Drop for Shared<T> {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !state.quiet {
+            tracing::error!("{}: not known to be quiet; its memory is kept for ever", self.transport.name());
+            std::mem::forget(std::mem::take(&mut state.parked));
+            std::mem::forget(Arc::clone(&self.transport));
+        }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Shared({})", self.transport.name())
+    }
+}
+
+/// Frames and bytes of one queue, for those who watch. Written by the queue's thread only, once a burst.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Tally {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Tally {
+    #[inline(always)]
+    pub(crate) fn set(&self, packets: u64, bytes: u64) {
+        self.packets.store(packets, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> (u64, u64) {
+        (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,443 @@
+//! Transmit queues (Virtio 1.2, section 5.1.6.2).
+
+use crate::Result;
+use crate::ring::{Buffer, Fault, Used, Virtqueue, each_layout};
+use crate::session::{Header, Seat, Shared, Tally};
+use crate::transport::{Notifier as _, Transport};
+use device::Translation;
+use mempool::{Batch, CHUNK, Packet, Pool, PoolCache, Slot};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Shortest frame that is sent, in bytes: an Ethernet header.
+const SHORTEST: usize = 14;
+/// Most segments of a frame.
+const MOST_SEGMENTS: usize = 40;
+
+/// What a transmit queue has counted since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TxCounters {
+    /// Frames handed to the device.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Frames dropped because they are shorter than 14 bytes, or have an empty segment.
+    pub bad_length: u64,
+    /// Frames dropped because they have more than 40 segments.
+    pub too_many_segments: u64,
+    /// Frames dropped because their pool could not be mapped for the device.
+    pub unmapped_pool: u64,
+    /// Segments that the device had been handed and had not reported done when it went away. They are counted as sent.
+    pub lost: u64,
+}
+
+impl TxCounters {
+    /// Frames taken from a batch and not handed to the device.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.bad_length + self.too_many_segments + self.unmapped_pool
+    }
+}
+
+/// A pool whose packets this queue has sent. The handle keeps the id from being given to another pool.
+struct KnownPool {
+    pool: Pool,
+    translation: Arc<Translation>,
+}
+
+/// A transmit queue: belongs to one thread at a time, and may be sent to another.
+///
+/// Buffers come back lazily, when [`CHUNK`] or more are in flight, or half of a small ring. While the device is away nothing is taken.
+///
+/// What was sent is gone:
+///
+/// ```compile_fail,E0382
+/// fn use_after_send<T: virtio::Transport>(
+///     queue: &mut virtio::TxQueue<T>,
+///     cache: &mut mempool::PoolCache,
+///     batch: &mut mempool::Batch,
+///     packet: mempool::Packet,
+/// ) {
+///     let _ = batch.push(packet);
+///     queue.send(cache, batch);
+///     packet.data();
+/// }
+/// ```
+pub struct TxQueue<T: Transport> {
+    seat: Option<Box<Seat<T::Notifier>>>,
+    epoch: u32,
+    outlet: Outlet<T>,
+    index: u16,
+    tally: Arc<Tally>,
+    in_flight: Arc<AtomicUsize>,
+}
+
+/// The queue but for the ring.
+///
+/// # Invariants
+///
+/// `packets[id]` is the packet that the ring has under that id.
+struct Outlet<T: Transport> {
+    packets: Box<[Option<Packet>]>,
+    known: Vec<KnownPool>,
+    /// Id of the first known pool.
+    usual: u16,
+    /// IOVA = address + this in the first known pool, where its translation is linear.
+    linear: Option<u64>,
+    counters: TxCounters,
+    shared: Arc<Shared<T>>,
+}
+
+/// What became of the frame at the front of a batch.
+enum Unusual {
+    Taken(usize),
+    Full,
+}
+
+impl<T: Transport> TxQueue<T> {
+    /// A queue in no session yet.
+    pub(crate) fn new(shared: &Arc<Shared<T>>, index: u16, pool: &Pool) -> Result<Self> {
+        let translation = shared.transport.dma().map(pool.memory())?;
+        let mut outlet = Outlet {
+            packets: Box::default(),
+            known: vec![KnownPool { pool: pool.clone(), translation }],
+            usual: 0,
+            linear: None,
+            counters: TxCounters::default(),
+            shared: Arc::clone(shared),
+        };
+        outlet.first_known_is_usual();
+        Ok(Self { seat: None, epoch: 0, outlet, index, tally: Arc::default(), in_flight: Arc::default() })
+    }
+
+    /// The queue's number.
+    #[must_use]
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// What it has counted.
+    #[must_use]
+    pub fn counters(&self) -> TxCounters {
+        self.outlet.counters
+    }
+
+    /// Descriptors in flight: sent, and not yet seen to be done.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.seat.as_ref().map_or(0, |seat| each_layout!(&seat.ring, ring => ring.in_flight()))
+    }
+
+    pub(crate) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
+    }
+
+    pub(crate) fn in_flight_gauge(&self) -> &Arc<AtomicUsize> {
+        &self.in_flight
+    }
+
+    /// Hands packets from the front of `batch` to the device, as many as the ring takes, and takes buffers that it has
+    /// done with into `cache`. Returns how many packets (segments) left the batch; the rest stay in it. Never blocks;
+    /// whole frames only. With an empty batch it only takes back buffers. While the device is away it does nothing.
+    ///
+    /// Packets of any pool can be sent. A frame that cannot be sent is dropped and counted.
+    #[inline]
+    pub fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        if self.outlet.shared.epoch() != self.epoch {
+            self.join();
+        }
+        let Some(seat) = &mut self.seat else { return 0 };
+        let header = seat.header;
+        let (outlet, notifier) = (&mut self.outlet, &seat.notifier);
+        let (done, in_flight, result) = each_layout!(&mut seat.ring, ring => {
+            let result = if ring.in_flight() >= CHUNK.min(ring.size() / 2) || batch.is_empty() { outlet.reclaim(ring, cache) } else { Ok(()) };
+            let done = if result.is_ok() { outlet.send(ring, header, cache, batch) } else { 0 };
+            if ring.unpublished() > 0 && ring.publish() {
+                notifier.notify();
+            }
+            (done, ring.in_flight(), result)
+        });
+        self.tally.set(self.outlet.counters.packets, self.outlet.counters.bytes);
+        self.in_flight.store(in_flight, Ordering::Relaxed);
+        if let Err(fault) = result {
+            self.give_up(fault);
+        }
+        done
+    }
+
+    /// Moves to the present session, if there is one.
+    #[cold]
+    #[inline(never)]
+    fn join(&mut self) {
+        let (epoch, seat) = self.outlet.shared.join(2 * self.index + 1);
+        self.epoch = epoch;
+        self.outlet.take_back();
+        self.in_flight.store(0, Ordering::Relaxed);
+        self.seat = seat;
+        let size = self.seat.as_ref().map_or(0, |seat| each_layout!(&seat.ring, ring => ring.size()));
+        if self.outlet.packets.len() < size {
+            self.outlet.packets = (0..size).map(|_| None).collect();
+        }
+    }
+
+    /// Touches the ring no more; its packets stay with the device until it has been reset.
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self, fault: Fault) {
+        self.seat = None;
+        self.outlet.shared.report(self.epoch, fault);
+    }
+}
+
+impl<T: Transport> Outlet<T> {
+    /// Takes back the buffers of everything that the device has done with.
+    #[inline(always)]
+    fn reclaim<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) -> Result<(), Fault> {
+        let mut slots = [None; CHUNK];
+        let mut held = 0;
+        let result = loop {
+            let used = match ring.used() {
+                Ok(Some(used)) => used,
+                Ok(None) => break Ok(()),
+                Err(fault) => break Err(fault),
+            };
+            if used.count > 1 {
+                self.reclaim_chain(ring, used, cache);
+                continue;
+            }
+            let Some(packet) = self.packets.get_mut(usize::from(used.id)).and_then(Option::take) else { continue };
+            if packet.pool_id() != cache.pool_id() {
+                drop(packet);
+                continue;
+            }
+            slots[held] = Some(packet.into_slot());
+            held += 1;
+            if held == CHUNK {
+                take_home(cache, &slots);
+                held = 0;
+            }
+        };
+        take_home(cache, &slots[..held]);
+        result
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reclaim_chain<R: Virtqueue>(&mut self, ring: &R, used: Used, cache: &mut PoolCache) {
+        let mut id = used.id;
+        for _ in 0..used.count {
+            if let Some(packet) = self.packets.get_mut(usize::from(id)).and_then(Option::take) {
+                cache.free(packet);
+            }
+            id = ring.after(id);
+        }
+    }
+
+    #[inline(always)]
+    fn send<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        let mut done = 0;
+        while done < batch.len() {
+            done += self.send_run(ring, header, &batch[done..]);
+            if done == batch.len() {
+                break;
+            }
+            match self.send_unusual(ring, header, cache, &batch[done..]) {
+                Unusual::Taken(count) => done += count,
+                Unusual::Full => break,
+            }
+        }
+        // SAFETY: the ring has taken over, or freed, the slots of these packets.
+        unsafe { batch.sent(done) };
+        done
+    }
+
+    /// Sends frames of one segment from the usual pool, with room in front for the header, up to the first that is not
+    /// such.
+    #[inline(always)]
+    fn send_run<R: Virtqueue>(&mut self, ring: &mut R, header: Header, packets: &[Packet]) -> usize {
+        if !header.any_layout {
+            return 0;
+        }
+        // The upper half of the packet's word is its pool and flags.
+        let usual = u64::from(self.usual);
+        let mut bytes = 0;
+        let mut sent = 0;
+        for packet in &packets[..packets.len().min(ring.free())] {
+            let meta = packet.meta();
+            let plain = meta.0 >> 32 == usual && meta.offset() >= header.len && packet.len() >= SHORTEST;
+            if !plain {
+                break;
+            }
+            // SAFETY: between the slot's start and the data there is room for the header.
+            let start = unsafe { packet.slot().as_ptr().add((meta.offset() - header.len).into()) };
+            // SAFETY: these bytes of the slot are in front of the data, and belong to the packet.
+            unsafe { write_header(start, header) };
+            let address = match self.linear {
+                Some(delta) => (start as u64).wrapping_add(delta),
+                None => self.known[0].translation.iova(start),
+            };
+            let len = u32::from(meta.len()) + u32::from(header.len);
+            let id = ring.post(Buffer { address, len, writable: false });
+            // SAFETY: the packet leaves the batch without being dropped there; it moves here.
+            let packet = unsafe { std::ptr::read(packet) };
+            // The place is empty: its packet was taken when the id came back.
+            std::mem::forget(self.packets[usize::from(id)].replace(packet));
+            bytes += u64::from(meta.len());
+            sent += 1;
+        }
+        self.counters.packets += sent as u64;
+        self.counters.bytes += bytes;
+        sent
+    }
+
+    /// Deals with the frame at the front that [`Self::send_run`] did not take: no room, several segments, another
+    /// pool, no room for the header, or not to be sent at all.
+    #[cold]
+    #[inline(never)]
+    fn send_unusual<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        header: Header,
+        cache: &mut PoolCache,
+        packets: &[Packet],
+    ) -> Unusual {
+        let segments = packets.iter().position(|packet| !packet.continues()).map_or(packets.len(), |last| last + 1);
+        let frame = &packets[..segments];
+        let len: usize = frame.iter().map(Packet::len).sum();
+        let reason = if len < SHORTEST || frame.iter().any(Packet::is_empty) {
+            &mut self.counters.bad_length
+        } else if segments > MOST_SEGMENTS.min(ring.size() - 1) {
+            &mut self.counters.too_many_segments
+        } else if segments + 1 > ring.free() {
+            return Unusual::Full;
+        } else if frame.iter().any(|packet| !self.know(packet, ring.in_flight() == 0)) {
+            &mut self.counters.unmapped_pool
+        } else {
+            self.send_frame(ring, header, frame);
+            self.counters.packets += 1;
+            self.counters.bytes += len as u64;
+            return Unusual::Taken(segments);
+        };
+        *reason += 1;
+        for packet in frame {
+            // SAFETY: the packet leaves the batch without being dropped there; it moves here.
+            cache.free(unsafe { std::ptr::read(packet) });
+        }
+        Unusual::Taken(segments)
+    }
+
+    /// Makes sure that the packet's pool is mapped for the device; whether it is.
+    fn know(&mut self, packet: &Packet, idle: bool) -> bool {
+        if self.known.iter().any(|known| known.pool.id() == packet.pool_id()) {
+            return true;
+        }
+        let pool = Pool::of(packet);
+        match self.shared.transport.dma().map(pool.memory()) {
+            Ok(translation) => {
+                self.known.push(KnownPool { pool, translation });
+                if idle {
+                    // Nothing is in flight: the pool in use becomes the usual one.
+                    let newest = self.known.len() - 1;
+                    self.known.swap(0, newest);
+                    self.first_known_is_usual();
+                }
+                true
+            }
+            Err(error) => {
+                tracing::error!("{}: a packet pool cannot be mapped: {error}", self.shared.transport.name());
+                false
+            }
+        }
+    }
+
+    fn first_known_is_usual(&mut self) {
+        let KnownPool { pool, translation } = &self.known[0];
+        self.usual = pool.id();
+        self.linear = match **translation {
+            Translation::Linear { delta } => Some(delta),
+            Translation::Paged { .. } => None,
+        };
+    }
+
+    /// Sends a frame of any number of segments from known pools; there is room for them and the header.
+    fn send_frame<R: Virtqueue>(&mut self, ring: &mut R, header: Header, frame: &[Packet]) {
+        let nothing = Buffer { address: 0, len: 0, writable: false };
+        let mut chain = [nothing; MOST_SEGMENTS + 1];
+        let together = header.any_layout && frame[0].offset() >= header.len;
+        chain[0] = Buffer { address: header.zeros, len: header.len.into(), writable: false };
+        for (place, packet) in chain[1..].iter_mut().zip(frame) {
+            let Some(known) = self.known.iter().find(|known| known.pool.id() == packet.pool_id()) else { continue };
+            place.address = known.translation.iova(packet.slot().as_ptr()) + u64::from(packet.offset());
+            place.len = u32::from(packet.meta().len());
+        }
+        let mut parts = &chain[..=frame.len()];
+        if together {
+            // SAFETY: between the slot's start and the data there is room for the header.
+            let start = unsafe { frame[0].slot().as_ptr().add((frame[0].offset() - header.len).into()) };
+            // SAFETY: these bytes of the slot are in front of the data, and belong to the packet.
+            unsafe { write_header(start, header) };
+            chain[1].address -= u64::from(header.len);
+            chain[1].len += u32::from(header.len);
+            parts = &chain[1..=frame.len()];
+        }
+        let ahead = parts.len() - frame.len();
+        let packets = &mut self.packets;
+        ring.post_chain(parts, |place, id| {
+            let Some(packet) = place.checked_sub(ahead).map(|place| &frame[place]) else { return };
+            // SAFETY: the packet leaves the batch without being dropped there; it moves here.
+            packets[usize::from(id)] = Some(unsafe { std::ptr::read(packet) });
+        });
+    }
+
+    /// Frees what was in flight in a session that has ended.
+    fn take_back(&mut self) {
+        self.counters.lost += self.packets.iter_mut().filter_map(Option::take).count() as u64;
+    }
+}
+
+/// Puts slots of the cache's pool onto its stack.
+#[inline(always)]
+fn take_home(cache: &mut PoolCache, slots: &[Option<Slot>]) {
+    debug_assert!(slots.iter().all(Option::is_some), "slots come from packets");
+    // SAFETY: an `Option<Slot>` that is `Some` is a `Slot`, and all are.
+    let slots = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<Slot>(), slots.len()) };
+    // SAFETY: taken out of packets of the cache's pool just now.
+    unsafe { cache.put(slots) };
+}
+
+/// Writes a header that asks for nothing.
+///
+/// # Safety
+///
+/// `start` points to as many bytes as the header is long, 10 or 12, owned by the caller.
+#[inline(always)]
+unsafe fn write_header(start: *mut u8, header: Header) {
+    // SAFETY: promised by the caller.
+    unsafe { start.cast::<u64>().write_unaligned(0) };
+    if header.len == 12 {
+        // SAFETY: promised by the caller.
+        let rest = unsafe { start.add(8) };
+        // SAFETY: promised by the caller.
+        unsafe { rest.cast::<u32>().write_unaligned(0) };
+    } else {
+        // SAFETY: promised by the caller.
+        let rest = unsafe { start.add(8) };
+        // SAFETY: promised by the caller.
+        unsafe { rest.cast::<u16>().write_unaligned(0) };
+    }
+}
+
+impl<T: Transport> Drop for TxQueue<T> {
+    fn drop(&mut self) {
+        let packets = self.outlet.packets.iter_mut().filter_map(Option::take).collect();
+        self.outlet.shared.park(packets);
+    }
+}
+
+impl<T: Transport> fmt::Debug for TxQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TxQueue").field("index", &self.index).field("seat", &self.seat).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,259 @@
+//! The conversation with one back end, from the first message to the last.
+
+use super::message::{self, Request};
+use crate::transport::QueueSetup;
+use device::DmaMemory;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
+use rustix::net::RecvFlags;
+use rustix::process::PidfdFlags;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Bit 30 of the feature bits: there are protocol features, and rings are enabled one by one.
+const PROTOCOL_FEATURES: u64 = 1 << 30;
+/// Protocol features: several queues; a reply to any request that asks for one.
+const MQ: u64 = 1 << 0;
+const REPLY_ACK: u64 = 1 << 3;
+/// `VHOST_VRING_IDX` may be one of as many: the field is a byte.
+const MOST_PAIRS: u64 = 128;
+/// First place of a packed ring: index 0 and wrap counter 1, for available and for used.
+const PACKED_BASE: u32 = 0x8000_8000;
+/// A back end answers in microseconds, unless it is busy with a memory table.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A memory region as a back end sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Region {
+    pub(super) iova: u64,
+    pub(super) memory: Arc<DmaMemory>,
+}
+
+/// A step of the conversation that failed.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) step: &'static str,
+    pub(super) source: io::Error,
+}
+
+type Result<T> = std::result::Result<T, Failure>;
+
+/// A connection to a back end.
+#[derive(Debug)]
+pub(super) struct Line {
+    socket: Arc<UnixStream>,
+    /// The back end's process, where the kernel says which it is.
+    process: Option<OwnedFd>,
+    offered: u64,
+    reply_ack: bool,
+    pairs: u16,
+    queues: Vec<Queue>,
+    pub(super) running: bool,
+}
+
+/// A ring as the back end is told of it.
+#[derive(Debug)]
+struct Queue {
+    index: u16,
+    setup: QueueSetup,
+    kick: Arc<OwnedFd>,
+    call: OwnedFd,
+}
+
+impl Line {
+    /// Takes ownership of the back end and asks what it can do.
+    pub(super) fn open(socket: UnixStream) -> Result<Self> {
+        let set = socket.set_nonblocking(false).and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
+        set.map_err(|source| Failure { step: "set up the connection", source })?;
+        let process = rustix::net::sockopt::socket_peercred(&socket)
+            .and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()))
+            .ok();
+        let mut line = Self {
+            socket: Arc::new(socket),
+            process,
+            offered: 0,
+            reply_ack: false,
+            pairs: 1,
+            queues: Vec::new(),
+            running: false,
+        };
+        line.tell(message::SET_OWNER, &[], &[])?;
+        line.offered = line.ask(message::GET_FEATURES, &[])?;
+        if line.offered & PROTOCOL_FEATURES != 0 {
+            let chosen = line.ask(message::GET_PROTOCOL_FEATURES, &[])? & (MQ | REPLY_ACK);
+            line.tell(message::SET_PROTOCOL_FEATURES, &message::longs([chosen]), &[])?;
+            line.reply_ack = chosen & REPLY_ACK != 0;
+            if chosen & MQ != 0 {
+                let pairs = line.ask(message::GET_QUEUE_NUM, &[])?.clamp(1, MOST_PAIRS);
+                line.pairs = u16::try_from(pairs).unwrap_or(1);
+            }
+        }
+        Ok(line)
+    }
+
+    /// The features that the back end offers.
+    pub(super) fn features(&self) -> u64 {
+        self.offered & !PROTOCOL_FEATURES
+    }
+
+    /// Pairs of queues that it has.
+    pub(super) fn pairs(&self) -> u16 {
+        self.pairs
+    }
+
+    /// A second handle of the socket, to wait on.
+    pub(super) fn socket(&self) -> Arc<UnixStream> {
+        Arc::clone(&self.socket)
+    }
+
+    pub(super) fn set_features(&mut self, features: u64) -> Result<()> {
+        let features = features | self.offered & PROTOCOL_FEATURES;
+        self.tell(message::SET_FEATURES, &message::longs([features]), &[])
+    }
+
+    /// Notes where a ring is. Returns the descriptor that its kicks go to.
+    pub(super) fn add_queue(&mut self, index: u16, setup: &QueueSetup) -> io::Result<Arc<OwnedFd>> {
+        let eventfd = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let kick = Arc::new(eventfd()?);
+        self.queues.push(Queue { index, setup: *setup, kick: Arc::clone(&kick), call: eventfd()? });
+        Ok(kick)
+    }
+
+    /// Shares memory and starts all rings.
+    pub(super) fn start(&mut self, regions: &[Region]) -> Result<()> {
+        self.share(regions)?;
+        // From here on the back end may reach memory, even if a later step fails.
+        self.running = true;
+        for queue in &self.queues {
+            let (index, setup) = (u32::from(queue.index), &queue.setup);
+            let base = if setup.packed { PACKED_BASE } else { 0 };
+            self.tell(message::SET_VRING_NUM, &message::words([index, setup.size.into()]), &[])?;
+            self.tell(message::SET_VRING_BASE, &message::words([index, base]), &[])?;
+            let mut addresses = message::words([index, 0]);
+            addresses.extend(message::longs([setup.descriptors, setup.device, setup.driver, 0]));
+            self.tell(message::SET_VRING_ADDR, &addresses, &[])?;
+            let index = message::longs([queue.index.into()]);
+            self.tell(message::SET_VRING_CALL, &index, &[queue.call.as_fd()])?;
+            self.tell(message::SET_VRING_KICK, &index, &[queue.kick.as_fd()])?;
+        }
+        if self.offered & PROTOCOL_FEATURES != 0 {
+            for queue in &self.queues {
+                self.tell(message::SET_VRING_ENABLE, &message::words([queue.index.into(), 1]), &[])?;
+            }
+        }
+        // A back end that does not acknowledge closes the connection when it is not content: this would show it.
+        self.ask(message::GET_FEATURES, &[]).map(drop)
+    }
+
+    /// Sends the table of all memory.
+    pub(super) fn share(&self, regions: &[Region]) -> Result<()> {
+        let mut body = message::words([u32::try_from(regions.len()).unwrap_or(u32::MAX), 0]);
+        let mut fds = Vec::with_capacity(regions.len());
+        for Region { iova, memory } in regions {
+            let Some(fd) = memory.fd() else {
+                let source = io::Error::new(io::ErrorKind::Unsupported, "memory without a descriptor");
+                return Err(Failure { step: message::SET_MEM_TABLE.1, source });
+            };
+            // The back end's addresses are neither ours nor physical: they say nothing about this process.
+            body.extend(message::longs([*iova, memory.len() as u64, *iova, 0]));
+            fds.push(fd);
+        }
+        self.tell(message::SET_MEM_TABLE, &body, &fds)
+    }
+
+    /// Stops all rings: the back end answers when it has done with them. Whether it is known to reach memory no more:
+    /// it said so, or closed the connection, or its process has ended.
+    pub(super) fn stop(&mut self) -> bool {
+        if self.running && !self.is_closed() && self.stop_rings().is_err() {
+            // It may still notice that nobody is here any more.
+            let _ = self.socket.shutdown(std::net::Shutdown::Write);
+            self.running = !self.closes_within(Duration::from_secs(1)) && !self.has_ended(Duration::ZERO);
+        } else {
+            self.running = false;
+        }
+        !self.running
+    }
+
+    fn stop_rings(&self) -> Result<()> {
+        for queue in &self.queues {
+            let index = u32::from(queue.index);
+            if self.offered & PROTOCOL_FEATURES != 0 {
+                self.tell(message::SET_VRING_ENABLE, &message::words([index, 0]), &[])?;
+            }
+            let answer = self.ask(message::GET_VRING_BASE, &message::words([index, 0]))?.to_ne_bytes();
+            if answer[..4] != index.to_ne_bytes() {
+                let source = io::Error::new(io::ErrorKind::InvalidData, "it answers for another ring");
+                return Err(Failure { step: message::GET_VRING_BASE.1, source });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the back end has closed the connection. If its process is about to end, waits for that, a moment at most.
+    pub(super) fn is_closed(&self) -> bool {
+        let mut byte = [0; 1];
+        let ended = match rustix::net::recv(&*self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Ok((_, received)) => received == 0,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => false,
+            Err(_) => true,
+        };
+        // What it said last may lie unread in front of the end.
+        let mut fds = [PollFd::new(&*self.socket, PollFlags::empty())];
+        let hung_up = poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP);
+        let closed = ended || hung_up;
+        if closed {
+            // Connections are closed a little before a process is gone.
+            self.has_ended(Duration::from_millis(100));
+        }
+        closed
+    }
+
+    /// Whether something came that nobody asked for.
+    pub(super) fn is_talkative(&self) -> bool {
+        let mut byte = [0; 1];
+        let peeked = rustix::net::recv(&*self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        peeked.is_ok_and(|(_, received)| received > 0)
+    }
+
+    fn has_ended(&self, limit: Duration) -> bool {
+        self.process.as_ref().is_some_and(|process| is_ready(process.as_fd(), limit))
+    }
+
+    fn closes_within(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        loop {
+            if self.is_closed() {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Sends a request, and waits for the acknowledgement if the back end gives one.
+    fn tell(&self, request: Request, body: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
+        let failed = |source| Failure { step: request.1, source };
+        message::send(&self.socket, request, self.reply_ack, body, fds).map_err(failed)?;
+        if self.reply_ack && message::receive(&self.socket, request, PATIENCE).map_err(failed)? != 0 {
+            return Err(failed(io::Error::other("it refuses; its log says why")));
+        }
+        Ok(())
+    }
+
+    /// Sends a request that is a question.
+    fn ask(&self, request: Request, body: &[u8]) -> Result<u64> {
+        let failed = |source| Failure { step: request.1, source };
+        message::send(&self.socket, request, false, body, &[]).map_err(failed)?;
+        message::receive(&self.socket, request, PATIENCE).map_err(failed)
+    }
+}
+
+/// Waits at most for `limit` until a descriptor is readable or hung up.
+pub(super) fn is_ready(fd: BorrowedFd<'_>, limit: Duration) -> bool {
+    let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
+    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready == 1)
+}

@@ -1,0 +1,366 @@
+//! virtio-user: the driver as the front end of vhost-user. The device is played by another process (the back end: Open
+//! vSwitch, DPDK's `net_vhost`), which shares the memory of rings and packets through a Unix socket (QEMU
+//! `docs/interop/vhost-user.rst`).
+//!
+//! The back end can write to all packets of the pools that it was given, at any time, as they share memory; so a pool
+//! should go to back ends that may see each other's packets. It can reach nothing else: rings lie in memory of their own,
+//! new for each connection, and nothing the driver goes by is in either.
+//!
+//! When the back end goes away the queues wait, the front end connects again, or waits to be connected to, and what was
+//! in flight is lost and counted ([`crate::TxCounters::lost`]).
+//!
+//! The protocol is spoken by this module itself. The `vhost` crate's front end waits for ever for a back end that hangs,
+//! since it takes a timeout of its socket for a reason to try again.
+
+mod line;
+mod listener;
+mod message;
+
+use crate::transport::{Attention, Notifier, QueueSetup, Transport, status};
+use crate::{Error, Features, Result};
+use device::{DmaDomain, DmaMapper, DmaMemory, IovaAllocator, Translation};
+use line::{Failure, Line, Region, is_ready};
+use listener::Listener;
+use message::MOST_REGIONS;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A device behind a vhost-user socket.
+///
+/// ```no_run
+/// use mempool::{Pool, PoolConfig};
+/// use virtio::{Config, VhostUser};
+/// use std::path::Path;
+///
+/// let pool = Pool::new(&PoolConfig::default())?;
+/// let device = VhostUser::connect(Path::new("/run/vhost.sock"))?;
+/// let opened = virtio::open(device, &Config::default(), &pool)?;
+/// println!("{:?}", opened.port.link()?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct VhostUser {
+    name: String,
+    place: Place,
+    dma: DmaDomain,
+    shared: Arc<Shared>,
+    mac: [u8; 6],
+}
+
+#[derive(Debug)]
+enum Place {
+    Client(PathBuf),
+    Server(Listener),
+    #[cfg(feature = "fake")]
+    Given(Mutex<Option<UnixStream>>),
+}
+
+/// What the transport and its DMA mapper share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Locked after `line`, where both are.
+    regions: Mutex<Vec<Region>>,
+    line: Mutex<Talk>,
+}
+
+#[derive(Debug, Default)]
+struct Talk {
+    line: Option<Line>,
+    status: u8,
+    features: u64,
+}
+
+impl Shared {
+    fn regions(&self) -> MutexGuard<'_, Vec<Region>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn talk(&self) -> MutexGuard<'_, Talk> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl VhostUser {
+    /// A device whose back end listens at `path`. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// When the system has no random numbers for a MAC address.
+    pub fn connect(path: &Path) -> Result<Self> {
+        Self::new(format!("vhost-user:{}", path.display()), Place::Client(path.to_owned()))
+    }
+
+    /// A device whose back end will connect to the socket `path`, which is made now, for this user only.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be made, or somebody listens there.
+    pub fn listen(path: &Path) -> Result<Self> {
+        let name = format!("vhost-user:{}", path.display());
+        let listener = Listener::bind(path).map_err(|source| {
+            let hint = match source.kind() {
+                io::ErrorKind::AddrInUse => "another process listens there, or it is no socket; name another path",
+                io::ErrorKind::NotFound => "make the folder first",
+                io::ErrorKind::PermissionDenied => "name a folder that this user may write to",
+                _ => "",
+            };
+            device::Error::system("listen at", &name, source, hint)
+        })?;
+        Self::new(name, Place::Server(listener))
+    }
+
+    /// A device whose back end is at the other end of `socket`, once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::connect`].
+    #[cfg(feature = "fake")]
+    pub fn over(socket: UnixStream) -> Result<Self> {
+        Self::new("vhost-user:given".to_owned(), Place::Given(Mutex::new(Some(socket))))
+    }
+
+    fn new(name: String, place: Place) -> Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let mapper = Mapper { shared: Arc::clone(&shared), iovas: Mutex::new(IovaAllocator::new([FIRST..=LAST])) };
+        let mut mac = [0; 6];
+        rustix::rand::getrandom(&mut mac, rustix::rand::GetRandomFlags::empty())
+            .map_err(|source| device::Error::system("make a MAC address for", &name, source, ""))?;
+        // Locally administered, and of one station.
+        mac[0] = mac[0] & !1 | 2;
+        Ok(Self { name, place, dma: DmaDomain::new(Box::new(mapper)), shared, mac })
+    }
+
+    fn find(&self) -> Result<UnixStream> {
+        match &self.place {
+            Place::Client(path) => UnixStream::connect(path).map_err(|source| {
+                let hint = match source.kind() {
+                    io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                        "start the back end first, or add ?server to be the one that listens"
+                    }
+                    io::ErrorKind::PermissionDenied => "give this user the socket",
+                    _ => "it must be the Unix socket of a vhost-user back end",
+                };
+                device::Error::system("connect to", &self.name, source, hint).into()
+            }),
+            Place::Server(listener) => match listener.accept() {
+                Ok(Some(stream)) => Ok(stream),
+                Ok(None) => Err(Error::NoPeer { device: self.name.clone() }),
+                Err(source) => Err(device::Error::system("accept a back end at", &self.name, source, "").into()),
+            },
+            #[cfg(feature = "fake")]
+            Place::Given(socket) => {
+                let socket = socket.lock().unwrap_or_else(PoisonError::into_inner).take();
+                socket.ok_or_else(|| self.gone("its socket was given once"))
+            }
+        }
+    }
+
+    fn failed(&self, Failure { step, source }: Failure) -> Error {
+        let cause = match source.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::TimedOut => format!("{source}; is it a vhost-user back end?"),
+            _ => source.to_string(),
+        };
+        Error::Peer { device: self.name.clone(), step, cause }
+    }
+
+    fn with_line<R>(&self, act: impl FnOnce(&mut Line) -> R) -> Result<R> {
+        let mut talk = self.shared.talk();
+        talk.line.as_mut().map(act).ok_or_else(|| self.gone("there is no connection to its back end"))
+    }
+}
+
+/// Kicks a ring.
+#[derive(Debug)]
+pub struct Kick(Arc<OwnedFd>);
+
+impl Notifier for Kick {
+    fn notify(&self) {
+        // The descriptor does not block; if its counter is full there are kicks enough.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+// SAFETY: a back end is known to have done with memory when it answers GET_VRING_BASE, has closed its end, or its process
+// has ended; otherwise `reset` fails. It reaches the memory that its descriptors are of, and no other.
+unsafe impl Transport for VhostUser {
+    type Notifier = Kick;
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn dma(&self) -> &DmaDomain {
+        &self.dma
+    }
+
+    fn starts_all_pairs(&self) -> bool {
+        true
+    }
+
+    fn reset(&self) -> Result<()> {
+        let mut talk = self.shared.talk();
+        talk.status = 0;
+        talk.features = 0;
+        if talk.line.as_mut().is_none_or(Line::stop) {
+            talk.line = None;
+            return Ok(());
+        }
+        let waiting_for = "the back end to stop its rings; end its process";
+        Err(Error::Timeout { device: self.name.clone(), waiting_for, waited: Duration::from_secs(1) })
+    }
+
+    fn attach(&self) -> Result<()> {
+        let line = Line::open(self.find()?).map_err(|failure| self.failed(failure))?;
+        self.shared.talk().line = Some(line);
+        Ok(())
+    }
+
+    fn status(&self) -> Result<u8> {
+        Ok(self.shared.talk().status)
+    }
+
+    fn set_status(&self, value: u8) -> Result<()> {
+        let mut talk = self.shared.talk();
+        let talk = &mut *talk;
+        let new = value & !talk.status;
+        talk.status = value;
+        let Some(line) = &mut talk.line else { return Ok(()) };
+        let mut result = Ok(());
+        if new & status::FEATURES_OK != 0 {
+            result = line.set_features(talk.features);
+        }
+        if new & status::DRIVER_OK != 0 {
+            result = result.and_then(|()| line.start(&self.shared.regions()));
+        }
+        result.map_err(|failure| self.failed(failure))
+    }
+
+    fn device_features(&self) -> Result<u64> {
+        let (features, pairs) = self.with_line(|line| (line.features(), line.pairs()))?;
+        let mut features = Features(features & OF_RINGS.0);
+        if pairs > 1 {
+            features = features | Features::MQ;
+        }
+        // The address and the link are this side's.
+        Ok((features | Features::MAC | Features::STATUS).0)
+    }
+
+    fn set_driver_features(&self, features: u64) -> Result<()> {
+        self.shared.talk().features = features & !(Features::MAC | Features::STATUS).0;
+        Ok(())
+    }
+
+    fn read_config(&self, offset: u16, bytes: &mut [u8]) -> Result<()> {
+        let (pairs, up) = {
+            let talk = self.shared.talk();
+            (talk.line.as_ref().map_or(1, Line::pairs), talk.line.is_some())
+        };
+        let mut config = [0; 10];
+        config[..6].copy_from_slice(&self.mac);
+        config[6..8].copy_from_slice(&u16::from(up).to_le_bytes());
+        config[8..].copy_from_slice(&pairs.to_le_bytes());
+        let start = usize::from(offset);
+        let field = config.get(start..start + bytes.len());
+        bytes.copy_from_slice(field.ok_or_else(|| self.gone("no such configuration field"))?);
+        Ok(())
+    }
+
+    fn config_generation(&self) -> Result<Option<u8>> {
+        // It does not change while a back end is there.
+        Ok(Some(0))
+    }
+
+    fn queue_size(&self, queue: u16) -> Result<u16> {
+        let pairs = self.with_line(|line| line.pairs())?;
+        Ok(if queue / 2 < pairs { LARGEST_QUEUE } else { 0 })
+    }
+
+    unsafe fn set_up_queue(&self, queue: u16, setup: &QueueSetup) -> Result<Kick> {
+        let kick = self.with_line(|line| line.add_queue(queue, setup))?;
+        let failed = |source| {
+            device::Error::system("make descriptors to kick", &self.name, source, "raise the limit of open files")
+        };
+        Ok(Kick(kick.map_err(failed)?))
+    }
+
+    fn watch(&self, limit: Duration) -> Attention {
+        let Ok(socket) = self.with_line(|line| line.socket()) else {
+            return Attention::Lost("there is no connection to its back end");
+        };
+        if !is_ready(socket.as_fd(), limit) {
+            return Attention::None;
+        }
+        // Under the lock, so that it is not the reply to a question of another thread.
+        self.with_line(|line| match (line.is_closed(), line.is_talkative()) {
+            (true, _) => Attention::Lost("its back end has closed the connection"),
+            (false, true) => Attention::Lost("its back end says what nobody asked for"),
+            (false, false) => Attention::None,
+        })
+        .unwrap_or(Attention::None)
+    }
+}
+
+/// Features that are the back end's to offer: those of rings and buffers.
+const OF_RINGS: Features = Features(
+    Features::MRG_RXBUF.0
+        | Features::EVENT_IDX.0
+        | Features::VERSION_1.0
+        | Features::RING_PACKED.0
+        | Features::IN_ORDER.0
+        | Features::ORDER_PLATFORM.0,
+);
+/// The protocol has no limit of its own but that of virtio.
+const LARGEST_QUEUE: u16 = 32_768;
+/// The back end's addresses.
+const FIRST: u64 = 1 << 32;
+const LAST: u64 = (1 << 46) - 1;
+/// Regions begin at multiples of this, so that huge pages stay huge in the back end.
+const ALIGN: u64 = 2 << 20;
+
+/// Keeps the table of memory that a back end is given.
+#[derive(Debug)]
+struct Mapper {
+    shared: Arc<Shared>,
+    iovas: Mutex<IovaAllocator>,
+}
+
+impl Mapper {
+    fn iovas(&self) -> MutexGuard<'_, IovaAllocator> {
+        self.iovas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// SAFETY: a back end resolves addresses by the table, and by the descriptors that came with it; it has a mapping of its own.
+// What was unmapped is not in the table of the next connection. A back end that keeps its descriptor reaches the file, not
+// this process.
+unsafe impl DmaMapper for Mapper {
+    fn map(&self, memory: &Arc<DmaMemory>) -> device::Result<Translation> {
+        let object = || format!("{} bytes of DMA memory", memory.len());
+        let mut talk = self.shared.talk();
+        let mut regions = self.shared.regions();
+        if regions.len() == MOST_REGIONS {
+            let cause = format!("a vhost-user back end takes {MOST_REGIONS} memory regions, and has as many");
+            return Err(device::Error::unusable(object(), cause, "use fewer packet pools with one port"));
+        }
+        let iova = self.iovas().allocate(memory.len() as u64, ALIGN.max(memory.page_size() as u64));
+        let iova = iova.ok_or_else(|| device::Error::unusable(object(), "addresses are used up", "map less"))?;
+        regions.push(Region { iova, memory: Arc::clone(memory) });
+        if let Some(line) = talk.line.as_mut().filter(|line| line.running)
+            && let Err(Failure { source, .. }) = line.share(&regions)
+        {
+            regions.pop();
+            return Err(device::Error::system("share", object(), source, "look at the back end's log"));
+        }
+        Ok(Translation::Linear { delta: iova.wrapping_sub(memory.base().as_ptr() as u64) })
+    }
+
+    fn unmap(&self, memory: &Arc<DmaMemory>, translation: &Translation) -> device::Result<()> {
+        self.shared.regions().retain(|region| !Arc::ptr_eq(&region.memory, memory));
+        self.iovas().free(translation.iova(memory.base().as_ptr()));
+        Ok(())
+    }
+}

@@ -1,0 +1,220 @@
+//! A device that lies: each lie ends in a count or in a fresh start, and no buffer is lost or handed out twice.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{BASE, Rig, config, frame, layouts, wait};
+use virtio::fake::{Chain, FakeConfig};
+use virtio::{Features, RxCounters};
+
+/// The device breaks a rule of a ring; the driver resets it, and traffic goes on.
+fn breaks(features: Features, what: &str, lie: impl Fn(&mut Rig)) {
+    let mut rig = Rig::new(features);
+    for n in 0..8 {
+        rig.put(&[&frame(n, 60)]);
+    }
+    rig.send();
+    let before = rig.device.resets();
+    lie(&mut rig);
+    // The lie is met when the queue is next looked at.
+    rig.recv();
+    rig.take();
+    rig.send();
+    wait(what, || rig.device.resets() > before && rig.device.is_ready());
+    wait("the queues to move over", || {
+        rig.settle();
+        rig.device.deliver(0, &frame(1, 99))
+    });
+    wait("a frame after the fresh start", || rig.recv() == 1);
+    assert_eq!(rig.take(), [frame(1, 99)], "{what}, {features}");
+    rig.put(&[&frame(2, 77)]);
+    assert_eq!(rig.send(), 1);
+    assert_eq!(rig.device.collect(0), Some(frame(2, 77)), "{what}, {features}");
+    rig.close();
+}
+
+#[test]
+fn a_used_index_that_runs_ahead() {
+    for features in layouts().into_iter().filter(|features| !features.contains(Features::RING_PACKED)) {
+        breaks(features, "used index ahead of transmit", |rig| rig.device.skip_used(1, 9));
+        breaks(features, "used index ahead of receive", |rig| rig.device.skip_used(0, 65));
+        breaks(features, "used index behind", |rig| rig.device.skip_used(0, u16::MAX));
+    }
+}
+
+#[test]
+fn an_id_beyond_the_ring() {
+    for features in layouts() {
+        for id in [64, 65, 255, 0x7fff, 0xffff] {
+            for queue in [0, 1] {
+                breaks(features, "id beyond the ring", |rig| {
+                    let _ = rig.device.next(queue);
+                    rig.device.report_as(queue, id, 60, 1);
+                });
+            }
+        }
+        if !features.contains(Features::RING_PACKED) {
+            // Cut to 16 bits it would be an id of the ring.
+            breaks(features, "id beyond 16 bits", |rig| rig.device.report_as(0, 0x1_0000, 60, 1));
+        }
+    }
+}
+
+#[test]
+fn an_id_that_is_not_in_flight() {
+    for features in layouts() {
+        breaks(features, "id not in flight", |rig| rig.device.report_as(1, 20, 0, 1));
+        breaks(features, "twice the same", |rig| {
+            let chain = rig.device.next(1).unwrap();
+            rig.device.report(1, &chain, 0);
+            rig.device.report(1, &chain, 0);
+            rig.batch.clear();
+            rig.send();
+        });
+        breaks(features, "twice the same received", |rig| {
+            let chain = rig.device.next(0).unwrap();
+            rig.device.write(&chain.parts[0], 0, &[0; 100]);
+            rig.device.report(0, &chain, 72);
+            rig.device.report(0, &chain, 72);
+        });
+        breaks(features, "the middle of a chain", |rig| {
+            while rig.device.collect(0).is_some() {}
+            rig.send();
+            rig.put(&[&frame(0, 60), &frame(1, 60), &frame(2, 60)]);
+            rig.send();
+            let chain = rig.device.next(1).unwrap();
+            assert_eq!(chain.slots(), 3);
+            rig.device.report_as(1, u32::from(chain.id) + 1, 0, 1);
+            rig.send();
+        });
+    }
+}
+
+/// The device reports one receive buffer with this header and length.
+fn received(features: Features, header: [u8; 12], len: u32) -> (RxCounters, usize) {
+    let mut rig = Rig::new(features);
+    let chain = rig.device.next(0).unwrap();
+    rig.device.write(&chain.parts[0], 0, &header);
+    rig.device.report(0, &chain, len);
+    let got = rig.recv();
+    rig.take();
+    let counters = rig.rx.counters();
+    // Whatever that was, good frames come through afterwards.
+    let skipped = usize::from(u16::from_le_bytes([header[10], header[11]])).saturating_sub(1);
+    for _ in 0..if features.contains(Features::MRG_RXBUF) { skipped } else { 0 } {
+        let _ = rig.device.deliver(0, &frame(0, 60));
+        rig.recv();
+        rig.take();
+    }
+    assert!(rig.device.deliver(0, &frame(5, 60)));
+    assert_eq!(rig.recv(), 1, "{features}, {header:?}, {len}");
+    assert_eq!(rig.take(), [frame(5, 60)]);
+    rig.close();
+    (counters, got)
+}
+
+const ONE: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+
+#[test]
+fn lengths_are_checked() {
+    for features in layouts() {
+        assert_eq!(received(features, ONE, 12 + 60).1, 1);
+        assert_eq!(received(features, ONE, 2048).1, 1);
+        for len in [0, 1, 11, 12, 2049, 65_535, 65_536 + 72, u32::MAX - 1] {
+            let (counters, got) = received(features, ONE, len);
+            assert_eq!((counters.bad_length, got), (1, 0), "{features}: {len} bytes");
+        }
+    }
+}
+
+#[test]
+fn headers_that_ask_for_what_was_not_agreed_on() {
+    for features in layouts() {
+        for (place, value) in [(0, 1), (0, 2), (0, 0xff), (1, 1), (1, 0x83)] {
+            let mut header = ONE;
+            header[place] = value;
+            let (counters, got) = received(features, header, 72);
+            assert_eq!((counters.frame_errors, got), (1, 0), "{features}: {header:?}");
+        }
+        // Fields that mean something with an offload only mean nothing.
+        assert_eq!(received(features, [0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 1, 0], 72).1, 1);
+    }
+}
+
+#[test]
+fn numbers_of_buffers_are_checked() {
+    for features in layouts() {
+        let mergeable = features.contains(Features::MRG_RXBUF);
+        for buffers in [0_u16, 2, 3, 100] {
+            let mut header = ONE;
+            header[10..].copy_from_slice(&buffers.to_le_bytes());
+            let (counters, got) = received(features, header, 72);
+            if !mergeable {
+                assert_eq!((counters.dropped(), got), (0, 1), "the field means nothing then");
+            } else if buffers == 0 {
+                assert_eq!((counters.frame_errors, got), (1, 0));
+            } else {
+                assert_eq!((counters.too_long, got), (1, 0), "1518 bytes fit into one buffer");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_frame_whose_rest_is_nonsense_is_dropped_whole() {
+    let mut config = config();
+    config.mtu = 9000;
+    for features in layouts().into_iter().filter(|features| features.contains(Features::MRG_RXBUF)) {
+        for len in [0, 2049, u32::MAX - 1] {
+            let mut rig = Rig::with(FakeConfig { features, ..FakeConfig::default() }, &config);
+            let chains: Vec<Chain> = (0..3).map(|_| rig.device.next(0).unwrap()).collect();
+            let mut header = ONE;
+            header[10] = 3;
+            rig.device.write(&chains[0].parts[0], 0, &header);
+            rig.device.report(0, &chains[0], 2048);
+            assert_eq!(rig.recv(), 0, "the rest is on its way");
+            rig.device.report(0, &chains[1], len);
+            rig.device.report(0, &chains[2], 100);
+            assert_eq!(rig.recv(), 0);
+            assert_eq!(rig.rx.counters().bad_length, 1);
+            assert!(rig.device.deliver(0, &frame(5, 4000)));
+            assert_eq!(rig.recv(), 2);
+            assert_eq!(rig.take(), [frame(5, 4000)]);
+            rig.close();
+        }
+    }
+}
+
+#[test]
+fn descriptors_rewritten_by_the_device_change_nothing() {
+    // The driver keeps addresses, lengths and chains to itself; what a device writes over a descriptor that it was given is
+    // its own loss.
+    for features in [BASE, BASE | Features::RING_PACKED] {
+        let mut rig = Rig::new(features);
+        for round in 0..300 {
+            rig.put(&[&frame(round, 60), &frame(round, 61)]);
+            assert_eq!(rig.send(), 2);
+            let chain = rig.device.next(1).unwrap();
+            rig.device.scribble(1);
+            rig.device.report(1, &chain, 0);
+            rig.send();
+        }
+        assert_eq!(rig.tx.counters().packets, 300);
+        rig.close();
+    }
+}
+
+#[test]
+fn a_device_that_cannot_be_reset_keeps_its_buffers() {
+    let mut rig = Rig::new(BASE);
+    rig.put(&[&frame(0, 60)]);
+    rig.send();
+    let Rig { device, port, rx, tx, pool, cache, batch } = rig;
+    device.refuse_reset(true);
+    let message = port.close().unwrap_err().to_string();
+    assert!(message.contains("gave up waiting for the reset"), "{message}");
+    drop((rx, tx, cache, batch));
+    assert_eq!(pool.away(), 65, "64 in the receive ring and 1 in the transmit ring");
+    // It can still reach them.
+    assert!(device.deliver(0, &frame(0, 60)));
+}

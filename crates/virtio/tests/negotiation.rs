@@ -1,0 +1,224 @@
+//! Bringing a device up, and what becomes of devices that cannot be: one line each, and every buffer home.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{BASE, Rig, config, frame, wait};
+use mempool::{Pool, PoolConfig};
+use virtio::fake::{FakeConfig, FakeDevice};
+use virtio::transport::Interface;
+use virtio::{Config, Features, Opened};
+
+fn pool() -> Pool {
+    Pool::new(&PoolConfig { slots: 1024, ..PoolConfig::default() }).unwrap()
+}
+
+/// The one line that opening such a device ends in.
+fn refusal(fake: FakeConfig, config: &Config) -> String {
+    let (device, pool) = (FakeDevice::new(fake), pool());
+    let message = virtio::open(device.transport(), config, &pool).unwrap_err().to_string();
+    assert!(!message.contains('\n'), "{message}");
+    assert!(!device.is_ready(), "it was reset again: {message}");
+    assert_eq!(pool.away(), 0, "every slot is home: {message}");
+    message
+}
+
+fn with(features: Features) -> FakeConfig {
+    FakeConfig { features, ..FakeConfig::default() }
+}
+
+#[test]
+fn a_device_that_lacks_what_is_needed() {
+    let message = refusal(with(Features::MAC), &config());
+    assert!(message.contains("VIRTIO_F_VERSION_1"), "{message}");
+    let message = refusal(FakeConfig { refuses_features: true, ..with(BASE) }, &config());
+    assert!(message.contains("does not accept these features together"), "{message}");
+    let mut two = config();
+    two.tx_queues = 2;
+    let message = refusal(with(BASE | Features::CTRL_VQ), &two);
+    assert!(message.contains("2 queue pairs are asked for, and the device has 1"), "{message}");
+    let mq = BASE | Features::MQ | Features::CTRL_VQ;
+    let message = refusal(FakeConfig { pairs: 3, ..with(mq) }, &{
+        let mut four = config();
+        four.rx_queues = 4;
+        four
+    });
+    assert!(message.contains("4 queue pairs are asked for, and the device has 3"), "{message}");
+    let mut jumbo = config();
+    jumbo.mtu = 9000;
+    let message = refusal(with(BASE), &jumbo);
+    assert!(message.contains("VIRTIO_NET_F_MRG_RXBUF") && message.contains("9030 bytes"), "{message}");
+    let message = refusal(FakeConfig { mtu: 1400, ..with(BASE | Features::MTU) }, &config());
+    assert!(message.contains("an MTU of 1500 is asked for, and the device allows 1400"), "{message}");
+}
+
+#[test]
+fn sizes_and_numbers_that_no_device_may_have() {
+    let message = refusal(FakeConfig { queue_size: 0, ..with(BASE) }, &config());
+    assert!(message.contains("virtqueue 0: the device does not have it"), "{message}");
+    let message = refusal(FakeConfig { queue_size: 100, ..with(BASE) }, &config());
+    assert!(message.contains("its size is 100, which is no power of two"), "{message}");
+    let message = refusal(FakeConfig { queue_size: 4, ..with(BASE) }, &config());
+    assert!(message.contains("this driver wants 8 at least"), "{message}");
+    let message = refusal(FakeConfig { queue_size: 0x8001, ..with(BASE | Features::RING_PACKED) }, &config());
+    assert!(message.contains("it may be 32768 at most"), "{message}");
+    let mut two = config();
+    two.rx_queues = 2;
+    for pairs in [0, 0x8001] {
+        let message = refusal(FakeConfig { pairs, ..with(BASE | Features::MQ | Features::CTRL_VQ) }, &two);
+        assert!(message.contains(&format!("{pairs} pairs of queues")), "{message}");
+    }
+    let message = refusal(FakeConfig { restless: true, ..with(BASE) }, &config());
+    assert!(message.contains("changes with every read"), "{message}");
+}
+
+#[test]
+fn a_pool_that_is_too_small() {
+    let pool = Pool::new(&PoolConfig { slots: 64, ..PoolConfig::default() }).unwrap();
+    let device = FakeDevice::new(FakeConfig::default());
+    let message = virtio::open(device.transport(), &config(), &pool).unwrap_err().to_string();
+    assert!(message.contains("64 slots") && message.contains("wants 64 free slots and 32 more"), "{message}");
+    assert_eq!(pool.away(), 0);
+}
+
+#[test]
+fn a_packed_ring_may_have_any_size_and_a_small_device_is_enough() {
+    for (features, queue_size) in [(BASE | Features::RING_PACKED, 100), (BASE, 8), (BASE | Features::RING_PACKED, 9)] {
+        let mut rig = Rig::with(FakeConfig { queue_size, ..with(features) }, &config());
+        for n in 0..500 {
+            assert!(rig.device.deliver(0, &frame(n, 60)), "{features}, {queue_size}");
+            assert_eq!(rig.recv(), 1);
+            assert_eq!(rig.send(), 1);
+            assert_eq!(rig.device.collect(0), Some(frame(n, 60)));
+        }
+        rig.close();
+    }
+}
+
+#[test]
+fn a_legacy_device_with_and_without_mergeable_buffers() {
+    for features in [Features::MAC, Features::MAC | Features::ANY_LAYOUT, Features::MAC | Features::MRG_RXBUF] {
+        let fake = FakeConfig { interface: Interface::Legacy, queue_size: 128, ..with(features) };
+        let mut rig = Rig::with(fake, &config());
+        assert_eq!(rig.device.header_len(), if features.contains(Features::MRG_RXBUF) { 12 } else { 10 });
+        for n in 0..500 {
+            assert!(rig.device.deliver(0, &frame(n, 60 + n)), "{features}");
+            assert_eq!(rig.recv(), 1);
+            assert_eq!(rig.send(), 1);
+            let chain = rig.device.next(1).unwrap();
+            let together = features.contains(Features::ANY_LAYOUT);
+            assert_eq!(chain.slots(), if together { 1 } else { 2 }, "{features}: the header's descriptor");
+            assert_eq!(rig.device.frame_of(&chain), frame(n, 60 + n));
+            rig.device.report(1, &chain, 0);
+        }
+        rig.close();
+    }
+}
+
+#[test]
+fn commands_on_the_control_queue() {
+    for packed in [Features::default(), Features::RING_PACKED] {
+        let control = Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_VLAN | Features::CTRL_MAC_ADDR;
+        let fake = FakeConfig { pairs: 4, ..with(BASE | control | Features::MQ | packed) };
+        let mut config = config();
+        (config.rx_queues, config.tx_queues) = (2, 2);
+        let mut rig = Rig::with(fake, &config);
+        rig.port.set_mac([2, 4, 6, 8, 10, 12]).unwrap();
+        assert_eq!(rig.port.mac(), [2, 4, 6, 8, 10, 12]);
+        rig.port.set_vlan(0x123, true).unwrap();
+        rig.port.set_vlan(0x123, false).unwrap();
+        rig.port.set_promiscuous(false).unwrap();
+        let expected: &[&[u8]] = &[
+            &[4, 0, 2, 0],
+            &[0, 0, 1],
+            &[0, 1, 1],
+            &[1, 1, 2, 4, 6, 8, 10, 12],
+            &[2, 0, 0x23, 1],
+            &[2, 1, 0x23, 1],
+            &[0, 0, 0],
+            &[0, 1, 0],
+        ];
+        assert_eq!(rig.device.commands(), expected);
+        rig.close();
+    }
+}
+
+#[test]
+fn a_control_queue_that_refuses_or_does_not_answer() {
+    let features = BASE | Features::CTRL_VQ | Features::CTRL_RX;
+    let message = refusal(FakeConfig { control_answer: Some(1), ..with(features) }, &config());
+    assert!(message.contains("refused to change its receive mode"), "{message}");
+    let message = refusal(FakeConfig { control_answer: None, ..with(features) }, &config());
+    assert!(message.contains("gave up waiting for an answer on the control queue after 1s"), "{message}");
+    // One that falls silent later is reset, and then asked again.
+    let mut rig = Rig::with(with(features), &config());
+    let resets = rig.device.resets();
+    rig.device.answer_commands(None);
+    assert!(rig.port.set_promiscuous(false).unwrap_err().to_string().contains("control queue"));
+    rig.device.answer_commands(Some(0));
+    wait("the reset", || rig.device.resets() > resets && rig.port.link().unwrap().up);
+    wait("the next command", || rig.port.set_promiscuous(false).is_ok());
+    rig.close();
+    let mut rig = Rig::new(BASE);
+    let message = rig.port.set_vlan(1, true).unwrap_err().to_string();
+    assert!(message.contains("does not offer VIRTIO_NET_F_CTRL_VLAN"), "{message}");
+    rig.port.set_promiscuous(true).unwrap();
+    rig.close();
+}
+
+#[test]
+fn the_link_is_what_the_device_says() {
+    let rig = Rig::new(BASE);
+    assert!(rig.port.link().unwrap().up);
+    rig.device.set_link(false);
+    assert!(!rig.port.link().unwrap().up);
+    rig.close();
+}
+
+#[test]
+fn a_device_that_asks_for_a_reset_or_goes_away_comes_back() {
+    for (round, features) in common::layouts().into_iter().enumerate() {
+        let mut rig = Rig::new(features);
+        for n in 0..32 {
+            rig.put(&[&frame(n, 60)]);
+        }
+        assert_eq!(rig.send(), 32);
+        rig.device.set_away(true);
+        rig.device.lose("gone for a test");
+        wait("the link to go down", || !rig.port.link().unwrap().up);
+        wait("the queues to notice", || {
+            rig.settle();
+            rig.tx.in_flight() == 0
+        });
+        assert_eq!(rig.tx.counters().lost, 32, "{features}");
+        rig.put(&[&frame(1, 60)]);
+        assert_eq!((rig.send(), rig.recv()), (0, 0), "nothing passes, and nothing is lost");
+        rig.device.set_away(false);
+        wait("the link to come up", || rig.port.link().unwrap().up);
+        assert_eq!(rig.send(), 1);
+        assert_eq!(rig.device.collect(0), Some(frame(1, 60)), "the packet that had waited");
+        rig.recv();
+        assert!(rig.device.deliver(0, &frame(round, 99)));
+        assert_eq!(rig.recv(), 1);
+        assert_eq!(rig.take(), [frame(round, 99)]);
+        rig.close();
+    }
+}
+
+#[test]
+fn queues_may_be_dropped_before_and_after_their_port() {
+    let pool = pool();
+    let device = FakeDevice::new(FakeConfig::default());
+    let Opened { port, rx, tx } = virtio::open(device.transport(), &config(), &pool).unwrap();
+    drop(rx);
+    drop(port);
+    drop(tx);
+    assert_eq!(pool.away(), 0);
+    let Opened { port, mut rx, tx } = virtio::open(device.transport(), &config(), &pool).unwrap();
+    rx[0].recv(&mut pool.cache(), &mut mempool::Batch::with_capacity(1));
+    drop((rx, tx));
+    assert_eq!(pool.away(), 64, "the device may still write to what was in the ring");
+    assert!(device.deliver(0, &frame(0, 60)));
+    port.close().unwrap();
+    assert_eq!(pool.away(), 0);
+}

@@ -1,0 +1,286 @@
+//! Frames through rings of every layout, against a naive device written from the specification.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{Rig, config, frame, layouts};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+use virtio::Features;
+use virtio::fake::{Chain, FakeConfig};
+
+#[test]
+fn frames_pass_in_both_directions_around_the_ring_many_times() {
+    for features in layouts() {
+        let mut rig = Rig::new(features);
+        assert_eq!(rig.device.features(), features);
+        for round in 0..200 {
+            let frames: Vec<_> = (0..20).map(|n| frame(round * 20 + n, 14 + (round * 20 + n) % 1505)).collect();
+            for frame in &frames {
+                assert!(rig.device.deliver(0, frame), "{features}");
+            }
+            assert_eq!(rig.recv(), 20, "{features}, round {round}");
+            // What came in goes out, from the same buffers.
+            assert_eq!(rig.send(), 20);
+            for frame in &frames {
+                assert_eq!(rig.device.collect(0).as_ref(), Some(frame), "{features}");
+            }
+            assert_eq!(rig.device.collect(0), None);
+        }
+        assert_eq!((rig.rx.counters().packets, rig.tx.counters().packets), (4000, 4000));
+        assert_eq!(rig.rx.counters().dropped() + rig.tx.counters().dropped(), 0);
+        assert_eq!(rig.port.totals().rx_packets, 4000);
+        rig.close();
+    }
+}
+
+#[test]
+fn a_full_transmit_ring_leaves_the_rest_in_the_batch() {
+    for features in layouts() {
+        let mut rig = Rig::new(features);
+        let mut sent = 0;
+        for n in 0..4 {
+            for m in 0..32 {
+                rig.put(&[&frame(n * 32 + m, 60)]);
+            }
+            sent += rig.send();
+            rig.batch.clear();
+        }
+        assert_eq!(sent, 64, "{features}");
+        assert_eq!(rig.tx.in_flight(), 64);
+        for _ in 0..64 {
+            assert!(rig.device.collect(0).is_some());
+        }
+        assert_eq!(rig.send(), 0);
+        assert_eq!(rig.tx.in_flight(), 0, "an empty batch takes back buffers");
+        rig.close();
+    }
+}
+
+#[test]
+fn long_frames_use_several_buffers() {
+    let mut config = config();
+    config.mtu = 9000;
+    for features in layouts().into_iter().filter(|features| features.contains(Features::MRG_RXBUF)) {
+        let mut rig = Rig::with(FakeConfig { features, ..FakeConfig::default() }, &config);
+        for round in 0..30 {
+            let lengths = [60, 2036, 2037, 4084, 4085, 9018];
+            for len in lengths {
+                assert!(rig.device.deliver(0, &frame(round, len)), "{features}: {len} bytes");
+            }
+            rig.recv();
+            let got = rig.take();
+            assert_eq!(got.iter().map(Vec::len).collect::<Vec<_>>(), lengths, "{features}");
+            assert!(got.iter().all(|bytes| *bytes == frame(round, bytes.len())));
+        }
+        rig.close();
+    }
+}
+
+#[test]
+fn frames_of_several_segments_and_without_head_room_are_sent_whole() {
+    for features in layouts() {
+        let mut rig = Rig::new(features);
+        for round in 0..50 {
+            rig.put(&[&frame(1, 100), &frame(2, 1), &frame(3, 700)]);
+            rig.put(&[&frame(round, 60)]);
+            // Head room used up: the header needs a descriptor of its own.
+            let mut packet = rig.cache.alloc().unwrap();
+            let headroom = packet.headroom();
+            packet.prepend(headroom).unwrap().copy_from_slice(&frame(4, headroom));
+            rig.batch.push(packet).unwrap();
+            assert_eq!(rig.send(), 5, "{features}, round {round}");
+            assert_eq!(rig.device.collect(0).unwrap(), [frame(1, 100), frame(2, 1), frame(3, 700)].concat());
+            assert_eq!(rig.device.collect(0).unwrap(), frame(round, 60));
+            assert_eq!(rig.device.collect(0).unwrap(), frame(4, headroom));
+        }
+        rig.close();
+    }
+}
+
+#[test]
+fn frames_that_cannot_be_sent_are_counted() {
+    let mut rig = Rig::new(layouts()[0]);
+    rig.put(&[&[0; 13]]);
+    rig.put(&[&[0; 60], &[]]);
+    let many: Vec<&[u8]> = vec![&[0; 20]; 31];
+    assert_eq!(rig.send(), 3);
+    rig.put(&many);
+    assert_eq!(rig.send(), 31);
+    assert_eq!((rig.tx.counters().bad_length, rig.tx.counters().packets), (2, 1));
+    rig.close();
+}
+
+#[test]
+fn packets_of_a_pool_that_the_device_has_not_seen_are_sent() {
+    let mut rig = Rig::new(layouts()[0]);
+    let other = mempool::Pool::new(&mempool::PoolConfig { slots: 64, ..Default::default() }).unwrap();
+    for n in 0..200 {
+        let mut packet = other.alloc().unwrap();
+        packet.append(60).unwrap().copy_from_slice(&frame(n, 60));
+        rig.batch.push(packet).unwrap();
+        rig.put(&[&frame(n + 1, 60)]);
+        assert_eq!(rig.send(), 2);
+        assert_eq!(rig.device.collect(0).unwrap(), frame(n, 60));
+        assert_eq!(rig.device.collect(0).unwrap(), frame(n + 1, 60));
+    }
+    rig.close();
+    assert_eq!(other.away(), 0);
+}
+
+#[test]
+fn an_empty_pool_holds_frames_back_and_loses_none() {
+    let mut rig = Rig::new(layouts()[0]);
+    let mut kept = Vec::new();
+    while let Some(packet) = rig.pool.alloc() {
+        kept.push(packet);
+    }
+    while let Some(packet) = rig.cache.alloc() {
+        kept.push(packet);
+    }
+    for n in 0..10 {
+        assert!(rig.device.deliver(0, &frame(n, 60)));
+    }
+    assert_eq!(rig.recv(), 0);
+    assert_eq!(rig.rx.counters().no_buffers, 1);
+    drop(kept);
+    assert_eq!(rig.recv(), 10);
+    assert_eq!(rig.take(), (0..10).map(|n| frame(n, 60)).collect::<Vec<_>>());
+    rig.close();
+}
+
+#[test]
+fn the_device_is_notified_only_if_it_asks() {
+    for features in layouts() {
+        for wants_notifications in [false, true] {
+            let fake = FakeConfig { features, wants_notifications, ..FakeConfig::default() };
+            let mut rig = Rig::with(fake, &config());
+            assert_eq!(rig.device.notifications(0) > 0, wants_notifications, "{features}: receive buffers");
+            for n in 0..100 {
+                rig.put(&[&frame(n, 60)]);
+                rig.send();
+                assert_eq!(rig.device.notifications(1), if wants_notifications { n + 1 } else { 0 }, "{features}");
+                assert!(rig.device.collect(0).is_some());
+            }
+            rig.close();
+        }
+    }
+}
+
+#[test]
+fn with_event_idx_a_busy_device_is_notified_once() {
+    for packed in [Features::default(), Features::RING_PACKED] {
+        let features = common::BASE | Features::EVENT_IDX | packed;
+        let fake = FakeConfig { features, wants_notifications: true, ..FakeConfig::default() };
+        let mut rig = Rig::with(fake, &config());
+        for n in 0..10 {
+            rig.put(&[&frame(n, 60)]);
+            rig.send();
+        }
+        assert_eq!(rig.device.notifications(1), 1, "it has not looked since");
+        rig.close();
+    }
+}
+
+/// What a device does with the frames that it has taken.
+#[derive(Clone, Debug)]
+enum Step {
+    Deliver(usize),
+    Receive,
+    Send(Vec<usize>),
+    Take(usize),
+    /// Reports the n-th of the chains taken, in any order unless order was agreed on.
+    Report(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (14_usize..5000).prop_map(Step::Deliver),
+        Just(Step::Receive),
+        prop::collection::vec(14_usize..400, 1..5).prop_map(Step::Send),
+        (1_usize..8).prop_map(Step::Take),
+        (0_usize..64).prop_map(Step::Report),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Whatever the order of things, frames arrive unchanged and in order, and no buffer is lost or in two places.
+    #[test]
+    fn any_order_of_completion(layout in 0..layouts().len(), steps in steps()) {
+        let features = layouts()[layout];
+        let mergeable = features.contains(Features::MRG_RXBUF);
+        let in_order = features.contains(Features::IN_ORDER);
+        let mut config = config();
+        config.mtu = if mergeable { 6000 } else { 1500 };
+        let mut rig = Rig::with(FakeConfig { features, ..FakeConfig::default() }, &config);
+        let mut incoming = VecDeque::new();
+        let mut outgoing = VecDeque::new();
+        let mut taken: Vec<Chain> = Vec::new();
+        for (n, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Deliver(len) => {
+                    let frame = frame(n, if mergeable { len } else { len.min(1518) });
+                    // What does not fit is not begun: the device looks before it takes.
+                    if incoming.len() < 10 && rig.device.deliver(0, &frame) {
+                        incoming.push_back(frame);
+                    }
+                }
+                Step::Receive => {
+                    rig.recv();
+                    for frame in rig.take() {
+                        prop_assert_eq!(Some(frame), incoming.pop_front());
+                    }
+                }
+                Step::Send(segments) => {
+                    let parts: Vec<_> = segments.iter().enumerate().map(|(m, len)| frame(n + m, *len)).collect();
+                    rig.put(&parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
+                    if rig.send() > 0 {
+                        outgoing.push_back(parts.concat());
+                    }
+                    rig.batch.clear();
+                }
+                Step::Take(count) => {
+                    for _ in 0..count {
+                        let Some(chain) = rig.device.next(1) else { break };
+                        prop_assert_eq!(Some(rig.device.frame_of(&chain)), outgoing.pop_front());
+                        taken.push(chain);
+                    }
+                }
+                Step::Report(which) if !taken.is_empty() => {
+                    let chain = taken.remove(if in_order { 0 } else { which % taken.len() });
+                    rig.device.report(1, &chain, 0);
+                }
+                Step::Report(_) => {}
+            }
+        }
+        prop_assert_eq!(rig.rx.counters().dropped(), 0);
+        rig.close();
+    }
+}
+
+#[test]
+fn an_in_order_device_may_report_the_last_of_a_batch_only() {
+    for packed in [Features::default(), Features::RING_PACKED] {
+        let features = common::BASE | Features::IN_ORDER | packed;
+        let mut rig = Rig::new(features);
+        for round in 0..40 {
+            for n in 0..32 {
+                rig.put(&[&frame(n, 60)]);
+            }
+            assert_eq!(rig.send(), 32, "{features}, round {round}");
+            let chains: Vec<Chain> = std::iter::from_fn(|| rig.device.next(1)).collect();
+            assert_eq!(chains.len(), 32);
+            let last = chains.last().unwrap().id;
+            rig.device.report_as(1, last.into(), 0, 32);
+            if !packed.contains(Features::RING_PACKED) {
+                rig.device.skip_used(1, 31);
+            }
+            rig.send();
+            assert_eq!(rig.tx.in_flight(), 0, "{features}: all up to the last are done");
+        }
+        rig.close();
+    }
+}

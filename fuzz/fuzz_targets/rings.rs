@@ -1,0 +1,90 @@
+//! What both ring targets do: a driver, and a device that does whatever the input says.
+
+use mempool::{Batch, Pool, PoolConfig};
+use virtio::fake::{Chain, FakeConfig, FakeDevice, FakeTransport};
+use virtio::{Config, Features, Opened, RxQueue, TxQueue};
+
+/// Runs one input: a byte of features, then steps of four bytes each. Afterwards every slot must be home.
+pub(crate) fn run(layout: Features, input: &[u8]) {
+    thread_local! {
+        static POOL: Pool = Pool::new(&PoolConfig { slots: 512, ..PoolConfig::default() }).expect("memory");
+    }
+    let Some((first, steps)) = input.split_first() else { return };
+    let mut features = layout | Features::VERSION_1;
+    for (bit, feature) in [Features::MRG_RXBUF, Features::EVENT_IDX, Features::IN_ORDER].into_iter().enumerate() {
+        if first >> bit & 1 == 1 {
+            features = features | feature;
+        }
+    }
+    POOL.with(|pool| {
+        let mut config = Config::default();
+        (config.rx_ring, config.tx_ring) = (64, 64);
+        config.mtu = if features.contains(Features::MRG_RXBUF) { 9000 } else { 1500 };
+        let fake = FakeConfig { features, queue_size: 64, wants_notifications: first & 8 != 0, ..FakeConfig::default() };
+        let device = FakeDevice::new(fake);
+        let opened = virtio::open(device.transport(), &config, pool).expect("the device starts");
+        drive(&device, opened, pool, steps);
+        assert_eq!(pool.away(), 0, "every slot is home");
+    });
+}
+
+fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, steps: &[u8]) {
+    let Opened { port, mut rx, mut tx } = opened;
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+    let mut taken: [Vec<Chain>; 2] = Default::default();
+    // A device that wrote over descriptors does not read them again.
+    let mut scribbled = [false; 2];
+    for step in steps.chunks_exact(4) {
+        let queue = u16::from(step[0] >> 7);
+        let held = &mut taken[usize::from(queue)];
+        let argument = u16::from_le_bytes([step[1], step[2]]);
+        match step[0] & 7 {
+            0 => receive(&mut rx[0], &mut cache, &mut batch),
+            1 => send(&mut tx[0], &mut cache, &mut batch, step),
+            2 if !scribbled[usize::from(queue)] => held.extend(device.next(queue)),
+            // An honest report of a chain, with any length.
+            3 if !held.is_empty() => {
+                let chain = held.remove(usize::from(step[3]) % held.len());
+                device.report(queue, &chain, argument.into());
+            }
+            // A lie: any id, any length, any number of descriptors.
+            4 => device.report_as(queue, argument.into(), u32::from(step[3]) << 4, u16::from(step[3] & 3)),
+            5 => device.skip_used(queue, argument),
+            // A header of any content.
+            6 => {
+                let chain = held.last();
+                if let Some(part) = chain.and_then(|chain| chain.parts.first()).filter(|part| part.writable) {
+                    device.write(part, 0, &[step[1] & 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, step[2], step[3] & 1]);
+                }
+            }
+            7 => {
+                scribbled[usize::from(queue)] = true;
+                device.scribble(queue);
+            }
+            _ => {}
+        }
+    }
+    receive(&mut rx[0], &mut cache, &mut batch);
+    port.close().expect("a reset");
+}
+
+/// Receives and touches every byte.
+fn receive(rx: &mut RxQueue<FakeTransport>, cache: &mut mempool::PoolCache, batch: &mut Batch) {
+    rx.recv(cache, batch);
+    let sum: u64 = batch.iter().flat_map(|packet| packet.data()).map(|byte| u64::from(*byte)).sum();
+    std::hint::black_box(sum);
+    for packet in batch.iter_mut() {
+        packet.data_mut().fill(0xee);
+    }
+    cache.free_batch(batch);
+}
+
+fn send(tx: &mut TxQueue<FakeTransport>, cache: &mut mempool::PoolCache, batch: &mut Batch, step: &[u8]) {
+    cache.alloc_batch(batch, usize::from(step[1] % 33), usize::from(step[2]) + 14);
+    if step[3] & 1 == 1 {
+        let last = batch.len().saturating_sub(1);
+        batch.iter_mut().take(last).for_each(|packet| packet.set_continues(true));
+    }
+    tx.send(cache, batch);
+    cache.free_batch(batch);
+}

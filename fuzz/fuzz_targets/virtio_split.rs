@@ -1,0 +1,9 @@
+//! A device on a split ring that does whatever the input says.
+#![no_main]
+
+mod rings;
+
+use libfuzzer_sys::fuzz_target;
+use virtio::Features;
+
+fuzz_target!(|input: &[u8]| rings::run(Features::default(), input));

@@ -1,0 +1,206 @@
+//! A guest in QEMU, and the soft NICs that are its cards.
+
+use crate::guest::{Output, Shell};
+use anyhow::{Context as _, Result, bail, ensure};
+use softnic::{SoftControl, VfioUserServer};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a boot may take: 10 s on an idle machine.
+const BOOT: Duration = Duration::from_secs(180);
+/// How long anything else may take.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long traffic may take to come through: half a minute on an idle machine.
+const TRAFFIC: Duration = Duration::from_secs(40);
+/// Lines of the guest's console that are shown when something went wrong.
+const TAIL: usize = 60;
+
+/// What `tests/vm/build` has built, and our programs.
+#[derive(Debug)]
+pub(crate) struct Rig {
+    cache: PathBuf,
+    programs: PathBuf,
+}
+
+/// Which IOMMU the guest has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Iommu {
+    #[default]
+    None,
+    /// Intel VT-d with interrupt remapping.
+    Full,
+    /// Intel VT-d that does not remap interrupts.
+    NoRemapping,
+}
+
+/// A machine to be.
+#[derive(Debug, Default)]
+pub(crate) struct Setup<'s> {
+    /// Specifications of its soft NICs, such as `a?wire=gen`. The first is 0000:00:05.0, then 06.0 and so on.
+    pub(crate) nics: &'s [&'s str],
+    pub(crate) iommu: Iommu,
+    /// Cores; 0 means 2.
+    pub(crate) cpus: u32,
+    /// Huge pages of 2 MiB.
+    pub(crate) huge_pages: u32,
+    /// Two NUMA nodes with a core each; the NICs are on node 1, behind a root port: 0000:41:00.0, 0000:42:00.0 and so on.
+    pub(crate) numa: bool,
+    /// More words for the kernel.
+    pub(crate) kernel: &'s str,
+    /// More words for QEMU.
+    pub(crate) qemu: &'s [&'s str],
+}
+
+/// A guest that is up.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    shell: Shell,
+    qemu: Child,
+    nics: Vec<VfioUserServer>,
+    /// Below QEMU's root: sockets, the initramfs and the console.
+    folder: tempfile::TempDir,
+}
+
+impl Rig {
+    /// Where `tests/vm/run` says.
+    pub(crate) fn find() -> Result<Self> {
+        let cache = PathBuf::from(std::env::var_os("RINGWAY_VM").context("RINGWAY_VM is not set")?);
+        let programs = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
+        for file in [cache.join("vmlinuz"), cache.join("initramfs"), programs.join("fwd")] {
+            ensure!(file.exists(), "{} is missing", file.display());
+        }
+        Ok(Self { cache, programs })
+    }
+
+    /// Boots a machine.
+    pub(crate) fn boot(&self, setup: &Setup<'_>) -> Result<Machine> {
+        let root = self.cache.join("root");
+        let folder = tempfile::Builder::new().prefix("vm").tempdir_in(root.join("run"))?;
+        let file = |name: &str| folder.path().join(name);
+        fs::copy(self.cache.join("vmlinuz"), file("vmlinuz"))?;
+        self.initramfs(&file("initramfs"))?;
+        let socket = |index: usize| file(&format!("nic{index}"));
+        let serve = |(index, spec): (usize, &&str)| VfioUserServer::start(spec, &socket(index));
+        let nics = setup.nics.iter().enumerate().map(serve).collect::<Result<Vec<_>, _>>()?;
+        // QEMU's root is the chroot.
+        let inside = |path: &Path| format!("/{}", path.strip_prefix(&root).unwrap_or(path).display());
+        let mut qemu = Command::new("setpriv");
+        qemu.args(["--pdeathsig", "KILL", "chroot"]).arg(&root).arg("qemu-system-x86_64");
+        // DMA mappings of a card are file descriptors of this memory.
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024", "-nodefaults", "-no-reboot"]);
+        qemu.args(["-smp", &if setup.cpus == 0 { 2 } else { setup.cpus }.to_string()]);
+        qemu.args(["-display", "none", "-kernel", &inside(&file("vmlinuz")), "-initrd", &inside(&file("initramfs"))]);
+        qemu.args(["-serial", &format!("file:{}", inside(&file("console"))), "-serial", "stdio"]);
+        let mut kernel = format!("console=ttyS0 panic=-1 {}", setup.kernel);
+        if setup.huge_pages > 0 {
+            write!(kernel, " hugepagesz=2M hugepages={}", setup.huge_pages)?;
+        }
+        if setup.iommu != Iommu::None {
+            let remapping = if setup.iommu == Iommu::Full { "on" } else { "off" };
+            qemu.args(["-device", &format!("intel-iommu,intremap={remapping},caching-mode=on")]);
+            kernel.push_str(" intel_iommu=on");
+        }
+        if setup.numa {
+            qemu.args(["-machine", "q35"]);
+            for node in ["0", "1"] {
+                qemu.args(["-object", &format!("memory-backend-memfd,id=m{node},size=512M,share=on")]);
+                qemu.args(["-numa", &format!("node,nodeid={node},cpus={node},memdev=m{node}")]);
+            }
+            qemu.args(["-device", "pxb-pcie,id=far,bus_nr=64,numa_node=1,bus=pcie.0"]);
+        } else {
+            qemu.args(["-object", "memory-backend-memfd,id=mem,size=1024M,share=on"]);
+            qemu.args(["-machine", "q35,memory-backend=mem"]);
+        }
+        for index in 0..nics.len() {
+            let mut place = format!("\"addr\":\"{:#x}\"", index + 5);
+            if setup.numa {
+                qemu.args(["-device", &format!("pcie-root-port,id=port{index},bus=far,chassis={}", index + 1)]);
+                place = format!("\"bus\":\"port{index}\"");
+            }
+            let path = inside(&socket(index));
+            let socket = format!("\"socket\":{{\"type\":\"unix\",\"path\":\"{path}\"}}");
+            qemu.args(["-device", &format!("{{\"driver\":\"vfio-user-pci\",{place},{socket}}}")]);
+        }
+        qemu.args(setup.qemu).args(["-append", &kernel]);
+        qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(file("qemu"))?);
+        let mut qemu = qemu.spawn().context("cannot start QEMU")?;
+        let (Some(input), Some(output)) = (qemu.stdin.take(), qemu.stdout.take()) else { bail!("QEMU has no pipes") };
+        let mut machine = Machine { shell: Shell::new(input, output), qemu, nics, folder };
+        machine.shell.ready(BOOT).map_err(|error| machine.explain(error))?;
+        Ok(machine)
+    }
+
+    /// The guest's root: what was built, and our programs behind it. A kernel unpacks archives one after the other.
+    fn initramfs(&self, to: &Path) -> Result<()> {
+        fs::copy(self.cache.join("initramfs"), to)?;
+        let tree = tempfile::tempdir()?;
+        let folder = tree.path().join("usr/local/bin");
+        fs::create_dir_all(&folder)?;
+        for program in ["fwd", "pktgen"] {
+            fs::copy(self.programs.join(program), folder.join(program))?;
+        }
+        let archive = File::options().append(true).open(to)?;
+        let script = "find usr | cpio -o -H newc --quiet";
+        let made = Command::new("sh").args(["-c", script]).current_dir(tree.path()).stdout(archive).status()?;
+        ensure!(made.success(), "cpio failed");
+        Ok(())
+    }
+}
+
+impl Machine {
+    /// Runs a shell script in the guest. A status other than 0 is an error.
+    pub(crate) fn sh(&mut self, script: &str) -> Result<String> {
+        let output = self.try_sh(script)?;
+        if output.status != 0 {
+            return Err(self.explain(anyhow::anyhow!("{script}: status {}: {}", output.status, output.text)));
+        }
+        Ok(output.text)
+    }
+
+    /// Runs a shell script in the guest, for at most two minutes.
+    pub(crate) fn try_sh(&mut self, script: &str) -> Result<Output> {
+        self.shell.run(script, PATIENCE).map_err(|error| self.explain(error))
+    }
+
+    /// Watches and disturbs the NIC `index` and its wire.
+    pub(crate) fn nic(&self, index: usize) -> SoftControl {
+        self.nics[index].control()
+    }
+
+    /// Waits until `holds`, for at most five minutes; what did not become true shows in the checks that follow.
+    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + TRAFFIC;
+        while !holds(self) {
+            if Instant::now() > deadline {
+                println!("   waited in vain: {what}");
+                for nic in &self.nics {
+                    println!("           {:?}", nic.control().wire_counters());
+                }
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Adds the end of what the guest and QEMU said to an error.
+    fn explain(&self, error: anyhow::Error) -> anyhow::Error {
+        let tail = |name| {
+            let text = fs::read(self.folder.path().join(name)).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            let lines: Vec<_> = text.lines().collect();
+            lines[lines.len().saturating_sub(TAIL)..].join("\n")
+        };
+        anyhow::anyhow!("{error:#}\n--- console:\n{}\n--- QEMU:\n{}", tail("console"), tail("qemu"))
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It has no disk, so there is nothing to shut down.
+        let _ = self.qemu.kill();
+        let _ = self.qemu.wait();
+    }
+}

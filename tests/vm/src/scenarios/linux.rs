@@ -1,0 +1,383 @@
+//! Linux's `ixgbe` judges the model.
+//!
+//! Two cards are wired back to back. Each is alone in a network namespace, so what one end sends reaches the other through
+//! both cards or not at all. Interfaces are `e0` in `n0` with 10.9.0.1, and `e1` in `n1` with 10.9.0.2.
+
+use crate::checks::Checks;
+use crate::machine::{Iommu, Machine, Rig, Setup};
+use anyhow::Result;
+use softnic::Fault;
+use std::collections::HashMap;
+
+/// An 82599 with a CX4 port and one with an SFP+ module.
+const PAIR: &[&str] = &["a?id=10f9", "b?id=10fb&wire=peer:a"];
+/// Without IPv6 nothing is on the wire that nobody asked for, except ARP.
+const QUIET: &str = "ipv6.disable=1";
+
+/// Loads the driver and gives each card its namespace.
+pub(super) const UP: &str = r"
+modprobe ixgbe
+for i in 0 1; do
+    dev=$(ls /sys/bus/pci/devices/0000:00:0$((5 + i)).0/net)
+    ip netns add n$i
+    ip link set $dev netns n$i name e$i
+    ip -n n$i addr add 10.9.0.$((i + 1))/24 dev e$i
+    ip -n n$i link set lo up
+    ip -n n$i link set e$i up
+done
+";
+
+/// Waits until both links are up.
+pub(super) const LINKED: &str = r"
+for i in 0 1; do
+    for try in $(seq 300); do
+        ip -n n$i link show e$i | grep -q LOWER_UP && break
+        sleep 0.1
+    done
+    ip -n n$i link show e$i | grep LOWER_UP
+done
+";
+
+fn pair(rig: &Rig, kernel: &str) -> Result<Machine> {
+    let kernel = format!("{QUIET} {kernel}");
+    let mut vm = rig.boot(&Setup { nics: PAIR, kernel: &kernel, cpus: 4, ..Setup::default() })?;
+    vm.sh(UP)?;
+    vm.sh(LINKED)?;
+    Ok(vm)
+}
+
+/// What the driver says when it finds the cards, and what ethtool shows of them.
+pub(super) fn probe(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let mut vm = pair(rig, "")?;
+    let log = vm.sh("dmesg -r | grep ixgbe")?;
+    // Level 4 is a warning; what is lower is worse.
+    let complaints: Vec<_> = log
+        .lines()
+        .filter(|line| line.starts_with(['<']) && line[1..].starts_with(['0', '1', '2', '3', '4']))
+        .collect();
+    checks.equal("warnings of the driver", complaints.join("\n"), String::new());
+    // Before ethtool's test of the registers, which writes what no driver would.
+    violations(checks, &vm);
+    for (index, device) in ["0000:00:05.0", "0000:00:06.0"].into_iter().enumerate() {
+        let about = format!("e{index} ({})", PAIR[index]);
+        checks.that(
+            log.contains(&format!("{device}: Intel(R) 10 Gigabit Network Connection")),
+            format!("{about} is taken"),
+        );
+        checks.that(
+            log.contains(&format!("{device} e{index}: NIC Link is Up 10 Gbps")),
+            format!("{about} has a link of 10 Gbit/s"),
+        );
+        let n = format!("ip netns exec n{index} ethtool");
+        let test = vm.try_sh(&format!("{n} -t e{index} offline"))?;
+        checks.contains(format!("{about} passes ethtool -t offline"), &test.text, "The test result is PASS");
+        for line in test.text.lines().filter(|line| line.contains('\t')) {
+            checks.that(line.trim_end().ends_with('0'), format!("{about} {}", line.trim().replace('\t', " ")));
+        }
+        let shown = vm.sh(&format!("{n} e{index}; {n} -i e{index}; {n} -d e{index} | grep LINKS; {n} -e e{index} | head -5; {n} -g e{index}; {n} -l e{index}; {n} -c e{index}; {n} -k e{index}"))?;
+        checks.contains(format!("{about} registers can be dumped"), &shown, "0x042A4: LINKS");
+        checks.contains(format!("{about} EEPROM can be read"), &shown, "0x0000:");
+    }
+    let module = vm.try_sh("ip netns exec n1 ethtool -m e1")?;
+    checks.contains("the SFP+ module can be read", &module.text, "SFP");
+    Ok(())
+}
+
+/// Traffic of many kinds between the two, and the counters of both sides.
+pub(super) fn traffic(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let mut vm = pair(rig, "")?;
+    for (mtu, bytes) in [(1500, 22), (1500, 1472), (9000, 8972), (9000, 22)] {
+        vm.sh(&format!("for i in 0 1; do ip -n n$i link set e$i mtu {mtu}; done"))?;
+        vm.sh(LINKED)?;
+        for (from, to) in [(0, 2), (1, 1)] {
+            let said =
+                vm.try_sh(&format!("ip netns exec n{from} ping -M do -c 20 -i 0.05 -W 5 -s {bytes} 10.9.0.{to}"))?;
+            checks.contains(format!("ping from n{from}, {bytes} bytes at an MTU of {mtu}"), &said.text, " 20 received");
+        }
+    }
+    vm.sh("for i in 0 1; do ip -n n$i link set e$i mtu 1500; done")?;
+    vm.sh(LINKED)?;
+    offloads(&mut vm, checks)?;
+    segmentation(&mut vm, checks)?;
+    vlan(&mut vm, checks)?;
+    let before = count(&mut vm)?;
+    streams(&mut vm, checks)?;
+    counters(&mut vm, checks, before)?;
+    violations(checks, &vm);
+    Ok(())
+}
+
+/// TCP in both directions with the offloads of either side in turn, so that the card is always checked by Linux.
+fn offloads(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    vm.sh("mkfifo /tmp/hold; head -c 12000000 /dev/urandom >/tmp/data; sha256sum </tmp/data >/tmp/sum")?;
+    for (about, sender, receiver) in [
+        ("the card computes checksums and segments, Linux verifies", "tx on tso on", "rx off gro off"),
+        ("Linux computes checksums, the card verifies", "tx off tso off", "rx on"),
+        ("the card computes and verifies", "tx on tso off", "rx on"),
+    ] {
+        for from in [0, 1] {
+            let to = 1 - from;
+            let script = format!(
+                "ip netns exec n{from} ethtool -K e{from} {sender}; ip netns exec n{to} ethtool -K e{to} {receiver}
+                 ip netns exec n{to} nstat -n >/dev/null 2>&1
+                 ip netns exec n{to} sh -c 'nc -l -p 7000 <>/tmp/hold >/tmp/copy' & server=$!
+                 for try in $(seq 100); do ip netns exec n{to} netstat -ltn 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
+                 ip netns exec n{from} nc 10.9.0.{} 7000 </tmp/data
+                 wait $server
+                 sha256sum </tmp/copy | cmp - /tmp/sum && echo same
+                 ip netns exec n{to} cat /proc/net/snmp | grep -E '^(Tcp|Udp|Ip):'
+                 ip netns exec n{to} ethtool -S e{to} | grep rx_csum_offload_errors",
+                to + 1
+            );
+            let said = vm.sh(&script)?;
+            checks.contains(format!("12 MB over TCP from n{from}: {about}"), &said, "same");
+            checks.equal("  bad TCP checksums", snmp(&said, "Tcp", "InCsumErrors"), Some(0));
+            checks.contains("  errors reported by the card", &said, "rx_csum_offload_errors: 0");
+        }
+    }
+    vm.sh("for i in 0 1; do ip netns exec n$i ethtool -K e$i tx on tso on rx on gro on; done").map(drop)
+}
+
+/// What Linux hands over in large pieces arrives in frames of at most the MTU.
+fn segmentation(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    let said = vm.sh("ip netns exec n1 ethtool -K e1 gro off
+         ip netns exec n0 tcpdump -i e0 -w /tmp/out.pcap -s 100 -Q out -Z root tcp port 7000 2>/tmp/err & a=$!
+         ip netns exec n1 tcpdump -i e1 -w /tmp/in.pcap -s 100 -Q in -Z root tcp port 7000 2>/tmp/err & b=$!
+         for try in $(seq 100); do [ -s /tmp/out.pcap ] && [ -s /tmp/in.pcap ] && break; sleep 0.1; done
+         ip netns exec n1 sh -c 'nc -l -p 7000 <>/tmp/hold >/tmp/copy' & server=$!
+         for try in $(seq 100); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
+         head -c 2000000 /tmp/data | ip netns exec n0 nc 10.9.0.2 7000
+         wait $server; kill $a $b; wait $a $b
+         cat /tmp/err; echo large $(tcpdump -Z root -nr /tmp/out.pcap 'greater 1515' 2>/dev/null | wc -l)
+         echo long $(tcpdump -Z root -nr /tmp/in.pcap 'greater 1515' 2>/dev/null | wc -l)
+         echo full $(tcpdump -Z root -nr /tmp/in.pcap 'greater 1514' 2>/dev/null | wc -l)
+         ip netns exec n1 ethtool -K e1 gro on")?;
+    let number = |name| said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());
+    checks.that(number("large ") > Some(0), format!("segmentation offload was used: {said:?}"));
+    checks.equal("  received frames above the MTU", number("long "), Some(0));
+    checks.that(number("full ") > Some(900), "  and most of them are full");
+    Ok(())
+}
+
+/// Tagged traffic, with the tag inserted and taken off by the card, and by Linux.
+fn vlan(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    vm.sh("for i in 0 1; do
+             ip -n n$i link add link e$i name v$i type vlan id 42
+             ip -n n$i addr add 10.42.0.$((i + 1))/24 dev v$i
+             ip -n n$i link set v$i up
+         done")?;
+    for (tx, rx) in [("on", "on"), ("on", "off"), ("off", "on"), ("off", "off")] {
+        vm.sh(&format!("for i in 0 1; do ip netns exec n$i ethtool -K e$i txvlan {tx} rxvlan {rx}; done"))?;
+        vm.sh(LINKED)?;
+        let said = vm.try_sh("ip netns exec n0 ping -c 10 -i 0.05 -W 5 -s 1472 10.42.0.2")?;
+        checks.contains(format!("VLAN 42, insertion {tx}, removal {rx}"), &said.text, " 10 received");
+    }
+    // Only what was asked for comes through.
+    let said = vm.sh(
+        "ip netns exec n1 ethtool -K e1 rx-vlan-filter on 2>/dev/null
+         ip -n n0 link add link e0 name w0 type vlan id 43; ip -n n0 addr add 10.43.0.1/24 dev w0; ip -n n0 link set w0 up
+         before=$(ip netns exec n1 cat /sys/class/net/e1/statistics/rx_packets)
+         ip netns exec n0 ping -c 3 -i 0.2 -W 1 10.43.0.2
+         ip netns exec n1 ethtool -S e1 | grep -E ' rx_packets'
+         echo before $before; ip -n n0 link del w0",
+    )?;
+    let after = ethtool(&said).get("rx_packets").copied();
+    let before = said.lines().find_map(|line| line.strip_prefix("before ")?.parse::<u64>().ok());
+    checks.equal("frames of VLAN 43 that came through the filter", after.zip(before).map(|(a, b)| a - b), Some(0));
+    Ok(())
+}
+
+/// iperf3, whose UDP arrives unbroken.
+fn streams(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    let said = vm.sh("ip netns exec n1 iperf3 -s -1 -B 10.9.0.2 >/dev/null & server=$!
+         for try in $(seq 100); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :5201 && break; sleep 0.1; done
+         ip netns exec n0 iperf3 -c 10.9.0.2 -u -b 20M -t 4 -l 1400 2>&1 | tail -n 5
+         wait $server
+         ip netns exec n1 cat /proc/net/snmp | grep ^Udp:
+         ip netns exec n1 ethtool -S e1 | grep rx_csum_offload_errors")?;
+    checks.contains("iperf3 over UDP", &said, "receiver");
+    checks.equal("  bad UDP checksums", snmp(&said, "Udp", "InCsumErrors"), Some(0));
+    let said = vm.sh("for way in '' -R; do
+             ip netns exec n1 iperf3 -s -1 -B 10.9.0.2 >/dev/null & server=$!
+             for try in $(seq 100); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :5201 && break; sleep 0.1; done
+             ip netns exec n0 iperf3 -c 10.9.0.2 -t 4 $way 2>&1 | tail -n 5
+             wait $server
+         done")?;
+    checks.equal("iperf3 over TCP, both ways", said.matches("receiver").count(), 2);
+    Ok(())
+}
+
+/// Packets and bytes in and out by NIC, as the wire counts them and as `ethtool -S` does.
+type Count = [[u64; 4]; 2];
+
+/// What `ethtool -S` and the wire have counted until now.
+///
+/// A reset of the card, which Linux uses freely, loses what was not read yet; so only differences can be compared.
+fn count(vm: &mut Machine) -> Result<[Count; 2]> {
+    let mut counts = [Count::default(); 2];
+    for index in [0, 1] {
+        let said = vm.sh(&format!("ip netns exec n{index} ethtool -S e{index}"))?;
+        let wire = vm.nic(index).wire_counters();
+        let of = ethtool(&said);
+        // The card's own counters; octets have the CRC in them.
+        let names = ["rx_pkts_nic", "tx_pkts_nic", "rx_bytes_nic", "tx_bytes_nic"];
+        counts[0][index] = names.map(|name| of.get(name).copied().unwrap_or(0));
+        let octets = |frames, bytes| bytes + 4 * frames;
+        let (received, sent) = (octets(wire.delivered, wire.delivered_bytes), octets(wire.sent, wire.sent_bytes));
+        counts[1][index] = [wire.delivered, wire.sent, received, sent];
+    }
+    Ok(counts)
+}
+
+/// `ethtool -S` says what the wire counted, since `before`.
+fn counters(vm: &mut Machine, checks: &mut Checks, before: [Count; 2]) -> Result<()> {
+    // A frame may pass between the two readings.
+    let mut found = (Count::default(), [[1; 4]; 2]);
+    for _ in 0..10 {
+        let now = count(vm)?;
+        let since = |side: usize| -> Count {
+            std::array::from_fn(|nic| std::array::from_fn(|i| now[side][nic][i] - before[side][nic][i]))
+        };
+        found = (since(0), since(1));
+        if found.0 == found.1 {
+            break;
+        }
+    }
+    checks.equal("ethtool -S of both: packets and octets in and out, as the wire", found.0, found.1);
+    Ok(())
+}
+
+/// Several queues, each with an interrupt of its own, and interrupts at a bounded rate.
+pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let mut vm = pair(rig, "")?;
+    let said = vm.sh(
+        "ip netns exec n1 ethtool -l e1; ip netns exec n1 ethtool -x e1 | head -3; grep -c e1-TxRx /proc/interrupts",
+    )?;
+    checks.contains("four queue pairs, each with an MSI-X vector", &said, "\n4");
+    let said = vm.sh("ip netns exec n1 iperf3 -s -1 -B 10.9.0.2 >/dev/null & server=$!
+         for try in $(seq 100); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :5201 && break; sleep 0.1; done
+         ip netns exec n0 iperf3 -c 10.9.0.2 -t 4 -P 24 -b 1M | tail -3
+         wait $server
+         ip netns exec n1 ethtool -S e1 | grep -E 'rx_queue_[0-9]+_packets'; grep e1-TxRx /proc/interrupts")?;
+    let of = ethtool(&said);
+    for queue in 0..4 {
+        let packets = of.get(&*format!("rx_queue_{queue}_packets")).copied().unwrap_or(0);
+        checks.that(packets > 100, format!("queue {queue} received {packets} packets of 24 flows"));
+    }
+    for line in said.lines().filter(|line| line.contains("e1-TxRx")) {
+        let fired: u64 = line.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).sum();
+        checks.that(fired > 0, format!("{}: {fired} interrupts", line.split_whitespace().last().unwrap_or("")));
+    }
+    // One queue, so that there is one rate to look at.
+    let said = vm.sh("ip netns exec n1 ethtool -L e1 combined 1; ip netns exec n1 ethtool -C e1 rx-usecs 900
+         for try in $(seq 300); do ip -n n1 link show e1 | grep -q LOWER_UP && break; sleep 0.1; done
+         count() { awk '/e1-TxRx/ { for (i = 2; i <= 5; i++) n += $i } END { print n }' /proc/interrupts; }
+         ip netns exec n0 ping -c 1 -W 5 10.9.0.2 >/dev/null
+         a=$(count); t=$(cut -d ' ' -f 1 /proc/uptime | tr -d .)
+         r=$(ip netns exec n1 cat /sys/class/net/e1/statistics/rx_packets)
+         ip netns exec n0 ping -f -c 20000 -w 6 10.9.0.2 | tail -2
+         echo interrupts $(($(count) - a)) centiseconds $(($(cut -d ' ' -f 1 /proc/uptime | tr -d .) - t)) \
+             packets $(($(ip netns exec n1 cat /sys/class/net/e1/statistics/rx_packets) - r))")?;
+    let words: Vec<_> = said.lines().last().unwrap_or("").split(' ').collect();
+    if let [_, interrupts, _, centiseconds, _, packets] = words[..] {
+        let (fired, time): (u64, u64) = (interrupts.parse()?, centiseconds.parse()?);
+        // 900 us is at most 11.1 in a centisecond; the clocks of guest and host differ a little.
+        checks.that(
+            fired > 0 && fired <= time * 12 + 10,
+            format!("at 900 us: {fired} interrupts in {time} centiseconds, for {packets} packets"),
+        );
+    } else {
+        checks.that(false, format!("interrupts could be counted: {said}"));
+    }
+    violations(checks, &vm);
+    Ok(())
+}
+
+/// What an administrator does to a card in use.
+pub(super) fn admin(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let mut vm = pair(rig, "")?;
+    let alive = |vm: &mut Machine, checks: &mut Checks, after: &str| -> Result<()> {
+        vm.sh(LINKED)?;
+        let said = vm.try_sh("ip netns exec n0 ping -c 5 -i 0.05 -W 5 -s 1472 10.9.0.2")?;
+        checks.contains(format!("ping after {after}"), &said.text, " 5 received");
+        Ok(())
+    };
+    for (rx, tx) in [(64, 64), (4096, 4096), (512, 512)] {
+        vm.sh(&format!("ip netns exec n0 ethtool -G e0 rx {rx} tx {tx}"))?;
+        alive(&mut vm, checks, &format!("ethtool -G rx {rx} tx {tx}"))?;
+    }
+    for queues in [1, 3, 4] {
+        vm.sh(&format!("ip netns exec n1 ethtool -L e1 combined {queues}"))?;
+        alive(&mut vm, checks, &format!("ethtool -L combined {queues}"))?;
+    }
+    for mtu in [68, 1500, 9000, 1500] {
+        vm.sh(&format!("for i in 0 1; do ip -n n$i link set e$i mtu {mtu}; done"))?;
+        if mtu >= 1500 {
+            alive(&mut vm, checks, &format!("an MTU of {mtu}"))?;
+        }
+    }
+    vm.sh("ip -n n0 link set e0 promisc on; ip -n n0 link set e0 promisc off; ip -n n0 link set e0 allmulticast on; ip -n n0 link set e0 address 02:00:00:00:00:77")?;
+    alive(&mut vm, checks, "promiscuous mode, all multicast and another address")?;
+    for round in 1..=3 {
+        vm.nic(0).set_link(false);
+        let said = vm.sh("for try in $(seq 300); do ip -n n0 link show e0 | grep -q NO-CARRIER && break; sleep 0.1; done; ip -n n0 link show e0")?;
+        checks.contains(format!("the cable is out ({round})"), &said, "NO-CARRIER");
+        vm.nic(0).set_link(true);
+        alive(&mut vm, checks, "the cable is back in")?;
+    }
+    for _ in 0..19 {
+        vm.sh("rmmod ixgbe && modprobe ixgbe")?;
+    }
+    vm.sh("rmmod ixgbe; ip netns del n0; ip netns del n1")?;
+    vm.sh(UP)?;
+    alive(&mut vm, checks, "the driver was loaded 20 times more")?;
+    violations(checks, &vm);
+    // Pulled out in the middle of traffic; the driver notices and gives up, and the other card does not care.
+    vm.sh("ip netns exec n0 ping -f -w 60 10.9.0.2 >/dev/null 2>&1 & true")?;
+    vm.nic(0).inject_fault(Fault::Removal { after_reads: 0 });
+    let said = vm.sh(
+        "for try in $(seq 300); do dmesg | grep -qi 'adapter removed' && break; sleep 0.1; done; dmesg | tail -5",
+    )?;
+    checks.contains("the driver finds that a card was pulled out", &said, "Adapter removed");
+    let said = vm.sh("killall ping; ip -n n1 link show e1; timeout 60 rmmod ixgbe && echo unloaded")?;
+    checks.contains("and can be unloaded", &said, "unloaded");
+    Ok(())
+}
+
+/// The same behind an IOMMU in the guest: the card reaches only what the driver mapped.
+pub(super) fn iommu(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let setup =
+        Setup { nics: PAIR, kernel: "ipv6.disable=1 iommu.strict=1", cpus: 2, iommu: Iommu::Full, ..Setup::default() };
+    let mut vm = rig.boot(&setup)?;
+    vm.sh(UP)?;
+    vm.sh(LINKED)?;
+    let said = vm.sh("ls -d /sys/kernel/iommu_groups/*/devices/0000:00:05.0; ip netns exec n0 ping -c 20 -i 0.05 -W 5 -s 1472 10.9.0.2")?;
+    checks.contains("ping through an IOMMU", &said, " 20 received");
+    let faults = vm.sh("dmesg | grep -c DMAR:.*fault; true")?;
+    checks.equal("faults of the IOMMU", faults.trim(), "0");
+    violations(checks, &vm);
+    Ok(())
+}
+
+/// No mistakes that the model noticed. Given a moment, as the model works on another thread.
+fn violations(checks: &mut Checks, vm: &Machine) {
+    for index in 0..PAIR.len() {
+        let (count, first) = vm.nic(index).violations();
+        checks.that(count == 0, format!("nothing that the datasheet forbids was done to {}: {first:?}", PAIR[index]));
+    }
+}
+
+/// `name: value` lines.
+fn ethtool(text: &str) -> HashMap<&str, u64> {
+    let pairs = text.lines().filter_map(|line| line.trim().split_once(": "));
+    pairs.filter_map(|(name, value)| Some((name, value.trim().parse().ok()?))).collect()
+}
+
+/// A field of `/proc/net/snmp`, which has a line of names and a line of values.
+fn snmp(text: &str, protocol: &str, field: &str) -> Option<u64> {
+    let prefix = format!("{protocol}: ");
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(&*prefix));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let index = names.split(' ').position(|name| name == field)?;
+    values.split(' ').nth(index)?.parse().ok()
+}

@@ -1,0 +1,40 @@
+//! What the rig can check. Each scenario boots machines of its own.
+
+mod dpdk;
+mod host;
+mod linux;
+mod ours;
+
+use crate::checks::Checks;
+use crate::machine::Rig;
+use anyhow::Result;
+
+/// One scenario.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) run: fn(&Rig, &mut Checks) -> Result<()>,
+}
+
+const fn of(name: &'static str, about: &'static str, run: fn(&Rig, &mut Checks) -> Result<()>) -> Scenario {
+    Scenario { name, about, run }
+}
+
+/// All of them, in the order in which they run.
+pub(crate) const ALL: &[Scenario] = &[
+    of("linux-probe", "Linux's ixgbe takes an 82599 of either kind and tests it", linux::probe),
+    of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
+    of("linux-queues", "RSS over four queues, an MSI-X vector each, moderated", linux::queues),
+    of("linux-admin", "rings, queues, MTU, link, reload and removal under Linux", linux::admin),
+    of("linux-iommu", "Linux's ixgbe behind an IOMMU", linux::iommu),
+    of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar", dpdk::forward),
+    of("ours-forward", "fwd l2 as an unprivileged user behind an IOMMU: a million frames", ours::forward),
+    of("ours-sysfs", "fwd l2 as root without an IOMMU, through sysfs", ours::sysfs),
+    of("ours-queues", "fwd l2 with RSS and a worker for each queue", ours::queues),
+    of("ours-interrupts", "fwd l2 that sleeps until the card wakes it, and polls under load", ours::interrupts),
+    of("ours-numa", "fwd l2 between two NUMA nodes: workers and memory are on the cards'", ours::numa),
+    of("ours-restart", "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver", ours::restart),
+    of("ours-release", "the kernel wants a card back in mid-traffic, and a card is pulled out", ours::release),
+    of("host-refused", "every way in which VFIO refuses, and what the doctor says", host::refused),
+    of("host-lacking", "machines without an IOMMU, and without interrupt remapping", host::lacking),
+];
