@@ -22,6 +22,23 @@ impl Capture {
         Self::parse(&bytes).unwrap_or_else(|| panic!("{}: not a classic capture file", path.display()))
     }
 
+    /// Writes a classic pcap file, little-endian, with link type Ethernet (1).
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be written.
+    pub fn write(&self, path: &Path) {
+        let mut bytes = Vec::new();
+        let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        bytes.extend(words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, 1]));
+        for frame in &self.frames {
+            let len = u32::try_from(frame.len()).expect("a frame is short");
+            bytes.extend(words(&[0, 0, len, len]));
+            bytes.extend(frame);
+        }
+        fs::write(path, bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    }
+
     /// Frames in `bytes`; `None` if they are not a capture file. A record cut off at the end is left out.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {

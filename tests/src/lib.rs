@@ -1,14 +1,18 @@
 //! What the tests across crates share: a driver on a strict soft NIC, frames that can be told apart, a reader of capture
-//! files, and the programs as child processes.
+//! files, the programs as child processes, and network namespaces.
 
 #![forbid(unsafe_code)]
 
 mod captures;
+mod namespace;
 mod program;
 mod rig;
+mod tcpdump;
 mod traffic;
 
 pub use captures::{Capture, capture_files};
+pub use namespace::{Namespace, Process, command, eventually, namespaces_possible};
 pub use program::{Fwd, fwd};
 pub use rig::{Rig, pool};
+pub use tcpdump::Tcpdump;
 pub use traffic::{frame, number, padded};

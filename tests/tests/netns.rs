@@ -1,16 +1,16 @@
 //! Linux at both ends: two network namespaces whose only way to each other is `fwd l2` between two soft NICs on TAP
 //! wires. Needs root; says why when it is skipped.
 //!
-//! Namespaces have no names, they live as long as the process that holds them. Processes are killed when this one
-//! ends, however it ends, so nothing is left behind.
+//! Namespaces live as long as the process that holds them. Processes are killed when this one ends, however it ends, so
+//! nothing is left behind.
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-use tests::{Capture, Fwd, fwd};
+use std::time::Duration;
+use tests::{Capture, Fwd, Namespace, Process, Tcpdump, eventually, fwd, namespaces_possible};
 
 /// Addresses of the two ends.
 const LEFT: &str = "10.77.0.1";
@@ -28,10 +28,10 @@ fn ping_and_tcp_cross_frame_by_frame() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = |name: &str| folder.path().join(name);
     let captures = [
-        Tcpdump::start(&network.left, "out", &file("left-out")),
-        Tcpdump::start(&network.right, "in", &file("right-in")),
-        Tcpdump::start(&network.right, "out", &file("right-out")),
-        Tcpdump::start(&network.left, "in", &file("left-in")),
+        network.left.capture("out", &file("left-out")),
+        network.right.capture("in", &file("right-in")),
+        network.right.capture("out", &file("right-out")),
+        network.left.capture("in", &file("left-in")),
     ];
     // What is compared lies between two pings of this size, so that it does not matter when the captures began and ended.
     network.ping("1", MARKER);
@@ -42,7 +42,7 @@ fn ping_and_tcp_cross_frame_by_frame() {
     network.iperf(&["-n", "8M", "-b", "50M"]);
     network.iperf(&["-n", "8M", "-b", "50M", "-R"]);
     network.ping("1", MARKER);
-    let [left_out, right_in, right_out, left_in] = captures.map(Tcpdump::stop);
+    let [left_out, right_in, right_out, left_in] = captures.map(|capture| capture.stop(2, is_marker));
     compare("from left to right", &left_out, &right_in);
     compare("from right to left", &right_out, &left_in);
     network.stop();
@@ -70,8 +70,8 @@ fn tcp_at_full_speed_does_not_retransmit_in_storms() {
 struct Network {
     // Fields are dropped in this order: the forwarder before the namespaces.
     forwarder: Process,
-    left: Namespace,
-    right: Namespace,
+    left: Side,
+    right: Side,
     _middle: Namespace,
     /// One network at a time: speed is shared.
     _alone: MutexGuard<'static, ()>,
@@ -81,17 +81,17 @@ impl Network {
     /// Starts it, unless this host cannot; then says why.
     fn start() -> Option<Self> {
         static ALONE: Mutex<()> = Mutex::new(());
-        if let Err(reason) = possible() {
+        if let Err(reason) = namespaces_possible(&["ping", "tcpdump", "iperf3", "timeout"]) {
             println!("skipped: {reason}");
             return None;
         }
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let [mut left, mut right] = [(LEFT, "rwleft"), (RIGHT, "rwright")].map(|(address, interface)| Namespace {
-            holder: hold(),
+        let [left, right] = [(LEFT, "rwleft"), (RIGHT, "rwright")].map(|(address, interface)| Side {
+            namespace: Namespace::new(),
             address,
             interface,
         });
-        let middle = Namespace { holder: hold(), address: "", interface: "lo" };
+        let middle = Namespace::new();
         let program = fwd().to_str().expect("a path in UTF-8");
         let mut forwarder = middle.command(&[
             program,
@@ -104,7 +104,7 @@ impl Network {
             "300",
         ]);
         let forwarder = Process(forwarder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fwd starts"));
-        for side in [&mut left, &mut right] {
+        for side in [&left, &right] {
             side.connect(&middle);
         }
         Some(Self { forwarder, left, right, _middle: middle, _alone: alone })
@@ -113,13 +113,14 @@ impl Network {
     /// Pings the right from the left, with so many bytes; every one is answered.
     fn ping(&self, count: &str, size: usize) {
         let size = size.to_string();
-        let said = self.left.output(&["ping", "-c", count, "-i", "0.02", "-W", "5", "-s", &size, RIGHT]);
+        let said = self.left.namespace.output(&["ping", "-c", count, "-i", "0.02", "-W", "5", "-s", &size, RIGHT]);
         assert!(said.contains(&format!(" {count} received")), "{said}");
     }
 
     /// Runs iperf3 from left to right (with `-R` the data flows the other way) and returns its report.
     fn iperf(&self, arguments: &[&str]) -> Value {
-        let mut server = self.right.command(&["iperf3", "--server", "--one-off", "--bind", RIGHT, "--forceflush"]);
+        let mut server =
+            self.right.namespace.command(&["iperf3", "--server", "--one-off", "--bind", RIGHT, "--forceflush"]);
         let mut server = Process(server.stdout(Stdio::piped()).spawn().expect("iperf3 starts"));
         let mut lines = BufReader::new(server.0.stdout.take().expect("piped")).lines();
         let listens = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
@@ -127,7 +128,7 @@ impl Network {
         let reader = std::thread::spawn(move || lines.for_each(drop));
         let mut client = vec!["timeout", "60", "iperf3", "--client", RIGHT, "--json"];
         client.extend(arguments);
-        let text = self.left.output(&client);
+        let text = self.left.namespace.output(&client);
         server.wait(Duration::from_secs(20)).expect("the iperf3 server ends after one client");
         reader.join().expect("nothing can fail there");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("iperf3 printed no report: {error}: {text}"))
@@ -147,93 +148,29 @@ impl Network {
     }
 }
 
-/// A network namespace, held by a sleeping process, and the end of the wire in it.
-struct Namespace {
-    holder: Process,
+/// A namespace, and the end of the wire in it.
+struct Side {
+    namespace: Namespace,
     address: &'static str,
     interface: &'static str,
 }
 
-impl Namespace {
-    /// A command to be run in this namespace, which is killed when this thread ends.
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = command(&["setpriv", "--pdeathsig", "KILL", "nsenter", "--net", "--target"]);
-        command.arg(self.holder.0.id().to_string()).args(words);
-        command
-    }
-
-    /// Runs a command to its end and returns what it printed.
-    fn output(&self, words: &[&str]) -> String {
-        let output = self.command(words).output().expect("nsenter starts");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {text}{errors}");
-        text
-    }
-
-    fn succeeds(&self, words: &[&str]) -> bool {
-        self.command(words).stderr(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+impl Side {
+    fn capture(&self, direction: &str, file: &Path) -> Tcpdump {
+        Tcpdump::start(&self.namespace, self.interface, direction, file)
     }
 
     /// Fetches the interface from where `fwd` has made it, and sets it up.
-    fn connect(&mut self, middle: &Self) {
-        let interface = self.interface;
+    fn connect(&self, middle: &Namespace) {
+        let (namespace, interface) = (&self.namespace, self.interface);
         eventually(&format!("fwd makes interface {interface}"), || middle.succeeds(&["ip", "link", "show", interface]));
-        let here = self.holder.0.id().to_string();
+        let here = namespace.holder().to_string();
         middle.output(&["ip", "link", "set", interface, "netns", &here]);
         // No neighbour discovery of its own accord, so that captures begin and end in silence.
-        self.succeeds(&["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6"]);
-        self.output(&["ip", "link", "set", "lo", "up"]);
-        self.output(&["ip", "address", "add", &format!("{}/24", self.address), "dev", interface]);
-        self.output(&["ip", "link", "set", interface, "up"]);
-    }
-}
-
-/// A running tcpdump.
-struct Tcpdump {
-    process: Process,
-    stderr: BufReader<std::process::ChildStderr>,
-    file: std::path::PathBuf,
-}
-
-impl Tcpdump {
-    /// Starts it for one direction and waits until it listens.
-    fn start(on: &Namespace, direction: &str, file: &Path) -> Self {
-        let name = file.to_str().expect("a path in UTF-8");
-        let words = [
-            "tcpdump",
-            "-i",
-            on.interface,
-            "-Q",
-            direction,
-            "-B",
-            "32768",
-            "-Z",
-            "root",
-            "-U",
-            "-w",
-            name,
-            "--immediate-mode",
-        ];
-        let mut process = Process(on.command(&words).stderr(Stdio::piped()).spawn().expect("tcpdump starts"));
-        let mut stderr = BufReader::new(process.0.stderr.take().expect("piped"));
-        let mut said = String::new();
-        while !said.contains("listening on") {
-            assert_ne!(stderr.read_line(&mut said).expect("text"), 0, "tcpdump ended: {said}");
-        }
-        Self { process, stderr, file: file.to_owned() }
-    }
-
-    /// Waits until it has seen both markers, stops it, and reads what else it has seen.
-    fn stop(mut self) -> Capture {
-        let markers = |file| Capture::read(file).frames.iter().filter(|frame| is_marker(frame)).count();
-        eventually("tcpdump writes both markers", || markers(&self.file) == 2);
-        self.process.signal("-INT");
-        let mut said = String::new();
-        self.stderr.read_to_string(&mut said).expect("text");
-        self.process.wait(Duration::from_secs(20)).expect("tcpdump ends after SIGINT");
-        assert!(said.contains("0 packets dropped by kernel"), "tcpdump was too slow: {said}");
-        Capture::read(&self.file)
+        namespace.output(&["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6 || true"]);
+        namespace.output(&["ip", "link", "set", "lo", "up"]);
+        namespace.output(&["ip", "address", "add", &format!("{}/24", self.address), "dev", interface]);
+        namespace.output(&["ip", "link", "set", interface, "up"]);
     }
 }
 
@@ -259,80 +196,4 @@ fn between_markers(frames: &[Vec<u8>]) -> &[Vec<u8>] {
 fn is_marker(frame: &[u8]) -> bool {
     // Ethernet and IPv4 header before the ICMP header of 8 bytes; EtherType IPv4, protocol ICMP.
     frame.len() == 14 + 20 + 8 + MARKER && frame[12..14] == [8, 0] && frame[23] == 1
-}
-
-/// A process that does not outlive this value.
-struct Process(Child);
-
-impl Process {
-    fn signal(&self, signal: &str) {
-        let status = command(&["kill", signal, &self.0.id().to_string()]).status().expect("kill starts");
-        assert!(status.success(), "the process is gone already");
-    }
-
-    /// Waits for its end, at most for `limit`.
-    fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
-        let start = Instant::now();
-        while start.elapsed() < limit {
-            if let Some(status) = self.0.try_wait().expect("a child can be waited for") {
-                return Some(status);
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        None
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended already, which is as well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Starts a process that sleeps in a network namespace of its own.
-fn hold() -> Process {
-    let holder = command(&["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "600"]).spawn();
-    let holder = Process(holder.expect("setpriv starts"));
-    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
-    let (ours, id) = (namespace("self"), holder.0.id().to_string());
-    eventually("a network namespace of its own", || namespace(&id).is_some_and(|theirs| Some(theirs) != ours));
-    holder
-}
-
-/// Waits until `done`, for half a minute at most.
-fn eventually(what: &str, mut done: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !done() {
-        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Whether this host lets us do this, or the reason why not.
-fn possible() -> Result<(), String> {
-    for program in ["setpriv", "unshare", "nsenter", "ip", "ping", "tcpdump", "iperf3", "kill", "timeout"] {
-        if !command(&["sh", "-c", &format!("command -v {program}")]).output().is_ok_and(|found| found.status.success())
-        {
-            return Err(format!("{program} is not installed; tests/setup installs it"));
-        }
-    }
-    let unshare = command(&["unshare", "--net", "true"]).output().map_err(|error| error.to_string())?;
-    if !unshare.status.success() {
-        let why = String::from_utf8_lossy(&unshare.stderr);
-        return Err(format!("no network namespaces for this user ({}); run it as root", why.trim()));
-    }
-    if let Err(error) = std::fs::File::options().read(true).write(true).open("/dev/net/tun") {
-        return Err(format!("no TAP interfaces (/dev/net/tun: {error})"));
-    }
-    Ok(())
-}
-
-/// A command that also finds what is installed in the administrator's folders.
-fn command(words: &[&str]) -> Command {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C").stdin(Stdio::null());
-    command
 }

@@ -1,11 +1,12 @@
 //! The command line.
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use cli::args::{PortOptions, RunOptions};
 use cli::idle::IdleMode;
 use cli::lcore::Bindings;
 use device::PciAddress;
 use nic::Address;
+use std::path::PathBuf;
 
 /// Forwards packets between network ports on user-space drivers.
 ///
@@ -27,6 +28,8 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Forward frames unchanged between pairs of ports: first and second, third and fourth, ...
     L2(ForwardArgs),
+    /// Route IPv4 and IPv6 between ports
+    L3(L3Args),
     /// Send frames back out of the port they came from, source and destination MAC address exchanged
     Macswap(ForwardArgs),
     /// Receive and count frames
@@ -99,6 +102,34 @@ pub(crate) struct ForwardArgs {
 
     #[command(flatten)]
     pub(crate) run: RunOptions,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct L3Args {
+    /// Routes, one a line: PREFIX via MAC port NUMBER, such as "192.0.2.0/24 via 02:00:00:00:00:02 port 1"; ports count
+    /// from 0. SIGHUP reads the file again
+    #[arg(long, value_name = "FILE")]
+    pub(crate) routes: PathBuf,
+
+    /// What becomes of packets without a route: drop, or return them to the station they came from
+    #[arg(long, value_name = "WHAT", default_value = "drop")]
+    pub(crate) miss: MissChoice,
+
+    /// Route frames for any station, such as those of a capture, and not only those for the port's own MAC address
+    #[arg(long)]
+    pub(crate) promiscuous: bool,
+
+    #[command(flatten)]
+    pub(crate) forward: ForwardArgs,
+}
+
+/// The choices of `--miss`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MissChoice {
+    /// Dropped and counted.
+    Drop,
+    /// Sent back.
+    Return,
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! `--json`: one object at the end.
 
+use crate::run::Outcome;
 use crate::workers::WorkerReport;
 use cli::ports::Placement;
-use cli::report::{self, PortTotals, Totals};
+use cli::report::{self, PortTotals};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -27,15 +28,27 @@ pub(crate) struct Report<'a> {
     workers: &'a [WorkerReport],
     packet_memory: &'a Placement,
     drops: BTreeMap<&'static str, u64>,
+    /// The table of `l3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    routes: Option<RoutesReport>,
+}
+
+/// The routes of `l3`, and how often they were replaced.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct RoutesReport {
+    /// IPv4 routes in force.
+    pub(crate) ipv4: usize,
+    /// IPv6 routes in force.
+    pub(crate) ipv6: usize,
+    /// Times that SIGHUP has put other routes in force.
+    pub(crate) reloads: u64,
+    /// Times that it has not, because something was wrong with the file.
+    pub(crate) failed_reloads: u64,
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn new(
-        mode: &'a str,
-        totals: &'a Totals,
-        workers: &'a [WorkerReport],
-        packet_memory: &'a Placement,
-    ) -> Self {
+    pub(crate) fn new(mode: &'a str, outcome: &'a Outcome, routes: Option<RoutesReport>) -> Self {
+        let Outcome { totals, workers, memory, .. } = outcome;
         let consumed = (mode == "rxonly").then_some(totals.counters.rx_packets);
         let handled = consumed.unwrap_or(totals.counters.tx_packets);
         Self {
@@ -48,8 +61,9 @@ impl<'a> Report<'a> {
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             ports: &totals.ports,
             workers,
-            packet_memory,
+            packet_memory: memory,
             drops: totals.drops(),
+            routes,
         }
     }
 }

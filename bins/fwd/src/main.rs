@@ -8,7 +8,9 @@ mod devices;
 mod doctor;
 mod json;
 mod l2;
+mod l3;
 mod macswap;
+mod output;
 mod plan;
 mod run;
 mod rxonly;
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         match args.command {
             None => demo::run(args.demo),
             Some(Command::L2(args)) => run::run::<l2::L2>(&args),
+            Some(Command::L3(args)) => l3::run(&args),
             Some(Command::Macswap(args)) => run::run::<macswap::Macswap>(&args),
             Some(Command::Rxonly(args)) => run::run::<rxonly::Rxonly>(&args),
             Some(Command::Doctor(args)) => doctor::run(&args),

@@ -1,19 +1,21 @@
 //! One run of a forwarding mode: open, work, watch, drain, report.
 
 use crate::args::ForwardArgs;
+use crate::output::Output;
 use crate::plan::{self, Plan, Wishes};
 use crate::summary;
 use crate::worker::{Lane, Mode, Worker};
-use crate::workers::{self, WorkerHandle};
+use crate::workers::{self, WorkerHandle, WorkerReport};
 use cli::counters::{Counters, Published};
 use cli::exit::Failure;
 use cli::idle::{self, Idle};
+use cli::lcore::Lcore;
 use cli::ports::{self, Placement, Ports};
 use cli::report::{PortTotals, Totals};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use cli::team::{self, IdleWatch, Team};
-use nic::{Opened, Port};
+use nic::{Opened, Port, RxQueue, TxQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,26 +33,14 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(nic::Address::is_soft);
     let available = cli::lcore::available()?;
-    let nodes: Vec<_> = args.ports.iter().map(nic::Address::numa_node).collect();
-    let plan = plan::plan(&Wishes {
-        ports: args.ports.len(),
-        queues: args.queues,
-        bindings: args.lcores.as_ref(),
-        available: &available,
-        nodes: &nodes,
-        soft,
-        output: M::output,
-    })?;
-    let polled = plan.polled().map(|(lcore, port)| (lcore, args.ports[port].name(), nodes[port]));
-    ports::warn_if_crossing(polled, &available);
+    let plan = plan(args, &available, M::output)?;
     let (workers, interrupts) = (plan.workers.len(), idle::interrupts(args.idle));
     let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options, interrupts, workers, 0)?;
     let mut screen = Screen::new(args.run.json, args.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
 
-    let patience = args.tx_wait.map(|us| Duration::from_micros(us.into()));
-    let wiring = wire(&plan, &mut ports, patience.unwrap_or(if soft { SOFT_PATIENCE } else { PATIENCE }));
-    let Ports { pool, mut opened } = ports;
+    let wiring = wire(&plan, &mut ports, patience(args, soft));
+    let Ports { pool, opened } = ports;
     let (mut handles, mut members) = (Vec::new(), Vec::new());
     for (lcore, lanes) in wiring.workers {
         let idle = Idle::new(args.idle, soft, args.run.exit_when_idle, &stop, lanes.iter().map(|lane| &lane.rx));
@@ -59,41 +49,126 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
         let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft, idle };
         members.push((lcore, move || worker.run()));
     }
-    let team = Team::start(members, &stop)?;
-    let begun = team.begun();
+    let run = Run { args, stop, screen, available, handles, published: wiring.published, opened, pool };
+    let outcome = run.supervise(members, Vec::new)?;
+    summary::print(M::NAME, &outcome, &args.run, None)?;
+    outcome.result
+}
 
-    let mut idle = IdleWatch::new(wiring.published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
-    let event_fds = ports::event_fds(opened.iter())?;
-    let opened_cell = std::cell::RefCell::new(&mut opened);
-    let watched = team::watch(
-        &stop,
-        &args.run,
-        begun,
-        &mut screen,
-        &event_fds,
-        || ports::take_events(opened_cell.borrow_mut().iter_mut()),
-        |elapsed| {
-            let lanes = wiring.published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
-            let (mut totals, result) =
-                totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
-            let slept = workers::sleep_words(&workers::report(&handles, &available), totals.seconds);
-            totals.notes.extend((!slept.is_empty()).then_some(slept));
-            result.map(|()| totals)
-        },
-        || team.any_finished(),
-        || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
-    );
-    let lanes: Vec<Lane> = team.join()?.into_iter().flatten().collect();
-    let (ran, trouble) = match watched {
-        Ok(ran) => (ran, Ok(())),
-        Err(failure) => (begun.elapsed(), Err(failure)),
-    };
-    // Nothing of a device that the kernel wants back may stay open.
-    drop(event_fds);
-    let (totals, closed) = finish(ran, lanes, opened, &pool, &stop);
-    let workers = workers::report(&handles, &available);
-    summary::print(M::NAME, &totals, &workers, &Placement::of(&pool), &args.run)?;
-    trouble.and(closed)
+/// Who polls what, with a warning where an lcore is far from its port. Frames of a port leave by the port `output` says.
+pub(crate) fn plan(
+    args: &ForwardArgs,
+    available: &[Lcore],
+    output: fn(usize) -> Option<usize>,
+) -> Result<Plan, Failure> {
+    let nodes: Vec<_> = args.ports.iter().map(nic::Address::numa_node).collect();
+    let plan = plan::plan(&Wishes {
+        ports: args.ports.len(),
+        queues: args.queues,
+        bindings: args.lcores.as_ref(),
+        available,
+        nodes: &nodes,
+        soft: args.ports.iter().any(nic::Address::is_soft),
+        output,
+    })?;
+    let polled = plan.polled().map(|(lcore, port)| (lcore, args.ports[port].name(), nodes[port]));
+    ports::warn_if_crossing(polled, available);
+    Ok(plan)
+}
+
+/// A run that is ready to go.
+pub(crate) struct Run<'a> {
+    pub(crate) args: &'a ForwardArgs,
+    pub(crate) stop: Stop,
+    pub(crate) screen: Screen,
+    /// The lcores there are.
+    pub(crate) available: Vec<Lcore>,
+    pub(crate) handles: Vec<WorkerHandle>,
+    pub(crate) published: Vec<PublishedLane>,
+    pub(crate) opened: Vec<Opened>,
+    pub(crate) pool: mempool::Pool,
+}
+
+/// What became of a run.
+pub(crate) struct Outcome {
+    pub(crate) totals: Totals,
+    pub(crate) workers: Vec<WorkerReport>,
+    pub(crate) memory: Placement,
+    /// An error when a device is gone or does not close; the totals are right all the same.
+    pub(crate) result: Result<(), Failure>,
+}
+
+/// A receive queue, a transmit queue or both, as their worker gives them back.
+pub(crate) struct Ended {
+    pub(crate) rx: Option<RxQueue>,
+    pub(crate) tx: Option<TxQueue>,
+    /// The port it is counted for, as [`PublishedLane::input`].
+    pub(crate) input: usize,
+    /// The port of `tx`.
+    pub(crate) output: Option<usize>,
+    pub(crate) counters: Counters,
+}
+
+impl From<Lane> for Ended {
+    fn from(lane: Lane) -> Self {
+        let Lane { rx, tx, input, output, counters, .. } = lane;
+        let (tx, output) = (tx.map(|output| output.tx), output.map(|(port, _)| port));
+        Self { rx: Some(rx), tx, input: input.0, output, counters }
+    }
+}
+
+impl Run<'_> {
+    /// Starts the workers, each with its lcore, watches them until the run ends, and closes the ports. `notes` are more
+    /// lines under the live table.
+    ///
+    /// # Errors
+    ///
+    /// When workers cannot be started, or one fails.
+    pub(crate) fn supervise<F, E>(
+        self,
+        members: Vec<(Option<usize>, F)>,
+        mut notes: impl FnMut() -> Vec<String>,
+    ) -> Result<Outcome, Failure>
+    where
+        F: FnOnce() -> Vec<E> + Send + 'static,
+        E: Into<Ended> + Send + 'static,
+    {
+        let Self { args, stop, mut screen, available, handles, published, mut opened, pool } = self;
+        let team = Team::start(members, &stop)?;
+        let begun = team.begun();
+
+        let mut idle = IdleWatch::new(published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
+        let event_fds = ports::event_fds(opened.iter())?;
+        let opened_cell = std::cell::RefCell::new(&mut opened);
+        let watched = team::watch(
+            &stop,
+            &args.run,
+            begun,
+            &mut screen,
+            &event_fds,
+            || ports::take_events(opened_cell.borrow_mut().iter_mut()),
+            |elapsed| {
+                let lanes = published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
+                let (mut totals, result) =
+                    totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
+                let slept = workers::sleep_words(&workers::report(&handles, &available), totals.seconds);
+                totals.notes.extend(notes().into_iter().chain((!slept.is_empty()).then_some(slept)));
+                result.map(|()| totals)
+            },
+            || team.any_finished(),
+            || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
+        );
+        let ended: Vec<Ended> = team.join()?.into_iter().flatten().map(Into::into).collect();
+        let (ran, trouble) = match watched {
+            Ok(ran) => (ran, Ok(())),
+            Err(failure) => (begun.elapsed(), Err(failure)),
+        };
+        // Nothing of a device that the kernel wants back may stay open.
+        drop(event_fds);
+        let (totals, closed) = finish(ran, ended, opened, &pool, &stop);
+        let workers = workers::report(&handles, &available);
+        Ok(Outcome { totals, workers, memory: Placement::of(&pool), result: trouble.and(closed) })
+    }
 }
 
 /// The queues, given to workers.
@@ -104,10 +179,16 @@ struct Wiring {
 }
 
 /// What the main thread knows of a lane.
-struct PublishedLane {
-    input: usize,
-    output: Option<usize>,
-    counters: Arc<Published>,
+pub(crate) struct PublishedLane {
+    pub(crate) input: usize,
+    pub(crate) output: Option<usize>,
+    pub(crate) counters: Arc<Published>,
+}
+
+/// How long workers wait for a full ring.
+pub(crate) fn patience(args: &ForwardArgs, soft: bool) -> Duration {
+    let wished = args.tx_wait.map(|us| Duration::from_micros(us.into()));
+    wished.unwrap_or(if soft { SOFT_PATIENCE } else { PATIENCE })
 }
 
 /// Takes the queues out of the ports and hands them out by the plan, which names each at most once.
@@ -120,14 +201,16 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> Wiring {
         for lane in &worker.lanes {
             let input = (lane.port, lane.queue);
             let Some(queue) = take(&mut rx, input) else { continue };
-            let output = lane.output.and_then(|output| take(&mut tx, output).map(|queue| (queue, output)));
+            let output = lane
+                .output
+                .and_then(|output| take(&mut tx, output).map(|queue| (Output::new(queue, patience), output)));
             let counters = Arc::<Published>::default();
             wiring.published.push(PublishedLane {
                 input: lane.port,
                 output: lane.output.map(|(port, _)| port),
                 counters: Arc::clone(&counters),
             });
-            lanes.push(Lane::new((queue, input), output, counters, patience));
+            lanes.push(Lane::new((queue, input), output, counters));
         }
         wiring.workers.push((worker.lcore, lanes));
     }
@@ -173,19 +256,18 @@ fn totals<'a>(
 /// Lets the devices send what they hold, counts what they did not, and closes them.
 fn finish(
     ran: Duration,
-    lanes: Vec<Lane>,
+    ended: Vec<Ended>,
     mut opened: Vec<Opened>,
     pool: &mempool::Pool,
     stop: &Stop,
 ) -> (Totals, Result<(), Failure>) {
     let mut counted = Vec::new();
     let mut outputs = Vec::new();
-    for lane in lanes {
-        let Lane { rx, tx, input, output, counters, .. } = lane;
-        counted.push((input.0, output.map(|(port, _)| port), counters));
-        outputs.push(output.map(|(port, _)| (port, opened[port].tx.len())));
-        opened[input.0].rx.push(rx);
-        if let Some((tx, (port, _))) = tx.zip(output) {
+    for Ended { rx, tx, input, output, counters } in ended {
+        counted.push((input, output, counters));
+        outputs.push(output.map(|port| (port, opened[port].tx.len())));
+        opened[input].rx.extend(rx);
+        if let Some((tx, port)) = tx.zip(output) {
             opened[port].tx.push(tx);
         }
     }

@@ -1,27 +1,26 @@
 //! What is printed at the end.
 
-use crate::json::Report;
+use crate::json::{Report, RoutesReport};
+use crate::run::Outcome;
 use crate::workers::{self, WorkerReport};
 use cli::args::RunOptions;
 use cli::exit::Failure;
 use cli::human::{counted, grouped};
-use cli::ports::Placement;
 use cli::report::{self, Totals};
 use cli::screen;
 use std::io::{self, Write as _};
 
-/// Prints the summary, or with `--json` the object.
+/// Prints the summary, or with `--json` the object. A router has `routes` too.
 pub(crate) fn print(
     mode: &str,
-    totals: &Totals,
-    workers: &[WorkerReport],
-    memory: &Placement,
+    outcome: &Outcome,
     options: &RunOptions,
+    routes: Option<RoutesReport>,
 ) -> Result<(), Failure> {
     let text = if options.json {
-        serde_json::to_string(&Report::new(mode, totals, workers, memory))?
+        serde_json::to_string(&Report::new(mode, outcome, routes))?
     } else {
-        words(mode, totals, workers)
+        words(mode, &outcome.totals, &outcome.workers)
     };
     writeln!(io::stdout(), "{text}")?;
     Ok(())

@@ -3,14 +3,14 @@
 //! It allocates nothing, takes no lock, logs nothing and makes no system call per burst. What it counts it publishes
 //! every few milliseconds; at those moments it looks whether to stop. Without work it may sleep until an interrupt.
 
-use cli::counters::{Counters, Published, Reason};
+use crate::output::Output;
+use cli::counters::{Counters, Published};
 use cli::idle::Idle;
 use device::tsc;
 use mempool::{Batch, Pool, PoolCache};
-use nic::{RxQueue, TxQueue};
+use nic::RxQueue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 /// What is done with a burst.
 pub(crate) trait Mode: Default + Send + 'static {
@@ -30,16 +30,12 @@ pub(crate) trait Mode: Default + Send + 'static {
 #[derive(Debug)]
 pub(crate) struct Lane {
     pub(crate) rx: RxQueue,
-    pub(crate) tx: Option<TxQueue>,
+    pub(crate) tx: Option<Output>,
     /// Port and queue number.
     pub(crate) input: (usize, usize),
     pub(crate) output: Option<(usize, usize)>,
     pub(crate) counters: Counters,
     published: Arc<Published>,
-    /// How long to wait for room in a full output ring, in cycles.
-    patience: u64,
-    /// The output ring took nothing for that long: until it moves again it is not waited for.
-    stuck: bool,
     /// Packets received and sent at the last publication.
     seen: u64,
 }
@@ -57,9 +53,6 @@ pub(crate) struct Worker<M> {
     pub(crate) yields: bool,
     pub(crate) idle: Idle,
 }
-
-/// Turns of a waiting loop before the lcore is offered to others.
-const SPINS: u32 = 100;
 
 impl<M: Mode> Worker<M> {
     /// Works until told to stop; then returns the queues, with final counters.
@@ -103,26 +96,13 @@ impl<M: Mode> Worker<M> {
 }
 
 impl Lane {
-    /// `patience` is how long to wait for a full output ring before frames are dropped.
     pub(crate) fn new(
         (rx, input): (RxQueue, (usize, usize)),
-        output: Option<(TxQueue, (usize, usize))>,
+        output: Option<(Output, (usize, usize))>,
         published: Arc<Published>,
-        patience: Duration,
     ) -> Self {
-        let nanoseconds = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
         let (tx, output) = output.unzip();
-        Self {
-            rx,
-            tx,
-            input,
-            output,
-            counters: Counters::default(),
-            published,
-            patience: nanoseconds.saturating_mul(tsc::frequency_hz() / 1_000_000) / 1000,
-            stuck: false,
-            seen: 0,
-        }
+        Self { rx, tx, input, output, counters: Counters::default(), published, seen: 0 }
     }
 
     /// Moves one burst. Returns the cycles waited for the output ring; `None` when there was no packet.
@@ -143,50 +123,14 @@ impl Lane {
             cache.free_batch(batch);
             return Some(0);
         };
-        let sent = tx.send(cache, batch);
-        if batch.is_empty() {
-            self.stuck = false;
-            return Some(0);
-        }
-        self.stuck &= sent == 0;
-        Some(self.wait_for_room(cache, batch, stop, yields))
-    }
-
-    /// The output ring is full: tries again until it has taken all, or patience ends (after 20 ms at most when the run
-    /// is to end) and the rest is dropped. Returns the cycles that took.
-    #[cold]
-    #[inline(never)]
-    fn wait_for_room(&mut self, cache: &mut PoolCache, batch: &mut Batch, stop: &AtomicBool, yields: bool) -> u64 {
-        let begun = tsc::now();
-        let last_patience = self.patience.min(tsc::frequency_hz() / 50);
-        let mut turns = 0;
-        if let Some(tx) = &mut self.tx {
-            while !self.stuck && !batch.is_empty() {
-                turns += 1;
-                std::hint::spin_loop();
-                if yields && turns > SPINS {
-                    std::thread::yield_now();
-                }
-                tx.send(cache, batch);
-                let waited = tsc::now() - begun;
-                self.stuck = waited > self.patience || (waited > last_patience && stop.load(Ordering::Relaxed));
-            }
-        }
-        if batch.is_empty() {
-            self.stuck = false;
-        } else {
-            let frames = batch.iter().filter(|packet| !packet.continues()).count();
-            self.counters.drop_frames(Reason::TxFull, frames as u64);
-            cache.free_batch(batch);
-        }
-        tsc::now() - begun
+        Some(tx.send(cache, batch, &mut self.counters, stop, yields))
     }
 
     /// Makes the counters visible to the main thread.
     fn publish(&mut self) {
         self.counters.set_rx(self.rx.counters());
-        if let Some(tx) = &self.tx {
-            self.counters.set_tx(tx.counters());
+        if let Some(output) = &self.tx {
+            self.counters.set_tx(output.tx.counters());
         }
         let seen = self.counters.rx_packets + self.counters.dropped_in() + self.counters.tx_packets;
         self.published.publish(self.counters, seen == self.seen);

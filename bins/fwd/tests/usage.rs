@@ -25,7 +25,9 @@ fn refused(arguments: &[&str], code: i32, words: &[&str]) {
 #[test]
 fn wrong_command_lines_end_with_2() {
     for (arguments, words) in [
-        (&["l3", "soft:a", "soft:b"][..], &["l3", "fwd --help"][..]),
+        (&["l4", "soft:a", "soft:b"][..], &["l4", "fwd --help"][..]),
+        (&["l3", "soft:a", "soft:b"], &["--routes <FILE>"]),
+        (&["l3", "soft:a", "--routes", "x", "--miss", "lose"], &["--miss", "drop, return"]),
         (&["l2"], &["PORT", "fwd --help"]),
         (&["l2", "soft:a", "soft:b", "--colour"], &["--colour"]),
         (&["l2", "soft:a"], &["1 port", "pairs", "even number"]),
@@ -61,6 +63,9 @@ fn wrong_command_lines_end_with_2() {
 fn what_cannot_be_done_ends_with_1() {
     for (arguments, words) in [
         (&["rxonly", "fffe:ff:1f.7"][..], &["fffe:ff:1f.7", "no PCI device"][..]),
+        (&["l3", "soft:a", "--routes", "/nonexistent/routes"], &["/nonexistent/routes", "No such file", "name a file"]),
+        (&["l3", "soft:a", "--routes", "/"], &["routes /", "cannot read"]),
+        (&["l3", "soft:a", "--routes", "/proc/self/comm"], &["/proc/self/comm", "line 1, column 4", "PREFIX via MAC"]),
         (&["doctor", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
         (&["bind", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
         (&["unbind", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),

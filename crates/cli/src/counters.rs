@@ -16,6 +16,28 @@ pub enum Reason {
     RxTooLong,
     /// It came in more buffers than `--batch` packets.
     RxBatchTooSmall,
+    /// Neither IPv4 nor IPv6.
+    NotIp,
+    /// For a group of stations on the link, and a router does not forward that.
+    LinkMulticast,
+    /// For another station on the link.
+    OtherStation,
+    /// The IP version is not that of the EtherType.
+    IpVersion,
+    /// The IP header is cut off, or says it is too short.
+    IpHeaderLength,
+    /// The IP packet does not fit its header or its frame.
+    IpTotalLength,
+    /// The IPv4 header checksum is wrong.
+    IpChecksum,
+    /// No packet may come from its IP source.
+    MartianSource,
+    /// No router sends to its IP destination.
+    MartianDestination,
+    /// Its time to live, or hop limit, is used up.
+    TtlExpired,
+    /// There is no route to its destination.
+    NoRoute,
     /// The output ring did not take it in time.
     TxFull,
     /// No device can send a frame of its length.
@@ -30,11 +52,22 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 20] = [
         Self::RxFrameError,
         Self::RxBadLength,
         Self::RxTooLong,
         Self::RxBatchTooSmall,
+        Self::NotIp,
+        Self::LinkMulticast,
+        Self::OtherStation,
+        Self::IpVersion,
+        Self::IpHeaderLength,
+        Self::IpTotalLength,
+        Self::IpChecksum,
+        Self::MartianSource,
+        Self::MartianDestination,
+        Self::TtlExpired,
+        Self::NoRoute,
         Self::TxFull,
         Self::TxBadLength,
         Self::TxTooManySegments,
@@ -50,12 +83,29 @@ impl Reason {
             Self::RxBadLength => "rx_bad_length",
             Self::RxTooLong => "rx_too_long",
             Self::RxBatchTooSmall => "rx_batch_too_small",
+            Self::NotIp => "not_ip",
+            Self::LinkMulticast => "link_multicast",
+            Self::OtherStation => "other_station",
+            Self::IpVersion => "ip_version",
+            Self::IpHeaderLength => "ip_header_length",
+            Self::IpTotalLength => "ip_total_length",
+            Self::IpChecksum => "ip_checksum",
+            Self::MartianSource => "martian_source",
+            Self::MartianDestination => "martian_destination",
+            Self::TtlExpired => "ttl_expired",
+            Self::NoRoute => "no_route",
             Self::TxFull => "tx_full",
             Self::TxBadLength => "tx_bad_length",
             Self::TxTooManySegments => "tx_too_many_segments",
             Self::TxUnmappedPool => "tx_unmapped_pool",
             Self::TxUnsent => "tx_unsent",
         }
+    }
+
+    /// Whether it happened on the way in, before anybody looked at the frame.
+    #[must_use]
+    pub fn is_input(self) -> bool {
+        self as usize <= Self::RxBatchTooSmall as usize
     }
 
     /// Whether it happened on the way out.
@@ -97,7 +147,7 @@ impl Counters {
     /// Frames dropped by the receive queue.
     #[must_use]
     pub fn dropped_in(&self) -> u64 {
-        Reason::ALL.iter().filter(|reason| !reason.is_output()).map(|reason| self.dropped(*reason)).sum()
+        Reason::ALL.iter().filter(|reason| reason.is_input()).map(|reason| self.dropped(*reason)).sum()
     }
 
     /// Frames dropped on the way out.
@@ -211,6 +261,6 @@ mod tests {
         twice += counters;
         assert_eq!(twice - counters, counters);
         assert_eq!(counters.dropped_in(), 10 + 11 + 12 + 13);
-        assert_eq!(counters.dropped_out(), 14 + 15 + 16 + 17 + 18);
+        assert_eq!(counters.dropped_out(), 25 + 26 + 27 + 28 + 29);
     }
 }

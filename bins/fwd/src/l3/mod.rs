@@ -1,0 +1,113 @@
+//! `fwd l3`: routes IPv4 and IPv6. Every worker has a transmit queue at every port, so whatever it receives it can send
+//! anywhere without asking another.
+
+mod reload;
+mod worker;
+
+use crate::args::{ForwardArgs, L3Args, MissChoice};
+use crate::plan::Plan;
+use crate::run::{self, PublishedLane, Run};
+use crate::summary;
+use crate::workers::WorkerHandle;
+use cli::counters::Published;
+use cli::exit::Failure;
+use cli::idle::{self, Idle};
+use cli::lcore::Lcore;
+use cli::ports::{self, Ports};
+use cli::screen::Screen;
+use cli::stop::Stop;
+use reload::Reloader;
+use router::{Fib, Interface, Miss};
+use std::sync::Arc;
+use std::time::Duration;
+use worker::{Input, Sender, Worker};
+
+/// Most transmit queues of a port.
+const MOST_QUEUES: usize = 64;
+
+/// Runs the router as the command line says.
+pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
+    let L3Args { forward, miss, promiscuous, .. } = args;
+    let stop = Stop::on_signals()?;
+    let reloader = Reloader::on_hangup(&args.routes, forward.ports.len())?;
+    let routes = reloader.read()?;
+    let soft = forward.ports.iter().any(nic::Address::is_soft);
+    let available = cli::lcore::available()?;
+    let plan = plan(forward, &available)?;
+
+    let batch = usize::from(forward.port_options.batch);
+    // Each worker keeps up to two bursts for each port.
+    let spare = plan.workers.len() * forward.ports.len() * 2 * batch;
+    let (workers, interrupts) = (plan.workers.len(), idle::interrupts(forward.idle));
+    let mut ports = ports::open(&forward.ports, &plan.queues, &forward.port_options, interrupts, workers, spare)?;
+    let mut screen = Screen::new(forward.run.json, forward.run.quiet);
+    screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
+
+    let interface = |opened: &nic::Opened| Interface { mac: opened.port.mac(), promiscuous: *promiscuous };
+    let fib = Fib::new(&routes, &ports.opened.iter().map(interface).collect::<Vec<_>>())?;
+    drop(routes);
+    let miss = match miss {
+        MissChoice::Drop => Miss::Refuse,
+        MissChoice::Return => Miss::Return,
+    };
+    let (workers, published) = wire(&plan, &mut ports, run::patience(forward, soft));
+    let Ports { pool, opened } = ports;
+    let (mut handles, mut members) = (Vec::new(), Vec::new());
+    for (lcore, inputs, senders) in workers {
+        let idle =
+            Idle::new(forward.idle, soft, forward.run.exit_when_idle, &stop, inputs.iter().map(|input| &input.rx));
+        handles.push(WorkerHandle { lcore, sleeps: idle.sleeps() });
+        let (forwarder, pool, stop) = (fib.forwarder(miss), pool.clone(), stop.flag());
+        let worker = Worker { inputs, senders, forwarder, pool, batch, stop, yields: soft, idle };
+        members.push((lcore, move || worker.run()));
+    }
+    let reloading = reloader.start(fib)?;
+    screen.say(&reloading.note())?;
+    let run = Run { args: forward, stop, screen, available, handles, published, opened, pool };
+    let outcome = run.supervise(members, || vec![reloading.note()])?;
+    summary::print("l3", &outcome, &forward.run, Some(reloading.end()))?;
+    outcome.result
+}
+
+/// Who polls what; every worker gets a transmit queue at every port.
+fn plan(args: &ForwardArgs, available: &[Lcore]) -> Result<Plan, Failure> {
+    let mut plan = run::plan(args, available, |_| None)?;
+    let workers = plan.workers.len();
+    match u16::try_from(workers) {
+        Ok(tx) if workers <= MOST_QUEUES => plan.queues.iter_mut().for_each(|queues| queues.tx = tx),
+        _ => {
+            return crate::usage(format!(
+                "--lcores: {workers} lcores want a transmit queue each and ports have {MOST_QUEUES}; name fewer lcores"
+            ));
+        }
+    }
+    Ok(plan)
+}
+
+type Wired = (Option<usize>, Vec<Input>, Vec<Sender>);
+
+/// Takes the queues out of the ports and hands them to the workers: receive queues by the plan, transmit queues one of
+/// each port.
+fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> (Vec<Wired>, Vec<PublishedLane>) {
+    let mut rx: Vec<Vec<_>> = ports.opened.iter_mut().map(|opened| opened.rx.drain(..).map(Some).collect()).collect();
+    let mut published = Vec::new();
+    let mut publish = |input, output| {
+        let counters = Arc::<Published>::default();
+        published.push(PublishedLane { input, output, counters: Arc::clone(&counters) });
+        counters
+    };
+    let mut workers = Vec::new();
+    for worker in &plan.workers {
+        let (mut inputs, mut senders) = (Vec::new(), Vec::new());
+        for lane in &worker.lanes {
+            let queue = rx.get_mut(lane.port).and_then(|queues| queues.get_mut(lane.queue)).and_then(Option::take);
+            inputs.extend(queue.map(|rx| Input::new(rx, lane.port, publish(lane.port, None))));
+        }
+        for (port, opened) in ports.opened.iter_mut().enumerate() {
+            let queue = opened.tx.pop();
+            senders.extend(queue.map(|tx| Sender::new(tx, port, patience, publish(port, Some(port)))));
+        }
+        workers.push((worker.lcore, inputs, senders));
+    }
+    (workers, published)
+}

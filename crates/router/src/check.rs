@@ -1,0 +1,85 @@
+//! Whether a frame may be forwarded: the checks in full, in order. [`crate::ipv4::plain`] is the short cut for most.
+
+use crate::ethernet::{self, HEADER, Station};
+use crate::{ipv4, ipv6};
+
+/// Why a frame is not forwarded. The first of these that holds is the one that is told.
+///
+/// ```
+/// use router::Refusal;
+/// assert_eq!(Refusal::ALL[Refusal::Ttl as usize], Refusal::Ttl);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Refusal {
+    /// Neither IPv4 nor IPv6 directly behind the Ethernet header; VLAN tags are not looked behind.
+    NotIp,
+    /// For a group of stations (RFC 1812, 5.3.4).
+    LinkMulticast,
+    /// For another station than the interface.
+    OtherStation,
+    /// The IP version is not that of the EtherType (RFC 1812, 5.2.2 (3)).
+    Version,
+    /// The frame ends within the header, or the IPv4 header says it has less than 20 bytes (RFC 1812, 5.2.2 (1), (4)).
+    HeaderLength,
+    /// The packet is shorter than its header, or longer than the frame (RFC 1812, 5.2.2 (5)).
+    TotalLength,
+    /// The IPv4 header checksum is wrong (RFC 1812, 5.2.2 (2)).
+    Checksum,
+    /// A source address that no packet may come from (RFC 1812, 5.3.7; RFC 3927, 7; RFC 4291, 2.5 and 2.7).
+    MartianSource,
+    /// A destination address that no router sends to, multicast among them (the same sections).
+    MartianDestination,
+    /// Time to live or hop limit is used up (RFC 1812, 5.3.1; RFC 8200, section 3).
+    Ttl,
+    /// No route to the destination (RFC 1812, 5.2.4.3).
+    NoRoute,
+}
+
+impl Refusal {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::NotIp,
+        Self::LinkMulticast,
+        Self::OtherStation,
+        Self::Version,
+        Self::HeaderLength,
+        Self::TotalLength,
+        Self::Checksum,
+        Self::MartianSource,
+        Self::MartianDestination,
+        Self::Ttl,
+        Self::NoRoute,
+    ];
+}
+
+/// Where a frame that may be forwarded wants to go, and where in it the IP packet ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    Ipv4 { destination: u32, end: usize },
+    Ipv6 { destination: u128, end: usize },
+}
+
+/// All checks. `start` holds the headers; the frame may go on elsewhere and has `len` bytes.
+pub(crate) fn check(start: &[u8], len: usize, station: Station) -> Result<Passed, Refusal> {
+    let Some((header, packet)) = start.split_first_chunk::<HEADER>() else { return Err(Refusal::NotIp) };
+    let [a, b, c, d, e, f, s, t, .., high, low] = *header;
+    let ether_type = [high, low];
+    if ether_type != ethernet::IPV4 && ether_type != ethernet::IPV6 {
+        return Err(Refusal::NotIp);
+    }
+    if a & 1 != 0 {
+        return Err(Refusal::LinkMulticast);
+    }
+    if !station.takes([a, b, c, d, e, f, s, t]) {
+        return Err(Refusal::OtherStation);
+    }
+    let len = len - HEADER;
+    if ether_type == ethernet::IPV4 {
+        let (destination, total) = ipv4::check(packet, len)?;
+        Ok(Passed::Ipv4 { destination, end: HEADER + total })
+    } else {
+        let (destination, total) = ipv6::check(packet, len)?;
+        Ok(Passed::Ipv6 { destination, end: HEADER + total })
+    }
+}

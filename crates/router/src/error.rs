@@ -1,0 +1,108 @@
+//! What can go wrong, and what to do about it.
+
+use std::fmt;
+
+/// The result of an operation of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A place in a routes file; both numbers count from 1, columns in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// The line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// An error of this crate. What was in force before stays in force.
+///
+/// ```
+/// let error = router::Routes::parse(b"10.1.2.3/16 via 02:00:00:00:00:02 port 0", 1).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "line 1, column 1: prefix 10.1.2.3/16 has host bits set; did you mean 10.1.0.0/16?"
+/// );
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The text is not UTF-8.
+    #[error("{at}: a byte that is no text; write the file in UTF-8")]
+    NotText {
+        /// Where.
+        at: At,
+    },
+    /// A line does not have the form of a route.
+    #[error("{at}: {found} where {expected} should stand; write PREFIX via MAC port NUMBER")]
+    Form {
+        /// Where.
+        at: At,
+        /// What stands there.
+        found: String,
+        /// What should.
+        expected: &'static str,
+    },
+    /// A prefix that is none.
+    #[error("{at}: {source}")]
+    Prefix {
+        /// Where.
+        at: At,
+        /// What is wrong with it.
+        source: lpm::Error,
+    },
+    /// A next hop that is not the address of one station.
+    #[error("{at}: next hop {mac} is {what}; use the MAC address of one station")]
+    NextHop {
+        /// Where.
+        at: At,
+        /// The address as written.
+        mac: String,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A port that there is not.
+    #[error("{at}: there is no port {port}; {}", ports_in_words(*.ports))]
+    Port {
+        /// Where.
+        at: At,
+        /// The number as written.
+        port: String,
+        /// How many ports there are.
+        ports: usize,
+    },
+    /// A prefix that has a route already.
+    #[error("{at}: {prefix} has a route in line {first} already; leave one of them out")]
+    Duplicate {
+        /// Where the second one is.
+        at: At,
+        /// The prefix.
+        prefix: String,
+        /// The line of the first one.
+        first: usize,
+    },
+    /// Routes made for other ports than those of the table.
+    #[error("the routes are for {routes} ports and the table has {interfaces}; parse them for as many")]
+    PortCount {
+        /// Ports the routes were parsed for.
+        routes: usize,
+        /// Ports of the table.
+        interfaces: usize,
+    },
+    /// The lookup tables cannot be built.
+    #[error("cannot build the route table: {0}")]
+    Table(#[from] lpm::Error),
+}
+
+fn ports_in_words(ports: usize) -> String {
+    match ports {
+        0 => "there are none at all".to_owned(),
+        1 => "the only one is 0".to_owned(),
+        _ => format!("ports are 0 to {}", ports - 1),
+    }
+}

@@ -1,0 +1,111 @@
+//! Ethernet headers (IEEE 802.3, 3.2): destination, source, EtherType.
+
+use std::fmt;
+
+/// Bytes of the header.
+pub(crate) const HEADER: usize = 14;
+/// EtherType of IPv4 (RFC 894).
+pub(crate) const IPV4: [u8; 2] = [0x08, 0x00];
+/// EtherType of IPv6 (RFC 2464, section 3).
+pub(crate) const IPV6: [u8; 2] = [0x86, 0xDD];
+
+/// An Ethernet address.
+///
+/// ```
+/// use router::MacAddress;
+/// let mac: MacAddress = "02:00:00:00:00:0a".parse().unwrap();
+/// assert_eq!(mac.0, [2, 0, 0, 0, 0, 10]);
+/// assert_eq!(mac.to_string(), "02:00:00:00:00:0a");
+/// assert!(!mac.is_group());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct MacAddress(pub [u8; 6]);
+
+impl MacAddress {
+    /// Whether it stands for several stations: multicast or broadcast.
+    #[must_use]
+    pub fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl fmt::Display for MacAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl std::str::FromStr for MacAddress {
+    type Err = ();
+
+    /// Six pairs of hexadecimal digits with colons between them.
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut mac = [0; 6];
+        let mut pairs = text.split(':');
+        for byte in &mut mac {
+            let pair = pairs.next().filter(|pair| pair.len() == 2 && !pair.starts_with('+')).ok_or(())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(drop)?;
+        }
+        if pairs.next().is_some() { Err(()) } else { Ok(Self(mac)) }
+    }
+}
+
+/// A port of the router, as the network sees it.
+///
+/// ```
+/// let interface = router::Interface { mac: [2, 0, 0, 0, 0, 1], promiscuous: false };
+/// # let _ = interface;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its MAC address: the source of what it sends.
+    pub mac: [u8; 6],
+    /// Routes frames for any one station, as replayed captures need. A router on a shared segment must not: what a
+    /// switch floods it would send twice.
+    pub promiscuous: bool,
+}
+
+/// Which destination addresses an interface takes: those whose bits under the mask are these.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Station {
+    mask: u64,
+    bits: u64,
+}
+
+impl Station {
+    /// All bits of an address that is the first six of eight bytes.
+    const ADDRESS: u64 = u64::from_le_bytes([0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0]);
+    /// The bit that tells groups from single stations, of the first byte.
+    const GROUP: u64 = 1;
+
+    pub(crate) fn new(interface: &Interface) -> Self {
+        let [a, b, c, d, e, f] = interface.mac;
+        match interface.promiscuous {
+            true => Self { mask: Self::GROUP, bits: 0 },
+            false => Self { mask: Self::ADDRESS, bits: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) },
+        }
+    }
+
+    /// Whether a frame that begins with these bytes is for this interface alone.
+    #[inline(always)]
+    pub(crate) fn takes(self, start: [u8; 8]) -> bool {
+        u64::from_le_bytes(start) & self.mask == self.bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_six_pairs_are_an_address() {
+        for text in
+            ["", "02:00:00:00:00", "02:00:00:00:00:00:00", "2:0:0:0:0:1", "02-00-00-00-00-01", "0x:00:00:00:00:01"]
+        {
+            assert!(text.parse::<MacAddress>().is_err(), "{text}");
+        }
+        assert!("+2:00:00:00:00:01".parse::<MacAddress>().is_err());
+        assert_eq!("FF:ff:00:01:02:03".parse(), Ok(MacAddress([255, 255, 0, 1, 2, 3])));
+    }
+}

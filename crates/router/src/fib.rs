@@ -1,0 +1,197 @@
+//! The forwarding table: routes and adjacencies, changed by one thread, read by the forwarders of others.
+
+use crate::ethernet::{Interface, Station};
+use crate::{Error, Forwarder, Miss, Neighbour, Result, Routes};
+use lpm::{Config, Ipv4Reader, Ipv4Table, Ipv6Reader, Ipv6Table};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The forwarding table of a router. It belongs to one thread; [`Fib::forwarder`] gives handles for others.
+///
+/// ```
+/// use router::{Fib, Interface, Miss, Routes};
+/// let interfaces = [Interface { mac: [2, 0, 0, 0, 0, 1], promiscuous: false }];
+/// let mut fib = Fib::new(&Routes::default(), &interfaces)?;
+/// let forwarder = fib.forwarder(Miss::Refuse);
+/// // The forwarder follows with its next burst.
+/// fib.replace(&Routes::parse(b"2001:db8::/32 via 02:00:00:00:00:02 port 0", 1)?)?;
+/// # drop(forwarder);
+/// # Ok::<(), router::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Fib {
+    tables: Tables,
+    /// What forwarders may still be reading.
+    retired: Vec<Tables>,
+    interfaces: Arc<[Interface]>,
+    shared: Arc<Shared>,
+}
+
+impl Fib {
+    /// A table of these routes, for a router with these interfaces, in the order of their ports.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::PortCount`] for routes of other ports, [`Error::Table`] without memory.
+    pub fn new(routes: &Routes, interfaces: &[Interface]) -> Result<Self> {
+        let tables = Tables::build(routes, interfaces)?;
+        let shared = Shared { generation: AtomicU64::new(0), view: Mutex::new(tables.view()) };
+        Ok(Self { tables, retired: Vec::new(), interfaces: interfaces.into(), shared: Arc::new(shared) })
+    }
+
+    /// Puts other routes in place of all there are. Each forwarder goes over to them between two bursts; none ever sees
+    /// some of the old and some of the new.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`]; the routes before then stay in force.
+    pub fn replace(&mut self, routes: &Routes) -> Result<()> {
+        let tables = Tables::build(routes, &self.interfaces)?;
+        *self.shared.view() = tables.view();
+        self.shared.generation.fetch_add(1, Ordering::Release);
+        self.retired.push(std::mem::replace(&mut self.tables, tables));
+        self.reclaim();
+        Ok(())
+    }
+
+    /// Frees the tables that no forwarder reads any more. So the memory of a large table is given back here, and not by
+    /// a forwarder in the middle of its work. [`Self::replace`] does it too.
+    pub fn reclaim(&mut self) {
+        self.retired.retain(|tables| Arc::strong_count(&tables.adjacencies) > 1);
+    }
+
+    /// Tables replaced that forwarders may still be reading.
+    #[must_use]
+    pub fn retired(&self) -> usize {
+        self.retired.len()
+    }
+
+    /// A handle for one thread.
+    #[must_use]
+    pub fn forwarder(&self, miss: Miss) -> Forwarder {
+        Forwarder::new(Follower::new(&self.shared), &self.interfaces, miss)
+    }
+
+    /// How many IPv4 and IPv6 routes are in force.
+    #[must_use]
+    pub fn route_counts(&self) -> (usize, usize) {
+        (self.tables.v4.len(), self.tables.v6.len())
+    }
+}
+
+/// Everything a frame needs to leave: the addresses of its new Ethernet header, and the port.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(16))]
+pub(crate) struct Adjacency {
+    /// Destination, the next hop's address, and source, the port's.
+    pub(crate) addresses: [u8; 12],
+    pub(crate) port: u16,
+}
+
+impl Adjacency {
+    pub(crate) fn new(next_hop: [u8; 6], port: u16, interface: &Interface) -> Self {
+        let mut addresses = [0; 12];
+        addresses[..6].copy_from_slice(&next_hop);
+        addresses[6..].copy_from_slice(&interface.mac);
+        Self { addresses, port }
+    }
+}
+
+/// One generation of routes.
+#[derive(Debug)]
+struct Tables {
+    v4: Ipv4Table,
+    v6: Ipv6Table,
+    /// By the number of the next hop. Views hold it too, so its count tells whether any is left.
+    adjacencies: Arc<[Adjacency]>,
+}
+
+impl Tables {
+    fn build(routes: &Routes, interfaces: &[Interface]) -> Result<Self> {
+        if routes.ports() > interfaces.len() {
+            return Err(Error::PortCount { routes: routes.ports(), interfaces: interfaces.len() });
+        }
+        // The byte for each /24 pays where there are many.
+        let accelerator = routes.ipv4().len() >= LARGE;
+        let v4 = Ipv4Table::from_routes(Config { accelerator, ..Config::default() }, routes.ipv4().iter().copied())?;
+        let v6 = Ipv6Table::from_routes(Config::default(), routes.ipv6().iter().copied())?;
+        let adjacency = |neighbour: &Neighbour| {
+            let interface = &interfaces[usize::from(neighbour.port)];
+            Adjacency::new(neighbour.mac.0, neighbour.port, interface)
+        };
+        Ok(Self { v4, v6, adjacencies: routes.neighbours().iter().map(adjacency).collect() })
+    }
+
+    fn view(&self) -> View {
+        View { v4: self.v4.reader(), v6: self.v6.reader(), adjacencies: Arc::clone(&self.adjacencies) }
+    }
+}
+
+/// What a forwarder reads. The adjacencies are dropped last: while their count is up, so is that of the tables.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) v4: Ipv4Reader,
+    pub(crate) v6: Ipv6Reader,
+    pub(crate) adjacencies: Arc<[Adjacency]>,
+}
+
+/// Where the newest view is found.
+#[derive(Debug)]
+struct Shared {
+    /// Raised after each change of `view`. Nobody writes to it for seconds at least.
+    generation: AtomicU64,
+    view: Mutex<View>,
+}
+
+impl Shared {
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A forwarder's view, and how it learns of a newer one.
+#[derive(Debug)]
+pub(crate) struct Follower {
+    view: View,
+    generation: u64,
+    shared: Arc<Shared>,
+}
+
+impl Follower {
+    fn new(shared: &Arc<Shared>) -> Self {
+        let generation = shared.generation.load(Ordering::Acquire);
+        Self { view: shared.view().clone(), generation, shared: Arc::clone(shared) }
+    }
+
+    /// The newest view: a load, unless it has changed.
+    #[inline(always)]
+    pub(crate) fn newest(&mut self) -> &mut View {
+        let generation = self.shared.generation.load(Ordering::Acquire);
+        if generation != self.generation {
+            self.renew(generation);
+        }
+        &mut self.view
+    }
+
+    /// The view that was the newest when it was asked for last.
+    #[inline(always)]
+    pub(crate) fn current(&self) -> &View {
+        &self.view
+    }
+
+    /// The view may be newer than `generation` says; then it is fetched once more, which does no harm.
+    #[cold]
+    fn renew(&mut self, generation: u64) {
+        let view = self.shared.view().clone();
+        self.view = view;
+        self.generation = generation;
+    }
+}
+
+/// What forwarders need of the interfaces.
+pub(crate) fn stations(interfaces: &[Interface]) -> Box<[Station]> {
+    interfaces.iter().map(Station::new).collect()
+}
+
+/// Routes from which on a table is that of a router in the Internet.
+const LARGE: usize = 100_000;

@@ -1,0 +1,56 @@
+//! The data path of an IP router: bursts of Ethernet frames go in; frames to be sent, grouped by output port, and frames
+//! refused, each with its reason, come out. No I/O: whoever has ports calls it between receive and transmit.
+//!
+//! A [`Fib`] is made from [`Routes`] and hands out a [`Forwarder`] for each thread. [`Forwarder::route`] takes a burst
+//! and fills an [`Egress`]:
+//!
+//! 1. parse and check each frame (RFC 1812, 5.2.2 and 5.3; RFC 8200; RFC 4291),
+//! 2. look the destinations of the whole burst up,
+//! 3. rewrite both MAC addresses, time to live or hop limit, and checksum,
+//! 4. append each frame to the burst of its output port.
+//!
+//! Frames that it refuses leave unchanged but for bytes behind the IP packet, which are cut off; so whoever wants to
+//! answer them (ICMP errors, ARP, a host's own stack) finds them in the [`Egress`] with their [`Refusal`], outside of
+//! the path that forwarded frames take.
+//!
+//! ```
+//! use mempool::{Batch, Pool, PoolConfig};
+//! use router::{Egress, Fib, Interface, Miss, Refusal, Routes};
+//!
+//! let routes = Routes::parse(b"198.51.100.0/24 via 02:00:00:00:00:02 port 1", 2)?;
+//! let interfaces = [[2, 0, 0, 0, 1, 0], [2, 0, 0, 0, 1, 1]].map(|mac| Interface { mac, promiscuous: false });
+//! let fib = Fib::new(&routes, &interfaces)?;
+//! let (mut forwarder, mut egress) = (fib.forwarder(Miss::Refuse), Egress::new(2, 64));
+//!
+//! let pool = Pool::new(&PoolConfig::default()).unwrap();
+//! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+//! let mut arp = cache.alloc().unwrap();
+//! arp.append(60).unwrap().fill(0);
+//! arp.data_mut()[12..14].copy_from_slice(&[0x08, 0x06]);
+//! batch.push(arp).unwrap();
+//!
+//! assert_eq!(forwarder.route(0, &mut batch, &mut egress), 1);
+//! assert!(egress.outputs().iter().all(|burst| burst.is_empty()));
+//! let refused: Vec<Refusal> = egress.drain_refused().map(|(_, refusal)| refusal).collect();
+//! assert_eq!(refused, [Refusal::NotIp]);
+//! # Ok::<(), router::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod check;
+mod egress;
+mod error;
+mod ethernet;
+mod fib;
+mod forwarder;
+mod ipv4;
+mod ipv6;
+mod routes;
+
+pub use check::Refusal;
+pub use egress::Egress;
+pub use error::{At, Error, Result};
+pub use ethernet::{Interface, MacAddress};
+pub use fib::Fib;
+pub use forwarder::{Forwarder, Miss};
+pub use routes::{Neighbour, Routes};

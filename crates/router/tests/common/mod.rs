@@ -1,0 +1,148 @@
+//! A router as the RFCs tell it, without any of the library's code: one frame at a time, linear search.
+#![allow(dead_code, reason = "each test uses its part")]
+
+use router::Refusal;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A route, by address and length of its prefix.
+#[derive(Clone, Debug)]
+pub(crate) struct Route {
+    pub(crate) address: IpAddr,
+    pub(crate) len: u32,
+    pub(crate) mac: [u8; 6],
+    pub(crate) port: usize,
+}
+
+impl Route {
+    fn covers(&self, destination: IpAddr) -> bool {
+        match (self.address, destination) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => self.len == 0 || (a.to_bits() ^ b.to_bits()) >> (32 - self.len) == 0,
+            (IpAddr::V6(a), IpAddr::V6(b)) => self.len == 0 || (a.to_bits() ^ b.to_bits()) >> (128 - self.len) == 0,
+            _ => false,
+        }
+    }
+}
+
+/// What the router knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Naive {
+    pub(crate) routes: Vec<Route>,
+    pub(crate) macs: Vec<[u8; 6]>,
+    pub(crate) promiscuous: bool,
+    pub(crate) returns: bool,
+}
+
+/// The checksum of RFC 1071 over big-endian words; 0 over a header that bears its own.
+pub(crate) fn checksum(bytes: &[u8]) -> u16 {
+    let mut sum: u32 = bytes.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xFFFF) + (sum >> 16);
+    }
+    !u16::try_from(sum).unwrap()
+}
+
+impl Naive {
+    /// The port and bytes a frame leaves by and with, or why not.
+    pub(crate) fn route(&self, ingress: usize, frame: &[u8]) -> Result<(usize, Vec<u8>), Refusal> {
+        if frame.len() < 14 {
+            return Err(Refusal::NotIp);
+        }
+        let (ethernet, ip) = frame.split_at(14);
+        let v6 = match ethernet[12..] {
+            [0x08, 0x00] => false,
+            [0x86, 0xDD] => true,
+            _ => return Err(Refusal::NotIp),
+        };
+        if !ethernet[0].is_multiple_of(2) {
+            return Err(Refusal::LinkMulticast);
+        }
+        if !self.promiscuous && ethernet[..6] != self.macs[ingress] {
+            return Err(Refusal::OtherStation);
+        }
+        let (destination, mut out) = if v6 { ipv6(ip)? } else { ipv4(ip)? };
+        let best = self.routes.iter().filter(|route| route.covers(destination)).max_by_key(|route| route.len);
+        let (port, mac) = match best {
+            Some(route) => (route.port, route.mac),
+            None if self.returns && ethernet[6].is_multiple_of(2) => (ingress, ethernet[6..12].try_into().unwrap()),
+            None => return Err(Refusal::NoRoute),
+        };
+        if v6 {
+            out[7] -= 1;
+        } else {
+            let header = usize::from(out[0] % 16) * 4;
+            out[8] -= 1;
+            out[10..12].fill(0);
+            let sum = checksum(&out[..header]);
+            out[10..12].copy_from_slice(&sum.to_be_bytes());
+        }
+        Ok((port, [&mac[..], &self.macs[port], &ethernet[12..], &out].concat()))
+    }
+}
+
+/// Destination, and the packet without what is behind it.
+fn ipv4(ip: &[u8]) -> Result<(IpAddr, Vec<u8>), Refusal> {
+    if ip.is_empty() {
+        return Err(Refusal::HeaderLength);
+    }
+    if ip[0] / 16 != 4 {
+        return Err(Refusal::Version);
+    }
+    let header = usize::from(ip[0] % 16) * 4;
+    if header < 20 || ip.len() < header {
+        return Err(Refusal::HeaderLength);
+    }
+    let total = usize::from(ip[2]) * 256 + usize::from(ip[3]);
+    if total < header || ip.len() < total {
+        return Err(Refusal::TotalLength);
+    }
+    if checksum(&ip[..header]) != 0 {
+        return Err(Refusal::Checksum);
+    }
+    let address = |at: usize| Ipv4Addr::new(ip[at], ip[at + 1], ip[at + 2], ip[at + 3]);
+    let martian = |a: Ipv4Addr| {
+        let this_network = a < Ipv4Addr::new(1, 0, 0, 0);
+        let class_e = a >= Ipv4Addr::new(240, 0, 0, 0);
+        this_network || class_e || a.is_loopback() || a.is_multicast() || a.is_broadcast() || a.is_link_local()
+    };
+    if martian(address(12)) {
+        return Err(Refusal::MartianSource);
+    }
+    if martian(address(16)) {
+        return Err(Refusal::MartianDestination);
+    }
+    if ip[8] < 2 {
+        return Err(Refusal::Ttl);
+    }
+    Ok((address(16).into(), ip[..total].to_vec()))
+}
+
+fn ipv6(ip: &[u8]) -> Result<(IpAddr, Vec<u8>), Refusal> {
+    if ip.is_empty() {
+        return Err(Refusal::HeaderLength);
+    }
+    if ip[0] / 16 != 6 {
+        return Err(Refusal::Version);
+    }
+    if ip.len() < 40 {
+        return Err(Refusal::HeaderLength);
+    }
+    let total = 40 + usize::from(ip[4]) * 256 + usize::from(ip[5]);
+    if ip.len() < total {
+        return Err(Refusal::TotalLength);
+    }
+    let address = |at: usize| Ipv6Addr::from(<[u8; 16]>::try_from(&ip[at..at + 16]).unwrap());
+    let martian = |a: Ipv6Addr| {
+        let mapped = a.to_ipv4_mapped().is_some();
+        a.is_unspecified() || a.is_loopback() || a.is_multicast() || a.is_unicast_link_local() || mapped
+    };
+    if martian(address(8)) {
+        return Err(Refusal::MartianSource);
+    }
+    if martian(address(24)) {
+        return Err(Refusal::MartianDestination);
+    }
+    if ip[7] < 2 {
+        return Err(Refusal::Ttl);
+    }
+    Ok((address(24).into(), ip[..total].to_vec()))
+}

@@ -1,0 +1,151 @@
+//! Network namespaces without names, which live as long as the process that holds them, and processes that do not outlive
+//! the test.
+
+use std::fs::File;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process that does not outlive this value.
+#[derive(Debug)]
+pub struct Process(pub Child);
+
+impl Process {
+    /// Sends it a signal, such as `-INT`.
+    ///
+    /// # Panics
+    ///
+    /// When it is gone.
+    pub fn signal(&self, signal: &str) {
+        let status = command(&["kill", signal, &self.0.id().to_string()]).status().expect("kill starts");
+        assert!(status.success(), "the process is gone already");
+    }
+
+    /// Waits for its end, at most for `limit`.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be waited for.
+    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let start = Instant::now();
+        while start.elapsed() < limit {
+            if let Some(status) = self.0.try_wait().expect("a child can be waited for") {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended already, which is as well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A network namespace, held by a sleeping process.
+#[derive(Debug)]
+pub struct Namespace(Process);
+
+impl Namespace {
+    /// A new one, with nothing in it but a loopback interface that is down.
+    ///
+    /// # Panics
+    ///
+    /// When there can be none: see [`namespaces_possible`].
+    #[must_use]
+    pub fn new() -> Self {
+        let holder = command(&["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "600"]).spawn();
+        let holder = Process(holder.expect("setpriv starts"));
+        let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
+        let (ours, id) = (namespace("self"), holder.0.id().to_string());
+        eventually("a network namespace of its own", || namespace(&id).is_some_and(|theirs| Some(theirs) != ours));
+        Self(holder)
+    }
+
+    /// The process that holds it.
+    #[must_use]
+    pub fn holder(&self) -> u32 {
+        self.0.0.id()
+    }
+
+    /// A command to be run in this namespace, which is killed when this thread ends.
+    #[must_use]
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = command(&["setpriv", "--pdeathsig", "KILL", "nsenter", "--net", "--target"]);
+        command.arg(self.holder().to_string()).args(words);
+        command
+    }
+
+    /// Runs a command to its end and returns what it printed.
+    ///
+    /// # Panics
+    ///
+    /// When it fails.
+    pub fn output(&self, words: &[&str]) -> String {
+        let output = self.command(words).output().expect("nsenter starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {text}{errors}");
+        text
+    }
+
+    /// Runs a command to its end and returns whether it succeeded.
+    #[must_use]
+    pub fn succeeds(&self, words: &[&str]) -> bool {
+        self.command(words).stderr(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
+    }
+}
+
+impl Default for Namespace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Waits until `done`, for half a minute at most.
+///
+/// # Panics
+///
+/// When that was in vain.
+pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether this host has namespaces and TAP interfaces for us, and these programs too.
+///
+/// # Errors
+///
+/// The reason why not.
+pub fn namespaces_possible(programs: &[&str]) -> Result<(), String> {
+    for program in ["setpriv", "unshare", "nsenter", "ip", "kill"].iter().chain(programs) {
+        if !command(&["sh", "-c", &format!("command -v {program}")]).output().is_ok_and(|found| found.status.success())
+        {
+            return Err(format!("{program} is not installed; tests/setup installs it"));
+        }
+    }
+    let unshare = command(&["unshare", "--net", "true"]).output().map_err(|error| error.to_string())?;
+    if !unshare.status.success() {
+        let why = String::from_utf8_lossy(&unshare.stderr);
+        return Err(format!("no network namespaces for this user ({}); run it as root", why.trim()));
+    }
+    if let Err(error) = File::options().read(true).write(true).open("/dev/net/tun") {
+        return Err(format!("no TAP interfaces (/dev/net/tun: {error})"));
+    }
+    Ok(())
+}
+
+/// A command that also finds what is installed in the administrator's folders.
+#[must_use]
+pub fn command(words: &[&str]) -> Command {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env("PATH", format!("{path}:/usr/sbin:/sbin")).env("LC_ALL", "C").stdin(Stdio::null());
+    command
+}
