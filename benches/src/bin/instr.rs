@@ -1,15 +1,18 @@
-//! Counts instructions per packet with callgrind: `instr` prints a line for each work and burst, and `instr WORK BURST
-//! RING BURSTS [hardware]` is what it runs under valgrind to get there.
+//! Counts instructions per packet with callgrind: `instr` prints a line for each work and burst, and one for `fwd l3` with
+//! a full IPv4 table; `instr WORK BURST RING BURSTS [hardware]` is what it runs under valgrind to get there.
 //!
 //! Each figure is the difference between two runs of different length, so that what happens once cancels out, less
 //! the same difference for the hardware's part alone.
 
-use benches::{Rig, Work};
+use benches::{Rig, RouteRig, Table, Work};
 use std::process::{Command, ExitCode};
 
 const RING: u16 = 512;
 const BURSTS: [usize; 4] = [1, 8, 32, 128];
 const PACKETS: [usize; 2] = [12_800, 64_000];
+/// The work of `fwd l3`: receive a burst, route it by a full table to two ports, transmit.
+const ROUTE: &str = "route";
+const ROUTE_BURST: usize = 32;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,15 +29,18 @@ fn main() -> ExitCode {
 fn table() -> Result<(), String> {
     for work in [Work::Forward, Work::Receive, Work::Transmit, Work::Pool] {
         for burst in BURSTS {
-            let whole = per_packet(work, burst, false)?;
-            let hardware = if work == Work::Pool { 0.0 } else { per_packet(work, burst, true)? };
+            let name = work.to_string();
+            let whole = per_packet(&name, burst, false)?;
+            let hardware = if work == Work::Pool { 0.0 } else { per_packet(&name, burst, true)? };
             println!("{work} burst={burst} ring={RING} instructions_per_packet={:.1}", whole - hardware);
         }
     }
+    let routed = per_packet(ROUTE, ROUTE_BURST, false)? - per_packet(ROUTE, ROUTE_BURST, true)?;
+    println!("{ROUTE} burst={ROUTE_BURST} ring={RING} instructions_per_packet={routed:.1}");
     Ok(())
 }
 
-fn per_packet(work: Work, burst: usize, hardware: bool) -> Result<f64, String> {
+fn per_packet(work: &str, burst: usize, hardware: bool) -> Result<f64, String> {
     let [few, many] = PACKETS.map(|packets| instructions(work, burst, packets / burst, hardware));
     let (few, many) = (few?, many?);
     let packets = PACKETS.map(|packets| packets / burst * burst);
@@ -42,11 +48,11 @@ fn per_packet(work: Work, burst: usize, hardware: bool) -> Result<f64, String> {
 }
 
 /// Instructions of a run of `bursts` bursts in a process of its own.
-fn instructions(work: Work, burst: usize, bursts: usize, hardware: bool) -> Result<u64, String> {
+fn instructions(work: &str, burst: usize, bursts: usize, hardware: bool) -> Result<u64, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
-    command.args([work.to_string(), burst.to_string(), RING.to_string(), bursts.to_string()]);
+    command.args([work.to_owned(), burst.to_string(), RING.to_string(), bursts.to_string()]);
     if hardware {
         command.arg("hardware");
     }
@@ -65,19 +71,42 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let [work, burst, ring, bursts, rest @ ..] = arguments else {
         return Err("usage: instr [WORK BURST RING BURSTS [hardware]]".into());
     };
-    let work: Work = work.parse()?;
     let number = |text: &String| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
     let (burst, bursts) = (number(burst)?, number(bursts)?);
     let ring = ring.parse().map_err(|error| format!("{ring}: {error}"))?;
+    let hardware = !rest.is_empty();
+    let packets = if work == ROUTE {
+        route(burst, ring, bursts, hardware)
+    } else {
+        other(work.parse()?, burst, ring, bursts, hardware)
+    };
+    if packets == bursts * burst { Ok(()) } else { Err(format!("{packets} packets of {}", bursts * burst)) }
+}
+
+fn other(work: Work, burst: usize, ring: u16, bursts: usize, hardware: bool) -> usize {
     let mut rig = Rig::new(burst, ring);
     let mut packets = 0;
     for _ in 0..bursts {
-        if rest.is_empty() {
-            packets += rig.burst(work);
-        } else {
+        if hardware {
             rig.hardware_burst(work);
             packets += burst;
+        } else {
+            packets += rig.burst(work);
         }
     }
-    if packets == bursts * burst { Ok(()) } else { Err(format!("{packets} packets of {}", bursts * burst)) }
+    packets
+}
+
+fn route(burst: usize, ring: u16, bursts: usize, hardware: bool) -> usize {
+    let mut rig = RouteRig::new(burst, ring, if hardware { Table::Small } else { Table::Full });
+    for _ in 0..bursts {
+        if hardware {
+            rig.hardware_burst();
+        } else {
+            rig.burst();
+        }
+    }
+    // Less than a burst waits at each of two ports; all else was sent.
+    let waiting = rig.waiting();
+    if hardware { bursts * burst } else { usize::try_from(rig.sent()).unwrap_or(0) + waiting }
 }
