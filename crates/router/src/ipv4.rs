@@ -100,7 +100,7 @@ fn sum(header: &[u8]) -> u64 {
 /// (RFC 1071, section 1). Adding carries back in keeps a number's rest modulo 0xFFFF, and no header is all zeros.
 #[inline(always)]
 fn is_right(sum: u64) -> bool {
-    sum % 0xFFFF == 0
+    sum.is_multiple_of(0xFFFF)
 }
 
 #[cfg(test)]
