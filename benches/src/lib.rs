@@ -2,10 +2,12 @@
 //! the software cost of a packet. The completion function's own cost is measured apart and subtracted.
 
 mod rig;
+mod route;
 mod virtio;
 
 pub use self::virtio::VirtioRig;
 pub use rig::{FRAME, Rig, Work};
+pub use route::{RouteRig, Table};
 
 use device::{Bar, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Translation};
 use std::os::fd::OwnedFd;

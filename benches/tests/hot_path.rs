@@ -1,6 +1,6 @@
-//! The hot path asks for no memory: not to receive, to transmit, to forward, or to take and give buffers.
+//! The hot path asks for no memory: not to receive, to transmit, to forward, to route, or to take and give buffers.
 
-use benches::{Rig, Work};
+use benches::{Rig, RouteRig, Table, Work};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -39,5 +39,15 @@ fn a_burst_allocates_nothing() {
             assert_eq!(moved, 2000 * burst, "{work} in bursts of {burst}");
             assert_eq!(after - before, 0, "{work} in bursts of {burst}");
         }
+    }
+    for burst in [1, 32, 256] {
+        let mut rig = RouteRig::new(burst, 512, Table::Small);
+        (0..2000).for_each(|_| assert_eq!(rig.burst(), burst));
+        let before = (ALLOCATIONS.load(Ordering::Relaxed), rig.sent());
+        let routed: usize = (0..2000).map(|_| rig.burst()).sum();
+        let after = (ALLOCATIONS.load(Ordering::Relaxed), rig.sent());
+        assert_eq!(routed, 2000 * burst, "routing in bursts of {burst}");
+        assert!(after.1 - before.1 > 1990 * burst as u64, "routing in bursts of {burst}");
+        assert_eq!(after.0 - before.0, 0, "routing in bursts of {burst}");
     }
 }

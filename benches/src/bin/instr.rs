@@ -1,16 +1,19 @@
-//! Counts instructions per packet with callgrind: `instr` prints a line for each driver, work and burst, and `instr DRIVER
-//! WORK BURST RING BURSTS [hardware]` is what it runs under valgrind to get there.
+//! Counts instructions per packet with callgrind: `instr` prints a line for each driver, work and burst, and one for `fwd l3`
+//! with a full IPv4 table; `instr DRIVER WORK BURST RING BURSTS [hardware]` is what it runs under valgrind to get there.
 //!
 //! Each figure is the difference between two runs of different length, so that what happens once cancels out, less
 //! the same difference for the hardware's part alone.
 
-use benches::{Rig, VirtioRig, Work};
+use benches::{Rig, RouteRig, Table, VirtioRig, Work};
 use std::process::{Command, ExitCode};
 
 const RING: u16 = 512;
 const BURSTS: [usize; 4] = [1, 8, 32, 128];
 const DRIVERS: [&str; 3] = ["ixgbe", "virtio-split", "virtio-packed"];
 const PACKETS: [usize; 2] = [12_800, 64_000];
+/// `fwd l3` on ixgbe: receive a burst, route it by a full table to two ports, transmit.
+const ROUTE: &str = "l3";
+const ROUTE_BURST: usize = 32;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +42,9 @@ fn table() -> Result<(), String> {
             }
         }
     }
+    let routed = |hardware| per_packet(ROUTE, Work::Forward, ROUTE_BURST, hardware);
+    let routed = routed(false)? - routed(true)?;
+    println!("{ROUTE} burst={ROUTE_BURST} ring={RING} instructions_per_packet={routed:.1}");
     Ok(())
 }
 
@@ -101,9 +107,24 @@ fn run(arguments: &[String]) -> Result<(), String> {
                 }
             })
         }
+        ROUTE => route(burst, ring, bursts, hardware),
         _ => return Err(format!("{driver}: no such driver; there are {}", DRIVERS.join(", "))),
     };
     if packets == bursts * burst { Ok(()) } else { Err(format!("{packets} packets of {}", bursts * burst)) }
+}
+
+fn route(burst: usize, ring: u16, bursts: usize, hardware: bool) -> usize {
+    let mut rig = RouteRig::new(burst, ring, if hardware { Table::Small } else { Table::Full });
+    for _ in 0..bursts {
+        if hardware {
+            rig.hardware_burst();
+        } else {
+            rig.burst();
+        }
+    }
+    // Less than a burst waits at each of two ports; all else was sent.
+    let waiting = rig.waiting();
+    if hardware { bursts * burst } else { usize::try_from(rig.sent()).unwrap_or(0) + waiting }
 }
 
 #[inline(always)]

@@ -32,7 +32,7 @@ pub struct Forwarder {
     scratch: Scratch,
 }
 
-/// What is known of each packet of a burst.
+/// What is known of each packet of a burst. No vector but those for IPv6 is ever shorter than a burst was.
 #[derive(Debug, Default)]
 struct Scratch {
     verdicts: Vec<Verdict>,
@@ -43,26 +43,25 @@ struct Scratch {
     v6: Vec<u128>,
     v6_packets: Vec<usize>,
     v6_hops: Vec<Option<NextHop>>,
+    /// Some frame is in several buffers.
+    chained: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
+    /// Passed; its next hop is to be looked up.
     Ipv4,
+    /// As above.
     Ipv6,
+    /// Leaves by this port.
+    Out(u16),
+    Refused(Refusal),
     /// Goes where the packet before goes: the same frame in a further buffer.
     Follows,
     /// Holds nothing but bytes behind the IP packet.
     Surplus,
     /// Part of a frame in several buffers, which is not looked at yet.
     Chained,
-    Refused(Refusal),
-}
-
-/// Where a frame goes.
-#[derive(Clone, Copy)]
-enum Way {
-    Out(u16),
-    Refused(Refusal),
 }
 
 impl Forwarder {
@@ -87,7 +86,13 @@ impl Forwarder {
         self.scratch.prepare(count);
         self.scratch.judge(batch, station);
         self.look_up(count);
-        self.dispatch(ingress, batch, egress);
+        self.rewrite(ingress, batch);
+        for (packet, verdict) in batch.drain().zip(&self.scratch.verdicts) {
+            match *verdict {
+                Verdict::Out(port) => egress.send(port, packet),
+                verdict => set_aside(packet, verdict, egress),
+            }
+        }
         count
     }
 
@@ -105,29 +110,25 @@ impl Forwarder {
         }
     }
 
-    /// Moves each packet to where it goes.
+    /// Gives frames with a route their new headers, and every packet its last verdict.
     #[inline(always)]
-    fn dispatch(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) {
-        let Self { fib, scratch, interfaces, miss, .. } = self;
+    fn rewrite(&mut self, ingress: usize, batch: &mut Batch) {
+        let Self { fib, scratch: Scratch { verdicts, hops, chained, .. }, interfaces, miss, .. } = self;
         let adjacencies = &*fib.current().adjacencies;
-        let mut last = Way::Refused(Refusal::NotIp);
-        for ((mut packet, verdict), hop) in batch.drain().zip(&scratch.verdicts).zip(&scratch.hops) {
-            let is_ip = matches!(verdict, Verdict::Ipv4 | Verdict::Ipv6);
+        for ((packet, verdict), hop) in batch.iter_mut().zip(&mut *verdicts).zip(&*hops) {
             let adjacency = hop.and_then(|hop| adjacencies.get(hop.get() as usize));
-            last = match adjacency {
-                Some(adjacency) if is_ip => send_on(&mut packet, *verdict, adjacency),
-                _ => {
+            match (*verdict, adjacency) {
+                (Verdict::Ipv4, Some(adjacency)) => *verdict = send_on::<false>(packet, adjacency),
+                (Verdict::Ipv6, Some(adjacency)) => *verdict = send_on::<true>(packet, adjacency),
+                (Verdict::Ipv4 | Verdict::Ipv6, None) => {
                     let back = (*miss == Miss::Return).then(|| (ingress, &interfaces[ingress]));
-                    match unusual(&mut packet, *verdict, last, back) {
-                        Some(way) => way,
-                        None => continue,
-                    }
+                    *verdict = missed(packet, *verdict, back);
                 }
-            };
-            match last {
-                Way::Out(port) => egress.send(port, packet),
-                Way::Refused(refusal) => egress.refuse(packet, refusal),
+                _ => {}
             }
+        }
+        if *chained {
+            keep_together(verdicts);
         }
     }
 }
@@ -141,6 +142,7 @@ impl Scratch {
         }
         self.v6.clear();
         self.v6_packets.clear();
+        self.chained = false;
     }
 
     #[cold]
@@ -153,40 +155,40 @@ impl Scratch {
     /// Checks all frames: a verdict for each, and the destination of those that pass.
     #[inline(always)]
     fn judge(&mut self, batch: &mut Batch, station: Station) {
-        let Self { verdicts, v4, v6, v6_packets, .. } = self;
-        let (mut chained, mut inside) = (false, false);
+        let Self { verdicts, v4, v6, v6_packets, chained, .. } = self;
+        let mut inside = false;
         for (at, ((packet, verdict), v4)) in batch.iter_mut().zip(verdicts).zip(v4).enumerate() {
             let tail = inside;
             inside = packet.continues();
             if tail | inside {
                 *verdict = Verdict::Chained;
-                chained = true;
+                *chained = true;
                 continue;
             }
-            let data = packet.data();
-            let plain = data.first_chunk().and_then(|start| ipv4::plain(start, data.len(), station));
-            let passed = match plain {
-                Some((destination, total)) => Ok(Passed::Ipv4 { destination, end: HEADER + total }),
-                None => check::check(data, data.len(), station),
-            };
-            let end;
-            (*verdict, end) = match passed {
+            let (data, len) = (packet.data(), packet.len());
+            let plain = data.first_chunk().and_then(|start| ipv4::plain(start, len, station));
+            if let Some((destination, total)) = plain {
+                (*v4, *verdict) = (destination, Verdict::Ipv4);
+                if HEADER + total != len {
+                    packet.truncate(HEADER + total);
+                }
+                continue;
+            }
+            match check::check(data, len, station) {
                 Ok(Passed::Ipv4 { destination, end }) => {
-                    *v4 = destination;
-                    (Verdict::Ipv4, end)
+                    (*v4, *verdict) = (destination, Verdict::Ipv4);
+                    packet.truncate(end);
                 }
                 Ok(Passed::Ipv6 { destination, end }) => {
                     v6.push(destination);
                     v6_packets.push(at);
-                    (Verdict::Ipv6, end)
+                    *verdict = Verdict::Ipv6;
+                    packet.truncate(end);
                 }
-                Err(refusal) => (Verdict::Refused(refusal), usize::MAX),
-            };
-            if end < packet.len() {
-                packet.truncate(end);
+                Err(refusal) => *verdict = Verdict::Refused(refusal),
             }
         }
-        if chained {
+        if *chained {
             self.judge_chains(batch, station);
         }
     }
@@ -236,46 +238,57 @@ impl Scratch {
 
 /// Gives a frame that passed its new header and one hop less to live.
 #[inline(always)]
-fn send_on(packet: &mut Packet, verdict: Verdict, adjacency: &Adjacency) -> Way {
+fn send_on<const V6: bool>(packet: &mut Packet, adjacency: &Adjacency) -> Verdict {
     // Longer than this, or it would not have passed.
     let Some(start) = packet.data_mut().first_chunk_mut::<SHORTEST>() else {
-        return Way::Refused(Refusal::HeaderLength);
+        return Verdict::Refused(Refusal::HeaderLength);
     };
     let [addresses @ .., _, _, _, _, _, _, _, _, _, hop_limit, ttl, _, sum_high, sum_low] = start;
     *addresses = adjacency.addresses;
-    if verdict == Verdict::Ipv4 {
+    if V6 {
+        *hop_limit = hop_limit.wrapping_sub(1);
+    } else {
         let mut checksum = [*sum_high, *sum_low];
         ipv4::hop(ttl, &mut checksum);
         [*sum_high, *sum_low] = checksum;
-    } else {
-        *hop_limit = hop_limit.wrapping_sub(1);
     }
-    Way::Out(adjacency.port)
+    Verdict::Out(adjacency.port)
 }
 
-/// Where a packet goes that does not simply leave by its route; `None` if it ends here. `back` is the port it came from,
-/// if misses go back.
+/// What becomes of a frame without a route: refused, or `back` to the station it came from, if that is one.
 #[cold]
-fn unusual(packet: &mut Packet, verdict: Verdict, last: Way, back: Option<(usize, &Interface)>) -> Option<Way> {
-    match (verdict, back) {
-        (Verdict::Follows, _) => Some(last),
-        (Verdict::Surplus, _) => None,
-        (Verdict::Refused(refusal), _) => Some(Way::Refused(refusal)),
-        (Verdict::Ipv4 | Verdict::Ipv6, Some((port, interface))) => {
-            Some(return_to_sender(packet, verdict, port, interface))
-        }
-        (Verdict::Ipv4 | Verdict::Ipv6 | Verdict::Chained, _) => Some(Way::Refused(Refusal::NoRoute)),
-    }
-}
-
-/// Sends a frame back to the station it came from; not if that calls itself a group.
-fn return_to_sender(packet: &mut Packet, verdict: Verdict, port: usize, interface: &Interface) -> Way {
+fn missed(packet: &mut Packet, verdict: Verdict, back: Option<(usize, &Interface)>) -> Verdict {
+    let Some((port, interface)) = back else { return Verdict::Refused(Refusal::NoRoute) };
     match (packet.data(), u16::try_from(port)) {
         ([_, _, _, _, _, _, a, b, c, d, e, f, ..], Ok(port)) if a & 1 == 0 => {
             let adjacency = Adjacency::new([*a, *b, *c, *d, *e, *f], port, interface);
-            send_on(packet, verdict, &adjacency)
+            let is_v6 = verdict == Verdict::Ipv6;
+            if is_v6 { send_on::<true>(packet, &adjacency) } else { send_on::<false>(packet, &adjacency) }
         }
-        _ => Way::Refused(Refusal::NoRoute),
+        _ => Verdict::Refused(Refusal::NoRoute),
+    }
+}
+
+/// Gives the further buffers of a frame the verdict of the first.
+#[cold]
+fn keep_together(verdicts: &mut [Verdict]) {
+    let mut last = Verdict::Surplus;
+    for verdict in verdicts {
+        match verdict {
+            Verdict::Follows => *verdict = last,
+            Verdict::Surplus => {}
+            first => last = *first,
+        }
+    }
+}
+
+/// Takes a packet that does not leave out of the way. Those that hold nothing of their frame end here.
+#[cold]
+fn set_aside(packet: Packet, verdict: Verdict, egress: &mut Egress) {
+    match verdict {
+        Verdict::Surplus => drop(packet),
+        Verdict::Refused(refusal) => egress.refuse(packet, refusal),
+        _ => egress.refuse(packet, Refusal::NoRoute),
     }
 }
 

@@ -1,7 +1,7 @@
 //! IPv4 (RFC 791, RFC 1812).
 
 use crate::check::Refusal;
-use crate::ethernet::{HEADER, Station};
+use crate::ethernet::{self, HEADER, Station};
 
 /// Bytes of a header without options.
 pub(crate) const SHORTEST: usize = 20;
@@ -12,14 +12,15 @@ pub(crate) const SHORTEST: usize = 20;
 pub(crate) fn plain(start: &[u8; HEADER + SHORTEST], len: usize, station: Station) -> Option<(u32, usize)> {
     let [m0, m1, m2, m3, m4, m5, m6, m7, _, _, _, _, t0, t1, ip @ ..] = *start;
     let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
-    let type_and_version = u32::from_be_bytes([t0, t1, ip[0], ip[1]]) >> 8;
-    let passes = type_and_version == 0x08_0045
+    // One comparison says that the packet is no shorter than its header and no longer than the frame.
+    let fits = total.wrapping_sub(SHORTEST) <= len.wrapping_sub(HEADER + SHORTEST);
+    let passes = [t0, t1] == ethernet::IPV4
+        && ip[0] == 0x45
         && station.takes([m0, m1, m2, m3, m4, m5, m6, m7])
         && ip[8] > 1
-        && total >= SHORTEST
-        && HEADER + total <= len
+        && fits
         && UNUSUAL[usize::from(ip[12])] | UNUSUAL[usize::from(ip[16])] == 0
-        && is_sum_of_header(fold(sum(&ip)));
+        && is_right(sum(&ip));
     passes.then(|| (u32::from_be_bytes([ip[16], ip[17], ip[18], ip[19]]), total))
 }
 
@@ -37,7 +38,7 @@ pub(crate) fn check(start: &[u8], len: usize) -> Result<(u32, usize), Refusal> {
     if total < header_length || total > len {
         return Err(Refusal::TotalLength);
     }
-    if !is_sum_of_header(fold(sum(header))) {
+    if !is_right(sum(header)) {
         return Err(Refusal::Checksum);
     }
     let source = u32::from_be_bytes([fixed[12], fixed[13], fixed[14], fixed[15]]);
@@ -89,24 +90,17 @@ static UNUSUAL: [u8; 256] = {
     unusual
 };
 
-/// The sum of a header as words of 32 bits; the ones' complement sum of its 16-bit words once folded.
+/// The sum of a header as words of 32 bits, in whatever byte order (RFC 1071, section 2).
 #[inline(always)]
 fn sum(header: &[u8]) -> u64 {
     header.as_chunks().0.iter().map(|word| u64::from(u32::from_ne_bytes(*word))).sum()
 }
 
-/// A sum of up to 15 words of 32 bits as one word of 16, with end-around carry.
+/// Whether a sum over a header says that its checksum is right: the ones' complement sum of its 16-bit words is 0xFFFF
+/// (RFC 1071, section 1). Adding carries back in keeps a number's rest modulo 0xFFFF, and no header is all zeros.
 #[inline(always)]
-fn fold(sum: u64) -> u64 {
-    let sum = (sum & 0xFFFF_FFFF) + (sum >> 32);
-    let sum = (sum & 0xFFFF) + (sum >> 16);
-    (sum & 0xFFFF) + (sum >> 16)
-}
-
-/// Whether the ones' complement sum over a header says that its checksum is right (RFC 1071, section 1).
-#[inline(always)]
-fn is_sum_of_header(folded: u64) -> bool {
-    folded == 0xFFFF
+fn is_right(sum: u64) -> bool {
+    sum.is_multiple_of(0xFFFF)
 }
 
 #[cfg(test)]
@@ -130,13 +124,13 @@ mod tests {
                 header[4..6].copy_from_slice(&id.to_be_bytes());
                 let right = checksum(&header).to_be_bytes();
                 header[10..12].copy_from_slice(&right);
-                assert!(is_sum_of_header(fold(sum(&header))));
+                assert!(is_right(sum(&header)));
                 let mut sum_after = right;
                 hop(&mut header[8], &mut sum_after);
                 header[10..12].fill(0);
                 assert_eq!(u16::from_be_bytes(sum_after), checksum(&header), "id {id}");
                 header[10..12].copy_from_slice(&sum_after);
-                assert!(is_sum_of_header(fold(sum(&header))));
+                assert!(is_right(sum(&header)));
             }
         }
     }
