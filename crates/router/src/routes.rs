@@ -29,7 +29,7 @@ pub struct Neighbour {
 ///
 /// ```
 /// let text = "\
-/// # prefix       next hop              output
+/// ## prefix      next hop              output
 /// 192.0.2.0/24   via 02:00:00:00:00:02 port 1
 /// 2001:db8::/32  via 02:00:00:00:00:03 port 2
 /// ";
