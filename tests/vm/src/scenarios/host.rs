@@ -21,6 +21,7 @@ pub(super) fn refused(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let fine = vm.try_sh(open)?;
     checks.that(fine.status == 0, format!("as it should be, it opens: {}", ours::last_line(&fine.text)));
     doctor(&mut vm, checks, "all is well", "fine     interrupt remapping", true)?;
+    doctor(&mut vm, checks, "no core is isolated", "costs    isolated cores", true)?;
 
     vm.sh("chmod 600 /dev/vfio/vfio")?;
     refuses(&mut vm, checks, "the container node is closed", open, "sudo chmod 666 /dev/vfio/vfio")?;

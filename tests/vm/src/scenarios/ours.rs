@@ -166,6 +166,9 @@ pub(super) fn numa(rig: &Rig, checks: &mut Checks) -> Result<()> {
     checks.contains("a choice of lcores that crosses nodes is warned of", &said.text, "node");
     let said = vm.try_sh(&format!("fwd doctor {ports}"))?;
     checks.contains("the doctor knows the node", &said.text, "node 1");
+    vm.sh("echo 0 >/sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages")?;
+    let said = vm.try_sh(&format!("fwd doctor {ports}"))?;
+    checks.contains("and that it has no huge pages any more", &said.text, "NUMA node 1: no pages of 2 MiB");
     Ok(())
 }
 
