@@ -1,4 +1,5 @@
-//! Statistics (datasheet 8.2.3.23): they clear on read and saturate; byte counters have 36 bits, and their high half clears both.
+//! Statistics (datasheet 8.2.3.23): they clear on read and saturate; byte counters have 36 bits, and reading their high half
+//! clears both.
 
 use super::filters::Cast;
 
@@ -13,29 +14,50 @@ pub(super) struct Stats {
     undersize: u64,
     oversize: u64,
     good_rx: u64,
-    good_rx_bytes: u64,
+    good_rx_bytes: Octets,
     rx_sizes: [u64; 6],
     rx_multicast: u64,
     rx_broadcast: u64,
     total_rx: u64,
-    total_rx_bytes: u64,
+    total_rx_bytes: Octets,
     good_tx: u64,
     total_tx: u64,
-    good_tx_bytes: u64,
+    good_tx_bytes: Octets,
     tx_sizes: [u64; 6],
     tx_multicast: u64,
     tx_broadcast: u64,
     queues: [QueueStats; SLOTS],
 }
 
+/// A byte counter. Reading its low half holds the value that the high half then tells and clears, so that frames which
+/// pass between the two readings are in the next value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Octets {
+    count: u64,
+    held: Option<u64>,
+}
+
+impl Octets {
+    fn low(&mut self) -> u32 {
+        self.held = Some(self.count);
+        u32::try_from(self.count.min(LIMIT_36) & 0xFFFF_FFFF).unwrap_or(0)
+    }
+
+    fn take_high(&mut self) -> u32 {
+        let told = self.held.take().unwrap_or(self.count);
+        self.count -= told;
+        u32::try_from(told.min(LIMIT_36) >> 32).unwrap_or(0)
+    }
+}
+
 /// Counters of one slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct QueueStats {
     rx: u64,
-    rx_bytes: u64,
+    rx_bytes: Octets,
     rx_dropped: u64,
     tx: u64,
-    tx_bytes: u64,
+    tx_bytes: Octets,
 }
 
 /// Frame size class: 64, up to 127, 255, 511, 1023, more; `bytes` with CRC.
@@ -56,7 +78,7 @@ impl Stats {
     #[inline(always)]
     pub(super) fn arrived(&mut self, bytes: u64) {
         self.total_rx += 1;
-        self.total_rx_bytes += bytes;
+        self.total_rx_bytes.count += bytes;
     }
 
     pub(super) fn undersize(&mut self, bytes: u64) {
@@ -81,7 +103,7 @@ impl Stats {
     pub(super) fn received(&mut self, cast: Cast, bytes: u64) {
         self.arrived(bytes);
         self.good_rx += 1;
-        self.good_rx_bytes += bytes;
+        self.good_rx_bytes.count += bytes;
         self.rx_sizes[size_class(bytes)] += 1;
         match cast {
             Cast::Unicast => {}
@@ -95,7 +117,7 @@ impl Stats {
     pub(super) fn queue_received(&mut self, slot: usize, bytes: u64) {
         let queue = &mut self.queues[slot % SLOTS];
         queue.rx += 1;
-        queue.rx_bytes += bytes;
+        queue.rx_bytes.count += bytes;
     }
 
     /// A frame found no descriptor in a queue that may drop.
@@ -108,7 +130,7 @@ impl Stats {
     pub(super) fn transmitted(&mut self, slot: usize, cast: Cast, bytes: u64) {
         self.good_tx += 1;
         self.total_tx += 1;
-        self.good_tx_bytes += bytes;
+        self.good_tx_bytes.count += bytes;
         self.tx_sizes[size_class(bytes)] += 1;
         match cast {
             Cast::Unicast => {}
@@ -117,7 +139,7 @@ impl Stats {
         }
         let queue = &mut self.queues[slot % SLOTS];
         queue.tx += 1;
-        queue.tx_bytes += bytes - 4;
+        queue.tx_bytes.count += bytes - 4;
     }
 
     /// Reads and clears the counter at `offset`.
@@ -131,14 +153,14 @@ impl Stats {
             0x407C => take32(&mut self.rx_multicast),
             0x4080 => take32(&mut self.good_tx),
             0x40D4 => take32(&mut self.total_tx),
-            0x4088 => low(self.good_rx_bytes),
-            0x408C => take_high(&mut self.good_rx_bytes),
-            0x4090 => low(self.good_tx_bytes),
-            0x4094 => take_high(&mut self.good_tx_bytes),
+            0x4088 => self.good_rx_bytes.low(),
+            0x408C => self.good_rx_bytes.take_high(),
+            0x4090 => self.good_tx_bytes.low(),
+            0x4094 => self.good_tx_bytes.take_high(),
             0x40A4 => take32(&mut self.undersize),
             0x40AC => take32(&mut self.oversize),
-            0x40C0 => low(self.total_rx_bytes),
-            0x40C4 => take_high(&mut self.total_rx_bytes),
+            0x40C0 => self.total_rx_bytes.low(),
+            0x40C4 => self.total_rx_bytes.take_high(),
             0x40D0 => take32(&mut self.total_rx),
             0x40D8..=0x40EC => take32(&mut self.tx_sizes[((offset - 0x40D8) / 4) as usize]),
             0x40F0 => take32(&mut self.tx_multicast),
@@ -147,15 +169,15 @@ impl Stats {
                 let queue = &mut self.queues[slot(0x1000, 0x40)];
                 match offset & 0x3F {
                     0x30 => take32(&mut queue.rx),
-                    0x34 => low(queue.rx_bytes),
-                    _ => take_high(&mut queue.rx_bytes),
+                    0x34 => queue.rx_bytes.low(),
+                    _ => queue.rx_bytes.take_high(),
                 }
             }
             0x1430..=0x17F0 => take32(&mut self.queues[slot(0x1400, 0x40)].rx_dropped),
             0x6030..=0x63F0 => take32(&mut self.queues[slot(0x6000, 0x40)].tx),
             0x8700..=0x877C => {
                 let queue = &mut self.queues[slot(0x8700, 8)];
-                if offset & 4 == 0 { low(queue.tx_bytes) } else { take_high(&mut queue.tx_bytes) }
+                if offset & 4 == 0 { queue.tx_bytes.low() } else { queue.tx_bytes.take_high() }
             }
             // Counters of errors that the model's wires cannot make.
             _ => 0,
@@ -167,14 +189,6 @@ fn take32(counter: &mut u64) -> u32 {
     u32::try_from(std::mem::take(counter)).unwrap_or(u32::MAX)
 }
 
-fn low(counter: u64) -> u32 {
-    u32::try_from(counter.min(LIMIT_36) & 0xFFFF_FFFF).unwrap_or(0)
-}
-
-fn take_high(counter: &mut u64) -> u32 {
-    u32::try_from(std::mem::take(counter).min(LIMIT_36) >> 32).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,8 +198,12 @@ mod tests {
         let mut stats = Stats { missed: u64::from(u32::MAX) + 5, ..Stats::default() };
         assert_eq!(stats.read(0x3FA0), u32::MAX);
         assert_eq!(stats.read(0x3FA0), 0);
-        stats.good_rx_bytes = LIMIT_36 + 1000;
+        stats.good_rx_bytes.count = LIMIT_36 + 1000;
         assert_eq!((stats.read(0x4088), stats.read(0x408C)), (u32::MAX, 0xF));
         assert_eq!((stats.read(0x4088), stats.read(0x408C)), (0, 0));
+        stats.received(Cast::Unicast, 64);
+        assert_eq!(stats.read(0x4088), 64);
+        stats.received(Cast::Unicast, 100);
+        assert_eq!((stats.read(0x408C), stats.read(0x4088), stats.read(0x408C)), (0, 100, 0));
     }
 }

@@ -140,17 +140,19 @@ fn offloads(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
 
 /// What Linux hands over in large pieces arrives in frames of at most the MTU.
 fn segmentation(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    // tcpdump writes what it has seen some time later.
     let said = vm.sh("ip netns exec n1 ethtool -K e1 gro off
-         ip netns exec n0 tcpdump -i e0 -w /tmp/out.pcap -s 100 -Q out -Z root tcp port 7000 2>/tmp/err & a=$!
-         ip netns exec n1 tcpdump -i e1 -w /tmp/in.pcap -s 100 -Q in -Z root tcp port 7000 2>/tmp/err & b=$!
-         for try in $(seq 100); do [ -s /tmp/out.pcap ] && [ -s /tmp/in.pcap ] && break; sleep 0.1; done
+         ip netns exec n0 tcpdump -i e0 -U --immediate-mode -w /tmp/out.pcap -s 100 -Q out -Z root tcp port 7000 2>/tmp/out & a=$!
+         ip netns exec n1 tcpdump -i e1 -U --immediate-mode -w /tmp/in.pcap -s 100 -Q in -Z root tcp port 7000 2>/tmp/in & b=$!
+         for try in $(seq 300); do [ -s /tmp/out.pcap ] && [ -s /tmp/in.pcap ] && break; sleep 0.1; done
          ip netns exec n1 sh -c 'nc -l -p 7000 <>/tmp/hold >/tmp/copy' & server=$!
          for try in $(seq 100); do ip netns exec n1 netstat -ltn 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
          head -c 2000000 /tmp/data | ip netns exec n0 nc 10.9.0.2 7000
-         wait $server; kill $a $b; wait $a $b
-         cat /tmp/err; echo large $(tcpdump -Z root -nr /tmp/out.pcap 'greater 1515' 2>/dev/null | wc -l)
-         echo long $(tcpdump -Z root -nr /tmp/in.pcap 'greater 1515' 2>/dev/null | wc -l)
-         echo full $(tcpdump -Z root -nr /tmp/in.pcap 'greater 1514' 2>/dev/null | wc -l)
+         wait $server
+         above() { tcpdump -Z root -nr /tmp/$1.pcap greater $2 2>/dev/null | wc -l; }
+         for try in $(seq 100); do [ $(above out 1515) -gt 0 ] && [ $(above in 1514) -gt 900 ] && break; sleep 0.1; done
+         kill $a $b; wait $a $b
+         cat /tmp/out /tmp/in; echo large $(above out 1515); echo long $(above in 1515); echo full $(above in 1514)
          ip netns exec n1 ethtool -K e1 gro on")?;
     let number = |name| said.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u32>().ok());
     checks.that(number("large ") > Some(0), format!("segmentation offload was used: {said:?}"));
@@ -172,9 +174,10 @@ fn vlan(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
         let said = vm.try_sh("ip netns exec n0 ping -c 10 -i 0.05 -W 5 -s 1472 10.42.0.2")?;
         checks.contains(format!("VLAN 42, insertion {tx}, removal {rx}"), &said.text, " 10 received");
     }
-    // Only what was asked for comes through.
+    // Only what was asked for comes through. Without neighbours that it could ask again, Linux itself says nothing.
     let said = vm.sh(
         "ip netns exec n1 ethtool -K e1 rx-vlan-filter on 2>/dev/null
+         for i in 0 1; do ip -n n$i neigh flush all; done
          ip -n n0 link add link e0 name w0 type vlan id 43; ip -n n0 addr add 10.43.0.1/24 dev w0; ip -n n0 link set w0 up
          before=$(ip netns exec n1 cat /sys/class/net/e1/statistics/rx_packets)
          ip netns exec n0 ping -c 3 -i 0.2 -W 1 10.43.0.2
