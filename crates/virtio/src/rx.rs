@@ -1,12 +1,13 @@
 //! Receive queues (Virtio 1.2, section 5.1.6.3).
 
-use crate::ring::{Buffer, Fault, Used, Virtqueue, each_layout};
+use crate::ring::{Fault, Table, Used, Virtqueue, each_layout};
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use crate::{Config, Error, Result};
 use device::Translation;
 use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// Buffers made available at a time: one look at the device's wish for a notification for so many.
@@ -75,7 +76,7 @@ pub struct RxQueue<T: Transport> {
 /// `slots[id]` is the buffer, of `pool`, that the ring has under that id, and `stock` are buffers that no ring has; the
 /// queue owns them all.
 struct Intake {
-    slots: Box<[Option<Slot>]>,
+    slots: Table<Option<Slot>>,
     stock: Vec<Slot>,
     /// Buffers that the queue was made with, and that a ring holds at most.
     buffers: usize,
@@ -122,7 +123,7 @@ impl<T: Transport> RxQueue<T> {
         unsafe { cache.take(buffers, keep) };
         let most_segments = (config.max_frame() + LARGEST_HEADER).div_ceil(pool.data_room().into());
         let intake = Intake {
-            slots: Box::default(),
+            slots: Table::new(1, |_| None),
             stock,
             buffers,
             wanted: 0,
@@ -250,45 +251,84 @@ impl Intake {
             self.counters.no_buffers += u64::from(room > 0 && ring.has_used());
             return Ok(());
         }
-        let offset = self.headroom + header.len;
-        let capacity = u32::from(self.room - header.len);
-        let meta = Meta::new(offset, 0, self.pool_id).0;
-        let mut result = Ok(());
-        let mut bytes = 0;
-        let mut taken = 0;
+        if self.is_amid_frame() {
+            return self.recv_rest(ring, header, cache, batch);
+        }
+        let taken = match self.linear {
+            Some(delta) => {
+                self.recv_run(ring, header, cache, batch, most, |slot, _| (slot.as_ptr() as u64).wrapping_add(delta))
+            }
+            None => {
+                let headroom = u64::from(self.headroom);
+                self.recv_run(ring, header, cache, batch, most, |slot, paged| paged.iova(slot.as_ptr()) + headroom)
+            }
+        }?;
+        if taken < most { self.recv_rest(ring, header, cache, batch) } else { Ok(()) }
+    }
+
+    /// Receives frames up to the first that is not usual, and up to `most`, as many as are reserved in the cache and have
+    /// a place in the batch. Returns how many.
+    #[inline(always)]
+    fn recv_run<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        header: Header,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+        most: usize,
+        address: impl Fn(Slot, &Translation) -> u64,
+    ) -> Result<usize, Fault> {
+        let (room, capacity) = (u32::from(self.room), u32::from(self.room - header.len));
+        let meta = Meta::new(self.headroom + header.len, 0, self.pool_id).0;
         let places = batch.spare_slots().as_mut_ptr();
+        let mut fresh: *const Slot = std::ptr::null();
+        let look = |slots: &[Slot]| {
+            fresh = slots.as_ptr();
+            0
+        };
+        // SAFETY: `most` are reserved, and none is taken yet.
+        unsafe { cache.take(most, look) };
+        let (headroom, mut slots) = (self.headroom, self.slots.view());
+        let (mut taken, mut bytes) = (0, 0);
+        let mut result = Ok(());
         while taken < most {
-            let used = match ring.used() {
-                Ok(Some(used)) => used,
-                Ok(None) => break,
+            let earlier = taken;
+            let run = ring.exchange(most - earlier, room, |n, id, written| {
+                let slot = (*slots.at(id.into()))?;
+                let len = written.wrapping_sub(header.len.into());
+                if len.wrapping_sub(1) >= capacity || read_header(slot, headroom, header) != (0, 1) {
+                    return None;
+                }
+                // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
+                let packet = unsafe { Packet::from_slot(slot, Meta(meta | u64::from(len) << 16)) };
+                // SAFETY: at most `most` are taken, and the batch has as many places.
+                let place = unsafe { places.add(earlier + n) };
+                // SAFETY: a place of the batch that is unused.
+                unsafe { place.write(MaybeUninit::new(packet)) };
+                // SAFETY: as many were shown, and fewer were taken.
+                let place = unsafe { fresh.add(most - 1 - earlier - n) };
+                // SAFETY: within what the cache holds until it is told below.
+                let slot = unsafe { place.read() };
+                *slots.at_mut(id.into()) = Some(slot);
+                bytes += u64::from(len);
+                Some(address(slot, &self.translation))
+            });
+            match run {
+                Ok(0) => break,
+                Ok(count) => taken += count,
                 Err(fault) => {
                     result = Err(fault);
                     break;
                 }
-            };
-            let Some(slot) = self.slots.get_mut(usize::from(used.id)).and_then(Option::take) else { continue };
-            let len = used.len.wrapping_sub(header.len.into());
-            let usual = len.wrapping_sub(1) < capacity && self.is_usual(slot, header);
-            if !usual || self.is_amid_frame() {
-                // SAFETY: as many packets were written.
-                unsafe { batch.received(taken) };
-                self.add(taken, bytes);
-                self.unusual(slot, used, header, batch.capacity(), cache);
-                return self.recv_rest(ring, header, cache, batch);
             }
-            // SAFETY: `taken` is less than the spare places of the batch.
-            let place = unsafe { places.add(taken) };
-            // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
-            let packet = unsafe { Packet::from_slot(slot, Meta(meta | u64::from(len) << 16)) };
-            // SAFETY: a place of the batch that is unused.
-            unsafe { place.write(std::mem::MaybeUninit::new(packet)) };
-            taken += 1;
-            bytes += u64::from(len);
         }
+        // SAFETY: `most` are reserved; the uppermost `taken` are the ring's now.
+        unsafe { cache.take(taken, <[Slot]>::len) };
         // SAFETY: as many packets were written.
         unsafe { batch.received(taken) };
-        self.add(taken, bytes);
-        result
+        self.counters.packets += taken as u64;
+        self.counters.bytes += bytes;
+        result.map(|()| taken)
     }
 
     /// Goes on after something unusual.
@@ -309,43 +349,14 @@ impl Intake {
                 return Ok(());
             }
             let Some(used) = ring.used()? else { return Ok(()) };
-            let Some(slot) = self.slots.get_mut(usize::from(used.id)).and_then(Option::take) else { continue };
+            let Some(slot) = self.slots.at_mut(used.id.into()).take() else { continue };
             self.unusual(slot, used, header, batch.capacity(), cache);
         }
     }
 
     #[inline(always)]
-    fn add(&mut self, packets: usize, bytes: u64) {
-        self.counters.packets += packets as u64;
-        self.counters.bytes += bytes;
-    }
-
-    /// Whether the header in front of a frame says what nearly all do: no offload, one buffer.
-    #[inline(always)]
-    fn is_usual(&self, slot: Slot, header: Header) -> bool {
-        let (kinds, buffers) = self.read_header(slot, header);
-        kinds == 0 && buffers == 1
-    }
-
-    #[inline(always)]
     fn is_amid_frame(&self) -> bool {
         self.lacking | self.skipping != 0
-    }
-
-    /// Flags and GSO type, and the number of buffers, each read once.
-    #[inline(always)]
-    fn read_header(&self, slot: Slot, header: Header) -> (u16, u16) {
-        // SAFETY: the header lies in the slot, whose data room is larger.
-        let start = unsafe { slot.as_ptr().add(self.headroom.into()) };
-        // SAFETY: two initialised bytes of a slot that the queue owns.
-        let kinds = unsafe { start.cast::<u16>().read_unaligned() };
-        if !header.mergeable {
-            return (kinds, 1);
-        }
-        // SAFETY: within the slot, as above.
-        let buffers = unsafe { start.add(10) };
-        // SAFETY: as above.
-        (kinds, u16::from_le(unsafe { buffers.cast::<u16>().read_unaligned() }))
     }
 
     /// Deals with a buffer that is not a good frame of its own.
@@ -365,7 +376,7 @@ impl Intake {
             if len <= header.len.into() || len > room {
                 Some(&mut self.counters.bad_length)
             } else {
-                let (kinds, buffers) = self.read_header(slot, header);
+                let (kinds, buffers) = read_header(slot, self.headroom, header);
                 self.skipping = buffers.saturating_sub(1);
                 if kinds != 0 || buffers == 0 {
                     Some(&mut self.counters.frame_errors)
@@ -429,21 +440,30 @@ impl Intake {
     /// Makes fresh buffers available, until the ring has as many as it is to have.
     #[inline(always)]
     fn fill<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) {
-        let count = cache.reserve(self.wanted.saturating_sub(ring.in_flight()));
-        let (linear, room) = (self.linear, self.room);
-        let post = |fresh: &[Slot]| {
-            for slot in fresh.iter().rev() {
-                let address = match linear {
-                    Some(delta) => (slot.as_ptr() as u64).wrapping_add(delta),
-                    None => self.translation.iova(slot.as_ptr()) + u64::from(self.headroom),
-                };
-                let id = ring.post(Buffer { address, len: room.into(), writable: true });
-                self.slots[usize::from(id)] = Some(*slot);
+        let missing = self.wanted.saturating_sub(ring.in_flight());
+        if missing > 0 {
+            let count = cache.reserve(missing);
+            let post = |fresh: &[Slot]| self.post(ring, fresh.iter().rev().copied());
+            // SAFETY: `count` are reserved; those posted are the ring's now, from the last on.
+            unsafe { cache.take(count, post) };
+        }
+    }
+
+    /// Makes these buffers available; the ring has room for them. Returns how many there were.
+    fn post<R: Virtqueue>(&mut self, ring: &mut R, mut fresh: impl Iterator<Item = Slot>) -> usize {
+        let room = u32::from(self.room);
+        let mut posted = 0;
+        loop {
+            let run = ring.post(usize::MAX, true, |id| {
+                let slot = fresh.next()?;
+                *self.slots.at_mut(id.into()) = Some(slot);
+                Some((self.translation.iova(slot.as_ptr()) + u64::from(self.headroom), room))
+            });
+            if run == 0 {
+                return posted;
             }
-            fresh.len()
-        };
-        // SAFETY: `count` are reserved; all of them are the ring's now.
-        unsafe { cache.take(count, post) };
+            posted += run;
+        }
     }
 
     #[inline(always)]
@@ -462,15 +482,12 @@ impl Intake {
     /// Gives the ring of a new session the buffers at hand.
     fn stock_up<R: Virtqueue>(&mut self, ring: &mut R) {
         if self.slots.len() != ring.size() {
-            self.slots = vec![None; ring.size()].into_boxed_slice();
+            self.slots = Table::new(ring.size(), |_| None);
         }
         self.wanted = self.buffers.min(ring.size());
-        while ring.in_flight() < self.wanted {
-            let Some(slot) = self.stock.pop() else { break };
-            let address = self.translation.iova(slot.as_ptr()) + u64::from(self.headroom);
-            let id = ring.post(Buffer { address, len: self.room.into(), writable: true });
-            self.slots[usize::from(id)] = Some(slot);
-        }
+        let count = self.stock.len().min(self.wanted);
+        let stock = self.stock.split_off(self.stock.len() - count);
+        self.post(ring, stock.into_iter());
     }
 
     /// All buffers of the queue, as packets, when it is dropped.
@@ -493,6 +510,22 @@ impl<T: Transport> fmt::Debug for RxQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RxQueue").field("index", &self.index).field("seat", &self.seat).finish_non_exhaustive()
     }
+}
+
+/// Flags and GSO type, and the number of buffers, of the header in a slot; each read once. Nearly all frames have 0 and 1.
+#[inline(always)]
+fn read_header(slot: Slot, headroom: u16, header: Header) -> (u16, u16) {
+    // SAFETY: the header lies in the slot, whose data room is larger.
+    let start = unsafe { slot.as_ptr().add(headroom.into()) };
+    // SAFETY: two initialised bytes of a slot that a queue owns.
+    let kinds = unsafe { start.cast::<u16>().read_unaligned() };
+    if !header.mergeable {
+        return (kinds, 1);
+    }
+    // SAFETY: within the slot, as above.
+    let buffers = unsafe { start.add(10) };
+    // SAFETY: as above.
+    (kinds, u16::from_le(unsafe { buffers.cast::<u16>().read_unaligned() }))
 }
 
 /// The longest header, with the number of buffers.

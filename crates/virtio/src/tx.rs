@@ -1,12 +1,13 @@
 //! Transmit queues (Virtio 1.2, section 5.1.6.2).
 
 use crate::Result;
-use crate::ring::{Buffer, Fault, Used, Virtqueue, each_layout};
+use crate::ring::{Buffer, Fault, Table, Used, Virtqueue, each_layout};
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use device::Translation;
 use mempool::{Batch, CHUNK, Packet, Pool, PoolCache, Slot};
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -80,7 +81,7 @@ pub struct TxQueue<T: Transport> {
 ///
 /// `packets[id]` is the packet that the ring has under that id.
 struct Outlet<T: Transport> {
-    packets: Box<[Option<Packet>]>,
+    packets: Table<Option<Packet>>,
     known: Vec<KnownPool>,
     /// Id of the first known pool.
     usual: u16,
@@ -101,7 +102,7 @@ impl<T: Transport> TxQueue<T> {
     pub(crate) fn new(shared: &Arc<Shared<T>>, index: u16, pool: &Pool) -> Result<Self> {
         let translation = shared.transport.dma().map(pool.memory())?;
         let mut outlet = Outlet {
-            packets: Box::default(),
+            packets: Table::new(1, |_| None),
             known: vec![KnownPool { pool: pool.clone(), translation }],
             usual: 0,
             linear: None,
@@ -178,7 +179,7 @@ impl<T: Transport> TxQueue<T> {
         self.seat = seat;
         let size = self.seat.as_ref().map_or(0, |seat| each_layout!(&seat.ring, ring => ring.size()));
         if self.outlet.packets.len() < size {
-            self.outlet.packets = (0..size).map(|_| None).collect();
+            self.outlet.packets = Table::new(size, |_| None);
         }
     }
 
@@ -195,32 +196,37 @@ impl<T: Transport> Outlet<T> {
     /// Takes back the buffers of everything that the device has done with.
     #[inline(always)]
     fn reclaim<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) -> Result<(), Fault> {
-        let mut slots = [None; CHUNK];
-        let mut held = 0;
-        let result = loop {
-            let used = match ring.used() {
-                Ok(Some(used)) => used,
-                Ok(None) => break Ok(()),
-                Err(fault) => break Err(fault),
-            };
+        let pool = cache.pool_id();
+        loop {
+            let mut slots = [const { MaybeUninit::uninit() }; CHUNK];
+            let count = ring.reclaim(CHUNK, |n, id| {
+                let Some(packet) = self.packets.at_mut(id.into()).take_if(|packet| packet.pool_id() == pool) else {
+                    return false;
+                };
+                // SAFETY: a run is as long as there are places, at most.
+                let place = unsafe { slots.get_unchecked_mut(n) };
+                place.write(packet.into_slot());
+                true
+            })?;
+            // SAFETY: one slot of this pool was written for each that was reclaimed.
+            unsafe { take_home(cache, &slots, count) };
+            if count == 0 {
+                return self.reclaim_rest(ring, cache);
+            }
+        }
+    }
+
+    /// Goes on where something unusual is in the way, or nothing is left.
+    #[inline(never)]
+    fn reclaim_rest<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) -> Result<(), Fault> {
+        while let Some(used) = ring.used()? {
             if used.count > 1 {
                 self.reclaim_chain(ring, used, cache);
-                continue;
+            } else if let Some(packet) = self.packets.at_mut(used.id.into()).take() {
+                cache.free(packet);
             }
-            let Some(packet) = self.packets.get_mut(usize::from(used.id)).and_then(Option::take) else { continue };
-            if packet.pool_id() != cache.pool_id() {
-                drop(packet);
-                continue;
-            }
-            slots[held] = Some(packet.into_slot());
-            held += 1;
-            if held == CHUNK {
-                take_home(cache, &slots);
-                held = 0;
-            }
-        };
-        take_home(cache, &slots[..held]);
-        result
+        }
+        Ok(())
     }
 
     #[cold]
@@ -228,7 +234,7 @@ impl<T: Transport> Outlet<T> {
     fn reclaim_chain<R: Virtqueue>(&mut self, ring: &R, used: Used, cache: &mut PoolCache) {
         let mut id = used.id;
         for _ in 0..used.count {
-            if let Some(packet) = self.packets.get_mut(usize::from(id)).and_then(Option::take) {
+            if let Some(packet) = self.packets.at_mut(id.into()).take() {
                 cache.free(packet);
             }
             id = ring.after(id);
@@ -239,9 +245,10 @@ impl<T: Transport> Outlet<T> {
     fn send<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         let mut done = 0;
         while done < batch.len() {
-            done += self.send_run(ring, header, &batch[done..]);
-            if done == batch.len() {
-                break;
+            let run = self.send_run(ring, header, &batch[done..]);
+            done += run;
+            if run > 0 {
+                continue;
             }
             match self.send_unusual(ring, header, cache, &batch[done..]) {
                 Unusual::Taken(count) => done += count,
@@ -254,7 +261,7 @@ impl<T: Transport> Outlet<T> {
     }
 
     /// Sends frames of one segment from the usual pool, with room in front for the header, up to the first that is not
-    /// such.
+    /// such, or the end of the ring.
     #[inline(always)]
     fn send_run<R: Virtqueue>(&mut self, ring: &mut R, header: Header, packets: &[Packet]) -> usize {
         if !header.any_layout {
@@ -263,12 +270,14 @@ impl<T: Transport> Outlet<T> {
         // The upper half of the packet's word is its pool and flags.
         let usual = u64::from(self.usual);
         let mut bytes = 0;
-        let mut sent = 0;
-        for packet in &packets[..packets.len().min(ring.free())] {
+        let mut rest = packets.iter();
+        let mut slots = self.packets.view();
+        let sent = ring.post(packets.len(), false, |id| {
+            let packet = rest.next()?;
             let meta = packet.meta();
             let plain = meta.0 >> 32 == usual && meta.offset() >= header.len && packet.len() >= SHORTEST;
             if !plain {
-                break;
+                return None;
             }
             // SAFETY: between the slot's start and the data there is room for the header.
             let start = unsafe { packet.slot().as_ptr().add((meta.offset() - header.len).into()) };
@@ -278,15 +287,13 @@ impl<T: Transport> Outlet<T> {
                 Some(delta) => (start as u64).wrapping_add(delta),
                 None => self.known[0].translation.iova(start),
             };
-            let len = u32::from(meta.len()) + u32::from(header.len);
-            let id = ring.post(Buffer { address, len, writable: false });
             // SAFETY: the packet leaves the batch without being dropped there; it moves here.
             let packet = unsafe { std::ptr::read(packet) };
             // The place is empty: its packet was taken when the id came back.
-            std::mem::forget(self.packets[usize::from(id)].replace(packet));
+            std::mem::forget(slots.at_mut(id.into()).replace(packet));
             bytes += u64::from(meta.len());
-            sent += 1;
-        }
+            Some((address, u32::from(meta.len()) + u32::from(header.len)))
+        });
         self.counters.packets += sent as u64;
         self.counters.bytes += bytes;
         sent
@@ -387,7 +394,7 @@ impl<T: Transport> Outlet<T> {
         ring.post_chain(parts, |place, id| {
             let Some(packet) = place.checked_sub(ahead).map(|place| &frame[place]) else { return };
             // SAFETY: the packet leaves the batch without being dropped there; it moves here.
-            packets[usize::from(id)] = Some(unsafe { std::ptr::read(packet) });
+            *packets.at_mut(id.into()) = Some(unsafe { std::ptr::read(packet) });
         });
     }
 
@@ -397,13 +404,17 @@ impl<T: Transport> Outlet<T> {
     }
 }
 
-/// Puts slots of the cache's pool onto its stack.
+/// Puts slots onto the stack of the cache.
+///
+/// # Safety
+///
+/// The first `count` places hold slots of the cache's pool, which the caller gives up.
 #[inline(always)]
-fn take_home(cache: &mut PoolCache, slots: &[Option<Slot>]) {
-    debug_assert!(slots.iter().all(Option::is_some), "slots come from packets");
-    // SAFETY: an `Option<Slot>` that is `Some` is a `Slot`, and all are.
+unsafe fn take_home(cache: &mut PoolCache, slots: &[MaybeUninit<Slot>; CHUNK], count: usize) {
+    let slots = &slots[..count.min(CHUNK)];
+    // SAFETY: initialised, by the caller's word.
     let slots = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<Slot>(), slots.len()) };
-    // SAFETY: taken out of packets of the cache's pool just now.
+    // SAFETY: promised by the caller.
     unsafe { cache.put(slots) };
 }
 

@@ -1,28 +1,35 @@
 //! What the driver knows of a ring without asking the ring: which ids are free, which chains are in flight.
 
-use super::Fault;
+use super::{Fault, Table, View, number};
 
 /// The private record of a virtqueue's descriptors. The device cannot reach it, so nothing it writes can make an id
-/// complete twice, or complete one that was never made available.
+/// complete twice, or complete one that it was not shown.
 ///
-/// A chain of n descriptors takes n ids, of which the first names it. Ids are handed out in the order in which they came
-/// back, so that a device that completes in order sees them in ring order.
+/// A chain of n descriptors takes n ids, of which the first names it. Most chains are single descriptors, which come and go
+/// in runs: the ring asks for each of a run, then tells how many there were.
 ///
 /// # Invariants
 ///
 /// Every id is free, or in exactly one chain in flight. `free[head..tail]` (free-running, modulo the size) are the free
-/// ones; `chains[id]` is the length of the chain in flight that `id` names, and 0 for all others.
+/// ones. `posted[id]` counts the chains that were posted before the single descriptor `id` in flight, and is `NOT_ALONE`
+/// for all others; `chains[id]` is the length of the longer chain in flight that `id` names, and 0 for all others.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    chains: Box<[u16]>,
+    posted: Table<u64>,
+    chains: Table<u16>,
     /// The next descriptor of a chain.
-    next: Box<[u16]>,
-    free: Box<[u16]>,
-    mask: usize,
+    next: Table<u16>,
+    free: Table<u16>,
     head: usize,
     tail: usize,
+    /// Chains that were ever posted, and how many of them the device has been shown.
+    posts: u64,
+    published: u64,
     order: Option<Order>,
 }
+
+/// Later than every chain.
+const NOT_ALONE: u64 = u64::MAX;
 
 /// What a device that completes in order has to name next (`VIRTIO_F_IN_ORDER`).
 #[derive(Debug, Default)]
@@ -46,13 +53,16 @@ pub(crate) struct Used {
 impl Ledger {
     /// For a ring of `size` descriptors, a power of two.
     pub(super) fn new(size: u16, in_order: bool) -> Self {
+        let size = usize::from(size);
         Self {
-            chains: vec![0; size.into()].into_boxed_slice(),
-            next: vec![0; size.into()].into_boxed_slice(),
-            free: (0..size).collect(),
-            mask: usize::from(size) - 1,
+            posted: Table::new(size, |_| NOT_ALONE),
+            chains: Table::new(size, |_| 0),
+            next: Table::new(size, |_| 0),
+            free: Table::new(size, number),
             head: 0,
-            tail: size.into(),
+            tail: size,
+            posts: 0,
+            published: 0,
             order: in_order.then(Order::default),
         }
     }
@@ -66,64 +76,137 @@ impl Ledger {
     /// Ids in flight.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> usize {
-        self.mask + 1 - self.free()
+        self.chains.len() - self.free()
     }
 
-    /// Takes an id that is a chain of its own. One must be free.
+    /// For a run of single descriptors; [`Self::took`], [`Self::exchanged`] or [`Self::reclaimed`] follows.
     #[inline(always)]
-    pub(super) fn take(&mut self) -> u16 {
-        let id = self.free[self.head & self.mask];
-        self.head += 1;
-        self.chains[usize::from(id)] = 1;
-        id
+    pub(super) fn run(&mut self) -> Run<'_> {
+        Run {
+            posted: self.posted.view(),
+            free: self.free.view(),
+            head: self.head,
+            tail: self.tail,
+            posts: self.posts,
+            published: self.published,
+            expected: self.order.as_ref().map(|order| order.expected.into()),
+        }
+    }
+
+    /// A run of `count` posted descriptors took the first free ids.
+    #[inline(always)]
+    pub(super) fn took(&mut self, count: usize) {
+        self.head += count;
+        self.posts += count as u64;
+    }
+
+    /// The `n`th of the free ids, of which there are more.
+    fn nth_free(&self, n: usize) -> u16 {
+        *self.free.at(self.head + n)
+    }
+
+    /// Everything posted has been shown to the device.
+    #[inline(always)]
+    pub(super) fn publish(&mut self) {
+        self.published = self.posts;
+    }
+
+    /// A run of `count` single descriptors has left the ring.
+    #[inline(always)]
+    pub(super) fn reclaimed(&mut self, count: usize) {
+        self.tail += count;
+        self.expect_later(count);
+    }
+
+    /// A run of `count` single descriptors was used, and posted again.
+    #[inline(always)]
+    pub(super) fn exchanged(&mut self, count: usize) {
+        self.posts += count as u64;
+        self.expect_later(count);
+    }
+
+    #[inline(always)]
+    fn expect_later(&mut self, count: usize) {
+        let size = self.free.len();
+        if let Some(order) = &mut self.order {
+            order.expected = number((usize::from(order.expected) + count) & (size - 1));
+        }
     }
 
     /// Takes the ids of a chain of `count` descriptors, in order. As many must be free.
     pub(super) fn take_chain(&mut self, count: usize, mut each: impl FnMut(usize, u16, Option<u16>)) -> u16 {
-        let at = |place: usize| place & self.mask;
-        let first = self.free[at(self.head)];
+        let first = self.nth_free(0);
         for place in 0..count {
-            let id = self.free[at(self.head + place)];
-            let next = (place + 1 < count).then(|| self.free[at(self.head + place + 1)]);
-            self.next[usize::from(id)] = next.unwrap_or(0);
+            let id = self.nth_free(place);
+            let next = (place + 1 < count).then(|| self.nth_free(place + 1));
+            *self.next.at_mut(id.into()) = next.unwrap_or(0);
             each(place, id, next);
         }
+        if count == 1 {
+            *self.posted.at_mut(first.into()) = self.posts;
+        } else {
+            *self.chains.at_mut(first.into()) = number(count);
+        }
         self.head += count;
-        self.chains[usize::from(first)] = u16::try_from(count).unwrap_or(u16::MAX);
+        self.posts += 1;
         first
     }
 
     /// The id behind `id` in a chain that was just completed.
     pub(super) fn after(&self, id: u16) -> u16 {
-        self.next[usize::from(id)]
+        *self.next.at(id.into())
     }
 
     /// Completes the chain that the device names.
-    #[inline(always)]
     pub(super) fn complete(&mut self, id: u32, len: u32) -> Result<Used, Fault> {
-        let (id, len) = match &mut self.order {
+        let (id, len) = match &self.order {
             None => (id, len),
             Some(order) if order.batch.is_none() && id == u32::from(order.expected) => (id, len),
-            Some(order) => order.batched(&self.chains, id, len)?,
+            Some(_) => self.batched(id, len)?,
         };
-        let Some(chain) = self.chains.get_mut(id as usize) else { return Err(Fault::IdOutOfRange) };
+        if id as usize >= self.chains.len() {
+            return Err(Fault::IdOutOfRange);
+        }
+        let id = number(id as usize);
         // Cleared before anything is done with it: it completes once.
-        let count = std::mem::take(chain);
-        #[expect(clippy::cast_possible_truncation, reason = "ids of the ring are below its size")]
-        let id = id as u16;
-        match count {
-            0 => return Err(Fault::IdNotInFlight),
-            1 => {
-                self.free[self.tail & self.mask] = id;
-                self.tail += 1;
-            }
-            _ => self.free_chain(id, count),
+        let alone = *self.posted.at(id.into()) < self.published;
+        let count = if alone { 1 } else { std::mem::take(self.chains.at_mut(id.into())) };
+        *self.posted.at_mut(id.into()) = NOT_ALONE;
+        if count == 0 {
+            return Err(Fault::IdNotInFlight);
         }
-        if self.order.is_some() {
-            let after = self.place_after(id, count);
-            self.order.iter_mut().for_each(|order| order.expected = after);
+        let mut part = id;
+        for _ in 0..count {
+            *self.free.at_mut(self.tail) = part;
+            self.tail += 1;
+            part = *self.next.at(part.into());
         }
+        if let Some(order) = &mut self.order {
+            order.expected = id;
+        }
+        self.expect_later(count.into());
         Ok(Used { id, count, len })
+    }
+
+    /// The device named a later chain than the oldest: all up to it are done, the earlier ones completely filled
+    /// (Virtio 1.2, section 2.7.9). Names the oldest, until it is the one that was named.
+    #[cold]
+    fn batched(&mut self, id: u32, len: u32) -> Result<(u32, u32), Fault> {
+        let Some(order) = &mut self.order else { return Ok((id, len)) };
+        let (last, last_len) = match order.batch {
+            Some(batch) => batch,
+            None if id as usize >= self.chains.len() => return Err(Fault::IdOutOfRange),
+            None if *self.chains.at(id as usize) == 0 && *self.posted.at(id as usize) >= self.published => {
+                return Err(Fault::IdNotInFlight);
+            }
+            None => (number(id as usize), len),
+        };
+        if order.expected == last {
+            order.batch = None;
+            return Ok((last.into(), last_len));
+        }
+        order.batch = Some((last, last_len));
+        Ok((order.expected.into(), u32::MAX))
     }
 
     /// Whether chains are waiting of a batch whose end the device has reported already.
@@ -131,43 +214,47 @@ impl Ledger {
     pub(super) fn mid_batch(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.batch.is_some())
     }
-
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "masked by the size, which is at most 2^15")]
-    fn place_after(&self, id: u16, count: u16) -> u16 {
-        ((usize::from(id) + usize::from(count)) & self.mask) as u16
-    }
-
-    #[cold]
-    fn free_chain(&mut self, first: u16, count: u16) {
-        let mut id = first;
-        for _ in 0..count {
-            self.free[self.tail & self.mask] = id;
-            self.tail += 1;
-            id = self.next[usize::from(id)];
-        }
-    }
 }
 
-impl Order {
-    /// The device named a later chain than the oldest: all up to it are done, the earlier ones completely filled
-    /// (Virtio 1.2, section 2.7.9). Names the oldest, until it is the one that was named.
-    #[cold]
-    fn batched(&mut self, chains: &[u16], id: u32, len: u32) -> Result<(u32, u32), Fault> {
-        let (last, last_len) = match self.batch {
-            Some(batch) => batch,
-            None => match chains.get(id as usize) {
-                None => return Err(Fault::IdOutOfRange),
-                Some(0) => return Err(Fault::IdNotInFlight),
-                #[expect(clippy::cast_possible_truncation, reason = "ids of the ring are below its size")]
-                Some(_) => (id as u16, len),
-            },
-        };
-        if self.expected == last {
-            self.batch = None;
-            return Ok((last.into(), last_len));
+/// The part of a [`Ledger`] that a run of single descriptors needs, in one place for its loop.
+pub(super) struct Run<'l> {
+    posted: View<'l, u64>,
+    free: View<'l, u16>,
+    head: usize,
+    tail: usize,
+    posts: u64,
+    published: u64,
+    expected: Option<usize>,
+}
+
+impl Run<'_> {
+    /// The id that the `n`th of the run takes when posted; there must be as many free ones.
+    #[inline(always)]
+    pub(super) fn nth_free(&self, n: usize) -> u16 {
+        *self.free.at(self.head + n)
+    }
+
+    /// The `n`th of the run is posted under this id.
+    #[inline(always)]
+    pub(super) fn post(&mut self, id: u16, n: usize) {
+        *self.posted.at_mut(id.into()) = self.posts + n as u64;
+    }
+
+    /// The id, if it is one that the device may name `n`th, of a single descriptor.
+    #[inline(always)]
+    pub(super) fn single(&self, id: u32, n: usize) -> Option<u16> {
+        let index = id as usize;
+        let known = index < self.posted.len() && *self.posted.at(index) < self.published;
+        if !known || self.expected.is_some_and(|expected| index != (expected + n) & (self.posted.len() - 1)) {
+            return None;
         }
-        self.batch = Some((last, last_len));
-        Ok((self.expected.into(), u32::MAX))
+        Some(number(index))
+    }
+
+    /// The `n`th of the run leaves the ring, and had this id.
+    #[inline(always)]
+    pub(super) fn reclaim(&mut self, id: u16, n: usize) {
+        *self.posted.at_mut(id.into()) = NOT_ALONE;
+        *self.free.at_mut(self.tail + n) = id;
     }
 }

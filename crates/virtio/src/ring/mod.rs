@@ -4,11 +4,13 @@ mod ledger;
 mod memory;
 mod packed;
 mod split;
+mod table;
 
 pub(crate) use ledger::Used;
 pub(crate) use memory::{Area, Layout, RingMemory};
 pub(crate) use packed::Packed;
 pub(crate) use split::Split;
+pub(crate) use table::{Table, View};
 
 use std::fmt;
 
@@ -63,8 +65,9 @@ pub(crate) trait Virtqueue {
     fn free(&self) -> usize;
     /// Descriptors in flight.
     fn in_flight(&self) -> usize;
-    /// Makes one buffer available, once published. One descriptor must be free. Returns its id, which is below the size.
-    fn post(&mut self, buffer: Buffer) -> u16;
+    /// Makes a run of up to `most` buffers available, once published, as many as there are free descriptors, until `each` has
+    /// no more or a ring begins again. `each` is told the id, and says address and length. Returns how many.
+    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(u16) -> Option<(u64, u32)>) -> usize;
     /// Makes a chain available, once published. As many descriptors must be free. `each` hears of the id of every part.
     /// Device-writable parts come last.
     fn post_chain(&mut self, chain: &[Buffer], each: impl FnMut(usize, u16));
@@ -74,6 +77,19 @@ pub(crate) trait Virtqueue {
     fn unpublished(&self) -> usize;
     /// Whether the device has done with something, as far as can be told without a check.
     fn has_used(&mut self) -> bool;
+    /// Goes through a run of up to `most` buffers that the device has done with, and makes each available again with another
+    /// buffer of `len` bytes for the device to write, once published. `each` is told its place in the run, id and length, and
+    /// says the other's address. Stops at the first that `each` says nothing of, where a ring begins again, and at anything
+    /// unusual, which [`Self::used`] comes upon next. Returns how many.
+    fn exchange(
+        &mut self,
+        most: usize,
+        len: u32,
+        each: impl FnMut(usize, u16, u32) -> Option<u64>,
+    ) -> Result<usize, Fault>;
+    /// Goes through a run of up to `most` buffers that the device has done with, and takes them out of the ring. `each` is
+    /// told its place in the run and the id, and says whether it may. Stops as [`Self::exchange`] does. Returns how many.
+    fn reclaim(&mut self, most: usize, each: impl FnMut(usize, u16) -> bool) -> Result<usize, Fault>;
     /// The next chain that the device has done with; `None` when there is none.
     fn used(&mut self) -> Result<Option<Used>, Fault>;
     /// The id behind `id` in a chain just returned by [`Self::used`].
@@ -102,4 +118,12 @@ pub(crate) use each_layout;
 #[inline(always)]
 fn passes(event: u16, new: u16, old: u16) -> bool {
     new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
+}
+
+/// A number of descriptors of one ring.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "rings have 2^15 descriptors at most")]
+fn number(of: usize) -> u16 {
+    debug_assert!(of <= 1 << 15, "more than any ring has");
+    of as u16
 }

@@ -1,7 +1,7 @@
 //! Packed virtqueues (Virtio 1.2, section 2.8).
 
 use super::ledger::{Ledger, Used};
-use super::{Area, Buffer, Fault, Layout, Virtqueue, passes};
+use super::{Area, Buffer, Fault, Layout, Virtqueue, number, passes};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -64,47 +64,38 @@ impl Packed {
         }
     }
 
+    /// The descriptors from a free-running position on.
     #[inline(always)]
-    fn word(&self, position: u16, word: usize) -> &AtomicU64 {
-        let index = 2 * usize::from(position & (self.size - 1)) + word;
+    fn from(&self, position: u16) -> Descriptors {
+        let place = usize::from(position & (self.size - 1));
         // SAFETY: masked, so within the ring.
-        let place = unsafe { self.ring.add(index) };
-        // SAFETY: valid and accessed as an atomic only (type invariant).
-        unsafe { place.as_ref() }
-    }
-
-    /// Flags that make a descriptor available on the lap that the counter is on.
-    #[inline(always)]
-    fn available(&self, counter: u16) -> u64 {
-        if counter & self.size == 0 { AVAIL } else { USED }
-    }
-
-    /// Flags of a used descriptor on that lap.
-    #[inline(always)]
-    fn done(&self, counter: u16) -> u64 {
-        if counter & self.size == 0 { AVAIL | USED } else { 0 }
-    }
-
-    #[inline(always)]
-    fn write(&mut self, buffer: Buffer, id: u16, next: u64) {
-        let position = self.avail;
-        let flags = self.available(position) | next | if buffer.writable { WRITE } else { 0 };
-        let rest = u64::from(buffer.len) | u64::from(id) << 32 | flags;
-        self.word(position, 0).store(buffer.address.to_le(), Ordering::Relaxed);
-        if self.first.is_none() {
-            self.first = Some((position, rest));
-        } else {
-            self.word(position, 1).store(rest.to_le(), Ordering::Relaxed);
+        let first = unsafe { self.ring.add(2 * place) };
+        let first_lap = position & self.size == 0;
+        Descriptors {
+            first,
+            count: usize::from(self.size) - place,
+            available: if first_lap { AVAIL } else { USED },
+            used: if first_lap { AVAIL | USED } else { 0 },
         }
-        self.avail = position.wrapping_add(1);
-        self.unpublished += 1;
     }
 
-    /// The second word of the next descriptor to be used, if the device has written it.
+    /// As many descriptors were written, of which the first has this second word, which is kept back if the device has
+    /// been shown all others.
     #[inline(always)]
-    fn next_done(&self) -> Option<u64> {
-        let rest = u64::from_le(self.word(self.used, 1).load(Ordering::Acquire));
-        (rest & (AVAIL | USED) == self.done(self.used)).then_some(rest)
+    fn written(&mut self, to: Descriptors, count: usize, first: u64) {
+        if count > 0 && self.first.is_none() {
+            self.first = Some((self.avail, first));
+        } else if count > 0 {
+            to.store(0, first, Ordering::Relaxed);
+        }
+        self.avail = self.avail.wrapping_add(number(count));
+        self.unpublished += number(count);
+    }
+
+    /// Passes over as many used descriptors.
+    #[inline(always)]
+    fn seen(&mut self, count: usize) {
+        self.used = self.used.wrapping_add(number(count));
     }
 
     fn wants_notification(&self, posted: u16) -> bool {
@@ -143,24 +134,42 @@ impl Virtqueue for Packed {
     }
 
     #[inline(always)]
-    fn post(&mut self, buffer: Buffer) -> u16 {
-        let id = self.ledger.take();
-        self.write(buffer, id, 0);
-        id
+    fn post(&mut self, most: usize, writable: bool, mut each: impl FnMut(u16) -> Option<(u64, u32)>) -> usize {
+        let to = self.from(self.avail);
+        let flags = to.available | if writable { WRITE } else { 0 };
+        let count = most.min(self.free()).min(to.count);
+        let mut run = self.ledger.run();
+        let (mut done, mut first) = (0, 0);
+        while done < count {
+            let id = run.nth_free(done);
+            let Some((address, len)) = each(id) else { break };
+            run.post(id, done);
+            to.write(done, address, u64::from(len) | u64::from(id) << 32 | flags, &mut first);
+            done += 1;
+        }
+        self.ledger.took(done);
+        self.written(to, done, first);
+        done
     }
 
     fn post_chain(&mut self, chain: &[Buffer], mut each: impl FnMut(usize, u16)) {
-        let first = self.ledger.take_chain(chain.len(), |place, id, _| each(place, id));
+        let name = self.ledger.take_chain(chain.len(), |place, id, _| each(place, id));
         for (place, buffer) in chain.iter().enumerate() {
-            self.write(*buffer, first, if place + 1 < chain.len() { NEXT } else { 0 });
+            let to = self.from(self.avail);
+            let flags =
+                to.available | if buffer.writable { WRITE } else { 0 } | if place + 1 < chain.len() { NEXT } else { 0 };
+            let mut first = 0;
+            to.write(0, buffer.address, u64::from(buffer.len) | u64::from(name) << 32 | flags, &mut first);
+            self.written(to, 1, first);
         }
     }
 
     #[inline(always)]
     fn publish(&mut self) -> bool {
         let Some((position, rest)) = self.first.take() else { return false };
-        self.word(position, 1).store(rest.to_le(), Ordering::Release);
+        self.from(position).store(0, rest, Ordering::Release);
         let posted = std::mem::take(&mut self.unpublished);
+        self.ledger.publish();
         // The descriptors must be visible before the device's wish is read (section 2.8.21.3.1).
         fence(Ordering::SeqCst);
         self.wants_notification(posted)
@@ -172,14 +181,64 @@ impl Virtqueue for Packed {
     }
 
     fn has_used(&mut self) -> bool {
-        self.ledger.mid_batch() || self.next_done().is_some()
+        self.ledger.mid_batch() || self.from(self.used).done(0).is_some()
     }
 
     #[inline(always)]
+    fn exchange(
+        &mut self,
+        most: usize,
+        len: u32,
+        mut each: impl FnMut(usize, u16, u32) -> Option<u64>,
+    ) -> Result<usize, Fault> {
+        if self.ledger.mid_batch() {
+            return Ok(0);
+        }
+        let (used, to) = (self.from(self.used), self.from(self.avail));
+        let count = most.min(used.count).min(to.count);
+        let rest = u64::from(len) | WRITE | to.available;
+        let mut run = self.ledger.run();
+        let (mut done, mut first) = (0, 0);
+        while done < count {
+            let Some((id, written)) = used.done(done) else { break };
+            let Some(id) = run.single(id, done) else { break };
+            let Some(address) = each(done, id, written) else { break };
+            run.post(id, done);
+            to.write(done, address, rest | u64::from(id) << 32, &mut first);
+            done += 1;
+        }
+        self.ledger.exchanged(done);
+        self.seen(done);
+        self.written(to, done, first);
+        Ok(done)
+    }
+
+    #[inline(always)]
+    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16) -> bool) -> Result<usize, Fault> {
+        if self.ledger.mid_batch() {
+            return Ok(0);
+        }
+        let used = self.from(self.used);
+        let count = most.min(used.count);
+        let mut run = self.ledger.run();
+        let mut done = 0;
+        while done < count {
+            let Some((id, _)) = used.done(done) else { break };
+            let Some(id) = run.single(id, done) else { break };
+            if !each(done, id) {
+                break;
+            }
+            run.reclaim(id, done);
+            done += 1;
+        }
+        self.ledger.reclaimed(done);
+        self.seen(done);
+        Ok(done)
+    }
+
     fn used(&mut self) -> Result<Option<Used>, Fault> {
-        let (id, len) = match self.next_done() {
-            #[expect(clippy::cast_possible_truncation, reason = "fields of 16 and 32 bits")]
-            Some(rest) => ((rest >> 32) as u32 & 0xffff, rest as u32),
+        let (id, len) = match self.from(self.used).done(0) {
+            Some(fields) => fields,
             // Inside a batch only its first descriptor was written; the ledger does not look at these.
             None if self.ledger.mid_batch() => (0, 0),
             None => return Ok(None),
@@ -191,6 +250,58 @@ impl Virtqueue for Packed {
 
     fn after(&self, id: u16) -> u16 {
         self.ledger.after(id)
+    }
+}
+
+/// Descriptors up to the end of a ring that outlives this value, and their flags on this lap (Virtio 1.2, section 2.8.1).
+///
+/// # Invariants
+///
+/// `first` points to `2 * count` words of the ring of a [`Packed`].
+#[derive(Clone, Copy)]
+struct Descriptors {
+    first: NonNull<AtomicU64>,
+    count: usize,
+    /// Flags that make a descriptor available.
+    available: u64,
+    /// Flags of a used one.
+    used: u64,
+}
+
+impl Descriptors {
+    #[inline(always)]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        debug_assert!(index < 2 * self.count, "beyond the ring's end");
+        // SAFETY: all callers stay within the count.
+        let place = unsafe { self.first.add(index) };
+        // SAFETY: valid and accessed as an atomic only (`Packed`'s invariant).
+        unsafe { place.as_ref() }
+    }
+
+    /// Writes the `n`th descriptor, but of the first one the second word goes to `first`.
+    #[inline(always)]
+    fn write(&self, n: usize, address: u64, rest: u64, first: &mut u64) {
+        self.word(2 * n).store(address.to_le(), Ordering::Relaxed);
+        if n == 0 {
+            *first = rest;
+        } else {
+            self.store(n, rest, Ordering::Relaxed);
+        }
+    }
+
+    /// Stores the second word of the `n`th descriptor.
+    #[inline(always)]
+    fn store(&self, n: usize, rest: u64, order: Ordering) {
+        self.word(2 * n + 1).store(rest.to_le(), order);
+    }
+
+    /// Id and length of the `n`th, if the device has used it.
+    #[inline(always)]
+    fn done(&self, n: usize) -> Option<(u32, u32)> {
+        let rest = u64::from_le(self.word(2 * n + 1).load(Ordering::Acquire));
+        #[expect(clippy::cast_possible_truncation, reason = "fields of 16 and 32 bits")]
+        let fields = ((rest >> 32) as u32 & 0xffff, rest as u32);
+        (rest & (AVAIL | USED) == self.used).then_some(fields)
     }
 }
 

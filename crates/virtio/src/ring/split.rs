@@ -1,7 +1,7 @@
 //! Split virtqueues (Virtio 1.2, section 2.7).
 
 use super::ledger::{Ledger, Used};
-use super::{Area, Buffer, Fault, Layout, Virtqueue, passes};
+use super::{Area, Buffer, Fault, Layout, Virtqueue, number, passes};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -27,8 +27,6 @@ pub(crate) struct Split {
     next_used: u16,
     /// The device's used index, as last read and checked.
     device_used: u16,
-    /// Entries of the used ring that may still come: available ones that were not seen used.
-    outstanding: u16,
     /// Where used_event was last set, if notifications go by ring position.
     used_event: Option<u16>,
     _area: Area,
@@ -59,7 +57,6 @@ impl Split {
             published: 0,
             next_used: 0,
             device_used: 0,
-            outstanding: 0,
             used_event: event_idx.then_some(0),
             _area: area,
         };
@@ -91,36 +88,42 @@ impl Split {
         unsafe { place.as_ref() }
     }
 
-    /// Word `word` (0 the id, 1 the length) of entry `index` of the used ring.
+    /// Where entry `index` of the used ring begins: id and length.
     #[inline(always)]
-    fn used_word(&self, index: u16, word: usize) -> u32 {
-        let place: NonNull<AtomicU32> = NonNull::from(self.used_half(2 + 4 * usize::from(index & self.mask))).cast();
-        // SAFETY: an entry is two words, and the index is masked.
-        let place = unsafe { place.add(word) };
-        // SAFETY: the ring begins at a multiple of 4, and entries 4 bytes behind, so words are aligned.
-        u32::from_le(unsafe { place.as_ref() }.load(Ordering::Relaxed))
+    fn used_at(&self, index: u16) -> NonNull<AtomicU32> {
+        // Aligned: the ring begins at a multiple of 4, and entries 4 bytes behind.
+        NonNull::from(self.used_half(2 + 4 * usize::from(index & self.mask))).cast()
     }
 
-    /// Writes descriptor `id`.
+    /// Where entry `index` of the available ring is.
     #[inline(always)]
-    fn write(&self, id: u16, address: u64, rest: u64) {
-        let index = 2 * usize::from(id & self.mask);
-        // SAFETY: masked, so within the table.
-        let low = unsafe { self.table.add(index) };
-        // SAFETY: as above.
-        let high = unsafe { self.table.add(index + 1) };
-        // SAFETY: valid and accessed as an atomic only (type invariant).
-        unsafe { low.as_ref() }.store(address.to_le(), Ordering::Relaxed);
-        // SAFETY: as above.
-        unsafe { high.as_ref() }.store(rest.to_le(), Ordering::Relaxed);
+    fn avail_at(&self, index: u16) -> NonNull<AtomicU16> {
+        NonNull::from(self.avail(2 + usize::from(index & self.mask)))
     }
 
+    /// Entries from `index` to the end of a ring.
     #[inline(always)]
-    fn offer(&mut self, id: u16) {
-        let entry = 2 + usize::from(self.next_avail & self.mask);
-        self.avail(entry).store(id.to_le(), Ordering::Relaxed);
-        self.next_avail = self.next_avail.wrapping_add(1);
-        self.outstanding += 1;
+    fn lap(&self, index: u16) -> usize {
+        self.size() - usize::from(index & self.mask)
+    }
+
+    /// The descriptor table.
+    #[inline(always)]
+    fn table(&self) -> Descriptors {
+        Descriptors { base: self.table, mask: self.mask.into() }
+    }
+
+    /// How many entries of the used ring can be read in one run, up to `most`.
+    #[inline(always)]
+    fn waiting(&mut self, most: usize) -> Result<usize, Fault> {
+        if self.ledger.mid_batch() {
+            return Ok(0);
+        }
+        let most = most.min(self.lap(self.next_used));
+        if usize::from(self.device_used.wrapping_sub(self.next_used)) < most {
+            self.read_index()?;
+        }
+        Ok(most.min(self.device_used.wrapping_sub(self.next_used).into()))
     }
 
     /// Reads the device's index if there is nothing left of what was read before.
@@ -129,13 +132,19 @@ impl Split {
         if self.next_used != self.device_used {
             return Ok(true);
         }
-        self.device_used = u16::from_le(self.used_half(1).load(Ordering::Acquire));
-        let new = self.device_used.wrapping_sub(self.next_used);
-        if new > self.outstanding {
-            self.device_used = self.next_used;
+        self.read_index()?;
+        Ok(self.next_used != self.device_used)
+    }
+
+    #[inline(always)]
+    fn read_index(&mut self) -> Result<(), Fault> {
+        let index = u16::from_le(self.used_half(1).load(Ordering::Acquire));
+        // It cannot have used more than it was shown.
+        if index.wrapping_sub(self.next_used) > self.published.wrapping_sub(self.next_used) {
             return Err(Fault::UsedIndex);
         }
-        Ok(new != 0)
+        self.device_used = index;
+        Ok(())
     }
 
     /// Keeps used_event far ahead, so that the device never comes to it: this driver polls.
@@ -169,12 +178,25 @@ impl Virtqueue for Split {
     }
 
     #[inline(always)]
-    fn post(&mut self, buffer: Buffer) -> u16 {
-        let id = self.ledger.take();
-        let flags = if buffer.writable { WRITE } else { 0 };
-        self.write(id, buffer.address, u64::from(buffer.len) | flags << 32);
-        self.offer(id);
-        id
+    fn post(&mut self, most: usize, writable: bool, mut each: impl FnMut(u16) -> Option<(u64, u32)>) -> usize {
+        let flags = if writable { WRITE << 32 } else { 0 };
+        let count = most.min(self.free()).min(self.lap(self.next_avail));
+        let entries = self.avail_at(self.next_avail);
+        let table = self.table();
+        let mut run = self.ledger.run();
+        let mut done = 0;
+        while done < count {
+            let id = run.nth_free(done);
+            let Some((address, len)) = each(id) else { break };
+            run.post(id, done);
+            table.write(id, address, u64::from(len) | flags);
+            // SAFETY: the run ends before the ring does.
+            unsafe { entry(entries, done) }.store(id.to_le(), Ordering::Relaxed);
+            done += 1;
+        }
+        self.ledger.took(done);
+        self.next_avail = self.next_avail.wrapping_add(number(done));
+        done
     }
 
     fn post_chain(&mut self, chain: &[Buffer], mut each: impl FnMut(usize, u16)) {
@@ -187,9 +209,15 @@ impl Virtqueue for Split {
         for (buffer, (id, next)) in chain.iter().zip(links) {
             let mut flags = if buffer.writable { WRITE } else { 0 };
             flags |= if next.is_some() { NEXT } else { 0 };
-            self.write(id, buffer.address, u64::from(buffer.len) | flags << 32 | u64::from(next.unwrap_or(0)) << 48);
+            self.table().write(
+                id,
+                buffer.address,
+                u64::from(buffer.len) | flags << 32 | u64::from(next.unwrap_or(0)) << 48,
+            );
         }
-        self.offer(first);
+        // SAFETY: the first of a run.
+        unsafe { entry(self.avail_at(self.next_avail), 0) }.store(first.to_le(), Ordering::Relaxed);
+        self.next_avail = self.next_avail.wrapping_add(1);
     }
 
     #[inline(always)]
@@ -198,6 +226,7 @@ impl Virtqueue for Split {
         self.push_used_event();
         self.avail(1).store(new.to_le(), Ordering::Release);
         self.published = new;
+        self.ledger.publish();
         // The index must be visible before the device's wish is read (section 2.7.13.4.1).
         fence(Ordering::SeqCst);
         if self.used_event.is_some() {
@@ -219,20 +248,122 @@ impl Virtqueue for Split {
     }
 
     #[inline(always)]
+    fn exchange(
+        &mut self,
+        most: usize,
+        len: u32,
+        mut each: impl FnMut(usize, u16, u32) -> Option<u64>,
+    ) -> Result<usize, Fault> {
+        let count = self.waiting(most.min(self.lap(self.next_avail)))?;
+        let (used, entries, table) = (self.used_at(self.next_used), self.avail_at(self.next_avail), self.table());
+        let rest = u64::from(len) | WRITE << 32;
+        let mut run = self.ledger.run();
+        let mut done = 0;
+        while done < count {
+            // SAFETY: the run ends before the ring does.
+            let (id, written) = unsafe { used_entry(used, done) };
+            let Some(id) = run.single(id, done) else { break };
+            let Some(address) = each(done, id, written) else { break };
+            run.post(id, done);
+            table.write(id, address, rest);
+            // SAFETY: the run ends before the ring does.
+            unsafe { entry(entries, done) }.store(id.to_le(), Ordering::Relaxed);
+            done += 1;
+        }
+        self.ledger.exchanged(done);
+        self.next_used = self.next_used.wrapping_add(number(done));
+        self.next_avail = self.next_avail.wrapping_add(number(done));
+        Ok(done)
+    }
+
+    #[inline(always)]
+    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16) -> bool) -> Result<usize, Fault> {
+        let count = self.waiting(most)?;
+        let used = self.used_at(self.next_used);
+        let mut run = self.ledger.run();
+        let mut done = 0;
+        while done < count {
+            // SAFETY: the run ends before the ring does.
+            let (id, _) = unsafe { used_entry(used, done) };
+            let Some(id) = run.single(id, done) else { break };
+            if !each(done, id) {
+                break;
+            }
+            run.reclaim(id, done);
+            done += 1;
+        }
+        self.ledger.reclaimed(done);
+        self.next_used = self.next_used.wrapping_add(number(done));
+        Ok(done)
+    }
+
     fn used(&mut self) -> Result<Option<Used>, Fault> {
         if !self.look()? {
             return Ok(None);
         }
         // In the middle of a batch the entry holds whatever it held; the ledger does not look at it.
-        let (id, len) = (self.used_word(self.next_used, 0), self.used_word(self.next_used, 1));
+        // SAFETY: the first of a run.
+        let (id, len) = unsafe { used_entry(self.used_at(self.next_used), 0) };
         self.next_used = self.next_used.wrapping_add(1);
-        self.outstanding -= 1;
         self.ledger.complete(id, len).map(Some)
     }
 
     fn after(&self, id: u16) -> u16 {
         self.ledger.after(id)
     }
+}
+
+/// The descriptor table of a ring that outlives this value.
+#[derive(Clone, Copy)]
+struct Descriptors {
+    base: NonNull<AtomicU64>,
+    mask: usize,
+}
+
+impl Descriptors {
+    /// Writes descriptor `id`.
+    #[inline(always)]
+    fn write(self, id: u16, address: u64, rest: u64) {
+        // SAFETY: masked, so within the table.
+        let low = unsafe { self.base.add(2 * (usize::from(id) & self.mask)) };
+        // SAFETY: as above.
+        let high = unsafe { low.add(1) };
+        // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
+        unsafe { low.as_ref() }.store(address.to_le(), Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { high.as_ref() }.store(rest.to_le(), Ordering::Relaxed);
+    }
+}
+
+/// The `n`th entry of the available ring from `first` on.
+///
+/// # Safety
+///
+/// `first` is from [`Split::avail_at`] of a ring that lives for `'r`, and the ring does not end before that entry.
+#[inline(always)]
+unsafe fn entry<'r>(first: NonNull<AtomicU16>, n: usize) -> &'r AtomicU16 {
+    // SAFETY: within the ring, by the caller's word.
+    let place = unsafe { first.add(n) };
+    // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
+    unsafe { place.as_ref() }
+}
+
+/// Id and length in the `n`th entry of the used ring from `first` on.
+///
+/// # Safety
+///
+/// `first` is from [`Split::used_at`], and the ring does not end before that entry.
+#[inline(always)]
+unsafe fn used_entry(first: NonNull<AtomicU32>, n: usize) -> (u32, u32) {
+    // SAFETY: within the ring, by the caller's word.
+    let id = unsafe { first.add(2 * n) };
+    // SAFETY: an entry is two words.
+    let len = unsafe { id.add(1) };
+    // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
+    let id = unsafe { id.as_ref() }.load(Ordering::Relaxed);
+    // SAFETY: as above.
+    let len = unsafe { len.as_ref() }.load(Ordering::Relaxed);
+    (u32::from_le(id), u32::from_le(len))
 }
 
 impl fmt::Debug for Split {
