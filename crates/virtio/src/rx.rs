@@ -254,7 +254,7 @@ impl Intake {
         if self.is_amid_frame() {
             return self.recv_rest(ring, header, cache, batch);
         }
-        let taken = match self.linear {
+        let unusual = match self.linear {
             Some(delta) => {
                 self.recv_run(ring, header, cache, batch, most, |slot, _| (slot.as_ptr() as u64).wrapping_add(delta))
             }
@@ -263,11 +263,11 @@ impl Intake {
                 self.recv_run(ring, header, cache, batch, most, |slot, paged| paged.iova(slot.as_ptr()) + headroom)
             }
         }?;
-        if taken < most { self.recv_rest(ring, header, cache, batch) } else { Ok(()) }
+        if unusual { self.recv_rest(ring, header, cache, batch) } else { Ok(()) }
     }
 
     /// Receives frames up to the first that is not usual, and up to `most`, as many as are reserved in the cache and have
-    /// a place in the batch. Returns how many.
+    /// a place in the batch. Returns whether an unusual one waits.
     #[inline(always)]
     fn recv_run<R: Virtqueue>(
         &mut self,
@@ -277,7 +277,7 @@ impl Intake {
         batch: &mut Batch,
         most: usize,
         address: impl Fn(Slot, &Translation) -> u64,
-    ) -> Result<usize, Fault> {
+    ) -> Result<bool, Fault> {
         let (room, capacity) = (u32::from(self.room), u32::from(self.room - header.len));
         let meta = Meta::new(self.headroom + header.len, 0, self.pool_id).0;
         let places = batch.spare_slots().as_mut_ptr();
@@ -290,13 +290,14 @@ impl Intake {
         unsafe { cache.take(most, look) };
         let (headroom, mut slots) = (self.headroom, self.slots.view());
         let (mut taken, mut bytes) = (0, 0);
-        let mut result = Ok(());
+        let mut result = Ok(false);
         while taken < most {
             let earlier = taken;
             let run = ring.exchange(most - earlier, room, |n, id, written| {
-                let slot = (*slots.at(id.into()))?;
+                let place_of = slots.at_mut(id.into());
+                let slot = (*place_of)?;
                 let len = written.wrapping_sub(header.len.into());
-                if len.wrapping_sub(1) >= capacity || read_header(slot, headroom, header) != (0, 1) {
+                if len.wrapping_sub(1) >= capacity || !is_plain(slot, headroom, header) {
                     return None;
                 }
                 // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
@@ -309,13 +310,18 @@ impl Intake {
                 let place = unsafe { fresh.add(most - 1 - earlier - n) };
                 // SAFETY: within what the cache holds until it is told below.
                 let slot = unsafe { place.read() };
-                *slots.at_mut(id.into()) = Some(slot);
+                *place_of = Some(slot);
                 bytes += u64::from(len);
                 Some(address(slot, &self.translation))
             });
             match run {
-                Ok(0) => break,
-                Ok(count) => taken += count,
+                Ok(passed) => {
+                    taken += passed.count;
+                    if passed.count == 0 || !passed.more {
+                        result = Ok(passed.more);
+                        break;
+                    }
+                }
                 Err(fault) => {
                     result = Err(fault);
                     break;
@@ -328,7 +334,7 @@ impl Intake {
         unsafe { batch.received(taken) };
         self.counters.packets += taken as u64;
         self.counters.bytes += bytes;
-        result.map(|()| taken)
+        result
     }
 
     /// Goes on after something unusual.
@@ -512,7 +518,14 @@ impl<T: Transport> fmt::Debug for RxQueue<T> {
     }
 }
 
-/// Flags and GSO type, and the number of buffers, of the header in a slot; each read once. Nearly all frames have 0 and 1.
+/// Whether the header in a slot says what nearly all say: no offload, one buffer.
+#[inline(always)]
+fn is_plain(slot: Slot, headroom: u16, header: Header) -> bool {
+    let (kinds, buffers) = read_header(slot, headroom, header);
+    kinds | (buffers ^ 1) == 0
+}
+
+/// Flags and GSO type, and the number of buffers, of the header in a slot; each read once.
 #[inline(always)]
 fn read_header(slot: Slot, headroom: u16, header: Header) -> (u16, u16) {
     // SAFETY: the header lies in the slot, whose data room is larger.

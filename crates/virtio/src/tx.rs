@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::ring::{Buffer, Fault, Table, Used, Virtqueue, each_layout};
+use crate::rx::LARGEST_HEADER;
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use device::Translation;
@@ -199,7 +200,7 @@ impl<T: Transport> Outlet<T> {
         let pool = cache.pool_id();
         loop {
             let mut slots = [const { MaybeUninit::uninit() }; CHUNK];
-            let count = ring.reclaim(CHUNK, |n, id| {
+            let passed = ring.reclaim(CHUNK, |n, id| {
                 let Some(packet) = self.packets.at_mut(id.into()).take_if(|packet| packet.pool_id() == pool) else {
                     return false;
                 };
@@ -209,14 +210,18 @@ impl<T: Transport> Outlet<T> {
                 true
             })?;
             // SAFETY: one slot of this pool was written for each that was reclaimed.
-            unsafe { take_home(cache, &slots, count) };
-            if count == 0 {
+            unsafe { take_home(cache, &slots, passed.count) };
+            if !passed.more {
+                return Ok(());
+            }
+            if passed.count == 0 {
                 return self.reclaim_rest(ring, cache);
             }
         }
     }
 
-    /// Goes on where something unusual is in the way, or nothing is left.
+    /// Goes on where something unusual is in the way.
+    #[cold]
     #[inline(never)]
     fn reclaim_rest<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) -> Result<(), Fault> {
         while let Some(used) = ring.used()? {
@@ -267,26 +272,37 @@ impl<T: Transport> Outlet<T> {
         if !header.any_layout {
             return 0;
         }
+        match self.linear {
+            Some(delta) => self.send_run_at(ring, header, packets, |start, _| (start as u64).wrapping_add(delta)),
+            None => self.send_run_at(ring, header, packets, |start, paged| paged.iova(start)),
+        }
+    }
+
+    #[inline(always)]
+    fn send_run_at<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        header: Header,
+        packets: &[Packet],
+        address: impl Fn(*mut u8, &Translation) -> u64,
+    ) -> usize {
         // The upper half of the packet's word is its pool and flags.
         let usual = u64::from(self.usual);
-        let mut bytes = 0;
-        let mut rest = packets.iter();
-        let mut slots = self.packets.view();
+        let (mut rest, mut bytes) = (packets.iter(), 0);
+        let (mut slots, translation) = (self.packets.view(), &self.known[0].translation);
         let sent = ring.post(packets.len(), false, |id| {
             let packet = rest.next()?;
             let meta = packet.meta();
-            let plain = meta.0 >> 32 == usual && meta.offset() >= header.len && packet.len() >= SHORTEST;
+            let plain =
+                meta.0 >> 32 == usual && usize::from(meta.offset()) >= LARGEST_HEADER && packet.len() >= SHORTEST;
             if !plain {
                 return None;
             }
-            // SAFETY: between the slot's start and the data there is room for the header.
-            let start = unsafe { packet.slot().as_ptr().add((meta.offset() - header.len).into()) };
-            // SAFETY: these bytes of the slot are in front of the data, and belong to the packet.
-            unsafe { write_header(start, header) };
-            let address = match self.linear {
-                Some(delta) => (start as u64).wrapping_add(delta),
-                None => self.known[0].translation.iova(start),
-            };
+            // SAFETY: the offset is within the slot.
+            let data = unsafe { packet.slot().as_ptr().add(meta.offset().into()) };
+            // SAFETY: as many bytes of the slot are in front of the data, and belong to the packet.
+            unsafe { clear_header(data) };
+            let address = address(data, translation) - u64::from(header.len);
             // SAFETY: the packet leaves the batch without being dropped there; it moves here.
             let packet = unsafe { std::ptr::read(packet) };
             // The place is empty: its packet was taken when the id came back.
@@ -372,7 +388,7 @@ impl<T: Transport> Outlet<T> {
     fn send_frame<R: Virtqueue>(&mut self, ring: &mut R, header: Header, frame: &[Packet]) {
         let nothing = Buffer { address: 0, len: 0, writable: false };
         let mut chain = [nothing; MOST_SEGMENTS + 1];
-        let together = header.any_layout && frame[0].offset() >= header.len;
+        let together = header.any_layout && usize::from(frame[0].offset()) >= LARGEST_HEADER;
         chain[0] = Buffer { address: header.zeros, len: header.len.into(), writable: false };
         for (place, packet) in chain[1..].iter_mut().zip(frame) {
             let Some(known) = self.known.iter().find(|known| known.pool.id() == packet.pool_id()) else { continue };
@@ -381,10 +397,10 @@ impl<T: Transport> Outlet<T> {
         }
         let mut parts = &chain[..=frame.len()];
         if together {
-            // SAFETY: between the slot's start and the data there is room for the header.
-            let start = unsafe { frame[0].slot().as_ptr().add((frame[0].offset() - header.len).into()) };
-            // SAFETY: these bytes of the slot are in front of the data, and belong to the packet.
-            unsafe { write_header(start, header) };
+            // SAFETY: the offset is within the slot.
+            let data = unsafe { frame[0].slot().as_ptr().add(frame[0].offset().into()) };
+            // SAFETY: as many bytes of the slot are in front of the data, and belong to the packet.
+            unsafe { clear_header(data) };
             chain[1].address -= u64::from(header.len);
             chain[1].len += u32::from(header.len);
             parts = &chain[1..=frame.len()];
@@ -418,26 +434,17 @@ unsafe fn take_home(cache: &mut PoolCache, slots: &[MaybeUninit<Slot>; CHUNK], c
     unsafe { cache.put(slots) };
 }
 
-/// Writes a header that asks for nothing.
+/// Writes a header that asks for nothing in front of the data: zeros, as many as the longest has.
 ///
 /// # Safety
 ///
-/// `start` points to as many bytes as the header is long, 10 or 12, owned by the caller.
+/// In front of `data` are [`LARGEST_HEADER`] bytes that the caller owns.
 #[inline(always)]
-unsafe fn write_header(start: *mut u8, header: Header) {
+unsafe fn clear_header(data: *mut u8) {
     // SAFETY: promised by the caller.
-    unsafe { start.cast::<u64>().write_unaligned(0) };
-    if header.len == 12 {
-        // SAFETY: promised by the caller.
-        let rest = unsafe { start.add(8) };
-        // SAFETY: promised by the caller.
-        unsafe { rest.cast::<u32>().write_unaligned(0) };
-    } else {
-        // SAFETY: promised by the caller.
-        let rest = unsafe { start.add(8) };
-        // SAFETY: promised by the caller.
-        unsafe { rest.cast::<u16>().write_unaligned(0) };
-    }
+    let start = unsafe { data.sub(LARGEST_HEADER) };
+    // SAFETY: promised by the caller.
+    unsafe { start.cast::<[u8; LARGEST_HEADER]>().write([0; LARGEST_HEADER]) };
 }
 
 impl<T: Transport> Drop for TxQueue<T> {

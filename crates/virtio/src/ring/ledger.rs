@@ -1,6 +1,8 @@
 //! What the driver knows of a ring without asking the ring: which ids are free, which chains are in flight.
 
-use super::{Fault, Table, View, number};
+use super::{Fault, Table, number};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
 
 /// The private record of a virtqueue's descriptors. The device cannot reach it, so nothing it writes can make an id
 /// complete twice, or complete one that it was not shown.
@@ -82,15 +84,34 @@ impl Ledger {
     /// For a run of single descriptors; [`Self::took`], [`Self::exchanged`] or [`Self::reclaimed`] follows.
     #[inline(always)]
     pub(super) fn run(&mut self) -> Run<'_> {
+        let mask = self.free.mask();
+        let free = self.free.first();
+        // SAFETY: masked, so within the table.
+        let head = unsafe { free.add(self.head & mask) };
+        // SAFETY: as above.
+        let tail = unsafe { free.add(self.tail & mask) };
         Run {
-            posted: self.posted.view(),
-            free: self.free.view(),
-            head: self.head,
-            tail: self.tail,
+            posted: self.posted.first(),
+            mask,
+            head,
+            tail,
             posts: self.posts,
             published: self.published,
             expected: self.order.as_ref().map(|order| order.expected.into()),
+            _ledger: PhantomData,
         }
+    }
+
+    /// The longest run that can be posted: free ids, up to the end of their table.
+    #[inline(always)]
+    pub(super) fn most_posted(&self) -> usize {
+        self.free().min(self.free.len() - (self.head & self.free.mask()))
+    }
+
+    /// The longest run that can be reclaimed: to the end of the table of free ids.
+    #[inline(always)]
+    pub(super) fn most_reclaimed(&self) -> usize {
+        self.free.len() - (self.tail & self.free.mask())
     }
 
     /// A run of `count` posted descriptors took the first free ids.
@@ -134,13 +155,13 @@ impl Ledger {
     }
 
     /// Takes the ids of a chain of `count` descriptors, in order. As many must be free.
-    pub(super) fn take_chain(&mut self, count: usize, mut each: impl FnMut(usize, u16, Option<u16>)) -> u16 {
+    pub(super) fn take_chain(&mut self, count: usize, mut each: impl FnMut(usize, Id, Option<u16>)) -> u16 {
         let first = self.nth_free(0);
         for place in 0..count {
             let id = self.nth_free(place);
             let next = (place + 1 < count).then(|| self.nth_free(place + 1));
             *self.next.at_mut(id.into()) = next.unwrap_or(0);
-            each(place, id, next);
+            each(place, Id(id), next);
         }
         if count == 1 {
             *self.posted.at_mut(first.into()) = self.posts;
@@ -217,44 +238,83 @@ impl Ledger {
 }
 
 /// The part of a [`Ledger`] that a run of single descriptors needs, in one place for its loop.
+///
+/// # Invariants
+///
+/// `posted` points to `mask + 1` counts; `head` and `tail` point into the table of free ids. They are the ledger's.
 pub(super) struct Run<'l> {
-    posted: View<'l, u64>,
-    free: View<'l, u16>,
-    head: usize,
-    tail: usize,
+    posted: NonNull<u64>,
+    mask: usize,
+    head: NonNull<u16>,
+    tail: NonNull<u16>,
     posts: u64,
     published: u64,
     expected: Option<usize>,
+    _ledger: PhantomData<&'l mut Ledger>,
 }
 
 impl Run<'_> {
-    /// The id that the `n`th of the run takes when posted; there must be as many free ones.
+    /// The id that the `n`th of the run takes when posted.
+    ///
+    /// # Safety
+    ///
+    /// `n` is less than [`Ledger::most_posted`] was.
     #[inline(always)]
-    pub(super) fn nth_free(&self, n: usize) -> u16 {
-        *self.free.at(self.head + n)
+    pub(super) unsafe fn nth_free(&self, n: usize) -> Id {
+        // SAFETY: before the table's end, by the caller's word.
+        let place = unsafe { self.head.add(n) };
+        // SAFETY: as above; all entries are initialised, and ids of the ring (invariant of the ledger).
+        Id(unsafe { place.read() })
     }
 
     /// The `n`th of the run is posted under this id.
     #[inline(always)]
-    pub(super) fn post(&mut self, id: u16, n: usize) {
-        *self.posted.at_mut(id.into()) = self.posts + n as u64;
+    pub(super) fn post(&mut self, id: Id, n: usize) {
+        // SAFETY: an id of this ledger is below the size.
+        let place = unsafe { self.posted.add(id.0.into()) };
+        // SAFETY: as above.
+        unsafe { place.write(self.posts + n as u64) }
     }
 
     /// The id, if it is one that the device may name `n`th, of a single descriptor.
     #[inline(always)]
-    pub(super) fn single(&self, id: u32, n: usize) -> Option<u16> {
+    pub(super) fn single(&self, id: u32, n: usize) -> Option<Id> {
         let index = id as usize;
-        let known = index < self.posted.len() && *self.posted.at(index) < self.published;
-        if !known || self.expected.is_some_and(|expected| index != (expected + n) & (self.posted.len() - 1)) {
+        if index > self.mask || self.expected.is_some_and(|expected| index != (expected + n) & self.mask) {
             return None;
         }
-        Some(number(index))
+        // SAFETY: within the table, by the comparison.
+        let place = unsafe { self.posted.add(index) };
+        // SAFETY: as above.
+        let posted = unsafe { place.read() };
+        (posted < self.published).then_some(Id(number(index)))
     }
 
     /// The `n`th of the run leaves the ring, and had this id.
+    ///
+    /// # Safety
+    ///
+    /// `n` is less than [`Ledger::most_reclaimed`] was.
     #[inline(always)]
-    pub(super) fn reclaim(&mut self, id: u16, n: usize) {
-        *self.posted.at_mut(id.into()) = NOT_ALONE;
-        *self.free.at_mut(self.tail + n) = id;
+    pub(super) unsafe fn reclaim(&mut self, id: Id, n: usize) {
+        // SAFETY: an id of this ledger is below the size.
+        let place = unsafe { self.posted.add(id.0.into()) };
+        // SAFETY: as above.
+        unsafe { place.write(NOT_ALONE) };
+        // SAFETY: before the table's end, by the caller's word.
+        let place = unsafe { self.tail.add(n) };
+        // SAFETY: as above.
+        unsafe { place.write(id.0) };
+    }
+}
+
+/// The id of a descriptor of the ring whose ledger named it, so below its size.
+#[derive(Clone, Copy)]
+pub(super) struct Id(u16);
+
+impl Id {
+    #[inline(always)]
+    pub(super) fn number(self) -> u16 {
+        self.0
     }
 }

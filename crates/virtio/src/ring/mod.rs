@@ -10,7 +10,7 @@ pub(crate) use ledger::Used;
 pub(crate) use memory::{Area, Layout, RingMemory};
 pub(crate) use packed::Packed;
 pub(crate) use split::Split;
-pub(crate) use table::{Table, View};
+pub(crate) use table::Table;
 
 use std::fmt;
 
@@ -57,6 +57,14 @@ pub(crate) struct Buffer {
     pub(crate) writable: bool,
 }
 
+/// How far a run came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Passed {
+    pub(crate) count: usize,
+    /// The device has done with more.
+    pub(crate) more: bool,
+}
+
 /// The driver's side of a virtqueue (Virtio 1.2, section 2.6).
 pub(crate) trait Virtqueue {
     /// Descriptors.
@@ -80,16 +88,16 @@ pub(crate) trait Virtqueue {
     /// Goes through a run of up to `most` buffers that the device has done with, and makes each available again with another
     /// buffer of `len` bytes for the device to write, once published. `each` is told its place in the run, id and length, and
     /// says the other's address. Stops at the first that `each` says nothing of, where a ring begins again, and at anything
-    /// unusual, which [`Self::used`] comes upon next. Returns how many.
+    /// unusual, which [`Self::used`] comes upon next.
     fn exchange(
         &mut self,
         most: usize,
         len: u32,
         each: impl FnMut(usize, u16, u32) -> Option<u64>,
-    ) -> Result<usize, Fault>;
+    ) -> Result<Passed, Fault>;
     /// Goes through a run of up to `most` buffers that the device has done with, and takes them out of the ring. `each` is
-    /// told its place in the run and the id, and says whether it may. Stops as [`Self::exchange`] does. Returns how many.
-    fn reclaim(&mut self, most: usize, each: impl FnMut(usize, u16) -> bool) -> Result<usize, Fault>;
+    /// told its place in the run and the id, and says whether it may. Stops as [`Self::exchange`] does.
+    fn reclaim(&mut self, most: usize, each: impl FnMut(usize, u16) -> bool) -> Result<Passed, Fault>;
     /// The next chain that the device has done with; `None` when there is none.
     fn used(&mut self) -> Result<Option<Used>, Fault>;
     /// The id behind `id` in a chain just returned by [`Self::used`].

@@ -1,7 +1,7 @@
 //! Packed virtqueues (Virtio 1.2, section 2.8).
 
 use super::ledger::{Ledger, Used};
-use super::{Area, Buffer, Fault, Layout, Virtqueue, number, passes};
+use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, number, passes};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -137,14 +137,15 @@ impl Virtqueue for Packed {
     fn post(&mut self, most: usize, writable: bool, mut each: impl FnMut(u16) -> Option<(u64, u32)>) -> usize {
         let to = self.from(self.avail);
         let flags = to.available | if writable { WRITE } else { 0 };
-        let count = most.min(self.free()).min(to.count);
+        let count = most.min(self.ledger.most_posted()).min(to.count);
         let mut run = self.ledger.run();
         let (mut done, mut first) = (0, 0);
         while done < count {
-            let id = run.nth_free(done);
-            let Some((address, len)) = each(id) else { break };
+            // SAFETY: a run of at most `most_posted`.
+            let id = unsafe { run.nth_free(done) };
+            let Some((address, len)) = each(id.number()) else { break };
             run.post(id, done);
-            to.write(done, address, u64::from(len) | u64::from(id) << 32 | flags, &mut first);
+            to.write(done, address, u64::from(len) | u64::from(id.number()) << 32 | flags, &mut first);
             done += 1;
         }
         self.ledger.took(done);
@@ -153,7 +154,7 @@ impl Virtqueue for Packed {
     }
 
     fn post_chain(&mut self, chain: &[Buffer], mut each: impl FnMut(usize, u16)) {
-        let name = self.ledger.take_chain(chain.len(), |place, id, _| each(place, id));
+        let name = self.ledger.take_chain(chain.len(), |place, id, _| each(place, id.number()));
         for (place, buffer) in chain.iter().enumerate() {
             let to = self.from(self.avail);
             let flags =
@@ -190,9 +191,9 @@ impl Virtqueue for Packed {
         most: usize,
         len: u32,
         mut each: impl FnMut(usize, u16, u32) -> Option<u64>,
-    ) -> Result<usize, Fault> {
+    ) -> Result<Passed, Fault> {
         if self.ledger.mid_batch() {
-            return Ok(0);
+            return Ok(Passed { count: 0, more: true });
         }
         let (used, to) = (self.from(self.used), self.from(self.avail));
         let count = most.min(used.count).min(to.count);
@@ -202,38 +203,39 @@ impl Virtqueue for Packed {
         while done < count {
             let Some((id, written)) = used.done(done) else { break };
             let Some(id) = run.single(id, done) else { break };
-            let Some(address) = each(done, id, written) else { break };
+            let Some(address) = each(done, id.number(), written) else { break };
             run.post(id, done);
-            to.write(done, address, rest | u64::from(id) << 32, &mut first);
+            to.write(done, address, rest | u64::from(id.number()) << 32, &mut first);
             done += 1;
         }
         self.ledger.exchanged(done);
         self.seen(done);
         self.written(to, done, first);
-        Ok(done)
+        Ok(Passed { count: done, more: self.from(self.used).done(0).is_some() })
     }
 
     #[inline(always)]
-    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16) -> bool) -> Result<usize, Fault> {
+    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16) -> bool) -> Result<Passed, Fault> {
         if self.ledger.mid_batch() {
-            return Ok(0);
+            return Ok(Passed { count: 0, more: true });
         }
         let used = self.from(self.used);
-        let count = most.min(used.count);
+        let count = most.min(used.count).min(self.ledger.most_reclaimed());
         let mut run = self.ledger.run();
         let mut done = 0;
         while done < count {
             let Some((id, _)) = used.done(done) else { break };
             let Some(id) = run.single(id, done) else { break };
-            if !each(done, id) {
+            if !each(done, id.number()) {
                 break;
             }
-            run.reclaim(id, done);
+            // SAFETY: a run of at most `most_reclaimed`.
+            unsafe { run.reclaim(id, done) };
             done += 1;
         }
         self.ledger.reclaimed(done);
         self.seen(done);
-        Ok(done)
+        Ok(Passed { count: done, more: self.from(self.used).done(0).is_some() })
     }
 
     fn used(&mut self) -> Result<Option<Used>, Fault> {

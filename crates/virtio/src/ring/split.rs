@@ -1,7 +1,7 @@
 //! Split virtqueues (Virtio 1.2, section 2.7).
 
-use super::ledger::{Ledger, Used};
-use super::{Area, Buffer, Fault, Layout, Virtqueue, number, passes};
+use super::ledger::{Id, Ledger, Used};
+use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, number, passes};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -110,7 +110,7 @@ impl Split {
     /// The descriptor table.
     #[inline(always)]
     fn table(&self) -> Descriptors {
-        Descriptors { base: self.table, mask: self.mask.into() }
+        Descriptors(self.table)
     }
 
     /// How many entries of the used ring can be read in one run, up to `most`.
@@ -124,6 +124,11 @@ impl Split {
             self.read_index()?;
         }
         Ok(most.min(self.device_used.wrapping_sub(self.next_used).into()))
+    }
+
+    #[inline(always)]
+    fn passed(&self, count: usize) -> Passed {
+        Passed { count, more: self.next_used != self.device_used || self.ledger.mid_batch() }
     }
 
     /// Reads the device's index if there is nothing left of what was read before.
@@ -180,18 +185,19 @@ impl Virtqueue for Split {
     #[inline(always)]
     fn post(&mut self, most: usize, writable: bool, mut each: impl FnMut(u16) -> Option<(u64, u32)>) -> usize {
         let flags = if writable { WRITE << 32 } else { 0 };
-        let count = most.min(self.free()).min(self.lap(self.next_avail));
+        let count = most.min(self.ledger.most_posted()).min(self.lap(self.next_avail));
         let entries = self.avail_at(self.next_avail);
         let table = self.table();
         let mut run = self.ledger.run();
         let mut done = 0;
         while done < count {
-            let id = run.nth_free(done);
-            let Some((address, len)) = each(id) else { break };
+            // SAFETY: a run of at most `most_posted`.
+            let id = unsafe { run.nth_free(done) };
+            let Some((address, len)) = each(id.number()) else { break };
             run.post(id, done);
             table.write(id, address, u64::from(len) | flags);
             // SAFETY: the run ends before the ring does.
-            unsafe { entry(entries, done) }.store(id.to_le(), Ordering::Relaxed);
+            unsafe { entry(entries, done) }.store(id.number().to_le(), Ordering::Relaxed);
             done += 1;
         }
         self.ledger.took(done);
@@ -200,21 +206,14 @@ impl Virtqueue for Split {
     }
 
     fn post_chain(&mut self, chain: &[Buffer], mut each: impl FnMut(usize, u16)) {
-        let mut links = [(0, None); MOST_LINKS];
-        debug_assert!(chain.len() <= MOST_LINKS, "longer than any chain of this driver");
+        let table = self.table();
         let first = self.ledger.take_chain(chain.len(), |place, id, next| {
-            links[place] = (id, next);
-            each(place, id);
+            let buffer = &chain[place];
+            let flags = if buffer.writable { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
+            let rest = u64::from(buffer.len) | flags << 32 | u64::from(next.unwrap_or(0)) << 48;
+            table.write(id, buffer.address, rest);
+            each(place, id.number());
         });
-        for (buffer, (id, next)) in chain.iter().zip(links) {
-            let mut flags = if buffer.writable { WRITE } else { 0 };
-            flags |= if next.is_some() { NEXT } else { 0 };
-            self.table().write(
-                id,
-                buffer.address,
-                u64::from(buffer.len) | flags << 32 | u64::from(next.unwrap_or(0)) << 48,
-            );
-        }
         // SAFETY: the first of a run.
         unsafe { entry(self.avail_at(self.next_avail), 0) }.store(first.to_le(), Ordering::Relaxed);
         self.next_avail = self.next_avail.wrapping_add(1);
@@ -253,7 +252,7 @@ impl Virtqueue for Split {
         most: usize,
         len: u32,
         mut each: impl FnMut(usize, u16, u32) -> Option<u64>,
-    ) -> Result<usize, Fault> {
+    ) -> Result<Passed, Fault> {
         let count = self.waiting(most.min(self.lap(self.next_avail)))?;
         let (used, entries, table) = (self.used_at(self.next_used), self.avail_at(self.next_avail), self.table());
         let rest = u64::from(len) | WRITE << 32;
@@ -263,22 +262,22 @@ impl Virtqueue for Split {
             // SAFETY: the run ends before the ring does.
             let (id, written) = unsafe { used_entry(used, done) };
             let Some(id) = run.single(id, done) else { break };
-            let Some(address) = each(done, id, written) else { break };
+            let Some(address) = each(done, id.number(), written) else { break };
             run.post(id, done);
             table.write(id, address, rest);
             // SAFETY: the run ends before the ring does.
-            unsafe { entry(entries, done) }.store(id.to_le(), Ordering::Relaxed);
+            unsafe { entry(entries, done) }.store(id.number().to_le(), Ordering::Relaxed);
             done += 1;
         }
         self.ledger.exchanged(done);
         self.next_used = self.next_used.wrapping_add(number(done));
         self.next_avail = self.next_avail.wrapping_add(number(done));
-        Ok(done)
+        Ok(self.passed(done))
     }
 
     #[inline(always)]
-    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16) -> bool) -> Result<usize, Fault> {
-        let count = self.waiting(most)?;
+    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16) -> bool) -> Result<Passed, Fault> {
+        let count = self.waiting(most.min(self.ledger.most_reclaimed()))?;
         let used = self.used_at(self.next_used);
         let mut run = self.ledger.run();
         let mut done = 0;
@@ -286,15 +285,16 @@ impl Virtqueue for Split {
             // SAFETY: the run ends before the ring does.
             let (id, _) = unsafe { used_entry(used, done) };
             let Some(id) = run.single(id, done) else { break };
-            if !each(done, id) {
+            if !each(done, id.number()) {
                 break;
             }
-            run.reclaim(id, done);
+            // SAFETY: a run of at most `most_reclaimed`.
+            unsafe { run.reclaim(id, done) };
             done += 1;
         }
         self.ledger.reclaimed(done);
         self.next_used = self.next_used.wrapping_add(number(done));
-        Ok(done)
+        Ok(self.passed(done))
     }
 
     fn used(&mut self) -> Result<Option<Used>, Fault> {
@@ -315,17 +315,14 @@ impl Virtqueue for Split {
 
 /// The descriptor table of a ring that outlives this value.
 #[derive(Clone, Copy)]
-struct Descriptors {
-    base: NonNull<AtomicU64>,
-    mask: usize,
-}
+struct Descriptors(NonNull<AtomicU64>);
 
 impl Descriptors {
-    /// Writes descriptor `id`.
+    /// Writes a descriptor of this ring.
     #[inline(always)]
-    fn write(self, id: u16, address: u64, rest: u64) {
-        // SAFETY: masked, so within the table.
-        let low = unsafe { self.base.add(2 * (usize::from(id) & self.mask)) };
+    fn write(self, id: Id, address: u64, rest: u64) {
+        // SAFETY: below the size, so within the table.
+        let low = unsafe { self.0.add(2 * usize::from(id.number())) };
         // SAFETY: as above.
         let high = unsafe { low.add(1) };
         // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
@@ -374,6 +371,3 @@ impl fmt::Debug for Split {
             .finish_non_exhaustive()
     }
 }
-
-/// The longest chain that this driver makes: see `tx::MOST_SEGMENTS`.
-const MOST_LINKS: usize = 64;

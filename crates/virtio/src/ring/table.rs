@@ -1,6 +1,7 @@
 //! Records by descriptor.
 
 use std::fmt;
+use std::ptr::NonNull;
 
 /// One entry for each descriptor of a ring. Indices wrap round at the size, so none is out of range.
 ///
@@ -36,6 +37,17 @@ impl<T> Table<T> {
         unsafe { self.entries.get_unchecked_mut(index & self.mask) }
     }
 
+    #[inline(always)]
+    pub(crate) fn mask(&self) -> usize {
+        self.mask
+    }
+
+    /// The address of the first entry.
+    #[inline(always)]
+    pub(crate) fn first(&mut self) -> NonNull<T> {
+        NonNull::from(&mut *self.entries).cast()
+    }
+
     /// The same table, so that a loop can keep its address in registers.
     #[inline(always)]
     pub(crate) fn view(&mut self) -> View<'_, T> {
@@ -59,19 +71,8 @@ pub(crate) struct View<'t, T> {
 
 impl<T> View<'_, T> {
     #[inline(always)]
-    pub(crate) fn len(&self) -> usize {
-        self.mask + 1
-    }
-
-    #[inline(always)]
-    pub(crate) fn at(&self, index: usize) -> &T {
-        // SAFETY: masked, so below the number of entries (type invariant).
-        unsafe { self.entries.get_unchecked(index & self.mask) }
-    }
-
-    #[inline(always)]
     pub(crate) fn at_mut(&mut self, index: usize) -> &mut T {
-        // SAFETY: as above.
+        // SAFETY: masked, so below the number of entries (type invariant).
         unsafe { self.entries.get_unchecked_mut(index & self.mask) }
     }
 }
