@@ -96,7 +96,7 @@ impl<T: Transport> Control<T> {
     fn wait(&mut self) -> Result<()> {
         let begun = Instant::now();
         loop {
-            match each_layout!(&mut self.ring, ring => ring.used()) {
+            match each_layout!(&mut self.ring, ring => ring.used(|_| false)) {
                 Ok(Some(_)) => return Ok(()),
                 Ok(None) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_micros(50)),
                 Ok(None) => return Err(self.timeout(PATIENCE)),

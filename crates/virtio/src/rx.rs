@@ -251,68 +251,46 @@ impl Intake {
             self.counters.no_buffers += u64::from(room > 0 && ring.has_used());
             return Ok(());
         }
-        if self.is_amid_frame() {
+        if self.is_amid_frame() || self.recv_run(ring, header, batch, most)? {
             return self.recv_rest(ring, header, cache, batch);
         }
-        let unusual = match self.linear {
-            Some(delta) => {
-                self.recv_run(ring, header, cache, batch, most, |slot, _| (slot.as_ptr() as u64).wrapping_add(delta))
-            }
-            None => {
-                let headroom = u64::from(self.headroom);
-                self.recv_run(ring, header, cache, batch, most, |slot, paged| paged.iova(slot.as_ptr()) + headroom)
-            }
-        }?;
-        if unusual { self.recv_rest(ring, header, cache, batch) } else { Ok(()) }
+        Ok(())
     }
 
-    /// Receives frames up to the first that is not usual, and up to `most`, as many as are reserved in the cache and have
-    /// a place in the batch. Returns whether an unusual one waits.
+    /// Receives frames up to the first that is not usual, and up to `most`, which have a place in the batch. Returns whether
+    /// an unusual one waits.
     #[inline(always)]
     fn recv_run<R: Virtqueue>(
         &mut self,
         ring: &mut R,
         header: Header,
-        cache: &mut PoolCache,
         batch: &mut Batch,
         most: usize,
-        address: impl Fn(Slot, &Translation) -> u64,
     ) -> Result<bool, Fault> {
-        let (room, capacity) = (u32::from(self.room), u32::from(self.room - header.len));
+        let capacity = u32::from(self.room - header.len);
         let meta = Meta::new(self.headroom + header.len, 0, self.pool_id).0;
-        let places = batch.spare_slots().as_mut_ptr();
-        let mut fresh: *const Slot = std::ptr::null();
-        let look = |slots: &[Slot]| {
-            fresh = slots.as_ptr();
-            0
-        };
-        // SAFETY: `most` are reserved, and none is taken yet.
-        unsafe { cache.take(most, look) };
         let (headroom, mut slots) = (self.headroom, self.slots.view());
+        let places = batch.spare_slots().as_mut_ptr();
         let (mut taken, mut bytes) = (0, 0);
         let mut result = Ok(false);
         while taken < most {
             let earlier = taken;
-            let run = ring.exchange(most - earlier, room, |n, id, written| {
-                let place_of = slots.at_mut(id.into());
-                let slot = (*place_of)?;
+            let run = ring.reclaim(most - earlier, |n, id, written| {
+                let place = slots.at_mut(id.into());
+                let Some(slot) = *place else { return false };
                 let len = written.wrapping_sub(header.len.into());
                 if len.wrapping_sub(1) >= capacity || !is_plain(slot, headroom, header) {
-                    return None;
+                    return false;
                 }
+                *place = None;
+                bytes += u64::from(len);
                 // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
                 let packet = unsafe { Packet::from_slot(slot, Meta(meta | u64::from(len) << 16)) };
                 // SAFETY: at most `most` are taken, and the batch has as many places.
                 let place = unsafe { places.add(earlier + n) };
                 // SAFETY: a place of the batch that is unused.
                 unsafe { place.write(MaybeUninit::new(packet)) };
-                // SAFETY: as many were shown, and fewer were taken.
-                let place = unsafe { fresh.add(most - 1 - earlier - n) };
-                // SAFETY: within what the cache holds until it is told below.
-                let slot = unsafe { place.read() };
-                *place_of = Some(slot);
-                bytes += u64::from(len);
-                Some(address(slot, &self.translation))
+                true
             });
             match run {
                 Ok(passed) => {
@@ -328,8 +306,6 @@ impl Intake {
                 }
             }
         }
-        // SAFETY: `most` are reserved; the uppermost `taken` are the ring's now.
-        unsafe { cache.take(taken, <[Slot]>::len) };
         // SAFETY: as many packets were written.
         unsafe { batch.received(taken) };
         self.counters.packets += taken as u64;
@@ -354,7 +330,7 @@ impl Intake {
             if batch.spare() == 0 || cache.reserve(1) == 0 {
                 return Ok(());
             }
-            let Some(used) = ring.used()? else { return Ok(()) };
+            let Some(used) = ring.used(|id| self.slots.at(id.into()).is_some())? else { return Ok(()) };
             let Some(slot) = self.slots.at_mut(used.id.into()).take() else { continue };
             self.unusual(slot, used, header, batch.capacity(), cache);
         }
@@ -446,29 +422,43 @@ impl Intake {
     /// Makes fresh buffers available, until the ring has as many as it is to have.
     #[inline(always)]
     fn fill<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) {
-        let missing = self.wanted.saturating_sub(ring.in_flight());
-        if missing > 0 {
-            let count = cache.reserve(missing);
-            let post = |fresh: &[Slot]| self.post(ring, fresh.iter().rev().copied());
-            // SAFETY: `count` are reserved; those posted are the ring's now, from the last on.
-            unsafe { cache.take(count, post) };
+        let count = cache.reserve(self.wanted.saturating_sub(ring.in_flight()));
+        let fill = |fresh: &[Slot]| self.post(ring, fresh);
+        // SAFETY: `count` are reserved; those posted are the ring's now, from the last on.
+        unsafe { cache.take(count, fill) };
+    }
+
+    /// Makes these buffers available, from the last on, as many as the ring takes. Returns how many.
+    #[inline(always)]
+    fn post<R: Virtqueue>(&mut self, ring: &mut R, fresh: &[Slot]) -> usize {
+        match self.linear {
+            Some(delta) => self.post_at(ring, fresh, |slot, _| (slot.as_ptr() as u64).wrapping_add(delta)),
+            None => {
+                let headroom = u64::from(self.headroom);
+                self.post_at(ring, fresh, |slot, paged| paged.iova(slot.as_ptr()) + headroom)
+            }
         }
     }
 
-    /// Makes these buffers available; the ring has room for them. Returns how many there were.
-    fn post<R: Virtqueue>(&mut self, ring: &mut R, mut fresh: impl Iterator<Item = Slot>) -> usize {
+    #[inline(always)]
+    fn post_at<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        fresh: &[Slot],
+        address: impl Fn(Slot, &Translation) -> u64,
+    ) -> usize {
         let room = u32::from(self.room);
-        let mut posted = 0;
+        let (mut slots, translation) = (self.slots.view(), &*self.translation);
+        let mut rest = fresh.iter();
         loop {
-            let run = ring.post(usize::MAX, true, |id| {
-                let slot = fresh.next()?;
-                *self.slots.at_mut(id.into()) = Some(slot);
-                Some((self.translation.iova(slot.as_ptr()) + u64::from(self.headroom), room))
+            let run = ring.post(rest.len(), true, |id| {
+                let slot = *rest.next_back()?;
+                *slots.at_mut(id.into()) = Some(slot);
+                Some((address(slot, translation), room))
             });
-            if run == 0 {
-                return posted;
+            if rest.len() == 0 || run == 0 {
+                return fresh.len() - rest.len();
             }
-            posted += run;
         }
     }
 
@@ -493,7 +483,7 @@ impl Intake {
         self.wanted = self.buffers.min(ring.size());
         let count = self.stock.len().min(self.wanted);
         let stock = self.stock.split_off(self.stock.len() - count);
-        self.post(ring, stock.into_iter());
+        self.post(ring, &stock);
     }
 
     /// All buffers of the queue, as packets, when it is dropped.

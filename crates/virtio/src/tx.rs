@@ -200,7 +200,7 @@ impl<T: Transport> Outlet<T> {
         let pool = cache.pool_id();
         loop {
             let mut slots = [const { MaybeUninit::uninit() }; CHUNK];
-            let passed = ring.reclaim(CHUNK, |n, id| {
+            let passed = ring.reclaim(CHUNK, |n, id, _| {
                 let Some(packet) = self.packets.at_mut(id.into()).take_if(|packet| packet.pool_id() == pool) else {
                     return false;
                 };
@@ -224,7 +224,7 @@ impl<T: Transport> Outlet<T> {
     #[cold]
     #[inline(never)]
     fn reclaim_rest<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) -> Result<(), Fault> {
-        while let Some(used) = ring.used()? {
+        while let Some(used) = ring.used(|id| self.packets.at(id.into()).is_some())? {
             if used.count > 1 {
                 self.reclaim_chain(ring, used, cache);
             } else if let Some(packet) = self.packets.at_mut(used.id.into()).take() {

@@ -5,33 +5,30 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 /// The private record of a virtqueue's descriptors. The device cannot reach it, so nothing it writes can make an id
-/// complete twice, or complete one that it was not shown.
+/// complete twice, or complete one that was never made available.
 ///
-/// A chain of n descriptors takes n ids, of which the first names it. Most chains are single descriptors, which come and go
-/// in runs: the ring asks for each of a run, then tells how many there were.
+/// A chain of n descriptors takes n ids, of which the first names it. Ids are handed out in the order in which they came
+/// back, so that a device that completes in order sees them in ring order. Most chains are single descriptors, which come
+/// and go in runs. Which of those are in flight, the queue knows that has a buffer under the id.
 ///
 /// # Invariants
 ///
 /// Every id is free, or in exactly one chain in flight. `free[head..tail]` (free-running, modulo the size) are the free
-/// ones. `posted[id]` counts the chains that were posted before the single descriptor `id` in flight, and is `NOT_ALONE`
-/// for all others; `chains[id]` is the length of the longer chain in flight that `id` names, and 0 for all others.
+/// ones. Of a longer chain in flight, `chains[id]` is the length for the id that names it, and `PART` for the others; it is 0
+/// for all other ids. `long` is the number of such chains.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    posted: Table<u64>,
     chains: Table<u16>,
     /// The next descriptor of a chain.
     next: Table<u16>,
     free: Table<u16>,
     head: usize,
     tail: usize,
-    /// Chains that were ever posted, and how many of them the device has been shown.
-    posts: u64,
-    published: u64,
+    long: usize,
     order: Option<Order>,
 }
 
-/// Later than every chain.
-const NOT_ALONE: u64 = u64::MAX;
+const PART: u16 = u16::MAX;
 
 /// What a device that completes in order has to name next (`VIRTIO_F_IN_ORDER`).
 #[derive(Debug, Default)]
@@ -57,14 +54,12 @@ impl Ledger {
     pub(super) fn new(size: u16, in_order: bool) -> Self {
         let size = usize::from(size);
         Self {
-            posted: Table::new(size, |_| NOT_ALONE),
             chains: Table::new(size, |_| 0),
             next: Table::new(size, |_| 0),
             free: Table::new(size, number),
             head: 0,
             tail: size,
-            posts: 0,
-            published: 0,
+            long: 0,
             order: in_order.then(Order::default),
         }
     }
@@ -81,7 +76,7 @@ impl Ledger {
         self.chains.len() - self.free()
     }
 
-    /// For a run of single descriptors; [`Self::took`], [`Self::exchanged`] or [`Self::reclaimed`] follows.
+    /// For a run of single descriptors; [`Self::took`] or [`Self::reclaimed`] follows.
     #[inline(always)]
     pub(super) fn run(&mut self) -> Run<'_> {
         let mask = self.free.mask();
@@ -90,16 +85,8 @@ impl Ledger {
         let head = unsafe { free.add(self.head & mask) };
         // SAFETY: as above.
         let tail = unsafe { free.add(self.tail & mask) };
-        Run {
-            posted: self.posted.first(),
-            mask,
-            head,
-            tail,
-            posts: self.posts,
-            published: self.published,
-            expected: self.order.as_ref().map(|order| order.expected.into()),
-            _ledger: PhantomData,
-        }
+        let expected = self.order.as_ref().map(|order| order.expected.into());
+        Run { mask, head, tail, expected, _ledger: PhantomData }
     }
 
     /// The longest run that can be posted: free ids, up to the end of their table.
@@ -108,41 +95,23 @@ impl Ledger {
         self.free().min(self.free.len() - (self.head & self.free.mask()))
     }
 
-    /// The longest run that can be reclaimed: to the end of the table of free ids.
+    /// The longest run that can be reclaimed: to the end of the table of free ids. None while the device may name a longer
+    /// chain, or is in the middle of a batch.
     #[inline(always)]
     pub(super) fn most_reclaimed(&self) -> usize {
-        self.free.len() - (self.tail & self.free.mask())
+        if self.long > 0 || self.mid_batch() { 0 } else { self.free.len() - (self.tail & self.free.mask()) }
     }
 
     /// A run of `count` posted descriptors took the first free ids.
     #[inline(always)]
     pub(super) fn took(&mut self, count: usize) {
         self.head += count;
-        self.posts += count as u64;
-    }
-
-    /// The `n`th of the free ids, of which there are more.
-    fn nth_free(&self, n: usize) -> u16 {
-        *self.free.at(self.head + n)
-    }
-
-    /// Everything posted has been shown to the device.
-    #[inline(always)]
-    pub(super) fn publish(&mut self) {
-        self.published = self.posts;
     }
 
     /// A run of `count` single descriptors has left the ring.
     #[inline(always)]
     pub(super) fn reclaimed(&mut self, count: usize) {
         self.tail += count;
-        self.expect_later(count);
-    }
-
-    /// A run of `count` single descriptors was used, and posted again.
-    #[inline(always)]
-    pub(super) fn exchanged(&mut self, count: usize) {
-        self.posts += count as u64;
         self.expect_later(count);
     }
 
@@ -156,20 +125,22 @@ impl Ledger {
 
     /// Takes the ids of a chain of `count` descriptors, in order. As many must be free.
     pub(super) fn take_chain(&mut self, count: usize, mut each: impl FnMut(usize, Id, Option<u16>)) -> u16 {
-        let first = self.nth_free(0);
+        let nth = |n: usize| *self.free.at(self.head + n);
+        let first = nth(0);
         for place in 0..count {
-            let id = self.nth_free(place);
-            let next = (place + 1 < count).then(|| self.nth_free(place + 1));
+            let id = nth(place);
+            let next = (place + 1 < count).then(|| nth(place + 1));
             *self.next.at_mut(id.into()) = next.unwrap_or(0);
+            if count > 1 {
+                *self.chains.at_mut(id.into()) = PART;
+            }
             each(place, Id(id), next);
         }
-        if count == 1 {
-            *self.posted.at_mut(first.into()) = self.posts;
-        } else {
+        if count > 1 {
             *self.chains.at_mut(first.into()) = number(count);
+            self.long += 1;
         }
         self.head += count;
-        self.posts += 1;
         first
     }
 
@@ -178,30 +149,23 @@ impl Ledger {
         *self.next.at(id.into())
     }
 
-    /// Completes the chain that the device names.
-    pub(super) fn complete(&mut self, id: u32, len: u32) -> Result<Used, Fault> {
+    /// Completes the chain that the device names. Whether a single descriptor is in flight, `known` says.
+    pub(super) fn complete(&mut self, id: u32, len: u32, known: impl Fn(u16) -> bool) -> Result<Used, Fault> {
         let (id, len) = match &self.order {
             None => (id, len),
             Some(order) if order.batch.is_none() && id == u32::from(order.expected) => (id, len),
-            Some(_) => self.batched(id, len)?,
+            Some(_) => self.batched(id, len, &known)?,
         };
-        if id as usize >= self.chains.len() {
-            return Err(Fault::IdOutOfRange);
-        }
-        let id = number(id as usize);
-        // Cleared before anything is done with it: it completes once.
-        let alone = *self.posted.at(id.into()) < self.published;
-        let count = if alone { 1 } else { std::mem::take(self.chains.at_mut(id.into())) };
-        *self.posted.at_mut(id.into()) = NOT_ALONE;
-        if count == 0 {
-            return Err(Fault::IdNotInFlight);
-        }
+        let (id, count) = self.named(id, known)?;
         let mut part = id;
         for _ in 0..count {
+            // Cleared before anything is done with it: it completes once.
+            *self.chains.at_mut(part.into()) = 0;
             *self.free.at_mut(self.tail) = part;
             self.tail += 1;
             part = *self.next.at(part.into());
         }
+        self.long -= usize::from(count > 1);
         if let Some(order) = &mut self.order {
             order.expected = id;
         }
@@ -209,19 +173,30 @@ impl Ledger {
         Ok(Used { id, count, len })
     }
 
+    /// The length of the chain in flight that `id` names.
+    fn named(&self, id: u32, known: impl Fn(u16) -> bool) -> Result<(u16, u16), Fault> {
+        let index = id as usize;
+        if index >= self.chains.len() {
+            return Err(Fault::IdOutOfRange);
+        }
+        let id = number(index);
+        match *self.chains.at(index) {
+            0 if known(id) => Ok((id, 1)),
+            0 | PART => Err(Fault::IdNotInFlight),
+            count => Ok((id, count)),
+        }
+    }
+
     /// The device named a later chain than the oldest: all up to it are done, the earlier ones completely filled
     /// (Virtio 1.2, section 2.7.9). Names the oldest, until it is the one that was named.
     #[cold]
-    fn batched(&mut self, id: u32, len: u32) -> Result<(u32, u32), Fault> {
-        let Some(order) = &mut self.order else { return Ok((id, len)) };
-        let (last, last_len) = match order.batch {
+    fn batched(&mut self, id: u32, len: u32, known: impl Fn(u16) -> bool) -> Result<(u32, u32), Fault> {
+        let batch = self.order.as_ref().and_then(|order| order.batch);
+        let (last, last_len) = match batch {
             Some(batch) => batch,
-            None if id as usize >= self.chains.len() => return Err(Fault::IdOutOfRange),
-            None if *self.chains.at(id as usize) == 0 && *self.posted.at(id as usize) >= self.published => {
-                return Err(Fault::IdNotInFlight);
-            }
-            None => (number(id as usize), len),
+            None => (self.named(id, known)?.0, len),
         };
+        let Some(order) = &mut self.order else { return Ok((id, len)) };
         if order.expected == last {
             order.batch = None;
             return Ok((last.into(), last_len));
@@ -241,14 +216,11 @@ impl Ledger {
 ///
 /// # Invariants
 ///
-/// `posted` points to `mask + 1` counts; `head` and `tail` point into the table of free ids. They are the ledger's.
+/// `head` and `tail` point into the ledger's table of free ids, which are at most `mask`.
 pub(super) struct Run<'l> {
-    posted: NonNull<u64>,
     mask: usize,
     head: NonNull<u16>,
     tail: NonNull<u16>,
-    posts: u64,
-    published: u64,
     expected: Option<usize>,
     _ledger: PhantomData<&'l mut Ledger>,
 }
@@ -263,48 +235,31 @@ impl Run<'_> {
     pub(super) unsafe fn nth_free(&self, n: usize) -> Id {
         // SAFETY: before the table's end, by the caller's word.
         let place = unsafe { self.head.add(n) };
-        // SAFETY: as above; all entries are initialised, and ids of the ring (invariant of the ledger).
+        // SAFETY: as above.
         Id(unsafe { place.read() })
     }
 
-    /// The `n`th of the run is posted under this id.
+    /// The id, if it is one that the device may name `n`th.
     #[inline(always)]
-    pub(super) fn post(&mut self, id: Id, n: usize) {
-        // SAFETY: an id of this ledger is below the size.
-        let place = unsafe { self.posted.add(id.0.into()) };
-        // SAFETY: as above.
-        unsafe { place.write(self.posts + n as u64) }
-    }
-
-    /// The id, if it is one that the device may name `n`th, of a single descriptor.
-    #[inline(always)]
-    pub(super) fn single(&self, id: u32, n: usize) -> Option<Id> {
+    pub(super) fn nth_used(&self, id: u32, n: usize) -> Option<u16> {
         let index = id as usize;
         if index > self.mask || self.expected.is_some_and(|expected| index != (expected + n) & self.mask) {
             return None;
         }
-        // SAFETY: within the table, by the comparison.
-        let place = unsafe { self.posted.add(index) };
-        // SAFETY: as above.
-        let posted = unsafe { place.read() };
-        (posted < self.published).then_some(Id(number(index)))
+        Some(number(index))
     }
 
     /// The `n`th of the run leaves the ring, and had this id.
     ///
     /// # Safety
     ///
-    /// `n` is less than [`Ledger::most_reclaimed`] was.
+    /// `n` is less than [`Ledger::most_reclaimed`] was, and the id from [`Self::nth_used`].
     #[inline(always)]
-    pub(super) unsafe fn reclaim(&mut self, id: Id, n: usize) {
-        // SAFETY: an id of this ledger is below the size.
-        let place = unsafe { self.posted.add(id.0.into()) };
-        // SAFETY: as above.
-        unsafe { place.write(NOT_ALONE) };
+    pub(super) unsafe fn free(&mut self, id: u16, n: usize) {
         // SAFETY: before the table's end, by the caller's word.
         let place = unsafe { self.tail.add(n) };
         // SAFETY: as above.
-        unsafe { place.write(id.0) };
+        unsafe { place.write(id) };
     }
 }
 

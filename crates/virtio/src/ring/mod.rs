@@ -85,21 +85,13 @@ pub(crate) trait Virtqueue {
     fn unpublished(&self) -> usize;
     /// Whether the device has done with something, as far as can be told without a check.
     fn has_used(&mut self) -> bool;
-    /// Goes through a run of up to `most` buffers that the device has done with, and makes each available again with another
-    /// buffer of `len` bytes for the device to write, once published. `each` is told its place in the run, id and length, and
-    /// says the other's address. Stops at the first that `each` says nothing of, where a ring begins again, and at anything
-    /// unusual, which [`Self::used`] comes upon next.
-    fn exchange(
-        &mut self,
-        most: usize,
-        len: u32,
-        each: impl FnMut(usize, u16, u32) -> Option<u64>,
-    ) -> Result<Passed, Fault>;
-    /// Goes through a run of up to `most` buffers that the device has done with, and takes them out of the ring. `each` is
-    /// told its place in the run and the id, and says whether it may. Stops as [`Self::exchange`] does.
-    fn reclaim(&mut self, most: usize, each: impl FnMut(usize, u16) -> bool) -> Result<Passed, Fault>;
-    /// The next chain that the device has done with; `None` when there is none.
-    fn used(&mut self) -> Result<Option<Used>, Fault>;
+    /// Goes through a run of up to `most` single descriptors that the device has done with, and takes them out of the ring.
+    /// `each` is told the place in the run, id and length, and whether it knows the id is what makes it one in flight. Stops
+    /// at the first that it refuses, where a ring begins again, and at anything unusual; [`Self::used`] comes upon it next.
+    fn reclaim(&mut self, most: usize, each: impl FnMut(usize, u16, u32) -> bool) -> Result<Passed, Fault>;
+    /// The next chain that the device has done with; `None` when there is none. Whether a single descriptor is in flight,
+    /// `known` says.
+    fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault>;
     /// The id behind `id` in a chain just returned by [`Self::used`].
     fn after(&self, id: u16) -> u16;
 }

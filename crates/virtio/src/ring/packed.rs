@@ -138,13 +138,12 @@ impl Virtqueue for Packed {
         let to = self.from(self.avail);
         let flags = to.available | if writable { WRITE } else { 0 };
         let count = most.min(self.ledger.most_posted()).min(to.count);
-        let mut run = self.ledger.run();
+        let run = self.ledger.run();
         let (mut done, mut first) = (0, 0);
         while done < count {
             // SAFETY: a run of at most `most_posted`.
             let id = unsafe { run.nth_free(done) };
             let Some((address, len)) = each(id.number()) else { break };
-            run.post(id, done);
             to.write(done, address, u64::from(len) | u64::from(id.number()) << 32 | flags, &mut first);
             done += 1;
         }
@@ -170,7 +169,6 @@ impl Virtqueue for Packed {
         let Some((position, rest)) = self.first.take() else { return false };
         self.from(position).store(0, rest, Ordering::Release);
         let posted = std::mem::take(&mut self.unpublished);
-        self.ledger.publish();
         // The descriptors must be visible before the device's wish is read (section 2.8.21.3.1).
         fence(Ordering::SeqCst);
         self.wants_notification(posted)
@@ -186,66 +184,34 @@ impl Virtqueue for Packed {
     }
 
     #[inline(always)]
-    fn exchange(
-        &mut self,
-        most: usize,
-        len: u32,
-        mut each: impl FnMut(usize, u16, u32) -> Option<u64>,
-    ) -> Result<Passed, Fault> {
-        if self.ledger.mid_batch() {
-            return Ok(Passed { count: 0, more: true });
-        }
-        let (used, to) = (self.from(self.used), self.from(self.avail));
-        let count = most.min(used.count).min(to.count);
-        let rest = u64::from(len) | WRITE | to.available;
-        let mut run = self.ledger.run();
-        let (mut done, mut first) = (0, 0);
-        while done < count {
-            let Some((id, written)) = used.done(done) else { break };
-            let Some(id) = run.single(id, done) else { break };
-            let Some(address) = each(done, id.number(), written) else { break };
-            run.post(id, done);
-            to.write(done, address, rest | u64::from(id.number()) << 32, &mut first);
-            done += 1;
-        }
-        self.ledger.exchanged(done);
-        self.seen(done);
-        self.written(to, done, first);
-        Ok(Passed { count: done, more: self.from(self.used).done(0).is_some() })
-    }
-
-    #[inline(always)]
-    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16) -> bool) -> Result<Passed, Fault> {
-        if self.ledger.mid_batch() {
-            return Ok(Passed { count: 0, more: true });
-        }
+    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16, u32) -> bool) -> Result<Passed, Fault> {
         let used = self.from(self.used);
         let count = most.min(used.count).min(self.ledger.most_reclaimed());
         let mut run = self.ledger.run();
         let mut done = 0;
         while done < count {
-            let Some((id, _)) = used.done(done) else { break };
-            let Some(id) = run.single(id, done) else { break };
-            if !each(done, id.number()) {
+            let Some((id, len)) = used.done(done) else { break };
+            let Some(id) = run.nth_used(id, done) else { break };
+            if !each(done, id, len) {
                 break;
             }
             // SAFETY: a run of at most `most_reclaimed`.
-            unsafe { run.reclaim(id, done) };
+            unsafe { run.free(id, done) };
             done += 1;
         }
         self.ledger.reclaimed(done);
         self.seen(done);
-        Ok(Passed { count: done, more: self.from(self.used).done(0).is_some() })
+        Ok(Passed { count: done, more: self.has_used() })
     }
 
-    fn used(&mut self) -> Result<Option<Used>, Fault> {
+    fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
         let (id, len) = match self.from(self.used).done(0) {
             Some(fields) => fields,
             // Inside a batch only its first descriptor was written; the ledger does not look at these.
             None if self.ledger.mid_batch() => (0, 0),
             None => return Ok(None),
         };
-        let used = self.ledger.complete(id, len)?;
+        let used = self.ledger.complete(id, len, known)?;
         self.used = self.used.wrapping_add(used.count);
         Ok(Some(used))
     }

@@ -116,9 +116,6 @@ impl Split {
     /// How many entries of the used ring can be read in one run, up to `most`.
     #[inline(always)]
     fn waiting(&mut self, most: usize) -> Result<usize, Fault> {
-        if self.ledger.mid_batch() {
-            return Ok(0);
-        }
         let most = most.min(self.lap(self.next_used));
         if usize::from(self.device_used.wrapping_sub(self.next_used)) < most {
             self.read_index()?;
@@ -188,13 +185,12 @@ impl Virtqueue for Split {
         let count = most.min(self.ledger.most_posted()).min(self.lap(self.next_avail));
         let entries = self.avail_at(self.next_avail);
         let table = self.table();
-        let mut run = self.ledger.run();
+        let run = self.ledger.run();
         let mut done = 0;
         while done < count {
             // SAFETY: a run of at most `most_posted`.
             let id = unsafe { run.nth_free(done) };
             let Some((address, len)) = each(id.number()) else { break };
-            run.post(id, done);
             table.write(id, address, u64::from(len) | flags);
             // SAFETY: the run ends before the ring does.
             unsafe { entry(entries, done) }.store(id.number().to_le(), Ordering::Relaxed);
@@ -225,7 +221,6 @@ impl Virtqueue for Split {
         self.push_used_event();
         self.avail(1).store(new.to_le(), Ordering::Release);
         self.published = new;
-        self.ledger.publish();
         // The index must be visible before the device's wish is read (section 2.7.13.4.1).
         fence(Ordering::SeqCst);
         if self.used_event.is_some() {
@@ -247,49 +242,20 @@ impl Virtqueue for Split {
     }
 
     #[inline(always)]
-    fn exchange(
-        &mut self,
-        most: usize,
-        len: u32,
-        mut each: impl FnMut(usize, u16, u32) -> Option<u64>,
-    ) -> Result<Passed, Fault> {
-        let count = self.waiting(most.min(self.lap(self.next_avail)))?;
-        let (used, entries, table) = (self.used_at(self.next_used), self.avail_at(self.next_avail), self.table());
-        let rest = u64::from(len) | WRITE << 32;
-        let mut run = self.ledger.run();
-        let mut done = 0;
-        while done < count {
-            // SAFETY: the run ends before the ring does.
-            let (id, written) = unsafe { used_entry(used, done) };
-            let Some(id) = run.single(id, done) else { break };
-            let Some(address) = each(done, id.number(), written) else { break };
-            run.post(id, done);
-            table.write(id, address, rest);
-            // SAFETY: the run ends before the ring does.
-            unsafe { entry(entries, done) }.store(id.number().to_le(), Ordering::Relaxed);
-            done += 1;
-        }
-        self.ledger.exchanged(done);
-        self.next_used = self.next_used.wrapping_add(number(done));
-        self.next_avail = self.next_avail.wrapping_add(number(done));
-        Ok(self.passed(done))
-    }
-
-    #[inline(always)]
-    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16) -> bool) -> Result<Passed, Fault> {
+    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16, u32) -> bool) -> Result<Passed, Fault> {
         let count = self.waiting(most.min(self.ledger.most_reclaimed()))?;
         let used = self.used_at(self.next_used);
         let mut run = self.ledger.run();
         let mut done = 0;
         while done < count {
             // SAFETY: the run ends before the ring does.
-            let (id, _) = unsafe { used_entry(used, done) };
-            let Some(id) = run.single(id, done) else { break };
-            if !each(done, id.number()) {
+            let (id, len) = unsafe { used_entry(used, done) };
+            let Some(id) = run.nth_used(id, done) else { break };
+            if !each(done, id, len) {
                 break;
             }
             // SAFETY: a run of at most `most_reclaimed`.
-            unsafe { run.reclaim(id, done) };
+            unsafe { run.free(id, done) };
             done += 1;
         }
         self.ledger.reclaimed(done);
@@ -297,7 +263,7 @@ impl Virtqueue for Split {
         Ok(self.passed(done))
     }
 
-    fn used(&mut self) -> Result<Option<Used>, Fault> {
+    fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
         if !self.look()? {
             return Ok(None);
         }
@@ -305,7 +271,7 @@ impl Virtqueue for Split {
         // SAFETY: the first of a run.
         let (id, len) = unsafe { used_entry(self.used_at(self.next_used), 0) };
         self.next_used = self.next_used.wrapping_add(1);
-        self.ledger.complete(id, len).map(Some)
+        self.ledger.complete(id, len, known).map(Some)
     }
 
     fn after(&self, id: u16) -> u16 {
