@@ -185,8 +185,12 @@ impl Virtqueue for Packed {
 
     #[inline(always)]
     fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16, u32) -> bool) -> Result<Passed, Fault> {
+        let longest = self.ledger.most_reclaimed();
+        if longest == 0 {
+            return Ok(Passed { count: 0, more: true });
+        }
         let used = self.from(self.used);
-        let count = most.min(used.count).min(self.ledger.most_reclaimed());
+        let count = most.min(used.count).min(longest);
         let mut run = self.ledger.run();
         let mut done = 0;
         while done < count {

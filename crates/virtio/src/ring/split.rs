@@ -123,11 +123,6 @@ impl Split {
         Ok(most.min(self.device_used.wrapping_sub(self.next_used).into()))
     }
 
-    #[inline(always)]
-    fn passed(&self, count: usize) -> Passed {
-        Passed { count, more: self.next_used != self.device_used || self.ledger.mid_batch() }
-    }
-
     /// Reads the device's index if there is nothing left of what was read before.
     #[inline(always)]
     fn look(&mut self) -> Result<bool, Fault> {
@@ -243,7 +238,11 @@ impl Virtqueue for Split {
 
     #[inline(always)]
     fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16, u32) -> bool) -> Result<Passed, Fault> {
-        let count = self.waiting(most.min(self.ledger.most_reclaimed()))?;
+        let longest = self.ledger.most_reclaimed();
+        if longest == 0 {
+            return Ok(Passed { count: 0, more: true });
+        }
+        let count = self.waiting(most.min(longest))?;
         let used = self.used_at(self.next_used);
         let mut run = self.ledger.run();
         let mut done = 0;
@@ -260,7 +259,7 @@ impl Virtqueue for Split {
         }
         self.ledger.reclaimed(done);
         self.next_used = self.next_used.wrapping_add(number(done));
-        Ok(self.passed(done))
+        Ok(Passed { count: done, more: self.next_used != self.device_used })
     }
 
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
