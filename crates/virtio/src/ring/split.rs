@@ -92,13 +92,15 @@ impl Split {
     #[inline(always)]
     fn used_at(&self, index: u16) -> NonNull<AtomicU32> {
         // Aligned: the ring begins at a multiple of 4, and entries 4 bytes behind.
-        NonNull::from(self.used_half(2 + 4 * usize::from(index & self.mask))).cast()
+        // SAFETY: masked, so within the ring.
+        unsafe { self.used.add(2 + 4 * usize::from(index & self.mask)) }.cast()
     }
 
     /// Where entry `index` of the available ring is.
     #[inline(always)]
     fn avail_at(&self, index: u16) -> NonNull<AtomicU16> {
-        NonNull::from(self.avail(2 + usize::from(index & self.mask)))
+        // SAFETY: masked, so within the ring.
+        unsafe { self.avail.add(2 + usize::from(index & self.mask)) }
     }
 
     /// Entries from `index` to the end of a ring.
