@@ -34,6 +34,8 @@ mod features;
 mod ids;
 mod negotiate;
 mod net;
+#[expect(unsafe_code, reason = "registers through which a device learns of memory")]
+mod pci;
 mod port;
 #[expect(unsafe_code, reason = "memory shared with the device")]
 mod ring;
@@ -51,6 +53,7 @@ pub use config::Config;
 pub use error::{Error, Result};
 pub use features::Features;
 pub use ids::{Kind, identify};
+pub use pci::{Doorbell, Pci};
 pub use port::{LinkStatus, Opened, Port, Statistics, open};
 pub use ring::Fault;
 pub use rx::{RxCounters, RxQueue};

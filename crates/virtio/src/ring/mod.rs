@@ -74,6 +74,9 @@ pub(crate) trait Virtqueue {
     fn unpublished(&self) -> usize;
     /// Whether the device has done with something, as far as can be told without a check.
     fn has_used(&mut self) -> bool;
+    /// Asks for one interrupt when the device has done with the next chain. What it had done with before shows in
+    /// [`Self::has_used`] afterwards. Interrupts are off again when more is published.
+    fn arm(&mut self);
     /// The next chain that the device has done with; `None` when there is none.
     fn used(&mut self) -> Result<Option<Used>, Fault>;
     /// The id behind `id` in a chain just returned by [`Self::used`].
