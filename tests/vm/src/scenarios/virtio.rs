@@ -1,0 +1,195 @@
+//! QEMU's virtio-net judges our driver.
+//!
+//! The first two NICs are ours. Their wires end in this process, which sends numbered frames into each and compares what
+//! comes out of the other. Then they are joined to the wires of two more, which Linux's virtio_net drives in the same guest,
+//! each alone in a network namespace: `n0` with 10.9.0.1 and `n1` with 10.9.0.2.
+
+use super::ours::{self, GIVE, PORTS, as_user, last_line};
+use crate::checks::Checks;
+use crate::machine::{Iommu, Machine, Rig, Setup};
+use crate::wires::{self, Exchange};
+use anyhow::Result;
+use serde_json::Value;
+
+/// Frames each way.
+const FRAMES: u32 = 5000;
+
+/// Takes our NICs from the kernel, for a program that reaches them through sysfs.
+const TAKE: &str = r"
+for nic in 0000:00:05.0 0000:00:06.0; do
+    echo $nic >/sys/bus/pci/devices/$nic/driver/unbind
+done
+";
+
+/// Waits until both ports are in use.
+const READY: &str = r"
+for try in $(seq 300); do
+    [ $(grep -c 'in use:' /tmp/said) = 2 ] && break
+    sleep 0.1
+done
+cat /tmp/said
+";
+
+/// Gives Linux's NICs their namespaces.
+const UP: &str = r"
+modprobe virtio_net
+for i in 0 1; do
+    dev=$(ls /sys/bus/pci/devices/0000:00:0$((7 + i)).0/virtio*/net)
+    ip netns add n$i
+    ip link set $dev netns n$i name e$i
+    ip -n n$i addr add 10.9.0.$((i + 1))/24 dev e$i
+    ip -n n$i link set e$i mtu 9000 up
+done
+";
+
+/// What differs between the scenarios.
+struct Case {
+    /// Properties of our NICs.
+    properties: &'static str,
+    name: &'static str,
+    iommu: bool,
+}
+
+impl Case {
+    /// `command` on our ports, as whom it takes.
+    fn run(&self, command: &str) -> String {
+        if self.iommu { as_user(command) } else { format!("{command} --unsafe-no-iommu") }
+    }
+}
+
+pub(super) fn legacy(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let case =
+        Case { properties: "disable-modern=on,disable-legacy=off", name: "transitional virtio-net", iommu: false };
+    drive(rig, checks, &case, "Legacy")
+}
+
+pub(super) fn transitional(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let properties = "disable-modern=off,disable-legacy=off";
+    drive(rig, checks, &Case { properties, name: "transitional virtio-net", iommu: false }, "Modern")
+}
+
+pub(super) fn modern(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    // Without mergeable buffers, and with notifications by flag.
+    let properties = "disable-legacy=on,event_idx=off,mrg_rxbuf=off";
+    drive(rig, checks, &Case { properties, name: "modern virtio-net", iommu: false }, "Modern")
+}
+
+pub(super) fn packed(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let properties = "disable-legacy=on,packed=on";
+    drive(rig, checks, &Case { properties, name: "modern virtio-net", iommu: false }, "Modern")
+}
+
+pub(super) fn iommu(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let properties = "disable-legacy=on,iommu_platform=on";
+    drive(rig, checks, &Case { properties, name: "modern virtio-net", iommu: true }, "Modern")
+}
+
+fn drive(rig: &Rig, checks: &mut Checks, case: &Case, interface: &str) -> Result<()> {
+    // A device filters until it has been told not to, so frames of this process are for it.
+    let ours = ["01", "00"].map(|last| format!("mac=02:00:00:00:00:{last},{}", case.properties));
+    let virtio = &[&*ours[0], &*ours[1], "", ""];
+    let iommu = if case.iommu { Iommu::Full } else { Iommu::None };
+    let setup = Setup { virtio, iommu, huge_pages: 32, kernel: "ipv6.disable=1", ..Setup::default() };
+    let mut vm = rig.boot(&setup)?;
+    vm.sh(if case.iommu { GIVE } else { TAKE })?;
+    let listed = vm.sh("fwd devices")?;
+    let ours = listed.lines().find(|line| line.contains("0000:00:05.0")).unwrap_or_default();
+    checks.contains("fwd devices knows it", ours, case.name);
+    checks.equal("  and whether it can be used through VFIO", ours.trim_end().ends_with("yes"), case.iommu);
+    if case.iommu {
+        let said = vm.try_sh(&as_user(&format!("fwd doctor {PORTS}")))?;
+        checks.equal("fwd doctor is content", said.status, 0);
+    } else {
+        let said = vm.try_sh(&format!("fwd l2 {PORTS} --duration 1"))?;
+        checks.that(said.status != 0, format!("refused without a word for it: {}", last_line(&said.text)));
+    }
+    exchange(&mut vm, checks, case, "", interface)?;
+    if case.iommu {
+        let report = exchange(&mut vm, checks, case, " --idle sleep", interface)?;
+        checks.that(wakeups(&report) > 0, format!("  it slept: {} wake-ups", wakeups(&report)));
+    }
+    vm.sh(UP)?;
+    for nic in 0..2 {
+        wires::join(vm.wire(nic), vm.wire(nic + 2))?;
+    }
+    pings(&mut vm, checks, case)?;
+    back(&mut vm, checks)?;
+    if case.iommu {
+        let faults = vm.sh("dmesg | grep -c 'DMAR:.*fault'; true")?;
+        checks.equal("faults of the IOMMU", faults.trim(), "0");
+    }
+    Ok(())
+}
+
+/// Frames through `fwd` in both directions, from this process to this process.
+fn exchange(vm: &mut Machine, checks: &mut Checks, case: &Case, options: &str, interface: &str) -> Result<Value> {
+    let command = format!("RUST_LOG=virtio=debug {}", case.run(&format!("fwd l2 {PORTS}{options}")));
+    ours::start(vm, &command)?;
+    let said = vm.sh(READY)?;
+    // QEMU forgets what came before a NIC's reset.
+    let exchange = Exchange::start([vm.wire(0), vm.wire(1)], FRAMES)?;
+    vm.until("everything was forwarded", |_| exchange.is_over());
+    let report = ours::finish(vm, &command)?;
+    checks.contains(format!("driven by its {interface} interface{options}"), &said, &format!("by its {interface}"));
+    let differences = exchange.differences()?;
+    for (side, difference) in differences.into_iter().enumerate() {
+        checks.equal(
+            format!("{FRAMES} frames from wire {side}, byte for byte and in order: differences"),
+            difference,
+            None,
+        );
+    }
+    let all = Some(2 * u64::from(FRAMES));
+    checks.equal("received and forwarded", ["received", "forwarded"].map(|name| report[name].as_u64()), [all; 2]);
+    checks.equal("drops", report["drops"].to_string(), "{}".to_owned());
+    Ok(report)
+}
+
+/// Linux pings itself through `fwd`; `fwd` is killed and started again.
+fn pings(vm: &mut Machine, checks: &mut Checks, case: &Case) -> Result<()> {
+    let idle = if case.iommu { " --idle sleep" } else { "" };
+    // Frames of several buffers, where the device can have them.
+    let (mtu, size) = if case.properties.contains("mrg_rxbuf=off") { (1500, 1472) } else { (9000, 8972) };
+    let start = case.run(&format!("fwd l2 {PORTS} --mtu {mtu} --quiet{idle}"));
+    let start = format!("{start} >/tmp/said 2>&1 & echo $! >/tmp/pid");
+    let ping = format!(
+        "ip netns exec n0 ping -c 10 -i 0.1 -W 20 10.9.0.2
+         ip netns exec n1 ping -c 10 -i 0.1 -W 20 -s {size} -M do 10.9.0.1"
+    );
+    let said = vm.sh(&format!("{start}; {ping} || cat /tmp/said"))?;
+    checks.equal("Linux pings Linux through fwd, 10 short and 10 long", said.matches(" 10 received").count(), 2);
+    let said = vm.sh(&format!(
+        "ip netns exec n0 ping -i 0.01 -c 100000 10.9.0.2 >/dev/null 2>&1 & pinger=$!
+         sleep 0.5; kill -9 $(cat /tmp/pid); while kill -0 $(cat /tmp/pid) 2>/dev/null; do :; done
+         {start}; {ping} || cat /tmp/said
+         kill $pinger; kill -INT $(cat /tmp/pid)
+         for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done; cat /tmp/said"
+    ))?;
+    checks.equal("killed in mid-traffic and started at once, it does again", said.matches(" 10 received").count(), 2);
+    checks.contains("  and ends when it is told to", &said, "forwarded");
+    Ok(())
+}
+
+/// The kernel's own driver takes our NICs, and pings over one of them.
+fn back(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    let said = vm.sh(&format!(
+        "fwd unbind {PORTS}
+         for try in $(seq 300); do ls /sys/bus/pci/devices/0000:00:05.0/virtio*/net >/dev/null 2>&1 && break; sleep 0.1; done
+         dev=$(ls /sys/bus/pci/devices/0000:00:05.0/virtio*/net)
+         ip addr add 10.9.0.3/24 dev $dev; ip link set $dev up
+         ping -c 5 -i 0.1 -W 20 10.9.0.1"
+    ))?;
+    checks.equal("both are back with the kernel's driver", said.matches("back with virtio-pci").count(), 2);
+    checks.contains("which pings over one of them", &said, " 5 received");
+    Ok(())
+}
+
+fn wakeups(report: &Value) -> u64 {
+    let workers = report["workers"].as_array();
+    workers.into_iter().flatten().filter_map(|worker| worker["wakeups"].as_u64()).sum()
+}
+
+pub(super) fn mq(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let _ = (rig, checks, ours::PORTS);
+    Ok(())
+}
