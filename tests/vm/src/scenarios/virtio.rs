@@ -27,7 +27,6 @@ for try in $(seq 300); do
     [ $(grep -c 'in use:' /tmp/said) = 2 ] && break
     sleep 0.1
 done
-cat /tmp/said
 ";
 
 /// Gives Linux's NICs their namespaces.
@@ -125,7 +124,7 @@ fn drive(rig: &Rig, checks: &mut Checks, case: &Case, interface: &str) -> Result
 fn exchange(vm: &mut Machine, checks: &mut Checks, case: &Case, options: &str, interface: &str) -> Result<Value> {
     let command = format!("RUST_LOG=virtio=debug {}", case.run(&format!("fwd l2 {PORTS}{options}")));
     ours::start(vm, &command)?;
-    let said = vm.sh(READY)?;
+    let said = vm.sh(&format!("{READY} cat /tmp/said"))?;
     // QEMU forgets what came before a NIC's reset.
     let exchange = Exchange::start([vm.wire(0), vm.wire(1)], FRAMES)?;
     vm.until("everything was forwarded", |_| exchange.is_over());
@@ -151,17 +150,18 @@ fn pings(vm: &mut Machine, checks: &mut Checks, case: &Case) -> Result<()> {
     // Frames of several buffers, where the device can have them.
     let (mtu, size) = if case.properties.contains("mrg_rxbuf=off") { (1500, 1472) } else { (9000, 8972) };
     let start = case.run(&format!("fwd l2 {PORTS} --mtu {mtu} --quiet{idle}"));
-    let start = format!("{start} >/tmp/said 2>&1 & echo $! >/tmp/pid");
+    let start = format!("RUST_LOG=virtio=info {start} >/tmp/said 2>&1 & echo $! >/tmp/pid\n{READY}");
     let ping = format!(
         "ip netns exec n0 ping -c 10 -i 0.1 -W 20 10.9.0.2
          ip netns exec n1 ping -c 10 -i 0.1 -W 20 -s {size} -M do 10.9.0.1"
     );
-    let said = vm.sh(&format!("{start}; {ping} || cat /tmp/said"))?;
+    let said = vm.sh(&format!("{start}\n {ping} || cat /tmp/said"))?;
     checks.equal("Linux pings Linux through fwd, 10 short and 10 long", said.matches(" 10 received").count(), 2);
     let said = vm.sh(&format!(
         "ip netns exec n0 ping -i 0.01 -c 100000 10.9.0.2 >/dev/null 2>&1 & pinger=$!
          sleep 0.5; kill -9 $(cat /tmp/pid); while kill -0 $(cat /tmp/pid) 2>/dev/null; do :; done
-         {start}; {ping} || cat /tmp/said
+         {start}
+         {ping} || cat /tmp/said
          kill $pinger; kill -INT $(cat /tmp/pid)
          for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done; cat /tmp/said"
     ))?;
