@@ -82,6 +82,18 @@ impl Rig {
         Ok(Self { cache, programs })
     }
 
+    /// Lets QEMU have TAP interfaces.
+    pub(crate) fn give_tun(&self) -> Result<()> {
+        let node = self.cache.join("root/dev/net/tun");
+        if node.exists() {
+            return Ok(());
+        }
+        fs::create_dir_all(self.cache.join("root/dev/net"))?;
+        let made = Command::new("mknod").arg(&node).args(["c", "10", "200"]).status()?;
+        ensure!(made.success(), "{} cannot be made", node.display());
+        Ok(())
+    }
+
     /// Boots a machine.
     pub(crate) fn boot(&self, setup: &Setup<'_>) -> Result<Machine> {
         let root = self.cache.join("root");

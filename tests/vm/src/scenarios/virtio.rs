@@ -8,8 +8,9 @@ use super::ours::{self, GIVE, PORTS, as_user, last_line};
 use crate::checks::Checks;
 use crate::machine::{Iommu, Machine, Rig, Setup};
 use crate::wires::{self, Exchange};
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::Value;
+use tests::{Namespace, command, namespaces_possible};
 
 /// Frames each way.
 const FRAMES: u32 = 5000;
@@ -128,6 +129,10 @@ fn exchange(vm: &mut Machine, checks: &mut Checks, case: &Case, options: &str, i
     // QEMU forgets what came before a NIC's reset.
     let exchange = Exchange::start([vm.wire(0), vm.wire(1)], FRAMES)?;
     vm.until("everything was forwarded", |_| exchange.is_over());
+    if options.contains("sleep") {
+        let counts = interrupts(&vm.sh("cat /proc/interrupts")?, "0000:00:0");
+        checks.that(counts.len() == 2 && counts.iter().all(|count| *count > 0), format!("interrupts: {counts:?}"));
+    }
     let report = ours::finish(vm, &command)?;
     checks.contains(format!("driven by its {interface} interface{options}"), &said, &format!("by its {interface}"));
     let differences = exchange.differences()?;
@@ -189,7 +194,83 @@ fn wakeups(report: &Value) -> u64 {
     workers.into_iter().flatten().filter_map(|worker| worker["wakeups"].as_u64()).sum()
 }
 
+/// Queue pairs of each NIC.
+const PAIRS: usize = 4;
+
+/// Linux at both ends again, this time this host's: QEMU has several queues on TAP interfaces only. Each is alone in a
+/// namespace, and datagrams to many ports are spread over the queues by the kernel.
 pub(super) fn mq(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    let _ = (rig, checks, ours::PORTS);
+    const DATAGRAMS: usize = 256;
+    if let Err(reason) = namespaces_possible(&["bash", "ping"]) {
+        println!("   skipped: {reason}");
+        return Ok(());
+    }
+    rig.give_tun()?;
+    let taps = [0, 1].map(|nic| format!("rwvm{}n{nic}", std::process::id()));
+    let mut words = Vec::new();
+    for (nic, tap) in taps.iter().enumerate() {
+        let backend = format!("tap,id=tap{nic},ifname={tap},script=no,downscript=no,queues={PAIRS}");
+        let properties = format!("mq=on,vectors={},disable-legacy=on,iommu_platform=on", 2 * PAIRS + 2);
+        let device = format!("virtio-net-pci,netdev=tap{nic},addr={:#x},{properties}", 5 + nic);
+        words.extend(["-netdev".to_owned(), backend, "-device".to_owned(), device]);
+    }
+    let qemu: Vec<&str> = words.iter().map(String::as_str).collect();
+    let setup = Setup { qemu: &qemu, iommu: Iommu::Full, huge_pages: 64, cpus: 4, ..Setup::default() };
+    let mut vm = rig.boot(&setup)?;
+    let hosts = [Namespace::new(), Namespace::new()];
+    for (nic, (host, tap)) in hosts.iter().zip(&taps).enumerate() {
+        host_up(host, tap, nic + 1)?;
+    }
+    vm.sh(GIVE)?;
+    let refused = vm.try_sh(&as_user(&format!("fwd l2 {PORTS} --queues 5 --duration 1 --quiet")))?;
+    checks.contains("more queues than it has", &refused.text, "5 queue pairs are asked for, and the device has 4");
+    let lcores: Vec<_> = (0..PAIRS).map(|queue| format!("(0,{queue},{queue}),(1,{queue},{queue})")).collect();
+    let command = as_user(&format!("fwd l2 {PORTS} --queues {PAIRS} --lcores '{}' --idle sleep", lcores.join(",")));
+    let command = format!("RUST_LOG=virtio=info {command}");
+    ours::start(&mut vm, &command)?;
+    vm.sh(READY)?;
+    let ping = hosts[0].command(&["ping", "-c", "10", "-i", "0.1", "-W", "20", "10.9.0.2"]).output()?;
+    let said = String::from_utf8_lossy(&ping.stdout).into_owned();
+    checks.contains("this host pings itself through fwd", &said, " 10 received");
+    let script = format!("for port in $(seq {DATAGRAMS}); do echo x >/dev/udp/10.9.0.2/$port; done; true");
+    ensure!(hosts[0].succeeds(&["bash", "-c", &script]), "datagrams cannot be sent");
+    vm.until("datagrams have come through", |_| received(&hosts[1], &taps[1]) >= DATAGRAMS + 10);
+    let counts = interrupts(&vm.sh("cat /proc/interrupts")?, "0000:00:05.0");
+    checks.that(
+        counts.len() == PAIRS && counts.iter().all(|count| *count > 0),
+        format!("interrupts of the first NIC's vectors, by receive queue: {counts:?}"),
+    );
+    let report = ours::finish(&mut vm, &command)?;
+    let sum = |name: &str| report[name].as_u64().unwrap_or(0);
+    checks.that(sum("forwarded") >= DATAGRAMS as u64 + 20, format!("forwarded: {}", sum("forwarded")));
+    checks.equal("drops", report["drops"].to_string(), "{}".to_owned());
     Ok(())
+}
+
+/// Moves a TAP interface into a namespace and gives it 10.9.0.LAST.
+fn host_up(host: &Namespace, tap: &str, last: usize) -> Result<()> {
+    let holder = host.holder().to_string();
+    let moved = command(&["ip", "link", "set", tap, "netns", &holder]).status()?;
+    ensure!(moved.success(), "{tap} cannot be moved into a namespace");
+    let address = format!("10.9.0.{last}/24");
+    let quiet = format!("echo 1 >/proc/sys/net/ipv6/conf/{tap}/disable_ipv6");
+    for words in
+        [&["sh", "-c", &quiet][..], &["ip", "address", "add", &address, "dev", tap], &["ip", "link", "set", tap, "up"]]
+    {
+        host.output(words);
+    }
+    Ok(())
+}
+
+/// Frames that came out of a TAP interface.
+fn received(host: &Namespace, tap: &str) -> usize {
+    let said = host.output(&["grep", &format!("{tap}:"), "/proc/net/dev"]);
+    said.split_whitespace().nth(2).and_then(|packets| packets.parse().ok()).unwrap_or(0)
+}
+
+/// How often each vector of a function has fired, from `/proc/interrupts`.
+fn interrupts(text: &str, address: &str) -> Vec<u64> {
+    let of_device = |line: &&str| line.contains("vfio-msix[") && line.contains(address);
+    let count = |line: &str| line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok()).sum();
+    text.lines().filter(of_device).map(count).collect()
 }
