@@ -98,6 +98,11 @@ impl ConfigSpace {
         self.set_command(COMMAND_IO, on)
     }
 
+    /// Switches interrupts by line (`INTx`) off.
+    pub(crate) fn disable_intx(&self) -> Result<()> {
+        self.set_command(COMMAND_INTX_DISABLE, true)
+    }
+
     /// Switches bus mastering on or off.
     pub(crate) fn set_bus_master(&self, on: bool) -> Result<()> {
         self.set_command(COMMAND_BUS_MASTER, on)
@@ -155,6 +160,7 @@ const CAPABILITIES: u16 = 0x34;
 const COMMAND_IO: u16 = 1 << 0;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const COMMAND_INTX_DISABLE: u16 = 1 << 10;
 
 #[cfg(test)]
 mod tests {

@@ -64,6 +64,10 @@ impl SysfsDevice {
         let config = ConfigSpace::new(Arc::clone(&lock), 0, config_len(&lock)?, &name);
         config.set_bus_master(false)?;
         config.set_memory(true)?;
+        // Nobody here answers an interrupt, and a line may be shared with a device whose driver would lose it then.
+        if let Err(error) = config.disable_intx() {
+            tracing::debug!("interrupts by line stay on: {error}");
+        }
         // Some devices have their registers in other regions: see `region`.
         let bar = if pci.region(0).is_some() { open_region(&pci, 0)? } else { MappedBar::empty() };
         let quiet = Arc::new(AtomicBool::new(true));

@@ -91,12 +91,6 @@ impl<F: PciFunction> Pci<F> {
         Ok(Self { function, registers, selection: Mutex::default(), msix: AtomicBool::new(false) })
     }
 
-    /// The function.
-    #[must_use]
-    pub fn function(&self) -> &F {
-        &self.function
-    }
-
     fn selection(&self) -> MutexGuard<'_, ()> {
         self.selection.lock().unwrap_or_else(PoisonError::into_inner)
     }
