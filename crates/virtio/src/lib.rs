@@ -18,6 +18,9 @@
 //! # }
 //! ```
 //!
+//! [`Pci`] is the transport to a device on PCI, [`VhostUser`] to one that another process plays. With
+//! [`Config::interrupts`] a receive queue can also be waited for.
+//!
 //! The device is not trusted. What the driver knows of a ring (free descriptors, chains in flight, their buffers) is in
 //! memory that the device cannot reach; of the ring itself only what the device reports is read, once, and checked. A
 //! device that breaks the rules is reset and brought up again.

@@ -107,12 +107,20 @@ fn drive(rig: &Rig, checks: &mut Checks, case: &Case, interface: &str) -> Result
     if case.iommu {
         let report = exchange(&mut vm, checks, case, " --idle sleep", interface)?;
         checks.that(wakeups(&report) > 0, format!("  it slept: {} wake-ups", wakeups(&report)));
+        // One of Linux's, which QEMU lets past the IOMMU.
+        vm.sh("fwd bind 0000:00:07.0")?;
+        let said = vm.try_sh("fwd rxonly 0000:00:07.0 --duration 1 --quiet")?;
+        checks.contains("a device that bypasses the IOMMU is refused", &said.text, "VIRTIO_F_ACCESS_PLATFORM");
+        vm.sh("fwd unbind 0000:00:07.0")?;
     }
     vm.sh(UP)?;
     for nic in 0..2 {
         wires::join(vm.wire(nic), vm.wire(nic + 2))?;
     }
     pings(&mut vm, checks, case)?;
+    if case.iommu {
+        release(&mut vm, checks, case)?;
+    }
     back(&mut vm, checks)?;
     if case.iommu {
         let faults = vm.sh("dmesg | grep -c 'DMAR:.*fault'; true")?;
@@ -172,6 +180,24 @@ fn pings(vm: &mut Machine, checks: &mut Checks, case: &Case) -> Result<()> {
     ))?;
     checks.equal("killed in mid-traffic and started at once, it does again", said.matches(" 10 received").count(), 2);
     checks.contains("  and ends when it is told to", &said, "forwarded");
+    Ok(())
+}
+
+/// The kernel wants a NIC back in mid-traffic.
+fn release(vm: &mut Machine, checks: &mut Checks, case: &Case) -> Result<()> {
+    let said = vm.sh(&format!(
+        "{} >/tmp/said 2>&1 & echo $! >/tmp/pid
+         {READY}
+         ip netns exec n0 ping -i 0.01 -c 100000 10.9.0.2 >/dev/null 2>&1 & pinger=$!
+         timeout 60 sh -c 'echo 0000:00:05.0 >/sys/bus/pci/drivers/vfio-pci/unbind' && echo unbound
+         for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
+         kill $pinger; kill -0 $(cat /tmp/pid) 2>/dev/null || echo ended; cat /tmp/said",
+        case.run(&format!("env RUST_LOG=virtio=info fwd l2 {PORTS} --quiet --idle sleep"))
+    ))?;
+    checks.contains("the kernel gets a NIC back", &said, "unbound");
+    checks.contains("fwd has ended", &said, "ended");
+    let errors: Vec<_> = said.lines().filter(|line| line.starts_with("fwd: ")).collect();
+    checks.that(errors.len() == 1, format!("  with one line: {}", errors.join(" / ")));
     Ok(())
 }
 
