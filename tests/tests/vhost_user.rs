@@ -2,6 +2,7 @@
 //! through every layout, and back ends that are killed. Skipped where testpmd is not installed (`tests/setup`).
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use device::Interrupts;
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -95,6 +96,7 @@ impl Rig {
         (config.rx_queues, config.tx_queues) = (pairs, pairs);
         (config.rx_ring, config.tx_ring) = (256, 256);
         config.refuse = refuse;
+        config.interrupts = Interrupts::Required;
         config.mtu = mtu;
         let Opened { port, rx, tx } = virtio::open(device, &config, &pool).unwrap();
         let (cache, batch) = (pool.cache(), Batch::with_capacity(32));
@@ -131,7 +133,10 @@ impl Rig {
                 }
             }
             let mut got = Vec::new();
+            // Frames of a single pair are slept for in every other burst.
+            let sleeps = pairs == 1 && burst % 2 == 1;
             wait("frames to come back", || {
+                assert!(!sleeps || self.rx[0].wait(PATIENCE).unwrap(), "frames end a wait");
                 for queue in &mut self.rx {
                     queue.recv(&mut self.cache, &mut self.batch);
                     let mut bytes = Vec::new();

@@ -111,7 +111,7 @@ fn devices(host: &Host, args: &DoctorArgs) -> Result<(Vec<PciDevice>, Vec<Row>),
                 verdict: BREAKS,
                 what,
                 effect: "Ringway cannot drive it".to_owned(),
-                mend: "choose an 82599, X520, X540 or X550 from the list of".to_owned(),
+                mend: "choose an 82599, X520, X540, X550 or virtio-net device from the list of".to_owned(),
                 commands: vec![as_typed("fwd devices")],
             }),
             Err(_) => {}

@@ -5,10 +5,11 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A window of 32-bit little-endian device registers (a PCI base address region).
+/// A window of little-endian device registers (a PCI base address region).
 ///
-/// Offsets are in bytes from the start of the region and multiples of 4. An access outside the region
-/// behaves as on the bus: reads return all ones, writes are lost.
+/// Offsets are in bytes from the start of the region and multiples of the access's width. An access outside the region
+/// behaves as on the bus: reads return all ones, writes are lost. So do accesses of 8 and 16 bits to a window that has
+/// registers of 32 bits only, as an 82599's.
 pub trait Bar: Send + Sync + 'static {
     /// Size of the region in bytes.
     fn size(&self) -> usize;
@@ -23,6 +24,30 @@ pub trait Bar: Send + Sync + 'static {
     /// The write must not make the device access memory that it has not been given: no address, length, ring
     /// index or enable bit that lets it reach bytes which Rust references or other owners use.
     unsafe fn write32(&self, offset: u32, value: u32);
+
+    /// Reads the 16-bit register at `offset`.
+    fn read16(&self, _offset: u32) -> u16 {
+        u16::MAX
+    }
+
+    /// Writes the 16-bit register at `offset`, as [`Self::write32`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::write32`].
+    unsafe fn write16(&self, _offset: u32, _value: u16) {}
+
+    /// Reads the 8-bit register at `offset`.
+    fn read8(&self, _offset: u32) -> u8 {
+        u8::MAX
+    }
+
+    /// Writes the 8-bit register at `offset`, as [`Self::write32`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::write32`].
+    unsafe fn write8(&self, _offset: u32, _value: u8) {}
 }
 
 /// A [`Bar`] that is mapped memory: a BAR mapped through VFIO or sysfs, or ordinary memory in a bench.
@@ -54,6 +79,13 @@ impl MappedBar {
         Self { base, len: len & !3, rest: None, _owner: owner }
     }
 
+    /// A window of no registers: that of a device without the region.
+    #[must_use]
+    pub fn empty() -> Self {
+        // SAFETY: no bytes at all.
+        unsafe { Self::new(NonNull::dangling(), 0, Arc::new(())) }
+    }
+
     /// For a region of which only the first part can be mapped: accesses beyond it go to `whole`, which takes offsets
     /// from the start of the region and knows its size.
     #[must_use]
@@ -64,6 +96,19 @@ impl MappedBar {
     #[cold]
     fn read_rest(&self, offset: u32) -> u32 {
         self.rest.as_ref().map_or(u32::MAX, |rest| rest.read32(offset))
+    }
+
+    /// The mapped register of `T`'s width at `offset`.
+    #[inline(always)]
+    fn narrow<T>(&self, offset: u32) -> Option<NonNull<T>> {
+        let offset = offset as usize;
+        if offset < self.len && offset.is_multiple_of(size_of::<T>()) {
+            // SAFETY: offset is inside the region (type invariant), so the sum stays inside it. The length is a multiple of
+            // 4, so that an aligned register of 1 or 2 bytes lies inside with its end too.
+            Some(unsafe { self.base.cast::<u8>().add(offset) }.cast())
+        } else {
+            None
+        }
     }
 
     /// # Safety
@@ -113,6 +158,50 @@ impl Bar for MappedBar {
         } else {
             // SAFETY: promised by the caller.
             unsafe { self.write_rest(offset, value) }
+        }
+    }
+
+    #[inline]
+    fn read16(&self, offset: u32) -> u16 {
+        match (self.narrow::<u16>(offset), &self.rest) {
+            // SAFETY: in bounds, aligned, mapped (type invariant).
+            (Some(register), _) => u16::from_le(unsafe { register.read_volatile() }),
+            (None, Some(rest)) => rest.read16(offset),
+            (None, None) => u16::MAX,
+        }
+    }
+
+    #[inline]
+    unsafe fn write16(&self, offset: u32, value: u16) {
+        if let Some(register) = self.narrow::<u16>(offset) {
+            // As in `write32`.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+            // SAFETY: in bounds, aligned, mapped (type invariant).
+            unsafe { register.write_volatile(value.to_le()) }
+        } else if let Some(rest) = &self.rest {
+            // SAFETY: promised by the caller.
+            unsafe { rest.write16(offset, value) }
+        }
+    }
+
+    fn read8(&self, offset: u32) -> u8 {
+        match (self.narrow::<u8>(offset), &self.rest) {
+            // SAFETY: in bounds, mapped (type invariant).
+            (Some(register), _) => unsafe { register.read_volatile() },
+            (None, Some(rest)) => rest.read8(offset),
+            (None, None) => u8::MAX,
+        }
+    }
+
+    unsafe fn write8(&self, offset: u32, value: u8) {
+        if let Some(register) = self.narrow::<u8>(offset) {
+            // As in `write32`.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+            // SAFETY: in bounds, mapped (type invariant).
+            unsafe { register.write_volatile(value) }
+        } else if let Some(rest) = &self.rest {
+            // SAFETY: promised by the caller.
+            unsafe { rest.write8(offset, value) }
         }
     }
 }

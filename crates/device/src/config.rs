@@ -27,7 +27,7 @@ pub struct Capability {
 
 impl ConfigSpace {
     /// The `len` bytes from `start` of `file`; `name` is the device's, for messages.
-    pub(crate) fn new(file: Arc<File>, start: u64, len: u64, name: impl Into<String>) -> Self {
+    pub fn new(file: Arc<File>, start: u64, len: u64, name: impl Into<String>) -> Self {
         Self { file, start, len, name: name.into(), command: Mutex::default() }
     }
 
@@ -93,6 +93,16 @@ impl ConfigSpace {
         self.set_command(COMMAND_MEMORY, on)
     }
 
+    /// Switches decoding of I/O ports on or off.
+    pub(crate) fn set_io(&self, on: bool) -> Result<()> {
+        self.set_command(COMMAND_IO, on)
+    }
+
+    /// Switches interrupts by line (`INTx`) off.
+    pub(crate) fn disable_intx(&self) -> Result<()> {
+        self.set_command(COMMAND_INTX_DISABLE, true)
+    }
+
     /// Switches bus mastering on or off.
     pub(crate) fn set_bus_master(&self, on: bool) -> Result<()> {
         self.set_command(COMMAND_BUS_MASTER, on)
@@ -147,8 +157,10 @@ impl ConfigSpace {
 const COMMAND: u16 = 0x04;
 const STATUS: u16 = 0x06;
 const CAPABILITIES: u16 = 0x34;
+const COMMAND_IO: u16 = 1 << 0;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
+const COMMAND_INTX_DISABLE: u16 = 1 << 10;
 
 #[cfg(test)]
 mod tests {

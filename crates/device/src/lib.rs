@@ -26,6 +26,7 @@ mod memory;
 mod mend;
 mod numa;
 mod pci;
+mod region_file;
 mod regs;
 mod status;
 mod sysfs;
@@ -51,6 +52,6 @@ pub use regs::{
 };
 pub use status::{Status, StatusKind};
 pub use sysfs::SysfsDevice;
-pub use traits::{Device, PciIds};
+pub use traits::{Device, PciFunction, PciIds};
 pub use vfio::{VfioDevice, VfioEvent};
 pub use vfio_user::{VfioUserDevice, VfioUserRegisters};

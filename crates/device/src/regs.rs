@@ -195,13 +195,18 @@ impl<M: RegisterMap, D: Device> Regs<M, D> {
     ///
     /// # Errors
     ///
-    /// When it does not: the map would lie about which writes are harmless.
+    /// When it does not: the map would lie about which writes are harmless. And when the device has no registers in region
+    /// 0.
     pub fn new(device: Arc<D>) -> Result<Self> {
-        if M::covers(device.ids()) {
-            Ok(Self { device, map: PhantomData })
-        } else {
-            Err(Error::unusable(device.name(), format!("no driver knows the registers of device {}", device.ids()), ""))
+        if !M::covers(device.ids()) {
+            let cause = format!("no driver knows the registers of device {}", device.ids());
+            return Err(Error::unusable(device.name(), cause, ""));
         }
+        if device.bar().size() == 0 {
+            let cause = "it has no base address region 0";
+            return Err(Error::unusable(device.name(), cause, "is this the right device?"));
+        }
+        Ok(Self { device, map: PhantomData })
     }
 
     /// The device.

@@ -2,8 +2,9 @@
 //! `reset`. The device reaches any memory of the host, by physical address, so opening one is an unsafe function.
 
 use crate::claim::Claim;
+use crate::region_file::RegionFile;
 use crate::{ConfigSpace, Device, DmaDomain, DmaMapper, DmaMemory, Error, Host, MappedBar};
-use crate::{PciAddress, PciDevice, PciIds, Result, Translation};
+use crate::{PciAddress, PciDevice, PciFunction, PciIds, Result, Translation};
 use memmap2::{Advice, MmapOptions};
 use rustix::fs::FlockOperation;
 use std::any::Any;
@@ -21,10 +22,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug)]
 pub struct SysfsDevice {
     name: String,
-    ids: PciIds,
-    numa_node: Option<u32>,
+    pci: PciDevice,
     host: Host,
-    path: PathBuf,
     config: ConfigSpace,
     quiet: Arc<AtomicBool>,
     bar: MappedBar,
@@ -65,16 +64,19 @@ impl SysfsDevice {
         let config = ConfigSpace::new(Arc::clone(&lock), 0, config_len(&lock)?, &name);
         config.set_bus_master(false)?;
         config.set_memory(true)?;
-        let bar = map_region(&pci)?;
+        // Nobody here answers an interrupt, and a line may be shared with a device whose driver would lose it then.
+        if let Err(error) = config.disable_intx() {
+            tracing::debug!("interrupts by line stay on: {error}");
+        }
+        // Some devices have their registers in other regions: see `region`.
+        let bar = if pci.region(0).is_some() { open_region(&pci, 0)? } else { MappedBar::empty() };
         let quiet = Arc::new(AtomicBool::new(true));
         let dma = DmaDomain::new(Box::new(PhysicalMapper { quiet: Arc::clone(&quiet) }));
         tracing::warn!("{name}: {} opened without an IOMMU; it can reach all memory of this host", pci.ids);
         Ok(Self {
             name,
-            ids: pci.ids,
-            numa_node: pci.numa_node,
+            pci,
             host: host.clone(),
-            path: pci.path().to_owned(),
             config,
             quiet,
             bar,
@@ -83,12 +85,6 @@ impl SysfsDevice {
             _lock: lock,
             _claim: claim,
         })
-    }
-
-    /// Configuration space.
-    #[must_use]
-    pub fn config(&self) -> &ConfigSpace {
-        &self.config
     }
 }
 
@@ -103,7 +99,7 @@ unsafe impl Device for SysfsDevice {
     }
 
     fn ids(&self) -> PciIds {
-        self.ids
+        self.pci.ids
     }
 
     fn bar(&self) -> &MappedBar {
@@ -124,7 +120,7 @@ unsafe impl Device for SysfsDevice {
 
     fn reset(&self) -> Result<()> {
         self.set_bus_master(false)?;
-        let file = self.path.join("reset");
+        let file = self.pci.path().join("reset");
         if !file.exists() {
             let cause = "the kernel knows no way to reset it alone";
             return Err(Error::unusable(&self.name, cause, "reset it through its own registers"));
@@ -135,12 +131,31 @@ unsafe impl Device for SysfsDevice {
     }
 
     fn numa_node(&self) -> Option<u32> {
-        self.numa_node
+        self.pci.numa_node
     }
 
     fn enable_msix(&self, _vectors: u16) -> Result<Vec<OwnedFd>> {
         let cause = "there are no interrupts on the path through sysfs";
         Err(Error::unusable(&self.name, cause, "poll, or use VFIO with an IOMMU"))
+    }
+}
+
+// SAFETY: both are files of the same folder as region 0.
+unsafe impl PciFunction for SysfsDevice {
+    fn config(&self) -> &ConfigSpace {
+        &self.config
+    }
+
+    fn region(&self, index: u8) -> Result<MappedBar> {
+        let bar = open_region(&self.pci, index)?;
+        if self.pci.region(index).is_some_and(|region| region.io) {
+            self.config.set_io(true)?;
+        }
+        Ok(bar)
+    }
+
+    fn has_iommu(&self) -> bool {
+        false
     }
 }
 
@@ -211,24 +226,27 @@ fn refuse(pci: &PciDevice) -> Result<()> {
         let hint = format!("take it from its driver: echo {name} | sudo tee /sys/bus/pci/devices/{name}/driver/unbind");
         return Err(Error::unusable(name, cause, hint));
     }
-    match pci.region(0) {
-        Some(region) if !region.io => Ok(()),
-        Some(_) => Err(Error::unusable(name, "its region 0 is I/O ports, not memory", "use VFIO")),
-        None => Err(Error::unusable(name, "its region 0 has no address", "is this the right device?")),
-    }
+    Ok(())
 }
 
-fn map_region(pci: &PciDevice) -> Result<MappedBar> {
-    let file = open(pci, "resource0")?;
-    let object = format!("{}/resource0", pci.path().display());
+/// Region `index`: mapped, or through its file if it is I/O ports.
+fn open_region(pci: &PciDevice, index: u8) -> Result<MappedBar> {
+    let region = pci.region(index).ok_or_else(|| {
+        let cause = format!("it has no base address region {index}");
+        Error::unusable(pci.address.to_string(), cause, "is this the right device?")
+    })?;
+    let file = open(pci, &format!("resource{index}"))?;
+    let object = format!("{}/resource{index}", pci.path().display());
     let failed = |source: io::Error| {
         let hint = "needs root, and a kernel that is not locked down (Secure Boot, see /sys/kernel/security/lockdown)";
         Error::system("map", &object, source, hint)
     };
-    let len = pci.region(0).and_then(|region| usize::try_from(region.len).ok()).unwrap_or(0);
     let size = file.metadata().map_err(failed)?.len();
-    if len == 0 || size < len as u64 {
-        return Err(Error::unusable(&object, format!("it has {size} bytes where its region has {len}"), ""));
+    let len = usize::try_from(region.len).ok().filter(|len| *len > 0 && region.len <= size);
+    let unfit = || Error::unusable(&object, format!("it has {size} bytes where its region has {}", region.len), "");
+    let len = len.ok_or_else(unfit)?;
+    if region.io {
+        return Ok(MappedBar::empty().with_rest(Box::new(RegionFile { file: Arc::new(file), offset: 0, size: len })));
     }
     let map = MmapOptions::new().len(len).map_raw(&file).map_err(failed)?;
     map.advise(Advice::DontFork).map_err(failed)?;

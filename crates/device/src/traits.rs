@@ -1,6 +1,6 @@
 //! The surface a driver sees of an opened device.
 
-use crate::{Bar, DmaDomain, Result};
+use crate::{Bar, ConfigSpace, DmaDomain, Result};
 use std::fmt;
 use std::os::fd::OwnedFd;
 
@@ -75,4 +75,24 @@ pub unsafe trait Device: Send + Sync + 'static {
     ///
     /// When the device has fewer vectors or the access path has no interrupts.
     fn enable_msix(&self, vectors: u16) -> Result<Vec<OwnedFd>>;
+}
+
+/// A device of which a driver reads configuration space and uses other regions than the first, as virtio-pci's.
+///
+/// # Safety
+///
+/// As of [`Device`]: configuration space and regions are those of the device with these ids.
+pub unsafe trait PciFunction: Device {
+    /// Configuration space.
+    fn config(&self) -> &ConfigSpace;
+
+    /// Base address region `index`, 0 to 5. I/O ports, and parts that cannot be mapped, are reached by system calls.
+    ///
+    /// # Errors
+    ///
+    /// When the device has no such region, or it cannot be reached.
+    fn region(&self, index: u8) -> Result<Self::Bar>;
+
+    /// Whether an IOMMU translates the addresses that the device uses.
+    fn has_iommu(&self) -> bool;
 }

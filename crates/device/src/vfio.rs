@@ -4,14 +4,16 @@
 //! gives up exactly that; see [`crate::SysfsDevice`] for a device on a host without one.
 
 use crate::claim::Claim;
-use crate::{Bar, ConfigSpace, Device, DmaDomain, Error, Host, MappedBar, PciAddress, PciIds, Result, StatusKind};
+use crate::region_file::RegionFile;
+use crate::{
+    ConfigSpace, Device, DmaDomain, Error, Host, MappedBar, PciAddress, PciDevice, PciFunction, PciIds, Result,
+    StatusKind,
+};
 use memmap2::{Advice, MmapOptions};
 use rustix::event::EventfdFlags;
 use std::any::Any;
-use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::FileExt as _;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -42,8 +44,7 @@ pub(crate) use info::RegionInfo;
 #[derive(Debug)]
 pub struct VfioDevice {
     name: String,
-    ids: PciIds,
-    numa_node: Option<u32>,
+    pci: PciDevice,
     resettable: bool,
     config: ConfigSpace,
     msix: Mutex<bool>,
@@ -90,13 +91,13 @@ impl VfioDevice {
         // Registers answer only while memory decoding is on: otherwise an access to the mapping is a bus error.
         config.set_bus_master(false)?;
         config.set_memory(true)?;
-        let bar = map_region(&file, &name, 0)?;
+        // Some devices have their registers in other regions: see `region`.
+        let bar = if pci.region(0).is_some() { map_region(&file, &name, 0)? } else { MappedBar::empty() };
         let dma = DmaDomain::new(Box::new(VfioMapper { group: Arc::clone(&group) }));
         tracing::info!("{name}: {} opened through VFIO group {number}", pci.ids);
         Ok(Self {
             name,
-            ids: pci.ids,
-            numa_node: pci.numa_node,
+            pci,
             resettable: info.flags & ioctl::DEVICE_RESET != 0,
             config,
             msix: Mutex::new(false),
@@ -106,25 +107,6 @@ impl VfioDevice {
             _group: group,
             _claim: claim,
         })
-    }
-
-    /// Configuration space.
-    #[must_use]
-    pub fn config(&self) -> &ConfigSpace {
-        &self.config
-    }
-
-    /// Base address region `index` (0 to 5), for devices with registers in several. Parts that cannot be mapped, and I/O
-    /// ports, are reached by system calls.
-    ///
-    /// # Errors
-    ///
-    /// When the device has no such region or it cannot be mapped.
-    pub fn region(&self, index: u8) -> Result<MappedBar> {
-        if index > 5 {
-            return Err(Error::unusable(&self.name, format!("there is no base address region {index}"), "use 0 to 5"));
-        }
-        map_region(&self.file, &self.name, u32::from(index))
     }
 
     /// An eventfd that fires when `event` happens. A later call for the same event replaces the earlier eventfd.
@@ -181,7 +163,7 @@ unsafe impl Device for VfioDevice {
     }
 
     fn ids(&self) -> PciIds {
-        self.ids
+        self.pci.ids
     }
 
     fn bar(&self) -> &MappedBar {
@@ -214,7 +196,7 @@ unsafe impl Device for VfioDevice {
     }
 
     fn numa_node(&self) -> Option<u32> {
-        self.numa_node
+        self.pci.numa_node
     }
 
     fn enable_msix(&self, vectors: u16) -> Result<Vec<OwnedFd>> {
@@ -227,6 +209,25 @@ unsafe impl Device for VfioDevice {
         let eventfds = self.set_irqs(MSIX, vectors)?;
         *enabled = true;
         Ok(eventfds)
+    }
+}
+
+// SAFETY: both are parts of the same file of VFIO as region 0.
+unsafe impl PciFunction for VfioDevice {
+    fn config(&self) -> &ConfigSpace {
+        &self.config
+    }
+
+    fn region(&self, index: u8) -> Result<MappedBar> {
+        let Some(region) = self.pci.region(index) else { return Err(no_region(&self.name, u32::from(index))) };
+        if region.io {
+            self.config.set_io(true)?;
+        }
+        map_region(&self.file, &self.name, u32::from(index))
+    }
+
+    fn has_iommu(&self) -> bool {
+        true
     }
 }
 
@@ -251,21 +252,20 @@ fn region_info(file: &File, name: &str, index: u32) -> Result<RegionInfo> {
     })
 }
 
+fn no_region(name: &str, index: u32) -> Error {
+    Error::unusable(name, format!("it has no base address region {index}"), "is this the right device?")
+}
+
 fn map_region(file: &Arc<File>, name: &str, index: u32) -> Result<MappedBar> {
     let info = region_info(file, name, index)?;
     if info.size == 0 {
-        return Err(Error::unusable(
-            name,
-            format!("it has no base address region {index}"),
-            "is this the right device?",
-        ));
+        return Err(no_region(name, index));
     }
     let unfit = || Error::unusable(name, format!("region {index} is too large to map"), "");
     let size = usize::try_from(info.size).map_err(|_| unfit())?;
     let len = usize::try_from(info.mappable_from_start()).map_err(|_| unfit())?;
     let bar = if len == 0 {
-        // SAFETY: no bytes at all.
-        unsafe { MappedBar::new(NonNull::dangling(), 0, Arc::new(())) }
+        MappedBar::empty()
     } else {
         let failed = |source| Operation::MapRegion.failed(name, source);
         let map = MmapOptions::new().offset(info.offset).len(len).map_raw(&**file).map_err(failed)?;
@@ -283,52 +283,11 @@ fn map_region(file: &Arc<File>, name: &str, index: u32) -> Result<MappedBar> {
     Ok(bar.with_rest(Box::new(RegionFile { file: Arc::clone(file), offset: info.offset, size })))
 }
 
-/// A region reached by reading and writing the device's file.
-struct RegionFile {
-    file: Arc<File>,
-    offset: u64,
-    size: usize,
-}
-
-impl RegionFile {
-    fn at(&self, offset: u32) -> Option<u64> {
-        let end = usize::try_from(offset).ok()?.checked_add(4)?;
-        (offset.is_multiple_of(4) && end <= self.size).then(|| self.offset + u64::from(offset))
-    }
-}
-
-impl Bar for RegionFile {
-    fn size(&self) -> usize {
-        self.size
-    }
-
-    fn read32(&self, offset: u32) -> u32 {
-        let mut bytes = [0xFF; 4];
-        match self.at(offset).map(|at| self.file.read_exact_at(&mut bytes, at)) {
-            Some(Ok(())) => u32::from_le_bytes(bytes),
-            // What the bus answers for a device that is gone.
-            _ => u32::MAX,
-        }
-    }
-
-    unsafe fn write32(&self, offset: u32, value: u32) {
-        if let Some(at) = self.at(offset)
-            && let Err(error) = self.file.write_all_at(&value.to_le_bytes(), at)
-        {
-            tracing::warn!("a register write at {offset:#x} was lost: {error}");
-        }
-    }
-}
-
-impl fmt::Debug for RegionFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RegionFile").field("size", &self.size).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Bar as _;
+    use std::os::unix::fs::FileExt as _;
 
     #[test]
     fn registers_beyond_the_mapping_are_reached_through_the_file() {
@@ -355,6 +314,18 @@ mod tests {
         unsafe { bar.write32(0x1800, 1) };
         file.read_exact_at(&mut bytes, 0x2800).unwrap();
         assert_eq!(bytes, [0; 8], "a write outside is lost");
+
+        // Registers of other widths, on both sides of where the mapping ends.
+        for offset in [0x0FF0, 0x1010] {
+            // SAFETY: as above.
+            unsafe { bar.write16(offset, 0x1234) };
+            // SAFETY: as above.
+            unsafe { bar.write8(offset + 3, 0x56) };
+            assert_eq!((bar.read32(offset), bar.read16(offset), bar.read8(offset + 3)), (0x5600_1234, 0x1234, 0x56));
+            assert_eq!(bar.read16(offset + 1), u16::MAX, "not aligned");
+        }
+        assert_eq!((bar.read16(0x17FE), bar.read8(0x17FF)), (0, 0), "the last of the region");
+        assert_eq!((bar.read16(0x1800), bar.read8(0x1800)), (u16::MAX, u8::MAX), "beyond it");
     }
 
     #[test]

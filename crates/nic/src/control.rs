@@ -111,7 +111,7 @@ impl<T: virtio::Transport> Control for virtio::Port<T> {
     }
 
     fn numa_node(&self) -> Option<u32> {
-        None
+        self.numa_node()
     }
 
     fn eventfd(&self) -> Option<BorrowedFd<'_>> {
@@ -119,7 +119,7 @@ impl<T: virtio::Transport> Control for virtio::Port<T> {
     }
 
     fn events(&mut self) -> Result<ixgbe::Events, DriverError> {
-        // It is polled, and tells nothing by itself.
+        // Its interrupts are those of queues; the link is looked at.
         Ok(ixgbe::Events::default())
     }
 

@@ -19,7 +19,9 @@ pub enum Error {
         cause: &'static str,
     },
     /// There is no driver for the device.
-    #[error("{address}: {what}; choose an 82599, X520, X540 or X550 (fwd devices lists what there is)")]
+    #[error(
+        "{address}: {what}; choose an 82599, X520, X540, X550 or virtio-net device (fwd devices lists what there is)"
+    )]
     NoDriver {
         /// The address.
         address: String,
@@ -46,9 +48,6 @@ pub enum Error {
     /// The device does not work, or the driver refuses it.
     #[error(transparent)]
     Driver(DriverError),
-    /// A wait for a queue whose driver has no interrupts.
-    #[error("a virtio queue has no interrupts, so there is nothing to wait for: poll it")]
-    Polled,
     /// The kernel wants the device back and waits for it.
     #[error("{device}: the kernel asked for it back, to unbind or remove it, and waits until it is closed")]
     Released {

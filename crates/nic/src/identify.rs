@@ -12,11 +12,42 @@ use device::PciIds;
 /// let ids = device::PciIds { vendor: 0x8086, device: 0x10fb, ..Default::default() };
 /// assert!(nic::identify(ids).is_ok());
 /// let ids = device::PciIds { vendor: 0x1af4, device: 0x1041, ..Default::default() };
-/// assert_eq!(nic::identify(ids).unwrap_err(), "modern virtio-net: no driver yet");
+/// assert_eq!(nic::identify(ids).unwrap(), "modern virtio-net");
 /// ```
 pub fn identify(ids: PciIds) -> Result<&'static str, String> {
     if let Some(kind) = virtio::identify(ids) {
-        return Err(format!("{kind}: no driver yet"));
+        return Ok(kind.name());
+    }
+    if ids.vendor == VIRTIO {
+        return Err(format!("{ids} is a virtio device, but not a network device"));
     }
     ixgbe::Model::identify(ids).map(|model| model.name).map_err(|error| error.to_string())
+}
+
+/// Vendor id of all virtio devices.
+const VIRTIO: u16 = 0x1af4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn what(vendor: u16, device: u16) -> Result<&'static str, String> {
+        identify(PciIds { vendor, device, ..PciIds::default() })
+    }
+
+    #[test]
+    fn network_devices_that_there_is_a_driver_for() {
+        assert_eq!(what(0x1af4, 0x1000).unwrap(), "transitional virtio-net");
+        assert_eq!(what(0x1af4, 0x1041).unwrap(), "modern virtio-net");
+        assert!(what(0x8086, 0x10fb).unwrap().contains("82599"));
+    }
+
+    #[test]
+    fn others_are_refused_in_one_line() {
+        for (device, name) in [(0x1001, "1af4:1001"), (0x1042, "1af4:1042"), (0x1009, "1af4:1009")] {
+            let text = what(0x1af4, device).unwrap_err();
+            assert_eq!(text, format!("{name} is a virtio device, but not a network device"));
+        }
+        assert!(what(0x8086, 0x1572).unwrap_err().contains("not an 82599-family NIC"));
+    }
 }

@@ -4,7 +4,7 @@ use crate::control::Control;
 use crate::events::{Events, VfioEvents};
 use crate::queue::each;
 use crate::{Address, DriverError, Error, NoIommu, Result, RxQueue, TxQueue, identify};
-use device::{Device as _, Host, Interrupts, PciAddress};
+use device::{Device as _, Host, Interrupts, PciAddress, PciDevice};
 use mempool::Pool;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -94,6 +94,9 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
     let found = host.pci_device(pci)?;
     // Before anything is done to a device that there is no driver for.
     identify(found.ids).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
+    if virtio::identify(found.ids).is_some() {
+        return open_virtio(address, &host, &found, config, pool);
+    }
     if let (Some(accepted), None) = (config.no_iommu, found.iommu_group) {
         let device = accepted.open(&host, pci)?;
         let result = ixgbe::open(device, &driver_config(config), pool);
@@ -105,26 +108,32 @@ fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool
     started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::Vfio, TxQueue::Vfio)
 }
 
+fn open_virtio(address: &Address, host: &Host, found: &PciDevice, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    let driver = virtio_config(config);
+    if let (Some(accepted), None) = (config.no_iommu, found.iommu_group) {
+        let device = accepted.open(host, found.address)?;
+        let result = virtio::Pci::new(device).and_then(|pci| virtio::open(pci, &driver, pool));
+        return virtio_started(address, result, Port::VirtioSysfs, RxQueue::VirtioSysfs, TxQueue::VirtioSysfs);
+    }
+    let device = device::VfioDevice::open(host, found.address)?;
+    let events = VfioEvents::watch(&device);
+    let port = |port| Port::VirtioVfio(port, events);
+    let result = virtio::Pci::new(device).and_then(|pci| virtio::open(pci, &driver, pool));
+    virtio_started(address, result, port, RxQueue::VirtioVfio, TxQueue::VirtioVfio)
+}
+
 fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Pool) -> Result<Opened> {
     let device = device::VfioUserDevice::open(path)?;
-    identify(device.ids()).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
+    let known = ixgbe::Model::identify(device.ids());
+    known.map_err(|error| Error::NoDriver { address: address.to_string(), what: error.to_string() })?;
     let result = ixgbe::open(device, &driver_config(config), pool);
     started(address, result, Port::VfioUser, RxQueue::VfioUser, TxQueue::VfioUser)
 }
 
 fn open_vhost_user(address: &Address, path: &Path, server: bool, config: &PortConfig, pool: &Pool) -> Result<Opened> {
-    let mut driver = virtio::Config::default();
-    (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
-    (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
-    (driver.mtu, driver.promiscuous) = (config.mtu, config.promiscuous);
     let device = if server { virtio::VhostUser::listen(path) } else { virtio::VhostUser::connect(path) };
-    let opened = device.and_then(|device| virtio::open(device, &driver, pool));
-    let opened = opened.map_err(|source| driver_error(&address.name(), source.into()))?;
-    Ok(Opened {
-        port: Port::VhostUser(opened.port),
-        rx: opened.rx.into_iter().map(RxQueue::VhostUser).collect(),
-        tx: opened.tx.into_iter().map(TxQueue::VhostUser).collect(),
-    })
+    let result = device.and_then(|device| virtio::open(device, &virtio_config(config), pool));
+    virtio_started(address, result, Port::VhostUser, RxQueue::VhostUser, TxQueue::VhostUser)
 }
 
 #[cfg(feature = "soft")]
@@ -147,6 +156,29 @@ fn driver_config(config: &PortConfig) -> ixgbe::Config {
     (driver.mtu, driver.interrupts) = (config.mtu, config.interrupts);
     (driver.promiscuous, driver.all_multicast) = (config.promiscuous, config.promiscuous);
     driver
+}
+
+fn virtio_config(config: &PortConfig) -> virtio::Config {
+    let mut driver = virtio::Config::default();
+    (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
+    (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
+    (driver.mtu, driver.promiscuous, driver.interrupts) = (config.mtu, config.promiscuous, config.interrupts);
+    driver
+}
+
+fn virtio_started<T: virtio::Transport>(
+    address: &Address,
+    result: virtio::Result<virtio::Opened<T>>,
+    port: impl FnOnce(virtio::Port<T>) -> Port,
+    rx: impl Fn(virtio::RxQueue<T>) -> RxQueue,
+    tx: impl Fn(virtio::TxQueue<T>) -> TxQueue,
+) -> Result<Opened> {
+    let opened = result.map_err(|source| driver_error(&address.name(), source.into()))?;
+    Ok(Opened {
+        port: port(opened.port),
+        rx: opened.rx.into_iter().map(rx).collect(),
+        tx: opened.tx.into_iter().map(tx).collect(),
+    })
 }
 
 fn started<D: device::Device>(
@@ -174,6 +206,10 @@ pub enum Port {
     Sysfs(ixgbe::Port<device::SysfsDevice>),
     /// 82599 family, played by another process.
     VfioUser(ixgbe::Port<device::VfioUserDevice>),
+    /// virtio-net on PCI, through VFIO, and what the kernel says of it.
+    VirtioVfio(virtio::Port<virtio::Pci<device::VfioDevice>>, VfioEvents),
+    /// virtio-net on PCI, through sysfs without an IOMMU.
+    VirtioSysfs(virtio::Port<virtio::Pci<device::SysfsDevice>>),
     /// virtio-net, played by another process.
     VhostUser(virtio::Port<virtio::VhostUser>),
     /// A software 82599, and a second handle of it.
@@ -221,7 +257,8 @@ impl Port {
     /// What becomes readable when [`Self::events`] has something to tell. Without interrupts that is what the kernel says
     /// of a device, if anything.
     pub fn event_fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let kernel = if let Self::Vfio(_, events) = self { Some(events.fds()) } else { None };
+        let kernel =
+            if let Self::Vfio(_, events) | Self::VirtioVfio(_, events) = self { Some(events.fds()) } else { None };
         each!(Self, self, port => Control::eventfd(port)).into_iter().chain(kernel.into_iter().flatten())
     }
 
@@ -231,8 +268,8 @@ impl Port {
     ///
     /// When the device must not be used any more: [`Error::Released`], [`Error::Broken`], or it is gone. Close it.
     pub fn events(&mut self) -> Result<Events> {
-        if let Self::Vfio(port, events) = self {
-            events.check(port.name())?;
+        if let Self::Vfio(_, events) | Self::VirtioVfio(_, events) = &*self {
+            events.check(self.name())?;
         }
         let events = each!(Self, self, port => Control::events(port)).map_err(|source| self.error(source))?;
         if events.memory_error {

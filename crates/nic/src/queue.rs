@@ -18,6 +18,10 @@ macro_rules! queue {
             Sysfs(ixgbe::$kind<device::SysfsDevice>),
             /// 82599 family, played by another process.
             VfioUser(ixgbe::$kind<device::VfioUserDevice>),
+            /// virtio-net on PCI, through VFIO.
+            VirtioVfio(virtio::$kind<virtio::Pci<device::VfioDevice>>),
+            /// virtio-net on PCI, through sysfs without an IOMMU.
+            VirtioSysfs(virtio::$kind<virtio::Pci<device::SysfsDevice>>),
             /// virtio-net, played by another process.
             VhostUser(virtio::$kind<virtio::VhostUser>),
             /// A software 82599.
@@ -34,6 +38,8 @@ macro_rules! each {
             $kind::Vfio($inner, ..) => $result,
             $kind::Sysfs($inner) => $result,
             $kind::VfioUser($inner) => $result,
+            $kind::VirtioVfio($inner, ..) => $result,
+            $kind::VirtioSysfs($inner) => $result,
             $kind::VhostUser($inner) => $result,
             #[cfg(feature = "soft")]
             $kind::Soft($inner, ..) => $result,
@@ -66,7 +72,7 @@ impl RxQueue {
     ///
     /// # Errors
     ///
-    /// When the port was opened without interrupts ([`crate::PortConfig::interrupts`]), or its driver only polls (virtio).
+    /// When the port was opened without interrupts ([`crate::PortConfig::interrupts`]).
     pub fn wait(&mut self, limit: Duration) -> Result<bool> {
         each!(Self, self, queue => Wait::wait(queue, limit))
     }
@@ -140,16 +146,16 @@ impl<D: device::Device> Wait for ixgbe::RxQueue<D> {
 }
 
 impl<T: virtio::Transport> Wait for virtio::RxQueue<T> {
-    fn wait(&mut self, _: Duration) -> Result<bool> {
-        Err(Error::Polled)
+    fn wait(&mut self, limit: Duration) -> Result<bool> {
+        self.wait(limit).map_err(|source| Error::Driver(source.into()))
     }
 
     fn arm(&mut self) -> bool {
-        false
+        self.arm()
     }
 
     fn eventfd(&self) -> Option<BorrowedFd<'_>> {
-        None
+        self.eventfd()
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a user chooses about a port.
 
 use crate::{Error, Features, Result};
+use device::Interrupts;
 
 /// Settings of a port. Take the default and change fields; opening a port validates them.
 ///
@@ -27,6 +28,8 @@ pub struct Config {
     pub mtu: u16,
     /// Receive frames for any address, where the device can be told so; default true, as a forwarder needs.
     pub promiscuous: bool,
+    /// Whether receive queues can be waited for; default off. There are no interrupts through sysfs.
+    pub interrupts: Interrupts,
     /// Features not to use even if the device offers them; default none.
     pub refuse: Features,
 }
@@ -71,6 +74,7 @@ impl Default for Config {
             tx_ring: 512,
             mtu: 1500,
             promiscuous: true,
+            interrupts: Interrupts::Off,
             refuse: Features::default(),
         }
     }

@@ -63,6 +63,12 @@ pub enum Error {
         /// The device's address.
         device: String,
     },
+    /// A wait for a queue of a port that was opened without interrupts.
+    #[error("{device}: opened without interrupts, so there is nothing to wait for; poll it, or open it with them")]
+    NoInterrupts {
+        /// The device's address.
+        device: String,
+    },
     /// The device did not do what was waited for.
     #[error("{device}: gave up waiting for {waiting_for} after {waited:?}; open the device again to reset it")]
     Timeout {

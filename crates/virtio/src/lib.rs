@@ -18,6 +18,9 @@
 //! # }
 //! ```
 //!
+//! [`Pci`] is the transport to a device on PCI, [`VhostUser`] to one that another process plays. With
+//! [`Config::interrupts`] a receive queue can also be waited for.
+//!
 //! The device is not trusted. What the driver knows of a ring (free descriptors, chains in flight, their buffers) is in
 //! memory that the device cannot reach; of the ring itself only what the device reports is read, once, and checked. A
 //! device that breaks the rules is reset and brought up again.
@@ -34,6 +37,8 @@ mod features;
 mod ids;
 mod negotiate;
 mod net;
+#[expect(unsafe_code, reason = "registers through which a device learns of memory")]
+mod pci;
 mod port;
 #[expect(unsafe_code, reason = "memory shared with the device")]
 mod ring;
@@ -51,6 +56,7 @@ pub use config::Config;
 pub use error::{Error, Result};
 pub use features::Features;
 pub use ids::{Kind, identify};
+pub use pci::{Doorbell, Pci};
 pub use port::{LinkStatus, Opened, Port, Statistics, open};
 pub use ring::Fault;
 pub use rx::{RxCounters, RxQueue};

@@ -74,7 +74,7 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
     }
     if transport.wants_access_platform() && !chosen.contains(Features::ACCESS_PLATFORM) {
         let problem = "the device does not offer VIRTIO_F_ACCESS_PLATFORM, so it bypasses the IOMMU; \
-                       turn it on (QEMU: iommu_platform=on)";
+                       turn it on (QEMU: disable-legacy=on,iommu_platform=on)";
         return Err(refused(transport, problem));
     }
     if config.pairs() > 1 && !chosen.contains(Features::MQ) {
@@ -157,13 +157,15 @@ impl Queues {
         let header = Header { zeros: memory.cut(LARGEST_HEADER).iova(), ..header };
         let mut seats = Vec::with_capacity(self.data.len());
         for (index, layout) in self.data {
-            let (ring, notifier) = start_queue(transport, index, layout, features, &mut memory)?;
+            // Even ones are for receiving.
+            let vector = (index % 2 == 0 && shared.vector(index / 2).is_some()).then_some(index / 2);
+            let (ring, notifier) = start_queue(transport, index, layout, features, vector, &mut memory)?;
             seats.push(Some(Box::new(Seat { ring, notifier, header })));
         }
         let control = match self.control {
             None => None,
             Some((index, layout)) => {
-                let (ring, notifier) = start_queue(transport, index, layout, features, &mut memory)?;
+                let (ring, notifier) = start_queue(transport, index, layout, features, None, &mut memory)?;
                 Some(Control::new(std::sync::Arc::clone(&shared.transport), ring, notifier, memory.cut(PAGE)))
             }
         };
@@ -202,10 +204,11 @@ fn start_queue<T: Transport>(
     index: u16,
     layout: Layout,
     features: Features,
+    vector: Option<u16>,
     memory: &mut RingMemory,
 ) -> Result<(Ring, T::Notifier)> {
     let area: Area = memory.cut(layout.end());
-    let setup: QueueSetup = area.setup(layout);
+    let setup = QueueSetup { vector, ..area.setup(layout) };
     let (event_idx, in_order) = (features.contains(Features::EVENT_IDX), features.contains(Features::IN_ORDER));
     let ring = if layout.packed {
         Ring::Packed(Packed::new(area, layout, event_idx, in_order))

@@ -60,7 +60,8 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
     let transport = Arc::new(transport);
     // A device that an earlier process left running must not reach memory that is about to be mapped.
     transport.reset()?;
-    let shared = Arc::new(Shared::new(transport));
+    let vectors = transport.vectors(config.interrupts, config.rx_queues)?;
+    let shared = Arc::new(Shared::new(transport, vectors));
     let rx: Vec<_> = (0..config.rx_queues).map(|n| RxQueue::new(&shared, n, config, pool)).collect::<Result<_>>()?;
     let tx: Vec<_> = (0..config.tx_queues).map(|n| TxQueue::new(&shared, n, pool)).collect::<Result<_>>()?;
     let control = Arc::new(ControlSide {
@@ -127,6 +128,12 @@ impl<T: Transport> Port<T> {
     #[must_use]
     pub fn name(&self) -> &str {
         self.shared.transport.name()
+    }
+
+    /// The NUMA node it is attached to, if known.
+    #[must_use]
+    pub fn numa_node(&self) -> Option<u32> {
+        self.shared.transport.numa_node()
     }
 
     /// The station address; zeros for a device that has none.
@@ -260,6 +267,7 @@ impl<T: Transport> Port<T> {
     fn stop(&mut self) -> Result<()> {
         self.control.stop.store(true, Ordering::Relaxed);
         let Some(keeper) = self.keeper.take() else { return Ok(()) };
+        self.shared.close();
         // A keeper that panicked has nothing to say.
         let _ = keeper.join();
         self.control.live().agreed = None;

@@ -8,7 +8,9 @@ use device::Translation;
 use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Buffers made available at a time: one look at the device's wish for a notification for so many.
 const DOORBELL: usize = 32;
@@ -203,6 +205,60 @@ impl<T: Transport> RxQueue<T> {
             self.give_up(fault);
         }
         batch.len() - before
+    }
+
+    /// Waits until a frame is there to receive, `limit` at most, or until the port is closed. Returns whether one is (or a
+    /// part of one that is still arriving).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoInterrupts`] when the port was opened without them.
+    pub fn wait(&mut self, limit: Duration) -> Result<bool> {
+        let shared = Arc::clone(&self.shared);
+        let Some(vector) = shared.vector(self.index) else {
+            return Err(Error::NoInterrupts { device: shared.transport.name().to_owned() });
+        };
+        let begun = Instant::now();
+        while !self.is_ready() && self.arm() {
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return Ok(false);
+            }
+            vector.wait(left)?;
+        }
+        Ok(self.is_ready())
+    }
+
+    /// Asks for an interrupt when the next frame comes, for an event loop of the caller's own: if this returns true, wait
+    /// until [`Self::eventfd`] is readable. It may become readable without a frame, for one when the device has come back;
+    /// ask again before each wait. False says not to wait: a frame is there, the port is closed, or it has no interrupts.
+    #[must_use]
+    pub fn arm(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let Some(vector) = shared.vector(self.index) else { return false };
+        // Before the looks at session and ring: what is signalled from here on ends the wait, and what was signalled before
+        // is seen by them.
+        vector.clear();
+        if shared.epoch() != self.epoch {
+            self.join();
+        }
+        if let Some(seat) = &mut self.seat {
+            each_layout!(&mut seat.ring, ring => ring.arm());
+        }
+        !self.is_ready() && !shared.is_closed()
+    }
+
+    /// What becomes readable when an interrupt comes that [`Self::arm`] asked for; `None` without interrupts.
+    #[must_use]
+    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.vector(self.index).map(|vector| vector.as_fd())
+    }
+
+    /// Whether [`Self::recv`] has something to look at.
+    fn is_ready(&mut self) -> bool {
+        let Some(seat) = &mut self.seat else { return false };
+        let waiting = !self.intake.frame.is_empty() && self.intake.lacking == 0;
+        waiting || each_layout!(&mut seat.ring, ring => ring.has_used())
     }
 
     /// Moves to the present session, if there is one.

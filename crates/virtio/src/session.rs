@@ -7,10 +7,10 @@
 use crate::Result;
 use crate::ring::{Fault, Ring};
 use crate::transport::Transport;
-use device::DmaMemory;
+use device::{DmaMemory, EventFd};
 use mempool::Packet;
 use std::fmt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a queue needs to take part in a session.
@@ -56,14 +56,40 @@ pub(crate) struct Shared<T: Transport> {
     epoch: AtomicU32,
     /// A fault (bits 31:0; 0 is none) and the session that it was in (bits 63:32).
     fault: AtomicU64,
+    /// By receive queue; none without interrupts.
+    vectors: Vec<Arc<EventFd>>,
+    /// There will be no session any more.
+    closed: AtomicBool,
     state: Mutex<State<T::Notifier>>,
 }
 
 impl<T: Transport> Shared<T> {
-    /// For a device that has been reset.
-    pub(crate) fn new(transport: Arc<T>) -> Self {
+    /// For a device that has been reset. `vectors` are those of receive queues.
+    pub(crate) fn new(transport: Arc<T>, vectors: Vec<Arc<EventFd>>) -> Self {
         let state = State { seats: Vec::new(), memory: None, parked: Vec::new(), quiet: true };
-        Self { transport, epoch: AtomicU32::new(0), fault: AtomicU64::new(0), state: Mutex::new(state) }
+        let (epoch, fault, closed) = (AtomicU32::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { transport, epoch, fault, vectors, closed, state: Mutex::new(state) }
+    }
+
+    /// What receive queue `queue` is woken by.
+    pub(crate) fn vector(&self, queue: u16) -> Option<&Arc<EventFd>> {
+        self.vectors.get(usize::from(queue))
+    }
+
+    /// Wakes queues that wait, as something has changed that is no frame.
+    fn wake(&self) {
+        self.vectors.iter().for_each(|vector| vector.signal());
+    }
+
+    /// There will be no session any more; nobody need wait.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Whether the port is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
     }
 
     fn state(&self) -> MutexGuard<'_, State<T::Notifier>> {
@@ -92,6 +118,7 @@ impl<T: Transport> Shared<T> {
     pub(crate) fn begin(&self, seats: Vec<Option<Box<Seat<T::Notifier>>>>) {
         self.state().seats = seats;
         self.epoch.fetch_add(1, Ordering::Release);
+        self.wake();
     }
 
     /// Resets the device, which ends the session: packets that waited for it go home, and the memory of its rings leaves

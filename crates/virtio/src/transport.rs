@@ -1,7 +1,8 @@
 //! The seam between the driver and the way to a device: PCI or vhost-user (Virtio 1.2, chapters 2 and 4).
 
 use crate::{Error, Result};
-use device::DmaDomain;
+use device::{DmaDomain, EventFd, Interrupts};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bits of the device status field (Virtio 1.2, section 2.1).
@@ -48,7 +49,7 @@ pub struct QueueSetup {
     pub bytes: usize,
     /// Packed layout.
     pub packed: bool,
-    /// MSI-X vector of the queue; `None` for a queue that is polled.
+    /// Which of [`Transport::vectors`] the queue's interrupts go to; `None` for a queue that is polled.
     pub vector: Option<u16>,
 }
 
@@ -69,7 +70,7 @@ pub trait Notifier: Send + std::fmt::Debug + 'static {
 
 /// One virtio-net device as its transport shows it. The driver is generic over this.
 ///
-/// The driver calls, in this order: [`reset`](Self::reset), [`attach`](Self::attach), status `ACKNOWLEDGE` and `DRIVER`,
+/// The driver calls, in this order: [`reset`](Self::reset), [`vectors`](Self::vectors) once, [`attach`](Self::attach), status `ACKNOWLEDGE` and `DRIVER`,
 /// [`device_features`](Self::device_features), [`set_driver_features`](Self::set_driver_features), status `FEATURES_OK` (modern), the
 /// configuration, [`set_up_queue`](Self::set_up_queue) for each queue, status `DRIVER_OK`; then
 /// [`watch`](Self::watch) again and again from a thread of its own. A lost device is reset and goes through all of it again.
@@ -113,6 +114,14 @@ pub unsafe trait Transport: Send + Sync + 'static {
     fn starts_all_pairs(&self) -> bool {
         false
     }
+
+    /// Makes `count` interrupt vectors, as wished: all of them or none. What is returned is signalled when the device
+    /// interrupts for a queue with that vector.
+    ///
+    /// # Errors
+    ///
+    /// With [`Interrupts::Required`], when there cannot be as many.
+    fn vectors(&self, wish: Interrupts, count: u16) -> Result<Vec<Arc<EventFd>>>;
 
     /// Resets the device and waits until it has done so: it then accesses no memory (section 2.4).
     ///

@@ -5,6 +5,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use softnic::{SoftControl, VfioUserServer};
 use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -41,6 +42,9 @@ pub(crate) enum Iommu {
 pub(crate) struct Setup<'s> {
     /// Specifications of its soft NICs, such as `a?wire=gen`. The first is 0000:00:05.0, then 06.0 and so on.
     pub(crate) nics: &'s [&'s str],
+    /// Properties of virtio NICs that QEMU plays, such as `packed=on`, which follow the soft ones. Each ends in a wire
+    /// ([`Machine::wire`]).
+    pub(crate) virtio: &'s [&'s str],
     pub(crate) iommu: Iommu,
     /// Cores; 0 means 2.
     pub(crate) cpus: u32,
@@ -62,6 +66,7 @@ pub(crate) struct Machine {
     shell: Shell,
     qemu: Child,
     nics: Vec<VfioUserServer>,
+    wires: Vec<UnixStream>,
     /// Below QEMU's root: sockets, the initramfs and the console.
     folder: tempfile::TempDir,
 }
@@ -77,6 +82,18 @@ impl Rig {
         Ok(Self { cache, programs })
     }
 
+    /// Lets QEMU have TAP interfaces.
+    pub(crate) fn give_tun(&self) -> Result<()> {
+        let node = self.cache.join("root/dev/net/tun");
+        if node.exists() {
+            return Ok(());
+        }
+        fs::create_dir_all(self.cache.join("root/dev/net"))?;
+        let made = Command::new("mknod").arg(&node).args(["c", "10", "200"]).status()?;
+        ensure!(made.success(), "{} cannot be made", node.display());
+        Ok(())
+    }
+
     /// Boots a machine.
     pub(crate) fn boot(&self, setup: &Setup<'_>) -> Result<Machine> {
         let root = self.cache.join("root");
@@ -87,6 +104,9 @@ impl Rig {
         let socket = |index: usize| file(&format!("nic{index}"));
         let serve = |(index, spec): (usize, &&str)| VfioUserServer::start(spec, &socket(index));
         let nics = setup.nics.iter().enumerate().map(serve).collect::<Result<Vec<_>, _>>()?;
+        let wire = |index: usize| file(&format!("wire{index}"));
+        let listeners =
+            (0..setup.virtio.len()).map(|index| UnixListener::bind(wire(index))).collect::<Result<Vec<_>, _>>()?;
         // QEMU's root is the chroot.
         let inside = |path: &Path| format!("/{}", path.strip_prefix(&root).unwrap_or(path).display());
         let mut qemu = Command::new("setpriv");
@@ -133,12 +153,28 @@ impl Rig {
             let socket = format!("\"socket\":{{\"type\":\"unix\",\"path\":\"{path}\"}}");
             qemu.args(["-device", &format!("{{\"driver\":\"vfio-user-pci\",{place},{socket}}}")]);
         }
+        for (index, properties) in setup.virtio.iter().enumerate() {
+            let path = inside(&wire(index));
+            let address = format!("addr.type=unix,addr.path={path}");
+            qemu.args(["-netdev", &format!("stream,id=wire{index},server=off,{address}")]);
+            let place = nics.len() + index + 5;
+            let device = format!("virtio-net-pci,netdev=wire{index},addr={place:#x},{properties}");
+            qemu.args(["-device", device.trim_end_matches(',')]);
+        }
         qemu.args(setup.qemu).args(["-append", &kernel]);
         qemu.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(file("qemu"))?);
         let mut qemu = qemu.spawn().context("cannot start QEMU")?;
         let (Some(input), Some(output)) = (qemu.stdin.take(), qemu.stdout.take()) else { bail!("QEMU has no pipes") };
-        let mut machine = Machine { shell: Shell::new(input, output), qemu, nics, folder };
+        let wires = Vec::new();
+        let mut machine = Machine { shell: Shell::new(input, output), qemu, nics, wires, folder };
         machine.shell.ready(BOOT).map_err(|error| machine.explain(error))?;
+        // QEMU has connected all of them before the guest began to run.
+        for listener in listeners {
+            listener.set_nonblocking(true)?;
+            let (stream, _) = listener.accept().context("QEMU has not connected a wire")?;
+            stream.set_nonblocking(false)?;
+            machine.wires.push(stream);
+        }
         Ok(machine)
     }
 
@@ -177,6 +213,11 @@ impl Machine {
     /// Watches and disturbs the NIC `index` and its wire.
     pub(crate) fn nic(&self, index: usize) -> SoftControl {
         self.nics[index].control()
+    }
+
+    /// The other end of virtio NIC `index`.
+    pub(crate) fn wire(&self, index: usize) -> &UnixStream {
+        &self.wires[index]
     }
 
     /// Waits until `holds`, for at most five minutes; what did not become true shows in the checks that follow.

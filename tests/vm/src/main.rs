@@ -1,5 +1,6 @@
 //! The VM rig. Scenarios boot a Linux guest in QEMU whose NICs are soft 82599s in this process, served over vfio-user:
-//! drivers that nobody here wrote judge the model, and the model judges ours behind a kernel's VFIO and an IOMMU.
+//! drivers that nobody here wrote judge the model, and the model judges ours behind a kernel's VFIO and an IOMMU. QEMU's own
+//! virtio NICs judge our driver for those.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a program that reports on the terminal")]
@@ -9,6 +10,7 @@ mod frames;
 mod guest;
 mod machine;
 mod scenarios;
+mod wires;
 
 use anyhow::{Context as _, Result, bail};
 use checks::Checks;

@@ -1,13 +1,16 @@
 //! Opening devices of made trees: what is refused, and the path through sysfs on plain files.
 
 use crate::tree::{Tree, address};
-use device::{Bar as _, Device as _, DmaMemory, Host, MemoryRequest, PageSize, SysfsDevice, VfioDevice};
+use device::{
+    Bar as _, Device as _, DmaMemory, Host, MemoryRequest, PageSize, PciFunction as _, SysfsDevice, VfioDevice,
+};
 use std::fs::{File, read, write};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 const MEMORY: u16 = 2;
 const BUS_MASTER: u16 = 4;
+const INTX_DISABLE: u16 = 1 << 10;
 
 /// A function without driver and IOMMU group, whose registers and configuration space are files. Each test has an address
 /// of its own, since a process opens an address once.
@@ -58,7 +61,8 @@ fn sysfs_gives_registers_with_bus_mastering_off() {
     let plain = Plain::new("0000:10:00.0");
     let device = plain.open().unwrap();
     assert_eq!((device.name(), device.ids().device, device.numa_node()), ("0000:10:00.0", 0x10fb, None));
-    assert_eq!(plain.command(), 1 | MEMORY, "memory on, bus master off, the rest untouched");
+    let quiet = 1 | MEMORY | INTX_DISABLE;
+    assert_eq!(plain.command(), quiet, "memory on, bus master and interrupts off, the rest untouched");
     assert_eq!(read(plain.file("enable")).unwrap(), b"1");
 
     let registers = File::options().read(true).write(true).open(plain.file("resource0")).unwrap();
@@ -71,13 +75,13 @@ fn sysfs_gives_registers_with_bus_mastering_off() {
     assert_eq!(u32::from_le_bytes(bytes), 0x1234_5678);
 
     device.set_bus_master(true).unwrap();
-    assert_eq!(plain.command(), 1 | MEMORY | BUS_MASTER);
+    assert_eq!(plain.command(), quiet | BUS_MASTER);
     assert!(device.reset().unwrap_err().to_string().contains("no way to reset it"));
     assert_eq!(plain.command() & BUS_MASTER, 0, "off even though the reset failed");
     write(plain.file("reset"), "").unwrap();
     device.set_bus_master(true).unwrap();
     device.reset().unwrap();
-    assert_eq!((plain.command(), read(plain.file("reset")).unwrap()), (1 | MEMORY, b"1".to_vec()));
+    assert_eq!((plain.command(), read(plain.file("reset")).unwrap()), (quiet, b"1".to_vec()));
     assert!(device.enable_msix(1).unwrap_err().to_string().contains("no interrupts on the path through sysfs"));
 
     device.set_bus_master(true).unwrap();
@@ -116,15 +120,41 @@ fn sysfs_refuses_what_others_own() {
 #[test]
 fn sysfs_refuses_regions_that_cannot_be() {
     let plain = Plain::new("0000:13:00.0");
-    write(plain.file("resource"), "0xe020 0xe03f 0x40101\n").unwrap();
-    assert!(plain.refusal().contains("I/O ports"));
-    write(plain.file("resource"), "").unwrap();
-    assert!(plain.refusal().contains("no address"));
     write(plain.file("resource"), "0xfb580000 0xfbffffff 0x140204\n").unwrap();
     assert!(
         plain.refusal().contains("524288 bytes where its region has 11010048"),
         "shorter than the region: a bus error waiting"
     );
+    write(plain.file("resource"), "").unwrap();
+    let device = plain.open().unwrap();
+    assert_eq!((device.bar().size(), device.bar().read32(0)), (0, u32::MAX));
+    assert!(device.region(0).unwrap_err().to_string().contains("no base address region 0"));
+}
+
+#[test]
+fn sysfs_reaches_io_ports_and_other_regions() {
+    let plain = Plain::new("0000:16:00.0");
+    let absent = "0x0 0x0 0x0\n";
+    let lines = format!("0xc000 0xc01f 0x40101\n{absent}{absent}{absent}0xfe000000 0xfe003fff 0x14220c\n");
+    write(plain.file("resource"), lines).unwrap();
+    for (name, len) in [("resource0", 0x20), ("resource4", 0x4000)] {
+        File::create(plain.file(name)).and_then(|file| file.set_len(len)).unwrap();
+    }
+    write(plain.file("config"), [0; 256]).unwrap();
+    let device = plain.open().unwrap();
+    assert!(!device.has_iommu());
+    let (ports, memory) = (device.region(0).unwrap(), device.region(4).unwrap());
+    assert_eq!(plain.command(), 1 | MEMORY | INTX_DISABLE, "ports are decoded");
+    assert_eq!((ports.size(), memory.size()), (0x20, 0x4000));
+    // SAFETY: a file, not a device.
+    unsafe { ports.write8(0x12, 0x5A) };
+    // SAFETY: as above.
+    unsafe { memory.write16(0x3FFE, 0x1234) };
+    assert_eq!(read(plain.file("resource0")).unwrap()[0x12], 0x5A);
+    assert_eq!(read(plain.file("resource4")).unwrap()[0x3FFE..], [0x34, 0x12]);
+    assert_eq!((ports.read8(0x12), ports.read16(0x12), ports.read32(0x10)), (0x5A, 0x5A, 0x5A_0000));
+    assert_eq!((ports.read8(0x20), memory.read8(0x3FFF), device.bar().read8(0x12)), (0xFF, 0x12, 0x5A));
+    assert!(device.region(1).is_err());
 }
 
 #[test]

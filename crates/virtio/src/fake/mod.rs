@@ -21,13 +21,15 @@
 //! ```
 
 mod memory;
+mod pci;
 mod queue;
 
+pub use pci::{FakeBar, FakeFunction, Oddities, Offers};
 pub use queue::{Chain, Part};
 
 use crate::transport::{Attention, Interface, Notifier, QueueSetup, Transport, status};
 use crate::{Error, Features, Result};
-use device::DmaDomain;
+use device::{DmaDomain, EventFd, Interrupts};
 use memory::{Mapper, Memory};
 use queue::Queue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -96,6 +98,7 @@ struct State {
     refuses_reset: bool,
     commands: Vec<Vec<u8>>,
     faults: Vec<String>,
+    vectors: Vec<Arc<EventFd>>,
 }
 
 impl FakeDevice {
@@ -115,6 +118,7 @@ impl FakeDevice {
             refuses_reset: false,
             commands: Vec::new(),
             faults: Vec::new(),
+            vectors: Vec::new(),
         };
         Self { memory: Arc::default(), state: Arc::new(Mutex::new(state)) }
     }
@@ -180,6 +184,11 @@ impl FakeDevice {
         self.state().attention = Some(reason);
     }
 
+    /// Says in its status that it needs a reset.
+    pub fn ask_for_reset(&self) {
+        self.state().status |= status::DEVICE_NEEDS_RESET;
+    }
+
     /// Changes how commands on the control queue are answered, if at all.
     pub fn answer_commands(&self, answer: Option<u8>) {
         self.state().config.control_answer = answer;
@@ -206,9 +215,13 @@ impl FakeDevice {
         self.report_as(queue, chain.id.into(), len, chain.slots());
     }
 
-    /// Reports whatever it is told: id, length, and descriptors to skip in a packed ring.
+    /// Reports whatever it is told: id, length, and descriptors to skip in a packed ring. Then interrupts, if the driver
+    /// wants it.
     pub fn report_as(&self, queue: u16, id: u32, len: u32, slots: u16) {
-        self.with(queue, |queue, memory| queue.report(memory, id, len, slots));
+        let vector = self.with(queue, |queue, memory| queue.report(memory, id, len, slots)).flatten();
+        if let Some(vector) = vector.and_then(|vector| self.state().vectors.get(usize::from(vector)).cloned()) {
+            vector.signal();
+        }
     }
 
     /// Moves the used index of a split ring without an entry.
@@ -391,6 +404,13 @@ unsafe impl Transport for FakeTransport {
 
     fn interface(&self) -> Interface {
         self.device.state().config.interface
+    }
+
+    fn vectors(&self, wish: Interrupts, count: u16) -> Result<Vec<Arc<EventFd>>> {
+        let count = if wish == Interrupts::Off { 0 } else { count };
+        let made = (0..count).map(|_| EventFd::new().map(Arc::new)).collect::<device::Result<Vec<_>>>()?;
+        self.device.state().vectors.clone_from(&made);
+        Ok(made)
     }
 
     fn reset(&self) -> Result<()> {

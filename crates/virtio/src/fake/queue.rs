@@ -78,7 +78,9 @@ impl Queue {
         chain
     }
 
-    pub(super) fn report(&mut self, memory: &Memory, id: u32, len: u32, slots: u16) {
+    /// Returns the vector to interrupt by, if the driver wants to be.
+    pub(super) fn report(&mut self, memory: &Memory, id: u32, len: u32, slots: u16) -> Option<u16> {
+        let (used, wrap) = (self.used, self.used_wrap);
         if self.setup.packed {
             let id = u16::try_from(id & 0xffff).unwrap_or_default();
             let address = self.setup.descriptors + 16 * u64::from(self.used);
@@ -94,6 +96,23 @@ impl Queue {
             memory.word(entry + 4).store(len.to_le(), Ordering::Relaxed);
             self.skip_used(memory, 1);
         }
+        self.setup.vector.filter(|_| self.wants_interrupt(memory, used, wrap))
+    }
+
+    /// Whether the driver wants to hear of the use of what lies at `used` (sections 2.7.7 and 2.8.10).
+    fn wants_interrupt(&self, memory: &Memory, used: u16, wrap: bool) -> bool {
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if self.setup.packed {
+            return match memory.load_half(self.setup.driver + 2) {
+                0 => true,
+                2 => self.event_idx && memory.load_half(self.setup.driver) == used | u16::from(wrap) << 15,
+                _ => false,
+            };
+        }
+        if self.event_idx {
+            return memory.load_half(self.setup.driver + 4 + 2 * self.size()) == used;
+        }
+        memory.load_half(self.setup.driver) & 1 == 0
     }
 
     pub(super) fn skip_used(&mut self, memory: &Memory, by: u16) {

@@ -33,7 +33,8 @@ impl Layout {
     }
 }
 
-/// Memory of all rings of a session, mapped for the device.
+/// Memory of all rings of a session, mapped for the device. No ring crosses a boundary of huge pages, since without an IOMMU
+/// only a page's own bytes follow each other.
 pub(crate) struct RingMemory {
     memory: Arc<DmaMemory>,
     translation: Arc<Translation>,
@@ -43,8 +44,8 @@ pub(crate) struct RingMemory {
 impl RingMemory {
     /// Room for a ring of each of these layouts, and `more` bytes.
     pub(crate) fn allocate(dma: &DmaDomain, rings: &[Layout], more: usize, numa_node: Option<u32>) -> Result<Self> {
-        let rings: usize = rings.iter().map(|layout| layout.end().next_multiple_of(PAGE)).sum();
-        let bytes = rings + more.next_multiple_of(PAGE);
+        let bytes = rings.iter().fold(0, |used, layout| place(used, layout.end()).1);
+        let bytes = place(bytes, more).1;
         let memory = DmaMemory::allocate(&MemoryRequest { bytes, numa_node, ..MemoryRequest::default() })?;
         let translation = dma.map(&memory)?;
         Ok(Self { memory, translation, used: 0 })
@@ -61,14 +62,22 @@ impl RingMemory {
     ///
     /// When more is taken than was allocated: a mistake of the driver.
     pub(crate) fn cut(&mut self, bytes: usize) -> Area {
-        let start = self.used;
-        self.used += bytes.next_multiple_of(PAGE);
+        let (start, end) = place(self.used, bytes);
+        self.used = end;
         assert!(self.used <= self.memory.len(), "ring memory was sized for less");
         // SAFETY: within the region, by the assertion.
         let base = unsafe { self.memory.base().add(start) };
         let iova = self.translation.iova(base.as_ptr());
         Area { base, len: bytes, iova, _memory: Arc::clone(&self.memory) }
     }
+}
+
+/// First and last of the next `bytes` behind those that are used: within a huge page, and up to a page's end.
+fn place(used: usize, bytes: usize) -> (usize, usize) {
+    let bytes = bytes.next_multiple_of(PAGE);
+    debug_assert!(bytes <= HUGE_PAGE, "the largest ring takes less");
+    let start = if used % HUGE_PAGE + bytes > HUGE_PAGE { used.next_multiple_of(HUGE_PAGE) } else { used };
+    (start, start + bytes)
 }
 
 /// A part of ring memory.
@@ -125,6 +134,22 @@ impl fmt::Debug for Area {
 }
 
 const PAGE: usize = 4096;
+const HUGE_PAGE: usize = 2 << 20;
 const DESCRIPTOR: usize = 16;
 /// An event suppression structure.
 const EVENT: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_follow_each_other_and_cross_no_huge_page() {
+        let largest = Layout { size: 32_768, packed: false }.end();
+        assert!(largest <= HUGE_PAGE);
+        assert_eq!(place(0, 1), (0, PAGE));
+        assert_eq!(place(PAGE, largest), (PAGE, PAGE + largest.next_multiple_of(PAGE)));
+        assert_eq!(place(HUGE_PAGE - PAGE, PAGE), (HUGE_PAGE - PAGE, HUGE_PAGE));
+        assert_eq!(place(HUGE_PAGE - PAGE, PAGE + 1), (HUGE_PAGE, HUGE_PAGE + 2 * PAGE));
+    }
+}

@@ -85,6 +85,9 @@ pub(crate) trait Virtqueue {
     fn unpublished(&self) -> usize;
     /// Whether the device has done with something, as far as can be told without a check.
     fn has_used(&mut self) -> bool;
+    /// Asks for one interrupt when the device has done with the next chain. What it had done with before shows in
+    /// [`Self::has_used`] afterwards. Interrupts are off again when more is published.
+    fn arm(&mut self);
     /// Goes through a run of up to `most` single descriptors that the device has done with, and takes them out of the ring.
     /// `each` is told the place in the run, id and length, and whether it knows the id is what makes it one in flight. Stops
     /// at the first that it refuses, where a ring begins again, and at anything unusual; [`Self::used`] comes upon it next.

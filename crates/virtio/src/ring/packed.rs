@@ -15,9 +15,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 /// them on this side. `size` is a power of two.
 pub(crate) struct Packed {
     ring: NonNull<AtomicU64>,
+    driver_event: NonNull<AtomicU32>,
     device_event: NonNull<AtomicU32>,
     size: u16,
     event_idx: bool,
+    /// Interrupts are on.
+    armed: bool,
     ledger: Ledger,
     /// Descriptors written so far, free-running; the place in the ring and the wrap counter follow from it.
     avail: u16,
@@ -38,7 +41,8 @@ const NEXT: u64 = 1 << 48;
 const WRITE: u64 = 2 << 48;
 const AVAIL: u64 = 1 << 55;
 const USED: u64 = 1 << 63;
-/// Event suppression flags: do not notify; notify when a descriptor is passed.
+/// Event suppression flags: notify; do not; notify when a descriptor is passed.
+const ENABLE: u32 = 0;
 const DISABLE: u32 = 1;
 const AT_DESCRIPTOR: u32 = 2;
 
@@ -47,21 +51,34 @@ impl Packed {
     pub(crate) fn new(area: Area, layout: Layout, event_idx: bool, in_order: bool) -> Self {
         let (size, driver, device) = (layout.size, layout.driver(), layout.device());
         assert!(size.is_power_of_two() && size <= 1 << 14, "twice the size fits the counters");
-        let driver_event: NonNull<AtomicU32> = area.at(driver, 1);
-        // SAFETY: valid and accessed as an atomic only (type invariant).
-        unsafe { driver_event.as_ref() }.store((DISABLE << 16).to_le(), Ordering::Relaxed);
-        Self {
+        let ring = Self {
             ring: area.at(0, 2 * usize::from(size)),
+            driver_event: area.at(driver, 1),
             device_event: area.at(device, 1),
             size,
             event_idx,
+            armed: false,
             ledger: Ledger::new(size, in_order),
             avail: 0,
             used: 0,
             unpublished: 0,
             first: None,
             _area: area,
-        }
+        };
+        ring.ask(DISABLE, 0);
+        ring
+    }
+
+    /// Tells the device which interrupts are wanted; `place` is that of a descriptor, with its wrap counter in bit 15.
+    fn ask(&self, flags: u32, place: u16) {
+        // SAFETY: valid and accessed as an atomic only (type invariant).
+        unsafe { self.driver_event.as_ref() }.store((flags << 16 | u32::from(place)).to_le(), Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn disarm(&mut self) {
+        self.armed = false;
+        self.ask(DISABLE, 0);
     }
 
     /// The descriptors from a free-running position on.
@@ -169,6 +186,9 @@ impl Virtqueue for Packed {
         let Some((position, rest)) = self.first.take() else { return false };
         self.from(position).store(0, rest, Ordering::Release);
         let posted = std::mem::take(&mut self.unpublished);
+        if self.armed {
+            self.disarm();
+        }
         // The descriptors must be visible before the device's wish is read (section 2.8.21.3.1).
         fence(Ordering::SeqCst);
         self.wants_notification(posted)
@@ -181,6 +201,18 @@ impl Virtqueue for Packed {
 
     fn has_used(&mut self) -> bool {
         self.ledger.mid_batch() || self.from(self.used).done(0).is_some()
+    }
+
+    fn arm(&mut self) {
+        self.armed = true;
+        if self.event_idx {
+            let wrap = if self.used & self.size == 0 { 1 << 15 } else { 0 };
+            self.ask(AT_DESCRIPTOR, self.used & (self.size - 1) | wrap);
+        } else {
+            self.ask(ENABLE, 0);
+        }
+        // The wish must be visible before the next used descriptor is looked for (section 2.8.21.3.1).
+        fence(Ordering::SeqCst);
     }
 
     #[inline(always)]

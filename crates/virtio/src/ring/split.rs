@@ -29,6 +29,8 @@ pub(crate) struct Split {
     device_used: u16,
     /// Where used_event was last set, if notifications go by ring position.
     used_event: Option<u16>,
+    /// Interrupts are on, where they do not go by ring position.
+    armed: bool,
     _area: Area,
 }
 
@@ -58,12 +60,13 @@ impl Split {
             next_used: 0,
             device_used: 0,
             used_event: event_idx.then_some(0),
+            armed: false,
             _area: area,
         };
         if event_idx {
             ring.set_used_event(u16::MAX);
         } else {
-            ring.avail(0).store(NO_INTERRUPT, Ordering::Relaxed);
+            ring.avail(0).store(NO_INTERRUPT.to_le(), Ordering::Relaxed);
         }
         ring
     }
@@ -155,6 +158,12 @@ impl Split {
         }
     }
 
+    #[cold]
+    fn disarm(&mut self) {
+        self.armed = false;
+        self.avail(0).store(NO_INTERRUPT.to_le(), Ordering::Relaxed);
+    }
+
     fn set_used_event(&self, value: u16) {
         self.avail(usize::from(self.mask) + 3).store(value.to_le(), Ordering::Relaxed);
     }
@@ -224,6 +233,9 @@ impl Virtqueue for Split {
             let event = u16::from_le(self.used_half(2 + 4 * self.size()).load(Ordering::Relaxed));
             passes(event, new, old)
         } else {
+            if self.armed {
+                self.disarm();
+            }
             u16::from_le(self.used_half(0).load(Ordering::Relaxed)) & NO_NOTIFY == 0
         }
     }
@@ -236,6 +248,19 @@ impl Virtqueue for Split {
     fn has_used(&mut self) -> bool {
         // A fault shows up when the entry is read.
         self.look().unwrap_or(true)
+    }
+
+    fn arm(&mut self) {
+        if self.used_event.is_some() {
+            // Passed once, it lies behind the device until `push_used_event` moves it far ahead again.
+            self.used_event = Some(self.next_used);
+            self.set_used_event(self.next_used);
+        } else {
+            self.armed = true;
+            self.avail(0).store(0, Ordering::Relaxed);
+        }
+        // The wish must be visible before the used index is read (section 2.7.14).
+        fence(Ordering::SeqCst);
     }
 
     #[inline(always)]

@@ -2,8 +2,8 @@
 
 use super::message::{self, Request};
 use crate::transport::QueueSetup;
-use device::DmaMemory;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, poll};
+use device::{DmaMemory, EventFd};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 use rustix::process::PidfdFlags;
 use std::io;
@@ -58,8 +58,8 @@ pub(super) struct Line {
 struct Queue {
     index: u16,
     setup: QueueSetup,
-    kick: Arc<OwnedFd>,
-    call: OwnedFd,
+    kick: Arc<EventFd>,
+    call: Arc<EventFd>,
 }
 
 impl Line {
@@ -113,12 +113,9 @@ impl Line {
         self.tell(message::SET_FEATURES, &message::longs([features]), &[])
     }
 
-    /// Notes where a ring is. Returns the descriptor that its kicks go to.
-    pub(super) fn add_queue(&mut self, index: u16, setup: &QueueSetup) -> io::Result<Arc<OwnedFd>> {
-        let eventfd = || rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let kick = Arc::new(eventfd()?);
-        self.queues.push(Queue { index, setup: *setup, kick: Arc::clone(&kick), call: eventfd()? });
-        Ok(kick)
+    /// Notes where a ring is, and what its interrupts signal.
+    pub(super) fn add_queue(&mut self, index: u16, setup: &QueueSetup, kick: &Arc<EventFd>, call: Arc<EventFd>) {
+        self.queues.push(Queue { index, setup: *setup, kick: Arc::clone(kick), call });
     }
 
     /// Shares memory and starts all rings.

@@ -18,12 +18,12 @@ mod message;
 
 use crate::transport::{Attention, Notifier, QueueSetup, Transport, status};
 use crate::{Error, Features, Result};
-use device::{DmaDomain, DmaMapper, DmaMemory, IovaAllocator, Translation};
+use device::{DmaDomain, DmaMapper, DmaMemory, EventFd, Interrupts, IovaAllocator, Translation};
 use line::{Failure, Line, Region, is_ready};
 use listener::Listener;
 use message::MOST_REGIONS;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,7 @@ pub struct VhostUser {
     dma: DmaDomain,
     shared: Arc<Shared>,
     mac: [u8; 6],
+    vectors: Mutex<Vec<Arc<EventFd>>>,
 }
 
 #[derive(Debug)]
@@ -131,7 +132,7 @@ impl VhostUser {
             .map_err(|source| device::Error::system("make a MAC address for", &name, source, ""))?;
         // Locally administered, and of one station.
         mac[0] = mac[0] & !1 | 2;
-        Ok(Self { name, place, dma: DmaDomain::new(Box::new(mapper)), shared, mac })
+        Ok(Self { name, place, dma: DmaDomain::new(Box::new(mapper)), shared, mac, vectors: Mutex::default() })
     }
 
     fn find(&self) -> Result<UnixStream> {
@@ -175,12 +176,11 @@ impl VhostUser {
 
 /// Kicks a ring.
 #[derive(Debug)]
-pub struct Kick(Arc<OwnedFd>);
+pub struct Kick(Arc<EventFd>);
 
 impl Notifier for Kick {
     fn notify(&self) {
-        // The descriptor does not block; if its counter is full there are kicks enough.
-        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+        self.0.signal();
     }
 }
 
@@ -195,6 +195,13 @@ unsafe impl Transport for VhostUser {
 
     fn dma(&self) -> &DmaDomain {
         &self.dma
+    }
+
+    fn vectors(&self, wish: Interrupts, count: u16) -> Result<Vec<Arc<EventFd>>> {
+        let count = if wish == Interrupts::Off { 0 } else { count };
+        let made = (0..count).map(|_| EventFd::new().map(Arc::new)).collect::<device::Result<Vec<_>>>()?;
+        self.vectors.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&made);
+        Ok(made)
     }
 
     fn starts_all_pairs(&self) -> bool {
@@ -280,11 +287,15 @@ unsafe impl Transport for VhostUser {
     }
 
     unsafe fn set_up_queue(&self, queue: u16, setup: &QueueSetup) -> Result<Kick> {
-        let kick = self.with_line(|line| line.add_queue(queue, setup))?;
-        let failed = |source| {
-            device::Error::system("make descriptors to kick", &self.name, source, "raise the limit of open files")
+        let kick = Arc::new(EventFd::new()?);
+        let vectors = self.vectors.lock().unwrap_or_else(PoisonError::into_inner);
+        let call = match setup.vector.and_then(|vector| vectors.get(usize::from(vector))) {
+            Some(vector) => Arc::clone(vector),
+            // Nobody looks at it.
+            None => Arc::new(EventFd::new()?),
         };
-        Ok(Kick(kick.map_err(failed)?))
+        self.with_line(|line| line.add_queue(queue, setup, &kick, call))?;
+        Ok(Kick(kick))
     }
 
     fn watch(&self, limit: Duration) -> Attention {

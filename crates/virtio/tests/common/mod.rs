@@ -4,7 +4,7 @@
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use std::time::{Duration, Instant};
 use virtio::fake::{FakeConfig, FakeDevice, FakeTransport};
-use virtio::{Config, Features, Opened, Port, RxQueue, TxQueue};
+use virtio::{Config, Features, Opened, Port, RxQueue, Transport, TxQueue};
 
 /// Long enough for any thread on a busy machine to get its turn.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -25,25 +25,32 @@ pub(crate) fn layouts() -> Vec<Features> {
         .collect()
 }
 
-pub(crate) struct Rig {
+pub(crate) struct Rig<T: Transport = FakeTransport> {
     pub(crate) device: FakeDevice,
-    pub(crate) port: Port<FakeTransport>,
-    pub(crate) rx: RxQueue<FakeTransport>,
-    pub(crate) tx: TxQueue<FakeTransport>,
+    pub(crate) port: Port<T>,
+    pub(crate) rx: RxQueue<T>,
+    pub(crate) tx: TxQueue<T>,
     pub(crate) pool: Pool,
     pub(crate) cache: PoolCache,
     pub(crate) batch: Batch,
 }
 
-impl Rig {
+impl Rig<FakeTransport> {
     pub(crate) fn new(features: Features) -> Self {
         Self::with(FakeConfig { features, ..FakeConfig::default() }, &config())
     }
 
     pub(crate) fn with(fake: FakeConfig, config: &Config) -> Self {
-        let pool = Pool::new(&PoolConfig { slots: 1024, ..PoolConfig::default() }).unwrap();
         let device = FakeDevice::new(fake);
-        let Opened { port, mut rx, mut tx } = virtio::open(device.transport(), config, &pool).unwrap();
+        Self::over(device.transport(), device, config)
+    }
+}
+
+impl<T: Transport> Rig<T> {
+    /// With `device` behind `transport`.
+    pub(crate) fn over(transport: T, device: FakeDevice, config: &Config) -> Self {
+        let pool = Pool::new(&PoolConfig { slots: 1024, ..PoolConfig::default() }).unwrap();
+        let Opened { port, mut rx, mut tx } = virtio::open(transport, config, &pool).unwrap();
         let (cache, batch) = (pool.cache(), Batch::with_capacity(32));
         let mut rig = Self { device, port, rx: rx.remove(0), tx: tx.remove(0), pool, cache, batch };
         rig.settle();

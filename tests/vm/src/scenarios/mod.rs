@@ -4,6 +4,7 @@ mod dpdk;
 mod host;
 mod linux;
 mod ours;
+mod virtio;
 
 use crate::checks::Checks;
 use crate::machine::Rig;
@@ -35,6 +36,12 @@ pub(crate) const ALL: &[Scenario] = &[
     of("ours-numa", "fwd l2 between two NUMA nodes: workers and memory are on the cards'", ours::numa),
     of("ours-restart", "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver", ours::restart),
     of("ours-release", "the kernel wants a card back in mid-traffic, and a card is pulled out", ours::release),
+    of("virtio-legacy", "QEMU's virtio-net through I/O ports, without an IOMMU", virtio::legacy),
+    of("virtio-transitional", "QEMU's virtio-net as it is by default, without an IOMMU", virtio::transitional),
+    of("virtio-modern", "QEMU's modern virtio-net without an IOMMU", virtio::modern),
+    of("virtio-packed", "QEMU's virtio-net with packed rings", virtio::packed),
+    of("virtio-iommu", "QEMU's virtio-net behind an IOMMU, through VFIO, with interrupts", virtio::iommu),
+    of("virtio-mq", "four queue pairs of QEMU's virtio-net, a vector each", virtio::mq),
     of("host-refused", "every way in which VFIO refuses, and what the doctor says", host::refused),
     of("host-shared", "two cards in one IOMMU group, one of them with the kernel's driver", host::shared),
     of("host-lacking", "machines without an IOMMU, and without interrupt remapping", host::lacking),

@@ -245,9 +245,19 @@ fn captured(vm: &mut Machine, checks: &mut Checks, command: &str, folder: &Path,
 
 /// Starts `command`, interrupts it when `done`, and returns its report.
 pub(super) fn run_until(vm: &mut Machine, command: &str, done: impl Fn(&Machine) -> bool) -> Result<Value> {
-    // A guest may wait long for its card: nothing is to be lost.
-    vm.sh(&format!("{command} --tx-wait 5000000 --json --quiet >/tmp/report 2>/tmp/said & echo $! >/tmp/pid"))?;
+    start(vm, command)?;
     vm.until("everything was forwarded", done);
+    finish(vm, command)
+}
+
+/// Starts `command` in the background.
+pub(super) fn start(vm: &mut Machine, command: &str) -> Result<()> {
+    // A guest may wait long for its card: nothing is to be lost.
+    vm.sh(&format!("{command} --tx-wait 5000000 --json --quiet >/tmp/report 2>/tmp/said & echo $! >/tmp/pid")).map(drop)
+}
+
+/// Interrupts what [`start`] has started, and returns its report.
+pub(super) fn finish(vm: &mut Machine, command: &str) -> Result<Value> {
     let said = vm.sh(
         "kill -INT $(cat /tmp/pid); for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
          cat /tmp/said; cat /tmp/report",
