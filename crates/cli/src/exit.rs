@@ -2,7 +2,7 @@
 
 use clap::error::ErrorKind;
 use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
 /// Why a program did not do what it was asked to.
@@ -37,6 +37,7 @@ pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCod
                 .from_env_lossy(),
         )
         .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
         .without_time()
         .with_target(false)
         .init();
