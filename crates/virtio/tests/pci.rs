@@ -92,10 +92,11 @@ fn a_device_that_asks_for_a_reset_comes_back() {
     let mut rig = Rig::over(Pci::new(function).unwrap(), device, &config());
     let resets = rig.device.resets();
     rig.device.ask_for_reset();
-    let device = rig.device.clone();
-    common::wait("the reset", || device.resets() > resets && device.is_ready());
-    rig.settle();
-    assert!(rig.device.deliver(0, &[7; 60]) && rig.recv() == 1);
+    common::wait("buffers of the session after the reset", || {
+        rig.settle();
+        rig.device.resets() > resets && rig.device.deliver(0, &[7; 60])
+    });
+    assert_eq!(rig.recv(), 1);
     rig.close();
 }
 
