@@ -91,7 +91,7 @@ pub(super) fn traffic(rig: &Rig, checks: &mut Checks) -> Result<()> {
         vm.sh(LINKED)?;
         for (from, to) in [(0, 2), (1, 1)] {
             let said =
-                vm.try_sh(&format!("ip netns exec n{from} ping -M do -c 20 -i 0.05 -W 5 -s {bytes} 10.9.0.{to}"))?;
+                vm.try_sh(&format!("ip netns exec n{from} ping -M do -c 20 -i 0.05 -w 60 -s {bytes} 10.9.0.{to}"))?;
             checks.contains(format!("ping from n{from}, {bytes} bytes at an MTU of {mtu}"), &said.text, " 20 received");
         }
     }
@@ -171,7 +171,7 @@ fn vlan(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
     for (tx, rx) in [("on", "on"), ("on", "off"), ("off", "on"), ("off", "off")] {
         vm.sh(&format!("for i in 0 1; do ip netns exec n$i ethtool -K e$i txvlan {tx} rxvlan {rx}; done"))?;
         vm.sh(LINKED)?;
-        let said = vm.try_sh("ip netns exec n0 ping -c 10 -i 0.05 -W 5 -s 1472 10.42.0.2")?;
+        let said = vm.try_sh("ip netns exec n0 ping -c 10 -i 0.05 -w 60 -s 1472 10.42.0.2")?;
         checks.contains(format!("VLAN 42, insertion {tx}, removal {rx}"), &said.text, " 10 received");
     }
     // Only what was asked for comes through. Without neighbours that it could ask again, Linux itself says nothing.
@@ -275,7 +275,7 @@ pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let said = vm.sh("ip netns exec n1 ethtool -L e1 combined 1; ip netns exec n1 ethtool -C e1 rx-usecs 900
          for try in $(seq 300); do ip -n n1 link show e1 | grep -q LOWER_UP && break; sleep 0.1; done
          count() { awk '/e1-TxRx/ { for (i = 2; i <= 5; i++) n += $i } END { print n }' /proc/interrupts; }
-         ip netns exec n0 ping -c 1 -W 5 10.9.0.2 >/dev/null
+         ip netns exec n0 ping -c 1 -W 60 10.9.0.2 >/dev/null
          a=$(count); t=$(cut -d ' ' -f 1 /proc/uptime | tr -d .)
          r=$(ip netns exec n1 cat /sys/class/net/e1/statistics/rx_packets)
          ip netns exec n0 ping -f -c 20000 -w 6 10.9.0.2 | tail -2
@@ -301,7 +301,7 @@ pub(super) fn admin(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let mut vm = pair(rig, "")?;
     let alive = |vm: &mut Machine, checks: &mut Checks, after: &str| -> Result<()> {
         vm.sh(LINKED)?;
-        let said = vm.try_sh("ip netns exec n0 ping -c 5 -i 0.05 -W 5 -s 1472 10.9.0.2")?;
+        let said = vm.try_sh("ip netns exec n0 ping -c 5 -i 0.05 -w 60 -s 1472 10.9.0.2")?;
         checks.contains(format!("ping after {after}"), &said.text, " 5 received");
         Ok(())
     };
@@ -354,7 +354,7 @@ pub(super) fn iommu(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let mut vm = rig.boot(&setup)?;
     vm.sh(UP)?;
     vm.sh(LINKED)?;
-    let said = vm.sh("ls -d /sys/kernel/iommu_groups/*/devices/0000:00:05.0; ip netns exec n0 ping -c 20 -i 0.05 -W 5 -s 1472 10.9.0.2")?;
+    let said = vm.sh("ls -d /sys/kernel/iommu_groups/*/devices/0000:00:05.0; ip netns exec n0 ping -c 20 -i 0.05 -w 60 -s 1472 10.9.0.2")?;
     checks.contains("ping through an IOMMU", &said, " 20 received");
     let faults = vm.sh("dmesg | grep -c DMAR:.*fault; true")?;
     checks.equal("faults of the IOMMU", faults.trim(), "0");

@@ -89,8 +89,9 @@ pub(super) fn restart(rig: &Rig, checks: &mut Checks) -> Result<()> {
     vm.sh(&format!("fwd unbind {PORTS}"))?;
     vm.sh(linux::UP)?;
     vm.sh(linux::LINKED)?;
-    let said = vm
-        .try_sh("ls -l /sys/bus/pci/devices/0000:00:0[56].0/driver; ip netns exec n0 ping -c 5 -i 0.1 -W 5 10.9.0.2")?;
+    let said = vm.try_sh(
+        "ls -l /sys/bus/pci/devices/0000:00:0[56].0/driver; ip netns exec n0 ping -c 5 -i 0.1 -w 60 10.9.0.2",
+    )?;
     checks.equal("both are back with the kernel's driver", said.text.matches("drivers/ixgbe").count(), 2);
     checks.contains("which pings from one to the other", &said.text, " 5 received");
     Ok(())

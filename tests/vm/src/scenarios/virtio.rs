@@ -165,8 +165,8 @@ fn pings(vm: &mut Machine, checks: &mut Checks, case: &Case) -> Result<()> {
     let start = case.run(&format!("fwd l2 {PORTS} --mtu {mtu} --quiet{idle}"));
     let start = format!("RUST_LOG=virtio=info {start} >/tmp/said 2>&1 & echo $! >/tmp/pid\n{READY}");
     let ping = format!(
-        "ip netns exec n0 ping -c 10 -i 0.1 -W 20 10.9.0.2
-         ip netns exec n1 ping -c 10 -i 0.1 -W 20 -s {size} -M do 10.9.0.1"
+        "ip netns exec n0 ping -c 10 -i 0.1 -w 60 10.9.0.2
+         ip netns exec n1 ping -c 10 -i 0.1 -w 60 -s {size} -M do 10.9.0.1"
     );
     let said = vm.sh(&format!("{start}\n {ping} || cat /tmp/said"))?;
     checks.equal("Linux pings Linux through fwd, 10 short and 10 long", said.matches(" 10 received").count(), 2);
@@ -208,7 +208,7 @@ fn back(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
          for try in $(seq 300); do ls /sys/bus/pci/devices/0000:00:05.0/virtio*/net >/dev/null 2>&1 && break; sleep 0.1; done
          dev=$(ls /sys/bus/pci/devices/0000:00:05.0/virtio*/net)
          ip addr add 10.9.0.3/24 dev $dev; ip link set $dev up
-         ping -c 5 -i 0.1 -W 20 10.9.0.1"
+         ping -c 5 -i 0.1 -w 60 10.9.0.1"
     ))?;
     checks.equal("both are back with the kernel's driver", said.matches("back with virtio-pci").count(), 2);
     checks.contains("which pings over one of them", &said, " 5 received");
@@ -255,7 +255,7 @@ pub(super) fn mq(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let command = format!("RUST_LOG=virtio=info {command}");
     ours::start(&mut vm, &command)?;
     vm.sh(READY)?;
-    let ping = hosts[0].command(&["ping", "-c", "10", "-i", "0.1", "-W", "20", "10.9.0.2"]).output()?;
+    let ping = hosts[0].command(&["ping", "-c", "10", "-i", "0.1", "-w", "60", "10.9.0.2"]).output()?;
     let said = String::from_utf8_lossy(&ping.stdout).into_owned();
     checks.contains("this host pings itself through fwd", &said, " 10 received");
     let script = format!("for port in $(seq {DATAGRAMS}); do echo x >/dev/udp/10.9.0.2/$port; done; true");
