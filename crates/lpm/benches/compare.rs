@@ -49,9 +49,11 @@ enum Kind {
 struct Subject<'a> {
     name: String,
     kind: Kind,
-    /// ns for a trace, by number.
-    time: Box<dyn FnMut(Option<&mut Rival>, usize) -> f64 + 'a>,
+    time: Box<Time<'a>>,
 }
+
+/// ns for a trace, by number; the rival is there for those that need it.
+type Time<'a> = dyn FnMut(Option<&mut Rival>, usize) -> f64 + 'a;
 
 /// The least ratios to the best of DPDK that issue the project sets itself, on each trace.
 struct Limits {
@@ -113,14 +115,20 @@ macro_rules! family {
 }
 
 const HOT_LEAST: [Option<f64>; TRACES] = [Some(1.5), Some(1.5), Some(1.5), Some(1.2)];
-family!(ipv4, V4, u32, std::net::Ipv4Addr, Limits {
-    plain: [Some(1.7), Some(1.7), None, None],
-    accelerated: HOT_LEAST
-});
-family!(ipv6, V6, u128, std::net::Ipv6Addr, Limits {
-    plain: [None, Some(3.0), Some(2.5), None],
-    accelerated: [None; TRACES]
-});
+family!(
+    ipv4,
+    V4,
+    u32,
+    std::net::Ipv4Addr,
+    Limits { plain: [Some(1.7), Some(1.7), None, None], accelerated: HOT_LEAST }
+);
+family!(
+    ipv6,
+    V6,
+    u128,
+    std::net::Ipv6Addr,
+    Limits { plain: [None, Some(3.0), Some(2.5), None], accelerated: [None; TRACES] }
+);
 
 /// Tables of this crate with few and many next hops, and with the accelerator, which few get.
 fn our_tables<F: Bench>(routes: &[Route]) -> Vec<(String, Kind, Table<F>)> {
@@ -229,7 +237,8 @@ fn rivals<F: Bench>(
                 }
                 let kind = if subject.name.ends_with("chain") { Kind::Other } else { Kind::Dpdk };
                 let name = subject.name.clone();
-                let time = move |rival: Option<&mut Rival>, trace| rival.map_or(0.0, |rival| rival.time(&subject, trace));
+                let time =
+                    move |rival: Option<&mut Rival>, trace| rival.map_or(0.0, |rival| rival.time(&subject, trace));
                 subjects.push(Subject { name, kind, time: Box::new(time) });
             }
         }
@@ -276,7 +285,8 @@ fn measure(
         row(&subject.name, figures.map(|figure| format!("{figure:.2}")));
     }
     let of = |kind| subjects.iter().zip(&figures).filter(move |(subject, _)| subject.kind == kind);
-    let best: [f64; TRACES] = std::array::from_fn(|trace| of(Kind::Dpdk).map(|(_, f)| f[trace]).fold(f64::MAX, f64::min));
+    let best: [f64; TRACES] =
+        std::array::from_fn(|trace| of(Kind::Dpdk).map(|(_, f)| f[trace]).fold(f64::MAX, f64::min));
     if of(Kind::Dpdk).next().is_none() {
         return;
     }
