@@ -1,7 +1,7 @@
 //! Lookups, loads and updates of full and small tables beside those of other crates and of DPDK, all in one run.
 //!
 //! `benches/lpm/run` builds DPDK's part and runs this; `cargo bench -p lpm --bench compare -- [ROUNDS] [NAME…]` runs it without:
-//! subjects whose name contains a NAME. Each round measures every subject on every trace once, in random order, pinned to
+//! those whose name contains a NAME, of the subjects and of "updates", "load" and "writer". Each round measures every subject on every trace once, in random order, pinned to
 //! one CPU; the figure is the tenth percentile over the rounds.
 
 mod common;
@@ -41,7 +41,9 @@ enum Kind {
     /// This crate's tables, without and with the accelerator.
     Plain,
     Accelerated,
+    /// DPDK's as it chooses itself, and its AVX-512 functions, which have to be asked for.
     Dpdk,
+    DpdkWide,
     /// Not compared: dependent lookups, other crates, other numbers of next hops.
     Other,
 }
@@ -55,7 +57,7 @@ struct Subject<'a> {
 /// ns for a trace, by number; the rival is there for those that need it.
 type Time<'a> = dyn FnMut(Option<&mut Rival>, usize) -> f64 + 'a;
 
-/// The least ratios to the best of DPDK that issue the project sets itself, on each trace.
+/// The least ratios to the best of DPDK that the project has set itself, on each trace.
 struct Limits {
     plain: [Option<f64>; TRACES],
     accelerated: [Option<f64>; TRACES],
@@ -100,13 +102,16 @@ macro_rules! family {
                 subjects.retain(|subject| wanted(&subject.name));
                 measure(rounds, rival.as_mut(), &traces.each_ref().map(|trace| trace.0), &mut subjects, &$limits);
                 drop(subjects);
-                for (_, kind, mut table) in tables {
-                    if kind != Kind::Other && names.is_empty() {
-                        updates::<$family>(routes, &mut table);
-                        if routes.len() > SMALL * 2 {
-                            load::<$family>(routes, kind == Kind::Accelerated);
-                            with_writer::<$family>(routes, &mut table, &traces);
-                        }
+                let compared = tables.into_iter().filter(|table| table.1 != Kind::Other);
+                for (name, kind, mut table) in compared {
+                    if wanted("updates") {
+                        updates::<$family>(&name, routes, &mut table);
+                    }
+                    if wanted("load") {
+                        load::<$family>(&name, routes, kind == Kind::Accelerated);
+                    }
+                    if wanted("writer") && routes.len() > 2 * SMALL {
+                        with_writer::<$family>(&name, routes, &mut table, &traces);
                     }
                 }
             }
@@ -235,7 +240,11 @@ fn rivals<F: Bench>(
                     last = Some(loaded);
                     said_of_rival(rival, &subject, loaded, table.len());
                 }
-                let kind = if subject.name.ends_with("chain") { Kind::Other } else { Kind::Dpdk };
+                let kind = match &subject.name {
+                    name if name.ends_with("chain") => Kind::Other,
+                    name if name.contains("AVX-512") => Kind::DpdkWide,
+                    _ => Kind::Dpdk,
+                };
                 let name = subject.name.clone();
                 let time =
                     move |rival: Option<&mut Rival>, trace| rival.map_or(0.0, |rival| rival.time(&subject, trace));
@@ -274,7 +283,7 @@ fn measure(
         }
     }
     let row = |name: &str, cells: [String; TRACES]| {
-        print!("{name:34}");
+        print!("{name:43}");
         cells.iter().for_each(|cell| print!("{cell:>10}"));
         println!();
     };
@@ -285,28 +294,30 @@ fn measure(
         row(&subject.name, figures.map(|figure| format!("{figure:.2}")));
     }
     let of = |kind| subjects.iter().zip(&figures).filter(move |(subject, _)| subject.kind == kind);
-    let best: [f64; TRACES] =
-        std::array::from_fn(|trace| of(Kind::Dpdk).map(|(_, f)| f[trace]).fold(f64::MAX, f64::min));
-    if of(Kind::Dpdk).next().is_none() {
-        return;
-    }
-    row("best of DPDK", best.map(|figure| format!("{figure:.2}")));
-    for (kind, least) in [(Kind::Plain, limits.plain), (Kind::Accelerated, limits.accelerated)] {
-        for (subject, figures) in of(kind).filter(|(subject, _)| subject.name.contains("burst")) {
-            row(
-                &format!("{}: times faster", subject.name),
-                std::array::from_fn(|trace| format!("{:.2}", best[trace] / figures[trace])),
-            );
+    for (rival, name) in [(Kind::Dpdk, "best of DPDK"), (Kind::DpdkWide, "best of DPDK's AVX-512")] {
+        if of(rival).next().is_none() {
+            continue;
         }
-        if of(kind).next().is_some() {
-            row("  at least", least.map(|least| least.map_or("-".into(), |least| format!("{least:.2}"))));
+        let best: [f64; TRACES] =
+            std::array::from_fn(|trace| of(rival).map(|(_, figures)| figures[trace]).fold(f64::MAX, f64::min));
+        row(name, best.map(|figure| format!("{figure:.2}")));
+        for (kind, least) in [(Kind::Plain, limits.plain), (Kind::Accelerated, limits.accelerated)] {
+            for (subject, figures) in of(kind).filter(|(subject, _)| subject.name.contains("burst")) {
+                row(
+                    &format!("  {}: times faster", subject.name),
+                    std::array::from_fn(|trace| format!("{:.2}", best[trace] / figures[trace])),
+                );
+            }
+            if of(kind).next().is_some() && rival == Kind::Dpdk {
+                row("    wanted at least", least.map(|least| least.map_or("-".into(), |least| format!("{least:.2}"))));
+            }
         }
     }
 }
 
 /// Changes of the table: a random route gets another next hop, goes, and comes back. The mean is of the CPU's time
 /// for this thread, the percentiles of the clock's, other programs included.
-fn updates<F: Bench>(routes: &[Route], table: &mut Table<F>) {
+fn updates<F: Bench>(name: &str, routes: &[Route], table: &mut Table<F>) {
     let mut rng = fastrand::Rng::with_seed(4);
     let mut times = Vec::new();
     let mut changes = |times: &mut Vec<f64>, count: usize| {
@@ -330,14 +341,14 @@ fn updates<F: Bench>(routes: &[Route], table: &mut Table<F>) {
     changes(&mut times, 100_000);
     let mean = (cpu_time() - before) as f64 / times.len() as f64;
     println!(
-        "updates, ns: mean {mean:.0}, median {:.0}, p99 {:.0}, p99.9 {:.0}",
+        "{name}: updates, ns: mean {mean:.0}, median {:.0}, p99 {:.0}, p99.9 {:.0}",
         percentile(&mut times, 50),
         percentile(&mut times, 99),
         times[times.len() * 999 / 1000]
     );
 }
 
-fn load<F: Bench>(routes: &[Route], accelerator: bool) {
+fn load<F: Bench>(name: &str, routes: &[Route], accelerator: bool) {
     let routes = with_hops::<F>(routes, 64);
     let mut times: Vec<_> = (0..9)
         .map(|_| {
@@ -350,8 +361,7 @@ fn load<F: Bench>(routes: &[Route], accelerator: bool) {
     let (low, middle) = (percentile(&mut times, 10), percentile(&mut times, 50));
     let each = |time: f64| time / routes.len() as f64;
     println!(
-        "load{}: {:.1} ms, {:.1} ns per route (median {:.1})",
-        if accelerator { ", accelerated" } else { "" },
+        "{name}: load {:.1} ms, {:.1} ns per route (median {:.1})",
         low / 1e6,
         each(low),
         each(middle)
@@ -359,7 +369,12 @@ fn load<F: Bench>(routes: &[Route], accelerator: bool) {
 }
 
 /// Lookups in bursts of 256 while another thread, on another CPU, makes 10,000 changes a second, and while it pauses.
-fn with_writer<F: Bench>(routes: &[Route], table: &mut Table<F>, traces: &[(&'static str, Vec<F::Bits>); TRACES]) {
+fn with_writer<F: Bench>(
+    name: &str,
+    routes: &[Route],
+    table: &mut Table<F>,
+    traces: &[(&'static str, Vec<F::Bits>); TRACES],
+) {
     const EVERY: Duration = Duration::from_micros(100);
     let mut reader = table.reader();
     let (over, busy) = (&AtomicBool::new(false), &AtomicBool::new(false));
@@ -403,7 +418,7 @@ fn with_writer<F: Bench>(routes: &[Route], table: &mut Table<F>, traces: &[(&'st
     });
     let [without, with] = times.each_mut().map(|times| [10, 50].map(|percent| percentile(times, percent)));
     println!(
-        "with a writer: {:.2} ns per lookup in the table instead of {:.2}: {:.1} % lost (medians {:.2}, {:.2}: {:.1} %); {:.0} updates/s",
+        "{name}, with a writer: {:.2} ns per lookup in the table instead of {:.2}: {:.1} % lost (medians {:.2}, {:.2}: {:.1} %); {:.0} updates/s",
         with[0],
         without[0],
         100.0 * (1.0 - without[0] / with[0]),
