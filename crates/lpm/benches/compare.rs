@@ -175,7 +175,7 @@ fn ours<'a, F: Bench>(
             kind,
             time: Box::new(move |_, trace| {
                 let addrs = &traces[trace].1;
-                black_box(bursts::<F>(&mut reader, &addrs[..TRACE / 4], burst));
+                black_box(bursts::<F>(&mut reader, addrs, burst));
                 let start = Instant::now();
                 black_box(bursts::<F>(&mut reader, addrs, burst));
                 nanos(start)
@@ -203,7 +203,7 @@ fn one_by_one<'a, B: Copy>(
     let time = Box::new(move |_: Option<&mut Rival>, trace: usize| {
         let addrs = &traces[trace].1;
         let mut all = |addrs: &[B]| addrs.iter().fold(0, |last, addr| look(last, *addr));
-        black_box(all(&addrs[..TRACE / 4]));
+        black_box(all(addrs));
         let start = Instant::now();
         black_box(all(addrs));
         nanos(start)

@@ -380,3 +380,68 @@ fn v6_walk_on_inner<A: Copy + Into<u128>>(
         }
     }
 }
+
+/// What is compared with other tables elsewhere is the kernel of the machine; here all it has are compared. Not under
+/// Miri, which has one.
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+#[expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
+mod tests {
+    use alloc::sync::Arc;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{Config, Family, Ipv4Prefix, Ipv6Prefix, Table};
+
+    fn kernels() -> Vec<Kernel> {
+        let mut kernels = vec![Kernel::Portable];
+        #[cfg(all(target_arch = "x86_64", feature = "std"))]
+        if let best @ Kernel::Avx2(avx2, _) = Kernel::detect() {
+            kernels.extend([Kernel::Avx2(avx2, None), best]);
+        }
+        kernels
+    }
+
+    /// Bursts of odd lengths, so that every size of chunk occurs.
+    fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelerator: bool) {
+        let mut table =
+            Table::<F>::from_routes(Config { accelerator, ..Config::default() }, routes.iter().copied()).unwrap();
+        let answers = kernels().into_iter().map(|kernel| {
+            Arc::get_mut(&mut table.writer.tables).unwrap().kernel = kernel;
+            let mut answers = vec![None; addrs.len()];
+            for (addrs, answers) in addrs.chunks(61).zip(answers.chunks_mut(61)) {
+                F::burst(&table.writer.tables, addrs, answers);
+            }
+            answers
+        });
+        let answers: Vec<_> = answers.collect();
+        assert!(answers.iter().all(|other| *other == answers[0]));
+        assert!(answers[0].iter().any(Option::is_some) && answers[0].iter().any(Option::is_none));
+    }
+
+    /// Up to 254, up to 65,534 and more next hops; routes on both sides of the /24 and the /48.
+    #[test]
+    fn kernels_agree() {
+        let mut rng = fastrand::Rng::with_seed(12);
+        for hops in [200, 20_000, 100_000] {
+            let hop = |rng: &mut fastrand::Rng| NextHop::new(rng.u32(..hops)).unwrap();
+            let v4: Vec<_> = (0..hops.max(20_000) + 20_000)
+                .map(|_| (Ipv4Prefix::truncate(rng.u32(..1 << 28).into(), rng.u8(8..=32)).unwrap(), hop(&mut rng)))
+                .collect();
+            let v6: Vec<_> = (0..40_000)
+                .map(|_| (Ipv6Prefix::truncate(rng.u128(..1 << 120).into(), rng.u8(12..=128)).unwrap(), hop(&mut rng)))
+                .collect();
+            let inside4 = |rng: &mut fastrand::Rng| u32::from(rng.choice(&v4).unwrap().0.address()) | rng.u32(..0x1000);
+            let addrs4: Vec<_> =
+                (0..10_000).map(|at| if at % 4 == 0 { rng.u32(..) } else { inside4(&mut rng) }).collect();
+            let inside6 =
+                |rng: &mut fastrand::Rng| u128::from(rng.choice(&v6).unwrap().0.address()) | rng.u128(..1 << 60);
+            let addrs6: Vec<_> =
+                (0..10_000).map(|at| if at % 4 == 0 { rng.u128(..) } else { inside6(&mut rng) }).collect();
+            agree::<V4>(&v4, &addrs4, false);
+            agree::<V4>(&v4, &addrs4, true);
+            agree::<V6>(&v6, &addrs6, false);
+        }
+    }
+}
