@@ -385,7 +385,6 @@ fn v6_walk_on_inner<A: Copy + Into<u128>>(
 /// Miri, which has one.
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
-#[expect(clippy::unwrap_used, reason = "helpers of tests are tests")]
 mod tests {
     use alloc::sync::Arc;
     use alloc::vec;
