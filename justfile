@@ -47,6 +47,10 @@ fuzz SECONDS="300":
 rival:
     benches/rival/run
 
+# Route lookup beside DPDK's and other crates' (DPDK from Debian's packages).
+rival-lpm *ARGS:
+    benches/lpm/run {{ARGS}}
+
 # Licences, advisories and sources of all dependencies (cargo-deny).
 deny:
     cargo deny --all-features check

@@ -243,24 +243,9 @@ fn three_ports_and_several_workers_route_into_one_another() {
 #[test]
 fn a_full_table_sends_each_frame_where_an_oracle_says() {
     let Some(table) = full_table() else { return };
-    let mut oracle = PrefixMap::<(u32, u8), usize>::new();
-    let mut text = String::new();
-    for (address, len, origin) in &table {
-        // 64 next hops behind two ports.
-        let hop = origin.wrapping_mul(0x9E37_79B1) >> 26;
-        let port = usize::from(hop.is_multiple_of(2)) + 1;
-        oracle.insert((*address, *len), port);
-        let address = Ipv4Addr::from(*address);
-        writeln!(text, "{address}/{len} via 02:00:00:00:01:{hop:02x} port {port}").expect("a string takes all");
-    }
+    let (text, oracle) = with_oracle(&table);
     let bench = Bench::new(&text);
-    let mut random = 0x2545_F491_4F6C_DD1D_u64;
-    let mut next = move || {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random >> 16
-    };
+    let mut next = random();
     let mut expected = [0; 3];
     let mut missed = 0;
     let frames = (0..100_000)
@@ -281,6 +266,43 @@ fn a_full_table_sends_each_frame_where_an_oracle_says() {
     for (port, output) in outputs.iter().enumerate() {
         assert_eq!(run.count(&format!("/ports/{port}/tx_packets")), expected[port], "{}", run.json);
         assert_eq!(output.frames.len() as u64, expected[port]);
+    }
+}
+
+/// What the issue that asked for a router shows: five seconds of a generator through a full table.
+#[test]
+fn a_generator_runs_through_a_full_table_for_five_seconds() {
+    let Some(mut table) = full_table() else { return };
+    // The generator's flows go to one address each of 198.19.0.0/16, which nobody announces: many routes, one in another.
+    let mut next = random();
+    let mut inside = |len: u8| {
+        let noise = u32::try_from(next() & 0xFFFF).expect("masked");
+        let origin = u32::try_from(next() & 0xFFFF_FFFF).expect("masked");
+        ((0xC613_0000 | noise) & u32::MAX << (32 - len), len, origin)
+    };
+    table.extend((16..=32).cycle().take(500).map(&mut inside));
+    let mut seen = std::collections::HashSet::new();
+    table.retain(|(address, len, _)| seen.insert((*address, *len)));
+    let (text, oracle) = with_oracle(&table);
+    let bench = Bench::new(&text);
+    let routes = bench.routes();
+    let ports = ["soft:a?wire=gen&flows=65536", "soft:b?wire=sink", "soft:c?wire=sink"];
+    let options = ["--routes", &routes, "--duration", "5", "--json", "--quiet"];
+    let run = Fwd::run(["l3"].into_iter().chain(ports).chain(options));
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    accounted(&run);
+    assert_eq!(run.count("/routes/ipv4"), table.len() as u64);
+    let by_flow: Vec<usize> = (0..=0xFFFF)
+        .map(|flow| oracle.get_lpm(&(0xC613_0000 | flow, 32)).map(|(_, port)| *port).expect("198.19.0.0/16 is there"))
+        .collect();
+    let (rounds, rest) = (run.count("/received") / 65536, run.count("/received") % 65536);
+    let rest = usize::try_from(rest).expect("few");
+    assert!(rounds > 0, "{}", run.json);
+    assert_eq!(run.drops(), 0, "{}", run.json);
+    for port in 0..3 {
+        let count = |flows: &[usize]| flows.iter().filter(|to| **to == port).count() as u64;
+        let expected = rounds * count(&by_flow) + count(&by_flow[..rest]);
+        assert_eq!(run.count(&format!("/ports/{port}/tx_packets")), expected, "{}", run.json);
     }
 }
 
@@ -341,6 +363,31 @@ fn lcores() -> Vec<usize> {
         number(first)..=number(last)
     };
     list.trim().split(',').flat_map(bounds).collect()
+}
+
+/// The routes of a table as text, to 64 next hops behind the second and third port, and the port of each prefix.
+fn with_oracle(table: &[(u32, u8, u32)]) -> (String, PrefixMap<(u32, u8), usize>) {
+    let mut oracle = PrefixMap::new();
+    let mut text = String::new();
+    for (address, len, origin) in table {
+        let hop = origin.wrapping_mul(0x9E37_79B1) >> 26;
+        let port = usize::from(hop.is_multiple_of(2)) + 1;
+        oracle.insert((*address, *len), port);
+        let address = Ipv4Addr::from(*address);
+        writeln!(text, "{address}/{len} via 02:00:00:00:01:{hop:02x} port {port}").expect("a string takes all");
+    }
+    (text, oracle)
+}
+
+/// Xorshift (Marsaglia 2003): the same numbers in each run, of 48 bits.
+fn random() -> impl FnMut() -> u64 {
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state >> 16
+    }
 }
 
 /// A full IPv4 table, or `None` with the reason printed.

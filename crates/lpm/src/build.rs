@@ -143,8 +143,8 @@ fn build_sized<F: Layout, const SLOTS: usize>(
 }
 
 /// Takes back everything `journal` tells of: frees the new blocks and restores the nodes.
-pub(crate) fn undo<F: Layout>(rib: &mut Rib, tables: &Tables<F>, slab: &mut Slab, journal: Vec<Undo>) {
-    for entry in journal.into_iter().rev() {
+pub(crate) fn undo<F: Layout>(rib: &mut Rib, tables: &Tables<F>, slab: &mut Slab, journal: &mut Vec<Undo>) {
+    for entry in journal.drain(..).rev() {
         let node = &mut rib.nodes[entry.id as usize];
         for block in blocks_of(tables, node.built) {
             slab.free(block);

@@ -1,9 +1,15 @@
-//! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2.
+//! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2; the latter use
+//! AVX-512 for whole steps of many addresses where there is that too.
 //!
-//! Unsafe here is the call of the second kind, allowed once the CPU was asked, and one gather of bytes.
+//! Unsafe here are the calls of the second kind, allowed once the CPU was asked, and the gathers.
+
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+mod avx2;
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+mod avx512;
 
 use crate::NextHop;
-use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, arrive};
+use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, Region, arrive};
 use crate::tables::{ESCAPE_WORD, Tables, Width};
 use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
@@ -15,7 +21,7 @@ pub(crate) enum Kernel {
     Portable,
     /// POPCNT, BMI1, BMI2 and AVX2, all there.
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    Avx2(Avx2),
+    Avx2(Avx2, Option<avx512::Avx512>),
 }
 
 /// Proof that the CPU was asked.
@@ -32,7 +38,7 @@ impl Kernel {
             && std::is_x86_feature_detected!("bmi2")
             && std::is_x86_feature_detected!("avx2")
         {
-            return Self::Avx2(Avx2(()));
+            return Self::Avx2(Avx2(()), avx512::Avx512::detect());
         }
         Self::Portable
     }
@@ -45,7 +51,7 @@ macro_rules! dispatch {
         $(#[$doc])*
         pub(crate) fn $name $(<$param: Copy + $bound>)? ($tables: $ty $(, $arg: $arg_ty)*) $(-> $ret)? {
             #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-            if let Kernel::Avx2(_) = $tables.kernel {
+            if let Kernel::Avx2(..) = $tables.kernel {
                 #[target_feature(enable = "popcnt,bmi1,bmi2,avx2")]
                 fn fast $(<$param: Copy + $bound>)? ($tables: $ty $(, $arg: $arg_ty)*) $(-> $ret)? {
                     $inner($tables $(, $arg)*)
@@ -140,6 +146,16 @@ fn v4_chunk<A: Copy + Into<u32>, const N: usize>(tables: &Tables<V4>, addrs: &[A
             return;
         }
     }
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
+        && N.is_multiple_of(16)
+    {
+        let escapes = packed_sixteens(tables, avx512, addrs, out);
+        if escapes != 0 {
+            v4_escapes(tables, addrs, out, escapes);
+        }
+        return;
+    }
     let escapes = match (tables.width, &tables.wide_palette) {
         (Width::Byte, _) => packed_chunk(tables, addrs, out, |leaf: u8| word_of(&tables.palette, leaf)),
         (Width::Short, Some(palette)) => packed_chunk(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),
@@ -173,6 +189,42 @@ fn packed_chunk<L: Leaf, A: Copy + Into<u32>, const N: usize>(
     escapes
 }
 
+/// The same for as many times sixteen lanes, of which it answers the ones with [`ESCAPE_WORD`].
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+#[inline(always)]
+fn packed_sixteens<A: Copy + Into<u32>, const N: usize>(
+    tables: &Tables<V4>,
+    avx512: avx512::Avx512,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+) -> u32 {
+    let region = &tables.region;
+    let mut blocks = [PackedRef::default(); N];
+    for (addrs, blocks) in addrs.as_chunks().0.iter().zip(blocks.as_chunks_mut().0) {
+        // SAFETY: a kernel with `Avx512` has `Avx2`, which is only made where the CPU has the feature.
+        let addrs = unsafe { avx512::Sixteen::new(addrs) };
+        // SAFETY: as above.
+        unsafe { avx512.packed_roots(region, addrs, blocks) };
+    }
+    let mut escapes = 0;
+    let sixteens = addrs.as_chunks().0.iter().zip(blocks.as_chunks().0).zip(out.as_chunks_mut().0);
+    for (index, ((addrs, blocks), out)) in sixteens.enumerate() {
+        // SAFETY: as above.
+        let addrs = unsafe { avx512::Sixteen::new(addrs) };
+        let lanes = match (tables.width, &tables.wide_palette) {
+            // SAFETY: as above.
+            (Width::Byte, _) => unsafe { avx512.packed_bytes(region, &tables.palette, addrs, blocks, out) },
+            // SAFETY: as above.
+            (Width::Short, Some(palette)) => unsafe { avx512.packed_shorts(region, palette, addrs, blocks, out) },
+            (Width::Short, None) => 0,
+            // SAFETY: as above.
+            (Width::Word, _) => unsafe { avx512.packed_words(region, addrs, blocks, out) },
+        };
+        escapes |= lanes << (16 * index);
+    }
+    escapes
+}
+
 /// Answers those of the given lanes that lead deeper: they hold [`ESCAPE_WORD`].
 #[inline(always)]
 fn v4_escapes_inner<A: Copy + Into<u32>>(
@@ -201,11 +253,24 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
 ) -> u32 {
     let mut escapes = 0;
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if let Kernel::Avx2(_) = tables.kernel {
+    if let Kernel::Avx2(_, avx512) = tables.kernel {
+        if let Some(avx512) = avx512
+            && N.is_multiple_of(16)
+        {
+            let sixteens = addrs.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
+            for (index, (addrs, out)) in sixteens.enumerate() {
+                // SAFETY: `Avx2` is only made where the CPU has the feature.
+                let addrs = unsafe { avx512::Sixteen::new(addrs) };
+                // SAFETY: as above.
+                let lanes = unsafe { avx512.bytes(bytes, &tables.palette, addrs, out) };
+                escapes |= lanes << (16 * index);
+            }
+            return escapes;
+        }
         let eights = addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0);
         for (index, (addrs, out)) in eights.enumerate() {
             // SAFETY: `Avx2` is only made where the CPU has the feature.
-            let mask = unsafe { gather::eight(tables, bytes, addrs.map(Into::into), out) };
+            let mask = unsafe { avx2::eight(tables, bytes, addrs.map(Into::into), out) };
             escapes |= mask << (8 * index);
         }
         return escapes;
@@ -218,58 +283,6 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
         *out = NextHop::from_raw(word);
     }
     escapes
-}
-
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-mod gather {
-    use core::arch::asm;
-    use core::arch::x86_64::_mm256_setr_epi32;
-
-    use super::{Bytes, ESCAPE_WORD, Tables, V4};
-    use crate::NextHop;
-
-    /// The next hops of eight addresses by their bytes; answers which are [`ESCAPE_WORD`].
-    ///
-    /// Assembly, because bytes and palette words are atomic: to the compiler this is sixteen relaxed loads.
-    /// x86 keeps loads in order, so the words are not older than the bytes.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(super) fn eight(tables: &Tables<V4>, bytes: &Bytes, addrs: [u32; 8], out: &mut [Option<NextHop>; 8]) -> u32 {
-        let [a, b, c, d, e, f, g, h] = addrs.map(u32::cast_signed);
-        let addrs = _mm256_setr_epi32(a, b, c, d, e, f, g, h);
-        let escapes: u32;
-        // SAFETY: eight words are written to `out`, whose elements have that size and any value; the byte gather
-        // reads four bytes from a 24-bit offset, of which `Bytes` has that many plus three; the palette gather
-        // reads words 0 to 255 of 256.
-        unsafe {
-            asm!(
-                "vpsrld {index}, {addrs}, 8",
-                "vpcmpeqd {mask}, {mask}, {mask}",
-                "vpxor {byte}, {byte}, {byte}",
-                "vpgatherdd {byte}, [{bytes} + {index}], {mask}",
-                "vpslld {byte}, {byte}, 24",
-                "vpsrld {byte}, {byte}, 24",
-                "vpcmpeqd {mask}, {mask}, {mask}",
-                "vpxor {index}, {index}, {index}",
-                "vpgatherdd {index}, [{palette} + 4*{byte}], {mask}",
-                "vmovdqu [{out}], {index}",
-                "vpcmpeqd {mask}, {mask}, {mask}",
-                "vpcmpeqd {mask}, {mask}, {index}",
-                "vmovmskps {escapes:e}, {mask}",
-                addrs = in(ymm_reg) addrs,
-                bytes = in(reg) bytes.base(),
-                palette = in(reg) tables.palette.as_ptr(),
-                out = in(reg) out.as_mut_ptr(),
-                escapes = lateout(reg) escapes,
-                index = out(ymm_reg) _,
-                byte = out(ymm_reg) _,
-                mask = out(ymm_reg) _,
-                options(nostack, preserves_flags),
-            );
-        }
-        const _: () = assert!(ESCAPE_WORD == u32::MAX && size_of::<Option<NextHop>>() == 4);
-        escapes
-    }
 }
 
 #[inline(always)]
@@ -294,6 +307,14 @@ fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &
 fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
     let region = &tables.region;
     let highs = addrs.map(|addr| (addr.into() >> 64) as u64);
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel {
+        let mut links = [LinkRef::default(); N];
+        if !v6_eights(region, avx512, &highs, &mut links, out) {
+            v6_walk_on(tables, addrs, &links, out);
+        }
+        return;
+    }
     let pages = highs.map(|high| region.root((high >> 32) as u32));
     arrive();
     let mut links = [LinkRef::default(); N];
@@ -321,6 +342,30 @@ fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[
     }
 }
 
+/// The same [`ROUNDS`] for as many times eight lanes; answers whether all have arrived at a leaf.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+#[inline(always)]
+fn v6_eights<const N: usize>(
+    region: &Region<V6>,
+    avx512: avx512::Avx512,
+    highs: &[u64; N],
+    links: &mut [LinkRef; N],
+    out: &mut [Option<NextHop>; N],
+) -> bool {
+    let highs = highs.as_chunks().0;
+    let links = links.as_chunks_mut().0;
+    for (highs, links) in highs.iter().zip(&mut *links) {
+        avx512.pages(region, highs, links);
+    }
+    for round in 0..ROUNDS {
+        for (highs, links) in highs.iter().zip(&mut *links) {
+            avx512.step(region, highs, u64::from(34 - 6 * round), links);
+        }
+    }
+    let outs = out.as_chunks_mut().0.iter_mut();
+    outs.zip(links).fold(true, |all, (out, links)| all & (avx512.arrived(region, links, out) == 0xff))
+}
+
 /// Answers the lanes that have not arrived at a leaf after [`ROUNDS`].
 #[inline(always)]
 fn v6_walk_on_inner<A: Copy + Into<u128>>(
@@ -332,6 +377,70 @@ fn v6_walk_on_inner<A: Copy + Into<u128>>(
     for ((addr, link), out) in addrs.iter().zip(links).zip(out) {
         if !tables.region.is_leaf(*link) {
             *out = NextHop::from_raw(v6::walk_from(tables, *link, (*addr).into(), 1 + ROUNDS as usize));
+        }
+    }
+}
+
+/// What is compared with other tables elsewhere is the kernel of the machine; here all it has are compared. Not under
+/// Miri, which has one.
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod tests {
+    use alloc::sync::Arc;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::{Config, Family, Ipv4Prefix, Ipv6Prefix, Table};
+
+    fn kernels() -> Vec<Kernel> {
+        let mut kernels = vec![Kernel::Portable];
+        #[cfg(all(target_arch = "x86_64", feature = "std"))]
+        if let best @ Kernel::Avx2(avx2, _) = Kernel::detect() {
+            kernels.extend([Kernel::Avx2(avx2, None), best]);
+        }
+        kernels
+    }
+
+    /// Bursts of odd lengths, so that every size of chunk occurs.
+    fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelerator: bool) {
+        let mut table =
+            Table::<F>::from_routes(Config { accelerator, ..Config::default() }, routes.iter().copied()).unwrap();
+        let answers = kernels().into_iter().map(|kernel| {
+            Arc::get_mut(&mut table.writer.tables).unwrap().kernel = kernel;
+            let mut answers = vec![None; addrs.len()];
+            for (addrs, answers) in addrs.chunks(61).zip(answers.chunks_mut(61)) {
+                F::burst(&table.writer.tables, addrs, answers);
+            }
+            answers
+        });
+        let answers: Vec<_> = answers.collect();
+        assert!(answers.iter().all(|other| *other == answers[0]));
+        assert!(answers[0].iter().any(Option::is_some) && answers[0].iter().any(Option::is_none));
+    }
+
+    /// Up to 254, up to 65,534 and more next hops; routes on both sides of the /24 and the /48.
+    #[test]
+    fn kernels_agree() {
+        let mut rng = fastrand::Rng::with_seed(12);
+        for hops in [200, 20_000, 100_000] {
+            let hop = |rng: &mut fastrand::Rng| NextHop::new(rng.u32(..hops)).unwrap();
+            let v4: Vec<_> = (0..hops.max(20_000) + 20_000)
+                .map(|_| (Ipv4Prefix::truncate(rng.u32(..1 << 28).into(), rng.u8(8..=32)).unwrap(), hop(&mut rng)))
+                .collect();
+            let v6: Vec<_> = (0..40_000)
+                .map(|_| (Ipv6Prefix::truncate(rng.u128(..1 << 120).into(), rng.u8(12..=128)).unwrap(), hop(&mut rng)))
+                .collect();
+            let inside4 = |rng: &mut fastrand::Rng| u32::from(rng.choice(&v4).unwrap().0.address()) | rng.u32(..0x1000);
+            let addrs4: Vec<_> =
+                (0..10_000).map(|at| if at % 4 == 0 { rng.u32(..) } else { inside4(&mut rng) }).collect();
+            let inside6 =
+                |rng: &mut fastrand::Rng| u128::from(rng.choice(&v6).unwrap().0.address()) | rng.u128(..1 << 60);
+            let addrs6: Vec<_> =
+                (0..10_000).map(|at| if at % 4 == 0 { rng.u128(..) } else { inside6(&mut rng) }).collect();
+            agree::<V4>(&v4, &addrs4, false);
+            agree::<V4>(&v4, &addrs4, true);
+            agree::<V6>(&v6, &addrs6, false);
         }
     }
 }

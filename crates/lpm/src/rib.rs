@@ -27,6 +27,9 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
+    /// Levels below the root array that a family has at most.
+    pub(crate) const MAX_LEVELS: usize = 19;
+
     /// The level whose stride `len` ends in, and the bits before that level; `None` for the root array.
     fn level(&self, len: u8) -> Option<(usize, u8)> {
         let mut pos = self.root_bits;
@@ -107,6 +110,21 @@ pub(crate) struct Base {
 
 /// A step of a path: a node, and the slot in it that leads on.
 pub(crate) type Step = (NodeId, u8);
+
+/// Nodes from the root array down.
+#[derive(Debug)]
+pub(crate) struct Path {
+    steps: [Step; Shape::MAX_LEVELS],
+    len: usize,
+}
+
+impl core::ops::Deref for Path {
+    type Target = [Step];
+
+    fn deref(&self) -> &[Step] {
+        &self.steps[..self.len]
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Rib {
@@ -202,8 +220,8 @@ impl Rib {
 
     /// The nodes from the root array to the one that holds `key`, as far as they exist, each with the slot that
     /// leads on towards `key`.
-    pub(crate) fn path(&self, key: Key) -> Vec<Step> {
-        let mut path = Vec::with_capacity(4);
+    pub(crate) fn path(&self, key: Key) -> Path {
+        let mut path = Path { steps: [(NO_NODE, 0); Shape::MAX_LEVELS], len: 0 };
         let Some((level, _)) = self.shape.level(key.len) else { return path };
         let mut id = self.roots[self.root_slot(key)];
         let mut pos = self.shape.root_bits;
@@ -212,7 +230,8 @@ impl Rib {
                 break;
             }
             let slot = slot(key, pos, *stride);
-            path.push((id, slot));
+            path.steps[path.len] = (id, slot);
+            path.len += 1;
             id = self.nodes[id as usize].child(slot).unwrap_or(NO_NODE);
             pos += stride;
         }
@@ -280,6 +299,13 @@ impl Rib {
         let free = self.shape.root_bits.checked_sub(key.len)?;
         let start = self.root_slot(key);
         Some(start..start + (1 << free))
+    }
+
+    /// The slots of its top-level node that a route below the root array, or what lies deeper, is about.
+    pub(crate) fn top_slots(&self, key: Key) -> Range<usize> {
+        let stride = self.shape.strides[0];
+        let start = key.slice(self.shape.root_bits, stride);
+        start..start + (1 << (self.shape.root_bits + stride).saturating_sub(key.len))
     }
 
     /// The longest route of at most `len` bits around `key`, among those of the root array.

@@ -76,7 +76,7 @@ pub struct MemoryUse {
 /// # Ok::<(), lpm::Error>(())
 /// ```
 pub struct Table<F: Family> {
-    writer: Writer<F>,
+    pub(crate) writer: Writer<F>,
 }
 
 impl<F: Family> Table<F> {

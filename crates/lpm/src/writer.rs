@@ -5,6 +5,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use crate::build::{self, Blocks, Undo, build_node};
 use crate::hops::Hops;
@@ -23,6 +24,8 @@ pub(crate) struct Writer<F: Layout> {
     pub(crate) slab: Slab,
     config: Config,
     limbo: Limbo,
+    /// An empty change, whose memory the next one uses.
+    spare: Change<F::Block>,
 }
 
 /// What readers may still be looking at.
@@ -46,15 +49,33 @@ struct Change<B> {
     journal: Vec<Undo>,
     bases: Vec<(usize, Base)>,
     roots: Vec<(usize, B)>,
-    /// The bytes of root slots that have a node, in the order of `roots`.
+    /// The bytes of root slots, in the order of `roots`.
     bytes: Vec<[u8; 64]>,
+    /// Which of them may be other than they were.
+    changed: Range<usize>,
     /// An entry to store in place: the level and node it lies in, the slot and what it leads to.
     patch: Option<(usize, Built, u8, LinkRef)>,
 }
 
 impl<B> Change<B> {
     fn new() -> Self {
-        Self { journal: Vec::new(), bases: Vec::new(), roots: Vec::new(), bytes: Vec::new(), patch: None }
+        Self {
+            journal: Vec::new(),
+            bases: Vec::new(),
+            roots: Vec::new(),
+            bytes: Vec::new(),
+            changed: 0..64,
+            patch: None,
+        }
+    }
+
+    fn clear(&mut self) {
+        self.journal.clear();
+        self.bases.clear();
+        self.roots.clear();
+        self.bytes.clear();
+        self.changed = 0..64;
+        self.patch = None;
     }
 }
 
@@ -67,29 +88,33 @@ impl<F: Layout> Writer<F> {
     fn with_routes(config: Config, mut rib: Rib, mut hops: Hops<F::Block>) -> Result<Self> {
         let width = Width::for_id(hops.max_id());
         let (tables, slab) = generate::<F>(&config, &mut rib, &mut hops, width, 0)?;
-        Ok(Self { rib, hops, tables: Arc::new(tables), slab, config, limbo: Limbo::default() })
+        Ok(Self { rib, hops, tables: Arc::new(tables), slab, config, limbo: Limbo::default(), spare: Change::new() })
     }
 
     /// A writer with these routes; the later of two routes for one prefix stands.
     pub(crate) fn from_routes(config: Config, routes: impl IntoIterator<Item = (Key, u32)>) -> Result<Self> {
         let mut rib = Rib::new(F::SHAPE);
         let mut hops = Hops::new();
-        let mut last = (0, 0);
+        // Next hops met lately, by the lowest bits of their words, which are never 0.
+        let mut lately = [(0, 0); 256];
         for (key, word) in routes {
+            let last = &mut lately[word as usize % 256];
             if last.0 == word {
                 hops.get_mut(last.1).refs += 1;
             } else {
-                last = (word, hops.acquire(word));
+                *last = (word, hops.acquire(word));
             }
-            if let Some(old) = rib.insert(key, last.1)
-                && hops.release(old).is_some()
+            let hop = last.1;
+            if let Some(old) = rib.insert(key, hop)
+                && let Some(gone) = hops.release(old)
             {
+                lately[gone.word as usize % 256] = (0, 0);
                 hops.vacate(old);
             }
             if let Some(range) = rib.root_range(key) {
                 for base in &mut rib.bases[range] {
                     if base.len <= key.len {
-                        *base = Base { len: key.len, hop: last.1 };
+                        *base = Base { len: key.len, hop };
                     }
                 }
             }
@@ -191,11 +216,13 @@ impl<F: Layout> Writer<F> {
 
     /// Prepares a change; `None`, and nothing done, if the region is full.
     fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Change<F::Block>> {
-        let mut change = Change::new();
+        let mut change = core::mem::replace(&mut self.spare, Change::new());
         if self.prepare(key, hop, &mut change).is_some() {
             return Some(change);
         }
-        build::undo(&mut self.rib, &self.tables, &mut self.slab, change.journal);
+        build::undo(&mut self.rib, &self.tables, &mut self.slab, &mut change.journal);
+        change.clear();
+        self.spare = change;
         None
     }
 
@@ -250,6 +277,7 @@ impl<F: Layout> Writer<F> {
     fn prepare_path(&mut self, key: Key, change: &mut Change<F::Block>) -> Option<()> {
         let root = self.rib.root_slot(key);
         let base = self.rib.bases[root].hop;
+        change.changed = self.rib.top_slots(key);
         let path = self.rib.path(key);
         let keeps_bytes = self.tables.bytes.is_some();
         let mut blocks =
@@ -292,20 +320,20 @@ impl<F: Layout> Writer<F> {
     }
 
     /// Shows a prepared change to readers.
-    fn commit(&mut self, change: Change<F::Block>) {
+    fn commit(&mut self, mut change: Change<F::Block>) {
         let top = |slot: usize| {
             #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 18 bits")]
             let slot = slot as u32;
             slot << (32 - F::ROOT_BITS)
         };
-        for (slot, base) in change.bases {
+        for (slot, base) in change.bases.drain(..) {
             self.rib.bases[slot] = base;
         }
         for (slot, block) in &change.roots {
             self.tables.region.set_root(top(*slot), *block);
         }
         for ((slot, _), bytes) in change.roots.iter().zip(&change.bytes) {
-            set_bytes(&self.tables, top(*slot), bytes);
+            set_bytes(&self.tables, top(*slot), change.changed.clone(), bytes);
         }
         match change.patch {
             Some((0, parent, slot, link)) => F::patch_top(&self.tables, parent, slot, link),
@@ -316,6 +344,8 @@ impl<F: Layout> Writer<F> {
         }
         let (slab, now) = (&self.slab, &mut self.limbo.now);
         build::replaced(&self.tables, &change.journal, |block| now.push(block, slab.units(block)));
+        change.clear();
+        self.spare = change;
     }
 
     /// Numbers a next hop, in wider tables if need be.
@@ -480,10 +510,10 @@ fn fill<F: Layout>(
     Some(())
 }
 
-/// Publishes the bytes of the 64 slots from the address with leading bits `top` on.
-fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, bytes: &[u8; 64]) {
+/// Publishes the bytes of the `changed` ones of the 64 slots from the address with leading bits `top` on.
+fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, changed: Range<usize>, bytes: &[u8; 64]) {
     if let Some(table) = &tables.bytes {
-        for (slot, byte) in (0..).zip(bytes) {
+        for (slot, byte) in (0..).zip(bytes).skip(changed.start).take(changed.len()) {
             table.set(top | (slot << 8), *byte);
         }
     }

@@ -22,7 +22,7 @@ use std::ops::{Deref, DerefMut};
 ///
 /// # Invariants
 ///
-/// The vector never holds more than the capacity it was made with, so it never grows.
+/// The vector never holds more than the capacity it was made with, so it never grows, and it never shrinks.
 pub struct Batch {
     packets: Vec<Packet>,
     capacity: usize,
@@ -54,12 +54,18 @@ impl Batch {
     /// # Errors
     ///
     /// The packet, when there is no room.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
-        if self.spare() == 0 {
+        let len = self.packets.len();
+        if len == self.capacity {
             return Err(packet);
         }
-        self.packets.push(packet);
+        // SAFETY: there are fewer packets than the vector was made for, so this is in its memory.
+        let place = unsafe { self.packets.as_mut_ptr().add(len) };
+        // SAFETY: no packet lives behind the last.
+        unsafe { place.write(packet) };
+        // SAFETY: all up to the new one hold packets.
+        unsafe { self.packets.set_len(len + 1) };
         Ok(())
     }
 
@@ -71,6 +77,53 @@ impl Batch {
     /// Takes all packets out, in order; those not taken when the iterator is dropped go home one by one.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Packet> + '_ {
         self.packets.drain(..)
+    }
+
+    /// Moves each packet to the end of that batch of `outputs` whose number `output` answers. Those it answers no batch
+    /// for, or a full one, stay here, in order.
+    ///
+    /// ```
+    /// # use mempool::{Batch, Pool, PoolConfig};
+    /// let pool = Pool::new(&PoolConfig::default())?;
+    /// let mut batch = Batch::with_capacity(4);
+    /// pool.cache().alloc_batch(&mut batch, 4, 60);
+    /// let mut outputs = [Batch::with_capacity(4), Batch::with_capacity(1)];
+    /// let mut number = 0;
+    /// batch.distribute(&mut outputs, |_| {
+    ///     number += 1;
+    ///     number % 2
+    /// });
+    /// assert_eq!((outputs[0].len(), outputs[1].len(), batch.len()), (2, 1, 1));
+    /// # Ok::<(), mempool::Error>(())
+    /// ```
+    #[inline(always)]
+    pub fn distribute(&mut self, outputs: &mut [Self], mut output: impl FnMut(&mut Packet) -> usize) {
+        let count = self.packets.len();
+        let base = self.packets.as_mut_ptr();
+        // SAFETY: none is fewer. Should `output` panic, what has not been moved is lost, and nothing dropped twice.
+        unsafe { self.packets.set_len(0) };
+        let mut left = 0;
+        for at in 0..count {
+            // SAFETY: within the length there was.
+            let place = unsafe { base.add(at) };
+            // SAFETY: this place has not been moved out of, and nobody else refers to it.
+            let number = output(unsafe { &mut *place });
+            // SAFETY: as above; from here on the place counts as moved out of.
+            let packet = unsafe { place.read() };
+            let refused = match outputs.get_mut(number) {
+                Some(batch) => batch.push(packet).err(),
+                None => Some(packet),
+            };
+            if let Some(packet) = refused {
+                // SAFETY: not behind `at`.
+                let place = unsafe { base.add(left) };
+                // SAFETY: all places up to `at` have been moved out of, and fewer have been written again.
+                unsafe { place.write(packet) };
+                left += 1;
+            }
+        }
+        // SAFETY: as many places at the front were written again.
+        unsafe { self.packets.set_len(left) };
     }
 
     /// Drops all packets, [`CHUNK`] at a time.

@@ -51,16 +51,6 @@ impl Egress {
         self.refused.drain().zip(self.refusals.drain(..))
     }
 
-    /// Puts a packet into the burst of `port`, of which there is one.
-    #[inline(always)]
-    pub(crate) fn send(&mut self, port: u16, packet: Packet) {
-        let Some(output) = self.outputs.get_mut(usize::from(port)) else {
-            return self.refuse(packet, Refusal::NoRoute);
-        };
-        let pushed = output.push(packet);
-        debug_assert!(pushed.is_ok(), "room was asked for");
-    }
-
     #[inline]
     pub(crate) fn refuse(&mut self, packet: Packet, refusal: Refusal) {
         let pushed = self.refused.push(packet);

@@ -86,14 +86,42 @@ impl Forwarder {
         self.scratch.prepare(count);
         self.scratch.judge(batch, station);
         self.look_up(count);
-        self.rewrite(ingress, batch);
-        for (packet, verdict) in batch.drain().zip(&self.scratch.verdicts) {
-            match *verdict {
-                Verdict::Out(port) => egress.send(port, packet),
-                verdict => set_aside(packet, verdict, egress),
+        if self.scratch.chained {
+            self.rewrite_chained(ingress, batch);
+        }
+        let Self { fib, scratch: Scratch { verdicts, hops, .. }, interfaces, miss, .. } = self;
+        let table = Hops { adjacencies: &fib.current().adjacencies, interfaces, miss: *miss, ingress };
+        let (mut at, mut left) = (0, 0);
+        let outputs = egress.outputs();
+        let ports = outputs.len();
+        batch.distribute(outputs, |packet| {
+            let verdict = table.rewrite(packet, verdicts[at], hops[at]);
+            at += 1;
+            if let Verdict::Out(port) = verdict
+                && usize::from(port) < ports
+            {
+                return port.into();
             }
+            verdicts[left] = verdict;
+            left += 1;
+            usize::MAX
+        });
+        for (packet, verdict) in batch.drain().zip(&self.scratch.verdicts) {
+            set_aside(packet, *verdict, egress);
         }
         count
+    }
+
+    /// Gives every packet of a burst with frames in several buffers its last verdict.
+    #[cold]
+    #[inline(never)]
+    fn rewrite_chained(&mut self, ingress: usize, batch: &mut Batch) {
+        let Self { fib, scratch: Scratch { verdicts, hops, .. }, interfaces, miss, .. } = self;
+        let table = Hops { adjacencies: &fib.current().adjacencies, interfaces, miss: *miss, ingress };
+        for ((packet, verdict), hop) in batch.iter_mut().zip(&mut *verdicts).zip(&*hops) {
+            *verdict = table.rewrite(packet, *verdict, *hop);
+        }
+        keep_together(verdicts);
     }
 
     #[inline(always)]
@@ -109,26 +137,29 @@ impl Forwarder {
             }
         }
     }
+}
 
-    /// Gives frames with a route their new headers, and every packet its last verdict.
+/// What next hops stand for.
+struct Hops<'a> {
+    adjacencies: &'a [Adjacency],
+    interfaces: &'a [Interface],
+    miss: Miss,
+    ingress: usize,
+}
+
+impl Hops<'_> {
+    /// Gives a frame with a route its new header. Answers the packet's last verdict.
     #[inline(always)]
-    fn rewrite(&mut self, ingress: usize, batch: &mut Batch) {
-        let Self { fib, scratch: Scratch { verdicts, hops, chained, .. }, interfaces, miss, .. } = self;
-        let adjacencies = &*fib.current().adjacencies;
-        for ((packet, verdict), hop) in batch.iter_mut().zip(&mut *verdicts).zip(&*hops) {
-            let adjacency = hop.and_then(|hop| adjacencies.get(hop.get() as usize));
-            match (*verdict, adjacency) {
-                (Verdict::Ipv4, Some(adjacency)) => *verdict = send_on::<false>(packet, adjacency),
-                (Verdict::Ipv6, Some(adjacency)) => *verdict = send_on::<true>(packet, adjacency),
-                (Verdict::Ipv4 | Verdict::Ipv6, None) => {
-                    let back = (*miss == Miss::Return).then(|| (ingress, &interfaces[ingress]));
-                    *verdict = missed(packet, *verdict, back);
-                }
-                _ => {}
+    fn rewrite(&self, packet: &mut Packet, verdict: Verdict, hop: Option<NextHop>) -> Verdict {
+        let adjacency = hop.and_then(|hop| self.adjacencies.get(hop.get() as usize));
+        match (verdict, adjacency) {
+            (Verdict::Ipv4, Some(adjacency)) => send_on::<false>(packet, adjacency),
+            (Verdict::Ipv6, Some(adjacency)) => send_on::<true>(packet, adjacency),
+            (Verdict::Ipv4 | Verdict::Ipv6, None) => {
+                let back = (self.miss == Miss::Return).then(|| (self.ingress, &self.interfaces[self.ingress]));
+                missed(packet, verdict, back)
             }
-        }
-        if *chained {
-            keep_together(verdicts);
+            _ => verdict,
         }
     }
 }

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each bench uses its part")]
 #![allow(clippy::cast_possible_truncation, reason = "addresses are cut to their family")]
 
+pub(crate) mod rival;
+
 use std::io::Read;
 use std::path::Path;
 
@@ -24,6 +26,8 @@ pub(crate) trait Bench: Family {
     fn route(prefix: Self::Prefix) -> Route;
     fn prefix(route: Route) -> Self::Prefix;
     fn bits(bits: u128) -> Self::Bits;
+    /// The bits of an address, left-aligned.
+    fn wide(bits: Self::Bits) -> u128;
     /// A prefix as real tables have them, for machines without one.
     fn invent(rng: &mut fastrand::Rng) -> Route;
 }
@@ -39,6 +43,9 @@ impl Bench for V4 {
     }
     fn bits(bits: u128) -> u32 {
         (bits >> 96) as u32
+    }
+    fn wide(bits: u32) -> u128 {
+        u128::from(bits) << 96
     }
     fn invent(rng: &mut fastrand::Rng) -> Route {
         let len = rng.choice([24, 24, 24, 24, 24, 24, 22, 23, 21, 20, 19, 16]).expect("not empty");
@@ -56,6 +63,9 @@ impl Bench for V6 {
         lpm::Ipv6Prefix::truncate(bits.into(), len).expect("a valid length")
     }
     fn bits(bits: u128) -> u128 {
+        bits
+    }
+    fn wide(bits: u128) -> u128 {
         bits
     }
     fn invent(rng: &mut fastrand::Rng) -> Route {
@@ -135,4 +145,11 @@ pub(crate) fn traces<F: Bench>(routes: &[Route]) -> [(&'static str, Vec<F::Bits>
         ("zipf", trace(&mut { zipf })),
         ("hot", trace(&mut { hot })),
     ]
+}
+
+/// A hash over answers, the same as the rival's.
+pub(crate) fn hash(answers: impl Iterator<Item = Option<NextHop>>) -> u64 {
+    answers.fold(0, |hash, hop| {
+        u64::wrapping_add(u64::wrapping_mul(hash, 31), hop.map_or(0, |hop| u64::from(hop.get()) + 1))
+    })
 }

@@ -59,6 +59,18 @@ impl<R: Roots> Region<R> {
         unsafe { pointer.cast::<T>().as_ref() }
     }
 
+    /// The first root word; the others of ROOT_BITS bits follow.
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    pub(crate) fn roots_base(&self) -> *const u32 {
+        self.mapping.base().as_ptr().cast()
+    }
+
+    /// The first block: what a reference counts its units from.
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    pub(crate) fn blocks_base(&self) -> *const u8 {
+        self.blocks.as_ptr()
+    }
+
     /// The root word for an address whose leading 32 bits are `top`.
     #[inline(always)]
     fn root_word(&self, top: u32) -> &AtomicU32 {
