@@ -47,6 +47,10 @@ fuzz SECONDS="300":
 rival:
     benches/rival/run
 
+# virtio-user of Ringway and of DPDK at DPDK's vhost back end (two cores).
+virtio-user *ARGS:
+    benches/virtio-user/run {{ARGS}}
+
 # Licences, advisories and sources of all dependencies (cargo-deny).
 deny:
     cargo deny --all-features check
