@@ -51,6 +51,10 @@ rival:
 rival-lpm *ARGS:
     benches/lpm/run {{ARGS}}
 
+# virtio-user of Ringway and of DPDK at DPDK's vhost back end (two cores).
+virtio-user *ARGS:
+    benches/virtio-user/run {{ARGS}}
+
 # Licences, advisories and sources of all dependencies (cargo-deny).
 deny:
     cargo deny --all-features check

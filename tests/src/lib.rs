@@ -12,7 +12,7 @@ mod traffic;
 
 pub use captures::{Capture, capture_files};
 pub use namespace::{Namespace, Process, command, eventually, namespaces_possible};
-pub use program::{Fwd, fwd};
+pub use program::{Fwd, fwd, pktgen};
 pub use rig::{Rig, pool};
 pub use tcpdump::Tcpdump;
 pub use traffic::{frame, number, padded};

@@ -1,4 +1,4 @@
-//! The forwarder as a child process.
+//! The programs as child processes.
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -13,20 +13,32 @@ use std::sync::OnceLock;
 /// When it cannot be built.
 pub fn fwd() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| {
-        // .../target/PROFILE/deps/this-test
-        let this = std::env::current_exe().expect("a test knows its own path");
-        let folder = this.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
-        if let Some(cargo) = std::env::var_os("CARGO") {
-            let mut build = Command::new(cargo);
-            build.args(["build", "--quiet", "--workspace", "--bin", "fwd"]).current_dir(env!("CARGO_MANIFEST_DIR"));
-            if folder.file_name() == Some(OsStr::new("release")) {
-                build.arg("--release");
-            }
-            assert!(build.status().expect("cargo runs").success(), "fwd cannot be built");
+    PATH.get_or_init(|| built("fwd"))
+}
+
+/// The same of `pktgen`.
+///
+/// # Panics
+///
+/// When it cannot be built.
+pub fn pktgen() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| built("pktgen"))
+}
+
+fn built(name: &str) -> PathBuf {
+    // .../target/PROFILE/deps/this-test
+    let this = std::env::current_exe().expect("a test knows its own path");
+    let folder = this.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
+    if let Some(cargo) = std::env::var_os("CARGO") {
+        let mut build = Command::new(cargo);
+        build.args(["build", "--quiet", "--workspace", "--bin", name]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        if folder.file_name() == Some(OsStr::new("release")) {
+            build.arg("--release");
         }
-        folder.join("fwd")
-    })
+        assert!(build.status().expect("cargo runs").success(), "{name} cannot be built");
+    }
+    folder.join(name)
 }
 
 /// What a finished run of `fwd` left.
