@@ -36,7 +36,7 @@ pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
     })?;
     if !quiet {
         Screen::new(json, quiet).say(
-            "\nWith NICs of this host (82599, X520, X540, X550):\n  \
+            "\nWith NICs of this host (82599, X520, X540, X550, or a virtual machine's virtio-net):\n  \
              fwd devices               which there are, and whether they can be used\n  \
              fwd doctor                whether this host is ready, and what mends it\n  \
              sudo fwd bind ADDRESS     give one to user space\n  \
