@@ -23,12 +23,14 @@ pub(crate) fn run(layout: Features, input: &[u8]) {
         let fake = FakeConfig { features, queue_size: 64, wants_notifications: first & 8 != 0, ..FakeConfig::default() };
         let device = FakeDevice::new(fake);
         let opened = virtio::open(device.transport(), &config, pool).expect("the device starts");
-        drive(&device, opened, pool, steps);
+        let strict = features.contains(Features::RING_PACKED) && features.contains(Features::IN_ORDER);
+        drive(&device, opened, pool, strict, steps);
         assert_eq!(pool.away(), 0, "every slot is home");
     });
 }
 
-fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, steps: &[u8]) {
+/// `strict`: a used descriptor hands over the places of all chains up to it.
+fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, strict: bool, steps: &[u8]) {
     let Opened { port, mut rx, mut tx } = opened;
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
     let mut taken: [Vec<Chain>; 2] = Default::default();
@@ -44,7 +46,10 @@ fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, steps:
             2 if !scribbled[usize::from(queue)] => held.extend(device.next(queue)),
             // An honest report of a chain, with any length.
             3 if !held.is_empty() => {
-                let chain = held.remove(usize::from(step[3]) % held.len());
+                let place = usize::from(step[3]) % held.len();
+                let chain = held.remove(place);
+                // What it reports of the chains before, it writes over descriptors that are the driver's again.
+                scribbled[usize::from(queue)] |= strict && place > 0;
                 device.report(queue, &chain, argument.into());
             }
             // A lie: any id, any length, any number of descriptors.
