@@ -50,9 +50,9 @@ pub(super) struct Queue {
     next_wrap: bool,
     used: u16,
     used_wrap: bool,
-    /// Descriptors of a packed ring that it has taken and not reported.
-    taken: u16,
-    /// It has reported more than it took, and so written over what the driver has made available.
+    /// Ids and lengths of the chains of a packed ring that it has taken and not reported.
+    taken: Vec<(u16, u16)>,
+    /// It has reported what it had not taken, and may so have written over what the driver has made available.
     astray: bool,
 }
 
@@ -67,7 +67,7 @@ impl Queue {
             next_wrap: true,
             used: 0,
             used_wrap: true,
-            taken: 0,
+            taken: Vec::new(),
             astray: false,
         };
         queue.ask(memory);
@@ -93,8 +93,10 @@ impl Queue {
             let flags = if self.used_wrap { AVAIL | USED } else { 0 };
             let word = u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48;
             memory.long(address + 8).store(word.to_le(), Ordering::Release);
-            self.astray |= self.taken < slots.max(1);
-            self.taken = self.taken.saturating_sub(slots);
+            match self.taken.iter().position(|chain| *chain == (id, slots)) {
+                Some(place) => drop(self.taken.swap_remove(place)),
+                None => self.astray = true,
+            }
             for _ in 0..slots {
                 (self.used, self.used_wrap) = self.after(self.used, self.used_wrap);
             }
@@ -179,7 +181,7 @@ impl Queue {
             if flags & NEXT == 0 {
                 (self.next, self.next_wrap) = (at, wrap);
                 let chain = Chain { id, parts };
-                self.taken = self.taken.saturating_add(chain.slots());
+                self.taken.push((id, chain.slots()));
                 return Some(chain);
             }
         }
