@@ -3,6 +3,7 @@
 use crate::pool::Inner;
 use crate::{Batch, CHUNK, Meta, Packet, Pool, Slot};
 use std::fmt;
+use std::mem::MaybeUninit;
 
 /// Slots a cache of a large pool keeps at most.
 const CAPACITY: usize = 512;
@@ -183,6 +184,24 @@ impl PoolCache {
     pub unsafe fn put(&mut self, slots: &[Slot]) {
         self.make_room(slots.len());
         self.slots.extend_from_slice(slots);
+    }
+
+    /// Puts slots on the stack that `fill` writes into room for `count`, from the front on: for rings. `fill` returns how many.
+    ///
+    /// # Safety
+    ///
+    /// As many were written as `fill` returns, at most `count`; the caller owns them, all of this pool, and gives them up.
+    #[inline(always)]
+    pub unsafe fn put_with(&mut self, count: usize, fill: impl FnOnce(&mut [MaybeUninit<Slot>]) -> usize) {
+        self.make_room(count);
+        self.slots.reserve(count);
+        let held = self.slots.len();
+        // SAFETY: reserved just now.
+        let room = unsafe { self.slots.spare_capacity_mut().get_unchecked_mut(..count) };
+        let filled = fill(room);
+        debug_assert!(filled <= count, "more slots written than there is room for");
+        // SAFETY: so many slots were written behind those held, by the caller's word.
+        unsafe { self.slots.set_len(held + filled) }
     }
 
     /// Sends slots from the bottom of the stack home, half a cache at least, unless `count` more fit.

@@ -37,6 +37,7 @@ mod features;
 mod ids;
 mod negotiate;
 mod net;
+mod pace;
 #[expect(unsafe_code, reason = "registers through which a device learns of memory")]
 mod pci;
 mod port;

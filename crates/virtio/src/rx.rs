@@ -1,6 +1,7 @@
 //! Receive queues (Virtio 1.2, section 5.1.6.3).
 
-use crate::ring::{Fault, Table, Used, Virtqueue, each_layout};
+use crate::pace::Pace;
+use crate::ring::{Fault, Passed, Table, Virtqueue, each_layout};
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use crate::{Config, Error, Result};
@@ -67,6 +68,7 @@ pub struct RxQueue<T: Transport> {
     index: u16,
     /// Used when a caller's cache is of another pool than the queue's.
     own_cache: Option<PoolCache>,
+    pace: Pace,
     tally: Arc<Tally>,
     shared: Arc<Shared<T>>,
 }
@@ -75,8 +77,8 @@ pub struct RxQueue<T: Transport> {
 ///
 /// # Invariants
 ///
-/// `slots[id]` is the buffer, of `pool`, that the ring has under that id, and `stock` are buffers that no ring has; the
-/// queue owns them all.
+/// `slots[id]` is the buffer, of `pool`, that the ring has under that id, with an entry for each descriptor of the ring, and
+/// `stock` are buffers that no ring has; the queue owns them all.
 struct Intake {
     slots: Table<Option<Slot>>,
     stock: Vec<Slot>,
@@ -87,11 +89,13 @@ struct Intake {
     pool: Pool,
     pool_id: u16,
     translation: Arc<Translation>,
-    /// IOVA of a buffer = address of its slot + this, where the translation is linear.
+    /// IOVA = address + this, where the translation is linear.
     linear: Option<u64>,
-    headroom: u16,
-    /// Bytes that the device may write into a buffer.
-    room: u16,
+    /// Where a frame's data begins in its slot; the header ends there. It lies on a cache line of its own where the head room
+    /// ends with a line: hardly a device writes anew what a header says already, so that line stays with both sides.
+    data_at: u16,
+    /// Bytes of data that a buffer takes.
+    data_room: u16,
     /// Buffers of the largest frame.
     most_segments: usize,
     /// Segments of a frame that is not complete, or did not fit into the last batch.
@@ -101,6 +105,14 @@ struct Intake {
     /// Buffers to be passed over: the rest of a frame that was given up.
     skipping: u16,
     counters: RxCounters,
+}
+
+/// A buffer that the device has done with.
+#[derive(Clone, Copy)]
+struct Arrival {
+    slot: Slot,
+    /// Bytes that the device says it wrote.
+    len: u32,
 }
 
 impl<T: Transport> RxQueue<T> {
@@ -123,7 +135,8 @@ impl<T: Transport> RxQueue<T> {
         };
         // SAFETY: all these slots are reserved; they are kept in the queue.
         unsafe { cache.take(buffers, keep) };
-        let most_segments = (config.max_frame() + LARGEST_HEADER).div_ceil(pool.data_room().into());
+        let data_at = pool.headroom().max(LONGEST_HEADER);
+        let most_segments = config.max_frame().div_ceil(pool.data_room().into());
         let intake = Intake {
             slots: Table::new(1, |_| None),
             stock,
@@ -132,12 +145,12 @@ impl<T: Transport> RxQueue<T> {
             pool: pool.clone(),
             pool_id: pool.id(),
             linear: match *translation {
-                Translation::Linear { delta } => Some(delta.wrapping_add(pool.headroom().into())),
+                Translation::Linear { delta } => Some(delta),
                 Translation::Paged { .. } => None,
             },
             translation,
-            headroom: pool.headroom(),
-            room: pool.data_room(),
+            data_at,
+            data_room: pool.headroom() + pool.data_room() - data_at,
             most_segments,
             frame: Vec::with_capacity(most_segments),
             lacking: 0,
@@ -145,7 +158,7 @@ impl<T: Transport> RxQueue<T> {
             counters: RxCounters::default(),
         };
         let (shared, tally) = (Arc::clone(shared), Arc::default());
-        Ok(Self { seat: None, epoch: 0, intake, index, own_cache: None, tally, shared })
+        Ok(Self { seat: None, epoch: 0, intake, index, own_cache: None, pace: Pace::default(), tally, shared })
     }
 
     /// The queue's number.
@@ -188,19 +201,23 @@ impl<T: Transport> RxQueue<T> {
             self.join();
         }
         let Some(seat) = &mut self.seat else { return 0 };
-        let before = batch.len();
+        self.pace.keep();
+        let (before, spare) = (batch.len(), batch.spare());
         let header = seat.header;
         let (intake, notifier) = (&mut self.intake, &seat.notifier);
         let result = each_layout!(&mut seat.ring, ring => {
             let result = intake.recv(ring, header, cache, batch);
             let received = batch.len() - before;
-            intake.fill(ring, cache);
+            intake.fill(ring, header, cache);
             if intake.is_time_to_publish(ring, received) && ring.publish() {
                 notifier.notify();
             }
             result
         });
         self.tally.set(self.intake.counters.packets, self.intake.counters.bytes);
+        if batch.len() - before < spare {
+            self.pace.found_the_end();
+        }
         if let Err(fault) = result {
             self.give_up(fault);
         }
@@ -271,7 +288,7 @@ impl<T: Transport> RxQueue<T> {
         self.seat = seat;
         if let Some(seat) = &mut self.seat {
             each_layout!(&mut seat.ring, ring => {
-                self.intake.stock_up(ring);
+                self.intake.stock_up(ring, seat.header);
                 if ring.publish() {
                     seat.notifier.notify();
                 }
@@ -307,66 +324,106 @@ impl Intake {
             self.counters.no_buffers += u64::from(room > 0 && ring.has_used());
             return Ok(());
         }
-        if self.is_amid_frame() || self.recv_run(ring, header, batch, most)? {
+        if self.is_amid_frame() || self.recv_runs(ring, header, cache, batch, most)? {
             return self.recv_rest(ring, header, cache, batch);
         }
         Ok(())
     }
 
-    /// Receives frames up to the first that is not usual, and up to `most`, which have a place in the batch. Returns whether
-    /// an unusual one waits.
+    /// Receives frames from up to `most` buffers, which have a place in the batch, up to the first that the ring does not give
+    /// in a run. Returns whether such a buffer waits.
     #[inline(always)]
-    fn recv_run<R: Virtqueue>(
+    fn recv_runs<R: Virtqueue>(
         &mut self,
         ring: &mut R,
         header: Header,
+        cache: &mut PoolCache,
         batch: &mut Batch,
         most: usize,
     ) -> Result<bool, Fault> {
-        let capacity = u32::from(self.room - header.len);
-        let meta = Meta::new(self.headroom + header.len, 0, self.pool_id).0;
-        let (headroom, mut slots) = (self.headroom, self.slots.view());
-        let places = batch.spare_slots().as_mut_ptr();
-        let (mut taken, mut bytes) = (0, 0);
-        let mut result = Ok(false);
-        while taken < most {
-            let earlier = taken;
-            let run = ring.reclaim(most - earlier, |n, id, written| {
-                let place = slots.at_mut(id.into());
-                let Some(slot) = *place else { return false };
-                let len = written.wrapping_sub(header.len.into());
-                if len.wrapping_sub(1) >= capacity || !is_plain(slot, headroom, header) {
-                    return false;
-                }
-                *place = None;
-                bytes += u64::from(len);
-                // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
-                let packet = unsafe { Packet::from_slot(slot, Meta(meta | u64::from(len) << 16)) };
-                // SAFETY: at most `most` are taken, and the batch has as many places.
-                let place = unsafe { places.add(earlier + n) };
-                // SAFETY: a place of the batch that is unused.
-                unsafe { place.write(MaybeUninit::new(packet)) };
-                true
-            });
-            match run {
-                Ok(passed) => {
-                    taken += passed.count;
-                    if passed.count == 0 || !passed.more {
-                        result = Ok(passed.more);
-                        break;
-                    }
-                }
-                Err(fault) => {
-                    result = Err(fault);
-                    break;
-                }
+        let mut taken = 0;
+        while taken < most && !self.is_amid_frame() {
+            let mut arrivals = [const { MaybeUninit::uninit() }; CHUNK];
+            let run = self.take_run(ring, &mut arrivals, CHUNK.min(most - taken))?;
+            let arrivals = &arrivals[..run.count.min(CHUNK)];
+            // SAFETY: as many were written.
+            let arrivals = unsafe { std::slice::from_raw_parts(arrivals.as_ptr().cast::<Arrival>(), arrivals.len()) };
+            let good = self.admit(arrivals, header, batch);
+            if good < arrivals.len() {
+                self.sort_out(&arrivals[good..], header, batch, cache);
             }
+            if run.count == 0 || !run.more {
+                return Ok(run.more);
+            }
+            taken += run.count;
+        }
+        Ok(self.is_amid_frame())
+    }
+
+    /// Takes a run of up to `most` buffers out of the ring.
+    #[inline(never)]
+    fn take_run<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        arrivals: &mut [MaybeUninit<Arrival>; CHUNK],
+        most: usize,
+    ) -> Result<Passed, Fault> {
+        let data_at = usize::from(self.data_at);
+        let mut slots = self.slots.view();
+        ring.reclaim(most.min(CHUNK), |n, id, len| {
+            // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+            let place = unsafe { slots.of(id) };
+            let Some(slot) = *place else { return false };
+            *place = None;
+            // What the device wrote is in the cache of another processor: all of a run is on its way at once.
+            slot.prefetch(data_at - 1);
+            slot.prefetch(data_at);
+            // SAFETY: a run is as long as there are places, at most.
+            unsafe { arrivals.get_unchecked_mut(n) }.write(Arrival { slot, len });
+            true
+        })
+    }
+
+    /// Puts frames into the batch, up to the first that is not a good one of its own. Returns how many.
+    #[inline(never)]
+    fn admit(&mut self, arrivals: &[Arrival], header: Header, batch: &mut Batch) -> usize {
+        let (data_at, room) = (self.data_at, u32::from(self.data_room));
+        // Lengths include the header; so a packet's word is this, plus the length in its place.
+        let meta = Meta::new(data_at, 0, self.pool_id).0.wrapping_sub(u64::from(header.len) << 16);
+        let least = u32::from(header.len) + 1;
+        let (mut good, mut bytes) = (0, 0);
+        for (arrival, place) in arrivals.iter().zip(batch.spare_slots()) {
+            let Arrival { slot, len } = *arrival;
+            if len.wrapping_sub(least) >= room || !is_plain(slot, data_at, header) {
+                break;
+            }
+            // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
+            place.write(unsafe { Packet::from_slot(slot, Meta(meta.wrapping_add(u64::from(len) << 16))) });
+            bytes += u64::from(len);
+            good += 1;
         }
         // SAFETY: as many packets were written.
-        unsafe { batch.received(taken) };
-        self.counters.packets += taken as u64;
-        self.counters.bytes += bytes;
-        result
+        unsafe { batch.received(good) };
+        self.counters.packets += good as u64;
+        self.counters.bytes += bytes - good as u64 * u64::from(header.len);
+        good
+    }
+
+    /// Deals one by one with the buffers of a run from the first on that is not a good frame of its own. Each has a place in
+    /// the batch.
+    #[cold]
+    #[inline(never)]
+    fn sort_out(&mut self, arrivals: &[Arrival], header: Header, batch: &mut Batch, cache: &mut PoolCache) {
+        let mut rest = arrivals;
+        while let [first, others @ ..] = rest {
+            self.unusual(first.slot, first.len, header, batch.capacity(), cache);
+            if !self.frame.is_empty() && self.lacking == 0 {
+                let delivered = self.deliver(batch);
+                debug_assert!(delivered, "its segments have places in the batch");
+            }
+            let good = if self.is_amid_frame() { 0 } else { self.admit(others, header, batch) };
+            rest = &others[good..];
+        }
     }
 
     /// Goes on after something unusual.
@@ -388,7 +445,7 @@ impl Intake {
             }
             let Some(used) = ring.used(|id| self.slots.at(id.into()).is_some())? else { return Ok(()) };
             let Some(slot) = self.slots.at_mut(used.id.into()).take() else { continue };
-            self.unusual(slot, used, header, batch.capacity(), cache);
+            self.unusual(slot, used.len, header, batch.capacity(), cache);
         }
     }
 
@@ -400,21 +457,20 @@ impl Intake {
     /// Deals with a buffer that is not a good frame of its own.
     #[cold]
     #[inline(never)]
-    fn unusual(&mut self, slot: Slot, used: Used, header: Header, batch: usize, cache: &mut PoolCache) {
-        let room = u32::from(self.room);
+    fn unusual(&mut self, slot: Slot, used: u32, header: Header, batch: usize, cache: &mut PoolCache) {
+        let room = u32::from(self.data_room + header.len);
         // The device filled the buffer, says the ring.
-        let len = if used.len == u32::MAX { room } else { used.len };
+        let len = if used == u32::MAX { room } else { used };
         let first = self.lacking == 0;
-        let mut offset = self.headroom;
+        let start = self.data_at - header.len;
         let reason = if self.skipping > 0 {
             self.skipping -= 1;
             None
         } else if first {
-            offset += header.len;
             if len <= header.len.into() || len > room {
                 Some(&mut self.counters.bad_length)
             } else {
-                let (kinds, buffers) = read_header(slot, self.headroom, header);
+                let (kinds, buffers) = read_header(slot, self.data_at, header);
                 self.skipping = buffers.saturating_sub(1);
                 if kinds != 0 || buffers == 0 {
                     Some(&mut self.counters.frame_errors)
@@ -425,7 +481,7 @@ impl Intake {
                 } else {
                     self.skipping = 0;
                     self.lacking = buffers;
-                    return self.segment(slot, offset, len - u32::from(header.len));
+                    return self.segment(slot, self.data_at, len - u32::from(header.len));
                 }
             }
         } else if len == 0 || len > room {
@@ -436,7 +492,7 @@ impl Intake {
             }
             Some(&mut self.counters.bad_length)
         } else {
-            return self.segment(slot, offset, len);
+            return self.segment(slot, start, len);
         };
         if let Some(reason) = reason {
             *reason += 1;
@@ -477,22 +533,23 @@ impl Intake {
 
     /// Makes fresh buffers available, until the ring has as many as it is to have.
     #[inline(always)]
-    fn fill<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) {
+    fn fill<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache) {
         let count = cache.reserve(self.wanted.saturating_sub(ring.in_flight()));
-        let fill = |fresh: &[Slot]| self.post(ring, fresh);
+        let fill = |fresh: &[Slot]| self.post(ring, header, fresh);
         // SAFETY: `count` are reserved; those posted are the ring's now, from the last on.
         unsafe { cache.take(count, fill) };
     }
 
     /// Makes these buffers available, from the last on, as many as the ring takes. Returns how many.
-    #[inline(always)]
-    fn post<R: Virtqueue>(&mut self, ring: &mut R, fresh: &[Slot]) -> usize {
+    #[inline(never)]
+    fn post<R: Virtqueue>(&mut self, ring: &mut R, header: Header, fresh: &[Slot]) -> usize {
+        let start = u64::from(self.data_at - header.len);
         match self.linear {
-            Some(delta) => self.post_at(ring, fresh, |slot, _| (slot.as_ptr() as u64).wrapping_add(delta)),
-            None => {
-                let headroom = u64::from(self.headroom);
-                self.post_at(ring, fresh, |slot, paged| paged.iova(slot.as_ptr()) + headroom)
+            Some(delta) => {
+                let delta = delta.wrapping_add(start);
+                self.post_at(ring, header, fresh, |slot, _| (slot.as_ptr() as u64).wrapping_add(delta))
             }
+            None => self.post_at(ring, header, fresh, |slot, paged| paged.iova(slot.as_ptr()) + start),
         }
     }
 
@@ -500,20 +557,24 @@ impl Intake {
     fn post_at<R: Virtqueue>(
         &mut self,
         ring: &mut R,
+        header: Header,
         fresh: &[Slot],
         address: impl Fn(Slot, &Translation) -> u64,
     ) -> usize {
-        let room = u32::from(self.room);
+        let room = u32::from(self.data_room + header.len);
         let (mut slots, translation) = (self.slots.view(), &*self.translation);
-        let mut rest = fresh.iter();
+        let mut left = fresh.len();
         loop {
-            let run = ring.post(rest.len(), true, |id| {
-                let slot = *rest.next_back()?;
-                *slots.at_mut(id.into()) = Some(slot);
+            let run = ring.post(left, true, |n, id| {
+                // SAFETY: a run of `left` at most.
+                let slot = unsafe { *fresh.get_unchecked(left - 1 - n) };
+                // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+                unsafe { *slots.of(id.into()) = Some(slot) };
                 Some((address(slot, translation), room))
             });
-            if rest.len() == 0 || run == 0 {
-                return fresh.len() - rest.len();
+            left -= run;
+            if left == 0 || run == 0 {
+                return fresh.len() - left;
             }
         }
     }
@@ -532,14 +593,14 @@ impl Intake {
     }
 
     /// Gives the ring of a new session the buffers at hand.
-    fn stock_up<R: Virtqueue>(&mut self, ring: &mut R) {
+    fn stock_up<R: Virtqueue>(&mut self, ring: &mut R, header: Header) {
         if self.slots.len() != ring.size() {
             self.slots = Table::new(ring.size(), |_| None);
         }
         self.wanted = self.buffers.min(ring.size());
         let count = self.stock.len().min(self.wanted);
         let stock = self.stock.split_off(self.stock.len() - count);
-        self.post(ring, &stock);
+        self.post(ring, header, &stock);
     }
 
     /// All buffers of the queue, as packets, when it is dropped.
@@ -566,16 +627,16 @@ impl<T: Transport> fmt::Debug for RxQueue<T> {
 
 /// Whether the header in a slot says what nearly all say: no offload, one buffer.
 #[inline(always)]
-fn is_plain(slot: Slot, headroom: u16, header: Header) -> bool {
-    let (kinds, buffers) = read_header(slot, headroom, header);
+fn is_plain(slot: Slot, data_at: u16, header: Header) -> bool {
+    let (kinds, buffers) = read_header(slot, data_at, header);
     kinds | (buffers ^ 1) == 0
 }
 
 /// Flags and GSO type, and the number of buffers, of the header in a slot; each read once.
 #[inline(always)]
-fn read_header(slot: Slot, headroom: u16, header: Header) -> (u16, u16) {
-    // SAFETY: the header lies in the slot, whose data room is larger.
-    let start = unsafe { slot.as_ptr().add(headroom.into()) };
+fn read_header(slot: Slot, data_at: u16, header: Header) -> (u16, u16) {
+    // SAFETY: the header lies in the slot, in front of the data.
+    let start = unsafe { slot.as_ptr().add(usize::from(data_at - header.len)) };
     // SAFETY: two initialised bytes of a slot that a queue owns.
     let kinds = unsafe { start.cast::<u16>().read_unaligned() };
     if !header.mergeable {
@@ -588,7 +649,8 @@ fn read_header(slot: Slot, headroom: u16, header: Header) -> (u16, u16) {
 }
 
 /// The longest header, with the number of buffers.
-pub(crate) const LARGEST_HEADER: usize = 12;
+pub(crate) const LARGEST_HEADER: usize = LONGEST_HEADER as usize;
+pub(crate) const LONGEST_HEADER: u16 = 12;
 /// No buffer may be smaller, or a frame would take more than there are descriptors.
 const SMALLEST_ROOM: u16 = 256;
 

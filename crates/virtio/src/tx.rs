@@ -1,19 +1,19 @@
 //! Transmit queues (Virtio 1.2, section 5.1.6.2).
 
 use crate::Result;
-use crate::ring::{Buffer, Fault, Table, Used, Virtqueue, each_layout};
-use crate::rx::LARGEST_HEADER;
+use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
+use crate::rx::{LARGEST_HEADER, LONGEST_HEADER};
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use device::Translation;
-use mempool::{Batch, CHUNK, Packet, Pool, PoolCache, Slot};
+use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Shortest frame that is sent, in bytes: an Ethernet header.
-const SHORTEST: usize = 14;
+const SHORTEST: u16 = 14;
 /// Most segments of a frame.
 const MOST_SEGMENTS: usize = 40;
 
@@ -51,7 +51,8 @@ struct KnownPool {
 
 /// A transmit queue: belongs to one thread at a time, and may be sent to another.
 ///
-/// Buffers come back lazily, when [`CHUNK`] or more are in flight, or half of a small ring. While the device is away nothing is taken.
+/// Buffers come back lazily: when seven eighths of the ring are in flight, or an eighth of their pool (but [`CHUNK`] of a small
+/// one). While the device is away nothing is taken.
 ///
 /// What was sent is gone:
 ///
@@ -80,14 +81,21 @@ pub struct TxQueue<T: Transport> {
 ///
 /// # Invariants
 ///
-/// `packets[id]` is the packet that the ring has under that id.
+/// What the ring has under an id is in one of two tables: a frame's slot in `slots[id]`, if the frame is a slot of the usual
+/// pool, any other packet in `packets[id]`. Both have an entry for each of its descriptors. The usual pool changes while both
+/// are empty.
 struct Outlet<T: Transport> {
+    slots: Table<Option<Slot>>,
     packets: Table<Option<Packet>>,
     known: Vec<KnownPool>,
     /// Id of the first known pool.
     usual: u16,
     /// IOVA = address + this in the first known pool, where its translation is linear.
     linear: Option<u64>,
+    /// Descriptors of the ring.
+    ring: usize,
+    /// Buffers that are left in the ring, although the device may have done with them.
+    held: usize,
     counters: TxCounters,
     shared: Arc<Shared<T>>,
 }
@@ -103,10 +111,13 @@ impl<T: Transport> TxQueue<T> {
     pub(crate) fn new(shared: &Arc<Shared<T>>, index: u16, pool: &Pool) -> Result<Self> {
         let translation = shared.transport.dma().map(pool.memory())?;
         let mut outlet = Outlet {
+            slots: Table::new(1, |_| None),
             packets: Table::new(1, |_| None),
             known: vec![KnownPool { pool: pool.clone(), translation }],
             usual: 0,
             linear: None,
+            ring: 0,
+            held: 0,
             counters: TxCounters::default(),
             shared: Arc::clone(shared),
         };
@@ -154,7 +165,9 @@ impl<T: Transport> TxQueue<T> {
         let header = seat.header;
         let (outlet, notifier) = (&mut self.outlet, &seat.notifier);
         let (done, in_flight, result) = each_layout!(&mut seat.ring, ring => {
-            let result = if ring.in_flight() >= CHUNK.min(ring.size() / 2) || batch.is_empty() { outlet.reclaim(ring, cache) } else { Ok(()) };
+            let held = if batch.is_empty() { 0 } else { outlet.held };
+            let most = (ring.in_flight() + batch.len()).saturating_sub(held);
+            let result = if most > 0 { outlet.reclaim(ring, cache, most) } else { Ok(()) };
             let done = if result.is_ok() { outlet.send(ring, header, cache, batch) } else { 0 };
             if ring.unpublished() > 0 && ring.publish() {
                 notifier.notify();
@@ -180,8 +193,11 @@ impl<T: Transport> TxQueue<T> {
         self.seat = seat;
         let size = self.seat.as_ref().map_or(0, |seat| each_layout!(&seat.ring, ring => ring.size()));
         if self.outlet.packets.len() < size {
+            self.outlet.slots = Table::new(size, |_| None);
             self.outlet.packets = Table::new(size, |_| None);
         }
+        self.outlet.ring = size;
+        self.outlet.hold();
     }
 
     /// Touches the ring no more; its packets stay with the device until it has been reset.
@@ -195,55 +211,67 @@ impl<T: Transport> TxQueue<T> {
 
 impl<T: Transport> Outlet<T> {
     /// Takes back the buffers of everything that the device has done with.
-    #[inline(always)]
-    fn reclaim<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) -> Result<(), Fault> {
-        let pool = cache.pool_id();
-        loop {
-            let mut slots = [const { MaybeUninit::uninit() }; CHUNK];
-            let passed = ring.reclaim(CHUNK, |n, id, _| {
-                let Some(packet) = self.packets.at_mut(id.into()).take_if(|packet| packet.pool_id() == pool) else {
-                    return false;
-                };
-                // SAFETY: a run is as long as there are places, at most.
-                let place = unsafe { slots.get_unchecked_mut(n) };
-                place.write(packet.into_slot());
-                true
-            })?;
-            // SAFETY: one slot of this pool was written for each that was reclaimed.
-            unsafe { take_home(cache, &slots, passed.count) };
+    #[inline(never)]
+    fn reclaim<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache, mut most: usize) -> Result<(), Fault> {
+        if cache.pool_id() != self.usual {
+            return self.reclaim_rest(ring, cache);
+        }
+        while most > 0 {
+            let mut passed = Ok(Passed { count: 0, more: false });
+            let mut sent = self.slots.view();
+            let run = |places: &mut [MaybeUninit<Slot>]| {
+                passed = ring.reclaim(places.len(), |n, id, _| {
+                    // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+                    let Some(slot) = unsafe { sent.of(id) }.take() else { return false };
+                    // SAFETY: a run is as long as there are places, at most.
+                    unsafe { places.get_unchecked_mut(n) }.write(slot);
+                    true
+                });
+                passed.as_ref().map_or(0, |passed| passed.count)
+            };
+            // SAFETY: a slot of this pool was written for each that was reclaimed, and the queue has given it up.
+            unsafe { cache.put_with(CHUNK.min(most), run) };
+            let passed = passed?;
             if !passed.more {
                 return Ok(());
             }
             if passed.count == 0 {
                 return self.reclaim_rest(ring, cache);
             }
+            most -= passed.count;
         }
+        Ok(())
     }
 
     /// Goes on where something unusual is in the way.
     #[cold]
     #[inline(never)]
     fn reclaim_rest<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache) -> Result<(), Fault> {
-        while let Some(used) = ring.used(|id| self.packets.at(id.into()).is_some())? {
-            if used.count > 1 {
-                self.reclaim_chain(ring, used, cache);
-            } else if let Some(packet) = self.packets.at_mut(used.id.into()).take() {
-                cache.free(packet);
+        while let Some(used) = ring.used(|id| self.has(id))? {
+            let mut id = used.id;
+            for part in 1..=used.count {
+                if let Some(packet) = self.take(id.into()) {
+                    cache.free(packet);
+                }
+                if part < used.count {
+                    id = ring.after(id);
+                }
             }
         }
         Ok(())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn reclaim_chain<R: Virtqueue>(&mut self, ring: &R, used: Used, cache: &mut PoolCache) {
-        let mut id = used.id;
-        for _ in 0..used.count {
-            if let Some(packet) = self.packets.at_mut(id.into()).take() {
-                cache.free(packet);
-            }
-            id = ring.after(id);
-        }
+    /// Whether the ring has something under this id.
+    fn has(&self, id: u16) -> bool {
+        self.slots.at(id.into()).is_some() || self.packets.at(id.into()).is_some()
+    }
+
+    /// What the ring had under this id.
+    fn take(&mut self, id: usize) -> Option<Packet> {
+        let slot = self.slots.at_mut(id).take();
+        // SAFETY: the slot is of the usual pool, and the queue gives it up.
+        let packet = slot.map(|slot| unsafe { Packet::from_slot(slot, Meta::new(0, 0, self.usual)) });
+        packet.or_else(|| self.packets.at_mut(id).take())
     }
 
     #[inline(always)]
@@ -267,7 +295,7 @@ impl<T: Transport> Outlet<T> {
 
     /// Sends frames of one segment from the usual pool, with room in front for the header, up to the first that is not
     /// such, or the end of the ring.
-    #[inline(always)]
+    #[inline(never)]
     fn send_run<R: Virtqueue>(&mut self, ring: &mut R, header: Header, packets: &[Packet]) -> usize {
         if !header.any_layout {
             return 0;
@@ -286,16 +314,17 @@ impl<T: Transport> Outlet<T> {
         packets: &[Packet],
         address: impl Fn(*mut u8, &Translation) -> u64,
     ) -> usize {
-        // The upper half of the packet's word is its pool and flags.
-        let usual = u64::from(self.usual);
-        let (mut rest, mut bytes) = (packets.iter(), 0);
-        let (mut slots, translation) = (self.packets.view(), &self.known[0].translation);
-        let sent = ring.post(packets.len(), false, |id| {
-            let packet = rest.next()?;
+        // Subtracted from a packet's word, in which the highest bits of offset and length are set, this leaves them set, and
+        // pool and flags zero, if there is room for the header, the frame is not too short, and the pool the usual one.
+        const HIGHEST: u64 = 1 << 15 | 1 << 31;
+        let least = Meta::new(LONGEST_HEADER, SHORTEST, self.usual).0;
+        let mut bytes = 0;
+        let (mut slots, translation) = (self.slots.view(), &self.known[0].translation);
+        let sent = ring.post(packets.len(), false, |n, id| {
+            // SAFETY: a run of as many at most.
+            let packet = unsafe { packets.get_unchecked(n) };
             let meta = packet.meta();
-            let plain =
-                meta.0 >> 32 == usual && usize::from(meta.offset()) >= LARGEST_HEADER && packet.len() >= SHORTEST;
-            if !plain {
+            if (meta.0 | HIGHEST).wrapping_sub(least) & (HIGHEST | u64::MAX << 32) != HIGHEST {
                 return None;
             }
             // SAFETY: the offset is within the slot.
@@ -303,10 +332,9 @@ impl<T: Transport> Outlet<T> {
             // SAFETY: as many bytes of the slot are in front of the data, and belong to the packet.
             unsafe { clear_header(data) };
             let address = address(data, translation) - u64::from(header.len);
-            // SAFETY: the packet leaves the batch without being dropped there; it moves here.
-            let packet = unsafe { std::ptr::read(packet) };
-            // The place is empty: its packet was taken when the id came back.
-            std::mem::forget(slots.at_mut(id.into()).replace(packet));
+            // The packet leaves the batch without being dropped there.
+            // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+            unsafe { *slots.of(id.into()) = Some(packet.slot()) };
             bytes += u64::from(meta.len());
             Some((address, u32::from(meta.len()) + u32::from(header.len)))
         });
@@ -329,7 +357,7 @@ impl<T: Transport> Outlet<T> {
         let segments = packets.iter().position(|packet| !packet.continues()).map_or(packets.len(), |last| last + 1);
         let frame = &packets[..segments];
         let len: usize = frame.iter().map(Packet::len).sum();
-        let reason = if len < SHORTEST || frame.iter().any(Packet::is_empty) {
+        let reason = if len < SHORTEST.into() || frame.iter().any(Packet::is_empty) {
             &mut self.counters.bad_length
         } else if segments > MOST_SEGMENTS.min(ring.size() - 1) {
             &mut self.counters.too_many_segments
@@ -382,13 +410,20 @@ impl<T: Transport> Outlet<T> {
             Translation::Linear { delta } => Some(delta),
             Translation::Paged { .. } => None,
         };
+        self.hold();
+    }
+
+    /// Most of the ring is left to the device, so that this side seldom touches a cache line which that side is about to
+    /// write; but no more than an eighth of the pool, or of a small one a chunk.
+    fn hold(&mut self) {
+        self.held = (self.ring - self.ring / 8).min((self.known[0].pool.slots() / 8).max(CHUNK));
     }
 
     /// Sends a frame of any number of segments from known pools; there is room for them and the header.
     fn send_frame<R: Virtqueue>(&mut self, ring: &mut R, header: Header, frame: &[Packet]) {
         let nothing = Buffer { address: 0, len: 0, writable: false };
         let mut chain = [nothing; MOST_SEGMENTS + 1];
-        let together = header.any_layout && usize::from(frame[0].offset()) >= LARGEST_HEADER;
+        let together = header.any_layout && frame[0].meta().offset() >= LONGEST_HEADER;
         chain[0] = Buffer { address: header.zeros, len: header.len.into(), writable: false };
         for (place, packet) in chain[1..].iter_mut().zip(frame) {
             let Some(known) = self.known.iter().find(|known| known.pool.id() == packet.pool_id()) else { continue };
@@ -414,24 +449,15 @@ impl<T: Transport> Outlet<T> {
         });
     }
 
+    /// All that the ring has or had.
+    fn take_all(&mut self) -> Vec<Packet> {
+        (0..self.slots.len()).filter_map(|id| self.take(id)).collect()
+    }
+
     /// Frees what was in flight in a session that has ended.
     fn take_back(&mut self) {
-        self.counters.lost += self.packets.iter_mut().filter_map(Option::take).count() as u64;
+        self.counters.lost += self.take_all().len() as u64;
     }
-}
-
-/// Puts slots onto the stack of the cache.
-///
-/// # Safety
-///
-/// The first `count` places hold slots of the cache's pool, which the caller gives up.
-#[inline(always)]
-unsafe fn take_home(cache: &mut PoolCache, slots: &[MaybeUninit<Slot>; CHUNK], count: usize) {
-    let slots = &slots[..count.min(CHUNK)];
-    // SAFETY: initialised, by the caller's word.
-    let slots = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<Slot>(), slots.len()) };
-    // SAFETY: promised by the caller.
-    unsafe { cache.put(slots) };
 }
 
 /// Writes a header that asks for nothing in front of the data: zeros, as many as the longest has.
@@ -444,12 +470,19 @@ unsafe fn clear_header(data: *mut u8) {
     // SAFETY: promised by the caller.
     let start = unsafe { data.sub(LARGEST_HEADER) };
     // SAFETY: promised by the caller.
-    unsafe { start.cast::<[u8; LARGEST_HEADER]>().write([0; LARGEST_HEADER]) };
+    let low = unsafe { start.cast::<u64>().read_unaligned() };
+    // SAFETY: as above.
+    let high = unsafe { start.add(8).cast::<u32>().read_unaligned() };
+    // What is written would have to be fetched by the device, though it be what was there before.
+    if low | u64::from(high) != 0 {
+        // SAFETY: as above.
+        unsafe { start.cast::<[u8; LARGEST_HEADER]>().write([0; LARGEST_HEADER]) };
+    }
 }
 
 impl<T: Transport> Drop for TxQueue<T> {
     fn drop(&mut self) {
-        let packets = self.outlet.packets.iter_mut().filter_map(Option::take).collect();
+        let packets = self.outlet.take_all();
         self.outlet.shared.park(packets);
     }
 }

@@ -119,8 +119,8 @@ const ONE: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 fn lengths_are_checked() {
     for features in layouts() {
         assert_eq!(received(features, ONE, 12 + 60).1, 1);
-        assert_eq!(received(features, ONE, 2048).1, 1);
-        for len in [0, 1, 11, 12, 2049, 65_535, 65_536 + 72, u32::MAX - 1] {
+        assert_eq!(received(features, ONE, 12 + 2048).1, 1);
+        for len in [0, 1, 11, 12, 2061, 65_535, 65_536 + 72, u32::MAX - 1] {
             let (counters, got) = received(features, ONE, len);
             assert_eq!((counters.bad_length, got), (1, 0), "{features}: {len} bytes");
         }
@@ -165,13 +165,13 @@ fn a_frame_whose_rest_is_nonsense_is_dropped_whole() {
     let mut config = config();
     config.mtu = 9000;
     for features in layouts().into_iter().filter(|features| features.contains(Features::MRG_RXBUF)) {
-        for len in [0, 2049, u32::MAX - 1] {
+        for len in [0, 2061, u32::MAX - 1] {
             let mut rig = Rig::with(FakeConfig { features, ..FakeConfig::default() }, &config);
             let chains: Vec<Chain> = (0..3).map(|_| rig.device.next(0).unwrap()).collect();
             let mut header = ONE;
             header[10] = 3;
             rig.device.write(&chains[0].parts[0], 0, &header);
-            rig.device.report(0, &chains[0], 2048);
+            rig.device.report(0, &chains[0], 2060);
             assert_eq!(rig.recv(), 0, "the rest is on its way");
             rig.device.report(0, &chains[1], len);
             rig.device.report(0, &chains[2], 100);

@@ -64,7 +64,7 @@ fn long_frames_use_several_buffers() {
     for features in layouts().into_iter().filter(|features| features.contains(Features::MRG_RXBUF)) {
         let mut rig = Rig::with(FakeConfig { features, ..FakeConfig::default() }, &config);
         for round in 0..30 {
-            let lengths = [60, 2036, 2037, 4084, 4085, 9018];
+            let lengths = [60, 2048, 2049, 4108, 4109, 9018];
             for len in lengths {
                 assert!(rig.device.deliver(0, &frame(round, len)), "{features}: {len} bytes");
             }

@@ -8,14 +8,15 @@ use std::ptr::NonNull;
 /// complete twice, or complete one that was never made available.
 ///
 /// A chain of n descriptors takes n ids, of which the first names it. Ids are handed out in the order in which they came
-/// back, so that a device that completes in order sees them in ring order. Most chains are single descriptors, which come
+/// back, so as long as the device completes in order they go round and round. Most chains are single descriptors, which come
 /// and go in runs. Which of those are in flight, the queue knows that has a buffer under the id.
 ///
 /// # Invariants
 ///
 /// Every id is free, or in exactly one chain in flight. `free[head..tail]` (free-running, modulo the size) are the free
-/// ones. Of a longer chain in flight, `chains[id]` is the length for the id that names it, and `PART` for the others; it is 0
-/// for all other ids. `long` is the number of such chains.
+/// ones. While `sequential`, `free[n]` is n, and the oldest id in flight is `tail` (modulo the size). Of a longer chain in
+/// flight, `chains[id]` is the length for the id that names it, and `PART` for the others; it is 0 for all other ids. `long`
+/// is the number of such chains.
 #[derive(Debug)]
 pub(super) struct Ledger {
     chains: Table<u16>,
@@ -25,15 +26,16 @@ pub(super) struct Ledger {
     head: usize,
     tail: usize,
     long: usize,
+    /// All chains so far were completed in the order in which they were posted.
+    sequential: bool,
     order: Option<Order>,
 }
 
 const PART: u16 = u16::MAX;
 
-/// What a device that completes in order has to name next (`VIRTIO_F_IN_ORDER`).
+/// For a device that has to complete in order (`VIRTIO_F_IN_ORDER`).
 #[derive(Debug, Default)]
 struct Order {
-    expected: u16,
     /// The last chain of a batch of which only the last was reported, and what was reported of it.
     batch: Option<(u16, u32)>,
 }
@@ -60,6 +62,7 @@ impl Ledger {
             head: 0,
             tail: size,
             long: 0,
+            sequential: true,
             order: in_order.then(Order::default),
         }
     }
@@ -76,6 +79,34 @@ impl Ledger {
         self.chains.len() - self.free()
     }
 
+    /// Whether the device has always completed in order. Then the ids of a run are those from [`Self::oldest`] on, or
+    /// [`Run::nth_next`].
+    #[inline(always)]
+    pub(super) fn is_sequential(&self) -> bool {
+        self.sequential
+    }
+
+    /// Whether the device has to complete in order.
+    pub(super) fn is_ordered(&self) -> bool {
+        self.order.is_some()
+    }
+
+    /// The device has completed out of order.
+    pub(super) fn scatter(&mut self) {
+        self.sequential = false;
+    }
+
+    #[inline(always)]
+    fn next_free(&self) -> u16 {
+        number(self.head & self.free.mask())
+    }
+
+    /// The id that a device names next that completes in order, while sequential.
+    #[inline(always)]
+    pub(super) fn oldest(&self) -> u16 {
+        number(self.tail & self.free.mask())
+    }
+
     /// For a run of single descriptors; [`Self::took`] or [`Self::reclaimed`] follows.
     #[inline(always)]
     pub(super) fn run(&mut self) -> Run<'_> {
@@ -85,8 +116,7 @@ impl Ledger {
         let head = unsafe { free.add(self.head & mask) };
         // SAFETY: as above.
         let tail = unsafe { free.add(self.tail & mask) };
-        let expected = self.order.as_ref().map(|order| order.expected.into());
-        Run { mask, head, tail, expected, _ledger: PhantomData }
+        Run { mask, next: self.next_free(), head, tail, _ledger: PhantomData }
     }
 
     /// The longest run that can be posted: free ids, up to the end of their table.
@@ -112,15 +142,38 @@ impl Ledger {
     #[inline(always)]
     pub(super) fn reclaimed(&mut self, count: usize) {
         self.tail += count;
-        self.expect_later(count);
     }
 
-    #[inline(always)]
-    fn expect_later(&mut self, count: usize) {
-        let size = self.free.len();
-        if let Some(order) = &mut self.order {
-            order.expected = number((usize::from(order.expected) + count) & (size - 1));
+    /// Takes a run of up to `most` single descriptors, the oldest, out of the ring, of which the device has `named` only the
+    /// last (Virtio 1.2, section 2.7.9). `each` is told what it would be told of a run; of all but the last the length is
+    /// `u32::MAX`. Returns how many; none if the device does not have to complete in order, or means something else.
+    pub(super) fn reclaim_batch(
+        &mut self,
+        named: Option<(u32, u32)>,
+        most: usize,
+        mut each: impl FnMut(usize, usize, u32) -> bool,
+    ) -> usize {
+        let (mask, in_flight, oldest) = (self.free.mask(), self.in_flight(), self.oldest());
+        let Some(order) = &mut self.order else { return 0 };
+        let named = named.filter(|(id, _)| *id as usize <= mask).map(|(id, len)| (number(id as usize), len));
+        let Some((last, last_len)) = order.batch.or(named) else { return 0 };
+        let ahead = usize::from(last.wrapping_sub(oldest)) & mask;
+        if self.long > 0 || ahead >= in_flight {
+            return 0;
         }
+        let mut done = 0;
+        while done <= ahead && done < most {
+            let id = number((usize::from(oldest) + done) & mask);
+            if !each(done, id.into(), if done == ahead { last_len } else { u32::MAX }) {
+                break;
+            }
+            done += 1;
+        }
+        if done > 0 {
+            order.batch = (done <= ahead).then_some((last, last_len));
+        }
+        self.reclaimed(done);
+        done
     }
 
     /// Takes the ids of a chain of `count` descriptors, in order. As many must be free.
@@ -153,10 +206,11 @@ impl Ledger {
     pub(super) fn complete(&mut self, id: u32, len: u32, known: impl Fn(u16) -> bool) -> Result<Used, Fault> {
         let (id, len) = match &self.order {
             None => (id, len),
-            Some(order) if order.batch.is_none() && id == u32::from(order.expected) => (id, len),
+            Some(order) if order.batch.is_none() && id == u32::from(self.oldest()) => (id, len),
             Some(_) => self.batched(id, len, &known)?,
         };
         let (id, count) = self.named(id, known)?;
+        self.sequential &= id == self.oldest();
         let mut part = id;
         for _ in 0..count {
             // Cleared before anything is done with it: it completes once.
@@ -166,10 +220,6 @@ impl Ledger {
             part = *self.next.at(part.into());
         }
         self.long -= usize::from(count > 1);
-        if let Some(order) = &mut self.order {
-            order.expected = id;
-        }
-        self.expect_later(count.into());
         Ok(Used { id, count, len })
     }
 
@@ -196,13 +246,14 @@ impl Ledger {
             Some(batch) => batch,
             None => (self.named(id, known)?.0, len),
         };
+        let oldest = self.oldest();
         let Some(order) = &mut self.order else { return Ok((id, len)) };
-        if order.expected == last {
+        if oldest == last {
             order.batch = None;
             return Ok((last.into(), last_len));
         }
         order.batch = Some((last, last_len));
-        Ok((order.expected.into(), u32::MAX))
+        Ok((oldest.into(), u32::MAX))
     }
 
     /// Whether chains are waiting of a batch whose end the device has reported already.
@@ -219,13 +270,24 @@ impl Ledger {
 /// `head` and `tail` point into the ledger's table of free ids, which are at most `mask`.
 pub(super) struct Run<'l> {
     mask: usize,
+    /// Place of `head` in the table.
+    next: u16,
     head: NonNull<u16>,
     tail: NonNull<u16>,
-    expected: Option<usize>,
     _ledger: PhantomData<&'l mut Ledger>,
 }
 
 impl Run<'_> {
+    /// The id that the `n`th of the run takes when posted, while the ledger is sequential.
+    ///
+    /// # Safety
+    ///
+    /// `n` is less than [`Ledger::most_posted`] was.
+    #[inline(always)]
+    pub(super) unsafe fn nth_next(&self, n: usize) -> Id {
+        Id(self.next + number(n))
+    }
+
     /// The id that the `n`th of the run takes when posted.
     ///
     /// # Safety
@@ -239,21 +301,18 @@ impl Run<'_> {
         Id(unsafe { place.read() })
     }
 
-    /// The id, if it is one that the device may name `n`th.
+    /// The id, if the ring has it.
     #[inline(always)]
-    pub(super) fn nth_used(&self, id: u32, n: usize) -> Option<u16> {
+    pub(super) fn in_range(&self, id: u32) -> Option<u16> {
         let index = id as usize;
-        if index > self.mask || self.expected.is_some_and(|expected| index != (expected + n) & self.mask) {
-            return None;
-        }
-        Some(number(index))
+        (index <= self.mask).then(|| number(index))
     }
 
     /// The `n`th of the run leaves the ring, and had this id.
     ///
     /// # Safety
     ///
-    /// `n` is less than [`Ledger::most_reclaimed`] was, and the id from [`Self::nth_used`].
+    /// `n` is less than [`Ledger::most_reclaimed`] was, and the id from [`Self::in_range`].
     #[inline(always)]
     pub(super) unsafe fn free(&mut self, id: u16, n: usize) {
         // SAFETY: before the table's end, by the caller's word.

@@ -61,12 +61,16 @@ pub(crate) struct Buffer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
     pub(crate) count: usize,
-    /// The device has done with more.
+    /// It was not the end of what the device has done with: there may be more.
     pub(crate) more: bool,
 }
 
 /// The driver's side of a virtqueue (Virtio 1.2, section 2.6).
-pub(crate) trait Virtqueue {
+///
+/// # Safety
+///
+/// Queues rely on this: ids are less than [`Self::size`], and places in a run less than what was asked for at most.
+pub(crate) unsafe trait Virtqueue {
     /// Descriptors.
     fn size(&self) -> usize;
     /// Free descriptors.
@@ -74,8 +78,9 @@ pub(crate) trait Virtqueue {
     /// Descriptors in flight.
     fn in_flight(&self) -> usize;
     /// Makes a run of up to `most` buffers available, once published, as many as there are free descriptors, until `each` has
-    /// no more or a ring begins again. `each` is told the id, and says address and length. Returns how many.
-    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(u16) -> Option<(u64, u32)>) -> usize;
+    /// no more or a ring begins again. `each` is told the place in the run and the id, and says address and length. Returns how
+    /// many.
+    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, u16) -> Option<(u64, u32)>) -> usize;
     /// Makes a chain available, once published. As many descriptors must be free. `each` hears of the id of every part.
     /// Device-writable parts come last.
     fn post_chain(&mut self, chain: &[Buffer], each: impl FnMut(usize, u16));
@@ -90,8 +95,9 @@ pub(crate) trait Virtqueue {
     fn arm(&mut self);
     /// Goes through a run of up to `most` single descriptors that the device has done with, and takes them out of the ring.
     /// `each` is told the place in the run, id and length, and whether it knows the id is what makes it one in flight. Stops
-    /// at the first that it refuses, where a ring begins again, and at anything unusual; [`Self::used`] comes upon it next.
-    fn reclaim(&mut self, most: usize, each: impl FnMut(usize, u16, u32) -> bool) -> Result<Passed, Fault>;
+    /// at the first that it refuses, where a ring begins again, and at anything unusual. A run of none, with more to come, is
+    /// one for [`Self::used`].
+    fn reclaim(&mut self, most: usize, each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault>;
     /// The next chain that the device has done with; `None` when there is none. Whether a single descriptor is in flight,
     /// `known` says.
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault>;

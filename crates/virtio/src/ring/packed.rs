@@ -1,6 +1,6 @@
 //! Packed virtqueues (Virtio 1.2, section 2.8).
 
-use super::ledger::{Ledger, Used};
+use super::ledger::{Id, Ledger, Used};
 use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, number, passes};
 use std::fmt;
 use std::ptr::NonNull;
@@ -36,11 +36,12 @@ pub(crate) struct Packed {
 // SAFETY: the pointers lead into `area`, which is owned and accessed through atomics.
 unsafe impl Send for Packed {}
 
-/// Flags, in the place that they have in a descriptor's second word: length in bits 31:0, id in 47:32, flags in 63:48.
-const NEXT: u64 = 1 << 48;
-const WRITE: u64 = 2 << 48;
-const AVAIL: u64 = 1 << 55;
-const USED: u64 = 1 << 63;
+/// What there is beside the length in a descriptor's second word: the id and the flags. Length in bits 31:0, this in 63:32.
+const ID: u32 = 0xffff;
+const NEXT: u32 = 1 << 16;
+const WRITE: u32 = 2 << 16;
+const AVAIL: u32 = 1 << 23;
+const USED: u32 = 1 << 31;
 /// Event suppression flags: notify; do not; notify when a descriptor is passed.
 const ENABLE: u32 = 0;
 const DISABLE: u32 = 1;
@@ -134,7 +135,43 @@ impl Packed {
     }
 }
 
-impl Virtqueue for Packed {
+impl Packed {
+    /// [`Virtqueue::reclaim`] where the device does not name the oldest next.
+    #[inline(never)]
+    fn reclaim_other(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Passed {
+        let used = self.from(self.used);
+        let done = self.ledger.reclaim_batch(used.done(0), most, &mut each);
+        if done > 0 || self.ledger.is_ordered() {
+            self.seen(done);
+            return Passed { count: done, more: true };
+        }
+        if used.done(0).is_some_and(|(id, _)| id != u32::from(self.ledger.oldest())) {
+            self.ledger.scatter();
+        }
+        let count = most.min(used.count).min(self.ledger.most_reclaimed());
+        let mut run = self.ledger.run();
+        let (mut done, mut more) = (0, true);
+        while done < count {
+            let Some((id, len)) = used.done(done) else {
+                more = false;
+                break;
+            };
+            let Some(id) = run.in_range(id) else { break };
+            if !each(done, id.into(), len) {
+                break;
+            }
+            // SAFETY: a run of at most `most_reclaimed`.
+            unsafe { run.free(id, done) };
+            done += 1;
+        }
+        self.ledger.reclaimed(done);
+        self.seen(done);
+        Passed { count: done, more }
+    }
+}
+
+// SAFETY: runs stay within `most`, and the ledger's ids are below the size.
+unsafe impl Virtqueue for Packed {
     #[inline(always)]
     fn size(&self) -> usize {
         self.size.into()
@@ -151,19 +188,19 @@ impl Virtqueue for Packed {
     }
 
     #[inline(always)]
-    fn post(&mut self, most: usize, writable: bool, mut each: impl FnMut(u16) -> Option<(u64, u32)>) -> usize {
+    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, u16) -> Option<(u64, u32)>) -> usize {
         let to = self.from(self.avail);
         let flags = to.available | if writable { WRITE } else { 0 };
         let count = most.min(self.ledger.most_posted()).min(to.count);
+        let sequential = self.ledger.is_sequential();
         let run = self.ledger.run();
-        let (mut done, mut first) = (0, 0);
-        while done < count {
+        let (done, first) = if sequential {
             // SAFETY: a run of at most `most_posted`.
-            let id = unsafe { run.nth_free(done) };
-            let Some((address, len)) = each(id.number()) else { break };
-            to.write(done, address, u64::from(len) | u64::from(id.number()) << 32 | flags, &mut first);
-            done += 1;
-        }
+            to.write_run(count, flags, |n| unsafe { run.nth_next(n) }, each)
+        } else {
+            // SAFETY: as above.
+            to.write_run(count, flags, |n| unsafe { run.nth_free(n) }, each)
+        };
         self.ledger.took(done);
         self.written(to, done, first);
         done
@@ -176,7 +213,7 @@ impl Virtqueue for Packed {
             let flags =
                 to.available | if buffer.writable { WRITE } else { 0 } | if place + 1 < chain.len() { NEXT } else { 0 };
             let mut first = 0;
-            to.write(0, buffer.address, u64::from(buffer.len) | u64::from(name) << 32 | flags, &mut first);
+            to.write(0, buffer.address, word(buffer.len, flags | u32::from(name)), &mut first);
             self.written(to, 1, first);
         }
     }
@@ -216,28 +253,32 @@ impl Virtqueue for Packed {
     }
 
     #[inline(always)]
-    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16, u32) -> bool) -> Result<Passed, Fault> {
-        let longest = self.ledger.most_reclaimed();
-        if longest == 0 {
-            return Ok(Passed { count: 0, more: true });
-        }
-        let used = self.from(self.used);
-        let count = most.min(used.count).min(longest);
-        let mut run = self.ledger.run();
-        let mut done = 0;
-        while done < count {
-            let Some((id, len)) = used.done(done) else { break };
-            let Some(id) = run.nth_used(id, done) else { break };
-            if !each(done, id, len) {
-                break;
+    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
+        if self.ledger.is_sequential() {
+            let used = self.from(self.used);
+            let count = most.min(used.count).min(self.ledger.most_reclaimed());
+            let oldest = self.ledger.oldest();
+            let mut expected = used.used | u32::from(oldest);
+            let (mut done, mut more) = (0, true);
+            while done < count {
+                let (state, len) = used.rest(done);
+                if (state ^ expected) & (AVAIL | USED | ID) != 0 {
+                    more = used.is_used(state);
+                    break;
+                }
+                if !each(done, usize::from(oldest) + done, len) {
+                    break;
+                }
+                done += 1;
+                expected += 1;
             }
-            // SAFETY: a run of at most `most_reclaimed`.
-            unsafe { run.free(id, done) };
-            done += 1;
+            self.ledger.reclaimed(done);
+            self.seen(done);
+            if done > 0 || !more {
+                return Ok(Passed { count: done, more });
+            }
         }
-        self.ledger.reclaimed(done);
-        self.seen(done);
-        Ok(Passed { count: done, more: self.has_used() })
+        Ok(self.reclaim_other(most, each))
     }
 
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
@@ -267,9 +308,9 @@ struct Descriptors {
     first: NonNull<AtomicU64>,
     count: usize,
     /// Flags that make a descriptor available.
-    available: u64,
+    available: u32,
     /// Flags of a used one.
-    used: u64,
+    used: u32,
 }
 
 impl Descriptors {
@@ -280,6 +321,26 @@ impl Descriptors {
         let place = unsafe { self.first.add(index) };
         // SAFETY: valid and accessed as an atomic only (`Packed`'s invariant).
         unsafe { place.as_ref() }
+    }
+
+    /// Writes descriptors of up to `count` buffers, of which `each` says address and length, until it has no more. Returns how
+    /// many, and what is to be the second word of the first, which is not written.
+    #[inline(always)]
+    fn write_run(
+        &self,
+        count: usize,
+        flags: u32,
+        id: impl Fn(usize) -> Id,
+        mut each: impl FnMut(usize, u16) -> Option<(u64, u32)>,
+    ) -> (usize, u64) {
+        let (mut done, mut first) = (0, 0);
+        while done < count {
+            let id = id(done);
+            let Some((address, len)) = each(done, id.number()) else { break };
+            self.write(done, address, word(len, flags | u32::from(id.number())), &mut first);
+            done += 1;
+        }
+        (done, first)
     }
 
     /// Writes the `n`th descriptor, but of the first one the second word goes to `first`.
@@ -299,14 +360,32 @@ impl Descriptors {
         self.word(2 * n + 1).store(rest.to_le(), order);
     }
 
+    /// The two halves of the second word of the `n`th: id and flags, and the length.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    fn rest(&self, n: usize) -> (u32, u32) {
+        let rest = u64::from_le(self.word(2 * n + 1).load(Ordering::Acquire));
+        ((rest >> 32) as u32, rest as u32)
+    }
+
+    /// Whether these flags say that the device has used the descriptor.
+    #[inline(always)]
+    fn is_used(&self, state: u32) -> bool {
+        state & (AVAIL | USED) == self.used
+    }
+
     /// Id and length of the `n`th, if the device has used it.
     #[inline(always)]
     fn done(&self, n: usize) -> Option<(u32, u32)> {
-        let rest = u64::from_le(self.word(2 * n + 1).load(Ordering::Acquire));
-        #[expect(clippy::cast_possible_truncation, reason = "fields of 16 and 32 bits")]
-        let fields = ((rest >> 32) as u32 & 0xffff, rest as u32);
-        (rest & (AVAIL | USED) == self.used).then_some(fields)
+        let (state, len) = self.rest(n);
+        self.is_used(state).then_some((state & ID, len))
     }
+}
+
+/// A descriptor's second word.
+#[inline(always)]
+fn word(len: u32, state: u32) -> u64 {
+    u64::from(len) | u64::from(state) << 32
 }
 
 impl fmt::Debug for Packed {

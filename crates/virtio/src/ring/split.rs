@@ -169,7 +169,41 @@ impl Split {
     }
 }
 
-impl Virtqueue for Split {
+impl Split {
+    /// [`Virtqueue::reclaim`] where the device does not name the oldest next.
+    #[inline(never)]
+    fn reclaim_other(&mut self, waiting: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Passed {
+        let used = self.used_at(self.next_used);
+        // In the middle of a batch the entry holds whatever it held; the ledger does not look at it.
+        // SAFETY: the first of a run.
+        let named = unsafe { used_entry(used, 0) };
+        let mut done = self.ledger.reclaim_batch(Some(named), waiting, &mut each);
+        if done == 0 && !self.ledger.is_ordered() {
+            if named.0 != u32::from(self.ledger.oldest()) {
+                self.ledger.scatter();
+            }
+            let count = waiting.min(self.ledger.most_reclaimed());
+            let mut run = self.ledger.run();
+            while done < count {
+                // SAFETY: the run ends before the ring does.
+                let (id, len) = unsafe { used_entry(used, done) };
+                let Some(id) = run.in_range(id) else { break };
+                if !each(done, id.into(), len) {
+                    break;
+                }
+                // SAFETY: a run of at most `most_reclaimed`.
+                unsafe { run.free(id, done) };
+                done += 1;
+            }
+            self.ledger.reclaimed(done);
+        }
+        self.next_used = self.next_used.wrapping_add(number(done));
+        Passed { count: done, more: self.next_used != self.device_used }
+    }
+}
+
+// SAFETY: runs stay within `most`, and the ledger's ids are below the size.
+unsafe impl Virtqueue for Split {
     #[inline(always)]
     fn size(&self) -> usize {
         usize::from(self.mask) + 1
@@ -186,22 +220,23 @@ impl Virtqueue for Split {
     }
 
     #[inline(always)]
-    fn post(&mut self, most: usize, writable: bool, mut each: impl FnMut(u16) -> Option<(u64, u32)>) -> usize {
+    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, u16) -> Option<(u64, u32)>) -> usize {
         let flags = if writable { WRITE << 32 } else { 0 };
         let count = most.min(self.ledger.most_posted()).min(self.lap(self.next_avail));
-        let entries = self.avail_at(self.next_avail);
-        let table = self.table();
+        let (table, entries) = (self.table(), self.avail_at(self.next_avail));
+        let sequential = self.ledger.is_sequential();
         let run = self.ledger.run();
-        let mut done = 0;
-        while done < count {
+        let done = if sequential {
             // SAFETY: a run of at most `most_posted`.
-            let id = unsafe { run.nth_free(done) };
-            let Some((address, len)) = each(id.number()) else { break };
-            table.write(id, address, u64::from(len) | flags);
+            let id = |n| unsafe { run.nth_next(n) };
             // SAFETY: the run ends before the ring does.
-            unsafe { entry(entries, done) }.store(id.number().to_le(), Ordering::Relaxed);
-            done += 1;
-        }
+            unsafe { table.write_run(entries, count, flags, id, each) }
+        } else {
+            // SAFETY: as above.
+            let id = |n| unsafe { run.nth_free(n) };
+            // SAFETY: as above.
+            unsafe { table.write_run(entries, count, flags, id, each) }
+        };
         self.ledger.took(done);
         self.next_avail = self.next_avail.wrapping_add(number(done));
         done
@@ -264,29 +299,28 @@ impl Virtqueue for Split {
     }
 
     #[inline(always)]
-    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, u16, u32) -> bool) -> Result<Passed, Fault> {
-        let longest = self.ledger.most_reclaimed();
-        if longest == 0 {
-            return Ok(Passed { count: 0, more: true });
-        }
-        let count = self.waiting(most.min(longest))?;
-        let used = self.used_at(self.next_used);
-        let mut run = self.ledger.run();
-        let mut done = 0;
-        while done < count {
-            // SAFETY: the run ends before the ring does.
-            let (id, len) = unsafe { used_entry(used, done) };
-            let Some(id) = run.nth_used(id, done) else { break };
-            if !each(done, id, len) {
-                break;
+    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
+        let waiting = self.waiting(most)?;
+        if self.ledger.is_sequential() {
+            let count = waiting.min(self.ledger.most_reclaimed());
+            let (used, oldest) = (self.used_at(self.next_used), self.ledger.oldest());
+            let mut done = 0;
+            while done < count {
+                // SAFETY: the run ends before the ring does.
+                let (id, len) = unsafe { used_entry(used, done) };
+                let expected = usize::from(oldest) + done;
+                if id as usize != expected || !each(done, expected, len) {
+                    break;
+                }
+                done += 1;
             }
-            // SAFETY: a run of at most `most_reclaimed`.
-            unsafe { run.free(id, done) };
-            done += 1;
+            self.ledger.reclaimed(done);
+            self.next_used = self.next_used.wrapping_add(number(done));
+            if done > 0 || waiting == 0 {
+                return Ok(Passed { count: done, more: self.next_used != self.device_used });
+            }
         }
-        self.ledger.reclaimed(done);
-        self.next_used = self.next_used.wrapping_add(number(done));
-        Ok(Passed { count: done, more: self.next_used != self.device_used })
+        Ok(self.reclaim_other(waiting, each))
     }
 
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
@@ -310,6 +344,33 @@ impl Virtqueue for Split {
 struct Descriptors(NonNull<AtomicU64>);
 
 impl Descriptors {
+    /// Writes descriptors of up to `count` buffers, of which `each` says address and length, until it has no more, and names
+    /// them in the available ring's entries. Returns how many.
+    ///
+    /// # Safety
+    ///
+    /// `entries` is from [`Split::avail_at`], and the ring does not end before `count` entries.
+    #[inline(always)]
+    unsafe fn write_run(
+        self,
+        entries: NonNull<AtomicU16>,
+        count: usize,
+        flags: u64,
+        id: impl Fn(usize) -> Id,
+        mut each: impl FnMut(usize, u16) -> Option<(u64, u32)>,
+    ) -> usize {
+        let mut done = 0;
+        while done < count {
+            let id = id(done);
+            let Some((address, len)) = each(done, id.number()) else { break };
+            self.write(id, address, u64::from(len) | flags);
+            // SAFETY: the ring does not end before, by the caller's word.
+            unsafe { entry(entries, done) }.store(id.number().to_le(), Ordering::Relaxed);
+            done += 1;
+        }
+        done
+    }
+
     /// Writes a descriptor of this ring.
     #[inline(always)]
     fn write(self, id: Id, address: u64, rest: u64) {

@@ -51,7 +51,7 @@ impl<T> Table<T> {
     /// The same table, so that a loop can keep its address in registers.
     #[inline(always)]
     pub(crate) fn view(&mut self) -> View<'_, T> {
-        View { entries: &mut self.entries, mask: self.mask }
+        View(&mut self.entries)
     }
 
     pub(crate) fn iter_mut(&mut self) -> std::slice::IterMut<'_, T> {
@@ -60,20 +60,18 @@ impl<T> Table<T> {
 }
 
 /// A [`Table`] on loan.
-///
-/// # Invariants
-///
-/// As the table's.
-pub(crate) struct View<'t, T> {
-    entries: &'t mut [T],
-    mask: usize,
-}
+pub(crate) struct View<'t, T>(&'t mut [T]);
 
 impl<T> View<'_, T> {
+    /// The entry of a descriptor.
+    ///
+    /// # Safety
+    ///
+    /// The ring has that descriptor, and the table at least as many entries as the ring descriptors.
     #[inline(always)]
-    pub(crate) fn at_mut(&mut self, index: usize) -> &mut T {
-        // SAFETY: masked, so below the number of entries (type invariant).
-        unsafe { self.entries.get_unchecked_mut(index & self.mask) }
+    pub(crate) unsafe fn of(&mut self, id: usize) -> &mut T {
+        // SAFETY: there is one, by the caller's word.
+        unsafe { self.0.get_unchecked_mut(id) }
     }
 }
 

@@ -1,0 +1,41 @@
+//! How often a queue looks at an empty ring.
+
+use device::tsc;
+
+/// Cycles from a look that came to the end of a ring to the next: half a microsecond or less, in which a device in software
+/// gets most of a burst done.
+const GAP: u64 = 1500;
+
+/// Keeps looks at the end of a ring apart. A look takes the cache line of the next descriptor away from the processor that
+/// is about to write it. So a driver that looks all the time halves the rate of a device in software, and sees few frames
+/// each time.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    /// When the last look came to the end of what the device had done; 0 if it did not.
+    end_seen: u64,
+}
+
+impl Pace {
+    /// Before a look: waits until the one before is long enough ago.
+    #[inline(always)]
+    pub(crate) fn keep(&mut self) {
+        if self.end_seen != 0 {
+            self.wait();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wait(&mut self) {
+        while tsc::now().wrapping_sub(self.end_seen) < GAP {
+            std::hint::spin_loop();
+        }
+        self.end_seen = 0;
+    }
+
+    /// After a look that came to the end.
+    #[inline(always)]
+    pub(crate) fn found_the_end(&mut self) {
+        self.end_seen = tsc::now();
+    }
+}
