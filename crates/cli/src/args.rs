@@ -43,6 +43,11 @@ pub struct PortOptions {
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub pages: Pages,
 
+    /// Let frames pass between virtio ports whose TCP and UDP checksums their senders have left to the device. For virtual
+    /// machines of one host; other ports complete the checksums
+    #[arg(long)]
+    pub checksum_offload: bool,
+
     /// Open PCI devices that have no IOMMU, through sysfs. You vouch for them: such a device can overwrite any memory
     /// of this host
     #[arg(long)]
@@ -51,7 +56,14 @@ pub struct PortOptions {
 
 impl Default for PortOptions {
     fn default() -> Self {
-        Self { batch: 32, ring_size: 512, mtu: 1500, pages: Pages::Auto, unsafe_no_iommu: false }
+        Self {
+            batch: 32,
+            ring_size: 512,
+            mtu: 1500,
+            pages: Pages::Auto,
+            checksum_offload: false,
+            unsafe_no_iommu: false,
+        }
     }
 }
 
