@@ -87,6 +87,11 @@ impl Rig {
         self.cache.join("root")
     }
 
+    /// A busybox that runs anywhere.
+    pub(crate) fn busybox(&self) -> PathBuf {
+        self.root().join("usr/bin/busybox")
+    }
+
     /// A new folder that QEMU sees.
     pub(crate) fn folder(&self) -> Result<tempfile::TempDir> {
         Ok(tempfile::Builder::new().prefix("vm").tempdir_in(self.root().join("run"))?)

@@ -274,7 +274,7 @@ pub(super) fn mq(rig: &Rig, checks: &mut Checks) -> Result<()> {
 }
 
 /// Moves a TAP interface into a namespace and gives it 10.9.0.LAST.
-fn host_up(host: &Namespace, tap: &str, last: usize) -> Result<()> {
+pub(super) fn host_up(host: &Namespace, tap: &str, last: usize) -> Result<()> {
     let holder = host.holder().to_string();
     let moved = command(&["ip", "link", "set", tap, "netns", &holder]).status()?;
     ensure!(moved.success(), "{tap} cannot be moved into a namespace");
