@@ -1,5 +1,5 @@
 //! virtio-user against DPDK's vhost library (`dpdk-testpmd` with `net_vhost`, on ordinary pages): frames there and back
-//! through every layout, and back ends and front ends that are killed. Skipped where testpmd is not installed (`tests/setup`).
+//! through every layout, back ends and front ends that are killed, and `fwd` between virtio and a software 82599. Skipped where testpmd is not installed (`tests/setup`).
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use device::Interrupts;
@@ -8,10 +8,10 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tests::{Process, command, fwd};
+use tests::{Fwd, Process, command, fwd};
 use virtio::{Config, Features, Opened, Port, RxQueue, TxQueue, VhostUser};
 
 /// Long enough for a busy machine; testpmd alone takes seconds to start.
@@ -119,6 +119,11 @@ impl Rig {
     /// Sends numbered frames through every queue and waits until as many have come back, with addresses swapped and all
     /// else as it was.
     fn there_and_back(&mut self, bursts: usize, len: usize) {
+        self.exchange(bursts, len, [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
+    }
+
+    /// The same; they come back with these addresses.
+    fn exchange(&mut self, bursts: usize, len: usize, to: [u8; 6], from: [u8; 6]) {
         let pairs = self.tx.len();
         // A queue that nobody has polled yet has no buffers for what comes back.
         for queue in &mut self.rx {
@@ -163,10 +168,7 @@ impl Rig {
                 got.len() >= wanted.len()
             });
             for (number, bytes) in wanted.into_iter().zip(&got) {
-                assert!(
-                    *bytes == frame(number, len, [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]),
-                    "frame {number} is whole"
-                );
+                assert!(*bytes == frame(number, len, to, from), "frame {number} is whole");
             }
         }
     }
@@ -351,4 +353,38 @@ fn a_front_end_that_is_killed_is_taken_back() {
         let _ = std::fs::remove_file(&near);
         let _ = std::fs::remove_file(&far);
     }
+}
+
+#[test]
+fn frames_pass_between_virtio_and_a_software_82599_both_ways() {
+    let Some(_turn) = turn() else { return };
+    let fwd = fwd();
+    let folder = tempfile::tempdir().unwrap();
+    // This process to testpmd to fwd, from there to an 82599 that gets back what it sends, and the same way home.
+    let (near, far) = (folder.path().join("near.sock"), folder.path().join("far.sock"));
+    let testpmd = Testpmd::between(folder.path(), &[(&near, false), (&far, false)], 1, "io");
+    for ports in [
+        [format!("vhost-user:{}", far.display()), "soft:a?wire=loop".to_owned()],
+        ["soft:a?wire=loop".to_owned(), format!("vhost-user:{}", far.display())],
+    ] {
+        let words = ["setpriv", "--pdeathsig", "KILL", fwd.to_str().unwrap(), "l2", &ports[0], &ports[1]];
+        let mut fwd = command(&[&words[..], &["--mtu", "3000", "--tx-wait", "5000000", "--json", "--quiet"]].concat());
+        let mut fwd = Process(fwd.stdout(Stdio::piped()).spawn().unwrap());
+        let mut rig = Rig::new(VhostUser::connect(&near).unwrap(), 1, Features::default(), 3000);
+        rig.until_one_is_back();
+        for len in [60, 61, 1514, 2900] {
+            rig.exchange(10, len, [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        }
+        rig.close();
+        fwd.signal("-INT");
+        let ended = fwd.wait(PATIENCE).expect("fwd ends");
+        let mut stdout = Vec::new();
+        fwd.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+        let report = Fwd::of(&Output { status: ended, stdout, stderr: Vec::new() });
+        assert_eq!(report.code, Some(0));
+        assert_eq!(report.drops(), 0, "{}", report.json);
+        assert!(report.count("/forwarded") >= 2 * 4 * 10 * 16, "{}", report.json);
+        assert_eq!(report.count("/forwarded"), report.count("/received"));
+    }
+    drop(testpmd);
 }
