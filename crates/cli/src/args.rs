@@ -43,9 +43,8 @@ pub struct PortOptions {
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub pages: Pages,
 
-    /// Let frames pass between virtio ports whose TCP and UDP checksums their senders have left to the device. For virtual
-    /// machines of one host; other ports complete the checksums
-    #[arg(long)]
+    /// Use checksum offload where devices have it: for programs that pass frames on.
+    #[arg(skip)]
     pub checksum_offload: bool,
 
     /// Open PCI devices that have no IOMMU, through sysfs. You vouch for them: such a device can overwrite any memory
