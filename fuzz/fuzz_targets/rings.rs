@@ -1,6 +1,6 @@
 //! What both ring targets do: a driver, and a device that does whatever the input says.
 
-use mempool::{Batch, Pool, PoolConfig};
+use mempool::{Batch, Checksum, Pool, PoolConfig, complete_checksum};
 use virtio::fake::{Chain, FakeConfig, FakeDevice, FakeTransport};
 use virtio::{Config, Features, Opened, RxQueue, TxQueue};
 
@@ -11,7 +11,14 @@ pub(crate) fn run(layout: Features, input: &[u8]) {
     }
     let Some((first, steps)) = input.split_first() else { return };
     let mut features = layout | Features::VERSION_1;
-    for (bit, feature) in [Features::MRG_RXBUF, Features::EVENT_IDX, Features::IN_ORDER].into_iter().enumerate() {
+    let choices = [
+        (0, Features::MRG_RXBUF),
+        (1, Features::EVENT_IDX),
+        (2, Features::IN_ORDER),
+        (4, Features::CSUM),
+        (5, Features::GUEST_CSUM),
+    ];
+    for (bit, feature) in choices {
         if first >> bit & 1 == 1 {
             features = features | feature;
         }
@@ -19,8 +26,10 @@ pub(crate) fn run(layout: Features, input: &[u8]) {
     POOL.with(|pool| {
         let mut config = Config::default();
         (config.rx_ring, config.tx_ring) = (64, 64);
+        config.checksum_offload = true;
         config.mtu = if features.contains(Features::MRG_RXBUF) { 9000 } else { 1500 };
-        let fake = FakeConfig { features, queue_size: 64, wants_notifications: first & 8 != 0, ..FakeConfig::default() };
+        let fake =
+            FakeConfig { features, queue_size: 64, wants_notifications: first & 8 != 0, ..FakeConfig::default() };
         let device = FakeDevice::new(fake);
         let opened = virtio::open(device.transport(), &config, pool).expect("the device starts");
         let strict = features.contains(Features::RING_PACKED) && features.contains(Features::IN_ORDER);
@@ -59,7 +68,10 @@ fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, strict
             6 => {
                 let chain = held.last();
                 if let Some(part) = chain.and_then(|chain| chain.parts.first()).filter(|part| part.writable) {
-                    device.write(part, 0, &[step[1] & 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, step[2], step[3] & 1]);
+                    let (start, offset) = ([step[2], step[3] & 0xf0], [step[1] >> 2, step[3] & 0x08]);
+                    let checksum = [start[0], start[1], offset[0], offset[1]];
+                    let header = [&[step[1] & 3, 0, 0, 0, 0, 0], &checksum[..], &[step[2], step[3] & 1]].concat();
+                    device.write(part, 0, &header);
                 }
             }
             7 => {
@@ -79,8 +91,12 @@ fn receive(rx: &mut RxQueue<FakeTransport>, cache: &mut mempool::PoolCache, batc
     let sum: u64 = batch.iter().flat_map(|packet| packet.data()).map(|byte| u64::from(*byte)).sum();
     std::hint::black_box(sum);
     for packet in batch.iter_mut() {
+        if let Checksum::Partial { start, offset } = packet.checksum() {
+            assert!(usize::from(start) + usize::from(offset) + 2 <= packet.len(), "a checksum beyond the frame");
+        }
         packet.data_mut().fill(0xee);
     }
+    complete_checksum(batch);
     cache.free_batch(batch);
 }
 
@@ -89,6 +105,9 @@ fn send(tx: &mut TxQueue<FakeTransport>, cache: &mut mempool::PoolCache, batch: 
     if step[3] & 1 == 1 {
         let last = batch.len().saturating_sub(1);
         batch.iter_mut().take(last).for_each(|packet| packet.set_continues(true));
+    }
+    if let (2, Some(packet)) = (step[3] & 2, batch.first_mut()) {
+        packet.set_checksum(Checksum::Partial { start: step[2].into(), offset: 16 });
     }
     tx.send(cache, batch);
     cache.free_batch(batch);

@@ -1,15 +1,17 @@
 //! virtio-user against DPDK's vhost library (`dpdk-testpmd` with `net_vhost`, on ordinary pages): frames there and back
-//! through every layout, and back ends that are killed. Skipped where testpmd is not installed (`tests/setup`).
+//! through every layout, back ends and front ends that are killed, and `fwd` between virtio and a software 82599. Skipped where testpmd is not installed (`tests/setup`).
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use device::Interrupts;
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use tests::{Fwd, Process, command, fwd};
 use virtio::{Config, Features, Opened, Port, RxQueue, TxQueue, VhostUser};
 
 /// Long enough for a busy machine; testpmd alone takes seconds to start.
@@ -28,22 +30,33 @@ fn turn() -> Option<MutexGuard<'static, ()>> {
     None
 }
 
-/// A testpmd that swaps the addresses of what it gets and sends it back.
+/// A testpmd with a back end or two.
 struct Testpmd {
     child: Child,
     log: PathBuf,
 }
 
 impl Testpmd {
+    /// One that swaps the addresses of what it gets and sends it back.
     fn start(folder: &Path, socket: &Path, pairs: u16, client: bool) -> Self {
+        Self::between(folder, &[(socket, client)], pairs, "macswap")
+    }
+
+    /// Back ends for these sockets, as clients or not, and what it does between them.
+    fn between(folder: &Path, sockets: &[(&Path, bool)], pairs: u16, mode: &str) -> Self {
         let log = folder.join("testpmd.log");
-        let device = format!("net_vhost0,iface={},queues={pairs},client={}", socket.display(), u8::from(client));
+        let devices = sockets.iter().enumerate().flat_map(|(n, (socket, client))| {
+            let client = u8::from(*client);
+            ["--vdev".to_owned(), format!("net_vhost{n},iface={},queues={pairs},client={client}", socket.display())]
+        });
         let prefix = format!("ringway{}", std::process::id());
         let cores = "0@0,1@0";
         let child = Command::new("dpdk-testpmd")
             .args(["--lcores", cores, "--no-pci", "--no-telemetry", "--no-huge", "-m", "256", "--no-shconf"])
-            .args(["--file-prefix", &prefix, "--vdev", &device, "--", "--total-num-mbufs=8192", "--nb-cores=1"])
-            .args([&format!("--rxq={pairs}"), &format!("--txq={pairs}"), "--forward-mode=macswap", "--no-flush-rx"])
+            .args(["--file-prefix", &prefix])
+            .args(devices)
+            .args(["--", "--total-num-mbufs=8192", "--nb-cores=1", &format!("--forward-mode={mode}"), "--no-flush-rx"])
+            .args([&format!("--rxq={pairs}"), &format!("--txq={pairs}")])
             // It ends when there is nothing more to read.
             .stdin(Stdio::piped())
             .stdout(File::create(&log).unwrap())
@@ -51,7 +64,7 @@ impl Testpmd {
             .spawn()
             .unwrap();
         let mut testpmd = Self { child, log };
-        if !client {
+        for (socket, _) in sockets.iter().filter(|(_, client)| !client) {
             wait("testpmd to listen", || testpmd.is_alive() && UnixStream::connect(socket).is_ok());
         }
         testpmd
@@ -106,6 +119,11 @@ impl Rig {
     /// Sends numbered frames through every queue and waits until as many have come back, with addresses swapped and all
     /// else as it was.
     fn there_and_back(&mut self, bursts: usize, len: usize) {
+        self.exchange(bursts, len, [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
+    }
+
+    /// The same; they come back with these addresses.
+    fn exchange(&mut self, bursts: usize, len: usize, to: [u8; 6], from: [u8; 6]) {
         let pairs = self.tx.len();
         // A queue that nobody has polled yet has no buffers for what comes back.
         for queue in &mut self.rx {
@@ -150,12 +168,39 @@ impl Rig {
                 got.len() >= wanted.len()
             });
             for (number, bytes) in wanted.into_iter().zip(&got) {
-                assert!(
-                    *bytes == frame(number, len, [2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]),
-                    "frame {number} is whole"
-                );
+                assert!(*bytes == frame(number, len, to, from), "frame {number} is whole");
             }
         }
+    }
+
+    /// Sends frames until they come back, and waits until no more do.
+    fn until_one_is_back(&mut self) {
+        wait("a frame to come back", || {
+            let mut packet = self.cache.alloc().expect("the pool has slots");
+            let frame = frame(0, 60, [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+            packet.append(frame.len()).unwrap().copy_from_slice(&frame);
+            self.batch.push(packet).unwrap();
+            self.tx[0].send(&mut self.cache, &mut self.batch);
+            self.cache.free_batch(&mut self.batch);
+            let received = self.rx[0].recv(&mut self.cache, &mut self.batch);
+            self.cache.free_batch(&mut self.batch);
+            received > 0
+        });
+        // Frames overtake none: behind this one nothing of before comes.
+        let mark = frame(0, 64, [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        let mut packet = self.cache.alloc().expect("the pool has slots");
+        packet.append(mark.len()).unwrap().copy_from_slice(&mark);
+        self.batch.push(packet).unwrap();
+        wait("the last to be sent", || {
+            self.tx[0].send(&mut self.cache, &mut self.batch);
+            self.batch.is_empty()
+        });
+        wait("the last to come back", || {
+            self.rx[0].recv(&mut self.cache, &mut self.batch);
+            let found = self.batch.iter().any(|packet| packet.len() == mark.len());
+            self.cache.free_batch(&mut self.batch);
+            found
+        });
     }
 
     fn close(self) {
@@ -217,7 +262,6 @@ fn a_back_end_that_is_killed_is_found_again() {
             (testpmd, VhostUser::connect(&socket).unwrap())
         };
         let mut rig = Rig::new(device, 1, Features::default(), 1500);
-        let mut longest = Duration::ZERO;
         for round in 0..3 {
             wait("the link to come up", || testpmd.is_alive() && rig.port.link().unwrap().up);
             rig.there_and_back(20, 60);
@@ -225,26 +269,122 @@ fn a_back_end_that_is_killed_is_found_again() {
             rig.cache.alloc_batch(&mut rig.batch, 32, 60);
             rig.tx[0].send(&mut rig.cache, &mut rig.batch);
             rig.cache.free_batch(&mut rig.batch);
-            let killed = Instant::now();
             drop(testpmd);
             wait("the link to go down", || !rig.port.link().unwrap().up);
             if !server {
                 // testpmd does not remove the socket of one that was killed.
                 let _ = std::fs::remove_file(&socket);
             }
+            let started = Instant::now();
             testpmd = Testpmd::start(folder.path(), &socket, 1, server);
-            let begun = Instant::now();
+            let there = started.elapsed();
+            if !server {
+                // Its library looks at a new socket within a second.
+                answers(&socket);
+            }
+            let answering = started.elapsed();
             wait("the link to come up again", || testpmd.is_alive() && rig.port.link().unwrap().up);
-            println!("server {server}, round {round}: up again {:?} after the back end was there", begun.elapsed());
+            let up = started.elapsed();
             // What the first frames of the old session left behind is gone with it.
             wait("an empty receive ring", || rig.rx[0].recv(&mut rig.cache, &mut rig.batch) == 0);
             rig.cache.free_batch(&mut rig.batch);
             rig.there_and_back(1, 60);
-            longest = longest.max(killed.elapsed());
+            println!(
+                "server {server}, round {round}: the back end was there {there:?} after its start, answered after \
+                 {answering:?}; the link was up after {up:?}, and frames were back after {:?}",
+                started.elapsed()
+            );
         }
-        println!("server {server}: traffic stood still for {longest:?} at most, the start of testpmd included");
         rig.there_and_back(20, 60);
         rig.close();
         drop(testpmd);
     }
+}
+
+/// Waits until a back end that listens at `socket` answers.
+fn answers(socket: &Path) {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // GET_FEATURES, version 1, no body.
+    let request: Vec<u8> = [1_u32, 1, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    stream.write_all(&request).unwrap();
+    stream.read_exact(&mut [0; 20]).unwrap();
+}
+
+#[test]
+fn a_front_end_that_is_killed_is_taken_back() {
+    let Some(_turn) = turn() else { return };
+    let fwd = fwd();
+    let folder = tempfile::tempdir().unwrap();
+    // This process sends to testpmd, which passes it on to fwd, which sends it back.
+    let (near, far) = (folder.path().join("near.sock"), folder.path().join("far.sock"));
+    for server in [false, true] {
+        let start = || {
+            let address = format!("vhost-user:{}{}", far.display(), if server { "?server" } else { "" });
+            let arguments = ["macswap", &address, "--idle", "poll", "--quiet"];
+            Process(
+                command(&[&["setpriv", "--pdeathsig", "KILL", fwd.to_str().unwrap()], &arguments[..]].concat())
+                    .spawn()
+                    .unwrap(),
+            )
+        };
+        let mut front_end = server.then(start);
+        let testpmd = Testpmd::between(folder.path(), &[(&near, false), (&far, server)], 1, "io");
+        let mut rig = Rig::new(VhostUser::connect(&near).unwrap(), 1, Features::default(), 1500);
+        for round in 0..4 {
+            let started = Instant::now();
+            let fwd = front_end.take().unwrap_or_else(start);
+            rig.until_one_is_back();
+            if round > 0 {
+                println!(
+                    "server {server}: killed and started again, fwd had frames back after {:?}",
+                    started.elapsed()
+                );
+            }
+            rig.there_and_back(20, 60);
+            // Killed with frames in its rings.
+            rig.cache.alloc_batch(&mut rig.batch, 32, 60);
+            rig.tx[0].send(&mut rig.cache, &mut rig.batch);
+            rig.cache.free_batch(&mut rig.batch);
+            drop(fwd);
+        }
+        rig.close();
+        drop(testpmd);
+        let _ = std::fs::remove_file(&near);
+        let _ = std::fs::remove_file(&far);
+    }
+}
+
+#[test]
+fn frames_pass_between_virtio_and_a_software_82599_both_ways() {
+    let Some(_turn) = turn() else { return };
+    let fwd = fwd();
+    let folder = tempfile::tempdir().unwrap();
+    // This process to testpmd to fwd, from there to an 82599 that gets back what it sends, and the same way home.
+    let (near, far) = (folder.path().join("near.sock"), folder.path().join("far.sock"));
+    let testpmd = Testpmd::between(folder.path(), &[(&near, false), (&far, false)], 1, "io");
+    for ports in [
+        [format!("vhost-user:{}", far.display()), "soft:a?wire=loop".to_owned()],
+        ["soft:a?wire=loop".to_owned(), format!("vhost-user:{}", far.display())],
+    ] {
+        let words = ["setpriv", "--pdeathsig", "KILL", fwd.to_str().unwrap(), "l2", &ports[0], &ports[1]];
+        let mut fwd = command(&[&words[..], &["--mtu", "3000", "--tx-wait", "5000000", "--json", "--quiet"]].concat());
+        let mut fwd = Process(fwd.stdout(Stdio::piped()).spawn().unwrap());
+        let mut rig = Rig::new(VhostUser::connect(&near).unwrap(), 1, Features::default(), 3000);
+        rig.until_one_is_back();
+        for len in [60, 61, 1514, 2900] {
+            rig.exchange(10, len, [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        }
+        rig.close();
+        fwd.signal("-INT");
+        let ended = fwd.wait(PATIENCE).expect("fwd ends");
+        let mut stdout = Vec::new();
+        fwd.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+        let report = Fwd::of(&Output { status: ended, stdout, stderr: Vec::new() });
+        assert_eq!(report.code, Some(0));
+        assert_eq!(report.drops(), 0, "{}", report.json);
+        assert!(report.count("/forwarded") >= 2 * 4 * 10 * 16, "{}", report.json);
+        assert_eq!(report.count("/forwarded"), report.count("/received"));
+    }
+    drop(testpmd);
 }

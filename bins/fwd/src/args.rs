@@ -97,11 +97,23 @@ pub(crate) struct ForwardArgs {
     #[arg(long, value_name = "US", value_parser = clap::value_parser!(u32).range(..=10_000_000))]
     pub(crate) tx_wait: Option<u32>,
 
+    /// Let frames pass between virtio ports whose TCP and UDP checksums their senders have left to the device. For virtual
+    /// machines of one host; other ports complete the checksums
+    #[arg(long)]
+    pub(crate) checksum_offload: bool,
+
     #[command(flatten)]
     pub(crate) port_options: PortOptions,
 
     #[command(flatten)]
     pub(crate) run: RunOptions,
+}
+
+impl ForwardArgs {
+    /// How its ports are opened.
+    pub(crate) fn port_options(&self) -> PortOptions {
+        PortOptions { checksum_offload: self.checksum_offload, ..self.port_options.clone() }
+    }
 }
 
 #[derive(clap::Args, Clone, Debug)]

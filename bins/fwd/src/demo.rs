@@ -31,6 +31,7 @@ pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
         tx_wait: None,
         lcores: None,
         idle: None,
+        checksum_offload: false,
         port_options: PortOptions::default(),
         run: options,
     })?;

@@ -35,7 +35,7 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let available = cli::lcore::available()?;
     let plan = plan(args, &available, M::output)?;
     let (workers, interrupts) = (plan.workers.len(), idle::interrupts(args.idle));
-    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options, interrupts, workers, 0)?;
+    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options(), interrupts, workers, 0)?;
     let mut screen = Screen::new(args.run.json, args.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
 

@@ -43,6 +43,10 @@ pub struct PortOptions {
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub pages: Pages,
 
+    /// Use checksum offload where devices have it: for programs that pass frames on.
+    #[arg(skip)]
+    pub checksum_offload: bool,
+
     /// Open PCI devices that have no IOMMU, through sysfs. You vouch for them: such a device can overwrite any memory
     /// of this host
     #[arg(long)]
@@ -51,7 +55,14 @@ pub struct PortOptions {
 
 impl Default for PortOptions {
     fn default() -> Self {
-        Self { batch: 32, ring_size: 512, mtu: 1500, pages: Pages::Auto, unsafe_no_iommu: false }
+        Self {
+            batch: 32,
+            ring_size: 512,
+            mtu: 1500,
+            pages: Pages::Auto,
+            checksum_offload: false,
+            unsafe_no_iommu: false,
+        }
     }
 }
 

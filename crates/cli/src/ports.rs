@@ -61,6 +61,7 @@ pub fn open(
             tx_ring: options.ring_size,
             mtu: options.mtu,
             promiscuous: true,
+            checksum_offload: options.checksum_offload,
             interrupts,
             no_iommu: crate::no_iommu::from_option(options.unsafe_no_iommu),
         };

@@ -7,7 +7,7 @@ use crate::rx::{Done, low_half};
 use crate::wait::{read, wait};
 use crate::{Config, Error, Result};
 use device::{Bar as _, Device, Translation};
-use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
+use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot, complete_checksum};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -211,7 +211,7 @@ impl<D: Device> TxQueue<D> {
             if sent == run && run > 0 {
                 continue;
             }
-            match self.send_unusual(cache, &batch[done..]) {
+            match self.send_unusual(cache, &mut batch[done..]) {
                 Unusual::Taken(count) => done += count,
                 Unusual::Full => break,
             }
@@ -262,9 +262,9 @@ impl<D: Device> TxQueue<D> {
     /// pool, or not to be sent at all.
     #[cold]
     #[inline(never)]
-    fn send_unusual(&mut self, cache: &mut PoolCache, packets: &[Packet]) -> Unusual {
+    fn send_unusual(&mut self, cache: &mut PoolCache, packets: &mut [Packet]) -> Unusual {
         let segments = packets.iter().position(|packet| !packet.continues()).map_or(packets.len(), |last| last + 1);
-        let frame = &packets[..segments];
+        let frame = &mut packets[..segments];
         let len: u64 = frame.iter().map(|packet| packet.len() as u64).sum();
         let reason = if !(SHORTEST..=LONGEST).contains(&len) || frame.iter().any(Packet::is_empty) {
             &mut self.counters.bad_length
@@ -275,11 +275,12 @@ impl<D: Device> TxQueue<D> {
         } else if frame.iter().any(|packet| !self.know(packet)) {
             &mut self.counters.unmapped_pool
         } else {
+            complete_checksum(frame);
             self.send_frame(frame, len);
             return Unusual::Taken(segments);
         };
         *reason += 1;
-        for packet in frame {
+        for packet in &*frame {
             // SAFETY: the packet leaves the batch without being dropped there; it moves here.
             cache.free(unsafe { std::ptr::read(packet) });
         }

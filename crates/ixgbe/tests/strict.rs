@@ -2,7 +2,7 @@
 //! The driver on the strict software 82599: forwarding, long frames, foreign pools, and every slot home at the end.
 
 use ixgbe::{Config, Opened, RxQueue, TxQueue};
-use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use mempool::{Batch, Checksum, Pool, PoolCache, PoolConfig};
 use softnic::{StrictControl, StrictNic};
 
 /// Miri takes its time.
@@ -159,4 +159,33 @@ fn a_closed_port_sends_nothing() {
     assert_eq!(tx.send(&mut cache, &mut batch), 0, "it stays in the batch");
     assert_eq!(batch.len(), 1);
     assert!(nic.step().is_idle());
+}
+
+#[test]
+fn a_partial_checksum_is_completed_before_it_leaves() {
+    let mut config = Config::default();
+    (config.rx_ring, config.tx_ring) = (64, 64);
+    let mut bench = bench(&config, 512);
+    for segments in [1, 2] {
+        let bytes = frame(3, 101);
+        let parts = if segments == 1 { vec![&bytes[..]] } else { vec![&bytes[..55], &bytes[55..]] };
+        for (n, part) in parts.iter().enumerate() {
+            let mut packet = bench.cache.alloc().unwrap();
+            packet.append(part.len()).unwrap().copy_from_slice(part);
+            packet.set_continues(n + 1 < parts.len());
+            bench.batch.push(packet).unwrap();
+        }
+        assert!(bench.batch[0].set_checksum(Checksum::Partial { start: 34, offset: 6 }));
+        assert_eq!(bench.tx.send(&mut bench.cache, &mut bench.batch), segments);
+        while !bench.nic.step().is_idle() {}
+        let sent = bench.nic.transmitted().pop().unwrap();
+        assert_eq!((&sent[..40], &sent[42..101]), (&bytes[..40], &bytes[42..]));
+        // RFC 1071, a byte at a time: an odd one at the end is the upper half of a word.
+        let sum = bytes[34..].iter().enumerate().fold(0, |sum: u32, (n, byte)| {
+            let sum = sum + (u32::from(*byte) << if n.is_multiple_of(2) { 8 } else { 0 });
+            (sum & 0xffff) + (sum >> 16)
+        });
+        assert_eq!(u32::from(u16::from_be_bytes([sent[40], sent[41]])) ^ 0xffff, sum);
+    }
+    assert_eq!(bench.close(), 0);
 }

@@ -25,11 +25,13 @@
 
 mod batch;
 mod cache;
+mod checksum;
 mod packet;
 mod pool;
 
 pub use batch::Batch;
 pub use cache::PoolCache;
+pub use checksum::{Checksum, complete_checksum};
 pub use packet::{Meta, Packet, Slot};
 pub use pool::{Error, MAX_POOLS, Pool, PoolConfig};
 

@@ -85,7 +85,7 @@ pub struct Packet {
 }
 
 /// Offset of the data (bits 15:0), its length (31:16), pool id (47:32) and flags (63:48): one word, so that a ring
-/// reads and writes it at once.
+/// reads and writes it at once. Flags are [`Self::CONTINUES`], and what is known of a checksum (63:49; 0 is nothing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Meta(pub u64);
@@ -155,6 +155,12 @@ impl Packet {
     #[must_use]
     pub fn meta(&self) -> Meta {
         self.meta
+    }
+
+    /// Changes flags: the caller leaves offset, length and pool as they are.
+    pub(crate) fn set_meta(&mut self, meta: Meta) {
+        debug_assert_eq!(meta.0 << 16, self.meta.0 << 16, "only flags differ");
+        self.meta = meta;
     }
 
     /// Takes the slot out of the packet; the caller now owns it.
@@ -282,13 +288,14 @@ impl Packet {
         self.meta = self.meta.with_data(self.meta.offset(), u16::try_from(len).map_or(old, |len| len.min(old)));
     }
 
-    /// A new packet with the same data, from `cache`; `None` when that pool is empty or its slots are too small.
+    /// A new packet with the same data, from `cache`; `None` when that pool is empty, its slots are too small, or its head
+    /// room is too large for a partial checksum.
     #[must_use]
     pub fn try_copy(&self, cache: &mut PoolCache) -> Option<Self> {
         let mut copy = cache.alloc()?;
         copy.append(self.len())?.copy_from_slice(self.data());
         copy.set_continues(self.continues());
-        Some(copy)
+        copy.set_checksum(self.checksum()).then_some(copy)
     }
 }
 
@@ -309,6 +316,7 @@ impl fmt::Debug for Packet {
             .field("offset", &self.offset())
             .field("len", &self.len())
             .field("continues", &self.continues())
+            .field("checksum", &self.checksum())
             .finish()
     }
 }

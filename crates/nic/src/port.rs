@@ -25,6 +25,9 @@ pub struct PortConfig {
     pub mtu: u16,
     /// Receive frames for any address, as forwarders need.
     pub promiscuous: bool,
+    /// Use checksum offload where a virtio device has it: see [`virtio::Config::checksum_offload`]. Of no effect on others,
+    /// which complete partial checksums in software, as every device without the offload does.
+    pub checksum_offload: bool,
     /// Whether receive queues and the port can be waited for. There are no interrupts through sysfs. With them there can be
     /// 63 receive queues.
     pub interrupts: Interrupts,
@@ -43,6 +46,7 @@ impl Default for PortConfig {
             tx_ring: 512,
             mtu: 1500,
             promiscuous: true,
+            checksum_offload: false,
             interrupts: Interrupts::Off,
             no_iommu: None,
         }
@@ -163,6 +167,7 @@ fn virtio_config(config: &PortConfig) -> virtio::Config {
     (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
     (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
     (driver.mtu, driver.promiscuous, driver.interrupts) = (config.mtu, config.promiscuous, config.interrupts);
+    driver.checksum_offload = config.checksum_offload;
     driver
 }
 

@@ -2,7 +2,7 @@
 //! ones comes back.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use mempool::{Batch, Checksum, Pool, PoolCache, PoolConfig};
 use router::{Egress, Error, Fib, Forwarder, Interface, Miss, Routes};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -114,4 +114,22 @@ fn a_full_egress_takes_nothing() {
     let mut egress = Egress::new(2, BURST);
     assert_eq!((forwarder.route(7, &mut batch, &mut egress), batch.len()), (0, BURST), "there is no port 7");
     assert_eq!((forwarder.route(0, &mut batch, &mut egress), batch.len()), (BURST, 0));
+}
+
+#[test]
+fn what_is_known_of_a_checksum_is_known_behind_the_router() {
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(BURST));
+    let fib = Fib::new(&routes(1), &interfaces()).unwrap();
+    let (mut forwarder, mut egress) = (fib.forwarder(Miss::Refuse), Egress::new(2, BURST));
+    fill(&mut cache, &mut batch);
+    let partial = Checksum::Partial { start: 14, offset: 16 };
+    for packet in batch.iter_mut() {
+        assert!(packet.set_checksum(partial));
+        // Padding, which does not go on.
+        packet.append(60 - packet.len().min(60)).unwrap().fill(0);
+    }
+    assert_eq!(forwarder.route(0, &mut batch, &mut egress), BURST);
+    assert!(egress.outputs()[1].iter().all(|packet| packet.checksum() == partial));
+    assert_eq!(egress.outputs()[1].len(), BURST);
 }

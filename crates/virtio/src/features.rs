@@ -26,6 +26,10 @@ macro_rules! features {
 }
 
 features! {
+    /// The device completes checksums of frames that it is given.
+    CSUM = 0, "VIRTIO_NET_F_CSUM";
+    /// The device may leave checksums of frames that it gives to the driver, or say that it has verified them.
+    GUEST_CSUM = 1, "VIRTIO_NET_F_GUEST_CSUM";
     /// The device says its MTU.
     MTU = 3, "VIRTIO_NET_F_MTU";
     /// The device has a MAC address.
@@ -103,10 +107,14 @@ impl fmt::Debug for Features {
     }
 }
 
-/// What the driver uses where a device offers it. Offloads are not among them: a forwarder has no use for them, and most
-/// of what a device could lie about is in their header fields.
+/// Offloads, which are used only if they are asked for: few forwarders have a use for them, and most of what a device could
+/// lie about is in their header fields.
+pub(crate) const OFFLOADS: Features = Features(Features::CSUM.0 | Features::GUEST_CSUM.0);
+
+/// What the driver uses where a device offers it.
 const USED: Features = Features(
-    Features::MTU.0
+    OFFLOADS.0
+        | Features::MTU.0
         | Features::MAC.0
         | Features::MRG_RXBUF.0
         | Features::STATUS.0

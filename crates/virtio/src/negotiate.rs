@@ -65,6 +65,9 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
     if config.pairs() == 1 {
         refuse = refuse | Features::MQ;
     }
+    if !config.checksum_offload {
+        refuse = refuse | features::OFFLOADS;
+    }
     let chosen = features::choose(offered, refuse, transport.interface(), transport.starts_all_pairs());
     if transport.interface() == Interface::Modern && !chosen.contains(Features::VERSION_1) {
         return Err(refused(
@@ -92,6 +95,8 @@ fn header<T: Transport>(transport: &T, features: Features) -> Header {
         len: if modern || mergeable { 12 } else { 10 },
         mergeable,
         any_layout: modern || features.contains(Features::ANY_LAYOUT),
+        completes: features.contains(Features::CSUM),
+        vouches: features.contains(Features::GUEST_CSUM),
         zeros: 0,
     }
 }

@@ -6,7 +6,7 @@ use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use crate::{Config, Error, Result};
 use device::Translation;
-use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
+use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -24,7 +24,8 @@ pub struct RxCounters {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Frames dropped because their header says what was not agreed on: an offload, or no buffer at all.
+    /// Frames dropped because their header says what was not agreed on: an offload, a checksum that is not within the frame
+    /// (or of neither TCP nor UDP), or no buffer at all.
     pub frame_errors: u64,
     /// Frames dropped because the device reported a length of nothing, or more than the buffer holds.
     pub bad_length: u64,
@@ -472,16 +473,18 @@ impl Intake {
             } else {
                 let (kinds, buffers) = read_header(slot, self.data_at, header);
                 self.skipping = buffers.saturating_sub(1);
-                if kinds != 0 || buffers == 0 {
-                    Some(&mut self.counters.frame_errors)
-                } else if usize::from(buffers) > self.most_segments {
-                    Some(&mut self.counters.too_long)
-                } else if usize::from(buffers) > batch {
-                    Some(&mut self.counters.batch_too_small)
-                } else {
-                    self.skipping = 0;
-                    self.lacking = buffers;
-                    return self.segment(slot, self.data_at, len - u32::from(header.len));
+                let meta = self.meta(self.data_at, len - u32::from(header.len));
+                let checksum = read_checksum(slot, self.data_at, header, kinds);
+                match checksum.and_then(|checksum| meta.with_checksum(checksum)) {
+                    None => Some(&mut self.counters.frame_errors),
+                    Some(_) if buffers == 0 => Some(&mut self.counters.frame_errors),
+                    Some(_) if usize::from(buffers) > self.most_segments => Some(&mut self.counters.too_long),
+                    Some(_) if usize::from(buffers) > batch => Some(&mut self.counters.batch_too_small),
+                    Some(meta) => {
+                        self.skipping = 0;
+                        self.lacking = buffers;
+                        return self.segment(slot, meta);
+                    }
                 }
             }
         } else if len == 0 || len > room {
@@ -492,7 +495,7 @@ impl Intake {
             }
             Some(&mut self.counters.bad_length)
         } else {
-            return self.segment(slot, start, len);
+            return self.segment(slot, self.meta(start, len));
         };
         if let Some(reason) = reason {
             *reason += 1;
@@ -501,12 +504,16 @@ impl Intake {
         cache.free(unsafe { Packet::from_slot(slot, Meta::new(0, 0, self.pool_id)) });
     }
 
-    /// Adds a segment of `len` bytes, which the caller has checked, to the frame.
-    fn segment(&mut self, slot: Slot, offset: u16, len: u32) {
+    /// Of a segment of `len` bytes in a buffer, which the caller has checked.
+    fn meta(&self, offset: u16, len: u32) -> Meta {
+        Meta::new(offset, u16::try_from(len).unwrap_or(0), self.pool_id)
+    }
+
+    /// Adds a segment, of [`Self::meta`], to the frame.
+    fn segment(&mut self, slot: Slot, meta: Meta) {
         self.lacking -= 1;
-        let len = u16::try_from(len).unwrap_or(0);
         // SAFETY: the device has done with the slot, which is of this pool and owned here; offset and length are within it.
-        let mut packet = unsafe { Packet::from_slot(slot, Meta::new(offset, len, self.pool_id)) };
+        let mut packet = unsafe { Packet::from_slot(slot, meta) };
         packet.set_continues(self.lacking > 0);
         self.frame.push(packet);
     }
@@ -648,6 +655,28 @@ fn read_header(slot: Slot, data_at: u16, header: Header) -> (u16, u16) {
     (kinds, u16::from_le(unsafe { buffers.cast::<u16>().read_unaligned() }))
 }
 
+/// What the header in a slot says of the checksum; `None` for what was not agreed on, and other offloads (section
+/// 5.1.6.4.2).
+#[cold]
+fn read_checksum(slot: Slot, data_at: u16, header: Header, kinds: u16) -> Option<Checksum> {
+    match kinds.to_ne_bytes() {
+        [0, 0] => Some(Checksum::Unknown),
+        [DATA_VALID, 0] if header.vouches => Some(Checksum::Valid),
+        [NEEDS_CSUM, 0] if header.vouches => {
+            // SAFETY: the header lies in the slot, in front of the data.
+            let fields = unsafe { slot.as_ptr().add(usize::from(data_at - header.len) + CSUM_START) };
+            // SAFETY: four initialised bytes of a slot that a queue owns.
+            let [a, b, c, d] = unsafe { fields.cast::<[u8; 4]>().read() };
+            Some(Checksum::Partial { start: u16::from_le_bytes([a, b]), offset: u16::from_le_bytes([c, d]) })
+        }
+        _ => None,
+    }
+}
+
+/// Flags in the header (section 5.1.6), and where it says what part of the frame is summed, and where the sum goes.
+pub(crate) const NEEDS_CSUM: u8 = 1;
+const DATA_VALID: u8 = 2;
+pub(crate) const CSUM_START: usize = 6;
 /// The longest header, with the number of buffers.
 pub(crate) const LARGEST_HEADER: usize = LONGEST_HEADER as usize;
 pub(crate) const LONGEST_HEADER: u16 = 12;

@@ -30,6 +30,10 @@ pub(crate) struct Header {
     pub(crate) mergeable: bool,
     /// It may share a descriptor with the frame.
     pub(crate) any_layout: bool,
+    /// The device completes checksums (`VIRTIO_NET_F_CSUM`).
+    pub(crate) completes: bool,
+    /// The device may say something of checksums (`VIRTIO_NET_F_GUEST_CSUM`).
+    pub(crate) vouches: bool,
     /// Where it is when it has a descriptor of its own: zeros, at this address.
     pub(crate) zeros: u64,
 }

@@ -2,11 +2,11 @@
 
 use crate::Result;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
-use crate::rx::{LARGEST_HEADER, LONGEST_HEADER};
+use crate::rx::{CSUM_START, LARGEST_HEADER, LONGEST_HEADER, NEEDS_CSUM};
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use device::Translation;
-use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
+use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Slot, complete_checksum};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -283,7 +283,7 @@ impl<T: Transport> Outlet<T> {
             if run > 0 {
                 continue;
             }
-            match self.send_unusual(ring, header, cache, &batch[done..]) {
+            match self.send_unusual(ring, header, cache, &mut batch[done..]) {
                 Unusual::Taken(count) => done += count,
                 Unusual::Full => break,
             }
@@ -352,10 +352,10 @@ impl<T: Transport> Outlet<T> {
         ring: &mut R,
         header: Header,
         cache: &mut PoolCache,
-        packets: &[Packet],
+        packets: &mut [Packet],
     ) -> Unusual {
         let segments = packets.iter().position(|packet| !packet.continues()).map_or(packets.len(), |last| last + 1);
-        let frame = &packets[..segments];
+        let frame = &mut packets[..segments];
         let len: usize = frame.iter().map(Packet::len).sum();
         let reason = if len < SHORTEST.into() || frame.iter().any(Packet::is_empty) {
             &mut self.counters.bad_length
@@ -366,13 +366,16 @@ impl<T: Transport> Outlet<T> {
         } else if frame.iter().any(|packet| !self.know(packet, ring.in_flight() == 0)) {
             &mut self.counters.unmapped_pool
         } else {
+            if !header.completes || !has_room(header, &frame[0]) {
+                complete_checksum(frame);
+            }
             self.send_frame(ring, header, frame);
             self.counters.packets += 1;
             self.counters.bytes += len as u64;
             return Unusual::Taken(segments);
         };
         *reason += 1;
-        for packet in frame {
+        for packet in &*frame {
             // SAFETY: the packet leaves the batch without being dropped there; it moves here.
             cache.free(unsafe { std::ptr::read(packet) });
         }
@@ -423,7 +426,6 @@ impl<T: Transport> Outlet<T> {
     fn send_frame<R: Virtqueue>(&mut self, ring: &mut R, header: Header, frame: &[Packet]) {
         let nothing = Buffer { address: 0, len: 0, writable: false };
         let mut chain = [nothing; MOST_SEGMENTS + 1];
-        let together = header.any_layout && frame[0].meta().offset() >= LONGEST_HEADER;
         chain[0] = Buffer { address: header.zeros, len: header.len.into(), writable: false };
         for (place, packet) in chain[1..].iter_mut().zip(frame) {
             let Some(known) = self.known.iter().find(|known| known.pool.id() == packet.pool_id()) else { continue };
@@ -431,11 +433,15 @@ impl<T: Transport> Outlet<T> {
             place.len = u32::from(packet.meta().len());
         }
         let mut parts = &chain[..=frame.len()];
-        if together {
+        if has_room(header, &frame[0]) {
             // SAFETY: the offset is within the slot.
             let data = unsafe { frame[0].slot().as_ptr().add(frame[0].offset().into()) };
             // SAFETY: as many bytes of the slot are in front of the data, and belong to the packet.
             unsafe { clear_header(data) };
+            if let Checksum::Partial { start, offset } = frame[0].checksum() {
+                // SAFETY: as above.
+                unsafe { ask_for_checksum(data, header, start, offset) };
+            }
             chain[1].address -= u64::from(header.len);
             chain[1].len += u32::from(header.len);
             parts = &chain[1..=frame.len()];
@@ -478,6 +484,28 @@ unsafe fn clear_header(data: *mut u8) {
         // SAFETY: as above.
         unsafe { start.cast::<[u8; LARGEST_HEADER]>().write([0; LARGEST_HEADER]) };
     }
+}
+
+/// Has the header in front of the data ask for a checksum (section 5.1.6.2).
+///
+/// # Safety
+///
+/// As [`clear_header`].
+unsafe fn ask_for_checksum(data: *mut u8, header: Header, start: u16, offset: u16) {
+    let ([a, b], [c, d]) = (start.to_le_bytes(), offset.to_le_bytes());
+    // SAFETY: promised by the caller; a header is not longer.
+    let flags = unsafe { data.sub(header.len.into()) };
+    // SAFETY: as above.
+    unsafe { flags.write(NEEDS_CSUM) };
+    // SAFETY: as above.
+    let fields = unsafe { flags.add(CSUM_START) };
+    // SAFETY: as above: the fields end two bytes before the shortest header does.
+    unsafe { fields.cast::<[u8; 4]>().write([a, b, c, d]) };
+}
+
+/// Whether the header goes in front of the data of a frame's first packet, in the same buffer.
+fn has_room(header: Header, first: &Packet) -> bool {
+    header.any_layout && first.meta().offset() >= LONGEST_HEADER
 }
 
 impl<T: Transport> Drop for TxQueue<T> {

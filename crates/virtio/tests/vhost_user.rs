@@ -9,6 +9,8 @@ use mempool::{Batch, Pool, PoolConfig};
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -337,4 +339,97 @@ fn a_listening_port_is_down_until_a_back_end_comes_and_whenever_it_is_gone() {
     port.close().unwrap();
     drop((rx, tx, cache, batch));
     assert_eq!(pool.away(), 0);
+}
+
+/// Starts a back end, on a thread, that connects to a listening front end, or listens for one that connects. Returns what
+/// cuts its connection off.
+fn start(path: &Path, front_end_listens: bool) -> JoinHandle<(UnixStream, JoinHandle<()>)> {
+    let listener = (!front_end_listens).then(|| {
+        // One that was killed leaves its socket behind.
+        let _ = std::fs::remove_file(path);
+        UnixListener::bind(path).unwrap()
+    });
+    let path = path.to_owned();
+    std::thread::spawn(move || {
+        let socket = match listener {
+            Some(listener) => listener.accept().unwrap().0,
+            None => UnixStream::connect(path).unwrap(),
+        };
+        let hand = socket.try_clone().unwrap();
+        (hand, play(socket, Script::default()).0)
+    })
+}
+
+#[test]
+fn a_back_end_that_comes_back_is_in_use_within_two_seconds() {
+    for listens in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let pool = pool();
+        let device = if listens { VhostUser::listen(&path) } else { VhostUser::connect(&path) }.unwrap();
+        let mut back_end = start(&path, listens);
+        let Opened { port, mut rx, mut tx } = virtio::open(device, &config(1), &pool).unwrap();
+        let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+        let turns = Turns::start();
+        let mut longest = 0;
+        for round in 0..20 {
+            let begun = turns.count();
+            wait("frames to be taken", || {
+                rx[0].recv(&mut cache, &mut batch);
+                cache.alloc_batch(&mut batch, 3, 60);
+                let sent = tx[0].send(&mut cache, &mut batch);
+                cache.free_batch(&mut batch);
+                sent == 3
+            });
+            longest = longest.max(turns.count() - begun);
+            let (hand, thread) = back_end.join().unwrap();
+            hand.shutdown(std::net::Shutdown::Both).unwrap();
+            thread.join().unwrap();
+            wait("the link to go down", || !port.link().unwrap().up);
+            wait("what was in flight to be counted", || {
+                tx[0].send(&mut cache, &mut batch);
+                tx[0].counters().lost == 3 * (round + 1)
+            });
+            back_end = start(&path, listens);
+        }
+        println!("listens {listens}: in use again after {longest} turns at most");
+        assert!(longest < 200, "{longest} turns of 10 ms");
+        let (hand, thread) = back_end.join().unwrap();
+        port.close().unwrap();
+        // It may not have been accepted yet.
+        hand.shutdown(std::net::Shutdown::Both).unwrap();
+        thread.join().unwrap();
+        drop((rx, tx, cache, batch));
+        assert_eq!(pool.away(), 0);
+    }
+}
+
+/// A clock that goes as slowly as this machine gives threads their turn: it counts sleeps of 10 ms.
+struct Turns {
+    count: Arc<AtomicU32>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Turns {
+    fn start() -> Self {
+        let (count, stop) = <(Arc<AtomicU32>, Arc<AtomicBool>)>::default();
+        let turns = Self { count: Arc::clone(&count), stop: Arc::clone(&stop) };
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(10));
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        turns
+    }
+
+    fn count(&self) -> u32 {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Turns {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
 }

@@ -7,6 +7,8 @@ use std::path::Path;
 
 /// Header of a capture file (pcap 2.4, little endian, microseconds, Ethernet).
 const HEADER: [u8; 24] = *b"\xD4\xC3\xB2\xA1\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\x04\0\x01\0\0\0";
+/// How a capture with nanoseconds begins: those of DPDK.
+const NANOSECONDS: [u8; 4] = *b"\x4D\x3C\xB2\xA1";
 /// Lengths of frames without CRC, in turn: both ends of what Ethernet allows, and around what cards treat differently.
 const LENGTHS: [usize; 12] = [60, 61, 64, 65, 127, 128, 129, 60, 255, 60, 512, 60];
 
@@ -52,12 +54,12 @@ pub(crate) fn write(path: &Path, side: u8, count: u32) -> Result<()> {
     Ok(file.flush()?)
 }
 
-/// Reads a capture that a soft NIC wrote, calling `each` with every frame; says how many there were.
+/// Reads a capture that a soft NIC or DPDK wrote, calling `each` with every frame; says how many there were.
 pub(crate) fn read(path: &Path, mut each: impl FnMut(&[u8])) -> Result<u32> {
     let mut file = BufReader::new(File::open(path)?);
     let mut header = [0; 24];
     file.read_exact(&mut header)?;
-    ensure!(header[..4] == HEADER[..4], "{} is no capture of ours", path.display());
+    ensure!([&HEADER[..4], &NANOSECONDS].contains(&&header[..4]), "{} is no capture", path.display());
     let (mut record, mut frame, mut count) = ([0; 16], Vec::new(), 0);
     loop {
         match file.read_exact(&mut record) {

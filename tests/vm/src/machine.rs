@@ -82,13 +82,33 @@ impl Rig {
         Ok(Self { cache, programs })
     }
 
+    /// QEMU's root: it runs in a chroot.
+    fn root(&self) -> PathBuf {
+        self.cache.join("root")
+    }
+
+    /// A busybox that runs anywhere.
+    pub(crate) fn busybox(&self) -> PathBuf {
+        self.root().join("usr/bin/busybox")
+    }
+
+    /// A new folder that QEMU sees.
+    pub(crate) fn folder(&self) -> Result<tempfile::TempDir> {
+        Ok(tempfile::Builder::new().prefix("vm").tempdir_in(self.root().join("run"))?)
+    }
+
+    /// `path` as QEMU sees it.
+    pub(crate) fn inside(&self, path: &Path) -> String {
+        format!("/{}", path.strip_prefix(self.root()).unwrap_or(path).display())
+    }
+
     /// Lets QEMU have TAP interfaces.
     pub(crate) fn give_tun(&self) -> Result<()> {
-        let node = self.cache.join("root/dev/net/tun");
+        let node = self.root().join("dev/net/tun");
         if node.exists() {
             return Ok(());
         }
-        fs::create_dir_all(self.cache.join("root/dev/net"))?;
+        fs::create_dir_all(self.root().join("dev/net"))?;
         let made = Command::new("mknod").arg(&node).args(["c", "10", "200"]).status()?;
         ensure!(made.success(), "{} cannot be made", node.display());
         Ok(())
@@ -96,8 +116,7 @@ impl Rig {
 
     /// Boots a machine.
     pub(crate) fn boot(&self, setup: &Setup<'_>) -> Result<Machine> {
-        let root = self.cache.join("root");
-        let folder = tempfile::Builder::new().prefix("vm").tempdir_in(root.join("run"))?;
+        let folder = self.folder()?;
         let file = |name: &str| folder.path().join(name);
         fs::copy(self.cache.join("vmlinuz"), file("vmlinuz"))?;
         self.initramfs(&file("initramfs"))?;
@@ -107,10 +126,9 @@ impl Rig {
         let wire = |index: usize| file(&format!("wire{index}"));
         let listeners =
             (0..setup.virtio.len()).map(|index| UnixListener::bind(wire(index))).collect::<Result<Vec<_>, _>>()?;
-        // QEMU's root is the chroot.
-        let inside = |path: &Path| format!("/{}", path.strip_prefix(&root).unwrap_or(path).display());
+        let inside = |path: &Path| self.inside(path);
         let mut qemu = Command::new("setpriv");
-        qemu.args(["--pdeathsig", "KILL", "chroot"]).arg(&root).arg("qemu-system-x86_64");
+        qemu.args(["--pdeathsig", "KILL", "chroot"]).arg(self.root()).arg("qemu-system-x86_64");
         // DMA mappings of a card are file descriptors of this memory.
         qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024", "-nodefaults", "-no-reboot"]);
         qemu.args(["-smp", &if setup.cpus == 0 { 2 } else { setup.cpus }.to_string()]);

@@ -39,7 +39,7 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     // Each worker keeps up to two bursts for each port.
     let spare = plan.workers.len() * forward.ports.len() * 2 * batch;
     let (workers, interrupts) = (plan.workers.len(), idle::interrupts(forward.idle));
-    let mut ports = ports::open(&forward.ports, &plan.queues, &forward.port_options, interrupts, workers, spare)?;
+    let mut ports = ports::open(&forward.ports, &plan.queues, &forward.port_options(), interrupts, workers, spare)?;
     let mut screen = Screen::new(forward.run.json, forward.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
 

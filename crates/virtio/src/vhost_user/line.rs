@@ -163,7 +163,11 @@ impl Line {
     /// Stops all rings: the back end answers when it has done with them. Whether it is known to reach memory no more:
     /// it said so, or closed the connection, or its process has ended.
     pub(super) fn stop(&mut self) -> bool {
-        if self.running && !self.is_closed() && self.stop_rings().is_err() {
+        if self.running && self.is_closed() {
+            // Connections are closed a little before a process is gone.
+            self.has_ended(Duration::from_millis(100));
+            self.running = false;
+        } else if self.running && self.stop_rings().is_err() {
             // It may still notice that nobody is here any more.
             let _ = self.socket.shutdown(std::net::Shutdown::Write);
             self.running = !self.closes_within(Duration::from_secs(1)) && !self.has_ended(Duration::ZERO);
@@ -188,7 +192,7 @@ impl Line {
         Ok(())
     }
 
-    /// Whether the back end has closed the connection. If its process is about to end, waits for that, a moment at most.
+    /// Whether the back end has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         let mut byte = [0; 1];
         let ended = match rustix::net::recv(&*self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -199,12 +203,7 @@ impl Line {
         // What it said last may lie unread in front of the end.
         let mut fds = [PollFd::new(&*self.socket, PollFlags::empty())];
         let hung_up = poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP);
-        let closed = ended || hung_up;
-        if closed {
-            // Connections are closed a little before a process is gone.
-            self.has_ended(Duration::from_millis(100));
-        }
-        closed
+        ended || hung_up
     }
 
     /// Whether something came that nobody asked for.

@@ -315,14 +315,16 @@ unsafe impl Transport for VhostUser {
     }
 }
 
-/// Features that are the back end's to offer: those of rings and buffers.
+/// Features that are the back end's to offer: those of rings, buffers and their headers.
 const OF_RINGS: Features = Features(
     Features::MRG_RXBUF.0
         | Features::EVENT_IDX.0
         | Features::VERSION_1.0
         | Features::RING_PACKED.0
         | Features::IN_ORDER.0
-        | Features::ORDER_PLATFORM.0,
+        | Features::ORDER_PLATFORM.0
+        | Features::CSUM.0
+        | Features::GUEST_CSUM.0,
 );
 /// The protocol has no limit of its own but that of virtio.
 const LARGEST_QUEUE: u16 = 32_768;

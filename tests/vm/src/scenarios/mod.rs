@@ -3,7 +3,9 @@
 mod dpdk;
 mod host;
 mod linux;
+mod offload;
 mod ours;
+mod vhost;
 mod virtio;
 
 use crate::checks::Checks;
@@ -42,6 +44,9 @@ pub(crate) const ALL: &[Scenario] = &[
     of("virtio-packed", "QEMU's virtio-net with packed rings", virtio::packed),
     of("virtio-iommu", "QEMU's virtio-net behind an IOMMU, through VFIO, with interrupts", virtio::iommu),
     of("virtio-mq", "four queue pairs of QEMU's virtio-net, a vector each", virtio::mq),
+    of("virtio-checksum", "Linux leaves checksums to virtio NICs, which leave them to fwd", offload::checksum),
+    of("virtio-vhost", "QEMU's virtio-net with DPDK's vhost library at the other side", vhost::split),
+    of("virtio-vhost-packed", "the same with packed rings", vhost::packed),
     of("host-refused", "every way in which VFIO refuses, and what the doctor says", host::refused),
     of("host-shared", "two cards in one IOMMU group, one of them with the kernel's driver", host::shared),
     of("host-lacking", "machines without an IOMMU, and without interrupt remapping", host::lacking),

@@ -16,14 +16,14 @@ use tests::{Namespace, command, namespaces_possible};
 const FRAMES: u32 = 5000;
 
 /// Takes our NICs from the kernel, for a program that reaches them through sysfs.
-const TAKE: &str = r"
+pub(super) const TAKE: &str = r"
 for nic in 0000:00:05.0 0000:00:06.0; do
     echo $nic >/sys/bus/pci/devices/$nic/driver/unbind
 done
 ";
 
 /// Waits until both ports are in use.
-const READY: &str = r"
+pub(super) const READY: &str = r"
 for try in $(seq 300); do
     [ $(grep -c 'in use:' /tmp/said) = 2 ] && break
     sleep 0.1
@@ -274,7 +274,7 @@ pub(super) fn mq(rig: &Rig, checks: &mut Checks) -> Result<()> {
 }
 
 /// Moves a TAP interface into a namespace and gives it 10.9.0.LAST.
-fn host_up(host: &Namespace, tap: &str, last: usize) -> Result<()> {
+pub(super) fn host_up(host: &Namespace, tap: &str, last: usize) -> Result<()> {
     let holder = host.holder().to_string();
     let moved = command(&["ip", "link", "set", tap, "netns", &holder]).status()?;
     ensure!(moved.success(), "{tap} cannot be moved into a namespace");

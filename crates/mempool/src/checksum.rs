@@ -1,0 +1,142 @@
+//! What is known of the checksum of a frame's transport protocol, and the software that completes one.
+
+use crate::{Meta, Packet};
+
+/// What is known of the checksum that a frame's transport protocol (TCP, UDP) has in its header.
+///
+/// ```
+/// use mempool::{Checksum, Pool, PoolConfig, complete_checksum};
+///
+/// let pool = Pool::new(&PoolConfig::default())?;
+/// let mut packet = pool.alloc().unwrap();
+/// packet.append(60).unwrap().fill(0);
+/// packet.data_mut()[34] = 1; // in front of the field; the field itself is at 34 + 16
+/// assert!(packet.set_checksum(Checksum::Partial { start: 34, offset: 16 }));
+/// complete_checksum(std::slice::from_mut(&mut packet));
+/// assert_eq!(packet.data()[50..52], [0xfe, 0xff]);
+/// assert_eq!(packet.checksum(), Checksum::Unknown);
+/// # Ok::<(), mempool::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// Nothing: it is as it was received or written.
+    #[default]
+    Unknown,
+    /// A device has verified it, or vouches for it.
+    Valid,
+    /// It is not complete: the field holds the sum of the pseudo-header. Before the frame leaves for a wire, the field has to
+    /// hold the complement of the sum of all bytes from `start` to the frame's end (Virtio 1.2, section 5.1.6.2).
+    Partial {
+        /// Where the transport header begins, in bytes from the start of the frame.
+        start: u16,
+        /// Where the field is in that header, in bytes: 16 (TCP) or 6 (UDP).
+        offset: u16,
+    },
+}
+
+impl Meta {
+    /// The word with what is known of the checksum; `None` when it cannot be kept: see [`Packet::set_checksum`].
+    #[must_use]
+    pub fn with_checksum(self, checksum: Checksum) -> Option<Self> {
+        let others = self.0 & !(u64::MAX << KIND_SHIFT);
+        let (kind, place) = match checksum {
+            Checksum::Unknown => (0, 0),
+            Checksum::Valid => (VALID, 0),
+            Checksum::Partial { start, offset } => {
+                let (kind, _) = [TCP, UDP].into_iter().find(|(_, field)| *field == offset)?;
+                let place = self.offset().checked_add(start).filter(|place| *place <= LAST_PLACE)?;
+                let end = usize::from(start) + usize::from(offset) + FIELD;
+                (end <= usize::from(self.len())).then_some((kind, place))?
+            }
+        };
+        Some(Self(others | kind << KIND_SHIFT | u64::from(place) << PLACE_SHIFT))
+    }
+
+    fn checksum(self) -> Checksum {
+        let offset = match (self.0 & KIND) >> KIND_SHIFT {
+            0 => return Checksum::Unknown,
+            VALID => return Checksum::Valid,
+            kind if kind == TCP.0 => TCP.1,
+            _ => UDP.1,
+        };
+        let place = u16::try_from(self.0 >> PLACE_SHIFT).unwrap_or(0);
+        match place.checked_sub(self.offset()) {
+            Some(start) if usize::from(start) + usize::from(offset) + FIELD <= usize::from(self.len()) => {
+                Checksum::Partial { start, offset }
+            }
+            // The header has been cut off.
+            _ => Checksum::Unknown,
+        }
+    }
+}
+
+impl Packet {
+    /// What is known of its checksum; of a frame of several packets the first one says it.
+    #[must_use]
+    pub fn checksum(&self) -> Checksum {
+        self.meta().checksum()
+    }
+
+    /// Says what is known of the checksum. Returns false, and changes nothing, for a partial one whose field is not within
+    /// this packet's data, is that of neither TCP nor UDP, or whose header begins beyond byte 8191 of the slot.
+    ///
+    /// Head room may be taken and given back afterwards; data cut off in front of the field is forgotten with it.
+    pub fn set_checksum(&mut self, checksum: Checksum) -> bool {
+        let changed = self.meta().with_checksum(checksum);
+        if let Some(meta) = changed {
+            self.set_meta(meta);
+        }
+        changed.is_some()
+    }
+}
+
+/// Completes the checksum of a frame, one packet or a run of them, if it is a partial one; for devices that do not do it
+/// themselves.
+pub fn complete_checksum(frame: &mut [Packet]) {
+    let Some(first) = frame.first_mut() else { return };
+    let Checksum::Partial { start, offset } = first.checksum() else { return };
+    first.set_checksum(Checksum::Unknown);
+    let mut sum = 0;
+    let mut odd = false;
+    for (n, packet) in frame.iter().enumerate() {
+        let bytes = if n == 0 { &packet.data()[start.into()..] } else { packet.data() };
+        let words = words(bytes);
+        // In a packet that begins in the middle of a word the halves are the other way round.
+        sum += u64::from(if odd { words.swap_bytes() } else { words });
+        odd ^= bytes.len() % 2 == 1;
+    }
+    // No sum, says a zero (RFC 768); the other way to write it means the same to TCP.
+    let sum = match !fold(sum) {
+        0 => u16::MAX,
+        sum => sum,
+    };
+    let field = usize::from(start) + usize::from(offset);
+    frame[0].data_mut()[field..field + FIELD].copy_from_slice(&sum.to_be_bytes());
+}
+
+/// One's complement sum of big-endian words (RFC 1071), an odd byte at the end being the upper half of one.
+fn words(bytes: &[u8]) -> u16 {
+    let (words, rest) = bytes.as_chunks::<2>();
+    let last = rest.first().map_or(0, |byte| u64::from(*byte) << 8);
+    fold(words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>() + last)
+}
+
+fn fold(mut sum: u64) -> u16 {
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    u16::try_from(sum).unwrap_or(0)
+}
+
+/// Bits 49 and 50 of the word: the kind.
+const KIND: u64 = 3 << KIND_SHIFT;
+const KIND_SHIFT: u32 = 49;
+const VALID: u64 = 1;
+/// Partial sums of TCP and of UDP, and where these have their fields.
+const TCP: (u64, u16) = (2, 16);
+const UDP: (u64, u16) = (3, 6);
+/// Bits 51 to 63: where the transport header begins, from the start of the slot, so that head room may come and go.
+const PLACE_SHIFT: u32 = 51;
+const LAST_PLACE: u16 = (1 << (u64::BITS - PLACE_SHIFT)) - 1;
+/// Bytes of the field.
+const FIELD: usize = 2;
