@@ -499,7 +499,7 @@ unsafe fn ask_for_checksum(data: *mut u8, header: Header, start: u16, offset: u1
     unsafe { flags.write(NEEDS_CSUM) };
     // SAFETY: as above.
     let fields = unsafe { flags.add(CSUM_START) };
-    // SAFETY: as above: the fields end two bytes before the shortest header does.
+    // SAFETY: as above: the fields end where the shortest header does.
     unsafe { fields.cast::<[u8; 4]>().write([a, b, c, d]) };
 }
 
