@@ -478,7 +478,9 @@ unsafe fn clear_header(data: *mut u8) {
     // SAFETY: promised by the caller.
     let low = unsafe { start.cast::<u64>().read_unaligned() };
     // SAFETY: as above.
-    let high = unsafe { start.add(8).cast::<u32>().read_unaligned() };
+    let rest = unsafe { start.add(8) };
+    // SAFETY: as above.
+    let high = unsafe { rest.cast::<u32>().read_unaligned() };
     // What is written would have to be fetched by the device, though it be what was there before.
     if low | u64::from(high) != 0 {
         // SAFETY: as above.
