@@ -4,13 +4,13 @@
 //! Unsafe here are the calls of the second kind, allowed once the CPU was asked, and the gathers.
 
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-mod avx2;
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;
+
+use core::sync::atomic::Ordering;
 
 use crate::NextHop;
 use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, Region, arrive};
-use crate::tables::{ESCAPE_WORD, Tables, Width};
+use crate::tables::{Tables, Width};
 use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
 
@@ -140,56 +140,81 @@ fn v4_chunk<A: Copy + Into<u32>, const N: usize>(tables: &Tables<V4>, addrs: &[A
         let escapes = bytes_chunk(tables, bytes, addrs, out);
         // Few lanes are answered one by one, many together.
         if escapes.count_ones() as usize * 8 <= N {
+            number_to_word(tables, out);
             if escapes != 0 {
                 v4_escapes(tables, addrs, out, escapes);
             }
             return;
         }
     }
+    let escapes = packed_chunk(tables, addrs, out);
+    if tables.width == Width::Byte {
+        number_to_word(tables, out);
+    }
+    if escapes != 0 {
+        v4_escapes(tables, addrs, out, escapes);
+    }
+}
+
+/// Puts next hops in the place of their numbers, of one byte, unless all are the same.
+#[inline(always)]
+fn number_to_word(tables: &Tables<V4>, out: &mut [Option<NextHop>]) {
+    arrive();
+    if !tables.direct.load(Ordering::Relaxed) {
+        for out in out {
+            let number = out.map_or(0, NextHop::raw);
+            #[expect(clippy::cast_possible_truncation, reason = "numbers have a byte")]
+            let word = word_of(&tables.palette, number as u8);
+            *out = NextHop::from_raw(word);
+        }
+    }
+}
+
+/// Answers all lanes by their packed blocks: numbers of next hops where leaves are bytes, else next hops. Answers which
+/// lanes lead deeper.
+#[inline(always)]
+fn packed_chunk<A: Copy + Into<u32>, const N: usize>(
+    tables: &Tables<V4>,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
         && N.is_multiple_of(16)
     {
-        let escapes = packed_sixteens(tables, avx512, addrs, out);
-        if escapes != 0 {
-            v4_escapes(tables, addrs, out, escapes);
-        }
-        return;
+        return packed_sixteens(tables, avx512, addrs, out);
     }
-    let escapes = match (tables.width, &tables.wide_palette) {
-        (Width::Byte, _) => packed_chunk(tables, addrs, out, |leaf: u8| word_of(&tables.palette, leaf)),
-        (Width::Short, Some(palette)) => packed_chunk(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),
-        (Width::Short, None) => false,
-        (Width::Word, _) => packed_chunk(tables, addrs, out, |leaf: u32| leaf),
-    };
-    if escapes {
-        v4_escapes(tables, addrs, out, u32::MAX);
+    match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => packed_leaves(tables, addrs, out, |leaf: u8| leaf.into()),
+        (Width::Short, Some(palette)) => packed_leaves(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),
+        (Width::Short, None) => 0,
+        (Width::Word, _) => packed_leaves(tables, addrs, out, |leaf: u32| leaf),
     }
 }
 
-/// Reads root words for all lanes, then blocks for all lanes; answers whether any holds [`ESCAPE_WORD`] now.
+/// Reads root words for all lanes, then leaves for all lanes; answers which of these lead deeper.
 #[inline(always)]
-fn packed_chunk<L: Leaf, A: Copy + Into<u32>, const N: usize>(
+fn packed_leaves<L: Leaf, A: Copy + Into<u32>, const N: usize>(
     tables: &Tables<V4>,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
     word: impl Fn(L) -> u32,
-) -> bool {
+) -> u32 {
     let mut blocks = [PackedRef::default(); N];
     for (block, addr) in blocks.iter_mut().zip(addrs) {
         *block = tables.region.root((*addr).into());
     }
     arrive();
-    let mut escapes = false;
-    for ((addr, block), out) in addrs.iter().zip(&blocks).zip(out) {
-        let word = word(tables.region.packed_leaf::<L>(*block, (*addr).into() >> 8));
-        escapes |= word == ESCAPE_WORD;
-        *out = NextHop::from_raw(word);
+    let mut escapes = 0;
+    for (lane, ((addr, block), out)) in addrs.iter().zip(&blocks).zip(out).enumerate() {
+        let leaf = tables.region.packed_leaf::<L>(*block, (*addr).into() >> 8);
+        escapes |= u32::from(leaf == L::ESCAPE) << lane;
+        *out = NextHop::from_raw(word(leaf));
     }
     escapes
 }
 
-/// The same for as many times sixteen lanes, of which it answers the ones with [`ESCAPE_WORD`].
+/// The same for as many times sixteen lanes.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[inline(always)]
 fn packed_sixteens<A: Copy + Into<u32>, const N: usize>(
@@ -201,31 +226,24 @@ fn packed_sixteens<A: Copy + Into<u32>, const N: usize>(
     let region = &tables.region;
     let mut blocks = [PackedRef::default(); N];
     for (addrs, blocks) in addrs.as_chunks().0.iter().zip(blocks.as_chunks_mut().0) {
-        // SAFETY: a kernel with `Avx512` has `Avx2`, which is only made where the CPU has the feature.
-        let addrs = unsafe { avx512::Sixteen::new(addrs) };
-        // SAFETY: as above.
-        unsafe { avx512.packed_roots(region, addrs, blocks) };
+        avx512.packed_roots(region, avx512::Sixteen::new(addrs), blocks);
     }
     let mut escapes = 0;
     let sixteens = addrs.as_chunks().0.iter().zip(blocks.as_chunks().0).zip(out.as_chunks_mut().0);
     for (index, ((addrs, blocks), out)) in sixteens.enumerate() {
-        // SAFETY: as above.
-        let addrs = unsafe { avx512::Sixteen::new(addrs) };
+        let addrs = avx512::Sixteen::new(addrs);
         let lanes = match (tables.width, &tables.wide_palette) {
-            // SAFETY: as above.
-            (Width::Byte, _) => unsafe { avx512.packed_bytes(region, &tables.palette, addrs, blocks, out) },
-            // SAFETY: as above.
-            (Width::Short, Some(palette)) => unsafe { avx512.packed_shorts(region, palette, addrs, blocks, out) },
+            (Width::Byte, _) => avx512.packed_bytes(region, addrs, blocks, out),
+            (Width::Short, Some(palette)) => avx512.packed_shorts(region, palette, addrs, blocks, out),
             (Width::Short, None) => 0,
-            // SAFETY: as above.
-            (Width::Word, _) => unsafe { avx512.packed_words(region, addrs, blocks, out) },
+            (Width::Word, _) => avx512.packed_words(region, addrs, blocks, out),
         };
         escapes |= lanes << (16 * index);
     }
     escapes
 }
 
-/// Answers those of the given lanes that lead deeper: they hold [`ESCAPE_WORD`].
+/// Answers the given lanes, which lead beyond the /24.
 #[inline(always)]
 fn v4_escapes_inner<A: Copy + Into<u32>>(
     tables: &Tables<V4>,
@@ -237,13 +255,11 @@ fn v4_escapes_inner<A: Copy + Into<u32>>(
         let lane = lanes.trailing_zeros() as usize;
         lanes &= lanes - 1;
         let (Some(addr), Some(out)) = (addrs.get(lane), out.get_mut(lane)) else { return };
-        if *out == NextHop::from_raw(ESCAPE_WORD) {
-            *out = NextHop::from_raw(v4::walk(tables, (*addr).into()));
-        }
+        *out = NextHop::from_raw(v4::walk(tables, (*addr).into()));
     }
 }
 
-/// Reads the byte per /24 for all lanes; answers which of them hold [`ESCAPE_WORD`] now.
+/// Reads the byte per /24 for all lanes, the numbers of next hops; answers which of them are to be looked up.
 #[inline(always)]
 fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
     tables: &Tables<V4>,
@@ -253,34 +269,19 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
 ) -> u32 {
     let mut escapes = 0;
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if let Kernel::Avx2(_, avx512) = tables.kernel {
-        if let Some(avx512) = avx512
-            && N.is_multiple_of(16)
-        {
-            let sixteens = addrs.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
-            for (index, (addrs, out)) in sixteens.enumerate() {
-                // SAFETY: `Avx2` is only made where the CPU has the feature.
-                let addrs = unsafe { avx512::Sixteen::new(addrs) };
-                // SAFETY: as above.
-                let lanes = unsafe { avx512.bytes(bytes, &tables.palette, addrs, out) };
-                escapes |= lanes << (16 * index);
-            }
-            return escapes;
-        }
-        let eights = addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0);
-        for (index, (addrs, out)) in eights.enumerate() {
-            // SAFETY: `Avx2` is only made where the CPU has the feature.
-            let mask = unsafe { avx2::eight(tables, bytes, addrs.map(Into::into), out) };
-            escapes |= mask << (8 * index);
+    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
+        && N.is_multiple_of(16)
+    {
+        let sixteens = addrs.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
+        for (index, (addrs, out)) in sixteens.enumerate() {
+            escapes |= avx512.bytes(bytes, avx512::Sixteen::new(addrs), out) << (16 * index);
         }
         return escapes;
     }
-    let bytes = addrs.map(|addr| bytes.get(addr.into()));
-    arrive();
-    for (lane, (byte, out)) in bytes.iter().zip(out).enumerate() {
-        let word = word_of(&tables.palette, *byte);
-        escapes |= u32::from(word == ESCAPE_WORD) << lane;
-        *out = NextHop::from_raw(word);
+    for (lane, (addr, out)) in addrs.iter().zip(out).enumerate() {
+        let byte = bytes.get((*addr).into());
+        escapes |= u32::from(byte == u8::ESCAPE) << lane;
+        *out = NextHop::from_raw(byte.into());
     }
     escapes
 }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use once_cell::race::OnceBox;
 
@@ -90,6 +90,9 @@ pub(crate) struct Tables<F: Roots> {
     pub(crate) width: Width,
     /// Next hop words by number, the first 255.
     pub(crate) palette: Box<[AtomicU32; 256]>,
+    /// Whether each of those words is its own number; once false it stays so. To be asked after a number was read and
+    /// [`arrive`](crate::mem::arrive): what it says then holds for that number.
+    pub(crate) direct: AtomicBool,
     /// Next hop words by number, the first 65,535; with leaves of that width.
     pub(crate) wide_palette: Option<Box<[AtomicU32; 65536]>>,
     /// The number of the next hop of each /24, or 255: look in the region.
@@ -114,14 +117,26 @@ impl<F: Layout> Tables<F> {
             wide[65535].store(ESCAPE_WORD, Ordering::Relaxed);
         }
         let bytes = if accelerate { Some(Bytes::new()?) } else { None };
-        let tables =
-            Self { clock: Clock::new(), next: OnceBox::new(), region, width, palette, wide_palette, bytes, kernel };
+        let tables = Self {
+            clock: Clock::new(),
+            next: OnceBox::new(),
+            region,
+            width,
+            palette,
+            direct: AtomicBool::new(true),
+            wide_palette,
+            bytes,
+            kernel,
+        };
         Ok((tables, slab))
     }
 
     /// Sets the word of a next hop number, before any block or byte names the number.
     pub(crate) fn set_palette(&self, id: HopId, word: u32) {
         if id < 255 {
+            if word != id && word != 0 {
+                self.direct.store(false, Ordering::Release);
+            }
             self.palette[id as usize].store(word, Ordering::Release);
         }
         if let Some(wide) = &self.wide_palette

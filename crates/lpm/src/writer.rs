@@ -350,11 +350,11 @@ impl<F: Layout> Writer<F> {
 
     /// Numbers a next hop, in wider tables if need be.
     fn acquire(&mut self, word: u32) -> Result<HopId> {
-        if self.hops.find(word).is_none() && Width::for_id(self.hops.next_id()) > self.tables.width {
+        if self.hops.find(word).is_none() && Width::for_id(self.hops.next_id(word)) > self.tables.width {
             // Numbers may be waiting for readers that are long gone.
             self.end_era();
             self.end_era();
-            let width = Width::for_id(self.hops.next_id());
+            let width = Width::for_id(self.hops.next_id(word));
             if width > self.tables.width {
                 self.relocate(width, self.slab.capacity())?;
             }
