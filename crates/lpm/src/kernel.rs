@@ -9,7 +9,7 @@ mod avx512;
 use core::sync::atomic::Ordering;
 
 use crate::NextHop;
-use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, Region, arrive};
+use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, PageRef, arrive};
 use crate::tables::{Tables, Width};
 use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
@@ -304,67 +304,52 @@ fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &
     in_chunks!(tables, addrs, out, v6_chunk, v6_one_inner);
 }
 
+/// Lanes go side by side in eights, which the compiler unrolls, and all of them through one step before the next: by then
+/// the memory asked for is near.
 #[inline(always)]
 fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
     let region = &tables.region;
     let highs = addrs.map(|addr| (addr.into() >> 64) as u64);
-    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel {
-        let mut links = [LinkRef::default(); N];
-        if !v6_eights(region, avx512, &highs, &mut links, out) {
-            v6_walk_on(tables, addrs, &links, out);
-        }
-        return;
+    let mut pages = [PageRef::default(); N];
+    for (highs, pages) in eights(&highs).iter().zip(eights_mut(&mut pages)) {
+        *pages = highs.map(|high| region.root((high >> 32) as u32));
     }
-    let pages = highs.map(|high| region.root((high >> 32) as u32));
     arrive();
     let mut links = [LinkRef::default(); N];
-    for ((high, page), link) in highs.iter().zip(pages).zip(&mut links) {
+    for ((highs, pages), links) in eights(&highs).iter().zip(eights(&pages)).zip(eights_mut(&mut links)) {
         #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 23 are wanted")]
-        let slot = (high >> 40) as u8;
-        *link = region.page_entry(page, slot);
+        let entry = |lane: usize| region.page_entry(pages[lane], (highs[lane] >> 40) as u8);
+        *links = core::array::from_fn(entry);
+        links.iter().for_each(|link| region.prefetch(*link));
     }
     arrive();
     for round in 0..ROUNDS {
-        for (high, link) in highs.iter().zip(&mut links) {
+        for (highs, links) in eights(&highs).iter().zip(eights_mut(&mut links)) {
             #[expect(clippy::cast_possible_truncation, reason = "a rank takes the slot modulo 64")]
-            let slot = (high >> (34 - 6 * round)) as u32;
-            *link = region.step(*link, slot);
+            let step = |lane: usize| region.step(links[lane], (highs[lane] >> (34 - 6 * round)) as u32);
+            *links = core::array::from_fn(step);
+            links.iter().for_each(|link| region.prefetch(*link));
         }
         arrive();
     }
     let mut arrived = true;
-    for (link, out) in links.iter().zip(out.iter_mut()) {
-        arrived &= region.is_leaf(*link);
-        *out = NextHop::from_raw(region.leaf_word(*link));
+    for (links, out) in eights(&links).iter().zip(eights_mut(out)) {
+        arrived &= links.iter().fold(true, |all, link| all & region.is_leaf(*link));
+        *out = links.map(|link| NextHop::from_raw(region.leaf_word(link)));
     }
     if !arrived {
         v6_walk_on(tables, addrs, &links, out);
     }
 }
 
-/// The same [`ROUNDS`] for as many times eight lanes; answers whether all have arrived at a leaf.
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[inline(always)]
-fn v6_eights<const N: usize>(
-    region: &Region<V6>,
-    avx512: avx512::Avx512,
-    highs: &[u64; N],
-    links: &mut [LinkRef; N],
-    out: &mut [Option<NextHop>; N],
-) -> bool {
-    let highs = highs.as_chunks().0;
-    let links = links.as_chunks_mut().0;
-    for (highs, links) in highs.iter().zip(&mut *links) {
-        avx512.pages(region, highs, links);
-    }
-    for round in 0..ROUNDS {
-        for (highs, links) in highs.iter().zip(&mut *links) {
-            avx512.step(region, highs, u64::from(34 - 6 * round), links);
-        }
-    }
-    let outs = out.as_chunks_mut().0.iter_mut();
-    outs.zip(links).fold(true, |all, (out, links)| all & (avx512.arrived(region, links, out) == 0xff))
+fn eights<T, const N: usize>(lanes: &[T; N]) -> &[[T; 8]] {
+    lanes.as_chunks().0
+}
+
+#[inline(always)]
+fn eights_mut<T, const N: usize>(lanes: &mut [T; N]) -> &mut [[T; 8]] {
+    lanes.as_chunks_mut().0
 }
 
 /// Answers the lanes that have not arrived at a leaf after [`ROUNDS`].

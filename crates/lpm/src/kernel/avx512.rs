@@ -1,4 +1,4 @@
-//! The steps of lookups for 8 and 16 addresses at once.
+//! The steps of lookups for 16 addresses at once.
 //!
 //! Assembly, because all that is read is atomic: to the compiler each function is as many relaxed loads. x86 keeps
 //! loads in order, so what a function reads is not older than what one before it has read. Registers are named
@@ -9,7 +9,7 @@ use core::arch::x86_64::{__m128i, _mm_setr_epi32};
 use core::sync::atomic::AtomicU32;
 
 use super::NextHop;
-use crate::mem::{Bytes, LinkRef, PackedRef, PageRef, Region, Roots};
+use crate::mem::{Bytes, PackedRef, Region, Roots};
 
 /// Sixteen addresses in four registers. Not in memory: what was written there in parts cannot be read as a whole at once.
 #[derive(Clone, Copy)]
@@ -204,112 +204,6 @@ impl Avx512 {
         /// By leaves that are next hops.
         packed_words, 2, ["vmovdqa32 zmm0, zmm4"]
     );
-
-    /// The entries of pages for eight addresses, by their upper halves.
-    #[inline(always)]
-    pub(super) fn pages<R: Roots<Block = PageRef>>(
-        self,
-        region: &Region<R>,
-        highs: &[u64; 8],
-        links: &mut [LinkRef; 8],
-    ) {
-        const { assert!(R::ROOT_BITS == 16) };
-        // SAFETY: the CPU has the instructions. Eight addresses are read and eight links written, which only get what
-        // entries of pages hold. A root index has the ROOT_BITS bits there are words for, a page has 256 entries.
-        unsafe {
-            asm!(
-                "vmovdqu64 zmm0, [{highs}]",
-                "vpsrlq zmm1, zmm0, 48",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm2, zmm2, zmm2",
-                "vpgatherqd ymm2{{k1}}, [{roots} + 4*zmm1]",
-                "vpmovzxdq zmm2, ymm2",
-                "vpaddq zmm2, zmm2, zmm2",
-                "vpsllq zmm0, zmm0, 16",
-                "vpsrlq zmm0, zmm0, 56",
-                "vpaddq zmm0, zmm0, zmm2",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm1, zmm1, zmm1",
-                "vpgatherqd ymm1{{k1}}, [{base} + 4*zmm0]",
-                "vmovdqu ymmword ptr [{links}], ymm1",
-                highs = in(reg) highs.as_ptr(),
-                roots = in(reg) region.roots_base(),
-                base = in(reg) region.blocks_base(),
-                links = in(reg) links.as_mut_ptr(),
-                out("zmm0") _, out("zmm1") _, out("zmm2") _, out("k1") _,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-
-    /// Where eight links lead for the slots that the lowest six bits of `highs >> shift` are.
-    #[inline(always)]
-    pub(super) fn step<R: Roots>(self, region: &Region<R>, highs: &[u64; 8], shift: u64, links: &mut [LinkRef; 8]) {
-        // SAFETY: the CPU has the instructions. Eight addresses are read and eight links replaced by what entries of link
-        // blocks hold. Link blocks start with 8 bytes of bitmap, and the rank taken from it is that of an entry.
-        unsafe {
-            asm!(
-                "vmovq xmm1, {shift}",
-                "vmovdqu64 zmm0, [{highs}]",
-                "vpsrlq zmm0, zmm0, xmm1",
-                "vpternlogq zmm1, zmm1, zmm1, 255",
-                "vpsrlq zmm1, zmm1, 58",
-                "vpandnq zmm0, zmm0, zmm1",
-                "vpmovzxdq zmm1, ymmword ptr [{links}]",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm2, zmm2, zmm2",
-                "vpgatherqq zmm2{{k1}}, [{base} + 8*zmm1]",
-                "vpsllvq zmm2, zmm2, zmm0",
-                "vpopcntq zmm2, zmm2",
-                "vpaddq zmm1, zmm1, zmm1",
-                "vpaddq zmm1, zmm1, zmm2",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm0, zmm0, zmm0",
-                "vpgatherqd ymm0{{k1}}, [{base} + 4*zmm1 + 4]",
-                "vmovdqu ymmword ptr [{links}], ymm0",
-                shift = in(reg) shift,
-                highs = in(reg) highs.as_ptr(),
-                base = in(reg) region.blocks_base(),
-                links = in(reg) links.as_mut_ptr(),
-                out("zmm0") _, out("zmm1") _, out("zmm2") _, out("k1") _,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-
-    /// The next hops of eight leaf blocks; answers which are leaf blocks: their first entry is themselves.
-    #[inline(always)]
-    pub(super) fn arrived<R: Roots>(
-        self,
-        region: &Region<R>,
-        links: &[LinkRef; 8],
-        out: &mut [Option<NextHop>; 8],
-    ) -> u32 {
-        let arrived: u32;
-        // SAFETY: the CPU has the instructions. Eight links are read, and eight words written to `out`, whose elements have
-        // that size and any value. Leaf and link blocks are 16 bytes long at least.
-        unsafe {
-            asm!(
-                "vpmovzxdq zmm0, ymmword ptr [{links}]",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm1, zmm1, zmm1",
-                "vpgatherqq zmm1{{k1}}, [{base} + 8*zmm0 + 8]",
-                "vpsllq zmm2, zmm1, 32",
-                "vpsllq zmm0, zmm0, 32",
-                "vpcmpeqq k1, zmm0, zmm2",
-                "vpsrlq zmm1, zmm1, 32",
-                "vpmovqd ymmword ptr [{out}], zmm1",
-                "kmovw {arrived:e}, k1",
-                links = in(reg) links.as_ptr(),
-                base = in(reg) region.blocks_base(),
-                out = in(reg) out.as_mut_ptr(),
-                arrived = lateout(reg) arrived,
-                out("zmm0") _, out("zmm1") _, out("zmm2") _, out("k1") _,
-                options(nostack, preserves_flags),
-            );
-        }
-        arrived
-    }
 }
 
 const _: () = assert!(crate::tables::ESCAPE_WORD == u32::MAX && size_of::<Option<NextHop>>() == 4);
