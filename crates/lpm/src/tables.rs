@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use once_cell::race::OnceBox;
@@ -54,6 +55,9 @@ pub(crate) trait Layout: Addresses + Roots {
     /// Whether `patch_top` can replace the entry of `slot` by `new` in place.
     fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool;
     fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef);
+    /// Whether `store_leaf` can give these slots, which have one next hop, another in place.
+    fn can_store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>) -> bool;
+    fn store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>, hop: HopId, word: u32);
 }
 
 /// How wide the leaves of packed blocks are. Grows, never shrinks.

@@ -4,6 +4,7 @@
 //! behind a bitmap. With the accelerator, a byte per /24 answers first and the blocks take what it cannot.
 
 use core::net::Ipv4Addr;
+use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::{Blocks, find_runs};
@@ -96,6 +97,36 @@ impl Layout for V4 {
             tables.region.set_step(escape_block(tables, block), u32::from(slot), new);
         }
     }
+
+    /// Where they are a run of a packed block. Not with leaves of 16 bits: their readers do not wait between the leaf and
+    /// its entry in the palette.
+    fn can_store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>) -> bool {
+        let Built::Packed(block) = top else { return false };
+        let bitmap = tables.region.bitmap(block);
+        let starts = |slot: usize| slot == 64 || (bitmap >> slot) & 1 == 1;
+        let within = (slots.start + 1..slots.end).any(starts);
+        tables.width != Width::Short
+            && starts(slots.start)
+            && starts(slots.end)
+            && !within
+            && !is_escape(tables, block, slot_of(slots))
+    }
+
+    fn store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>, hop: HopId, word: u32) {
+        let Built::Packed(block) = top else { return };
+        match tables.width {
+            Width::Byte => tables.region.set_packed_leaf(block, slot_of(slots), u8::from_word(hop)),
+            Width::Short => {}
+            Width::Word => tables.region.set_packed_leaf(block, slot_of(slots), word),
+        }
+    }
+}
+
+/// The first of some slots.
+fn slot_of(slots: &Range<usize>) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "a block has 64 slots")]
+    let slot = slots.start as u32;
+    slot
 }
 
 /// Whether the leaf of `slot` (0 to 63) leads deeper.
@@ -179,6 +210,7 @@ fn walk_wide<L: Leaf>(tables: &Tables<V4>, addr: u32, word: impl Fn(L) -> u32) -
     let block = region.root(addr);
     arrive();
     let leaf = region.packed_leaf::<L>(block, addr >> 8);
+    arrive();
     if leaf == L::ESCAPE { walk_escape::<L>(region, block, addr) } else { word(leaf) }
 }
 
@@ -247,6 +279,12 @@ mod tests {
             }
             garbage[0].extend(blocks_of(&tables, *last));
             *last = built;
+            // And one leaf in place.
+            let alone = (0..64).map(|slot| slot..slot + 1).find(|slots| V4::can_store_leaf(&tables, built, slots));
+            if let Some(slots) = alone {
+                let id = ids[round as usize % 5];
+                V4::store_leaf(&tables, built, &slots, id, hops.get(id).word);
+            }
             if round.is_multiple_of(4) && tables.clock.advance() {
                 let free = core::mem::take(&mut garbage[0]);
                 core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| slab.free(block));

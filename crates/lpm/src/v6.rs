@@ -2,6 +2,7 @@
 //! the upper and the lower half of the address end.
 
 use core::net::Ipv6Addr;
+use core::ops::Range;
 
 use crate::NextHop;
 use crate::build::Blocks;
@@ -84,6 +85,12 @@ impl Layout for V6 {
             tables.region.set_page_entry(page, slot, new);
         }
     }
+
+    fn can_store_leaf(_: &Tables<Self>, _: Built, _: &Range<usize>) -> bool {
+        false
+    }
+
+    fn store_leaf(_: &Tables<Self>, _: Built, _: &Range<usize>, _: HopId, _: u32) {}
 }
 
 /// The leaf a lookup starting at `link`, reached after `pos` bits, ends at.

@@ -55,6 +55,8 @@ struct Change<B> {
     changed: Range<usize>,
     /// An entry to store in place: the level and node it lies in, the slot and what it leads to.
     patch: Option<(usize, Built, u8, LinkRef)>,
+    /// A next hop to store in place for the `changed` slots of a root slot's block.
+    leaf: Option<(usize, Built, HopId)>,
 }
 
 impl<B> Change<B> {
@@ -66,6 +68,7 @@ impl<B> Change<B> {
             bytes: Vec::new(),
             changed: 0..64,
             patch: None,
+            leaf: None,
         }
     }
 
@@ -76,6 +79,7 @@ impl<B> Change<B> {
         self.bytes.clear();
         self.changed = 0..64;
         self.patch = None;
+        self.leaf = None;
     }
 }
 
@@ -278,6 +282,12 @@ impl<F: Layout> Writer<F> {
         let root = self.rib.root_slot(key);
         let base = self.rib.bases[root].hop;
         change.changed = self.rib.top_slots(key);
+        if let Some((node, hop)) = self.rib.sole_hop(key)
+            && F::can_store_leaf(&self.tables, node.built, &change.changed)
+        {
+            change.leaf = Some((root, node.built, hop));
+            return Some(());
+        }
         let path = self.rib.path(key);
         let keeps_bytes = self.tables.bytes.is_some();
         let mut blocks =
@@ -334,6 +344,10 @@ impl<F: Layout> Writer<F> {
         }
         for ((slot, _), bytes) in change.roots.iter().zip(&change.bytes) {
             set_bytes(&self.tables, top(*slot), change.changed.clone(), bytes);
+        }
+        if let Some((slot, block, hop)) = change.leaf {
+            F::store_leaf(&self.tables, block, &change.changed, hop, self.hops.get(hop).word);
+            set_bytes(&self.tables, top(slot), change.changed.clone(), &[byte_of(hop); 64]);
         }
         match change.patch {
             Some((0, parent, slot, link)) => F::patch_top(&self.tables, parent, slot, link),

@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::mapping::Mapping;
 use super::{CHUNK, Leaf, LinkRef, PackedRef, PageRef, Reference, Roots, UNIT, rank};
@@ -153,6 +153,13 @@ impl<R: Roots> Region<R> {
     pub(crate) fn packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32) -> L {
         let rank = rank(self.bitmap(block), slot);
         L::load(self.at::<L::Atomic>(block.0, UNIT - size_of::<L>() + rank * size_of::<L>()))
+    }
+
+    /// Publishes another leaf for the run that starts at `slot`; neither it nor the one before is an escape.
+    pub(crate) fn set_packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32, leaf: L) {
+        let rank = rank(self.bitmap(block), slot);
+        fence(Ordering::Release);
+        L::store(self.at::<L::Atomic>(block.0, UNIT - size_of::<L>() + rank * size_of::<L>()), leaf);
     }
 
     /// Where a leaf `L::ESCAPE` of this packed block leads: a block with an entry per such slot.
