@@ -159,3 +159,25 @@ impl<B: Copy> Hops<B> {
         numbers
     }
 }
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_words_are_their_own_numbers_and_come_back_to_them() {
+        let mut hops = Hops::<()>::new();
+        assert_eq!((hops.acquire(7), hops.acquire(1000), hops.acquire(254)), (7, 254, 253));
+        assert!(hops.release(7).is_some());
+        // A reader may still look at the number: it is given out for the same word only.
+        assert_eq!((hops.acquire(7), hops.find(7)), (7, Some(7)));
+        assert!(hops.release(7).is_some());
+        hops.vacate(7);
+        assert!((0..251).all(|word| hops.acquire(2000 + word) != 7), "released again, and not vacated since");
+        assert_eq!(hops.acquire(3000), 255);
+        hops.vacate(7);
+        assert_eq!(hops.acquire(3001), 7);
+        assert_eq!(hops.acquire(7), 256);
+    }
+}

@@ -44,6 +44,31 @@ impl Kernel {
     }
 }
 
+/// Whether the byte per /16 is worth asking before the byte per /24, from what came of it lately: it is for addresses from
+/// all over, not for those inside many routes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Habit {
+    /// Chunks before it is tried again.
+    rest: u32,
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+impl Habit {
+    const REST: u32 = 31;
+
+    #[inline(always)]
+    fn asks(&mut self) -> bool {
+        let asks = self.rest == 0;
+        self.rest = self.rest.saturating_sub(1);
+        asks
+    }
+
+    #[inline(always)]
+    fn learn(&mut self, paid: bool) {
+        self.rest = if paid { 0 } else { Self::REST };
+    }
+}
+
 /// Runs `$body` in a function compiled for AVX2 where the tables say the CPU has it.
 macro_rules! dispatch {
     ($(#[$doc:meta])* $name:ident $(<$param:ident: $bound:path>)?, $inner:ident,
@@ -72,7 +97,8 @@ dispatch!(
 dispatch!(
     /// The longest matches of IPv4 addresses.
     #[inline]
-    v4_burst<A: Into<u32>>, v4_burst_inner, (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>])
+    v4_burst<A: Into<u32>>, v4_burst_inner,
+    (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>], habit: &mut Habit)
 );
 dispatch!(
     /// Answers the lanes of a chunk that lead beyond the /24.
@@ -111,17 +137,17 @@ fn v4_one_inner(tables: &Tables<V4>, addr: u32) -> Option<NextHop> {
 
 /// Splits a burst into chunks of 32 and 8 and single addresses.
 macro_rules! in_chunks {
-    ($tables:expr, $addrs:expr, $out:expr, $chunk:ident, $one:ident) => {
+    ($tables:expr, $addrs:expr, $out:expr, $chunk:ident ($($more:expr)?), $one:ident) => {
         let count = $addrs.len().min($out.len());
         let (addrs, rest) = $addrs[..count].as_chunks::<32>();
         let (out, rest_out) = $out[..count].as_chunks_mut::<32>();
         for (addrs, out) in addrs.iter().zip(out) {
-            $chunk($tables, addrs, out);
+            $chunk($tables, addrs, out $(, $more)?);
         }
         let (addrs, rest) = rest.as_chunks::<8>();
         let (out, rest_out) = rest_out.as_chunks_mut::<8>();
         for (addrs, out) in addrs.iter().zip(out) {
-            $chunk($tables, addrs, out);
+            $chunk($tables, addrs, out $(, $more)?);
         }
         for (addr, out) in rest.iter().zip(rest_out) {
             *out = $one($tables, (*addr).into());
@@ -130,14 +156,24 @@ macro_rules! in_chunks {
 }
 
 #[inline(always)]
-fn v4_burst_inner<A: Copy + Into<u32>>(tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    in_chunks!(tables, addrs, out, v4_chunk, v4_one_inner);
+fn v4_burst_inner<A: Copy + Into<u32>>(
+    tables: &Tables<V4>,
+    addrs: &[A],
+    out: &mut [Option<NextHop>],
+    habit: &mut Habit,
+) {
+    in_chunks!(tables, addrs, out, v4_chunk(habit), v4_one_inner);
 }
 
 #[inline(always)]
-fn v4_chunk<A: Copy + Into<u32>, const N: usize>(tables: &Tables<V4>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
+fn v4_chunk<A: Copy + Into<u32>, const N: usize>(
+    tables: &Tables<V4>,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+    habit: &mut Habit,
+) {
     if let Some(bytes) = &tables.bytes {
-        let escapes = bytes_chunk(tables, bytes, addrs, out);
+        let escapes = bytes_chunk(tables, bytes, addrs, out, habit);
         // Few lanes are answered one by one, many together.
         if escapes.count_ones() as usize * 8 <= N {
             number_to_word(tables, out);
@@ -266,6 +302,7 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
     bytes: &Bytes,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
+    habit: &mut Habit,
 ) -> u32 {
     let mut escapes = 0;
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
@@ -273,11 +310,22 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
         && N.is_multiple_of(16)
     {
         let sixteens = addrs.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
+        if habit.asks() {
+            let mut alike = 0;
+            for (index, (addrs, out)) in sixteens.enumerate() {
+                let (lanes, asked) = avx512.coarse_bytes(bytes, avx512::Sixteen::new(addrs), out);
+                escapes |= lanes << (16 * index);
+                alike += 16 - asked.count_ones() as usize;
+            }
+            habit.learn(4 * alike >= N);
+            return escapes;
+        }
         for (index, (addrs, out)) in sixteens.enumerate() {
             escapes |= avx512.bytes(bytes, avx512::Sixteen::new(addrs), out) << (16 * index);
         }
         return escapes;
     }
+    let _ = habit;
     for (lane, (addr, out)) in addrs.iter().zip(out).enumerate() {
         let byte = bytes.get((*addr).into());
         escapes |= u32::from(byte == u8::ESCAPE) << lane;
@@ -301,7 +349,7 @@ const ROUNDS: u32 = 4;
 
 #[inline(always)]
 fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    in_chunks!(tables, addrs, out, v6_chunk, v6_one_inner);
+    in_chunks!(tables, addrs, out, v6_chunk(), v6_one_inner);
 }
 
 /// Lanes go side by side in eights, which the compiler unrolls, and all of them through one step before the next: by then
@@ -392,11 +440,18 @@ mod tests {
     fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelerator: bool) {
         let mut table =
             Table::<F>::from_routes(Config { accelerator, ..Config::default() }, routes.iter().copied()).unwrap();
+        // Tables that were changed, not only built.
+        for (prefix, _) in routes.iter().step_by(3) {
+            let _ = table.remove(*prefix);
+        }
+        for (prefix, hop) in routes.iter().step_by(6) {
+            table.insert(*prefix, *hop).unwrap();
+        }
         let answers = kernels().into_iter().map(|kernel| {
             Arc::get_mut(&mut table.writer.tables).unwrap().kernel = kernel;
             let mut answers = vec![None; addrs.len()];
             for (addrs, answers) in addrs.chunks(61).zip(answers.chunks_mut(61)) {
-                F::burst(&table.writer.tables, addrs, answers);
+                F::burst(&table.writer.tables, addrs, answers, &mut Habit::default());
             }
             answers
         });

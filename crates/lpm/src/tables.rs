@@ -11,7 +11,7 @@ use once_cell::race::OnceBox;
 
 use crate::build::Blocks;
 use crate::clock::Clock;
-use crate::kernel::Kernel;
+use crate::kernel::{Habit, Kernel};
 use crate::mem::{Bytes, LinkRef, Region, Roots, Slab};
 use crate::prefix::Key;
 use crate::rib::{Built, HopId, Shape};
@@ -42,7 +42,12 @@ pub(crate) trait Layout: Addresses + Roots {
     /// The longest match of one address.
     fn one(tables: &Tables<Self>, addr: Self::Bits) -> Option<NextHop>;
     /// The longest matches of as many addresses as there is room for in `out`.
-    fn burst<A: Copy + Into<Self::Bits>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]);
+    fn burst<A: Copy + Into<Self::Bits>>(
+        tables: &Tables<Self>,
+        addrs: &[A],
+        out: &mut [Option<NextHop>],
+        habit: &mut Habit,
+    );
 
     /// Builds the block of a top-level node from its slots.
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;

@@ -8,7 +8,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::{Blocks, find_runs};
-use crate::kernel;
+use crate::kernel::{self, Habit};
 use crate::mem::{Leaf, LinkRef, PackedRef, Region, Roots, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
@@ -50,8 +50,8 @@ impl Layout for V4 {
     }
 
     #[inline]
-    fn burst<A: Copy + Into<u32>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]) {
-        kernel::v4_burst(tables, addrs, out);
+    fn burst<A: Copy + Into<u32>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>], habit: &mut Habit) {
+        kernel::v4_burst(tables, addrs, out, habit);
     }
 
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
@@ -273,9 +273,7 @@ mod tests {
             let built = V4::build_top(&mut blocks, &slots).unwrap();
             tables.region.set_root(TOP, V4::root_block(built).unwrap());
             if let Some(bytes) = &tables.bytes {
-                for (slot, byte) in (0..).zip(blocks.bytes) {
-                    bytes.set(TOP | slot << 8, byte);
-                }
+                bytes.set(TOP, &blocks.bytes);
             }
             garbage[0].extend(blocks_of(&tables, *last));
             *last = built;
@@ -296,13 +294,14 @@ mod tests {
             scope.spawn(|| {
                 let addrs: [u32; 45] = core::array::from_fn(|lane| TOP | (lane as u32 * 361));
                 let mut answers = [None; 45];
+                let mut habit = Habit::default();
                 let mut rounds = 0;
                 while !over.load(Ordering::Relaxed) || rounds == 0 {
                     let start = tables.clock.start();
-                    V4::burst(&tables, &addrs, &mut answers);
+                    V4::burst(&tables, &addrs, &mut answers, &mut habit);
                     if !tables.clock.stands(start) {
                         let _pin = tables.clock.pin();
-                        V4::burst(&tables, &addrs, &mut answers);
+                        V4::burst(&tables, &addrs, &mut answers, &mut habit);
                     }
                     for answer in answers {
                         assert!((first - 1..first + 5).contains(&answer.unwrap().get()), "{answer:?}");

@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use crate::NextHop;
 use crate::build::Blocks;
-use crate::kernel;
+use crate::kernel::{self, Habit};
 use crate::mem::{LinkRef, PageRef, Roots, arrive};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
@@ -48,7 +48,7 @@ impl Layout for V6 {
     }
 
     #[inline]
-    fn burst<A: Copy + Into<u128>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]) {
+    fn burst<A: Copy + Into<u128>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>], _: &mut Habit) {
         kernel::v6_burst(tables, addrs, out);
     }
 

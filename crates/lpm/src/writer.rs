@@ -515,9 +515,7 @@ fn fill<F: Layout>(
         #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 18 bits")]
         let top = (slot as u32) << (32 - F::ROOT_BITS);
         blocks.tables.region.set_root(top, block);
-        if let Some(table) = &mut bytes
-            && blocks.bytes != [0; 64]
-        {
+        if let Some(table) = &mut bytes {
             table.fill(top, &blocks.bytes);
         }
     }
@@ -527,9 +525,9 @@ fn fill<F: Layout>(
 /// Publishes the bytes of the `changed` ones of the 64 slots from the address with leading bits `top` on.
 fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, changed: Range<usize>, bytes: &[u8; 64]) {
     if let Some(table) = &tables.bytes {
-        for (slot, byte) in (0..).zip(bytes).skip(changed.start).take(changed.len()) {
-            table.set(top | (slot << 8), *byte);
-        }
+        #[expect(clippy::cast_possible_truncation, reason = "there are 64 slots")]
+        let start = changed.start as u32;
+        table.set(top | (start << 8), &bytes[changed]);
     }
 }
 

@@ -71,6 +71,53 @@ impl Avx512 {
         escapes
     }
 
+    /// The same, by the bytes per /16 and, where these are 255, per /24. Answers also which were.
+    #[inline(always)]
+    pub(super) fn coarse_bytes(
+        self,
+        bytes: &Bytes,
+        Sixteen([a, b, c, d]): Sixteen,
+        out: &mut [Option<NextHop>; 16],
+    ) -> (u32, u32) {
+        let (escapes, asked): (u32, u32);
+        // SAFETY: as for `bytes`; the first gather reads four bytes from a 16-bit offset, of which there are that many plus
+        // three.
+        unsafe {
+            asm!(
+                "vinserti128 ymm0, {a:y}, {b}, 1",
+                "vinserti128 ymm1, {c:y}, {d}, 1",
+                "vinserti64x4 zmm0, zmm0, ymm1, 1",
+                "vpsrld zmm2, zmm0, 16",
+                "vpsrld zmm0, zmm0, 8",
+                "kxnorw k1, k1, k1",
+                "vpxord zmm1, zmm1, zmm1",
+                "vpgatherdd zmm1{{k1}}, [{coarse} + zmm2]",
+                "vpternlogd zmm2, zmm2, zmm2, 255",
+                "vpsrld zmm2, zmm2, 24",
+                "vpandd zmm1, zmm1, zmm2",
+                "vpcmpeqd k1, zmm1, zmm2",
+                "kmovw {asked:e}, k1",
+                "vpgatherdd zmm1{{k1}}, [{bytes} + zmm0]",
+                "vpandd zmm1, zmm1, zmm2",
+                "vmovdqu32 [{out}], zmm1",
+                "vpcmpeqd k1, zmm1, zmm2",
+                "kmovw {escapes:e}, k1",
+                a = in(xmm_reg) a,
+                b = in(xmm_reg) b,
+                c = in(xmm_reg) c,
+                d = in(xmm_reg) d,
+                coarse = in(reg) bytes.coarse_base(),
+                bytes = in(reg) bytes.base(),
+                out = in(reg) out.as_mut_ptr(),
+                asked = out(reg) asked,
+                escapes = lateout(reg) escapes,
+                out("zmm0") _, out("zmm1") _, out("zmm2") _, out("k1") _,
+                options(nostack, preserves_flags),
+            );
+        }
+        (escapes, asked)
+    }
+
     /// The packed blocks of sixteen addresses.
     #[inline(always)]
     pub(super) fn packed_roots<R: Roots<Block = PackedRef>>(

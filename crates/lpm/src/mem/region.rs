@@ -186,21 +186,30 @@ pub(crate) trait Bitmapped: Reference {}
 impl Bitmapped for LinkRef {}
 impl Bitmapped for PackedRef {}
 
-/// One byte per /24 of the IPv4 space: an index into the first 256 palette entries.
+/// One byte per /24 of the IPv4 space: an index into the first 256 palette entries. And one per /16: the same, if all
+/// its /24s have one, else [`Leaf::ESCAPE`].
 pub(crate) struct Bytes(Mapping);
 
 impl Bytes {
     const COUNT: usize = 1 << 24;
+    /// Where the bytes per /16 start. Gathers of four bytes may read up to three bytes past the last one before.
+    const COARSE: usize = Self::COUNT + 64;
+    const COARSE_COUNT: usize = 1 << 16;
 
     pub(crate) fn new() -> Result<Self> {
-        // Gathers of four bytes may read up to three bytes past the last one.
-        Mapping::new(Self::COUNT + 4).map(Self)
+        Mapping::new(Self::COARSE + Self::COARSE_COUNT + 4).map(Self)
     }
 
     /// The first byte; `COUNT + 3` bytes follow that may be read.
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     pub(crate) fn base(&self) -> *const u8 {
         self.0.base().as_ptr()
+    }
+
+    /// The first byte per /16; `COARSE_COUNT + 3` bytes follow that may be read.
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    pub(crate) fn coarse_base(&self) -> *const u8 {
+        self.base().wrapping_add(Self::COARSE)
     }
 
     #[inline(always)]
@@ -211,26 +220,52 @@ impl Bytes {
         unsafe { pointer.cast::<AtomicU8>().as_ref() }
     }
 
+    fn coarse(&self, addr: u32) -> &AtomicU8 {
+        // SAFETY: the index has 16 bits and the mapping COARSE_COUNT bytes from COARSE on.
+        let pointer = unsafe { self.0.base().add(Self::COARSE + (addr >> 16) as usize) };
+        // SAFETY: the table is only ever written as AtomicU8.
+        unsafe { pointer.cast::<AtomicU8>().as_ref() }
+    }
+
     /// The byte for the /24 of `addr`, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn get(&self, addr: u32) -> u8 {
         self.byte(addr).load(Ordering::Relaxed)
     }
 
-    /// Publishes the byte for the /24 of `addr`.
-    pub(crate) fn set(&self, addr: u32, index: u8) {
-        let byte = self.byte(addr);
-        if byte.load(Ordering::Relaxed) != index {
-            byte.store(index, Ordering::Release);
+    /// Publishes the bytes of /24s from the one of `addr` on, all in one /16.
+    pub(crate) fn set(&self, addr: u32, bytes: &[u8]) {
+        let coarse = self.coarse(addr);
+        let all = coarse.load(Ordering::Relaxed);
+        if all != u8::ESCAPE && bytes.iter().all(|byte| *byte == all) {
+            return;
+        }
+        coarse.store(u8::ESCAPE, Ordering::Release);
+        for (addr, index) in (addr..).step_by(256).zip(bytes) {
+            let byte = self.byte(addr);
+            if byte.load(Ordering::Relaxed) != *index {
+                byte.store(*index, Ordering::Release);
+            }
+        }
+        let first = self.get(addr & !0xffff);
+        if (0..256).all(|slot| self.get(addr & !0xffff | slot << 8) == first) {
+            coarse.store(first, Ordering::Release);
         }
     }
 
     /// Writes the bytes for 64 /24s from the one of `addr` on, a multiple of 2^14, while nobody else has the table.
+    /// All of them are filled, in order.
     pub(crate) fn fill(&mut self, addr: u32, bytes: &[u8; 64]) {
         // SAFETY: the offset is a multiple of 64 below COUNT.
         let pointer = unsafe { self.0.base().add((addr >> 14) as usize * 64) };
         // SAFETY: there are 64 bytes at least, and `self` is exclusive.
         unsafe { pointer.cast::<[u8; 64]>().write(*bytes) };
+        // One of its quarters says of a /16 that it is not all the same, or that it still may be.
+        let coarse = self.coarse(addr);
+        let first = (addr >> 14).is_multiple_of(4);
+        let all = if first { bytes[0] } else { coarse.load(Ordering::Relaxed) };
+        let all = if *bytes == [all; 64] { all } else { u8::ESCAPE };
+        coarse.store(all, Ordering::Relaxed);
     }
 
     pub(crate) fn bytes(&self) -> usize {
