@@ -49,6 +49,7 @@ impl Kernel {
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Habit {
     /// Chunks before it is tried again.
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     rest: u32,
 }
 
@@ -325,7 +326,7 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
         }
         return escapes;
     }
-    let _ = habit;
+    let _ = (tables, habit);
     for (lane, (addr, out)) in addrs.iter().zip(out).enumerate() {
         let byte = bytes.get((*addr).into());
         escapes |= u32::from(byte == u8::ESCAPE) << lane;
