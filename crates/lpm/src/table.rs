@@ -30,7 +30,7 @@ pub type Ipv6Reader = Reader<V6>;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// IPv4 only: keep a byte for each /24 (16 MiB) that answers before the table proper. Faster on real
+    /// IPv4 only: keep a byte for each /24 (16 MiB) and each /16 that answers before the table proper. Faster on real
     /// traffic, meant for the one main table of a machine. Only 254 next hops fit; if the most used 254
     /// have less than 95 % of the routes when tables are built, it is left out. Off by default.
     pub accelerator: bool,

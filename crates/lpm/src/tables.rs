@@ -62,6 +62,7 @@ pub(crate) trait Layout: Addresses + Roots {
     fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef);
     /// Whether `store_leaf` can give these slots, which have one next hop, another in place.
     fn can_store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>) -> bool;
+    /// `word` is that of `hop`.
     fn store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>, hop: HopId, word: u32);
 }
 
@@ -99,12 +100,12 @@ pub(crate) struct Tables<F: Roots> {
     pub(crate) width: Width,
     /// Next hop words by number, the first 255.
     pub(crate) palette: Box<[AtomicU32; 256]>,
-    /// Whether each of those words is its own number; once false it stays so. To be asked after a number was read and
-    /// [`arrive`](crate::mem::arrive): what it says then holds for that number.
+    /// Whether each of those words is its own number; once false it stays so. Asked after numbers were read and
+    /// [`arrive`](crate::mem::arrive), it holds for these.
     pub(crate) direct: AtomicBool,
     /// Next hop words by number, the first 65,535; with leaves of that width.
     pub(crate) wide_palette: Option<Box<[AtomicU32; 65536]>>,
-    /// The number of the next hop of each /24, or 255: look in the region.
+    /// The number of the next hop of each /24, or 255: look in the region. Likewise of each /16.
     pub(crate) bytes: Option<Bytes>,
     pub(crate) kernel: Kernel,
 }
