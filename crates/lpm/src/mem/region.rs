@@ -241,8 +241,8 @@ impl Bytes {
             return;
         }
         coarse.store(u8::ESCAPE, Ordering::Release);
-        for (addr, index) in (addr..).step_by(256).zip(bytes) {
-            let byte = self.byte(addr);
+        for (slot, index) in (0..).zip(bytes) {
+            let byte = self.byte(addr + (slot << 8));
             if byte.load(Ordering::Relaxed) != *index {
                 byte.store(*index, Ordering::Release);
             }
