@@ -1,5 +1,8 @@
 //! Next hops in use: numbered from 1, counted by the routes that name them.
+//!
+//! A next hop whose word is below 255 has that number if it is to be had: lookups need no palette where all do.
 
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -15,6 +18,8 @@ pub(crate) struct Hop<B> {
     pub(crate) word: u32,
     /// Routes that name it.
     pub(crate) refs: u32,
+    /// Times it was released and not vacated since.
+    waits: u32,
     /// Its leaf block, once one is needed.
     pub(crate) leaf: Option<LinkRef>,
     /// The root block all of whose slots have this next hop, once one is needed.
@@ -25,13 +30,18 @@ pub(crate) struct Hop<B> {
 pub(crate) struct Hops<B> {
     entries: Vec<Hop<B>>,
     numbers: HashMap<u32, HopId>,
-    vacant: Vec<HopId>,
+    vacant: BTreeSet<HopId>,
 }
+
+/// Numbers below this one fit a byte.
+const NARROW: HopId = 255;
 
 impl<B: Copy> Hops<B> {
     pub(crate) fn new() -> Self {
-        let none = Hop { word: 0, refs: 1, leaf: None, uniform: None };
-        Self { entries: vec![none], numbers: HashMap::new(), vacant: Vec::new() }
+        let none = Hop { word: 0, refs: 0, waits: 0, leaf: None, uniform: None };
+        let mut entries = vec![none; NARROW as usize];
+        entries[0].refs = 1;
+        Self { entries, numbers: HashMap::new(), vacant: (1..NARROW).collect() }
     }
 
     /// The number of a next hop in use.
@@ -39,14 +49,17 @@ impl<B: Copy> Hops<B> {
         self.numbers.get(&word).copied()
     }
 
-    /// The number the next new next hop gets.
-    pub(crate) fn next_id(&self) -> HopId {
+    /// The number a next hop that is not in use would get.
+    pub(crate) fn next_id(&self, word: u32) -> HopId {
         #[expect(clippy::cast_possible_truncation, reason = "there are at most 2^31 next hops")]
         let fresh = self.entries.len() as HopId;
-        self.vacant.last().copied().unwrap_or(fresh)
+        if word < NARROW && (self.vacant.contains(&word) || self.entries[word as usize].word == word) {
+            return word;
+        }
+        self.vacant.range(..NARROW).next_back().or_else(|| self.vacant.first()).copied().unwrap_or(fresh)
     }
 
-    /// The highest number ever given out.
+    /// The highest number ever given out, or the highest that fits a byte.
     pub(crate) fn max_id(&self) -> HopId {
         #[expect(clippy::cast_possible_truncation, reason = "there are at most 2^31 next hops")]
         let count = self.entries.len() as HopId;
@@ -55,17 +68,19 @@ impl<B: Copy> Hops<B> {
 
     /// Counts a use of a next hop; numbers it if it is new.
     pub(crate) fn acquire(&mut self, word: u32) -> HopId {
-        let next = self.next_id();
-        let id = *self.numbers.entry(word).or_insert(next);
-        if id == next {
-            let hop = Hop { word, refs: 0, leaf: None, uniform: None };
-            if self.vacant.pop().is_some() {
-                self.entries[id as usize] = hop;
-            } else {
-                self.entries.push(hop);
-            }
+        if let Some(id) = self.find(word) {
+            self.entries[id as usize].refs += 1;
+            return id;
         }
-        self.entries[id as usize].refs += 1;
+        let id = self.next_id(word);
+        self.numbers.insert(word, id);
+        self.vacant.remove(&id);
+        if let Some(hop) = self.entries.get_mut(id as usize) {
+            hop.word = word;
+            hop.refs = 1;
+        } else {
+            self.entries.push(Hop { word, refs: 1, waits: 0, leaf: None, uniform: None });
+        }
         id
     }
 
@@ -76,14 +91,20 @@ impl<B: Copy> Hops<B> {
         if entry.refs > 0 {
             return None;
         }
-        let gone = Hop { word: entry.word, refs: 0, leaf: entry.leaf.take(), uniform: entry.uniform.take() };
-        self.numbers.remove(&gone.word);
-        Some(gone)
+        entry.waits += 1;
+        self.numbers.remove(&entry.word);
+        Some(Hop { leaf: entry.leaf.take(), uniform: entry.uniform.take(), ..*entry })
     }
 
-    /// Lets the number of a released next hop be given out again.
+    /// Says that no reader looks at what a release left. Lets the number be given out again, unless it is back in use
+    /// or was released once more.
     pub(crate) fn vacate(&mut self, id: HopId) {
-        self.vacant.push(id);
+        let entry = &mut self.entries[id as usize];
+        entry.waits -= 1;
+        if entry.refs == 0 && entry.waits == 0 {
+            entry.word = 0;
+            self.vacant.insert(id);
+        }
     }
 
     pub(crate) fn get(&self, id: HopId) -> &Hop<B> {
@@ -132,9 +153,31 @@ impl<B: Copy> Hops<B> {
             entries[numbers[old] as usize] = entry;
         }
         self.entries = entries;
-        for id in self.numbers.values_mut().chain(&mut self.vacant) {
-            *id = numbers[*id as usize];
-        }
+        let new = |id: HopId| numbers[id as usize];
+        self.numbers.values_mut().for_each(|id| *id = new(*id));
+        self.vacant = self.vacant.iter().map(|id| new(*id)).collect();
         numbers
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_words_are_their_own_numbers_and_come_back_to_them() {
+        let mut hops = Hops::<()>::new();
+        assert_eq!((hops.acquire(7), hops.acquire(1000), hops.acquire(254)), (7, 254, 253));
+        assert!(hops.release(7).is_some());
+        // A reader may still look at the number: it is given out for the same word only.
+        assert_eq!((hops.acquire(7), hops.find(7)), (7, Some(7)));
+        assert!(hops.release(7).is_some());
+        hops.vacate(7);
+        assert!((0..251).all(|word| hops.acquire(2000 + word) != 7), "released again, and not vacated since");
+        assert_eq!(hops.acquire(3000), 255);
+        hops.vacate(7);
+        assert_eq!(hops.acquire(3001), 7);
+        assert_eq!(hops.acquire(7), 256);
     }
 }

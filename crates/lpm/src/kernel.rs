@@ -1,16 +1,17 @@
 //! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2; the latter use
-//! AVX-512 for whole steps of many addresses where there is that too.
+//! AVX-512 for whole steps of many IPv4 addresses where there is that too. IPv6 has eleven dependent loads at least: its
+//! lanes prefetch instead, as gathers are no faster and hold up what comes after them.
 //!
 //! Unsafe here are the calls of the second kind, allowed once the CPU was asked, and the gathers.
 
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-mod avx2;
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;
 
+use core::sync::atomic::Ordering;
+
 use crate::NextHop;
-use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, Region, arrive};
-use crate::tables::{ESCAPE_WORD, Tables, Width};
+use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, PageRef, arrive};
+use crate::tables::{Tables, Width};
 use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
 
@@ -44,6 +45,32 @@ impl Kernel {
     }
 }
 
+/// Whether the byte per /16 is worth asking before the byte per /24, from what came of it lately: it is for addresses from
+/// all over, not for those inside many routes.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Habit {
+    /// Chunks before it is tried again.
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    rest: u32,
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+impl Habit {
+    const REST: u32 = 31;
+
+    #[inline(always)]
+    fn asks(&mut self) -> bool {
+        let asks = self.rest == 0;
+        self.rest = self.rest.saturating_sub(1);
+        asks
+    }
+
+    #[inline(always)]
+    fn learn(&mut self, paid: bool) {
+        self.rest = if paid { 0 } else { Self::REST };
+    }
+}
+
 /// Runs `$body` in a function compiled for AVX2 where the tables say the CPU has it.
 macro_rules! dispatch {
     ($(#[$doc:meta])* $name:ident $(<$param:ident: $bound:path>)?, $inner:ident,
@@ -72,7 +99,8 @@ dispatch!(
 dispatch!(
     /// The longest matches of IPv4 addresses.
     #[inline]
-    v4_burst<A: Into<u32>>, v4_burst_inner, (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>])
+    v4_burst<A: Into<u32>>, v4_burst_inner,
+    (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>], habit: &mut Habit)
 );
 dispatch!(
     /// Answers the lanes of a chunk that lead beyond the /24.
@@ -111,17 +139,17 @@ fn v4_one_inner(tables: &Tables<V4>, addr: u32) -> Option<NextHop> {
 
 /// Splits a burst into chunks of 32 and 8 and single addresses.
 macro_rules! in_chunks {
-    ($tables:expr, $addrs:expr, $out:expr, $chunk:ident, $one:ident) => {
+    ($tables:expr, $addrs:expr, $out:expr, $chunk:ident ($($more:expr)?), $one:ident) => {
         let count = $addrs.len().min($out.len());
         let (addrs, rest) = $addrs[..count].as_chunks::<32>();
         let (out, rest_out) = $out[..count].as_chunks_mut::<32>();
         for (addrs, out) in addrs.iter().zip(out) {
-            $chunk($tables, addrs, out);
+            $chunk($tables, addrs, out $(, $more)?);
         }
         let (addrs, rest) = rest.as_chunks::<8>();
         let (out, rest_out) = rest_out.as_chunks_mut::<8>();
         for (addrs, out) in addrs.iter().zip(out) {
-            $chunk($tables, addrs, out);
+            $chunk($tables, addrs, out $(, $more)?);
         }
         for (addr, out) in rest.iter().zip(rest_out) {
             *out = $one($tables, (*addr).into());
@@ -130,66 +158,101 @@ macro_rules! in_chunks {
 }
 
 #[inline(always)]
-fn v4_burst_inner<A: Copy + Into<u32>>(tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    in_chunks!(tables, addrs, out, v4_chunk, v4_one_inner);
+fn v4_burst_inner<A: Copy + Into<u32>>(
+    tables: &Tables<V4>,
+    addrs: &[A],
+    out: &mut [Option<NextHop>],
+    habit: &mut Habit,
+) {
+    in_chunks!(tables, addrs, out, v4_chunk(habit), v4_one_inner);
 }
 
 #[inline(always)]
-fn v4_chunk<A: Copy + Into<u32>, const N: usize>(tables: &Tables<V4>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
+fn v4_chunk<A: Copy + Into<u32>, const N: usize>(
+    tables: &Tables<V4>,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+    habit: &mut Habit,
+) {
     if let Some(bytes) = &tables.bytes {
-        let escapes = bytes_chunk(tables, bytes, addrs, out);
+        let escapes = bytes_chunk(tables, bytes, addrs, out, habit);
         // Few lanes are answered one by one, many together.
         if escapes.count_ones() as usize * 8 <= N {
+            number_to_word(tables, out);
             if escapes != 0 {
                 v4_escapes(tables, addrs, out, escapes);
             }
             return;
         }
     }
+    let escapes = packed_chunk(tables, addrs, out);
+    if tables.width == Width::Byte {
+        number_to_word(tables, out);
+    }
+    if escapes != 0 {
+        v4_escapes(tables, addrs, out, escapes);
+    }
+}
+
+/// Puts next hops in the place of their numbers, of one byte, unless all are the same.
+#[inline(always)]
+fn number_to_word(tables: &Tables<V4>, out: &mut [Option<NextHop>]) {
+    arrive();
+    if !tables.direct.load(Ordering::Relaxed) {
+        for out in out {
+            let number = out.map_or(0, NextHop::raw);
+            #[expect(clippy::cast_possible_truncation, reason = "numbers have a byte")]
+            let word = word_of(&tables.palette, number as u8);
+            *out = NextHop::from_raw(word);
+        }
+    }
+}
+
+/// Answers all lanes by their packed blocks: numbers of next hops where leaves are bytes, else next hops. Answers which
+/// lanes lead deeper.
+#[inline(always)]
+fn packed_chunk<A: Copy + Into<u32>, const N: usize>(
+    tables: &Tables<V4>,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+) -> u32 {
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
         && N.is_multiple_of(16)
     {
-        let escapes = packed_sixteens(tables, avx512, addrs, out);
-        if escapes != 0 {
-            v4_escapes(tables, addrs, out, escapes);
-        }
-        return;
+        return packed_sixteens(tables, avx512, addrs, out);
     }
-    let escapes = match (tables.width, &tables.wide_palette) {
-        (Width::Byte, _) => packed_chunk(tables, addrs, out, |leaf: u8| word_of(&tables.palette, leaf)),
-        (Width::Short, Some(palette)) => packed_chunk(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),
-        (Width::Short, None) => false,
-        (Width::Word, _) => packed_chunk(tables, addrs, out, |leaf: u32| leaf),
-    };
-    if escapes {
-        v4_escapes(tables, addrs, out, u32::MAX);
+    match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => packed_leaves(tables, addrs, out, |leaf: u8| leaf.into()),
+        (Width::Short, Some(palette)) => packed_leaves(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),
+        (Width::Short, None) => 0,
+        (Width::Word, _) => packed_leaves(tables, addrs, out, |leaf: u32| leaf),
     }
 }
 
-/// Reads root words for all lanes, then blocks for all lanes; answers whether any holds [`ESCAPE_WORD`] now.
+/// Reads root words for all lanes, then leaves for all lanes; answers which of these lead deeper.
 #[inline(always)]
-fn packed_chunk<L: Leaf, A: Copy + Into<u32>, const N: usize>(
+fn packed_leaves<L: Leaf, A: Copy + Into<u32>, const N: usize>(
     tables: &Tables<V4>,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
     word: impl Fn(L) -> u32,
-) -> bool {
+) -> u32 {
     let mut blocks = [PackedRef::default(); N];
     for (block, addr) in blocks.iter_mut().zip(addrs) {
         *block = tables.region.root((*addr).into());
     }
     arrive();
-    let mut escapes = false;
-    for ((addr, block), out) in addrs.iter().zip(&blocks).zip(out) {
-        let word = word(tables.region.packed_leaf::<L>(*block, (*addr).into() >> 8));
-        escapes |= word == ESCAPE_WORD;
-        *out = NextHop::from_raw(word);
+    let mut escapes = 0;
+    for (lane, ((addr, block), out)) in addrs.iter().zip(&blocks).zip(out).enumerate() {
+        let leaf = tables.region.packed_leaf::<L>(*block, (*addr).into() >> 8);
+        escapes |= u32::from(leaf == L::ESCAPE) << lane;
+        *out = NextHop::from_raw(word(leaf));
     }
     escapes
 }
 
-/// The same for as many times sixteen lanes, of which it answers the ones with [`ESCAPE_WORD`].
+/// The same for as many times sixteen lanes.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[inline(always)]
 fn packed_sixteens<A: Copy + Into<u32>, const N: usize>(
@@ -201,31 +264,24 @@ fn packed_sixteens<A: Copy + Into<u32>, const N: usize>(
     let region = &tables.region;
     let mut blocks = [PackedRef::default(); N];
     for (addrs, blocks) in addrs.as_chunks().0.iter().zip(blocks.as_chunks_mut().0) {
-        // SAFETY: a kernel with `Avx512` has `Avx2`, which is only made where the CPU has the feature.
-        let addrs = unsafe { avx512::Sixteen::new(addrs) };
-        // SAFETY: as above.
-        unsafe { avx512.packed_roots(region, addrs, blocks) };
+        avx512.packed_roots(region, avx512::Sixteen::new(addrs), blocks);
     }
     let mut escapes = 0;
     let sixteens = addrs.as_chunks().0.iter().zip(blocks.as_chunks().0).zip(out.as_chunks_mut().0);
     for (index, ((addrs, blocks), out)) in sixteens.enumerate() {
-        // SAFETY: as above.
-        let addrs = unsafe { avx512::Sixteen::new(addrs) };
+        let addrs = avx512::Sixteen::new(addrs);
         let lanes = match (tables.width, &tables.wide_palette) {
-            // SAFETY: as above.
-            (Width::Byte, _) => unsafe { avx512.packed_bytes(region, &tables.palette, addrs, blocks, out) },
-            // SAFETY: as above.
-            (Width::Short, Some(palette)) => unsafe { avx512.packed_shorts(region, palette, addrs, blocks, out) },
+            (Width::Byte, _) => avx512.packed_bytes(region, addrs, blocks, out),
+            (Width::Short, Some(palette)) => avx512.packed_shorts(region, palette, addrs, blocks, out),
             (Width::Short, None) => 0,
-            // SAFETY: as above.
-            (Width::Word, _) => unsafe { avx512.packed_words(region, addrs, blocks, out) },
+            (Width::Word, _) => avx512.packed_words(region, addrs, blocks, out),
         };
         escapes |= lanes << (16 * index);
     }
     escapes
 }
 
-/// Answers those of the given lanes that lead deeper: they hold [`ESCAPE_WORD`].
+/// Answers the given lanes, which lead beyond the /24.
 #[inline(always)]
 fn v4_escapes_inner<A: Copy + Into<u32>>(
     tables: &Tables<V4>,
@@ -237,50 +293,45 @@ fn v4_escapes_inner<A: Copy + Into<u32>>(
         let lane = lanes.trailing_zeros() as usize;
         lanes &= lanes - 1;
         let (Some(addr), Some(out)) = (addrs.get(lane), out.get_mut(lane)) else { return };
-        if *out == NextHop::from_raw(ESCAPE_WORD) {
-            *out = NextHop::from_raw(v4::walk(tables, (*addr).into()));
-        }
+        *out = NextHop::from_raw(v4::walk(tables, (*addr).into()));
     }
 }
 
-/// Reads the byte per /24 for all lanes; answers which of them hold [`ESCAPE_WORD`] now.
+/// Reads the byte per /24 for all lanes, the numbers of next hops; answers which of them are to be looked up.
 #[inline(always)]
 fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
     tables: &Tables<V4>,
     bytes: &Bytes,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
+    habit: &mut Habit,
 ) -> u32 {
     let mut escapes = 0;
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if let Kernel::Avx2(_, avx512) = tables.kernel {
-        if let Some(avx512) = avx512
-            && N.is_multiple_of(16)
-        {
-            let sixteens = addrs.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
+    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
+        && N.is_multiple_of(16)
+    {
+        let sixteens = addrs.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
+        if habit.asks() {
+            let mut alike = 0;
             for (index, (addrs, out)) in sixteens.enumerate() {
-                // SAFETY: `Avx2` is only made where the CPU has the feature.
-                let addrs = unsafe { avx512::Sixteen::new(addrs) };
-                // SAFETY: as above.
-                let lanes = unsafe { avx512.bytes(bytes, &tables.palette, addrs, out) };
+                let (lanes, asked) = avx512.coarse_bytes(bytes, avx512::Sixteen::new(addrs), out);
                 escapes |= lanes << (16 * index);
+                alike += 16 - asked.count_ones() as usize;
             }
+            habit.learn(4 * alike >= N);
             return escapes;
         }
-        let eights = addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0);
-        for (index, (addrs, out)) in eights.enumerate() {
-            // SAFETY: `Avx2` is only made where the CPU has the feature.
-            let mask = unsafe { avx2::eight(tables, bytes, addrs.map(Into::into), out) };
-            escapes |= mask << (8 * index);
+        for (index, (addrs, out)) in sixteens.enumerate() {
+            escapes |= avx512.bytes(bytes, avx512::Sixteen::new(addrs), out) << (16 * index);
         }
         return escapes;
     }
-    let bytes = addrs.map(|addr| bytes.get(addr.into()));
-    arrive();
-    for (lane, (byte, out)) in bytes.iter().zip(out).enumerate() {
-        let word = word_of(&tables.palette, *byte);
-        escapes |= u32::from(word == ESCAPE_WORD) << lane;
-        *out = NextHop::from_raw(word);
+    let _ = (tables, habit);
+    for (lane, (addr, out)) in addrs.iter().zip(out).enumerate() {
+        let byte = bytes.get((*addr).into());
+        escapes |= u32::from(byte == u8::ESCAPE) << lane;
+        *out = NextHop::from_raw(byte.into());
     }
     escapes
 }
@@ -300,70 +351,55 @@ const ROUNDS: u32 = 4;
 
 #[inline(always)]
 fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    in_chunks!(tables, addrs, out, v6_chunk, v6_one_inner);
+    in_chunks!(tables, addrs, out, v6_chunk(), v6_one_inner);
 }
 
+/// Lanes go side by side in eights, which the compiler unrolls, and all of them through one step before the next: by then
+/// the memory asked for is near.
 #[inline(always)]
 fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
     let region = &tables.region;
     let highs = addrs.map(|addr| (addr.into() >> 64) as u64);
-    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel {
-        let mut links = [LinkRef::default(); N];
-        if !v6_eights(region, avx512, &highs, &mut links, out) {
-            v6_walk_on(tables, addrs, &links, out);
-        }
-        return;
+    let mut pages = [PageRef::default(); N];
+    for (highs, pages) in eights(&highs).iter().zip(eights_mut(&mut pages)) {
+        *pages = highs.map(|high| region.root((high >> 32) as u32));
     }
-    let pages = highs.map(|high| region.root((high >> 32) as u32));
     arrive();
     let mut links = [LinkRef::default(); N];
-    for ((high, page), link) in highs.iter().zip(pages).zip(&mut links) {
+    for ((highs, pages), links) in eights(&highs).iter().zip(eights(&pages)).zip(eights_mut(&mut links)) {
         #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 23 are wanted")]
-        let slot = (high >> 40) as u8;
-        *link = region.page_entry(page, slot);
+        let entry = |lane: usize| region.page_entry(pages[lane], (highs[lane] >> 40) as u8);
+        *links = core::array::from_fn(entry);
+        links.iter().for_each(|link| region.prefetch(*link));
     }
     arrive();
     for round in 0..ROUNDS {
-        for (high, link) in highs.iter().zip(&mut links) {
+        for (highs, links) in eights(&highs).iter().zip(eights_mut(&mut links)) {
             #[expect(clippy::cast_possible_truncation, reason = "a rank takes the slot modulo 64")]
-            let slot = (high >> (34 - 6 * round)) as u32;
-            *link = region.step(*link, slot);
+            let step = |lane: usize| region.step(links[lane], (highs[lane] >> (34 - 6 * round)) as u32);
+            *links = core::array::from_fn(step);
+            links.iter().for_each(|link| region.prefetch(*link));
         }
         arrive();
     }
     let mut arrived = true;
-    for (link, out) in links.iter().zip(out.iter_mut()) {
-        arrived &= region.is_leaf(*link);
-        *out = NextHop::from_raw(region.leaf_word(*link));
+    for (links, out) in eights(&links).iter().zip(eights_mut(out)) {
+        arrived &= links.iter().fold(true, |all, link| all & region.is_leaf(*link));
+        *out = links.map(|link| NextHop::from_raw(region.leaf_word(link)));
     }
     if !arrived {
         v6_walk_on(tables, addrs, &links, out);
     }
 }
 
-/// The same [`ROUNDS`] for as many times eight lanes; answers whether all have arrived at a leaf.
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[inline(always)]
-fn v6_eights<const N: usize>(
-    region: &Region<V6>,
-    avx512: avx512::Avx512,
-    highs: &[u64; N],
-    links: &mut [LinkRef; N],
-    out: &mut [Option<NextHop>; N],
-) -> bool {
-    let highs = highs.as_chunks().0;
-    let links = links.as_chunks_mut().0;
-    for (highs, links) in highs.iter().zip(&mut *links) {
-        avx512.pages(region, highs, links);
-    }
-    for round in 0..ROUNDS {
-        for (highs, links) in highs.iter().zip(&mut *links) {
-            avx512.step(region, highs, u64::from(34 - 6 * round), links);
-        }
-    }
-    let outs = out.as_chunks_mut().0.iter_mut();
-    outs.zip(links).fold(true, |all, (out, links)| all & (avx512.arrived(region, links, out) == 0xff))
+fn eights<T, const N: usize>(lanes: &[T; N]) -> &[[T; 8]] {
+    lanes.as_chunks().0
+}
+
+#[inline(always)]
+fn eights_mut<T, const N: usize>(lanes: &mut [T; N]) -> &mut [[T; 8]] {
+    lanes.as_chunks_mut().0
 }
 
 /// Answers the lanes that have not arrived at a leaf after [`ROUNDS`].
@@ -406,11 +442,18 @@ mod tests {
     fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelerator: bool) {
         let mut table =
             Table::<F>::from_routes(Config { accelerator, ..Config::default() }, routes.iter().copied()).unwrap();
+        // Tables that were changed, not only built.
+        for (prefix, _) in routes.iter().step_by(3) {
+            let _ = table.remove(*prefix);
+        }
+        for (prefix, hop) in routes.iter().step_by(6) {
+            table.insert(*prefix, *hop).unwrap();
+        }
         let answers = kernels().into_iter().map(|kernel| {
             Arc::get_mut(&mut table.writer.tables).unwrap().kernel = kernel;
             let mut answers = vec![None; addrs.len()];
             for (addrs, answers) in addrs.chunks(61).zip(answers.chunks_mut(61)) {
-                F::burst(&table.writer.tables, addrs, answers);
+                F::burst(&table.writer.tables, addrs, answers, &mut Habit::default());
             }
             answers
         });

@@ -6,7 +6,7 @@ use core::num::NonZeroU32;
 /// The next hop of a route: a small integer that names an adjacency of the application.
 ///
 /// Values run from 0 to [`NextHop::MAX`] (2^31 - 1). They need not be dense, but tables with at most 254
-/// distinct next hops are the smallest and fastest, those with at most 65,534 come next.
+/// distinct next hops are the smallest and fastest, the more so if all are below 254; those with at most 65,534 come next.
 /// `Option<NextHop>` takes four bytes.
 ///
 /// ```

@@ -308,6 +308,27 @@ impl Rib {
         start..start + (1 << (self.shape.root_bits + stride).saturating_sub(key.len))
     }
 
+    /// The next hop of all addresses of `key`, if its top-level node says that they have one: no route and no node lies
+    /// below it. `None` also if there is no such node.
+    pub(crate) fn sole_hop(&self, key: Key) -> Option<(&Node, HopId)> {
+        let (0, pos) = self.shape.level(key.len)? else { return None };
+        let node = &self.nodes[self.root_node(self.root_slot(key))? as usize];
+        let (start, len) = self.local(key, 0, pos);
+        let slots = self.top_slots(key);
+        let inside = |slot: u8| slots.contains(&usize::from(slot));
+        let below = |route: &Local| route.len > len;
+        let from = node.routes.partition_point(|route| route.start < start);
+        let child = node.children.get(node.children.partition_point(|child| child.0 < start));
+        if child.is_some_and(|child| inside(child.0))
+            || node.routes[from..].iter().take_while(|route| inside(route.start)).any(below)
+        {
+            return None;
+        }
+        let stride = self.shape.strides[0];
+        let around = (1..=len).rev().find_map(|len| node.find(start >> (stride - len) << (stride - len), len).ok());
+        Some((node, around.map_or(node.inherited, |index| node.routes[index].hop)))
+    }
+
     /// The longest route of at most `len` bits around `key`, among those of the root array.
     pub(crate) fn base_of(&self, key: Key, len: u8) -> Base {
         (0..=len)

@@ -4,6 +4,7 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use core::fmt;
 
+use crate::kernel::Habit;
 use crate::prefix::Key;
 use crate::rib::RibIter;
 use crate::tables::{Family, Tables};
@@ -29,7 +30,7 @@ pub type Ipv6Reader = Reader<V6>;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// IPv4 only: keep a byte for each /24 (16 MiB) that answers before the table proper. Faster on real
+    /// IPv4 only: keep a byte for each /24 (16 MiB) and each /16 that answers before the table proper. Faster on real
     /// traffic, meant for the one main table of a machine. Only 254 next hops fit; if the most used 254
     /// have less than 95 % of the routes when tables are built, it is left out. Off by default.
     pub accelerator: bool,
@@ -177,7 +178,7 @@ impl<F: Family> Table<F> {
     /// A handle for lookups, to be moved to another thread or cloned for several.
     #[must_use]
     pub fn reader(&self) -> Reader<F> {
-        Reader { tables: Arc::clone(&self.writer.tables) }
+        Reader { tables: Arc::clone(&self.writer.tables), habit: Habit::default() }
     }
 
     fn hop(&self, id: u32) -> Option<NextHop> {
@@ -245,6 +246,7 @@ impl<F: Family> Iterator for Iter<'_, F> {
 /// ```
 pub struct Reader<F: Family> {
     tables: Arc<Tables<F>>,
+    habit: Habit,
 }
 
 impl<F: Family> Reader<F> {
@@ -266,9 +268,11 @@ impl<F: Family> Reader<F> {
     #[inline]
     pub fn lookup_batch<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) -> usize {
         let count = addrs.len().min(out.len());
+        let mut habit = self.habit;
         for (addrs, out) in addrs[..count].chunks(Self::BURST).zip(out[..count].chunks_mut(Self::BURST)) {
-            self.read(|tables| F::burst(tables, addrs, out));
+            self.read(|tables| F::burst(tables, addrs, out, &mut habit));
         }
+        self.habit = habit;
         count
     }
 
@@ -313,7 +317,7 @@ impl<F: Family> Reader<F> {
 
 impl<F: Family> Clone for Reader<F> {
     fn clone(&self) -> Self {
-        Self { tables: Arc::clone(&self.tables) }
+        Self { tables: Arc::clone(&self.tables), habit: self.habit }
     }
 }
 

@@ -4,13 +4,14 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use once_cell::race::OnceBox;
 
 use crate::build::Blocks;
 use crate::clock::Clock;
-use crate::kernel::Kernel;
+use crate::kernel::{Habit, Kernel};
 use crate::mem::{Bytes, LinkRef, Region, Roots, Slab};
 use crate::prefix::Key;
 use crate::rib::{Built, HopId, Shape};
@@ -41,7 +42,12 @@ pub(crate) trait Layout: Addresses + Roots {
     /// The longest match of one address.
     fn one(tables: &Tables<Self>, addr: Self::Bits) -> Option<NextHop>;
     /// The longest matches of as many addresses as there is room for in `out`.
-    fn burst<A: Copy + Into<Self::Bits>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]);
+    fn burst<A: Copy + Into<Self::Bits>>(
+        tables: &Tables<Self>,
+        addrs: &[A],
+        out: &mut [Option<NextHop>],
+        habit: &mut Habit,
+    );
 
     /// Builds the block of a top-level node from its slots.
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;
@@ -54,6 +60,10 @@ pub(crate) trait Layout: Addresses + Roots {
     /// Whether `patch_top` can replace the entry of `slot` by `new` in place.
     fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool;
     fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef);
+    /// Whether `store_leaf` can give these slots, which have one next hop, another in place.
+    fn can_store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>) -> bool;
+    /// `word` is that of `hop`.
+    fn store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>, hop: HopId, word: u32);
 }
 
 /// How wide the leaves of packed blocks are. Grows, never shrinks.
@@ -90,9 +100,12 @@ pub(crate) struct Tables<F: Roots> {
     pub(crate) width: Width,
     /// Next hop words by number, the first 255.
     pub(crate) palette: Box<[AtomicU32; 256]>,
+    /// Whether each of those words is its own number; once false it stays so. Asked after numbers were read and
+    /// [`arrive`](crate::mem::arrive), it holds for these.
+    pub(crate) direct: AtomicBool,
     /// Next hop words by number, the first 65,535; with leaves of that width.
     pub(crate) wide_palette: Option<Box<[AtomicU32; 65536]>>,
-    /// The number of the next hop of each /24, or 255: look in the region.
+    /// The number of the next hop of each /24, or 255: look in the region. Likewise of each /16.
     pub(crate) bytes: Option<Bytes>,
     pub(crate) kernel: Kernel,
 }
@@ -114,14 +127,26 @@ impl<F: Layout> Tables<F> {
             wide[65535].store(ESCAPE_WORD, Ordering::Relaxed);
         }
         let bytes = if accelerate { Some(Bytes::new()?) } else { None };
-        let tables =
-            Self { clock: Clock::new(), next: OnceBox::new(), region, width, palette, wide_palette, bytes, kernel };
+        let tables = Self {
+            clock: Clock::new(),
+            next: OnceBox::new(),
+            region,
+            width,
+            palette,
+            direct: AtomicBool::new(true),
+            wide_palette,
+            bytes,
+            kernel,
+        };
         Ok((tables, slab))
     }
 
     /// Sets the word of a next hop number, before any block or byte names the number.
     pub(crate) fn set_palette(&self, id: HopId, word: u32) {
         if id < 255 {
+            if word != id && word != 0 {
+                self.direct.store(false, Ordering::Release);
+            }
             self.palette[id as usize].store(word, Ordering::Release);
         }
         if let Some(wide) = &self.wide_palette

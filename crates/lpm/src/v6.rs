@@ -2,10 +2,11 @@
 //! the upper and the lower half of the address end.
 
 use core::net::Ipv6Addr;
+use core::ops::Range;
 
 use crate::NextHop;
 use crate::build::Blocks;
-use crate::kernel;
+use crate::kernel::{self, Habit};
 use crate::mem::{LinkRef, PageRef, Roots, arrive};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
@@ -47,7 +48,7 @@ impl Layout for V6 {
     }
 
     #[inline]
-    fn burst<A: Copy + Into<u128>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]) {
+    fn burst<A: Copy + Into<u128>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>], _: &mut Habit) {
         kernel::v6_burst(tables, addrs, out);
     }
 
@@ -84,6 +85,12 @@ impl Layout for V6 {
             tables.region.set_page_entry(page, slot, new);
         }
     }
+
+    fn can_store_leaf(_: &Tables<Self>, _: Built, _: &Range<usize>) -> bool {
+        false
+    }
+
+    fn store_leaf(_: &Tables<Self>, _: Built, _: &Range<usize>, _: HopId, _: u32) {}
 }
 
 /// The leaf a lookup starting at `link`, reached after `pos` bits, ends at.

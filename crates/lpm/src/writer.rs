@@ -55,6 +55,8 @@ struct Change<B> {
     changed: Range<usize>,
     /// An entry to store in place: the level and node it lies in, the slot and what it leads to.
     patch: Option<(usize, Built, u8, LinkRef)>,
+    /// A next hop to store in place for the `changed` slots of a root slot's block.
+    leaf: Option<(usize, Built, HopId)>,
 }
 
 impl<B> Change<B> {
@@ -66,6 +68,7 @@ impl<B> Change<B> {
             bytes: Vec::new(),
             changed: 0..64,
             patch: None,
+            leaf: None,
         }
     }
 
@@ -76,6 +79,7 @@ impl<B> Change<B> {
         self.bytes.clear();
         self.changed = 0..64;
         self.patch = None;
+        self.leaf = None;
     }
 }
 
@@ -278,6 +282,12 @@ impl<F: Layout> Writer<F> {
         let root = self.rib.root_slot(key);
         let base = self.rib.bases[root].hop;
         change.changed = self.rib.top_slots(key);
+        if let Some((node, hop)) = self.rib.sole_hop(key)
+            && F::can_store_leaf(&self.tables, node.built, &change.changed)
+        {
+            change.leaf = Some((root, node.built, hop));
+            return Some(());
+        }
         let path = self.rib.path(key);
         let keeps_bytes = self.tables.bytes.is_some();
         let mut blocks =
@@ -335,6 +345,10 @@ impl<F: Layout> Writer<F> {
         for ((slot, _), bytes) in change.roots.iter().zip(&change.bytes) {
             set_bytes(&self.tables, top(*slot), change.changed.clone(), bytes);
         }
+        if let Some((slot, block, hop)) = change.leaf {
+            F::store_leaf(&self.tables, block, &change.changed, hop, self.hops.get(hop).word);
+            set_bytes(&self.tables, top(slot), change.changed.clone(), &[byte_of(hop); 64]);
+        }
         match change.patch {
             Some((0, parent, slot, link)) => F::patch_top(&self.tables, parent, slot, link),
             Some((_, Built::Link(parent), slot, link)) => {
@@ -350,11 +364,11 @@ impl<F: Layout> Writer<F> {
 
     /// Numbers a next hop, in wider tables if need be.
     fn acquire(&mut self, word: u32) -> Result<HopId> {
-        if self.hops.find(word).is_none() && Width::for_id(self.hops.next_id()) > self.tables.width {
+        if self.hops.find(word).is_none() && Width::for_id(self.hops.next_id(word)) > self.tables.width {
             // Numbers may be waiting for readers that are long gone.
             self.end_era();
             self.end_era();
-            let width = Width::for_id(self.hops.next_id());
+            let width = Width::for_id(self.hops.next_id(word));
             if width > self.tables.width {
                 self.relocate(width, self.slab.capacity())?;
             }
@@ -501,9 +515,7 @@ fn fill<F: Layout>(
         #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 18 bits")]
         let top = (slot as u32) << (32 - F::ROOT_BITS);
         blocks.tables.region.set_root(top, block);
-        if let Some(table) = &mut bytes
-            && blocks.bytes != [0; 64]
-        {
+        if let Some(table) = &mut bytes {
             table.fill(top, &blocks.bytes);
         }
     }
@@ -513,9 +525,9 @@ fn fill<F: Layout>(
 /// Publishes the bytes of the `changed` ones of the 64 slots from the address with leading bits `top` on.
 fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, changed: Range<usize>, bytes: &[u8; 64]) {
     if let Some(table) = &tables.bytes {
-        for (slot, byte) in (0..).zip(bytes).skip(changed.start).take(changed.len()) {
-            table.set(top | (slot << 8), *byte);
-        }
+        #[expect(clippy::cast_possible_truncation, reason = "there are 64 slots")]
+        let start = changed.start as u32;
+        table.set(top | (start << 8), &bytes[changed]);
     }
 }
 

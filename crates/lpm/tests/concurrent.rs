@@ -44,6 +44,8 @@ fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net
             let mut reader = table.reader();
             let (spots, ready, over) = (&spots, &ready, &over);
             scope.spawn(move || {
+                // Each three times: bursts of 32 and more have loops of their own.
+                let spots: Vec<_> = spots.iter().cycle().take(3 * spots.len()).collect();
                 let asked: Vec<_> = spots.iter().map(|(addr, len, _)| P::addr(last((*addr, *len)))).collect();
                 let mut answers = vec![None; asked.len()];
                 let mut rounds = 0_u64;
@@ -112,6 +114,7 @@ fn ipv4_accelerated() {
     let config = Config { accelerator: true, ..Config::default() };
     before_or_after::<V4, Ipv4Prefix>(config, 0x0a00_0000 << 96, 24);
     before_or_after::<V4, Ipv4Prefix>(config, 0x0a00_0000 << 96, 28);
+    before_or_after::<V4, Ipv4Prefix>(config, 0x0a00_0000 << 96, 16);
 }
 
 #[test]

@@ -100,3 +100,20 @@ fn a_full_ipv4_table_stays_as_it_is() {
 fn a_full_ipv6_table_stays_as_it_is() {
     full::<V6, Ipv6Prefix>(1 << 20, 14..=128);
 }
+
+/// Where the address space ends, so does what tables keep for it.
+#[test]
+fn the_last_addresses_change() {
+    let mut table = Ipv4Table::with_config(Config { accelerator: true, ..Config::default() }).unwrap();
+    let mut reader = table.reader();
+    for prefix in ["255.255.255.0/24", "255.255.255.255/32", "255.255.0.0/16"] {
+        let prefix = prefix.parse().unwrap();
+        let mut answers = [None; 40];
+        table.insert(prefix, hop(3)).unwrap();
+        reader.lookup_batch(&[u32::MAX; 40], &mut answers);
+        assert_eq!(answers, [Some(hop(3)); 40]);
+        table.remove(prefix).unwrap();
+        reader.lookup_batch(&[u32::MAX; 40], &mut answers);
+        assert_eq!(answers, [None; 40]);
+    }
+}

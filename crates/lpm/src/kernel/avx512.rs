@@ -1,29 +1,28 @@
-//! The steps of lookups for 8 and 16 addresses at once.
+//! The steps of lookups for 16 addresses at once.
 //!
 //! Assembly, because all that is read is atomic: to the compiler each function is as many relaxed loads. x86 keeps
 //! loads in order, so what a function reads is not older than what one before it has read. Registers are named
 //! because their class is not open to functions that are compiled for lesser CPUs.
 
 use core::arch::asm;
-use core::arch::x86_64::{__m256i, _mm256_setr_epi32};
+use core::arch::x86_64::{__m128i, _mm_setr_epi32};
 use core::sync::atomic::AtomicU32;
 
-use super::{ESCAPE_WORD, NextHop};
-use crate::mem::{Bytes, LinkRef, PackedRef, PageRef, Region, Roots};
+use super::NextHop;
+use crate::mem::{Bytes, PackedRef, Region, Roots};
 
-/// Sixteen addresses in two registers. Not in memory: what was written there in parts cannot be read as a whole at once.
+/// Sixteen addresses in four registers. Not in memory: what was written there in parts cannot be read as a whole at once.
 #[derive(Clone, Copy)]
-pub(super) struct Sixteen(__m256i, __m256i);
+pub(super) struct Sixteen([__m128i; 4]);
 
 impl Sixteen {
-    #[inline]
-    #[target_feature(enable = "avx2")]
+    #[inline(always)]
     pub(super) fn new<A: Copy + Into<u32>>(addrs: &[A; 16]) -> Self {
         let word = |lane: usize| -> i32 { addrs[lane].into().cast_signed() };
-        Self(
-            _mm256_setr_epi32(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7)),
-            _mm256_setr_epi32(word(8), word(9), word(10), word(11), word(12), word(13), word(14), word(15)),
-        )
+        Self([0, 4, 8, 12].map(|at| {
+            // SAFETY: every x86-64 CPU has SSE2.
+            unsafe { _mm_setr_epi32(word(at), word(at + 1), word(at + 2), word(at + 3)) }
+        }))
     }
 }
 
@@ -37,40 +36,32 @@ impl Avx512 {
             .then_some(Self(()))
     }
 
-    /// The next hops of sixteen addresses by their bytes; answers which are [`ESCAPE_WORD`].
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    pub(super) fn bytes(
-        self,
-        bytes: &Bytes,
-        palette: &[AtomicU32; 256],
-        addrs: Sixteen,
-        out: &mut [Option<NextHop>; 16],
-    ) -> u32 {
+    /// The bytes of sixteen addresses; answers which are 255.
+    #[inline(always)]
+    pub(super) fn bytes(self, bytes: &Bytes, Sixteen([a, b, c, d]): Sixteen, out: &mut [Option<NextHop>; 16]) -> u32 {
         let escapes: u32;
-        // SAFETY: the CPU has the instructions. Sixteen words are read from `addrs` and written to `out`, whose
-        // elements have that size and any value. The byte gather reads four bytes from a 24-bit offset, of which
-        // `Bytes` has that many plus three; the palette gather reads words 0 to 255 of 256.
+        // SAFETY: the CPU has the instructions. Sixteen words are written to `out`, whose elements have that size and any
+        // value. The gather reads four bytes from a 24-bit offset, of which `Bytes` has that many plus three.
         unsafe {
             asm!(
-                "vinserti64x4 zmm0, {low:z}, {high}, 1",
+                "vinserti128 ymm0, {a:y}, {b}, 1",
+                "vinserti128 ymm1, {c:y}, {d}, 1",
+                "vinserti64x4 zmm0, zmm0, ymm1, 1",
                 "vpsrld zmm0, zmm0, 8",
                 "kxnorw k1, k1, k1",
                 "vpxord zmm1, zmm1, zmm1",
                 "vpgatherdd zmm1{{k1}}, [{bytes} + zmm0]",
-                "vpslld zmm1, zmm1, 24",
-                "vpsrld zmm1, zmm1, 24",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm0, zmm0, zmm0",
-                "vpgatherdd zmm0{{k1}}, [{palette} + 4*zmm1]",
-                "vmovdqu32 [{out}], zmm0",
-                "vpternlogd zmm1, zmm1, zmm1, 255",
-                "vpcmpeqd k1, zmm0, zmm1",
+                "vpternlogd zmm0, zmm0, zmm0, 255",
+                "vpsrld zmm0, zmm0, 24",
+                "vpandd zmm1, zmm1, zmm0",
+                "vmovdqu32 [{out}], zmm1",
+                "vpcmpeqd k1, zmm1, zmm0",
                 "kmovw {escapes:e}, k1",
-                low = in(ymm_reg) addrs.0,
-                high = in(ymm_reg) addrs.1,
+                a = in(xmm_reg) a,
+                b = in(xmm_reg) b,
+                c = in(xmm_reg) c,
+                d = in(xmm_reg) d,
                 bytes = in(reg) bytes.base(),
-                palette = in(reg) palette.as_ptr(),
                 out = in(reg) out.as_mut_ptr(),
                 escapes = lateout(reg) escapes,
                 out("zmm0") _, out("zmm1") _, out("k1") _,
@@ -80,29 +71,79 @@ impl Avx512 {
         escapes
     }
 
+    /// The same, by the bytes per /16 and, where these are 255, per /24. Answers also which were.
+    #[inline(always)]
+    pub(super) fn coarse_bytes(
+        self,
+        bytes: &Bytes,
+        Sixteen([a, b, c, d]): Sixteen,
+        out: &mut [Option<NextHop>; 16],
+    ) -> (u32, u32) {
+        let (escapes, asked): (u32, u32);
+        // SAFETY: as for `bytes`; the first gather reads four bytes from a 16-bit offset, of which there are that many plus
+        // three.
+        unsafe {
+            asm!(
+                "vinserti128 ymm0, {a:y}, {b}, 1",
+                "vinserti128 ymm1, {c:y}, {d}, 1",
+                "vinserti64x4 zmm0, zmm0, ymm1, 1",
+                "vpsrld zmm2, zmm0, 16",
+                "vpsrld zmm0, zmm0, 8",
+                "kxnorw k1, k1, k1",
+                "vpxord zmm1, zmm1, zmm1",
+                "vpgatherdd zmm1{{k1}}, [{coarse} + zmm2]",
+                "vpternlogd zmm2, zmm2, zmm2, 255",
+                "vpsrld zmm2, zmm2, 24",
+                "vpandd zmm1, zmm1, zmm2",
+                "vpcmpeqd k1, zmm1, zmm2",
+                "kmovw {asked:e}, k1",
+                "vpgatherdd zmm1{{k1}}, [{bytes} + zmm0]",
+                "vpandd zmm1, zmm1, zmm2",
+                "vmovdqu32 [{out}], zmm1",
+                "vpcmpeqd k1, zmm1, zmm2",
+                "kmovw {escapes:e}, k1",
+                a = in(xmm_reg) a,
+                b = in(xmm_reg) b,
+                c = in(xmm_reg) c,
+                d = in(xmm_reg) d,
+                coarse = in(reg) bytes.coarse_base(),
+                bytes = in(reg) bytes.base(),
+                out = in(reg) out.as_mut_ptr(),
+                asked = out(reg) asked,
+                escapes = lateout(reg) escapes,
+                out("zmm0") _, out("zmm1") _, out("zmm2") _, out("k1") _,
+                options(nostack, preserves_flags),
+            );
+        }
+        (escapes, asked)
+    }
+
     /// The packed blocks of sixteen addresses.
-    #[inline]
-    #[target_feature(enable = "avx2")]
+    #[inline(always)]
     pub(super) fn packed_roots<R: Roots<Block = PackedRef>>(
         self,
         region: &Region<R>,
-        addrs: Sixteen,
+        Sixteen([a, b, c, d]): Sixteen,
         blocks: &mut [PackedRef; 16],
     ) {
         const { assert!(R::ROOT_BITS == 18) };
-        // SAFETY: the CPU has the instructions. Sixteen words are read from `addrs` and written to `blocks`, which only
-        // gets what root words hold; an index has the ROOT_BITS bits that there are words for.
+        // SAFETY: the CPU has the instructions. Sixteen words are written to `blocks`, which only gets what root words
+        // hold; an index has the ROOT_BITS bits that there are words for.
         unsafe {
             asm!(
-                "vinserti64x4 zmm0, {low:z}, {high}, 1",
+                "vinserti128 ymm0, {a:y}, {b}, 1",
+                "vinserti128 ymm1, {c:y}, {d}, 1",
+                "vinserti64x4 zmm0, zmm0, ymm1, 1",
                 "vpsrld zmm0, zmm0, {shift}",
                 "kxnorw k1, k1, k1",
                 "vpxord zmm1, zmm1, zmm1",
                 "vpgatherdd zmm1{{k1}}, [{roots} + 4*zmm0]",
                 "vmovdqu32 [{blocks}], zmm1",
+                a = in(xmm_reg) a,
+                b = in(xmm_reg) b,
+                c = in(xmm_reg) c,
+                d = in(xmm_reg) d,
                 shift = const 32 - 18,
-                low = in(ymm_reg) addrs.0,
-                high = in(ymm_reg) addrs.1,
                 roots = in(reg) region.roots_base(),
                 blocks = in(reg) blocks.as_mut_ptr(),
                 out("zmm0") _, out("zmm1") _, out("k1") _,
@@ -115,28 +156,29 @@ impl Avx512 {
 /// A function that answers sixteen addresses by the leaves, of `1 << $log` bytes, of their packed blocks.
 ///
 /// A leaf is read as the upper part of the four bytes that end with it: in its own block, as a bitmap comes before it.
-/// `$words` makes the next hop words of zmm0 from those four bytes in zmm4.
+/// `$words` makes what is written of those four bytes in zmm4 in zmm0, and in zmm1 what leads deeper.
 macro_rules! packed {
     ($(#[$doc:meta])* $name:ident, $log:literal, [$($words:literal),*] $(, $palette:ident: $entries:literal)?) => {
         $(#[$doc])*
-        #[inline]
-        #[target_feature(enable = "avx2")]
+        #[inline(always)]
         pub(super) fn $name<R: Roots<Block = PackedRef>>(
             self,
             region: &Region<R>,
             $($palette: &[AtomicU32; $entries],)?
-            addrs: Sixteen,
+            Sixteen([a, b, c, d]): Sixteen,
             blocks: &[PackedRef; 16],
             out: &mut [Option<NextHop>; 16],
         ) -> u32 {
             let escapes: u32;
-            // SAFETY: the CPU has the instructions. Sixteen words are read from `addrs` and `blocks` and written to
-            // `out`, whose elements have that size and any value. Blocks start with 8 bytes of bitmap, and the rank
+            // SAFETY: the CPU has the instructions. Sixteen words are read from `blocks` and written to `out`, whose
+            // elements have that size and any value. Blocks start with 8 bytes of bitmap, and the rank
             // taken from it is that of a leaf of the block. A palette has an entry for each leaf of its width.
             unsafe {
                 asm!(
                     // How far left bitmaps are shifted to end with the slot: 63 less bits 8 to 13 of the address.
-                    "vinserti64x4 zmm0, {low:z}, {high}, 1",
+                    "vinserti128 ymm0, {a:y}, {b}, 1",
+                    "vinserti128 ymm1, {c:y}, {d}, 1",
+                    "vinserti64x4 zmm0, zmm0, ymm1, 1",
                     "vpsrld zmm0, zmm0, 8",
                     "vpternlogd zmm1, zmm1, zmm1, 255",
                     "vpsrld zmm1, zmm1, 26",
@@ -169,13 +211,15 @@ macro_rules! packed {
                     "vpgatherqd ymm4{{k1}}, [{base} + zmm2 + 4]",
                     "vpgatherqd ymm5{{k2}}, [{base} + zmm3 + 4]",
                     "vinserti64x4 zmm4, zmm4, ymm5, 1",
+                    "vpternlogd zmm1, zmm1, zmm1, 255",
                     $($words,)*
                     "vmovdqu32 [{out}], zmm0",
-                    "vpternlogd zmm1, zmm1, zmm1, 255",
                     "vpcmpeqd k1, zmm0, zmm1",
                     "kmovw {escapes:e}, k1",
-                    low = in(ymm_reg) addrs.0,
-                high = in(ymm_reg) addrs.1,
+                    a = in(xmm_reg) a,
+                    b = in(xmm_reg) b,
+                    c = in(xmm_reg) c,
+                    d = in(xmm_reg) d,
                     blocks = in(reg) blocks.as_ptr(),
                     base = in(reg) region.blocks_base(),
                     $($palette = in(reg) $palette.as_ptr(),)?
@@ -193,11 +237,8 @@ macro_rules! packed {
 
 impl Avx512 {
     packed!(
-        /// By leaves that index the palette.
-        packed_bytes, 0,
-        ["vpsrld zmm4, zmm4, 24", "kxnorw k1, k1, k1", "vpxord zmm0, zmm0, zmm0",
-            "vpgatherdd zmm0{{k1}}, [{palette} + 4*zmm4]"],
-        palette: 256
+        /// By leaves that index the palette, which are the answer.
+        packed_bytes, 0, ["vpsrld zmm0, zmm4, 24", "vpsrld zmm1, zmm1, 24"]
     );
     packed!(
         /// By leaves that index the wide palette.
@@ -210,112 +251,6 @@ impl Avx512 {
         /// By leaves that are next hops.
         packed_words, 2, ["vmovdqa32 zmm0, zmm4"]
     );
-
-    /// The entries of pages for eight addresses, by their upper halves.
-    #[inline(always)]
-    pub(super) fn pages<R: Roots<Block = PageRef>>(
-        self,
-        region: &Region<R>,
-        highs: &[u64; 8],
-        links: &mut [LinkRef; 8],
-    ) {
-        const { assert!(R::ROOT_BITS == 16) };
-        // SAFETY: the CPU has the instructions. Eight addresses are read and eight links written, which only get what
-        // entries of pages hold. A root index has the ROOT_BITS bits there are words for, a page has 256 entries.
-        unsafe {
-            asm!(
-                "vmovdqu64 zmm0, [{highs}]",
-                "vpsrlq zmm1, zmm0, 48",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm2, zmm2, zmm2",
-                "vpgatherqd ymm2{{k1}}, [{roots} + 4*zmm1]",
-                "vpmovzxdq zmm2, ymm2",
-                "vpaddq zmm2, zmm2, zmm2",
-                "vpsllq zmm0, zmm0, 16",
-                "vpsrlq zmm0, zmm0, 56",
-                "vpaddq zmm0, zmm0, zmm2",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm1, zmm1, zmm1",
-                "vpgatherqd ymm1{{k1}}, [{base} + 4*zmm0]",
-                "vmovdqu ymmword ptr [{links}], ymm1",
-                highs = in(reg) highs.as_ptr(),
-                roots = in(reg) region.roots_base(),
-                base = in(reg) region.blocks_base(),
-                links = in(reg) links.as_mut_ptr(),
-                out("zmm0") _, out("zmm1") _, out("zmm2") _, out("k1") _,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-
-    /// Where eight links lead for the slots that the lowest six bits of `highs >> shift` are.
-    #[inline(always)]
-    pub(super) fn step<R: Roots>(self, region: &Region<R>, highs: &[u64; 8], shift: u64, links: &mut [LinkRef; 8]) {
-        // SAFETY: the CPU has the instructions. Eight addresses are read and eight links replaced by what entries of link
-        // blocks hold. Link blocks start with 8 bytes of bitmap, and the rank taken from it is that of an entry.
-        unsafe {
-            asm!(
-                "vmovq xmm1, {shift}",
-                "vmovdqu64 zmm0, [{highs}]",
-                "vpsrlq zmm0, zmm0, xmm1",
-                "vpternlogq zmm1, zmm1, zmm1, 255",
-                "vpsrlq zmm1, zmm1, 58",
-                "vpandnq zmm0, zmm0, zmm1",
-                "vpmovzxdq zmm1, ymmword ptr [{links}]",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm2, zmm2, zmm2",
-                "vpgatherqq zmm2{{k1}}, [{base} + 8*zmm1]",
-                "vpsllvq zmm2, zmm2, zmm0",
-                "vpopcntq zmm2, zmm2",
-                "vpaddq zmm1, zmm1, zmm1",
-                "vpaddq zmm1, zmm1, zmm2",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm0, zmm0, zmm0",
-                "vpgatherqd ymm0{{k1}}, [{base} + 4*zmm1 + 4]",
-                "vmovdqu ymmword ptr [{links}], ymm0",
-                shift = in(reg) shift,
-                highs = in(reg) highs.as_ptr(),
-                base = in(reg) region.blocks_base(),
-                links = in(reg) links.as_mut_ptr(),
-                out("zmm0") _, out("zmm1") _, out("zmm2") _, out("k1") _,
-                options(nostack, preserves_flags),
-            );
-        }
-    }
-
-    /// The next hops of eight leaf blocks; answers which are leaf blocks: their first entry is themselves.
-    #[inline(always)]
-    pub(super) fn arrived<R: Roots>(
-        self,
-        region: &Region<R>,
-        links: &[LinkRef; 8],
-        out: &mut [Option<NextHop>; 8],
-    ) -> u32 {
-        let arrived: u32;
-        // SAFETY: the CPU has the instructions. Eight links are read, and eight words written to `out`, whose elements have
-        // that size and any value. Leaf and link blocks are 16 bytes long at least.
-        unsafe {
-            asm!(
-                "vpmovzxdq zmm0, ymmword ptr [{links}]",
-                "kxnorw k1, k1, k1",
-                "vpxord zmm1, zmm1, zmm1",
-                "vpgatherqq zmm1{{k1}}, [{base} + 8*zmm0 + 8]",
-                "vpsllq zmm2, zmm1, 32",
-                "vpsllq zmm0, zmm0, 32",
-                "vpcmpeqq k1, zmm0, zmm2",
-                "vpsrlq zmm1, zmm1, 32",
-                "vpmovqd ymmword ptr [{out}], zmm1",
-                "kmovw {arrived:e}, k1",
-                links = in(reg) links.as_ptr(),
-                base = in(reg) region.blocks_base(),
-                out = in(reg) out.as_mut_ptr(),
-                arrived = lateout(reg) arrived,
-                out("zmm0") _, out("zmm1") _, out("zmm2") _, out("k1") _,
-                options(nostack, preserves_flags),
-            );
-        }
-        arrived
-    }
 }
 
-const _: () = assert!(ESCAPE_WORD == u32::MAX && size_of::<Option<NextHop>>() == 4);
+const _: () = assert!(crate::tables::ESCAPE_WORD == u32::MAX && size_of::<Option<NextHop>>() == 4);

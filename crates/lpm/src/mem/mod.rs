@@ -15,6 +15,7 @@
 //!   "no route", the first block of every region.
 //! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
 //!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
+//! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
 
 mod mapping;
 mod region;

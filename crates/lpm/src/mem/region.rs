@@ -2,7 +2,7 @@
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::mapping::Mapping;
 use super::{CHUNK, Leaf, LinkRef, PackedRef, PageRef, Reference, Roots, UNIT, rank};
@@ -103,6 +103,20 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).store(link.0, Ordering::Release);
     }
 
+    /// Asks for the first line of a block, to be read later.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, block: impl Bitmapped) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let pointer = self.blocks.as_ptr().wrapping_add(block.word() as usize * UNIT);
+            // SAFETY: every x86-64 CPU has the instruction, which reads nothing and faults nowhere.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = block;
+    }
+
     /// The bitmap of a block: bit `i` says that a run starts at slot `i`.
     #[inline(always)]
     pub(crate) fn bitmap(&self, block: impl Bitmapped) -> u64 {
@@ -141,6 +155,13 @@ impl<R: Roots> Region<R> {
         L::load(self.at::<L::Atomic>(block.0, UNIT - size_of::<L>() + rank * size_of::<L>()))
     }
 
+    /// Publishes another leaf for the run that starts at `slot`; neither it nor the one before is an escape.
+    pub(crate) fn set_packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32, leaf: L) {
+        let rank = rank(self.bitmap(block), slot);
+        fence(Ordering::Release);
+        L::store(self.at::<L::Atomic>(block.0, UNIT - size_of::<L>() + rank * size_of::<L>()), leaf);
+    }
+
     /// Where a leaf `L::ESCAPE` of this packed block leads: a block with an entry per such slot.
     pub(crate) fn packed_escape<L: Leaf>(&self, block: PackedRef) -> LinkRef {
         let leaves = self.bitmap(block).count_ones() as usize * size_of::<L>();
@@ -165,21 +186,30 @@ pub(crate) trait Bitmapped: Reference {}
 impl Bitmapped for LinkRef {}
 impl Bitmapped for PackedRef {}
 
-/// One byte per /24 of the IPv4 space: an index into the first 256 palette entries.
+/// One byte per /24 of the IPv4 space: an index into the first 256 palette entries. And one per /16: the same, if all
+/// its /24s have one, else [`Leaf::ESCAPE`].
 pub(crate) struct Bytes(Mapping);
 
 impl Bytes {
     const COUNT: usize = 1 << 24;
+    /// Where the bytes per /16 start. Gathers of four bytes may read up to three bytes past the last one before.
+    const COARSE: usize = Self::COUNT + 64;
+    const COARSE_COUNT: usize = 1 << 16;
 
     pub(crate) fn new() -> Result<Self> {
-        // Gathers of four bytes may read up to three bytes past the last one.
-        Mapping::new(Self::COUNT + 4).map(Self)
+        Mapping::new(Self::COARSE + Self::COARSE_COUNT + 4).map(Self)
     }
 
     /// The first byte; `COUNT + 3` bytes follow that may be read.
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     pub(crate) fn base(&self) -> *const u8 {
         self.0.base().as_ptr()
+    }
+
+    /// The first byte per /16; `COARSE_COUNT + 3` bytes follow that may be read.
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    pub(crate) fn coarse_base(&self) -> *const u8 {
+        self.base().wrapping_add(Self::COARSE)
     }
 
     #[inline(always)]
@@ -190,26 +220,52 @@ impl Bytes {
         unsafe { pointer.cast::<AtomicU8>().as_ref() }
     }
 
+    fn coarse(&self, addr: u32) -> &AtomicU8 {
+        // SAFETY: the index has 16 bits and the mapping COARSE_COUNT bytes from COARSE on.
+        let pointer = unsafe { self.0.base().add(Self::COARSE + (addr >> 16) as usize) };
+        // SAFETY: the table is only ever written as AtomicU8.
+        unsafe { pointer.cast::<AtomicU8>().as_ref() }
+    }
+
     /// The byte for the /24 of `addr`, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn get(&self, addr: u32) -> u8 {
         self.byte(addr).load(Ordering::Relaxed)
     }
 
-    /// Publishes the byte for the /24 of `addr`.
-    pub(crate) fn set(&self, addr: u32, index: u8) {
-        let byte = self.byte(addr);
-        if byte.load(Ordering::Relaxed) != index {
-            byte.store(index, Ordering::Release);
+    /// Publishes the bytes of /24s from the one of `addr` on, all in one /16.
+    pub(crate) fn set(&self, addr: u32, bytes: &[u8]) {
+        let coarse = self.coarse(addr);
+        let all = coarse.load(Ordering::Relaxed);
+        if all != u8::ESCAPE && bytes.iter().all(|byte| *byte == all) {
+            return;
+        }
+        coarse.store(u8::ESCAPE, Ordering::Release);
+        for (slot, index) in (0..).zip(bytes) {
+            let byte = self.byte(addr + (slot << 8));
+            if byte.load(Ordering::Relaxed) != *index {
+                byte.store(*index, Ordering::Release);
+            }
+        }
+        let first = self.get(addr & !0xffff);
+        if (0..256).all(|slot| self.get(addr & !0xffff | slot << 8) == first) {
+            coarse.store(first, Ordering::Release);
         }
     }
 
     /// Writes the bytes for 64 /24s from the one of `addr` on, a multiple of 2^14, while nobody else has the table.
+    /// All of them are filled, in order.
     pub(crate) fn fill(&mut self, addr: u32, bytes: &[u8; 64]) {
         // SAFETY: the offset is a multiple of 64 below COUNT.
         let pointer = unsafe { self.0.base().add((addr >> 14) as usize * 64) };
         // SAFETY: there are 64 bytes at least, and `self` is exclusive.
         unsafe { pointer.cast::<[u8; 64]>().write(*bytes) };
+        // One of its quarters says of a /16 that it is not all the same, or that it still may be.
+        let coarse = self.coarse(addr);
+        let first = (addr >> 14).is_multiple_of(4);
+        let all = if first { bytes[0] } else { coarse.load(Ordering::Relaxed) };
+        let all = if *bytes == [all; 64] { all } else { u8::ESCAPE };
+        coarse.store(all, Ordering::Relaxed);
     }
 
     pub(crate) fn bytes(&self) -> usize {
