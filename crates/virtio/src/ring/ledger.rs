@@ -91,11 +91,6 @@ impl Ledger {
         self.order.is_some()
     }
 
-    /// The device has completed out of order.
-    pub(super) fn scatter(&mut self) {
-        self.sequential = false;
-    }
-
     #[inline(always)]
     fn next_free(&self) -> u16 {
         number(self.head & self.free.mask())
@@ -138,7 +133,13 @@ impl Ledger {
         self.head += count;
     }
 
-    /// A run of `count` single descriptors has left the ring.
+    /// A run of `count` single descriptors has left the ring, in whatever order.
+    pub(super) fn scattered(&mut self, count: usize) {
+        self.sequential &= count == 0;
+        self.reclaimed(count);
+    }
+
+    /// A run of `count` single descriptors has left the ring; while sequential, the oldest.
     #[inline(always)]
     pub(super) fn reclaimed(&mut self, count: usize) {
         self.tail += count;

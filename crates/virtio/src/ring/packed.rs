@@ -145,9 +145,6 @@ impl Packed {
             self.seen(done);
             return Passed { count: done, more: true };
         }
-        if used.done(0).is_some_and(|(id, _)| id != u32::from(self.ledger.oldest())) {
-            self.ledger.scatter();
-        }
         let count = most.min(used.count).min(self.ledger.most_reclaimed());
         let mut run = self.ledger.run();
         let (mut done, mut more) = (0, true);
@@ -164,7 +161,7 @@ impl Packed {
             unsafe { run.free(id, done) };
             done += 1;
         }
-        self.ledger.reclaimed(done);
+        self.ledger.scattered(done);
         self.seen(done);
         Passed { count: done, more }
     }

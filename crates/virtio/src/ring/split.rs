@@ -179,9 +179,6 @@ impl Split {
         let named = unsafe { used_entry(used, 0) };
         let mut done = self.ledger.reclaim_batch(Some(named), waiting, &mut each);
         if done == 0 && !self.ledger.is_ordered() {
-            if named.0 != u32::from(self.ledger.oldest()) {
-                self.ledger.scatter();
-            }
             let count = waiting.min(self.ledger.most_reclaimed());
             let mut run = self.ledger.run();
             while done < count {
@@ -195,7 +192,7 @@ impl Split {
                 unsafe { run.free(id, done) };
                 done += 1;
             }
-            self.ledger.reclaimed(done);
+            self.ledger.scattered(done);
         }
         self.next_used = self.next_used.wrapping_add(number(done));
         Passed { count: done, more: self.next_used != self.device_used }
