@@ -51,8 +51,8 @@ struct KnownPool {
 
 /// A transmit queue: belongs to one thread at a time, and may be sent to another.
 ///
-/// Buffers come back lazily: when seven eighths of the ring are in flight, or an eighth of their pool (but [`CHUNK`] of a small
-/// one). While the device is away nothing is taken.
+/// Buffers come back lazily: when seven eighths of the ring are in flight, or a quarter of their pool, or that pool has few
+/// left. While the device is away nothing is taken.
 ///
 /// What was sent is gone:
 ///
@@ -165,7 +165,7 @@ impl<T: Transport> TxQueue<T> {
         let header = seat.header;
         let (outlet, notifier) = (&mut self.outlet, &seat.notifier);
         let (done, in_flight, result) = each_layout!(&mut seat.ring, ring => {
-            let held = if batch.is_empty() { 0 } else { outlet.held };
+            let held = if batch.is_empty() || outlet.is_pool_low() { 0 } else { outlet.held };
             let most = (ring.in_flight() + batch.len()).saturating_sub(held);
             let result = if most > 0 { outlet.reclaim(ring, cache, most) } else { Ok(()) };
             let done = if result.is_ok() { outlet.send(ring, header, cache, batch) } else { 0 };
@@ -417,9 +417,16 @@ impl<T: Transport> Outlet<T> {
     }
 
     /// Most of the ring is left to the device, so that this side seldom touches a cache line which that side is about to
-    /// write; but no more than an eighth of the pool, or of a small one a chunk.
+    /// write; but no more than a quarter of the pool.
     fn hold(&mut self) {
-        self.held = (self.ring - self.ring / 8).min((self.known[0].pool.slots() / 8).max(CHUNK));
+        self.held = (self.ring - self.ring / 8).min(self.known[0].pool.slots() / 4);
+    }
+
+    /// Whether the usual pool may soon have nothing for a receive queue.
+    #[inline(always)]
+    fn is_pool_low(&self) -> bool {
+        let pool = &self.known[0].pool;
+        pool.slots() - pool.away() < 2 * CHUNK
     }
 
     /// Sends a frame of any number of segments from known pools; there is room for them and the header.

@@ -7,7 +7,7 @@ use common::{Rig, config, frame, layouts};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use virtio::Features;
-use virtio::fake::{Chain, FakeConfig};
+use virtio::fake::{Chain, FakeConfig, FakeDevice};
 
 #[test]
 fn frames_pass_in_both_directions_around_the_ring_many_times() {
@@ -30,6 +30,20 @@ fn frames_pass_in_both_directions_around_the_ring_many_times() {
         assert_eq!((rig.rx.counters().packets, rig.tx.counters().packets), (4000, 4000));
         assert_eq!(rig.rx.counters().dropped() + rig.tx.counters().dropped(), 0);
         assert_eq!(rig.port.totals().rx_packets, 4000);
+        rig.close();
+    }
+}
+
+#[test]
+fn the_smallest_pool_that_a_port_takes_is_enough_to_forward() {
+    for features in layouts() {
+        let device = FakeDevice::new(FakeConfig { features, ..FakeConfig::default() });
+        let mut rig = Rig::from_pool(device.transport(), device, &config(), 64 + 32);
+        for n in 0..500 {
+            assert!(rig.device.deliver(0, &frame(n, 60)), "{features}, frame {n}");
+            assert_eq!((rig.recv(), rig.send()), (1, 1), "{features}, frame {n}");
+            assert_eq!(rig.device.collect(0), Some(frame(n, 60)));
+        }
         rig.close();
     }
 }

@@ -49,7 +49,12 @@ impl Rig<FakeTransport> {
 impl<T: Transport> Rig<T> {
     /// With `device` behind `transport`.
     pub(crate) fn over(transport: T, device: FakeDevice, config: &Config) -> Self {
-        let pool = Pool::new(&PoolConfig { slots: 1024, ..PoolConfig::default() }).unwrap();
+        Self::from_pool(transport, device, config, 1024)
+    }
+
+    /// With a pool of so many slots.
+    pub(crate) fn from_pool(transport: T, device: FakeDevice, config: &Config, slots: usize) -> Self {
+        let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
         let Opened { port, mut rx, mut tx } = virtio::open(transport, config, &pool).unwrap();
         let (cache, batch) = (pool.cache(), Batch::with_capacity(32));
         let mut rig = Self { device, port, rx: rx.remove(0), tx: tx.remove(0), pool, cache, batch };
