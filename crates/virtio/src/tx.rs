@@ -314,9 +314,9 @@ impl<T: Transport> Outlet<T> {
         packets: &[Packet],
         address: impl Fn(*mut u8, &Translation) -> u64,
     ) -> usize {
-        // Subtracted from a packet's word, in which the highest bits of offset and length are set, this leaves them set, and
-        // pool and flags zero, if there is room for the header, the frame is not too short, and the pool the usual one.
-        const HIGHEST: u64 = 1 << 15 | 1 << 31;
+        // Subtracted from a packet's word this leaves pool and flags zero, and offset and length without their highest bits, if
+        // there is room for the header, the frame is not too short, and the pool the usual one.
+        const REFUSED: u64 = u64::MAX << 32 | 1 << 31 | 1 << 15;
         let least = Meta::new(LONGEST_HEADER, SHORTEST, self.usual).0;
         let mut bytes = 0;
         let (mut slots, translation) = (self.slots.view(), &self.known[0].translation);
@@ -324,7 +324,7 @@ impl<T: Transport> Outlet<T> {
             // SAFETY: a run of as many at most.
             let packet = unsafe { packets.get_unchecked(n) };
             let meta = packet.meta();
-            if (meta.0 | HIGHEST).wrapping_sub(least) & (HIGHEST | u64::MAX << 32) != HIGHEST {
+            if meta.0.wrapping_sub(least) & REFUSED != 0 {
                 return None;
             }
             // SAFETY: the offset is within the slot.
@@ -483,16 +483,7 @@ unsafe fn clear_header(data: *mut u8) {
     // SAFETY: promised by the caller.
     let start = unsafe { data.sub(LARGEST_HEADER) };
     // SAFETY: promised by the caller.
-    let low = unsafe { start.cast::<u64>().read_unaligned() };
-    // SAFETY: as above.
-    let rest = unsafe { start.add(8) };
-    // SAFETY: as above.
-    let high = unsafe { rest.cast::<u32>().read_unaligned() };
-    // What is written would have to be fetched by the device, though it be what was there before.
-    if low | u64::from(high) != 0 {
-        // SAFETY: as above.
-        unsafe { start.cast::<[u8; LARGEST_HEADER]>().write([0; LARGEST_HEADER]) };
-    }
+    unsafe { start.cast::<[u8; LARGEST_HEADER]>().write([0; LARGEST_HEADER]) };
 }
 
 /// Has the header in front of the data ask for a checksum (section 5.1.6.2).
