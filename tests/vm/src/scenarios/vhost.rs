@@ -1,11 +1,11 @@
 //! QEMU's virtio-net whose other side another process plays: DPDK's vhost library in a testpmd on this host, which shares
 //! the guest's memory through vhost-user. testpmd plays a capture into each NIC, and records what comes out of it.
 
-use super::ours;
+use super::ours::{self, GIVE, as_user};
 use super::virtio::{READY, TAKE};
 use crate::checks::Checks;
 use crate::frames;
-use crate::machine::{Rig, Setup};
+use crate::machine::{Iommu, Rig, Setup};
 use anyhow::{Context as _, Result, ensure};
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -17,54 +17,110 @@ use tests::{Process, command};
 /// Frames each way.
 const FRAMES: u32 = 20_000;
 
-pub(super) fn split(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    drive(rig, checks, "disable-legacy=on")
+/// What differs between the scenarios.
+struct Case {
+    /// Properties of the NICs.
+    properties: &'static str,
+    iommu: Iommu,
+    queues: u32,
+}
+
+impl Case {
+    const fn new(properties: &'static str) -> Self {
+        Self { properties, iommu: Iommu::None, queues: 1 }
+    }
+
+    /// Frames each way in each queue.
+    fn frames(&self) -> u32 {
+        FRAMES / self.queues
+    }
+
+    /// `fwd` on both NICs, as whom it takes.
+    fn command(&self) -> String {
+        let mut command = format!("fwd l2 {}", ours::PORTS);
+        if self.queues > 1 {
+            let lcores: Vec<_> =
+                (0..self.queues).map(|queue| format!("(0,{queue},{queue}),(1,{queue},{queue})")).collect();
+            command += &format!(" --queues {} --lcores '{}'", self.queues, lcores.join(","));
+        }
+        if self.iommu == Iommu::None { format!("{command} --unsafe-no-iommu") } else { as_user(&command) }
+    }
+}
+
+pub(super) fn legacy(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    drive(rig, checks, &Case::new("disable-modern=on,disable-legacy=off"))
+}
+
+pub(super) fn transitional(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    drive(rig, checks, &Case::new("disable-modern=off,disable-legacy=off"))
+}
+
+pub(super) fn modern(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    drive(rig, checks, &Case::new("disable-legacy=on"))
 }
 
 pub(super) fn packed(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    drive(rig, checks, "disable-legacy=on,packed=on")
+    drive(rig, checks, &Case::new("disable-legacy=on,packed=on"))
 }
 
-fn drive(rig: &Rig, checks: &mut Checks, properties: &str) -> Result<()> {
+/// The back end asks QEMU for each translation that it lacks.
+pub(super) fn iommu(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let properties = "disable-legacy=on,iommu_platform=on,ats=on";
+    drive(rig, checks, &Case { iommu: Iommu::Full, ..Case::new(properties) })
+}
+
+pub(super) fn mq(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    drive(rig, checks, &Case { queues: 4, ..Case::new("disable-legacy=on,mq=on,vectors=10") })
+}
+
+fn drive(rig: &Rig, checks: &mut Checks, case: &Case) -> Result<()> {
     if command(&["dpdk-testpmd", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         println!("   skipped: no dpdk-testpmd in PATH; tests/setup installs it");
         return Ok(());
     }
     let captures = tempfile::tempdir()?;
     let capture = |name: &str| captures.path().join(name);
-    for side in [0, 1] {
-        frames::write(&capture(&format!("in{side}")), side, FRAMES)?;
+    let lanes: Vec<_> = (0..case.queues).flat_map(|queue| [(0, queue), (1, queue)]).collect();
+    for (side, queue) in &lanes {
+        frames::write(&capture(&format!("in{side}-{queue}")), *side, case.frames())?;
     }
     let sockets = rig.folder()?;
-    let mut testpmd = Testpmd::start(sockets.path(), captures.path())?;
+    let mut testpmd = Testpmd::start(sockets.path(), captures.path(), case)?;
     let mut words = Vec::new();
     for nic in 0..2 {
         let path = rig.inside(&sockets.path().join(format!("nic{nic}")));
         let place = 5 + nic;
         words.extend(["-chardev".to_owned(), format!("socket,id=line{nic},path={path}")]);
-        words.extend(["-netdev".to_owned(), format!("vhost-user,id=far{nic},chardev=line{nic}")]);
+        words
+            .extend(["-netdev".to_owned(), format!("vhost-user,id=far{nic},chardev=line{nic},queues={}", case.queues)]);
+        let properties = case.properties;
         words.extend(["-device".to_owned(), format!("virtio-net-pci,netdev=far{nic},addr={place:#x},{properties}")]);
     }
     let qemu: Vec<&str> = words.iter().map(String::as_str).collect();
-    let mut vm = rig.boot(&Setup { qemu: &qemu, huge_pages: 32, ..Setup::default() })?;
-    vm.sh(TAKE)?;
-    let command = format!("RUST_LOG=virtio=info fwd l2 {} --unsafe-no-iommu", ours::PORTS);
+    let (cpus, iommu) = (case.queues.max(2), case.iommu);
+    let mut vm = rig.boot(&Setup { qemu: &qemu, iommu, cpus, huge_pages: 64, ..Setup::default() })?;
+    vm.sh(if iommu == Iommu::None { TAKE } else { GIVE })?;
+    let command = format!("RUST_LOG=virtio=info {}", case.command());
     ours::start(&mut vm, &command)?;
     let said = vm.sh(&format!("{READY} cat /tmp/said"))?;
-    let packed = properties.contains("packed=on");
+    let packed = case.properties.contains("packed=on");
     checks.equal("packed rings are in use", said.contains("VIRTIO_F_RING_PACKED"), packed);
     testpmd.tell("start")?;
-    let whole = (0..FRAMES).map(|number| 16 + frames::frame(0, number).len() as u64).sum::<u64>() + 24;
-    let recorded = |side: u32| fs::metadata(capture(&format!("out{side}"))).map_or(0, |file| file.len());
-    vm.until("everything was forwarded", |_| (0..2).all(|side| recorded(side) >= whole));
+    let whole = (0..case.frames()).map(|number| 16 + frames::frame(0, number).len() as u64).sum::<u64>() + 24;
+    let recorded = |file: &str| fs::metadata(capture(file)).map_or(0, |file| file.len());
+    let is_whole = |(side, queue): &(u8, u32)| recorded(&format!("out{side}-{queue}")) >= whole;
+    vm.until("everything was forwarded", |_| lanes.iter().all(is_whole));
     let report = ours::finish(&mut vm, &command)?;
     testpmd.tell("stop")?;
     testpmd.tell("quit")?;
     let said = testpmd.end()?;
-    for side in [0, 1] {
+    for (side, queue) in lanes {
         checks.equal(
-            format!("{FRAMES} frames from port {side}, byte for byte and in order: differences"),
-            frames::difference(&capture(&format!("out{}", 1 - side)), side, FRAMES)?,
+            format!(
+                "{} frames from port {side}, queue {queue}, byte for byte and in order: differences",
+                case.frames()
+            ),
+            frames::difference(&capture(&format!("out{}-{queue}", 1 - side)), side, case.frames())?,
             None,
         );
     }
@@ -84,7 +140,7 @@ struct Testpmd {
 
 impl Testpmd {
     /// Starts it and waits until both back ends listen in `sockets`.
-    fn start(sockets: &Path, captures: &Path) -> Result<Self> {
+    fn start(sockets: &Path, captures: &Path, case: &Case) -> Result<Self> {
         let log = captures.join("testpmd");
         let mut words = ["setpriv", "--pdeathsig", "KILL", "dpdk-testpmd", "--lcores", "0@0-1,1@0-1", "--no-pci"]
             .map(str::to_owned)
@@ -93,16 +149,19 @@ impl Testpmd {
         words.extend(["--file-prefix".to_owned(), format!("ringway-vm{}", std::process::id())]);
         // Ports in this order: the first two exchange frames, and the last two.
         for side in 0..2 {
-            let file = |name: &str| captures.join(format!("{name}{side}")).display().to_string();
+            let file = |name: &str, queue: u32| captures.join(format!("{name}{side}-{queue}")).display().to_string();
+            let files: Vec<_> = (0..case.queues)
+                .map(|queue| format!("rx_pcap={},tx_pcap={}", file("in", queue), file("out", queue)))
+                .collect();
+            words.extend(["--vdev".to_owned(), format!("net_pcap{side},{}", files.join(","))]);
             let socket = sockets.join(format!("nic{side}")).display().to_string();
-            words.extend([
-                "--vdev".to_owned(),
-                format!("net_pcap{side},rx_pcap={},tx_pcap={}", file("in"), file("out")),
-            ]);
-            words.extend(["--vdev".to_owned(), format!("net_vhost{side},iface={socket},queues=1")]);
+            let (queues, translates) = (case.queues, u8::from(case.iommu != Iommu::None));
+            let options = format!("iface={socket},queues={queues},iommu-support={translates}");
+            words.extend(["--vdev".to_owned(), format!("net_vhost{side},{options}")]);
         }
         words.extend(["--", "-i", "--no-flush-rx", "--disable-link-check", "--nb-cores=1"].map(str::to_owned));
         words.extend(["--total-num-mbufs=16384", "--port-topology=paired"].map(str::to_owned));
+        words.extend([format!("--rxq={}", case.queues), format!("--txq={}", case.queues)]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let mut child = command(&words);
         child.stdin(Stdio::piped()).stdout(File::create(&log)?).stderr(File::options().append(true).open(&log)?);
