@@ -5,6 +5,8 @@
 //! Unsafe here are the calls of the second kind, allowed once the CPU was asked, and the gathers.
 
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+mod avx2;
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;
 
 use core::sync::atomic::Ordering;
@@ -324,6 +326,16 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
         }
         for (index, (addrs, out)) in sixteens.enumerate() {
             escapes |= avx512.bytes(bytes, avx512::Sixteen::new(addrs), out) << (16 * index);
+        }
+        return escapes;
+    }
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    if let Kernel::Avx2(avx2, _) = tables.kernel
+        && N.is_multiple_of(8)
+    {
+        let eights = addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0);
+        for (index, (addrs, out)) in eights.enumerate() {
+            escapes |= avx2.bytes(bytes, addrs, out) << (8 * index);
         }
         return escapes;
     }
