@@ -2,9 +2,9 @@
 
 use device::tsc;
 
-/// Cycles from a look that came to the end of a ring to the next: half a microsecond or less, in which a device in software
-/// gets most of a burst done.
-const GAP: u64 = 1500;
+/// Cycles from a look that came to the end of a ring to the next: about 0.4 us, in which a device in software gets a good part
+/// of a burst done.
+const GAP: u64 = 1000;
 
 /// Keeps looks at the end of a ring apart. A look takes the cache line of the next descriptor away from the processor that
 /// is about to write it. So a driver that looks all the time halves the rate of a device in software, and sees few frames

@@ -376,9 +376,9 @@ impl Intake {
             let place = unsafe { slots.of(id) };
             let Some(slot) = *place else { return false };
             *place = None;
-            // What the device wrote is in the cache of another processor: all of a run is on its way at once.
+            // Where a device has written the header anew, those of a run come from another processor's cache all at once. The
+            // data stays where it is for whoever wants it: who does not would take lines from the device that it writes next.
             slot.prefetch(data_at - 1);
-            slot.prefetch(data_at);
             // SAFETY: a run is as long as there are places, at most.
             unsafe { arrivals.get_unchecked_mut(n) }.write(Arrival { slot, len });
             true
