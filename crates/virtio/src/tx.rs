@@ -297,15 +297,35 @@ impl<T: Transport> Outlet<T> {
     /// such, or the end of the ring.
     #[inline(never)]
     fn send_run<R: Virtqueue>(&mut self, ring: &mut R, header: Header, packets: &[Packet]) -> usize {
-        if !header.any_layout {
-            return 0;
-        }
+        let Some(first) = packets.first().filter(|first| has_room(header, first)) else { return 0 };
+        // SAFETY: the offset is within the slot.
+        let data = unsafe { first.slot().as_ptr().add(first.meta().offset().into()) };
+        // SAFETY: there is room for a header in front of the data, and it belongs to the packet.
+        let cleared = unsafe { is_cleared(data) };
+        // The device may have the header's line. A write would take it away, so where the first is as it should be all are
+        // looked at; where it is not, as after a receive, a look would be for nothing.
+        let clear = |data| {
+            // SAFETY: promised to `send_run_at`.
+            if !unsafe { is_cleared(data) } {
+                // SAFETY: as above.
+                unsafe { clear_header(data) }
+            }
+        };
         match self.linear {
-            Some(delta) => self.send_run_at(ring, header, packets, |start, _| (start as u64).wrapping_add(delta)),
-            None => self.send_run_at(ring, header, packets, |start, paged| paged.iova(start)),
+            Some(delta) => {
+                let address = |start: *mut u8, _: &Translation| (start as u64).wrapping_add(delta);
+                if cleared {
+                    self.send_run_at(ring, header, packets, address, clear)
+                } else {
+                    // SAFETY: promised to `send_run_at`.
+                    self.send_run_at(ring, header, packets, address, |data| unsafe { clear_header(data) })
+                }
+            }
+            None => self.send_run_at(ring, header, packets, |start, paged| paged.iova(start), clear),
         }
     }
 
+    /// `clear` writes the header in front of data; it is called where there is room that belongs to the packet.
     #[inline(always)]
     fn send_run_at<R: Virtqueue>(
         &mut self,
@@ -313,6 +333,7 @@ impl<T: Transport> Outlet<T> {
         header: Header,
         packets: &[Packet],
         address: impl Fn(*mut u8, &Translation) -> u64,
+        clear: impl Fn(*mut u8),
     ) -> usize {
         // Subtracted from a packet's word this leaves pool and flags zero, and offset and length without their highest bits, if
         // there is room for the header, the frame is not too short, and the pool the usual one.
@@ -329,8 +350,7 @@ impl<T: Transport> Outlet<T> {
             }
             // SAFETY: the offset is within the slot.
             let data = unsafe { packet.slot().as_ptr().add(meta.offset().into()) };
-            // SAFETY: as many bytes of the slot are in front of the data, and belong to the packet.
-            unsafe { clear_header(data) };
+            clear(data);
             let address = address(data, translation) - u64::from(header.len);
             // The packet leaves the batch without being dropped there.
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
@@ -484,6 +504,24 @@ unsafe fn clear_header(data: *mut u8) {
     let start = unsafe { data.sub(LARGEST_HEADER) };
     // SAFETY: promised by the caller.
     unsafe { start.cast::<[u8; LARGEST_HEADER]>().write([0; LARGEST_HEADER]) };
+}
+
+/// Whether the header in front of the data asks for nothing.
+///
+/// # Safety
+///
+/// As [`clear_header`].
+#[inline(always)]
+unsafe fn is_cleared(data: *mut u8) -> bool {
+    // SAFETY: promised by the caller.
+    let start = unsafe { data.sub(LARGEST_HEADER) };
+    // SAFETY: as above.
+    let low = unsafe { start.cast::<u64>().read_unaligned() };
+    // SAFETY: as above.
+    let rest = unsafe { start.add(8) };
+    // SAFETY: as above.
+    let high = unsafe { rest.cast::<u32>().read_unaligned() };
+    low | u64::from(high) == 0
 }
 
 /// Has the header in front of the data ask for a checksum (section 5.1.6.2).
