@@ -39,6 +39,24 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Stops it, and waits until none of its threads runs.
+    #[track_caller]
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let begun = Instant::now();
+        let is_stopped = |task: &std::path::Path| {
+            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('T'))
+        };
+        while !std::fs::read_dir(format!("/proc/{}/task", self.child.id()))
+            .unwrap()
+            .all(|task| is_stopped(&task.unwrap().path()))
+        {
+            assert!(begun.elapsed() < LIMIT, "it does not stop");
+            std::thread::yield_now();
+        }
+    }
+
     /// Waits for its end; returns the exit code, and what it wrote to standard error.
     #[track_caller]
     fn end(&mut self) -> (Option<i32>, String) {
@@ -236,7 +254,7 @@ fn a_driver_of_a_server_that_hangs_does_not_hang() {
     let servers = Servers::start(tempfile::tempdir().unwrap(), &["a?wire=gen"]);
     let pool = pool();
     let mut nic = servers.open("a", &pool);
-    servers.process.signal(Signal::STOP);
+    servers.process.stop();
     let begun = Instant::now();
     let error = nic.port.statistics().unwrap_err();
     assert!(error.to_string().contains("gone") && begun.elapsed() < LIMIT, "{error}");
