@@ -254,6 +254,12 @@ fn packed_leaves<L: Leaf, A: Copy + Into<u32>, const N: usize>(
     escapes
 }
 
+/// Starts with a cache line. What is written as a whole register and read back in parts takes twice as long if it lies across
+/// two, as it would on some stacks.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+#[repr(align(64))]
+struct Aligned<T>(T);
+
 /// The same for as many times sixteen lanes.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[inline(always)]
@@ -264,7 +270,8 @@ fn packed_sixteens<A: Copy + Into<u32>, const N: usize>(
     out: &mut [Option<NextHop>; N],
 ) -> u32 {
     let region = &tables.region;
-    let mut blocks = [PackedRef::default(); N];
+    let mut blocks = Aligned([PackedRef::default(); N]);
+    let Aligned(blocks) = &mut blocks;
     for (addrs, blocks) in addrs.as_chunks().0.iter().zip(blocks.as_chunks_mut().0) {
         avx512.packed_roots(region, avx512::Sixteen::new(addrs), blocks);
     }
