@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::hops::Hops;
-use crate::mem::{LinkRef, Reference, Slab};
+use crate::mem::{LinkRef, PACKED_SLOTS, Slab};
 use crate::rib::{Built, HopId, NodeId, Rib};
 use crate::tables::{Layout, Tables};
 
@@ -15,7 +15,7 @@ pub(crate) struct Blocks<'a, F: Layout> {
     /// Whether the tables keep a byte per top-level slot.
     pub(crate) keeps_bytes: bool,
     /// The bytes of the top-level block built last, if they do.
-    pub(crate) bytes: [u8; 64],
+    pub(crate) bytes: [u8; PACKED_SLOTS],
 }
 
 impl<F: Layout> Blocks<'_, F> {
@@ -54,13 +54,15 @@ impl<F: Layout> Blocks<'_, F> {
             runs[index] = self.link_to(built)?;
             Some(())
         })?;
+        #[expect(clippy::cast_possible_truncation, reason = "there are 64 slots at most")]
+        let bitmap = bitmap as u64;
         self.slab.link(&self.tables.region, bitmap, &runs[..count])
     }
 }
 
 /// Calls `each` with the number and value of every run of equal slots. Answers the bitmap of run starts and how many
 /// runs there are.
-pub(crate) fn find_runs(slots: &[Built], mut each: impl FnMut(usize, Built) -> Option<()>) -> Option<(u64, usize)> {
+pub(crate) fn find_runs(slots: &[Built], mut each: impl FnMut(usize, Built) -> Option<()>) -> Option<(u128, usize)> {
     let (mut bitmap, mut count, mut last) = (0, 0, Built::Nothing);
     for (index, built) in slots.iter().enumerate() {
         if index == 0 || *built != last {
@@ -91,10 +93,10 @@ pub(crate) fn build_node<F: Layout>(
     inherited: HopId,
     force: bool,
 ) -> Option<Built> {
-    if rib.shape.strides[level] == 8 {
-        build_sized::<F, 256>(rib, blocks, journal, (id, level), inherited, force)
-    } else {
-        build_sized::<F, 64>(rib, blocks, journal, (id, level), inherited, force)
+    match rib.shape.strides[level] {
+        8 => build_sized::<F, 256>(rib, blocks, journal, (id, level), inherited, force),
+        7 => build_sized::<F, 128>(rib, blocks, journal, (id, level), inherited, force),
+        _ => build_sized::<F, 64>(rib, blocks, journal, (id, level), inherited, force),
     }
 }
 
@@ -133,7 +135,7 @@ fn build_sized<F: Layout, const SLOTS: usize>(
         && level == 0
         && let Built::Hop(hop) = built
     {
-        blocks.bytes = [u8::try_from(hop).unwrap_or(u8::MAX); 64];
+        blocks.bytes = [u8::try_from(hop).unwrap_or(u8::MAX); PACKED_SLOTS];
     }
     let node = &mut rib.nodes[id as usize];
     journal.push(Undo { id, built: node.built, inherited: node.inherited });
@@ -175,10 +177,10 @@ pub(crate) fn blocks_of<F: Layout>(tables: &Tables<F>, built: Built) -> impl Ite
     let own = match built {
         Built::Nothing | Built::Hop(_) => None,
         Built::Link(link) => Some(link),
-        Built::Packed(packed) => Some(LinkRef::from_word(packed.word())),
-        Built::Page(page) => Some(LinkRef::from_word(page.word())),
+        Built::Packed(packed) => Some(LinkRef::to_free(packed)),
+        Built::Page(page) => Some(LinkRef::to_free(page)),
     };
-    own.into_iter().chain(F::attached(tables, built))
+    own.into_iter().chain(F::attached(tables, built).into_iter().flatten())
 }
 
 /// Whether the entry of `slot` in a link block can be replaced without moving any other slot.

@@ -8,6 +8,8 @@
 mod avx2;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+mod wide;
 
 use core::sync::atomic::Ordering;
 
@@ -98,17 +100,32 @@ dispatch!(
     #[inline]
     v4_one, v4_one_inner, (tables: &Tables<V4>, addr: u32) -> Option<NextHop>
 );
+/// The longest matches of IPv4 addresses.
+#[inline]
+pub(crate) fn v4_burst<A: Copy + Into<u32>>(
+    tables: &Tables<V4>,
+    addrs: &[A],
+    out: &mut [Option<NextHop>],
+    habit: &mut Habit,
+) {
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel {
+        return wide::burst(tables, avx512, addrs, out, habit);
+    }
+    let _ = habit;
+    v4_burst_narrow(tables, addrs, out);
+}
+
 dispatch!(
-    /// The longest matches of IPv4 addresses.
-    #[inline]
-    v4_burst<A: Into<u32>>, v4_burst_inner,
-    (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>], habit: &mut Habit)
+    /// The same without AVX-512.
+    v4_burst_narrow<A: Into<u32>>, v4_burst_narrow_inner,
+    (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>])
 );
 dispatch!(
     /// Answers the lanes of a chunk that lead beyond the /24.
     #[cold]
     v4_escapes<A: Into<u32>>, v4_escapes_inner,
-    (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>], lanes: u32)
+    (tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>], lanes: u64)
 );
 dispatch!(
     /// Answers the lanes of a chunk that lead beyond the /48.
@@ -160,24 +177,14 @@ macro_rules! in_chunks {
 }
 
 #[inline(always)]
-fn v4_burst_inner<A: Copy + Into<u32>>(
-    tables: &Tables<V4>,
-    addrs: &[A],
-    out: &mut [Option<NextHop>],
-    habit: &mut Habit,
-) {
-    in_chunks!(tables, addrs, out, v4_chunk(habit), v4_one_inner);
+fn v4_burst_narrow_inner<A: Copy + Into<u32>>(tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>]) {
+    in_chunks!(tables, addrs, out, v4_chunk(), v4_one_inner);
 }
 
 #[inline(always)]
-fn v4_chunk<A: Copy + Into<u32>, const N: usize>(
-    tables: &Tables<V4>,
-    addrs: &[A; N],
-    out: &mut [Option<NextHop>; N],
-    habit: &mut Habit,
-) {
+fn v4_chunk<A: Copy + Into<u32>, const N: usize>(tables: &Tables<V4>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
     if let Some(bytes) = &tables.bytes {
-        let escapes = bytes_chunk(tables, bytes, addrs, out, habit);
+        let escapes = bytes_chunk(tables, bytes, addrs, out);
         // Few lanes are answered one by one, many together.
         if escapes.count_ones() as usize * 8 <= N {
             number_to_word(tables, out);
@@ -217,13 +224,7 @@ fn packed_chunk<A: Copy + Into<u32>, const N: usize>(
     tables: &Tables<V4>,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
-) -> u32 {
-    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
-        && N.is_multiple_of(16)
-    {
-        return packed_sixteens(tables, avx512, addrs, out);
-    }
+) -> u64 {
     match (tables.width, &tables.wide_palette) {
         (Width::Byte, _) => packed_leaves(tables, addrs, out, |leaf: u8| leaf.into()),
         (Width::Short, Some(palette)) => packed_leaves(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),
@@ -239,7 +240,7 @@ fn packed_leaves<L: Leaf, A: Copy + Into<u32>, const N: usize>(
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
     word: impl Fn(L) -> u32,
-) -> u32 {
+) -> u64 {
     let mut blocks = [PackedRef::default(); N];
     for (block, addr) in blocks.iter_mut().zip(addrs) {
         *block = tables.region.root((*addr).into());
@@ -248,44 +249,8 @@ fn packed_leaves<L: Leaf, A: Copy + Into<u32>, const N: usize>(
     let mut escapes = 0;
     for (lane, ((addr, block), out)) in addrs.iter().zip(&blocks).zip(out).enumerate() {
         let leaf = tables.region.packed_leaf::<L>(*block, (*addr).into() >> 8);
-        escapes |= u32::from(leaf == L::ESCAPE) << lane;
+        escapes |= u64::from(leaf == L::ESCAPE) << lane;
         *out = NextHop::from_raw(word(leaf));
-    }
-    escapes
-}
-
-/// Starts with a cache line. What is written as a whole register and read back in parts takes twice as long if it lies across
-/// two, as it would on some stacks.
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-#[repr(align(64))]
-struct Aligned<T>(T);
-
-/// The same for as many times sixteen lanes.
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-#[inline(always)]
-fn packed_sixteens<A: Copy + Into<u32>, const N: usize>(
-    tables: &Tables<V4>,
-    avx512: avx512::Avx512,
-    addrs: &[A; N],
-    out: &mut [Option<NextHop>; N],
-) -> u32 {
-    let region = &tables.region;
-    let mut blocks = Aligned([PackedRef::default(); N]);
-    let Aligned(blocks) = &mut blocks;
-    for (addrs, blocks) in addrs.as_chunks().0.iter().zip(blocks.as_chunks_mut().0) {
-        avx512.packed_roots(region, avx512::Sixteen::new(addrs), blocks);
-    }
-    let mut escapes = 0;
-    let sixteens = addrs.as_chunks().0.iter().zip(blocks.as_chunks().0).zip(out.as_chunks_mut().0);
-    for (index, ((addrs, blocks), out)) in sixteens.enumerate() {
-        let addrs = avx512::Sixteen::new(addrs);
-        let lanes = match (tables.width, &tables.wide_palette) {
-            (Width::Byte, _) => avx512.packed_bytes(region, addrs, blocks, out),
-            (Width::Short, Some(palette)) => avx512.packed_shorts(region, palette, addrs, blocks, out),
-            (Width::Short, None) => 0,
-            (Width::Word, _) => avx512.packed_words(region, addrs, blocks, out),
-        };
-        escapes |= lanes << (16 * index);
     }
     escapes
 }
@@ -296,7 +261,7 @@ fn v4_escapes_inner<A: Copy + Into<u32>>(
     tables: &Tables<V4>,
     addrs: &[A],
     out: &mut [Option<NextHop>],
-    mut lanes: u32,
+    mut lanes: u64,
 ) {
     while lanes != 0 {
         let lane = lanes.trailing_zeros() as usize;
@@ -313,43 +278,22 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
     bytes: &Bytes,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
-    habit: &mut Habit,
-) -> u32 {
+) -> u64 {
     let mut escapes = 0;
-    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
-        && N.is_multiple_of(16)
-    {
-        let sixteens = addrs.as_chunks::<16>().0.iter().zip(out.as_chunks_mut::<16>().0);
-        if habit.asks() {
-            let mut alike = 0;
-            for (index, (addrs, out)) in sixteens.enumerate() {
-                let (lanes, asked) = avx512.coarse_bytes(bytes, avx512::Sixteen::new(addrs), out);
-                escapes |= lanes << (16 * index);
-                alike += 16 - asked.count_ones() as usize;
-            }
-            habit.learn(4 * alike >= N);
-            return escapes;
-        }
-        for (index, (addrs, out)) in sixteens.enumerate() {
-            escapes |= avx512.bytes(bytes, avx512::Sixteen::new(addrs), out) << (16 * index);
-        }
-        return escapes;
-    }
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     if let Kernel::Avx2(avx2, _) = tables.kernel
         && N.is_multiple_of(8)
     {
         let eights = addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0);
         for (index, (addrs, out)) in eights.enumerate() {
-            escapes |= avx2.bytes(bytes, addrs, out) << (8 * index);
+            escapes |= u64::from(avx2.bytes(bytes, addrs, out)) << (8 * index);
         }
         return escapes;
     }
-    let _ = (tables, habit);
+    let _ = tables;
     for (lane, (addr, out)) in addrs.iter().zip(out).enumerate() {
         let byte = bytes.get((*addr).into());
-        escapes |= u32::from(byte == u8::ESCAPE) << lane;
+        escapes |= u64::from(byte == u8::ESCAPE) << lane;
         *out = NextHop::from_raw(byte.into());
     }
     escapes

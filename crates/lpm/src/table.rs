@@ -4,6 +4,7 @@ use alloc::string::ToString;
 use alloc::sync::Arc;
 use core::fmt;
 
+use crate::clock::Era;
 use crate::kernel::Habit;
 use crate::prefix::Key;
 use crate::rib::RibIter;
@@ -268,27 +269,51 @@ impl<F: Family> Reader<F> {
     #[inline]
     pub fn lookup_batch<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) -> usize {
         let count = addrs.len().min(out.len());
-        let mut habit = self.habit;
-        for (addrs, out) in addrs[..count].chunks(Self::BURST).zip(out[..count].chunks_mut(Self::BURST)) {
-            self.read(|tables| F::burst(tables, addrs, out, &mut habit));
+        if count <= Self::BURST {
+            self.burst(&addrs[..count], &mut out[..count]);
+        } else {
+            self.bursts(&addrs[..count], &mut out[..count]);
         }
-        self.habit = habit;
         count
+    }
+
+    #[inline(never)]
+    fn bursts<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) {
+        for (addrs, out) in addrs.chunks(Self::BURST).zip(out.chunks_mut(Self::BURST)) {
+            self.burst(addrs, out);
+        }
+    }
+
+    #[inline(always)]
+    fn burst<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) {
+        let start = self.start();
+        F::burst(&self.tables, addrs, out, &mut self.habit);
+        if !self.tables.clock.stands(start) {
+            let mut habit = self.habit;
+            self.read_again(|tables| F::burst(tables, addrs, out, &mut habit));
+        }
     }
 
     /// Runs `look` on the current tables until its result stands: three times at most, see [`crate::clock`].
     #[inline(always)]
     fn read<T>(&mut self, mut look: impl FnMut(&Tables<F>) -> T) -> T {
-        let mut start = self.tables.clock.start();
-        if start.has_moved() {
-            self.follow();
-            start = self.tables.clock.start();
-        }
+        let start = self.start();
         let answer = look(&self.tables);
         if self.tables.clock.stands(start) {
             return answer;
         }
         self.read_again(look)
+    }
+
+    /// Starts on the newest tables.
+    #[inline(always)]
+    fn start(&mut self) -> Era {
+        let start = self.tables.clock.start();
+        if !start.has_moved() {
+            return start;
+        }
+        self.follow();
+        self.tables.clock.start()
     }
 
     #[cold]

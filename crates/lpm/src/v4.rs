@@ -1,6 +1,6 @@
-//! IPv4: 18 bits of root array, 6 bits of packed block (down to the /24), then 6 and 2 bits of link blocks.
+//! IPv4: 17 bits of root array, 7 bits of packed block (down to the /24), then 6 and 2 bits of link blocks.
 //!
-//! Most addresses need two dependent loads: the root word, and a packed block of 64 leaves run-length coded
+//! Most addresses need three dependent loads from two places: the root word, and a packed block of 128 leaves run-length coded
 //! behind a bitmap. With the accelerator, a byte per /24 answers first and the blocks take what it cannot;
 //! for traffic from all over, a byte per /16 goes before that.
 //!
@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::{Blocks, find_runs};
 use crate::kernel::{self, Habit};
-use crate::mem::{Leaf, LinkRef, PackedRef, Region, Roots, arrive};
+use crate::mem::{Leaf, LinkRef, PACKED_SLOTS, PackedRef, Region, Roots, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables, Width};
@@ -32,12 +32,12 @@ impl Addresses for V4 {
 impl Family for V4 {}
 
 impl Roots for V4 {
-    const ROOT_BITS: u32 = 18;
+    const ROOT_BITS: u32 = 17;
     type Block = PackedRef;
 }
 
 impl Layout for V4 {
-    const SHAPE: &'static Shape = &Shape { root_bits: 18, strides: &[6, 6, 2] };
+    const SHAPE: &'static Shape = &Shape { root_bits: 17, strides: &[7, 6, 2] };
     const HAS_BYTES: bool = true;
 
     fn key(prefix: Ipv4Prefix) -> Key {
@@ -82,11 +82,10 @@ impl Layout for V4 {
         }
     }
 
-    fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef> {
-        let Built::Packed(block) = built else { return None };
-        let bitmap = tables.region.bitmap(block);
-        let escapes = |slot| (bitmap >> slot) & 1 == 1 && is_escape(tables, block, slot);
-        (0..64).any(escapes).then(|| escape_block(tables, block))
+    fn attached(tables: &Tables<Self>, built: Built) -> [Option<LinkRef>; 2] {
+        let Built::Packed(block) = built else { return [None; 2] };
+        let escapes = tables.region.packed_escapes(block);
+        escapes.map_or([None; 2], |escapes| escapes.map(|escape| (escape != LinkRef::default()).then_some(escape)))
     }
 
     fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool {
@@ -97,8 +96,10 @@ impl Layout for V4 {
     }
 
     fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef) {
-        if let Built::Packed(block) = top {
-            tables.region.set_step(escape_block(tables, block), u32::from(slot), new);
+        if let Built::Packed(block) = top
+            && let Some(escapes) = tables.region.packed_escapes(block)
+        {
+            tables.region.set_step(escapes[usize::from(slot) / 64], u32::from(slot), new);
         }
     }
 
@@ -106,8 +107,8 @@ impl Layout for V4 {
     /// its entry in the palette.
     fn can_store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>) -> bool {
         let Built::Packed(block) = top else { return false };
-        let bitmap = tables.region.bitmap(block);
-        let starts = |slot: usize| slot == 64 || (bitmap >> slot) & 1 == 1;
+        let bitmap = tables.region.packed_bitmap(block);
+        let starts = |slot: usize| slot == PACKED_SLOTS || (bitmap >> slot) & 1 == 1;
         let within = (slots.start + 1..slots.end).any(starts);
         tables.width != Width::Short
             && starts(slots.start)
@@ -128,26 +129,17 @@ impl Layout for V4 {
 
 /// The first of some slots.
 fn slot_of(slots: &Range<usize>) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "a block has 64 slots")]
+    #[expect(clippy::cast_possible_truncation, reason = "a block has 128 slots")]
     let slot = slots.start as u32;
     slot
 }
 
-/// Whether the leaf of `slot` (0 to 63) leads deeper.
+/// Whether the leaf of `slot` (0 to 127) leads deeper.
 fn is_escape(tables: &Tables<V4>, block: PackedRef, slot: u32) -> bool {
     match tables.width {
         Width::Byte => tables.region.packed_leaf::<u8>(block, slot) == u8::ESCAPE,
         Width::Short => tables.region.packed_leaf::<u16>(block, slot) == u16::ESCAPE,
         Width::Word => tables.region.packed_leaf::<u32>(block, slot) == u32::ESCAPE,
-    }
-}
-
-/// The block with an entry per escaped slot; only for blocks that have one.
-fn escape_block(tables: &Tables<V4>, block: PackedRef) -> LinkRef {
-    match tables.width {
-        Width::Byte => tables.region.packed_escape::<u8>(block),
-        Width::Short => tables.region.packed_escape::<u16>(block),
-        Width::Word => tables.region.packed_escape::<u32>(block),
     }
 }
 
@@ -157,7 +149,7 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
         Built::Hop(hop) => L::from_word(hop),
         _ => L::ESCAPE,
     };
-    let mut leaves = [L::ESCAPE; 64];
+    let mut leaves = [L::ESCAPE; PACKED_SLOTS];
     let (bitmap, count) = find_runs(slots, |index, built| {
         leaves[index] = leaf(blocks, built);
         Some(())
@@ -170,15 +162,31 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
             };
         }
     }
-    let escape = if leaves[..count].contains(&L::ESCAPE) { Some(build_escape(blocks, slots)?) } else { None };
-    let region = &blocks.tables.region;
-    match (blocks.slab.packed(region, bitmap, &leaves[..count], escape), escape) {
-        (Some(block), _) => Some(Built::Packed(block)),
-        (None, escape) => {
-            escape.into_iter().for_each(|escape| blocks.slab.free(escape));
-            None
+    let escapes = if leaves[..count].contains(&L::ESCAPE) { Some(build_escapes(blocks, slots)?) } else { None };
+    let block = blocks.slab.packed(&blocks.tables.region, bitmap, &leaves[..count], escapes);
+    if block.is_none() {
+        escapes.into_iter().for_each(|escapes| free_escapes(blocks, escapes));
+    }
+    block.map(Built::Packed)
+}
+
+/// The blocks for the slots that lead deeper, of each half; the default for a half that has none.
+fn build_escapes(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<[LinkRef; 2]> {
+    let mut escapes = [LinkRef::default(); 2];
+    for (half, slots) in slots.chunks(64).enumerate() {
+        if slots.iter().any(|slot| matches!(slot, Built::Link(_))) {
+            let Some(escape) = build_escape(blocks, slots) else {
+                free_escapes(blocks, escapes);
+                return None;
+            };
+            escapes[half] = escape;
         }
     }
+    Some(escapes)
+}
+
+fn free_escapes(blocks: &mut Blocks<'_, V4>, escapes: [LinkRef; 2]) {
+    escapes.into_iter().filter(|escape| *escape != LinkRef::default()).for_each(|escape| blocks.slab.free(escape));
 }
 
 /// A link block with a run for every slot that leads deeper. What it says for others is never asked.
@@ -215,12 +223,13 @@ fn walk_wide<L: Leaf>(tables: &Tables<V4>, addr: u32, word: impl Fn(L) -> u32) -
     arrive();
     let leaf = region.packed_leaf::<L>(block, addr >> 8);
     arrive();
-    if leaf == L::ESCAPE { walk_escape::<L>(region, block, addr) } else { word(leaf) }
+    if leaf == L::ESCAPE { walk_escape(region, block, addr) } else { word(leaf) }
 }
 
 #[inline(always)]
-fn walk_escape<L: Leaf>(region: &Region<V4>, block: PackedRef, addr: u32) -> u32 {
-    let link = region.step(region.packed_escape::<L>(block), addr >> 8);
+fn walk_escape(region: &Region<V4>, block: PackedRef, addr: u32) -> u32 {
+    let Some(escapes) = region.packed_escapes(block) else { return 0 };
+    let link = region.step(escapes[(addr >> 14 & 1) as usize], addr >> 8);
     arrive();
     let link = region.step(link, (addr >> 2) & 63);
     arrive();
@@ -268,12 +277,17 @@ mod tests {
         assert_eq!(tables.direct.load(Ordering::Relaxed), direct);
         let over = AtomicBool::new(false);
         let mut change = |round: u32, garbage: &mut [Vec<LinkRef>; 2], last: &mut Built| {
-            let mut blocks =
-                Blocks { tables: &tables, slab: &mut slab, hops: &mut hops, keeps_bytes: true, bytes: [0; 64] };
-            let runs = 1 + round as usize % 63;
-            let mut slots: [Built; 64] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 5]));
+            let mut blocks = Blocks {
+                tables: &tables,
+                slab: &mut slab,
+                hops: &mut hops,
+                keeps_bytes: true,
+                bytes: [0; PACKED_SLOTS],
+            };
+            let runs = 1 + round as usize % 127;
+            let mut slots: [Built; PACKED_SLOTS] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 5]));
             let deep = blocks.build_link(&[Built::Hop(ids[5]), slots[0]]).unwrap();
-            slots[round as usize % 64] = Built::Link(deep);
+            slots[round as usize % PACKED_SLOTS] = Built::Link(deep);
             let built = V4::build_top(&mut blocks, &slots).unwrap();
             tables.region.set_root(TOP, V4::root_block(built).unwrap());
             if let Some(bytes) = &tables.bytes {
@@ -282,7 +296,8 @@ mod tests {
             garbage[0].extend(blocks_of(&tables, *last));
             *last = built;
             // And one leaf in place.
-            let alone = (0..64).map(|slot| slot..slot + 1).find(|slots| V4::can_store_leaf(&tables, built, slots));
+            let alone =
+                (0..PACKED_SLOTS).map(|slot| slot..slot + 1).find(|slots| V4::can_store_leaf(&tables, built, slots));
             if let Some(slots) = alone {
                 let id = ids[round as usize % 5];
                 V4::store_leaf(&tables, built, &slots, id, hops.get(id).word);

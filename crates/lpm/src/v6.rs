@@ -72,8 +72,8 @@ impl Layout for V6 {
         }
     }
 
-    fn attached(_: &Tables<Self>, _: Built) -> Option<LinkRef> {
-        None
+    fn attached(_: &Tables<Self>, _: Built) -> [Option<LinkRef>; 2] {
+        [None; 2]
     }
 
     fn can_patch_top(_: &Tables<Self>, top: Built, _: u8, _: Built) -> bool {

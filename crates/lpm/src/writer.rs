@@ -10,7 +10,7 @@ use core::ops::Range;
 use crate::build::{self, Blocks, Undo, build_node};
 use crate::hops::Hops;
 use crate::kernel::Kernel;
-use crate::mem::{Bytes, LinkRef, Reference, Slab};
+use crate::mem::{Bytes, LinkRef, PACKED_SLOTS, Reference, Slab};
 use crate::prefix::Key;
 use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
 use crate::tables::{Layout, Tables, Width};
@@ -50,7 +50,7 @@ struct Change<B> {
     bases: Vec<(usize, Base)>,
     roots: Vec<(usize, B)>,
     /// The bytes of root slots, in the order of `roots`.
-    bytes: Vec<[u8; 64]>,
+    bytes: Vec<[u8; PACKED_SLOTS]>,
     /// Which of them may be other than they were.
     changed: Range<usize>,
     /// An entry to store in place: the level and node it lies in, the slot and what it leads to.
@@ -66,7 +66,7 @@ impl<B> Change<B> {
             bases: Vec::new(),
             roots: Vec::new(),
             bytes: Vec::new(),
-            changed: 0..64,
+            changed: 0..PACKED_SLOTS,
             patch: None,
             leaf: None,
         }
@@ -257,8 +257,13 @@ impl<F: Layout> Writer<F> {
     fn prepare_roots(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block>) -> Option<()> {
         change.bases = self.new_bases(key, hop);
         let keeps_bytes = self.tables.bytes.is_some();
-        let mut blocks =
-            Blocks { tables: &self.tables, slab: &mut self.slab, hops: &mut self.hops, keeps_bytes, bytes: [0; 64] };
+        let mut blocks = Blocks {
+            tables: &self.tables,
+            slab: &mut self.slab,
+            hops: &mut self.hops,
+            keeps_bytes,
+            bytes: [0; PACKED_SLOTS],
+        };
         for (slot, base) in &change.bases {
             if self.rib.bases[*slot].hop == base.hop {
                 continue;
@@ -266,7 +271,7 @@ impl<F: Layout> Writer<F> {
             let built = match self.rib.root_node(*slot) {
                 Some(id) => build_node(&mut self.rib, &mut blocks, &mut change.journal, (id, 0), base.hop, false)?,
                 None => {
-                    blocks.bytes = [byte_of(base.hop); 64];
+                    blocks.bytes = [byte_of(base.hop); PACKED_SLOTS];
                     Built::Hop(base.hop)
                 }
             };
@@ -290,8 +295,13 @@ impl<F: Layout> Writer<F> {
         }
         let path = self.rib.path(key);
         let keeps_bytes = self.tables.bytes.is_some();
-        let mut blocks =
-            Blocks { tables: &self.tables, slab: &mut self.slab, hops: &mut self.hops, keeps_bytes, bytes: [0; 64] };
+        let mut blocks = Blocks {
+            tables: &self.tables,
+            slab: &mut self.slab,
+            hops: &mut self.hops,
+            keeps_bytes,
+            bytes: [0; PACKED_SLOTS],
+        };
         let mut push_root = |blocks: &mut Blocks<'_, F>, built| {
             change.roots.push((root, blocks.root_block(built)?));
             if keeps_bytes {
@@ -305,7 +315,7 @@ impl<F: Layout> Writer<F> {
             let built = match path.first() {
                 Some((id, _)) => build_node(&mut self.rib, &mut blocks, &mut change.journal, (*id, 0), base, false)?,
                 None => {
-                    blocks.bytes = [byte_of(base); 64];
+                    blocks.bytes = [byte_of(base); PACKED_SLOTS];
                     Built::Hop(base)
                 }
             };
@@ -332,7 +342,7 @@ impl<F: Layout> Writer<F> {
     /// Shows a prepared change to readers.
     fn commit(&mut self, mut change: Change<F::Block>) {
         let top = |slot: usize| {
-            #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 18 bits")]
+            #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 17 bits")]
             let slot = slot as u32;
             slot << (32 - F::ROOT_BITS)
         };
@@ -347,7 +357,7 @@ impl<F: Layout> Writer<F> {
         }
         if let Some((slot, block, hop)) = change.leaf {
             F::store_leaf(&self.tables, block, &change.changed, hop, self.hops.get(hop).word);
-            set_bytes(&self.tables, top(slot), change.changed.clone(), &[byte_of(hop); 64]);
+            set_bytes(&self.tables, top(slot), change.changed.clone(), &[byte_of(hop); PACKED_SLOTS]);
         }
         match change.patch {
             Some((0, parent, slot, link)) => F::patch_top(&self.tables, parent, slot, link),
@@ -392,7 +402,7 @@ impl<F: Layout> Writer<F> {
 
     fn discard(&mut self, block: impl Reference) {
         let units = self.slab.units(block);
-        self.limbo.now.push(LinkRef::from_word(block.word()), units);
+        self.limbo.now.push(LinkRef::to_free(block), units);
     }
 
     /// Ends the era once enough waits for its end.
@@ -484,7 +494,7 @@ fn generate<F: Layout>(
         let mut journal = Vec::new();
         let mut bytes = tables.bytes.take();
         let mut blocks =
-            Blocks { tables: &tables, slab: &mut slab, hops, keeps_bytes: bytes.is_some(), bytes: [0; 64] };
+            Blocks { tables: &tables, slab: &mut slab, hops, keeps_bytes: bytes.is_some(), bytes: [0; PACKED_SLOTS] };
         if fill(rib, &mut blocks, &mut journal, bytes.as_mut()).is_some() {
             tables.bytes = bytes;
             return Ok((tables, slab));
@@ -507,12 +517,12 @@ fn fill<F: Layout>(
         let built = match rib.root_node(slot) {
             Some(id) => build_node(rib, blocks, journal, (id, 0), base, true)?,
             None => {
-                blocks.bytes = [byte_of(base); 64];
+                blocks.bytes = [byte_of(base); PACKED_SLOTS];
                 Built::Hop(base)
             }
         };
         let block = blocks.root_block(built)?;
-        #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 18 bits")]
+        #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 17 bits")]
         let top = (slot as u32) << (32 - F::ROOT_BITS);
         blocks.tables.region.set_root(top, block);
         if let Some(table) = &mut bytes {
@@ -522,10 +532,10 @@ fn fill<F: Layout>(
     Some(())
 }
 
-/// Publishes the bytes of the `changed` ones of the 64 slots from the address with leading bits `top` on.
-fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, changed: Range<usize>, bytes: &[u8; 64]) {
+/// Publishes the bytes of the `changed` ones of the slots from the address with leading bits `top` on.
+fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, changed: Range<usize>, bytes: &[u8; PACKED_SLOTS]) {
     if let Some(table) = &tables.bytes {
-        #[expect(clippy::cast_possible_truncation, reason = "there are 64 slots")]
+        #[expect(clippy::cast_possible_truncation, reason = "there are 128 slots")]
         let start = changed.start as u32;
         table.set(top | (start << 8), &bytes[changed]);
     }

@@ -13,6 +13,9 @@
 //! * Bit 0 of every bitmap is set, and it has no more bits than the slot of its class has entries, so a rank
 //!   taken from it is an entry of the slot, written or still zero. Zero is a good [`LinkRef`]: the leaf
 //!   "no route", the first block of every region.
+//! * The rank in a packed block is the sum of two numbers, which a late reader may have from two blocks: it is held to the
+//!   leaves that the class has room for, which never changes. Vector code reads what lies there instead, as the
+//!   mapping is [`GUARD`] bytes longer than its blocks.
 //! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
 //!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
@@ -28,10 +31,14 @@ pub(crate) use slab::Slab;
 const UNIT: usize = 8;
 /// Units per chunk.
 const CHUNK: usize = 512;
+/// Bytes past the last block that may be read: what the leaves of a whole packed block take.
+const GUARD: usize = PACKED_SLOTS * size_of::<u32>();
+/// Slots of a packed block: in each half, as many as a bitmap has bits.
+pub(crate) const PACKED_SLOTS: usize = 128;
 
 /// What distinguishes the regions of the two families.
 pub(crate) trait Roots {
-    /// Leading address bits that index the root array, 16 to 18.
+    /// Leading address bits that index the root array, 16 or 17.
     const ROOT_BITS: u32;
     /// What a root word refers to.
     type Block: Reference;
@@ -41,10 +48,12 @@ pub(crate) trait Roots {
 pub(crate) trait Reference: Copy + Send + Sync + core::fmt::Debug + 'static {
     fn from_word(word: u32) -> Self;
     fn word(self) -> u32;
+    /// Where the block lies.
+    fn unit(self) -> u32;
 }
 
 macro_rules! reference {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident >> $shift:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[repr(transparent)]
@@ -59,6 +68,10 @@ macro_rules! reference {
             fn word(self) -> u32 {
                 self.0
             }
+            #[inline(always)]
+            fn unit(self) -> u32 {
+                self.0 >> $shift
+            }
         }
     };
 }
@@ -66,15 +79,35 @@ macro_rules! reference {
 reference! {
     /// A block `[bitmap of run starts: u64 | one LinkRef per run]` over 64 slots, or a leaf block
     /// `[1 | itself | next hop]`, which leads back to itself for any slot.
-    LinkRef
+    LinkRef >> 0
 }
 reference! {
-    /// A block `[bitmap of run starts: u64 | one leaf per run | LinkRef, if a leaf is Leaf::ESCAPE]`.
-    PackedRef
+    /// A block `[bitmap of run starts: 2 * u64 | one leaf per run | 2 * LinkRef, if a leaf is Leaf::ESCAPE]` over 128 slots.
+    /// The lowest 7 bits say how many runs start in the lower half, 1 to 64.
+    PackedRef >> 7
 }
 reference! {
     /// A block of 256 LinkRefs, one per slot.
-    PageRef
+    PageRef >> 0
+}
+
+impl LinkRef {
+    /// Any block, only to be given back.
+    pub(crate) fn to_free(block: impl Reference) -> Self {
+        Self(block.unit())
+    }
+}
+
+impl PackedRef {
+    const LOW_BITS: u32 = 7;
+    /// Blocks can be referred to below this unit.
+    const END: usize = 1 << (u32::BITS - Self::LOW_BITS);
+
+    /// Runs that start in the lower half.
+    #[inline(always)]
+    fn low_runs(self) -> usize {
+        (self.0 & ((1 << Self::LOW_BITS) - 1)) as usize
+    }
 }
 
 /// The leaf of a packed block: an index into the palette of next hops, or (32 bits) the next hop itself.

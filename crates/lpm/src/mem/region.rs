@@ -5,7 +5,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::mapping::Mapping;
-use super::{CHUNK, Leaf, LinkRef, PackedRef, PageRef, Reference, Roots, UNIT, rank};
+use alloc::boxed::Box;
+
+use super::{CHUNK, GUARD, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Reference, Roots, UNIT, rank};
 use crate::Result;
 
 /// Root words, then blocks; see [`super`] for the invariants.
@@ -13,6 +15,8 @@ pub(crate) struct Region<R> {
     /// The first block; the root words lie before it.
     blocks: NonNull<u8>,
     chunks: usize,
+    /// Of each chunk of packed blocks, what its blocks have room for.
+    rooms: Box<[AtomicU8]>,
     mapping: Mapping,
     family: PhantomData<fn() -> R>,
 }
@@ -27,11 +31,12 @@ impl<R: Roots> Region<R> {
 
     /// A region of zeroes with room for `chunks` chunks of blocks.
     pub(super) fn new(chunks: usize) -> Result<Self> {
-        let bytes = (CHUNK * UNIT).saturating_mul(chunks).saturating_add(Self::ROOT_BYTES);
+        let bytes = (CHUNK * UNIT).saturating_mul(chunks).saturating_add(Self::ROOT_BYTES + GUARD);
         let mapping = Mapping::new(bytes)?;
         // SAFETY: the mapping is at least ROOT_BYTES long.
         let blocks = unsafe { mapping.base().add(Self::ROOT_BYTES) };
-        Ok(Self { blocks, chunks, mapping, family: PhantomData })
+        let rooms = (0..chunks).map(|_| AtomicU8::new(0)).collect();
+        Ok(Self { blocks, chunks, rooms, mapping, family: PhantomData })
     }
 
     /// Chunks of blocks in the region.
@@ -105,11 +110,11 @@ impl<R: Roots> Region<R> {
 
     /// Asks for the first line of a block, to be read later.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, block: impl Bitmapped) {
+    pub(crate) fn prefetch(&self, block: LinkRef) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let pointer = self.blocks.as_ptr().wrapping_add(block.word() as usize * UNIT);
+            let pointer = self.blocks.as_ptr().wrapping_add(block.0 as usize * UNIT);
             // SAFETY: every x86-64 CPU has the instruction, which reads nothing and faults nowhere.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) };
         }
@@ -119,8 +124,8 @@ impl<R: Roots> Region<R> {
 
     /// The bitmap of a block: bit `i` says that a run starts at slot `i`.
     #[inline(always)]
-    pub(crate) fn bitmap(&self, block: impl Bitmapped) -> u64 {
-        self.at::<AtomicU64>(block.word(), 0).load(Ordering::Relaxed)
+    pub(crate) fn bitmap(&self, block: LinkRef) -> u64 {
+        self.at::<AtomicU64>(block.0, 0).load(Ordering::Relaxed)
     }
 
     /// The entry for `slot` (modulo 64), to be followed after [`super::arrive`]; a leaf block answers itself.
@@ -148,28 +153,56 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(link.0, 12).load(Ordering::Relaxed)
     }
 
-    /// The leaf of `slot` (modulo 64) in a packed block.
+    /// The bitmap of a packed block.
+    pub(crate) fn packed_bitmap(&self, block: PackedRef) -> u128 {
+        let half = |half| self.at::<AtomicU64>(block.unit(), half * UNIT).load(Ordering::Relaxed);
+        u128::from(half(0)) | u128::from(half(1)) << 64
+    }
+
+    /// The leaf of `slot` (modulo 128) in a packed block.
     #[inline(always)]
     pub(crate) fn packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32) -> L {
-        let rank = rank(self.bitmap(block), slot);
-        L::load(self.at::<L::Atomic>(block.0, UNIT - size_of::<L>() + rank * size_of::<L>()))
+        L::load(self.packed_atomic::<L>(block, slot))
+    }
+
+    #[inline(always)]
+    fn packed_atomic<L: Leaf>(&self, block: PackedRef, slot: u32) -> &L::Atomic {
+        let half = (slot >> 6 & 1) as usize;
+        let bitmap = self.at::<AtomicU64>(block.unit(), half * UNIT).load(Ordering::Relaxed);
+        let rank = rank(bitmap, slot) + half * block.low_runs();
+        let rank = rank.min(self.room(block).leaf_bytes() / size_of::<L>());
+        self.at::<L::Atomic>(block.unit(), 2 * UNIT - size_of::<L>() + rank * size_of::<L>())
     }
 
     /// Publishes another leaf for the run that starts at `slot`; neither it nor the one before is an escape.
     pub(crate) fn set_packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32, leaf: L) {
-        let rank = rank(self.bitmap(block), slot);
+        let atomic = self.packed_atomic::<L>(block, slot);
         fence(Ordering::Release);
-        L::store(self.at::<L::Atomic>(block.0, UNIT - size_of::<L>() + rank * size_of::<L>()), leaf);
+        L::store(atomic, leaf);
     }
 
-    /// Where a leaf `L::ESCAPE` of this packed block leads: a block with an entry per such slot.
-    pub(crate) fn packed_escape<L: Leaf>(&self, block: PackedRef) -> LinkRef {
-        let leaves = self.bitmap(block).count_ones() as usize * size_of::<L>();
-        LinkRef(self.at::<AtomicU32>(block.0, UNIT + leaves.next_multiple_of(UNIT)).load(Ordering::Relaxed))
+    /// Where the escapes among the leaves of each half lead: a block with an entry per such slot, or the leaf "no route" where
+    /// there are none.
+    pub(crate) fn packed_escapes(&self, block: PackedRef) -> Option<[LinkRef; 2]> {
+        let room = self.room(block);
+        let escape = |half| self.at::<AtomicU32>(block.unit(), room.escape(half)).load(Ordering::Relaxed);
+        room.escapes().then(|| [0, 1].map(|half| LinkRef(escape(half))))
     }
 
-    pub(super) fn write_bitmap(&self, unit: u32, bitmap: u64) {
-        self.at::<AtomicU64>(unit, 0).store(bitmap, Ordering::Relaxed);
+    #[inline(always)]
+    fn room(&self, block: PackedRef) -> Room {
+        // SAFETY: a reference is to a block of one of `chunks` chunks, and there are as many rooms.
+        let room = unsafe { self.rooms.get_unchecked(block.unit() as usize / CHUNK) };
+        Room(room.load(Ordering::Relaxed))
+    }
+
+    /// Says what the packed blocks of a chunk have room for, before there are any.
+    pub(super) fn set_room(&self, chunk: usize, room: Room) {
+        self.rooms[chunk].store(room.0, Ordering::Relaxed);
+    }
+
+    pub(super) fn write_bitmap(&self, unit: u32, byte: usize, bitmap: u64) {
+        self.at::<AtomicU64>(unit, byte).store(bitmap, Ordering::Relaxed);
     }
 
     pub(super) fn write_word(&self, unit: u32, byte: usize, word: u32) {
@@ -177,14 +210,37 @@ impl<R: Roots> Region<R> {
     }
 
     pub(super) fn write_leaf<L: Leaf>(&self, unit: u32, index: usize, leaf: L) {
-        L::store(self.at::<L::Atomic>(unit, UNIT + index * size_of::<L>()), leaf);
+        L::store(self.at::<L::Atomic>(unit, 2 * UNIT + index * size_of::<L>()), leaf);
     }
 }
 
-/// Blocks that start with a bitmap.
-pub(crate) trait Bitmapped: Reference {}
-impl Bitmapped for LinkRef {}
-impl Bitmapped for PackedRef {}
+/// What the packed blocks of a class have room for: units of leaves, and whether two references follow them.
+#[derive(Clone, Copy)]
+pub(super) struct Room(u8);
+
+impl Room {
+    const ESCAPES: u8 = 0x80;
+
+    /// `units` is 1 to 64.
+    pub(super) fn new(units: usize, escapes: bool) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "64 units hold the leaves of 128 slots")]
+        let units = units as u8;
+        Self(units | if escapes { Self::ESCAPES } else { 0 })
+    }
+
+    fn leaf_bytes(self) -> usize {
+        usize::from(self.0 & !Self::ESCAPES) * UNIT
+    }
+
+    fn escapes(self) -> bool {
+        self.0 & Self::ESCAPES != 0
+    }
+
+    /// Where in its block the reference for the escapes of a half lies.
+    pub(super) fn escape(self, half: usize) -> usize {
+        2 * UNIT + self.leaf_bytes() + 4 * half
+    }
+}
 
 /// One byte per /24 of the IPv4 space: an index into the first 256 palette entries. And one per /16: the same, if all
 /// its /24s have one, else [`Leaf::ESCAPE`].
@@ -253,18 +309,18 @@ impl Bytes {
         }
     }
 
-    /// Writes the bytes for 64 /24s from the one of `addr` on, a multiple of 2^14, while nobody else has the table.
+    /// Writes the bytes for 128 /24s from the one of `addr` on, a multiple of 2^15, while nobody else has the table.
     /// All of them are filled, in order.
-    pub(crate) fn fill(&mut self, addr: u32, bytes: &[u8; 64]) {
-        // SAFETY: the offset is a multiple of 64 below COUNT.
-        let pointer = unsafe { self.0.base().add((addr >> 14) as usize * 64) };
-        // SAFETY: there are 64 bytes at least, and `self` is exclusive.
-        unsafe { pointer.cast::<[u8; 64]>().write(*bytes) };
-        // One of its quarters says of a /16 that it is not all the same, or that it still may be.
+    pub(crate) fn fill(&mut self, addr: u32, bytes: &[u8; PACKED_SLOTS]) {
+        // SAFETY: the offset is a multiple of 128 below COUNT.
+        let pointer = unsafe { self.0.base().add((addr >> 15) as usize * PACKED_SLOTS) };
+        // SAFETY: there are 128 bytes at least, and `self` is exclusive.
+        unsafe { pointer.cast::<[u8; PACKED_SLOTS]>().write(*bytes) };
+        // One of its halves says of a /16 that it is not all the same, or that it still may be.
         let coarse = self.coarse(addr);
-        let first = (addr >> 14).is_multiple_of(4);
+        let first = (addr >> 15).is_multiple_of(2);
         let all = if first { bytes[0] } else { coarse.load(Ordering::Relaxed) };
-        let all = if *bytes == [all; 64] { all } else { u8::ESCAPE };
+        let all = if *bytes == [all; PACKED_SLOTS] { all } else { u8::ESCAPE };
         coarse.store(all, Ordering::Relaxed);
     }
 

@@ -1,8 +1,11 @@
 //! Handing out blocks: one free list per class, chunks never change class.
 
+use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use super::{CHUNK, Leaf, LinkRef, PackedRef, PageRef, Region, Roots, UNIT};
+use super::region::Room;
+use super::{CHUNK, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Region, Roots, UNIT};
 use crate::Result;
 
 /// What a chunk is cut into. The number is the block size in units.
@@ -16,7 +19,7 @@ enum Class {
 }
 
 impl Class {
-    const COUNT: usize = 98;
+    const COUNT: usize = 162;
 
     fn units(self) -> usize {
         match self {
@@ -26,14 +29,15 @@ impl Class {
         }
     }
 
-    /// Blocks have at most 64 entries of 4 bytes beside their bitmap: 2 to 33 units, one more with an escape.
+    /// Link blocks have at most 64 entries of 4 bytes beside their bitmap: 2 to 33 units. Packed ones have at most 128 beside
+    /// two: 3 to 66, one more with escapes.
     fn index(self) -> usize {
         match self {
             Self::Leaf => 0,
             Self::Link(units) => units - 1,
-            Self::Packed(units) => 31 + units,
-            Self::PackedEscape(units) => 62 + units,
-            Self::Page => 97,
+            Self::Packed(units) => 30 + units,
+            Self::PackedEscape(units) => 93 + units,
+            Self::Page => 161,
         }
     }
 
@@ -41,9 +45,17 @@ impl Class {
         match index {
             0 => 2,
             1..=32 => index + 1,
-            33..=64 => index - 31,
-            65..=96 => index - 62,
+            33..=96 => index - 30,
+            97..=160 => index - 93,
             _ => 128,
+        }
+    }
+
+    fn room(self) -> Option<Room> {
+        match self {
+            Self::Packed(units) => Some(Room::new(units - 2, false)),
+            Self::PackedEscape(units) => Some(Room::new(units - 3, true)),
+            _ => None,
         }
     }
 }
@@ -60,9 +72,10 @@ struct FreeList {
 /// Hands out the blocks of one region. Every method that makes a block answers `None` when the region is full.
 pub(crate) struct Slab {
     lists: Vec<FreeList>,
-    /// The class index of every chunk in use.
+    /// The class index of every chunk that is in use.
     classes: Vec<u8>,
-    chunks: usize,
+    /// Chunks not in use. Packed blocks get the first of them, as references to them do not reach far; others the last.
+    vacant: Range<usize>,
     live_units: usize,
 }
 
@@ -72,18 +85,19 @@ impl Slab {
         let region = Region::new(bytes.div_ceil(CHUNK * UNIT).max(Class::COUNT))?;
         let mut slab = Self {
             lists: (0..Class::COUNT).map(|_| FreeList::default()).collect(),
-            classes: Vec::new(),
-            chunks: region.chunks(),
+            classes: vec![0; region.chunks()],
+            vacant: 0..1,
             live_units: 0,
         };
         let none = slab.leaf(&region, 0);
         debug_assert_eq!(none, Some(LinkRef(0)));
+        slab.vacant = 1..region.chunks();
         Ok((region, slab))
     }
 
     /// Bytes of blocks the region has room for.
     pub(crate) fn capacity(&self) -> usize {
-        self.chunks * CHUNK * UNIT
+        self.classes.len() * CHUNK * UNIT
     }
 
     /// Units of all blocks in use, of 8 bytes each.
@@ -93,8 +107,8 @@ impl Slab {
 
     /// A leaf block for this next hop word.
     pub(crate) fn leaf<R: Roots>(&mut self, region: &Region<R>, word: u32) -> Option<LinkRef> {
-        let unit = self.take(Class::Leaf)?;
-        region.write_bitmap(unit, 1);
+        let unit = self.take(region, Class::Leaf)?;
+        region.write_bitmap(unit, 0, 1);
         region.write_word(unit, 8, unit);
         region.write_word(unit, 12, word);
         Some(LinkRef(unit))
@@ -103,45 +117,49 @@ impl Slab {
     /// A block with a run for every bit of `bitmap`, whose bit 0 is set; `runs` has as many entries.
     pub(crate) fn link<R: Roots>(&mut self, region: &Region<R>, bitmap: u64, runs: &[LinkRef]) -> Option<LinkRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == runs.len(), "one entry per run");
-        let unit = self.take(Class::Link(1 + runs.len().div_ceil(2)))?;
-        region.write_bitmap(unit, bitmap);
+        let unit = self.take(region, Class::Link(1 + runs.len().div_ceil(2)))?;
+        region.write_bitmap(unit, 0, bitmap);
         for (index, run) in runs.iter().enumerate() {
             region.write_word(unit, 8 + 4 * index, run.0);
         }
         Some(LinkRef(unit))
     }
 
-    /// A packed block with a leaf for every bit of `bitmap`, whose bit 0 is set; `escape` is given exactly
-    /// when a leaf is [`Leaf::ESCAPE`].
+    /// A packed block with a leaf for every bit of `bitmap`, whose bit 0 is set; `escapes`, one for each half, are given
+    /// exactly when a leaf is [`Leaf::ESCAPE`].
     pub(crate) fn packed<R: Roots, L: Leaf>(
         &mut self,
         region: &Region<R>,
-        bitmap: u64,
+        bitmap: u128,
         leaves: &[L],
-        escape: Option<LinkRef>,
+        escapes: Option<[LinkRef; 2]>,
     ) -> Option<PackedRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == leaves.len(), "one leaf per run");
-        assert_eq!(leaves.contains(&L::ESCAPE), escape.is_some(), "an escape leads somewhere");
-        let units = 1 + size_of_val(leaves).div_ceil(UNIT);
-        let unit = match escape {
-            None => self.take(Class::Packed(units))?,
-            Some(escape) => {
-                let unit = self.take(Class::PackedEscape(units + 1))?;
-                region.write_word(unit, units * UNIT, escape.0);
-                unit
-            }
-        };
-        region.write_bitmap(unit, bitmap);
+        assert_eq!(leaves.contains(&L::ESCAPE), escapes.is_some(), "an escape leads somewhere");
+        const { assert!(PACKED_SLOTS == u128::BITS as usize) };
+        let units = 2 + size_of_val(leaves).div_ceil(UNIT);
+        let class = if escapes.is_some() { Class::PackedEscape(units + 1) } else { Class::Packed(units) };
+        let unit = self.take(region, class)?;
+        #[expect(clippy::cast_possible_truncation, reason = "halves are wanted")]
+        let halves = [bitmap as u64, (bitmap >> 64) as u64];
+        for (half, bitmap) in halves.into_iter().enumerate() {
+            region.write_bitmap(unit, half * UNIT, bitmap);
+        }
         for (index, leaf) in leaves.iter().enumerate() {
             region.write_leaf(unit, index, *leaf);
         }
-        Some(PackedRef(unit))
+        if let (Some(room), Some(escapes)) = (class.room(), escapes) {
+            for (half, escape) in escapes.into_iter().enumerate() {
+                region.write_word(unit, room.escape(half), escape.0);
+            }
+        }
+        Some(PackedRef(unit << PackedRef::LOW_BITS | halves[0].count_ones()))
     }
 
     /// A page of 256 entries.
     pub(crate) fn page<R: Roots>(&mut self, region: &Region<R>, entries: &[LinkRef]) -> Option<PageRef> {
         assert_eq!(entries.len(), 256, "one entry per slot");
-        let unit = self.take(Class::Page)?;
+        let unit = self.take(region, Class::Page)?;
         for (index, entry) in entries.iter().enumerate() {
             region.write_word(unit, 4 * index, entry.0);
         }
@@ -150,7 +168,7 @@ impl Slab {
 
     /// Gives a block back. No reader may be able to reach it, or its answer must be thrown away.
     pub(crate) fn free(&mut self, block: impl super::Reference) {
-        let unit = block.word();
+        let unit = block.unit();
         let class = usize::from(self.classes[unit as usize / CHUNK]);
         self.live_units -= Class::units_of(class);
         self.lists[class].freed.push(unit);
@@ -158,21 +176,27 @@ impl Slab {
 
     /// The size of a block, in units.
     pub(crate) fn units(&self, block: impl super::Reference) -> usize {
-        Class::units_of(usize::from(self.classes[block.word() as usize / CHUNK]))
+        Class::units_of(usize::from(self.classes[block.unit() as usize / CHUNK]))
     }
 
-    fn take(&mut self, class: Class) -> Option<u32> {
+    fn take<R: Roots>(&mut self, region: &Region<R>, class: Class) -> Option<u32> {
         let (units, index) = (class.units(), class.index());
         let list = &mut self.lists[index];
         let unit = if let Some(unit) = list.freed.pop() {
             unit
         } else {
             if list.fresh + units > list.end {
-                let chunk = self.classes.len();
-                if chunk == self.chunks {
-                    return None;
-                }
-                self.classes.push(u8::try_from(index).ok()?);
+                let chunk = match class.room() {
+                    None => self.vacant.next_back()?,
+                    Some(room) => {
+                        let within = |chunk: &usize| (chunk + 1) * CHUNK <= PackedRef::END;
+                        let chunk = self.vacant.clone().next().filter(within)?;
+                        self.vacant.start += 1;
+                        region.set_room(chunk, room);
+                        chunk
+                    }
+                };
+                self.classes[chunk] = u8::try_from(index).ok()?;
                 list.fresh = chunk * CHUNK;
                 list.end = list.fresh + CHUNK;
             }
@@ -192,7 +216,9 @@ mod tests {
     #[test]
     fn class_numbers_are_distinct_and_give_the_size_back() {
         let classes = [Class::Leaf, Class::Page].into_iter().chain(
-            (2..=33).flat_map(|units| [Class::Link(units), Class::Packed(units), Class::PackedEscape(units + 1)]),
+            (2..=33)
+                .map(Class::Link)
+                .chain((3..=66).flat_map(|units| [Class::Packed(units), Class::PackedEscape(units + 1)])),
         );
         let mut seen = [false; Class::COUNT];
         for class in classes {
