@@ -77,7 +77,7 @@ impl<B> Change<B> {
         self.bases.clear();
         self.roots.clear();
         self.bytes.clear();
-        self.changed = 0..64;
+        self.changed = 0..PACKED_SLOTS;
         self.patch = None;
         self.leaf = None;
     }

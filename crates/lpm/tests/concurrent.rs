@@ -40,10 +40,11 @@ fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net
     }
     let (ready, over) = (AtomicU32::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
+        let mut threads = Vec::new();
         for _ in 0..readers {
             let mut reader = table.reader();
             let (spots, ready, over) = (&spots, &ready, &over);
-            scope.spawn(move || {
+            threads.push(scope.spawn(move || {
                 // Each three times: bursts of 32 and more have loops of their own.
                 let spots: Vec<_> = spots.iter().cycle().take(3 * spots.len()).collect();
                 let asked: Vec<_> = spots.iter().map(|(addr, len, _)| P::addr(last((*addr, *len)))).collect();
@@ -72,9 +73,13 @@ fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net
                     }
                     rounds += 1;
                 }
-            });
+            }));
         }
         while ready.load(Ordering::SeqCst) < readers {
+            if threads.iter().any(thread::ScopedJoinHandle::is_finished) {
+                over.store(true, Ordering::Relaxed);
+                return;
+            }
             thread::yield_now();
         }
         let mut rng = fastrand::Rng::with_seed(5);

@@ -126,47 +126,41 @@ struct Aligned<T>(T);
 static LANES: [u32; 4] = [127, 63, u8::MAX as u32, u32::MAX];
 
 /// Puts the sixteen addresses `$a` and `$b` into `zmm$p`.
+#[rustfmt::skip]
 macro_rules! join {
     ($a:ident $b:ident $p:literal) => {
-        concat!("vinserti64x4 zmm", $p, ", {", stringify!($a), ":z}, {", stringify!($b), "}, 1")
+        concat!(
+            "vinserti64x4 zmm", $p, ", {", stringify!($a), ":z}, {", stringify!($b), "}, 1",
+        )
     };
 }
 
 /// Reads the root words of the addresses in `zmm$p` into `zmm$q`.
+#[rustfmt::skip]
 macro_rules! roots {
     ($p:literal $q:literal $r:literal) => {
         concat!(
-            "vpsrld zmm",
-            $r,
-            ", zmm",
-            $p,
-            ", 32 - 17\n",
+            "vpsrld zmm", $r, ", zmm", $p, ", 32 - 17\n",
             "kmovw k1, k3\n",
-            "vmovdqa32 zmm",
-            $q,
-            ", zmm",
-            $p,
-            "\n",
-            "vpgatherdd zmm",
-            $q,
-            "{{k1}}, [{roots} + 4*zmm",
-            $r,
-            "]",
+            // Any value will do: all of it is replaced.
+            "vmovdqa32 zmm", $q, ", zmm", $p, "\n",
+            "vpgatherdd zmm", $q, "{{k1}}, [{roots} + 4*zmm", $r, "]",
         )
     };
 }
 
 /// Reads the bitmaps for the addresses in `zmm$p` and root words in `zmm$q` into `zmm$q` and `zmm$s`. What is to be added to
 /// ranks waits in `$waits`.
+#[rustfmt::skip]
 macro_rules! bitmaps {
-    ($p:literal $q:literal $r:literal $s:literal $waits:literal $log:literal) => {
+    ($p:literal $q:literal $r:literal $s:literal $waits:literal $log:tt) => {
         concat!(
             // Bit 14 of the address in all bits of s: it lies in the upper half, whose runs come after those of the lower.
             "vpslld zmm", $s, ", zmm", $p, ", 31 - 14\n",
             "vpsrad zmm", $s, ", zmm", $s, ", 31\n",
             "vpsrld zmm", $r, ", zmm", $q, ", 7\n",
             "vpternlogd zmm", $q, ", zmm", $s, ", dword ptr [{lanes}]{{1to16}}, 0x80\n",
-            "vpslld zmm", $q, ", zmm", $q, ", ", $log, "\n",
+            scale!($log, $q),
             // The bitmap of the half, eight at a time.
             "vpsubd zmm", $s, ", zmm", $r, ", zmm", $s, "\n",
             "vpslld zmm", $r, ", zmm", $r, ", 3\n",
@@ -181,148 +175,81 @@ macro_rules! bitmaps {
     };
 }
 
-/// Makes the places of leaves in `zmm$q`, of these bitmaps in `zmm$q` and `zmm$s`.
+/// Makes the places of leaves in `zmm$q`, of these bitmaps.
+#[rustfmt::skip]
 macro_rules! ranks {
-    ($p:literal $q:literal $r:literal $s:literal $waits:literal $log:literal) => {
+    ($p:literal $q:literal $r:literal $s:literal $waits:literal $log:tt) => {
         concat!(
             // Shifted left to end with the slot: by 63 less bits 8 to 13 of the address.
-            "vpsrld zmm",
-            $p,
-            ", zmm",
-            $p,
-            ", 8\n",
-            "vpandnd zmm",
-            $p,
-            ", zmm",
-            $p,
-            ", dword ptr [{lanes} + 4]{{1to16}}\n",
-            "vpmovzxdq zmm",
-            $r,
-            ", ymm",
-            $p,
-            "\n",
-            "vextracti64x4 ymm",
-            $p,
-            ", zmm",
-            $p,
-            ", 1\n",
-            "vpmovzxdq zmm",
-            $p,
-            ", ymm",
-            $p,
-            "\n",
-            "vpsllvq zmm",
-            $q,
-            ", zmm",
-            $q,
-            ", zmm",
-            $r,
-            "\n",
-            "vpsllvq zmm",
-            $s,
-            ", zmm",
-            $s,
-            ", zmm",
-            $p,
-            "\n",
-            "vpopcntq zmm",
-            $q,
-            ", zmm",
-            $q,
-            "\n",
-            "vpopcntq zmm",
-            $s,
-            ", zmm",
-            $s,
-            "\n",
-            "vpmovqd ymm",
-            $q,
-            ", zmm",
-            $q,
-            "\n",
-            "vpmovqd ymm",
-            $s,
-            ", zmm",
-            $s,
-            "\n",
-            "vinserti64x4 zmm",
-            $q,
-            ", zmm",
-            $q,
-            ", ymm",
-            $s,
-            ", 1\n",
-            "vpslld zmm",
-            $q,
-            ", zmm",
-            $q,
-            ", ",
-            $log,
-            "\n",
-            "vpaddd zmm",
-            $q,
-            ", zmm",
-            $q,
-            ", ",
-            $waits,
+            "vpsrld zmm", $p, ", zmm", $p, ", 8\n",
+            "vpandnd zmm", $p, ", zmm", $p, ", dword ptr [{lanes} + 4]{{1to16}}\n",
+            "vpmovzxdq zmm", $r, ", ymm", $p, "\n",
+            "vextracti64x4 ymm", $p, ", zmm", $p, ", 1\n",
+            "vpmovzxdq zmm", $p, ", ymm", $p, "\n",
+            "vpsllvq zmm", $q, ", zmm", $q, ", zmm", $r, "\n",
+            "vpsllvq zmm", $s, ", zmm", $s, ", zmm", $p, "\n",
+            "vpopcntq zmm", $q, ", zmm", $q, "\n",
+            "vpopcntq zmm", $s, ", zmm", $s, "\n",
+            "vpmovqd ymm", $q, ", zmm", $q, "\n",
+            "vpmovqd ymm", $s, ", zmm", $s, "\n",
+            "vinserti64x4 zmm", $q, ", zmm", $q, ", ymm", $s, ", 1\n",
+            scale!($log, $q),
+            "vpaddd zmm", $q, ", zmm", $q, ", ", $waits,
         )
     };
 }
 
+/// Counts `zmm$q` in bytes instead of leaves of `1 << $log`.
+#[rustfmt::skip]
+macro_rules! scale {
+    ("0", $q:literal) => { "" };
+    ($log:tt, $q:literal) => { concat!("vpslld zmm", $q, ", zmm", $q, ", ", $log, "\n") };
+}
+
 /// Reads the four bytes that end with each leaf, at the places in `zmm$q`, into `zmm$p`: a leaf's upper part. They lie in its own
 /// block, as bitmaps come before leaves.
+#[rustfmt::skip]
 macro_rules! leaves {
     ($p:literal $q:literal) => {
-        concat!("kmovw k1, k3\n", "vpgatherdd zmm", $p, "{{k1}}, [{blocks} + zmm", $q, " + 12]",)
+        concat!(
+            "kmovw k1, k3\n",
+            "vpgatherdd zmm", $p, "{{k1}}, [{blocks} + zmm", $q, " + 12]",
+        )
     };
 }
 
 /// Makes answers of those in `zmm$p`.
+#[rustfmt::skip]
 macro_rules! answers {
     (bytes, $p:literal $q:literal) => {
         concat!("vpsrld zmm", $p, ", zmm", $p, ", 24")
     };
     (shorts, $p:literal $q:literal) => {
         concat!(
-            "vpsrld zmm",
-            $q,
-            ", zmm",
-            $p,
-            ", 16\n",
+            "vpsrld zmm", $q, ", zmm", $p, ", 16\n",
             "kmovw k1, k3\n",
-            "vpgatherdd zmm",
-            $p,
-            "{{k1}}, [{palette} + 4*zmm",
-            $q,
-            "]",
+            "vpgatherdd zmm", $p, "{{k1}}, [{palette} + 4*zmm", $q, "]",
         )
     };
-    (words, $p:literal $q:literal) => {
-        ""
-    };
+    (words, $p:literal $q:literal) => { "" };
 }
 
 /// Writes answers, and says in bits `16 * $at` on of `escapes` which of them lead deeper.
+#[rustfmt::skip]
 macro_rules! store {
-    ($at:literal $p:literal $escape:literal $out:literal) => {
+    ($at:tt $p:literal $escape:literal) => {
         concat!(
-            "vmovdqu32 [{out} + ",
-            $out,
-            "], zmm",
-            $p,
-            "\n",
-            "vpcmpeqd k1, zmm",
-            $p,
-            ", dword ptr [{lanes} + ",
-            $escape,
-            "]{{1to16}}\n",
-            "kmovw {more:e}, k1\n",
-            "shl {more}, 16 * ",
-            $at,
-            "\n",
-            "or {escapes}, {more}",
+            "vmovdqu32 [{out} + 64 * ", $at, "], zmm", $p, "\n",
+            "vpcmpeqd k1, zmm", $p, ", dword ptr [{lanes} + ", $escape, "]{{1to16}}\n",
+            collect!($at),
         )
     };
+}
+
+#[rustfmt::skip]
+macro_rules! collect {
+    (0) => { "kmovw {escapes:e}, k1" };
+    ($at:tt) => { concat!("kmovw {more:e}, k1\n", "shl {more}, 16 * ", $at, "\n", "or {escapes}, {more}") };
 }
 
 /// A function that answers addresses, sixteen for each group of names and registers, by the leaves, of `1 << $log` bytes, of
@@ -330,8 +257,8 @@ macro_rules! store {
 ///
 /// All groups go through one step before the next, as a CPU does not look far beyond gathers that wait for others.
 macro_rules! packed {
-    ($(#[$doc:meta])* $name:ident, $count:literal, $answers:ident $log:literal $escape:literal $(, $palette:ident)? $(; $waits_in:ident)?;
-     $($at:literal: $a:ident $b:ident $p:literal $q:literal $r:literal $s:literal $waits:literal $out:literal),*) => {
+    ($(#[$doc:meta])* $name:ident, $count:literal, $answers:ident $log:tt $escape:literal $(, $palette:ident)? $([$waits_in:ident])?;
+     $($at:tt: $a:ident $b:ident $p:literal $q:literal $r:literal $s:literal $waits:literal),*) => {
         $(#[$doc])*
         #[inline]
         #[target_feature(enable = "avx2")]
@@ -347,10 +274,10 @@ macro_rules! packed {
             $(let mut $waits_in = MaybeUninit::<Aligned<[u32; $count]>>::uninit();)?
             let escapes: u64;
             // SAFETY: the CPU has the instructions. As many words are written to `out`, and to `waits`, as they have elements;
-            // those of `out` have that size and any value. An index has the ROOT_BITS bits that there are root words for. A block starts
-            // with two bitmaps of 8 bytes. A leaf is one of a block or, for a reader that is late, lies within the bytes
-            // that the mapping has beyond its blocks; the palette has an entry for each. References have 25 bits of
-            // units of 8 bytes, so places fit 32 bits.
+            // those of `out` have that size and any value. An index has the ROOT_BITS bits that there are root words for.
+            // A block starts with two bitmaps of 8 bytes. A leaf is one of a block or, for a reader that is late, lies
+            // within the bytes that the mapping has beyond its blocks; the palette has an entry for each. References have
+            // 25 bits of units of 8 bytes, so places fit 32 bits.
             unsafe {
                 asm!(
                     "kxnorw k3, k3, k3",
@@ -360,8 +287,7 @@ macro_rules! packed {
                     $(ranks!($p $q $r $s $waits $log),)*
                     $(leaves!($p $q),)*
                     $(answers!($answers, $p $q),)*
-                    "xor {escapes:e}, {escapes:e}",
-                    $(store!($at $p $escape $out),)*
+                    $(store!($at $p $escape),)*
                     $($a = in(ymm_reg) $a, $b = in(ymm_reg) $b,)*
                     roots = in(reg) region.roots_base(),
                     blocks = in(reg) region.blocks_base(),
@@ -384,20 +310,20 @@ macro_rules! packed {
 
 /// The two functions that differ in how many addresses they answer.
 macro_rules! packed_widths {
-    ($(#[$doc:meta])* $name32:ident $name64:ident, $answers:ident $log:literal $escape:literal $(, $palette:ident)?) => {
+    ($(#[$doc:meta])* $name32:ident $name64:ident, $answers:ident $log:tt $escape:literal $(, $palette:ident)?) => {
         packed!(
             $(#[$doc])*
             $name32, 32, $answers $log $escape $(, $palette)?;
-            0: a0 b0 "16" "17" "18" "19" "zmm24" "0",
-            1: a1 b1 "20" "21" "22" "23" "zmm25" "64"
+            0: a0 b0 "16" "17" "18" "19" "zmm24",
+            1: a1 b1 "20" "21" "22" "23" "zmm25"
         );
         packed!(
             $(#[$doc])*
-            $name64, 64, $answers $log $escape $(, $palette)?; waits;
-            0: a0 b0 "16" "17" "18" "19" "[{waits}]" "0",
-            1: a1 b1 "20" "21" "22" "23" "[{waits} + 64]" "64",
-            2: a2 b2 "24" "25" "26" "27" "[{waits} + 128]" "128",
-            3: a3 b3 "28" "29" "30" "31" "[{waits} + 192]" "192"
+            $name64, 64, $answers $log $escape $(, $palette)? [waits];
+            0: a0 b0 "16" "17" "18" "19" "[{waits}]",
+            1: a1 b1 "20" "21" "22" "23" "[{waits} + 64]",
+            2: a2 b2 "24" "25" "26" "27" "[{waits} + 128]",
+            3: a3 b3 "28" "29" "30" "31" "[{waits} + 192]"
         );
     };
 }

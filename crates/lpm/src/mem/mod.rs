@@ -13,9 +13,9 @@
 //! * Bit 0 of every bitmap is set, and it has no more bits than the slot of its class has entries, so a rank
 //!   taken from it is an entry of the slot, written or still zero. Zero is a good [`LinkRef`]: the leaf
 //!   "no route", the first block of every region.
-//! * The rank in a packed block is the sum of two numbers, which a late reader may have from two blocks: it is held to the
-//!   leaves that the class has room for, which never changes. Vector code reads what lies there instead, as the
-//!   mapping is [`GUARD`] bytes longer than its blocks.
+//! * The rank in a packed block is the sum of two numbers, which a late reader may have from two blocks. Where leaves are read
+//!   by assembly, it may read past its slot: the mapping is [`GUARD`] bytes longer than its blocks. Elsewhere
+//!   the rank is held to the leaves that the class has room for, which never changes.
 //! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
 //!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
@@ -103,12 +103,24 @@ impl PackedRef {
     /// Blocks can be referred to below this unit.
     const END: usize = 1 << (u32::BITS - Self::LOW_BITS);
 
-    /// Runs that start in the lower half.
+    /// The half of the block that `slot` (modulo 128) lies in, and where the leaves of its runs are.
     #[inline(always)]
-    fn low_runs(self) -> usize {
-        (self.0 & ((1 << Self::LOW_BITS) - 1)) as usize
+    pub(crate) fn half<L: Leaf>(self, slot: u32) -> (HalfRef, LeavesRef) {
+        const { assert!(PACKED_SLOTS == 2 * 64 && UNIT == 8) };
+        let half = slot >> 6 & 1;
+        let unit = self.0 >> Self::LOW_BITS;
+        let runs = self.0 & ((1 << Self::LOW_BITS) - 1) & half.wrapping_neg();
+        (HalfRef(unit + half), LeavesRef((unit << 3) + (runs << size_of::<L>().trailing_zeros())))
     }
 }
+
+/// The bitmap of half a packed block.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct HalfRef(u32);
+
+/// The byte 16 before the leaf of the first run that starts in half a packed block.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LeavesRef(u32);
 
 /// The leaf of a packed block: an index into the palette of next hops, or (32 bits) the next hop itself.
 pub(crate) trait Leaf: Copy + Eq {
@@ -116,19 +128,43 @@ pub(crate) trait Leaf: Copy + Eq {
     const ESCAPE: Self;
     /// The atomic type of this width.
     type Atomic;
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     fn load(atomic: &Self::Atomic) -> Self;
+    /// A relaxed load, of what others may write in other widths.
+    ///
+    /// # Safety
+    /// `pointer` may be read.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    unsafe fn read(pointer: *const u8) -> Self;
     fn store(atomic: &Self::Atomic, value: Self);
     fn from_word(word: u32) -> Self;
 }
 
 macro_rules! leaf {
-    ($($int:ty, $atomic:ty;)*) => {$(
+    ($($int:ty, $atomic:ty, $load:literal;)*) => {$(
         impl Leaf for $int {
             const ESCAPE: Self = <$int>::MAX;
             type Atomic = $atomic;
+            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
             #[inline(always)]
             fn load(atomic: &$atomic) -> Self {
                 atomic.load(core::sync::atomic::Ordering::Relaxed)
+            }
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            #[inline(always)]
+            unsafe fn read(pointer: *const u8) -> Self {
+                let leaf: u32;
+                // SAFETY: the caller vouches for the pointer. Assembly, as the compiler knows no loads that race with writes
+                // of other widths; a CPU does.
+                unsafe {
+                    core::arch::asm!(
+                        $load,
+                        leaf = out(reg) leaf,
+                        pointer = in(reg) pointer,
+                        options(nostack, readonly, preserves_flags),
+                    );
+                }
+                Self::from_word(leaf)
             }
             #[inline(always)]
             fn store(atomic: &$atomic, value: Self) {
@@ -145,9 +181,9 @@ macro_rules! leaf {
 }
 
 leaf! {
-    u8, core::sync::atomic::AtomicU8;
-    u16, core::sync::atomic::AtomicU16;
-    u32, core::sync::atomic::AtomicU32;
+    u8, core::sync::atomic::AtomicU8, "movzx {leaf:e}, byte ptr [{pointer}]";
+    u16, core::sync::atomic::AtomicU16, "movzx {leaf:e}, word ptr [{pointer}]";
+    u32, core::sync::atomic::AtomicU32, "mov {leaf:e}, dword ptr [{pointer}]";
 }
 
 /// Makes the blocks behind all references loaded so far visible.

@@ -7,7 +7,9 @@ use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use super::mapping::Mapping;
 use alloc::boxed::Box;
 
-use super::{CHUNK, GUARD, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Reference, Roots, UNIT, rank};
+use super::{
+    CHUNK, GUARD, HalfRef, Leaf, LeavesRef, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Reference, Roots, UNIT, rank,
+};
 use crate::Result;
 
 /// Root words, then blocks; see [`super`] for the invariants.
@@ -162,21 +164,41 @@ impl<R: Roots> Region<R> {
     /// The leaf of `slot` (modulo 128) in a packed block.
     #[inline(always)]
     pub(crate) fn packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32) -> L {
-        L::load(self.packed_atomic::<L>(block, slot))
+        let (half, leaves) = block.half::<L>(slot);
+        self.half_leaf(block, half, leaves, slot)
     }
 
+    /// The same; `half` and `leaves` are [`PackedRef::half`] of this block and slot, and width of leaves.
     #[inline(always)]
-    fn packed_atomic<L: Leaf>(&self, block: PackedRef, slot: u32) -> &L::Atomic {
-        let half = (slot >> 6 & 1) as usize;
-        let bitmap = self.at::<AtomicU64>(block.unit(), half * UNIT).load(Ordering::Relaxed);
-        let rank = rank(bitmap, slot) + half * block.low_runs();
-        let rank = rank.min(self.room(block).leaf_bytes() / size_of::<L>());
-        self.at::<L::Atomic>(block.unit(), 2 * UNIT - size_of::<L>() + rank * size_of::<L>())
+    pub(crate) fn half_leaf<L: Leaf>(&self, block: PackedRef, half: HalfRef, leaves: LeavesRef, slot: u32) -> L {
+        let bitmap = self.at::<AtomicU64>(half.0, 0).load(Ordering::Relaxed);
+        let byte = leaves.0 as usize + rank(bitmap, slot) * size_of::<L>() + (2 * UNIT - size_of::<L>());
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            let _ = block;
+            // SAFETY: at most 128 leaves beyond the bitmaps of a block, the mapping goes on for GUARD bytes after the last one.
+            let pointer = unsafe { self.blocks.add(byte) };
+            // SAFETY: as before.
+            unsafe { L::read(pointer.as_ptr()) }
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        L::load(self.leaf_atomic::<L>(block, byte))
+    }
+
+    /// The leaf at `byte`, or the last one that the slot has room for if that is before it.
+    #[inline(always)]
+    fn leaf_atomic<L: Leaf>(&self, block: PackedRef, byte: usize) -> &L::Atomic {
+        let start = block.unit() as usize * UNIT;
+        let last = 2 * UNIT + self.room(block).leaf_bytes() - size_of::<L>();
+        self.at::<L::Atomic>(block.unit(), (byte - start).min(last))
     }
 
     /// Publishes another leaf for the run that starts at `slot`; neither it nor the one before is an escape.
     pub(crate) fn set_packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32, leaf: L) {
-        let atomic = self.packed_atomic::<L>(block, slot);
+        let (half, leaves) = block.half::<L>(slot);
+        let bitmap = self.at::<AtomicU64>(half.0, 0).load(Ordering::Relaxed);
+        let byte = leaves.0 as usize + rank(bitmap, slot) * size_of::<L>() + (2 * UNIT - size_of::<L>());
+        let atomic = self.leaf_atomic::<L>(block, byte);
         fence(Ordering::Release);
         L::store(atomic, leaf);
     }
