@@ -12,7 +12,7 @@ mod avx512;
 use core::sync::atomic::Ordering;
 
 use crate::NextHop;
-use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, PageRef, arrive};
+use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, arrive};
 use crate::tables::{Tables, Width};
 use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
@@ -377,30 +377,31 @@ fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &
 /// the memory asked for is near.
 #[inline(always)]
 fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
-    let region = &tables.region;
-    let highs = addrs.map(|addr| (addr.into() >> 64) as u64);
-    let mut pages = [PageRef::default(); N];
-    for (highs, pages) in eights(&highs).iter().zip(eights_mut(&mut pages)) {
-        *pages = highs.map(|high| region.root((high >> 32) as u32));
-    }
-    arrive();
+    let region = tables.region.view();
+    let high = |addr: A| (addr.into() >> 64) as u64;
     let mut links = [LinkRef::default(); N];
-    for ((highs, pages), links) in eights(&highs).iter().zip(eights(&pages)).zip(eights_mut(&mut links)) {
-        #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 23 are wanted")]
-        let entry = |lane: usize| region.page_entry(pages[lane], (highs[lane] >> 40) as u8);
-        *links = core::array::from_fn(entry);
-        links.iter().for_each(|link| region.prefetch(*link));
+    for (addrs, links) in eights(addrs).iter().zip(eights_mut(&mut links)) {
+        for (addr, link) in addrs.iter().zip(links) {
+            let page = region.root((high(*addr) >> 32) as u32);
+            arrive();
+            #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 23 are wanted")]
+            let slot = (high(*addr) >> 40) as u8;
+            *link = region.page_entry(page, slot);
+            region.prefetch(*link);
+        }
+    }
+    for round in 0..ROUNDS {
+        arrive();
+        for (addrs, links) in eights(addrs).iter().zip(eights_mut(&mut links)) {
+            for (addr, link) in addrs.iter().zip(links) {
+                #[expect(clippy::cast_possible_truncation, reason = "a rank takes the slot modulo 64")]
+                let slot = (high(*addr) >> (34 - 6 * round)) as u32;
+                *link = region.step(*link, slot);
+                region.prefetch(*link);
+            }
+        }
     }
     arrive();
-    for round in 0..ROUNDS {
-        for (highs, links) in eights(&highs).iter().zip(eights_mut(&mut links)) {
-            #[expect(clippy::cast_possible_truncation, reason = "a rank takes the slot modulo 64")]
-            let step = |lane: usize| region.step(links[lane], (highs[lane] >> (34 - 6 * round)) as u32);
-            *links = core::array::from_fn(step);
-            links.iter().for_each(|link| region.prefetch(*link));
-        }
-        arrive();
-    }
     let mut arrived = true;
     for (links, out) in eights(&links).iter().zip(eights_mut(out)) {
         arrived &= links.iter().fold(true, |all, link| all & region.is_leaf(*link));

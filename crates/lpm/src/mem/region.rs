@@ -49,14 +49,16 @@ impl<R: Roots> Region<R> {
         Self::ROOT_BYTES
     }
 
+    /// What loops over many blocks go by.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_, R> {
+        View { blocks: self.blocks, chunks: self.chunks, region: PhantomData }
+    }
+
     /// The word `byte` bytes after the block at `unit`.
     #[inline(always)]
     fn at<T>(&self, unit: u32, byte: usize) -> &T {
-        debug_assert!(unit as usize * UNIT + byte + size_of::<T>() <= self.chunks * CHUNK * UNIT);
-        // SAFETY: callers pass a slot of the region and a byte within that slot.
-        let pointer = unsafe { self.blocks.add(unit as usize * UNIT + byte) };
-        // SAFETY: T is an atomic integer, aligned as its slot is, and all accesses here have its width.
-        unsafe { pointer.cast::<T>().as_ref() }
+        self.view().at(unit, byte)
     }
 
     /// The first root word; the others of ROOT_BITS bits follow.
@@ -74,17 +76,13 @@ impl<R: Roots> Region<R> {
     /// The root word for an address whose leading 32 bits are `top`.
     #[inline(always)]
     fn root_word(&self, top: u32) -> &AtomicU32 {
-        let index = (top >> (32 - R::ROOT_BITS)) as usize;
-        // SAFETY: the index has ROOT_BITS bits, and the mapping starts with that many words.
-        let pointer = unsafe { self.mapping.base().cast::<AtomicU32>().add(index) };
-        // SAFETY: root words are only ever accessed as AtomicU32.
-        unsafe { pointer.as_ref() }
+        self.view().root_word(top)
     }
 
     /// The block for an address whose leading 32 bits are `top`, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn root(&self, top: u32) -> R::Block {
-        R::Block::from_word(self.root_word(top).load(Ordering::Relaxed))
+        self.view().root(top)
     }
 
     /// Publishes the block for the root slot of `top`.
@@ -95,7 +93,7 @@ impl<R: Roots> Region<R> {
     /// The entry of `slot` (0 to 255) in a page, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn page_entry(&self, page: PageRef, slot: u8) -> LinkRef {
-        LinkRef(self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).load(Ordering::Relaxed))
+        self.view().page_entry(page, slot)
     }
 
     /// Publishes the entry of `slot` in a page.
@@ -103,31 +101,16 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).store(link.0, Ordering::Release);
     }
 
-    /// Asks for the first line of a block, to be read later.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, block: impl Bitmapped) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let pointer = self.blocks.as_ptr().wrapping_add(block.word() as usize * UNIT);
-            // SAFETY: every x86-64 CPU has the instruction, which reads nothing and faults nowhere.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) };
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = block;
-    }
-
     /// The bitmap of a block: bit `i` says that a run starts at slot `i`.
     #[inline(always)]
     pub(crate) fn bitmap(&self, block: impl Bitmapped) -> u64 {
-        self.at::<AtomicU64>(block.word(), 0).load(Ordering::Relaxed)
+        self.view().bitmap(block)
     }
 
     /// The entry for `slot` (modulo 64), to be followed after [`super::arrive`]; a leaf block answers itself.
     #[inline(always)]
     pub(crate) fn step(&self, link: LinkRef, slot: u32) -> LinkRef {
-        let rank = rank(self.bitmap(link), slot);
-        LinkRef(self.at::<AtomicU32>(link.0, 4 + 4 * rank).load(Ordering::Relaxed))
+        self.view().step(link, slot)
     }
 
     /// Publishes a new entry for the run that starts at `slot`.
@@ -139,13 +122,13 @@ impl<R: Roots> Region<R> {
     /// Whether the block is a leaf: blocks with one run always are, see `build`.
     #[inline(always)]
     pub(crate) fn is_leaf(&self, link: LinkRef) -> bool {
-        self.bitmap(link) == 1
+        self.view().is_leaf(link)
     }
 
     /// The next hop word of a leaf block; anything for other blocks.
     #[inline(always)]
     pub(crate) fn leaf_word(&self, link: LinkRef) -> u32 {
-        self.at::<AtomicU32>(link.0, 12).load(Ordering::Relaxed)
+        self.view().leaf_word(link)
     }
 
     /// The leaf of `slot` (modulo 64) in a packed block.
@@ -178,6 +161,96 @@ impl<R: Roots> Region<R> {
 
     pub(super) fn write_leaf<L: Leaf>(&self, unit: u32, index: usize, leaf: L) {
         L::store(self.at::<L::Atomic>(unit, UNIT + index * size_of::<L>()), leaf);
+    }
+}
+
+/// The same memory, by value: a loop keeps where it starts in a register, past all the fences of [`super::arrive`].
+pub(crate) struct View<'a, R> {
+    /// The first block, as in [`Region`].
+    blocks: NonNull<u8>,
+    chunks: usize,
+    region: PhantomData<&'a Region<R>>,
+}
+
+impl<R> Clone for View<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for View<'_, R> {}
+
+impl<'a, R: Roots> View<'a, R> {
+    /// The word `byte` bytes after the block at `unit`.
+    #[inline(always)]
+    fn at<T>(self, unit: u32, byte: usize) -> &'a T {
+        debug_assert!(unit as usize * UNIT + byte + size_of::<T>() <= self.chunks * CHUNK * UNIT);
+        // SAFETY: callers pass a slot of the region and a byte within that slot.
+        let pointer = unsafe { self.blocks.add(unit as usize * UNIT + byte) };
+        // SAFETY: T is an atomic integer, aligned as its slot is, and all accesses here have its width.
+        unsafe { pointer.cast::<T>().as_ref() }
+    }
+
+    /// The root word for an address whose leading 32 bits are `top`.
+    #[inline(always)]
+    fn root_word(self, top: u32) -> &'a AtomicU32 {
+        let index = (top >> (32 - R::ROOT_BITS)) as usize;
+        // SAFETY: the mapping starts with ROOT_BYTES of root words.
+        let roots = unsafe { self.blocks.sub(Region::<R>::ROOT_BYTES) };
+        // SAFETY: the index has ROOT_BITS bits, and there are that many words.
+        let pointer = unsafe { roots.cast::<AtomicU32>().add(index) };
+        // SAFETY: root words are only ever accessed as AtomicU32.
+        unsafe { pointer.as_ref() }
+    }
+
+    /// See [`Region::root`].
+    #[inline(always)]
+    pub(crate) fn root(self, top: u32) -> R::Block {
+        R::Block::from_word(self.root_word(top).load(Ordering::Relaxed))
+    }
+
+    /// See [`Region::page_entry`].
+    #[inline(always)]
+    pub(crate) fn page_entry(self, page: PageRef, slot: u8) -> LinkRef {
+        LinkRef(self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn bitmap(self, block: impl Bitmapped) -> u64 {
+        self.at::<AtomicU64>(block.word(), 0).load(Ordering::Relaxed)
+    }
+
+    /// See [`Region::step`].
+    #[inline(always)]
+    pub(crate) fn step(self, link: LinkRef, slot: u32) -> LinkRef {
+        let rank = rank(self.bitmap(link), slot);
+        LinkRef(self.at::<AtomicU32>(link.0, 4 + 4 * rank).load(Ordering::Relaxed))
+    }
+
+    /// See [`Region::is_leaf`].
+    #[inline(always)]
+    pub(crate) fn is_leaf(self, link: LinkRef) -> bool {
+        self.bitmap(link) == 1
+    }
+
+    /// See [`Region::leaf_word`].
+    #[inline(always)]
+    pub(crate) fn leaf_word(self, link: LinkRef) -> u32 {
+        self.at::<AtomicU32>(link.0, 12).load(Ordering::Relaxed)
+    }
+
+    /// Asks for the first line of a block, to be read later.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, link: LinkRef) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let pointer = self.blocks.as_ptr().wrapping_add(link.0 as usize * UNIT);
+            // SAFETY: every x86-64 CPU has the instruction, which reads nothing and faults nowhere.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = link;
     }
 }
 
