@@ -12,8 +12,8 @@ mod avx512;
 use core::sync::atomic::Ordering;
 
 use crate::NextHop;
-use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, arrive};
-use crate::tables::{Tables, Width};
+use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, View, arrive};
+use crate::tables::{Layout, Tables, Width};
 use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
 
@@ -113,8 +113,8 @@ dispatch!(
 dispatch!(
     /// Answers the lanes of a chunk that lead beyond the /48.
     #[cold]
-    v6_walk_on<A: Into<u128>>, v6_walk_on_inner,
-    (tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>])
+    v6_escapes<A: Into<u128>>, v6_escapes_inner,
+    (tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>], lanes: u32)
 );
 dispatch!(
     /// The longest match of one IPv6 address.
@@ -198,7 +198,7 @@ fn v4_chunk<A: Copy + Into<u32>, const N: usize>(
 
 /// Puts next hops in the place of their numbers, of one byte, unless all are the same.
 #[inline(always)]
-fn number_to_word(tables: &Tables<V4>, out: &mut [Option<NextHop>]) {
+fn number_to_word<F: Layout>(tables: &Tables<F>, out: &mut [Option<NextHop>]) {
     arrive();
     if !tables.direct.load(Ordering::Relaxed) {
         for out in out {
@@ -357,16 +357,8 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
 
 #[inline(always)]
 fn v6_one_inner(tables: &Tables<V6>, addr: u128) -> Option<NextHop> {
-    #[expect(clippy::cast_possible_truncation, reason = "the leading bits are wanted")]
-    let (top, slot) = ((addr >> 96) as u32, (addr >> 104) as u8);
-    let page = tables.region.root(top);
-    arrive();
-    let link = tables.region.page_entry(page, slot);
-    NextHop::from_raw(v6::walk_from(tables, link, addr, 1))
+    NextHop::from_raw(v6::walk(tables, addr))
 }
-
-/// Link blocks every lane passes without asking whether it has arrived: down to the /48.
-const ROUNDS: u32 = 4;
 
 #[inline(always)]
 fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>]) {
@@ -390,26 +382,55 @@ fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[
             region.prefetch(*link);
         }
     }
-    for round in 0..ROUNDS {
+    for level in 1..v6::TAIL {
         arrive();
         for (addrs, links) in eights(addrs).iter().zip(eights_mut(&mut links)) {
             for (addr, link) in addrs.iter().zip(links) {
-                #[expect(clippy::cast_possible_truncation, reason = "a rank takes the slot modulo 64")]
-                let slot = (high(*addr) >> (34 - 6 * round)) as u32;
-                *link = region.step(*link, slot);
+                *link = region.step(*link, v6_slot(*addr, level));
                 region.prefetch(*link);
             }
         }
     }
     arrive();
-    let mut arrived = true;
-    for (links, out) in eights(&links).iter().zip(eights_mut(out)) {
-        arrived &= links.iter().fold(true, |all, link| all & region.is_leaf(*link));
-        *out = links.map(|link| NextHop::from_raw(region.leaf_word(link)));
+    let escapes = match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => tail_leaves(region, addrs, &links, out, |leaf: u8| leaf.into()),
+        (Width::Short, Some(palette)) => tail_leaves(region, addrs, &links, out, |leaf: u16| word_of(palette, leaf)),
+        (Width::Short, None) => 0,
+        (Width::Word, _) => tail_leaves(region, addrs, &links, out, |leaf: u32| leaf),
+    };
+    if tables.width == Width::Byte {
+        number_to_word(tables, out);
     }
-    if !arrived {
-        v6_walk_on(tables, addrs, &links, out);
+    if escapes != 0 {
+        v6_escapes(tables, addrs, &links, out, escapes);
     }
+}
+
+/// Reads leaves for all lanes; answers which of these lead deeper.
+#[inline(always)]
+fn tail_leaves<L: Leaf, A: Copy + Into<u128>, const N: usize>(
+    region: View<'_, V6>,
+    addrs: &[A; N],
+    links: &[LinkRef; N],
+    out: &mut [Option<NextHop>; N],
+    word: impl Fn(L) -> u32,
+) -> u32 {
+    let mut escapes = 0;
+    for (at, ((addrs, links), out)) in eights(addrs).iter().zip(eights(links)).zip(eights_mut(out)).enumerate() {
+        for (lane, ((addr, link), out)) in addrs.iter().zip(links).zip(out).enumerate() {
+            let leaf = region.tail_leaf::<L>(*link, v6_slot(*addr, v6::TAIL));
+            escapes |= u32::from(leaf == L::ESCAPE) << (8 * at + lane);
+            *out = NextHop::from_raw(word(leaf));
+        }
+    }
+    escapes
+}
+
+/// The slot of an address at a level down to the /48, with more bits in front of it.
+#[inline(always)]
+fn v6_slot<A: Into<u128>>(addr: A, level: usize) -> u32 {
+    let high = (addr.into() >> 64) as u64;
+    (high >> (40 - 6 * level)) as u32
 }
 
 #[inline(always)]
@@ -422,18 +443,20 @@ fn eights_mut<T, const N: usize>(lanes: &mut [T; N]) -> &mut [[T; 8]] {
     lanes.as_chunks_mut().0
 }
 
-/// Answers the lanes that have not arrived at a leaf after [`ROUNDS`].
+/// Answers the given lanes, which lead beyond the /48.
 #[inline(always)]
-fn v6_walk_on_inner<A: Copy + Into<u128>>(
+fn v6_escapes_inner<A: Copy + Into<u128>>(
     tables: &Tables<V6>,
     addrs: &[A],
     links: &[LinkRef],
     out: &mut [Option<NextHop>],
+    mut lanes: u32,
 ) {
-    for ((addr, link), out) in addrs.iter().zip(links).zip(out) {
-        if !tables.region.is_leaf(*link) {
-            *out = NextHop::from_raw(v6::walk_from(tables, *link, (*addr).into(), 1 + ROUNDS as usize));
-        }
+    while lanes != 0 {
+        let lane = lanes.trailing_zeros() as usize;
+        lanes &= lanes - 1;
+        let (Some(addr), Some(link), Some(out)) = (addrs.get(lane), links.get(lane), out.get_mut(lane)) else { return };
+        *out = NextHop::from_raw(v6::finish(tables, *link, (*addr).into()));
     }
 }
 

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::{Blocks, find_runs};
 use crate::kernel::{self, Habit};
-use crate::mem::{Leaf, LinkRef, PackedRef, Region, Roots, arrive};
+use crate::mem::{Depth, Leaf, LinkRef, PackedRef, Region, Roots, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables, Width};
@@ -64,6 +64,14 @@ impl Layout for V4 {
             Width::Short => build_packed::<u16>(blocks, slots),
             Width::Word => build_packed::<u32>(blocks, slots),
         }
+    }
+
+    fn build_inner(blocks: &mut Blocks<'_, Self>, _: usize, slots: &[Built]) -> Option<Built> {
+        blocks.build_link(Depth::Below, slots).map(Built::Link)
+    }
+
+    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<LinkRef> {
+        blocks.slab.leaf(&blocks.tables.region, blocks.hops.get(hop).word)
     }
 
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PackedRef> {
@@ -152,14 +160,9 @@ fn escape_block(tables: &Tables<V4>, block: PackedRef) -> LinkRef {
 }
 
 fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<Built> {
-    let leaf = |blocks: &Blocks<'_, V4>, built| match built {
-        Built::Hop(hop) if blocks.tables.width == Width::Word => L::from_word(blocks.hops.get(hop).word),
-        Built::Hop(hop) => L::from_word(hop),
-        _ => L::ESCAPE,
-    };
     let mut leaves = [L::ESCAPE; 64];
     let (bitmap, count) = find_runs(slots, |index, built| {
-        leaves[index] = leaf(blocks, built);
+        leaves[index] = blocks.leaf_to(built);
         Some(())
     })?;
     if blocks.keeps_bytes {
@@ -170,7 +173,7 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
             };
         }
     }
-    let escape = if leaves[..count].contains(&L::ESCAPE) { Some(build_escape(blocks, slots)?) } else { None };
+    let escape = if leaves[..count].contains(&L::ESCAPE) { Some(blocks.build_escape(slots)?) } else { None };
     let region = &blocks.tables.region;
     match (blocks.slab.packed(region, bitmap, &leaves[..count], escape), escape) {
         (Some(block), _) => Some(Built::Packed(block)),
@@ -179,22 +182,6 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
             None
         }
     }
-}
-
-/// A link block with a run for every slot that leads deeper. What it says for others is never asked.
-fn build_escape(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef> {
-    let mut runs = [LinkRef::default(); 64];
-    let (mut bitmap, mut count) = (0, 0);
-    for (index, built) in slots.iter().enumerate() {
-        if let Built::Link(link) = built {
-            runs[count] = *link;
-        } else if index > 0 {
-            continue;
-        }
-        bitmap |= 1 << index;
-        count += 1;
-    }
-    blocks.slab.link(&blocks.tables.region, bitmap, &runs[..count])
 }
 
 /// The answer for one address, past the accelerator.
@@ -272,7 +259,7 @@ mod tests {
                 Blocks { tables: &tables, slab: &mut slab, hops: &mut hops, keeps_bytes: true, bytes: [0; 64] };
             let runs = 1 + round as usize % 63;
             let mut slots: [Built; 64] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 5]));
-            let deep = blocks.build_link(&[Built::Hop(ids[5]), slots[0]]).unwrap();
+            let deep = blocks.build_link(Depth::Below, &[Built::Hop(ids[5]), slots[0]]).unwrap();
             slots[round as usize % 64] = Built::Link(deep);
             let built = V4::build_top(&mut blocks, &slots).unwrap();
             tables.region.set_root(TOP, V4::root_block(built).unwrap());

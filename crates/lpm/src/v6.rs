@@ -5,12 +5,16 @@ use core::net::Ipv6Addr;
 use core::ops::Range;
 
 use crate::NextHop;
-use crate::build::Blocks;
+use crate::build::{Blocks, find_runs};
 use crate::kernel::{self, Habit};
-use crate::mem::{LinkRef, PageRef, Roots, arrive};
+use crate::mem::{Depth, Leaf, LinkRef, PageRef, Roots, View, arrive};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
-use crate::tables::{Addresses, Family, Layout, Tables};
+use crate::tables::{Addresses, Family, Layout, Tables, Width};
+use crate::v4::word_of;
+
+/// The level of tail blocks, which end with the /48.
+pub(crate) const TAIL: usize = 4;
 
 /// IPv6, 128-bit addresses.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +64,32 @@ impl Layout for V6 {
         blocks.slab.page(&blocks.tables.region, &entries).map(Built::Page)
     }
 
+    fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built> {
+        let depth = match level {
+            1 => Depth::First,
+            2 => Depth::Second,
+            3 => Depth::Third,
+            TAIL => {
+                return match blocks.tables.width {
+                    Width::Byte => build_tail::<u8>(blocks, slots),
+                    Width::Short => build_tail::<u16>(blocks, slots),
+                    Width::Word => build_tail::<u32>(blocks, slots),
+                };
+            }
+            _ => Depth::Below,
+        };
+        blocks.build_link(depth, slots).map(Built::Link)
+    }
+
+    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<LinkRef> {
+        let (region, built) = (&blocks.tables.region, Built::Hop(hop));
+        match blocks.tables.width {
+            Width::Byte => blocks.slab.leaf(region, blocks.leaf_to::<u8>(built)),
+            Width::Short => blocks.slab.leaf(region, blocks.leaf_to::<u16>(built)),
+            Width::Word => blocks.slab.leaf(region, blocks.leaf_to::<u32>(built)),
+        }
+    }
+
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PageRef> {
         let leaf = blocks.leaf(hop)?;
         blocks.slab.page(&blocks.tables.region, &[leaf; 256])
@@ -72,8 +102,9 @@ impl Layout for V6 {
         }
     }
 
-    fn attached(_: &Tables<Self>, _: Built) -> Option<LinkRef> {
-        None
+    fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef> {
+        let Built::Tail(tail) = built else { return None };
+        Some(tables.region.view().tail_escape(tail)).filter(|escape| *escape != LinkRef::default())
     }
 
     fn can_patch_top(_: &Tables<Self>, top: Built, _: u8, _: Built) -> bool {
@@ -93,20 +124,82 @@ impl Layout for V6 {
     fn store_leaf(_: &Tables<Self>, _: Built, _: &Range<usize>, _: HopId, _: u32) {}
 }
 
-/// The leaf a lookup starting at `link`, reached after `pos` bits, ends at.
+/// The tail block of a node of level [`TAIL`].
+fn build_tail<L: Leaf>(blocks: &mut Blocks<'_, V6>, slots: &[Built]) -> Option<Built> {
+    let mut leaves = [L::ESCAPE; 64];
+    let (bitmap, count) = find_runs(slots, |index, built| {
+        leaves[index] = blocks.leaf_to(built);
+        Some(())
+    })?;
+    let leaves = &leaves[..count];
+    let escape = if leaves.contains(&L::ESCAPE) { Some(blocks.build_escape(slots)?) } else { None };
+    let tail = blocks.slab.tail(&blocks.tables.region, bitmap, leaves, escape);
+    if tail.is_none() {
+        escape.into_iter().for_each(|escape| blocks.slab.free(escape));
+    }
+    tail.map(Built::Tail)
+}
+
+/// The answer for one address.
 #[inline(always)]
-pub(crate) fn walk_from(tables: &Tables<V6>, mut link: LinkRef, addr: u128, level: usize) -> u32 {
-    let mut pos = V6::ROOT_BITS + V6::SHAPE.strides[..level].iter().map(|stride| u32::from(*stride)).sum::<u32>();
-    for stride in &V6::SHAPE.strides[level..] {
+pub(crate) fn walk(tables: &Tables<V6>, addr: u128) -> u32 {
+    let region = tables.region.view();
+    #[expect(clippy::cast_possible_truncation, reason = "the leading bits are wanted")]
+    let (top, slot) = ((addr >> 96) as u32, (addr >> 104) as u8);
+    let page = region.root(top);
+    arrive();
+    let mut link = region.page_entry(page, slot);
+    for level in 1..TAIL {
         arrive();
-        if tables.region.is_leaf(link) {
+        if region.is_leaf(link) {
             break;
         }
-        pos += u32::from(*stride);
-        #[expect(clippy::cast_possible_truncation, reason = "a stride has at most 6 bits")]
-        let slot = (addr >> (128 - pos)) as u32 & ((1 << stride) - 1);
-        link = tables.region.step(link, slot);
+        link = region.step(link, slot_of(addr, level));
     }
     arrive();
-    tables.region.leaf_word(link)
+    finish(tables, link, addr)
+}
+
+/// The answer for an address that has come to the tail block at `link`.
+#[inline(always)]
+pub(crate) fn finish(tables: &Tables<V6>, link: LinkRef, addr: u128) -> u32 {
+    match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => finish_wide(tables, link, addr, |leaf: u8| word_of(&tables.palette, leaf)),
+        (Width::Short, Some(palette)) => finish_wide(tables, link, addr, |leaf: u16| word_of(palette, leaf)),
+        (Width::Short, None) => 0,
+        (Width::Word, _) => finish_wide(tables, link, addr, |leaf: u32| leaf),
+    }
+}
+
+#[inline(always)]
+fn finish_wide<L: Leaf>(tables: &Tables<V6>, link: LinkRef, addr: u128, word: impl Fn(L) -> u32) -> u32 {
+    let region = tables.region.view();
+    let leaf = region.tail_leaf::<L>(link, slot_of(addr, TAIL));
+    arrive();
+    if leaf == L::ESCAPE { finish_escape(region, link, addr, word) } else { word(leaf) }
+}
+
+#[inline(always)]
+fn finish_escape<L: Leaf>(region: View<'_, V6>, tail: LinkRef, addr: u128, word: impl Fn(L) -> u32) -> u32 {
+    let mut link = region.step(region.tail_escape(tail), slot_of(addr, TAIL));
+    for level in TAIL + 1..V6::SHAPE.strides.len() {
+        arrive();
+        if region.is_leaf(link) {
+            break;
+        }
+        link = region.step(link, slot_of(addr, level));
+    }
+    arrive();
+    // A reader that is late may come to none, and its answer is thrown away.
+    if region.is_leaf(link) { word(region.tail_leaf(link, 0)) } else { 0 }
+}
+
+/// The slot of an address in a block of `level`.
+#[inline(always)]
+pub(crate) fn slot_of(addr: u128, level: usize) -> u32 {
+    let strides = V6::SHAPE.strides;
+    let end = V6::ROOT_BITS + strides[..=level].iter().map(|stride| u32::from(*stride)).sum::<u32>();
+    #[expect(clippy::cast_possible_truncation, reason = "a stride has at most 8 bits")]
+    let slot = (addr >> (128 - end)) as u32 & ((1 << strides[level]) - 1);
+    slot
 }

@@ -9,10 +9,11 @@
 //! * The region is cut into chunks of 4 KiB. A chunk belongs to one [`Class`] for ever, so every byte
 //!   is always accessed with the same width and always means the same.
 //! * A [`LinkRef`], [`PackedRef`] or [`PageRef`] is only made by [`Slab`] for a slot of that class, or
-//!   read from a word that only ever held such references. References stay with their region.
+//!   read from a word that only ever held such references. References stay with their region. What a [`LinkRef`] refers to
+//!   follows from the [`Depth`] of the block it was read from, and blocks of a depth have classes of their own.
 //! * Bit 0 of every bitmap is set, and it has no more bits than the slot of its class has entries, so a rank
-//!   taken from it is an entry of the slot, written or still zero. Zero is a good [`LinkRef`]: the leaf
-//!   "no route", the first block of every region.
+//!   taken from it is an entry of the slot, written or still zero. Zero is a good [`LinkRef`] anywhere: the leaf
+//!   block "no route", the first block of every region.
 //! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
 //!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
@@ -21,7 +22,7 @@ mod mapping;
 mod region;
 mod slab;
 
-pub(crate) use region::{Bytes, Region};
+pub(crate) use region::{Bytes, Region, View};
 pub(crate) use slab::Slab;
 
 /// Bytes per unit in which blocks are addressed.
@@ -64,8 +65,9 @@ macro_rules! reference {
 }
 
 reference! {
-    /// A block `[bitmap of run starts: u64 | one LinkRef per run]` over 64 slots, or a leaf block
-    /// `[1 | itself | next hop]`, which leads back to itself for any slot.
+    /// A block `[bitmap of run starts: u64 | one LinkRef per run]` over 64 slots, or a tail block `[bitmap of run starts:
+    /// u64 | LinkRef, for those that are Leaf::ESCAPE | one leaf per run]`. A tail block of one run that leads back to
+    /// itself is a leaf block: for any slot both a link to itself and a leaf.
     LinkRef
 }
 reference! {
@@ -77,7 +79,20 @@ reference! {
     PageRef
 }
 
-/// The leaf of a packed block: an index into the palette of next hops, or (32 bits) the next hop itself.
+/// Link blocks whose entries lead to other kinds of blocks are of different depths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// To link blocks `Second`, or leaf blocks.
+    First,
+    /// To link blocks `Third`, or leaf blocks.
+    Second,
+    /// To tail blocks, leaf blocks among them.
+    Third,
+    /// To others like it, or leaf blocks.
+    Below,
+}
+
+/// The leaf of a packed or tail block: an index into the palette of next hops, or (32 bits) the next hop itself.
 pub(crate) trait Leaf: Copy + Eq {
     /// Says that the answer lies deeper.
     const ESCAPE: Self;

@@ -90,12 +90,6 @@ impl<R: Roots> Region<R> {
         self.root_word(top).store(block.word(), Ordering::Release);
     }
 
-    /// The entry of `slot` (0 to 255) in a page, to be followed after [`super::arrive`].
-    #[inline(always)]
-    pub(crate) fn page_entry(&self, page: PageRef, slot: u8) -> LinkRef {
-        self.view().page_entry(page, slot)
-    }
-
     /// Publishes the entry of `slot` in a page.
     pub(crate) fn set_page_entry(&self, page: PageRef, slot: u8, link: LinkRef) {
         self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).store(link.0, Ordering::Release);
@@ -119,16 +113,10 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(link.0, 4 + 4 * rank).store(entry.0, Ordering::Release);
     }
 
-    /// Whether the block is a leaf: blocks with one run always are, see `build`.
-    #[inline(always)]
-    pub(crate) fn is_leaf(&self, link: LinkRef) -> bool {
-        self.view().is_leaf(link)
-    }
-
-    /// The next hop word of a leaf block; anything for other blocks.
+    /// The next hop word of a leaf block with leaves of that width; anything for other blocks.
     #[inline(always)]
     pub(crate) fn leaf_word(&self, link: LinkRef) -> u32 {
-        self.view().leaf_word(link)
+        self.at::<AtomicU32>(link.0, UNIT + 4).load(Ordering::Relaxed)
     }
 
     /// The leaf of `slot` (modulo 64) in a packed block.
@@ -159,8 +147,10 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(unit, byte).store(word, Ordering::Relaxed);
     }
 
-    pub(super) fn write_leaf<L: Leaf>(&self, unit: u32, index: usize, leaf: L) {
-        L::store(self.at::<L::Atomic>(unit, UNIT + index * size_of::<L>()), leaf);
+    pub(super) fn write_leaves<L: Leaf>(&self, unit: u32, byte: usize, leaves: &[L]) {
+        for (index, leaf) in leaves.iter().enumerate() {
+            L::store(self.at::<L::Atomic>(unit, byte + index * size_of::<L>()), *leaf);
+        }
     }
 }
 
@@ -209,7 +199,7 @@ impl<'a, R: Roots> View<'a, R> {
         R::Block::from_word(self.root_word(top).load(Ordering::Relaxed))
     }
 
-    /// See [`Region::page_entry`].
+    /// The entry of `slot` (0 to 255) in a page, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn page_entry(self, page: PageRef, slot: u8) -> LinkRef {
         LinkRef(self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).load(Ordering::Relaxed))
@@ -227,16 +217,24 @@ impl<'a, R: Roots> View<'a, R> {
         LinkRef(self.at::<AtomicU32>(link.0, 4 + 4 * rank).load(Ordering::Relaxed))
     }
 
-    /// See [`Region::is_leaf`].
+    /// The leaf of `slot` (modulo 64) in a tail block, or of a leaf block.
+    #[inline(always)]
+    pub(crate) fn tail_leaf<L: Leaf>(self, link: LinkRef, slot: u32) -> L {
+        let rank = rank(self.bitmap(link), slot);
+        L::load(self.at::<L::Atomic>(link.0, UNIT + 4 - size_of::<L>() + rank * size_of::<L>()))
+    }
+
+    /// Where a leaf `L::ESCAPE` of this tail block leads, after [`super::arrive`]: to a block with an entry per such slot. To
+    /// the first block if there is none.
+    #[inline(always)]
+    pub(crate) fn tail_escape(self, link: LinkRef) -> LinkRef {
+        LinkRef(self.at::<AtomicU32>(link.0, UNIT).load(Ordering::Relaxed))
+    }
+
+    /// Whether a link is to a leaf block: of link blocks and those, no other has one run, see `build`.
     #[inline(always)]
     pub(crate) fn is_leaf(self, link: LinkRef) -> bool {
         self.bitmap(link) == 1
-    }
-
-    /// See [`Region::leaf_word`].
-    #[inline(always)]
-    pub(crate) fn leaf_word(self, link: LinkRef) -> u32 {
-        self.at::<AtomicU32>(link.0, 12).load(Ordering::Relaxed)
     }
 
     /// Asks for the first line of a block, to be read later.

@@ -2,26 +2,27 @@
 
 use alloc::vec::Vec;
 
-use super::{CHUNK, Leaf, LinkRef, PackedRef, PageRef, Region, Roots, UNIT};
+use super::{CHUNK, Depth, Leaf, LinkRef, PackedRef, PageRef, Region, Roots, UNIT};
 use crate::Result;
 
 /// What a chunk is cut into. The number is the block size in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Leaf,
-    Link(usize),
+    Link(Depth, usize),
     Packed(usize),
     PackedEscape(usize),
+    Tail(usize),
     Page,
 }
 
 impl Class {
-    const COUNT: usize = 98;
+    const COUNT: usize = 227;
 
     fn units(self) -> usize {
         match self {
             Self::Leaf => 2,
-            Self::Link(units) | Self::Packed(units) | Self::PackedEscape(units) => units,
+            Self::Link(_, units) | Self::Packed(units) | Self::PackedEscape(units) | Self::Tail(units) => units,
             Self::Page => 256 * 4 / UNIT,
         }
     }
@@ -30,19 +31,21 @@ impl Class {
     fn index(self) -> usize {
         match self {
             Self::Leaf => 0,
-            Self::Link(units) => units - 1,
-            Self::Packed(units) => 31 + units,
-            Self::PackedEscape(units) => 62 + units,
-            Self::Page => 97,
+            Self::Link(depth, units) => 32 * depth as usize + units - 1,
+            Self::Packed(units) => 127 + units,
+            Self::PackedEscape(units) => 158 + units,
+            Self::Tail(units) => 191 + units,
+            Self::Page => 226,
         }
     }
 
     fn units_of(index: usize) -> usize {
         match index {
             0 => 2,
-            1..=32 => index + 1,
-            33..=64 => index - 31,
-            65..=96 => index - 62,
+            1..=128 => (index - 1) % 32 + 2,
+            129..=160 => index - 127,
+            161..=192 => index - 158,
+            193..=225 => index - 191,
             _ => 128,
         }
     }
@@ -76,8 +79,9 @@ impl Slab {
             chunks: region.chunks(),
             live_units: 0,
         };
-        let none = slab.leaf(&region, 0);
-        debug_assert_eq!(none, Some(LinkRef(0)));
+        let none = slab.take(Class::Leaf);
+        debug_assert_eq!(none, Some(0));
+        region.write_bitmap(0, 1);
         Ok((region, slab))
     }
 
@@ -91,19 +95,26 @@ impl Slab {
         self.live_units
     }
 
-    /// A leaf block for this next hop word.
-    pub(crate) fn leaf<R: Roots>(&mut self, region: &Region<R>, word: u32) -> Option<LinkRef> {
+    /// A leaf block.
+    pub(crate) fn leaf<R: Roots, L: Leaf>(&mut self, region: &Region<R>, leaf: L) -> Option<LinkRef> {
         let unit = self.take(Class::Leaf)?;
         region.write_bitmap(unit, 1);
-        region.write_word(unit, 8, unit);
-        region.write_word(unit, 12, word);
+        region.write_word(unit, UNIT, unit);
+        region.write_leaves(unit, UNIT + 4, &[leaf]);
         Some(LinkRef(unit))
     }
 
-    /// A block with a run for every bit of `bitmap`, whose bit 0 is set; `runs` has as many entries.
-    pub(crate) fn link<R: Roots>(&mut self, region: &Region<R>, bitmap: u64, runs: &[LinkRef]) -> Option<LinkRef> {
+    /// A block with a run for every bit of `bitmap`, whose bit 0 is set; `runs` has as many entries, which lead to what
+    /// `depth` says.
+    pub(crate) fn link<R: Roots>(
+        &mut self,
+        region: &Region<R>,
+        depth: Depth,
+        bitmap: u64,
+        runs: &[LinkRef],
+    ) -> Option<LinkRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == runs.len(), "one entry per run");
-        let unit = self.take(Class::Link(1 + runs.len().div_ceil(2)))?;
+        let unit = self.take(Class::Link(depth, 1 + runs.len().div_ceil(2)))?;
         region.write_bitmap(unit, bitmap);
         for (index, run) in runs.iter().enumerate() {
             region.write_word(unit, 8 + 4 * index, run.0);
@@ -132,10 +143,25 @@ impl Slab {
             }
         };
         region.write_bitmap(unit, bitmap);
-        for (index, leaf) in leaves.iter().enumerate() {
-            region.write_leaf(unit, index, *leaf);
-        }
+        region.write_leaves(unit, UNIT, leaves);
         Some(PackedRef(unit))
+    }
+
+    /// A tail block, likewise; `escape` is of [`Depth::Below`].
+    pub(crate) fn tail<R: Roots, L: Leaf>(
+        &mut self,
+        region: &Region<R>,
+        bitmap: u64,
+        leaves: &[L],
+        escape: Option<LinkRef>,
+    ) -> Option<LinkRef> {
+        assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == leaves.len(), "one leaf per run");
+        assert_eq!(leaves.contains(&L::ESCAPE), escape.is_some(), "an escape leads somewhere");
+        let unit = self.take(Class::Tail((UNIT + 4 + size_of_val(leaves)).div_ceil(UNIT)))?;
+        region.write_bitmap(unit, bitmap);
+        region.write_word(unit, UNIT, escape.unwrap_or_default().0);
+        region.write_leaves(unit, UNIT + 4, leaves);
+        Some(LinkRef(unit))
     }
 
     /// A page of 256 entries.
@@ -191,9 +217,11 @@ mod tests {
 
     #[test]
     fn class_numbers_are_distinct_and_give_the_size_back() {
-        let classes = [Class::Leaf, Class::Page].into_iter().chain(
-            (2..=33).flat_map(|units| [Class::Link(units), Class::Packed(units), Class::PackedEscape(units + 1)]),
-        );
+        let depths = [Depth::First, Depth::Second, Depth::Third, Depth::Below];
+        let links = depths.into_iter().flat_map(|depth| (2..=33).map(move |units| Class::Link(depth, units)));
+        let packed = (2..=33).flat_map(|units| [Class::Packed(units), Class::PackedEscape(units + 1)]);
+        let classes =
+            [Class::Leaf, Class::Page].into_iter().chain(links).chain(packed).chain((2..=34).map(Class::Tail));
         let mut seen = [false; Class::COUNT];
         for class in classes {
             assert!(!core::mem::replace(&mut seen[class.index()], true), "{class:?}");
