@@ -114,7 +114,7 @@ dispatch!(
     /// Answers the lanes of a chunk that lead beyond the /48.
     #[cold]
     v6_escapes<A: Into<u128>>, v6_escapes_inner,
-    (tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>], lanes: u32)
+    (tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>], lanes: u64)
 );
 dispatch!(
     /// The longest match of one IPv6 address.
@@ -362,11 +362,17 @@ fn v6_one_inner(tables: &Tables<V6>, addr: u128) -> Option<NextHop> {
 
 #[inline(always)]
 fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    in_chunks!(tables, addrs, out, v6_chunk(), v6_one_inner);
+    let count = addrs.len().min(out.len());
+    let (addrs, rest) = addrs[..count].as_chunks::<64>();
+    let (out, rest_out) = out[..count].as_chunks_mut::<64>();
+    for (addrs, out) in addrs.iter().zip(out) {
+        v6_chunk(tables, addrs, out);
+    }
+    in_chunks!(tables, rest, rest_out, v6_chunk(), v6_one_inner);
 }
 
 /// Lanes go side by side in eights, which the compiler unrolls, and all of them through one step before the next: by then
-/// the memory asked for is near.
+/// the memory asked for is near, the nearer the more lanes there are.
 #[inline(always)]
 fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
     let region = tables.region.view();
@@ -414,12 +420,12 @@ fn tail_leaves<L: Leaf, A: Copy + Into<u128>, const N: usize>(
     links: &[LinkRef; N],
     out: &mut [Option<NextHop>; N],
     word: impl Fn(L) -> u32,
-) -> u32 {
+) -> u64 {
     let mut escapes = 0;
     for (at, ((addrs, links), out)) in eights(addrs).iter().zip(eights(links)).zip(eights_mut(out)).enumerate() {
         for (lane, ((addr, link), out)) in addrs.iter().zip(links).zip(out).enumerate() {
             let leaf = region.tail_leaf::<L>(*link, v6_slot(*addr, v6::TAIL));
-            escapes |= u32::from(leaf == L::ESCAPE) << (8 * at + lane);
+            escapes |= u64::from(leaf == L::ESCAPE) << (8 * at + lane);
             *out = NextHop::from_raw(word(leaf));
         }
     }
@@ -450,7 +456,7 @@ fn v6_escapes_inner<A: Copy + Into<u128>>(
     addrs: &[A],
     links: &[LinkRef],
     out: &mut [Option<NextHop>],
-    mut lanes: u32,
+    mut lanes: u64,
 ) {
     while lanes != 0 {
         let lane = lanes.trailing_zeros() as usize;
