@@ -1,5 +1,8 @@
-//! IPv6: 16 bits of root array, pages of 8 bits (down to the /24), then link blocks of 6 bits, of 4 where
-//! the upper and the lower half of the address end.
+//! IPv6: 16 bits of root array, pages of 8 bits (down to the /24), three levels of link blocks of 6 bits, then tail blocks
+//! of 6 bits, down to the /48. What is longer, and rare, lies in link blocks below, of 6 bits and of 4 where the upper and
+//! the lower half of the address end.
+//!
+//! A lookup passes every level down to the tail blocks: leaf blocks above them lead back to themselves.
 
 use core::net::Ipv6Addr;
 use core::ops::Range;
@@ -202,4 +205,110 @@ pub(crate) fn slot_of(addr: u128, level: usize) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "a stride has at most 8 bits")]
     let slot = (addr >> (128 - end)) as u32 & ((1 << strides[level]) - 1);
     slot
+}
+
+/// A table takes Miri minutes to make; this is the shared memory alone, small enough to be raced under it.
+#[cfg(test)]
+#[cfg(not(loom))]
+#[expect(clippy::cast_possible_truncation, reason = "slots and lanes are few")]
+mod tests {
+    use core::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::vec::Vec;
+
+    use super::*;
+    use crate::build::blocks_of;
+    use crate::hops::Hops;
+    use crate::kernel::Kernel;
+
+    const TOP: u32 = 0x2001_0000;
+    const ROUNDS: u32 = if cfg!(miri) { 10 } else { 20_000 };
+    const FIRST: u32 = 101;
+
+    /// Blocks of every level, with other runs each time, so that their memory is used again by others of the same level.
+    fn build(blocks: &mut Blocks<'_, V6>, ids: &[HopId; 6], round: u32, made: &mut Vec<Built>) -> Built {
+        let mut below = None;
+        for level in (0..=TAIL + 1).rev() {
+            let runs = 1 + (round as usize + level) % 63;
+            let mut slots: [Built; 256] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 5]));
+            slots[1] = Built::Hop(ids[5]);
+            if let Some(below) = below {
+                slots[(round as usize + 3 * level) % 64] = below;
+            }
+            let built = match level {
+                0 => V6::build_top(blocks, &slots),
+                _ => V6::build_inner(blocks, level, &slots[..64]),
+            };
+            made.extend(built);
+            below = built;
+        }
+        below.unwrap()
+    }
+
+    fn race(width: Width) {
+        let (tables, mut slab) = Tables::<V6>::new(1, width, false, Kernel::detect()).unwrap();
+        let mut hops = Hops::new();
+        let ids: [HopId; 6] = core::array::from_fn(|index| {
+            let word = FIRST + index as u32;
+            let id = hops.acquire(word);
+            tables.set_palette(id, word);
+            id
+        });
+        let over = AtomicBool::new(false);
+        let mut change = |round: u32, garbage: &mut [Vec<LinkRef>; 2], last: &mut Vec<Built>| {
+            let mut blocks =
+                Blocks { tables: &tables, slab: &mut slab, hops: &mut hops, keeps_bytes: false, bytes: [0; 64] };
+            let mut made = Vec::new();
+            let built = build(&mut blocks, &ids, round, &mut made);
+            tables.region.set_root(TOP, V6::root_block(built).unwrap());
+            for built in core::mem::replace(last, made) {
+                garbage[0].extend(blocks_of(&tables, built));
+            }
+            // Little fits beside what waits for a reader, and one that has pinned the clock may be held up for long.
+            let mut ended = round.is_multiple_of(4) && tables.clock.advance();
+            while !ended && garbage[0].len() > 48 {
+                thread::yield_now();
+                ended = tables.clock.advance();
+            }
+            if ended {
+                let free = core::mem::take(&mut garbage[0]);
+                core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| slab.free(block));
+            }
+        };
+        let (mut garbage, mut last) = ([Vec::new(), Vec::new()], Vec::new());
+        change(0, &mut garbage, &mut last);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // The slots of each level take many values.
+                let below = |lane: usize| ((lane as u128 * 0x0123_4567_89ab_cdef) << 48) & ((1 << 112) - 1);
+                let addrs: [u128; 109] = core::array::from_fn(|lane| u128::from(TOP) << 96 | below(lane));
+                let mut answers = [None; 109];
+                let mut rounds = 0;
+                while !over.load(Ordering::Relaxed) || rounds == 0 {
+                    let start = tables.clock.start();
+                    V6::burst(&tables, &addrs, &mut answers, &mut Habit::default());
+                    if !tables.clock.stands(start) {
+                        let _pin = tables.clock.pin();
+                        V6::burst(&tables, &addrs, &mut answers, &mut Habit::default());
+                    }
+                    for (addr, answer) in addrs.iter().zip(answers) {
+                        assert!((FIRST - 1..FIRST + 5).contains(&answer.unwrap().get()), "{addr:x}: {answer:?}");
+                    }
+                    rounds += 1;
+                }
+            });
+            for round in 1..ROUNDS {
+                change(round, &mut garbage, &mut last);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    #[test]
+    fn readers_race_a_writer() {
+        race(Width::Byte);
+        race(Width::Word);
+        #[cfg(not(miri))]
+        race(Width::Short);
+    }
 }
