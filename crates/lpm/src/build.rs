@@ -208,7 +208,7 @@ pub(crate) fn blocks_of<F: Layout>(tables: &Tables<F>, built: Built) -> impl Ite
 
 /// Whether the entry of `slot` in a link block can be replaced without moving any other slot.
 pub(crate) fn stands_alone<F: Layout>(tables: &Tables<F>, link: LinkRef, slot: u8, stride: u8) -> bool {
-    let bitmap = tables.region.bitmap(link);
+    let bitmap = (tables.region.bitmap(link) << 1) | 1;
     let last = usize::from(slot) + 1 == 1 << stride;
     (bitmap >> slot) & 1 == 1 && (last || (bitmap >> (slot + 1)) & 1 == 1)
 }

@@ -1,6 +1,6 @@
 //! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2; the latter use
-//! AVX-512 for whole steps of many IPv4 addresses where there is that too. IPv6 has ten loads one after the other: there
-//! gathers lose, as each takes about 28 cycles where a load takes 5, and its lanes prefetch instead.
+//! AVX-512 for whole steps of many addresses where there is that too. IPv6 has ten loads one after the other, and a gather
+//! takes about 28 cycles where a load takes 5: it uses them from 64 addresses on; fewer go side by side, and prefetch.
 //!
 //! Unsafe here are the calls of the second kind, allowed once the CPU was asked, and the gathers.
 
@@ -8,6 +8,8 @@
 mod avx2;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+mod wide6;
 
 use core::sync::atomic::Ordering;
 
@@ -375,6 +377,13 @@ fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &
 /// the memory asked for is near, the nearer the more lanes there are.
 #[inline(always)]
 fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
+        && tables.width == Width::Byte
+        && N >= WIDE
+    {
+        return v6_wide(tables, avx512, addrs, out);
+    }
     let region = tables.region.view();
     let high = |addr: A| (addr.into() >> 64) as u64;
     let mut links = [LinkRef::default(); N];
@@ -412,6 +421,44 @@ fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[
     }
 }
 
+/// The least lanes that gathers pay for in IPv6.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+const WIDE: usize = 64;
+
+/// The same where leaves are bytes, eight lanes at once.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+#[inline(always)]
+fn v6_wide<A: Copy + Into<u128>, const N: usize>(
+    tables: &Tables<V6>,
+    avx512: avx512::Avx512,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+) {
+    let region = &tables.region;
+    let mut lanes = [const { (Aligned([0; 8]), Aligned([LinkRef::NONE; 8])) }; 8];
+    let lanes = &mut lanes[..N / 8];
+    for (addrs, (highs, links)) in eights(addrs).iter().zip(&mut *lanes) {
+        avx512.page_entries(region, addrs, highs, links);
+    }
+    for level in 1..v6::TAIL {
+        for (highs, links) in &mut *lanes {
+            avx512.steps(region, highs, v6_shift(level), links);
+        }
+    }
+    let mut escapes = 0;
+    for (at, ((highs, links), out)) in lanes.iter().zip(eights_mut(out)).enumerate() {
+        escapes |= avx512.tail_bytes(region, highs, v6_shift(v6::TAIL), links, out) << (8 * at);
+    }
+    number_to_word(tables, out);
+    if escapes != 0 {
+        let mut links = [LinkRef::default(); N];
+        for (to, (_, links)) in eights_mut(&mut links).iter_mut().zip(&*lanes) {
+            *to = links.0;
+        }
+        v6_escapes(tables, addrs, &links, out, escapes);
+    }
+}
+
 /// Reads leaves for all lanes; answers which of these lead deeper.
 #[inline(always)]
 fn tail_leaves<L: Leaf, A: Copy + Into<u128>, const N: usize>(
@@ -436,7 +483,15 @@ fn tail_leaves<L: Leaf, A: Copy + Into<u128>, const N: usize>(
 #[inline(always)]
 fn v6_slot<A: Into<u128>>(addr: A, level: usize) -> u32 {
     let high = (addr.into() >> 64) as u64;
-    (high >> (40 - 6 * level)) as u32
+    (high >> v6_shift(level)) as u32
+}
+
+/// How far the upper half of an address is shifted to end with that slot.
+#[inline(always)]
+const fn v6_shift(level: usize) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "levels are few")]
+    let level = level as u32;
+    40 - 6 * level
 }
 
 #[inline(always)]

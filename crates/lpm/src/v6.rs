@@ -107,7 +107,7 @@ impl Layout for V6 {
 
     fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef> {
         let Built::Tail(tail) = built else { return None };
-        Some(tables.region.view().tail_escape(tail)).filter(|escape| *escape != LinkRef::default())
+        Some(tables.region.view().tail_escape(tail)).filter(|escape| *escape != LinkRef::NONE)
     }
 
     fn can_patch_top(_: &Tables<Self>, top: Built, _: u8, _: Built) -> bool {

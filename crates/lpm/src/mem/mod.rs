@@ -11,9 +11,9 @@
 //! * A [`LinkRef`], [`PackedRef`] or [`PageRef`] is only made by [`Slab`] for a slot of that class, or
 //!   read from a word that only ever held such references. References stay with their region. What a [`LinkRef`] refers to
 //!   follows from the [`Depth`] of the block it was read from, and blocks of a depth have classes of their own.
-//! * Bit 0 of every bitmap is set, and it has no more bits than the slot of its class has entries, so a rank
-//!   taken from it is an entry of the slot, written or still zero. Zero is a good [`LinkRef`] anywhere: the leaf
-//!   block "no route", the first block of every region.
+//! * The bitmap of a packed block has bit 0 set and no more bits than the slot of its class has entries; that of a link or
+//!   tail block has fewer bits than that. So what is counted in it is an entry of the slot, written or still zero. Zero is a
+//!   good [`LinkRef`] anywhere: the leaf block "no route", the first block of every region.
 //! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
 //!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
@@ -65,13 +65,14 @@ macro_rules! reference {
 }
 
 reference! {
-    /// A block `[bitmap of run starts: u64 | one LinkRef per run]` over 64 slots, or a tail block `[bitmap of run starts:
-    /// u64 | LinkRef, for those that are Leaf::ESCAPE | one leaf per run]`. A tail block of one run that leads back to
-    /// itself is a leaf block: for any slot both a link to itself and a leaf.
+    /// A link block `[bitmap: u64 | one LinkRef per run]` over 64 slots, or a tail block `[bitmap: u64 | LinkRef, for leaves
+    /// that are Leaf::ESCAPE | one leaf per run]`. Bit `i` says that a run starts at slot `i + 1`, and the last run comes
+    /// first: a shift by the slot leaves as many bits as entries to skip. A tail block of one run that leads back to itself is
+    /// a leaf block, `[0 | itself | leaf]`: for any slot both a link to itself and a leaf.
     LinkRef
 }
 reference! {
-    /// A block `[bitmap of run starts: u64 | one leaf per run | LinkRef, if a leaf is Leaf::ESCAPE]`.
+    /// A packed block `[bitmap of run starts: u64 | one leaf per run | LinkRef, if a leaf is Leaf::ESCAPE]`.
     PackedRef
 }
 reference! {
@@ -90,6 +91,11 @@ pub(crate) enum Depth {
     Third,
     /// To others like it, or leaf blocks.
     Below,
+}
+
+impl LinkRef {
+    /// The leaf block "no route".
+    pub(crate) const NONE: Self = Self(0);
 }
 
 /// The leaf of a packed or tail block: an index into the palette of next hops, or (32 bits) the next hop itself.
@@ -138,7 +144,14 @@ pub(crate) fn arrive() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
 }
 
-/// The number of runs that start at or before `slot` (taken modulo 64): a rank counted from one.
+/// The number of runs after the one of `slot` (taken modulo 64), by the bitmap of a link or tail block.
+#[inline(always)]
+pub(crate) fn runs_after(bitmap: u64, slot: u32) -> usize {
+    bitmap.wrapping_shr(slot).count_ones() as usize
+}
+
+/// The number of runs that start at or before `slot` (taken modulo 64): a rank counted from one, by the bitmap of a packed
+/// block.
 #[inline(always)]
 pub(crate) fn rank(bitmap: u64, slot: u32) -> usize {
     bitmap.wrapping_shl(!slot).count_ones() as usize

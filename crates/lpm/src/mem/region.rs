@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::mapping::Mapping;
-use super::{CHUNK, Leaf, LinkRef, PackedRef, PageRef, Reference, Roots, UNIT, rank};
+use super::{CHUNK, Leaf, LinkRef, PackedRef, PageRef, Reference, Roots, UNIT, rank, runs_after};
 use crate::Result;
 
 /// Root words, then blocks; see [`super`] for the invariants.
@@ -95,7 +95,7 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).store(link.0, Ordering::Release);
     }
 
-    /// The bitmap of a block: bit `i` says that a run starts at slot `i`.
+    /// The bitmap of a block: bit `i` says that a run starts at slot `i`, or `i + 1` if it is no packed block.
     #[inline(always)]
     pub(crate) fn bitmap(&self, block: impl Bitmapped) -> u64 {
         self.view().bitmap(block)
@@ -109,8 +109,8 @@ impl<R: Roots> Region<R> {
 
     /// Publishes a new entry for the run that starts at `slot`.
     pub(crate) fn set_step(&self, link: LinkRef, slot: u32, entry: LinkRef) {
-        let rank = rank(self.bitmap(link), slot);
-        self.at::<AtomicU32>(link.0, 4 + 4 * rank).store(entry.0, Ordering::Release);
+        let after = runs_after(self.bitmap(link), slot);
+        self.at::<AtomicU32>(link.0, UNIT + 4 * after).store(entry.0, Ordering::Release);
     }
 
     /// The next hop word of a leaf block with leaves of that width; anything for other blocks.
@@ -147,8 +147,8 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(unit, byte).store(word, Ordering::Relaxed);
     }
 
-    pub(super) fn write_leaves<L: Leaf>(&self, unit: u32, byte: usize, leaves: &[L]) {
-        for (index, leaf) in leaves.iter().enumerate() {
+    pub(super) fn write_leaves<'a, L: Leaf + 'a>(&self, unit: u32, byte: usize, leaves: impl Iterator<Item = &'a L>) {
+        for (index, leaf) in leaves.enumerate() {
             L::store(self.at::<L::Atomic>(unit, byte + index * size_of::<L>()), *leaf);
         }
     }
@@ -213,15 +213,15 @@ impl<'a, R: Roots> View<'a, R> {
     /// See [`Region::step`].
     #[inline(always)]
     pub(crate) fn step(self, link: LinkRef, slot: u32) -> LinkRef {
-        let rank = rank(self.bitmap(link), slot);
-        LinkRef(self.at::<AtomicU32>(link.0, 4 + 4 * rank).load(Ordering::Relaxed))
+        let after = runs_after(self.bitmap(link), slot);
+        LinkRef(self.at::<AtomicU32>(link.0, UNIT + 4 * after).load(Ordering::Relaxed))
     }
 
     /// The leaf of `slot` (modulo 64) in a tail block, or of a leaf block.
     #[inline(always)]
     pub(crate) fn tail_leaf<L: Leaf>(self, link: LinkRef, slot: u32) -> L {
-        let rank = rank(self.bitmap(link), slot);
-        L::load(self.at::<L::Atomic>(link.0, UNIT + 4 - size_of::<L>() + rank * size_of::<L>()))
+        let after = runs_after(self.bitmap(link), slot);
+        L::load(self.at::<L::Atomic>(link.0, UNIT + 4 + after * size_of::<L>()))
     }
 
     /// Where a leaf `L::ESCAPE` of this tail block leads, after [`super::arrive`]: to a block with an entry per such slot. To
@@ -234,7 +234,7 @@ impl<'a, R: Roots> View<'a, R> {
     /// Whether a link is to a leaf block: of link blocks and those, no other has one run, see `build`.
     #[inline(always)]
     pub(crate) fn is_leaf(self, link: LinkRef) -> bool {
-        self.bitmap(link) == 1
+        self.bitmap(link) == 0
     }
 
     /// Asks for the first line of a block, to be read later.

@@ -80,8 +80,7 @@ impl Slab {
             live_units: 0,
         };
         let none = slab.take(Class::Leaf);
-        debug_assert_eq!(none, Some(0));
-        region.write_bitmap(0, 1);
+        debug_assert_eq!(none, Some(LinkRef::NONE.0), "a block of zeroes");
         Ok((region, slab))
     }
 
@@ -98,14 +97,14 @@ impl Slab {
     /// A leaf block.
     pub(crate) fn leaf<R: Roots, L: Leaf>(&mut self, region: &Region<R>, leaf: L) -> Option<LinkRef> {
         let unit = self.take(Class::Leaf)?;
-        region.write_bitmap(unit, 1);
+        region.write_bitmap(unit, 0);
         region.write_word(unit, UNIT, unit);
-        region.write_leaves(unit, UNIT + 4, &[leaf]);
+        region.write_leaves(unit, UNIT + 4, [leaf].iter());
         Some(LinkRef(unit))
     }
 
-    /// A block with a run for every bit of `bitmap`, whose bit 0 is set; `runs` has as many entries, which lead to what
-    /// `depth` says.
+    /// A block with a run from every slot whose bit in `bitmap` is set, as that of slot 0 is; `runs` has as many entries, which
+    /// lead to what `depth` says.
     pub(crate) fn link<R: Roots>(
         &mut self,
         region: &Region<R>,
@@ -115,8 +114,8 @@ impl Slab {
     ) -> Option<LinkRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == runs.len(), "one entry per run");
         let unit = self.take(Class::Link(depth, 1 + runs.len().div_ceil(2)))?;
-        region.write_bitmap(unit, bitmap);
-        for (index, run) in runs.iter().enumerate() {
+        region.write_bitmap(unit, bitmap >> 1);
+        for (index, run) in runs.iter().rev().enumerate() {
             region.write_word(unit, 8 + 4 * index, run.0);
         }
         Some(LinkRef(unit))
@@ -143,11 +142,11 @@ impl Slab {
             }
         };
         region.write_bitmap(unit, bitmap);
-        region.write_leaves(unit, UNIT, leaves);
+        region.write_leaves(unit, UNIT, leaves.iter());
         Some(PackedRef(unit))
     }
 
-    /// A tail block, likewise; `escape` is of [`Depth::Below`].
+    /// A tail block, likewise; `escape`, of [`Depth::Below`], is given exactly when a leaf is [`Leaf::ESCAPE`].
     pub(crate) fn tail<R: Roots, L: Leaf>(
         &mut self,
         region: &Region<R>,
@@ -158,9 +157,9 @@ impl Slab {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == leaves.len(), "one leaf per run");
         assert_eq!(leaves.contains(&L::ESCAPE), escape.is_some(), "an escape leads somewhere");
         let unit = self.take(Class::Tail((UNIT + 4 + size_of_val(leaves)).div_ceil(UNIT)))?;
-        region.write_bitmap(unit, bitmap);
+        region.write_bitmap(unit, bitmap >> 1);
         region.write_word(unit, UNIT, escape.unwrap_or_default().0);
-        region.write_leaves(unit, UNIT + 4, leaves);
+        region.write_leaves(unit, UNIT + 4, leaves.iter().rev());
         Some(LinkRef(unit))
     }
 
