@@ -3,9 +3,9 @@
 use alloc::vec::Vec;
 
 use crate::hops::Hops;
-use crate::mem::{LinkRef, PACKED_SLOTS, Slab};
+use crate::mem::{Depth, Leaf, LinkRef, PACKED_SLOTS, Slab};
 use crate::rib::{Built, HopId, NodeId, Rib};
-use crate::tables::{Layout, Tables};
+use crate::tables::{Layout, Tables, Width};
 
 /// Where blocks come from while nodes are built. Methods answer `None` when the region is full.
 pub(crate) struct Blocks<'a, F: Layout> {
@@ -20,18 +20,18 @@ pub(crate) struct Blocks<'a, F: Layout> {
 
 impl<F: Layout> Blocks<'_, F> {
     /// The leaf block of a next hop.
-    pub(crate) fn leaf(&mut self, hop: HopId) -> Option<LinkRef> {
-        let hop = self.hops.get_mut(hop);
-        if hop.leaf.is_none() {
-            hop.leaf = self.slab.leaf(&self.tables.region, hop.word);
+    pub(crate) fn leaf(&mut self, id: HopId) -> Option<LinkRef> {
+        if self.hops.get(id).leaf.is_none() {
+            let leaf = F::build_leaf(self, id);
+            self.hops.get_mut(id).leaf = leaf;
         }
-        hop.leaf
+        self.hops.get(id).leaf
     }
 
     /// What an entry of a link block says for a built slot.
     pub(crate) fn link_to(&mut self, built: Built) -> Option<LinkRef> {
         match built {
-            Built::Link(link) => Some(link),
+            Built::Link(link) | Built::Tail(link) => Some(link),
             Built::Hop(hop) => self.leaf(hop),
             Built::Nothing | Built::Packed(_) | Built::Page(_) => None,
         }
@@ -47,8 +47,17 @@ impl<F: Layout> Blocks<'_, F> {
         self.hops.get(hop).uniform
     }
 
+    /// What a leaf of a packed or tail block says for a built slot.
+    pub(crate) fn leaf_to<L: Leaf>(&self, built: Built) -> L {
+        match built {
+            Built::Hop(hop) if self.tables.width == Width::Word => L::from_word(self.hops.get(hop).word),
+            Built::Hop(hop) => L::from_word(hop),
+            _ => L::ESCAPE,
+        }
+    }
+
     /// A link block over `slots`, of which there are 64 or fewer.
-    pub(crate) fn build_link(&mut self, slots: &[Built]) -> Option<LinkRef> {
+    pub(crate) fn build_link(&mut self, depth: Depth, slots: &[Built]) -> Option<LinkRef> {
         let mut runs = [LinkRef::default(); 64];
         let (bitmap, count) = find_runs(slots, |index, built| {
             runs[index] = self.link_to(built)?;
@@ -56,7 +65,23 @@ impl<F: Layout> Blocks<'_, F> {
         })?;
         #[expect(clippy::cast_possible_truncation, reason = "there are 64 slots at most")]
         let bitmap = bitmap as u64;
-        self.slab.link(&self.tables.region, bitmap, &runs[..count])
+        self.slab.link(&self.tables.region, depth, bitmap, &runs[..count])
+    }
+
+    /// A link block with a run for every slot that leads deeper. What it says for others is never asked.
+    pub(crate) fn build_escape(&mut self, slots: &[Built]) -> Option<LinkRef> {
+        let mut runs = [LinkRef::default(); 64];
+        let (mut bitmap, mut count) = (0, 0);
+        for (index, built) in slots.iter().enumerate() {
+            if let Built::Link(link) = built {
+                runs[count] = *link;
+            } else if index > 0 {
+                continue;
+            }
+            bitmap |= 1 << index;
+            count += 1;
+        }
+        self.slab.link(&self.tables.region, Depth::Below, bitmap, &runs[..count])
     }
 }
 
@@ -129,7 +154,7 @@ fn build_sized<F: Layout, const SLOTS: usize>(
     } else if level == 0 {
         F::build_top(blocks, slots)?
     } else {
-        Built::Link(blocks.build_link(slots)?)
+        F::build_inner(blocks, level, slots)?
     };
     if uniform
         && level == 0
@@ -176,7 +201,7 @@ pub(crate) fn replaced<F: Layout>(tables: &Tables<F>, journal: &[Undo], mut each
 pub(crate) fn blocks_of<F: Layout>(tables: &Tables<F>, built: Built) -> impl Iterator<Item = LinkRef> + use<F> {
     let own = match built {
         Built::Nothing | Built::Hop(_) => None,
-        Built::Link(link) => Some(link),
+        Built::Link(link) | Built::Tail(link) => Some(link),
         Built::Packed(packed) => Some(LinkRef::to_free(packed)),
         Built::Page(page) => Some(LinkRef::to_free(page)),
     };
@@ -185,7 +210,7 @@ pub(crate) fn blocks_of<F: Layout>(tables: &Tables<F>, built: Built) -> impl Ite
 
 /// Whether the entry of `slot` in a link block can be replaced without moving any other slot.
 pub(crate) fn stands_alone<F: Layout>(tables: &Tables<F>, link: LinkRef, slot: u8, stride: u8) -> bool {
-    let bitmap = tables.region.bitmap(link);
+    let bitmap = (tables.region.bitmap(link) << 1) | 1;
     let last = usize::from(slot) + 1 == 1 << stride;
     (bitmap >> slot) & 1 == 1 && (last || (bitmap >> (slot + 1)) & 1 == 1)
 }

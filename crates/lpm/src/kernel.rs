@@ -1,6 +1,6 @@
 //! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2; the latter use
-//! AVX-512 for whole steps of many IPv4 addresses where there is that too. IPv6 has eleven dependent loads at least: its
-//! lanes prefetch instead, as gathers are no faster and hold up what comes after them.
+//! AVX-512 for whole steps of many addresses where there is that too. IPv6 has ten loads one after the other, and a gather
+//! takes about 28 cycles where a load takes 5: it uses them from 64 addresses on; fewer go side by side, and prefetch.
 //!
 //! Unsafe here are the calls of the second kind, allowed once the CPU was asked, and the gathers.
 
@@ -10,12 +10,14 @@ mod avx2;
 mod avx512;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod wide;
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+mod wide6;
 
 use core::sync::atomic::Ordering;
 
 use crate::NextHop;
-use crate::mem::{Bytes, HalfRef, Leaf, LeavesRef, LinkRef, PackedRef, PageRef, arrive};
-use crate::tables::{Tables, Width};
+use crate::mem::{Bytes, HalfRef, Leaf, LeavesRef, LinkRef, PackedRef, View, arrive};
+use crate::tables::{Layout, Tables, Width};
 use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
 
@@ -130,8 +132,8 @@ dispatch!(
 dispatch!(
     /// Answers the lanes of a chunk that lead beyond the /48.
     #[cold]
-    v6_walk_on<A: Into<u128>>, v6_walk_on_inner,
-    (tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>])
+    v6_escapes<A: Into<u128>>, v6_escapes_inner,
+    (tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>], lanes: u64)
 );
 dispatch!(
     /// The longest match of one IPv6 address.
@@ -205,7 +207,7 @@ fn v4_chunk<A: Copy + Into<u32>, const N: usize>(tables: &Tables<V4>, addrs: &[A
 
 /// Puts next hops in the place of their numbers, of one byte, unless all are the same.
 #[inline(always)]
-fn number_to_word(tables: &Tables<V4>, out: &mut [Option<NextHop>]) {
+fn number_to_word<F: Layout>(tables: &Tables<F>, out: &mut [Option<NextHop>]) {
     arrive();
     if !tables.direct.load(Ordering::Relaxed) {
         for out in out {
@@ -310,58 +312,139 @@ fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
 
 #[inline(always)]
 fn v6_one_inner(tables: &Tables<V6>, addr: u128) -> Option<NextHop> {
-    #[expect(clippy::cast_possible_truncation, reason = "the leading bits are wanted")]
-    let (top, slot) = ((addr >> 96) as u32, (addr >> 104) as u8);
-    let page = tables.region.root(top);
-    arrive();
-    let link = tables.region.page_entry(page, slot);
-    NextHop::from_raw(v6::walk_from(tables, link, addr, 1))
+    NextHop::from_raw(v6::walk(tables, addr))
 }
-
-/// Link blocks every lane passes without asking whether it has arrived: down to the /48.
-const ROUNDS: u32 = 4;
 
 #[inline(always)]
 fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    in_chunks!(tables, addrs, out, v6_chunk(), v6_one_inner);
+    let count = addrs.len().min(out.len());
+    let (addrs, rest) = addrs[..count].as_chunks::<64>();
+    let (out, rest_out) = out[..count].as_chunks_mut::<64>();
+    for (addrs, out) in addrs.iter().zip(out) {
+        v6_chunk(tables, addrs, out);
+    }
+    in_chunks!(tables, rest, rest_out, v6_chunk(), v6_one_inner);
 }
 
 /// Lanes go side by side in eights, which the compiler unrolls, and all of them through one step before the next: by then
-/// the memory asked for is near.
+/// the memory asked for is near, the nearer the more lanes there are.
 #[inline(always)]
 fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
-    let region = &tables.region;
-    let highs = addrs.map(|addr| (addr.into() >> 64) as u64);
-    let mut pages = [PageRef::default(); N];
-    for (highs, pages) in eights(&highs).iter().zip(eights_mut(&mut pages)) {
-        *pages = highs.map(|high| region.root((high >> 32) as u32));
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
+        && tables.width == Width::Byte
+        && N >= WIDE
+    {
+        return v6_wide(tables, avx512, addrs, out);
     }
-    arrive();
+    let region = tables.region.view();
+    let high = |addr: A| (addr.into() >> 64) as u64;
     let mut links = [LinkRef::default(); N];
-    for ((highs, pages), links) in eights(&highs).iter().zip(eights(&pages)).zip(eights_mut(&mut links)) {
-        #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 23 are wanted")]
-        let entry = |lane: usize| region.page_entry(pages[lane], (highs[lane] >> 40) as u8);
-        *links = core::array::from_fn(entry);
-        links.iter().for_each(|link| region.prefetch(*link));
+    for (addrs, links) in eights(addrs).iter().zip(eights_mut(&mut links)) {
+        for (addr, link) in addrs.iter().zip(links) {
+            let page = region.root((high(*addr) >> 32) as u32);
+            arrive();
+            #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 23 are wanted")]
+            let slot = (high(*addr) >> 40) as u8;
+            *link = region.page_entry(page, slot);
+            region.prefetch(*link);
+        }
+    }
+    for level in 1..v6::TAIL {
+        arrive();
+        for (addrs, links) in eights(addrs).iter().zip(eights_mut(&mut links)) {
+            for (addr, link) in addrs.iter().zip(links) {
+                *link = region.step(*link, v6_slot(*addr, level));
+                region.prefetch(*link);
+            }
+        }
     }
     arrive();
-    for round in 0..ROUNDS {
-        for (highs, links) in eights(&highs).iter().zip(eights_mut(&mut links)) {
-            #[expect(clippy::cast_possible_truncation, reason = "a rank takes the slot modulo 64")]
-            let step = |lane: usize| region.step(links[lane], (highs[lane] >> (34 - 6 * round)) as u32);
-            *links = core::array::from_fn(step);
-            links.iter().for_each(|link| region.prefetch(*link));
+    let escapes = match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => tail_leaves(region, addrs, &links, out, |leaf: u8| leaf.into()),
+        (Width::Short, Some(palette)) => tail_leaves(region, addrs, &links, out, |leaf: u16| word_of(palette, leaf)),
+        (Width::Short, None) => 0,
+        (Width::Word, _) => tail_leaves(region, addrs, &links, out, |leaf: u32| leaf),
+    };
+    if tables.width == Width::Byte {
+        number_to_word(tables, out);
+    }
+    if escapes != 0 {
+        v6_escapes(tables, addrs, &links, out, escapes);
+    }
+}
+
+/// The least lanes that gathers pay for in IPv6.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+const WIDE: usize = 64;
+
+/// The same where leaves are bytes, eight lanes at once.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+#[inline(always)]
+fn v6_wide<A: Copy + Into<u128>, const N: usize>(
+    tables: &Tables<V6>,
+    avx512: avx512::Avx512,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+) {
+    let region = &tables.region;
+    let mut lanes = [const { (avx512::Aligned([0; 8]), avx512::Aligned([LinkRef::NONE; 8])) }; 8];
+    let lanes = &mut lanes[..N / 8];
+    for (addrs, (highs, links)) in eights(addrs).iter().zip(&mut *lanes) {
+        avx512.page_entries(region, addrs, highs, links);
+    }
+    for level in 1..v6::TAIL {
+        for (highs, links) in &mut *lanes {
+            avx512.steps(region, highs, v6_shift(level), links);
         }
-        arrive();
     }
-    let mut arrived = true;
-    for (links, out) in eights(&links).iter().zip(eights_mut(out)) {
-        arrived &= links.iter().fold(true, |all, link| all & region.is_leaf(*link));
-        *out = links.map(|link| NextHop::from_raw(region.leaf_word(link)));
+    let mut escapes = 0;
+    for (at, ((highs, links), out)) in lanes.iter().zip(eights_mut(out)).enumerate() {
+        escapes |= avx512.tail_bytes(region, highs, v6_shift(v6::TAIL), links, out) << (8 * at);
     }
-    if !arrived {
-        v6_walk_on(tables, addrs, &links, out);
+    number_to_word(tables, out);
+    if escapes != 0 {
+        let mut links = [LinkRef::default(); N];
+        for (to, (_, links)) in eights_mut(&mut links).iter_mut().zip(&*lanes) {
+            *to = links.0;
+        }
+        v6_escapes(tables, addrs, &links, out, escapes);
     }
+}
+
+/// Reads leaves for all lanes; answers which of these lead deeper.
+#[inline(always)]
+fn tail_leaves<L: Leaf, A: Copy + Into<u128>, const N: usize>(
+    region: View<'_, V6>,
+    addrs: &[A; N],
+    links: &[LinkRef; N],
+    out: &mut [Option<NextHop>; N],
+    word: impl Fn(L) -> u32,
+) -> u64 {
+    let mut escapes = 0;
+    for (at, ((addrs, links), out)) in eights(addrs).iter().zip(eights(links)).zip(eights_mut(out)).enumerate() {
+        for (lane, ((addr, link), out)) in addrs.iter().zip(links).zip(out).enumerate() {
+            let leaf = region.tail_leaf::<L>(*link, v6_slot(*addr, v6::TAIL));
+            escapes |= u64::from(leaf == L::ESCAPE) << (8 * at + lane);
+            *out = NextHop::from_raw(word(leaf));
+        }
+    }
+    escapes
+}
+
+/// The slot of an address at a level down to the /48, with more bits in front of it.
+#[inline(always)]
+fn v6_slot<A: Into<u128>>(addr: A, level: usize) -> u32 {
+    let high = (addr.into() >> 64) as u64;
+    (high >> v6_shift(level)) as u32
+}
+
+/// How far the upper half of an address is shifted to end with that slot.
+#[inline(always)]
+const fn v6_shift(level: usize) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "levels are few")]
+    let level = level as u32;
+    40 - 6 * level
 }
 
 #[inline(always)]
@@ -374,18 +457,20 @@ fn eights_mut<T, const N: usize>(lanes: &mut [T; N]) -> &mut [[T; 8]] {
     lanes.as_chunks_mut().0
 }
 
-/// Answers the lanes that have not arrived at a leaf after [`ROUNDS`].
+/// Answers the given lanes, which lead beyond the /48.
 #[inline(always)]
-fn v6_walk_on_inner<A: Copy + Into<u128>>(
+fn v6_escapes_inner<A: Copy + Into<u128>>(
     tables: &Tables<V6>,
     addrs: &[A],
     links: &[LinkRef],
     out: &mut [Option<NextHop>],
+    mut lanes: u64,
 ) {
-    for ((addr, link), out) in addrs.iter().zip(links).zip(out) {
-        if !tables.region.is_leaf(*link) {
-            *out = NextHop::from_raw(v6::walk_from(tables, *link, (*addr).into(), 1 + ROUNDS as usize));
-        }
+    while lanes != 0 {
+        let lane = lanes.trailing_zeros() as usize;
+        lanes &= lanes - 1;
+        let (Some(addr), Some(link), Some(out)) = (addrs.get(lane), links.get(lane), out.get_mut(lane)) else { return };
+        *out = NextHop::from_raw(v6::finish(tables, *link, (*addr).into()));
     }
 }
 
@@ -410,7 +495,7 @@ mod tests {
         kernels
     }
 
-    /// Bursts of 111, so that every size of chunk occurs: 64, 32, 8 and 1.
+    /// Bursts of 125, so that every size of chunk occurs: 64, 32, 8 and 1.
     fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelerator: bool) {
         let mut table =
             Table::<F>::from_routes(Config { accelerator, ..Config::default() }, routes.iter().copied()).unwrap();
@@ -424,7 +509,7 @@ mod tests {
         let answers = kernels().into_iter().map(|kernel| {
             Arc::get_mut(&mut table.writer.tables).unwrap().kernel = kernel;
             let mut answers = vec![None; addrs.len()];
-            for (addrs, answers) in addrs.chunks(111).zip(answers.chunks_mut(111)) {
+            for (addrs, answers) in addrs.chunks(125).zip(answers.chunks_mut(125)) {
                 F::burst(&table.writer.tables, addrs, answers, &mut Habit::default());
             }
             answers

@@ -54,6 +54,8 @@ pub(crate) enum Built {
     /// All one next hop: no block of its own.
     Hop(HopId),
     Link(LinkRef),
+    /// A tail block.
+    Tail(LinkRef),
     Packed(PackedRef),
     Page(PageRef),
 }

@@ -51,11 +51,15 @@ pub(crate) trait Layout: Addresses + Roots {
 
     /// Builds the block of a top-level node from its slots.
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;
+    /// Builds the block of a node of another level.
+    fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built>;
+    /// Builds the leaf block of a next hop.
+    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<LinkRef>;
     /// Builds the root block all of whose slots have one next hop.
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<Self::Block>;
     /// The root block of a top-level node that has one of its own.
     fn root_block(built: Built) -> Option<Self::Block>;
-    /// Further blocks that belong to a top-level block.
+    /// Further blocks that belong to a top-level or tail block.
     fn attached(tables: &Tables<Self>, built: Built) -> [Option<LinkRef>; 2];
     /// Whether `patch_top` can replace the entry of `slot` by `new` in place.
     fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool;
@@ -66,7 +70,7 @@ pub(crate) trait Layout: Addresses + Roots {
     fn store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>, hop: HopId, word: u32);
 }
 
-/// How wide the leaves of packed blocks are. Grows, never shrinks.
+/// How wide the leaves of packed and tail blocks are. Grows, never shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Width {
     /// An index into 256 palette entries.

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::{Blocks, find_runs};
 use crate::kernel::{self, Habit};
-use crate::mem::{Leaf, LinkRef, PACKED_SLOTS, PackedRef, Region, Roots, arrive};
+use crate::mem::{Depth, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Region, Roots, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables, Width};
@@ -66,6 +66,14 @@ impl Layout for V4 {
         }
     }
 
+    fn build_inner(blocks: &mut Blocks<'_, Self>, _: usize, slots: &[Built]) -> Option<Built> {
+        blocks.build_link(Depth::Below, slots).map(Built::Link)
+    }
+
+    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<LinkRef> {
+        blocks.slab.leaf(&blocks.tables.region, blocks.hops.get(hop).word)
+    }
+
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PackedRef> {
         let region = &blocks.tables.region;
         match blocks.tables.width {
@@ -85,7 +93,7 @@ impl Layout for V4 {
     fn attached(tables: &Tables<Self>, built: Built) -> [Option<LinkRef>; 2] {
         let Built::Packed(block) = built else { return [None; 2] };
         let escapes = tables.region.packed_escapes(block);
-        escapes.map_or([None; 2], |escapes| escapes.map(|escape| (escape != LinkRef::default()).then_some(escape)))
+        escapes.map_or([None; 2], |escapes| escapes.map(|escape| (escape != LinkRef::NONE).then_some(escape)))
     }
 
     fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool {
@@ -144,14 +152,9 @@ fn is_escape(tables: &Tables<V4>, block: PackedRef, slot: u32) -> bool {
 }
 
 fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<Built> {
-    let leaf = |blocks: &Blocks<'_, V4>, built| match built {
-        Built::Hop(hop) if blocks.tables.width == Width::Word => L::from_word(blocks.hops.get(hop).word),
-        Built::Hop(hop) => L::from_word(hop),
-        _ => L::ESCAPE,
-    };
     let mut leaves = [L::ESCAPE; PACKED_SLOTS];
     let (bitmap, count) = find_runs(slots, |index, built| {
-        leaves[index] = leaf(blocks, built);
+        leaves[index] = blocks.leaf_to(built);
         Some(())
     })?;
     if blocks.keeps_bytes {
@@ -172,10 +175,10 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
 
 /// The blocks for the slots that lead deeper, of each half; the default for a half that has none.
 fn build_escapes(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<[LinkRef; 2]> {
-    let mut escapes = [LinkRef::default(); 2];
+    let mut escapes = [LinkRef::NONE; 2];
     for (half, slots) in slots.chunks(64).enumerate() {
         if slots.iter().any(|slot| matches!(slot, Built::Link(_))) {
-            let Some(escape) = build_escape(blocks, slots) else {
+            let Some(escape) = blocks.build_escape(slots) else {
                 free_escapes(blocks, escapes);
                 return None;
             };
@@ -186,23 +189,7 @@ fn build_escapes(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<[LinkRe
 }
 
 fn free_escapes(blocks: &mut Blocks<'_, V4>, escapes: [LinkRef; 2]) {
-    escapes.into_iter().filter(|escape| *escape != LinkRef::default()).for_each(|escape| blocks.slab.free(escape));
-}
-
-/// A link block with a run for every slot that leads deeper. What it says for others is never asked.
-fn build_escape(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef> {
-    let mut runs = [LinkRef::default(); 64];
-    let (mut bitmap, mut count) = (0, 0);
-    for (index, built) in slots.iter().enumerate() {
-        if let Built::Link(link) = built {
-            runs[count] = *link;
-        } else if index > 0 {
-            continue;
-        }
-        bitmap |= 1 << index;
-        count += 1;
-    }
-    blocks.slab.link(&blocks.tables.region, bitmap, &runs[..count])
+    escapes.into_iter().filter(|escape| *escape != LinkRef::NONE).for_each(|escape| blocks.slab.free(escape));
 }
 
 /// The answer for one address, past the accelerator.
@@ -286,7 +273,7 @@ mod tests {
             };
             let runs = 1 + round as usize % 127;
             let mut slots: [Built; PACKED_SLOTS] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 5]));
-            let deep = blocks.build_link(&[Built::Hop(ids[5]), slots[0]]).unwrap();
+            let deep = blocks.build_link(Depth::Below, &[Built::Hop(ids[5]), slots[0]]).unwrap();
             slots[round as usize % PACKED_SLOTS] = Built::Link(deep);
             let built = V4::build_top(&mut blocks, &slots).unwrap();
             tables.region.set_root(TOP, V4::root_block(built).unwrap());

@@ -468,7 +468,7 @@ fn generate<F: Layout>(
     width: Width,
     least: usize,
 ) -> Result<(Tables<F>, Slab)> {
-    // A route takes about 4 bytes of IPv4 tables and about 22 of IPv6's; as much again is for changes.
+    // A route takes about 4 bytes of IPv4 tables and 11 to 18 of IPv6's; as much again is for changes.
     let per_route = if F::HAS_BYTES { 6 } else { 36 };
     let limit = config.memory_limit;
     let least = least.max(1 << 20);

@@ -119,7 +119,7 @@ impl Avx512 {
 /// Starts with a cache line. What is written as a whole register and read back takes twice as long if it lies across two, as it
 /// would on some stacks.
 #[repr(align(64))]
-struct Aligned<T>(T);
+pub(super) struct Aligned<T>(pub(super) T);
 
 /// Numbers that every lane needs, read from memory to save registers: the bits of a reference that count runs, those of a
 /// slot in a bitmap, and what leaves that lead deeper say.

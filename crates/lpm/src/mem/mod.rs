@@ -9,13 +9,15 @@
 //! * The region is cut into chunks of 4 KiB. A chunk belongs to one [`Class`] for ever, so every byte
 //!   is always accessed with the same width and always means the same.
 //! * A [`LinkRef`], [`PackedRef`] or [`PageRef`] is only made by [`Slab`] for a slot of that class, or
-//!   read from a word that only ever held such references. References stay with their region.
-//! * Bit 0 of every bitmap is set, and it has no more bits than the slot of its class has entries, so a rank
-//!   taken from it is an entry of the slot, written or still zero. Zero is a good [`LinkRef`]: the leaf
-//!   "no route", the first block of every region.
-//! * The rank in a packed block is the sum of two numbers, which a late reader may have from two blocks. Where leaves are read
-//!   by assembly, it may read past its slot: the mapping is [`GUARD`] bytes longer than its blocks. Elsewhere
-//!   the rank is held to the leaves that the class has room for, which never changes.
+//!   read from a word that only ever held such references. References stay with their region. What a [`LinkRef`] refers to
+//!   follows from the [`Depth`] of the block it was read from, and blocks of a depth have classes of their own.
+//! * The bitmap of a link or tail block has fewer bits than the slot of its class has entries. So what is counted in it is an
+//!   entry of the slot, written or still zero. Zero is a good [`LinkRef`] anywhere: the leaf block "no route", the first
+//!   block of every region.
+//! * Of the two bitmaps of a packed block the first has bit 0 set. A rank there is the sum of two numbers, which a late reader
+//!   may have from two blocks. Where leaves are read by assembly, it may read past its slot: the mapping is [`GUARD`]
+//!   bytes longer than its blocks. Elsewhere the rank is held to the leaves that the class has room for, which
+//!   never changes.
 //! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
 //!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
@@ -24,7 +26,7 @@ mod mapping;
 mod region;
 mod slab;
 
-pub(crate) use region::{Bytes, Region};
+pub(crate) use region::{Bytes, Region, View};
 pub(crate) use slab::Slab;
 
 /// Bytes per unit in which blocks are addressed.
@@ -77,13 +79,15 @@ macro_rules! reference {
 }
 
 reference! {
-    /// A block `[bitmap of run starts: u64 | one LinkRef per run]` over 64 slots, or a leaf block
-    /// `[1 | itself | next hop]`, which leads back to itself for any slot.
+    /// A link block `[bitmap: u64 | one LinkRef per run]` over 64 slots, or a tail block `[bitmap: u64 | LinkRef, for leaves
+    /// that are Leaf::ESCAPE | one leaf per run]`. Bit `i` says that a run starts at slot `i + 1`, and the last run comes
+    /// first: a shift by the slot leaves as many bits as entries to skip. A tail block of one run that leads back to itself is
+    /// a leaf block, `[0 | itself | leaf]`: for any slot both a link to itself and a leaf.
     LinkRef >> 0
 }
 reference! {
-    /// A block `[bitmap of run starts: 2 * u64 | one leaf per run | 2 * LinkRef, if a leaf is Leaf::ESCAPE]` over 128 slots.
-    /// The lowest 7 bits say how many runs start in the lower half, 1 to 64.
+    /// A packed block `[bitmap of run starts: 2 * u64 | one leaf per run | 2 * LinkRef, if a leaf is Leaf::ESCAPE]` over 128
+    /// slots. The lowest 7 bits say how many runs start in the lower half, 1 to 64.
     PackedRef >> 7
 }
 reference! {
@@ -91,7 +95,23 @@ reference! {
     PageRef >> 0
 }
 
+/// Link blocks whose entries lead to other kinds of blocks are of different depths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// To link blocks `Second`, or leaf blocks.
+    First,
+    /// To link blocks `Third`, or leaf blocks.
+    Second,
+    /// To tail blocks, leaf blocks among them.
+    Third,
+    /// To others like it, or leaf blocks.
+    Below,
+}
+
 impl LinkRef {
+    /// The leaf block "no route".
+    pub(crate) const NONE: Self = Self(0);
+
     /// Any block, only to be given back.
     pub(crate) fn to_free(block: impl Reference) -> Self {
         Self(block.unit())
@@ -122,13 +142,12 @@ pub(crate) struct HalfRef(u32);
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LeavesRef(u32);
 
-/// The leaf of a packed block: an index into the palette of next hops, or (32 bits) the next hop itself.
+/// The leaf of a packed or tail block: an index into the palette of next hops, or (32 bits) the next hop itself.
 pub(crate) trait Leaf: Copy + Eq {
     /// Says that the answer lies deeper.
     const ESCAPE: Self;
     /// The atomic type of this width.
     type Atomic;
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     fn load(atomic: &Self::Atomic) -> Self;
     /// A relaxed load, of what others may write in other widths.
     ///
@@ -145,7 +164,6 @@ macro_rules! leaf {
         impl Leaf for $int {
             const ESCAPE: Self = <$int>::MAX;
             type Atomic = $atomic;
-            #[cfg(not(all(target_arch = "x86_64", not(miri))))]
             #[inline(always)]
             fn load(atomic: &$atomic) -> Self {
                 atomic.load(core::sync::atomic::Ordering::Relaxed)
@@ -192,7 +210,14 @@ pub(crate) fn arrive() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
 }
 
-/// The number of runs that start at or before `slot` (taken modulo 64): a rank counted from one.
+/// The number of runs after the one of `slot` (taken modulo 64), by the bitmap of a link or tail block.
+#[inline(always)]
+pub(crate) fn runs_after(bitmap: u64, slot: u32) -> usize {
+    bitmap.wrapping_shr(slot).count_ones() as usize
+}
+
+/// The number of runs that start at or before `slot` (taken modulo 64): a rank counted from one, by the bitmap of a packed
+/// block.
 #[inline(always)]
 pub(crate) fn rank(bitmap: u64, slot: u32) -> usize {
     bitmap.wrapping_shl(!slot).count_ones() as usize

@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 
 use super::{
     CHUNK, GUARD, HalfRef, Leaf, LeavesRef, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Reference, Roots, UNIT, rank,
+    runs_after,
 };
 use crate::Result;
 
@@ -56,14 +57,16 @@ impl<R: Roots> Region<R> {
         Self::ROOT_BYTES
     }
 
+    /// What loops over many blocks go by.
+    #[inline(always)]
+    pub(crate) fn view(&self) -> View<'_, R> {
+        View { blocks: self.blocks, chunks: self.chunks, region: PhantomData }
+    }
+
     /// The word `byte` bytes after the block at `unit`.
     #[inline(always)]
     fn at<T>(&self, unit: u32, byte: usize) -> &T {
-        debug_assert!(unit as usize * UNIT + byte + size_of::<T>() <= self.chunks * CHUNK * UNIT);
-        // SAFETY: callers pass a slot of the region and a byte within that slot.
-        let pointer = unsafe { self.blocks.add(unit as usize * UNIT + byte) };
-        // SAFETY: T is an atomic integer, aligned as its slot is, and all accesses here have its width.
-        unsafe { pointer.cast::<T>().as_ref() }
+        self.view().at(unit, byte)
     }
 
     /// The first root word; the others of ROOT_BITS bits follow.
@@ -81,17 +84,13 @@ impl<R: Roots> Region<R> {
     /// The root word for an address whose leading 32 bits are `top`.
     #[inline(always)]
     fn root_word(&self, top: u32) -> &AtomicU32 {
-        let index = (top >> (32 - R::ROOT_BITS)) as usize;
-        // SAFETY: the index has ROOT_BITS bits, and the mapping starts with that many words.
-        let pointer = unsafe { self.mapping.base().cast::<AtomicU32>().add(index) };
-        // SAFETY: root words are only ever accessed as AtomicU32.
-        unsafe { pointer.as_ref() }
+        self.view().root_word(top)
     }
 
     /// The block for an address whose leading 32 bits are `top`, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn root(&self, top: u32) -> R::Block {
-        R::Block::from_word(self.root_word(top).load(Ordering::Relaxed))
+        self.view().root(top)
     }
 
     /// Publishes the block for the root slot of `top`.
@@ -99,60 +98,33 @@ impl<R: Roots> Region<R> {
         self.root_word(top).store(block.word(), Ordering::Release);
     }
 
-    /// The entry of `slot` (0 to 255) in a page, to be followed after [`super::arrive`].
-    #[inline(always)]
-    pub(crate) fn page_entry(&self, page: PageRef, slot: u8) -> LinkRef {
-        LinkRef(self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).load(Ordering::Relaxed))
-    }
-
     /// Publishes the entry of `slot` in a page.
     pub(crate) fn set_page_entry(&self, page: PageRef, slot: u8, link: LinkRef) {
         self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).store(link.0, Ordering::Release);
     }
 
-    /// Asks for the first line of a block, to be read later.
-    #[inline(always)]
-    pub(crate) fn prefetch(&self, block: LinkRef) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let pointer = self.blocks.as_ptr().wrapping_add(block.0 as usize * UNIT);
-            // SAFETY: every x86-64 CPU has the instruction, which reads nothing and faults nowhere.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) };
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = block;
-    }
-
-    /// The bitmap of a block: bit `i` says that a run starts at slot `i`.
+    /// The bitmap of a link or tail block: bit `i` says that a run starts at slot `i + 1`.
     #[inline(always)]
     pub(crate) fn bitmap(&self, block: LinkRef) -> u64 {
-        self.at::<AtomicU64>(block.0, 0).load(Ordering::Relaxed)
+        self.view().bitmap(block)
     }
 
     /// The entry for `slot` (modulo 64), to be followed after [`super::arrive`]; a leaf block answers itself.
     #[inline(always)]
     pub(crate) fn step(&self, link: LinkRef, slot: u32) -> LinkRef {
-        let rank = rank(self.bitmap(link), slot);
-        LinkRef(self.at::<AtomicU32>(link.0, 4 + 4 * rank).load(Ordering::Relaxed))
+        self.view().step(link, slot)
     }
 
     /// Publishes a new entry for the run that starts at `slot`.
     pub(crate) fn set_step(&self, link: LinkRef, slot: u32, entry: LinkRef) {
-        let rank = rank(self.bitmap(link), slot);
-        self.at::<AtomicU32>(link.0, 4 + 4 * rank).store(entry.0, Ordering::Release);
+        let after = runs_after(self.bitmap(link), slot);
+        self.at::<AtomicU32>(link.0, UNIT + 4 * after).store(entry.0, Ordering::Release);
     }
 
-    /// Whether the block is a leaf: blocks with one run always are, see `build`.
-    #[inline(always)]
-    pub(crate) fn is_leaf(&self, link: LinkRef) -> bool {
-        self.bitmap(link) == 1
-    }
-
-    /// The next hop word of a leaf block; anything for other blocks.
+    /// The next hop word of a leaf block with leaves of that width; anything for other blocks.
     #[inline(always)]
     pub(crate) fn leaf_word(&self, link: LinkRef) -> u32 {
-        self.at::<AtomicU32>(link.0, 12).load(Ordering::Relaxed)
+        self.at::<AtomicU32>(link.0, UNIT + 4).load(Ordering::Relaxed)
     }
 
     /// The bitmap of a packed block.
@@ -231,8 +203,108 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(unit, byte).store(word, Ordering::Relaxed);
     }
 
-    pub(super) fn write_leaf<L: Leaf>(&self, unit: u32, index: usize, leaf: L) {
-        L::store(self.at::<L::Atomic>(unit, 2 * UNIT + index * size_of::<L>()), leaf);
+    pub(super) fn write_leaves<'a, L: Leaf + 'a>(&self, unit: u32, byte: usize, leaves: impl Iterator<Item = &'a L>) {
+        for (index, leaf) in leaves.enumerate() {
+            L::store(self.at::<L::Atomic>(unit, byte + index * size_of::<L>()), *leaf);
+        }
+    }
+}
+
+/// The same memory, by value: a loop keeps where it starts in a register, past all the fences of [`super::arrive`].
+pub(crate) struct View<'a, R> {
+    /// The first block, as in [`Region`].
+    blocks: NonNull<u8>,
+    chunks: usize,
+    region: PhantomData<&'a Region<R>>,
+}
+
+impl<R> Clone for View<'_, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for View<'_, R> {}
+
+impl<'a, R: Roots> View<'a, R> {
+    /// The word `byte` bytes after the block at `unit`.
+    #[inline(always)]
+    fn at<T>(self, unit: u32, byte: usize) -> &'a T {
+        debug_assert!(unit as usize * UNIT + byte + size_of::<T>() <= self.chunks * CHUNK * UNIT);
+        // SAFETY: callers pass a slot of the region and a byte within that slot.
+        let pointer = unsafe { self.blocks.add(unit as usize * UNIT + byte) };
+        // SAFETY: T is an atomic integer, aligned as its slot is, and all accesses here have its width.
+        unsafe { pointer.cast::<T>().as_ref() }
+    }
+
+    /// The root word for an address whose leading 32 bits are `top`.
+    #[inline(always)]
+    fn root_word(self, top: u32) -> &'a AtomicU32 {
+        let index = (top >> (32 - R::ROOT_BITS)) as usize;
+        // SAFETY: the mapping starts with ROOT_BYTES of root words.
+        let roots = unsafe { self.blocks.sub(Region::<R>::ROOT_BYTES) };
+        // SAFETY: the index has ROOT_BITS bits, and there are that many words.
+        let pointer = unsafe { roots.cast::<AtomicU32>().add(index) };
+        // SAFETY: root words are only ever accessed as AtomicU32.
+        unsafe { pointer.as_ref() }
+    }
+
+    /// See [`Region::root`].
+    #[inline(always)]
+    pub(crate) fn root(self, top: u32) -> R::Block {
+        R::Block::from_word(self.root_word(top).load(Ordering::Relaxed))
+    }
+
+    /// The entry of `slot` (0 to 255) in a page, to be followed after [`super::arrive`].
+    #[inline(always)]
+    pub(crate) fn page_entry(self, page: PageRef, slot: u8) -> LinkRef {
+        LinkRef(self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn bitmap(self, block: LinkRef) -> u64 {
+        self.at::<AtomicU64>(block.0, 0).load(Ordering::Relaxed)
+    }
+
+    /// See [`Region::step`].
+    #[inline(always)]
+    pub(crate) fn step(self, link: LinkRef, slot: u32) -> LinkRef {
+        let after = runs_after(self.bitmap(link), slot);
+        LinkRef(self.at::<AtomicU32>(link.0, UNIT + 4 * after).load(Ordering::Relaxed))
+    }
+
+    /// The leaf of `slot` (modulo 64) in a tail block, or of a leaf block.
+    #[inline(always)]
+    pub(crate) fn tail_leaf<L: Leaf>(self, link: LinkRef, slot: u32) -> L {
+        let after = runs_after(self.bitmap(link), slot);
+        L::load(self.at::<L::Atomic>(link.0, UNIT + 4 + after * size_of::<L>()))
+    }
+
+    /// Where a leaf `L::ESCAPE` of this tail block leads, after [`super::arrive`]: to a block with an entry per such slot. To
+    /// the first block if there is none.
+    #[inline(always)]
+    pub(crate) fn tail_escape(self, link: LinkRef) -> LinkRef {
+        LinkRef(self.at::<AtomicU32>(link.0, UNIT).load(Ordering::Relaxed))
+    }
+
+    /// Whether a link is to a leaf block: of link blocks and those, no other has one run, see `build`.
+    #[inline(always)]
+    pub(crate) fn is_leaf(self, link: LinkRef) -> bool {
+        self.bitmap(link) == 0
+    }
+
+    /// Asks for the first line of a block, to be read later.
+    #[inline(always)]
+    pub(crate) fn prefetch(self, link: LinkRef) {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let pointer = self.blocks.as_ptr().wrapping_add(link.0 as usize * UNIT);
+            // SAFETY: every x86-64 CPU has the instruction, which reads nothing and faults nowhere.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) };
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        let _ = link;
     }
 }
 

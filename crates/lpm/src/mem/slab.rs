@@ -5,56 +5,56 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::region::Room;
-use super::{CHUNK, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Region, Roots, UNIT};
+use super::{CHUNK, Depth, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Region, Roots, UNIT};
 use crate::Result;
 
-/// What a chunk is cut into. The number is the block size in units.
+/// Sizes of blocks, in units. The most that is asked for: two bitmaps, 128 leaves of 4 bytes and two references.
+const SIZES: [usize; 28] =
+    [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68];
+
+/// What a chunk is cut into. The number is the least size of a block, in units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Leaf,
-    Link(usize),
+    Link(Depth, usize),
     Packed(usize),
     PackedEscape(usize),
+    Tail(usize),
     Page,
 }
 
 impl Class {
-    const COUNT: usize = 162;
+    const COUNT: usize = Self::FIRST_SIZED + 7 * SIZES.len();
+    const FIRST_SIZED: usize = 2;
 
     fn units(self) -> usize {
-        match self {
-            Self::Leaf => 2,
-            Self::Link(units) | Self::Packed(units) | Self::PackedEscape(units) => units,
-            Self::Page => 256 * 4 / UNIT,
-        }
+        Self::units_of(self.index())
     }
 
-    /// Link blocks have at most 64 entries of 4 bytes beside their bitmap: 2 to 33 units. Packed ones have at most 128 beside
-    /// two: 3 to 66, one more with escapes.
     fn index(self) -> usize {
-        match self {
-            Self::Leaf => 0,
-            Self::Link(units) => units - 1,
-            Self::Packed(units) => 30 + units,
-            Self::PackedEscape(units) => 93 + units,
-            Self::Page => 161,
-        }
+        let (kind, units) = match self {
+            Self::Leaf => return 0,
+            Self::Page => return 1,
+            Self::Link(depth, units) => (depth as usize, units),
+            Self::Tail(units) => (4, units),
+            Self::Packed(units) => (5, units),
+            Self::PackedEscape(units) => (6, units),
+        };
+        Self::FIRST_SIZED + kind * SIZES.len() + SIZES.partition_point(|size| *size < units)
     }
 
     fn units_of(index: usize) -> usize {
         match index {
             0 => 2,
-            1..=32 => index + 1,
-            33..=96 => index - 30,
-            97..=160 => index - 93,
-            _ => 128,
+            1 => 256 * 4 / UNIT,
+            _ => SIZES[(index - Self::FIRST_SIZED) % SIZES.len()],
         }
     }
 
     fn room(self) -> Option<Room> {
         match self {
-            Self::Packed(units) => Some(Room::new(units - 2, false)),
-            Self::PackedEscape(units) => Some(Room::new(units - 3, true)),
+            Self::Packed(_) => Some(Room::new(self.units() - 2, false)),
+            Self::PackedEscape(_) => Some(Room::new(self.units() - 3, true)),
             _ => None,
         }
     }
@@ -89,8 +89,8 @@ impl Slab {
             vacant: 0..1,
             live_units: 0,
         };
-        let none = slab.leaf(&region, 0);
-        debug_assert_eq!(none, Some(LinkRef(0)));
+        let none = slab.take(&region, Class::Leaf);
+        debug_assert_eq!(none, Some(LinkRef::NONE.0), "a block of zeroes");
         slab.vacant = 1..region.chunks();
         Ok((region, slab))
     }
@@ -105,21 +105,28 @@ impl Slab {
         self.live_units
     }
 
-    /// A leaf block for this next hop word.
-    pub(crate) fn leaf<R: Roots>(&mut self, region: &Region<R>, word: u32) -> Option<LinkRef> {
+    /// A leaf block.
+    pub(crate) fn leaf<R: Roots, L: Leaf>(&mut self, region: &Region<R>, leaf: L) -> Option<LinkRef> {
         let unit = self.take(region, Class::Leaf)?;
-        region.write_bitmap(unit, 0, 1);
-        region.write_word(unit, 8, unit);
-        region.write_word(unit, 12, word);
+        region.write_bitmap(unit, 0, 0);
+        region.write_word(unit, UNIT, unit);
+        region.write_leaves(unit, UNIT + 4, [leaf].iter());
         Some(LinkRef(unit))
     }
 
-    /// A block with a run for every bit of `bitmap`, whose bit 0 is set; `runs` has as many entries.
-    pub(crate) fn link<R: Roots>(&mut self, region: &Region<R>, bitmap: u64, runs: &[LinkRef]) -> Option<LinkRef> {
+    /// A block with a run from every slot whose bit in `bitmap` is set, as that of slot 0 is; `runs` has as many entries, which
+    /// lead to what `depth` says.
+    pub(crate) fn link<R: Roots>(
+        &mut self,
+        region: &Region<R>,
+        depth: Depth,
+        bitmap: u64,
+        runs: &[LinkRef],
+    ) -> Option<LinkRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == runs.len(), "one entry per run");
-        let unit = self.take(region, Class::Link(1 + runs.len().div_ceil(2)))?;
-        region.write_bitmap(unit, 0, bitmap);
-        for (index, run) in runs.iter().enumerate() {
+        let unit = self.take(region, Class::Link(depth, 1 + runs.len().div_ceil(2)))?;
+        region.write_bitmap(unit, 0, bitmap >> 1);
+        for (index, run) in runs.iter().rev().enumerate() {
             region.write_word(unit, 8 + 4 * index, run.0);
         }
         Some(LinkRef(unit))
@@ -145,15 +152,30 @@ impl Slab {
         for (half, bitmap) in halves.into_iter().enumerate() {
             region.write_bitmap(unit, half * UNIT, bitmap);
         }
-        for (index, leaf) in leaves.iter().enumerate() {
-            region.write_leaf(unit, index, *leaf);
-        }
+        region.write_leaves(unit, 2 * UNIT, leaves.iter());
         if let (Some(room), Some(escapes)) = (class.room(), escapes) {
             for (half, escape) in escapes.into_iter().enumerate() {
                 region.write_word(unit, room.escape(half), escape.0);
             }
         }
         Some(PackedRef(unit << PackedRef::LOW_BITS | halves[0].count_ones()))
+    }
+
+    /// A tail block, likewise; `escape`, of [`Depth::Below`], is given exactly when a leaf is [`Leaf::ESCAPE`].
+    pub(crate) fn tail<R: Roots, L: Leaf>(
+        &mut self,
+        region: &Region<R>,
+        bitmap: u64,
+        leaves: &[L],
+        escape: Option<LinkRef>,
+    ) -> Option<LinkRef> {
+        assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == leaves.len(), "one leaf per run");
+        assert_eq!(leaves.contains(&L::ESCAPE), escape.is_some(), "an escape leads somewhere");
+        let unit = self.take(region, Class::Tail((UNIT + 4 + size_of_val(leaves)).div_ceil(UNIT)))?;
+        region.write_bitmap(unit, 0, bitmap >> 1);
+        region.write_word(unit, UNIT, escape.unwrap_or_default().0);
+        region.write_leaves(unit, UNIT + 4, leaves.iter().rev());
+        Some(LinkRef(unit))
     }
 
     /// A page of 256 entries.
@@ -215,16 +237,19 @@ mod tests {
 
     #[test]
     fn class_numbers_are_distinct_and_give_the_size_back() {
-        let classes = [Class::Leaf, Class::Page].into_iter().chain(
-            (2..=33)
-                .map(Class::Link)
-                .chain((3..=66).flat_map(|units| [Class::Packed(units), Class::PackedEscape(units + 1)])),
-        );
+        let depths = [Depth::First, Depth::Second, Depth::Third, Depth::Below];
+        let sized = SIZES.iter().flat_map(|size| {
+            let links = depths.map(|depth| Class::Link(depth, *size));
+            links.into_iter().chain([Class::Packed(*size), Class::PackedEscape(*size), Class::Tail(*size)])
+        });
         let mut seen = [false; Class::COUNT];
-        for class in classes {
+        for class in [Class::Leaf, Class::Page].into_iter().chain(sized) {
             assert!(!core::mem::replace(&mut seen[class.index()], true), "{class:?}");
-            assert_eq!(Class::units_of(class.index()), class.units(), "{class:?}");
         }
         assert!(seen.iter().all(|seen| *seen));
+        for units in 2..=68 {
+            let given = Class::Tail(units).units();
+            assert!(units <= given && given < units + 4 && given <= units * 5 / 4, "{units}: {given}");
+        }
     }
 }
