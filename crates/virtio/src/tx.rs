@@ -295,7 +295,7 @@ impl<T: Transport> Outlet<T> {
 
     /// Sends frames of one segment from the usual pool, with room in front for the header, up to the first that is not
     /// such, or the end of the ring.
-    #[inline(never)]
+    #[inline(always)]
     fn send_run<R: Virtqueue>(&mut self, ring: &mut R, header: Header, packets: &[Packet]) -> usize {
         let Some(first) = packets.first().filter(|first| has_room(header, first)) else { return 0 };
         // SAFETY: the offset is within the slot.
@@ -325,8 +325,9 @@ impl<T: Transport> Outlet<T> {
         }
     }
 
-    /// `clear` writes the header in front of data; it is called where there is room that belongs to the packet.
-    #[inline(always)]
+    /// `clear` writes the header in front of data; it is called where there is room that belongs to the packet. A function for
+    /// each: of all in one the compiler keeps too little in registers.
+    #[inline(never)]
     fn send_run_at<R: Virtqueue>(
         &mut self,
         ring: &mut R,
