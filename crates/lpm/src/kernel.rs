@@ -1,5 +1,5 @@
-//! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2; the latter use
-//! AVX-512 for whole steps of many addresses where there is that too. IPv6 has ten loads one after the other, and a gather
+//! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2. Where there is AVX-512
+//! too it takes whole steps of many addresses. IPv6 has ten loads one after the other, and a gather
 //! takes about 28 cycles where a load takes 5: it uses them from 64 addresses on; fewer go side by side, and prefetch.
 //!
 //! Unsafe here are the calls of the second kind, allowed once the CPU was asked, and the gathers.
@@ -9,9 +9,9 @@ mod avx2;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-mod wide;
+mod avx512_v4;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-mod wide6;
+mod avx512_v6;
 
 use core::sync::atomic::Ordering;
 
@@ -112,7 +112,7 @@ pub(crate) fn v4_burst<A: Copy + Into<u32>>(
 ) {
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     if let Kernel::Avx2(_, Some(avx512)) = tables.kernel {
-        return wide::burst(tables, avx512, addrs, out, habit);
+        return avx512_v4::burst(tables, avx512, addrs, out, habit);
     }
     let _ = habit;
     v4_burst_narrow(tables, addrs, out);

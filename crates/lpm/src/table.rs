@@ -265,7 +265,7 @@ impl<F: Family> Reader<F> {
     /// Looks up `addrs` and writes their next hops to `out`, as many as both have; answers how many.
     ///
     /// Addresses are those of the standard library, or integers of the same width in the CPU's byte order.
-    /// Bursts of 32 and more overlap their memory accesses; a multiple of 8 suits best.
+    /// Bursts of 32 and more overlap their memory accesses, those of 64 best; a multiple of 8 suits the rest.
     #[inline]
     pub fn lookup_batch<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) -> usize {
         let count = addrs.len().min(out.len());

@@ -1,4 +1,4 @@
-//! The steps of lookups for 16 addresses at once.
+//! The steps of IPv4 lookups for 16 addresses at once, or for as many sixteens as go side by side.
 //!
 //! Assembly, because all that is read is atomic: to the compiler each function is as many relaxed loads. x86 keeps
 //! loads in order, so what a function reads is not older than what one before it has read. Registers are named
