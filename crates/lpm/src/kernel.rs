@@ -102,6 +102,7 @@ dispatch!(
     #[inline]
     v4_one, v4_one_inner, (tables: &Tables<V4>, addr: u32) -> Option<NextHop>
 );
+
 /// The longest matches of IPv4 addresses.
 #[inline]
 pub(crate) fn v4_burst<A: Copy + Into<u32>>(
