@@ -29,8 +29,11 @@ impl Tcpdump {
             interface,
             "-Q",
             direction,
+            // The kernel keeps a place of this size for each frame, and libpcap asks for 256 KiB unless told.
+            "-s",
+            "15000",
             "-B",
-            "32768",
+            "65536",
             "-Z",
             "root",
             "-U",
