@@ -1,12 +1,11 @@
 //! One mapping of root words and blocks, and the byte per /24.
 
+use alloc::boxed::Box;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::mapping::Mapping;
-use alloc::boxed::Box;
-
 use super::{
     CHUNK, GUARD, HalfRef, Leaf, LeavesRef, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Reference, Roots, UNIT, rank,
     runs_after,
@@ -143,8 +142,7 @@ impl<R: Roots> Region<R> {
     /// The same; `half` and `leaves` are [`PackedRef::half`] of this block and slot, and width of leaves.
     #[inline(always)]
     pub(crate) fn half_leaf<L: Leaf>(&self, block: PackedRef, half: HalfRef, leaves: LeavesRef, slot: u32) -> L {
-        let bitmap = self.at::<AtomicU64>(half.0, 0).load(Ordering::Relaxed);
-        let byte = leaves.0 as usize + rank(bitmap, slot) * size_of::<L>() + (2 * UNIT - size_of::<L>());
+        let byte = self.leaf_byte::<L>(half, leaves, slot);
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let _ = block;
@@ -155,6 +153,12 @@ impl<R: Roots> Region<R> {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         L::load(self.leaf_atomic::<L>(block, byte))
+    }
+
+    #[inline(always)]
+    fn leaf_byte<L: Leaf>(&self, half: HalfRef, leaves: LeavesRef, slot: u32) -> usize {
+        let bitmap = self.at::<AtomicU64>(half.0, 0).load(Ordering::Relaxed);
+        leaves.0 as usize + rank(bitmap, slot) * size_of::<L>() + (2 * UNIT - size_of::<L>())
     }
 
     /// The leaf at `byte`, or the last one that the slot has room for if that is before it.
@@ -168,9 +172,7 @@ impl<R: Roots> Region<R> {
     /// Publishes another leaf for the run that starts at `slot`; neither it nor the one before is an escape.
     pub(crate) fn set_packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32, leaf: L) {
         let (half, leaves) = block.half::<L>(slot);
-        let bitmap = self.at::<AtomicU64>(half.0, 0).load(Ordering::Relaxed);
-        let byte = leaves.0 as usize + rank(bitmap, slot) * size_of::<L>() + (2 * UNIT - size_of::<L>());
-        let atomic = self.leaf_atomic::<L>(block, byte);
+        let atomic = self.leaf_atomic::<L>(block, self.leaf_byte::<L>(half, leaves, slot));
         fence(Ordering::Release);
         L::store(atomic, leaf);
     }
