@@ -173,7 +173,7 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
     block.map(Built::Packed)
 }
 
-/// The blocks for the slots that lead deeper, of each half; the default for a half that has none.
+/// The blocks for the slots that lead deeper, of each half; `NONE` for a half without any.
 fn build_escapes(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<[LinkRef; 2]> {
     let mut escapes = [LinkRef::NONE; 2];
     for (half, slots) in slots.chunks(64).enumerate() {
