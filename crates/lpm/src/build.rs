@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::hops::Hops;
-use crate::mem::{Depth, Leaf, LinkRef, PACKED_SLOTS, Slab};
+use crate::mem::{Block, Depth, Leaf, LinkRef, PACKED_SLOTS, Slab};
 use crate::rib::{Built, HopId, NodeId, Rib};
 use crate::tables::{Layout, Tables, Width};
 
@@ -63,8 +63,6 @@ impl<F: Layout> Blocks<'_, F> {
             runs[index] = self.link_to(built)?;
             Some(())
         })?;
-        #[expect(clippy::cast_possible_truncation, reason = "there are 64 slots at most")]
-        let bitmap = bitmap as u64;
         self.slab.link(&self.tables.region, depth, bitmap, &runs[..count])
     }
 
@@ -86,8 +84,8 @@ impl<F: Layout> Blocks<'_, F> {
 }
 
 /// Calls `each` with the number and value of every run of equal slots. Answers the bitmap of run starts and how many
-/// runs there are.
-pub(crate) fn find_runs(slots: &[Built], mut each: impl FnMut(usize, Built) -> Option<()>) -> Option<(u128, usize)> {
+/// runs there are, 64 at most.
+pub(crate) fn find_runs(slots: &[Built], mut each: impl FnMut(usize, Built) -> Option<()>) -> Option<(u64, usize)> {
     let (mut bitmap, mut count, mut last) = (0, 0, Built::Nothing);
     for (index, built) in slots.iter().enumerate() {
         if index == 0 || *built != last {
@@ -120,7 +118,7 @@ pub(crate) fn build_node<F: Layout>(
 ) -> Option<Built> {
     match rib.shape.strides[level] {
         8 => build_sized::<F, 256>(rib, blocks, journal, (id, level), inherited, force),
-        7 => build_sized::<F, 128>(rib, blocks, journal, (id, level), inherited, force),
+        5 => build_sized::<F, 32>(rib, blocks, journal, (id, level), inherited, force),
         _ => build_sized::<F, 64>(rib, blocks, journal, (id, level), inherited, force),
     }
 }
@@ -191,21 +189,21 @@ pub(crate) fn restore(rib: &mut Rib, journal: Vec<Undo>) {
 }
 
 /// The blocks that nodes had before they were built anew: no reader finds them any more.
-pub(crate) fn replaced<F: Layout>(tables: &Tables<F>, journal: &[Undo], mut each: impl FnMut(LinkRef)) {
+pub(crate) fn replaced<F: Layout>(tables: &Tables<F>, journal: &[Undo], mut each: impl FnMut(Block)) {
     for entry in journal {
         blocks_of(tables, entry.built).for_each(&mut each);
     }
 }
 
 /// The blocks a built node has for itself. Only good for giving them back.
-pub(crate) fn blocks_of<F: Layout>(tables: &Tables<F>, built: Built) -> impl Iterator<Item = LinkRef> + use<F> {
+pub(crate) fn blocks_of<F: Layout>(tables: &Tables<F>, built: Built) -> impl Iterator<Item = Block> + use<F> {
     let own = match built {
         Built::Nothing | Built::Hop(_) => None,
-        Built::Link(link) | Built::Tail(link) => Some(link),
-        Built::Packed(packed) => Some(LinkRef::to_free(packed)),
-        Built::Page(page) => Some(LinkRef::to_free(page)),
+        Built::Link(link) | Built::Tail(link) => Some(link.into()),
+        Built::Packed(packed) => Some(packed.into()),
+        Built::Page(page) => Some(page.into()),
     };
-    own.into_iter().chain(F::attached(tables, built).into_iter().flatten())
+    own.into_iter().chain(F::attached(tables, built).map(Block::from))
 }
 
 /// Whether the entry of `slot` in a link block can be replaced without moving any other slot.

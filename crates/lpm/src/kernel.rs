@@ -16,7 +16,7 @@ mod avx512_v6;
 use core::sync::atomic::Ordering;
 
 use crate::NextHop;
-use crate::mem::{Bytes, HalfRef, Leaf, LeavesRef, LinkRef, PackedRef, View, arrive};
+use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, View, arrive};
 use crate::tables::{Layout, Tables, Width};
 use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
@@ -249,15 +249,8 @@ fn packed_leaves<L: Leaf, A: Copy + Into<u32>, const N: usize>(
         *block = tables.region.root((*addr).into());
     }
     arrive();
-    // Apart, so that the compiler does it for many lanes at once.
-    let mut halves = [HalfRef::default(); N];
-    let mut leaves = [LeavesRef::default(); N];
-    for (((addr, block), half), leaves) in addrs.iter().zip(&blocks).zip(&mut halves).zip(&mut leaves) {
-        (*half, *leaves) = block.half::<L>((*addr).into() >> 8);
-    }
-    for (lane, out) in out.iter_mut().enumerate() {
-        let slot = addrs[lane].into() >> 8;
-        let leaf = tables.region.half_leaf::<L>(blocks[lane], halves[lane], leaves[lane], slot);
+    for ((addr, block), out) in addrs.iter().zip(&blocks).zip(&mut *out) {
+        let leaf = tables.region.packed_leaf::<L>(*block, (*addr).into() >> 8);
         *out = NextHop::from_raw(word(leaf));
     }
     let escape = NextHop::from_raw(word(L::ESCAPE));
@@ -496,7 +489,7 @@ mod tests {
         kernels
     }
 
-    /// Bursts of 125, so that every size of chunk occurs: 64, 32, 8 and 1.
+    /// Bursts of 253, so that every size of chunk occurs: 128, 64, 32, 8 and 1.
     fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelerator: bool) {
         let mut table =
             Table::<F>::from_routes(Config { accelerator, ..Config::default() }, routes.iter().copied()).unwrap();
@@ -510,7 +503,7 @@ mod tests {
         let answers = kernels().into_iter().map(|kernel| {
             Arc::get_mut(&mut table.writer.tables).unwrap().kernel = kernel;
             let mut answers = vec![None; addrs.len()];
-            for (addrs, answers) in addrs.chunks(125).zip(answers.chunks_mut(125)) {
+            for (addrs, answers) in addrs.chunks(253).zip(answers.chunks_mut(253)) {
                 F::burst(&table.writer.tables, addrs, answers, &mut Habit::default());
             }
             answers

@@ -17,7 +17,7 @@ pub(crate) struct Key {
 }
 
 impl Key {
-    /// The `count` bits that start `pos` bits from the left; `count` is 1 to 18.
+    /// The `count` bits that start `pos` bits from the left; `count` is 1 to 19.
     #[inline]
     pub(crate) fn slice(self, pos: u8, count: u8) -> usize {
         ((self.bits << pos) >> (128 - u32::from(count))) as usize

@@ -17,7 +17,8 @@ pub(crate) type HopId = u32;
 /// The index of a node.
 pub(crate) type NodeId = u32;
 
-const NO_NODE: NodeId = NodeId::MAX;
+/// The first node is never in use. Zero, as memory that was never written is: an empty table has not much else.
+const NO_NODE: NodeId = 0;
 
 /// The strides of a family, in bits: the root array, then each level.
 #[derive(Debug)]
@@ -132,7 +133,9 @@ impl core::ops::Deref for Path {
 pub(crate) struct Rib {
     pub(crate) shape: &'static Shape,
     short: BTreeMap<Key, HopId>,
-    pub(crate) bases: Vec<Base>,
+    /// Of each root slot: the length and next hop of its [`Base`].
+    base_lens: Vec<u8>,
+    base_hops: Vec<HopId>,
     roots: Vec<NodeId>,
     pub(crate) nodes: Vec<Node>,
     vacant: Vec<NodeId>,
@@ -145,9 +148,10 @@ impl Rib {
         Self {
             shape,
             short: BTreeMap::new(),
-            bases: vec![Base { len: 0, hop: 0 }; slots],
+            base_lens: vec![0; slots],
+            base_hops: vec![0; slots],
             roots: vec![NO_NODE; slots],
-            nodes: Vec::new(),
+            nodes: vec![Node::new()],
             vacant: Vec::new(),
             len: 0,
         }
@@ -197,6 +201,10 @@ impl Rib {
         match node.find(start, len) {
             Ok(index) => Some(core::mem::replace(&mut node.routes[index].hop, hop)),
             Err(index) => {
+                if node.routes.is_empty() {
+                    // About what a node of a full table has: growing there by steps costs a tenth of a load.
+                    node.routes.reserve_exact(8);
+                }
                 node.routes.insert(index, Local { start, len, hop });
                 self.len += 1;
                 None
@@ -331,6 +339,21 @@ impl Rib {
         Some((node, around.map_or(node.inherited, |index| node.routes[index].hop)))
     }
 
+    /// Root slots there are.
+    pub(crate) fn root_slots(&self) -> usize {
+        self.roots.len()
+    }
+
+    /// What addresses of a root slot get that no longer route covers.
+    pub(crate) fn base(&self, slot: usize) -> Base {
+        Base { len: self.base_lens[slot], hop: self.base_hops[slot] }
+    }
+
+    pub(crate) fn set_base(&mut self, slot: usize, base: Base) {
+        self.base_lens[slot] = base.len;
+        self.base_hops[slot] = base.hop;
+    }
+
     /// The longest route of at most `len` bits around `key`, among those of the root array.
     pub(crate) fn base_of(&self, key: Key, len: u8) -> Base {
         (0..=len)
@@ -353,7 +376,7 @@ impl Rib {
     pub(crate) fn renumber(&mut self, numbers: &[HopId]) {
         let new = |hop: &mut HopId| *hop = numbers[*hop as usize];
         self.short.values_mut().for_each(new);
-        self.bases.iter_mut().for_each(|base| new(&mut base.hop));
+        self.base_hops.iter_mut().for_each(new);
         for node in &mut self.nodes {
             node.routes.iter_mut().for_each(|route| new(&mut route.hop));
         }
@@ -366,7 +389,8 @@ impl Rib {
         });
         self.nodes.capacity() * size_of::<Node>()
             + nodes.sum::<usize>()
-            + self.bases.capacity() * size_of::<Base>()
+            + self.base_lens.capacity()
+            + self.base_hops.capacity() * size_of::<HopId>()
             + self.roots.capacity() * size_of::<NodeId>()
             + self.short.len() * 3 * size_of::<(Key, HopId)>() / 2
     }

@@ -36,7 +36,8 @@ pub struct Config {
     /// have less than 95 % of the routes when tables are built, it is left out. Off by default.
     pub accelerator: bool,
     /// Bytes the blocks of one generation of tables may take; root arrays and accelerator are not counted.
-    /// A table starts with what its routes need and doubles when that is used up. 1 GiB by default.
+    /// A table starts with what its routes need and doubles when that is used up. Up to 1 MiB more is kept
+    /// for removals. 1 GiB by default.
     pub memory_limit: usize,
 }
 
@@ -265,7 +266,7 @@ impl<F: Family> Reader<F> {
     /// Looks up `addrs` and writes their next hops to `out`, as many as both have; answers how many.
     ///
     /// Addresses are those of the standard library, or integers of the same width in the CPU's byte order.
-    /// Bursts of 32 and more overlap their memory accesses, those of 64 best; a multiple of 8 suits the rest.
+    /// Bursts of 32 and more overlap their memory accesses, those of 128 best; a multiple of 32, or else of 8, suits the rest.
     #[inline]
     pub fn lookup_batch<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) -> usize {
         let count = addrs.len().min(out.len());

@@ -39,6 +39,8 @@ pub(crate) trait Layout: Addresses + Roots {
 
     fn key(prefix: Self::Prefix) -> Key;
     fn prefix(key: Key) -> Self::Prefix;
+    /// Whether a route tells addresses apart for which tables that are not whole have one root word.
+    fn lies_beyond(key: Key) -> bool;
     /// The longest match of one address.
     fn one(tables: &Tables<Self>, addr: Self::Bits) -> Option<NextHop>;
     /// The longest matches of as many addresses as there is room for in `out`.
@@ -59,8 +61,8 @@ pub(crate) trait Layout: Addresses + Roots {
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<Self::Block>;
     /// The root block of a top-level node that has one of its own.
     fn root_block(built: Built) -> Option<Self::Block>;
-    /// Further blocks that belong to a top-level or tail block.
-    fn attached(tables: &Tables<Self>, built: Built) -> [Option<LinkRef>; 2];
+    /// A further block that belongs to a top-level or tail block.
+    fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef>;
     /// Whether `patch_top` can replace the entry of `slot` by `new` in place.
     fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool;
     fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef);
@@ -88,6 +90,15 @@ impl Width {
             0..=0xfe => Self::Byte,
             0xff..=0xfffe => Self::Short,
             _ => Self::Word,
+        }
+    }
+
+    /// Bytes of a leaf.
+    pub(crate) fn leaf_bytes(self) -> usize {
+        match self {
+            Self::Byte => 1,
+            Self::Short => 2,
+            Self::Word => 4,
         }
     }
 }
@@ -121,9 +132,16 @@ impl<F: Roots> fmt::Debug for Tables<F> {
 }
 
 impl<F: Layout> Tables<F> {
-    /// Empty tables with room for `bytes` of blocks. Root words are not set yet.
-    pub(crate) fn new(bytes: usize, width: Width, accelerate: bool, kernel: Kernel) -> Result<(Self, Slab)> {
-        let (region, slab) = Slab::with_region(bytes)?;
+    /// Empty tables with room for `bytes` of blocks, and with `whole` for routes that [`Layout::lies_beyond`]. Root words are
+    /// not set yet.
+    pub(crate) fn new(
+        bytes: usize,
+        whole: bool,
+        width: Width,
+        accelerate: bool,
+        kernel: Kernel,
+    ) -> Result<(Self, Slab)> {
+        let (region, slab) = Slab::with_region(bytes, whole, width.leaf_bytes())?;
         let palette = palette();
         palette[255].store(ESCAPE_WORD, Ordering::Relaxed);
         let wide_palette = (width == Width::Short).then(palette_of);
@@ -163,7 +181,7 @@ impl<F: Layout> Tables<F> {
     /// Bytes that lookups may touch, free blocks not counted.
     pub(crate) fn bytes_read(&self, slab: &Slab) -> usize {
         let wide = self.wide_palette.as_ref().map_or(0, |wide| size_of_val(&**wide));
-        self.region.root_bytes() + slab.live_units() * 8 + size_of_val(&*self.palette) + wide + self.bytes_of_bytes()
+        self.region.root_bytes() + slab.live() + size_of_val(&*self.palette) + wide + self.bytes_of_bytes()
     }
 
     /// Bytes allocated.

@@ -1,8 +1,8 @@
-//! IPv4: 17 bits of root array, 7 bits of packed block (down to the /24), then 6 and 2 bits of link blocks.
+//! IPv4: 19 bits of root array, 5 bits of packed block (down to the /24), then 6 and 2 bits of link blocks.
 //!
-//! Most addresses need three dependent loads from two places: the root word, and a packed block of 128 leaves run-length coded
-//! behind a bitmap. With the accelerator, a byte per /24 answers first and the blocks take what it cannot;
-//! for traffic from all over, a byte per /16 goes before that.
+//! Most addresses need two dependent loads: the root word, with a bitmap of 32 slots in it, and a leaf. Multicast and what is
+//! reserved beyond it have one root word, as long as no route asks for more. With the accelerator, a byte per /24
+//! answers first and the blocks take what it cannot; for traffic from all over, a byte per /16 goes before that.
 //!
 //! A leaf or byte is the number of a next hop, and for small next hops the next hop itself: bursts look at the palette only
 //! if one in use is not.
@@ -19,6 +19,10 @@ use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables, Width};
 use crate::{NextHop, tables};
 
+/// The prefix of multicast and reserved addresses, 224.0.0.0/3, left-aligned in 128 bits.
+const BEYOND: u128 = 0b111 << 125;
+const BEYOND_LEN: u8 = 3;
+
 /// IPv4, 32-bit addresses.
 #[derive(Debug, Clone, Copy)]
 pub enum V4 {}
@@ -32,12 +36,13 @@ impl Addresses for V4 {
 impl Family for V4 {}
 
 impl Roots for V4 {
-    const ROOT_BITS: u32 = 17;
+    const ROOT_BITS: u32 = 19;
+    const ROOTS: usize = (BEYOND >> (128 - Self::ROOT_BITS)) as usize + 1;
     type Block = PackedRef;
 }
 
 impl Layout for V4 {
-    const SHAPE: &'static Shape = &Shape { root_bits: 17, strides: &[7, 6, 2] };
+    const SHAPE: &'static Shape = &Shape { root_bits: 19, strides: &[5, 6, 2] };
     const HAS_BYTES: bool = true;
 
     fn key(prefix: Ipv4Prefix) -> Key {
@@ -46,6 +51,10 @@ impl Layout for V4 {
 
     fn prefix(key: Key) -> Ipv4Prefix {
         Ipv4Prefix::from_key(key)
+    }
+
+    fn lies_beyond(key: Key) -> bool {
+        key.len > BEYOND_LEN && key.bits >= BEYOND
     }
 
     #[inline]
@@ -75,6 +84,9 @@ impl Layout for V4 {
     }
 
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PackedRef> {
+        if hop == 0 {
+            return Some(PackedRef::NONE);
+        }
         let region = &blocks.tables.region;
         match blocks.tables.width {
             Width::Byte => blocks.slab.packed(region, 1, &[u8::from_word(hop)], None),
@@ -90,10 +102,8 @@ impl Layout for V4 {
         }
     }
 
-    fn attached(tables: &Tables<Self>, built: Built) -> [Option<LinkRef>; 2] {
-        let Built::Packed(block) = built else { return [None; 2] };
-        let escapes = tables.region.packed_escapes(block);
-        escapes.map_or([None; 2], |escapes| escapes.map(|escape| (escape != LinkRef::NONE).then_some(escape)))
+    fn attached(_: &Tables<Self>, _: Built) -> Option<LinkRef> {
+        None
     }
 
     fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool {
@@ -104,10 +114,8 @@ impl Layout for V4 {
     }
 
     fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef) {
-        if let Built::Packed(block) = top
-            && let Some(escapes) = tables.region.packed_escapes(block)
-        {
-            tables.region.set_step(escapes[usize::from(slot) / 64], u32::from(slot), new);
+        if let Built::Packed(block) = top {
+            tables.region.set_packed_link(block, u32::from(slot), new);
         }
     }
 
@@ -115,8 +123,8 @@ impl Layout for V4 {
     /// its entry in the palette.
     fn can_store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>) -> bool {
         let Built::Packed(block) = top else { return false };
-        let bitmap = tables.region.packed_bitmap(block);
-        let starts = |slot: usize| slot == PACKED_SLOTS || (bitmap >> slot) & 1 == 1;
+        let bitmap = block.bitmap();
+        let starts = |slot: usize| slot == 0 || slot == PACKED_SLOTS || (bitmap >> slot) & 1 == 1;
         let within = (slots.start + 1..slots.end).any(starts);
         tables.width != Width::Short
             && starts(slots.start)
@@ -137,12 +145,12 @@ impl Layout for V4 {
 
 /// The first of some slots.
 fn slot_of(slots: &Range<usize>) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "a block has 128 slots")]
+    #[expect(clippy::cast_possible_truncation, reason = "a block has 32 slots")]
     let slot = slots.start as u32;
     slot
 }
 
-/// Whether the leaf of `slot` (0 to 127) leads deeper.
+/// Whether the leaf of `slot` (0 to 31) leads deeper.
 fn is_escape(tables: &Tables<V4>, block: PackedRef, slot: u32) -> bool {
     match tables.width {
         Width::Byte => tables.region.packed_leaf::<u8>(block, slot) == u8::ESCAPE,
@@ -153,8 +161,12 @@ fn is_escape(tables: &Tables<V4>, block: PackedRef, slot: u32) -> bool {
 
 fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<Built> {
     let mut leaves = [L::ESCAPE; PACKED_SLOTS];
+    let mut links = [LinkRef::NONE; PACKED_SLOTS];
     let (bitmap, count) = find_runs(slots, |index, built| {
         leaves[index] = blocks.leaf_to(built);
+        if let Built::Link(link) = built {
+            links[index] = link;
+        }
         Some(())
     })?;
     if blocks.keeps_bytes {
@@ -165,31 +177,11 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
             };
         }
     }
-    let escapes = if leaves[..count].contains(&L::ESCAPE) { Some(build_escapes(blocks, slots)?) } else { None };
-    let block = blocks.slab.packed(&blocks.tables.region, bitmap, &leaves[..count], escapes);
-    if block.is_none() {
-        escapes.into_iter().for_each(|escapes| free_escapes(blocks, escapes));
-    }
-    block.map(Built::Packed)
-}
-
-/// The blocks for the slots that lead deeper, of each half; `NONE` for a half without any.
-fn build_escapes(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<[LinkRef; 2]> {
-    let mut escapes = [LinkRef::NONE; 2];
-    for (half, slots) in slots.chunks(64).enumerate() {
-        if slots.iter().any(|slot| matches!(slot, Built::Link(_))) {
-            let Some(escape) = blocks.build_escape(slots) else {
-                free_escapes(blocks, escapes);
-                return None;
-            };
-            escapes[half] = escape;
-        }
-    }
-    Some(escapes)
-}
-
-fn free_escapes(blocks: &mut Blocks<'_, V4>, escapes: [LinkRef; 2]) {
-    escapes.into_iter().filter(|escape| *escape != LinkRef::NONE).for_each(|escape| blocks.slab.free(escape));
+    let leaves = &leaves[..count];
+    let links = leaves.contains(&L::ESCAPE).then_some(&links[..count]);
+    #[expect(clippy::cast_possible_truncation, reason = "there are 32 slots")]
+    let bitmap = bitmap as u32;
+    blocks.slab.packed(&blocks.tables.region, bitmap, leaves, links).map(Built::Packed)
 }
 
 /// The answer for one address, past the accelerator.
@@ -215,8 +207,7 @@ fn walk_wide<L: Leaf>(tables: &Tables<V4>, addr: u32, word: impl Fn(L) -> u32) -
 
 #[inline(always)]
 fn walk_escape(region: &Region<V4>, block: PackedRef, addr: u32) -> u32 {
-    let Some(escapes) = region.packed_escapes(block) else { return 0 };
-    let link = region.step(escapes[(addr >> 14 & 1) as usize], addr >> 8);
+    let link = region.packed_link(block, addr >> 8);
     arrive();
     let link = region.step(link, (addr >> 2) & 63);
     arrive();
@@ -246,13 +237,14 @@ mod tests {
     use crate::build::blocks_of;
     use crate::hops::Hops;
     use crate::kernel::Kernel;
+    use crate::mem::Block;
 
     const TOP: u32 = 0x0a00_0000;
     const ROUNDS: u32 = if cfg!(miri) { 10 } else { 20_000 };
 
     /// With next hops that are their own numbers, or not.
     fn race(width: Width, accelerate: bool, direct: bool) {
-        let (tables, mut slab) = Tables::<V4>::new(1, width, accelerate, Kernel::detect()).unwrap();
+        let (tables, mut slab) = Tables::<V4>::new(1, false, width, accelerate, Kernel::detect()).unwrap();
         let mut hops = Hops::new();
         let first = if direct { 101 } else { 1001 };
         let ids: [HopId; 6] = core::array::from_fn(|index| {
@@ -263,7 +255,7 @@ mod tests {
         });
         assert_eq!(tables.direct.load(Ordering::Relaxed), direct);
         let over = AtomicBool::new(false);
-        let mut change = |round: u32, garbage: &mut [Vec<LinkRef>; 2], last: &mut Built| {
+        let mut change = |round: u32, garbage: &mut [Vec<Block>; 2], last: &mut Built| {
             let mut blocks = Blocks {
                 tables: &tables,
                 slab: &mut slab,
@@ -271,7 +263,7 @@ mod tests {
                 keeps_bytes: true,
                 bytes: [0; PACKED_SLOTS],
             };
-            let runs = 1 + round as usize % 127;
+            let runs = 1 + round as usize % 31;
             let mut slots: [Built; PACKED_SLOTS] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 5]));
             let deep = blocks.build_link(Depth::Below, &[Built::Hop(ids[5]), slots[0]]).unwrap();
             slots[round as usize % PACKED_SLOTS] = Built::Link(deep);
@@ -304,7 +296,7 @@ mod tests {
         change(0, &mut garbage, &mut last);
         thread::scope(|scope| {
             scope.spawn(|| {
-                let addrs: [u32; 45] = core::array::from_fn(|lane| TOP | (lane as u32 * 361));
+                let addrs: [u32; 45] = core::array::from_fn(|lane| TOP | (lane as u32 * 181));
                 let mut answers = [None; 45];
                 let mut habit = Habit::default();
                 let mut rounds = 0;

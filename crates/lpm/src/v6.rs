@@ -33,6 +33,7 @@ impl Family for V6 {}
 
 impl Roots for V6 {
     const ROOT_BITS: u32 = 16;
+    const ROOTS: usize = 1 << 16;
     type Block = PageRef;
 }
 
@@ -47,6 +48,10 @@ impl Layout for V6 {
 
     fn prefix(key: Key) -> Ipv6Prefix {
         Ipv6Prefix::from_key(key)
+    }
+
+    fn lies_beyond(_: Key) -> bool {
+        false
     }
 
     #[inline]
@@ -105,9 +110,9 @@ impl Layout for V6 {
         }
     }
 
-    fn attached(tables: &Tables<Self>, built: Built) -> [Option<LinkRef>; 2] {
-        let Built::Tail(tail) = built else { return [None; 2] };
-        [Some(tables.region.view().tail_escape(tail)).filter(|escape| *escape != LinkRef::NONE), None]
+    fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef> {
+        let Built::Tail(tail) = built else { return None };
+        Some(tables.region.view().tail_escape(tail)).filter(|escape| *escape != LinkRef::NONE)
     }
 
     fn can_patch_top(_: &Tables<Self>, top: Built, _: u8, _: Built) -> bool {
@@ -136,8 +141,6 @@ fn build_tail<L: Leaf>(blocks: &mut Blocks<'_, V6>, slots: &[Built]) -> Option<B
     })?;
     let leaves = &leaves[..count];
     let escape = if leaves.contains(&L::ESCAPE) { Some(blocks.build_escape(slots)?) } else { None };
-    #[expect(clippy::cast_possible_truncation, reason = "there are 64 slots")]
-    let bitmap = bitmap as u64;
     let tail = blocks.slab.tail(&blocks.tables.region, bitmap, leaves, escape);
     if tail.is_none() {
         escape.into_iter().for_each(|escape| blocks.slab.free(escape));
@@ -222,7 +225,7 @@ mod tests {
     use crate::build::blocks_of;
     use crate::hops::Hops;
     use crate::kernel::Kernel;
-    use crate::mem::PACKED_SLOTS;
+    use crate::mem::{Block, PACKED_SLOTS};
 
     const TOP: u32 = 0x2001_0000;
     const ROUNDS: u32 = if cfg!(miri) { 10 } else { 20_000 };
@@ -249,7 +252,7 @@ mod tests {
     }
 
     fn race(width: Width) {
-        let (tables, mut slab) = Tables::<V6>::new(1, width, false, Kernel::detect()).unwrap();
+        let (tables, mut slab) = Tables::<V6>::new(1, true, width, false, Kernel::detect()).unwrap();
         let mut hops = Hops::new();
         let ids: [HopId; 6] = core::array::from_fn(|index| {
             let word = FIRST + index as u32;
@@ -258,7 +261,7 @@ mod tests {
             id
         });
         let over = AtomicBool::new(false);
-        let mut change = |round: u32, garbage: &mut [Vec<LinkRef>; 2], last: &mut Vec<Built>| {
+        let mut change = |round: u32, garbage: &mut [Vec<Block>; 2], last: &mut Vec<Built>| {
             let mut blocks = Blocks {
                 tables: &tables,
                 slab: &mut slab,

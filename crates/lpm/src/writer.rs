@@ -10,7 +10,7 @@ use core::ops::Range;
 use crate::build::{self, Blocks, Undo, build_node};
 use crate::hops::Hops;
 use crate::kernel::Kernel;
-use crate::mem::{Bytes, LinkRef, PACKED_SLOTS, Reference, Slab};
+use crate::mem::{Block, Bytes, LinkRef, PACKED_SLOTS, Root, Slab};
 use crate::prefix::Key;
 use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
 use crate::tables::{Layout, Tables, Width};
@@ -23,6 +23,8 @@ pub(crate) struct Writer<F: Layout> {
     pub(crate) tables: Arc<Tables<F>>,
     pub(crate) slab: Slab,
     config: Config,
+    /// Whether there has been a route that lies beyond the least root words.
+    whole: bool,
     limbo: Limbo,
     /// An empty change, whose memory the next one uses.
     spare: Change<F::Block>,
@@ -39,8 +41,8 @@ struct Limbo {
 
 #[derive(Debug, Default)]
 struct Garbage {
-    blocks: Vec<LinkRef>,
-    units: usize,
+    blocks: Vec<Block>,
+    bytes: usize,
     hops: Vec<HopId>,
 }
 
@@ -85,14 +87,15 @@ impl<B> Change<B> {
 
 impl<F: Layout> Writer<F> {
     pub(crate) fn new(config: Config) -> Result<Self> {
-        Self::with_routes(config, Rib::new(F::SHAPE), Hops::new())
+        Self::with_routes(config, Rib::new(F::SHAPE), Hops::new(), false)
     }
 
     /// A writer for routes that no tables show yet. Bases are painted, nothing is built.
-    fn with_routes(config: Config, mut rib: Rib, mut hops: Hops<F::Block>) -> Result<Self> {
+    fn with_routes(config: Config, mut rib: Rib, mut hops: Hops<F::Block>, whole: bool) -> Result<Self> {
         let width = Width::for_id(hops.max_id());
-        let (tables, slab) = generate::<F>(&config, &mut rib, &mut hops, width, 0)?;
-        Ok(Self { rib, hops, tables: Arc::new(tables), slab, config, limbo: Limbo::default(), spare: Change::new() })
+        let (tables, slab) = generate::<F>(&config, &mut rib, &mut hops, width, whole, 0, false)?;
+        let tables = Arc::new(tables);
+        Ok(Self { rib, hops, tables, slab, config, whole, limbo: Limbo::default(), spare: Change::new() })
     }
 
     /// A writer with these routes; the later of two routes for one prefix stands.
@@ -101,7 +104,9 @@ impl<F: Layout> Writer<F> {
         let mut hops = Hops::new();
         // Next hops met lately, by the lowest bits of their words, which are never 0.
         let mut lately = [(0, 0); 256];
+        let mut whole = false;
         for (key, word) in routes {
+            whole |= F::lies_beyond(key);
             let last = &mut lately[word as usize % 256];
             if last.0 == word {
                 hops.get_mut(last.1).refs += 1;
@@ -116,9 +121,9 @@ impl<F: Layout> Writer<F> {
                 hops.vacate(old);
             }
             if let Some(range) = rib.root_range(key) {
-                for base in &mut rib.bases[range] {
-                    if base.len <= key.len {
-                        *base = Base { len: key.len, hop };
+                for slot in range {
+                    if rib.base(slot).len <= key.len {
+                        rib.set_base(slot, Base { len: key.len, hop });
                     }
                 }
             }
@@ -127,10 +132,17 @@ impl<F: Layout> Writer<F> {
             let numbers = hops.sort_by_use();
             rib.renumber(&numbers);
         }
-        Self::with_routes(config, rib, hops)
+        Self::with_routes(config, rib, hops, whole)
     }
 
     pub(crate) fn insert(&mut self, key: Key, word: u32) -> Result<Option<u32>> {
+        if F::lies_beyond(key) && !self.whole {
+            self.whole = true;
+            if let Err(error) = self.relocate(self.tables.width, self.slab.capacity()) {
+                self.whole = false;
+                return Err(error);
+            }
+        }
         let hop = self.acquire(word)?;
         let old = self.rib.insert(key, hop);
         if old == Some(hop) {
@@ -196,21 +208,22 @@ impl<F: Layout> Writer<F> {
         }
         // The region is full: paint the bases of this change and build everything anew in a larger one.
         let bases = self.new_bases(key, hop);
-        let undo: Vec<_> = bases.iter().map(|(slot, _)| (*slot, self.rib.bases[*slot])).collect();
+        let undo: Vec<_> = bases.iter().map(|(slot, _)| (*slot, self.rib.base(*slot))).collect();
         for (slot, base) in bases {
-            self.rib.bases[slot] = base;
+            self.rib.set_base(slot, base);
         }
         let capacity = self.slab.capacity();
         let width = self.tables.width;
-        let moved =
-            match self.relocate(width, capacity.saturating_mul(2).min(self.config.memory_limit.max(capacity + 1))) {
-                // A removal finds room without more memory, once blocks are packed anew.
-                Err(Error::TableFull { .. }) if hop.is_none() => self.relocate(width, 0),
-                moved => moved,
-            };
+        let limit = self.config.memory_limit;
+        let moved = match self.relocate(width, capacity.saturating_mul(2).min(limit.max(capacity + 1))) {
+            // There may be room once blocks are packed anew.
+            Err(Error::TableFull { .. }) if hop.is_none() => self.relocate_for(true, width, 0),
+            Err(Error::TableFull { .. }) if 2 * self.slab.live() < capacity => self.relocate(width, 0),
+            moved => moved,
+        };
         if let Err(error) = moved {
             for (slot, base) in undo {
-                self.rib.bases[slot] = base;
+                self.rib.set_base(slot, base);
             }
             return Err(error);
         }
@@ -221,6 +234,7 @@ impl<F: Layout> Writer<F> {
     /// Prepares a change; `None`, and nothing done, if the region is full.
     fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Change<F::Block>> {
         let mut change = core::mem::replace(&mut self.spare, Change::new());
+        self.slab.keep_reserve(hop.is_some());
         if self.prepare(key, hop, &mut change).is_some() {
             return Some(change);
         }
@@ -234,8 +248,8 @@ impl<F: Layout> Writer<F> {
     fn new_bases(&self, key: Key, hop: Option<HopId>) -> Vec<(usize, Base)> {
         let Some(range) = self.rib.root_range(key) else { return Vec::new() };
         let slots = range.filter(|slot| match hop {
-            Some(_) => self.rib.bases[*slot].len <= key.len,
-            None => self.rib.bases[*slot].len == key.len,
+            Some(_) => self.rib.base(*slot).len <= key.len,
+            None => self.rib.base(*slot).len == key.len,
         });
         let base = match (hop, key.len.checked_sub(1)) {
             (Some(hop), _) => Base { len: key.len, hop },
@@ -265,7 +279,7 @@ impl<F: Layout> Writer<F> {
             bytes: [0; PACKED_SLOTS],
         };
         for (slot, base) in &change.bases {
-            if self.rib.bases[*slot].hop == base.hop {
+            if self.rib.base(*slot).hop == base.hop {
                 continue;
             }
             let built = match self.rib.root_node(*slot) {
@@ -285,7 +299,7 @@ impl<F: Layout> Writer<F> {
 
     fn prepare_path(&mut self, key: Key, change: &mut Change<F::Block>) -> Option<()> {
         let root = self.rib.root_slot(key);
-        let base = self.rib.bases[root].hop;
+        let base = self.rib.base(root).hop;
         change.changed = self.rib.top_slots(key);
         if let Some((node, hop)) = self.rib.sole_hop(key)
             && F::can_store_leaf(&self.tables, node.built, &change.changed)
@@ -342,12 +356,12 @@ impl<F: Layout> Writer<F> {
     /// Shows a prepared change to readers.
     fn commit(&mut self, mut change: Change<F::Block>) {
         let top = |slot: usize| {
-            #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 17 bits")]
+            #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 19 bits")]
             let slot = slot as u32;
             slot << (32 - F::ROOT_BITS)
         };
         for (slot, base) in change.bases.drain(..) {
-            self.rib.bases[slot] = base;
+            self.rib.set_base(slot, base);
         }
         for (slot, block) in &change.roots {
             self.tables.region.set_root(top(*slot), *block);
@@ -367,7 +381,7 @@ impl<F: Layout> Writer<F> {
             _ => {}
         }
         let (slab, now) = (&self.slab, &mut self.limbo.now);
-        build::replaced(&self.tables, &change.journal, |block| now.push(block, slab.units(block)));
+        build::replaced(&self.tables, &change.journal, |block| now.push(block, slab.bytes(block)));
         change.clear();
         self.spare = change;
     }
@@ -400,15 +414,15 @@ impl<F: Layout> Writer<F> {
         }
     }
 
-    fn discard(&mut self, block: impl Reference) {
-        let units = self.slab.units(block);
-        self.limbo.now.push(LinkRef::to_free(block), units);
+    fn discard(&mut self, block: impl Into<Block>) {
+        let block = block.into();
+        self.limbo.now.push(block, self.slab.bytes(block));
     }
 
     /// Ends the era once enough waits for its end.
     fn collect(&mut self) {
-        let enough = (self.slab.live_units() / 32).max(4096);
-        if self.limbo.now.units > enough || self.limbo.now.hops.len() > 64 {
+        let enough = (self.slab.live() / 32).max(1 << 15);
+        if self.limbo.now.bytes > enough || self.limbo.now.hops.len() > 64 {
             self.end_era();
         }
     }
@@ -421,7 +435,7 @@ impl<F: Layout> Writer<F> {
             free.hops.into_iter().for_each(|hop| self.hops.vacate(hop));
         } else {
             let before = &mut self.limbo.before;
-            before.units += now.units;
+            before.bytes += now.bytes;
             before.blocks.extend(now.blocks);
             before.hops.extend(now.hops);
         }
@@ -429,7 +443,13 @@ impl<F: Layout> Writer<F> {
 
     /// Builds everything anew, with room for `least` bytes of blocks, and sends readers there.
     fn relocate(&mut self, width: Width, least: usize) -> Result<()> {
-        let (tables, slab) = generate::<F>(&self.config, &mut self.rib, &mut self.hops, width, least)?;
+        self.relocate_for(false, width, least)
+    }
+
+    /// The same, for a removal or not.
+    fn relocate_for(&mut self, removal: bool, width: Width, least: usize) -> Result<()> {
+        let (rib, hops) = (&mut self.rib, &mut self.hops);
+        let (tables, slab) = generate::<F>(&self.config, rib, hops, width, self.whole, least, removal)?;
         let tables = Arc::new(tables);
         // Only this writer sets `next`, once per generation.
         let _ = self.tables.next.set(alloc::boxed::Box::new(Arc::clone(&tables)));
@@ -446,14 +466,14 @@ impl<F: Layout> Writer<F> {
 
 impl Limbo {
     fn holds_blocks(&self) -> bool {
-        self.now.units + self.before.units > 0
+        self.now.bytes + self.before.bytes > 0
     }
 }
 
 impl Garbage {
-    fn push(&mut self, block: LinkRef, units: usize) {
+    fn push(&mut self, block: Block, bytes: usize) {
         self.blocks.push(block);
-        self.units += units;
+        self.bytes += bytes;
     }
 }
 
@@ -466,10 +486,12 @@ fn generate<F: Layout>(
     rib: &mut Rib,
     hops: &mut Hops<F::Block>,
     width: Width,
+    whole: bool,
     least: usize,
+    removal: bool,
 ) -> Result<(Tables<F>, Slab)> {
-    // A route takes about 4 bytes of IPv4 tables and 11 to 18 of IPv6's; as much again is for changes.
-    let per_route = if F::HAS_BYTES { 6 } else { 36 };
+    // A route takes about one leaf of IPv4's blocks and 11 to 18 bytes of IPv6's; as much again is for changes.
+    let per_route = if F::HAS_BYTES { 1 + 2 * width.leaf_bytes() } else { 36 };
     let limit = config.memory_limit;
     let least = least.max(1 << 20);
     let mut size = (rib.len() * per_route).max(least).min(limit.max(least));
@@ -479,7 +501,7 @@ fn generate<F: Layout>(
             Err(Error::TableFull { limit })
         } else {
             let accelerator = config.accelerator && F::HAS_BYTES && hops.share_below(255) >= ACCELERATED_SHARE;
-            Tables::new(size, width, accelerator, Kernel::detect())
+            Tables::new(size, whole, width, accelerator, Kernel::detect())
         };
         let (mut tables, mut slab) = match result {
             Ok(made) => made,
@@ -488,6 +510,7 @@ fn generate<F: Layout>(
                 return Err(error);
             }
         };
+        slab.keep_reserve(!removal);
         for (id, word) in hops.words() {
             tables.set_palette(id, word);
         }
@@ -512,8 +535,8 @@ fn fill<F: Layout>(
     journal: &mut Vec<Undo>,
     mut bytes: Option<&mut Bytes>,
 ) -> Option<()> {
-    for slot in 0..rib.bases.len() {
-        let base = rib.bases[slot].hop;
+    for slot in 0..rib.root_slots() {
+        let base = rib.base(slot).hop;
         let built = match rib.root_node(slot) {
             Some(id) => build_node(rib, blocks, journal, (id, 0), base, true)?,
             None => {
@@ -522,9 +545,12 @@ fn fill<F: Layout>(
             }
         };
         let block = blocks.root_block(built)?;
-        #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 17 bits")]
+        #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 19 bits")]
         let top = (slot as u32) << (32 - F::ROOT_BITS);
-        blocks.tables.region.set_root(top, block);
+        // Memory that was never written is zero.
+        if !block.is_zero() {
+            blocks.tables.region.set_root(top, block);
+        }
         if let Some(table) = &mut bytes {
             table.fill(top, &blocks.bytes);
         }
@@ -535,7 +561,7 @@ fn fill<F: Layout>(
 /// Publishes the bytes of the `changed` ones of the slots from the address with leading bits `top` on.
 fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, changed: Range<usize>, bytes: &[u8; PACKED_SLOTS]) {
     if let Some(table) = &tables.bytes {
-        #[expect(clippy::cast_possible_truncation, reason = "there are 128 slots")]
+        #[expect(clippy::cast_possible_truncation, reason = "there are 32 slots")]
         let start = changed.start as u32;
         table.set(top | (start << 8), &bytes[changed]);
     }

@@ -101,6 +101,56 @@ fn a_full_ipv6_table_stays_as_it_is() {
     full::<V6, Ipv6Prefix>(1 << 20, 14..=128);
 }
 
+/// Tables have room for routes to multicast and reserved addresses once there is one.
+#[test]
+fn routes_to_multicast_come_later() {
+    for accelerator in [false, true] {
+        let mut table = Ipv4Table::with_config(Config { accelerator, ..Config::default() }).unwrap();
+        let mut reader = table.reader();
+        let mut naive = Naive::default();
+        let addrs: Vec<u32> =
+            [0xdfff_ffff, 0xe000_0000, 0xe000_1fff, 0xe000_2000, 0xef01_0203, 0xefff_ffff, 0xf000_0001]
+                .into_iter()
+                .chain((0..57).map(|nth| 0xc000_0000 | (nth * 0x0111_1111)))
+                .collect();
+        let changes = [
+            ("0.0.0.0/0", Some(1)),
+            ("192.0.0.0/2", Some(2)),
+            ("224.0.0.0/3", Some(3)),
+            ("224.0.0.0/3", None),
+            // The first that tells them apart.
+            ("239.1.0.0/16", Some(4)),
+            ("224.0.0.0/19", Some(5)),
+            ("224.0.0.0/4", Some(6)),
+            ("240.0.0.1/32", Some(7)),
+            ("239.1.0.0/16", None),
+            ("0.0.0.0/0", None),
+            ("240.0.0.1/32", None),
+        ];
+        for (text, id) in changes {
+            let prefix: Ipv4Prefix = text.parse().unwrap();
+            let key = prefix.bits();
+            match id {
+                Some(id) => {
+                    table.insert(prefix, hop(id)).unwrap();
+                    naive.routes.insert(key, id);
+                }
+                None => {
+                    table.remove(prefix).unwrap();
+                    naive.routes.remove(&key);
+                }
+            }
+            let mut answers = vec![None; addrs.len()];
+            reader.lookup_batch(&addrs, &mut answers);
+            for (addr, answer) in addrs.iter().zip(answers) {
+                let wide = u128::from(*addr) << 96;
+                assert_eq!(answer, naive.lookup(wide).map(hop), "{addr:#x} after {text}");
+                assert_eq!(reader.lookup((*addr).into()), answer);
+            }
+        }
+    }
+}
+
 /// Where the address space ends, so does what tables keep for it.
 #[test]
 fn the_last_addresses_change() {

@@ -14,10 +14,9 @@
 //! * The bitmap of a link or tail block has fewer bits than the slot of its class has entries. So what is counted in it is an
 //!   entry of the slot, written or still zero. Zero is a good [`LinkRef`] anywhere: the leaf block "no route", the first
 //!   block of every region.
-//! * Of the two bitmaps of a packed block the first has bit 0 set. A rank there is the sum of two numbers, which a late reader
-//!   may have from two blocks. Where leaves are read by assembly, it may read past its slot: the mapping is [`GUARD`]
-//!   bytes longer than its blocks. Elsewhere the rank is held to the leaves that the class has room for, which
-//!   never changes.
+//! * A [`PackedRef`] has its bitmap with it, in one word, with fewer bits than the slot has leaves. Leaves that may be
+//!   [`Leaf::ESCAPE`] lie in slots that start with as many [`LinkRef`]s, of classes of their own. Zero is a good [`PackedRef`]
+//!   too: its leaf is in the first block, of nothing but zeroes, which is not written again.
 //! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
 //!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
@@ -26,73 +25,108 @@ mod mapping;
 mod region;
 mod slab;
 
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
 pub(crate) use region::{Bytes, Region, View};
 pub(crate) use slab::Slab;
 
 /// Bytes per unit in which blocks are addressed.
 const UNIT: usize = 8;
-/// Units per chunk.
-const CHUNK: usize = 512;
-/// Bytes past the last block that may be read: what the leaves of a whole packed block take.
-const GUARD: usize = PACKED_SLOTS * size_of::<u32>();
-/// Slots of a packed block: in each half, as many as a bitmap has bits.
-pub(crate) const PACKED_SLOTS: usize = 128;
+/// Bytes per chunk.
+const CHUNK: usize = 4096;
+/// Slots of a packed block: as many as its bitmap has bits.
+pub(crate) const PACKED_SLOTS: usize = 32;
 
 /// What distinguishes the regions of the two families.
 pub(crate) trait Roots {
-    /// Leading address bits that index the root array, 16 or 17.
+    /// Leading address bits that index the root array, 16 or 19.
     const ROOT_BITS: u32;
-    /// What a root word refers to.
-    type Block: Reference;
+    /// Root words there are at least; if that is not all, the last one stands for those beyond.
+    const ROOTS: usize;
+    /// What a root word says.
+    type Block: Root;
 }
 
-/// A reference that can be kept in a word of a region. Implemented in this module only.
-pub(crate) trait Reference: Copy + Send + Sync + core::fmt::Debug + 'static {
-    fn from_word(word: u32) -> Self;
-    fn word(self) -> u32;
-    /// Where the block lies.
-    fn unit(self) -> u32;
+/// What a root word says: where a block lies, and maybe more. Implemented in this module only.
+pub(crate) trait Root: Copy + Into<Block> + Send + Sync + core::fmt::Debug + 'static {
+    /// The atomic type of a root word.
+    type Atomic;
+    /// A relaxed load.
+    fn load(atomic: &Self::Atomic) -> Self;
+    /// A store with Release.
+    fn publish(self, atomic: &Self::Atomic);
+    /// Whether the word is zero.
+    fn is_zero(self) -> bool;
 }
 
-macro_rules! reference {
-    ($(#[$doc:meta])* $name:ident >> $shift:literal) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-        #[repr(transparent)]
-        pub(crate) struct $name(u32);
+/// A block to give back: its first byte, or that of its first leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Block(usize);
 
-        impl Reference for $name {
-            #[inline(always)]
-            fn from_word(word: u32) -> Self {
-                Self(word)
-            }
-            #[inline(always)]
-            fn word(self) -> u32 {
-                self.0
-            }
-            #[inline(always)]
-            fn unit(self) -> u32 {
-                self.0 >> $shift
-            }
-        }
-    };
+/// A link block `[bitmap: u64 | one LinkRef per run]` over 64 slots, or a tail block `[bitmap: u64 | LinkRef, for leaves
+/// that are Leaf::ESCAPE | one leaf per run]`. Bit `i` says that a run starts at slot `i + 1`, and the last run comes
+/// first: a shift by the slot leaves as many bits as entries to skip. A tail block of one run that leads back to itself is
+/// a leaf block, `[0 | itself | leaf]`: for any slot both a link to itself and a leaf. This is its first unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub(crate) struct LinkRef(u32);
+
+/// A block of 256 LinkRefs, one per slot: its first unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub(crate) struct PageRef(u32);
+
+/// A packed block `[one LinkRef per run, backwards, if a leaf is Leaf::ESCAPE | one leaf per run]` over 32 slots. The lower
+/// half is the bitmap of run starts without that of slot 0, the upper half the byte of the first leaf: a shift by what
+/// is left of the slots leaves as many bits as leaves to skip.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub(crate) struct PackedRef(u64);
+
+impl From<LinkRef> for Block {
+    fn from(link: LinkRef) -> Self {
+        Self(link.0 as usize * UNIT)
+    }
 }
 
-reference! {
-    /// A link block `[bitmap: u64 | one LinkRef per run]` over 64 slots, or a tail block `[bitmap: u64 | LinkRef, for leaves
-    /// that are Leaf::ESCAPE | one leaf per run]`. Bit `i` says that a run starts at slot `i + 1`, and the last run comes
-    /// first: a shift by the slot leaves as many bits as entries to skip. A tail block of one run that leads back to itself is
-    /// a leaf block, `[0 | itself | leaf]`: for any slot both a link to itself and a leaf.
-    LinkRef >> 0
+impl From<PageRef> for Block {
+    fn from(page: PageRef) -> Self {
+        Self(page.0 as usize * UNIT)
+    }
 }
-reference! {
-    /// A packed block `[bitmap of run starts: 2 * u64 | one leaf per run | 2 * LinkRef, if a leaf is Leaf::ESCAPE]` over 128
-    /// slots. The lowest 7 bits say how many runs start in the lower half, 1 to 64.
-    PackedRef >> 7
+
+impl Root for PageRef {
+    type Atomic = AtomicU32;
+
+    #[inline(always)]
+    fn load(atomic: &AtomicU32) -> Self {
+        Self(atomic.load(Ordering::Relaxed))
+    }
+
+    fn publish(self, atomic: &AtomicU32) {
+        atomic.store(self.0, Ordering::Release);
+    }
+
+    fn is_zero(self) -> bool {
+        self.0 == 0
+    }
 }
-reference! {
-    /// A block of 256 LinkRefs, one per slot.
-    PageRef >> 0
+
+impl Root for PackedRef {
+    type Atomic = AtomicU64;
+
+    #[inline(always)]
+    fn load(atomic: &AtomicU64) -> Self {
+        Self(atomic.load(Ordering::Relaxed))
+    }
+
+    fn publish(self, atomic: &AtomicU64) {
+        atomic.store(self.0, Ordering::Release);
+    }
+
+    fn is_zero(self) -> bool {
+        self.0 == 0
+    }
 }
 
 /// Link blocks whose entries lead to other kinds of blocks are of different depths.
@@ -111,36 +145,56 @@ pub(crate) enum Depth {
 impl LinkRef {
     /// The leaf block "no route".
     pub(crate) const NONE: Self = Self(0);
+}
 
-    /// Any block, only to be given back.
-    pub(crate) fn to_free(block: impl Reference) -> Self {
-        Self(block.unit())
+impl From<PackedRef> for Block {
+    fn from(packed: PackedRef) -> Self {
+        Self(packed.first_leaf())
     }
 }
 
 impl PackedRef {
-    const LOW_BITS: u32 = 7;
-    /// Blocks can be referred to below this unit.
-    const END: usize = 1 << (u32::BITS - Self::LOW_BITS);
+    /// "No route" for all slots: what leads to the zeroes that every region starts with, which no one ever writes again.
+    pub(crate) const NONE: Self = Self(0);
 
-    /// The half of the block that `slot` (modulo 128) lies in, and where the leaves of its runs are.
+    /// `bitmap` without slot 0.
+    fn new(first_leaf: u32, bitmap: u32) -> Self {
+        Self(u64::from(first_leaf) << 32 | u64::from(bitmap))
+    }
+
+    /// The bitmap of run starts, slot 0 not among them.
     #[inline(always)]
-    pub(crate) fn half<L: Leaf>(self, slot: u32) -> (HalfRef, LeavesRef) {
-        const { assert!(PACKED_SLOTS == 2 * 64 && UNIT == 8) };
-        let half = slot >> 6 & 1;
-        let unit = self.0 >> Self::LOW_BITS;
-        let runs = self.0 & ((1 << Self::LOW_BITS) - 1) & half.wrapping_neg();
-        (HalfRef(unit + half), LeavesRef((unit << 3) + (runs << size_of::<L>().trailing_zeros())))
+    pub(crate) fn bitmap(self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
+        let bitmap = self.0 as u32;
+        bitmap
+    }
+
+    /// The byte of the first leaf.
+    #[inline(always)]
+    fn first_leaf(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    /// Leaves before that of `slot` (modulo 32).
+    #[inline(always)]
+    fn rank(self, slot: u32) -> usize {
+        const { assert!(PACKED_SLOTS == u32::BITS as usize) };
+        self.bitmap().wrapping_shl(!slot).count_ones() as usize
+    }
+
+    /// The byte of that leaf.
+    #[inline(always)]
+    fn leaf<L: Leaf>(self, slot: u32) -> usize {
+        self.first_leaf() + self.rank(slot) * size_of::<L>()
+    }
+
+    /// The byte of its link, if it is [`Leaf::ESCAPE`].
+    #[inline(always)]
+    fn link(self, slot: u32) -> usize {
+        self.first_leaf() - (1 + self.rank(slot)) * size_of::<LinkRef>()
     }
 }
-
-/// The bitmap of half a packed block.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct HalfRef(u32);
-
-/// The byte 16 before the leaf of the first run that starts in half a packed block.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct LeavesRef(u32);
 
 /// The leaf of a packed or tail block: an index into the palette of next hops, or (32 bits) the next hop itself.
 pub(crate) trait Leaf: Copy + Eq {
@@ -149,44 +203,22 @@ pub(crate) trait Leaf: Copy + Eq {
     /// The atomic type of this width.
     type Atomic;
     fn load(atomic: &Self::Atomic) -> Self;
-    /// A relaxed load, of what others may write in other widths.
-    ///
-    /// # Safety
-    /// `pointer` may be read.
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    unsafe fn read(pointer: *const u8) -> Self;
     fn store(atomic: &Self::Atomic, value: Self);
     fn from_word(word: u32) -> Self;
 }
 
 macro_rules! leaf {
-    ($($int:ty, $atomic:ty, $load:literal;)*) => {$(
+    ($($int:ty, $atomic:ty;)*) => {$(
         impl Leaf for $int {
             const ESCAPE: Self = <$int>::MAX;
             type Atomic = $atomic;
             #[inline(always)]
             fn load(atomic: &$atomic) -> Self {
-                atomic.load(core::sync::atomic::Ordering::Relaxed)
-            }
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            #[inline(always)]
-            unsafe fn read(pointer: *const u8) -> Self {
-                let leaf: u32;
-                // SAFETY: the caller vouches for the pointer. Assembly, as the compiler knows no loads that race with writes
-                // of other widths; a CPU does.
-                unsafe {
-                    core::arch::asm!(
-                        $load,
-                        leaf = out(reg) leaf,
-                        pointer = in(reg) pointer,
-                        options(nostack, readonly, preserves_flags),
-                    );
-                }
-                Self::from_word(leaf)
+                atomic.load(Ordering::Relaxed)
             }
             #[inline(always)]
             fn store(atomic: &$atomic, value: Self) {
-                atomic.store(value, core::sync::atomic::Ordering::Relaxed);
+                atomic.store(value, Ordering::Relaxed);
             }
             #[inline(always)]
             #[expect(clippy::allow_attributes, reason = "u32 does not need it")]
@@ -199,26 +231,19 @@ macro_rules! leaf {
 }
 
 leaf! {
-    u8, core::sync::atomic::AtomicU8, "movzx {leaf:e}, byte ptr [{pointer}]";
-    u16, core::sync::atomic::AtomicU16, "movzx {leaf:e}, word ptr [{pointer}]";
-    u32, core::sync::atomic::AtomicU32, "mov {leaf:e}, dword ptr [{pointer}]";
+    u8, AtomicU8;
+    u16, AtomicU16;
+    u32, AtomicU32;
 }
 
 /// Makes the blocks behind all references loaded so far visible.
 #[inline(always)]
 pub(crate) fn arrive() {
-    core::sync::atomic::fence(core::sync::atomic::Ordering::Acquire);
+    fence(Ordering::Acquire);
 }
 
 /// The number of runs after the one of `slot` (taken modulo 64), by the bitmap of a link or tail block.
 #[inline(always)]
 pub(crate) fn runs_after(bitmap: u64, slot: u32) -> usize {
     bitmap.wrapping_shr(slot).count_ones() as usize
-}
-
-/// The number of runs that start at or before `slot` (taken modulo 64): a rank counted from one, by the bitmap of a packed
-/// block.
-#[inline(always)]
-pub(crate) fn rank(bitmap: u64, slot: u32) -> usize {
-    bitmap.wrapping_shl(!slot).count_ones() as usize
 }

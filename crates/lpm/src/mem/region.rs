@@ -1,24 +1,20 @@
 //! One mapping of root words and blocks, and the byte per /24.
 
-use alloc::boxed::Box;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::mapping::Mapping;
-use super::{
-    CHUNK, GUARD, HalfRef, Leaf, LeavesRef, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Reference, Roots, UNIT, rank,
-    runs_after,
-};
+use super::{CHUNK, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Root, Roots, UNIT, runs_after};
 use crate::Result;
 
 /// Root words, then blocks; see [`super`] for the invariants.
 pub(crate) struct Region<R> {
     /// The first block; the root words lie before it.
     blocks: NonNull<u8>,
+    /// Of the last root word.
+    last: usize,
     chunks: usize,
-    /// Of each chunk of packed blocks, what its blocks have room for.
-    rooms: Box<[AtomicU8]>,
     mapping: Mapping,
     family: PhantomData<fn() -> R>,
 }
@@ -28,17 +24,20 @@ unsafe impl<R> Send for Region<R> {}
 // SAFETY: as for Send.
 unsafe impl<R> Sync for Region<R> {}
 
-impl<R: Roots> Region<R> {
-    const ROOT_BYTES: usize = 4 << R::ROOT_BITS;
+/// A root word.
+type RootWord<R> = <<R as Roots>::Block as Root>::Atomic;
 
-    /// A region of zeroes with room for `chunks` chunks of blocks.
-    pub(super) fn new(chunks: usize) -> Result<Self> {
-        let bytes = (CHUNK * UNIT).saturating_mul(chunks).saturating_add(Self::ROOT_BYTES + GUARD);
-        let mapping = Mapping::new(bytes)?;
-        // SAFETY: the mapping is at least ROOT_BYTES long.
-        let blocks = unsafe { mapping.base().add(Self::ROOT_BYTES) };
-        let rooms = (0..chunks).map(|_| AtomicU8::new(0)).collect();
-        Ok(Self { blocks, chunks, rooms, mapping, family: PhantomData })
+impl<R: Roots> Region<R> {
+    const ALL_ROOTS: usize = 1 << R::ROOT_BITS;
+
+    /// A region of zeroes with room for `chunks` chunks of blocks, with all root words or [`Roots::ROOTS`].
+    pub(super) fn new(chunks: usize, whole: bool) -> Result<Self> {
+        let roots = if whole { Self::ALL_ROOTS } else { R::ROOTS };
+        let root_bytes = (roots * size_of::<RootWord<R>>()).next_multiple_of(CHUNK);
+        let mapping = Mapping::new(CHUNK.saturating_mul(chunks).saturating_add(root_bytes))?;
+        // SAFETY: the mapping is at least `root_bytes` long.
+        let blocks = unsafe { mapping.base().add(root_bytes) };
+        Ok(Self { blocks, last: roots - 1, chunks, mapping, family: PhantomData })
     }
 
     /// Chunks of blocks in the region.
@@ -53,13 +52,19 @@ impl<R: Roots> Region<R> {
 
     /// Bytes of the root array.
     pub(crate) fn root_bytes(&self) -> usize {
-        Self::ROOT_BYTES
+        (self.last + 1) * size_of::<RootWord<R>>()
     }
 
     /// What loops over many blocks go by.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_, R> {
-        View { blocks: self.blocks, chunks: self.chunks, region: PhantomData }
+        View {
+            roots: self.mapping.base(),
+            blocks: self.blocks,
+            last: self.last,
+            chunks: self.chunks,
+            region: PhantomData,
+        }
     }
 
     /// The word `byte` bytes after the block at `unit`.
@@ -68,33 +73,33 @@ impl<R: Roots> Region<R> {
         self.view().at(unit, byte)
     }
 
-    /// The first root word; the others of ROOT_BITS bits follow.
+    /// The first root word.
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    pub(crate) fn roots_base(&self) -> *const u32 {
-        self.mapping.base().as_ptr().cast()
+    pub(crate) fn roots_base(&self) -> *const u8 {
+        self.mapping.base().as_ptr()
     }
 
-    /// The first block: what a reference counts its units from.
+    /// The number of the last root word, which stands for those beyond.
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    pub(crate) fn last_root(&self) -> usize {
+        self.last
+    }
+
+    /// The first block: what references count from.
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     pub(crate) fn blocks_base(&self) -> *const u8 {
         self.blocks.as_ptr()
     }
 
-    /// The root word for an address whose leading 32 bits are `top`.
-    #[inline(always)]
-    fn root_word(&self, top: u32) -> &AtomicU32 {
-        self.view().root_word(top)
-    }
-
-    /// The block for an address whose leading 32 bits are `top`, to be followed after [`super::arrive`].
+    /// What the root word for an address whose leading 32 bits are `top` says, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn root(&self, top: u32) -> R::Block {
         self.view().root(top)
     }
 
-    /// Publishes the block for the root slot of `top`.
+    /// Publishes the block for the root slot of `top`. Those that share a root word are set alike.
     pub(crate) fn set_root(&self, top: u32, block: R::Block) {
-        self.root_word(top).store(block.word(), Ordering::Release);
+        block.publish(self.view().root_word(top));
     }
 
     /// Publishes the entry of `slot` in a page.
@@ -126,75 +131,27 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(link.0, UNIT + 4).load(Ordering::Relaxed)
     }
 
-    /// The bitmap of a packed block.
-    pub(crate) fn packed_bitmap(&self, block: PackedRef) -> u128 {
-        let half = |half| self.at::<AtomicU64>(block.unit(), half * UNIT).load(Ordering::Relaxed);
-        u128::from(half(0)) | u128::from(half(1)) << 64
-    }
-
-    /// The leaf of `slot` (modulo 128) in a packed block.
+    /// The leaf of `slot` (modulo 32) in a packed block.
     #[inline(always)]
     pub(crate) fn packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32) -> L {
-        let (half, leaves) = block.half::<L>(slot);
-        self.half_leaf(block, half, leaves, slot)
+        L::load(self.at(0, block.leaf::<L>(slot)))
     }
 
-    /// The same; `half` and `leaves` are [`PackedRef::half`] of this block and slot, and width of leaves.
-    #[inline(always)]
-    pub(crate) fn half_leaf<L: Leaf>(&self, block: PackedRef, half: HalfRef, leaves: LeavesRef, slot: u32) -> L {
-        let byte = self.leaf_byte::<L>(half, leaves, slot);
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            let _ = block;
-            // SAFETY: at most 128 leaves beyond the bitmaps of a block, the mapping goes on for GUARD bytes after the last one.
-            let pointer = unsafe { self.blocks.add(byte) };
-            // SAFETY: as before.
-            unsafe { L::read(pointer.as_ptr()) }
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        L::load(self.leaf_atomic::<L>(block, byte))
-    }
-
-    #[inline(always)]
-    fn leaf_byte<L: Leaf>(&self, half: HalfRef, leaves: LeavesRef, slot: u32) -> usize {
-        let bitmap = self.at::<AtomicU64>(half.0, 0).load(Ordering::Relaxed);
-        leaves.0 as usize + rank(bitmap, slot) * size_of::<L>() + (2 * UNIT - size_of::<L>())
-    }
-
-    /// The leaf at `byte`, or the last one that the slot has room for if that is before it.
-    #[inline(always)]
-    fn leaf_atomic<L: Leaf>(&self, block: PackedRef, byte: usize) -> &L::Atomic {
-        let start = block.unit() as usize * UNIT;
-        let last = 2 * UNIT + self.room(block).leaf_bytes() - size_of::<L>();
-        self.at::<L::Atomic>(block.unit(), (byte - start).min(last))
-    }
-
-    /// Publishes another leaf for the run that starts at `slot`; neither it nor the one before is an escape.
+    /// Publishes another leaf for the run that `slot` lies in; neither it nor the one before is an escape.
     pub(crate) fn set_packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32, leaf: L) {
-        let (half, leaves) = block.half::<L>(slot);
-        let atomic = self.leaf_atomic::<L>(block, self.leaf_byte::<L>(half, leaves, slot));
         fence(Ordering::Release);
-        L::store(atomic, leaf);
+        L::store(self.at(0, block.leaf::<L>(slot)), leaf);
     }
 
-    /// Where the escapes among the leaves of each half lead: a block with an entry per such slot, or the leaf "no route" where
-    /// there are none.
-    pub(crate) fn packed_escapes(&self, block: PackedRef) -> Option<[LinkRef; 2]> {
-        let room = self.room(block);
-        let escape = |half| self.at::<AtomicU32>(block.unit(), room.escape(half)).load(Ordering::Relaxed);
-        room.escapes().then(|| [0, 1].map(|half| LinkRef(escape(half))))
-    }
-
+    /// Where the leaf of `slot` (modulo 32) leads, which is [`Leaf::ESCAPE`]. To be followed after [`super::arrive`].
     #[inline(always)]
-    fn room(&self, block: PackedRef) -> Room {
-        // SAFETY: a reference is to a block of one of `chunks` chunks, and there are as many rooms.
-        let room = unsafe { self.rooms.get_unchecked(block.unit() as usize / CHUNK) };
-        Room(room.load(Ordering::Relaxed))
+    pub(crate) fn packed_link(&self, block: PackedRef, slot: u32) -> LinkRef {
+        LinkRef(self.at::<AtomicU32>(0, block.link(slot)).load(Ordering::Relaxed))
     }
 
-    /// Says what the packed blocks of a chunk have room for, before there are any.
-    pub(super) fn set_room(&self, chunk: usize, room: Room) {
-        self.rooms[chunk].store(room.0, Ordering::Relaxed);
+    /// Publishes another link for such a leaf.
+    pub(crate) fn set_packed_link(&self, block: PackedRef, slot: u32, link: LinkRef) {
+        self.at::<AtomicU32>(0, block.link(slot)).store(link.0, Ordering::Release);
     }
 
     pub(super) fn write_bitmap(&self, unit: u32, byte: usize, bitmap: u64) {
@@ -214,8 +171,11 @@ impl<R: Roots> Region<R> {
 
 /// The same memory, by value: a loop keeps where it starts in a register, past all the fences of [`super::arrive`].
 pub(crate) struct View<'a, R> {
+    /// The first root word.
+    roots: NonNull<u8>,
     /// The first block, as in [`Region`].
     blocks: NonNull<u8>,
+    last: usize,
     chunks: usize,
     region: PhantomData<&'a Region<R>>,
 }
@@ -232,7 +192,7 @@ impl<'a, R: Roots> View<'a, R> {
     /// The word `byte` bytes after the block at `unit`.
     #[inline(always)]
     fn at<T>(self, unit: u32, byte: usize) -> &'a T {
-        debug_assert!(unit as usize * UNIT + byte + size_of::<T>() <= self.chunks * CHUNK * UNIT);
+        debug_assert!(unit as usize * UNIT + byte + size_of::<T>() <= self.chunks * CHUNK);
         // SAFETY: callers pass a slot of the region and a byte within that slot.
         let pointer = unsafe { self.blocks.add(unit as usize * UNIT + byte) };
         // SAFETY: T is an atomic integer, aligned as its slot is, and all accesses here have its width.
@@ -241,20 +201,19 @@ impl<'a, R: Roots> View<'a, R> {
 
     /// The root word for an address whose leading 32 bits are `top`.
     #[inline(always)]
-    fn root_word(self, top: u32) -> &'a AtomicU32 {
+    fn root_word(self, top: u32) -> &'a RootWord<R> {
         let index = (top >> (32 - R::ROOT_BITS)) as usize;
-        // SAFETY: the mapping starts with ROOT_BYTES of root words.
-        let roots = unsafe { self.blocks.sub(Region::<R>::ROOT_BYTES) };
-        // SAFETY: the index has ROOT_BITS bits, and there are that many words.
-        let pointer = unsafe { roots.cast::<AtomicU32>().add(index) };
-        // SAFETY: root words are only ever accessed as AtomicU32.
+        let index = if R::ROOTS == Region::<R>::ALL_ROOTS { index } else { index.min(self.last) };
+        // SAFETY: an index has ROOT_BITS bits; there are that many words, or the last one was put in its place.
+        let pointer = unsafe { self.roots.cast::<RootWord<R>>().add(index) };
+        // SAFETY: root words are only ever accessed as this type.
         unsafe { pointer.as_ref() }
     }
 
     /// See [`Region::root`].
     #[inline(always)]
     pub(crate) fn root(self, top: u32) -> R::Block {
-        R::Block::from_word(self.root_word(top).load(Ordering::Relaxed))
+        R::Block::load(self.root_word(top))
     }
 
     /// The entry of `slot` (0 to 255) in a page, to be followed after [`super::arrive`].
@@ -307,34 +266,6 @@ impl<'a, R: Roots> View<'a, R> {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         let _ = link;
-    }
-}
-
-/// What the packed blocks of a class have room for: units of leaves, and whether two references follow them.
-#[derive(Clone, Copy)]
-pub(super) struct Room(u8);
-
-impl Room {
-    const ESCAPES: u8 = 0x80;
-
-    /// `units` is 1 to 64.
-    pub(super) fn new(units: usize, escapes: bool) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "64 units hold the leaves of 128 slots")]
-        let units = units as u8;
-        Self(units | if escapes { Self::ESCAPES } else { 0 })
-    }
-
-    fn leaf_bytes(self) -> usize {
-        usize::from(self.0 & !Self::ESCAPES) * UNIT
-    }
-
-    fn escapes(self) -> bool {
-        self.0 & Self::ESCAPES != 0
-    }
-
-    /// Where in its block the reference for the escapes of a half lies.
-    pub(super) fn escape(self, half: usize) -> usize {
-        2 * UNIT + self.leaf_bytes() + 4 * half
     }
 }
 
@@ -400,22 +331,23 @@ impl Bytes {
             }
         }
         let first = self.get(addr & !0xffff);
-        if (0..256).all(|slot| self.get(addr & !0xffff | slot << 8) == first) {
+        let is_first = |slot: u32| self.get(addr & !0xffff | slot << 8) == first;
+        // The last one first: while many /24s are changed in order, it is the last to be the same.
+        if bytes[0] == first && (0..256).rev().all(is_first) {
             coarse.store(first, Ordering::Release);
         }
     }
 
-    /// Writes the bytes for 128 /24s from the one of `addr` on, a multiple of 2^15, while nobody else has the table.
+    /// Writes the bytes for the /24s of a packed block, the first that of `addr`, while nobody else has the table.
     /// All of them are filled, in order.
     pub(crate) fn fill(&mut self, addr: u32, bytes: &[u8; PACKED_SLOTS]) {
-        // SAFETY: the offset is a multiple of 128 below COUNT.
-        let pointer = unsafe { self.0.base().add((addr >> 15) as usize * PACKED_SLOTS) };
-        // SAFETY: there are 128 bytes at least, and `self` is exclusive.
+        // SAFETY: the offset is a multiple of PACKED_SLOTS below COUNT.
+        let pointer = unsafe { self.0.base().add((addr >> 8) as usize / PACKED_SLOTS * PACKED_SLOTS) };
+        // SAFETY: there are as many bytes at least, and `self` is exclusive.
         unsafe { pointer.cast::<[u8; PACKED_SLOTS]>().write(*bytes) };
-        // One of its halves says of a /16 that it is not all the same, or that it still may be.
+        // The first says of a /16 that it still may be all the same, and each that it is not.
         let coarse = self.coarse(addr);
-        let first = (addr >> 15).is_multiple_of(2);
-        let all = if first { bytes[0] } else { coarse.load(Ordering::Relaxed) };
+        let all = if addr.trailing_zeros() >= 16 { bytes[0] } else { coarse.load(Ordering::Relaxed) };
         let all = if *bytes == [all; PACKED_SLOTS] { all } else { u8::ESCAPE };
         coarse.store(all, Ordering::Relaxed);
     }

@@ -4,68 +4,74 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::region::Room;
-use super::{CHUNK, Depth, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Region, Roots, UNIT};
+use super::{Block, CHUNK, Depth, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Region, Roots, UNIT};
 use crate::Result;
 
-/// Sizes of blocks, in units. The most that is asked for: two bitmaps, 128 leaves of 4 bytes and two references.
-const SIZES: [usize; 28] =
-    [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60, 64, 68];
+/// Sizes of link and tail blocks, in units. The most that is asked for: a bitmap, a reference and 64 leaves of 4 bytes.
+const SIZES: [usize; 20] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36];
 
-/// What a chunk is cut into. The number is the least size of a block, in units.
+/// What a chunk is cut into. The number is the least size of a block in units, or the leaves of a packed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Leaf,
-    Link(Depth, usize),
-    Packed(usize),
-    PackedEscape(usize),
-    Tail(usize),
     Page,
+    Link(Depth, usize),
+    Tail(usize),
+    Packed(usize),
+    /// With a reference for each leaf.
+    PackedLinks(usize),
 }
 
 impl Class {
-    const COUNT: usize = Self::FIRST_SIZED + 7 * SIZES.len();
     const FIRST_SIZED: usize = 2;
-
-    fn units(self) -> usize {
-        Self::units_of(self.index())
-    }
+    const FIRST_PACKED: usize = Self::FIRST_SIZED + 5 * SIZES.len();
+    const FIRST_LINKS: usize = Self::FIRST_PACKED + PACKED_SLOTS;
+    const COUNT: usize = Self::FIRST_LINKS + PACKED_SLOTS;
 
     fn index(self) -> usize {
-        let (kind, units) = match self {
-            Self::Leaf => return 0,
-            Self::Page => return 1,
-            Self::Link(depth, units) => (depth as usize, units),
-            Self::Tail(units) => (4, units),
-            Self::Packed(units) => (5, units),
-            Self::PackedEscape(units) => (6, units),
-        };
-        Self::FIRST_SIZED + kind * SIZES.len() + SIZES.partition_point(|size| *size < units)
-    }
-
-    fn units_of(index: usize) -> usize {
-        match index {
-            0 => 2,
-            1 => 256 * 4 / UNIT,
-            _ => SIZES[(index - Self::FIRST_SIZED) % SIZES.len()],
-        }
-    }
-
-    fn room(self) -> Option<Room> {
+        let sized = |kind, units| Self::FIRST_SIZED + kind * SIZES.len() + SIZES.partition_point(|size| *size < units);
         match self {
-            Self::Packed(_) => Some(Room::new(self.units() - 2, false)),
-            Self::PackedEscape(_) => Some(Room::new(self.units() - 3, true)),
-            _ => None,
+            Self::Leaf => 0,
+            Self::Page => 1,
+            Self::Link(depth, units) => sized(depth as usize, units),
+            Self::Tail(units) => sized(4, units),
+            Self::Packed(leaves) => Self::FIRST_PACKED + leaves - 1,
+            Self::PackedLinks(leaves) => Self::FIRST_LINKS + leaves - 1,
         }
+    }
+
+    /// The bytes of a block of the class with that number, where leaves have `leaf_bytes`.
+    fn bytes_of(index: usize, leaf_bytes: usize) -> usize {
+        match index {
+            0 => 2 * UNIT,
+            1 => 256 * size_of::<LinkRef>(),
+            Self::FIRST_LINKS.. => {
+                let leaves = index - Self::FIRST_LINKS + 1;
+                Self::head_of(index) + (leaves * leaf_bytes).next_multiple_of(size_of::<LinkRef>())
+            }
+            Self::FIRST_PACKED.. => (index - Self::FIRST_PACKED + 1) * leaf_bytes,
+            _ => SIZES[(index - Self::FIRST_SIZED) % SIZES.len()] * UNIT,
+        }
+    }
+
+    /// The bytes before the first leaf of a packed block.
+    fn head_of(index: usize) -> usize {
+        (index + 1).saturating_sub(Self::FIRST_LINKS) * size_of::<LinkRef>()
+    }
+
+    /// The bytes that a reference to such a block counts in.
+    fn grain_of(index: usize) -> usize {
+        if index < Self::FIRST_PACKED { UNIT } else { 1 }
     }
 }
 
 /// The free blocks of one class.
 #[derive(Default)]
 struct FreeList {
-    /// Never used yet: from `fresh` to `end`, in units.
+    /// Never used yet: from `fresh` to `end`, in bytes.
     fresh: usize,
     end: usize,
+    /// Counted in the grains of the class.
     freed: Vec<u32>,
 }
 
@@ -74,40 +80,55 @@ pub(crate) struct Slab {
     lists: Vec<FreeList>,
     /// The class index of every chunk that is in use.
     classes: Vec<u8>,
-    /// Chunks not in use. Packed blocks get the first of them, as references to them do not reach far; others the last.
+    /// Chunks not in use.
     vacant: Range<usize>,
-    live_units: usize,
+    /// How many of these are kept.
+    reserve: usize,
+    live: usize,
+    /// Of a leaf of a packed block.
+    leaf_bytes: usize,
 }
 
 impl Slab {
-    /// A region of about `bytes` of blocks and the slab for it. The leaf "no route" is its first block.
-    pub(crate) fn with_region<R: Roots>(bytes: usize) -> Result<(Region<R>, Self)> {
-        let region = Region::new(bytes.div_ceil(CHUNK * UNIT).max(Class::COUNT))?;
+    /// Chunks that are kept: a removal may exchange a block for one of a class all of whose chunks are full.
+    const RESERVE: usize = Class::COUNT;
+
+    /// A region of about `bytes` of blocks, with all root words or the least, and the slab for it. The leaf "no route" is its
+    /// first block.
+    pub(crate) fn with_region<R: Roots>(bytes: usize, whole: bool, leaf_bytes: usize) -> Result<(Region<R>, Self)> {
+        let region = Region::new(bytes.div_ceil(CHUNK).max(Class::COUNT) + Self::RESERVE, whole)?;
         let mut slab = Self {
             lists: (0..Class::COUNT).map(|_| FreeList::default()).collect(),
             classes: vec![0; region.chunks()],
             vacant: 0..1,
-            live_units: 0,
+            reserve: 0,
+            live: 0,
+            leaf_bytes,
         };
-        let none = slab.take(&region, Class::Leaf);
+        let none = slab.take(Class::Leaf);
         debug_assert_eq!(none, Some(LinkRef::NONE.0), "a block of zeroes");
         slab.vacant = 1..region.chunks();
         Ok((region, slab))
     }
 
-    /// Bytes of blocks the region has room for.
+    /// Bytes of blocks the region has room for, the reserve not counted.
     pub(crate) fn capacity(&self) -> usize {
-        self.classes.len() * CHUNK * UNIT
+        (self.classes.len() - Self::RESERVE) * CHUNK
     }
 
-    /// Units of all blocks in use, of 8 bytes each.
-    pub(crate) fn live_units(&self) -> usize {
-        self.live_units
+    /// Whether the reserve is kept from now on, or what comes is a removal.
+    pub(crate) fn keep_reserve(&mut self, keep: bool) {
+        self.reserve = if keep { Self::RESERVE } else { 0 };
+    }
+
+    /// Bytes of all blocks in use.
+    pub(crate) fn live(&self) -> usize {
+        self.live
     }
 
     /// A leaf block.
     pub(crate) fn leaf<R: Roots, L: Leaf>(&mut self, region: &Region<R>, leaf: L) -> Option<LinkRef> {
-        let unit = self.take(region, Class::Leaf)?;
+        let unit = self.take(Class::Leaf)?;
         region.write_bitmap(unit, 0, 0);
         region.write_word(unit, UNIT, unit);
         region.write_leaves(unit, UNIT + 4, [leaf].iter());
@@ -124,7 +145,7 @@ impl Slab {
         runs: &[LinkRef],
     ) -> Option<LinkRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == runs.len(), "one entry per run");
-        let unit = self.take(region, Class::Link(depth, 1 + runs.len().div_ceil(2)))?;
+        let unit = self.take(Class::Link(depth, 1 + runs.len().div_ceil(2)))?;
         region.write_bitmap(unit, 0, bitmap >> 1);
         for (index, run) in runs.iter().rev().enumerate() {
             region.write_word(unit, 8 + 4 * index, run.0);
@@ -132,33 +153,33 @@ impl Slab {
         Some(LinkRef(unit))
     }
 
-    /// A packed block with a leaf for every bit of `bitmap`, whose bit 0 is set; `escapes`, one for each half, are given
-    /// exactly when a leaf is [`Leaf::ESCAPE`].
+    /// A packed block with a leaf for every bit of `bitmap`, whose bit 0 is set; `links`, to blocks of [`Depth::Below`], as
+    /// many, are given exactly when a leaf is [`Leaf::ESCAPE`], and used for such leaves.
     pub(crate) fn packed<R: Roots, L: Leaf>(
         &mut self,
         region: &Region<R>,
-        bitmap: u128,
+        bitmap: u32,
         leaves: &[L],
-        escapes: Option<[LinkRef; 2]>,
+        links: Option<&[LinkRef]>,
     ) -> Option<PackedRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == leaves.len(), "one leaf per run");
-        assert_eq!(leaves.contains(&L::ESCAPE), escapes.is_some(), "an escape leads somewhere");
-        const { assert!(PACKED_SLOTS == u128::BITS as usize) };
-        let units = 2 + size_of_val(leaves).div_ceil(UNIT);
-        let class = if escapes.is_some() { Class::PackedEscape(units + 1) } else { Class::Packed(units) };
-        let unit = self.take(region, class)?;
-        #[expect(clippy::cast_possible_truncation, reason = "halves are wanted")]
-        let halves = [bitmap as u64, (bitmap >> 64) as u64];
-        for (half, bitmap) in halves.into_iter().enumerate() {
-            region.write_bitmap(unit, half * UNIT, bitmap);
-        }
-        region.write_leaves(unit, 2 * UNIT, leaves.iter());
-        if let (Some(room), Some(escapes)) = (class.room(), escapes) {
-            for (half, escape) in escapes.into_iter().enumerate() {
-                region.write_word(unit, room.escape(half), escape.0);
+        assert_eq!(leaves.contains(&L::ESCAPE), links.is_some(), "an escape leads somewhere");
+        assert_eq!(self.leaf_bytes, size_of::<L>(), "leaves of a region have one width");
+        const { assert!(PACKED_SLOTS == u32::BITS as usize) };
+        let first_leaf = if let Some(links) = links {
+            assert_eq!(links.len(), leaves.len(), "one link per leaf");
+            let start = self.take(Class::PackedLinks(leaves.len()))? as usize;
+            for (index, link) in links.iter().rev().enumerate() {
+                region.write_word(0, start + index * size_of::<LinkRef>(), link.0);
             }
-        }
-        Some(PackedRef(unit << PackedRef::LOW_BITS | halves[0].count_ones()))
+            start + size_of_val(links)
+        } else {
+            self.take(Class::Packed(leaves.len()))? as usize
+        };
+        region.write_leaves(0, first_leaf, leaves.iter());
+        #[expect(clippy::cast_possible_truncation, reason = "it lies in the block that starts there")]
+        let first_leaf = first_leaf as u32;
+        Some(PackedRef::new(first_leaf, bitmap & !1))
     }
 
     /// A tail block, likewise; `escape`, of [`Depth::Below`], is given exactly when a leaf is [`Leaf::ESCAPE`].
@@ -171,7 +192,7 @@ impl Slab {
     ) -> Option<LinkRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == leaves.len(), "one leaf per run");
         assert_eq!(leaves.contains(&L::ESCAPE), escape.is_some(), "an escape leads somewhere");
-        let unit = self.take(region, Class::Tail((UNIT + 4 + size_of_val(leaves)).div_ceil(UNIT)))?;
+        let unit = self.take(Class::Tail((UNIT + 4 + size_of_val(leaves)).div_ceil(UNIT)))?;
         region.write_bitmap(unit, 0, bitmap >> 1);
         region.write_word(unit, UNIT, escape.unwrap_or_default().0);
         region.write_leaves(unit, UNIT + 4, leaves.iter().rev());
@@ -181,7 +202,7 @@ impl Slab {
     /// A page of 256 entries.
     pub(crate) fn page<R: Roots>(&mut self, region: &Region<R>, entries: &[LinkRef]) -> Option<PageRef> {
         assert_eq!(entries.len(), 256, "one entry per slot");
-        let unit = self.take(region, Class::Page)?;
+        let unit = self.take(Class::Page)?;
         for (index, entry) in entries.iter().enumerate() {
             region.write_word(unit, 4 * index, entry.0);
         }
@@ -189,45 +210,49 @@ impl Slab {
     }
 
     /// Gives a block back. No reader may be able to reach it, or its answer must be thrown away.
-    pub(crate) fn free(&mut self, block: impl super::Reference) {
-        let unit = block.unit();
-        let class = usize::from(self.classes[unit as usize / CHUNK]);
-        self.live_units -= Class::units_of(class);
-        self.lists[class].freed.push(unit);
+    pub(crate) fn free(&mut self, block: impl Into<Block>) {
+        let Block(byte) = block.into();
+        let class = self.class_at(byte);
+        self.live -= Class::bytes_of(class, self.leaf_bytes);
+        let start = byte - Class::head_of(class);
+        #[expect(clippy::cast_possible_truncation, reason = "it was in a reference")]
+        self.lists[class].freed.push((start / Class::grain_of(class)) as u32);
     }
 
-    /// The size of a block, in units.
-    pub(crate) fn units(&self, block: impl super::Reference) -> usize {
-        Class::units_of(usize::from(self.classes[block.unit() as usize / CHUNK]))
+    /// The size of a block, in bytes.
+    pub(crate) fn bytes(&self, block: Block) -> usize {
+        Class::bytes_of(self.class_at(block.0), self.leaf_bytes)
     }
 
-    fn take<R: Roots>(&mut self, region: &Region<R>, class: Class) -> Option<u32> {
-        let (units, index) = (class.units(), class.index());
+    fn class_at(&self, byte: usize) -> usize {
+        usize::from(self.classes[byte / CHUNK])
+    }
+
+    /// Where a new block of that class starts, in its grains.
+    fn take(&mut self, class: Class) -> Option<u32> {
+        let index = class.index();
+        let (bytes, grain) = (Class::bytes_of(index, self.leaf_bytes), Class::grain_of(index));
         let list = &mut self.lists[index];
-        let unit = if let Some(unit) = list.freed.pop() {
-            unit
+        let start = if let Some(start) = list.freed.pop() {
+            start
         } else {
-            if list.fresh + units > list.end {
-                let chunk = match class.room() {
-                    None => self.vacant.next_back()?,
-                    Some(room) => {
-                        let within = |chunk: &usize| (chunk + 1) * CHUNK <= PackedRef::END;
-                        let chunk = self.vacant.clone().next().filter(within)?;
-                        self.vacant.start += 1;
-                        region.set_room(chunk, room);
-                        chunk
-                    }
-                };
+            if list.fresh + bytes > list.end {
+                // Gathers take what references count for a number with a sign.
+                let within = |chunk: &usize| i32::try_from(((chunk + 1) * CHUNK - 1) / grain).is_ok();
+                let chunk = self.vacant.clone().next().filter(within).filter(|_| self.vacant.len() > self.reserve)?;
+                self.vacant.start += 1;
                 self.classes[chunk] = u8::try_from(index).ok()?;
                 list.fresh = chunk * CHUNK;
                 list.end = list.fresh + CHUNK;
             }
-            let unit = list.fresh;
-            list.fresh += units;
-            u32::try_from(unit).ok()?
+            let start = list.fresh;
+            list.fresh += bytes;
+            #[expect(clippy::cast_possible_truncation, reason = "the chunk lies within")]
+            let start = (start / grain) as u32;
+            start
         };
-        self.live_units += units;
-        Some(unit)
+        self.live += bytes;
+        Some(start)
     }
 }
 
@@ -238,17 +263,27 @@ mod tests {
     #[test]
     fn class_numbers_are_distinct_and_give_the_size_back() {
         let depths = [Depth::First, Depth::Second, Depth::Third, Depth::Below];
-        let sized = SIZES.iter().flat_map(|size| {
-            let links = depths.map(|depth| Class::Link(depth, *size));
-            links.into_iter().chain([Class::Packed(*size), Class::PackedEscape(*size), Class::Tail(*size)])
-        });
-        let mut seen = [false; Class::COUNT];
-        for class in [Class::Leaf, Class::Page].into_iter().chain(sized) {
-            assert!(!core::mem::replace(&mut seen[class.index()], true), "{class:?}");
+        for leaf_bytes in [1, 2, 4] {
+            let sized = SIZES.iter().flat_map(|size| {
+                let links = depths.map(|depth| (Class::Link(depth, *size), size * UNIT));
+                links.into_iter().chain([(Class::Tail(*size), size * UNIT)])
+            });
+            let packed = (1..=PACKED_SLOTS).flat_map(|leaves| {
+                let bytes = leaves * leaf_bytes;
+                [(Class::Packed(leaves), bytes), (Class::PackedLinks(leaves), 4 * leaves + bytes.next_multiple_of(4))]
+            });
+            let mut seen = [false; Class::COUNT];
+            let others = [(Class::Leaf, 2 * UNIT), (Class::Page, 1024)];
+            for (class, bytes) in others.into_iter().chain(sized).chain(packed) {
+                assert!(!core::mem::replace(&mut seen[class.index()], true), "{class:?}");
+                assert_eq!(Class::bytes_of(class.index(), leaf_bytes), bytes, "{class:?}");
+                let head = if let Class::PackedLinks(leaves) = class { 4 * leaves } else { 0 };
+                assert_eq!(Class::head_of(class.index()), head, "{class:?}");
+            }
+            assert!(seen.iter().all(|seen| *seen));
         }
-        assert!(seen.iter().all(|seen| *seen));
-        for units in 2..=68 {
-            let given = Class::Tail(units).units();
+        for units in 2..=36 {
+            let given = Class::bytes_of(Class::Tail(units).index(), 1) / UNIT;
             assert!(units <= given && given < units + 4 && given <= units * 5 / 4, "{units}: {given}");
         }
     }
