@@ -1,4 +1,4 @@
-//! The steps of IPv4 lookups for 16 addresses at once, or for as many sixteens as go side by side.
+//! The steps of IPv4 lookups for 16 addresses at once.
 //!
 //! Assembly, because all that is read is atomic: to the compiler each function is as many relaxed loads. x86 keeps
 //! loads in order, so what a function reads is not older than what one before it has read. Registers are named
@@ -119,7 +119,6 @@ impl Avx512 {
 /// Starts with a cache line. What is written as a whole register and read back takes twice as long if it lies across two, as it
 /// would on some stacks.
 #[repr(align(64))]
-#[derive(Clone, Copy)]
 pub(super) struct Aligned<T>(pub(super) T);
 
 /// Where the leaves of sixteen addresses lie.
@@ -134,7 +133,8 @@ static HALVES: [Aligned<[u32; 16]>; 2] = [
     Aligned([1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31]),
 ];
 
-/// A function that reads the leaves, of `1 << $log` bytes, at some places and makes answers of them. It tells which lead deeper.
+/// A function that reads the leaves at some places and makes answers of them. It tells which lead deeper. `$displacement` is how
+/// much smaller than four bytes a leaf is, `$escape` where in [`LANES`] the answer lies that leads deeper.
 macro_rules! leaves {
     ($(#[$doc:meta])* $name:ident, $displacement:literal $escape:literal, [$($answer:literal),*] $(, $palette:ident)?) => {
         $(#[$doc])*
