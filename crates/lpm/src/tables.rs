@@ -61,8 +61,10 @@ pub(crate) trait Layout: Addresses + Roots {
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<Self::Block>;
     /// The root block of a top-level node that has one of its own.
     fn root_block(built: Built) -> Option<Self::Block>;
-    /// A further block that belongs to a top-level or tail block.
-    fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef>;
+    /// A further block that belongs to a tail block.
+    fn attached(_: &Tables<Self>, _: Built) -> Option<LinkRef> {
+        None
+    }
     /// Whether `patch_top` can replace the entry of `slot` by `new` in place.
     fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool;
     fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef);

@@ -102,10 +102,6 @@ impl Layout for V4 {
         }
     }
 
-    fn attached(_: &Tables<Self>, _: Built) -> Option<LinkRef> {
-        None
-    }
-
     fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool {
         match (top, new) {
             (Built::Packed(block), Built::Link(_)) => is_escape(tables, block, u32::from(slot)),

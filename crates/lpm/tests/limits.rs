@@ -101,6 +101,27 @@ fn a_full_ipv6_table_stays_as_it_is() {
     full::<V6, Ipv6Prefix>(1 << 20, 14..=128);
 }
 
+/// What a table at its limit held does not decide what fits later.
+#[test]
+#[cfg(not(miri))]
+fn a_table_that_was_full_holds_other_routes() {
+    let config = Config { memory_limit: 1 << 20, ..Config::default() };
+    let fill = |table: &mut Ipv4Table, routes: &mut dyn Iterator<Item = Ipv4Prefix>| -> Vec<Ipv4Prefix> {
+        let taken =
+            routes.zip((1..=200).cycle()).map_while(|(prefix, id)| table.insert(prefix, hop(id)).ok().map(|_| prefix));
+        taken.collect()
+    };
+    let hosts = || (0..1 << 20).map(|nth| Ipv4Prefix::truncate((0x0a00_0080 + (nth << 8)).into(), 32).unwrap());
+    let fresh = fill(&mut Ipv4Table::with_config(config).unwrap(), &mut hosts()).len();
+    let mut table = Ipv4Table::with_config(config).unwrap();
+    let networks = fill(&mut table, &mut (0..1 << 24).map(|nth| Ipv4Prefix::truncate((nth << 8).into(), 24).unwrap()));
+    for prefix in networks {
+        table.remove(prefix).unwrap();
+    }
+    let later = fill(&mut table, &mut hosts()).len();
+    assert!(later > fresh / 2, "{later} of {fresh}");
+}
+
 /// Tables have room for routes to multicast and reserved addresses once there is one.
 #[test]
 fn routes_to_multicast_come_later() {
