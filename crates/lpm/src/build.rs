@@ -3,15 +3,15 @@
 use alloc::vec::Vec;
 
 use crate::hops::Hops;
-use crate::mem::{Block, Depth, Leaf, LinkRef, PACKED_SLOTS, Slab};
+use crate::mem::{Leaf, PACKED_SLOTS, Store};
 use crate::rib::{Built, HopId, NodeId, Rib};
-use crate::tables::{Layout, Tables, Width};
+use crate::tables::{BlockOf, Layout, Tables, Width};
 
 /// Where blocks come from while nodes are built. Methods answer `None` when the region is full.
 pub(crate) struct Blocks<'a, F: Layout> {
     pub(crate) tables: &'a Tables<F>,
-    pub(crate) slab: &'a mut Slab,
-    pub(crate) hops: &'a mut Hops<F::Block>,
+    pub(crate) slab: &'a mut F::Store,
+    pub(crate) hops: &'a mut Hops<F::Block, F::Entry>,
     /// Whether the tables keep a byte per top-level slot.
     pub(crate) keeps_bytes: bool,
     /// The bytes of the top-level block built last, if they do.
@@ -20,7 +20,7 @@ pub(crate) struct Blocks<'a, F: Layout> {
 
 impl<F: Layout> Blocks<'_, F> {
     /// The leaf block of a next hop.
-    pub(crate) fn leaf(&mut self, id: HopId) -> Option<LinkRef> {
+    pub(crate) fn leaf(&mut self, id: HopId) -> Option<F::Entry> {
         if self.hops.get(id).leaf.is_none() {
             let leaf = F::build_leaf(self, id);
             self.hops.get_mut(id).leaf = leaf;
@@ -28,13 +28,9 @@ impl<F: Layout> Blocks<'_, F> {
         self.hops.get(id).leaf
     }
 
-    /// What an entry of a link block says for a built slot.
-    pub(crate) fn link_to(&mut self, built: Built) -> Option<LinkRef> {
-        match built {
-            Built::Link(link) | Built::Tail(link) => Some(link),
-            Built::Hop(hop) => self.leaf(hop),
-            Built::Nothing | Built::Packed(_) | Built::Page(_) => None,
-        }
+    /// What an entry says for a built slot.
+    pub(crate) fn entry(&mut self, built: Built) -> Option<F::Entry> {
+        if let Built::Hop(hop) = built { self.leaf(hop) } else { F::entry(built) }
     }
 
     /// The root block for a built top-level node, or a slot without one.
@@ -47,39 +43,13 @@ impl<F: Layout> Blocks<'_, F> {
         self.hops.get(hop).uniform
     }
 
-    /// What a leaf of a packed or tail block says for a built slot.
+    /// What a leaf says for a built slot.
     pub(crate) fn leaf_to<L: Leaf>(&self, built: Built) -> L {
         match built {
             Built::Hop(hop) if self.tables.width == Width::Word => L::from_word(self.hops.get(hop).word),
             Built::Hop(hop) => L::from_word(hop),
             _ => L::ESCAPE,
         }
-    }
-
-    /// A link block over `slots`, of which there are 64 or fewer.
-    pub(crate) fn build_link(&mut self, depth: Depth, slots: &[Built]) -> Option<LinkRef> {
-        let mut runs = [LinkRef::default(); 64];
-        let (bitmap, count) = find_runs(slots, |index, built| {
-            runs[index] = self.link_to(built)?;
-            Some(())
-        })?;
-        self.slab.link(&self.tables.region, depth, bitmap, &runs[..count])
-    }
-
-    /// A link block with a run for every slot that leads deeper. What it says for others is never asked.
-    pub(crate) fn build_escape(&mut self, slots: &[Built]) -> Option<LinkRef> {
-        let mut runs = [LinkRef::default(); 64];
-        let (mut bitmap, mut count) = (0, 0);
-        for (index, built) in slots.iter().enumerate() {
-            if let Built::Link(link) = built {
-                runs[count] = *link;
-            } else if index > 0 {
-                continue;
-            }
-            bitmap |= 1 << index;
-            count += 1;
-        }
-        self.slab.link(&self.tables.region, Depth::Below, bitmap, &runs[..count])
     }
 }
 
@@ -118,6 +88,7 @@ pub(crate) fn build_node<F: Layout>(
 ) -> Option<Built> {
     match rib.shape.strides[level] {
         8 => build_sized::<F, 256>(rib, blocks, journal, (id, level), inherited, force),
+        4 => build_sized::<F, 16>(rib, blocks, journal, (id, level), inherited, force),
         5 => build_sized::<F, 32>(rib, blocks, journal, (id, level), inherited, force),
         _ => build_sized::<F, 64>(rib, blocks, journal, (id, level), inherited, force),
     }
@@ -168,10 +139,10 @@ fn build_sized<F: Layout, const SLOTS: usize>(
 }
 
 /// Takes back everything `journal` tells of: frees the new blocks and restores the nodes.
-pub(crate) fn undo<F: Layout>(rib: &mut Rib, tables: &Tables<F>, slab: &mut Slab, journal: &mut Vec<Undo>) {
+pub(crate) fn undo<F: Layout>(rib: &mut Rib, slab: &mut F::Store, journal: &mut Vec<Undo>) {
     for entry in journal.drain(..).rev() {
         let node = &mut rib.nodes[entry.id as usize];
-        for block in blocks_of(tables, node.built) {
+        if let Some(block) = F::block_of(slab, node.built) {
             slab.free(block);
         }
         node.built = entry.built;
@@ -189,26 +160,6 @@ pub(crate) fn restore(rib: &mut Rib, journal: Vec<Undo>) {
 }
 
 /// The blocks that nodes had before they were built anew: no reader finds them any more.
-pub(crate) fn replaced<F: Layout>(tables: &Tables<F>, journal: &[Undo], mut each: impl FnMut(Block)) {
-    for entry in journal {
-        blocks_of(tables, entry.built).for_each(&mut each);
-    }
-}
-
-/// The blocks a built node has for itself. Only good for giving them back.
-pub(crate) fn blocks_of<F: Layout>(tables: &Tables<F>, built: Built) -> impl Iterator<Item = Block> + use<F> {
-    let own = match built {
-        Built::Nothing | Built::Hop(_) => None,
-        Built::Link(link) | Built::Tail(link) => Some(link.into()),
-        Built::Packed(packed) => Some(packed.into()),
-        Built::Page(page) => Some(page.into()),
-    };
-    own.into_iter().chain(F::attached(tables, built).map(Block::from))
-}
-
-/// Whether the entry of `slot` in a link block can be replaced without moving any other slot.
-pub(crate) fn stands_alone<F: Layout>(tables: &Tables<F>, link: LinkRef, slot: u8, stride: u8) -> bool {
-    let bitmap = (tables.region.bitmap(link) << 1) | 1;
-    let last = usize::from(slot) + 1 == 1 << stride;
-    (bitmap >> slot) & 1 == 1 && (last || (bitmap >> (slot + 1)) & 1 == 1)
+pub(crate) fn replaced<F: Layout>(slab: &F::Store, journal: &[Undo]) -> impl Iterator<Item = BlockOf<F>> {
+    journal.iter().filter_map(|entry| F::block_of(slab, entry.built))
 }

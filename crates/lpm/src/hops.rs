@@ -8,12 +8,11 @@ use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 
-use crate::mem::LinkRef;
 use crate::rib::HopId;
 
-/// One next hop and the blocks that stand for it in the current tables.
+/// One next hop and the blocks that stand for it in the current tables: a root block, and what an entry leads to.
 #[derive(Debug, Clone)]
-pub(crate) struct Hop<B> {
+pub(crate) struct Hop<B, E> {
     /// The word readers get; 0 for "no route".
     pub(crate) word: u32,
     /// Routes that name it.
@@ -21,14 +20,14 @@ pub(crate) struct Hop<B> {
     /// Times it was released and not vacated since.
     waits: u32,
     /// Its leaf block, once one is needed.
-    pub(crate) leaf: Option<LinkRef>,
+    pub(crate) leaf: Option<E>,
     /// The root block all of whose slots have this next hop, once one is needed.
     pub(crate) uniform: Option<B>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Hops<B> {
-    entries: Vec<Hop<B>>,
+pub(crate) struct Hops<B, E> {
+    entries: Vec<Hop<B, E>>,
     numbers: HashMap<u32, HopId>,
     vacant: BTreeSet<HopId>,
 }
@@ -36,7 +35,7 @@ pub(crate) struct Hops<B> {
 /// Numbers below this one fit a byte.
 const NARROW: HopId = 255;
 
-impl<B: Copy> Hops<B> {
+impl<B: Copy, E: Copy> Hops<B, E> {
     pub(crate) fn new() -> Self {
         let none = Hop { word: 0, refs: 0, waits: 0, leaf: None, uniform: None };
         let mut entries = vec![none; NARROW as usize];
@@ -85,7 +84,7 @@ impl<B: Copy> Hops<B> {
     }
 
     /// Ends a use of a next hop. Answers the entry if that was the last; its number stays taken until `vacate`.
-    pub(crate) fn release(&mut self, id: HopId) -> Option<Hop<B>> {
+    pub(crate) fn release(&mut self, id: HopId) -> Option<Hop<B, E>> {
         let entry = &mut self.entries[id as usize];
         entry.refs -= 1;
         if entry.refs > 0 {
@@ -107,17 +106,17 @@ impl<B: Copy> Hops<B> {
         }
     }
 
-    pub(crate) fn get(&self, id: HopId) -> &Hop<B> {
+    pub(crate) fn get(&self, id: HopId) -> &Hop<B, E> {
         &self.entries[id as usize]
     }
 
-    pub(crate) fn get_mut(&mut self, id: HopId) -> &mut Hop<B> {
+    pub(crate) fn get_mut(&mut self, id: HopId) -> &mut Hop<B, E> {
         &mut self.entries[id as usize]
     }
 
     /// The share of routes, in percent, whose next hop has a number below `id`; 100 without routes.
     pub(crate) fn share_below(&self, id: usize) -> usize {
-        let routes = |hops: &[Hop<B>]| hops.iter().map(|hop| hop.refs as usize).sum::<usize>();
+        let routes = |hops: &[Hop<B, E>]| hops.iter().map(|hop| hop.refs as usize).sum::<usize>();
         let all = routes(&self.entries[1..]);
         (routes(&self.entries[1..id.min(self.entries.len())]) * 100).checked_div(all).unwrap_or(100)
     }
@@ -128,12 +127,12 @@ impl<B: Copy> Hops<B> {
     }
 
     /// Forgets which blocks stand for the next hops; answers what was forgotten.
-    pub(crate) fn take_blocks(&mut self) -> Vec<(Option<LinkRef>, Option<B>)> {
+    pub(crate) fn take_blocks(&mut self) -> Vec<(Option<E>, Option<B>)> {
         self.entries.iter_mut().map(|entry| (entry.leaf.take(), entry.uniform.take())).collect()
     }
 
     /// Undoes `take_blocks`.
-    pub(crate) fn put_blocks(&mut self, blocks: Vec<(Option<LinkRef>, Option<B>)>) {
+    pub(crate) fn put_blocks(&mut self, blocks: Vec<(Option<E>, Option<B>)>) {
         for (entry, (leaf, uniform)) in self.entries.iter_mut().zip(blocks) {
             entry.leaf = leaf;
             entry.uniform = uniform;
@@ -167,7 +166,7 @@ mod tests {
 
     #[test]
     fn small_words_are_their_own_numbers_and_come_back_to_them() {
-        let mut hops = Hops::<()>::new();
+        let mut hops = Hops::<(), ()>::new();
         assert_eq!((hops.acquire(7), hops.acquire(1000), hops.acquire(254)), (7, 254, 253));
         assert!(hops.release(7).is_some());
         // A reader may still look at the number: it is given out for the same word only.

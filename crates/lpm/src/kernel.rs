@@ -1,11 +1,12 @@
-//! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2. Where there is AVX-512
-//! too it takes whole steps of many addresses. IPv6 has ten loads one after the other, and a gather
-//! takes about 28 cycles where a load takes 5: it uses them from 64 addresses on; fewer go side by side, and prefetch.
+//! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2. Steps of many addresses
+//! are gathers: of 16 or 64 addresses, with AVX-512 where there is for 32 and more.
 //!
 //! Unsafe here are the calls of the second kind, allowed once the CPU was asked, and the gathers.
 
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx2;
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+mod avx2_v6;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 mod avx512;
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
@@ -16,7 +17,9 @@ mod avx512_v6;
 use core::sync::atomic::Ordering;
 
 use crate::NextHop;
-use crate::mem::{Bytes, Leaf, LinkRef, PackedRef, View, arrive};
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+use crate::mem::Region;
+use crate::mem::{Bytes, EntryRef, Leaf, NodeRef, PackedRef, View, arrive};
 use crate::tables::{Layout, Tables, Width};
 use crate::v4::{self, V4, word_of};
 use crate::v6::{self, V6};
@@ -133,8 +136,8 @@ dispatch!(
 dispatch!(
     /// Answers the lanes of a chunk that lead beyond the /48.
     #[cold]
-    v6_escapes<A: Into<u128>>, v6_escapes_inner,
-    (tables: &Tables<V6>, addrs: &[A], links: &[LinkRef], out: &mut [Option<NextHop>], lanes: u64)
+    v6_deep<A: Into<u128>>, v6_deep_inner,
+    (tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>], lanes: u64)
 );
 dispatch!(
     /// The longest match of one IPv6 address.
@@ -161,17 +164,17 @@ fn v4_one_inner(tables: &Tables<V4>, addr: u32) -> Option<NextHop> {
 
 /// Splits a burst into chunks of 32 and 8 and single addresses.
 macro_rules! in_chunks {
-    ($tables:expr, $addrs:expr, $out:expr, $chunk:ident ($($more:expr)?), $one:ident) => {
+    ($tables:expr, $addrs:expr, $out:expr, $chunk:ident, $one:ident) => {
         let count = $addrs.len().min($out.len());
         let (addrs, rest) = $addrs[..count].as_chunks::<32>();
         let (out, rest_out) = $out[..count].as_chunks_mut::<32>();
         for (addrs, out) in addrs.iter().zip(out) {
-            $chunk($tables, addrs, out $(, $more)?);
+            $chunk($tables, addrs, out);
         }
         let (addrs, rest) = rest.as_chunks::<8>();
         let (out, rest_out) = rest_out.as_chunks_mut::<8>();
         for (addrs, out) in addrs.iter().zip(out) {
-            $chunk($tables, addrs, out $(, $more)?);
+            $chunk($tables, addrs, out);
         }
         for (addr, out) in rest.iter().zip(rest_out) {
             *out = $one($tables, (*addr).into());
@@ -181,7 +184,7 @@ macro_rules! in_chunks {
 
 #[inline(always)]
 fn v4_burst_narrow_inner<A: Copy + Into<u32>>(tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    in_chunks!(tables, addrs, out, v4_chunk(), v4_one_inner);
+    in_chunks!(tables, addrs, out, v4_chunk, v4_one_inner);
 }
 
 #[inline(always)]
@@ -253,7 +256,13 @@ fn packed_leaves<L: Leaf, A: Copy + Into<u32>, const N: usize>(
         let leaf = tables.region.packed_leaf::<L>(*block, (*addr).into() >> 8);
         *out = NextHop::from_raw(word(leaf));
     }
-    let escape = NextHop::from_raw(word(L::ESCAPE));
+    lanes_of(out, NextHop::from_raw(word(L::ESCAPE)))
+}
+
+/// Which lanes, of 64 at most, say `escape`. Few do: whether any does is asked first, which takes the compiler few
+/// instructions.
+#[inline(always)]
+fn lanes_of(out: &[Option<NextHop>], escape: Option<NextHop>) -> u64 {
     if out.iter().fold(false, |any, out| any | (*out == escape)) {
         return (0..).zip(out).fold(0, |escapes, (lane, out)| escapes | u64::from(*out == escape) << lane);
     }
@@ -311,160 +320,158 @@ fn v6_one_inner(tables: &Tables<V6>, addr: u128) -> Option<NextHop> {
 
 #[inline(always)]
 fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    let count = addrs.len().min(out.len());
-    let (addrs, rest) = addrs[..count].as_chunks::<64>();
-    let (out, rest_out) = out[..count].as_chunks_mut::<64>();
-    for (addrs, out) in addrs.iter().zip(out) {
-        v6_chunk(tables, addrs, out);
-    }
-    in_chunks!(tables, rest, rest_out, v6_chunk(), v6_one_inner);
-}
-
-/// Lanes go side by side in eights, which the compiler unrolls, and all of them through one step before the next: by then
-/// the memory asked for is near, the nearer the more lanes there are.
-#[inline(always)]
-fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    if let Kernel::Avx2(_, Some(avx512)) = tables.kernel
-        && tables.width == Width::Byte
-        && N >= WIDE
-    {
-        return v6_wide(tables, avx512, addrs, out);
+    if let Kernel::Avx2(avx2, avx512) = tables.kernel {
+        return v6_gathers(tables, avx2, avx512, addrs, out);
     }
-    let region = tables.region.view();
-    let high = |addr: A| (addr.into() >> 64) as u64;
-    let mut links = [LinkRef::default(); N];
-    for (addrs, links) in eights(addrs).iter().zip(eights_mut(&mut links)) {
-        for (addr, link) in addrs.iter().zip(links) {
-            let page = region.root((high(*addr) >> 32) as u32);
-            arrive();
-            #[expect(clippy::cast_possible_truncation, reason = "bits 16 to 23 are wanted")]
-            let slot = (high(*addr) >> 40) as u8;
-            *link = region.page_entry(page, slot);
-            region.prefetch(*link);
-        }
-    }
-    for level in 1..v6::TAIL {
-        arrive();
-        for (addrs, links) in eights(addrs).iter().zip(eights_mut(&mut links)) {
-            for (addr, link) in addrs.iter().zip(links) {
-                *link = region.step(*link, v6_slot(*addr, level));
-                region.prefetch(*link);
-            }
-        }
-    }
-    arrive();
-    let escapes = match (tables.width, &tables.wide_palette) {
-        (Width::Byte, _) => tail_leaves(region, addrs, &links, out, |leaf: u8| leaf.into()),
-        (Width::Short, Some(palette)) => tail_leaves(region, addrs, &links, out, |leaf: u16| word_of(palette, leaf)),
-        (Width::Short, None) => 0,
-        (Width::Word, _) => tail_leaves(region, addrs, &links, out, |leaf: u32| leaf),
-    };
-    if tables.width == Width::Byte {
-        number_to_word(tables, out);
-    }
-    if escapes != 0 {
-        v6_escapes(tables, addrs, &links, out, escapes);
-    }
+    in_chunks!(tables, addrs, out, v6_chunk, v6_one_inner);
 }
 
-/// The least lanes that gathers pay for in IPv6.
-#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-const WIDE: usize = 64;
-
-/// The same where leaves are bytes, eight lanes at once.
+/// As many as there are at once, with gathers.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[inline(always)]
-fn v6_wide<A: Copy + Into<u128>, const N: usize>(
+fn v6_gathers<A: Copy + Into<u128>>(
+    tables: &Tables<V6>,
+    avx2: Avx2,
+    avx512: Option<avx512::Avx512>,
+    addrs: &[A],
+    out: &mut [Option<NextHop>],
+) {
+    use avx512::Avx512;
+    let count = addrs.len().min(out.len());
+    let (mut rest, mut rest_out) = (&addrs[..count], &mut out[..count]);
+    macro_rules! chunks {
+        ($count:literal, |$addrs:ident, $out:ident| $each:expr) => {{
+            let (addrs, more) = rest.as_chunks::<$count>();
+            let (out, more_out) = rest_out.as_chunks_mut::<$count>();
+            for ($addrs, $out) in addrs.iter().zip(out) {
+                $each;
+            }
+            (rest, rest_out) = (more, more_out);
+        }};
+    }
+    if let Some(avx512) = avx512 {
+        if tables.width == Width::Byte {
+            chunks!(64, |addrs, out| v6_wide(tables, avx512, addrs, out, Avx512::bytes_64));
+        }
+        chunks!(32, |addrs, out| match tables.width {
+            Width::Byte => v6_wide(tables, avx512, addrs, out, Avx512::bytes_32),
+            Width::Short => v6_wide(tables, avx512, addrs, out, Avx512::shorts_32),
+            Width::Word => v6_wide(tables, avx512, addrs, out, Avx512::words_32),
+        });
+    }
+    chunks!(16, |addrs, out| {
+        match tables.width {
+            Width::Byte => avx2.bytes_16(&tables.region, addrs, out),
+            Width::Short => avx2.shorts_16(&tables.region, addrs, out),
+            Width::Word => avx2.words_16(&tables.region, addrs, out),
+        }
+        v6_found(tables, addrs, out, true);
+    });
+    in_chunks!(tables, rest, rest_out, v6_chunk, v6_one_inner);
+}
+
+/// Looks up a chunk in one piece.
+#[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+#[inline(always)]
+fn v6_wide<A: Copy + Into<u128>, const N: usize, const M: usize>(
     tables: &Tables<V6>,
     avx512: avx512::Avx512,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
+    walk: impl Fn(avx512::Avx512, &Region<V6>, &[avx512_v6::Highs; M], &mut [Option<NextHop>; N]) -> bool,
 ) {
-    let region = &tables.region;
-    let mut lanes = [const { (avx512::Aligned([0; 8]), avx512::Aligned([LinkRef::NONE; 8])) }; 8];
-    let lanes = &mut lanes[..N / 8];
-    for (addrs, (highs, links)) in eights(addrs).iter().zip(&mut *lanes) {
-        avx512.page_entries(region, addrs, highs, links);
-    }
-    for level in 1..v6::TAIL {
-        for (highs, links) in &mut *lanes {
-            avx512.steps(region, highs, v6_shift(level), links);
+    let mut highs = [const { avx512_v6::Highs::uninit() }; M];
+    avx512.highs(addrs, &mut highs);
+    let deep = walk(avx512, &tables.region, &highs, out);
+    v6_found(tables, addrs, out, deep);
+}
+
+/// Puts next hops in the place of leaves, all ones of which lead deeper if `deep` says that there may be such.
+#[inline(always)]
+fn v6_found<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>], deep: bool) {
+    let deep = if deep { lanes_of(out, NextHop::from_raw(tables.width.ones())) } else { 0 };
+    match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => number_to_word(tables, out),
+        (Width::Short, Some(palette)) => {
+            arrive();
+            for out in &mut *out {
+                let number = out.map_or(0, NextHop::raw);
+                #[expect(clippy::cast_possible_truncation, reason = "numbers have two bytes")]
+                let word = word_of(palette, number as u16);
+                *out = NextHop::from_raw(word);
+            }
         }
+        _ => {}
     }
-    let mut escapes = 0;
-    for (at, ((highs, links), out)) in lanes.iter().zip(eights_mut(out)).enumerate() {
-        escapes |= avx512.tail_bytes(region, highs, v6_shift(v6::TAIL), links, out) << (8 * at);
-    }
-    number_to_word(tables, out);
-    if escapes != 0 {
-        let mut links = [LinkRef::default(); N];
-        for (to, (_, links)) in eights_mut(&mut links).iter_mut().zip(&*lanes) {
-            *to = links.0;
-        }
-        v6_escapes(tables, addrs, &links, out, escapes);
+    if deep != 0 {
+        v6_deep(tables, addrs, out, deep);
     }
 }
 
-/// Reads leaves for all lanes; answers which of these lead deeper.
+/// Lanes go through one step side by side before any takes the next, for which memory has been asked by then. Those that have
+/// arrived drop out.
 #[inline(always)]
-fn tail_leaves<L: Leaf, A: Copy + Into<u128>, const N: usize>(
+fn v6_chunk<A: Copy + Into<u128>, const N: usize>(tables: &Tables<V6>, addrs: &[A; N], out: &mut [Option<NextHop>; N]) {
+    let region = tables.region.view();
+    // Lanes on their way, and where the nodes lie that they read next.
+    let mut ways: [(usize, EntryRef); N] = core::array::from_fn(|lane| {
+        let entry = v6::page_entry(region, v6::high(addrs[lane].into()));
+        region.prefetch(entry);
+        (lane, entry)
+    });
+    let mut count = N;
+    let mut nodes = [(NodeRef::default(), 0); N];
+    for level in 1..=v6::LAST {
+        arrive();
+        let mut left = 0;
+        for at in 0..count {
+            let (lane, entry) = ways[at];
+            let node = region.node(entry);
+            let slot = v6::slot_of(v6::high(addrs[lane % N].into()), level);
+            nodes[lane % N] = (node, slot);
+            // Written in any case, as a branch would be guessed wrong: a lane that has arrived is written over.
+            let (child, has_child) = node.child(slot);
+            ways[left % N] = (lane, child);
+            left += usize::from(has_child);
+        }
+        count = left;
+        for (_, entry) in &ways[..count] {
+            region.prefetch(*entry);
+        }
+    }
+    arrive();
+    match tables.width {
+        Width::Byte => v6_leaves::<u8, N>(region, &nodes, out),
+        Width::Short => v6_leaves::<u16, N>(region, &nodes, out),
+        Width::Word => v6_leaves::<u32, N>(region, &nodes, out),
+    }
+    for (lane, _) in &ways[..count] {
+        out[lane % N] = NextHop::from_raw(tables.width.ones());
+    }
+    v6_found(tables, addrs, out, count > 0);
+}
+
+/// The leaves of nodes and slots.
+#[inline(always)]
+fn v6_leaves<L: Leaf, const N: usize>(
     region: View<'_, V6>,
-    addrs: &[A; N],
-    links: &[LinkRef; N],
+    nodes: &[(NodeRef, u32); N],
     out: &mut [Option<NextHop>; N],
-    word: impl Fn(L) -> u32,
-) -> u64 {
-    let mut escapes = 0;
-    for (at, ((addrs, links), out)) in eights(addrs).iter().zip(eights(links)).zip(eights_mut(out)).enumerate() {
-        for (lane, ((addr, link), out)) in addrs.iter().zip(links).zip(out).enumerate() {
-            let leaf = region.tail_leaf::<L>(*link, v6_slot(*addr, v6::TAIL));
-            escapes |= u64::from(leaf == L::ESCAPE) << (8 * at + lane);
-            *out = NextHop::from_raw(word(leaf));
-        }
+) {
+    for ((node, slot), out) in nodes.iter().zip(out) {
+        *out = NextHop::from_raw(region.leaf::<L>(*node, *slot).word());
     }
-    escapes
-}
-
-/// The slot of an address at a level down to the /48, with more bits in front of it.
-#[inline(always)]
-fn v6_slot<A: Into<u128>>(addr: A, level: usize) -> u32 {
-    let high = (addr.into() >> 64) as u64;
-    (high >> v6_shift(level)) as u32
-}
-
-/// How far the upper half of an address is shifted to end with that slot.
-#[inline(always)]
-const fn v6_shift(level: usize) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "levels are few")]
-    let level = level as u32;
-    40 - 6 * level
-}
-
-#[inline(always)]
-fn eights<T, const N: usize>(lanes: &[T; N]) -> &[[T; 8]] {
-    lanes.as_chunks().0
-}
-
-#[inline(always)]
-fn eights_mut<T, const N: usize>(lanes: &mut [T; N]) -> &mut [[T; 8]] {
-    lanes.as_chunks_mut().0
 }
 
 /// Answers the given lanes, which lead beyond the /48.
 #[inline(always)]
-fn v6_escapes_inner<A: Copy + Into<u128>>(
-    tables: &Tables<V6>,
-    addrs: &[A],
-    links: &[LinkRef],
-    out: &mut [Option<NextHop>],
-    mut lanes: u64,
-) {
+fn v6_deep_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>], mut lanes: u64) {
     while lanes != 0 {
         let lane = lanes.trailing_zeros() as usize;
         lanes &= lanes - 1;
-        let (Some(addr), Some(link), Some(out)) = (addrs.get(lane), links.get(lane), out.get_mut(lane)) else { return };
-        *out = NextHop::from_raw(v6::finish(tables, *link, (*addr).into()));
+        let (Some(addr), Some(out)) = (addrs.get(lane), out.get_mut(lane)) else { return };
+        *out = NextHop::from_raw(v6::walk(tables, (*addr).into()));
     }
 }
 
@@ -489,7 +496,7 @@ mod tests {
         kernels
     }
 
-    /// Bursts of 253, so that every size of chunk occurs: 128, 64, 32, 8 and 1.
+    /// Bursts of 253, so that every size of chunk occurs: 128, 64, 32, 16, 8 and 1.
     fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelerator: bool) {
         let mut table =
             Table::<F>::from_routes(Config { accelerator, ..Config::default() }, routes.iter().copied()).unwrap();

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use crate::mem::{LinkRef, PackedRef, PageRef};
+use crate::mem::{LinkRef, NodeRef, PackedRef, PageRef};
 use crate::prefix::Key;
 
 /// A next hop as the writer counts it; 0 is "no route".
@@ -29,7 +29,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Levels below the root array that a family has at most.
-    pub(crate) const MAX_LEVELS: usize = 19;
+    pub(crate) const MAX_LEVELS: usize = 27;
 
     /// The level whose stride `len` ends in, and the bits before that level; `None` for the root array.
     fn level(&self, len: u8) -> Option<(usize, u8)> {
@@ -54,10 +54,9 @@ pub(crate) enum Built {
     Nothing,
     /// All one next hop: no block of its own.
     Hop(HopId),
-    Link(LinkRef),
-    /// A tail block.
-    Tail(LinkRef),
     Packed(PackedRef),
+    Link(LinkRef),
+    Node(NodeRef),
     Page(PageRef),
 }
 

@@ -12,7 +12,7 @@ use once_cell::race::OnceBox;
 use crate::build::Blocks;
 use crate::clock::Clock;
 use crate::kernel::{Habit, Kernel};
-use crate::mem::{Bytes, LinkRef, Region, Roots, Slab};
+use crate::mem::{Bytes, Region, Roots, Store};
 use crate::prefix::Key;
 use crate::rib::{Built, HopId, Shape};
 use crate::{NextHop, Result};
@@ -36,6 +36,10 @@ pub(crate) trait Layout: Addresses + Roots {
     const SHAPE: &'static Shape;
     /// Whether a byte per top-level slot may stand before the tables.
     const HAS_BYTES: bool;
+    /// Where blocks come from.
+    type Store: Store;
+    /// What an entry of a block says: where another lies.
+    type Entry: Copy + fmt::Debug + Send + Sync;
 
     fn key(prefix: Self::Prefix) -> Key;
     fn prefix(key: Key) -> Self::Prefix;
@@ -55,26 +59,33 @@ pub(crate) trait Layout: Addresses + Roots {
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;
     /// Builds the block of a node of another level.
     fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built>;
-    /// Builds the leaf block of a next hop.
-    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<LinkRef>;
+    /// What an entry says for a next hop.
+    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<Self::Entry>;
     /// Builds the root block all of whose slots have one next hop.
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<Self::Block>;
     /// The root block of a top-level node that has one of its own.
     fn root_block(built: Built) -> Option<Self::Block>;
-    /// A further block that belongs to a tail block.
-    fn attached(_: &Tables<Self>, _: Built) -> Option<LinkRef> {
-        None
-    }
-    /// Whether `patch_top` can replace the entry of `slot` by `new` in place.
-    fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool;
-    fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef);
+    /// What an entry says of a node of another level that has a block of its own.
+    fn entry(built: Built) -> Option<Self::Entry>;
+    /// The block a built node has for itself. Only good for giving it back.
+    fn block_of(slab: &Self::Store, built: Built) -> Option<BlockOf<Self>>;
+    /// The block that `build_leaf` made, if it made one.
+    fn block_of_leaf(leaf: Self::Entry) -> Option<BlockOf<Self>>;
+    /// The block that `build_uniform` made, if it made one.
+    fn block_of_uniform(root: Self::Block) -> Option<BlockOf<Self>>;
+    /// Whether `patch` can replace the entry of `slot`, in a node's block over `stride` bits, by one for `new` in place.
+    fn can_patch(tables: &Tables<Self>, parent: Built, slot: u8, stride: u8, new: Built) -> bool;
+    fn patch(tables: &Tables<Self>, parent: Built, slot: u8, new: Self::Entry);
     /// Whether `store_leaf` can give these slots, which have one next hop, another in place.
     fn can_store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>) -> bool;
     /// `word` is that of `hop`.
     fn store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>, hop: HopId, word: u32);
 }
 
-/// How wide the leaves of packed and tail blocks are. Grows, never shrinks.
+/// What is given back to the store of a family.
+pub(crate) type BlockOf<F> = <<F as Layout>::Store as Store>::Block;
+
+/// How wide leaves are. Grows, never shrinks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Width {
     /// An index into 256 palette entries.
@@ -92,6 +103,15 @@ impl Width {
             0..=0xfe => Self::Byte,
             0xff..=0xfffe => Self::Short,
             _ => Self::Word,
+        }
+    }
+
+    /// [`Leaf::ESCAPE`](crate::mem::Leaf::ESCAPE).
+    pub(crate) fn ones(self) -> u32 {
+        match self {
+            Self::Byte => u8::MAX.into(),
+            Self::Short => u16::MAX.into(),
+            Self::Word => u32::MAX,
         }
     }
 
@@ -142,8 +162,8 @@ impl<F: Layout> Tables<F> {
         width: Width,
         accelerate: bool,
         kernel: Kernel,
-    ) -> Result<(Self, Slab)> {
-        let (region, slab) = Slab::with_region(bytes, whole, width.leaf_bytes())?;
+    ) -> Result<(Self, F::Store)> {
+        let (region, slab) = F::Store::with_region(bytes, whole, width.leaf_bytes())?;
         let palette = palette();
         palette[255].store(ESCAPE_WORD, Ordering::Relaxed);
         let wide_palette = (width == Width::Short).then(palette_of);
@@ -181,7 +201,7 @@ impl<F: Layout> Tables<F> {
     }
 
     /// Bytes that lookups may touch, free blocks not counted.
-    pub(crate) fn bytes_read(&self, slab: &Slab) -> usize {
+    pub(crate) fn bytes_read(&self, slab: &F::Store) -> usize {
         let wide = self.wide_palette.as_ref().map_or(0, |wide| size_of_val(&**wide));
         self.region.root_bytes() + slab.live() + size_of_val(&*self.palette) + wide + self.bytes_of_bytes()
     }

@@ -13,7 +13,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::{Blocks, find_runs};
 use crate::kernel::{self, Habit};
-use crate::mem::{Depth, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Region, Roots, arrive};
+use crate::mem::{Block, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Region, Roots, Slab, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables, Width};
@@ -44,6 +44,8 @@ impl Roots for V4 {
 impl Layout for V4 {
     const SHAPE: &'static Shape = &Shape { root_bits: 19, strides: &[5, 6, 2] };
     const HAS_BYTES: bool = true;
+    type Store = Slab;
+    type Entry = LinkRef;
 
     fn key(prefix: Ipv4Prefix) -> Key {
         prefix.key()
@@ -76,7 +78,7 @@ impl Layout for V4 {
     }
 
     fn build_inner(blocks: &mut Blocks<'_, Self>, _: usize, slots: &[Built]) -> Option<Built> {
-        blocks.build_link(Depth::Below, slots).map(Built::Link)
+        build_link(blocks, slots).map(Built::Link)
     }
 
     fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<LinkRef> {
@@ -102,16 +104,42 @@ impl Layout for V4 {
         }
     }
 
-    fn can_patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: Built) -> bool {
-        match (top, new) {
-            (Built::Packed(block), Built::Link(_)) => is_escape(tables, block, u32::from(slot)),
+    fn entry(built: Built) -> Option<LinkRef> {
+        match built {
+            Built::Link(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    fn block_of(_: &Slab, built: Built) -> Option<Block> {
+        match built {
+            Built::Packed(block) => Some(block.into()),
+            Built::Link(link) => Some(link.into()),
+            _ => None,
+        }
+    }
+
+    fn block_of_leaf(leaf: LinkRef) -> Option<Block> {
+        Some(leaf.into())
+    }
+
+    fn block_of_uniform(root: PackedRef) -> Option<Block> {
+        (root != PackedRef::NONE).then(|| root.into())
+    }
+
+    fn can_patch(tables: &Tables<Self>, parent: Built, slot: u8, stride: u8, new: Built) -> bool {
+        match (parent, new) {
+            (Built::Packed(block), Built::Link(_)) => is_escape(tables, block, slot.into()),
+            (Built::Link(link), _) => stands_alone(tables, link, slot, stride),
             _ => false,
         }
     }
 
-    fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef) {
-        if let Built::Packed(block) = top {
-            tables.region.set_packed_link(block, u32::from(slot), new);
+    fn patch(tables: &Tables<Self>, parent: Built, slot: u8, new: LinkRef) {
+        match parent {
+            Built::Packed(block) => tables.region.set_packed_link(block, slot.into(), new),
+            Built::Link(link) => tables.region.set_step(link, slot.into(), new),
+            _ => {}
         }
     }
 
@@ -180,6 +208,23 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
     blocks.slab.packed(&blocks.tables.region, bitmap, leaves, links).map(Built::Packed)
 }
 
+/// A link block over `slots`, of which there are 64 or fewer.
+fn build_link(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef> {
+    let mut runs = [LinkRef::default(); 64];
+    let (bitmap, count) = find_runs(slots, |index, built| {
+        runs[index] = blocks.entry(built)?;
+        Some(())
+    })?;
+    blocks.slab.link(&blocks.tables.region, bitmap, &runs[..count])
+}
+
+/// Whether the entry of `slot` in a link block over `stride` bits can be replaced without moving any other slot.
+fn stands_alone(tables: &Tables<V4>, link: LinkRef, slot: u8, stride: u8) -> bool {
+    let bitmap = (tables.region.bitmap(link) << 1) | 1;
+    let last = usize::from(slot) + 1 == 1 << stride;
+    (bitmap >> slot) & 1 == 1 && (last || (bitmap >> (slot + 1)) & 1 == 1)
+}
+
 /// The answer for one address, past the accelerator.
 #[inline(always)]
 pub(crate) fn walk(tables: &Tables<V4>, addr: u32) -> u32 {
@@ -230,10 +275,9 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::build::blocks_of;
     use crate::hops::Hops;
     use crate::kernel::Kernel;
-    use crate::mem::Block;
+    use crate::mem::Store;
 
     const TOP: u32 = 0x0a00_0000;
     const ROUNDS: u32 = if cfg!(miri) { 10 } else { 20_000 };
@@ -261,14 +305,14 @@ mod tests {
             };
             let runs = 1 + round as usize % 31;
             let mut slots: [Built; PACKED_SLOTS] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 5]));
-            let deep = blocks.build_link(Depth::Below, &[Built::Hop(ids[5]), slots[0]]).unwrap();
+            let deep = build_link(&mut blocks, &[Built::Hop(ids[5]), slots[0]]).unwrap();
             slots[round as usize % PACKED_SLOTS] = Built::Link(deep);
             let built = V4::build_top(&mut blocks, &slots).unwrap();
             tables.region.set_root(TOP, V4::root_block(built).unwrap());
             if let Some(bytes) = &tables.bytes {
                 bytes.set(TOP, &blocks.bytes);
             }
-            garbage[0].extend(blocks_of(&tables, *last));
+            garbage[0].extend(V4::block_of(blocks.slab, *last));
             *last = built;
             // And one leaf in place.
             let alone =

@@ -1,23 +1,30 @@
-//! IPv6: 16 bits of root array, pages of 8 bits (down to the /24), three levels of link blocks of 6 bits, then tail blocks
-//! of 6 bits, down to the /48. What is longer, and rare, lies in link blocks below, of 6 bits and of 4 where the upper and
-//! the lower half of the address end.
+//! IPv6: 16 bits of root array, pages of 8 bits (down to the /24), then nodes of 4 bits each.
 //!
-//! A lookup passes every level down to the tail blocks: leaf blocks above them lead back to themselves.
+//! A lookup takes one load for the root word, the page and each node, which says in one word what its slots lead to. Few leaves
+//! are part of that word; others take one load more. Routes beyond the /48 are few, and addresses inside of them looked
+//! up one by one.
 
 use core::net::Ipv6Addr;
 use core::ops::Range;
 
 use crate::NextHop;
-use crate::build::{Blocks, find_runs};
+use crate::build::Blocks;
 use crate::kernel::{self, Habit};
-use crate::mem::{Depth, Leaf, LinkRef, PageRef, Roots, View, arrive};
+use crate::mem::{EntryRef, Extent, Heap, Leaf, NodeRef, PageRef, Roots, View, arrive};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables, Width};
 use crate::v4::word_of;
 
-/// The level of tail blocks, which end with the /48.
-pub(crate) const TAIL: usize = 4;
+/// The level of nodes that end with the /48.
+pub(crate) const LAST: usize = 6;
+
+/// Of a page, and of nodes down to the /128.
+const STRIDES: [u8; 27] = {
+    let mut strides = [4; 27];
+    strides[0] = 8;
+    strides
+};
 
 /// IPv6, 128-bit addresses.
 #[derive(Debug, Clone, Copy)]
@@ -38,9 +45,10 @@ impl Roots for V6 {
 }
 
 impl Layout for V6 {
-    const SHAPE: &'static Shape =
-        &Shape { root_bits: 16, strides: &[8, 6, 6, 6, 6, 6, 6, 4, 6, 6, 6, 6, 6, 6, 6, 6, 6, 6, 4] };
+    const SHAPE: &'static Shape = &Shape { root_bits: 16, strides: &STRIDES };
     const HAS_BYTES: bool = false;
+    type Store = Heap;
+    type Entry = NodeRef;
 
     fn key(prefix: Ipv6Prefix) -> Key {
         prefix.key()
@@ -65,40 +73,35 @@ impl Layout for V6 {
     }
 
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
-        let mut entries = [LinkRef::default(); 256];
+        let mut entries = [NodeRef::default(); 256];
         for (entry, built) in entries.iter_mut().zip(slots) {
-            *entry = blocks.link_to(*built)?;
+            *entry = blocks.entry(*built)?;
         }
         blocks.slab.page(&blocks.tables.region, &entries).map(Built::Page)
     }
 
-    fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built> {
-        let depth = match level {
-            1 => Depth::First,
-            2 => Depth::Second,
-            3 => Depth::Third,
-            TAIL => {
-                return match blocks.tables.width {
-                    Width::Byte => build_tail::<u8>(blocks, slots),
-                    Width::Short => build_tail::<u16>(blocks, slots),
-                    Width::Word => build_tail::<u32>(blocks, slots),
-                };
-            }
-            _ => Depth::Below,
+    fn build_inner(blocks: &mut Blocks<'_, Self>, _: usize, slots: &[Built]) -> Option<Built> {
+        let node = match blocks.tables.width {
+            Width::Byte => build_node::<u8>(blocks, slots),
+            Width::Short => build_node::<u16>(blocks, slots),
+            Width::Word => build_node::<u32>(blocks, slots),
         };
-        blocks.build_link(depth, slots).map(Built::Link)
+        node.map(Built::Node)
     }
 
-    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<LinkRef> {
-        let (region, built) = (&blocks.tables.region, Built::Hop(hop));
-        match blocks.tables.width {
-            Width::Byte => blocks.slab.leaf(region, blocks.leaf_to::<u8>(built)),
-            Width::Short => blocks.slab.leaf(region, blocks.leaf_to::<u16>(built)),
-            Width::Word => blocks.slab.leaf(region, blocks.leaf_to::<u32>(built)),
-        }
+    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<NodeRef> {
+        let built = Built::Hop(hop);
+        Some(match blocks.tables.width {
+            Width::Byte => NodeRef::of_leaf(blocks.leaf_to::<u8>(built)),
+            Width::Short => NodeRef::of_leaf(blocks.leaf_to::<u16>(built)),
+            Width::Word => NodeRef::of_leaf(blocks.leaf_to::<u32>(built)),
+        })
     }
 
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PageRef> {
+        if hop == 0 {
+            return Some(PageRef::NONE);
+        }
         let leaf = blocks.leaf(hop)?;
         blocks.slab.page(&blocks.tables.region, &[leaf; 256])
     }
@@ -110,18 +113,42 @@ impl Layout for V6 {
         }
     }
 
-    fn attached(tables: &Tables<Self>, built: Built) -> Option<LinkRef> {
-        let Built::Tail(tail) = built else { return None };
-        Some(tables.region.view().tail_escape(tail)).filter(|escape| *escape != LinkRef::NONE)
+    fn entry(built: Built) -> Option<NodeRef> {
+        match built {
+            Built::Node(node) => Some(node),
+            _ => None,
+        }
     }
 
-    fn can_patch_top(_: &Tables<Self>, top: Built, _: u8, _: Built) -> bool {
-        matches!(top, Built::Page(_))
+    fn block_of(slab: &Heap, built: Built) -> Option<Extent> {
+        match built {
+            Built::Page(page) => Some(Heap::page_extent(page)),
+            Built::Node(node) => slab.node_extent(node),
+            _ => None,
+        }
     }
 
-    fn patch_top(tables: &Tables<Self>, top: Built, slot: u8, new: LinkRef) {
-        if let Built::Page(page) = top {
-            tables.region.set_page_entry(page, slot, new);
+    fn block_of_leaf(_: NodeRef) -> Option<Extent> {
+        None
+    }
+
+    fn block_of_uniform(root: PageRef) -> Option<Extent> {
+        (root != PageRef::NONE).then(|| Heap::page_extent(root))
+    }
+
+    fn can_patch(_: &Tables<Self>, parent: Built, slot: u8, _: u8, new: Built) -> bool {
+        match (parent, new) {
+            (Built::Page(_), _) => true,
+            (Built::Node(node), Built::Node(_)) => node.child(slot.into()).1,
+            _ => false,
+        }
+    }
+
+    fn patch(tables: &Tables<Self>, parent: Built, slot: u8, new: NodeRef) {
+        match parent {
+            Built::Page(page) => tables.region.set_node(page.entry(slot), new),
+            Built::Node(node) => tables.region.set_node(node.child(slot.into()).0, new),
+            _ => {}
         }
     }
 
@@ -132,83 +159,92 @@ impl Layout for V6 {
     fn store_leaf(_: &Tables<Self>, _: Built, _: &Range<usize>, _: HopId, _: u32) {}
 }
 
-/// The tail block of a node of level [`TAIL`].
-fn build_tail<L: Leaf>(blocks: &mut Blocks<'_, V6>, slots: &[Built]) -> Option<Built> {
-    let mut leaves = [L::ESCAPE; 64];
-    let (bitmap, count) = find_runs(slots, |index, built| {
-        leaves[index] = blocks.leaf_to(built);
-        Some(())
-    })?;
-    let leaves = &leaves[..count];
-    let escape = if leaves.contains(&L::ESCAPE) { Some(blocks.build_escape(slots)?) } else { None };
-    let tail = blocks.slab.tail(&blocks.tables.region, bitmap, leaves, escape);
-    if tail.is_none() {
-        escape.into_iter().for_each(|escape| blocks.slab.free(escape));
+/// A node over 16 slots.
+fn build_node<L: Leaf>(blocks: &mut Blocks<'_, V6>, slots: &[Built]) -> Option<NodeRef> {
+    let mut entries = [NodeRef::default(); NodeRef::SLOTS];
+    let mut leaves = [L::ESCAPE; NodeRef::SLOTS];
+    let (mut children, mut child_count) = (0, 0);
+    let (mut starts, mut leaf_count) = (0, 0);
+    for (slot, built) in slots.iter().enumerate() {
+        if let Built::Node(node) = built {
+            entries[child_count] = *node;
+            children |= 1 << slot;
+            child_count += 1;
+            continue;
+        }
+        let leaf = blocks.leaf_to(*built);
+        if leaf_count == 0 || leaves[leaf_count - 1] != leaf {
+            leaves[leaf_count] = leaf;
+            starts |= u16::from(leaf_count > 0) << slot;
+            leaf_count += 1;
+        }
     }
-    tail.map(Built::Tail)
+    let (entries, leaves) = (&entries[..child_count], &leaves[..leaf_count]);
+    blocks.slab.node(&blocks.tables.region, (children, entries), (starts, leaves))
 }
 
 /// The answer for one address.
 #[inline(always)]
 pub(crate) fn walk(tables: &Tables<V6>, addr: u128) -> u32 {
+    match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => walk_wide(tables, addr, |leaf: u8| word_of(&tables.palette, leaf)),
+        (Width::Short, Some(palette)) => walk_wide(tables, addr, |leaf: u16| word_of(palette, leaf)),
+        (Width::Short, None) => 0,
+        (Width::Word, _) => walk_wide(tables, addr, |leaf: u32| leaf),
+    }
+}
+
+#[inline(always)]
+fn walk_wide<L: Leaf>(tables: &Tables<V6>, addr: u128, word: impl Fn(L) -> u32) -> u32 {
     let region = tables.region.view();
-    #[expect(clippy::cast_possible_truncation, reason = "the leading bits are wanted")]
-    let (top, slot) = ((addr >> 96) as u32, (addr >> 104) as u8);
+    let mut node = region.node(page_entry(region, high(addr)));
+    let arrived = |node: &mut NodeRef, slot| {
+        arrive();
+        let (child, has_child) = node.child(slot);
+        if !has_child {
+            let leaf = region.leaf(*node, slot);
+            arrive();
+            return Some(word(leaf));
+        }
+        *node = region.node(child);
+        None
+    };
+    for level in 1..=LAST {
+        if let Some(answer) = arrived(&mut node, slot_of(high(addr), level)) {
+            return answer;
+        }
+    }
+    for level in LAST + 1..V6::SHAPE.strides.len() {
+        #[expect(clippy::cast_possible_truncation, reason = "a slot has 4 bits")]
+        if let Some(answer) = arrived(&mut node, (addr >> (104 - 4 * level)) as u32 & 15) {
+            return answer;
+        }
+    }
+    // Only a reader that is late comes here, and its answer is thrown away.
+    0
+}
+
+/// The upper half of an address.
+#[inline(always)]
+pub(crate) fn high(addr: u128) -> u64 {
+    (addr >> 64) as u64
+}
+
+/// Where the entry of an address lies in its page.
+#[inline(always)]
+pub(crate) fn page_entry(region: View<'_, V6>, high: u64) -> EntryRef {
+    #[expect(clippy::cast_possible_truncation, reason = "bits are cut out")]
+    let (top, slot) = ((high >> 32) as u32, (high >> 40) as u8);
     let page = region.root(top);
     arrive();
-    let mut link = region.page_entry(page, slot);
-    for level in 1..TAIL {
-        arrive();
-        if region.is_leaf(link) {
-            break;
-        }
-        link = region.step(link, slot_of(addr, level));
-    }
-    arrive();
-    finish(tables, link, addr)
+    page.entry(slot)
 }
 
-/// The answer for an address that has come to the tail block at `link`.
+/// The slot in a node of `level`, up to [`LAST`], by the upper half of an address.
 #[inline(always)]
-pub(crate) fn finish(tables: &Tables<V6>, link: LinkRef, addr: u128) -> u32 {
-    match (tables.width, &tables.wide_palette) {
-        (Width::Byte, _) => finish_wide(tables, link, addr, |leaf: u8| word_of(&tables.palette, leaf)),
-        (Width::Short, Some(palette)) => finish_wide(tables, link, addr, |leaf: u16| word_of(palette, leaf)),
-        (Width::Short, None) => 0,
-        (Width::Word, _) => finish_wide(tables, link, addr, |leaf: u32| leaf),
-    }
-}
-
-#[inline(always)]
-fn finish_wide<L: Leaf>(tables: &Tables<V6>, link: LinkRef, addr: u128, word: impl Fn(L) -> u32) -> u32 {
-    let region = tables.region.view();
-    let leaf = region.tail_leaf::<L>(link, slot_of(addr, TAIL));
-    arrive();
-    if leaf == L::ESCAPE { finish_escape(region, link, addr, word) } else { word(leaf) }
-}
-
-#[inline(always)]
-fn finish_escape<L: Leaf>(region: View<'_, V6>, tail: LinkRef, addr: u128, word: impl Fn(L) -> u32) -> u32 {
-    let mut link = region.step(region.tail_escape(tail), slot_of(addr, TAIL));
-    for level in TAIL + 1..V6::SHAPE.strides.len() {
-        arrive();
-        if region.is_leaf(link) {
-            break;
-        }
-        link = region.step(link, slot_of(addr, level));
-    }
-    arrive();
-    // A reader that is late may come to none, and its answer is thrown away.
-    if region.is_leaf(link) { word(region.tail_leaf(link, 0)) } else { 0 }
-}
-
-/// The slot of an address in a block of `level`.
-#[inline(always)]
-pub(crate) fn slot_of(addr: u128, level: usize) -> u32 {
-    let strides = V6::SHAPE.strides;
-    let end = V6::ROOT_BITS + strides[..=level].iter().map(|stride| u32::from(*stride)).sum::<u32>();
-    #[expect(clippy::cast_possible_truncation, reason = "a stride has at most 8 bits")]
-    let slot = (addr >> (128 - end)) as u32 & ((1 << strides[level]) - 1);
+pub(crate) fn slot_of(high: u64, level: usize) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "a slot has 4 bits")]
+    let slot = (high >> (40 - 4 * level)) as u32 & 15;
     slot
 }
 
@@ -222,28 +258,28 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::build::blocks_of;
     use crate::hops::Hops;
     use crate::kernel::Kernel;
-    use crate::mem::{Block, PACKED_SLOTS};
+    use crate::mem::{PACKED_SLOTS, Store};
 
     const TOP: u32 = 0x2001_0000;
     const ROUNDS: u32 = if cfg!(miri) { 10 } else { 20_000 };
     const FIRST: u32 = 101;
 
-    /// Blocks of every level, with other runs each time, so that their memory is used again by others of the same level.
+    /// Blocks of every level, with other children and leaves each time, so that their memory is used again for others.
     fn build(blocks: &mut Blocks<'_, V6>, ids: &[HopId; 6], round: u32, made: &mut Vec<Built>) -> Built {
         let mut below = None;
-        for level in (0..=TAIL + 1).rev() {
-            let runs = 1 + (round as usize + level) % 63;
+        for level in (0..=LAST + 1).rev() {
+            let runs = 1 + (round as usize + level) % 15;
             let mut slots: [Built; 256] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 5]));
             slots[1] = Built::Hop(ids[5]);
             if let Some(below) = below {
-                slots[(round as usize + 3 * level) % 64] = below;
+                slots[(round as usize + 3 * level) % 16] = below;
+                slots[(round as usize + 5 * level) % 16] = below;
             }
             let built = match level {
                 0 => V6::build_top(blocks, &slots),
-                _ => V6::build_inner(blocks, level, &slots[..64]),
+                _ => V6::build_inner(blocks, level, &slots[..16]),
             };
             made.extend(built);
             below = built;
@@ -261,7 +297,7 @@ mod tests {
             id
         });
         let over = AtomicBool::new(false);
-        let mut change = |round: u32, garbage: &mut [Vec<Block>; 2], last: &mut Vec<Built>| {
+        let mut change = |round: u32, garbage: &mut [Vec<Extent>; 2], last: &mut Vec<Built>| {
             let mut blocks = Blocks {
                 tables: &tables,
                 slab: &mut slab,
@@ -273,7 +309,7 @@ mod tests {
             let built = build(&mut blocks, &ids, round, &mut made);
             tables.region.set_root(TOP, V6::root_block(built).unwrap());
             for built in core::mem::replace(last, made) {
-                garbage[0].extend(blocks_of(&tables, built));
+                garbage[0].extend(V6::block_of(blocks.slab, built));
             }
             // Little fits beside what waits for a reader, and one that has pinned the clock may be held up for long.
             let mut ended = round.is_multiple_of(4) && tables.clock.advance();

@@ -10,44 +10,42 @@ use core::ops::Range;
 use crate::build::{self, Blocks, Undo, build_node};
 use crate::hops::Hops;
 use crate::kernel::Kernel;
-use crate::mem::{Block, Bytes, LinkRef, PACKED_SLOTS, Root, Slab};
+use crate::mem::{Bytes, PACKED_SLOTS, Root, Store};
 use crate::prefix::Key;
 use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
-use crate::tables::{Layout, Tables, Width};
+use crate::tables::{BlockOf, Layout, Tables, Width};
 use crate::{Config, Error, Result};
 
 /// The writing half of a table.
 pub(crate) struct Writer<F: Layout> {
     pub(crate) rib: Rib,
-    pub(crate) hops: Hops<F::Block>,
+    pub(crate) hops: Hops<F::Block, F::Entry>,
     pub(crate) tables: Arc<Tables<F>>,
-    pub(crate) slab: Slab,
+    pub(crate) slab: F::Store,
     config: Config,
     /// Whether there has been a route that lies beyond the least root words.
     whole: bool,
-    limbo: Limbo,
+    limbo: Limbo<BlockOf<F>>,
     /// An empty change, whose memory the next one uses.
-    spare: Change<F::Block>,
+    spare: Change<F::Block, F::Entry>,
 }
 
 /// What readers may still be looking at.
-#[derive(Debug, Default)]
-struct Limbo {
+struct Limbo<B> {
     /// Unlinked in this era.
-    now: Garbage,
+    now: Garbage<B>,
     /// Unlinked before.
-    before: Garbage,
+    before: Garbage<B>,
 }
 
-#[derive(Debug, Default)]
-struct Garbage {
-    blocks: Vec<Block>,
+struct Garbage<B> {
+    blocks: Vec<B>,
     bytes: usize,
     hops: Vec<HopId>,
 }
 
 /// A prepared change.
-struct Change<B> {
+struct Change<B, E> {
     journal: Vec<Undo>,
     bases: Vec<(usize, Base)>,
     roots: Vec<(usize, B)>,
@@ -55,13 +53,13 @@ struct Change<B> {
     bytes: Vec<[u8; PACKED_SLOTS]>,
     /// Which of them may be other than they were.
     changed: Range<usize>,
-    /// An entry to store in place: the level and node it lies in, the slot and what it leads to.
-    patch: Option<(usize, Built, u8, LinkRef)>,
+    /// An entry to store in place: the node it lies in, the slot and what it says.
+    patch: Option<(Built, u8, E)>,
     /// A next hop to store in place for the `changed` slots of a root slot's block.
     leaf: Option<(usize, Built, HopId)>,
 }
 
-impl<B> Change<B> {
+impl<B, E> Change<B, E> {
     fn new() -> Self {
         Self {
             journal: Vec::new(),
@@ -91,7 +89,7 @@ impl<F: Layout> Writer<F> {
     }
 
     /// A writer for routes that no tables show yet. Bases are painted, nothing is built.
-    fn with_routes(config: Config, mut rib: Rib, mut hops: Hops<F::Block>, whole: bool) -> Result<Self> {
+    fn with_routes(config: Config, mut rib: Rib, mut hops: Hops<F::Block, F::Entry>, whole: bool) -> Result<Self> {
         let width = Width::for_id(hops.max_id());
         let (tables, slab) = generate::<F>(&config, &mut rib, &mut hops, width, whole, 0, false)?;
         let tables = Arc::new(tables);
@@ -201,7 +199,9 @@ impl<F: Layout> Writer<F> {
         if let Some(change) = prepared {
             self.commit(change);
             for (id, node) in pruned.drain(..) {
-                build::blocks_of(&self.tables, node.built).for_each(|block| self.discard(block));
+                if let Some(block) = F::block_of(&self.slab, node.built) {
+                    self.discard(block);
+                }
                 self.rib.forget([id]);
             }
             return Ok(());
@@ -232,13 +232,13 @@ impl<F: Layout> Writer<F> {
     }
 
     /// Prepares a change; `None`, and nothing done, if the region is full.
-    fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Change<F::Block>> {
+    fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Change<F::Block, F::Entry>> {
         let mut change = core::mem::replace(&mut self.spare, Change::new());
         self.slab.keep_reserve(hop.is_some());
         if self.prepare(key, hop, &mut change).is_some() {
             return Some(change);
         }
-        build::undo(&mut self.rib, &self.tables, &mut self.slab, &mut change.journal);
+        build::undo::<F>(&mut self.rib, &mut self.slab, &mut change.journal);
         change.clear();
         self.spare = change;
         None
@@ -260,7 +260,7 @@ impl<F: Layout> Writer<F> {
     }
 
     /// Builds what a change needs. `None` if the region is full.
-    fn prepare(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block>) -> Option<()> {
+    fn prepare(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block, F::Entry>) -> Option<()> {
         if self.rib.root_range(key).is_some() {
             self.prepare_roots(key, hop, change)
         } else {
@@ -268,7 +268,7 @@ impl<F: Layout> Writer<F> {
         }
     }
 
-    fn prepare_roots(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block>) -> Option<()> {
+    fn prepare_roots(&mut self, key: Key, hop: Option<HopId>, change: &mut Change<F::Block, F::Entry>) -> Option<()> {
         change.bases = self.new_bases(key, hop);
         let keeps_bytes = self.tables.bytes.is_some();
         let mut blocks = Blocks {
@@ -297,7 +297,7 @@ impl<F: Layout> Writer<F> {
         Some(())
     }
 
-    fn prepare_path(&mut self, key: Key, change: &mut Change<F::Block>) -> Option<()> {
+    fn prepare_path(&mut self, key: Key, change: &mut Change<F::Block, F::Entry>) -> Option<()> {
         let root = self.rib.root_slot(key);
         let base = self.rib.base(root).hop;
         change.changed = self.rib.top_slots(key);
@@ -345,8 +345,8 @@ impl<F: Layout> Writer<F> {
             let Some(above) = level.checked_sub(1) else { return push_root(&mut blocks, built) };
             let (parent, slot) = path[above];
             let parent = self.rib.nodes[parent as usize].built;
-            if can_patch(&self.tables, parent, above, slot, built) {
-                change.patch = Some((above, parent, slot, blocks.link_to(built)?));
+            if F::can_patch(&self.tables, parent, slot, F::SHAPE.strides[above], built) {
+                change.patch = Some((parent, slot, blocks.entry(built)?));
                 return Some(());
             }
             level = above;
@@ -354,7 +354,7 @@ impl<F: Layout> Writer<F> {
     }
 
     /// Shows a prepared change to readers.
-    fn commit(&mut self, mut change: Change<F::Block>) {
+    fn commit(&mut self, mut change: Change<F::Block, F::Entry>) {
         let top = |slot: usize| {
             #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 19 bits")]
             let slot = slot as u32;
@@ -373,15 +373,11 @@ impl<F: Layout> Writer<F> {
             F::store_leaf(&self.tables, block, &change.changed, hop, self.hops.get(hop).word);
             set_bytes(&self.tables, top(slot), change.changed.clone(), &[byte_of(hop); PACKED_SLOTS]);
         }
-        match change.patch {
-            Some((0, parent, slot, link)) => F::patch_top(&self.tables, parent, slot, link),
-            Some((_, Built::Link(parent), slot, link)) => {
-                self.tables.region.set_step(parent, u32::from(slot), link);
-            }
-            _ => {}
+        if let Some((parent, slot, entry)) = change.patch {
+            F::patch(&self.tables, parent, slot, entry);
         }
         let (slab, now) = (&self.slab, &mut self.limbo.now);
-        build::replaced(&self.tables, &change.journal, |block| now.push(block, slab.bytes(block)));
+        build::replaced::<F>(slab, &change.journal).for_each(|block| now.push(block, slab.bytes(block)));
         change.clear();
         self.spare = change;
     }
@@ -404,18 +400,17 @@ impl<F: Layout> Writer<F> {
 
     fn release(&mut self, hop: HopId) {
         if let Some(gone) = self.hops.release(hop) {
-            if let Some(leaf) = gone.leaf {
+            if let Some(leaf) = gone.leaf.and_then(F::block_of_leaf) {
                 self.discard(leaf);
             }
-            if let Some(uniform) = gone.uniform {
+            if let Some(uniform) = gone.uniform.and_then(F::block_of_uniform) {
                 self.discard(uniform);
             }
             self.limbo.now.hops.push(hop);
         }
     }
 
-    fn discard(&mut self, block: impl Into<Block>) {
-        let block = block.into();
+    fn discard(&mut self, block: BlockOf<F>) {
         self.limbo.now.push(block, self.slab.bytes(block));
     }
 
@@ -464,14 +459,26 @@ impl<F: Layout> Writer<F> {
     }
 }
 
-impl Limbo {
+impl<B> Default for Limbo<B> {
+    fn default() -> Self {
+        Self { now: Garbage::default(), before: Garbage::default() }
+    }
+}
+
+impl<B> Default for Garbage<B> {
+    fn default() -> Self {
+        Self { blocks: Vec::new(), bytes: 0, hops: Vec::new() }
+    }
+}
+
+impl<B> Limbo<B> {
     fn holds_blocks(&self) -> bool {
         self.now.bytes + self.before.bytes > 0
     }
 }
 
-impl Garbage {
-    fn push(&mut self, block: Block, bytes: usize) {
+impl<B> Garbage<B> {
+    fn push(&mut self, block: B, bytes: usize) {
         self.blocks.push(block);
         self.bytes += bytes;
     }
@@ -484,12 +491,12 @@ const ACCELERATED_SHARE: usize = 95;
 fn generate<F: Layout>(
     config: &Config,
     rib: &mut Rib,
-    hops: &mut Hops<F::Block>,
+    hops: &mut Hops<F::Block, F::Entry>,
     width: Width,
     whole: bool,
     least: usize,
     removal: bool,
-) -> Result<(Tables<F>, Slab)> {
+) -> Result<(Tables<F>, F::Store)> {
     // A route takes about one leaf of IPv4's blocks and 11 to 18 bytes of IPv6's; as much again is for changes.
     let per_route = if F::HAS_BYTES { 1 + 2 * width.leaf_bytes() } else { 36 };
     let limit = config.memory_limit;
@@ -501,7 +508,7 @@ fn generate<F: Layout>(
             Err(Error::TableFull { limit })
         } else {
             let accelerator = config.accelerator && F::HAS_BYTES && hops.share_below(255) >= ACCELERATED_SHARE;
-            Tables::new(size, whole, width, accelerator, Kernel::detect())
+            Tables::<F>::new(size, whole, width, accelerator, Kernel::detect())
         };
         let (mut tables, mut slab) = match result {
             Ok(made) => made,
@@ -570,14 +577,4 @@ fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, changed: Range<usize>, byt
 /// What the byte table says for a next hop: its number if it fits.
 fn byte_of(hop: HopId) -> u8 {
     u8::try_from(hop).unwrap_or(u8::MAX)
-}
-
-fn can_patch<F: Layout>(tables: &Tables<F>, parent: Built, level: usize, slot: u8, new: Built) -> bool {
-    if level == 0 {
-        return F::can_patch_top(tables, parent, slot, new);
-    }
-    match parent {
-        Built::Link(link) => build::stands_alone(tables, link, slot, F::SHAPE.strides[level]),
-        _ => false,
-    }
 }

@@ -6,29 +6,43 @@
 //! What such a reader sees may be mixed, but must never lead it out of the region. Hence the rules:
 //!
 //! # Invariants
-//! * The region is cut into chunks of 4 KiB. A chunk belongs to one [`Class`] for ever, so every byte
+//! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
+//!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
+//! * References stay with their region.
+//!
+//! Of IPv4's blocks, which [`Slab`] hands out:
+//! * The region is cut into chunks of 4 KiB. A chunk belongs to one class for ever, so every byte
 //!   is always accessed with the same width and always means the same.
-//! * A [`LinkRef`], [`PackedRef`] or [`PageRef`] is only made by [`Slab`] for a slot of that class, or
-//!   read from a word that only ever held such references. References stay with their region. What a [`LinkRef`] refers to
-//!   follows from the [`Depth`] of the block it was read from, and blocks of a depth have classes of their own.
-//! * The bitmap of a link or tail block has fewer bits than the slot of its class has entries. So what is counted in it is an
+//! * A [`LinkRef`] or [`PackedRef`] is only made by [`Slab`] for a slot of that class, or
+//!   read from a word that only ever held such references.
+//! * The bitmap of a link block has fewer bits than the slot of its class has entries. So what is counted in it is an
 //!   entry of the slot, written or still zero. Zero is a good [`LinkRef`] anywhere: the leaf block "no route", the first
 //!   block of every region.
 //! * A [`PackedRef`] has its bitmap with it, in one word, with fewer bits than the slot has leaves. Leaves that may be
 //!   [`Leaf::ESCAPE`] lie in slots that start with as many [`LinkRef`]s, of classes of their own. Zero is a good [`PackedRef`]
 //!   too: its leaf is in the first block, of nothing but zeroes, which is not written again.
-//! * A word that makes a block reachable is stored with Release after the block was written. Readers load it
-//!   relaxed, for all the addresses of a burst, and call [`arrive`] once before they follow any.
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
+//!
+//! Of IPv6's, which [`Heap`] hands out:
+//! * All are read as words of 64 bits (assembly reads the bytes of a leaf, as if it read their words and cut them out), and a
+//!   reader that is late may take any word for any other: the place of one that is read is cut to the region, which has a power
+//!   of two of them. Root words only ever hold the [`PageRef`]s that [`Heap`] makes.
+//! * A [`NodeRef`] has its bitmaps with it, in one word. Zero is "no route", and so is the first page, of zeroes, which is
+//!   never written.
 
+mod heap;
 mod mapping;
 mod region;
 mod slab;
 
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+use heap::leaves_in_word;
+pub(crate) use heap::{Extent, Heap};
 pub(crate) use region::{Bytes, Region, View};
 pub(crate) use slab::Slab;
+
+use crate::Result;
 
 /// Bytes per unit in which blocks are addressed.
 const UNIT: usize = 8;
@@ -47,8 +61,27 @@ pub(crate) trait Roots {
     type Block: Root;
 }
 
+/// Hands out the blocks of one region, to one writer.
+pub(crate) trait Store: Sized + Send + Sync {
+    /// A block to give back.
+    type Block: Copy + Send + Sync;
+
+    /// A region of about `bytes` of blocks, with all root words or the least, and the store for it, for leaves of `leaf_bytes`.
+    fn with_region<R: Roots>(bytes: usize, whole: bool, leaf_bytes: usize) -> Result<(Region<R>, Self)>;
+    /// Bytes of blocks the region has room for, the reserve not counted.
+    fn capacity(&self) -> usize;
+    /// Whether the reserve is kept from now on, or what comes is a removal.
+    fn keep_reserve(&mut self, keep: bool);
+    /// Bytes of all blocks in use.
+    fn live(&self) -> usize;
+    /// Gives a block back. No reader may be able to reach it, or its answer must be thrown away.
+    fn free(&mut self, block: Self::Block);
+    /// The size of a block, in bytes.
+    fn bytes(&self, block: Self::Block) -> usize;
+}
+
 /// What a root word says: where a block lies, and maybe more. Implemented in this module only.
-pub(crate) trait Root: Copy + Into<Block> + Send + Sync + core::fmt::Debug + 'static {
+pub(crate) trait Root: Copy + PartialEq + Send + Sync + core::fmt::Debug + 'static {
     /// The atomic type of a root word.
     type Atomic;
     /// A relaxed load.
@@ -59,19 +92,18 @@ pub(crate) trait Root: Copy + Into<Block> + Send + Sync + core::fmt::Debug + 'st
     fn is_zero(self) -> bool;
 }
 
-/// A block to give back: its first byte, or that of its first leaf.
+/// A block of IPv4 to give back: its first byte, or that of its first leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block(usize);
 
-/// A link block `[bitmap: u64 | one LinkRef per run]` over 64 slots, or a tail block `[bitmap: u64 | LinkRef, for leaves
-/// that are Leaf::ESCAPE | one leaf per run]`. Bit `i` says that a run starts at slot `i + 1`, and the last run comes
-/// first: a shift by the slot leaves as many bits as entries to skip. A tail block of one run that leads back to itself is
-/// a leaf block, `[0 | itself | leaf]`: for any slot both a link to itself and a leaf. This is its first unit.
+/// A link block `[bitmap: u64 | one LinkRef per run]` over 64 slots: its first unit. Bit `i` says that a run starts at slot
+/// `i + 1`, and the last run comes first: a shift by the slot leaves as many bits as entries to skip. A leaf block
+/// `[0: u64 | itself | next hop word]` is for any slot a link to itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub(crate) struct LinkRef(u32);
 
-/// A block of 256 LinkRefs, one per slot: its first unit.
+/// A block of 256 NodeRefs, one per slot: its first word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub(crate) struct PageRef(u32);
@@ -83,15 +115,108 @@ pub(crate) struct PageRef(u32);
 #[repr(transparent)]
 pub(crate) struct PackedRef(u64);
 
-impl From<LinkRef> for Block {
-    fn from(link: LinkRef) -> Self {
-        Self(link.0 as usize * UNIT)
+/// A node over 16 slots. From the lowest bit: 16 for slots that lead to a child; one that says its leaves are in this word; 15 for
+/// slots from 1 on that start another run of equal leaves, children skipped; 32 for the leaves, or the place before those of
+/// `[one NodeRef per child | one leaf per run]`. Of leaves, in words of either kind, the first is in the lowest bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(transparent)]
+pub(crate) struct NodeRef(u64);
+
+/// Where a NodeRef lies: the number of its word.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(transparent)]
+pub(crate) struct EntryRef(u32);
+
+impl NodeRef {
+    /// Slots of a node.
+    pub(crate) const SLOTS: usize = 16;
+    /// Says that leaves are in the word.
+    const IN_PLACE: u64 = 1 << Self::SLOTS;
+    /// The first bit of the leaves or the place.
+    const UPPER: u32 = 32;
+
+    /// A node with a block after the word at `before`; see [`Heap::node`].
+    fn new(before: u32, children: u16, starts: u16) -> Self {
+        Self(u64::from(before) << Self::UPPER | u64::from(starts) << Self::SLOTS | u64::from(children))
+    }
+
+    /// A node without children, if there is room for its leaves.
+    fn in_place<L: Leaf>(starts: u16, leaves: &[L]) -> Option<Self> {
+        let upper = leaves_in_word(leaves) << Self::UPPER;
+        (size_of_val(leaves) <= 4).then(|| Self(upper | u64::from(starts) << Self::SLOTS | Self::IN_PLACE))
+    }
+
+    /// A node all of whose slots have one leaf.
+    pub(crate) fn of_leaf<L: Leaf>(leaf: L) -> Self {
+        Self(u64::from(leaf.word()) << Self::UPPER | Self::IN_PLACE)
+    }
+
+    /// The bits of children.
+    #[inline(always)]
+    fn children(self) -> u32 {
+        self.lower() & 0xffff
+    }
+
+    #[inline(always)]
+    fn lower(self) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
+        let lower = self.0 as u32;
+        lower
+    }
+
+    /// Runs of equal leaves.
+    fn runs(self) -> usize {
+        let starts = self.lower() >> 17;
+        starts.count_ones() as usize + usize::from(self.children() != 0xffff)
+    }
+
+    /// The place before its block.
+    #[inline(always)]
+    fn before(self) -> u32 {
+        (self.0 >> Self::UPPER) as u32
+    }
+
+    #[inline(always)]
+    fn is_in_place(self) -> bool {
+        self.0 & Self::IN_PLACE != 0
+    }
+
+    /// Leaves before that of `slot` (0 to 15).
+    #[inline(always)]
+    fn rank(self, slot: u32) -> u32 {
+        const BELOW: u64 = NodeRef::IN_PLACE << 1;
+        (self.0 & BELOW.wrapping_neg()).wrapping_shl(47 - slot).count_ones()
+    }
+
+    /// Where the child of `slot` (0 to 15) lies, and whether there is one.
+    #[inline(always)]
+    pub(crate) fn child(self, slot: u32) -> (EntryRef, bool) {
+        // The bit of the slot becomes the highest, and those of later slots go.
+        let upto = self.0.wrapping_shl(63 - slot);
+        (EntryRef(self.before().wrapping_add(upto.count_ones())), upto.cast_signed() < 0)
+    }
+
+    /// The place of a leaf with so many bytes of leaves before it, if it is not in the word.
+    #[inline(always)]
+    fn leaf_place(self, bytes: u32) -> u32 {
+        self.before().wrapping_add(1 + self.children().count_ones() + bytes / 8)
     }
 }
 
-impl From<PageRef> for Block {
-    fn from(page: PageRef) -> Self {
-        Self(page.0 as usize * UNIT)
+impl PageRef {
+    /// "No route" for all slots.
+    pub(crate) const NONE: Self = Self(0);
+
+    /// Where the entry for `slot` lies.
+    #[inline(always)]
+    pub(crate) fn entry(self, slot: u8) -> EntryRef {
+        EntryRef(self.0 + u32::from(slot))
+    }
+}
+
+impl From<LinkRef> for Block {
+    fn from(link: LinkRef) -> Self {
+        Self(link.0 as usize * UNIT)
     }
 }
 
@@ -127,19 +252,6 @@ impl Root for PackedRef {
     fn is_zero(self) -> bool {
         self.0 == 0
     }
-}
-
-/// Link blocks whose entries lead to other kinds of blocks are of different depths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Depth {
-    /// To link blocks `Second`, or leaf blocks.
-    First,
-    /// To link blocks `Third`, or leaf blocks.
-    Second,
-    /// To tail blocks, leaf blocks among them.
-    Third,
-    /// To others like it, or leaf blocks.
-    Below,
 }
 
 impl LinkRef {
@@ -200,17 +312,20 @@ impl PackedRef {
 pub(crate) trait Leaf: Copy + Eq {
     /// Says that the answer lies deeper.
     const ESCAPE: Self;
+    const BYTES: u32;
     /// The atomic type of this width.
     type Atomic;
     fn load(atomic: &Self::Atomic) -> Self;
     fn store(atomic: &Self::Atomic, value: Self);
     fn from_word(word: u32) -> Self;
+    fn word(self) -> u32;
 }
 
 macro_rules! leaf {
     ($($int:ty, $atomic:ty;)*) => {$(
         impl Leaf for $int {
             const ESCAPE: Self = <$int>::MAX;
+            const BYTES: u32 = <$int>::BITS / 8;
             type Atomic = $atomic;
             #[inline(always)]
             fn load(atomic: &$atomic) -> Self {
@@ -225,6 +340,9 @@ macro_rules! leaf {
             #[allow(clippy::cast_possible_truncation, reason = "the palette of this width gives no larger index")]
             fn from_word(word: u32) -> Self {
                 word as $int
+            }
+            fn word(self) -> u32 {
+                self.into()
             }
         }
     )*};
@@ -242,7 +360,7 @@ pub(crate) fn arrive() {
     fence(Ordering::Acquire);
 }
 
-/// The number of runs after the one of `slot` (taken modulo 64), by the bitmap of a link or tail block.
+/// The number of runs after the one of `slot` (taken modulo 64), by the bitmap of a link block.
 #[inline(always)]
 pub(crate) fn runs_after(bitmap: u64, slot: u32) -> usize {
     bitmap.wrapping_shr(slot).count_ones() as usize

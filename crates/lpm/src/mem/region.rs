@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::mapping::Mapping;
-use super::{CHUNK, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Root, Roots, UNIT, runs_after};
+use super::{CHUNK, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Root, Roots, UNIT, runs_after};
 use crate::Result;
 
 /// Root words, then blocks; see [`super`] for the invariants.
@@ -102,12 +102,7 @@ impl<R: Roots> Region<R> {
         block.publish(self.view().root_word(top));
     }
 
-    /// Publishes the entry of `slot` in a page.
-    pub(crate) fn set_page_entry(&self, page: PageRef, slot: u8, link: LinkRef) {
-        self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).store(link.0, Ordering::Release);
-    }
-
-    /// The bitmap of a link or tail block: bit `i` says that a run starts at slot `i + 1`.
+    /// The bitmap of a link block: bit `i` says that a run starts at slot `i + 1`.
     #[inline(always)]
     pub(crate) fn bitmap(&self, block: LinkRef) -> u64 {
         self.view().bitmap(block)
@@ -125,7 +120,7 @@ impl<R: Roots> Region<R> {
         self.at::<AtomicU32>(link.0, UNIT + 4 * after).store(entry.0, Ordering::Release);
     }
 
-    /// The next hop word of a leaf block with leaves of that width; anything for other blocks.
+    /// The next hop word of a leaf block; anything for other blocks.
     #[inline(always)]
     pub(crate) fn leaf_word(&self, link: LinkRef) -> u32 {
         self.at::<AtomicU32>(link.0, UNIT + 4).load(Ordering::Relaxed)
@@ -189,9 +184,15 @@ impl<R> Clone for View<'_, R> {
 impl<R> Copy for View<'_, R> {}
 
 impl<'a, R: Roots> View<'a, R> {
+    /// Chunks of blocks in the region.
+    #[inline(always)]
+    pub(super) fn chunks(self) -> usize {
+        self.chunks
+    }
+
     /// The word `byte` bytes after the block at `unit`.
     #[inline(always)]
-    fn at<T>(self, unit: u32, byte: usize) -> &'a T {
+    pub(super) fn at<T>(self, unit: u32, byte: usize) -> &'a T {
         debug_assert!(unit as usize * UNIT + byte + size_of::<T>() <= self.chunks * CHUNK);
         // SAFETY: callers pass a slot of the region and a byte within that slot.
         let pointer = unsafe { self.blocks.add(unit as usize * UNIT + byte) };
@@ -216,12 +217,6 @@ impl<'a, R: Roots> View<'a, R> {
         R::Block::load(self.root_word(top))
     }
 
-    /// The entry of `slot` (0 to 255) in a page, to be followed after [`super::arrive`].
-    #[inline(always)]
-    pub(crate) fn page_entry(self, page: PageRef, slot: u8) -> LinkRef {
-        LinkRef(self.at::<AtomicU32>(page.0, 4 * usize::from(slot)).load(Ordering::Relaxed))
-    }
-
     #[inline(always)]
     fn bitmap(self, block: LinkRef) -> u64 {
         self.at::<AtomicU64>(block.0, 0).load(Ordering::Relaxed)
@@ -234,38 +229,18 @@ impl<'a, R: Roots> View<'a, R> {
         LinkRef(self.at::<AtomicU32>(link.0, UNIT + 4 * after).load(Ordering::Relaxed))
     }
 
-    /// The leaf of `slot` (modulo 64) in a tail block, or of a leaf block.
+    /// Asks for the line that byte of the blocks lies in; there may be no such byte.
     #[inline(always)]
-    pub(crate) fn tail_leaf<L: Leaf>(self, link: LinkRef, slot: u32) -> L {
-        let after = runs_after(self.bitmap(link), slot);
-        L::load(self.at::<L::Atomic>(link.0, UNIT + 4 + after * size_of::<L>()))
-    }
-
-    /// Where a leaf `L::ESCAPE` of this tail block leads, after [`super::arrive`]: to a block with an entry per such slot. To
-    /// the first block if there is none.
-    #[inline(always)]
-    pub(crate) fn tail_escape(self, link: LinkRef) -> LinkRef {
-        LinkRef(self.at::<AtomicU32>(link.0, UNIT).load(Ordering::Relaxed))
-    }
-
-    /// Whether a link is to a leaf block: of link blocks and those, no other has one run, see `build`.
-    #[inline(always)]
-    pub(crate) fn is_leaf(self, link: LinkRef) -> bool {
-        self.bitmap(link) == 0
-    }
-
-    /// Asks for the first line of a block, to be read later.
-    #[inline(always)]
-    pub(crate) fn prefetch(self, link: LinkRef) {
+    pub(super) fn prefetch_byte(self, byte: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let pointer = self.blocks.as_ptr().wrapping_add(link.0 as usize * UNIT);
+            let pointer = self.blocks.as_ptr().wrapping_add(byte);
             // SAFETY: every x86-64 CPU has the instruction, which reads nothing and faults nowhere.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) };
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = link;
+        let _ = byte;
     }
 }
 

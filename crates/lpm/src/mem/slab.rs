@@ -1,40 +1,35 @@
-//! Handing out blocks: one free list per class, chunks never change class.
+//! Handing out the blocks of IPv4: one free list per class, chunks never change class.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use super::{Block, CHUNK, Depth, Leaf, LinkRef, PACKED_SLOTS, PackedRef, PageRef, Region, Roots, UNIT};
+use super::{Block, CHUNK, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Region, Roots, Store, UNIT};
 use crate::Result;
 
-/// Sizes of link and tail blocks, in units. The most that is asked for: a bitmap, a reference and 64 leaves of 4 bytes.
-const SIZES: [usize; 20] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 36];
+/// Sizes of link blocks, in units. The most that is asked for: a bitmap and 64 references.
+const SIZES: [usize; 20] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 33];
 
 /// What a chunk is cut into. The number is the least size of a block in units, or the leaves of a packed block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Leaf,
-    Page,
-    Link(Depth, usize),
-    Tail(usize),
+    Link(usize),
     Packed(usize),
     /// With a reference for each leaf.
     PackedLinks(usize),
 }
 
 impl Class {
-    const FIRST_SIZED: usize = 2;
-    const FIRST_PACKED: usize = Self::FIRST_SIZED + 5 * SIZES.len();
+    const FIRST_SIZED: usize = 1;
+    const FIRST_PACKED: usize = Self::FIRST_SIZED + SIZES.len();
     const FIRST_LINKS: usize = Self::FIRST_PACKED + PACKED_SLOTS;
     const COUNT: usize = Self::FIRST_LINKS + PACKED_SLOTS;
 
     fn index(self) -> usize {
-        let sized = |kind, units| Self::FIRST_SIZED + kind * SIZES.len() + SIZES.partition_point(|size| *size < units);
         match self {
             Self::Leaf => 0,
-            Self::Page => 1,
-            Self::Link(depth, units) => sized(depth as usize, units),
-            Self::Tail(units) => sized(4, units),
+            Self::Link(units) => Self::FIRST_SIZED + SIZES.partition_point(|size| *size < units),
             Self::Packed(leaves) => Self::FIRST_PACKED + leaves - 1,
             Self::PackedLinks(leaves) => Self::FIRST_LINKS + leaves - 1,
         }
@@ -44,13 +39,12 @@ impl Class {
     fn bytes_of(index: usize, leaf_bytes: usize) -> usize {
         match index {
             0 => 2 * UNIT,
-            1 => 256 * size_of::<LinkRef>(),
             Self::FIRST_LINKS.. => {
                 let leaves = index - Self::FIRST_LINKS + 1;
                 Self::head_of(index) + (leaves * leaf_bytes).next_multiple_of(size_of::<LinkRef>())
             }
             Self::FIRST_PACKED.. => (index - Self::FIRST_PACKED + 1) * leaf_bytes,
-            _ => SIZES[(index - Self::FIRST_SIZED) % SIZES.len()] * UNIT,
+            _ => SIZES[index - Self::FIRST_SIZED] * UNIT,
         }
     }
 
@@ -93,59 +87,19 @@ impl Slab {
     /// Chunks that are kept: a removal may exchange a block for one of a class all of whose chunks are full.
     const RESERVE: usize = Class::COUNT;
 
-    /// A region of about `bytes` of blocks, with all root words or the least, and the slab for it. The leaf "no route" is its
-    /// first block.
-    pub(crate) fn with_region<R: Roots>(bytes: usize, whole: bool, leaf_bytes: usize) -> Result<(Region<R>, Self)> {
-        let region = Region::new(bytes.div_ceil(CHUNK).max(Class::COUNT) + Self::RESERVE, whole)?;
-        let mut slab = Self {
-            lists: (0..Class::COUNT).map(|_| FreeList::default()).collect(),
-            classes: vec![0; region.chunks()],
-            vacant: 0..1,
-            reserve: 0,
-            live: 0,
-            leaf_bytes,
-        };
-        let none = slab.take(Class::Leaf);
-        debug_assert_eq!(none, Some(LinkRef::NONE.0), "a block of zeroes");
-        slab.vacant = 1..region.chunks();
-        Ok((region, slab))
-    }
-
-    /// Bytes of blocks the region has room for, the reserve not counted.
-    pub(crate) fn capacity(&self) -> usize {
-        (self.classes.len() - Self::RESERVE) * CHUNK
-    }
-
-    /// Whether the reserve is kept from now on, or what comes is a removal.
-    pub(crate) fn keep_reserve(&mut self, keep: bool) {
-        self.reserve = if keep { Self::RESERVE } else { 0 };
-    }
-
-    /// Bytes of all blocks in use.
-    pub(crate) fn live(&self) -> usize {
-        self.live
-    }
-
     /// A leaf block.
-    pub(crate) fn leaf<R: Roots, L: Leaf>(&mut self, region: &Region<R>, leaf: L) -> Option<LinkRef> {
+    pub(crate) fn leaf<R: Roots>(&mut self, region: &Region<R>, word: u32) -> Option<LinkRef> {
         let unit = self.take(Class::Leaf)?;
         region.write_bitmap(unit, 0, 0);
         region.write_word(unit, UNIT, unit);
-        region.write_leaves(unit, UNIT + 4, [leaf].iter());
+        region.write_word(unit, UNIT + 4, word);
         Some(LinkRef(unit))
     }
 
-    /// A block with a run from every slot whose bit in `bitmap` is set, as that of slot 0 is; `runs` has as many entries, which
-    /// lead to what `depth` says.
-    pub(crate) fn link<R: Roots>(
-        &mut self,
-        region: &Region<R>,
-        depth: Depth,
-        bitmap: u64,
-        runs: &[LinkRef],
-    ) -> Option<LinkRef> {
+    /// A block with a run from every slot whose bit in `bitmap` is set, as that of slot 0 is; `runs` has as many entries.
+    pub(crate) fn link<R: Roots>(&mut self, region: &Region<R>, bitmap: u64, runs: &[LinkRef]) -> Option<LinkRef> {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == runs.len(), "one entry per run");
-        let unit = self.take(Class::Link(depth, 1 + runs.len().div_ceil(2)))?;
+        let unit = self.take(Class::Link(1 + runs.len().div_ceil(2)))?;
         region.write_bitmap(unit, 0, bitmap >> 1);
         for (index, run) in runs.iter().rev().enumerate() {
             region.write_word(unit, 8 + 4 * index, run.0);
@@ -153,8 +107,8 @@ impl Slab {
         Some(LinkRef(unit))
     }
 
-    /// A packed block with a leaf for every bit of `bitmap`, whose bit 0 is set; `links`, to blocks of [`Depth::Below`], as
-    /// many, are given exactly when a leaf is [`Leaf::ESCAPE`], and used for such leaves.
+    /// A packed block with a leaf for every bit of `bitmap`, whose bit 0 is set; `links`, as many,
+    /// are given exactly when a leaf is [`Leaf::ESCAPE`], and used for such leaves.
     pub(crate) fn packed<R: Roots, L: Leaf>(
         &mut self,
         region: &Region<R>,
@@ -180,48 +134,6 @@ impl Slab {
         #[expect(clippy::cast_possible_truncation, reason = "it lies in the block that starts there")]
         let first_leaf = first_leaf as u32;
         Some(PackedRef::new(first_leaf, bitmap & !1))
-    }
-
-    /// A tail block, likewise; `escape`, of [`Depth::Below`], is given exactly when a leaf is [`Leaf::ESCAPE`].
-    pub(crate) fn tail<R: Roots, L: Leaf>(
-        &mut self,
-        region: &Region<R>,
-        bitmap: u64,
-        leaves: &[L],
-        escape: Option<LinkRef>,
-    ) -> Option<LinkRef> {
-        assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == leaves.len(), "one leaf per run");
-        assert_eq!(leaves.contains(&L::ESCAPE), escape.is_some(), "an escape leads somewhere");
-        let unit = self.take(Class::Tail((UNIT + 4 + size_of_val(leaves)).div_ceil(UNIT)))?;
-        region.write_bitmap(unit, 0, bitmap >> 1);
-        region.write_word(unit, UNIT, escape.unwrap_or_default().0);
-        region.write_leaves(unit, UNIT + 4, leaves.iter().rev());
-        Some(LinkRef(unit))
-    }
-
-    /// A page of 256 entries.
-    pub(crate) fn page<R: Roots>(&mut self, region: &Region<R>, entries: &[LinkRef]) -> Option<PageRef> {
-        assert_eq!(entries.len(), 256, "one entry per slot");
-        let unit = self.take(Class::Page)?;
-        for (index, entry) in entries.iter().enumerate() {
-            region.write_word(unit, 4 * index, entry.0);
-        }
-        Some(PageRef(unit))
-    }
-
-    /// Gives a block back. No reader may be able to reach it, or its answer must be thrown away.
-    pub(crate) fn free(&mut self, block: impl Into<Block>) {
-        let Block(byte) = block.into();
-        let class = self.class_at(byte);
-        self.live -= Class::bytes_of(class, self.leaf_bytes);
-        let start = byte - Class::head_of(class);
-        #[expect(clippy::cast_possible_truncation, reason = "it was in a reference")]
-        self.lists[class].freed.push((start / Class::grain_of(class)) as u32);
-    }
-
-    /// The size of a block, in bytes.
-    pub(crate) fn bytes(&self, block: Block) -> usize {
-        Class::bytes_of(self.class_at(block.0), self.leaf_bytes)
     }
 
     fn class_at(&self, byte: usize) -> usize {
@@ -256,24 +168,65 @@ impl Slab {
     }
 }
 
+impl Store for Slab {
+    type Block = Block;
+
+    fn with_region<R: Roots>(bytes: usize, whole: bool, leaf_bytes: usize) -> Result<(Region<R>, Self)> {
+        let region = Region::new(bytes.div_ceil(CHUNK).max(Class::COUNT) + Self::RESERVE, whole)?;
+        let mut slab = Self {
+            lists: (0..Class::COUNT).map(|_| FreeList::default()).collect(),
+            classes: vec![0; region.chunks()],
+            vacant: 0..1,
+            reserve: 0,
+            live: 0,
+            leaf_bytes,
+        };
+        // The leaf "no route" is the first block.
+        let none = slab.take(Class::Leaf);
+        debug_assert_eq!(none, Some(LinkRef::NONE.0), "a block of zeroes");
+        slab.vacant = 1..region.chunks();
+        Ok((region, slab))
+    }
+
+    fn capacity(&self) -> usize {
+        (self.classes.len() - Self::RESERVE) * CHUNK
+    }
+
+    fn keep_reserve(&mut self, keep: bool) {
+        self.reserve = if keep { Self::RESERVE } else { 0 };
+    }
+
+    fn live(&self) -> usize {
+        self.live
+    }
+
+    fn free(&mut self, Block(byte): Block) {
+        let class = self.class_at(byte);
+        self.live -= Class::bytes_of(class, self.leaf_bytes);
+        let start = byte - Class::head_of(class);
+        #[expect(clippy::cast_possible_truncation, reason = "it was in a reference")]
+        self.lists[class].freed.push((start / Class::grain_of(class)) as u32);
+    }
+
+    fn bytes(&self, block: Block) -> usize {
+        Class::bytes_of(self.class_at(block.0), self.leaf_bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn class_numbers_are_distinct_and_give_the_size_back() {
-        let depths = [Depth::First, Depth::Second, Depth::Third, Depth::Below];
         for leaf_bytes in [1, 2, 4] {
-            let sized = SIZES.iter().flat_map(|size| {
-                let links = depths.map(|depth| (Class::Link(depth, *size), size * UNIT));
-                links.into_iter().chain([(Class::Tail(*size), size * UNIT)])
-            });
+            let sized = SIZES.iter().map(|size| (Class::Link(*size), size * UNIT));
             let packed = (1..=PACKED_SLOTS).flat_map(|leaves| {
                 let bytes = leaves * leaf_bytes;
                 [(Class::Packed(leaves), bytes), (Class::PackedLinks(leaves), 4 * leaves + bytes.next_multiple_of(4))]
             });
             let mut seen = [false; Class::COUNT];
-            let others = [(Class::Leaf, 2 * UNIT), (Class::Page, 1024)];
+            let others = [(Class::Leaf, 2 * UNIT)];
             for (class, bytes) in others.into_iter().chain(sized).chain(packed) {
                 assert!(!core::mem::replace(&mut seen[class.index()], true), "{class:?}");
                 assert_eq!(Class::bytes_of(class.index(), leaf_bytes), bytes, "{class:?}");
@@ -282,8 +235,8 @@ mod tests {
             }
             assert!(seen.iter().all(|seen| *seen));
         }
-        for units in 2..=36 {
-            let given = Class::bytes_of(Class::Tail(units).index(), 1) / UNIT;
+        for units in 2..=33 {
+            let given = Class::bytes_of(Class::Link(units).index(), 1) / UNIT;
             assert!(units <= given && given < units + 4 && given <= units * 5 / 4, "{units}: {given}");
         }
     }
