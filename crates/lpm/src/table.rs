@@ -330,13 +330,12 @@ impl<F: Family> Reader<F> {
         look(&self.tables)
     }
 
-    /// Goes to the newest tables. Each move was to larger ones, so there are few to pass.
+    /// Goes to the newest tables.
     #[cold]
     #[inline(never)]
     fn follow(&mut self) {
-        while let Some(next) = self.tables.next.get() {
-            let next = Arc::clone(next);
-            self.tables = next;
+        if let Some(newest) = self.tables.successor.newest() {
+            self.tables = newest;
         }
     }
 }

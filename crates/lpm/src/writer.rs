@@ -13,7 +13,7 @@ use crate::kernel::Kernel;
 use crate::mem::{Bytes, PACKED_SLOTS, Root, Store};
 use crate::prefix::Key;
 use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
-use crate::tables::{BlockOf, Layout, Tables, Width};
+use crate::tables::{BlockOf, Layout, Successor, Tables, Width};
 use crate::{Config, Error, Result};
 
 /// The writing half of a table.
@@ -21,6 +21,8 @@ pub(crate) struct Writer<F: Layout> {
     pub(crate) rib: Rib,
     pub(crate) hops: Hops<F::Block, F::Entry>,
     pub(crate) tables: Arc<Tables<F>>,
+    /// Where readers of the tables before these find them.
+    left: Option<Arc<Successor<F>>>,
     pub(crate) slab: F::Store,
     config: Config,
     /// Whether there has been a route that lies beyond the least root words.
@@ -93,7 +95,7 @@ impl<F: Layout> Writer<F> {
         let width = Width::for_id(hops.max_id());
         let (tables, slab) = generate::<F>(&config, &mut rib, &mut hops, width, whole, 0, false)?;
         let tables = Arc::new(tables);
-        Ok(Self { rib, hops, tables, slab, config, whole, limbo: Limbo::default(), spare: Change::new() })
+        Ok(Self { rib, hops, tables, left: None, slab, config, whole, limbo: Limbo::default(), spare: Change::new() })
     }
 
     /// A writer with these routes; the later of two routes for one prefix stands.
@@ -446,8 +448,8 @@ impl<F: Layout> Writer<F> {
         let (rib, hops) = (&mut self.rib, &mut self.hops);
         let (tables, slab) = generate::<F>(&self.config, rib, hops, width, self.whole, least, removal)?;
         let tables = Arc::new(tables);
-        // Only this writer sets `next`, once per generation.
-        let _ = self.tables.next.set(alloc::boxed::Box::new(Arc::clone(&tables)));
+        self.tables.successor.set(&tables);
+        self.left = Some(Arc::clone(&self.tables.successor));
         self.tables.clock.set_moved();
         self.tables = tables;
         self.slab = slab;
@@ -456,6 +458,14 @@ impl<F: Layout> Writer<F> {
             self.hops.vacate(hop);
         }
         Ok(())
+    }
+}
+
+impl<F: Layout> Drop for Writer<F> {
+    fn drop(&mut self) {
+        if let Some(left) = &self.left {
+            left.keep();
+        }
     }
 }
 
@@ -577,4 +587,47 @@ fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, changed: Range<usize>, byt
 /// What the byte table says for a next hop: its number if it fits.
 fn byte_of(hop: HopId) -> u8 {
     u8::try_from(hop).unwrap_or(u8::MAX)
+}
+
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
+mod tests {
+    use std::vec::Vec;
+
+    use crate::{Ipv6Prefix, Ipv6Table, NextHop};
+
+    /// Of the tables that were left, only those are kept that readers hold, and readers that come late find the newest.
+    #[test]
+    fn generations_nobody_reads_are_freed() {
+        let mut table = Ipv6Table::new().unwrap();
+        let hop = |id| NextHop::new(id).unwrap();
+        let (mut idle, mut late) = (table.reader(), None);
+        let mut generations = Vec::new();
+        let addr = |id: u32| (0x2001_u128 << 112 | u128::from(id) << 84).into();
+        for id in 0..1_200_000 {
+            let prefix = Ipv6Prefix::truncate(addr(id), 48).unwrap();
+            table.insert(prefix, hop(id % 1000)).unwrap();
+            let newest = std::sync::Arc::downgrade(&table.writer.tables);
+            if generations.last().is_none_or(|last: &std::sync::Weak<_>| !last.ptr_eq(&newest)) {
+                generations.push(newest);
+                late = (generations.len() == 2).then(|| table.reader()).or(late);
+            }
+        }
+        let alive = |generations: &[std::sync::Weak<_>]| -> Vec<bool> {
+            generations.iter().map(|generation| generation.strong_count() > 0).collect()
+        };
+        let count = generations.len();
+        assert!(count >= 4, "{count}");
+        let kept = [[true, true].as_slice(), &vec_of(false, count - 3), &[true]].concat();
+        assert_eq!(alive(&generations), kept);
+        assert_eq!(idle.lookup(addr(1_199_999)), Some(hop(999)));
+        drop(table);
+        assert_eq!(late.unwrap().lookup(addr(1_199_999)), Some(hop(999)), "of the last tables");
+        drop(idle);
+        assert_eq!(alive(&generations), vec_of(false, count));
+    }
+
+    fn vec_of(alive: bool, count: usize) -> Vec<bool> {
+        core::iter::repeat_n(alive, count).collect()
+    }
 }
