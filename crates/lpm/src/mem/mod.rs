@@ -308,7 +308,7 @@ impl PackedRef {
     }
 }
 
-/// The leaf of a packed or tail block: an index into the palette of next hops, or (32 bits) the next hop itself.
+/// The leaf of a packed block or a node: an index into the palette of next hops, or (32 bits) the next hop itself.
 pub(crate) trait Leaf: Copy + Eq {
     /// Says that the answer lies deeper.
     const ESCAPE: Self;
