@@ -182,6 +182,8 @@ impl Heap {
                 let tag = tags[*start as usize];
                 tag & Self::START != 0 && Self::list((tag & !Self::START).into()) == index
             });
+            // Room for as many again, so that looking through them is rare.
+            list.reserve(list.len());
         }
         list.push(start);
         self.filled[index / 64] |= 1 << (index % 64);
