@@ -10,7 +10,7 @@ use crate::tables::{BlockOf, Layout, Tables, Width};
 /// Where blocks come from while nodes are built. Methods answer `None` when the region is full.
 pub(crate) struct Blocks<'a, F: Layout> {
     pub(crate) tables: &'a Tables<F>,
-    pub(crate) slab: &'a mut F::Store,
+    pub(crate) store: &'a mut F::Store,
     pub(crate) hops: &'a mut Hops<F::Block, F::Entry>,
     /// Whether the tables keep a byte per top-level slot.
     pub(crate) keeps_bytes: bool,
@@ -19,7 +19,7 @@ pub(crate) struct Blocks<'a, F: Layout> {
 }
 
 impl<F: Layout> Blocks<'_, F> {
-    /// The leaf block of a next hop.
+    /// What an entry says for a next hop.
     pub(crate) fn leaf(&mut self, id: HopId) -> Option<F::Entry> {
         if self.hops.get(id).leaf.is_none() {
             let leaf = F::build_leaf(self, id);
@@ -139,11 +139,11 @@ fn build_sized<F: Layout, const SLOTS: usize>(
 }
 
 /// Takes back everything `journal` tells of: frees the new blocks and restores the nodes.
-pub(crate) fn undo<F: Layout>(rib: &mut Rib, slab: &mut F::Store, journal: &mut Vec<Undo>) {
+pub(crate) fn undo<F: Layout>(rib: &mut Rib, store: &mut F::Store, journal: &mut Vec<Undo>) {
     for entry in journal.drain(..).rev() {
         let node = &mut rib.nodes[entry.id as usize];
-        if let Some(block) = F::block_of(slab, node.built) {
-            slab.free(block);
+        if let Some(block) = F::block_of(store, node.built) {
+            store.free(block);
         }
         node.built = entry.built;
         node.inherited = entry.inherited;
@@ -160,6 +160,6 @@ pub(crate) fn restore(rib: &mut Rib, journal: Vec<Undo>) {
 }
 
 /// The blocks that nodes had before they were built anew: no reader finds them any more.
-pub(crate) fn replaced<F: Layout>(slab: &F::Store, journal: &[Undo]) -> impl Iterator<Item = BlockOf<F>> {
-    journal.iter().filter_map(|entry| F::block_of(slab, entry.built))
+pub(crate) fn replaced<F: Layout>(store: &F::Store, journal: &[Undo]) -> impl Iterator<Item = BlockOf<F>> {
+    journal.iter().filter_map(|entry| F::block_of(store, entry.built))
 }

@@ -19,7 +19,7 @@ pub(crate) struct Hop<B, E> {
     pub(crate) refs: u32,
     /// Times it was released and not vacated since.
     waits: u32,
-    /// Its leaf block, once one is needed.
+    /// What an entry says of it, once one does.
     pub(crate) leaf: Option<E>,
     /// The root block all of whose slots have this next hop, once one is needed.
     pub(crate) uniform: Option<B>,

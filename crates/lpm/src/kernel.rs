@@ -327,6 +327,13 @@ fn v6_burst_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &
     in_chunks!(tables, addrs, out, v6_chunk, v6_one_inner);
 }
 
+/// What the assembly of IPv6 is written for.
+const _: () = {
+    use crate::mem::Roots;
+    assert!(V6::ROOT_BITS == 16 && v6::LAST == 6 && NodeRef::SLOTS == 16);
+    assert!(matches!(V6::SHAPE.strides.first_chunk(), Some([8, 4, 4, 4, 4, 4, 4])));
+};
+
 /// As many as there are at once, with gathers.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 #[inline(always)]

@@ -173,8 +173,8 @@ impl<F: Family> Table<F> {
     /// What the table takes.
     #[must_use]
     pub fn memory_use(&self) -> MemoryUse {
-        let Writer { tables, slab, rib, .. } = &self.writer;
-        MemoryUse { read: tables.bytes_read(slab), held: tables.bytes_held(), routes: rib.bytes() }
+        let Writer { tables, store, rib, .. } = &self.writer;
+        MemoryUse { read: tables.bytes_read(store), held: tables.bytes_held(), routes: rib.bytes() }
     }
 
     /// A handle for lookups, to be moved to another thread or cloned for several.

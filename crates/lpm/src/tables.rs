@@ -68,7 +68,7 @@ pub(crate) trait Layout: Addresses + Roots {
     /// What an entry says of a node of another level that has a block of its own.
     fn entry(built: Built) -> Option<Self::Entry>;
     /// The block a built node has for itself. Only good for giving it back.
-    fn block_of(slab: &Self::Store, built: Built) -> Option<BlockOf<Self>>;
+    fn block_of(store: &Self::Store, built: Built) -> Option<BlockOf<Self>>;
     /// The block that `build_leaf` made, if it made one.
     fn block_of_leaf(leaf: Self::Entry) -> Option<BlockOf<Self>>;
     /// The block that `build_uniform` made, if it made one.
@@ -213,7 +213,7 @@ impl<F: Layout> Tables<F> {
         accelerate: bool,
         kernel: Kernel,
     ) -> Result<(Self, F::Store)> {
-        let (region, slab) = F::Store::with_region(bytes, whole, width.leaf_bytes())?;
+        let (region, store) = F::Store::with_region(bytes, whole, width.leaf_bytes())?;
         let palette = palette();
         palette[255].store(ESCAPE_WORD, Ordering::Relaxed);
         let wide_palette = (width == Width::Short).then(palette_of);
@@ -232,7 +232,7 @@ impl<F: Layout> Tables<F> {
             bytes,
             kernel,
         };
-        Ok((tables, slab))
+        Ok((tables, store))
     }
 
     /// Sets the word of a next hop number, before any block or byte names the number.
@@ -251,9 +251,9 @@ impl<F: Layout> Tables<F> {
     }
 
     /// Bytes that lookups may touch, free blocks not counted.
-    pub(crate) fn bytes_read(&self, slab: &F::Store) -> usize {
+    pub(crate) fn bytes_read(&self, store: &F::Store) -> usize {
         let wide = self.wide_palette.as_ref().map_or(0, |wide| size_of_val(&**wide));
-        self.region.root_bytes() + slab.live() + size_of_val(&*self.palette) + wide + self.bytes_of_bytes()
+        self.region.root_bytes() + store.live() + size_of_val(&*self.palette) + wide + self.bytes_of_bytes()
     }
 
     /// Bytes allocated.

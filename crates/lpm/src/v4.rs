@@ -82,7 +82,7 @@ impl Layout for V4 {
     }
 
     fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<LinkRef> {
-        blocks.slab.leaf(&blocks.tables.region, blocks.hops.get(hop).word)
+        blocks.store.leaf(&blocks.tables.region, blocks.hops.get(hop).word)
     }
 
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PackedRef> {
@@ -91,9 +91,9 @@ impl Layout for V4 {
         }
         let region = &blocks.tables.region;
         match blocks.tables.width {
-            Width::Byte => blocks.slab.packed(region, 1, &[u8::from_word(hop)], None),
-            Width::Short => blocks.slab.packed(region, 1, &[u16::from_word(hop)], None),
-            Width::Word => blocks.slab.packed(region, 1, &[blocks.hops.get(hop).word], None),
+            Width::Byte => blocks.store.packed(region, 1, &[u8::from_word(hop)], None),
+            Width::Short => blocks.store.packed(region, 1, &[u16::from_word(hop)], None),
+            Width::Word => blocks.store.packed(region, 1, &[blocks.hops.get(hop).word], None),
         }
     }
 
@@ -205,7 +205,7 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
     let links = leaves.contains(&L::ESCAPE).then_some(&links[..count]);
     #[expect(clippy::cast_possible_truncation, reason = "there are 32 slots")]
     let bitmap = bitmap as u32;
-    blocks.slab.packed(&blocks.tables.region, bitmap, leaves, links).map(Built::Packed)
+    blocks.store.packed(&blocks.tables.region, bitmap, leaves, links).map(Built::Packed)
 }
 
 /// A link block over `slots`, of which there are 64 or fewer.
@@ -215,7 +215,7 @@ fn build_link(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef> {
         runs[index] = blocks.entry(built)?;
         Some(())
     })?;
-    blocks.slab.link(&blocks.tables.region, bitmap, &runs[..count])
+    blocks.store.link(&blocks.tables.region, bitmap, &runs[..count])
 }
 
 /// Whether the entry of `slot` in a link block over `stride` bits can be replaced without moving any other slot.
@@ -284,7 +284,7 @@ mod tests {
 
     /// With next hops that are their own numbers, or not.
     fn race(width: Width, accelerate: bool, direct: bool) {
-        let (tables, mut slab) = Tables::<V4>::new(1, false, width, accelerate, Kernel::detect()).unwrap();
+        let (tables, mut store) = Tables::<V4>::new(1, false, width, accelerate, Kernel::detect()).unwrap();
         let mut hops = Hops::new();
         let first = if direct { 101 } else { 1001 };
         let ids: [HopId; 6] = core::array::from_fn(|index| {
@@ -298,7 +298,7 @@ mod tests {
         let mut change = |round: u32, garbage: &mut [Vec<Block>; 2], last: &mut Built| {
             let mut blocks = Blocks {
                 tables: &tables,
-                slab: &mut slab,
+                store: &mut store,
                 hops: &mut hops,
                 keeps_bytes: true,
                 bytes: [0; PACKED_SLOTS],
@@ -312,7 +312,7 @@ mod tests {
             if let Some(bytes) = &tables.bytes {
                 bytes.set(TOP, &blocks.bytes);
             }
-            garbage[0].extend(V4::block_of(blocks.slab, *last));
+            garbage[0].extend(V4::block_of(blocks.store, *last));
             *last = built;
             // And one leaf in place.
             let alone =
@@ -329,7 +329,7 @@ mod tests {
             }
             if ended {
                 let free = core::mem::take(&mut garbage[0]);
-                core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| slab.free(block));
+                core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| store.free(block));
             }
         };
         let (mut garbage, mut last) = ([Vec::new(), Vec::new()], Built::Nothing);

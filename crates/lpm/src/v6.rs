@@ -77,7 +77,7 @@ impl Layout for V6 {
         for (entry, built) in entries.iter_mut().zip(slots) {
             *entry = blocks.entry(*built)?;
         }
-        blocks.slab.page(&blocks.tables.region, &entries).map(Built::Page)
+        blocks.store.page(&blocks.tables.region, &entries).map(Built::Page)
     }
 
     fn build_inner(blocks: &mut Blocks<'_, Self>, _: usize, slots: &[Built]) -> Option<Built> {
@@ -103,7 +103,7 @@ impl Layout for V6 {
             return Some(PageRef::NONE);
         }
         let leaf = blocks.leaf(hop)?;
-        blocks.slab.page(&blocks.tables.region, &[leaf; 256])
+        blocks.store.page(&blocks.tables.region, &[leaf; 256])
     }
 
     fn root_block(built: Built) -> Option<PageRef> {
@@ -120,10 +120,10 @@ impl Layout for V6 {
         }
     }
 
-    fn block_of(slab: &Heap, built: Built) -> Option<Extent> {
+    fn block_of(store: &Heap, built: Built) -> Option<Extent> {
         match built {
             Built::Page(page) => Some(Heap::page_extent(page)),
-            Built::Node(node) => slab.node_extent(node),
+            Built::Node(node) => store.node_extent(node),
             _ => None,
         }
     }
@@ -180,7 +180,7 @@ fn build_node<L: Leaf>(blocks: &mut Blocks<'_, V6>, slots: &[Built]) -> Option<N
         }
     }
     let (entries, leaves) = (&entries[..child_count], &leaves[..leaf_count]);
-    blocks.slab.node(&blocks.tables.region, (children, entries), (starts, leaves))
+    blocks.store.node(&blocks.tables.region, (children, entries), (starts, leaves))
 }
 
 /// The answer for one address.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     fn race(width: Width) {
-        let (tables, mut slab) = Tables::<V6>::new(1, true, width, false, Kernel::detect()).unwrap();
+        let (tables, mut store) = Tables::<V6>::new(1, true, width, false, Kernel::detect()).unwrap();
         let mut hops = Hops::new();
         let ids: [HopId; 6] = core::array::from_fn(|index| {
             let word = FIRST + index as u32;
@@ -300,7 +300,7 @@ mod tests {
         let mut change = |round: u32, garbage: &mut [Vec<Extent>; 2], last: &mut Vec<Built>| {
             let mut blocks = Blocks {
                 tables: &tables,
-                slab: &mut slab,
+                store: &mut store,
                 hops: &mut hops,
                 keeps_bytes: false,
                 bytes: [0; PACKED_SLOTS],
@@ -309,7 +309,7 @@ mod tests {
             let built = build(&mut blocks, &ids, round, &mut made);
             tables.region.set_root(TOP, V6::root_block(built).unwrap());
             for built in core::mem::replace(last, made) {
-                garbage[0].extend(V6::block_of(blocks.slab, built));
+                garbage[0].extend(V6::block_of(blocks.store, built));
             }
             // Little fits beside what waits for a reader, and one that has pinned the clock may be held up for long.
             let mut ended = round.is_multiple_of(4) && tables.clock.advance();
@@ -319,7 +319,7 @@ mod tests {
             }
             if ended {
                 let free = core::mem::take(&mut garbage[0]);
-                core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| slab.free(block));
+                core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| store.free(block));
             }
         };
         let (mut garbage, mut last) = ([Vec::new(), Vec::new()], Vec::new());

@@ -23,7 +23,7 @@ pub(crate) struct Writer<F: Layout> {
     pub(crate) tables: Arc<Tables<F>>,
     /// Where readers of the tables before these find them.
     left: Option<Arc<Successor<F>>>,
-    pub(crate) slab: F::Store,
+    pub(crate) store: F::Store,
     config: Config,
     /// Whether there has been a route that lies beyond the least root words.
     whole: bool,
@@ -93,9 +93,9 @@ impl<F: Layout> Writer<F> {
     /// A writer for routes that no tables show yet. Bases are painted, nothing is built.
     fn with_routes(config: Config, mut rib: Rib, mut hops: Hops<F::Block, F::Entry>, whole: bool) -> Result<Self> {
         let width = Width::for_id(hops.max_id());
-        let (tables, slab) = generate::<F>(&config, &mut rib, &mut hops, width, whole, 0, false)?;
+        let (tables, store) = generate::<F>(&config, &mut rib, &mut hops, width, whole, 0, false)?;
         let tables = Arc::new(tables);
-        Ok(Self { rib, hops, tables, left: None, slab, config, whole, limbo: Limbo::default(), spare: Change::new() })
+        Ok(Self { rib, hops, tables, left: None, store, config, whole, limbo: Limbo::default(), spare: Change::new() })
     }
 
     /// A writer with these routes; the later of two routes for one prefix stands.
@@ -138,7 +138,7 @@ impl<F: Layout> Writer<F> {
     pub(crate) fn insert(&mut self, key: Key, word: u32) -> Result<Option<u32>> {
         if F::lies_beyond(key) && !self.whole {
             self.whole = true;
-            if let Err(error) = self.relocate(self.tables.width, self.slab.capacity()) {
+            if let Err(error) = self.relocate(self.tables.width, self.store.capacity()) {
                 self.whole = false;
                 return Err(error);
             }
@@ -201,7 +201,7 @@ impl<F: Layout> Writer<F> {
         if let Some(change) = prepared {
             self.commit(change);
             for (id, node) in pruned.drain(..) {
-                if let Some(block) = F::block_of(&self.slab, node.built) {
+                if let Some(block) = F::block_of(&self.store, node.built) {
                     self.discard(block);
                 }
                 self.rib.forget([id]);
@@ -214,13 +214,13 @@ impl<F: Layout> Writer<F> {
         for (slot, base) in bases {
             self.rib.set_base(slot, base);
         }
-        let capacity = self.slab.capacity();
+        let capacity = self.store.capacity();
         let width = self.tables.width;
         let limit = self.config.memory_limit;
         let moved = match self.relocate(width, capacity.saturating_mul(2).min(limit.max(capacity + 1))) {
             // There may be room once blocks are packed anew.
             Err(Error::TableFull { .. }) if hop.is_none() => self.relocate_for(true, width, 0),
-            Err(Error::TableFull { .. }) if 2 * self.slab.live() < capacity => self.relocate(width, 0),
+            Err(Error::TableFull { .. }) if 2 * self.store.live() < capacity => self.relocate(width, 0),
             moved => moved,
         };
         if let Err(error) = moved {
@@ -236,11 +236,11 @@ impl<F: Layout> Writer<F> {
     /// Prepares a change; `None`, and nothing done, if the region is full.
     fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Change<F::Block, F::Entry>> {
         let mut change = core::mem::replace(&mut self.spare, Change::new());
-        self.slab.keep_reserve(hop.is_some());
+        self.store.keep_reserve(hop.is_some());
         if self.prepare(key, hop, &mut change).is_some() {
             return Some(change);
         }
-        build::undo::<F>(&mut self.rib, &mut self.slab, &mut change.journal);
+        build::undo::<F>(&mut self.rib, &mut self.store, &mut change.journal);
         change.clear();
         self.spare = change;
         None
@@ -275,7 +275,7 @@ impl<F: Layout> Writer<F> {
         let keeps_bytes = self.tables.bytes.is_some();
         let mut blocks = Blocks {
             tables: &self.tables,
-            slab: &mut self.slab,
+            store: &mut self.store,
             hops: &mut self.hops,
             keeps_bytes,
             bytes: [0; PACKED_SLOTS],
@@ -313,7 +313,7 @@ impl<F: Layout> Writer<F> {
         let keeps_bytes = self.tables.bytes.is_some();
         let mut blocks = Blocks {
             tables: &self.tables,
-            slab: &mut self.slab,
+            store: &mut self.store,
             hops: &mut self.hops,
             keeps_bytes,
             bytes: [0; PACKED_SLOTS],
@@ -378,8 +378,8 @@ impl<F: Layout> Writer<F> {
         if let Some((parent, slot, entry)) = change.patch {
             F::patch(&self.tables, parent, slot, entry);
         }
-        let (slab, now) = (&self.slab, &mut self.limbo.now);
-        build::replaced::<F>(slab, &change.journal).for_each(|block| now.push(block, slab.bytes(block)));
+        let (store, now) = (&self.store, &mut self.limbo.now);
+        build::replaced::<F>(store, &change.journal).for_each(|block| now.push(block, store.bytes(block)));
         change.clear();
         self.spare = change;
     }
@@ -392,7 +392,7 @@ impl<F: Layout> Writer<F> {
             self.end_era();
             let width = Width::for_id(self.hops.next_id(word));
             if width > self.tables.width {
-                self.relocate(width, self.slab.capacity())?;
+                self.relocate(width, self.store.capacity())?;
             }
         }
         let id = self.hops.acquire(word);
@@ -413,12 +413,12 @@ impl<F: Layout> Writer<F> {
     }
 
     fn discard(&mut self, block: BlockOf<F>) {
-        self.limbo.now.push(block, self.slab.bytes(block));
+        self.limbo.now.push(block, self.store.bytes(block));
     }
 
     /// Ends the era once enough waits for its end.
     fn collect(&mut self) {
-        let enough = (self.slab.live() / 32).max(1 << 15);
+        let enough = (self.store.live() / 32).max(1 << 15);
         if self.limbo.now.bytes > enough || self.limbo.now.hops.len() > 64 {
             self.end_era();
         }
@@ -428,7 +428,7 @@ impl<F: Layout> Writer<F> {
         let now = core::mem::take(&mut self.limbo.now);
         if self.tables.clock.advance() {
             let free = core::mem::replace(&mut self.limbo.before, now);
-            free.blocks.into_iter().for_each(|block| self.slab.free(block));
+            free.blocks.into_iter().for_each(|block| self.store.free(block));
             free.hops.into_iter().for_each(|hop| self.hops.vacate(hop));
         } else {
             let before = &mut self.limbo.before;
@@ -446,13 +446,13 @@ impl<F: Layout> Writer<F> {
     /// The same, for a removal or not.
     fn relocate_for(&mut self, removal: bool, width: Width, least: usize) -> Result<()> {
         let (rib, hops) = (&mut self.rib, &mut self.hops);
-        let (tables, slab) = generate::<F>(&self.config, rib, hops, width, self.whole, least, removal)?;
+        let (tables, store) = generate::<F>(&self.config, rib, hops, width, self.whole, least, removal)?;
         let tables = Arc::new(tables);
         self.tables.successor.set(&tables);
         self.left = Some(Arc::clone(&self.tables.successor));
         self.tables.clock.set_moved();
         self.tables = tables;
-        self.slab = slab;
+        self.store = store;
         let limbo = core::mem::take(&mut self.limbo);
         for hop in limbo.now.hops.into_iter().chain(limbo.before.hops) {
             self.hops.vacate(hop);
@@ -520,24 +520,24 @@ fn generate<F: Layout>(
             let accelerator = config.accelerator && F::HAS_BYTES && hops.share_below(255) >= ACCELERATED_SHARE;
             Tables::<F>::new(size, whole, width, accelerator, Kernel::detect())
         };
-        let (mut tables, mut slab) = match result {
+        let (mut tables, mut store) = match result {
             Ok(made) => made,
             Err(error) => {
                 hops.put_blocks(before);
                 return Err(error);
             }
         };
-        slab.keep_reserve(!removal);
+        store.keep_reserve(!removal);
         for (id, word) in hops.words() {
             tables.set_palette(id, word);
         }
         let mut journal = Vec::new();
         let mut bytes = tables.bytes.take();
         let mut blocks =
-            Blocks { tables: &tables, slab: &mut slab, hops, keeps_bytes: bytes.is_some(), bytes: [0; PACKED_SLOTS] };
+            Blocks { tables: &tables, store: &mut store, hops, keeps_bytes: bytes.is_some(), bytes: [0; PACKED_SLOTS] };
         if fill(rib, &mut blocks, &mut journal, bytes.as_mut()).is_some() {
             tables.bytes = bytes;
-            return Ok((tables, slab));
+            return Ok((tables, store));
         }
         build::restore(rib, journal);
         hops.take_blocks();

@@ -6,8 +6,7 @@ use core::arch::x86_64::{__m128i, _mm_set_epi64x};
 
 use super::{Avx2, NextHop};
 use crate::mem::Region;
-use crate::tables::Layout;
-use crate::v6::{self, LAST, V6};
+use crate::v6::{self, V6};
 
 /// Numbers of bits, by the number whose bits they are; twice, as each half has its own.
 static BITS: [u8; 32] =
@@ -147,7 +146,6 @@ macro_rules! leaves {
             addrs: &[A; 16],
             out: &mut [Option<NextHop>; 16],
         ) {
-            const { assert!(matches!(V6::SHAPE.strides.first_chunk(), Some([8, 4, 4, 4, 4, 4, 4])) && LAST == 6) };
             let high = |lane: usize| v6::high(addrs[lane].into()).cast_signed();
             let [a, b, c, d, e, f, g, h]: [__m128i; 8] = [0, 2, 4, 6, 8, 10, 12, 14].map(|at| {
                 // SAFETY: every x86-64 CPU has SSE2.

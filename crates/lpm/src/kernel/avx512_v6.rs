@@ -9,8 +9,7 @@ use core::mem::MaybeUninit;
 use super::NextHop;
 use super::avx512::{Aligned, Avx512};
 use crate::mem::Region;
-use crate::tables::Layout;
-use crate::v6::{LAST, V6};
+use crate::v6::V6;
 
 /// The upper halves of eight addresses.
 pub(super) type Highs = MaybeUninit<Aligned<[u64; 8]>>;
@@ -105,7 +104,6 @@ macro_rules! walk {
             highs: &[Highs; $count],
             out: &mut [Option<NextHop>; 8 * $count],
         ) -> bool {
-            const { assert!(matches!(V6::SHAPE.strides.first_chunk(), Some([8, 4, 4, 4, 4, 4, 4])) && LAST == 6) };
             let deep: u32;
             // SAFETY: the CPU has the instructions, and `highs` has been written. Root words are indexed by 16 bits, and hold places
             // of 256 words. Other places are cut to the words of the region, of 8 bytes that are read as one, or four

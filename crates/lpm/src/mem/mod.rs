@@ -81,7 +81,7 @@ pub(crate) trait Store: Sized + Send + Sync {
 }
 
 /// What a root word says: where a block lies, and maybe more. Implemented in this module only.
-pub(crate) trait Root: Copy + PartialEq + Send + Sync + core::fmt::Debug + 'static {
+pub(crate) trait Root: Copy + Send + Sync + core::fmt::Debug + 'static {
     /// The atomic type of a root word.
     type Atomic;
     /// A relaxed load.
@@ -118,6 +118,7 @@ pub(crate) struct PackedRef(u64);
 /// A node over 16 slots. From the lowest bit: 16 for slots that lead to a child; one that says its leaves are in this word; 15 for
 /// slots from 1 on that start another run of equal leaves, children skipped; 32 for the leaves, or the place before those of
 /// `[one NodeRef per child | one leaf per run]`. Of leaves, in words of either kind, the first is in the lowest bits.
+/// The assembly of `kernel` knows these places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub(crate) struct NodeRef(u64);
