@@ -11,7 +11,7 @@ use crate::tables::{BlockOf, Layout, Tables, Width};
 pub(crate) struct Blocks<'a, F: Layout> {
     pub(crate) tables: &'a Tables<F>,
     pub(crate) store: &'a mut F::Store,
-    pub(crate) hops: &'a mut Hops<F::Block, F::Entry>,
+    pub(crate) hops: &'a mut Hops<F::Block>,
     /// Whether the tables keep a byte per top-level slot.
     pub(crate) keeps_bytes: bool,
     /// The bytes of the top-level block built last, if they do.
@@ -19,20 +19,6 @@ pub(crate) struct Blocks<'a, F: Layout> {
 }
 
 impl<F: Layout> Blocks<'_, F> {
-    /// What an entry says for a next hop.
-    pub(crate) fn leaf(&mut self, id: HopId) -> Option<F::Entry> {
-        if self.hops.get(id).leaf.is_none() {
-            let leaf = F::build_leaf(self, id);
-            self.hops.get_mut(id).leaf = leaf;
-        }
-        self.hops.get(id).leaf
-    }
-
-    /// What an entry says for a built slot.
-    pub(crate) fn entry(&mut self, built: Built) -> Option<F::Entry> {
-        if let Built::Hop(hop) = built { self.leaf(hop) } else { F::entry(built) }
-    }
-
     /// The root block for a built top-level node, or a slot without one.
     pub(crate) fn root_block(&mut self, built: Built) -> Option<F::Block> {
         let Built::Hop(hop) = built else { return F::root_block(built) };
@@ -51,21 +37,6 @@ impl<F: Layout> Blocks<'_, F> {
             _ => L::ESCAPE,
         }
     }
-}
-
-/// Calls `each` with the number and value of every run of equal slots. Answers the bitmap of run starts and how many
-/// runs there are, 64 at most.
-pub(crate) fn find_runs(slots: &[Built], mut each: impl FnMut(usize, Built) -> Option<()>) -> Option<(u64, usize)> {
-    let (mut bitmap, mut count, mut last) = (0, 0, Built::Nothing);
-    for (index, built) in slots.iter().enumerate() {
-        if index == 0 || *built != last {
-            last = *built;
-            bitmap |= 1 << index;
-            each(count, last)?;
-            count += 1;
-        }
-    }
-    Some((bitmap, count))
 }
 
 /// How a node was before it was built anew.
@@ -90,7 +61,7 @@ pub(crate) fn build_node<F: Layout>(
         8 => build_sized::<F, 256>(rib, blocks, journal, (id, level), inherited, force),
         4 => build_sized::<F, 16>(rib, blocks, journal, (id, level), inherited, force),
         5 => build_sized::<F, 32>(rib, blocks, journal, (id, level), inherited, force),
-        _ => build_sized::<F, 64>(rib, blocks, journal, (id, level), inherited, force),
+        _ => build_sized::<F, 8>(rib, blocks, journal, (id, level), inherited, force),
     }
 }
 

@@ -53,7 +53,7 @@ impl Clock {
         // Pairs with the fence in `advance`: having read a reused word, this sees the era that allowed it.
         fence(Ordering::Acquire);
         let now = self.era.load(Ordering::Relaxed);
-        (now & !MOVED) - (start.0 & !MOVED) <= 1
+        now == start.0 || (now & !MOVED) - (start.0 & !MOVED) <= 1
     }
 
     /// Keeps the writer from using memory again until the guard is dropped. Nothing needs checking meanwhile.

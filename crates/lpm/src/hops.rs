@@ -10,24 +10,22 @@ use hashbrown::HashMap;
 
 use crate::rib::HopId;
 
-/// One next hop and the blocks that stand for it in the current tables: a root block, and what an entry leads to.
+/// One next hop and the root block that stands for it in the current tables.
 #[derive(Debug, Clone)]
-pub(crate) struct Hop<B, E> {
+pub(crate) struct Hop<B> {
     /// The word readers get; 0 for "no route".
     pub(crate) word: u32,
     /// Routes that name it.
     pub(crate) refs: u32,
     /// Times it was released and not vacated since.
     waits: u32,
-    /// What an entry says of it, once one does.
-    pub(crate) leaf: Option<E>,
     /// The root block all of whose slots have this next hop, once one is needed.
     pub(crate) uniform: Option<B>,
 }
 
 #[derive(Debug)]
-pub(crate) struct Hops<B, E> {
-    entries: Vec<Hop<B, E>>,
+pub(crate) struct Hops<B> {
+    entries: Vec<Hop<B>>,
     numbers: HashMap<u32, HopId>,
     vacant: BTreeSet<HopId>,
 }
@@ -35,9 +33,9 @@ pub(crate) struct Hops<B, E> {
 /// Numbers below this one fit a byte.
 const NARROW: HopId = 255;
 
-impl<B: Copy, E: Copy> Hops<B, E> {
+impl<B: Copy> Hops<B> {
     pub(crate) fn new() -> Self {
-        let none = Hop { word: 0, refs: 0, waits: 0, leaf: None, uniform: None };
+        let none = Hop { word: 0, refs: 0, waits: 0, uniform: None };
         let mut entries = vec![none; NARROW as usize];
         entries[0].refs = 1;
         Self { entries, numbers: HashMap::new(), vacant: (1..NARROW).collect() }
@@ -78,13 +76,13 @@ impl<B: Copy, E: Copy> Hops<B, E> {
             hop.word = word;
             hop.refs = 1;
         } else {
-            self.entries.push(Hop { word, refs: 1, waits: 0, leaf: None, uniform: None });
+            self.entries.push(Hop { word, refs: 1, waits: 0, uniform: None });
         }
         id
     }
 
     /// Ends a use of a next hop. Answers the entry if that was the last; its number stays taken until `vacate`.
-    pub(crate) fn release(&mut self, id: HopId) -> Option<Hop<B, E>> {
+    pub(crate) fn release(&mut self, id: HopId) -> Option<Hop<B>> {
         let entry = &mut self.entries[id as usize];
         entry.refs -= 1;
         if entry.refs > 0 {
@@ -92,7 +90,7 @@ impl<B: Copy, E: Copy> Hops<B, E> {
         }
         entry.waits += 1;
         self.numbers.remove(&entry.word);
-        Some(Hop { leaf: entry.leaf.take(), uniform: entry.uniform.take(), ..*entry })
+        Some(Hop { uniform: entry.uniform.take(), ..*entry })
     }
 
     /// Says that no reader looks at what a release left. Lets the number be given out again, unless it is back in use
@@ -106,17 +104,17 @@ impl<B: Copy, E: Copy> Hops<B, E> {
         }
     }
 
-    pub(crate) fn get(&self, id: HopId) -> &Hop<B, E> {
+    pub(crate) fn get(&self, id: HopId) -> &Hop<B> {
         &self.entries[id as usize]
     }
 
-    pub(crate) fn get_mut(&mut self, id: HopId) -> &mut Hop<B, E> {
+    pub(crate) fn get_mut(&mut self, id: HopId) -> &mut Hop<B> {
         &mut self.entries[id as usize]
     }
 
     /// The share of routes, in percent, whose next hop has a number below `id`; 100 without routes.
     pub(crate) fn share_below(&self, id: usize) -> usize {
-        let routes = |hops: &[Hop<B, E>]| hops.iter().map(|hop| hop.refs as usize).sum::<usize>();
+        let routes = |hops: &[Hop<B>]| hops.iter().map(|hop| hop.refs as usize).sum::<usize>();
         let all = routes(&self.entries[1..]);
         (routes(&self.entries[1..id.min(self.entries.len())]) * 100).checked_div(all).unwrap_or(100)
     }
@@ -127,14 +125,13 @@ impl<B: Copy, E: Copy> Hops<B, E> {
     }
 
     /// Forgets which blocks stand for the next hops; answers what was forgotten.
-    pub(crate) fn take_blocks(&mut self) -> Vec<(Option<E>, Option<B>)> {
-        self.entries.iter_mut().map(|entry| (entry.leaf.take(), entry.uniform.take())).collect()
+    pub(crate) fn take_blocks(&mut self) -> Vec<Option<B>> {
+        self.entries.iter_mut().map(|entry| entry.uniform.take()).collect()
     }
 
     /// Undoes `take_blocks`.
-    pub(crate) fn put_blocks(&mut self, blocks: Vec<(Option<E>, Option<B>)>) {
-        for (entry, (leaf, uniform)) in self.entries.iter_mut().zip(blocks) {
-            entry.leaf = leaf;
+    pub(crate) fn put_blocks(&mut self, blocks: Vec<Option<B>>) {
+        for (entry, uniform) in self.entries.iter_mut().zip(blocks) {
             entry.uniform = uniform;
         }
     }
@@ -166,7 +163,7 @@ mod tests {
 
     #[test]
     fn small_words_are_their_own_numbers_and_come_back_to_them() {
-        let mut hops = Hops::<(), ()>::new();
+        let mut hops = Hops::<()>::new();
         assert_eq!((hops.acquire(7), hops.acquire(1000), hops.acquire(254)), (7, 254, 253));
         assert!(hops.release(7).is_some());
         // A reader may still look at the number: it is given out for the same word only.

@@ -107,7 +107,7 @@ dispatch!(
 );
 
 /// The longest matches of IPv4 addresses.
-#[inline]
+#[inline(always)]
 pub(crate) fn v4_burst<A: Copy + Into<u32>>(
     tables: &Tables<V4>,
     addrs: &[A],
@@ -231,6 +231,23 @@ fn packed_chunk<A: Copy + Into<u32>, const N: usize>(
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
 ) -> u64 {
+    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
+    if let Kernel::Avx2(avx2, _) = tables.kernel
+        && N.is_multiple_of(8)
+    {
+        let mut escapes = 0;
+        let eights = addrs.as_chunks::<8>().0.iter().zip(out.as_chunks_mut::<8>().0);
+        for (index, (addrs, out)) in eights.enumerate() {
+            let lanes = match (tables.width, &tables.wide_palette) {
+                (Width::Byte, _) => avx2.packed_bytes(&tables.region, addrs, out),
+                (Width::Short, Some(palette)) => avx2.packed_shorts(&tables.region, palette, addrs, out),
+                (Width::Short, None) => 0,
+                (Width::Word, _) => avx2.packed_words(&tables.region, addrs, out),
+            };
+            escapes |= u64::from(lanes) << (8 * index);
+        }
+        return escapes;
+    }
     match (tables.width, &tables.wide_palette) {
         (Width::Byte, _) => packed_leaves(tables, addrs, out, |leaf: u8| leaf.into()),
         (Width::Short, Some(palette)) => packed_leaves(tables, addrs, out, |leaf: u16| word_of(palette, leaf)),

@@ -267,13 +267,18 @@ impl<F: Family> Reader<F> {
     ///
     /// Addresses are those of the standard library, or integers of the same width in the CPU's byte order.
     /// Bursts of 32 and more overlap their memory accesses, those of 128 best; a multiple of 32, or else of 8, suits the rest.
-    #[inline]
+    #[inline(always)]
     pub fn lookup_batch<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) -> usize {
         let count = addrs.len().min(out.len());
-        if count <= Self::BURST {
-            self.burst(&addrs[..count], &mut out[..count]);
-        } else {
-            self.bursts(&addrs[..count], &mut out[..count]);
+        let (addrs, out) = (&addrs[..count], &mut out[..count]);
+        let start = self.tables.clock.start();
+        if count > Self::BURST || start.has_moved() {
+            self.bursts(addrs, out);
+            return count;
+        }
+        F::burst(&self.tables, addrs, out, &mut self.habit);
+        if !self.tables.clock.stands(start) {
+            self.burst_again(addrs, out);
         }
         count
     }
@@ -281,18 +286,19 @@ impl<F: Family> Reader<F> {
     #[inline(never)]
     fn bursts<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) {
         for (addrs, out) in addrs.chunks(Self::BURST).zip(out.chunks_mut(Self::BURST)) {
-            self.burst(addrs, out);
+            let start = self.start();
+            F::burst(&self.tables, addrs, out, &mut self.habit);
+            if !self.tables.clock.stands(start) {
+                self.burst_again(addrs, out);
+            }
         }
     }
 
-    #[inline(always)]
-    fn burst<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) {
-        let start = self.start();
-        F::burst(&self.tables, addrs, out, &mut self.habit);
-        if !self.tables.clock.stands(start) {
-            let mut habit = self.habit;
-            self.read_again(|tables| F::burst(tables, addrs, out, &mut habit));
-        }
+    #[cold]
+    #[inline(never)]
+    fn burst_again<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) {
+        let mut habit = self.habit;
+        self.read_again(|tables| F::burst(tables, addrs, out, &mut habit));
     }
 
     /// Runs `look` on the current tables until its result stands: three times at most, see [`crate::clock`].

@@ -59,22 +59,18 @@ pub(crate) trait Layout: Addresses + Roots {
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;
     /// Builds the block of a node of another level.
     fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built>;
-    /// What an entry says for a next hop.
-    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<Self::Entry>;
     /// Builds the root block all of whose slots have one next hop.
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<Self::Block>;
     /// The root block of a top-level node that has one of its own.
     fn root_block(built: Built) -> Option<Self::Block>;
-    /// What an entry says of a node of another level that has a block of its own.
-    fn entry(built: Built) -> Option<Self::Entry>;
+    /// What an entry says for a built slot.
+    fn entry(blocks: &Blocks<'_, Self>, built: Built) -> Option<Self::Entry>;
     /// The block a built node has for itself. Only good for giving it back.
     fn block_of(store: &Self::Store, built: Built) -> Option<BlockOf<Self>>;
-    /// The block that `build_leaf` made, if it made one.
-    fn block_of_leaf(leaf: Self::Entry) -> Option<BlockOf<Self>>;
     /// The block that `build_uniform` made, if it made one.
     fn block_of_uniform(root: Self::Block) -> Option<BlockOf<Self>>;
-    /// Whether `patch` can replace the entry of `slot`, in a node's block over `stride` bits, by one for `new` in place.
-    fn can_patch(tables: &Tables<Self>, parent: Built, slot: u8, stride: u8, new: Built) -> bool;
+    /// Whether `patch` can replace the entry of `slot`, of a node's block, by one for `new` in place.
+    fn can_patch(tables: &Tables<Self>, parent: Built, slot: u8, new: Built) -> bool;
     fn patch(tables: &Tables<Self>, parent: Built, slot: u8, new: Self::Entry);
     /// Whether `store_leaf` can give these slots, which have one next hop, another in place.
     fn can_store_leaf(tables: &Tables<Self>, top: Built, slots: &Range<usize>) -> bool;

@@ -1,7 +1,7 @@
-//! IPv4: 19 bits of root array, 5 bits of packed block (down to the /24), then 6 and 2 bits of link blocks.
+//! IPv4: 19 bits of root array, 5 bits of packed block (down to the /24), then 3 bits of link block and 5 of packed block.
 //!
-//! Most addresses need two dependent loads: the root word, with a bitmap of 32 slots in it, and a leaf. Multicast and what is
-//! reserved beyond it have one root word, as long as no route asks for more. With the accelerator, a byte per /24
+//! Most addresses need two dependent loads: the root word, with a bitmap of 32 slots in it, and a leaf. Up to four leaves of a byte
+//! are in the word itself. Multicast and what is reserved beyond it have one root word, as long as no route asks for more. With the accelerator, a byte per /24
 //! answers first and the blocks take what it cannot; for traffic from all over, a byte per /16 goes before that.
 //!
 //! A leaf or byte is the number of a next hop, and for small next hops the next hop itself: bursts look at the palette only
@@ -11,9 +11,9 @@ use core::net::Ipv4Addr;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::build::{Blocks, find_runs};
+use crate::build::Blocks;
 use crate::kernel::{self, Habit};
-use crate::mem::{Block, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Region, Roots, Slab, arrive};
+use crate::mem::{Block, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Roots, Slab, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables, Width};
@@ -26,6 +26,13 @@ const BEYOND_LEN: u8 = 3;
 /// IPv4, 32-bit addresses.
 #[derive(Debug, Clone, Copy)]
 pub enum V4 {}
+
+/// What stands in the place of a slot: in a packed block, or in a link block.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Entry {
+    Link(LinkRef),
+    Word(PackedRef),
+}
 
 impl Addresses for V4 {
     type Bits = u32;
@@ -42,10 +49,10 @@ impl Roots for V4 {
 }
 
 impl Layout for V4 {
-    const SHAPE: &'static Shape = &Shape { root_bits: 19, strides: &[5, 6, 2] };
+    const SHAPE: &'static Shape = &Shape { root_bits: 19, strides: &[5, 3, 5] };
     const HAS_BYTES: bool = true;
     type Store = Slab;
-    type Entry = LinkRef;
+    type Entry = Entry;
 
     fn key(prefix: Ipv4Prefix) -> Key {
         prefix.key()
@@ -64,37 +71,29 @@ impl Layout for V4 {
         kernel::v4_one(tables, addr)
     }
 
-    #[inline]
+    #[inline(always)]
     fn burst<A: Copy + Into<u32>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>], habit: &mut Habit) {
         kernel::v4_burst(tables, addrs, out, habit);
     }
 
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
-        match blocks.tables.width {
-            Width::Byte => build_packed::<u8>(blocks, slots),
-            Width::Short => build_packed::<u16>(blocks, slots),
-            Width::Word => build_packed::<u32>(blocks, slots),
+        if blocks.keeps_bytes {
+            for (byte, built) in blocks.bytes.iter_mut().zip(slots) {
+                *byte = match built {
+                    Built::Hop(hop) => u8::try_from(*hop).unwrap_or(u8::MAX),
+                    _ => u8::MAX,
+                };
+            }
         }
+        build_packed_of(blocks, slots)
     }
 
-    fn build_inner(blocks: &mut Blocks<'_, Self>, _: usize, slots: &[Built]) -> Option<Built> {
-        build_link(blocks, slots).map(Built::Link)
-    }
-
-    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<LinkRef> {
-        blocks.store.leaf(&blocks.tables.region, blocks.hops.get(hop).word)
+    fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built> {
+        if level == 1 { build_link(blocks, slots).map(Built::Link) } else { build_packed_of(blocks, slots) }
     }
 
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PackedRef> {
-        if hop == 0 {
-            return Some(PackedRef::NONE);
-        }
-        let region = &blocks.tables.region;
-        match blocks.tables.width {
-            Width::Byte => blocks.store.packed(region, 1, &[u8::from_word(hop)], None),
-            Width::Short => blocks.store.packed(region, 1, &[u16::from_word(hop)], None),
-            Width::Word => blocks.store.packed(region, 1, &[blocks.hops.get(hop).word], None),
-        }
+        word_for(blocks, Built::Hop(hop))
     }
 
     fn root_block(built: Built) -> Option<PackedRef> {
@@ -104,41 +103,34 @@ impl Layout for V4 {
         }
     }
 
-    fn entry(built: Built) -> Option<LinkRef> {
-        match built {
-            Built::Link(link) => Some(link),
-            _ => None,
-        }
+    fn entry(blocks: &Blocks<'_, Self>, built: Built) -> Option<Entry> {
+        if let Built::Link(link) = built { Some(Entry::Link(link)) } else { word_for(blocks, built).map(Entry::Word) }
     }
 
     fn block_of(_: &Slab, built: Built) -> Option<Block> {
         match built {
-            Built::Packed(block) => Some(block.into()),
+            Built::Packed(block) => block.block(),
             Built::Link(link) => Some(link.into()),
             _ => None,
         }
     }
 
-    fn block_of_leaf(leaf: LinkRef) -> Option<Block> {
-        Some(leaf.into())
-    }
-
     fn block_of_uniform(root: PackedRef) -> Option<Block> {
-        (root != PackedRef::NONE).then(|| root.into())
+        root.block()
     }
 
-    fn can_patch(tables: &Tables<Self>, parent: Built, slot: u8, stride: u8, new: Built) -> bool {
+    fn can_patch(tables: &Tables<Self>, parent: Built, slot: u8, new: Built) -> bool {
         match (parent, new) {
             (Built::Packed(block), Built::Link(_)) => is_escape(tables, block, slot.into()),
-            (Built::Link(link), _) => stands_alone(tables, link, slot, stride),
+            (Built::Link(_), _) => true,
             _ => false,
         }
     }
 
-    fn patch(tables: &Tables<Self>, parent: Built, slot: u8, new: LinkRef) {
-        match parent {
-            Built::Packed(block) => tables.region.set_packed_link(block, slot.into(), new),
-            Built::Link(link) => tables.region.set_step(link, slot.into(), new),
+    fn patch(tables: &Tables<Self>, parent: Built, slot: u8, new: Entry) {
+        match (parent, new) {
+            (Built::Packed(block), Entry::Link(link)) => tables.region.set_packed_link(block, slot.into(), link),
+            (Built::Link(link), Entry::Word(word)) => tables.region.set_link_word(link, slot.into(), word),
             _ => {}
         }
     }
@@ -151,6 +143,7 @@ impl Layout for V4 {
         let starts = |slot: usize| slot == 0 || slot == PACKED_SLOTS || (bitmap >> slot) & 1 == 1;
         let within = (slots.start + 1..slots.end).any(starts);
         tables.width != Width::Short
+            && block.block().is_some()
             && starts(slots.start)
             && starts(slots.end)
             && !within
@@ -183,46 +176,51 @@ fn is_escape(tables: &Tables<V4>, block: PackedRef, slot: u32) -> bool {
     }
 }
 
+/// The root word, or that of a link block, for a built slot.
+fn word_for(blocks: &Blocks<'_, V4>, built: Built) -> Option<PackedRef> {
+    match (built, blocks.tables.width) {
+        (Built::Packed(block), _) => Some(block),
+        (Built::Hop(_), Width::Byte) => Some(PackedRef::of_leaf(blocks.leaf_to::<u8>(built))),
+        (Built::Hop(_), Width::Short) => Some(PackedRef::of_leaf(blocks.leaf_to::<u16>(built))),
+        (Built::Hop(_), Width::Word) => Some(PackedRef::of_leaf(blocks.leaf_to::<u32>(built))),
+        _ => None,
+    }
+}
+
+fn build_packed_of(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<Built> {
+    match blocks.tables.width {
+        Width::Byte => build_packed::<u8>(blocks, slots),
+        Width::Short => build_packed::<u16>(blocks, slots),
+        Width::Word => build_packed::<u32>(blocks, slots),
+    }
+}
+
 fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<Built> {
     let mut leaves = [L::ESCAPE; PACKED_SLOTS];
     let mut links = [LinkRef::NONE; PACKED_SLOTS];
-    let (bitmap, count) = find_runs(slots, |index, built| {
-        leaves[index] = blocks.leaf_to(built);
-        if let Built::Link(link) = built {
-            links[index] = link;
-        }
-        Some(())
-    })?;
-    if blocks.keeps_bytes {
-        for (byte, built) in blocks.bytes.iter_mut().zip(slots) {
-            *byte = match built {
-                Built::Hop(hop) => u8::try_from(*hop).unwrap_or(u8::MAX),
-                _ => u8::MAX,
-            };
+    let (mut bitmap, mut count, mut last) = (0, 0, Built::Nothing);
+    for (index, built) in slots.iter().enumerate() {
+        if index == 0 || *built != last {
+            last = *built;
+            bitmap |= 1 << index;
+            leaves[count] = blocks.leaf_to(last);
+            if let Built::Link(link) = last {
+                links[count] = link;
+            }
+            count += 1;
         }
     }
     let leaves = &leaves[..count];
     let links = leaves.contains(&L::ESCAPE).then_some(&links[..count]);
-    #[expect(clippy::cast_possible_truncation, reason = "there are 32 slots")]
-    let bitmap = bitmap as u32;
     blocks.store.packed(&blocks.tables.region, bitmap, leaves, links).map(Built::Packed)
 }
 
-/// A link block over `slots`, of which there are 64 or fewer.
 fn build_link(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef> {
-    let mut runs = [LinkRef::default(); 64];
-    let (bitmap, count) = find_runs(slots, |index, built| {
-        runs[index] = blocks.entry(built)?;
-        Some(())
-    })?;
-    blocks.store.link(&blocks.tables.region, bitmap, &runs[..count])
-}
-
-/// Whether the entry of `slot` in a link block over `stride` bits can be replaced without moving any other slot.
-fn stands_alone(tables: &Tables<V4>, link: LinkRef, slot: u8, stride: u8) -> bool {
-    let bitmap = (tables.region.bitmap(link) << 1) | 1;
-    let last = usize::from(slot) + 1 == 1 << stride;
-    (bitmap >> slot) & 1 == 1 && (last || (bitmap >> (slot + 1)) & 1 == 1)
+    let mut words = [PackedRef::default(); LinkRef::SLOTS];
+    for (word, built) in words.iter_mut().zip(slots) {
+        *word = word_for(blocks, *built)?;
+    }
+    blocks.store.link(&blocks.tables.region, &words)
 }
 
 /// The answer for one address, past the accelerator.
@@ -243,18 +241,16 @@ fn walk_wide<L: Leaf>(tables: &Tables<V4>, addr: u32, word: impl Fn(L) -> u32) -
     arrive();
     let leaf = region.packed_leaf::<L>(block, addr >> 8);
     arrive();
-    if leaf == L::ESCAPE { walk_escape(region, block, addr) } else { word(leaf) }
-}
-
-#[inline(always)]
-fn walk_escape(region: &Region<V4>, block: PackedRef, addr: u32) -> u32 {
+    if leaf != L::ESCAPE {
+        return word(leaf);
+    }
     let link = region.packed_link(block, addr >> 8);
     arrive();
-    let link = region.step(link, (addr >> 2) & 63);
+    let block = region.link_word(link, addr >> 5);
     arrive();
-    let link = region.step(link, addr & 3);
+    let leaf = region.packed_leaf::<L>(block, addr);
     arrive();
-    region.leaf_word(link)
+    word(leaf)
 }
 
 /// The next hop word of an index into a palette that has a word for each.
@@ -295,7 +291,7 @@ mod tests {
         });
         assert_eq!(tables.direct.load(Ordering::Relaxed), direct);
         let over = AtomicBool::new(false);
-        let mut change = |round: u32, garbage: &mut [Vec<Block>; 2], last: &mut Built| {
+        let mut change = |round: u32, garbage: &mut [Vec<Block>; 2], last: &mut [Built; 3]| {
             let mut blocks = Blocks {
                 tables: &tables,
                 store: &mut store,
@@ -304,16 +300,19 @@ mod tests {
                 bytes: [0; PACKED_SLOTS],
             };
             let runs = 1 + round as usize % 31;
-            let mut slots: [Built; PACKED_SLOTS] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 5]));
-            let deep = build_link(&mut blocks, &[Built::Hop(ids[5]), slots[0]]).unwrap();
-            slots[round as usize % PACKED_SLOTS] = Built::Link(deep);
+            let mut slots: [Built; PACKED_SLOTS] = core::array::from_fn(|slot| Built::Hop(ids[slot % runs % 6]));
+            let deep = build_packed_of(&mut blocks, &slots).unwrap();
+            let mut words = [slots[0]; LinkRef::SLOTS];
+            words[round as usize % LinkRef::SLOTS] = deep;
+            let link = Built::Link(build_link(&mut blocks, &words).unwrap());
+            slots[round as usize % PACKED_SLOTS] = link;
             let built = V4::build_top(&mut blocks, &slots).unwrap();
             tables.region.set_root(TOP, V4::root_block(built).unwrap());
             if let Some(bytes) = &tables.bytes {
                 bytes.set(TOP, &blocks.bytes);
             }
-            garbage[0].extend(V4::block_of(blocks.store, *last));
-            *last = built;
+            garbage[0].extend(last.iter().filter_map(|built| V4::block_of(blocks.store, *built)));
+            *last = [built, link, deep];
             // And one leaf in place.
             let alone =
                 (0..PACKED_SLOTS).map(|slot| slot..slot + 1).find(|slots| V4::can_store_leaf(&tables, built, slots));
@@ -332,7 +331,7 @@ mod tests {
                 core::mem::replace(&mut garbage[1], free).into_iter().for_each(|block| store.free(block));
             }
         };
-        let (mut garbage, mut last) = ([Vec::new(), Vec::new()], Built::Nothing);
+        let (mut garbage, mut last) = ([Vec::new(), Vec::new()], [Built::Nothing; 3]);
         change(0, &mut garbage, &mut last);
         thread::scope(|scope| {
             scope.spawn(|| {

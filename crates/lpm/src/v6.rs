@@ -75,7 +75,7 @@ impl Layout for V6 {
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
         let mut entries = [NodeRef::default(); 256];
         for (entry, built) in entries.iter_mut().zip(slots) {
-            *entry = blocks.entry(*built)?;
+            *entry = Self::entry(blocks, *built)?;
         }
         blocks.store.page(&blocks.tables.region, &entries).map(Built::Page)
     }
@@ -89,20 +89,11 @@ impl Layout for V6 {
         node.map(Built::Node)
     }
 
-    fn build_leaf(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<NodeRef> {
-        let built = Built::Hop(hop);
-        Some(match blocks.tables.width {
-            Width::Byte => NodeRef::of_leaf(blocks.leaf_to::<u8>(built)),
-            Width::Short => NodeRef::of_leaf(blocks.leaf_to::<u16>(built)),
-            Width::Word => NodeRef::of_leaf(blocks.leaf_to::<u32>(built)),
-        })
-    }
-
     fn build_uniform(blocks: &mut Blocks<'_, Self>, hop: HopId) -> Option<PageRef> {
         if hop == 0 {
             return Some(PageRef::NONE);
         }
-        let leaf = blocks.leaf(hop)?;
+        let leaf = Self::entry(blocks, Built::Hop(hop))?;
         blocks.store.page(&blocks.tables.region, &[leaf; 256])
     }
 
@@ -113,9 +104,12 @@ impl Layout for V6 {
         }
     }
 
-    fn entry(built: Built) -> Option<NodeRef> {
-        match built {
-            Built::Node(node) => Some(node),
+    fn entry(blocks: &Blocks<'_, Self>, built: Built) -> Option<NodeRef> {
+        match (built, blocks.tables.width) {
+            (Built::Node(node), _) => Some(node),
+            (Built::Hop(_), Width::Byte) => Some(NodeRef::of_leaf(blocks.leaf_to::<u8>(built))),
+            (Built::Hop(_), Width::Short) => Some(NodeRef::of_leaf(blocks.leaf_to::<u16>(built))),
+            (Built::Hop(_), Width::Word) => Some(NodeRef::of_leaf(blocks.leaf_to::<u32>(built))),
             _ => None,
         }
     }
@@ -128,15 +122,11 @@ impl Layout for V6 {
         }
     }
 
-    fn block_of_leaf(_: NodeRef) -> Option<Extent> {
-        None
-    }
-
     fn block_of_uniform(root: PageRef) -> Option<Extent> {
         (root != PageRef::NONE).then(|| Heap::page_extent(root))
     }
 
-    fn can_patch(_: &Tables<Self>, parent: Built, slot: u8, _: u8, new: Built) -> bool {
+    fn can_patch(_: &Tables<Self>, parent: Built, slot: u8, new: Built) -> bool {
         match (parent, new) {
             (Built::Page(_), _) => true,
             (Built::Node(node), Built::Node(_)) => node.child(slot.into()).1,

@@ -19,7 +19,7 @@ use crate::{Config, Error, Result};
 /// The writing half of a table.
 pub(crate) struct Writer<F: Layout> {
     pub(crate) rib: Rib,
-    pub(crate) hops: Hops<F::Block, F::Entry>,
+    pub(crate) hops: Hops<F::Block>,
     pub(crate) tables: Arc<Tables<F>>,
     /// Where readers of the tables before these find them.
     left: Option<Arc<Successor<F>>>,
@@ -91,7 +91,7 @@ impl<F: Layout> Writer<F> {
     }
 
     /// A writer for routes that no tables show yet. Bases are painted, nothing is built.
-    fn with_routes(config: Config, mut rib: Rib, mut hops: Hops<F::Block, F::Entry>, whole: bool) -> Result<Self> {
+    fn with_routes(config: Config, mut rib: Rib, mut hops: Hops<F::Block>, whole: bool) -> Result<Self> {
         let width = Width::for_id(hops.max_id());
         let (tables, store) = generate::<F>(&config, &mut rib, &mut hops, width, whole, 0, false)?;
         let tables = Arc::new(tables);
@@ -220,7 +220,7 @@ impl<F: Layout> Writer<F> {
         let moved = match self.relocate(width, capacity.saturating_mul(2).min(limit.max(capacity + 1))) {
             // There may be room once blocks are packed anew.
             Err(Error::TableFull { .. }) if hop.is_none() => self.relocate_for(true, width, 0),
-            Err(Error::TableFull { .. }) if 2 * self.store.live() < capacity => self.relocate(width, 0),
+            Err(Error::TableFull { .. }) if 4 * self.store.live() < 3 * capacity => self.relocate(width, 0),
             moved => moved,
         };
         if let Err(error) = moved {
@@ -347,8 +347,8 @@ impl<F: Layout> Writer<F> {
             let Some(above) = level.checked_sub(1) else { return push_root(&mut blocks, built) };
             let (parent, slot) = path[above];
             let parent = self.rib.nodes[parent as usize].built;
-            if F::can_patch(&self.tables, parent, slot, F::SHAPE.strides[above], built) {
-                change.patch = Some((parent, slot, blocks.entry(built)?));
+            if F::can_patch(&self.tables, parent, slot, built) {
+                change.patch = Some((parent, slot, F::entry(&blocks, built)?));
                 return Some(());
             }
             level = above;
@@ -402,9 +402,6 @@ impl<F: Layout> Writer<F> {
 
     fn release(&mut self, hop: HopId) {
         if let Some(gone) = self.hops.release(hop) {
-            if let Some(leaf) = gone.leaf.and_then(F::block_of_leaf) {
-                self.discard(leaf);
-            }
             if let Some(uniform) = gone.uniform.and_then(F::block_of_uniform) {
                 self.discard(uniform);
             }
@@ -501,7 +498,7 @@ const ACCELERATED_SHARE: usize = 95;
 fn generate<F: Layout>(
     config: &Config,
     rib: &mut Rib,
-    hops: &mut Hops<F::Block, F::Entry>,
+    hops: &mut Hops<F::Block>,
     width: Width,
     whole: bool,
     least: usize,

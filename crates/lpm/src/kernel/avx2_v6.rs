@@ -4,13 +4,10 @@
 use core::arch::asm;
 use core::arch::x86_64::{__m128i, _mm_set_epi64x};
 
+use super::avx2::BITS;
 use super::{Avx2, NextHop};
 use crate::mem::Region;
 use crate::v6::{self, V6};
-
-/// Numbers of bits, by the number whose bits they are; twice, as each half has its own.
-static BITS: [u8; 32] =
-    [0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4, 0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4];
 
 /// What a byte, two and four leave of the bits of four bytes.
 static LEFT: [u32; 3] = [24, 16, 0];

@@ -1,11 +1,15 @@
-//! Bursts of IPv4 addresses where there is AVX-512: 128, 64 or 32 at once, and what is left as on lesser CPUs.
+//! IPv4 lookups of 128, 64 or 32 addresses at once, where there is AVX-512, and bursts of these. Assembly for the reasons that
+//! [`super::avx512`] gives, and in one piece for each number: a CPU looks a few hundred instructions beyond what waits for memory, so
+//! the fewer a burst of 32 takes, the more of the next one is on its way.
 
-use core::sync::atomic::Ordering;
+use core::arch::asm;
+use core::arch::x86_64::{__m256i, _mm256_setr_epi32};
+use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::avx512::{Avx512, Places, Sixteen};
+use super::avx512::{Aligned, Avx512};
 use super::{Habit, NextHop, number_to_word, v4_burst_narrow, v4_escapes};
-use crate::mem::{Bytes, arrive};
-use crate::tables::{Tables, Width};
+use crate::mem::{Bytes, Region, Roots, arrive};
+use crate::tables::{ESCAPE_WORD, Tables, Width};
 use crate::v4::V4;
 
 /// The longest matches of IPv4 addresses.
@@ -17,147 +21,440 @@ pub(super) fn burst<A: Copy + Into<u32>>(
     out: &mut [Option<NextHop>],
     habit: &mut Habit,
 ) {
+    // As many as drivers give, without detours.
+    if addrs.len() == 32
+        && let (Some(addrs), Some(out)) = (addrs.first_chunk(), out.first_chunk_mut())
+    {
+        return chunk_32(tables, avx512, addrs, out, habit);
+    }
+    chunks(tables, avx512, addrs, out, habit);
+}
+
+#[inline(never)]
+fn chunks<A: Copy + Into<u32>>(
+    tables: &Tables<V4>,
+    avx512: Avx512,
+    addrs: &[A],
+    out: &mut [Option<NextHop>],
+    habit: &mut Habit,
+) {
     let count = addrs.len().min(out.len());
-    let (addrs, rest) = addrs[..count].as_chunks::<16>();
-    let (out, rest_out) = out[..count].as_chunks_mut::<16>();
+    let (addrs, out) = (&addrs[..count], &mut out[..count]);
     macro_rules! chunks {
-        ($addrs:ident, $out:ident, $count:literal) => {{
-            let (addrs, rest) = $addrs.as_chunks::<$count>();
-            let (out, rest_out) = $out.as_chunks_mut::<$count>();
-            for (addrs, out) in addrs.iter().zip(out) {
-                // SAFETY: where there is AVX-512 there is all that the functions are compiled for.
-                unsafe {
-                    match &tables.bytes {
-                        Some(bytes) => bytes_chunk(tables, avx512, bytes, addrs, out, habit),
-                        None => packed_chunk(tables, avx512, addrs, out),
-                    }
-                }
+        ($addrs:ident, $out:ident, $count:literal, $chunk:ident) => {{
+            let (chunks, rest) = $addrs.as_chunks::<$count>();
+            let (outs, rest_out) = $out.as_chunks_mut::<$count>();
+            for (addrs, out) in chunks.iter().zip(outs) {
+                $chunk(tables, avx512, addrs, out, habit);
             }
             (rest, rest_out)
         }};
     }
-    let (addrs, out) = chunks!(addrs, out, 8);
-    let (addrs, out) = chunks!(addrs, out, 4);
-    let (addrs, out) = chunks!(addrs, out, 2);
-    for (addrs, out) in addrs.iter().zip(out) {
+    let (addrs, out) = chunks!(addrs, out, 128, chunk_128);
+    let (addrs, out) = chunks!(addrs, out, 64, chunk_64);
+    let (addrs, out) = chunks!(addrs, out, 32, chunk_32);
+    if !addrs.is_empty() {
         v4_burst_narrow(tables, addrs, out);
     }
-    if !rest.is_empty() {
-        v4_burst_narrow(tables, rest, rest_out);
-    }
 }
 
-/// By the byte per /24, and what it cannot answer by packed blocks. In a function of its own, so that little is saved and
-/// restored around it. It has to be compiled for AVX: what lesser instructions write waits for all that was written
-/// to the wide registers before.
-#[inline(never)]
-#[target_feature(enable = "popcnt,bmi1,bmi2,avx2")]
-fn bytes_chunk<A: Copy + Into<u32>, const N: usize>(
-    tables: &Tables<V4>,
-    avx512: Avx512,
-    bytes: &Bytes,
-    addrs: &[[A; 16]; N],
-    out: &mut [[Option<NextHop>; 16]; N],
-    habit: &mut Habit,
-) {
-    let mut escapes = [0; N];
-    if habit.asks() {
-        let mut asked = 0;
-        for ((addrs, out), escapes) in addrs.iter().zip(&mut *out).zip(&mut escapes) {
-            let (lanes, fine) = avx512.coarse_bytes(bytes, Sixteen::new(addrs), out);
-            *escapes = lanes;
-            asked += fine.count_ones();
+/// Looks up so many addresses: by the byte per /24 if there is one, else by packed blocks. Each in a function of its own, so that
+/// little is saved and restored around it. They have to be compiled for AVX: what lesser instructions write waits for all that
+/// was written to the wide registers before.
+macro_rules! chunk {
+    ($count:literal, $chunk:ident, $by_byte:ident $coarse:ident $flat:ident, $packed:ident $bytes:ident $shorts:ident $words:ident) => {
+        #[inline(always)]
+        fn $chunk<A: Copy + Into<u32>>(
+            tables: &Tables<V4>,
+            avx512: Avx512,
+            addrs: &[A; $count],
+            out: &mut [Option<NextHop>; $count],
+            habit: &mut Habit,
+        ) {
+            // SAFETY: where there is AVX-512 there is all that the functions are compiled for.
+            unsafe {
+                match &tables.bytes {
+                    None => $packed(tables, avx512, addrs, out),
+                    Some(bytes) => $by_byte(tables, avx512, bytes, addrs, out, habit),
+                }
+            }
         }
-        habit.learn(asked as usize <= 12 * N);
-    } else {
-        for ((addrs, out), escapes) in addrs.iter().zip(&mut *out).zip(&mut escapes) {
-            *escapes = avx512.bytes(bytes, Sixteen::new(addrs), out);
+
+        #[inline(never)]
+        #[target_feature(enable = "popcnt,bmi1,bmi2,avx2")]
+        fn $by_byte<A: Copy + Into<u32>>(
+            tables: &Tables<V4>,
+            avx512: Avx512,
+            bytes: &Bytes,
+            addrs: &[A; $count],
+            out: &mut [Option<NextHop>; $count],
+            habit: &mut Habit,
+        ) {
+            let deep = if habit.asks() {
+                let (deep, asked) = avx512.$coarse(bytes, addrs, out);
+                habit.learn(4 * asked <= 3 * $count);
+                deep
+            } else {
+                avx512.$flat(bytes, addrs, out)
+            };
+            // Few are answered one by one, many together.
+            let count = |out: &[_; 16]| avx512.equal(out, u8::MAX.into()).count_ones();
+            if deep && out.as_chunks().0.iter().map(count).sum::<u32>() > $count / 8 {
+                $packed(tables, avx512, addrs, out);
+            } else {
+                finish(tables, avx512, addrs, out, deep, true);
+            }
         }
-    }
-    // Few lanes are answered one by one, many together.
-    if escapes.iter().map(|escapes| escapes.count_ones()).sum::<u32>() as usize <= 2 * N {
-        finish(tables, addrs, out, &escapes, true);
-    } else {
-        packed_chunk(tables, avx512, addrs, out);
-    }
+
+        #[inline(never)]
+        #[target_feature(enable = "popcnt,bmi1,bmi2,avx2")]
+        fn $packed<A: Copy + Into<u32>>(
+            tables: &Tables<V4>,
+            avx512: Avx512,
+            addrs: &[A; $count],
+            out: &mut [Option<NextHop>; $count],
+        ) {
+            let region = &tables.region;
+            match (tables.width, &tables.wide_palette) {
+                (Width::Byte, _) => {
+                    let deep = avx512.$bytes(region, addrs, out);
+                    finish(tables, avx512, addrs, out, deep, true);
+                }
+                (Width::Short, Some(palette)) => {
+                    let deep = avx512.$shorts(region, addrs, out, palette);
+                    finish(tables, avx512, addrs, out, deep, false);
+                }
+                (Width::Short, None) => {}
+                (Width::Word, _) => {
+                    let deep = avx512.$words(region, addrs, out);
+                    finish(tables, avx512, addrs, out, deep, false);
+                }
+            }
+        }
+    };
 }
 
-/// By packed blocks, in a function of its own for the same reasons.
-#[inline(never)]
-#[target_feature(enable = "popcnt,bmi1,bmi2,avx2")]
-fn packed_chunk<A: Copy + Into<u32>, const N: usize>(
-    tables: &Tables<V4>,
-    avx512: Avx512,
-    addrs: &[[A; 16]; N],
-    out: &mut [[Option<NextHop>; 16]; N],
-) {
-    let mut escapes = [0; N];
-    let region = &tables.region;
-    match (tables.width, &tables.wide_palette) {
-        (Width::Byte, _) => packed::<0, _, N>(tables, avx512, addrs, |at, places| {
-            escapes[at] = avx512.leaf_bytes(region, places, &mut out[at]);
-        }),
-        (Width::Short, Some(palette)) => packed::<1, _, N>(tables, avx512, addrs, |at, places| {
-            escapes[at] = avx512.leaf_shorts(region, palette, places, &mut out[at]);
-        }),
-        (Width::Short, None) => {}
-        (Width::Word, _) => packed::<2, _, N>(tables, avx512, addrs, |at, places| {
-            escapes[at] = avx512.leaf_words(region, places, &mut out[at]);
-        }),
-    }
-    finish(tables, addrs, out, &escapes, tables.width == Width::Byte);
-}
+chunk!(32, chunk_32, by_byte_32 coarse_32 flat_32, packed_32 v4_bytes_32 v4_shorts_32 v4_words_32);
+chunk!(64, chunk_64, by_byte_64 coarse_64 flat_64, packed_64 v4_bytes_64 v4_shorts_64 v4_words_64);
+chunk!(128, chunk_128, by_byte_128 coarse_128 flat_128, packed_128 v4_bytes_128 v4_shorts_128 v4_words_128);
 
-/// All addresses go through one step before the next, as a CPU does not look far beyond gathers that wait
-/// for others.
+/// Turns numbers into next hops if they are none yet, and answers what leads deeper if something does.
 #[inline]
 #[target_feature(enable = "popcnt,bmi1,bmi2,avx2")]
-fn packed<const LOG: u32, A: Copy + Into<u32>, const N: usize>(
+fn finish<A: Copy + Into<u32>>(
     tables: &Tables<V4>,
     avx512: Avx512,
-    addrs: &[[A; 16]; N],
-    mut leaves: impl FnMut(usize, &Places),
-) {
-    let mut places = [const { Places::uninit() }; N];
-    for (addrs, places) in addrs.iter().zip(&mut places) {
-        avx512.places::<LOG, _>(&tables.region, Sixteen::new(addrs), places);
-    }
-    arrive();
-    for (at, places) in places.iter().enumerate() {
-        leaves(at, places);
-    }
-}
-
-/// Turns numbers into next hops if they are none yet, and answers what led deeper.
-#[inline(always)]
-fn finish<A: Copy + Into<u32>, const N: usize>(
-    tables: &Tables<V4>,
-    addrs: &[[A; 16]; N],
-    out: &mut [[Option<NextHop>; 16]; N],
-    escapes: &[u32; N],
+    addrs: &[A],
+    out: &mut [Option<NextHop>],
+    deep: bool,
     numbers: bool,
 ) {
     arrive();
-    let any = escapes.iter().fold(0, |any, escapes| any | escapes);
-    if any != 0 || (numbers && !tables.direct.load(Ordering::Relaxed)) {
-        finish_others(tables, addrs, out, escapes, numbers);
+    if deep || (numbers && !tables.direct.load(Ordering::Relaxed)) {
+        finish_others(tables, avx512, addrs, out, numbers);
     }
 }
 
+#[cold]
 #[inline(never)]
-fn finish_others<A: Copy + Into<u32>, const N: usize>(
+#[target_feature(enable = "popcnt,bmi1,bmi2,avx2")]
+fn finish_others<A: Copy + Into<u32>>(
     tables: &Tables<V4>,
-    addrs: &[[A; 16]; N],
-    out: &mut [[Option<NextHop>; 16]; N],
-    escapes: &[u32; N],
+    avx512: Avx512,
+    addrs: &[A],
+    out: &mut [Option<NextHop>],
     numbers: bool,
 ) {
-    if numbers {
-        number_to_word(tables, out.as_flattened_mut());
-    }
-    for ((addrs, out), escapes) in addrs.iter().zip(out).zip(escapes) {
-        if *escapes != 0 {
-            v4_escapes(tables, addrs, out, u64::from(*escapes));
+    let deeper = if numbers { u8::MAX.into() } else { ESCAPE_WORD };
+    for (addrs, out) in addrs.as_chunks::<16>().0.iter().zip(out.as_chunks_mut().0) {
+        let lanes = avx512.equal(out, deeper);
+        if numbers {
+            number_to_word(tables, out);
+        }
+        if lanes != 0 {
+            v4_escapes(tables, addrs, out, lanes.into());
         }
     }
 }
+
+/// Sixteen addresses in two registers. Not in memory: what was written there in parts cannot be read as a whole at once.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn sixteen<A: Copy + Into<u32>>(addrs: &[A; 16]) -> [__m256i; 2] {
+    macro_rules! eight {
+        ($($lane:literal)*) => { _mm256_setr_epi32($(addrs[$lane].into().cast_signed()),*) }
+    }
+    [eight!(0 1 2 3 4 5 6 7), eight!(8 9 10 11 12 13 14 15)]
+}
+
+/// Numbers that every lane needs.
+static NUMBERS: Aligned<[[u32; 16]; 3]> = Aligned([
+    // The lower halves of eight and eight words, and the upper ones.
+    [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30],
+    [1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31],
+    // What is left of 32 slots; the bit of root words that have a block; the bits of leaves of a byte and of two; all ones.
+    [31, 1, 0xff, 0xffff, 0xffff_ffff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+]);
+
+const _: () = assert!(V4::ROOT_BITS == 19 && ESCAPE_WORD == u32::MAX && size_of::<Option<NextHop>>() == 4);
+
+/// The whole register that starts with an operand.
+macro_rules! z {
+    ($register:ident) => {
+        concat!("{", stringify!($register), ":z}")
+    };
+}
+
+/// What one asks of a byte table: `$count` addresses, sixteen in each pair of registers.
+macro_rules! flat {
+    ($flat:ident $coarse:ident, $count:literal, $($at:literal $a:ident $b:ident)*) => {
+        /// Puts the bytes per /24 of addresses into `out`; answers whether one is 255.
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn $flat<A: Copy + Into<u32>>(self, bytes: &Bytes, addrs: &[A; $count], out: &mut [Option<NextHop>; $count]) -> bool {
+            let (sixteens, _) = addrs.as_chunks();
+            $(let [$a, $b] = sixteen(&sixteens[$at]);)*
+            let deep: u32;
+            // SAFETY: the CPU has the instructions. The gathers read four bytes from a 24-bit offset, of which `Bytes` has that many
+            // plus three. As many words are written to `out`, whose elements have that size and any value.
+            unsafe {
+                asm!(
+                    "vpbroadcastd zmm24, [{numbers} + 136]",
+                    "vpxord zmm25, zmm25, zmm25",
+                    $(
+                        concat!("vinserti64x4 ", z!($a), ", ", z!($a), ", {", stringify!($b), "}, 1"),
+                        concat!("vpsrld ", z!($a), ", ", z!($a), ", 8"),
+                        concat!("vpxord ", z!($b), ", ", z!($b), ", ", z!($b)),
+                        "kxnorw k1, k0, k0",
+                        concat!("vpgatherdd ", z!($b), "{{k1}}, [{bytes} + ", z!($a), "]"),
+                        concat!("vpandd ", z!($b), ", ", z!($b), ", zmm24"),
+                        concat!("vmovdqu32 [{out} + 64*", $at, "], ", z!($b)),
+                        concat!("vpmaxud zmm25, zmm25, ", z!($b)),
+                    )*
+                    "vpcmpeqd k1, zmm25, zmm24",
+                    "kmovw {deep:e}, k1",
+                    $($a = inout(ymm_reg) $a => _, $b = inout(ymm_reg) $b => _,)*
+                    bytes = in(reg) bytes.base(),
+                    numbers = in(reg) &raw const NUMBERS,
+                    out = in(reg) out.as_mut_ptr(),
+                    deep = lateout(reg) deep,
+                    out("zmm24") _, out("zmm25") _, out("k1") _,
+                    options(nostack, preserves_flags),
+                );
+            }
+            deep != 0
+        }
+
+        /// The same, by the bytes per /16 and, where these are 255, per /24. Answers also how many were.
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn $coarse<A: Copy + Into<u32>>(
+            self,
+            bytes: &Bytes,
+            addrs: &[A; $count],
+            out: &mut [Option<NextHop>; $count],
+        ) -> (bool, u32) {
+            let (sixteens, _) = addrs.as_chunks();
+            $(let [$a, $b] = sixteen(&sixteens[$at]);)*
+            let (deep, asked): (u32, u32);
+            // SAFETY: as above; the first gathers read four bytes from a 16-bit offset, of which there are that many plus three.
+            unsafe {
+                asm!(
+                    "vpbroadcastd zmm24, [{numbers} + 136]",
+                    "vpxord zmm25, zmm25, zmm25",
+                    "xor {asked:e}, {asked:e}",
+                    $(
+                        concat!("vinserti64x4 ", z!($a), ", ", z!($a), ", {", stringify!($b), "}, 1"),
+                        concat!("vpsrld zmm26, ", z!($a), ", 16"),
+                        concat!("vpsrld ", z!($a), ", ", z!($a), ", 8"),
+                        concat!("vpxord ", z!($b), ", ", z!($b), ", ", z!($b)),
+                        "kxnorw k1, k0, k0",
+                        concat!("vpgatherdd ", z!($b), "{{k1}}, [{coarse} + zmm26]"),
+                        concat!("vpandd ", z!($b), ", ", z!($b), ", zmm24"),
+                        concat!("vpcmpeqd k1, ", z!($b), ", zmm24"),
+                        "kmovw {deep:e}, k1",
+                        "popcnt {deep:e}, {deep:e}",
+                        "add {asked:e}, {deep:e}",
+                        concat!("vpgatherdd ", z!($b), "{{k1}}, [{bytes} + ", z!($a), "]"),
+                        concat!("vpandd ", z!($b), ", ", z!($b), ", zmm24"),
+                        concat!("vmovdqu32 [{out} + 64*", $at, "], ", z!($b)),
+                        concat!("vpmaxud zmm25, zmm25, ", z!($b)),
+                    )*
+                    "vpcmpeqd k1, zmm25, zmm24",
+                    "kmovw {deep:e}, k1",
+                    $($a = inout(ymm_reg) $a => _, $b = inout(ymm_reg) $b => _,)*
+                    coarse = in(reg) bytes.coarse_base(),
+                    bytes = in(reg) bytes.base(),
+                    numbers = in(reg) &raw const NUMBERS,
+                    out = in(reg) out.as_mut_ptr(),
+                    asked = out(reg) asked,
+                    deep = out(reg) deep,
+                    out("zmm24") _, out("zmm25") _, out("zmm26") _, out("k1") _,
+                    options(nostack),
+                );
+            }
+            (deep != 0, asked)
+        }
+    };
+}
+
+/// A leaf that was read becomes an answer.
+macro_rules! answer {
+    (bytes $b:ident) => {
+        concat!("vpandd ", z!($b), ", ", z!($b), ", zmm24\n")
+    };
+    (shorts $b:ident) => {
+        concat!(
+            "vpandd zmm26, ",
+            z!($b),
+            ", zmm24\n",
+            "kxnorw k1, k0, k0\n",
+            "vpgatherdd ",
+            z!($b),
+            "{{k1}}, [{palette} + 4*zmm26]\n",
+        )
+    };
+    (words $b:ident) => {
+        ""
+    };
+}
+
+/// As many leaves become as many bytes.
+macro_rules! times {
+    (bytes $a:ident) => {
+        ""
+    };
+    (shorts $a:ident) => {
+        concat!("vpaddd ", z!($a), ", ", z!($a), ", ", z!($a))
+    };
+    (words $a:ident) => {
+        concat!("vpslld ", z!($a), ", ", z!($a), ", 2")
+    };
+}
+
+/// Lookups by root words and packed blocks, with leaves of `1 << $log` bytes. Where in [`NUMBERS`] their bits lie, and the answer
+/// that leads deeper, is `$bits` and `$deeper`.
+macro_rules! packed {
+    ($kind:ident $log:literal $bits:literal $deeper:literal $($palette:ident)?;
+        $name:ident, $count:literal, $($at:literal $a:ident $b:ident)*) => {
+        /// Puts the answers of packed blocks into `out`; answers whether one leads deeper.
+        #[inline]
+        #[target_feature(enable = "avx2")]
+        fn $name<A: Copy + Into<u32>>(
+            self,
+            region: &Region<V4>,
+            addrs: &[A; $count],
+            out: &mut [Option<NextHop>; $count],
+            $($palette: &[AtomicU32; 65536],)?
+        ) -> bool {
+            let (sixteens, _) = addrs.as_chunks();
+            $(let [$a, $b] = sixteen(&sixteens[$at]);)*
+            #[expect(clippy::cast_possible_truncation, reason = "there are at most 2^19 root words")]
+            let last = region.last_root() as u32;
+            let deep: u32;
+            // SAFETY: the CPU has the instructions. Root words are indexed by 19 bits, or the last one is put in the place of what
+            // there is not, and each is read as one. Four bytes are read that start with a leaf of a block; the mapping has three
+            // more than blocks. A leaf that a palette is asked for has as many bits as it has entries. As many words are written
+            // to `out`, whose elements have that size and any value.
+            unsafe {
+                asm!(
+                    "vmovdqa32 zmm29, [{numbers}]",
+                    "vmovdqa32 zmm30, [{numbers} + 64]",
+                    "vpbroadcastd ymm31, {last:e}",
+                    // The first of each pair becomes the place after a leaf in a block, or 0, the second a leaf in the root word.
+                    $(
+                        concat!("vpsrld ymm25, {", stringify!($a), "}, 32 - 19"),
+                        concat!("vpsrld ymm26, {", stringify!($b), "}, 32 - 19"),
+                        "vpminud ymm25, ymm25, ymm31",
+                        "vpminud ymm26, ymm26, ymm31",
+                        "vpxord zmm27, zmm27, zmm27",
+                        "vpxord zmm28, zmm28, zmm28",
+                        "kxnorw k1, k0, k0",
+                        "kxnorw k2, k0, k0",
+                        "vpgatherdq zmm27{{k1}}, [{roots} + 8*ymm25]",
+                        "vpgatherdq zmm28{{k2}}, [{roots} + 8*ymm26]",
+                        concat!("vinserti64x4 zmm24, ", z!($a), ", {", stringify!($b), "}, 1"),
+                        // Shifted left to end with the slot: by 31 less bits 8 to 12 of the address.
+                        "vpsrld zmm24, zmm24, 8",
+                        "vpandnd zmm24, zmm24, dword ptr [{numbers} + 128]{{1to16}}",
+                        concat!("vmovdqa32 ", z!($a), ", zmm29"),
+                        concat!("vpermi2d ", z!($a), ", zmm27, zmm28"),
+                        "vpermt2d zmm27, zmm30, zmm28",
+                        concat!("vptestmd k1, ", z!($a), ", dword ptr [{numbers} + 132]{{1to16}}"),
+                        concat!("vpsllvd ", z!($a), ", ", z!($a), ", zmm24"),
+                        concat!("vpopcntd ", z!($a), ", ", z!($a)),
+                        concat!("vpslld zmm24, ", z!($a), ", 3 + ", $log),
+                        concat!("vpsrlvd ", z!($b), ", zmm27, zmm24"),
+                        times!($kind $a),
+                        concat!("vpaddd ", z!($a), "{{k1}}{{z}}, ", z!($a), ", zmm27"),
+                    )*
+                    concat!("vpbroadcastd zmm24, [{numbers} + ", $bits, "]"),
+                    "vpxord zmm25, zmm25, zmm25",
+                    $(
+                        concat!("vptestmd k1, ", z!($a), ", ", z!($a)),
+                        concat!("vpgatherdd ", z!($b), "{{k1}}, [{blocks} + ", z!($a), " - (1 << ", $log, ")]"),
+                        answer!($kind $b),
+                        concat!("vmovdqu32 [{out} + 64*", $at, "], ", z!($b)),
+                        concat!("vpmaxud zmm25, zmm25, ", z!($b)),
+                    )*
+                    concat!("vpcmpeqd k1, zmm25, dword ptr [{numbers} + ", $deeper, "]{{1to16}}"),
+                    "kmovw {deep:e}, k1",
+                    $($a = inout(ymm_reg) $a => _, $b = inout(ymm_reg) $b => _,)*
+                    last = in(reg) last,
+                    roots = in(reg) region.roots_base(),
+                    blocks = in(reg) region.blocks_base(),
+                    $($palette = in(reg) $palette.as_ptr(),)?
+                    numbers = in(reg) &raw const NUMBERS,
+                    out = in(reg) out.as_mut_ptr(),
+                    deep = lateout(reg) deep,
+                    out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _, out("zmm28") _,
+                    out("zmm29") _, out("zmm30") _, out("zmm31") _, out("k1") _, out("k2") _,
+                    options(nostack, preserves_flags),
+                );
+            }
+            deep != 0
+        }
+    };
+}
+
+impl Avx512 {
+    /// Which words are so.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn equal(self, out: &[Option<NextHop>; 16], word: u32) -> u32 {
+        let equal: u32;
+        // SAFETY: the CPU has the instructions.
+        unsafe {
+            asm!(
+                "vpbroadcastd zmm24, {word:e}",
+                "vpcmpeqd k1, zmm24, [{out}]",
+                "kmovw {equal:e}, k1",
+                word = in(reg) word,
+                out = in(reg) out,
+                equal = lateout(reg) equal,
+                out("zmm24") _, out("k1") _,
+                options(nostack, preserves_flags, readonly),
+            );
+        }
+        equal
+    }
+}
+
+/// All lookups of some number of addresses.
+macro_rules! lookups {
+    ($count:literal, $flat:ident $coarse:ident $bytes:ident $shorts:ident $words:ident, $($pairs:tt)*) => {
+        impl Avx512 {
+            flat!($flat $coarse, $count, $($pairs)*);
+            packed!(bytes 0 136 136; $bytes, $count, $($pairs)*);
+            packed!(shorts 1 140 144 palette; $shorts, $count, $($pairs)*);
+            packed!(words 2 144 144; $words, $count, $($pairs)*);
+        }
+    };
+}
+
+lookups!(32, flat_32 coarse_32 v4_bytes_32 v4_shorts_32 v4_words_32, 0 a0 b0 1 a1 b1);
+lookups!(64, flat_64 coarse_64 v4_bytes_64 v4_shorts_64 v4_words_64, 0 a0 b0 1 a1 b1 2 a2 b2 3 a3 b3);
+lookups!(
+    128, flat_128 coarse_128 v4_bytes_128 v4_shorts_128 v4_words_128,
+    0 a0 b0 1 a1 b1 2 a2 b2 3 a3 b3 4 a4 b4 5 a5 b5 6 a6 b6 7 a7 b7
+);

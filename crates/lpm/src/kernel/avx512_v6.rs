@@ -119,7 +119,7 @@ macro_rules! walk {
                     concat!($(
                         "vmovdqa64 zmm", $high, ", [{highs} + 64*", $at, "]\n",
                         "vpsrlq zmm24, zmm", $high, ", 48\n",
-                        "kxnorw k1, k1, k1\n",
+                        "kxnorw k1, k0, k0\n",
                         "vpxorq zmm25, zmm25, zmm25\n",
                         "vpgatherqd ymm25{{k1}}, [{roots} + 4*zmm24]\n",
                         "vpmovzxdq zmm", $slot, ", ymm25\n",
@@ -128,7 +128,7 @@ macro_rules! walk {
                         "vpaddq zmm", $slot, ", zmm", $slot, ", zmm24\n",
                     )*),
                     concat!($(
-                        "kxnorw k1, k1, k1\n",
+                        "kxnorw k1, k0, k0\n",
                         "vpxorq zmm", $node, ", zmm", $node, ", zmm", $node, "\n",
                         "vpgatherqq zmm", $node, "{{k1}}, [{base} + 8*zmm", $slot, "]\n",
                         "vpsrlq zmm", $slot, ", zmm", $high, ", 36\n",

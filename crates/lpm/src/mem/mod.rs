@@ -15,12 +15,10 @@
 //!   is always accessed with the same width and always means the same.
 //! * A [`LinkRef`] or [`PackedRef`] is only made by [`Slab`] for a slot of that class, or
 //!   read from a word that only ever held such references.
-//! * The bitmap of a link block has fewer bits than the slot of its class has entries. So what is counted in it is an
-//!   entry of the slot, written or still zero. Zero is a good [`LinkRef`] anywhere: the leaf block "no route", the first
-//!   block of every region.
-//! * A [`PackedRef`] has its bitmap with it, in one word, with fewer bits than the slot has leaves. Leaves that may be
-//!   [`Leaf::ESCAPE`] lie in slots that start with as many [`LinkRef`]s, of classes of their own. Zero is a good [`PackedRef`]
-//!   too: its leaf is in the first block, of nothing but zeroes, which is not written again.
+//! * Zero is a good [`LinkRef`] anywhere: the first block of every region, of zeroes, which is not written again.
+//! * A [`PackedRef`] has its bitmap with it, in one word, with as many bits as the slot has leaves. Leaves that may be
+//!   [`Leaf::ESCAPE`] lie in slots that start with as many [`LinkRef`]s, of classes of their own. The first block of a region is
+//!   not written again: any reader may read a leaf of zero there.
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
 //!
 //! Of IPv6's, which [`Heap`] hands out:
@@ -96,9 +94,7 @@ pub(crate) trait Root: Copy + Send + Sync + core::fmt::Debug + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Block(usize);
 
-/// A link block `[bitmap: u64 | one LinkRef per run]` over 64 slots: its first unit. Bit `i` says that a run starts at slot
-/// `i + 1`, and the last run comes first: a shift by the slot leaves as many bits as entries to skip. A leaf block
-/// `[0: u64 | itself | next hop word]` is for any slot a link to itself.
+/// A link block of 8 PackedRefs, for the /27s of a /24: its first unit. A cache line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub(crate) struct LinkRef(u32);
@@ -109,8 +105,9 @@ pub(crate) struct LinkRef(u32);
 pub(crate) struct PageRef(u32);
 
 /// A packed block `[one LinkRef per run, backwards, if a leaf is Leaf::ESCAPE | one leaf per run]` over 32 slots. The lower
-/// half is the bitmap of run starts without that of slot 0, the upper half the byte of the first leaf: a shift by what
-/// is left of the slots leaves as many bits as leaves to skip.
+/// half is the bitmap of run starts, the upper half the byte of the first leaf: a shift by what is left of the slots leaves as
+/// many bits as leaves to skip, and that of slot 0. Without that bit the leaves are in the upper half, the first in its lowest
+/// bits; there is no block then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub(crate) struct PackedRef(u64);
@@ -256,26 +253,39 @@ impl Root for PackedRef {
 }
 
 impl LinkRef {
-    /// The leaf block "no route".
+    /// Slots of a link block.
+    pub(crate) const SLOTS: usize = 8;
+    /// The first block, of zeroes: "no route".
     pub(crate) const NONE: Self = Self(0);
-}
-
-impl From<PackedRef> for Block {
-    fn from(packed: PackedRef) -> Self {
-        Self(packed.first_leaf())
-    }
 }
 
 impl PackedRef {
-    /// "No route" for all slots: what leads to the zeroes that every region starts with, which no one ever writes again.
-    pub(crate) const NONE: Self = Self(0);
-
-    /// `bitmap` without slot 0.
+    /// Bit 0 of `bitmap` is set.
     fn new(first_leaf: u32, bitmap: u32) -> Self {
         Self(u64::from(first_leaf) << 32 | u64::from(bitmap))
     }
 
-    /// The bitmap of run starts, slot 0 not among them.
+    /// The same without a block, if there is room for its leaves.
+    fn in_place<L: Leaf>(bitmap: u32, leaves: &[L]) -> Option<Self> {
+        (size_of_val(leaves) <= 4).then(|| Self(leaves_in_word(leaves) << 32 | u64::from(bitmap & !1)))
+    }
+
+    /// All slots have one leaf.
+    pub(crate) fn of_leaf<L: Leaf>(leaf: L) -> Self {
+        Self(u64::from(leaf.word()) << 32)
+    }
+
+    #[inline(always)]
+    fn is_in_place(self) -> bool {
+        self.0 & 1 == 0
+    }
+
+    /// The block to give back, if there is one.
+    pub(crate) fn block(self) -> Option<Block> {
+        (!self.is_in_place()).then(|| Block(self.upper() as usize))
+    }
+
+    /// The bitmap of run starts; that of slot 0 may be missing.
     #[inline(always)]
     pub(crate) fn bitmap(self) -> u32 {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
@@ -283,29 +293,23 @@ impl PackedRef {
         bitmap
     }
 
-    /// The byte of the first leaf.
+    /// The byte of the first leaf, or the leaves.
     #[inline(always)]
-    fn first_leaf(self) -> usize {
-        (self.0 >> 32) as usize
+    fn upper(self) -> u32 {
+        (self.0 >> 32) as u32
     }
 
     /// Leaves before that of `slot` (modulo 32).
     #[inline(always)]
-    fn rank(self, slot: u32) -> usize {
+    fn rank(self, slot: u32) -> u32 {
         const { assert!(PACKED_SLOTS == u32::BITS as usize) };
-        self.bitmap().wrapping_shl(!slot).count_ones() as usize
-    }
-
-    /// The byte of that leaf.
-    #[inline(always)]
-    fn leaf<L: Leaf>(self, slot: u32) -> usize {
-        self.first_leaf() + self.rank(slot) * size_of::<L>()
+        (self.bitmap() & !1).wrapping_shl(!slot).count_ones()
     }
 
     /// The byte of its link, if it is [`Leaf::ESCAPE`].
     #[inline(always)]
     fn link(self, slot: u32) -> usize {
-        self.first_leaf() - (1 + self.rank(slot)) * size_of::<LinkRef>()
+        self.upper() as usize - (1 + self.rank(slot) as usize) * size_of::<LinkRef>()
     }
 }
 
@@ -359,10 +363,4 @@ leaf! {
 #[inline(always)]
 pub(crate) fn arrive() {
     fence(Ordering::Acquire);
-}
-
-/// The number of runs after the one of `slot` (taken modulo 64), by the bitmap of a link block.
-#[inline(always)]
-pub(crate) fn runs_after(bitmap: u64, slot: u32) -> usize {
-    bitmap.wrapping_shr(slot).count_ones() as usize
 }

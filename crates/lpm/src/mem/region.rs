@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use super::mapping::Mapping;
-use super::{CHUNK, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Root, Roots, UNIT, runs_after};
+use super::{CHUNK, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Root, Roots, UNIT};
 use crate::Result;
 
 /// Root words, then blocks; see [`super`] for the invariants.
@@ -34,7 +34,8 @@ impl<R: Roots> Region<R> {
     pub(super) fn new(chunks: usize, whole: bool) -> Result<Self> {
         let roots = if whole { Self::ALL_ROOTS } else { R::ROOTS };
         let root_bytes = (roots * size_of::<RootWord<R>>()).next_multiple_of(CHUNK);
-        let mapping = Mapping::new(CHUNK.saturating_mul(chunks).saturating_add(root_bytes))?;
+        // Gathers of four bytes may start with the last one.
+        let mapping = Mapping::new(CHUNK.saturating_mul(chunks).saturating_add(root_bytes + 3))?;
         // SAFETY: the mapping is at least `root_bytes` long.
         let blocks = unsafe { mapping.base().add(root_bytes) };
         Ok(Self { blocks, last: roots - 1, chunks, mapping, family: PhantomData })
@@ -102,40 +103,37 @@ impl<R: Roots> Region<R> {
         block.publish(self.view().root_word(top));
     }
 
-    /// The bitmap of a link block: bit `i` says that a run starts at slot `i + 1`.
+    /// What the word of `slot` (modulo 8) in a link block says, to be followed after [`super::arrive`].
     #[inline(always)]
-    pub(crate) fn bitmap(&self, block: LinkRef) -> u64 {
-        self.view().bitmap(block)
+    pub(crate) fn link_word(&self, link: LinkRef, slot: u32) -> PackedRef {
+        PackedRef::load(self.link_atomic(link, slot))
     }
 
-    /// The entry for `slot` (modulo 64), to be followed after [`super::arrive`]; a leaf block answers itself.
-    #[inline(always)]
-    pub(crate) fn step(&self, link: LinkRef, slot: u32) -> LinkRef {
-        self.view().step(link, slot)
+    /// Publishes another word in a link block.
+    pub(crate) fn set_link_word(&self, link: LinkRef, slot: u32, word: PackedRef) {
+        word.publish(self.link_atomic(link, slot));
     }
 
-    /// Publishes a new entry for the run that starts at `slot`.
-    pub(crate) fn set_step(&self, link: LinkRef, slot: u32, entry: LinkRef) {
-        let after = runs_after(self.bitmap(link), slot);
-        self.at::<AtomicU32>(link.0, UNIT + 4 * after).store(entry.0, Ordering::Release);
-    }
-
-    /// The next hop word of a leaf block; anything for other blocks.
     #[inline(always)]
-    pub(crate) fn leaf_word(&self, link: LinkRef) -> u32 {
-        self.at::<AtomicU32>(link.0, UNIT + 4).load(Ordering::Relaxed)
+    fn link_atomic(&self, link: LinkRef, slot: u32) -> &AtomicU64 {
+        self.at(link.0, slot as usize % LinkRef::SLOTS * size_of::<PackedRef>())
     }
 
     /// The leaf of `slot` (modulo 32) in a packed block.
     #[inline(always)]
     pub(crate) fn packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32) -> L {
-        L::load(self.at(0, block.leaf::<L>(slot)))
+        let bytes = block.rank(slot) * L::BYTES;
+        // Read in any case, as a branch would be guessed wrong.
+        let elsewhere = u32::from(block.is_in_place()).wrapping_sub(1);
+        let read = L::load(self.at(0, (block.upper().wrapping_add(bytes) & elsewhere) as usize));
+        if block.is_in_place() { L::from_word(block.upper().wrapping_shr(8 * bytes)) } else { read }
     }
 
-    /// Publishes another leaf for the run that `slot` lies in; neither it nor the one before is an escape.
+    /// Publishes another leaf for the run that `slot` lies in; neither it nor the one before is an escape, and there is a block.
     pub(crate) fn set_packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32, leaf: L) {
+        assert!(!block.is_in_place(), "a leaf in the word is another word");
         fence(Ordering::Release);
-        L::store(self.at(0, block.leaf::<L>(slot)), leaf);
+        L::store(self.at(0, (block.upper() + block.rank(slot) * L::BYTES) as usize), leaf);
     }
 
     /// Where the leaf of `slot` (modulo 32) leads, which is [`Leaf::ESCAPE`]. To be followed after [`super::arrive`].
@@ -147,10 +145,6 @@ impl<R: Roots> Region<R> {
     /// Publishes another link for such a leaf.
     pub(crate) fn set_packed_link(&self, block: PackedRef, slot: u32, link: LinkRef) {
         self.at::<AtomicU32>(0, block.link(slot)).store(link.0, Ordering::Release);
-    }
-
-    pub(super) fn write_bitmap(&self, unit: u32, byte: usize, bitmap: u64) {
-        self.at::<AtomicU64>(unit, byte).store(bitmap, Ordering::Relaxed);
     }
 
     pub(super) fn write_word(&self, unit: u32, byte: usize, word: u32) {
@@ -215,18 +209,6 @@ impl<'a, R: Roots> View<'a, R> {
     #[inline(always)]
     pub(crate) fn root(self, top: u32) -> R::Block {
         R::Block::load(self.root_word(top))
-    }
-
-    #[inline(always)]
-    fn bitmap(self, block: LinkRef) -> u64 {
-        self.at::<AtomicU64>(block.0, 0).load(Ordering::Relaxed)
-    }
-
-    /// See [`Region::step`].
-    #[inline(always)]
-    pub(crate) fn step(self, link: LinkRef, slot: u32) -> LinkRef {
-        let after = runs_after(self.bitmap(link), slot);
-        LinkRef(self.at::<AtomicU32>(link.0, UNIT + 4 * after).load(Ordering::Relaxed))
     }
 
     /// Asks for the line that byte of the blocks lies in; there may be no such byte.

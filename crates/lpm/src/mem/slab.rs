@@ -7,29 +7,27 @@ use core::ops::Range;
 use super::{Block, CHUNK, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Region, Roots, Store, UNIT};
 use crate::Result;
 
-/// Sizes of link blocks, in units. The most that is asked for: a bitmap and 64 references.
-const SIZES: [usize; 20] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18, 20, 22, 24, 28, 32, 33];
-
-/// What a chunk is cut into. The number is the least size of a block in units, or the leaves of a packed block.
+/// What a chunk is cut into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
-    Leaf,
-    Link(usize),
+    Link,
+    /// With so many leaves.
     Packed(usize),
     /// With a reference for each leaf.
     PackedLinks(usize),
 }
 
+/// A cache line.
+const LINK_BYTES: usize = LinkRef::SLOTS * size_of::<PackedRef>();
+
 impl Class {
-    const FIRST_SIZED: usize = 1;
-    const FIRST_PACKED: usize = Self::FIRST_SIZED + SIZES.len();
+    const FIRST_PACKED: usize = 1;
     const FIRST_LINKS: usize = Self::FIRST_PACKED + PACKED_SLOTS;
     const COUNT: usize = Self::FIRST_LINKS + PACKED_SLOTS;
 
     fn index(self) -> usize {
         match self {
-            Self::Leaf => 0,
-            Self::Link(units) => Self::FIRST_SIZED + SIZES.partition_point(|size| *size < units),
+            Self::Link => 0,
             Self::Packed(leaves) => Self::FIRST_PACKED + leaves - 1,
             Self::PackedLinks(leaves) => Self::FIRST_LINKS + leaves - 1,
         }
@@ -38,13 +36,12 @@ impl Class {
     /// The bytes of a block of the class with that number, where leaves have `leaf_bytes`.
     fn bytes_of(index: usize, leaf_bytes: usize) -> usize {
         match index {
-            0 => 2 * UNIT,
             Self::FIRST_LINKS.. => {
                 let leaves = index - Self::FIRST_LINKS + 1;
                 Self::head_of(index) + (leaves * leaf_bytes).next_multiple_of(size_of::<LinkRef>())
             }
             Self::FIRST_PACKED.. => (index - Self::FIRST_PACKED + 1) * leaf_bytes,
-            _ => SIZES[index - Self::FIRST_SIZED] * UNIT,
+            _ => LINK_BYTES,
         }
     }
 
@@ -87,24 +84,17 @@ impl Slab {
     /// Chunks that are kept: a removal may exchange a block for one of a class all of whose chunks are full.
     const RESERVE: usize = Class::COUNT;
 
-    /// A leaf block.
-    pub(crate) fn leaf<R: Roots>(&mut self, region: &Region<R>, word: u32) -> Option<LinkRef> {
-        let unit = self.take(Class::Leaf)?;
-        region.write_bitmap(unit, 0, 0);
-        region.write_word(unit, UNIT, unit);
-        region.write_word(unit, UNIT + 4, word);
-        Some(LinkRef(unit))
-    }
-
-    /// A block with a run from every slot whose bit in `bitmap` is set, as that of slot 0 is; `runs` has as many entries.
-    pub(crate) fn link<R: Roots>(&mut self, region: &Region<R>, bitmap: u64, runs: &[LinkRef]) -> Option<LinkRef> {
-        assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == runs.len(), "one entry per run");
-        let unit = self.take(Class::Link(1 + runs.len().div_ceil(2)))?;
-        region.write_bitmap(unit, 0, bitmap >> 1);
-        for (index, run) in runs.iter().rev().enumerate() {
-            region.write_word(unit, 8 + 4 * index, run.0);
+    /// A link block of these words.
+    pub(crate) fn link<R: Roots>(
+        &mut self,
+        region: &Region<R>,
+        words: &[PackedRef; LinkRef::SLOTS],
+    ) -> Option<LinkRef> {
+        let link = LinkRef(self.take(Class::Link)?);
+        for (slot, word) in (0..).zip(words) {
+            region.set_link_word(link, slot, *word);
         }
-        Some(LinkRef(unit))
+        Some(link)
     }
 
     /// A packed block with a leaf for every bit of `bitmap`, whose bit 0 is set; `links`, as many,
@@ -119,7 +109,11 @@ impl Slab {
         assert!(bitmap & 1 == 1 && bitmap.count_ones() as usize == leaves.len(), "one leaf per run");
         assert_eq!(leaves.contains(&L::ESCAPE), links.is_some(), "an escape leads somewhere");
         assert_eq!(self.leaf_bytes, size_of::<L>(), "leaves of a region have one width");
-        const { assert!(PACKED_SLOTS == u32::BITS as usize) };
+        if links.is_none()
+            && let Some(packed) = PackedRef::in_place(bitmap, leaves)
+        {
+            return Some(packed);
+        }
         let first_leaf = if let Some(links) = links {
             assert_eq!(links.len(), leaves.len(), "one link per leaf");
             let start = self.take(Class::PackedLinks(leaves.len()))? as usize;
@@ -133,7 +127,7 @@ impl Slab {
         region.write_leaves(0, first_leaf, leaves.iter());
         #[expect(clippy::cast_possible_truncation, reason = "it lies in the block that starts there")]
         let first_leaf = first_leaf as u32;
-        Some(PackedRef::new(first_leaf, bitmap & !1))
+        Some(PackedRef::new(first_leaf, bitmap))
     }
 
     fn class_at(&self, byte: usize) -> usize {
@@ -144,6 +138,10 @@ impl Slab {
     fn take(&mut self, class: Class) -> Option<u32> {
         let index = class.index();
         let (bytes, grain) = (Class::bytes_of(index, self.leaf_bytes), Class::grain_of(index));
+        // What a removal left free in the reserve is not for others.
+        if self.reserve > 0 && self.live + bytes > self.capacity() {
+            return None;
+        }
         let list = &mut self.lists[index];
         let start = if let Some(start) = list.freed.pop() {
             start
@@ -181,8 +179,8 @@ impl Store for Slab {
             live: 0,
             leaf_bytes,
         };
-        // The leaf "no route" is the first block.
-        let none = slab.take(Class::Leaf);
+        // What "no route" leads to is the first block.
+        let none = slab.take(Class::Link);
         debug_assert_eq!(none, Some(LinkRef::NONE.0), "a block of zeroes");
         slab.vacant = 1..region.chunks();
         Ok((region, slab))
@@ -220,24 +218,18 @@ mod tests {
     #[test]
     fn class_numbers_are_distinct_and_give_the_size_back() {
         for leaf_bytes in [1, 2, 4] {
-            let sized = SIZES.iter().map(|size| (Class::Link(*size), size * UNIT));
             let packed = (1..=PACKED_SLOTS).flat_map(|leaves| {
                 let bytes = leaves * leaf_bytes;
                 [(Class::Packed(leaves), bytes), (Class::PackedLinks(leaves), 4 * leaves + bytes.next_multiple_of(4))]
             });
             let mut seen = [false; Class::COUNT];
-            let others = [(Class::Leaf, 2 * UNIT)];
-            for (class, bytes) in others.into_iter().chain(sized).chain(packed) {
+            for (class, bytes) in core::iter::once((Class::Link, 64)).chain(packed) {
                 assert!(!core::mem::replace(&mut seen[class.index()], true), "{class:?}");
                 assert_eq!(Class::bytes_of(class.index(), leaf_bytes), bytes, "{class:?}");
                 let head = if let Class::PackedLinks(leaves) = class { 4 * leaves } else { 0 };
                 assert_eq!(Class::head_of(class.index()), head, "{class:?}");
             }
             assert!(seen.iter().all(|seen| *seen));
-        }
-        for units in 2..=33 {
-            let given = Class::bytes_of(Class::Link(units).index(), 1) / UNIT;
-            assert!(units <= given && given < units + 4 && given <= units * 5 / 4, "{units}: {given}");
         }
     }
 }
