@@ -271,13 +271,14 @@ impl<F: Family> Reader<F> {
     pub fn lookup_batch<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) -> usize {
         let count = addrs.len().min(out.len());
         let (addrs, out) = (&addrs[..count], &mut out[..count]);
-        let start = self.tables.clock.start();
+        let tables = &*self.tables;
+        let start = tables.clock.start();
         if count > Self::BURST || start.has_moved() {
             self.bursts(addrs, out);
             return count;
         }
-        F::burst(&self.tables, addrs, out, &mut self.habit);
-        if !self.tables.clock.stands(start) {
+        F::burst(tables, addrs, out, &mut self.habit);
+        if !tables.clock.stands(start) {
             self.burst_again(addrs, out);
         }
         count
