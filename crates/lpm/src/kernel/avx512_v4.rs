@@ -1,12 +1,13 @@
 //! IPv4 lookups of 128, 64 or 32 addresses at once, where there is AVX-512, and bursts of these. Assembly for the reasons that
-//! [`super::avx512`] gives, and in one piece for each number: a CPU looks a few hundred instructions beyond what waits for memory, so
-//! the fewer a burst of 32 takes, the more of the next one is on its way.
+//! [`super::avx512`] gives, and in one piece for each number: a CPU has room for about 200 loads under way, of which 32 lookups
+//! are 64. Each one beside, of a constant or of what was saved, is one of the next burst that has to wait: 16 more
+//! take a burst of 32 a twelfth longer, 40 instructions that load nothing no time at all.
 
 use core::arch::asm;
 use core::arch::x86_64::{__m256i, _mm256_setr_epi32};
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::avx512::{Aligned, Avx512};
+use super::avx512::Avx512;
 use super::{Habit, NextHop, number_to_word, v4_burst_narrow, v4_escapes};
 use crate::mem::{Bytes, Region, Roots, arrive};
 use crate::tables::{ESCAPE_WORD, Tables, Width};
@@ -187,15 +188,6 @@ fn sixteen<A: Copy + Into<u32>>(addrs: &[A; 16]) -> [__m256i; 2] {
     [eight!(0 1 2 3 4 5 6 7), eight!(8 9 10 11 12 13 14 15)]
 }
 
-/// Numbers that every lane needs.
-static NUMBERS: Aligned<[[u32; 16]; 3]> = Aligned([
-    // The lower halves of eight and eight words, and the upper ones.
-    [0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30],
-    [1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31],
-    // What is left of 32 slots; the bit of root words that have a block; the bits of leaves of a byte and of two; all ones.
-    [31, 1, 0xff, 0xffff, 0xffff_ffff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-]);
-
 const _: () = assert!(V4::ROOT_BITS == 19 && ESCAPE_WORD == u32::MAX && size_of::<Option<NextHop>>() == 4);
 
 /// The whole register that starts with an operand.
@@ -219,7 +211,8 @@ macro_rules! flat {
             // plus three. As many words are written to `out`, whose elements have that size and any value.
             unsafe {
                 asm!(
-                    "vpbroadcastd zmm24, [{numbers} + 136]",
+                    "vpternlogd zmm24, zmm24, zmm24, 255",
+                    "vpsrld zmm24, zmm24, 24",
                     "vpxord zmm25, zmm25, zmm25",
                     $(
                         concat!("vinserti64x4 ", z!($a), ", ", z!($a), ", {", stringify!($b), "}, 1"),
@@ -235,7 +228,6 @@ macro_rules! flat {
                     "kmovw {deep:e}, k1",
                     $($a = inout(ymm_reg) $a => _, $b = inout(ymm_reg) $b => _,)*
                     bytes = in(reg) bytes.base(),
-                    numbers = in(reg) &raw const NUMBERS,
                     out = in(reg) out.as_mut_ptr(),
                     deep = lateout(reg) deep,
                     out("zmm24") _, out("zmm25") _, out("k1") _,
@@ -260,7 +252,8 @@ macro_rules! flat {
             // SAFETY: as above; the first gathers read four bytes from a 16-bit offset, of which there are that many plus three.
             unsafe {
                 asm!(
-                    "vpbroadcastd zmm24, [{numbers} + 136]",
+                    "vpternlogd zmm24, zmm24, zmm24, 255",
+                    "vpsrld zmm24, zmm24, 24",
                     "vpxord zmm25, zmm25, zmm25",
                     "xor {asked:e}, {asked:e}",
                     $(
@@ -285,7 +278,6 @@ macro_rules! flat {
                     $($a = inout(ymm_reg) $a => _, $b = inout(ymm_reg) $b => _,)*
                     coarse = in(reg) bytes.coarse_base(),
                     bytes = in(reg) bytes.base(),
-                    numbers = in(reg) &raw const NUMBERS,
                     out = in(reg) out.as_mut_ptr(),
                     asked = out(reg) asked,
                     deep = out(reg) deep,
@@ -301,13 +293,13 @@ macro_rules! flat {
 /// A leaf that was read becomes an answer.
 macro_rules! answer {
     (bytes $b:ident) => {
-        concat!("vpandd ", z!($b), ", ", z!($b), ", zmm24\n")
+        concat!("vpandd ", z!($b), ", ", z!($b), ", zmm30\n")
     };
     (shorts $b:ident) => {
         concat!(
             "vpandd zmm26, ",
             z!($b),
-            ", zmm24\n",
+            ", zmm30\n",
             "kxnorw k1, k0, k0\n",
             "vpgatherdd ",
             z!($b),
@@ -332,10 +324,10 @@ macro_rules! times {
     };
 }
 
-/// Lookups by root words and packed blocks, with leaves of `1 << $log` bytes. Where in [`NUMBERS`] their bits lie, and the answer
-/// that leads deeper, is `$bits` and `$deeper`.
+/// Lookups by root words and packed blocks, with leaves of `1 << $log` bytes, which leave `$left` bits of four. In register `$deeper`
+/// is the answer that leads deeper.
 macro_rules! packed {
-    ($kind:ident $log:literal $bits:literal $deeper:literal $($palette:ident)?;
+    ($kind:ident $log:literal $left:literal $deeper:literal $($palette:ident)?;
         $name:ident, $count:literal, $($at:literal $a:ident $b:ident)*) => {
         /// Puts the answers of packed blocks into `out`; answers whether one leads deeper.
         #[inline]
@@ -358,29 +350,35 @@ macro_rules! packed {
             // to `out`, whose elements have that size and any value.
             unsafe {
                 asm!(
-                    "vmovdqa32 zmm29, [{numbers}]",
-                    "vmovdqa32 zmm30, [{numbers} + 64]",
-                    "vpbroadcastd ymm31, {last:e}",
+                    // All ones; of these the bits of a leaf, what is left of 32 slots, and the bit of root words that have a block.
+                    "vpternlogd zmm31, zmm31, zmm31, 255",
+                    concat!("vpsrld zmm30, zmm31, ", $left),
+                    "vpsrld zmm29, zmm31, 27",
+                    "vpsrld zmm23, zmm31, 31",
+                    "vpbroadcastd ymm22, {last:e}",
                     // The first of each pair becomes the place after a leaf in a block, or 0, the second a leaf in the root word.
                     $(
                         concat!("vpsrld ymm25, {", stringify!($a), "}, 32 - 19"),
                         concat!("vpsrld ymm26, {", stringify!($b), "}, 32 - 19"),
-                        "vpminud ymm25, ymm25, ymm31",
-                        "vpminud ymm26, ymm26, ymm31",
+                        "vpminud ymm25, ymm25, ymm22",
+                        "vpminud ymm26, ymm26, ymm22",
+                        // In an order that shuffles within quarters part bitmaps from the rest. The middle quarters change places.
+                        "vpunpcklqdq ymm24, ymm25, ymm26",
+                        "vpunpckhqdq ymm26, ymm25, ymm26",
                         "vpxord zmm27, zmm27, zmm27",
                         "vpxord zmm28, zmm28, zmm28",
                         "kxnorw k1, k0, k0",
                         "kxnorw k2, k0, k0",
-                        "vpgatherdq zmm27{{k1}}, [{roots} + 8*ymm25]",
+                        "vpgatherdq zmm27{{k1}}, [{roots} + 8*ymm24]",
                         "vpgatherdq zmm28{{k2}}, [{roots} + 8*ymm26]",
                         concat!("vinserti64x4 zmm24, ", z!($a), ", {", stringify!($b), "}, 1"),
+                        "vshufi64x2 zmm24, zmm24, zmm24, 0xd8",
                         // Shifted left to end with the slot: by 31 less bits 8 to 12 of the address.
                         "vpsrld zmm24, zmm24, 8",
-                        "vpandnd zmm24, zmm24, dword ptr [{numbers} + 128]{{1to16}}",
-                        concat!("vmovdqa32 ", z!($a), ", zmm29"),
-                        concat!("vpermi2d ", z!($a), ", zmm27, zmm28"),
-                        "vpermt2d zmm27, zmm30, zmm28",
-                        concat!("vptestmd k1, ", z!($a), ", dword ptr [{numbers} + 132]{{1to16}}"),
+                        "vpandnd zmm24, zmm24, zmm29",
+                        concat!("vshufps ", z!($a), ", zmm27, zmm28, 0x88"),
+                        "vshufps zmm27, zmm27, zmm28, 0xdd",
+                        concat!("vptestmd k1, ", z!($a), ", zmm23"),
                         concat!("vpsllvd ", z!($a), ", ", z!($a), ", zmm24"),
                         concat!("vpopcntd ", z!($a), ", ", z!($a)),
                         concat!("vpslld zmm24, ", z!($a), ", 3 + ", $log),
@@ -388,26 +386,25 @@ macro_rules! packed {
                         times!($kind $a),
                         concat!("vpaddd ", z!($a), "{{k1}}{{z}}, ", z!($a), ", zmm27"),
                     )*
-                    concat!("vpbroadcastd zmm24, [{numbers} + ", $bits, "]"),
                     "vpxord zmm25, zmm25, zmm25",
                     $(
                         concat!("vptestmd k1, ", z!($a), ", ", z!($a)),
                         concat!("vpgatherdd ", z!($b), "{{k1}}, [{blocks} + ", z!($a), " - (1 << ", $log, ")]"),
                         answer!($kind $b),
-                        concat!("vmovdqu32 [{out} + 64*", $at, "], ", z!($b)),
                         concat!("vpmaxud zmm25, zmm25, ", z!($b)),
+                        concat!("vshufi64x2 ", z!($b), ", ", z!($b), ", ", z!($b), ", 0xd8"),
+                        concat!("vmovdqu32 [{out} + 64*", $at, "], ", z!($b)),
                     )*
-                    concat!("vpcmpeqd k1, zmm25, dword ptr [{numbers} + ", $deeper, "]{{1to16}}"),
+                    concat!("vpcmpeqd k1, zmm25, zmm", $deeper),
                     "kmovw {deep:e}, k1",
                     $($a = inout(ymm_reg) $a => _, $b = inout(ymm_reg) $b => _,)*
                     last = in(reg) last,
                     roots = in(reg) region.roots_base(),
                     blocks = in(reg) region.blocks_base(),
                     $($palette = in(reg) $palette.as_ptr(),)?
-                    numbers = in(reg) &raw const NUMBERS,
                     out = in(reg) out.as_mut_ptr(),
                     deep = lateout(reg) deep,
-                    out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _, out("zmm28") _,
+                    out("zmm22") _, out("zmm23") _, out("zmm24") _, out("zmm25") _, out("zmm26") _, out("zmm27") _, out("zmm28") _,
                     out("zmm29") _, out("zmm30") _, out("zmm31") _, out("k1") _, out("k2") _,
                     options(nostack, preserves_flags),
                 );
@@ -445,9 +442,9 @@ macro_rules! lookups {
     ($count:literal, $flat:ident $coarse:ident $bytes:ident $shorts:ident $words:ident, $($pairs:tt)*) => {
         impl Avx512 {
             flat!($flat $coarse, $count, $($pairs)*);
-            packed!(bytes 0 136 136; $bytes, $count, $($pairs)*);
-            packed!(shorts 1 140 144 palette; $shorts, $count, $($pairs)*);
-            packed!(words 2 144 144; $words, $count, $($pairs)*);
+            packed!(bytes 0 24 30; $bytes, $count, $($pairs)*);
+            packed!(shorts 1 16 31 palette; $shorts, $count, $($pairs)*);
+            packed!(words 2 0 31; $words, $count, $($pairs)*);
         }
     };
 }
