@@ -1,5 +1,5 @@
 //! The lookup loops, compiled twice on x86-64: for any CPU, and for those with POPCNT, BMI2 and AVX2. Steps of many addresses
-//! are gathers: of 16 or 64 addresses, with AVX-512 where there is for 32 and more.
+//! are gathers there: of 8 or 16 addresses with AVX2, of 32 to 128 with AVX-512.
 //!
 //! Unsafe here are the calls of the second kind, allowed once the CPU was asked, and the gathers.
 

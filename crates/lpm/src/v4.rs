@@ -1,8 +1,9 @@
 //! IPv4: 19 bits of root array, 5 bits of packed block (down to the /24), then 3 bits of link block and 5 of packed block.
 //!
 //! Most addresses need two dependent loads: the root word, with a bitmap of 32 slots in it, and a leaf. Up to four leaves of a byte
-//! are in the word itself. Multicast and what is reserved beyond it have one root word, as long as no route asks for more. With the accelerator, a byte per /24
-//! answers first and the blocks take what it cannot; for traffic from all over, a byte per /16 goes before that.
+//! are in the word itself. Multicast and what is reserved beyond it have one root word, as long as no route asks for more.
+//! With the accelerator, a byte per /24 answers first and the blocks take what it cannot; for traffic from all over, a byte
+//! per /16 goes before that.
 //!
 //! A leaf or byte is the number of a next hop, and for small next hops the next hop itself: bursts look at the palette only
 //! if one in use is not.
