@@ -38,7 +38,7 @@ pub(crate) trait Layout: Addresses + Roots {
     const HAS_BYTES: bool;
     /// Where blocks come from.
     type Store: Store;
-    /// What an entry of a block says: where another lies.
+    /// What an entry of a block says: where another lies, or which leaves there are.
     type Entry: Copy + fmt::Debug + Send + Sync;
 
     fn key(prefix: Self::Prefix) -> Key;

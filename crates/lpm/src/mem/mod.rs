@@ -15,10 +15,10 @@
 //!   is always accessed with the same width and always means the same.
 //! * A [`LinkRef`] or [`PackedRef`] is only made by [`Slab`] for a slot of that class, or
 //!   read from a word that only ever held such references.
-//! * Zero is a good [`LinkRef`] anywhere: the first block of every region, of zeroes, which is not written again.
+//! * The first block of every region, a link block of zeroes, is not written again. So zero is a good [`LinkRef`] anywhere, and
+//!   any reader may read a leaf of zero there.
 //! * A [`PackedRef`] has its bitmap with it, in one word, with as many bits as the slot has leaves. Leaves that may be
-//!   [`Leaf::ESCAPE`] lie in slots that start with as many [`LinkRef`]s, of classes of their own. The first block of a region is
-//!   not written again: any reader may read a leaf of zero there.
+//!   [`Leaf::ESCAPE`] lie in slots that start with as many [`LinkRef`]s, of classes of their own.
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
 //!
 //! Of IPv6's, which [`Heap`] hands out:
