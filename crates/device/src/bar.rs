@@ -1,5 +1,6 @@
 //! Register windows.
 
+use crate::barrier;
 use std::any::Any;
 use std::fmt;
 use std::ptr::NonNull;
@@ -14,7 +15,8 @@ pub trait Bar: Send + Sync + 'static {
     /// Size of the region in bytes.
     fn size(&self) -> usize;
 
-    /// Reads the register at `offset`. Reading may have side effects in the device (clear on read).
+    /// Reads the register at `offset`. Reading may have side effects in the device (clear on read). Later loads of this
+    /// thread see what the device wrote to memory before it answered.
     fn read32(&self, offset: u32) -> u32;
 
     /// Writes the register at `offset`. Every earlier store of this thread is visible to the device before it.
@@ -142,8 +144,12 @@ impl Bar for MappedBar {
     #[inline(always)]
     fn read32(&self, offset: u32) -> u32 {
         match self.at(offset) {
-            // SAFETY: in bounds, aligned, mapped (type invariant).
-            Some(register) => u32::from_le(unsafe { register.read_volatile() }),
+            Some(register) => {
+                // SAFETY: in bounds, aligned, mapped (type invariant).
+                let value = unsafe { register.read_volatile() };
+                barrier::dma_rmb();
+                u32::from_le(value)
+            }
             None => self.read_rest(offset),
         }
     }
@@ -151,8 +157,7 @@ impl Bar for MappedBar {
     #[inline(always)]
     unsafe fn write32(&self, offset: u32, value: u32) {
         if let Some(register) = self.at(offset) {
-            // x86 keeps stores to write-back memory ahead of a later uncached store; the fence stops the compiler.
-            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+            barrier::dma_wmb();
             // SAFETY: in bounds, aligned, mapped (type invariant).
             unsafe { register.write_volatile(value.to_le()) }
         } else {
@@ -164,8 +169,12 @@ impl Bar for MappedBar {
     #[inline]
     fn read16(&self, offset: u32) -> u16 {
         match (self.narrow::<u16>(offset), &self.rest) {
-            // SAFETY: in bounds, aligned, mapped (type invariant).
-            (Some(register), _) => u16::from_le(unsafe { register.read_volatile() }),
+            (Some(register), _) => {
+                // SAFETY: in bounds, aligned, mapped (type invariant).
+                let value = unsafe { register.read_volatile() };
+                barrier::dma_rmb();
+                u16::from_le(value)
+            }
             (None, Some(rest)) => rest.read16(offset),
             (None, None) => u16::MAX,
         }
@@ -174,8 +183,7 @@ impl Bar for MappedBar {
     #[inline]
     unsafe fn write16(&self, offset: u32, value: u16) {
         if let Some(register) = self.narrow::<u16>(offset) {
-            // As in `write32`.
-            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+            barrier::dma_wmb();
             // SAFETY: in bounds, aligned, mapped (type invariant).
             unsafe { register.write_volatile(value.to_le()) }
         } else if let Some(rest) = &self.rest {
@@ -186,8 +194,12 @@ impl Bar for MappedBar {
 
     fn read8(&self, offset: u32) -> u8 {
         match (self.narrow::<u8>(offset), &self.rest) {
-            // SAFETY: in bounds, mapped (type invariant).
-            (Some(register), _) => unsafe { register.read_volatile() },
+            (Some(register), _) => {
+                // SAFETY: in bounds, mapped (type invariant).
+                let value = unsafe { register.read_volatile() };
+                barrier::dma_rmb();
+                value
+            }
             (None, Some(rest)) => rest.read8(offset),
             (None, None) => u8::MAX,
         }
@@ -195,8 +207,7 @@ impl Bar for MappedBar {
 
     unsafe fn write8(&self, offset: u32, value: u8) {
         if let Some(register) = self.narrow::<u8>(offset) {
-            // As in `write32`.
-            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+            barrier::dma_wmb();
             // SAFETY: in bounds, mapped (type invariant).
             unsafe { register.write_volatile(value) }
         } else if let Some(rest) = &self.rest {

@@ -1,6 +1,6 @@
 //! PCI configuration space (PCI Local Bus Specification 3.0, section 6.1): a file, or a part of one.
 
-use crate::{Error, Result};
+use crate::{Error, PciIds, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -59,6 +59,18 @@ impl ConfigSpace {
     /// As [`Self::read`].
     pub fn read32(&self, offset: u16) -> Result<u32> {
         Ok(u32::from_le_bytes(self.read(offset)?))
+    }
+
+    /// Who the device is (section 6.2.1).
+    pub(crate) fn ids(&self) -> Result<PciIds> {
+        let [vendor_low, vendor_high, device_low, device_high] = self.read(0)?;
+        let [revision, interface, subclass, class] = self.read(8)?;
+        Ok(PciIds {
+            vendor: u16::from_le_bytes([vendor_low, vendor_high]),
+            device: u16::from_le_bytes([device_low, device_high]),
+            class: u32::from_be_bytes([0, class, subclass, interface]),
+            revision,
+        })
     }
 
     /// The capability list, in its own order (section 6.7). A list that runs in circles or out of its area ends there.

@@ -1,7 +1,8 @@
 //! DMA address spaces: what a device can reach, and at which address it sees it.
 
-use crate::{DmaMemory, Result};
+use crate::{DmaMemory, Error, Result};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// How to turn a pointer into a region into the address the device uses (IOVA).
@@ -46,7 +47,9 @@ impl Translation {
 /// # Safety
 ///
 /// After `map` returned a translation, the device reaches exactly the region at the translated addresses; when
-/// `unmap` has returned `Ok` it reaches it no longer.
+/// `unmap` has returned `Ok` it reaches it no longer. (Where an IOMMU cannot tell devices apart, as those of one IOMMU
+/// group, they are one device here: what another one still has mapped, both reach, and the other's domain keeps it
+/// allocated.) When `unmap` returned an error, or either unwound, whether it is mapped is not known.
 pub unsafe trait DmaMapper: Send + Sync {
     /// Maps a whole region for reading and writing.
     ///
@@ -68,7 +71,14 @@ pub unsafe trait DmaMapper: Send + Sync {
 /// ever (and says so in the log).
 pub struct DmaDomain {
     mapper: Box<dyn DmaMapper>,
-    mapped: Mutex<Vec<(Arc<DmaMemory>, Arc<Translation>)>>,
+    mapped: Mutex<Vec<Mapping>>,
+}
+
+/// Memory that the device reaches. Dropping this value, by unwinding or otherwise, leaves the memory allocated for ever:
+/// it is freed by whoever has unmapped it.
+struct Mapping {
+    memory: ManuallyDrop<Arc<DmaMemory>>,
+    translation: Arc<Translation>,
 }
 
 impl DmaDomain {
@@ -85,12 +95,23 @@ impl DmaDomain {
     /// As [`DmaMapper::map`].
     pub fn map(&self, memory: &Arc<DmaMemory>) -> Result<Arc<Translation>> {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, translation)) = mapped.iter().find(|(known, _)| Arc::ptr_eq(known, memory)) {
-            return Ok(Arc::clone(translation));
+        if let Some(known) = mapped.iter().find(|known| Arc::ptr_eq(&known.memory, memory)) {
+            return Ok(Arc::clone(&known.translation));
         }
-        let translation = Arc::new(self.mapper.map(memory)?);
-        mapped.push((Arc::clone(memory), Arc::clone(&translation)));
-        Ok(translation)
+        mapped.reserve(1);
+        // Held while it is not known whether the memory is mapped.
+        let held = ManuallyDrop::new(Arc::clone(memory));
+        match self.mapper.map(memory) {
+            Ok(translation) => {
+                let translation = Arc::new(translation);
+                mapped.push(Mapping { memory: held, translation: Arc::clone(&translation) });
+                Ok(translation)
+            }
+            Err(error) => {
+                drop(ManuallyDrop::into_inner(held));
+                Err(error)
+            }
+        }
     }
 
     /// Removes a mapping, so that the region can be freed before the domain is. One that is not there is no error.
@@ -100,9 +121,10 @@ impl DmaDomain {
     /// As [`DmaMapper::unmap`]; the region stays mapped, and allocated.
     pub fn unmap(&self, memory: &Arc<DmaMemory>) -> Result<()> {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(place) = mapped.iter().position(|(known, _)| Arc::ptr_eq(known, memory)) else { return Ok(()) };
-        self.mapper.unmap(&mapped[place].0, &mapped[place].1)?;
-        mapped.swap_remove(place);
+        let Some(place) = mapped.iter().position(|known| Arc::ptr_eq(&known.memory, memory)) else { return Ok(()) };
+        self.mapper.unmap(memory, &mapped[place].translation)?;
+        let gone = mapped.swap_remove(place);
+        drop(ManuallyDrop::into_inner(gone.memory));
         Ok(())
     }
 
@@ -115,12 +137,17 @@ impl DmaDomain {
 
 impl Drop for DmaDomain {
     fn drop(&mut self) {
-        let mapped = self.mapped.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for (memory, translation) in mapped.drain(..) {
-            if let Err(error) = self.mapper.unmap(&memory, &translation) {
-                tracing::error!("{} bytes of DMA memory are kept for ever: {error}", memory.len());
-                std::mem::forget(memory);
+        let mapped = std::mem::take(self.mapped.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let mut kept: Vec<(usize, Error)> = Vec::new();
+        for Mapping { memory, translation } in mapped {
+            match self.mapper.unmap(&memory, &translation) {
+                Ok(()) => drop(ManuallyDrop::into_inner(memory)),
+                Err(error) => kept.push((memory.len(), error)),
             }
+        }
+        // Last, as a subscriber may panic.
+        for (len, error) in kept {
+            tracing::error!("{len} bytes of DMA memory are kept for ever: {error}");
         }
     }
 }
@@ -128,5 +155,99 @@ impl Drop for DmaDomain {
 impl fmt::Debug for DmaDomain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DmaDomain").field("mappings", &self.mappings()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MemoryRequest, PageSize};
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use tracing::span;
+
+    fn memory() -> Arc<DmaMemory> {
+        DmaMemory::allocate(&MemoryRequest { bytes: 4096, pages: PageSize::Ordinary, numa_node: None }).unwrap()
+    }
+
+    /// An IOMMU that says no, or panics, or does as it is told, by how much of it is left.
+    struct Moody {
+        unmap: fn(usize) -> Result<()>,
+        asked: Mutex<usize>,
+    }
+
+    // SAFETY: there is no device.
+    unsafe impl DmaMapper for Moody {
+        fn map(&self, _: &Arc<DmaMemory>) -> Result<Translation> {
+            Ok(Translation::Linear { delta: 0 })
+        }
+
+        fn unmap(&self, _: &Arc<DmaMemory>, _: &Translation) -> Result<()> {
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            *asked += 1;
+            (self.unmap)(*asked)
+        }
+    }
+
+    fn domain(unmap: fn(usize) -> Result<()>) -> DmaDomain {
+        DmaDomain::new(Box::new(Moody { unmap, asked: Mutex::new(0) }))
+    }
+
+    /// A logger with a broken output.
+    struct Panicking;
+
+    impl tracing::Subscriber for Panicking {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            panic!("the log is full");
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn p6_a_logger_that_panics_frees_nothing_that_is_mapped() {
+        let memories = [memory(), memory(), memory()];
+        let domain = domain(|asked| match asked {
+            2 => Ok(()),
+            _ => Err(Error::unusable("the test", "it stays mapped", "")),
+        });
+        memories.iter().for_each(|memory| drop(domain.map(memory).unwrap()));
+        tracing::subscriber::with_default(Panicking, || {
+            catch_unwind(AssertUnwindSafe(|| drop(domain))).unwrap_err();
+        });
+        assert_eq!(memories.each_ref().map(Arc::strong_count), [2, 1, 2], "the second was unmapped, and is freed");
+    }
+
+    #[test]
+    fn p6_an_unmapping_that_panics_frees_nothing_that_is_mapped() {
+        let memories = [memory(), memory(), memory()];
+        let domain = domain(|asked| if asked == 2 { panic!("no") } else { Ok(()) });
+        memories.iter().for_each(|memory| drop(domain.map(memory).unwrap()));
+        catch_unwind(AssertUnwindSafe(|| drop(domain))).unwrap_err();
+        assert_eq!(memories.each_ref().map(Arc::strong_count), [1, 2, 2]);
+    }
+
+    #[test]
+    fn what_is_unmapped_is_freed_once() {
+        let (memory, domain) = (memory(), domain(|_| Ok(())));
+        domain.map(&memory).unwrap();
+        domain.map(&memory).unwrap();
+        assert_eq!((domain.mappings(), Arc::strong_count(&memory)), (1, 2));
+        domain.unmap(&memory).unwrap();
+        domain.unmap(&memory).unwrap();
+        assert_eq!((domain.mappings(), Arc::strong_count(&memory)), (0, 1));
     }
 }

@@ -12,10 +12,12 @@
 //! [`VfioDevice::open`] opens it.
 
 mod bar;
+pub mod barrier;
 mod bind;
 mod claim;
 mod config;
 pub mod cpulist;
+mod deadline;
 mod dma;
 mod doctor;
 mod error;
@@ -31,6 +33,7 @@ mod regs;
 mod status;
 mod sysfs;
 mod traits;
+mod trusted_peer;
 pub mod tsc;
 mod vfio;
 pub mod vfio_user;
@@ -38,6 +41,7 @@ pub mod vfio_user;
 pub use bar::{Bar, MappedBar};
 pub use bind::IfInUse;
 pub use config::{Capability, ConfigSpace};
+pub use deadline::{Deadline, Expired, TimeLimit};
 pub use dma::{DmaDomain, DmaMapper, Translation};
 pub use doctor::{Finding, Needs, Verdict};
 pub use error::{Error, Result};
@@ -48,10 +52,12 @@ pub use memory::{DmaMemory, MemoryRequest, PageSize};
 pub use mend::Mend;
 pub use pci::{PciAddress, PciDevice, PciRegion};
 pub use regs::{
-    Access, Bits, Dma, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs, Writable, WriteOnly,
+    Access, Bits, Dma, MapPromise, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs,
+    Writable, WriteOnly,
 };
 pub use status::{Status, StatusKind};
 pub use sysfs::SysfsDevice;
 pub use traits::{Device, PciFunction, PciIds};
+pub use trusted_peer::TrustedPeer;
 pub use vfio::{VfioDevice, VfioEvent};
 pub use vfio_user::{VfioUserDevice, VfioUserRegisters};

@@ -54,6 +54,13 @@ pub struct MemoryRequest {
 /// # Ok::<(), device::Error>(())
 /// ```
 ///
+/// Safe code cannot change it behind the back of whoever owns parts of it (short of what the operating system lets every
+/// program do to itself, such as writing to `/proc/self/mem`):
+///
+/// ```compile_fail,E0133
+/// fn file(memory: &device::DmaMemory) -> Option<std::os::fd::BorrowedFd<'_>> { memory.fd() }
+/// ```
+///
 /// # Invariants
 ///
 /// `base()` points to `len()` bytes, initialised, mapped readable and writable until drop. The memfd is sealed against a
@@ -126,9 +133,14 @@ impl DmaMemory {
         placement::nodes(self.base(), self.len(), self.page_size)
     }
 
-    /// The memfd behind it, for another process to map.
+    /// The memfd behind it, for another process to map. `None` under Miri.
+    ///
+    /// # Safety
+    ///
+    /// Writing to the descriptor, punching a hole and writing through a mapping of it change bytes of this process. Whoever
+    /// has it does so only with bytes that are lent to it, as a [`crate::TrustedPeer`] does.
     #[must_use]
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub unsafe fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.backing.fd()
     }
 
@@ -162,7 +174,11 @@ impl DmaMemory {
             return Err(Error::unusable(format!("{} of DMA memory", human(len)), cause, "ask for less"));
         }
         let backing = Backing::allocate(len, None, request.numa_node).map_err(|source| {
-            let hint = "ask for less, or free memory on that host or NUMA node";
+            let hint = if source.raw_os_error() == Some(libc::EMFILE) {
+                "this process may open no more files; raise the limit: ulimit -n 1024"
+            } else {
+                "ask for less, or free memory on that host or NUMA node"
+            };
             Error::system("allocate", format!("{} of DMA memory", human(len)), source, hint)
         })?;
         let description = format!("{} on ordinary pages{why}", human(len));

@@ -16,18 +16,45 @@ pub unsafe trait RegisterMap: 'static {
     fn covers(ids: PciIds) -> bool;
 }
 
-/// What may be done with a register.
-pub trait Access: 'static {}
+/// Somebody's word that the map `M`, declared with [`crate::registers!`], is what [`RegisterMap`] says.
+pub struct MapPromise<M>(PhantomData<fn(M)>);
+
+impl<M> MapPromise<M> {
+    /// Gives that word.
+    ///
+    /// # Safety
+    ///
+    /// As [`RegisterMap`], of the map that it is given to.
+    #[must_use]
+    pub const unsafe fn given() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<M> fmt::Debug for MapPromise<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MapPromise")
+    }
+}
+
+/// What may be done with a register. Nobody can add to the classes below.
+pub trait Access: sealed::Class + 'static {}
 /// Access classes that can be read.
 pub trait Readable: Access {}
 /// Access classes that safe code can write.
 pub trait Writable: Access {}
+
+mod sealed {
+    /// The classes of this module.
+    pub trait Class {}
+}
 
 macro_rules! access {
     ($($(#[$doc:meta])* $name:ident: $($can:ident)*;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub enum $name {}
+        impl sealed::Class for $name {}
         impl Access for $name {}
         $(impl $can for $name {})*
     )*};
@@ -66,9 +93,19 @@ impl<M, A> fmt::Debug for Reg<M, A> {
 }
 
 impl<M, A> Reg<M, A> {
+    /// The register `name` at `offset` bytes. [`crate::registers!`] calls this, and nothing else should.
+    ///
+    /// # Safety
+    ///
+    /// If `A` is not [`Dma`], then on every device that the map `M` covers, no write at `offset` makes the device access
+    /// memory that it was not given.
     #[doc(hidden)]
     #[must_use]
-    pub const fn declared(name: &'static str, offset: u32) -> Self {
+    pub const unsafe fn declared(name: &'static str, offset: u32) -> Self {
+        Self::at_offset(name, offset)
+    }
+
+    const fn at_offset(name: &'static str, offset: u32) -> Self {
         Self { offset, name, map: PhantomData }
     }
 
@@ -108,9 +145,14 @@ impl<M, A> fmt::Debug for RegArray<M, A> {
 }
 
 impl<M, A> RegArray<M, A> {
+    /// As [`Reg::declared`], of `count` registers.
+    ///
+    /// # Safety
+    ///
+    /// As [`Reg::declared`], of each of them.
     #[doc(hidden)]
     #[must_use]
-    pub const fn declared(name: &'static str, base: u32, stride: u32, count: u32) -> Self {
+    pub const unsafe fn declared(name: &'static str, base: u32, stride: u32, count: u32) -> Self {
         Self { base, stride, count, name, map: PhantomData }
     }
 
@@ -122,7 +164,7 @@ impl<M, A> RegArray<M, A> {
     #[must_use]
     pub const fn at(self, index: u32) -> Reg<M, A> {
         assert!(index < self.count, "register array index out of range");
-        Reg::declared(self.name, self.base + self.stride * index)
+        Reg::at_offset(self.name, self.base + self.stride * index)
     }
 
     /// Number of registers.
@@ -173,6 +215,92 @@ impl Bits {
 }
 
 /// The registers of one open device, seen through map `M`.
+///
+/// Safe code writes registers through [`Self::write`] alone, and only those which the map's author has called harmless, on
+/// devices that the map covers. It cannot declare a register of a map, its own or another one's:
+///
+/// ```compile_fail,E0133
+/// use device::{ReadWrite, Reg};
+/// enum Map {}
+/// const FORGED: Reg<Map, ReadWrite> = Reg::declared("RDBAL", 0x1000);
+/// ```
+///
+/// ```compile_fail,E0133
+/// use device::{ReadWrite, RegArray};
+/// enum Map {}
+/// const FORGED: RegArray<Map, ReadWrite> = RegArray::declared("RDBAL", 0x1000, 0x40, 64);
+/// ```
+///
+/// ```compile_fail,E0451
+/// use device::{ReadWrite, Reg};
+/// enum Map {}
+/// const FORGED: Reg<Map, ReadWrite> = Reg { offset: 0x1000, name: "RDBAL", map: std::marker::PhantomData };
+/// ```
+///
+/// nor a map, by hand or by macro:
+///
+/// ```compile_fail,E0200
+/// enum Map {}
+/// impl device::RegisterMap for Map {
+///     fn covers(_: device::PciIds) -> bool { true }
+/// }
+/// ```
+///
+/// ```compile_fail
+/// #![forbid(unsafe_code)]
+/// device::registers! {
+///     pub map Map for |ids: PciIds| ids.vendor == 0x8086;
+///     promise unsafe { device::MapPromise::given() };
+///     FORGED @ 0x1000, rw, forged {};
+/// }
+/// ```
+///
+/// ```compile_fail,E0133
+/// device::registers! {
+///     pub map Map for |ids: PciIds| ids.vendor == 0x8086;
+///     promise device::MapPromise::given();
+///     FORGED @ 0x1000, rw, forged {};
+/// }
+/// ```
+///
+/// nor make a register another class, or a class another kind:
+///
+/// ```compile_fail,E0308
+/// use device::{Dma, ReadWrite, Reg};
+/// fn weaken<M>(register: Reg<M, Dma>) -> Reg<M, ReadWrite> { register }
+/// ```
+///
+/// ```compile_fail,E0277
+/// enum Mine {}
+/// impl device::Access for Mine {}
+/// ```
+///
+/// ```compile_fail,E0117
+/// impl device::Writable for device::Dma {}
+/// ```
+///
+/// nor use one map's register on another, nor be a device, nor write past the types:
+///
+/// ```compile_fail,E0308
+/// use device::{Device, ReadWrite, Reg, RegisterMap, Regs};
+/// fn mix<A: RegisterMap, B: RegisterMap, D: Device>(regs: &Regs<A, D>, register: Reg<B, ReadWrite>) {
+///     regs.write(register, 0);
+/// }
+/// ```
+///
+/// ```compile_fail,E0133
+/// use device::{Bar as _, Device};
+/// fn past<D: Device>(device: &D) { device.bar().write32(0x1000, 0) }
+/// ```
+///
+/// ```compile_fail,E0133
+/// let bar = device::MappedBar::new(std::ptr::NonNull::dangling(), 4096, std::sync::Arc::new(()));
+/// ```
+///
+/// ```compile_fail,E0451
+/// use device::{Device, Regs};
+/// fn any<M, D: Device>(device: std::sync::Arc<D>) -> Regs<M, D> { Regs { device, map: std::marker::PhantomData } }
+/// ```
 pub struct Regs<M, D: Device> {
     device: Arc<D>,
     map: PhantomData<fn(M)>,
@@ -254,15 +382,17 @@ impl<M: RegisterMap, D: Device> Regs<M, D> {
 /// read-clears, `dma`), a module name, the fields with their bits, and the datasheet section in the doc comment.
 /// The fields become [`Bits`] constants in that module.
 ///
-/// The word `unsafe` is the promise of [`RegisterMap`]: every register that could make the device reach memory
-/// is of class `dma`.
+/// The [`MapPromise`] is that of [`RegisterMap`]: every register that could make the device reach memory is of class
+/// `dma`. Only unsafe code can make it.
 ///
 /// ```
-/// use device::{Bits, PciIds, registers};
+/// use device::{Bits, MapPromise, PciIds, registers};
 ///
 /// registers! {
 ///     /// Registers of an imaginary device.
-///     pub unsafe map Imaginary for |ids: PciIds| ids.vendor == 0x1234;
+///     pub map Imaginary for |ids: PciIds| ids.vendor == 0x1234;
+///     // SAFETY: the datasheet, section 1: the device learns addresses from RDBAL only.
+///     promise unsafe { MapPromise::given() };
 ///
 ///     /// Control. Section 1.1.
 ///     CTRL @ 0x0000, rw, ctrl { RESET: 3, SPEED: 8..=9 };
@@ -276,13 +406,14 @@ impl<M: RegisterMap, D: Device> Regs<M, D> {
 /// assert_eq!(ctrl::RESET, Bits::new(3, 3));
 /// ```
 ///
-/// Safe code cannot write a `dma` register:
+/// Safe code cannot write a `dma` register ([`Regs`] lists what else it cannot do):
 ///
-/// ```compile_fail
-/// # use device::{Device, PciIds, Regs, registers};
+/// ```compile_fail,E0277
+/// # use device::{Device, MapPromise, PciIds, Regs, registers};
 /// registers! {
 ///     /// Registers.
-///     pub unsafe map Imaginary for |ids: PciIds| ids.vendor == 0x1234;
+///     pub map Imaginary for |ids: PciIds| ids.vendor == 0x1234;
+///     promise unsafe { MapPromise::given() };
 ///     /// Ring base.
 ///     RDBAL @ 0x1000, dma, rdbal {};
 /// }
@@ -294,7 +425,8 @@ impl<M: RegisterMap, D: Device> Regs<M, D> {
 macro_rules! registers {
     (
         $(#[$map_doc:meta])*
-        $vis:vis unsafe map $map:ident for |$ids:ident: PciIds| $covers:expr;
+        $vis:vis map $map:ident for |$ids:ident: PciIds| $covers:expr;
+        promise $promise:expr;
         $(
             $(#[$doc:meta])*
             $name:ident $([$count:literal; $stride:literal])? @ $base:literal, $access:ident, $module:ident {
@@ -305,7 +437,11 @@ macro_rules! registers {
         $(#[$map_doc])*
         #[derive(Clone, Copy, Debug)]
         $vis enum $map {}
-        // SAFETY: promised by whoever wrote `unsafe map`.
+        // Takes unsafe code of the crate that declares the map: `unsafe` in this macro alone would be allowed to a crate
+        // that forbids unsafe code.
+        #[allow(clippy::undocumented_unsafe_blocks, reason = "clippy does not see a comment that a macro was given")]
+        const _: $crate::MapPromise<$map> = $promise;
+        // SAFETY: the promise above.
         unsafe impl $crate::RegisterMap for $map {
             fn covers($ids: $crate::PciIds) -> bool { $covers }
         }
@@ -322,9 +458,13 @@ macro_rules! registers {
     };
     (@type $map:ident $access:ident) => { $crate::Reg<$map, $crate::registers!(@access $access)> };
     (@type $map:ident $access:ident $count:literal) => { $crate::RegArray<$map, $crate::registers!(@access $access)> };
-    (@value $name:ident $base:literal) => { $crate::Reg::declared(stringify!($name), $base) };
+    (@value $name:ident $base:literal) => {
+        // SAFETY: the map's promise is about the registers that are declared with it.
+        unsafe { $crate::Reg::declared(stringify!($name), $base) }
+    };
     (@value $name:ident $base:literal, $stride:literal, $count:literal) => {
-        $crate::RegArray::declared(stringify!($name), $base, $stride, $count)
+        // SAFETY: as above.
+        unsafe { $crate::RegArray::declared(stringify!($name), $base, $stride, $count) }
     };
     (@bits $bit:literal) => { $crate::Bits::new($bit, $bit) };
     (@bits $low:literal, $high:literal) => { $crate::Bits::new($low, $high) };

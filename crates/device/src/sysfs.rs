@@ -6,26 +6,30 @@ use crate::region_file::RegionFile;
 use crate::{ConfigSpace, Device, DmaDomain, DmaMapper, DmaMemory, Error, Host, MappedBar};
 use crate::{PciAddress, PciDevice, PciFunction, PciIds, Result, Translation};
 use memmap2::{Advice, MmapOptions};
-use rustix::fs::FlockOperation;
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use std::any::Any;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A PCI function opened through sysfs, without an IOMMU in front of it.
 ///
 /// Dropping it switches bus mastering off; where that cannot be confirmed, the DMA memory it knows is kept for ever.
+///
+/// A process that is killed (SIGKILL, the kernel's out-of-memory killer) drops nothing: its memory goes to others while the
+/// card still writes received frames into it. Nothing stops that but a card that is reset or a rebooted host.
 #[derive(Debug)]
 pub struct SysfsDevice {
     name: String,
+    ids: PciIds,
     pci: PciDevice,
+    folder: Folder,
     host: Host,
     config: ConfigSpace,
-    quiet: Arc<AtomicBool>,
+    quiet: Quiet,
     bar: MappedBar,
     // From here on the order of the fields matters: forget the memory, then let others have the device.
     dma: DmaDomain,
@@ -48,14 +52,17 @@ impl SysfsDevice {
     /// # Safety
     ///
     /// Nothing stops this device from reading and writing any memory of the host. The caller vouches for it and for its
-    /// driver, and for a host that does not move huge pages (no memory hot-unplug, no migration of this process's pages
-    /// between NUMA nodes) while the device is open.
+    /// driver (which, where it unmaps memory, resets the device before it sets bus mastering again: the device may still
+    /// have the old addresses); for a host that does not move huge pages (no memory hot-unplug, no migration of this
+    /// process's pages between NUMA nodes) while the device is open; and that the process is not killed meanwhile, or the
+    /// device is reset before the host goes on.
     pub unsafe fn open_without_iommu(host: &Host, address: PciAddress) -> Result<Self> {
         let claim = Claim::new(address)?;
         let pci = host.pci_device(address)?;
         refuse(&pci)?;
         let name = address.to_string();
-        let lock = Arc::new(open(&pci, "config")?);
+        let folder = Folder::open(&pci)?;
+        let lock = Arc::new(folder.file("config")?);
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|errno| {
             let hint = "another program has the device open through sysfs; end it";
             Error::system("lock", format!("{}/config", pci.path().display()), errno, hint)
@@ -69,12 +76,18 @@ impl SysfsDevice {
             tracing::debug!("interrupts by line stay on: {error}");
         }
         // Some devices have their registers in other regions: see `region`.
-        let bar = if pci.region(0).is_some() { open_region(&pci, 0)? } else { MappedBar::empty() };
-        let quiet = Arc::new(AtomicBool::new(true));
-        let dma = DmaDomain::new(Box::new(PhysicalMapper { quiet: Arc::clone(&quiet) }));
-        tracing::warn!("{name}: {} opened without an IOMMU; it can reach all memory of this host", pci.ids);
+        let bar = if pci.region(0).is_some() { open_region(&folder, &pci, 0)? } else { MappedBar::empty() };
+        let ids = config.ids()?;
+        let quiet = Quiet(Arc::new(Mutex::new(true)));
+        let dma = DmaDomain::new(Box::new(PhysicalMapper { quiet: quiet.clone() }));
+        tracing::warn!(
+            "{name}: {ids} opened without an IOMMU: it can reach all memory of this host, and if this process is killed \
+             (SIGKILL, out of memory) it goes on writing into memory that is no longer ours; end it by SIGINT or SIGTERM"
+        );
         Ok(Self {
             name,
+            ids,
+            folder,
             pci,
             host: host.clone(),
             config,
@@ -88,9 +101,9 @@ impl SysfsDevice {
     }
 }
 
-// SAFETY: `bar` is region 0 of the function whose ids sysfs gave: both are files of one folder. Bus mastering is read
-// back after every change (the read waits for what the device wrote before), and `reset` switches it off first and leaves
-// it off. `dma` hands out the addresses of exactly the memory that was mapped there, and nobody tells the device others.
+// SAFETY: `bar` is region 0 of the function whose configuration space `ids` was read from: both are files of one folder that
+// was opened once. Bus mastering is read back after every change (the read waits for what the device wrote before), and
+// `reset` switches it off first and leaves it off. `dma` hands out the addresses of exactly the memory that was mapped there, and nobody tells the device others.
 unsafe impl Device for SysfsDevice {
     type Bar = MappedBar;
 
@@ -99,7 +112,7 @@ unsafe impl Device for SysfsDevice {
     }
 
     fn ids(&self) -> PciIds {
-        self.pci.ids
+        self.ids
     }
 
     fn bar(&self) -> &MappedBar {
@@ -111,10 +124,12 @@ unsafe impl Device for SysfsDevice {
     }
 
     fn set_bus_master(&self, on: bool) -> Result<()> {
-        // Counts as loud from before it may be, and as quiet once that is confirmed.
-        self.quiet.store(false, Ordering::SeqCst);
+        // One lock over both: a mapping is not given up between the two. Counts as loud from before it may be, and as quiet
+        // once that is confirmed.
+        let mut quiet = self.quiet.lock();
+        *quiet = false;
         self.config.set_bus_master(on)?;
-        self.quiet.store(!on, Ordering::SeqCst);
+        *quiet = !on;
         Ok(())
     }
 
@@ -147,7 +162,7 @@ unsafe impl PciFunction for SysfsDevice {
     }
 
     fn region(&self, index: u8) -> Result<MappedBar> {
-        let bar = open_region(&self.pci, index)?;
+        let bar = open_region(&self.folder, &self.pci, index)?;
         if self.pci.region(index).is_some_and(|region| region.io) {
             self.config.set_io(true)?;
         }
@@ -190,13 +205,24 @@ impl Drop for Enabled {
     }
 }
 
+/// Whether bus mastering is known to be off. Held while it changes.
+#[derive(Clone, Debug)]
+struct Quiet(Arc<Mutex<bool>>);
+
+impl Quiet {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Physical addresses of huge pages in place of a mapping.
 struct PhysicalMapper {
-    quiet: Arc<AtomicBool>,
+    quiet: Quiet,
 }
 
 // SAFETY: `map` returns the addresses of the region's own pages, which stay where they are (huge pages, and the promise
-// of `open_without_iommu`); `unmap` says `Ok` only once bus mastering is confirmed off.
+// of `open_without_iommu`); `unmap` says `Ok` only while bus mastering is confirmed off. When it is set again, the driver
+// has reset the device, which then knows none of the old addresses (the same promise).
 unsafe impl DmaMapper for PhysicalMapper {
     fn map(&self, memory: &Arc<DmaMemory>) -> Result<Translation> {
         Ok(Translation::Paged {
@@ -207,7 +233,7 @@ unsafe impl DmaMapper for PhysicalMapper {
     }
 
     fn unmap(&self, memory: &Arc<DmaMemory>, _translation: &Translation) -> Result<()> {
-        if self.quiet.load(Ordering::SeqCst) {
+        if *self.quiet.lock() {
             return Ok(());
         }
         let cause = "the device may still write to it, and no IOMMU stops it";
@@ -230,12 +256,12 @@ fn refuse(pci: &PciDevice) -> Result<()> {
 }
 
 /// Region `index`: mapped, or through its file if it is I/O ports.
-fn open_region(pci: &PciDevice, index: u8) -> Result<MappedBar> {
+fn open_region(folder: &Folder, pci: &PciDevice, index: u8) -> Result<MappedBar> {
     let region = pci.region(index).ok_or_else(|| {
         let cause = format!("it has no base address region {index}");
         Error::unusable(pci.address.to_string(), cause, "is this the right device?")
     })?;
-    let file = open(pci, &format!("resource{index}"))?;
+    let file = folder.file(&format!("resource{index}"))?;
     let object = format!("{}/resource{index}", pci.path().display());
     let failed = |source: io::Error| {
         let hint = "needs root, and a kernel that is not locked down (Secure Boot, see /sys/kernel/security/lockdown)";
@@ -256,12 +282,29 @@ fn open_region(pci: &PciDevice, index: u8) -> Result<MappedBar> {
     Ok(unsafe { MappedBar::new(base, len, owner) })
 }
 
-fn open(pci: &PciDevice, name: &str) -> Result<File> {
-    let path = pci.path().join(name);
-    File::options().read(true).write(true).open(&path).map_err(|source| {
-        let hint = "run as root; a locked-down kernel (Secure Boot) forbids it altogether";
-        Error::system("open", path.display().to_string(), source, hint)
-    })
+/// The function's folder in sysfs, opened once, so that all files are of one function whatever happens to the path.
+#[derive(Debug)]
+struct Folder {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Folder {
+    fn open(pci: &PciDevice) -> Result<Self> {
+        let (path, flags) = (pci.path().to_owned(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC);
+        match rustix::fs::open(&path, flags, Mode::empty()) {
+            Ok(fd) => Ok(Self { fd, path }),
+            Err(errno) => Err(Error::system("open", path.display().to_string(), errno, "it may have been removed")),
+        }
+    }
+
+    fn file(&self, name: &str) -> Result<File> {
+        let opened = rustix::fs::openat(&self.fd, name, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        opened.map(File::from).map_err(|errno| {
+            let hint = "run as root; a locked-down kernel (Secure Boot) forbids it altogether";
+            Error::system("open", self.path.join(name).display().to_string(), errno, hint)
+        })
+    }
 }
 
 /// sysfs gives the file the size of the device's configuration space: 256 or 4096 bytes.

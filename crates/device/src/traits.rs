@@ -1,6 +1,6 @@
 //! The surface a driver sees of an opened device.
 
-use crate::{Bar, ConfigSpace, DmaDomain, Result};
+use crate::{Bar, ConfigSpace, Deadline, DmaDomain, Result};
 use std::fmt;
 use std::os::fd::OwnedFd;
 
@@ -49,7 +49,8 @@ pub unsafe trait Device: Send + Sync + 'static {
     /// The device's DMA address space.
     fn dma(&self) -> &DmaDomain;
 
-    /// Sets or clears bus mastering (PCI command register, bit 2).
+    /// Sets or clears bus mastering (PCI command register, bit 2). A driver that has unmapped memory resets the device before
+    /// it sets bus mastering again: where no IOMMU guards memory, a device that still knew the addresses would use them.
     ///
     /// # Errors
     ///
@@ -62,6 +63,18 @@ pub unsafe trait Device: Send + Sync + 'static {
     ///
     /// When the device has no reset method or is gone.
     fn reset(&self) -> Result<()>;
+
+    /// Sets the end of the operation that is under way: until it is set anew, everything that this device is asked to do
+    /// ends by then, or with an error. With `None` each call has the access path's own limit. A path that cannot stall has
+    /// nothing to do here.
+    fn set_deadline(&self, deadline: Option<Deadline>) {
+        let _ = deadline;
+    }
+
+    /// The deadline that was set last. A device that was opened within one returns it, so that a driver goes on with it.
+    fn deadline(&self) -> Option<Deadline> {
+        None
+    }
 
     /// The NUMA node it is attached to, if known.
     fn numa_node(&self) -> Option<u32> {

@@ -44,6 +44,7 @@ pub(crate) use info::RegionInfo;
 #[derive(Debug)]
 pub struct VfioDevice {
     name: String,
+    ids: PciIds,
     pci: PciDevice,
     resettable: bool,
     config: ConfigSpace,
@@ -91,12 +92,15 @@ impl VfioDevice {
         // Registers answer only while memory decoding is on: otherwise an access to the mapping is a bus error.
         config.set_bus_master(false)?;
         config.set_memory(true)?;
+        // Of the device that was opened. What sysfs says could be of another, if `host` is a made tree.
+        let ids = config.ids()?;
         // Some devices have their registers in other regions: see `region`.
         let bar = if pci.region(0).is_some() { map_region(&file, &name, 0)? } else { MappedBar::empty() };
         let dma = DmaDomain::new(Box::new(VfioMapper { group: Arc::clone(&group) }));
-        tracing::info!("{name}: {} opened through VFIO group {number}", pci.ids);
+        tracing::info!("{name}: {ids} opened through VFIO group {number}");
         Ok(Self {
             name,
+            ids,
             pci,
             resettable: info.flags & ioctl::DEVICE_RESET != 0,
             config,
@@ -151,8 +155,8 @@ impl VfioDevice {
     }
 }
 
-// SAFETY: `bar` is region 0 of the function whose ids sysfs gave, and the group node, the address and the claim tie the
-// two together. Bus mastering is read back after every change (the read waits for what the device wrote before), and
+// SAFETY: `bar` is region 0 of the function whose configuration space `ids` was read from: both are parts of one VFIO file.
+// Bus mastering is read back after every change (the read waits for what the device wrote before), and
 // `reset` switches it off first and leaves it off. `dma` is the container that this function's group is attached to, and
 // the IOMMU translates for it.
 unsafe impl Device for VfioDevice {
@@ -163,7 +167,7 @@ unsafe impl Device for VfioDevice {
     }
 
     fn ids(&self) -> PciIds {
-        self.pci.ids
+        self.ids
     }
 
     fn bar(&self) -> &MappedBar {
@@ -234,7 +238,8 @@ unsafe impl PciFunction for VfioDevice {
 impl Drop for VfioDevice {
     fn drop(&mut self) {
         let mut enabled = *self.msix.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = self.disable_msix(&mut enabled).and_then(|()| self.config.set_bus_master(false)) {
+        let quiet = self.config.set_bus_master(false);
+        if let Err(error) = self.disable_msix(&mut enabled).and(quiet) {
             // Closing the device resets it, and the IOMMU stops it where the mappings end.
             tracing::warn!("{} was not left quiet: {error}", self.name);
         }

@@ -2,15 +2,18 @@
 //! descriptors of the memory that it may reach, and answers for registers.
 
 use crate::{
-    Device, DmaDomain, DmaMapper, DmaMemory, Error, IovaAllocator, MappedBar, PciIds, Result, Translation, vfio,
+    Deadline, Device, DmaDomain, DmaMapper, DmaMemory, Error, IovaAllocator, MappedBar, PciIds, Result, TimeLimit,
+    Translation, TrustedPeer, vfio,
 };
 use memmap2::{Advice, MmapOptions};
 use rustix::event::EventfdFlags;
+use rustix::fs::SealFlags;
 use serde_json::Value;
 use std::any::Any;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -18,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 mod bar;
 mod connection;
 pub mod message;
+mod speaker;
 
 pub use bar::VfioUserBar;
 
@@ -29,16 +33,20 @@ use vfio::RegionInfo;
 /// A PCI function that another process plays.
 ///
 /// ```no_run
-/// use device::{Bar as _, Device as _, VfioUserDevice};
+/// use device::{Bar as _, Device as _, TimeLimit, TrustedPeer, VfioUserDevice};
 /// use std::path::Path;
 ///
-/// let nic = VfioUserDevice::open(Path::new("/tmp/a.sock"))?;
+/// // SAFETY: /tmp/a.sock is a softnic that this user started.
+/// let peer = unsafe { TrustedPeer::vouched_for() };
+/// let nic = VfioUserDevice::open(Path::new("/tmp/a.sock"), peer, &TimeLimit::default().begin())?;
+/// nic.set_deadline(None);
 /// println!("{}: {}, STATUS {:#x}", nic.name(), nic.ids(), nic.bar().read32(0x8));
 /// # Ok::<(), device::Error>(())
 /// ```
 ///
-/// When the server dies, registers read all ones, and every method that needs it is an error, at once or after five
-/// seconds of silence.
+/// When the server dies, registers read all ones, and every method that needs it is an error: at once, or at the deadline
+/// that was set ([`Device::set_deadline`]), and in any case after five seconds of silence. Dropping it takes as long as that
+/// deadline leaves, or five seconds where there is none.
 #[derive(Debug)]
 pub struct VfioUserDevice {
     name: String,
@@ -54,7 +62,10 @@ pub struct VfioUserDevice {
 /// Reads registers of a [`VfioUserDevice`] beside its driver. Outlives it harmlessly.
 ///
 /// ```no_run
-/// let nic = device::VfioUserDevice::open(std::path::Path::new("/tmp/a.sock"))?;
+/// # use device::{TimeLimit, TrustedPeer, VfioUserDevice};
+/// # // SAFETY: as of `VfioUserDevice`.
+/// # let peer = unsafe { TrustedPeer::vouched_for() };
+/// let nic = VfioUserDevice::open(std::path::Path::new("/tmp/a.sock"), peer, &TimeLimit::default().begin())?;
 /// let registers = nic.registers();
 /// drop(nic);
 /// assert_eq!(registers.read32(0x8), u32::MAX, "STATUS of a device that is gone");
@@ -79,14 +90,30 @@ const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
 
 impl VfioUserDevice {
-    /// Connects to the server at `path` and resets the device, if it can be reset. Bus mastering is off.
+    /// Connects to the server at `path` and resets the device, if it can be reset. Bus mastering is off. The `deadline` is
+    /// for all of this, and stays set: whoever uses the device next goes on with it, or sets another or none.
     ///
     /// # Errors
     ///
-    /// When nobody serves there, another client has the device, or what is served is no PCI device.
-    pub fn open(path: &Path) -> Result<Self> {
+    /// When nobody serves there, another client has the device, what is served is no PCI device, or it took too long.
+    pub fn open(path: &Path, peer: TrustedPeer, deadline: &Deadline) -> Result<Self> {
         let name = format!("vfio-user:{}", path.display());
-        let (connection, capabilities) = Connection::open(path, &name)?;
+        let connected = Connection::open(path, &name, deadline)?;
+        Self::on(name, connected, peer)
+    }
+
+    /// As [`Self::open`], with the server at the other end of `socket`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub fn over(socket: UnixStream, peer: TrustedPeer, deadline: &Deadline) -> Result<Self> {
+        let name = "vfio-user:given".to_owned();
+        let connected = Connection::over(socket, &name, deadline)?;
+        Self::on(name, connected, peer)
+    }
+
+    fn on(name: String, (connection, capabilities): (Connection, Value), _: TrustedPeer) -> Result<Self> {
         let connection = Arc::new(connection);
         let failed = |source| Error::system("ask for the properties of", &name, source, "it must be a PCI device");
         let info = connection.call(command::DEVICE_GET_INFO, &[&words([16, 0, 0, 0])], &[]).map_err(failed)?;
@@ -105,7 +132,7 @@ impl VfioUserDevice {
             class: u32::from_be_bytes([0, class, subclass, interface]),
             revision,
         };
-        let bar = open_bar(&connection, &name, &capabilities["doorbells"])?;
+        let bar = open_bar(&connection, &name, capabilities.get("doorbells"))?;
         let mapper = UserMapper { connection: Arc::clone(&connection), iovas: Mutex::new(iovas()) };
         let device = Self {
             ids,
@@ -181,9 +208,11 @@ impl VfioUserDevice {
     }
 }
 
-// SAFETY: `bar` is region 0 of the device whose configuration space `ids` was read from. The command register is read back
-// after every change, on the connection that orders the two; the server resets before it replies. `dma` hands out
-// descriptors of what is mapped and nothing else, so the server's process cannot reach any other memory of this one.
+// SAFETY: `bar` is region 0 of the device whose configuration space `ids` was read from. That the server makes no memory
+// access while bus mastering is off (the command register is read back after every change, on the connection that orders the
+// two), after it has replied to a reset, and after its process has ended with nobody else at the connection, is the word that
+// `open` is given (`TrustedPeer`). `dma` hands out descriptors of what is mapped and nothing else, so whatever the server
+// does, it cannot reach any other memory of this process.
 unsafe impl Device for VfioUserDevice {
     type Bar = VfioUserBar;
 
@@ -210,7 +239,7 @@ unsafe impl Device for VfioUserDevice {
     fn reset(&self) -> Result<()> {
         let failed = |source| Error::system("reset", &self.name, source, "restart the server");
         if self.connection.is_broken() && self.connection.server_ended() {
-            // A process that has ended accesses no memory any more, which is what a reset promises.
+            // It accesses no memory any more, which is what a reset promises.
             return Ok(());
         }
         if !self.resettable {
@@ -219,6 +248,14 @@ unsafe impl Device for VfioUserDevice {
         self.connection.call(command::DEVICE_RESET, &[], &[]).map_err(failed)?;
         self.set_command(COMMAND_BUS_MASTER, false)?;
         self.set_command(COMMAND_MEMORY, true)
+    }
+
+    fn set_deadline(&self, deadline: Option<Deadline>) {
+        self.connection.set_deadline(deadline);
+    }
+
+    fn deadline(&self) -> Option<Deadline> {
+        self.connection.deadline()
     }
 
     fn enable_msix(&self, vectors: u16) -> Result<Vec<OwnedFd>> {
@@ -244,6 +281,10 @@ unsafe impl Device for VfioUserDevice {
 
 impl Drop for VfioUserDevice {
     fn drop(&mut self) {
+        // For this and for the unmapping that follows.
+        if self.connection.deadline().is_none() {
+            self.connection.set_deadline(Some(TimeLimit::default().begin()));
+        }
         if !self.connection.is_broken()
             && let Err(error) = self.set_bus_master(false)
         {
@@ -261,12 +302,15 @@ fn region_info(connection: &Connection, index: u32) -> io::Result<(RegionInfo, O
     const ROOM: u32 = 4096;
     let body = words([ROOM, 0, index, 0, 0, 0, 0, 0]);
     let mut reply = connection.call(command::DEVICE_GET_REGION_INFO, &[&body], &[])?;
+    if reply.body.len() > ROOM as usize {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "an answer that is longer than was asked for"));
+    }
     let info = RegionInfo::parse(&reply.body).ok_or_else(cut_short)?;
     Ok((info, reply.fds.pop()))
 }
 
 /// Region 0, with what can be mapped of it, and the doorbells that `offer` describes.
-fn open_bar(connection: &Arc<Connection>, name: &str, offer: &Value) -> Result<VfioUserBar> {
+fn open_bar(connection: &Arc<Connection>, name: &str, offer: Option<&Value>) -> Result<VfioUserBar> {
     let failed = |source| Error::system("ask for the registers of", name, source, "it must be a PCI device");
     let (info, fd) = region_info(connection, region::BAR0).map_err(failed)?;
     let unfit = |cause: &str| Error::unusable(name, cause, "is this the right device?");
@@ -279,7 +323,11 @@ fn open_bar(connection: &Arc<Connection>, name: &str, offer: &Value) -> Result<V
     if let Some(fd) = fd {
         for &(start, len) in &info.mappable {
             let start32 = u32::try_from(start).map_err(|_| unfit("a mappable area is out of range"))?;
-            mapped.push((start32, map(&fd, info.offset.saturating_add(start), len).map_err(failed)?));
+            let offset = info.offset.checked_add(start).filter(|_| start.is_multiple_of(page()));
+            let offset = offset.ok_or_else(|| unfit("a mappable area does not begin at a page"))?;
+            if let Some(bar) = map(&fd, offset, len).map_err(failed)? {
+                mapped.push((start32, bar));
+            }
         }
     }
     let doorbells = open_doorbells(connection, offer, size).map_err(failed)?;
@@ -289,9 +337,10 @@ fn open_bar(connection: &Arc<Connection>, name: &str, offer: &Value) -> Result<V
 /// The memory that doorbells are rung in: `{"region": N, "areas": […]}`, an offer of our own software NIC.
 fn open_doorbells(
     connection: &Connection,
-    offer: &Value,
+    offer: Option<&Value>,
     size: usize,
 ) -> io::Result<Option<(Vec<Doorbells>, MappedBar)>> {
+    let Some(offer) = offer else { return Ok(None) };
     let index = offer.get("region").and_then(Value::as_u64).and_then(|index| u32::try_from(index).ok());
     let areas = offer.get("areas").and_then(Value::as_array);
     let (Some(index), Some(areas)) = (index, areas) else { return Ok(None) };
@@ -299,25 +348,41 @@ fn open_doorbells(
     let (Some(fd), Ok(len)) = (fd, usize::try_from(info.mappable_from_start())) else { return Ok(None) };
     let areas: Option<Vec<_>> = areas.iter().map(|area| Doorbells::parse(area, size, len)).collect();
     let areas = areas.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "doorbells outside of their memory"))?;
-    Ok(Some((areas, map(&fd, info.offset, len as u64)?)))
+    Ok(map(&fd, info.offset, len as u64)?.map(|memory| (areas, memory)))
 }
 
-/// Maps part of a server's file. The server could cut the file short and so end this process; it is as trusted as a device
-/// driver's kernel.
-fn map(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<MappedBar> {
+fn page() -> u64 {
+    rustix::param::page_size() as u64
+}
+
+/// Maps part of a server's file; `None` for a file whose pages the server could take away, so that a register access would
+/// end this process by SIGBUS: such registers are reached by messages. Pages stay in a memfd that is sealed against
+/// shrinking; where a hole is punched into it, registers read as zeros. They do not stay so in huge pages, where the page
+/// after a hole may not be to be had.
+fn map(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Option<MappedBar>> {
+    /// Linux `include/uapi/linux/magic.h`.
+    const HUGETLBFS: u64 = 0x9584_58F6;
     let unfit = || io::Error::new(io::ErrorKind::InvalidData, "an area that cannot be mapped");
-    let end = offset.checked_add(len).ok_or_else(unfit)?;
-    let stat = rustix::fs::fstat(fd)?;
-    if len == 0 || u64::try_from(stat.st_size).map_or(true, |size| size < end) {
+    let end = offset.checked_add(len).filter(|_| len > 0 && offset.is_multiple_of(page())).ok_or_else(unfit)?;
+    let len = usize::try_from(len).map_err(|_| unfit())?;
+    let sealed = rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+    let file_system = rustix::fs::fstatfs(fd)?.f_type;
+    if !sealed || u64::try_from(file_system).map_or(true, |kind| kind & 0xFFFF_FFFF == HUGETLBFS) {
+        tracing::debug!(
+            "an area of {len} bytes is not mapped: its memory is not sealed against shrinking, or of huge pages"
+        );
+        return Ok(None);
+    }
+    if u64::try_from(rustix::fs::fstat(fd)?.st_size).map_or(true, |size| size < end) {
         return Err(unfit());
     }
-    let len = usize::try_from(len).map_err(|_| unfit())?;
     let map = MmapOptions::new().offset(offset).len(len).map_raw(fd)?;
     map.advise(Advice::DontFork)?;
     let base = NonNull::new(map.as_mut_ptr().cast::<u32>()).ok_or_else(unfit)?;
     let owner: Arc<dyn Any + Send + Sync> = Arc::new(map);
-    // SAFETY: `base` is the start of a shared, page-aligned mapping of `len` bytes, which lives in `owner`.
-    Ok(unsafe { MappedBar::new(base, len, owner) })
+    // SAFETY: `base` is the start of a shared mapping of `len` bytes, which lives in `owner`: page-aligned, as the offset is
+    // (memmap2 returns an address inside a page for one that is not). The file has these bytes and cannot lose them.
+    Ok(Some(unsafe { MappedBar::new(base, len, owner) }))
 }
 
 /// Device addresses: above 32 bits where they are plentiful, below 39 bits as the least IOMMUs have.
@@ -340,13 +405,14 @@ impl UserMapper {
     }
 }
 
-// SAFETY: the server gets the descriptor of this memory only, for exactly this range. It replies to an unmapping when its
-// accesses have ended; a server whose process has ended has no mappings.
+// SAFETY: the server gets the descriptor of this memory only, for exactly this range. That it replies to an unmapping when
+// its accesses have ended, and that there are none when its process has, is the word that `VfioUserDevice::open` is given.
 unsafe impl DmaMapper for UserMapper {
     fn map(&self, memory: &Arc<DmaMemory>) -> Result<Translation> {
         const READ_WRITE: u32 = 3;
         let object = || format!("{} bytes of DMA memory", memory.len());
-        let Some(fd) = memory.fd() else {
+        // SAFETY: it goes to the server alone, which somebody has vouched for.
+        let Some(fd) = (unsafe { memory.fd() }) else {
             return Err(Error::unusable(object(), "no descriptor to share it by", ""));
         };
         let len = memory.len() as u64;

@@ -22,7 +22,9 @@ fn request(bytes: usize, pages: PageSize) -> MemoryRequest {
 
 /// What another process sees that has received the memfd.
 fn peer(memory: &DmaMemory) -> File {
-    File::from(memory.fd().expect("backed by a memfd").try_clone_to_owned().expect("a duplicate"))
+    // SAFETY: no Rust reference leads to the memory of these tests.
+    let fd = unsafe { memory.fd() };
+    File::from(fd.expect("backed by a memfd").try_clone_to_owned().expect("a duplicate"))
 }
 
 #[test]
@@ -101,7 +103,7 @@ fn a_numa_node_is_obeyed_or_named() {
         |node| DmaMemory::allocate(&MemoryRequest { numa_node: Some(node), ..request(1 << 20, PageSize::Ordinary) });
     if let Err(error) = on(0) {
         // Containers may forbid mbind.
-        println!("skipped: {error}");
+        skip::test!("{error}");
     }
     let text = on(4000).unwrap_err().to_string();
     assert!(text.contains("NUMA node 4000: this host has no such node"), "{text}");
@@ -110,13 +112,13 @@ fn a_numa_node_is_obeyed_or_named() {
 #[test]
 fn huge_pages_hold_memory_and_have_physical_addresses() {
     if free_huge_pages() < 4 {
-        println!("skipped: {} huge pages of 2 MiB are free, 4 wanted", free_huge_pages());
+        skip::test!("{} huge pages of 2 MiB are free, 4 wanted", free_huge_pages());
         return;
     }
     let memory = match DmaMemory::allocate(&request(3 * HUGE - 5, PageSize::Huge2M)) {
         Ok(memory) => memory,
         Err(error) if error.to_string().contains("reserve with") => {
-            return println!("skipped, someone was faster: {error}");
+            return skip::test!("someone was faster: {error}");
         }
         Err(error) => panic!("{error}"),
     };
@@ -145,11 +147,11 @@ fn ordinary_pages_have_no_stable_physical_address() {
 
 #[test]
 fn the_kernel_says_where_memory_lies() {
-    let Some(node) = device::Host::system().cpu_node(0) else { return println!("skipped: no NUMA nodes here") };
+    let Some(node) = device::Host::system().cpu_node(0) else { return skip::test!("no NUMA nodes here") };
     let request = MemoryRequest { numa_node: Some(node), ..request(1 << 20, PageSize::Ordinary) };
     let placed = DmaMemory::allocate(&request).and_then(|memory| Ok((memory.numa_nodes()?, memory.len())));
     match placed {
         Ok((nodes, len)) => assert_eq!(nodes.into_iter().collect::<Vec<_>>(), [(node, len)]),
-        Err(error) => println!("skipped: {error}"),
+        Err(error) => skip::test!("{error}"),
     }
 }

@@ -97,7 +97,8 @@ pub(super) struct VfioMapper {
 }
 
 // SAFETY: `map` has the IOMMU map exactly the region, at the address it returns; `unmap` returns `Ok` only when the
-// kernel says that all of it was unmapped, which includes the flush of the IOMMU's cache.
+// kernel says that all of it was unmapped, which includes the flush of the IOMMU's cache. Another device of the group may
+// have mapped the same memory at another address, in a domain of its own that keeps it allocated (see the trait).
 unsafe impl DmaMapper for VfioMapper {
     fn map(&self, memory: &Arc<DmaMemory>) -> Result<Translation> {
         let group = &self.group;

@@ -1,60 +1,81 @@
 //! The client's end of a connection: one command at a time, each with its reply, in bounded time.
 
 use super::message::{self, Fields, Header, MAX_FDS, MAX_TRANSFER, Message, command, words};
-use crate::{Error, Result};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::PidfdFlags;
+use super::speaker::Speaker;
+use crate::{Deadline, Error, Result, TimeLimit};
+use rustix::event::PollFlags;
 use serde_json::{Value, json};
 use std::fmt;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-/// How long a server may take over a reply. Servers answer in microseconds; one that is busy with another client lets
-/// the first message wait.
+/// How long a server may take over a reply, if the operation's deadline leaves it as much. Servers answer in microseconds;
+/// one that is busy with another client lets the first message wait.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A thread that waits for another one's reply looks at its own deadline this often.
+const SLICE: Duration = Duration::from_millis(20);
 
 /// A connection to a vfio-user server. After the first failure of the transport it stays broken.
 pub(super) struct Connection {
     name: String,
-    line: Mutex<Line>,
+    /// The end of the operation that is under way.
+    deadline: Mutex<Option<Deadline>>,
+    /// `None` while a thread waits for a reply.
+    line: Mutex<Option<Line>>,
+    line_is_back: Condvar,
     broken: AtomicBool,
-    /// The server's process, where the kernel says which it is.
-    process: Option<OwnedFd>,
 }
 
 struct Line {
     socket: UnixStream,
     next: u16,
+    speaker: Speaker,
 }
 
 impl Connection {
-    /// Connects, agrees on the version, and returns what the server says it can do.
-    pub(super) fn open(path: &Path, name: &str) -> Result<(Self, Value)> {
-        let socket = UnixStream::connect(path).map_err(|source| {
+    /// Connects, agrees on the version, and returns what the server says it can do. The deadline stays set.
+    pub(super) fn open(path: &Path, name: &str, deadline: &Deadline) -> Result<(Self, Value)> {
+        let socket = deadline.connect(path).map_err(|source| {
             let hint = match source.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                     format!("start the device first, for example: softnic {} 'a?wire=gen'", path.display())
                 }
                 io::ErrorKind::PermissionDenied => "give this user the socket".to_owned(),
+                io::ErrorKind::TimedOut => "its server takes no connections; restart it".to_owned(),
                 _ => "it must be the Unix socket of a vfio-user device".to_owned(),
             };
             Error::system("connect to", name, source, hint)
         })?;
-        let failed = |source: io::Error| Error::system("set up the connection to", name, source, "");
-        socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        socket.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-        let process = rustix::net::sockopt::socket_peercred(&socket)
-            .and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()))
-            .ok();
-        let line = Mutex::new(Line { socket, next: 0 });
-        let connection = Self { name: name.to_owned(), line, broken: AtomicBool::new(false), process };
+        Self::over(socket, name, deadline)
+    }
+
+    /// As [`Self::open`], over a socket that is connected.
+    pub(super) fn over(socket: UnixStream, name: &str, deadline: &Deadline) -> Result<(Self, Value)> {
+        let speaker = Speaker::listen(&socket);
+        let connection = Self {
+            name: name.to_owned(),
+            deadline: Mutex::new(Some(deadline.clone())),
+            line: Mutex::new(Some(Line { socket, next: 0, speaker })),
+            line_is_back: Condvar::new(),
+            broken: AtomicBool::new(false),
+        };
         let capabilities = connection.agree()?;
         Ok((connection, capabilities))
+    }
+
+    /// Sets the end of everything that is asked from now on.
+    pub(super) fn set_deadline(&self, deadline: Option<Deadline>) {
+        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+    }
+
+    pub(super) fn deadline(&self) -> Option<Deadline> {
+        self.deadline.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The VERSION exchange.
@@ -82,26 +103,51 @@ impl Connection {
         if text.is_empty() {
             return Ok(Value::Null);
         }
-        let mut value: Value =
+        let value: Value =
             serde_json::from_slice(text).map_err(|_| refuse("what it says of its capabilities is no JSON"))?;
-        Ok(value["capabilities"].take())
+        // Anything else than an object has none. (Indexing by `[]` would panic.)
+        Ok(value.get("capabilities").cloned().unwrap_or_default())
     }
 
-    /// Sends a command and waits for its reply.
+    /// Sends a command and waits for its reply, [`PATIENCE`] at most and not beyond the deadline.
     ///
     /// # Errors
     ///
-    /// What the server says of this command; or that the connection is broken, and then for every later command too.
+    /// What the server says of this command; that the deadline had passed before it was sent; or that the connection is
+    /// broken, and then for every later command too.
     pub(super) fn call(&self, command: u16, body: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<Message> {
         if self.is_broken() {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
-        let reply = line.exchange(command, body, fds).map_err(|source| self.fail(source))?;
-        drop(line);
+        let deadline = match self.deadline() {
+            Some(deadline) => deadline.at_most(PATIENCE),
+            None => TimeLimit { total: PATIENCE, cancel: None }.begin(),
+        };
+        let mut line = self.take_line(&deadline)?;
+        let reply = line.exchange(&deadline, command, body, fds);
+        *self.line() = Some(line);
+        self.line_is_back.notify_one();
+        // Last, as it logs.
+        let reply = reply.map_err(|source| self.fail(source))?;
         match reply.header.failure() {
             Some(failure) => Err(failure),
             None => Ok(reply),
+        }
+    }
+
+    fn line(&self) -> MutexGuard<'_, Option<Line>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The line, when nobody else waits for a reply on it any more.
+    fn take_line(&self, deadline: &Deadline) -> io::Result<Line> {
+        let mut line = self.line();
+        loop {
+            let left = deadline.remaining()?;
+            if let Some(line) = line.take() {
+                return Ok(line);
+            }
+            line = self.line_is_back.wait_timeout(line, left.min(SLICE)).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
@@ -124,12 +170,15 @@ impl Connection {
         self.broken.load(Ordering::Relaxed)
     }
 
-    /// Whether the server's process has ended, so that its mappings are gone. False if that is not known. A process that
-    /// ends closes its connections a little before it is gone, so this waits for it, a moment at most.
+    /// Whether the process that answered has ended, so that its mappings are gone, and nobody else holds the connection.
+    /// False if that is not known. Takes 200 ms at most.
     pub(super) fn server_ended(&self) -> bool {
-        let Some(process) = &self.process else { return false };
-        let moment = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-        poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&moment)).is_ok_and(|ready| ready == 1)
+        const MOMENT: Duration = Duration::from_millis(200);
+        let moment = match self.deadline() {
+            Some(deadline) => deadline.at_most(MOMENT),
+            None => TimeLimit { total: MOMENT, cancel: None }.begin(),
+        };
+        self.line().as_ref().is_some_and(|line| line.speaker.has_ended(&line.socket, &moment))
     }
 
     fn fail(&self, source: io::Error) -> io::Error {
@@ -141,15 +190,23 @@ impl Connection {
 }
 
 impl Line {
-    fn exchange(&mut self, command: u16, body: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<Message> {
-        let deadline = Instant::now() + PATIENCE;
+    fn exchange(
+        &mut self,
+        deadline: &Deadline,
+        command: u16,
+        body: &[&[u8]],
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<Message> {
         let id = self.next;
         self.next = id.wrapping_add(1);
         let len = body.iter().map(|part| part.len()).sum();
-        let sent = message::send(&self.socket, Header::command(id, command, len), body, fds);
-        sent.map_err(timed_out)?;
+        message::send_by(&self.socket, Some(deadline), Header::command(id, command, len), body, fds)?;
+        if self.speaker.is_open() {
+            deadline.wait_for(self.socket.as_fd(), PollFlags::IN)?;
+            self.speaker.hear(&self.socket);
+        }
         loop {
-            let received = message::receive(&self.socket, Some(deadline)).map_err(timed_out)?;
+            let received = message::receive(&self.socket, Some(deadline))?;
             let Some(reply) = received else {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server has closed it"));
             };
@@ -162,19 +219,9 @@ impl Line {
             // A server without mapped memory would ask for DMA by message; ours always has descriptors.
             if reply.header.wants_reply() {
                 let errno = rustix::io::Errno::OPNOTSUPP.raw_os_error();
-                message::send(&self.socket, reply.header.error(errno), &[], &[]).map_err(timed_out)?;
+                message::send_by(&self.socket, Some(deadline), reply.header.error(errno), &[], &[])?;
             }
         }
-    }
-}
-
-/// A socket timeout in words that a user understands.
-fn timed_out(source: io::Error) -> io::Error {
-    match source.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs()))
-        }
-        _ => source,
     }
 }
 

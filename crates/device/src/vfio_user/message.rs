@@ -2,15 +2,16 @@
 //! (`vfio-user.rst`, sections "Header" and "VFIO-user Commands"). Both sides use it: the client here, and the server of
 //! the software NIC. All numbers are little endian.
 
+use crate::Deadline;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
 
 /// Bytes of a header.
 pub const HEADER: usize = 16;
@@ -194,34 +195,51 @@ pub struct Message {
 ///
 /// When the connection is broken, or its timeout has passed; what was sent is then incomplete.
 pub fn send(socket: &UnixStream, header: Header, body: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    send_by(socket, None, header, body, fds)
+}
+
+/// As [`send`], to a peer that may stop reading: all of it has been taken by the `deadline`, or that is the error.
+///
+/// # Errors
+///
+/// When the connection is broken, or the deadline has passed; what was sent is then incomplete.
+pub fn send_by(
+    socket: &UnixStream,
+    deadline: Option<&Deadline>,
+    header: Header,
+    body: &[&[u8]],
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
     let mut bytes = Vec::with_capacity(HEADER + body.iter().map(|part| part.len()).sum::<usize>());
     bytes.extend_from_slice(&header.to_bytes());
     body.iter().for_each(|part| bytes.extend_from_slice(part));
+    let flags = if deadline.is_some() { SendFlags::DONTWAIT } else { SendFlags::empty() };
     let mut rest = bytes.as_slice();
     let mut fds = fds;
     while !rest.is_empty() {
+        deadline.map_or(Ok(()), Deadline::check)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one message"));
         }
-        match rustix::net::sendmsg(socket, &[IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(socket, &[IoSlice::new(rest)], &mut control, flags | SendFlags::NOSIGNAL) {
             // Descriptors travel with the first byte.
             Ok(sent) => (rest, fds) = (&rest[sent..], &[]),
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
+            Err(errno) => wait(socket, deadline, PollFlags::OUT, errno)?,
         }
     }
     Ok(())
 }
 
-/// Receives a message; `None` when the other side has ended the connection between two messages. Gives up at the
-/// `deadline`, if the socket has a read timeout.
+/// Receives a message; `None` when the other side has ended the connection between two messages. With a `deadline` all of
+/// the message is there by then, or that is the error.
 ///
 /// # Errors
 ///
 /// When the connection breaks or stalls, or a header gives a size that cannot be; nothing more can be received then.
-pub fn receive(socket: &UnixStream, deadline: Option<Instant>) -> io::Result<Option<Message>> {
+pub fn receive(socket: &UnixStream, deadline: Option<&Deadline>) -> io::Result<Option<Message>> {
     let (mut bytes, mut fds) = ([0; HEADER], Vec::new());
     if !fill(socket, &mut bytes, &mut fds, deadline)? {
         return Ok(None);
@@ -239,19 +257,26 @@ pub fn receive(socket: &UnixStream, deadline: Option<Instant>) -> io::Result<Opt
 }
 
 /// Fills `buffer`; false when the stream ends before its first byte.
-fn fill(socket: &UnixStream, buffer: &mut [u8], fds: &mut Vec<OwnedFd>, deadline: Option<Instant>) -> io::Result<bool> {
+fn fill(
+    socket: &UnixStream,
+    buffer: &mut [u8],
+    fds: &mut Vec<OwnedFd>,
+    deadline: Option<&Deadline>,
+) -> io::Result<bool> {
+    let flags = if deadline.is_some() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
     let mut done = 0;
     while done < buffer.len() {
-        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
+        deadline.map_or(Ok(()), Deadline::check)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut buffer[done..])];
-        let got = match rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        let got = match rustix::net::recvmsg(socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC) {
             Ok(got) => got,
             Err(Errno::INTR) => continue,
-            Err(errno) => return Err(errno.into()),
+            Err(errno) => {
+                wait(socket, deadline, PollFlags::IN, errno)?;
+                continue;
+            }
         };
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
@@ -266,6 +291,14 @@ fn fill(socket: &UnixStream, buffer: &mut [u8], fds: &mut Vec<OwnedFd>, deadline
         }
     }
     Ok(true)
+}
+
+/// Waits until the socket is ready, if that is all that `errno` says.
+fn wait(socket: &UnixStream, deadline: Option<&Deadline>, events: PollFlags, errno: Errno) -> io::Result<()> {
+    match (errno, deadline) {
+        (Errno::AGAIN, Some(deadline)) => deadline.wait_for(socket.as_fd(), events),
+        _ => Err(errno.into()),
+    }
 }
 
 /// Reads numbers from the front of a body.
@@ -323,8 +356,8 @@ pub fn words<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::TimeLimit;
     use std::io::Write as _;
-    use std::os::fd::AsFd as _;
     use std::time::Duration;
 
     #[test]
@@ -365,11 +398,14 @@ mod tests {
     }
 
     #[test]
-    fn a_trickle_ends_at_the_deadline() {
+    fn a_trickle_and_a_full_socket_end_at_the_deadline() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        theirs.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        let deadline = || TimeLimit { total: Duration::from_millis(20), cancel: None }.begin();
         ours.write_all(&[0]).unwrap();
-        let error = receive(&theirs, Some(Instant::now())).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert_eq!(receive(&theirs, Some(&deadline())).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        let body = vec![0; MAX_BODY];
+        let header = Header::command(1, command::REGION_WRITE, body.len());
+        let error = send_by(&theirs, Some(&deadline()), header, &[&body], &[]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "nobody reads");
     }
 }

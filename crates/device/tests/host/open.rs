@@ -12,6 +12,14 @@ const MEMORY: u16 = 2;
 const BUS_MASTER: u16 = 4;
 const INTX_DISABLE: u16 = 1 << 10;
 
+/// Configuration space of an 82599.
+const CONFIG: [u8; 256] = {
+    let mut config = [0; 256];
+    [config[0], config[1], config[2], config[3]] = [0x86, 0x80, 0xfb, 0x10];
+    [config[8], config[9], config[10], config[11]] = [1, 0, 0, 2];
+    config
+};
+
 /// A function without driver and IOMMU group, whose registers and configuration space are files. Each test has an address
 /// of its own, since a process opens an address once.
 struct Plain {
@@ -23,7 +31,7 @@ impl Plain {
     fn new(name: &'static str) -> Self {
         let tree = Tree::new();
         let folder = tree.nic(name);
-        let mut config = [0; 256];
+        let mut config = CONFIG;
         config[4] = 0x05; // I/O and bus master, as a careless predecessor left it
         write(tree.path(&format!("{folder}/config")), config).expect("config");
         File::create(tree.path(&format!("{folder}/resource0")))
@@ -140,7 +148,7 @@ fn sysfs_reaches_io_ports_and_other_regions() {
     for (name, len) in [("resource0", 0x20), ("resource4", 0x4000)] {
         File::create(plain.file(name)).and_then(|file| file.set_len(len)).unwrap();
     }
-    write(plain.file("config"), [0; 256]).unwrap();
+    write(plain.file("config"), CONFIG).unwrap();
     let device = plain.open().unwrap();
     assert!(!device.has_iommu());
     let (ports, memory) = (device.region(0).unwrap(), device.region(4).unwrap());
@@ -177,7 +185,7 @@ fn without_an_iommu_only_huge_pages_are_for_devices() {
 
     let huge = match DmaMemory::allocate(&MemoryRequest { bytes: 4 << 20, pages: PageSize::Huge2M, numa_node: None }) {
         Ok(huge) => huge,
-        Err(error) => return println!("skipped: {error}"),
+        Err(error) => return skip::test!("{error}"),
     };
     match device.dma().map(&huge) {
         Ok(translation) => {
@@ -188,7 +196,7 @@ fn without_an_iommu_only_huge_pages_are_for_devices() {
             }
             assert_eq!(translation.iova(huge.base().as_ptr().wrapping_add(huge.len())), u64::MAX);
         }
-        Err(error) => println!("skipped: {error}"),
+        Err(error) => skip::test!("{error}"),
     }
 }
 
@@ -212,4 +220,31 @@ fn vfio_says_why_a_device_cannot_be_opened() {
     );
     tree.file("sys/kernel/iommu_groups/4000/name", "vfio-noiommu");
     assert!(refusal(&tree).contains("VFIO runs without an IOMMU"), "refused with a reason");
+}
+
+/// The map of registers that a driver chooses by the ids is that of the device whose registers it writes.
+#[test]
+fn a_made_tree_cannot_give_a_device_other_ids() {
+    let plain = Plain::new("0000:17:00.0");
+    for (name, text) in
+        [("vendor", "0x1af4\n"), ("device", "0x1041\n"), ("class", "0x010000\n"), ("revision", "0x07\n")]
+    {
+        write(plain.file(name), text).unwrap();
+    }
+    let ids = plain.open().unwrap().ids();
+    assert_eq!((ids.to_string().as_str(), ids.class, ids.revision), ("8086:10fb", 0x2_0000, 1));
+}
+
+/// A folder that is replaced after it was opened: configuration space and registers stay those of one function.
+#[test]
+fn regions_are_of_the_function_that_was_opened() {
+    let plain = Plain::new("0000:18:00.0");
+    let registers = File::options().write(true).open(plain.file("resource0")).unwrap();
+    registers.write_all_at(&[0xEE; 4], 8).unwrap();
+    let device = plain.open().unwrap();
+    let folder = plain.tree.path("sys/bus/pci/devices/0000:18:00.0");
+    std::fs::rename(&folder, folder.with_file_name("away")).unwrap();
+    plain.tree.nic("0000:18:00.0");
+    File::create(plain.file("resource0")).and_then(|file| file.set_len(0x8_0000)).unwrap();
+    assert_eq!(device.region(0).unwrap().read32(8), 0xEEEE_EEEE);
 }

@@ -59,7 +59,7 @@ fn a_wrong_address_and_a_missing_sysfs_say_what_to_do() {
 fn this_host_can_be_listed() {
     match Host::system().pci_devices() {
         Ok(devices) => assert!(devices.is_sorted_by_key(|device| device.address)),
-        Err(error) => println!("skipped: {error}"),
+        Err(error) => skip::test!("{error}"),
     }
 }
 
@@ -120,7 +120,7 @@ fn a_node_that_may_not_be_opened_names_chown() {
     std::fs::set_permissions(tree.path("dev/vfio/12"), PermissionsExt::from_mode(0o000)).unwrap();
     let (kind, text) = status(&tree);
     if kind == StatusKind::Ready {
-        return println!("skipped: this user (root) may open everything");
+        return skip::test!("this user (root) may open everything");
     }
     assert_eq!(kind, StatusKind::NodeDenied);
     assert!(text.contains("sudo chown $USER") && text.contains("dev/vfio/12"), "{text}");

@@ -1,0 +1,69 @@
+//! Which process has to end before memory counts as out of a server's reach: the one that answers, whoever had listened.
+
+use crate::server::{HOUR, Server, limit, peer};
+use device::vfio_user::message::command;
+use device::{Device as _, VfioUserDevice};
+use rustix::process::{Pid, Signal};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const ROLE: &str = "RINGWAY_TEST_ROLE";
+const FOLDER: &str = "RINGWAY_TEST_FOLDER";
+
+/// This program again, to play `role`.
+fn play(role: &str, folder: &Path, input: Stdio) -> std::process::Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "processes::a_role_in_the_tests_of_processes"]).env(ROLE, role).env(FOLDER, folder);
+    command.stdin(input).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// Nothing by itself.
+#[test]
+#[expect(clippy::zombie_processes, reason = "the process that listens ends before the one that answers")]
+fn a_role_in_the_tests_of_processes() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let folder = std::path::PathBuf::from(std::env::var_os(FOLDER).unwrap());
+    if role == "listen" {
+        let listener = UnixListener::bind(folder.join("nic.sock")).unwrap();
+        let answering = play("answer", &folder, OwnedFd::from(listener).into());
+        std::fs::write(folder.join("written"), answering.id().to_string()).unwrap();
+        std::fs::rename(folder.join("written"), folder.join("pid")).unwrap();
+        // Ends with its input.
+        std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
+        return;
+    }
+    let listener = UnixListener::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    let socket = listener.accept().unwrap().0;
+    Server::default().serve(&socket, |asked| asked.header.command != command::DEVICE_GET_IRQ_INFO);
+    // The connection has ended, and the process has not.
+    drop(socket);
+    std::thread::sleep(HOUR / 60);
+}
+
+#[test]
+fn p5_a_listener_that_has_ended_does_not_vouch_for_the_process_that_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut listening = play("listen", folder.path(), Stdio::piped());
+    let pid = loop {
+        let pid = std::fs::read_to_string(folder.path().join("pid")).unwrap_or_default().parse().ok();
+        match pid.and_then(Pid::from_raw) {
+            Some(pid) => break pid,
+            None => std::thread::yield_now(),
+        }
+    };
+    let nic = VfioUserDevice::open(&folder.path().join("nic.sock"), peer(), &limit(HOUR).begin()).unwrap();
+    nic.set_deadline(None);
+    drop(listening.stdin.take());
+    listening.wait().unwrap();
+    nic.enable_msix(1).unwrap_err();
+    assert!(nic.reset().is_err(), "the process that answered lives, and may have the memory mapped");
+
+    rustix::process::kill_process(pid, Signal::KILL).unwrap();
+    // Each try waits for the end.
+    let deadline = limit(HOUR / 60).begin();
+    while nic.reset().is_err() {
+        deadline.check().expect("it has ended, so the device is quiet");
+    }
+}
