@@ -1,7 +1,7 @@
 //! A burst of packets.
 
 use crate::pool::Inner;
-use crate::{CHUNK, Packet};
+use crate::{CHUNK, Packet, Sending};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -24,7 +24,7 @@ use std::ops::{Deref, DerefMut};
 ///
 /// The vector never holds more than the capacity it was made with, so it never grows, and it never shrinks.
 pub struct Batch {
-    packets: Vec<Packet>,
+    pub(crate) packets: Vec<Packet>,
     capacity: usize,
 }
 
@@ -79,8 +79,8 @@ impl Batch {
         self.packets.drain(..)
     }
 
-    /// Moves each packet to the end of that batch of `outputs` whose number `output` answers. Those it answers no batch
-    /// for, or a full one, stay here, in order.
+    /// Moves each packet to the end of that batch of `outputs` whose number `output` returns. Those it returns no batch's
+    /// number for, or a full one's, stay here, in order; and so do those not looked at yet when `output` panics.
     ///
     /// ```
     /// # use mempool::{Batch, Pool, PoolConfig};
@@ -98,32 +98,31 @@ impl Batch {
     /// ```
     #[inline(always)]
     pub fn distribute(&mut self, outputs: &mut [Self], mut output: impl FnMut(&mut Packet) -> usize) {
-        let count = self.packets.len();
+        let len = self.packets.len();
         let base = self.packets.as_mut_ptr();
-        // SAFETY: none is fewer. Should `output` panic, what has not been moved is lost, and nothing dropped twice.
+        // SAFETY: none is fewer; `rest` has the packets until it is dropped.
         unsafe { self.packets.set_len(0) };
-        let mut left = 0;
-        for at in 0..count {
+        let mut rest = Rest { packets: &mut self.packets, left: 0, at: 0, len };
+        while rest.at < len {
             // SAFETY: within the length there was.
-            let place = unsafe { base.add(at) };
+            let place = unsafe { base.add(rest.at) };
             // SAFETY: this place has not been moved out of, and nobody else refers to it.
             let number = output(unsafe { &mut *place });
             // SAFETY: as above; from here on the place counts as moved out of.
             let packet = unsafe { place.read() };
+            rest.at += 1;
             let refused = match outputs.get_mut(number) {
                 Some(batch) => batch.push(packet).err(),
                 None => Some(packet),
             };
             if let Some(packet) = refused {
-                // SAFETY: not behind `at`.
-                let place = unsafe { base.add(left) };
+                // SAFETY: in front of `at`.
+                let place = unsafe { base.add(rest.left) };
                 // SAFETY: all places up to `at` have been moved out of, and fewer have been written again.
                 unsafe { place.write(packet) };
-                left += 1;
+                rest.left += 1;
             }
         }
-        // SAFETY: as many places at the front were written again.
-        unsafe { self.packets.set_len(left) };
     }
 
     /// Drops all packets, [`CHUNK`] at a time.
@@ -167,7 +166,25 @@ impl Batch {
         unsafe { self.packets.set_len(len) }
     }
 
-    /// Removes the first `count` packets without dropping them: a transmit ring has taken their slots.
+    /// Lends the packets to a transmit ring, which takes them from the front.
+    #[inline(always)]
+    pub fn sending(&mut self) -> Sending<'_> {
+        Sending::new(self)
+    }
+
+    /// Empties the batch without dropping the packets.
+    ///
+    /// # Safety
+    ///
+    /// The caller takes over their slots.
+    #[inline(always)]
+    pub(crate) unsafe fn forget_all(&mut self) {
+        // SAFETY: none is fewer.
+        unsafe { self.packets.set_len(0) }
+    }
+
+    /// Removes the first `count` packets without dropping them: a transmit ring has taken their slots. For drivers,
+    /// [`Self::sending`] is safer: it settles the batch when the driver panics, too.
     ///
     /// # Safety
     ///
@@ -184,6 +201,36 @@ impl Batch {
             // SAFETY: moves the rest to the front; both ranges are within the old length.
             unsafe { std::ptr::copy(first, base, rest) }
         }
+    }
+}
+
+/// What [`Batch::distribute`] has not moved away; dropping it gives that back to the batch.
+///
+/// # Invariants
+///
+/// The vector has length 0; of the `len` places in its memory the first `left` hold packets, and those from `at` on.
+struct Rest<'a> {
+    packets: &'a mut Vec<Packet>,
+    left: usize,
+    at: usize,
+    len: usize,
+}
+
+impl Drop for Rest<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let unseen = self.len - self.at;
+        if unseen > 0 {
+            let base = self.packets.as_mut_ptr();
+            // SAFETY: within the vector's memory (type invariant).
+            let from = unsafe { base.add(self.at) };
+            // SAFETY: as above.
+            let to = unsafe { base.add(self.left) };
+            // SAFETY: both ranges are within the vector's memory.
+            unsafe { std::ptr::copy(from, to, unseen) }
+        }
+        // SAFETY: as many packets are at the front; they belong to the vector again.
+        unsafe { self.packets.set_len(self.left + unseen) }
     }
 }
 

@@ -91,15 +91,15 @@ impl PoolCache {
         let Some(len) = u16::try_from(len).ok().filter(|len| *len <= self.pool.data_room()) else { return 0 };
         let count = self.reserve(count.min(batch.spare()));
         let meta = Meta::new(self.headroom, len, self.pool_id);
-        let fill = |slots: &[Slot]| {
-            for (place, slot) in batch.spare_slots().iter_mut().zip(slots) {
-                // SAFETY: the cache gives the slot up; head room plus `len` is within it.
-                place.write(unsafe { Packet::from_slot(*slot, meta) });
-            }
-            slots.len()
-        };
-        // SAFETY: `count` are reserved; all of them become packets, once each.
-        let count = unsafe { self.take(count, fill) };
+        let left = self.slots.len().wrapping_sub(count);
+        // SAFETY: `count` are reserved.
+        let top = unsafe { self.slots.get_unchecked(left..) };
+        for (place, slot) in batch.spare_slots().iter_mut().zip(top) {
+            // SAFETY: the cache gives the slot up below; head room plus `len` is within it.
+            place.write(unsafe { Packet::from_slot(*slot, meta) });
+        }
+        // SAFETY: shorter than it was, and slots are plain data.
+        unsafe { self.slots.set_len(left) }
         // SAFETY: `count` packets were written; the batch had room for as many.
         unsafe { batch.received(count) }
         count
@@ -126,10 +126,11 @@ impl PoolCache {
             place.write(packet.slot());
         }
         if all_ours {
+            let held = self.slots.len();
+            // SAFETY: the stack takes over the slots of these packets, below.
+            unsafe { batch.forget_all() }
             // SAFETY: `count` slots, all of this pool, were written behind those held.
-            unsafe { self.slots.set_len(self.slots.len() + count) }
-            // SAFETY: the stack has taken over the slots of these packets.
-            unsafe { batch.sent(count) }
+            unsafe { self.slots.set_len(held + count) }
         } else {
             batch.drain().for_each(|packet| self.free(packet));
         }
@@ -156,7 +157,8 @@ impl PoolCache {
     }
 
     /// Shows the `count` uppermost slots of the stack, the top last, and takes as many off as `used` says it used,
-    /// from the top down: for rings. Returns what `used` returned.
+    /// from the top down: for rings. Returns what `used` returned. If `used` panics, all `count` are lost, as they may be in
+    /// use.
     ///
     /// # Safety
     ///
@@ -166,12 +168,13 @@ impl PoolCache {
     #[inline(always)]
     pub unsafe fn take(&mut self, count: usize, used: impl FnOnce(&[Slot]) -> usize) -> usize {
         let held = self.slots.len();
+        // Should `used` panic, nobody knows which it has used: then none of them stays on the stack.
+        let mut shown = Shown { slots: &mut self.slots, left: held.wrapping_sub(count) };
         // SAFETY: the stack holds at least `count` slots, by the caller's word.
-        let top = unsafe { self.slots.get_unchecked(held - count..) };
+        let top = unsafe { shown.slots.get_unchecked(shown.left..) };
         let taken = used(top);
         debug_assert!(taken <= count, "more slots used than shown");
-        // SAFETY: shorter than it was, and slots are plain data.
-        unsafe { self.slots.set_len(held - taken) }
+        shown.left = held.wrapping_sub(taken);
         taken
     }
 
@@ -215,10 +218,28 @@ impl PoolCache {
     #[cold]
     fn send_home(&mut self, count: usize) {
         let surplus = (self.slots.len() + count).saturating_sub(self.limit / 2).min(self.slots.len());
-        // SAFETY: the cache owned these slots and removes them from its stack right below; its pool handle keeps
-        // the pool alive.
-        unsafe { Inner::put_home(self.pool.as_non_null(), &self.slots[..surplus]) }
-        self.slots.drain(..surplus);
+        // From here on they are off the stack, whatever happens.
+        let surplus = self.slots.drain(..surplus);
+        // SAFETY: the cache owned these slots and has given them up; its pool handle keeps the pool alive.
+        unsafe { Inner::put_home(self.pool.as_non_null(), surplus.as_slice()) }
+    }
+}
+
+/// A stack whose upper slots a ring is looking at; dropping it takes them off down to `left`.
+///
+/// # Invariants
+///
+/// `left` is at most the length of the stack.
+struct Shown<'a> {
+    slots: &'a mut Vec<Slot>,
+    left: usize,
+}
+
+impl Drop for Shown<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: shorter than it was (type invariant), and slots are plain data.
+        unsafe { self.slots.set_len(self.left) }
     }
 }
 

@@ -28,12 +28,15 @@ mod cache;
 mod checksum;
 mod packet;
 mod pool;
+mod sending;
+mod uses;
 
 pub use batch::Batch;
 pub use cache::PoolCache;
 pub use checksum::{Checksum, complete_checksum};
 pub use packet::{Meta, Packet, Slot};
 pub use pool::{Error, MAX_POOLS, Pool, PoolConfig};
+pub use sending::Sending;
 
 /// Slots that threads exchange at a time.
 pub const CHUNK: usize = 32;

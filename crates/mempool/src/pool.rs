@@ -1,12 +1,12 @@
 //! The pool: its memory, and the queue through which threads exchange slots.
 
+use crate::uses::{ONE_HANDLE, ONE_SLOT, Registry, Uses};
 use crate::{CHUNK, Meta, Packet, PoolCache, Slot};
 use crossbeam::queue::ArrayQueue;
 use device::{DmaMemory, MemoryRequest, PageSize};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Pools that can exist at once in a process.
 pub const MAX_POOLS: usize = 4096;
@@ -87,9 +87,9 @@ impl Chunk {
 /// # Invariants
 ///
 /// * Every slot of the region is in exactly one place: `chunks`, `singles`, a cache, or a [`Packet`] or ring.
-/// * `uses` counts handles (low half) and slots that are not in `chunks` or `singles` (high half). Whoever brings it
-///   to zero frees the pool; so a holder of a handle or of a slot may dereference it.
-/// * `POOLS[id]` points here for the pool's whole life.
+/// * `uses` counts handles and slots that are not in `chunks` or `singles`. Whoever gives up the last frees the pool; so a
+///   holder of a handle or of a slot may dereference it.
+/// * `POOLS` leads from `id` to here for the pool's whole life.
 pub(crate) struct Inner {
     pub(crate) id: u16,
     pub(crate) headroom: u16,
@@ -99,13 +99,16 @@ pub(crate) struct Inner {
     memory: Arc<DmaMemory>,
     chunks: ArrayQueue<Chunk>,
     singles: ArrayQueue<Slot>,
-    uses: AtomicU64,
+    uses: Uses,
 }
 
-const ONE_SLOT: u64 = 1 << 32;
-
-/// Where a packet finds its pool. Entries are written when a pool is made and cleared when it is freed.
-static POOLS: [AtomicPtr<Inner>; MAX_POOLS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_POOLS];
+/// Where a packet finds its pool.
+#[cfg(not(loom))]
+static POOLS: Registry<Inner, MAX_POOLS> = Registry::new();
+#[cfg(loom)]
+loom::lazy_static! {
+    static ref POOLS: Registry<Inner, MAX_POOLS> = Registry::new();
+}
 
 impl Inner {
     /// Puts slots home and gives up the uses that went with them.
@@ -139,11 +142,10 @@ impl Inner {
     unsafe fn release(inner: NonNull<Self>, uses: u64) {
         // SAFETY: the caller's uses keep the pool alive up to this subtraction.
         let counter = unsafe { &inner.as_ref().uses };
-        if counter.fetch_sub(uses, Ordering::Release) == uses {
-            std::sync::atomic::fence(Ordering::Acquire);
+        if counter.give_up(uses) {
             // SAFETY: that was the last use, and the pointer came from `Box::into_raw`.
             let inner = unsafe { Box::from_raw(inner.as_ptr()) };
-            POOLS[usize::from(inner.id)].store(std::ptr::null_mut(), Ordering::Release);
+            POOLS.clear(inner.id);
         }
     }
 
@@ -159,7 +161,7 @@ impl Inner {
             }
             (len > 0).then_some(Chunk { len, slots })
         })?;
-        self.uses.fetch_add(ONE_SLOT * chunk.len as u64, Ordering::Relaxed);
+        self.uses.add(ONE_SLOT * chunk.len as u64);
         Some(chunk)
     }
 
@@ -170,7 +172,7 @@ impl Inner {
     /// The caller holds a slot of that pool.
     #[inline]
     pub(crate) unsafe fn of(id: u16) -> NonNull<Self> {
-        let inner = POOLS[usize::from(id)].load(Ordering::Acquire);
+        let inner = POOLS.get(id);
         // SAFETY: the caller's slot keeps the pool alive, so its entry is set.
         unsafe { NonNull::new_unchecked(inner) }
     }
@@ -232,16 +234,12 @@ impl Pool {
             memory,
             chunks,
             singles,
-            uses: AtomicU64::new(1),
+            uses: Uses::one_handle(),
         }));
-        for (id, entry) in POOLS.iter().enumerate() {
-            let (Ok(id), true) = (u16::try_from(id), entry.load(Ordering::Relaxed).is_null()) else { continue };
-            // SAFETY: nobody else knows the pool yet.
-            unsafe { (*inner).id = id }
-            if entry.compare_exchange(std::ptr::null_mut(), inner, Ordering::Release, Ordering::Relaxed).is_ok() {
-                // SAFETY: `Box::into_raw` is never null.
-                return Ok(Self { inner: unsafe { NonNull::new_unchecked(inner) } });
-            }
+        // SAFETY: nobody else knows the pool before its place is taken.
+        if POOLS.claim(inner, |id| unsafe { (*inner).id = id }) {
+            // SAFETY: `Box::into_raw` is never null.
+            return Ok(Self { inner: unsafe { NonNull::new_unchecked(inner) } });
         }
         // SAFETY: the pool was not published.
         drop(unsafe { Box::from_raw(inner) });
@@ -278,7 +276,7 @@ impl Pool {
     fn take_one(&self) -> Option<Slot> {
         let inner = self.inner();
         if let Some(slot) = inner.singles.pop() {
-            inner.uses.fetch_add(ONE_SLOT, Ordering::Relaxed);
+            inner.uses.add(ONE_SLOT);
             return Some(slot);
         }
         let chunk = inner.take_chunk()?;
@@ -297,7 +295,7 @@ impl Pool {
         // SAFETY: the packet holds a slot of that pool.
         let inner = unsafe { Inner::of(packet.pool_id()) };
         // SAFETY: as above; the packet outlives this borrow.
-        unsafe { inner.as_ref() }.uses.fetch_add(1, Ordering::Relaxed);
+        unsafe { inner.as_ref() }.uses.add(ONE_HANDLE);
         Self { inner }
     }
 
@@ -332,7 +330,7 @@ impl Pool {
     /// Slots that are not in the shared queue: in packets, rings and caches.
     #[must_use]
     pub fn away(&self) -> usize {
-        usize::try_from(self.inner().uses.load(Ordering::Acquire) >> 32).unwrap_or(usize::MAX)
+        usize::try_from(self.inner().uses.slots()).unwrap_or(usize::MAX)
     }
 
     /// Bytes before the data of a new packet.
@@ -361,7 +359,7 @@ fn bytes_for(slots: usize, stride: usize, page: usize) -> usize {
 
 impl Clone for Pool {
     fn clone(&self) -> Self {
-        self.inner().uses.fetch_add(1, Ordering::Relaxed);
+        self.inner().uses.add(ONE_HANDLE);
         Self { inner: self.inner }
     }
 }
@@ -369,7 +367,7 @@ impl Clone for Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         // SAFETY: the handle's own use.
-        unsafe { Inner::release(self.inner, 1) }
+        unsafe { Inner::release(self.inner, ONE_HANDLE) }
     }
 }
 
