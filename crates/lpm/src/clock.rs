@@ -5,7 +5,8 @@
 //! again: if it moved by at most one, no block it can have seen was written again, and the answers stand.
 //! That costs two loads of a line nobody writes for milliseconds. A reader that was held up for longer
 //! tries once more and then pins the clock, which keeps the writer from using anything again until it is
-//! done: at most three tries, whatever the writer does. Idle readers take no part and hold nothing up.
+//! done: at most three tries, whatever the writer does. Readers that are idle between two lookups take no part and hold nothing
+//! up; one that is stopped while it has the clock pinned holds back what is unlinked until the writer moves to other tables.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
@@ -74,10 +75,43 @@ impl Clock {
         self.pins.load(Ordering::Acquire) == 0
     }
 
-    /// Writer: says that the tables are frozen and where the new ones are has been published.
+    /// Writer: says that the tables are frozen. Before the new ones are published: a reader that comes between the two finds
+    /// these once more, whose answers still hold, but no reader that has seen the new ones is followed by one that starts here.
     pub(crate) fn set_moved(&self) {
         let era = self.era.load(Ordering::Relaxed);
         self.era.store(era | MOVED, Ordering::Release);
+    }
+}
+
+/// Counts readers that are about to take what a pointer leads to.
+pub(crate) struct Gate(AtomicUsize);
+
+impl Gate {
+    pub(crate) fn new() -> Self {
+        Self(AtomicUsize::new(0))
+    }
+
+    /// Before the pointer is read. What it leads to stays until the guard is dropped.
+    pub(crate) fn enter(&self) -> Visit<'_> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        // Pairs with the fence in `is_empty`: either that sees the visit, or the visitor sees the pointer set before it.
+        fence(Ordering::SeqCst);
+        Visit(self)
+    }
+
+    /// Writer, after the pointer was replaced: true if no reader is about to take what it led to before.
+    pub(crate) fn is_empty(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.0.load(Ordering::Acquire) == 0
+    }
+}
+
+/// A reader in a [`Gate`].
+pub(crate) struct Visit<'a>(&'a Gate);
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -99,7 +133,7 @@ mod tests {
     use loom::sync::atomic::{AtomicU64, Ordering};
     use loom::thread;
 
-    use super::Clock;
+    use super::{Clock, Gate};
 
     /// Two blocks and the word that links one of them. A block that may be written again becomes `JUNK`.
     struct Table {
@@ -169,6 +203,37 @@ mod tests {
             assert_ne!(table.read(), JUNK);
             drop(pin);
             writer.join().unwrap();
+        });
+    }
+
+    /// What the pointer leads to is freed twice, and never what a visitor has read from it.
+    #[test]
+    fn a_visitor_takes_nothing_that_was_freed() {
+        loom::model(|| {
+            let shared = Arc::new((Gate::new(), AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)]));
+            let visitor = {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let (gate, pointer, blocks) = &*shared;
+                    let visit = gate.enter();
+                    let at = pointer.load(Ordering::Acquire) as usize;
+                    if let Some(block) = blocks.get(at) {
+                        assert_ne!(block.load(Ordering::Relaxed), JUNK);
+                    }
+                    drop(visit);
+                })
+            };
+            let (gate, pointer, blocks) = &*shared;
+            let mut left = vec![];
+            for next in 1..3 {
+                left.push(pointer.swap(next, Ordering::AcqRel) as usize);
+                if gate.is_empty() {
+                    for at in left.drain(..) {
+                        blocks[at].store(JUNK, Ordering::Relaxed);
+                    }
+                }
+            }
+            visitor.join().unwrap();
         });
     }
 }

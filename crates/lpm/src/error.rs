@@ -52,10 +52,14 @@ pub enum Error {
         /// The prefix given.
         prefix: String,
     },
-    /// The table would need more memory than its limit allows.
-    #[error("cannot change the table: it needs more than its limit of {limit} bytes; raise Config::memory_limit")]
+    /// The table would need more memory than its limit allows, or than lookups can address: just under 2 GiB of blocks for
+    /// IPv4, 16 GiB for IPv6.
+    #[error(
+        "cannot change the table: it needs more than its limit of {limit} bytes; raise Config::memory_limit \
+         (IPv4 takes up to 2 GiB, IPv6 16 GiB) or use fewer routes"
+    )]
     TableFull {
-        /// The limit, in bytes.
+        /// The limit, in bytes: that of the configuration, or the most the family takes if that is less.
         limit: usize,
     },
     /// The allocator has no memory left.

@@ -40,8 +40,50 @@ pub(crate) enum Kernel {
 pub(crate) struct Avx2(());
 
 impl Kernel {
-    /// The best build this CPU can run.
+    /// The build that new tables use: the best this CPU can run, unless a test has chosen another.
     pub(crate) fn detect() -> Self {
+        #[cfg(feature = "kernels")]
+        if let Some(chosen) = crate::kernels::chosen() {
+            return chosen;
+        }
+        Self::best()
+    }
+
+    /// The build of that name; if this CPU cannot run it, the instruction sets it lacks.
+    #[cfg(all(feature = "kernels", target_arch = "x86_64", not(miri)))]
+    pub(crate) fn named(choice: crate::kernels::Choice) -> Result<Self, std::string::String> {
+        use crate::kernels::Choice;
+        let mut missing = std::vec::Vec::new();
+        macro_rules! needs {
+            ($($feature:tt)*) => {$(
+                if !std::is_x86_feature_detected!($feature) {
+                    missing.push($feature);
+                }
+            )*};
+        }
+        if choice != Choice::Portable {
+            needs!("popcnt" "bmi1" "bmi2" "avx2");
+        }
+        if choice == Choice::Avx512 {
+            needs!("avx512f" "avx512vl" "avx512vpopcntdq");
+        }
+        match (choice, Self::best()) {
+            _ if !missing.is_empty() => Err(missing.join(", ")),
+            (Choice::Avx2, Self::Avx2(avx2, _)) => Ok(Self::Avx2(avx2, None)),
+            (Choice::Avx512, best) => Ok(best),
+            _ => Ok(Self::Portable),
+        }
+    }
+
+    /// The build of that name, of which there is one.
+    #[cfg(all(feature = "kernels", not(all(target_arch = "x86_64", not(miri)))))]
+    pub(crate) fn named(choice: crate::kernels::Choice) -> Result<Self, std::string::String> {
+        let portable = choice == crate::kernels::Choice::Portable;
+        if portable { Ok(Self::Portable) } else { Err("x86-64 instructions".into()) }
+    }
+
+    /// The best build this CPU can run.
+    fn best() -> Self {
         #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
         if std::is_x86_feature_detected!("popcnt")
             && std::is_x86_feature_detected!("bmi1")
@@ -499,40 +541,170 @@ fn v6_deep_inner<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &m
     }
 }
 
-/// What is compared with other tables elsewhere is the kernel of the machine; here all it has are compared. Not under
+/// All kernels the CPU has, compared with each other; those it has not are named in a line that begins with `skipped:`. Not under
 /// Miri, which has one.
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
+#[expect(clippy::cast_possible_truncation, reason = "slots and lanes are few")]
 mod tests {
-    use alloc::sync::Arc;
     use alloc::vec;
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::{Config, Family, Ipv4Prefix, Ipv6Prefix, Table};
+    use crate::build::Blocks;
+    use crate::hops::Hops;
+    use crate::kernels::Choice;
+    use crate::mem::PACKED_SLOTS;
+    use crate::rib::{Built, HopId};
+    use crate::{Config, Error, Family, Ipv4Prefix, Ipv6Prefix, Table};
 
     fn kernels() -> Vec<Kernel> {
-        let mut kernels = vec![Kernel::Portable];
-        #[cfg(all(target_arch = "x86_64", feature = "std"))]
-        if let best @ Kernel::Avx2(avx2, _) = Kernel::detect() {
-            kernels.extend([Kernel::Avx2(avx2, None), best]);
-        }
-        kernels
+        let named = |choice: Choice| {
+            let skipped = |missing| skip::test!("kernel {} (this CPU has no {missing})", choice.name());
+            Kernel::named(choice).map_err(skipped).ok()
+        };
+        Choice::ALL.into_iter().filter_map(named).collect()
     }
 
+    /// The answers of every kernel are those of `expected`.
+    fn all_answer<F: Family>(tables: &mut Tables<F>, addrs: &[F::Bits], expected: &[Option<NextHop>]) {
+        for kernel in kernels() {
+            tables.kernel = kernel;
+            for burst in [1, 8, 16, 32, 64, 128, 253] {
+                let mut answers = vec![None; addrs.len()];
+                for (addrs, answers) in addrs.chunks(burst).zip(answers.chunks_mut(burst)) {
+                    F::burst(tables, addrs, answers, &mut Habit::default());
+                }
+                assert_eq!(answers, expected, "{kernel:?} in bursts of {burst}");
+            }
+        }
+    }
+
+    fn number(hops: &mut Hops<impl Copy>, tables: &Tables<impl Layout>, word: u32) -> HopId {
+        let id = hops.acquire(word);
+        tables.set_palette(id, word);
+        id
+    }
+
+    /// The audit's entry P9: gathers take the place of an IPv4 leaf for a number with a sign, so blocks end before 2 GiB. Of the
+    /// address space that this takes, pages are backed only where blocks are written.
+    #[test]
+    fn p9_the_last_blocks_of_the_largest_ipv4_table_are_found_by_every_kernel() {
+        for width in [Width::Byte, Width::Short, Width::Word] {
+            let made = Tables::<V4>::new(usize::MAX, true, width, false, Kernel::Portable);
+            let (mut tables, mut store) = match made {
+                Err(Error::OutOfMemory { bytes }) => {
+                    skip::test!("p9 IPv4 (the system refuses {bytes} bytes of address space)");
+                    return;
+                }
+                made => made.unwrap(),
+            };
+            store.skip_to_last(2);
+            let mut hops = Hops::new();
+            let ids: Vec<HopId> = (1..=200).map(|word| number(&mut hops, &tables, word)).collect();
+            let mut blocks = Blocks {
+                tables: &tables,
+                store: &mut store,
+                hops: &mut hops,
+                keeps_bytes: false,
+                bytes: [0; PACKED_SLOTS],
+            };
+            let mut built = Vec::new();
+            let slots_of = |block: usize| -> [Built; PACKED_SLOTS] {
+                core::array::from_fn(|slot| Built::Hop(ids[(7 * block + slot) % ids.len()]))
+            };
+            while let Some(block) = V4::build_top(&mut blocks, &slots_of(built.len())) {
+                built.push(block);
+            }
+            let block_bytes = PACKED_SLOTS * width.leaf_bytes();
+            assert_eq!(built.len(), 2 * 4096 / block_bytes, "two chunks and no more");
+            let (mut addrs, mut expected) = (Vec::new(), Vec::new());
+            for (index, block) in built.iter().enumerate() {
+                let top = 0x0a00_0000 + ((index as u32) << 13);
+                tables.region.set_root(top, V4::root_block(*block).unwrap());
+                for (slot, built) in (0..).zip(slots_of(index)) {
+                    let Built::Hop(id) = built else { unreachable!() };
+                    addrs.push(top | slot << 8 | 5);
+                    expected.push(NextHop::from_raw(hops.get(id).word));
+                }
+            }
+            all_answer(&mut tables, &addrs, &expected);
+        }
+    }
+
+    /// The same for IPv6, whose gathers have places of 64 bits.
+    #[test]
+    fn p9_the_last_blocks_of_the_largest_ipv6_table_are_found_by_every_kernel() {
+        for width in [Width::Byte, Width::Short, Width::Word] {
+            let made = Tables::<V6>::new(usize::MAX, true, width, false, Kernel::Portable);
+            let (mut tables, mut store) = match made {
+                Err(Error::OutOfMemory { bytes }) => {
+                    skip::test!("p9 IPv6 (the system refuses {bytes} bytes of address space)");
+                    return;
+                }
+                made => made.unwrap(),
+            };
+            store.skip_to_last(4096);
+            let mut hops = Hops::new();
+            let ids: Vec<HopId> = (1..=200).map(|word| number(&mut hops, &tables, word)).collect();
+            let mut blocks = Blocks {
+                tables: &tables,
+                store: &mut store,
+                hops: &mut hops,
+                keeps_bytes: false,
+                bytes: [0; PACKED_SLOTS],
+            };
+            let (mut addrs, mut expected, mut tops) = (Vec::new(), Vec::new(), Vec::new());
+            // Pages whose nodes have nodes below them, until nothing fits.
+            let mut page = |blocks: &mut Blocks<'_, V6>, top: u32| -> Option<Built> {
+                let leaves = |from: usize| -> [Built; 16] {
+                    core::array::from_fn(|slot| Built::Hop(ids[(from + slot) % ids.len()]))
+                };
+                let below = V6::build_inner(blocks, 2, &leaves(top as usize + 30))?;
+                let mut slots = leaves(top as usize);
+                slots[15] = below;
+                let node = V6::build_inner(blocks, 1, &slots)?;
+                let built = V6::build_top(blocks, &[node; 256])?;
+                let want = |built: Built| match built {
+                    Built::Hop(id) => NextHop::from_raw(id),
+                    _ => None,
+                };
+                for slot in 0..15_u128 {
+                    addrs.push(u128::from(top) << 112 | 0x7f << 104 | slot << 100);
+                    expected.push(want(slots[slot as usize]));
+                }
+                for slot in 0..16_u128 {
+                    addrs.push(u128::from(top) << 112 | 0xff << 104 | 15 << 100 | slot << 96);
+                    expected.push(want(leaves(top as usize + 30)[slot as usize]));
+                }
+                Some(built)
+            };
+            while let Some(built) = page(&mut blocks, tops.len() as u32) {
+                tops.push(V6::root_block(built).unwrap());
+            }
+            assert!(tops.len() >= 12, "{}", tops.len());
+            for (top, block) in (0..).zip(tops) {
+                tables.region.set_root(top << 16, block);
+            }
+            // The numbers of these next hops are their words.
+            assert!(ids.iter().all(|id| hops.get(*id).word == *id));
+            all_answer(&mut tables, &addrs, &expected);
+        }
+    }
     /// Bursts of 253, so that every size of chunk occurs: 128, 64, 32, 16, 8 and 1.
     fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelerator: bool) {
-        let mut table =
-            Table::<F>::from_routes(Config { accelerator, ..Config::default() }, routes.iter().copied()).unwrap();
-        // Tables that were changed, not only built.
-        for (prefix, _) in routes.iter().step_by(3) {
-            let _ = table.remove(*prefix);
-        }
-        for (prefix, hop) in routes.iter().step_by(6) {
-            table.insert(*prefix, *hop).unwrap();
-        }
-        let answers = kernels().into_iter().map(|kernel| {
-            Arc::get_mut(&mut table.writer.tables).unwrap().kernel = kernel;
+        let answers = Choice::ALL.into_iter().filter(|choice| crate::kernels::choose(*choice).is_ok()).map(|choice| {
+            crate::kernels::choose(choice).unwrap();
+            let config = Config { accelerator, ..Config::default() };
+            let mut table = Table::<F>::from_routes(config, routes.iter().copied()).unwrap();
+            // Tables that were changed, not only built.
+            for (prefix, _) in routes.iter().step_by(3) {
+                let _ = table.remove(*prefix);
+            }
+            for (prefix, hop) in routes.iter().step_by(6) {
+                table.insert(*prefix, *hop).unwrap();
+            }
+            assert_eq!(table.writer.tables.kernel, Kernel::named(choice).unwrap());
             let mut answers = vec![None; addrs.len()];
             for (addrs, answers) in addrs.chunks(253).zip(answers.chunks_mut(253)) {
                 F::burst(&table.writer.tables, addrs, answers, &mut Habit::default());

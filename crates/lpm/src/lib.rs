@@ -26,6 +26,7 @@
 //! # Features
 //! * `std` (default): asks the CPU what it can do. Without it the crate is `no_std` with `alloc`, and lookups use
 //!   the instructions the whole program is compiled for.
+//! * `kernels`: a module that chooses the lookup loops by name, for tests.
 //! * `huge-pages` (default): advises Linux to back tables with huge pages.
 //!
 //! # Unsafe code
@@ -46,6 +47,8 @@ mod hops;
     expect(unsafe_code, reason = "lookup loops for CPU features found at run time")
 )]
 mod kernel;
+#[cfg(feature = "kernels")]
+pub mod kernels;
 #[expect(unsafe_code, reason = "memory shared by the writer and wait-free readers")]
 mod mem;
 mod next_hop;

@@ -195,6 +195,24 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_covers_what_lies_in_it() {
+        let covers =
+            |outer: &str, inner: &str| -> bool { outer.parse::<Ipv4Prefix>().unwrap().covers(inner.parse().unwrap()) };
+        for (outer, inner) in
+            [("0.0.0.0/0", "0.0.0.0/0"), ("10.0.0.0/8", "10.0.0.0/8"), ("10.0.0.0/8", "10.255.0.0/16")]
+        {
+            assert!(covers(outer, inner), "{outer} {inner}");
+        }
+        for (outer, inner) in
+            [("10.0.0.0/16", "10.0.0.0/8"), ("10.0.0.0/8", "11.0.0.0/16"), ("10.0.0.0/8", "0.0.0.0/0")]
+        {
+            assert!(!covers(outer, inner), "{outer} {inner}");
+        }
+        assert!("2001:db8::/32".parse::<Ipv6Prefix>().unwrap().covers("2001:db8:ffff::/48".parse().unwrap()));
+        assert!(!"2001:db8::/48".parse::<Ipv6Prefix>().unwrap().covers("2001:db8::/32".parse().unwrap()));
+    }
+
+    #[test]
     fn keys_come_back() {
         for text in ["0.0.0.0/0", "128.0.0.0/1", "10.20.0.0/14", "255.255.255.255/32"] {
             let prefix: Ipv4Prefix = text.parse().unwrap();

@@ -6,6 +6,7 @@ use core::fmt;
 
 use crate::clock::Era;
 use crate::kernel::Habit;
+use crate::mem::Newest;
 use crate::prefix::Key;
 use crate::rib::RibIter;
 use crate::tables::{Family, Tables};
@@ -37,7 +38,7 @@ pub struct Config {
     pub accelerator: bool,
     /// Bytes the blocks of one generation of tables may take; root arrays and accelerator are not counted.
     /// A table starts with what its routes need and doubles when that is used up. Up to 1 MiB more is kept
-    /// for removals. 1 GiB by default.
+    /// for removals. 1 GiB by default; more than about 2 GiB (IPv4) or 16 GiB (IPv6) is taken for that.
     pub memory_limit: usize,
 }
 
@@ -180,7 +181,11 @@ impl<F: Family> Table<F> {
     /// A handle for lookups, to be moved to another thread or cloned for several.
     #[must_use]
     pub fn reader(&self) -> Reader<F> {
-        Reader { tables: Arc::clone(&self.writer.tables), habit: Habit::default() }
+        Reader {
+            tables: Arc::clone(&self.writer.tables),
+            newest: Arc::clone(self.writer.publisher.shared()),
+            habit: Habit::default(),
+        }
     }
 
     fn hop(&self, id: u32) -> Option<NextHop> {
@@ -227,9 +232,16 @@ impl<F: Family> Iterator for Iter<'_, F> {
 
 /// Looks addresses up while another thread changes the table.
 ///
-/// Lookups are wait-free: they finish in a bounded number of steps whatever the writer does, and a reader that is
-/// idle, even for ever, keeps at most the tables it last used from being freed. Each address is answered
-/// as of some moment between call and return. A clone is a second handle to the same table, for another thread.
+/// Lookups are wait-free: whatever the writer does, a burst of up to 256 addresses is looked up three times at most, and the
+/// newest tables are found in a fixed number of steps, without a lock. The one system call a lookup can make is to give back the
+/// tables that the writer has left, if this was their last reader: once for each time the writer moved to other memory.
+///
+/// A reader that is idle keeps the tables it last used from being freed, one generation: at most [`MemoryUse::held`] as it was
+/// then. However often the writer has moved since, its next lookup goes to the newest tables at once. A thread that is stopped
+/// in the middle of a lookup may hold back what the writer unlinks meanwhile.
+///
+/// Each address is answered as of some moment between call and return, and no answer is older than one that another reader
+/// had before the call. A clone is a second handle to the same table, for another thread.
 ///
 /// ```
 /// use std::thread;
@@ -248,6 +260,8 @@ impl<F: Family> Iterator for Iter<'_, F> {
 /// ```
 pub struct Reader<F: Family> {
     tables: Arc<Tables<F>>,
+    /// Where they are found that replace these.
+    newest: Arc<Newest<Tables<F>>>,
     habit: Habit,
 }
 
@@ -341,15 +355,13 @@ impl<F: Family> Reader<F> {
     #[cold]
     #[inline(never)]
     fn follow(&mut self) {
-        if let Some(newest) = self.tables.successor.newest() {
-            self.tables = newest;
-        }
+        self.tables = self.newest.get();
     }
 }
 
 impl<F: Family> Clone for Reader<F> {
     fn clone(&self) -> Self {
-        Self { tables: Arc::clone(&self.tables), habit: self.habit }
+        Self { tables: Arc::clone(&self.tables), newest: Arc::clone(&self.newest), habit: self.habit }
     }
 }
 

@@ -1,13 +1,10 @@
 //! What a writer and its readers share, and how each family lays it out.
 
 use alloc::boxed::Box;
-use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
-
-use once_cell::race::OnceBox;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::build::Blocks;
 use crate::clock::Clock;
@@ -124,61 +121,9 @@ impl Width {
 /// What a palette says for the escape index: not a next hop, look deeper.
 pub(crate) const ESCAPE_WORD: u32 = u32::MAX;
 
-/// Leads readers to newer tables. It does not keep those from being freed: a reader that comes late passes them by.
-pub(crate) struct Successor<F: Roots>(OnceBox<Moved<F>>);
-
-struct Moved<F: Roots> {
-    tables: Weak<Tables<F>>,
-    /// The same, once there will be no newer ones.
-    last: OnceBox<Arc<Tables<F>>>,
-    /// Where those are found that replaced them.
-    successor: Arc<Successor<F>>,
-}
-
-impl<F: Roots> Default for Successor<F> {
-    fn default() -> Self {
-        Self(OnceBox::new())
-    }
-}
-
-impl<F: Roots> Successor<F> {
-    /// Writer: says which tables come next. Once for each.
-    pub(crate) fn set(&self, tables: &Arc<Tables<F>>) {
-        let successor = Arc::clone(&tables.successor);
-        let _ = self.0.set(Box::new(Moved { tables: Arc::downgrade(tables), last: OnceBox::new(), successor }));
-    }
-
-    /// Writer: keeps the tables that come next, which are the last.
-    pub(crate) fn keep(&self) {
-        if let Some(moved) = self.0.get()
-            && let Some(tables) = moved.tables.upgrade()
-        {
-            let _ = moved.last.set(Box::new(tables));
-        }
-    }
-
-    /// The newest tables, if there are newer ones.
-    pub(crate) fn newest(self: &Arc<Self>) -> Option<Arc<Tables<F>>> {
-        let (mut newest, mut at) = (None, Arc::clone(self));
-        while let Some(moved) = at.0.get() {
-            if let Some(tables) = moved.tables.upgrade() {
-                newest = Some(tables);
-            } else {
-                // They were freed after their successor was set.
-                fence(Ordering::Acquire);
-            }
-            let next = Arc::clone(&moved.successor);
-            at = next;
-        }
-        newest
-    }
-}
-
 /// One generation of tables. Its writer changes it in place until it must move to a larger one.
 pub(crate) struct Tables<F: Roots> {
     pub(crate) clock: Clock,
-    /// Where the tables that replaced these are found.
-    pub(crate) successor: Arc<Successor<F>>,
     pub(crate) region: Region<F>,
     pub(crate) width: Width,
     /// Next hop words by number, the first 255.
@@ -219,7 +164,6 @@ impl<F: Layout> Tables<F> {
         let bytes = if accelerate { Some(Bytes::new()?) } else { None };
         let tables = Self {
             clock: Clock::new(),
-            successor: Arc::default(),
             region,
             width,
             palette,

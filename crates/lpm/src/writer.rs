@@ -10,10 +10,10 @@ use core::ops::Range;
 use crate::build::{self, Blocks, Undo, build_node};
 use crate::hops::Hops;
 use crate::kernel::Kernel;
-use crate::mem::{Bytes, PACKED_SLOTS, Root, Store};
+use crate::mem::{Bytes, PACKED_SLOTS, Publisher, Root, Store};
 use crate::prefix::Key;
 use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
-use crate::tables::{BlockOf, Layout, Successor, Tables, Width};
+use crate::tables::{BlockOf, Layout, Tables, Width};
 use crate::{Config, Error, Result};
 
 /// The writing half of a table.
@@ -21,13 +21,22 @@ pub(crate) struct Writer<F: Layout> {
     pub(crate) rib: Rib,
     pub(crate) hops: Hops<F::Block>,
     pub(crate) tables: Arc<Tables<F>>,
-    /// Where readers of the tables before these find them.
-    left: Option<Arc<Successor<F>>>,
+    /// By which readers of the tables before these find them.
+    pub(crate) publisher: Publisher<Tables<F>>,
     pub(crate) store: F::Store,
     config: Config,
     /// Whether there has been a route that lies beyond the least root words.
     whole: bool,
     limbo: Limbo<BlockOf<F>>,
+    /// Bytes of blocks unlinked since the table was made.
+    discarded: u64,
+    /// How many these were when everything was last packed anew for want of room at the limit, or that was tried.
+    packed_at: Option<u64>,
+    /// How many these were when tables with wider leaves had no room at the limit.
+    refused_at: Option<u64>,
+    /// Times that everything was built anew, or that was tried.
+    #[cfg(test)]
+    pub(crate) rebuilds: usize,
     /// An empty change, whose memory the next one uses.
     spare: Change<F::Block, F::Entry>,
 }
@@ -95,7 +104,23 @@ impl<F: Layout> Writer<F> {
         let width = Width::for_id(hops.max_id());
         let (tables, store) = generate::<F>(&config, &mut rib, &mut hops, width, whole, 0, false)?;
         let tables = Arc::new(tables);
-        Ok(Self { rib, hops, tables, left: None, store, config, whole, limbo: Limbo::default(), spare: Change::new() })
+        let publisher = Publisher::new(Arc::clone(&tables));
+        Ok(Self {
+            rib,
+            hops,
+            tables,
+            publisher,
+            store,
+            config,
+            whole,
+            limbo: Limbo::default(),
+            discarded: 0,
+            packed_at: None,
+            refused_at: None,
+            #[cfg(test)]
+            rebuilds: 0,
+            spare: Change::new(),
+        })
     }
 
     /// A writer with these routes; the later of two routes for one prefix stands.
@@ -216,11 +241,22 @@ impl<F: Layout> Writer<F> {
         }
         let capacity = self.store.capacity();
         let width = self.tables.width;
-        let limit = self.config.memory_limit;
-        let moved = match self.relocate(width, capacity.saturating_mul(2).min(limit.max(capacity + 1))) {
+        let most = most_bytes::<F>(&self.config);
+        let worth = self.may_rebuild(self.packed_at);
+        let moved = if capacity < most && worth {
+            self.relocate(width, capacity.saturating_mul(2).min(most))
+        } else {
+            Err(Error::TableFull { limit: limit_of::<F>(&self.config) })
+        };
+        if let Err(Error::TableFull { .. }) = moved
+            && worth
+        {
+            self.packed_at = Some(self.discarded);
+        }
+        let moved = match moved {
             // There may be room once blocks are packed anew.
             Err(Error::TableFull { .. }) if hop.is_none() => self.relocate_for(true, width, 0),
-            Err(Error::TableFull { .. }) if 4 * self.store.live() < 3 * capacity => self.relocate(width, 0),
+            Err(Error::TableFull { .. }) if worth && 4 * self.store.live() < 3 * capacity => self.relocate(width, 0),
             moved => moved,
         };
         if let Err(error) = moved {
@@ -231,6 +267,12 @@ impl<F: Layout> Writer<F> {
         }
         self.rib.forget(pruned.drain(..).map(|(id, _)| id));
         Ok(())
+    }
+
+    /// Says yes if so much has changed `since` everything was built anew at the limit that doing it again is worth while:
+    /// many changes have to share the cost, so that each pays for a few bytes of it.
+    fn may_rebuild(&self, since: Option<u64>) -> bool {
+        since.is_none_or(|before| self.discarded - before >= (self.store.capacity() / REBUILD_SHARE) as u64)
     }
 
     /// Prepares a change; `None`, and nothing done, if the region is full.
@@ -378,8 +420,11 @@ impl<F: Layout> Writer<F> {
         if let Some((parent, slot, entry)) = change.patch {
             F::patch(&self.tables, parent, slot, entry);
         }
-        let (store, now) = (&self.store, &mut self.limbo.now);
-        build::replaced::<F>(store, &change.journal).for_each(|block| now.push(block, store.bytes(block)));
+        let (store, now, discarded) = (&self.store, &mut self.limbo.now, &mut self.discarded);
+        build::replaced::<F>(store, &change.journal).for_each(|block| {
+            *discarded += store.bytes(block) as u64;
+            now.push(block, store.bytes(block));
+        });
         change.clear();
         self.spare = change;
     }
@@ -392,12 +437,24 @@ impl<F: Layout> Writer<F> {
             self.end_era();
             let width = Width::for_id(self.hops.next_id(word));
             if width > self.tables.width {
-                self.relocate(width, self.store.capacity())?;
+                self.widen(width)?;
             }
         }
         let id = self.hops.acquire(word);
         self.tables.set_palette(id, word);
         Ok(id)
+    }
+
+    /// Moves to tables with wider leaves. If they have no room at the limit, that is not tried again before much has changed.
+    fn widen(&mut self, width: Width) -> Result<()> {
+        if !self.may_rebuild(self.refused_at) {
+            return Err(Error::TableFull { limit: limit_of::<F>(&self.config) });
+        }
+        let moved = self.relocate(width, self.store.capacity());
+        if let Err(Error::TableFull { .. }) = moved {
+            self.refused_at = Some(self.discarded);
+        }
+        moved
     }
 
     fn release(&mut self, hop: HopId) {
@@ -410,6 +467,7 @@ impl<F: Layout> Writer<F> {
     }
 
     fn discard(&mut self, block: BlockOf<F>) {
+        self.discarded += self.store.bytes(block) as u64;
         self.limbo.now.push(block, self.store.bytes(block));
     }
 
@@ -422,6 +480,7 @@ impl<F: Layout> Writer<F> {
     }
 
     fn end_era(&mut self) {
+        self.publisher.tidy();
         let now = core::mem::take(&mut self.limbo.now);
         if self.tables.clock.advance() {
             let free = core::mem::replace(&mut self.limbo.before, now);
@@ -435,6 +494,15 @@ impl<F: Layout> Writer<F> {
         }
     }
 
+    /// Sends readers to other tables, which show the same routes or those after the change that is under way.
+    fn move_to(&mut self, tables: Tables<F>, store: F::Store) {
+        let tables = Arc::new(tables);
+        self.tables.clock.set_moved();
+        self.publisher.set(Arc::clone(&tables));
+        self.tables = tables;
+        self.store = store;
+    }
+
     /// Builds everything anew, with room for `least` bytes of blocks, and sends readers there.
     fn relocate(&mut self, width: Width, least: usize) -> Result<()> {
         self.relocate_for(false, width, least)
@@ -442,27 +510,18 @@ impl<F: Layout> Writer<F> {
 
     /// The same, for a removal or not.
     fn relocate_for(&mut self, removal: bool, width: Width, least: usize) -> Result<()> {
+        #[cfg(test)]
+        {
+            self.rebuilds += 1;
+        }
         let (rib, hops) = (&mut self.rib, &mut self.hops);
         let (tables, store) = generate::<F>(&self.config, rib, hops, width, self.whole, least, removal)?;
-        let tables = Arc::new(tables);
-        self.tables.successor.set(&tables);
-        self.left = Some(Arc::clone(&self.tables.successor));
-        self.tables.clock.set_moved();
-        self.tables = tables;
-        self.store = store;
+        self.move_to(tables, store);
         let limbo = core::mem::take(&mut self.limbo);
         for hop in limbo.now.hops.into_iter().chain(limbo.before.hops) {
             self.hops.vacate(hop);
         }
         Ok(())
-    }
-}
-
-impl<F: Layout> Drop for Writer<F> {
-    fn drop(&mut self) {
-        if let Some(left) = &self.left {
-            left.keep();
-        }
     }
 }
 
@@ -494,6 +553,19 @@ impl<B> Garbage<B> {
 /// The least share of routes, in percent, whose next hops must have a byte for the accelerator to pay.
 const ACCELERATED_SHARE: usize = 95;
 
+/// Of the bytes of a table at its limit, the share that has to be unlinked between two times that all is built anew there.
+const REBUILD_SHARE: usize = 8;
+
+/// The bytes that errors name: the limit of the configuration, or that of the family if it is lower.
+fn limit_of<F: Layout>(config: &Config) -> usize {
+    config.memory_limit.min(F::Store::MOST)
+}
+
+/// The bytes of blocks a table may have: what it grows to and not beyond. No region of that limit has room for more.
+fn most_bytes<F: Layout>(config: &Config) -> usize {
+    limit_of::<F>(config) / F::Store::GRAIN * F::Store::GRAIN
+}
+
 /// Tables of at least `least` bytes of blocks that show all routes. On an error nothing has changed.
 fn generate<F: Layout>(
     config: &Config,
@@ -506,13 +578,13 @@ fn generate<F: Layout>(
 ) -> Result<(Tables<F>, F::Store)> {
     // A route takes about one leaf of IPv4's blocks and 11 to 18 bytes of IPv6's; as much again is for changes.
     let per_route = if F::HAS_BYTES { 1 + 2 * width.leaf_bytes() } else { 36 };
-    let limit = config.memory_limit;
+    let most = most_bytes::<F>(config);
     let least = least.max(1 << 20);
-    let mut size = (rib.len() * per_route).max(least).min(limit.max(least));
+    let mut size = (rib.len() * per_route).max(least).min(most.max(least));
     let before = hops.take_blocks();
     loop {
-        let result = if size > limit {
-            Err(Error::TableFull { limit })
+        let result = if size > most {
+            Err(Error::TableFull { limit: limit_of::<F>(config) })
         } else {
             let accelerator = config.accelerator && F::HAS_BYTES && hops.share_below(255) >= ACCELERATED_SHARE;
             Tables::<F>::new(size, whole, width, accelerator, Kernel::detect())
@@ -538,7 +610,7 @@ fn generate<F: Layout>(
         }
         build::restore(rib, journal);
         hops.take_blocks();
-        size = if size < limit { size.saturating_mul(2).min(limit) } else { usize::MAX };
+        size = if size < most { size.saturating_mul(2).min(most) } else { usize::MAX };
     }
 }
 
@@ -588,43 +660,4 @@ fn byte_of(hop: HopId) -> u8 {
 
 #[cfg(test)]
 #[cfg(not(any(loom, miri)))]
-mod tests {
-    use std::vec::Vec;
-
-    use crate::{Ipv6Prefix, Ipv6Table, NextHop};
-
-    /// Of the tables that were left, only those are kept that readers hold, and readers that come late find the newest.
-    #[test]
-    fn generations_nobody_reads_are_freed() {
-        let mut table = Ipv6Table::new().unwrap();
-        let hop = |id| NextHop::new(id).unwrap();
-        let (mut idle, mut late) = (table.reader(), None);
-        let mut generations = Vec::new();
-        let addr = |id: u32| (0x2001_u128 << 112 | u128::from(id) << 84).into();
-        for id in 0..1_200_000 {
-            let prefix = Ipv6Prefix::truncate(addr(id), 48).unwrap();
-            table.insert(prefix, hop(id % 1000)).unwrap();
-            let newest = std::sync::Arc::downgrade(&table.writer.tables);
-            if generations.last().is_none_or(|last: &std::sync::Weak<_>| !last.ptr_eq(&newest)) {
-                generations.push(newest);
-                late = (generations.len() == 2).then(|| table.reader()).or(late);
-            }
-        }
-        let alive = |generations: &[std::sync::Weak<_>]| -> Vec<bool> {
-            generations.iter().map(|generation| generation.strong_count() > 0).collect()
-        };
-        let count = generations.len();
-        assert!(count >= 4, "{count}");
-        let kept = [[true, true].as_slice(), &vec_of(false, count - 3), &[true]].concat();
-        assert_eq!(alive(&generations), kept);
-        assert_eq!(idle.lookup(addr(1_199_999)), Some(hop(999)));
-        drop(table);
-        assert_eq!(late.unwrap().lookup(addr(1_199_999)), Some(hop(999)), "of the last tables");
-        drop(idle);
-        assert_eq!(alive(&generations), vec_of(false, count));
-    }
-
-    fn vec_of(alive: bool, count: usize) -> Vec<bool> {
-        core::iter::repeat_n(alive, count).collect()
-    }
-}
+mod tests;

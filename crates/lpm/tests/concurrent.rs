@@ -1,4 +1,5 @@
-//! Readers during churn see the answer before a change or after it, nothing else, and hold no memory back.
+//! Readers during churn see the answer before a change or after it, nothing else, and hold no memory back. With each build of
+//! the lookup loops that the CPU can run; `RINGWAY_LPM_SECONDS` makes it longer.
 
 #![allow(clippy::unwrap_used, reason = "test helpers are tests")]
 
@@ -6,8 +7,9 @@ mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
-use common::{Net, hop, mask};
+use common::{Net, each_kernel, hop, kernel_count, mask, seconds};
 use lpm::{Config, Family, Ipv4Prefix, Ipv6Prefix, Table, V4, V6};
 
 /// The changes one prefix has seen: those begun, and those done. It is in the table after an even number.
@@ -20,14 +22,31 @@ struct Spot {
 /// The next hop under every spot.
 const COVER: u32 = 1;
 
+/// Tests that run side by side, each of several cases, share the seconds.
+const CASES: f64 = 3.0;
+
+/// How long one case takes with one build of the loops.
+fn case_time() -> Duration {
+    Duration::from_secs_f64(seconds() / CASES / kernel_count() as f64)
+}
+
 /// One thread changes prefixes that lie side by side, and plenty of others to keep memory moving;
 /// others look the prefixes up. Next hops count the changes, so an answer tells when it was true.
 fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(config: Config, base: u128, len: u8) {
-    let (changes, readers) = if cfg!(miri) { (30, 1) } else { (60_000, 2) };
     if cfg!(miri) && len != 31 && len != 64 {
-        println!("skipped under Miri, where a table takes a minute to make: /{}", len);
+        skip::test!("spots of /{len} (under Miri a table takes a minute to make)");
         return;
     }
+    each_kernel(|| before_or_after_with::<F, P>(config, base, len));
+}
+
+fn before_or_after_with<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(
+    config: Config,
+    base: u128,
+    len: u8,
+) {
+    let (least, readers) = if cfg!(miri) { (30, 1) } else { (2_000, 2) };
+    let time = if cfg!(miri) { Duration::ZERO } else { case_time() };
     let spots: Vec<(u128, u8, Spot)> =
         (0..16).map(|index| (base | index << (128 - len), len, Spot::default())).collect();
     let last = |(addr, len): (u128, u8)| addr | (!mask(len) & mask(P::BITS));
@@ -83,7 +102,11 @@ fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net
             thread::yield_now();
         }
         let mut rng = fastrand::Rng::with_seed(5);
-        for _ in 0..changes {
+        let (start, mut changes) = (Instant::now(), 0_u64);
+        // A reader that has failed is done.
+        while (changes < least || start.elapsed() < time) && !threads.iter().any(thread::ScopedJoinHandle::is_finished)
+        {
+            changes += 1;
             let (addr, len, spot) = &spots[rng.usize(..spots.len())];
             let prefix = P::prefix(*addr, *len);
             let next = spot.begun.load(Ordering::Relaxed) + 1;
@@ -103,6 +126,7 @@ fn before_or_after<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net
             }
         }
         over.store(true, Ordering::Relaxed);
+        println!("/{} of {}: {} changes", len, P::BITS, 2 * changes);
     });
 }
 
@@ -127,6 +151,72 @@ fn ipv6() {
     before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, 48);
     before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, 64);
     before_or_after::<V6, Ipv6Prefix>(Config::default(), 0x2001_0db8 << 96, 20);
+}
+
+/// Tables move to more memory and wider leaves, again and again, while the next hop of one route only ever rises: an answer is
+/// not older than one that any reader has had before. Some readers stay idle over several moves.
+#[cfg(not(miri))]
+fn no_answer_is_older_than_one_before<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>() {
+    let time = case_time();
+    let (start, mut moves, mut changes) = (Instant::now(), 0_u64, 0_u32);
+    while moves == 0 || start.elapsed() < time {
+        let mut table = Table::<F>::new().unwrap();
+        let spot = P::prefix(0x2a << 120, 24);
+        table.insert(spot, hop(0)).unwrap();
+        let (newest, over) = (AtomicU32::new(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            for pause in [1, 1, 400] {
+                let mut reader = table.reader();
+                let (newest, over) = (&newest, &over);
+                scope.spawn(move || {
+                    let asked = [P::addr(0x2a << 120); 32];
+                    let mut rounds = 0;
+                    while !over.load(Ordering::Relaxed) {
+                        rounds += 1;
+                        if rounds % pause != 0 {
+                            thread::yield_now();
+                            continue;
+                        }
+                        let before = newest.load(Ordering::SeqCst);
+                        let mut answers = [None; 32];
+                        reader.lookup_batch(&asked, &mut answers);
+                        for answer in answers {
+                            let answer = answer.unwrap().get();
+                            assert!(answer >= before, "{answer} after {before}");
+                            newest.fetch_max(answer, Ordering::SeqCst);
+                        }
+                        assert!(reader.lookup(asked[0]).unwrap().get() >= newest.load(Ordering::SeqCst).min(before));
+                    }
+                });
+            }
+            let mut held = table.memory_use().held;
+            for nth in 0..70_000_u32 {
+                // Its next hop, a new one with each change: numbers run out of bytes, and of two bytes.
+                table.insert(spot, hop(nth)).unwrap();
+                table.insert(P::prefix(0x30 << 120 | u128::from(nth) << 100, 28), hop(nth)).unwrap();
+                moves += u64::from(table.memory_use().held != held);
+                held = table.memory_use().held;
+                changes += 2;
+                if nth % 1024 == 0 && start.elapsed() > 4 * time {
+                    break;
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+    println!("IPv{}: {changes} changes, at least {moves} moves", if P::BITS == 32 { 4 } else { 6 });
+}
+
+#[test]
+#[cfg(not(miri))]
+fn no_ipv4_answer_is_older_than_one_before() {
+    each_kernel(no_answer_is_older_than_one_before::<V4, Ipv4Prefix>);
+}
+
+#[test]
+#[cfg(not(miri))]
+fn no_ipv6_answer_is_older_than_one_before() {
+    each_kernel(no_answer_is_older_than_one_before::<V6, Ipv6Prefix>);
 }
 
 /// Readers follow the table to larger memory, and wider leaves, in the middle of it all.

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Naive, Net, hop, mask};
+use common::{Naive, Net, each_kernel_or_best, hop, mask};
 use lpm::{Config, Family, Ipv4Prefix, Ipv6Prefix, Table, V4, V6};
 
 /// Goes through all subsets of the prefixes of `pos` to `pos + width` bits below `base`, one insertion or removal at
@@ -50,8 +50,12 @@ fn every_subset<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(
 
 #[test]
 fn ipv4() {
+    each_kernel_or_best(ipv4_subsets);
+}
+
+fn ipv4_subsets(best: bool) {
     let accelerated = Config { accelerator: true, ..Config::default() };
-    let width = if cfg!(miri) { 1 } else { 3 };
+    let width = if cfg!(miri) { 1 } else { 2 + u8::from(best) };
     every_subset::<V4, Ipv4Prefix>(Config::default(), 0, 0, width.min(2), 2);
     for (pos, hops) in [(16, 100), (22, 2), (22, 100), (28, 2), (29, 100)] {
         every_subset::<V4, Ipv4Prefix>(Config::default(), 0x0a0b_0000 << 96, pos, width, hops);
@@ -64,7 +68,11 @@ fn ipv4() {
 
 #[test]
 fn ipv6() {
-    let width = if cfg!(miri) { 1 } else { 3 };
+    each_kernel_or_best(ipv6_subsets);
+}
+
+fn ipv6_subsets(best: bool) {
+    let width = if cfg!(miri) { 1 } else { 2 + u8::from(best) };
     let base = 0x2001_0db8_u128 << 96;
     every_subset::<V6, Ipv6Prefix>(Config::default(), 0, 0, width.min(2), 2);
     for (pos, hops) in [(14, 100), (22, 2), (28, 100), (46, 2), (58, 100), (62, 100), (122, 2), (125, 100)] {

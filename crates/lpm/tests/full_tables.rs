@@ -1,10 +1,11 @@
-//! Full Internet tables against the answers of an independent crate, on ten million addresses. Not under Miri: too slow.
+//! Internet tables against the answers of an independent crate, on ten million addresses: full ones, or the samples that the
+//! repository carries. Not under Miri: too slow.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, reason = "test helpers are tests")]
 
 mod common;
 
-use common::{Net, hop, mask, real_table};
+use common::{Net, each_kernel, hop, kernel_count, mask, real_table};
 use lpm::{Config, Family, Ipv4Prefix, Ipv6Prefix, NextHop, Table, V4, V6};
 use prefix_trie::PrefixMap;
 
@@ -19,13 +20,25 @@ where
     B: TryFrom<u128> + Copy + Into<F::Bits> + std::fmt::Debug,
     (B, u8): prefix_trie::Prefix,
 {
-    let Some(routes) = real_table::<P>(name) else { return };
+    let routes = real_table::<P>(name);
+    let share = addresses / kernel_count();
+    each_kernel(|| agree_on::<F, P, B>(&routes, config, hops, share));
+    println!("{name}: {} routes, {addresses} addresses, {hops} next hops", routes.len());
+}
+
+fn agree_on<F, P, B>(routes: &[(P, u32)], config: Config, hops: u32, addresses: usize)
+where
+    F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>,
+    P: Net,
+    B: TryFrom<u128> + Copy + Into<F::Bits> + std::fmt::Debug,
+    (B, u8): prefix_trie::Prefix,
+{
     let narrow = |bits: u128| B::try_from(bits >> (128 - P::BITS)).ok().unwrap();
     let id = |origin: u32| origin.wrapping_mul(0x9e37_79b1) % hops;
     let mut table =
         Table::<F>::from_routes(config, routes.iter().map(|(prefix, origin)| (*prefix, hop(id(*origin))))).unwrap();
     let mut map = PrefixMap::<(B, u8), u32>::new();
-    for (prefix, origin) in &routes {
+    for (prefix, origin) in routes {
         let (bits, len) = prefix.bits();
         map.insert((narrow(bits), len), id(*origin));
     }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Naive, Net, hop, mask};
+use common::{Naive, Net, each_kernel, hop, mask};
 use lpm::{Config, Error, Family, Ipv4Prefix, Ipv4Table, Ipv6Prefix, NextHop, Table, V4, V6};
 
 #[test]
@@ -94,15 +94,21 @@ fn full<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>(
 #[cfg(not(miri))]
 fn a_full_ipv4_table_stays_as_it_is() {
     // With 20 a table of half the routes had no room.
-    for seed in [7, 20, 21] {
-        full::<V4, Ipv4Prefix>(1 << 20, 10..=32, seed);
-    }
+    each_kernel(|| {
+        for seed in [7, 20, 21] {
+            full::<V4, Ipv4Prefix>(1 << 20, 10..=32, seed);
+        }
+    });
 }
 
 #[test]
 #[cfg(not(miri))]
 fn a_full_ipv6_table_stays_as_it_is() {
-    full::<V6, Ipv6Prefix>(1 << 20, 14..=128, 7);
+    // The second is no whole number of words.
+    each_kernel(|| {
+        full::<V6, Ipv6Prefix>(1 << 20, 14..=128, 7);
+        full::<V6, Ipv6Prefix>((1 << 20) + 13, 14..=128, 8);
+    });
 }
 
 /// What a table at its limit held does not decide what fits later.
@@ -126,9 +132,25 @@ fn a_table_that_was_full_holds_other_routes() {
     assert!(later > fresh / 2, "{later} of {fresh}");
 }
 
+/// More than lookups can address is a limit like any other.
+#[test]
+fn the_highest_limit_is_taken() {
+    let config = Config { memory_limit: usize::MAX, ..Config::default() };
+    let mut table = Ipv4Table::with_config(config).unwrap();
+    table.insert("10.0.0.0/8".parse().unwrap(), hop(1)).unwrap();
+    assert_eq!(table.lookup("10.1.1.1".parse().unwrap()), Some(hop(1)));
+    let mut table = Table::<V6>::with_config(config).unwrap();
+    table.insert("2001:db8::/32".parse().unwrap(), hop(1)).unwrap();
+    assert_eq!(table.lookup("2001:db8::1".parse().unwrap()), Some(hop(1)));
+}
+
 /// Tables have room for routes to multicast and reserved addresses once there is one.
 #[test]
 fn routes_to_multicast_come_later() {
+    each_kernel(multicast_later);
+}
+
+fn multicast_later() {
     for accelerator in [false, true] {
         let mut table = Ipv4Table::with_config(Config { accelerator, ..Config::default() }).unwrap();
         let mut reader = table.reader();
@@ -179,6 +201,10 @@ fn routes_to_multicast_come_later() {
 /// Where the address space ends, so does what tables keep for it.
 #[test]
 fn the_last_addresses_change() {
+    each_kernel(last_addresses);
+}
+
+fn last_addresses() {
     let mut table = Ipv4Table::with_config(Config { accelerator: true, ..Config::default() }).unwrap();
     let mut reader = table.reader();
     for prefix in ["255.255.255.0/24", "255.255.255.255/32", "255.255.0.0/16"] {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Naive, Net, hop, mask};
+use common::{Naive, Net, each_kernel, hop, kernel_count, mask};
 use lpm::{Config, Error, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table};
 use proptest::prelude::*;
 
@@ -46,9 +46,9 @@ macro_rules! model {
     ($name:ident, $table:ty, $prefix:ty, $config:expr, $hops:expr) => {
         #[test]
         fn $name() {
-            let cases = if cfg!(miri) { 3 } else { 60 };
+            let cases = if cfg!(miri) { 3 } else { 60 / u32::try_from(kernel_count()).unwrap_or(1) };
             let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
-            proptest!(config, |(ops in ops(<$prefix>::BITS, $hops))| {
+            each_kernel(|| proptest!(config.clone(), |(ops in ops(<$prefix>::BITS, $hops))| {
                 let mut naive = Naive::default();
                 let mut table = <$table>::with_config($config).unwrap();
                 let mut reader = table.reader();
@@ -115,7 +115,7 @@ macro_rules! model {
                         prop_assert_eq!(bulk.lookup(<$prefix>::addr(addr)), table.lookup(<$prefix>::addr(addr)));
                     }
                 }
-            });
+            }));
         }
     };
 }

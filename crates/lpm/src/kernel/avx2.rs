@@ -52,10 +52,12 @@ macro_rules! packed {
             #[expect(clippy::cast_possible_truncation, reason = "there are at most 2^19 root words")]
             let last = region.last_root() as u32;
             let escapes: u32;
-            // SAFETY: the CPU has the instructions. Root words are indexed by 19 bits, or the last one is put in the place of what
-            // there is not, and each is read as one. Four bytes are read that start with a leaf of a block; the mapping has three
-            // more than blocks. A leaf that a palette is asked for has as many bits as it has entries. Eight words are written
-            // to `out`, whose elements have that size and any value.
+            // SAFETY: the CPU has the instructions. Root words are indexed by 19 bits and no further than the last one, and each
+            // is read as one. Of the lanes whose root word says that there is a block, four bytes are read that start with the
+            // leaf, so at most three past the last block, and the mapping goes on for three bytes behind the blocks. The gather
+            // takes its 32-bit place, that of the byte after the leaf, for a number with a sign: it is below 2^31, as blocks end
+            // a chunk before 2 GiB (`Slab::MOST_CHUNKS`). A leaf that a palette is asked for is cut to as many bits as number
+            // its entries. Eight words are written to `out`, whose elements have that size and may have any value.
             unsafe {
                 asm!(
                     // In an order that what is read comes out of the shuffles in the order of addresses.
@@ -147,8 +149,9 @@ impl Avx2 {
     ) -> u32 {
         let [a, b] = eight(addrs);
         let escapes: u32;
-        // SAFETY: the CPU has the instructions. Eight words are written to `out`, whose elements have that size and any
-        // value. The gather reads four bytes from a 24-bit offset, of which `Bytes` has that many plus three.
+        // SAFETY: the CPU has the instructions. The gather reads four bytes from an offset of 24 bits on: `Bytes` has 2^24 bytes
+        // there and more than three behind them. Eight words are written to `out`, whose elements have that size and may have
+        // any value.
         unsafe {
             asm!(
                 "vinserti128 ymm0, {a:y}, {b}, 1",

@@ -11,6 +11,7 @@
 pub(crate) struct Avx512(());
 
 impl Avx512 {
+    /// The functions that take this are compiled for POPCNT, BMI1, BMI2 and AVX2 too: keep it beside [`super::Avx2`].
     pub(super) fn detect() -> Option<Self> {
         (std::is_x86_feature_detected!("avx512f")
             && std::is_x86_feature_detected!("avx512vl")

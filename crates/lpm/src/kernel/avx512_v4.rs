@@ -72,7 +72,8 @@ macro_rules! chunk {
             out: &mut [Option<NextHop>; $count],
             habit: &mut Habit,
         ) {
-            // SAFETY: where there is AVX-512 there is all that the functions are compiled for.
+            // SAFETY: `Avx512` is only in use inside `Kernel::Avx2`, which is only made where the CPU has all that the functions
+            // are compiled for.
             unsafe {
                 match &tables.bytes {
                     None => $packed(tables, avx512, addrs, out),
@@ -207,8 +208,9 @@ macro_rules! flat {
             let (sixteens, _) = addrs.as_chunks();
             $(let [$a, $b] = sixteen(&sixteens[$at]);)*
             let deep: u32;
-            // SAFETY: the CPU has the instructions. The gathers read four bytes from a 24-bit offset, of which `Bytes` has that many
-            // plus three. As many words are written to `out`, whose elements have that size and any value.
+            // SAFETY: the CPU has the instructions. The gathers read four bytes from an offset of 24 bits on: `Bytes` has 2^24 bytes
+            // there and more than three behind them. `$count` words are written to `out`, whose elements have that size and may
+            // have any value.
             unsafe {
                 asm!(
                     "vpternlogd zmm24, zmm24, zmm24, 255",
@@ -249,7 +251,8 @@ macro_rules! flat {
             let (sixteens, _) = addrs.as_chunks();
             $(let [$a, $b] = sixteen(&sixteens[$at]);)*
             let (deep, asked): (u32, u32);
-            // SAFETY: as above; the first gathers read four bytes from a 16-bit offset, of which there are that many plus three.
+            // SAFETY: as above; the first gathers read four bytes from an offset of 16 bits on: from there `Bytes` has 2^16 bytes
+            // and three behind them.
             unsafe {
                 asm!(
                     "vpternlogd zmm24, zmm24, zmm24, 255",
@@ -344,10 +347,12 @@ macro_rules! packed {
             #[expect(clippy::cast_possible_truncation, reason = "there are at most 2^19 root words")]
             let last = region.last_root() as u32;
             let deep: u32;
-            // SAFETY: the CPU has the instructions. Root words are indexed by 19 bits, or the last one is put in the place of what
-            // there is not, and each is read as one. Four bytes are read that start with a leaf of a block; the mapping has three
-            // more than blocks. A leaf that a palette is asked for has as many bits as it has entries. As many words are written
-            // to `out`, whose elements have that size and any value.
+            // SAFETY: the CPU has the instructions. Root words are indexed by 19 bits and no further than the last one, and each
+            // is read as one. Of the lanes whose root word says that there is a block, four bytes are read that start with the
+            // leaf, so at most three past the last block, and the mapping goes on for three bytes behind the blocks. The gather
+            // takes its 32-bit place, that of the byte after the leaf, for a number with a sign: it is below 2^31, as blocks end
+            // a chunk before 2 GiB (`Slab::MOST_CHUNKS`). A leaf that a palette is asked for is cut to as many bits as number
+            // its entries. `$count` words are written to `out`, whose elements have that size and may have any value.
             unsafe {
                 asm!(
                     // All ones; of these the bits of a leaf, what is left of 32 slots, and the bit of root words that have a block.
@@ -420,7 +425,7 @@ impl Avx512 {
     #[target_feature(enable = "avx2")]
     fn equal(self, out: &[Option<NextHop>; 16], word: u32) -> u32 {
         let equal: u32;
-        // SAFETY: the CPU has the instructions.
+        // SAFETY: the CPU has the instructions. Sixteen words are read, which `out` has.
         unsafe {
             asm!(
                 "vpbroadcastd zmm24, {word:e}",

@@ -105,10 +105,12 @@ macro_rules! walk {
             out: &mut [Option<NextHop>; 8 * $count],
         ) -> bool {
             let deep: u32;
-            // SAFETY: the CPU has the instructions, and `highs` has been written. Root words are indexed by 16 bits, and hold places
-            // of 256 words. Other places are cut to the words of the region, of 8 bytes that are read as one, or four
-            // bytes, one of them the leaf, up to 200 bytes beyond: there is a chunk more. What is written to `out` has its
-            // size, and its elements may have any value.
+            // SAFETY: the CPU has the instructions, and the caller has written `highs`, aligned to 64. Root words are indexed by 16
+            // bits, as many as there are, and only ever hold places of 256 words of the region. Other places, which a late reader
+            // may take from any word, are cut to the words of the region, and 8 bytes are read there as one. A leaf is among four
+            // bytes that end at most 200 bytes behind such a word (16 children, 16 leaves of four bytes, and the word itself):
+            // the region has a chunk more than its power of two of words. All offsets have 64 bits. What is written to `out` has
+            // its size, and its elements may have any value.
             unsafe {
                 asm!(
                     "vpbroadcastq zmm26, [{numbers}]",

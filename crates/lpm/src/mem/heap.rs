@@ -54,8 +54,9 @@ impl Heap {
     const LONGEST: u32 = Self::START as u32 - 1;
     /// Words that are kept: what a removal may take before it gives back.
     const RESERVE: u32 = 1 << 13;
-    /// More words than references can tell apart are not used.
-    const MOST: usize = 1 << 31;
+    /// Words of a region, at most. References have 32 bits for the place of a word and the kernels count on from there in 64; a
+    /// region has a power of two of words, and the next one would be all that 32 bits tell apart.
+    const MOST_WORDS: usize = 1 << 31;
 
     /// A node with an entry for every slot whose bit in `children` is set, and leaves for the others: a run of equal ones starts
     /// with the first of those, and at every slot whose bit in `starts` is set.
@@ -121,6 +122,10 @@ impl Heap {
     fn take(&mut self, words: usize) -> Option<u32> {
         #[expect(clippy::cast_possible_truncation, reason = "a page at most")]
         let len = words as u32;
+        // What a removal left free is not for others, wherever it lies.
+        if self.reserve > 0 && self.live + words > self.tags.len() - Self::RESERVE as usize {
+            return None;
+        }
         let start = self.fit(len).or_else(|| {
             let start = self.fresh.start;
             let left = self.fresh.end - start;
@@ -221,13 +226,16 @@ impl Heap {
 impl Store for Heap {
     type Block = Extent;
 
+    const GRAIN: usize = UNIT;
+    const MOST: usize = (Self::MOST_WORDS - Self::RESERVE as usize) * UNIT;
+
     fn with_region<R: Roots>(bytes: usize, whole: bool, leaf_bytes: usize) -> Result<(Region<R>, Self)> {
         let reserve = Self::RESERVE as usize;
-        let words = (bytes / UNIT).max(CHUNK_WORDS).saturating_add(reserve).min(Self::MOST);
+        let words = bytes.min(Self::MOST).div_ceil(UNIT).max(CHUNK_WORDS) + reserve;
         // One chunk more: gathers read beyond the last word.
         let chunks = words.next_power_of_two() / CHUNK_WORDS + 1;
         let region = Region::new(chunks, whole)?;
-        #[expect(clippy::cast_possible_truncation, reason = "MOST fits")]
+        #[expect(clippy::cast_possible_truncation, reason = "MOST_WORDS fits")]
         let end = words as u32;
         let heap = Self {
             free: (0..Self::LISTS).map(|_| Vec::new()).collect(),
@@ -322,6 +330,14 @@ impl<'a, R: Roots<Block = PageRef>> View<'a, R> {
 /// A word of leaves, the first in the lowest bits.
 pub(super) fn leaves_in_word<L: Leaf>(leaves: &[L]) -> u64 {
     leaves.iter().rev().fold(0, |word, leaf| word << (8 * size_of::<L>()) | u64::from(leaf.word()))
+}
+
+#[cfg(all(test, not(any(loom, miri))))]
+impl Heap {
+    /// Leaves only the last `words` of the region to be handed out.
+    pub(crate) fn skip_to_last(&mut self, words: u32) {
+        self.fresh.start = self.fresh.end - words;
+    }
 }
 
 #[cfg(test)]

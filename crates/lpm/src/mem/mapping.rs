@@ -16,7 +16,7 @@ pub(super) struct Mapping {
     held: source::Held,
 }
 
-// SAFETY: a mapping is plain memory without ties to a thread; its users access it atomically.
+// SAFETY: a mapping is plain memory without ties to a thread; its users access it atomically, or have it alone.
 unsafe impl Send for Mapping {}
 // SAFETY: as for Send.
 unsafe impl Sync for Mapping {}
@@ -78,7 +78,7 @@ mod linux {
     /// # Safety
     /// `held` is from `take`, given back once, and nothing refers to the memory.
     pub(super) unsafe fn give_back((start, len): Held) {
-        // SAFETY: this is the whole of one mapping of ours. It cannot fail, and if it did the memory would stay.
+        // SAFETY: this is the whole of one mapping of ours, which nothing refers to. If the call fails the memory stays mapped.
         let _ = unsafe { munmap(start, len) };
     }
 }

@@ -30,6 +30,7 @@
 
 mod heap;
 mod mapping;
+mod newest;
 mod region;
 mod slab;
 
@@ -37,6 +38,7 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fe
 
 use heap::leaves_in_word;
 pub(crate) use heap::{Extent, Heap};
+pub(crate) use newest::{Newest, Publisher};
 pub(crate) use region::{Bytes, Region, View};
 pub(crate) use slab::Slab;
 
@@ -64,7 +66,13 @@ pub(crate) trait Store: Sized + Send + Sync {
     /// A block to give back.
     type Block: Copy + Send + Sync;
 
-    /// A region of about `bytes` of blocks, with all root words or the least, and the store for it, for leaves of `leaf_bytes`.
+    /// What room for blocks comes in, in bytes.
+    const GRAIN: usize;
+    /// Bytes of blocks a region has room for at most, a multiple of the grain: no lookup can address more.
+    const MOST: usize;
+
+    /// A region with room for `bytes` of blocks (rounded up to the grain, at most `MOST`, and at least what the store itself
+    /// needs), with all root words or the least, and the store for it, for leaves of `leaf_bytes`.
     fn with_region<R: Roots>(bytes: usize, whole: bool, leaf_bytes: usize) -> Result<(Region<R>, Self)>;
     /// Bytes of blocks the region has room for, the reserve not counted.
     fn capacity(&self) -> usize;

@@ -188,9 +188,11 @@ impl<'a, R: Roots> View<'a, R> {
     #[inline(always)]
     pub(super) fn at<T>(self, unit: u32, byte: usize) -> &'a T {
         debug_assert!(unit as usize * UNIT + byte + size_of::<T>() <= self.chunks * CHUNK);
-        // SAFETY: callers pass a slot of the region and a byte within that slot.
+        // SAFETY: only this module's types call this, with a place inside the region: a block that its `Slab` handed out, or a
+        // word of it that `word` cut to the region.
         let pointer = unsafe { self.blocks.add(unit as usize * UNIT + byte) };
-        // SAFETY: T is an atomic integer, aligned as its slot is, and all accesses here have its width.
+        // SAFETY: T is the atomic integer as which words of that chunk (IPv4) or of the region (IPv6) are always accessed, and the
+        // place is a multiple of its size from the first block, which is aligned to more.
         unsafe { pointer.cast::<T>().as_ref() }
     }
 
@@ -199,7 +201,7 @@ impl<'a, R: Roots> View<'a, R> {
     fn root_word(self, top: u32) -> &'a RootWord<R> {
         let index = (top >> (32 - R::ROOT_BITS)) as usize;
         let index = if R::ROOTS == Region::<R>::ALL_ROOTS { index } else { index.min(self.last) };
-        // SAFETY: an index has ROOT_BITS bits; there are that many words, or the last one was put in its place.
+        // SAFETY: an index has ROOT_BITS bits; either there is a word for each such number, or the index was cut to the last one.
         let pointer = unsafe { self.roots.cast::<RootWord<R>>().add(index) };
         // SAFETY: root words are only ever accessed as this type.
         unsafe { pointer.as_ref() }
@@ -254,16 +256,16 @@ impl Bytes {
 
     #[inline(always)]
     fn byte(&self, addr: u32) -> &AtomicU8 {
-        // SAFETY: the index has 24 bits and the mapping COUNT bytes.
+        // SAFETY: the index has 24 bits and the mapping more than COUNT bytes.
         let pointer = unsafe { self.0.base().add((addr >> 8) as usize) };
-        // SAFETY: the table is only ever written as AtomicU8.
+        // SAFETY: whoever shares the table accesses it as AtomicU8 (the assembly reads it); `fill`, which does not, has it alone.
         unsafe { pointer.cast::<AtomicU8>().as_ref() }
     }
 
     fn coarse(&self, addr: u32) -> &AtomicU8 {
-        // SAFETY: the index has 16 bits and the mapping COARSE_COUNT bytes from COARSE on.
+        // SAFETY: the index has 16 bits and the mapping more than COARSE_COUNT bytes from COARSE on.
         let pointer = unsafe { self.0.base().add(Self::COARSE + (addr >> 16) as usize) };
-        // SAFETY: the table is only ever written as AtomicU8.
+        // SAFETY: it is only ever accessed as AtomicU8 (the assembly reads it).
         unsafe { pointer.cast::<AtomicU8>().as_ref() }
     }
 
@@ -300,7 +302,7 @@ impl Bytes {
     pub(crate) fn fill(&mut self, addr: u32, bytes: &[u8; PACKED_SLOTS]) {
         // SAFETY: the offset is a multiple of PACKED_SLOTS below COUNT.
         let pointer = unsafe { self.0.base().add((addr >> 8) as usize / PACKED_SLOTS * PACKED_SLOTS) };
-        // SAFETY: there are as many bytes at least, and `self` is exclusive.
+        // SAFETY: there are as many bytes at least, and as `self` is exclusive no reference to them is in use.
         unsafe { pointer.cast::<[u8; PACKED_SLOTS]>().write(*bytes) };
         // The first says of a /16 that it still may be all the same, and each that it is not.
         let coarse = self.coarse(addr);

@@ -83,6 +83,9 @@ pub(crate) struct Slab {
 impl Slab {
     /// Chunks that are kept: a removal may exchange a block for one of a class all of whose chunks are full.
     const RESERVE: usize = Class::COUNT;
+    /// Chunks of a region, at most: AVX2 and AVX-512 gather leaves by a 32-bit number with a sign, that of the byte after the
+    /// leaf. In a chunk that ends at 2 GiB the last one's would be negative, so that chunk is left out.
+    const MOST_CHUNKS: usize = (1 << 31) / CHUNK - 1;
 
     /// A link block of these words.
     pub(crate) fn link<R: Roots>(
@@ -147,9 +150,7 @@ impl Slab {
             start
         } else {
             if list.fresh + bytes > list.end {
-                // Gathers take what references count for a number with a sign.
-                let within = |chunk: &usize| i32::try_from(((chunk + 1) * CHUNK - 1) / grain).is_ok();
-                let chunk = self.vacant.clone().next().filter(within).filter(|_| self.vacant.len() > self.reserve)?;
+                let chunk = self.vacant.clone().next().filter(|_| self.vacant.len() > self.reserve)?;
                 self.vacant.start += 1;
                 self.classes[chunk] = u8::try_from(index).ok()?;
                 list.fresh = chunk * CHUNK;
@@ -169,8 +170,12 @@ impl Slab {
 impl Store for Slab {
     type Block = Block;
 
+    const GRAIN: usize = CHUNK;
+    const MOST: usize = (Self::MOST_CHUNKS - Self::RESERVE) * CHUNK;
+
     fn with_region<R: Roots>(bytes: usize, whole: bool, leaf_bytes: usize) -> Result<(Region<R>, Self)> {
-        let region = Region::new(bytes.div_ceil(CHUNK).max(Class::COUNT) + Self::RESERVE, whole)?;
+        let chunks = bytes.min(Self::MOST).div_ceil(CHUNK).max(Class::COUNT) + Self::RESERVE;
+        let region = Region::new(chunks, whole)?;
         let mut slab = Self {
             lists: (0..Class::COUNT).map(|_| FreeList::default()).collect(),
             classes: vec![0; region.chunks()],
@@ -208,6 +213,14 @@ impl Store for Slab {
 
     fn bytes(&self, block: Block) -> usize {
         Class::bytes_of(self.class_at(block.0), self.leaf_bytes)
+    }
+}
+
+#[cfg(all(test, not(any(loom, miri))))]
+impl Slab {
+    /// Leaves only the last `chunks` of the region to be handed out.
+    pub(crate) fn skip_to_last(&mut self, chunks: usize) {
+        self.vacant.start = self.vacant.end - chunks;
     }
 }
 

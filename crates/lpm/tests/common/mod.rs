@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::str::FromStr;
 
+use lpm::kernels::{self, Choice};
 use lpm::{Ipv4Prefix, Ipv6Prefix, NextHop};
 
 /// Routes by length and address: a lookup tries every length, longest first.
@@ -74,21 +75,49 @@ impl Net for Ipv6Prefix {
     }
 }
 
-/// A full table, `PREFIX ORIGIN-AS` per line, or `None` with the reason printed.
-pub(crate) fn real_table<P: Net>(name: &str) -> Option<Vec<(P, u32)>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data/bgp").join(name);
-    let file = match std::fs::File::open(&path) {
-        Ok(file) => file,
-        Err(error) => {
-            println!("skipped: no full table at {}: {error}", path.display());
-            return None;
+/// Runs `test` once with each build of the lookup loops that this CPU can run, and says which it cannot.
+pub(crate) fn each_kernel(mut test: impl FnMut()) {
+    each_kernel_or_best(|_| test());
+}
+
+/// The same; `test` is told which of them is the best, the one that programs use.
+pub(crate) fn each_kernel_or_best(mut test: impl FnMut(bool)) {
+    let count = kernel_count();
+    for (index, kernel) in Choice::ALL.into_iter().enumerate() {
+        match kernels::choose(kernel) {
+            Ok(()) => test(index + 1 == count),
+            Err(missing) => skip::test!("kernel {} (this CPU has no {missing})", kernel.name()),
         }
-    };
+    }
+    kernels::choose_best();
+}
+
+/// How many builds of the lookup loops this CPU can run.
+pub(crate) fn kernel_count() -> usize {
+    let count = Choice::ALL.into_iter().filter(|kernel| kernels::choose(*kernel).is_ok()).count();
+    kernels::choose_best();
+    count
+}
+
+/// Seconds that each long test takes: `RINGWAY_LPM_SECONDS`, or 3.
+pub(crate) fn seconds() -> f64 {
+    std::env::var("RINGWAY_LPM_SECONDS").map_or(3.0, |text| text.parse().expect("RINGWAY_LPM_SECONDS is a number"))
+}
+
+/// A real table, `PREFIX ORIGIN-AS` per line: the full one beside the workspace, or else the sample that the repository carries,
+/// which is said.
+pub(crate) fn real_table<P: Net>(name: &str) -> Vec<(P, u32)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let file = std::fs::File::open(root.join("../shared/data/bgp").join(name)).or_else(|_| {
+        skip::test!("the full table {name} (not in ../shared/data/bgp; the sample in tests/data/bgp stands in)");
+        std::fs::File::open(root.join("tests/data/bgp").join(name))
+    });
+    let file = file.expect("the repository has a sample");
     let mut text = String::new();
     lzma_rust2::XzReader::new(std::io::BufReader::new(file), true).read_to_string(&mut text).unwrap();
     let route = |line: &str| {
         let (prefix, origin) = line.split_once(' ').unwrap();
         (prefix.parse().unwrap(), origin.parse().unwrap())
     };
-    Some(text.lines().map(route).collect())
+    text.lines().map(route).collect()
 }
