@@ -1,7 +1,7 @@
 //! What a user chooses about a port.
 
 use crate::{Error, MacType, Result, Rss};
-use device::Interrupts;
+use device::{Interrupts, TimeLimit};
 
 /// Settings of a port. Take the default and change fields; opening a port validates them.
 ///
@@ -48,6 +48,9 @@ pub struct Config {
     /// Least time between two interrupts of a queue at 10 Gbit/s, in microseconds: 0 (no limit) to 1046; default 20.
     /// Rounded down to steps of 2.048, and ten times as long at 1 Gbit/s. A waiting receive wakes later by up to as much.
     pub interrupt_interval: u16,
+    /// How long opening may take as a whole (unless the device was opened within a deadline that still runs: then that
+    /// holds), and closing; default 5 s. Closing takes a second more at most, and does not look at the cancel flag.
+    pub time_limit: TimeLimit,
 }
 
 impl Config {
@@ -98,6 +101,7 @@ impl Default for Config {
             drop_en: true,
             interrupts: Interrupts::Off,
             interrupt_interval: 20,
+            time_limit: TimeLimit::default(),
         }
     }
 }

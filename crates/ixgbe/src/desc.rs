@@ -14,10 +14,23 @@ pub(crate) struct Descriptor {
 pub(crate) const DESCRIPTOR_BYTES: usize = size_of::<Descriptor>();
 
 impl Descriptor {
-    /// The high word: status, errors and length of a receive write-back; command and status of a transmit descriptor.
-    /// What the device wrote before it is visible afterwards.
+    /// Reads what the device has written into a receive descriptor. What it wrote before that is visible afterwards.
+    ///
+    /// The device may write again at any time, so a second call is another answer: what is checked in one must not be used
+    /// from another. The loop for AVX2 has a read of its own, and keeps to the same.
     #[inline(always)]
-    pub(crate) fn high(&self) -> u64 {
+    pub(crate) fn received(&self) -> Received {
+        Received(self.high())
+    }
+
+    /// Whether the device reports a transmit descriptor done. What it read before that it does not read again.
+    #[inline(always)]
+    pub(crate) fn is_sent(&self) -> bool {
+        self.high() & tx::DD != 0
+    }
+
+    #[inline(always)]
+    fn high(&self) -> u64 {
         u64::from_le(self.high.load(Ordering::Acquire))
     }
 
@@ -28,10 +41,49 @@ impl Descriptor {
         self.high.store(high.to_le(), Ordering::Relaxed);
     }
 
-    /// Writes the high word again, before the doorbell.
+    /// Asks for a report of a transmit descriptor that was written and not announced yet. Should the device have written to
+    /// it meanwhile, it gets its own word back.
     #[inline(always)]
-    pub(crate) fn set_high(&self, high: u64) {
-        self.high.store(high.to_le(), Ordering::Relaxed);
+    pub(crate) fn ask_for_report(&self) {
+        self.high.store((self.high() | tx::RS).to_le(), Ordering::Relaxed);
+    }
+}
+
+/// What the device had written into a receive descriptor when it was read: status, errors and length. A value, which the
+/// device cannot change any more.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub(crate) struct Received(u64);
+
+impl Received {
+    /// Whether the descriptor is the driver's again.
+    #[inline(always)]
+    pub(crate) fn is_done(self) -> bool {
+        self.0 & rx::DD != 0
+    }
+
+    /// Whether the frame ends in its buffer.
+    #[inline(always)]
+    pub(crate) fn is_last(self) -> bool {
+        self.0 & rx::EOP != 0
+    }
+
+    /// Whether the device marked the frame bad; in the last descriptor of a frame.
+    pub(crate) fn is_bad(self) -> bool {
+        self.0 & rx::FRAME_ERRORS != 0
+    }
+
+    /// Bytes in the buffer, if that is one at least, and `limit` at most.
+    #[inline(always)]
+    pub(crate) fn len(self, limit: u16) -> Option<u16> {
+        let len = rx::len(self.0);
+        (len.wrapping_sub(1) < limit).then_some(len)
+    }
+
+    /// The length of a good frame that is wholly in one buffer of `limit` bytes.
+    #[inline(always)]
+    pub(crate) fn single(self, limit: u16) -> Option<u16> {
+        if self.0 & rx::SINGLE_MASK == rx::SINGLE { self.len(limit) } else { None }
     }
 }
 
@@ -50,10 +102,10 @@ pub(crate) mod rx {
     /// See [`SINGLE`].
     pub(crate) const SINGLE_MASK: u64 = DD | EOP | FRAME_ERRORS;
 
-    /// Bytes written to the buffer.
+    /// Bytes written to the buffer, as the device says.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the field is a half word")]
-    pub(crate) const fn len(high: u64) -> u16 {
+    pub(super) const fn len(high: u64) -> u16 {
         (high >> 32) as u16
     }
 }

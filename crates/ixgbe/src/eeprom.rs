@@ -1,23 +1,27 @@
 //! EEPROM words and their checksum (82599 datasheet 6.2, EERD in 8.2.3.2).
 
-use crate::regs::{EERD, Registers, eerd, sw_fw_sync};
+use crate::regs::{EERD, eerd, sw_fw_sync};
 use crate::semaphore::holding;
-use crate::wait::wait;
-use crate::{MacType, Result};
+use crate::wait::{Timed, wait};
+use crate::{Error, MacType, Result};
 use device::Device;
 use std::time::Duration;
 
 /// Compares the checksum in word 0x3F with the words it covers. `Ok(false)` when they differ, which the log warns
 /// of: the device may work nevertheless. The X550, whose EEPROM firmware checks itself, passes unread.
 ///
+/// It reads no more words than an EEPROM can have, for a second at most, and gives the semaphore back after each 64, as
+/// firmware and the other port want to read, too.
+///
 /// # Errors
 ///
-/// [`crate::Error::Timeout`] when a word does not come, [`crate::Error::Gone`].
-pub(crate) fn check<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<bool> {
+/// [`Error::Eeprom`] when sections overlap, [`Error::Timeout`] when a word does not come, [`Error::Expired`],
+/// [`Error::Gone`].
+pub(crate) fn check<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
     if mac == MacType::X550 {
         return Ok(true);
     }
-    let sum = holding(regs, mac, sw_fw_sync::EEP, || sum(regs, mac))?;
+    let sum = sum(&regs.at_most(CHECK_LIMIT), mac)?;
     if sum != CHECKSUM {
         let name = regs.device().name();
         tracing::warn!(
@@ -28,38 +32,62 @@ pub(crate) fn check<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<bool
 }
 
 /// The sum of all covered words: 0 to 0x3F, and the sections that words 3 to 0xE point to.
-fn sum<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<u16> {
+fn sum<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<u16> {
     let mut sum = 0u16;
     let mut sections = Vec::new();
-    for address in 0..=0x3F {
-        let word = read_word(regs, address)?;
+    read_words(regs, mac, 0..0x40, |address, word| {
         sum = sum.wrapping_add(word);
         let covered = SECTION_POINTERS.contains(&address) && !(mac == MacType::X540 && NOT_ON_X540.contains(&address));
-        if covered && word != 0 && word != 0xFFFF {
+        if covered && word != 0 && word < WORDS {
             sections.push(word);
         }
-    }
+    })?;
+    let mut unread = WORDS;
     for section in sections {
-        if section >= WORDS {
-            continue;
-        }
-        let length = read_word(regs, section)?;
+        let mut length = 0;
+        read_words(regs, mac, section..section + 1, |_, word| length = word)?;
         if length == 0 || length == 0xFFFF {
             continue;
         }
-        for address in section.saturating_add(1)..=section.saturating_add(length).min(WORDS - 1) {
-            sum = sum.wrapping_add(read_word(regs, address)?);
-        }
+        let end = section.saturating_add(length).saturating_add(1).min(WORDS);
+        let words = section + 1..end;
+        unread = u16::try_from(words.len()).ok().and_then(|count| unread.checked_sub(count)).ok_or_else(|| {
+            let problem = "its sections overlap, so its checksum cannot be verified; its settings may be wrong";
+            Error::Eeprom { device: regs.device().name().to_owned(), problem: problem.to_owned() }
+        })?;
+        read_words(regs, mac, words, |_, word| sum = sum.wrapping_add(word))?;
     }
     Ok(sum)
 }
 
-fn read_word<D: Device>(regs: &Registers<D>, address: u16) -> Result<u16> {
+/// Reads words under the semaphore, [`BLOCK`] at a time.
+fn read_words<D: Device>(
+    regs: &Timed<D>,
+    mac: MacType,
+    addresses: std::ops::Range<u16>,
+    mut each: impl FnMut(u16, u16),
+) -> Result<()> {
+    for first in addresses.clone().step_by(BLOCK) {
+        holding(regs, mac, sw_fw_sync::EEP, || {
+            for address in (first..addresses.end).take(BLOCK) {
+                each(address, read_word(regs, address)?);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn read_word<D: Device>(regs: &Timed<D>, address: u16) -> Result<u16> {
     regs.write(EERD, eerd::ADDR.set(eerd::START.mask(), address.into()));
     let value = wait(regs, EERD, |value| eerd::DONE.is_set(value), WORD_LIMIT, "an EEPROM word (EERD.DONE)")?;
     Ok(u16::try_from(eerd::DATA.get(value)).unwrap_or(u16::MAX))
 }
 
+/// Time for all words: at 20 us a word, as the bus of the EEPROM takes, it is enough for the largest.
+const CHECK_LIMIT: Duration = Duration::from_secs(1);
+/// Words read without giving the semaphore back.
+const BLOCK: usize = 64;
 /// What all covered words, the checksum word included, add up to.
 const CHECKSUM: u16 = 0xBABA;
 /// Words that EERD can address.
@@ -72,7 +100,6 @@ const WORD_LIMIT: Duration = Duration::from_millis(50);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Error;
     use crate::fake::Fake;
     use MacType::{Mac82599, X540, X550};
 
@@ -128,6 +155,47 @@ mod tests {
             }
             check_of(0x10FB, Mac82599, words);
         }
+    }
+
+    /// Twelve sections of the greatest length kept `open` for hours, with the semaphore held.
+    #[test]
+    fn sections_that_overlap_are_not_read_again_and_again() {
+        let fake = Fake::new(0x10FB);
+        let mut words = vec![0; 0x4000];
+        words[0x03..=0x0E].fill(0x40);
+        words[0x40] = 0x3FFE;
+        fake.set_eeprom(words);
+        let error = check(&fake.regs(), Mac82599).unwrap_err();
+        assert!(error.to_string().contains("overlap"), "{error}");
+        let reads = fake.writes().iter().filter(|(offset, _)| *offset == EERD.offset()).count();
+        assert!(reads <= 0x4000 + 0x40 + 12, "{reads} words");
+    }
+
+    #[test]
+    fn a_slow_eeprom_is_given_up_and_its_semaphore_is_free_every_64_words() {
+        let fake = Fake::new(0x10FB);
+        let mut words = vec![0; 0x4000];
+        words[0x03] = 0x40;
+        words[0x40] = 0x3FFE;
+        fake.set_eeprom(words);
+        // The clock of the operation runs out after 300 words.
+        let cancel = std::sync::Arc::default();
+        let limit = device::TimeLimit { cancel: Some(std::sync::Arc::clone(&cancel)), ..Default::default() };
+        let mut words = 0;
+        fake.on_read(EERD, move |storage| {
+            words += 1;
+            cancel.store(words >= 300, std::sync::atomic::Ordering::Relaxed);
+            let done = if words >= 300 { 0 } else { eerd::DONE.mask() };
+            storage.get(&EERD.offset()).copied().unwrap_or(0) & !eerd::DONE.mask() | done
+        });
+        let error = check(&Timed::new(&fake.regs(), limit.begin()), Mac82599).unwrap_err();
+        assert!(matches!(error, Error::Expired { .. }), "{error}");
+        let sync = crate::regs::SW_FW_SYNC;
+        assert_eq!(fake.get(sync), 0, "given back");
+        let writes = fake.writes();
+        let held = writes.split(|(offset, value)| *offset == sync.offset() && *value == 0);
+        let most = held.map(|some| some.iter().filter(|(offset, _)| *offset == EERD.offset()).count()).max();
+        assert!(most <= Some(64), "{most:?} words in a row");
     }
 
     #[test]

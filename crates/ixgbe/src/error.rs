@@ -53,6 +53,18 @@ pub enum Error {
         /// What was expected of it.
         waiting_for: &'static str,
     },
+    /// The operation took longer than it may as a whole ([`crate::Config::time_limit`]), or was cancelled.
+    #[error(
+        "{device}: gave up waiting for {waiting_for}: {expired}; try again, or allow more time (Config::time_limit)"
+    )]
+    Expired {
+        /// The device's address.
+        device: String,
+        /// What was expected of it.
+        waiting_for: &'static str,
+        /// Which of the two.
+        expired: device::Expired,
+    },
     /// The device no longer answers: every register reads all ones.
     #[error(
         "{device}: gone: {register} and STATUS read all ones; the card was removed, lost power or fell off the bus: \

@@ -1,21 +1,42 @@
-//! A scripted device for the unit tests of the control side: registers that remember, closures for those that act,
-//! a log of every write, and removal at any read.
+//! A scripted device, for unit tests, tests of other crates and fuzz targets: registers that remember, closures for those
+//! that act, a log of every write, removal at any read; and rings that hold whatever a test writes into them, at any time,
+//! from any thread. It moves no frame by itself.
+//!
+//! ```
+//! use ixgbe::fake::{Fake, Queue};
+//! use mempool::{Batch, Pool, PoolConfig};
+//!
+//! let pool = Pool::new(&PoolConfig::default())?;
+//! let fake = Fake::new(0x10FB);
+//! let ixgbe::Opened { port, mut rx, .. } = ixgbe::open(fake.clone(), &ixgbe::Config::default(), &pool)?;
+//! // Descriptor 0: done, end of packet, 60 bytes.
+//! fake.set_descriptor(Queue::Rx(0), 0, 1, 60 << 32 | 0b11);
+//! let mut batch = Batch::with_capacity(32);
+//! assert_eq!(rx[0].recv(&mut pool.cache(), &mut batch), 1);
+//! assert_eq!(batch[0].len(), 60);
+//! port.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use crate::regs::{
-    AUTOC, CTRL, EEC, EERD, GCR_EXT, Ixgbe, RDRXCTL, Registers, SECRXSTAT, STATUS, SW_FW_SYNC, SWSM, autoc, ctrl, eec,
-    eerd, rah, rah_fields, ral, rdrxctl, secrxstat, status, sw_fw_sync, swsm,
+    AUTOC, CTRL, EEC, EERD, GCR_EXT, Ixgbe, RDBAH, RDBAL, RDLEN, RDRXCTL, RDT, SECRXSTAT, STATUS, SW_FW_SYNC, SWSM,
+    TDBAH, TDBAL, TDLEN, TDT, autoc, ctrl, eec, eerd, rah, rah_fields, ral, rdrxctl, secrxstat, status, sw_fw_sync,
+    swsm,
 };
 use device::{Bar, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Reg, Translation};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub(crate) type Storage = BTreeMap<u32, u32>;
+/// Values of registers, by offset.
+pub type Storage = BTreeMap<u32, u32>;
 type ReadHook = Box<dyn FnMut(&mut Storage) -> u32 + Send>;
 type WriteHook = Box<dyn FnMut(&mut Storage, u32) + Send>;
 
 #[derive(Default)]
-pub(crate) struct State {
+struct State {
     storage: Storage,
     on_read: BTreeMap<u32, ReadHook>,
     on_write: BTreeMap<u32, WriteHook>,
@@ -25,11 +46,12 @@ pub(crate) struct State {
     gone_after_write: Option<(u32, usize)>,
 }
 
-pub(crate) struct FakeBar(Mutex<State>);
+/// Its register window.
+pub struct FakeBar(Mutex<State>);
 
 impl FakeBar {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -66,24 +88,130 @@ impl Bar for FakeBar {
     }
 }
 
-pub(crate) struct FakeDevice {
+impl fmt::Debug for FakeBar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeBar").finish_non_exhaustive()
+    }
+}
+
+/// How a [`Fake`] maps memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// At the addresses that the program sees it at.
+    #[default]
+    Linear,
+    /// The same, as pages of 4 KiB, as on a host without IOMMU.
+    Paged,
+    /// Not at all: an error.
+    Fails,
+    /// Not at all: a panic.
+    Panics,
+}
+
+struct Memory {
+    mapping: Mapping,
+    regions: Vec<Arc<DmaMemory>>,
+    /// Tries to map something.
+    tries: usize,
+}
+
+/// What the device and its mapper share.
+#[derive(Clone)]
+struct Space(Arc<Mutex<Memory>>);
+
+impl Space {
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The region that `len` bytes at `iova` are in, and where they begin in it; `None` if they are not mapped.
+    fn find(&self, iova: u64, len: usize) -> Option<(Arc<DmaMemory>, usize)> {
+        self.memory().regions.iter().find_map(|region| {
+            let offset = usize::try_from(iova.checked_sub(region.base().as_ptr() as u64)?).ok()?;
+            (offset.checked_add(len)? <= region.len()).then(|| (Arc::clone(region), offset))
+        })
+    }
+}
+
+/// The descriptors of a ring, which it keeps in memory.
+///
+/// # Invariants
+///
+/// There are `size` of 16 bytes, 1 at least, at `offset` of `memory`, 16-aligned.
+#[derive(Debug)]
+pub struct Descriptors {
+    memory: Arc<DmaMemory>,
+    offset: usize,
+    size: usize,
+}
+
+impl Descriptors {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.size
+    }
+
+    /// Word `word` (0 low, 1 high) of descriptor `index` modulo the ring's size.
+    #[must_use]
+    pub fn get(&self, index: usize, word: usize) -> u64 {
+        u64::from_le(self.word(index, word).load(Ordering::Acquire))
+    }
+
+    /// Writes a word of a descriptor.
+    pub fn set(&self, index: usize, word: usize, value: u64) {
+        self.word(index, word).store(value.to_le(), Ordering::Release);
+    }
+
+    fn word(&self, index: usize, word: usize) -> &AtomicU64 {
+        let at = self.offset + index % self.size * 16 + word % 2 * 8;
+        let place = self.memory.base().as_ptr().wrapping_add(at).cast::<AtomicU64>();
+        // SAFETY: within the memory and aligned (type invariant); both sides access rings by atomics only.
+        unsafe { &*place }
+    }
+}
+
+struct Parts {
     ids: PciIds,
     bar: FakeBar,
     dma: DmaDomain,
+    space: Space,
+    stuck: Mutex<bool>,
 }
 
-/// The test's handle on a device that behaves like a healthy one until told otherwise.
-#[derive(Clone)]
-pub(crate) struct Fake(Arc<FakeDevice>);
+/// A queue of the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Receive queue of this number.
+    Rx(u32),
+    /// Transmit queue of this number.
+    Tx(u32),
+}
 
-pub(crate) const STATION: [u8; 6] = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
+/// The device, which behaves like a healthy one until told otherwise. Clones are handles of the same: one goes to the
+/// driver, and the test keeps another.
+#[derive(Clone)]
+pub struct Fake(Arc<Parts>);
+
+impl fmt::Debug for Fake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fake").field("ids", &self.0.ids).finish_non_exhaustive()
+    }
+}
+
+/// Its station address, unless set.
+pub const STATION: [u8; 6] = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
 
 impl Fake {
     /// An Intel device with this id whose EEPROM is loaded and whose resets finish at once.
-    pub(crate) fn new(device: u16) -> Self {
+    #[must_use]
+    pub fn new(device: u16) -> Self {
         let ids = PciIds { vendor: 0x8086, device, class: 0x02_0000, revision: 1 };
         let bar = FakeBar(Mutex::default());
-        let fake = Self(Arc::new(FakeDevice { ids, bar, dma: DmaDomain::new(Box::new(NoMemory)) }));
+        let memory = Memory { mapping: Mapping::default(), regions: Vec::new(), tries: 0 };
+        let space = Space(Arc::new(Mutex::new(memory)));
+        let dma = DmaDomain::new(Box::new(space.clone()));
+        let fake = Self(Arc::new(Parts { ids, bar, dma, space, stuck: Mutex::default() }));
         fake.set(EEC, eec::ARD.mask() | eec::PRES.mask());
         fake.set(STATUS, status::GIO.mask());
         fake.set(RDRXCTL, rdrxctl::DMAIDONE.mask());
@@ -115,16 +243,80 @@ impl Fake {
         fake
     }
 
-    pub(crate) fn regs(&self) -> Registers<FakeDevice> {
-        Registers::new(Arc::clone(&self.0)).unwrap()
+    /// Its registers, for operations that may take an hour.
+    #[cfg(test)]
+    pub(crate) fn regs(&self) -> crate::wait::Timed<Self> {
+        let regs = crate::regs::Registers::new(Arc::new(self.clone())).expect("a device of this family");
+        let limit = device::TimeLimit { total: std::time::Duration::from_secs(3600), cancel: None };
+        crate::wait::Timed::new(&regs, limit.begin())
     }
 
-    pub(crate) fn ids(&self) -> PciIds {
-        self.0.ids
+    /// From now on memory is mapped so.
+    pub fn set_mapping(&self, mapping: Mapping) {
+        self.0.space.memory().mapping = mapping;
+    }
+
+    /// How often the driver has asked to map memory.
+    #[must_use]
+    pub fn map_tries(&self) -> usize {
+        self.0.space.memory().tries
+    }
+
+    /// Whether bus mastering can neither be set nor cleared, nor the function be reset.
+    pub fn set_stuck(&self, stuck: bool) {
+        *self.0.stuck.lock().unwrap_or_else(PoisonError::into_inner) = stuck;
+    }
+
+    fn obeys(&self) -> device::Result<()> {
+        match *self.0.stuck.lock().unwrap_or_else(PoisonError::into_inner) {
+            true => Err(device::Error::unusable("fake", "does not obey", "replace it")),
+            false => Ok(()),
+        }
+    }
+
+    /// The descriptors of a ring, as programmed; `None` if they are not in mapped memory.
+    #[must_use]
+    pub fn descriptors(&self, queue: Queue) -> Option<Descriptors> {
+        let (low, high, len) = match queue {
+            Queue::Rx(n) => (self.get(RDBAL.at(n)), self.get(RDBAH.at(n)), self.get(RDLEN.at(n))),
+            Queue::Tx(n) => (self.get(TDBAL.at(n)), self.get(TDBAH.at(n)), self.get(TDLEN.at(n))),
+        };
+        let (memory, offset) = self.0.space.find(u64::from(low) | u64::from(high) << 32, len as usize)?;
+        (len >= 16).then_some(Descriptors { memory, offset, size: len as usize / 16 })
+    }
+
+    /// The tail as the driver wrote it last.
+    #[must_use]
+    pub fn tail(&self, queue: Queue) -> u32 {
+        match queue {
+            Queue::Rx(n) => self.get(RDT.at(n)),
+            Queue::Tx(n) => self.get(TDT.at(n)),
+        }
+    }
+
+    /// [`Descriptors::get`]; `None` if the ring is not mapped.
+    #[must_use]
+    pub fn descriptor(&self, queue: Queue, index: usize, word: usize) -> Option<u64> {
+        self.descriptors(queue).map(|ring| ring.get(index, word))
+    }
+
+    /// [`Descriptors::set`]; false if the ring is not mapped.
+    pub fn set_descriptor(&self, queue: Queue, index: usize, word: usize, value: u64) -> bool {
+        self.descriptors(queue).map(|ring| ring.set(index, word, value)).is_some()
+    }
+
+    /// Writes into memory that the driver has mapped; false if it is not. The caller sees to it that nobody has a reference
+    /// to these bytes meanwhile, as for buffers of descriptors that are not done.
+    pub fn write_memory(&self, iova: u64, bytes: &[u8]) -> bool {
+        let Some((memory, offset)) = self.0.space.find(iova, bytes.len()) else { return false };
+        let place = memory.base().as_ptr().wrapping_add(offset);
+        // SAFETY: memory of this length, which `memory` keeps.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) }
+        true
     }
 
     /// Loads these EEPROM words, 0 beyond them.
-    pub(crate) fn set_eeprom(&self, words: Vec<u16>) {
+    pub fn set_eeprom(&self, words: Vec<u16>) {
         self.on_write(EERD, move |storage, value| {
             let address = eerd::ADDR.get(value) as usize;
             let word = words.get(address).copied().unwrap_or(0);
@@ -132,53 +324,65 @@ impl Fake {
         });
     }
 
-    pub(crate) fn set_station(&self, a: [u8; 6], valid: bool) {
+    /// Sets the station address, and whether it is valid.
+    pub fn set_station(&self, a: [u8; 6], valid: bool) {
         self.set(ral(0), u32::from_le_bytes([a[0], a[1], a[2], a[3]]));
         let high = u32::from_le_bytes([a[4], a[5], 0, 0]);
         self.set(rah(0), high | if valid { rah_fields::AV.mask() } else { 0 });
     }
 
-    pub(crate) fn set<A>(&self, register: Reg<Ixgbe, A>, value: u32) {
+    /// Sets what a register holds.
+    pub fn set<A>(&self, register: Reg<Ixgbe, A>, value: u32) {
         self.0.bar.state().storage.insert(register.offset(), value);
     }
 
     /// The stored value, without the effects of a read.
-    pub(crate) fn get<A>(&self, register: Reg<Ixgbe, A>) -> u32 {
+    #[must_use]
+    pub fn get<A>(&self, register: Reg<Ixgbe, A>) -> u32 {
         self.0.bar.state().storage.get(&register.offset()).copied().unwrap_or(0)
     }
 
-    pub(crate) fn on_read<A>(&self, register: Reg<Ixgbe, A>, hook: impl FnMut(&mut Storage) -> u32 + Send + 'static) {
-        self.0.bar.state().on_read.insert(register.offset(), Box::new(hook));
+    /// From now on reads of `register` return what `hook` does.
+    pub fn on_read<A>(&self, register: Reg<Ixgbe, A>, hook: impl FnMut(&mut Storage) -> u32 + Send + 'static) {
+        self.on_read_at(register.offset(), hook);
     }
 
-    pub(crate) fn on_write<A>(&self, register: Reg<Ixgbe, A>, hook: impl FnMut(&mut Storage, u32) + Send + 'static) {
+    /// As [`Self::on_read`], of a register by its offset.
+    pub fn on_read_at(&self, offset: u32, hook: impl FnMut(&mut Storage) -> u32 + Send + 'static) {
+        self.0.bar.state().on_read.insert(offset, Box::new(hook));
+    }
+
+    /// From now on writes of `register` do what `hook` does, and no more.
+    pub fn on_write<A>(&self, register: Reg<Ixgbe, A>, hook: impl FnMut(&mut Storage, u32) + Send + 'static) {
         self.0.bar.state().on_write.insert(register.offset(), Box::new(hook));
     }
 
     /// All reads from the `position`th (from 0) return all ones.
-    pub(crate) fn vanish_at_read(&self, position: usize) {
+    pub fn vanish_at_read(&self, position: usize) {
         let state = &mut *self.0.bar.state();
         state.gone_from = Some(state.reads.len() + position);
     }
 
     /// All reads but the first `reads` after the next write of `register` return all ones.
-    pub(crate) fn vanish_after_write<A>(&self, register: Reg<Ixgbe, A>, reads: usize) {
+    pub fn vanish_after_write<A>(&self, register: Reg<Ixgbe, A>, reads: usize) {
         self.0.bar.state().gone_after_write = Some((register.offset(), reads));
     }
 
     /// Writes so far: offset and value.
-    pub(crate) fn writes(&self) -> Vec<(u32, u32)> {
+    #[must_use]
+    pub fn writes(&self) -> Vec<(u32, u32)> {
         self.0.bar.state().writes.clone()
     }
 
     /// Offsets read so far.
-    pub(crate) fn reads(&self) -> Vec<u32> {
+    #[must_use]
+    pub fn reads(&self) -> Vec<u32> {
         self.0.bar.state().reads.clone()
     }
 }
 
-// SAFETY: a fake has no DMA engine.
-unsafe impl Device for FakeDevice {
+// SAFETY: a fake accesses memory only when a test tells it to, and only what is mapped.
+unsafe impl Device for Fake {
     type Bar = FakeBar;
 
     fn name(&self) -> &str {
@@ -186,23 +390,23 @@ unsafe impl Device for FakeDevice {
     }
 
     fn ids(&self) -> PciIds {
-        self.ids
+        self.0.ids
     }
 
     fn bar(&self) -> &FakeBar {
-        &self.bar
+        &self.0.bar
     }
 
     fn dma(&self) -> &DmaDomain {
-        &self.dma
+        &self.0.dma
     }
 
     fn set_bus_master(&self, _on: bool) -> device::Result<()> {
-        Ok(())
+        self.obeys()
     }
 
     fn reset(&self) -> device::Result<()> {
-        Ok(())
+        self.obeys()
     }
 
     fn enable_msix(&self, _vectors: u16) -> device::Result<Vec<OwnedFd>> {
@@ -210,15 +414,27 @@ unsafe impl Device for FakeDevice {
     }
 }
 
-struct NoMemory;
-
-// SAFETY: nothing is ever mapped.
-unsafe impl DmaMapper for NoMemory {
-    fn map(&self, _memory: &Arc<DmaMemory>) -> device::Result<Translation> {
-        Err(device::Error::unusable("fake", "has no DMA", ""))
+// SAFETY: a region is reached as long as it is in the list.
+unsafe impl DmaMapper for Space {
+    fn map(&self, memory: &Arc<DmaMemory>) -> device::Result<Translation> {
+        let mut space = self.memory();
+        space.tries += 1;
+        let base = memory.base().as_ptr() as u64;
+        let translation = match space.mapping {
+            Mapping::Linear => Translation::Linear { delta: 0 },
+            Mapping::Paged => {
+                let pages = (0..memory.len().div_ceil(4096)).map(|page| base + page as u64 * 4096).collect();
+                Translation::Paged { base, shift: 12, pages }
+            }
+            Mapping::Fails => return Err(device::Error::unusable("fake", "maps no more memory", "")),
+            Mapping::Panics => panic!("a mapper that panics"),
+        };
+        space.regions.push(Arc::clone(memory));
+        Ok(translation)
     }
 
-    fn unmap(&self, _memory: &Arc<DmaMemory>, _translation: &Translation) -> device::Result<()> {
+    fn unmap(&self, memory: &Arc<DmaMemory>, _translation: &Translation) -> device::Result<()> {
+        self.memory().regions.retain(|region| !Arc::ptr_eq(region, memory));
         Ok(())
     }
 }

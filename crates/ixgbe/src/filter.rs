@@ -253,9 +253,9 @@ const OFFSET: MulticastOffset = MulticastOffset::Bit36;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Fake, FakeDevice, STATION};
+    use crate::fake::{Fake, STATION};
 
-    fn filters(fake: &Fake, config: &Config) -> Filters<FakeDevice> {
+    fn filters(fake: &Fake, config: &Config) -> Filters<Fake> {
         Filters::new(&fake.regs(), STATION, config).unwrap()
     }
 

@@ -10,7 +10,7 @@ use crate::regs::{
     rah_fields, ral, rdrxctl, rfctl, rttdcs, rxcsum, rxctrl, rxpbsize, secrxctrl, secrxstat, status, txpbsize,
     txpbthresh, vlnctrl,
 };
-use crate::wait::{modify, read, wait};
+use crate::wait::{Timed, modify, read, wait};
 use crate::{Config, Error, MacType, Result, rss};
 use device::Device;
 use std::thread::sleep;
@@ -21,8 +21,8 @@ use std::time::Duration;
 ///
 /// # Errors
 ///
-/// [`Error::Timeout`] names the step that did not finish; [`Error::Gone`].
-pub(crate) fn reset<D: Device>(regs: &Registers<D>) -> Result<()> {
+/// [`Error::Timeout`] names the step that did not finish; [`Error::Expired`], [`Error::Gone`].
+pub(crate) fn reset<D: Device>(regs: &Timed<D>) -> Result<()> {
     mask_interrupts(regs)?;
     quiet_reset(regs)?;
     mask_interrupts(regs)?;
@@ -128,7 +128,7 @@ pub(crate) fn announce<D: Device>(regs: &Registers<D>) -> Result<()> {
 /// # Errors
 ///
 /// [`Error::Timeout`] when the block does not drain, [`Error::Gone`].
-pub(crate) fn start_receiving<D: Device>(regs: &Registers<D>) -> Result<()> {
+pub(crate) fn start_receiving<D: Device>(regs: &Timed<D>) -> Result<()> {
     modify(regs, SECRXCTRL, |value| value | secrxctrl::RX_DIS.mask())?;
     let ready = |value| secrxstat::SECRX_RDY.is_set(value);
     let drained = wait(regs, SECRXSTAT, ready, SECRX_LIMIT, "the receive path to drain (SECRXSTAT.SECRX_RDY)");
@@ -157,7 +157,7 @@ pub(crate) fn stop_receiving<D: Device>(regs: &Registers<D>) -> Result<()> {
 ///
 /// [`Error::Timeout`] when the reset does not finish: the device's memory must then stay as it is.
 /// [`Error::Gone`].
-pub(crate) fn stop<D: Device>(regs: &Registers<D>) -> Result<()> {
+pub(crate) fn stop<D: Device>(regs: &Timed<D>) -> Result<()> {
     mask_interrupts(regs)?;
     modify(regs, CTRL_EXT, |value| ctrl_ext::DRV_LOAD.set(value, 0))?;
     quiet_reset(regs)?;
@@ -174,7 +174,7 @@ fn mask_interrupts<D: Device>(regs: &Registers<D>) -> Result<()> {
 }
 
 /// Stops requests to memory, then resets; twice when requests did not end (5.2.5.3.2).
-fn quiet_reset<D: Device>(regs: &Registers<D>) -> Result<()> {
+fn quiet_reset<D: Device>(regs: &Timed<D>) -> Result<()> {
     modify(regs, CTRL, |value| value | ctrl::GIO_DIS.mask())?;
     let quiet = |value| !status::GIO.is_set(value);
     match wait(regs, STATUS, quiet, GIO_LIMIT, "requests to memory to end (STATUS.GIO)") {
@@ -210,7 +210,7 @@ fn flush_pending<D: Device>(regs: &Registers<D>) -> Result<()> {
 }
 
 /// Software and link reset, and the wait after it (4.6.3.2).
-fn software_reset<D: Device>(regs: &Registers<D>) -> Result<()> {
+fn software_reset<D: Device>(regs: &Timed<D>) -> Result<()> {
     let bits = ctrl::RST.mask() | ctrl::LRST.mask();
     modify(regs, CTRL, |value| value | bits)?;
     sleep(RESET_PAUSE);

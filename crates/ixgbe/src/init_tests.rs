@@ -224,7 +224,7 @@ fn a_stop_closes_requests_and_resets() {
 /// Everything the control side does to open and close a port.
 fn whole_life(fake: &Fake) -> Result<()> {
     let regs = fake.regs();
-    let model = crate::Model::identify(fake.ids())?;
+    let model = crate::Model::identify(device::Device::ids(fake))?;
     let config = Config::default();
     reset(&regs)?;
     let station = station_address(&regs)?;

@@ -30,8 +30,8 @@ mod config;
 mod desc;
 mod eeprom;
 mod error;
-#[cfg(test)]
-mod fake;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 mod filter;
 mod ids;
 mod init;

@@ -3,7 +3,7 @@
 
 use crate::regs::{AUTOC, AUTOC2, ESDP, LINKS, Registers, autoc, autoc2, esdp, links, sw_fw_sync};
 use crate::semaphore::holding;
-use crate::wait::{modify, read, wait};
+use crate::wait::{Timed, modify, read, wait};
 use crate::{Error, MacType, Media, Model, Result};
 use device::Device;
 use std::fmt;
@@ -34,7 +34,7 @@ impl fmt::Display for LinkStatus {
 /// # Errors
 ///
 /// [`Error::Timeout`] when another holder keeps the semaphores, [`Error::Gone`].
-pub(crate) fn set_up<D: Device>(regs: &Registers<D>, model: Model) -> Result<()> {
+pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model) -> Result<()> {
     if model.media == Media::Copper {
         return Ok(());
     }
@@ -70,15 +70,16 @@ pub(crate) fn status<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<Lin
     read(regs, LINKS).map(|value| decode(value, mac))
 }
 
-/// Waits for the link to come up, and returns its state when it has or `limit` is over.
+/// Waits for the link to come up, and returns its state when it has, `limit` is over, or the operation is cancelled.
 ///
 /// # Errors
 ///
 /// [`Error::Gone`].
-pub(crate) fn wait_link<D: Device>(regs: &Registers<D>, mac: MacType, limit: Duration) -> Result<LinkStatus> {
+pub(crate) fn wait_link<D: Device>(regs: &Timed<D>, mac: MacType, limit: Duration) -> Result<LinkStatus> {
     match wait(regs, LINKS, |value| links::UP.is_set(value), limit, "the link (LINKS.UP)") {
         Ok(value) => Ok(decode(value, mac)),
         Err(Error::Timeout { last, .. }) => Ok(decode(last, mac)),
+        Err(Error::Expired { .. }) => status(regs, mac),
         Err(error) => Err(error),
     }
 }
@@ -118,7 +119,7 @@ mod tests {
     fn set_up_with(device: u16, prepare: impl FnOnce(&Fake)) -> Fake {
         let fake = Fake::new(device);
         prepare(&fake);
-        set_up(&fake.regs(), Model::identify(fake.ids()).unwrap()).unwrap();
+        set_up(&fake.regs(), Model::identify(device::Device::ids(&fake)).unwrap()).unwrap();
         fake
     }
 

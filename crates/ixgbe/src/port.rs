@@ -2,11 +2,12 @@
 
 use crate::regs::Registers;
 use crate::ring::{RingMemory, Shared};
+use crate::wait::Timed;
 use crate::{
     Config, Counters, Error, Events, Filters, LinkStatus, Model, Result, RxQueue, Statistics, TxQueue, eeprom, init,
     interrupts, link, rx, tx,
 };
-use device::{Device, Regs};
+use device::{Device, Regs, TimeLimit};
 use mempool::Pool;
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -32,18 +33,26 @@ pub struct Opened<D: Device> {
 /// # Errors
 ///
 /// When the driver does not know the device, a setting is out of range, the device does not do its part in time, or
-/// the pool has fewer slots than the receive rings have descriptors.
+/// the pool has fewer slots than the receive rings have descriptors. [`Error::Expired`] when all of it together takes longer
+/// than it may, or is cancelled ([`Config::time_limit`]); stopping the device then takes a time limit of its own.
 pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened<D>> {
     let model = Model::identify(device.ids())?;
     config.validate(model.mac)?;
+    let deadline = device.deadline().unwrap_or_else(|| config.time_limit.begin());
+    device.set_deadline(Some(deadline.clone()));
     // A device that an earlier process left running must not reach memory that is about to be mapped.
     device.set_bus_master(false)?;
     let regs: Registers<D> = Regs::new(Arc::new(device))?;
+    let regs = Timed::new(&regs, deadline);
+    regs.check("its turn to be opened")?;
     init::reset(&regs)?;
     let vectors = config.interrupts.enable(&**regs.device(), config.rx_queues + 1)?;
     match eeprom::check(&regs, model.mac) {
         Err(error @ Error::Gone { .. }) => return Err(error),
-        Err(error) => tracing::warn!("the EEPROM's checksum cannot be verified: {error}"),
+        Err(error) => {
+            regs.check("the EEPROM to be read")?;
+            tracing::warn!("the EEPROM's checksum cannot be verified: {error}");
+        }
         Ok(_) => {}
     }
     let address = init::station_address(&regs)?;
@@ -51,7 +60,8 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let mut port = Port {
         filters: Filters::new(&regs, address, config)?,
         counters: Counters::new(&regs)?,
-        shared: Arc::new(Shared::new(regs, vectors)),
+        shared: Arc::new(Shared::new(Registers::clone(&regs), vectors)),
+        time_limit: config.time_limit.clone(),
         model,
         address,
         rx_queues: 0,
@@ -59,7 +69,8 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
         closed: false,
     };
     let (mut rx, mut tx) = (Vec::new(), Vec::new());
-    port.start(config, pool, &mut rx, &mut tx)?;
+    port.start(&regs, config, pool, &mut rx, &mut tx)?;
+    regs.device().set_deadline(None);
     Ok(Opened { port, rx, tx })
 }
 
@@ -72,6 +83,7 @@ pub struct Port<D: Device> {
     address: [u8; 6],
     filters: Filters<D>,
     counters: Counters<D>,
+    time_limit: TimeLimit,
     rx_queues: u32,
     tx_queues: u32,
     closed: bool,
@@ -85,6 +97,7 @@ impl<D: Device> Port<D> {
     /// Starts the queues, transmit first, and lets frames in (4.6.7, 4.6.8).
     fn start(
         &mut self,
+        regs: &Timed<D>,
         config: &Config,
         pool: &Pool,
         rx: &mut Vec<RxQueue<D>>,
@@ -101,18 +114,18 @@ impl<D: Device> Port<D> {
         init::transmit_path(self.regs())?;
         for index in 0..config.tx_queues.into() {
             self.tx_queues += 1;
-            tx.push(TxQueue::start(&self.shared, &mut memory, index, config, pool)?);
+            tx.push(TxQueue::start(&self.shared, &mut memory, index, config, pool, regs)?);
         }
         for index in 0..config.rx_queues.into() {
             self.rx_queues += 1;
-            rx.push(RxQueue::start(&self.shared, &mut memory, index, config, pool)?);
+            rx.push(RxQueue::start(&self.shared, &mut memory, index, config, pool, regs)?);
         }
         let interrupts = self.shared.other_vector().is_some();
         if interrupts {
             interrupts::set_up(self.regs(), config)?;
         }
         init::announce(self.regs())?;
-        init::start_receiving(self.regs())?;
+        init::start_receiving(regs)?;
         if interrupts {
             interrupts::watch(self.regs());
         }
@@ -152,13 +165,15 @@ impl<D: Device> Port<D> {
         link::status(self.regs(), self.model.mac)
     }
 
-    /// Waits until the link is up, at most for `limit`, and returns its state then.
+    /// Waits until the link is up, for `limit` at most or until the cancel flag of [`Config::time_limit`] is set, and returns
+    /// its state then.
     ///
     /// # Errors
     ///
     /// [`Error::Gone`].
     pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
-        link::wait_link(self.regs(), self.model.mac, limit)
+        let operation = TimeLimit { total: limit, cancel: self.time_limit.cancel.clone() };
+        link::wait_link(&Timed::new(self.regs(), operation.begin()), self.model.mac, limit)
     }
 
     /// What becomes readable when [`Self::events`] has something to tell; `None` without interrupts.
@@ -215,8 +230,13 @@ impl<D: Device> Port<D> {
         self.counters.totals()
     }
 
-    /// Stops the device: receiver off, frames of the transmit queues sent as long as the link is up, queues disabled, DMA drained, reset, bus mastering off (4.6.7.1.2, 4.6.8.2,
-    /// 5.2.5.3.2). Returns the final totals. Buffers in the rings go back to their pools as the queues are dropped.
+    /// Stops the device: receiver off, frames of the transmit queues sent as long as the link is up, queues disabled, DMA
+    /// drained, reset, bus mastering off (4.6.7.1.2, 4.6.8.2, 5.2.5.3.2). Returns the final totals. Buffers in the rings go
+    /// back to their pools as the queues are dropped.
+    ///
+    /// All of it takes [`Config::time_limit`] and a second at most, as far as registers are memory and not messages to
+    /// another process: when time is up, each step that is left is still asked of the device, and not waited for, and taking
+    /// memory access from it has the second. The cancel flag is not looked at: it is usually why a port is closed.
     ///
     /// # Errors
     ///
@@ -230,34 +250,42 @@ impl<D: Device> Port<D> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
-        let mut result = init::stop_receiving(self.regs());
+        let operation = TimeLimit { total: self.time_limit.total, cancel: None };
+        let regs = Timed::new(self.regs(), operation.begin());
+        regs.device().set_deadline(Some(regs.deadline().clone()));
+        let mut result = init::stop_receiving(&regs);
         for index in 0..self.rx_queues {
-            result = result.and(rx::disable(self.regs(), index));
+            result = result.and(rx::disable(&regs, index));
         }
-        result = result.and(self.drain());
+        result = result.and(self.drain(&regs));
         for index in 0..self.tx_queues {
-            result = result.and(tx::disable(self.regs(), index));
+            result = result.and(tx::disable(&regs, index));
         }
         result = result.and(self.counters.poll().map(drop));
-        result = result.and(init::stop(self.regs()));
+        result = result.and(init::stop(&regs));
+        // Without this step all memory would have to be kept.
+        regs.device().set_deadline(Some(regs.afterwards(END_LIMIT).deadline().clone()));
         result = result.and(self.shared.end_dma());
+        regs.device().set_deadline(None);
         self.shared.close();
         result
     }
 
     /// Lets frames that the device was given leave by the wire, within limits.
-    fn drain(&self) -> Result<()> {
+    fn drain(&self, regs: &Timed<D>) -> Result<()> {
         let link = self.link()?;
         if !link.up {
             return Ok(());
         }
-        (0..self.tx_queues).try_for_each(|index| tx::drain(self.regs(), index))?;
+        (0..self.tx_queues).try_for_each(|index| tx::drain(regs, index))?;
         // What has left the rings may still be in the device's buffer.
         let bits = u64::from(init::TRANSMIT_BUFFER_KIB) * 1024 * 8;
-        std::thread::sleep(Duration::from_micros(bits / u64::from(link.speed.max(1))));
-        Ok(())
+        regs.sleep(Duration::from_micros(bits / u64::from(link.speed.max(1))), "the last frames to leave")
     }
 }
+
+/// Time to take memory access from a device that is closed.
+const END_LIMIT: Duration = Duration::from_secs(1);
 
 impl<D: Device> Drop for Port<D> {
     fn drop(&mut self) {

@@ -4,7 +4,7 @@
 //! buffer sizes, queue enables, head write-back) are of class `dma`, so that safe code can read them only. The global
 //! enables `RXCTRL.RXEN` and `DMATXCTL.TE` are not: without an enabled queue they move nothing.
 
-use device::{ReadWrite, Reg, Regs, registers};
+use device::{MapPromise, ReadWrite, Reg, Regs, registers};
 
 /// The registers of an open device of this family.
 pub type Registers<D> = Regs<Ixgbe, D>;
@@ -34,7 +34,10 @@ pub const fn eitr(n: u32) -> Reg<Ixgbe, ReadWrite> {
 
 registers! {
     /// Registers of the 82599 family, as far as queues 0 to 63 of the physical function need them.
-    pub unsafe map Ixgbe for |ids: PciIds| crate::ids::Model::of(ids).is_some();
+    pub map Ixgbe for |ids: PciIds| crate::ids::Model::of(ids).is_some();
+    // SAFETY: every register below that has an address, a length, a ring index or an enable bit of a queue in it is of
+    // class `dma`.
+    promise unsafe { MapPromise::given() };
 
     // 8.2.3.1 General control.
 

@@ -6,6 +6,7 @@ use crate::regs::Registers;
 use device::{Device, DmaDomain, DmaMemory, EventFd, MemoryRequest, Translation};
 use mempool::Packet;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -95,8 +96,22 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// The memory of a ring whose queue is gone, with the packets that were in it.
-type Parked = (Arc<DmaMemory>, Vec<Packet>);
+/// The memory of a ring whose queue is gone, with the packets that were in it. Dropping it frees nothing, so that whatever
+/// goes wrong on the way, nothing is freed that the device may still reach.
+pub(crate) struct Parked {
+    kept: ManuallyDrop<(Arc<DmaMemory>, Vec<Packet>)>,
+}
+
+impl Parked {
+    pub(crate) fn push(&mut self, packet: Packet) {
+        self.kept.1.push(packet);
+    }
+
+    /// Frees both: the device is quiet.
+    fn free(self) {
+        drop(ManuallyDrop::into_inner(self.kept));
+    }
+}
 
 /// What a port and its queues share: the device, whether it is quiet, and rings that wait for that.
 ///
@@ -153,7 +168,7 @@ impl<D: Device> Shared<D> {
         device.set_bus_master(false).or_else(|_| device.reset())?;
         self.quiet.store(true, Ordering::Release);
         let parked = std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(parked);
+        parked.into_iter().for_each(Parked::free);
         Ok(())
     }
 
@@ -163,11 +178,19 @@ impl<D: Device> Shared<D> {
         self.quiet.load(Ordering::Relaxed)
     }
 
-    /// Takes over the ring of a dropped queue and the packets in it, and frees both as soon as the device is quiet.
-    pub(crate) fn park(&self, ring: &Ring, packets: Vec<Packet>) {
+    /// What a queue that is dropped puts its ring and up to `packets` packets into.
+    pub(crate) fn parking(&self, ring: &Ring, packets: usize) -> Parked {
+        Parked { kept: ManuallyDrop::new((Arc::clone(&ring.memory), Vec::with_capacity(packets))) }
+    }
+
+    /// Takes over what a dropped queue had, and frees it as soon as the device is quiet.
+    pub(crate) fn park(&self, queue: Parked) {
         let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.quiet.load(Ordering::Acquire) {
-            parked.push((Arc::clone(&ring.memory), packets));
+        if self.quiet.load(Ordering::Acquire) {
+            drop(parked);
+            queue.free();
+        } else {
+            parked.push(queue);
         }
     }
 }
@@ -175,14 +198,11 @@ impl<D: Device> Shared<D> {
 impl<D: Device> Drop for Shared<D> {
     fn drop(&mut self) {
         if !*self.quiet.get_mut() {
-            let parked = std::mem::take(self.parked.get_mut().unwrap_or_else(PoisonError::into_inner));
-            tracing::error!(
-                "{}: not known to be quiet; the device and {} rings are kept for ever",
-                self.regs.device().name(),
-                parked.len()
-            );
-            std::mem::forget(parked);
+            // First of all, as the log may panic: parked rings are kept by being dropped.
             std::mem::forget(Arc::clone(self.regs.device()));
+            let rings = self.parked.get_mut().unwrap_or_else(PoisonError::into_inner).len();
+            let name = self.regs.device().name();
+            tracing::error!("{name}: not known to be quiet; the device and {rings} rings are kept for ever");
         }
     }
 }

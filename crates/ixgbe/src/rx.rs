@@ -1,11 +1,11 @@
 //! Receive queues (82599 datasheet 7.1).
 
-use crate::desc::{DESCRIPTOR_BYTES, Descriptor, rx};
+use crate::desc::{DESCRIPTOR_BYTES, Descriptor};
 use crate::regs::{
-    DCA_RXCTRL, PSRTYPE, RDBAH, RDBAL, RDH, RDLEN, RDT, RSCCTL, RXDCTL, Registers, SRRCTL, dca_rxctrl, rxdctl, srrctl,
+    DCA_RXCTRL, PSRTYPE, RDBAH, RDBAL, RDH, RDLEN, RDT, RSCCTL, RXDCTL, SRRCTL, dca_rxctrl, rxdctl, srrctl,
 };
 use crate::ring::{Ring, RingMemory, Shared};
-use crate::wait::wait;
+use crate::wait::{Timed, wait};
 use crate::{Config, Error, Result};
 use device::{Bar as _, Device, Translation};
 use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// Descriptors handed back to the device at a time: one doorbell for so many.
 const DOORBELL: usize = 32;
+/// Buffers of the largest frame that a port can be set to (9238 bytes in buffers of 1 KiB), and some to spare.
+const MOST_SEGMENTS: usize = 16;
 
 /// What a receive queue has counted since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +84,8 @@ pub struct RxQueue<D: Device> {
     buffer: u16,
     /// Buffers of the largest frame.
     most_segments: usize,
+    /// Descriptors of frames that this call has dropped.
+    dropped: usize,
     /// The frame that the next descriptors belong to has been given up.
     skipping: bool,
     index: u32,
@@ -100,6 +104,7 @@ impl<D: Device> RxQueue<D> {
         index: u32,
         config: &Config,
         pool: &Pool,
+        regs: &Timed<D>,
     ) -> Result<Self> {
         let ring = memory.cut(config.rx_ring.into());
         let translation = shared.regs.device().dma().map(pool.memory())?;
@@ -138,7 +143,8 @@ impl<D: Device> RxQueue<D> {
             linear,
             meta: Meta::new(pool.headroom(), 0, pool.id()),
             buffer,
-            most_segments: config.max_frame().div_ceil(buffer.into()),
+            most_segments: config.max_frame().div_ceil(buffer.into()).min(MOST_SEGMENTS - 1),
+            dropped: 0,
             skipping: false,
             index,
             counters: RxCounters::default(),
@@ -149,12 +155,12 @@ impl<D: Device> RxQueue<D> {
         for index in 0..queue.ring.size() {
             queue.post(index);
         }
-        queue.program(config)?;
+        queue.program(config, regs)?;
         Ok(queue)
     }
 
-    fn program(&mut self, config: &Config) -> Result<()> {
-        let (regs, n) = (&self.shared.regs, self.index);
+    fn program(&self, config: &Config, regs: &Timed<D>) -> Result<()> {
+        let n = self.index;
         let bytes = (self.ring.size() * DESCRIPTOR_BYTES) as u64;
         let [low, high, len] = [self.ring.iova(), self.ring.iova() >> 32, bytes].map(low_half);
         let kib = u32::from(self.buffer / 1024);
@@ -209,12 +215,15 @@ impl<D: Device> RxQueue<D> {
 
     /// Whether the device has handed over the next descriptor.
     pub(crate) fn is_ready(&self) -> bool {
-        self.ring.at(self.next).high() & rx::DD != 0
+        self.ring.at(self.next).received().is_done()
     }
 
     /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
-    /// theirs. Returns the number of packets (segments). Never blocks; whole frames only. Once the port is closed no
-    /// more come than had arrived.
+    /// theirs. Returns the number of packets (segments); whole frames only. Once the port is closed no more come than had
+    /// arrived.
+    ///
+    /// It waits for nothing, and what it does is bounded, whatever the device writes: it takes as many packets as the batch
+    /// has room for, and drops bad frames of no more descriptors than the ring has; the next call goes on from there.
     ///
     /// A `cache` of another pool than the queue's works but is not used.
     #[inline]
@@ -233,6 +242,7 @@ impl<D: Device> RxQueue<D> {
 
     fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         let before = batch.len();
+        self.dropped = 0;
         loop {
             let room = batch.spare();
             let run = cache.reserve(room).min(self.ring.size() - self.next);
@@ -244,7 +254,7 @@ impl<D: Device> RxQueue<D> {
                 // The end of the ring, or of the buffers at hand.
                 continue;
             }
-            if self.ring.at(self.next).high() & rx::DD == 0 {
+            if !self.is_ready() {
                 break;
             }
             if run == 0 {
@@ -301,26 +311,30 @@ impl<D: Device> RxQueue<D> {
         taken
     }
 
-    /// Deals with a frame in several buffers, a bad one, or nonsense, at the next descriptor, which is done. Returns
-    /// whether to go on receiving.
+    /// Deals with a frame in several buffers, a bad one, or nonsense, at the next descriptor, which is done. Returns whether
+    /// to go on: not if the rest of it, room in the batch or buffers are missing, nor after a ring full of bad ones.
     #[cold]
     #[inline(never)]
     fn recv_unusual(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> bool {
+        let mut lens = [0; MOST_SEGMENTS];
         let mut segments = 0;
         let mut bad_length = false;
-        let high = loop {
-            let high = self.ring.at(self.next + segments).high();
-            if high & rx::DD == 0 {
+        let last = loop {
+            let received = self.ring.at(self.next + segments).received();
+            if !received.is_done() {
                 // The rest of the frame is on its way.
                 return false;
             }
+            match (received.len(self.buffer), lens.get_mut(segments)) {
+                (Some(len), Some(place)) => *place = len,
+                _ => bad_length = true,
+            }
             segments += 1;
-            bad_length |= rx::len(high).wrapping_sub(1) >= self.buffer;
-            if high & rx::EOP != 0 || segments > self.most_segments || self.skipping {
-                break high;
+            if received.is_last() || segments > self.most_segments || self.skipping {
+                break received;
             }
         };
-        let whole = high & rx::EOP != 0;
+        let whole = last.is_last();
         let reason = if std::mem::replace(&mut self.skipping, !whole) {
             // The rest of a frame that is counted already.
             None
@@ -328,12 +342,12 @@ impl<D: Device> RxQueue<D> {
             Some(&mut self.counters.too_long)
         } else if bad_length {
             Some(&mut self.counters.bad_length)
-        } else if high & rx::FRAME_ERRORS != 0 {
+        } else if last.is_bad() {
             Some(&mut self.counters.frame_errors)
         } else if segments > batch.capacity() {
             Some(&mut self.counters.batch_too_small)
         } else {
-            return self.recv_frame(cache, batch, segments);
+            return self.recv_frame(cache, batch, lens.get(..segments).unwrap_or_default());
         };
         if let Some(reason) = reason {
             *reason += 1;
@@ -343,20 +357,21 @@ impl<D: Device> RxQueue<D> {
             self.next = (self.next + 1) & (self.ring.size() - 1);
         }
         self.unannounced += segments;
-        true
+        self.dropped += segments;
+        self.dropped < self.ring.size()
     }
 
-    /// Receives a frame of `segments` good buffers.
-    fn recv_frame(&mut self, cache: &mut PoolCache, batch: &mut Batch, segments: usize) -> bool {
-        if batch.spare() < segments {
+    /// Receives a frame of good buffers with so many bytes in each, as they were when they were checked; false if room or
+    /// buffers are missing.
+    fn recv_frame(&mut self, cache: &mut PoolCache, batch: &mut Batch, lens: &[u16]) -> bool {
+        if batch.spare() < lens.len() {
             return false;
         }
-        if cache.reserve(segments) < segments {
+        if cache.reserve(lens.len()) < lens.len() {
             self.counters.no_buffers += 1;
             return false;
         }
-        for left in (0..segments).rev() {
-            let len = rx::len(self.ring.at(self.next).high());
+        for (&len, left) in lens.iter().zip((0..lens.len()).rev()) {
             // SAFETY: a slot is reserved; it goes into the ring below.
             unsafe { cache.take(1, |fresh| self.exchange(fresh, len, left > 0, batch)) };
         }
@@ -455,11 +470,7 @@ impl Exchange {
             let descriptor = unsafe { self.descriptors.add(done) };
             // SAFETY: as above; both sides use atomics.
             let descriptor = unsafe { &*descriptor };
-            let high = descriptor.high();
-            let len = rx::len(high);
-            if high & rx::SINGLE_MASK != rx::SINGLE || len.wrapping_sub(1) >= self.limit {
-                break;
-            }
+            let Some(len) = descriptor.received().single(self.limit) else { break };
             // SAFETY: `done < count` slots before the top.
             let fresh = unsafe { top.sub(done + 1) };
             // SAFETY: as above.
@@ -483,7 +494,7 @@ impl Exchange {
 }
 
 /// Disables receive queue `index` and waits until the device has left it (4.6.7.1.2).
-pub(crate) fn disable<D: Device>(regs: &Registers<D>, index: u32) -> Result<()> {
+pub(crate) fn disable<D: Device>(regs: &Timed<D>, index: u32) -> Result<()> {
     let value = regs.read(RXDCTL.at(index));
     // SAFETY: disabling takes memory away from the device.
     unsafe { regs.write_dma(RXDCTL.at(index), rxdctl::EN.set(value, 0)) };
@@ -509,9 +520,12 @@ pub(crate) const fn low_half(value: u64) -> u32 {
 
 impl<D: Device> Drop for RxQueue<D> {
     fn drop(&mut self) {
-        // SAFETY: the ring gives its slots up; they wait with the ring until the device is quiet.
-        let packets = self.slots.iter().map(|slot| unsafe { Packet::from_slot(*slot, self.meta) }).collect();
-        self.shared.park(&self.ring, packets);
+        let mut parked = self.shared.parking(&self.ring, self.slots.len());
+        for slot in &self.slots {
+            // SAFETY: the ring gives its slots up; they wait with the ring until the device is quiet.
+            parked.push(unsafe { Packet::from_slot(*slot, self.meta) });
+        }
+        self.shared.park(parked);
     }
 }
 

@@ -2,19 +2,20 @@
 //! 10.5.4; X540 and X550 guard the synchronisation register by a bit of its own).
 
 use crate::regs::{Registers, SW_FW_SYNC, SWSM, sw_fw_sync, swsm};
-use crate::wait::{modify, read, wait, wait_retrying};
+use crate::wait::{Timed, modify, read, wait, wait_retrying};
 use crate::{Error, MacType, Result};
 use device::{Bits, Device};
 use std::time::{Duration, Instant};
 
 /// Runs `work` while this driver owns `resource`, a software bit of SW_FW_SYNC. A holder that does not let go for a
-/// second is taken for dead: its bits are cleared, and the log says so.
+/// second is taken for dead: its bits are cleared, and the log says so. It is given back even if time is up meanwhile, which
+/// takes another 0.3 s at most.
 ///
 /// # Errors
 ///
-/// [`Error::Timeout`] when the semaphore registers are stuck, [`Error::Gone`], and what `work` returns.
+/// [`Error::Timeout`] when the semaphore registers are stuck, [`Error::Expired`], [`Error::Gone`], and what `work` returns.
 pub(crate) fn holding<D: Device, T>(
-    regs: &Registers<D>,
+    regs: &Timed<D>,
     mac: MacType,
     resource: Bits,
     work: impl FnOnce() -> Result<T>,
@@ -24,11 +25,12 @@ pub(crate) fn holding<D: Device, T>(
     if matches!(outcome, Err(Error::Gone { .. })) {
         return outcome;
     }
-    under_lock(regs, mac, |sync| Some(sync & !resource.mask()))?;
-    outcome
+    // Others wait for it, so it is given back even if time is up.
+    let released = under_lock(&regs.afterwards(RELEASE_LIMIT), mac, |sync| Some(sync & !resource.mask()));
+    outcome.and_then(|value| released.map(|_| value))
 }
 
-fn acquire<D: Device>(regs: &Registers<D>, mac: MacType, resource: Bits) -> Result<()> {
+fn acquire<D: Device>(regs: &Timed<D>, mac: MacType, resource: Bits) -> Result<()> {
     let software = resource.mask();
     let taken = software | (software << FIRMWARE_SHIFT);
     let start = Instant::now();
@@ -44,13 +46,13 @@ fn acquire<D: Device>(regs: &Registers<D>, mac: MacType, resource: Bits) -> Resu
             under_lock(regs, mac, |sync| Some((sync & !taken) | software))?;
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(5));
+        regs.sleep(Duration::from_millis(5), "another holder to release a semaphore (SW_FW_SYNC)")?;
     }
 }
 
 /// Offers the value of SW_FW_SYNC to `change` under the lock of that register, and writes what it returns, if anything.
 /// Whether it was written.
-fn under_lock<D: Device>(regs: &Registers<D>, mac: MacType, change: impl FnOnce(u32) -> Option<u32>) -> Result<bool> {
+fn under_lock<D: Device>(regs: &Timed<D>, mac: MacType, change: impl FnOnce(u32) -> Option<u32>) -> Result<bool> {
     lock(regs, mac)?;
     let sync = read(regs, SW_FW_SYNC)?;
     let changed = change(sync);
@@ -61,7 +63,7 @@ fn under_lock<D: Device>(regs: &Registers<D>, mac: MacType, change: impl FnOnce(
     Ok(changed.is_some())
 }
 
-fn lock<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<()> {
+fn lock<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     let free = |value| !swsm::SMBI.is_set(value);
     match wait(regs, SWSM, free, LOCK_LIMIT, "the software semaphore (SWSM.SMBI)") {
         Ok(_) => {}
@@ -119,6 +121,8 @@ fn release_swsm<D: Device>(regs: &Registers<D>) -> Result<()> {
 const FIRMWARE_SHIFT: u32 = 5;
 /// How long SWSM and REGSMP may be held by others.
 const LOCK_LIMIT: Duration = Duration::from_millis(100);
+/// How long giving back may take.
+const RELEASE_LIMIT: Duration = Duration::from_millis(300);
 /// How long a resource may be held by others.
 const HOLDER_LIMIT: Duration = Duration::from_secs(1);
 

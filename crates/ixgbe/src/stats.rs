@@ -333,7 +333,7 @@ const SLOTS: u32 = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fake::{Fake, FakeDevice};
+    use crate::fake::Fake;
     use std::collections::BTreeMap;
 
     /// All counters of 8.2.3.23 that this driver reads, and where they are.
@@ -352,7 +352,7 @@ mod tests {
         offsets
     }
 
-    fn counters(fake: &Fake) -> Counters<FakeDevice> {
+    fn counters(fake: &Fake) -> Counters<Fake> {
         let counters = Counters::new(&fake.regs()).unwrap();
         assert_eq!(*counters.totals(), Statistics::default());
         counters
@@ -454,7 +454,7 @@ mod tests {
         let fake = Fake::new(0x10FB);
         let mut counters = counters(&fake);
         for offset in offsets() {
-            fake.on_read(Reg::<Ixgbe, ReadClears>::declared("", offset), |_| u32::MAX);
+            fake.on_read_at(offset, |_| u32::MAX);
         }
         let mut last = counters.poll().unwrap().clone();
         assert!(last.saturated > 100);

@@ -4,10 +4,10 @@ use crate::desc::{DESCRIPTOR_BYTES, Descriptor, tx};
 use crate::regs::{DCA_TXCTRL, Registers, TDBAH, TDBAL, TDH, TDLEN, TDT, TDWBAH, TDWBAL, TXDCTL, dca_txctrl, txdctl};
 use crate::ring::{Ring, RingMemory, Shared};
 use crate::rx::{Done, low_half};
-use crate::wait::{read, wait};
+use crate::wait::{Timed, read, wait};
 use crate::{Config, Error, Result};
 use device::{Bar as _, Device, Translation};
-use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot, complete_checksum};
+use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Sending, Slot, complete_checksum};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +33,8 @@ pub struct TxCounters {
     pub bad_length: u64,
     /// Frames dropped because they have more than 40 segments (32 on a ring of 64 descriptors).
     pub too_many_segments: u64,
-    /// Frames dropped because their pool could not be mapped for the device.
+    /// Frames dropped because their pool could not be mapped for the device. The log says why, and mapping it is tried again
+    /// from time to time: once a second, or more seldom if it takes long to fail.
     pub unmapped_pool: u64,
 }
 
@@ -51,6 +52,19 @@ struct KnownPool {
     translation: Arc<Translation>,
 }
 
+/// A pool that could not be mapped, and when to try again. The handle keeps the id from being given to another pool.
+struct RefusedPool {
+    pool: Pool,
+    again: Instant,
+}
+
+/// Pools that a queue remembers as refused; of more than these each is tried again whenever it comes.
+const MOST_REFUSED: usize = 16;
+/// Least time between two tries to map a pool.
+const MAP_AGAIN: Duration = Duration::from_secs(1);
+/// It also waits so many times longer than a try took.
+const MAP_AGAIN_FACTOR: u32 = 10;
+
 /// A transmit queue: belongs to one thread at a time, and may be sent to another.
 ///
 /// Buffers come back lazily, [`CHUNK`] at a time, when the device has reported a whole chunk of descriptors done; up
@@ -58,7 +72,10 @@ struct KnownPool {
 ///
 /// # Invariants
 ///
-/// * Descriptors `head..tail` (free-running) are in flight: `slots[i]` is owned by the ring. At most `size - 1` are.
+/// * Descriptors `head..tail` (free-running) are in flight: `slots[i]` is owned by the ring. At most `size - 1` are. Until
+///   `tail` has moved beyond it, what a slot's place or a descriptor holds means nothing; when it has moved, the packets are
+///   taken out of their batch before anything else is done.
+/// * The device knows of those up to `announced`.
 /// * `head` is a multiple of [`CHUNK`]; `reports[c]` is the descriptor whose DD says that all of chunk c is done.
 /// * If `foreign` is 0, all slots in flight are of the first known pool; else `pools[i]` says of which, and `foreign` of
 ///   them are of others.
@@ -81,11 +98,13 @@ pub struct TxQueue<D: Device> {
     ring: Ring,
     head: usize,
     tail: usize,
+    announced: usize,
     slots: Box<[Option<Slot>]>,
     pools: Box<[u16]>,
     reports: Box<[u16]>,
     foreign: usize,
     known: Vec<KnownPool>,
+    refused: Vec<RefusedPool>,
     /// Id of the first known pool.
     usual: u16,
     /// IOVA = address + this in the first known pool, where its translation is linear.
@@ -97,12 +116,6 @@ pub struct TxQueue<D: Device> {
     shared: Arc<Shared<D>>,
 }
 
-/// What became of the frame at the front of a batch.
-enum Unusual {
-    Taken(usize),
-    Full,
-}
-
 impl<D: Device> TxQueue<D> {
     /// Programs a ring and enables the queue (4.6.8.1).
     pub(crate) fn start(
@@ -111,6 +124,7 @@ impl<D: Device> TxQueue<D> {
         index: u32,
         config: &Config,
         pool: &Pool,
+        regs: &Timed<D>,
     ) -> Result<Self> {
         let ring = memory.cut(config.tx_ring.into());
         let translation = shared.regs.device().dma().map(pool.memory())?;
@@ -121,11 +135,13 @@ impl<D: Device> TxQueue<D> {
             ring,
             head: 0,
             tail: 0,
+            announced: 0,
             slots: vec![None; size].into_boxed_slice(),
             pools: vec![0; size].into_boxed_slice(),
             reports: vec![0; size / CHUNK].into_boxed_slice(),
             foreign: 0,
             known: vec![KnownPool { pool: pool.clone(), translation }],
+            refused: Vec::new(),
             usual: 0,
             linear: None,
             command: tx::DATA | report_all,
@@ -134,12 +150,12 @@ impl<D: Device> TxQueue<D> {
             shared: Arc::clone(shared),
         };
         queue.first_known_is_usual();
-        queue.program(config)?;
+        queue.program(config, regs)?;
         Ok(queue)
     }
 
-    fn program(&self, config: &Config) -> Result<()> {
-        let (regs, n) = (&self.shared.regs, self.index);
+    fn program(&self, config: &Config, regs: &Timed<D>) -> Result<()> {
+        let n = self.index;
         let bytes = (self.ring.size() * DESCRIPTOR_BYTES) as u64;
         let [low, high, len] = [self.ring.iova(), self.ring.iova() >> 32, bytes].map(low_half);
         let mut enable = txdctl::PTHRESH.set(0, config.thresholds.prefetch.into());
@@ -187,44 +203,45 @@ impl<D: Device> TxQueue<D> {
     /// Descriptors in flight: sent, and not yet seen to be done.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.tail - self.head
+        self.tail.wrapping_sub(self.head)
     }
 
     /// Hands packets from the front of `batch` to the device, as many as the ring takes, and takes buffers that it has
-    /// done with into `cache`. Returns how many packets (segments) left the batch; the rest stay in it. Never blocks;
-    /// whole frames only. With an empty batch it only takes back buffers. Once the port is closed it does nothing.
+    /// done with into `cache`. Returns how many packets (segments) left the batch; the rest stay in it. Whole frames only.
+    /// With an empty batch it only takes back buffers. Once the port is closed it does nothing.
     ///
-    /// Packets of any pool can be sent. A frame that no device of this kind can send is dropped and counted.
+    /// Packets of any pool can be sent. The first of a pool has to wait until that is mapped for the device, which is a system
+    /// call, or a message to a vfio-user server. A frame that no device of this kind can send is dropped and counted.
+    /// Otherwise it waits for nothing, and looks at each packet of the batch and each descriptor of the ring once at most.
     #[inline]
     pub fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         if self.shared.is_quiet() {
             return 0;
         }
         self.reclaim(cache);
-        let mut done = 0;
-        let before = self.tail;
-        while done < batch.len() {
-            let packets = &batch[done..];
+        let mut packets = batch.sending();
+        while !packets.is_empty() {
             let run = packets.len().min(CHUNK - self.tail % CHUNK).min(self.ring.size() - 1 - self.in_flight());
             let sent = self.send_run(&packets[..run]);
-            done += sent;
+            // SAFETY: the ring has taken over the slots of these packets.
+            unsafe { packets.take(sent) };
             if sent == run && run > 0 {
                 continue;
             }
-            match self.send_unusual(cache, &mut batch[done..]) {
-                Unusual::Taken(count) => done += count,
-                Unusual::Full => break,
+            if !self.send_unusual(cache, &mut packets) {
+                break;
             }
         }
-        // SAFETY: the ring has taken over, or freed, the slots of these packets.
-        unsafe { batch.sent(done) };
-        if self.tail != before {
+        let sent = packets.taken();
+        drop(packets);
+        if self.tail != self.announced {
             self.ring_doorbell();
         }
-        done
+        sent
     }
 
-    /// Sends frames of one segment from the usual pool, all within one chunk, up to the first that is not such.
+    /// Sends frames of one segment from the usual pool, all within one chunk, up to the first that is not such. Returns how
+    /// many; the ring has their slots, and the caller takes them out of the batch.
     #[inline(always)]
     fn send_run(&mut self, packets: &[Packet]) -> usize {
         let first = self.tail & (self.ring.size() - 1);
@@ -241,57 +258,77 @@ impl<D: Device> TxQueue<D> {
             // SAFETY: the run ends with a chunk, so at the ring's end at the latest.
             Some(delta) => unsafe { post.run(packets, delta) },
             None => {
-                let iova = |slot: Slot| self.known[0].translation.iova(slot.as_ptr());
+                let usual = self.known.first().map(|known| &*known.translation);
+                let iova = |slot: Slot| usual.map_or(u64::MAX, |usual| usual.iova(slot.as_ptr()));
                 // SAFETY: as above.
                 unsafe { post.scalar(packets, Done::default(), iova) }
             }
         };
-        self.counters.bytes += bytes;
-        self.counters.packets += sent as u64;
-        self.tail += sent;
+        self.counters.bytes = self.counters.bytes.wrapping_add(bytes);
+        self.counters.packets = self.counters.packets.wrapping_add(sent as u64);
+        self.tail = self.tail.wrapping_add(sent);
         if sent > 0 && self.tail.is_multiple_of(CHUNK) {
-            let last = first + sent - 1;
-            let descriptor = self.ring.at(last);
-            descriptor.set_high(descriptor.high() | tx::RS);
-            self.reports[last / CHUNK] = half_word(last);
+            let last = first.wrapping_add(sent).wrapping_sub(1);
+            self.ring.at(last).ask_for_report();
+            if let Some(report) = self.reports.get_mut(last / CHUNK) {
+                *report = half_word(last);
+            }
         }
         sent
     }
 
     /// Deals with the frame at the front that [`Self::send_run`] did not take: no room, several segments, another
-    /// pool, or not to be sent at all.
+    /// pool, or not to be sent at all. Returns whether it is gone from the batch; if not, the ring is full.
     #[cold]
     #[inline(never)]
-    fn send_unusual(&mut self, cache: &mut PoolCache, packets: &mut [Packet]) -> Unusual {
+    fn send_unusual(&mut self, cache: &mut PoolCache, packets: &mut Sending<'_>) -> bool {
         let segments = packets.iter().position(|packet| !packet.continues()).map_or(packets.len(), |last| last + 1);
         let frame = &mut packets[..segments];
         let len: u64 = frame.iter().map(|packet| packet.len() as u64).sum();
-        let reason = if !(SHORTEST..=LONGEST).contains(&len) || frame.iter().any(Packet::is_empty) {
-            &mut self.counters.bad_length
+        let mut failure = None;
+        if !(SHORTEST..=LONGEST).contains(&len) || frame.iter().any(Packet::is_empty) {
+            self.counters.bad_length += 1;
         } else if segments > MOST_SEGMENTS.min(self.ring.size() - CHUNK) {
-            &mut self.counters.too_many_segments
+            self.counters.too_many_segments += 1;
         } else if segments > self.ring.size() - 1 - self.in_flight() {
-            return Unusual::Full;
-        } else if frame.iter().any(|packet| !self.know(packet)) {
-            &mut self.counters.unmapped_pool
+            return false;
+        } else if let Err(error) = frame.iter().try_for_each(|packet| self.know(packet)) {
+            self.counters.unmapped_pool += 1;
+            failure = error;
         } else {
             complete_checksum(frame);
-            self.send_frame(frame, len);
-            return Unusual::Taken(segments);
-        };
-        *reason += 1;
-        for packet in &*frame {
-            // SAFETY: the packet leaves the batch without being dropped there; it moves here.
-            cache.free(unsafe { std::ptr::read(packet) });
-        }
-        Unusual::Taken(segments)
-    }
-
-    /// Makes sure that the packet's pool is mapped for the device; whether it is.
-    fn know(&mut self, packet: &Packet) -> bool {
-        if self.known.iter().any(|known| known.pool.id() == packet.pool_id()) {
+            let sent = self.send_frame(frame, len);
+            // SAFETY: the ring has taken over the slots of these packets.
+            unsafe { packets.take(sent) };
             return true;
         }
+        for _ in 0..segments {
+            if let Some(packet) = packets.next() {
+                cache.free(packet);
+            }
+        }
+        if let Some(error) = failure {
+            // Logging may take its time, and may panic: nothing that was given to the device waits for it.
+            if self.tail != self.announced {
+                self.ring_doorbell();
+            }
+            let name = self.shared.regs.device().name();
+            tracing::error!("{name}: a packet pool cannot be mapped, frames from it are dropped: {error}");
+        }
+        true
+    }
+
+    /// Makes sure that the packet's pool is mapped for the device. An error is told once for each try to map it.
+    fn know(&mut self, packet: &Packet) -> Result<(), Option<device::Error>> {
+        let id = packet.pool_id();
+        if self.known.iter().any(|known| known.pool.id() == id) {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        if self.refused.iter().any(|refused| refused.pool.id() == id && begun < refused.again) {
+            return Err(None);
+        }
+        self.refused.retain(|refused| begun < refused.again);
         let pool = Pool::of(packet);
         match self.shared.regs.device().dma().map(pool.memory()) {
             Ok(translation) => {
@@ -302,11 +339,15 @@ impl<D: Device> TxQueue<D> {
                     self.known.swap(0, newest);
                     self.first_known_is_usual();
                 }
-                true
+                Ok(())
             }
             Err(error) => {
-                tracing::error!("{}: a packet pool cannot be mapped: {error}", self.shared.regs.device().name());
-                false
+                let failed = Instant::now();
+                let again = failed + MAP_AGAIN.max((failed - begun).saturating_mul(MAP_AGAIN_FACTOR));
+                if self.refused.len() < MOST_REFUSED {
+                    self.refused.push(RefusedPool { pool, again });
+                }
+                Err(Some(error))
             }
         }
     }
@@ -320,59 +361,66 @@ impl<D: Device> TxQueue<D> {
         };
     }
 
-    /// Sends a frame of any number of segments from known pools; there is room for them.
-    fn send_frame(&mut self, frame: &[Packet], len: u64) {
+    /// Sends a frame of any number of segments from known pools; there is room for them. Returns their number: the ring
+    /// has their slots, and the caller takes them out of the batch.
+    fn send_frame(&mut self, frame: &[Packet], len: u64) -> usize {
         let mask = self.ring.size() - 1;
         let usual = self.usual;
         let foreign = frame.iter().filter(|packet| packet.pool_id() != usual).count();
         if self.foreign == 0 && foreign > 0 {
             self.pools.fill(usual);
         }
-        self.foreign += foreign;
+        let mut tail = self.tail;
         let mut boundaries = 0;
         for (packet, left) in frame.iter().zip((0..frame.len()).rev()) {
-            let at = self.tail & mask;
-            let Some(known) = self.known.iter().find(|known| known.pool.id() == packet.pool_id()) else { continue };
-            let address = known.translation.iova(packet.slot().as_ptr()) + u64::from(packet.offset());
-            self.tail += 1;
-            boundaries += usize::from(self.tail.is_multiple_of(CHUNK));
+            let at = tail & mask;
+            let known = self.known.iter().find(|known| known.pool.id() == packet.pool_id());
+            // Never reached by the device: `know` has seen to it that the pool is known.
+            let start = known.map_or(u64::MAX, |known| known.translation.iova(packet.slot().as_ptr()));
+            tail = tail.wrapping_add(1);
+            boundaries += usize::from(tail.is_multiple_of(CHUNK));
             let mut high = tx::DATA | packet.len() as u64 | len << tx::PAYLEN_SHIFT;
             if left == 0 {
                 high |= self.command | tx::EOP | if boundaries > 0 { tx::RS } else { 0 };
             }
             self.slots[at] = Some(packet.slot());
             self.pools[at] = packet.pool_id();
-            self.ring.at(at).write(address, high);
+            self.ring.at(at).write(start.wrapping_add(packet.offset().into()), high);
         }
         // Only the last descriptor of a frame may ask for a report: it speaks for every chunk the frame has filled.
-        let last = self.tail - 1;
-        for passed in 0..boundaries {
-            let chunk = (self.tail / CHUNK - 1 - passed) & (mask / CHUNK);
+        let last = tail.wrapping_sub(1);
+        for passed in 1..=boundaries {
+            let chunk = (tail / CHUNK).wrapping_sub(passed) & (mask / CHUNK);
             self.reports[chunk] = half_word(last & mask);
         }
         self.counters.packets += 1;
         self.counters.bytes += len;
+        // All or nothing: from here on the frame is in flight, and nothing panics until it has left the batch.
+        self.foreign = self.foreign.wrapping_add(foreign);
+        self.tail = tail;
+        frame.len()
     }
 
-    /// Takes back the buffers of all chunks that the device has reported done.
+    /// Takes back the buffers of all chunks that the device has reported done. They are out of the ring before they are
+    /// anywhere else.
     #[inline(always)]
     fn reclaim(&mut self, cache: &mut PoolCache) {
         while self.in_flight() >= CHUNK {
             let first = self.head & (self.ring.size() - 1);
             let report = usize::from(self.reports[first / CHUNK]);
-            if self.ring.at(report).high() & tx::DD == 0 {
+            if !self.ring.at(report).is_sent() {
                 break;
             }
+            self.head = self.head.wrapping_add(CHUNK);
             if self.foreign == 0 && self.usual == cache.pool_id() {
                 let slots = &self.slots[first..first + CHUNK];
                 // SAFETY: an `Option<Slot>` that is `Some` is a `Slot`, and all in flight are.
                 let slots = unsafe { std::slice::from_raw_parts(slots.as_ptr().cast::<Slot>(), CHUNK) };
-                // SAFETY: of the cache's pool, done with by the device; the ring gives them up.
+                // SAFETY: of the cache's pool, done with by the device; the ring has given them up.
                 unsafe { cache.put(slots) };
             } else {
                 self.reclaim_foreign(cache, first);
             }
-            self.head += CHUNK;
         }
     }
 
@@ -380,19 +428,20 @@ impl<D: Device> TxQueue<D> {
     #[inline(never)]
     fn reclaim_foreign(&mut self, cache: &mut PoolCache, first: usize) {
         let usual = self.usual;
+        let pools = if self.foreign == 0 { None } else { self.pools.get(first..first + CHUNK) };
+        let foreign = pools.map_or(0, |pools| pools.iter().filter(|id| **id != usual).count());
         for at in first..first + CHUNK {
-            let id = if self.foreign == 0 { usual } else { self.pools[at] };
-            if id != usual {
-                self.foreign -= 1;
-            }
+            let id = if pools.is_none() { usual } else { self.pools[at] };
             let Some(slot) = self.slots[at].take() else { continue };
-            // SAFETY: done with by the device; the ring gives it up.
+            // SAFETY: done with by the device; the ring has given it up.
             cache.free(unsafe { Packet::from_slot(slot, Meta::new(0, 0, id)) });
         }
+        self.foreign -= foreign;
     }
 
     #[inline]
-    fn ring_doorbell(&self) {
+    fn ring_doorbell(&mut self) {
+        self.announced = self.tail;
         let tail = low_half((self.tail & (self.ring.size() - 1)) as u64);
         // SAFETY: all descriptors up to the tail name buffers that belong to the ring.
         unsafe { self.shared.regs.device().bar().write32(TDT.at(0).offset() + 0x40 * self.index, tail) }
@@ -475,7 +524,7 @@ pub(crate) fn is_empty<D: Device>(regs: &Registers<D>, index: u32) -> Result<boo
 
 /// Waits until queue `index` is empty, for as long as it gets on. Gives up, and says so in the log, when it does not: the
 /// other end may hold it up with pause frames.
-pub(crate) fn drain<D: Device>(regs: &Registers<D>, index: u32) -> Result<()> {
+pub(crate) fn drain<D: Device>(regs: &Timed<D>, index: u32) -> Result<()> {
     let begun = Instant::now();
     let tail = read(regs, TDT.at(index))?;
     let mut head = read(regs, TDH.at(index))?;
@@ -499,7 +548,7 @@ const STALL: Duration = Duration::from_millis(10);
 const DRAIN_LIMIT: Duration = Duration::from_millis(100);
 
 /// Disables transmit queue `index` and waits until the device has left it (4.6.8.2).
-pub(crate) fn disable<D: Device>(regs: &Registers<D>, index: u32) -> Result<()> {
+pub(crate) fn disable<D: Device>(regs: &Timed<D>, index: u32) -> Result<()> {
     let value = regs.read(TXDCTL.at(index));
     // SAFETY: disabling takes memory away from the device.
     unsafe { regs.write_dma(TXDCTL.at(index), txdctl::EN.set(value, 0)) };
@@ -520,17 +569,17 @@ const fn half_word(index: usize) -> u16 {
 
 impl<D: Device> Drop for TxQueue<D> {
     fn drop(&mut self) {
-        let usual = self.usual;
-        let mut packets = Vec::with_capacity(self.in_flight());
-        for at in self.head..self.tail {
-            let at = at & (self.ring.size() - 1);
-            let id = if self.foreign == 0 { usual } else { self.pools[at] };
-            if let Some(slot) = self.slots[at].take() {
+        let mut parked = self.shared.parking(&self.ring, self.in_flight());
+        while self.head != self.tail {
+            let at = self.head & (self.ring.size() - 1);
+            let id = if self.foreign == 0 { self.usual } else { self.pools[at] };
+            self.head = self.head.wrapping_add(1);
+            if let Some(slot) = self.slots[at] {
                 // SAFETY: the ring gives its slots up; they wait with the ring until the device is quiet.
-                packets.push(unsafe { Packet::from_slot(slot, Meta::new(0, 0, id)) });
+                parked.push(unsafe { Packet::from_slot(slot, Meta::new(0, 0, id)) });
             }
         }
-        self.shared.park(&self.ring, packets);
+        self.shared.park(parked);
     }
 }
 

@@ -2,8 +2,66 @@
 
 use crate::regs::{Ixgbe, Registers, STATUS};
 use crate::{Error, Result};
-use device::{Device, Readable, Reg, Writable};
+use device::{Deadline, Device, Readable, Reg, TimeLimit, Writable};
+use std::ops::Deref;
 use std::time::{Duration, Instant};
+
+/// The registers of a device while one operation with it is under way, and the end of that operation: all of its waits
+/// together take no longer.
+pub(crate) struct Timed<D: Device> {
+    regs: Registers<D>,
+    deadline: Deadline,
+}
+
+impl<D: Device> Timed<D> {
+    pub(crate) fn new(regs: &Registers<D>, deadline: Deadline) -> Self {
+        Self { regs: regs.clone(), deadline }
+    }
+
+    /// The same, with `limit` from now at most.
+    pub(crate) fn at_most(&self, limit: Duration) -> Self {
+        Self::new(&self.regs, self.deadline.at_most(limit))
+    }
+
+    /// The same with time of its own, for what has to be put in order when time is up.
+    pub(crate) fn afterwards(&self, total: Duration) -> Self {
+        Self::new(&self.regs, TimeLimit { total, cancel: None }.begin())
+    }
+
+    pub(crate) fn deadline(&self) -> &Deadline {
+        &self.deadline
+    }
+
+    /// Whether the operation may go on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Expired`].
+    pub(crate) fn check(&self, waiting_for: &'static str) -> Result<()> {
+        self.deadline.check().map_err(|expired| self.expired(expired, waiting_for))
+    }
+
+    /// Sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Expired`] as soon as the operation has to end.
+    pub(crate) fn sleep(&self, time: Duration, waiting_for: &'static str) -> Result<()> {
+        self.deadline.sleep(time).map_err(|expired| self.expired(expired, waiting_for))
+    }
+
+    fn expired(&self, expired: device::Expired, waiting_for: &'static str) -> Error {
+        Error::Expired { device: self.regs.device().name().to_owned(), waiting_for, expired }
+    }
+}
+
+impl<D: Device> Deref for Timed<D> {
+    type Target = Registers<D>;
+
+    fn deref(&self) -> &Registers<D> {
+        &self.regs
+    }
+}
 
 /// Reads a register.
 ///
@@ -33,13 +91,13 @@ pub(crate) fn modify<D: Device, A: Readable + Writable>(
     Ok(())
 }
 
-/// Reads `register` until `done` accepts its value, and returns that value.
+/// Reads `register` until `done` accepts its value, and returns that value. Reads it once even if time is up.
 ///
 /// # Errors
 ///
-/// [`Error::Timeout`] after `limit`, [`Error::Gone`] as [`read`].
+/// [`Error::Timeout`] after `limit`, [`Error::Expired`] when the operation has to end, [`Error::Gone`] as [`read`].
 pub(crate) fn wait<D: Device, A: Readable>(
-    regs: &Registers<D>,
+    regs: &Timed<D>,
     register: Reg<Ixgbe, A>,
     done: impl Fn(u32) -> bool,
     limit: Duration,
@@ -50,7 +108,7 @@ pub(crate) fn wait<D: Device, A: Readable>(
 
 /// As [`wait`], but does `attempt` before each read, for bits that only stick once another side lets go.
 pub(crate) fn wait_retrying<D: Device, A: Readable>(
-    regs: &Registers<D>,
+    regs: &Timed<D>,
     register: Reg<Ixgbe, A>,
     mut attempt: impl FnMut(),
     done: impl Fn(u32) -> bool,
@@ -65,6 +123,7 @@ pub(crate) fn wait_retrying<D: Device, A: Readable>(
         if done(last) {
             return Ok(last);
         }
+        regs.check(waiting_for)?;
         let waited = start.elapsed();
         if pace.is_over(waited) {
             let (device, register) = (regs.device().name().to_owned(), register.name());
@@ -141,6 +200,27 @@ mod tests {
             reads / 100
         });
         assert_eq!(wait(&fake.regs(), EEC, |v| v == 3, Duration::from_secs(60), "three").unwrap(), 3);
+    }
+
+    #[test]
+    fn the_end_of_the_operation_ends_a_wait() {
+        let fake = Fake::new(0x10FB);
+        let cancel = std::sync::Arc::default();
+        let limit = TimeLimit { total: Duration::from_secs(3600), cancel: Some(std::sync::Arc::clone(&cancel)) };
+        let regs = Timed::new(&fake.regs(), limit.begin());
+        let mut reads = 0;
+        fake.on_read(EEC, move |_| {
+            reads += 1;
+            cancel.store(reads == 200, std::sync::atomic::Ordering::Relaxed);
+            0
+        });
+        let error = wait(&regs, EEC, |_| false, Duration::from_secs(3600), "pigs to fly").unwrap_err();
+        assert!(matches!(error, Error::Expired { expired: device::Expired::Cancelled, .. }), "{error}");
+        let over = regs.at_most(Duration::ZERO);
+        fake.set(EICR, 7);
+        assert_eq!(wait(&over, EICR, |v| v == 7, Duration::from_secs(1), "seven").unwrap(), 7, "it is there already");
+        let error = wait(&over, EICR, |v| v == 8, Duration::from_secs(3600), "eight").unwrap_err();
+        assert!(matches!(error, Error::Expired { waiting_for: "eight", .. }), "{error}");
     }
 
     #[test]

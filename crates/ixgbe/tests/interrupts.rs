@@ -145,7 +145,11 @@ fn a_device_on_a_thread_of_its_own_loses_no_wake_up() {
 fn a_device_behind_a_socket_loses_no_wake_up() {
     let (folder, pool) = (tempfile::tempdir().unwrap(), pool());
     let server = softnic::VfioUserServer::start("waiting-served", &folder.path().join("nic.sock")).unwrap();
-    let client = device::VfioUserDevice::open(server.socket()).unwrap();
+    // SAFETY: the server is the software NIC above.
+    let peer = unsafe { device::TrustedPeer::vouched_for() };
+    let deadline = device::TimeLimit::default().begin();
+    let client = device::VfioUserDevice::open(server.socket(), peer, &deadline).unwrap();
+    client.set_deadline(None);
     let to = ixgbe::open(client, &config(1), &pool).unwrap();
     let from = SoftDevice::open("waiting-beside?wire=peer:waiting-served").unwrap();
     singles_between(ixgbe::open(from, &config(1), &pool).unwrap(), to, &pool);

@@ -1,0 +1,347 @@
+#![expect(clippy::unwrap_used, reason = "a test that cannot start fails")]
+//! Devices, mappers and loggers that do what they should not, at any moment: packets keep to their slots, every slot is in
+//! one place, and a call does a bounded amount of work.
+
+mod common;
+
+use common::{PanickingLog, check_disjoint, fill};
+use device::{Expired, TimeLimit};
+use ixgbe::fake::{Fake, Mapping, Queue};
+use ixgbe::regs::{CTRL, EEC, EERD, RDRXCTL, RXDCTL, SWSM, TXDCTL};
+use ixgbe::{Config, Error, Opened};
+use mempool::{Batch, Pool, PoolConfig};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+const DD: u64 = 1;
+const EOP: u64 = 2;
+const RX_ERROR: u64 = 1 << 29;
+const TX_DD: u64 = 1 << 32;
+
+fn config() -> Config {
+    let mut config = Config::default();
+    (config.rx_ring, config.tx_ring, config.mtu) = (64, 64, 9000);
+    config
+}
+
+fn pool(slots: usize) -> Pool {
+    Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap()
+}
+
+fn open(pool: &Pool) -> (Fake, Opened<Fake>) {
+    let fake = Fake::new(0x1563);
+    let opened = ixgbe::open(fake.clone(), &config(), pool).unwrap();
+    (fake, opened)
+}
+
+/// Closes the port, and sees every slot home.
+fn close(opened: Opened<Fake>, pools: &[&Pool]) {
+    let Opened { port, rx, tx } = opened;
+    port.close().unwrap();
+    drop((rx, tx));
+    for pool in pools {
+        assert_eq!(pool.away(), 0, "every slot is home");
+    }
+}
+
+/// P1: a device that changes the lengths of all descriptors all the time, in frames of several buffers: what was checked is
+/// what is used.
+#[test]
+fn p1_a_length_that_changes_between_reads_never_leaves_the_slot() {
+    let pool = pool(512);
+    let (fake, mut opened) = open(&pool);
+    let wanted = if cfg!(miri) { 10 } else { 5000 };
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let ring = fake.descriptors(Queue::Rx(0)).unwrap();
+            while !done.load(Ordering::Relaxed) {
+                for len in [2048_u64, 65_535] {
+                    for index in 0..ring.count() {
+                        let end = if index % 2 == 1 { EOP } else { 0 };
+                        ring.set(index, 1, len << 32 | DD | end);
+                    }
+                }
+            }
+        });
+        let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+        let (mut frames, mut fault) = (0, None);
+        while frames < wanted && fault.is_none() {
+            opened.rx[0].recv(&mut cache, &mut batch);
+            frames += batch.iter().filter(|packet| packet.continues()).count();
+            fault = batch.iter().map(mempool::Packet::len).find(|len| !(1..=2048).contains(len));
+            cache.free_batch(&mut batch);
+        }
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(fault, None, "bytes in a slot of 2048");
+    });
+    close(opened, &[&pool]);
+}
+
+/// A device that never stops handing over bad frames: a call drops those of one turn of the ring and returns.
+#[test]
+fn a_stream_of_bad_frames_ends_a_call() {
+    let wanted = if cfg!(miri) { 100 } else { 2000 };
+    for bad in [DD | EOP | RX_ERROR | 60 << 32, DD | EOP, DD | EOP | 9999 << 32, DD | 60 << 32] {
+        let pool = pool(512);
+        let (fake, mut opened) = open(&pool);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let ring = fake.descriptors(Queue::Rx(0)).unwrap();
+                while !done.load(Ordering::Relaxed) {
+                    (0..ring.count()).for_each(|index| ring.set(index, 1, bad));
+                }
+            });
+            let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+            let (mut calls, mut most) = (0, 0);
+            // A frame that never ends is counted once only, and each call has to end.
+            while calls < if cfg!(miri) { 10 } else { 1000 }
+                || (bad & EOP != 0 && opened.rx[0].counters().dropped() < wanted)
+            {
+                let before = opened.rx[0].counters().dropped();
+                assert_eq!(opened.rx[0].recv(&mut cache, &mut batch), 0);
+                let dropped = opened.rx[0].counters().dropped() - before;
+                most = most.max(dropped);
+                if dropped == 0 {
+                    std::thread::yield_now();
+                }
+                calls += 1;
+            }
+            done.store(true, Ordering::Relaxed);
+            assert!(most <= 64, "{most} frames in one call, on a ring of 64");
+        });
+        close(opened, &[&pool]);
+    }
+}
+
+#[test]
+fn p3_a_logger_that_panics_leaves_no_packet_in_ring_and_batch() {
+    let (pool, other) = (pool(512), pool(64));
+    let (fake, mut opened) = open(&pool);
+    fake.set_mapping(Mapping::Fails);
+    let mut batch = Batch::with_capacity(8);
+    let mut cache = pool.cache();
+    fill(&mut batch, &pool, 2);
+    fill(&mut batch, &other, 1);
+    fill(&mut batch, &pool, 3);
+    let outcome = tracing::subscriber::with_default(PanickingLog, || {
+        catch_unwind(AssertUnwindSafe(|| opened.tx[0].send(&mut cache, &mut batch)))
+    });
+    assert!(outcome.is_err(), "the failure is logged");
+    assert_eq!((opened.tx[0].in_flight(), batch.len(), other.away()), (2, 3, 0));
+    assert_eq!(fake.tail(Queue::Tx(0)), 2, "what came before has been announced");
+    check_disjoint(&batch);
+    // The same again: it is not tried, so nothing is logged, and the rest goes out.
+    fill(&mut batch, &other, 1);
+    let sent = tracing::subscriber::with_default(PanickingLog, || opened.tx[0].send(&mut cache, &mut batch));
+    assert_eq!((sent, opened.tx[0].in_flight(), batch.len()), (4, 5, 0));
+    assert_eq!(opened.tx[0].counters().unmapped_pool, 2);
+    drop(cache);
+    close(opened, &[&pool, &other]);
+}
+
+#[test]
+fn p3_a_mapper_that_panics_leaves_no_packet_in_ring_and_batch() {
+    let (pool, other) = (pool(512), pool(64));
+    let (fake, mut opened) = open(&pool);
+    fake.set_mapping(Mapping::Panics);
+    let mut batch = Batch::with_capacity(8);
+    let mut cache = pool.cache();
+    fill(&mut batch, &pool, 2);
+    fill(&mut batch, &other, 1);
+    let outcome = catch_unwind(AssertUnwindSafe(|| opened.tx[0].send(&mut cache, &mut batch)));
+    assert!(outcome.is_err());
+    assert_eq!((opened.tx[0].in_flight(), batch.len()), (2, 1));
+    check_disjoint(&batch);
+    // The next call announces what that one could not, and once the mapper has come to its senses all goes out.
+    fake.set_mapping(Mapping::Paged);
+    assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 1);
+    assert_eq!(fake.tail(Queue::Tx(0)), 3);
+    assert_eq!(fake.map_tries(), 4, "rings, pool, the other pool twice");
+    drop(cache);
+    close(opened, &[&pool, &other]);
+}
+
+/// A pool that cannot be mapped is not tried again for each packet.
+#[test]
+fn a_pool_that_cannot_be_mapped_is_remembered() {
+    let (pool, others) = (pool(512), [pool(64), pool(64)]);
+    let (fake, mut opened) = open(&pool);
+    fake.set_mapping(Mapping::Fails);
+    let tries = fake.map_tries();
+    let mut cache = pool.cache();
+    let begun = std::time::Instant::now();
+    let mut batch = Batch::with_capacity(8);
+    for _ in 0..50 {
+        for other in &others {
+            fill(&mut batch, other, 2);
+        }
+        assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 4);
+    }
+    // Once, and once more for each second that this has taken, however slow the machine.
+    let most = 2 * (1 + usize::try_from(begun.elapsed().as_secs()).unwrap());
+    assert!((2..=most).contains(&(fake.map_tries() - tries)), "{}", fake.map_tries() - tries);
+    assert_eq!(opened.tx[0].counters().unmapped_pool, 200);
+    drop(cache);
+    close(opened, &[&pool, &others[0], &others[1]]);
+}
+
+/// A device that reports transmit descriptors done that it never had: slots come back once each.
+#[test]
+fn reports_at_any_time_bring_each_slot_home_once() {
+    let (pool, other) = (pool(512), pool(256));
+    let (fake, mut opened) = open(&pool);
+    let mut cache = pool.cache();
+    let mut batch = Batch::with_capacity(40);
+    for round in 0..if cfg!(miri) { 6 } else { 200 } {
+        fill(&mut batch, if round % 3 == 0 { &other } else { &pool }, 20);
+        opened.tx[0].send(&mut cache, &mut batch);
+        batch.clear();
+        for index in (round..64).step_by(1 + round % 5) {
+            let word = fake.descriptor(Queue::Tx(0), index, 1).unwrap();
+            fake.set_descriptor(Queue::Tx(0), index, 1, word | TX_DD);
+        }
+    }
+    drop(cache);
+    close(opened, &[&pool, &other]);
+}
+
+/// P6: what Shared says in the log when it is dropped comes after what it does.
+#[test]
+fn p6_a_device_that_cannot_be_stopped_keeps_its_memory_whatever_the_log_does() {
+    for rings_first in [true, false] {
+        let pool = pool(256);
+        let memory = Arc::downgrade(pool.memory());
+        let (fake, opened) = open(&pool);
+        fake.set_stuck(true);
+        let Opened { port, rx, tx } = opened;
+        let outcome = tracing::subscriber::with_default(PanickingLog, || {
+            catch_unwind(AssertUnwindSafe(|| {
+                if rings_first {
+                    drop((rx, tx));
+                    assert!(port.close().is_err());
+                } else {
+                    assert!(port.close().is_err());
+                    drop((rx, tx));
+                }
+            }))
+        });
+        assert!(outcome.is_err(), "it is logged");
+        assert_eq!(pool.away(), 64, "the buffers of the receive ring stay away");
+        // The device may write into them, and into its rings.
+        assert!(fake.set_descriptor(Queue::Rx(0), 5, 1, DD));
+        let buffer = fake.descriptor(Queue::Rx(0), 0, 0).unwrap();
+        assert!(fake.write_memory(buffer, &[0xEE; 2048]));
+        drop(pool);
+        assert!(fake.write_memory(buffer, &[0xEE; 2048]), "packet memory stays when the pool's last handle is gone");
+        drop(fake);
+        assert_eq!(memory.strong_count(), 3, "kept: by its pool, its domain and the mapper");
+    }
+}
+
+/// Opens a port with this limit on a fake that `prepare` has changed.
+fn open_within(limit: TimeLimit, pool: &Pool, prepare: impl FnOnce(&Fake)) -> Result<Opened<Fake>, Error> {
+    let fake = Fake::new(0x10FB);
+    prepare(&fake);
+    let mut config = config();
+    config.time_limit = limit;
+    ixgbe::open(fake, &config, pool)
+}
+
+fn limit(milliseconds: u64) -> TimeLimit {
+    TimeLimit { total: Duration::from_millis(milliseconds), cancel: None }
+}
+
+/// A device that does each step just before that is given up: the open as a whole ends in time.
+#[test]
+fn an_open_of_many_slow_steps_ends_with_its_time_limit() {
+    let pool = pool(256);
+    let begun = Instant::now();
+    let outcome = open_within(limit(300), &pool, |fake| {
+        // Each word of the EEPROM takes 40 of its 50 ms: 2.5 s for the first 64.
+        fake.set_eeprom(vec![0; 0x4000]);
+        let mut asked: Option<Instant> = None;
+        fake.on_read(EERD, move |storage| {
+            let since = asked.get_or_insert_with(Instant::now).elapsed();
+            let done = since >= Duration::from_millis(40);
+            if done {
+                asked = None;
+            }
+            storage.get(&EERD.offset()).copied().unwrap_or(0) & !2 | u32::from(done) << 1
+        });
+    });
+    let error = outcome.expect_err("it takes too long");
+    assert!(matches!(error, Error::Expired { expired: Expired::TimedOut { .. }, .. }), "{error}");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    assert_eq!(pool.away(), 0);
+}
+
+/// A slow EEPROM alone does not keep a port from opening.
+#[test]
+fn an_eeprom_that_is_too_slow_to_check_is_not_waited_for() {
+    let pool = pool(256);
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&reads);
+    let opened = open_within(limit(600_000), &pool, |fake| {
+        fake.on_read(EERD, move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            0
+        });
+    });
+    close(opened.expect("it opens, and the log says what is wrong"), &[&pool]);
+    assert!(reads.load(Ordering::Relaxed) > 0);
+}
+
+/// The cancel flag ends an open at whatever step it is.
+#[test]
+fn an_open_is_cancelled_while_it_waits() {
+    for register in [EEC.offset(), RDRXCTL.offset(), SWSM.offset(), EERD.offset()] {
+        let pool = pool(256);
+        let cancel = Arc::new(AtomicBool::new(false));
+        let limit = TimeLimit { total: Duration::from_secs(3600), cancel: Some(Arc::clone(&cancel)) };
+        let outcome = open_within(limit, &pool, |fake| {
+            let mut reads = 0;
+            fake.on_read_at(register, move |_| {
+                reads += 1;
+                cancel.store(reads >= 3, Ordering::Relaxed);
+                // Not loaded, not initialised, held, not read.
+                u32::from(register == SWSM.offset())
+            });
+        });
+        let error = outcome.expect_err("it is cancelled");
+        assert!(matches!(error, Error::Expired { expired: Expired::Cancelled, .. }), "{error}");
+        assert_eq!(pool.away(), 0);
+    }
+}
+
+/// A device of which no queue stops and no reset ends: 127 queues and 0.1 s for each would be 13 s. Bus mastering goes off all
+/// the same, and the buffers come home; if it cannot be taken, they are kept.
+#[test]
+fn a_close_of_many_stuck_steps_ends_with_its_time_limit() {
+    for stuck in [false, true] {
+        let pool = pool(8192);
+        let fake = Fake::new(0x1563);
+        let mut config = config();
+        (config.rx_queues, config.tx_queues, config.time_limit) = (63, 64, limit(200));
+        let Opened { port, rx, tx } = ixgbe::open(fake.clone(), &config, &pool).unwrap();
+        let slots = 63 * 64;
+        drop((rx, tx));
+        assert_eq!(pool.away(), slots, "what is in the rings waits for the device");
+        for queue in 0..64 {
+            fake.on_write(RXDCTL.at(queue), |_, _| {});
+            fake.on_write(TXDCTL.at(queue), |_, _| {});
+        }
+        fake.on_write(CTRL, |storage, value| {
+            storage.insert(CTRL.offset(), value);
+        });
+        fake.set_stuck(stuck);
+        let begun = Instant::now();
+        let error = port.close().expect_err("it does not stop");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+        assert!(matches!(error, Error::Timeout { register: "RXDCTL", .. }), "the first step that failed: {error}");
+        assert_eq!(pool.away(), if stuck { slots } else { 0 });
+    }
+}
