@@ -1,7 +1,7 @@
 //! What a user chooses about a port.
 
 use crate::{Error, Features, Result};
-use device::Interrupts;
+use device::{Interrupts, TimeLimit};
 
 /// Settings of a port. Take the default and change fields; opening a port validates them.
 ///
@@ -36,13 +36,15 @@ pub struct Config {
     pub interrupts: Interrupts,
     /// Features not to use even if the device offers them; default none.
     pub refuse: Features,
+    /// Limit of each operation as a whole (open, close, a command, a reconnect), and what ends it earlier; 5 s by default.
+    pub time_limit: TimeLimit,
 }
 
 impl Config {
     /// The largest frame in bytes: MTU, Ethernet header and one VLAN tag.
     #[must_use]
     pub fn max_frame(&self) -> usize {
-        usize::from(self.mtu) + ETHERNET_HEADER + VLAN_TAG
+        usize::from(self.mtu) + usize::from(ETHERNET_HEADER) + VLAN_TAG
     }
 
     /// Queue pairs that the device must have: virtio has queues in pairs (section 5.1.2).
@@ -81,6 +83,7 @@ impl Default for Config {
             checksum_offload: false,
             interrupts: Interrupts::Off,
             refuse: Features::default(),
+            time_limit: TimeLimit::default(),
         }
     }
 }
@@ -93,8 +96,8 @@ fn in_range(setting: &'static str, value: u16, least: u16, most: u16, unit: &str
     }
 }
 
-const ETHERNET_HEADER: usize = 14;
-const VLAN_TAG: usize = 4;
+pub(crate) const ETHERNET_HEADER: u16 = 14;
+pub(crate) const VLAN_TAG: usize = 4;
 
 #[cfg(test)]
 mod tests {

@@ -1,13 +1,14 @@
 //! The control queue (Virtio 1.2, section 5.1.6.5).
 
-use crate::ring::{Area, Buffer, Ring, Virtqueue as _, each_layout};
+use crate::ring::{Area, Buffer, Ring, Virtqueue as _, Word, each_layout};
 use crate::transport::{Notifier as _, Transport};
 use crate::{Config, Error, Features, Result};
+use device::{Deadline, Expired};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The control queue of a session: one command at a time, each answered in bounded time.
 pub(crate) struct Control<T: Transport> {
@@ -31,8 +32,8 @@ const MQ_PAIRS: u8 = 0;
 /// The answer to a command that was carried out.
 const OK: u8 = 0;
 
-/// A device answers in microseconds; one that takes so long is stuck.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// A device answers in microseconds.
+const PAUSE: Duration = Duration::from_micros(50);
 /// Where the answer lies in the page.
 const ANSWER: usize = 256;
 
@@ -42,64 +43,65 @@ impl<T: Transport> Control<T> {
     }
 
     /// Tells a device that has just started what the configuration wants of it.
-    pub(crate) fn prepare(&mut self, config: &Config, features: Features) -> Result<()> {
+    pub(crate) fn prepare(&mut self, config: &Config, features: Features, deadline: &Deadline) -> Result<()> {
         if features.contains(Features::MQ) {
-            self.command("use as many queue pairs", MQ, MQ_PAIRS, &config.pairs().to_le_bytes())?;
+            self.command("use as many queue pairs", MQ, MQ_PAIRS, &config.pairs().to_le_bytes(), deadline)?;
         }
         if features.contains(Features::CTRL_RX) {
-            self.set_promiscuous(config.promiscuous)?;
+            self.set_promiscuous(config.promiscuous, deadline)?;
         }
         Ok(())
     }
 
     /// Frames for any address, unicast and multicast.
-    pub(crate) fn set_promiscuous(&mut self, on: bool) -> Result<()> {
-        self.command("change its receive mode", RX, RX_PROMISCUOUS, &[on.into()])?;
-        self.command("change its receive mode", RX, RX_ALL_MULTICAST, &[on.into()])
+    pub(crate) fn set_promiscuous(&mut self, on: bool, deadline: &Deadline) -> Result<()> {
+        self.command("change its receive mode", RX, RX_PROMISCUOUS, &[on.into()], deadline)?;
+        self.command("change its receive mode", RX, RX_ALL_MULTICAST, &[on.into()], deadline)
     }
 
     /// The station address.
-    pub(crate) fn set_mac(&mut self, mac: [u8; 6]) -> Result<()> {
-        self.command("change its MAC address", MAC, MAC_ADDRESS, &mac)
+    pub(crate) fn set_mac(&mut self, mac: [u8; 6], deadline: &Deadline) -> Result<()> {
+        self.command("change its MAC address", MAC, MAC_ADDRESS, &mac, deadline)
     }
 
     /// Whether frames with this VLAN tag are received.
-    pub(crate) fn set_vlan(&mut self, vlan: u16, receive: bool) -> Result<()> {
-        self.command("change its VLAN filter", VLAN, if receive { VLAN_ADD } else { VLAN_REMOVE }, &vlan.to_le_bytes())
+    pub(crate) fn set_vlan(&mut self, vlan: u16, receive: bool, deadline: &Deadline) -> Result<()> {
+        let command = if receive { VLAN_ADD } else { VLAN_REMOVE };
+        self.command("change its VLAN filter", VLAN, command, &vlan.to_le_bytes(), deadline)
     }
 
-    fn command(&mut self, what: &'static str, class: u8, command: u8, data: &[u8]) -> Result<()> {
+    fn command(&mut self, what: &'static str, class: u8, command: u8, data: &[u8], deadline: &Deadline) -> Result<()> {
+        if each_layout!(&self.ring, ring => ring.in_flight()) > 0 {
+            // The device may still read the page, and write to it.
+            return Err(self.expired(Expired::TimedOut { total: Duration::ZERO }));
+        }
         let request = [class, command].into_iter().chain(data.iter().copied());
         for (offset, value) in request.enumerate() {
-            self.byte(offset).store(value, Ordering::Relaxed);
+            self.byte(offset).write(value, Ordering::Relaxed);
         }
-        self.byte(ANSWER).store(!OK, Ordering::Relaxed);
-        let out = Buffer { address: self.page.iova(), len: 2 + len(data), writable: false };
-        let answer = Buffer { address: self.page.iova() + ANSWER as u64, len: 1, writable: true };
+        self.byte(ANSWER).write(!OK, Ordering::Relaxed);
+        let at = |offset: usize, len, writable| Buffer { address: self.page.iova() + offset as u64, len, writable };
+        // Apart, as a device before Virtio 1.0 wants them (section 5.1.6.5, legacy interface).
+        let chain = [at(0, 2, false), at(2, len(data), false), at(ANSWER, 1, true)];
         each_layout!(&mut self.ring, ring => {
-            if ring.in_flight() > 0 {
-                return Err(self.timeout(Duration::ZERO));
-            }
-            ring.post_chain(&[out, answer], |_, _| ());
+            ring.post_chain(&chain, |_, _| ());
             if ring.publish() {
                 self.notifier.notify();
             }
         });
-        self.wait()?;
-        if self.byte(ANSWER).load(Ordering::Relaxed) == OK {
+        self.wait(deadline)?;
+        if self.byte(ANSWER).read_once(Ordering::Relaxed) == OK {
             Ok(())
         } else {
             Err(Error::Refused { device: self.transport.name().to_owned(), command: what })
         }
     }
 
-    fn wait(&mut self) -> Result<()> {
-        let begun = Instant::now();
+    fn wait(&mut self, deadline: &Deadline) -> Result<()> {
         loop {
             match each_layout!(&mut self.ring, ring => ring.used(|_| false)) {
                 Ok(Some(_)) => return Ok(()),
-                Ok(None) if begun.elapsed() < PATIENCE => std::thread::sleep(Duration::from_micros(50)),
-                Ok(None) => return Err(self.timeout(PATIENCE)),
+                Ok(None) => deadline.sleep(PAUSE).map_err(|expired| self.expired(expired))?,
                 Err(fault) => {
                     let problem = format!("on the control queue {fault}; the device is broken");
                     return Err(Error::Negotiation { device: self.transport.name().to_owned(), problem });
@@ -108,14 +110,13 @@ impl<T: Transport> Control<T> {
         }
     }
 
-    fn timeout(&self, waited: Duration) -> Error {
-        let waiting_for = "an answer on the control queue";
-        Error::Timeout { device: self.transport.name().to_owned(), waiting_for, waited }
+    fn expired(&self, expired: Expired) -> Error {
+        Error::expired(self.transport.name(), "an answer on the control queue", expired)
     }
 
     #[expect(unsafe_code, reason = "a page shared with the device")]
-    fn byte(&self, offset: usize) -> &AtomicU8 {
-        let place: NonNull<AtomicU8> = self.page.at(offset, 1);
+    fn byte(&self, offset: usize) -> &Word<AtomicU8> {
+        let place: NonNull<Word<AtomicU8>> = self.page.at(offset, 1);
         // SAFETY: within the page, which this value owns and accesses through atomics only.
         unsafe { place.as_ref() }
     }

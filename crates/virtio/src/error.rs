@@ -1,5 +1,6 @@
 //! What can go wrong between this driver and its device.
 
+use device::Expired;
 use std::time::Duration;
 
 /// `Result` with this crate's [`Error`].
@@ -79,6 +80,20 @@ pub enum Error {
         /// How long.
         waited: Duration,
     },
+    /// The operation was ended by [`device::TimeLimit::cancel`].
+    #[error("{device}: interrupted while waiting for {waiting_for}")]
+    Interrupted {
+        /// The device's address.
+        device: String,
+        /// What was expected of it.
+        waiting_for: &'static str,
+    },
+    /// The thread that watches the device has panicked: a device that goes away does not come back any more.
+    #[error("{device}: the thread that watches it has panicked, as standard error says; close it and open it again")]
+    Unwatched {
+        /// The device's address.
+        device: String,
+    },
     /// The device refused a command of the control queue (Virtio 1.2, section 5.1.6.5).
     #[error("{device}: the device refused to {command}")]
     Refused {
@@ -103,5 +118,14 @@ pub enum Error {
 impl Error {
     pub(crate) fn config(setting: &'static str, problem: impl Into<String>) -> Self {
         Self::Config { setting, problem: problem.into() }
+    }
+
+    /// The end of a wait.
+    pub(crate) fn expired(device: &str, waiting_for: &'static str, expired: Expired) -> Self {
+        let device = device.to_owned();
+        match expired {
+            Expired::TimedOut { total } => Self::Timeout { device, waiting_for, waited: total },
+            Expired::Cancelled => Self::Interrupted { device, waiting_for },
+        }
     }
 }

@@ -25,6 +25,9 @@
 //! memory that the device cannot reach; of the ring itself only what the device reports is read, once, and checked. A
 //! device that breaks the rules is reset and brought up again.
 
+//!
+//! # Requirements of the specification
+#![doc = include_str!("requirements.md")]
 #![deny(unsafe_code)]
 
 mod config;
@@ -35,11 +38,13 @@ mod error;
 pub mod fake;
 mod features;
 mod ids;
+mod keeper;
 mod negotiate;
 mod net;
 mod pace;
 #[expect(unsafe_code, reason = "registers through which a device learns of memory")]
 mod pci;
+mod pools;
 mod port;
 #[expect(unsafe_code, reason = "memory shared with the device")]
 mod ring;

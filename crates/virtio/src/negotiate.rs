@@ -1,13 +1,16 @@
 //! Bringing a device up, in the order of the specification (Virtio 1.2, section 3.1.1).
 
+use crate::config::{ETHERNET_HEADER, VLAN_TAG};
 use crate::control::Control;
+use crate::keeper::giving_up;
 use crate::net::{self, NetConfig};
 use crate::ring::{Area, Layout, Packed, Ring, RingMemory, Split};
-use crate::rx::{LARGEST_HEADER, pool_error};
+use crate::rx::pool_error;
 use crate::session::{Header, Seat, Shared};
 use crate::transport::{Interface, QueueSetup, Transport, status};
 use crate::{Config, Error, Features, Result, features};
 use mempool::Pool;
+use std::sync::Arc;
 
 /// What was agreed on, and the control queue if there is one.
 pub(crate) struct Agreed<T: Transport> {
@@ -21,6 +24,8 @@ pub(crate) fn start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Po
     let transport = &*shared.transport;
     transport.attach()?;
     try_start(shared, config, pool).inspect_err(|_| {
+        // The device may have been started, and takes time of its own to be stopped.
+        transport.set_deadline(Some(giving_up(&config.time_limit)));
         let told = transport.status().and_then(|now| transport.set_status(now | status::FAILED));
         if let Err(error) = told.and_then(|()| shared.end()) {
             tracing::warn!("{}: while giving up: {error}", transport.name());
@@ -44,7 +49,7 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
         }
     }
     let net = net::read(transport, features)?;
-    let header = header(transport, features);
+    let header = header(transport, features, &net);
     check_sizes(transport, config, pool, &net, header)?;
 
     let queues = Queues::plan(transport, config, features, &net)?;
@@ -52,7 +57,8 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
     transport.set_status(reached | status::DRIVER_OK)?;
     let mut agreed = Agreed { features, net, control };
     if let Some(control) = &mut agreed.control {
-        control.prepare(config, features)?;
+        let deadline = transport.deadline().unwrap_or_else(|| config.time_limit.begin());
+        control.prepare(config, features, &deadline)?;
     }
     shared.begin(seats);
     Ok(agreed)
@@ -88,13 +94,14 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
     Ok(chosen)
 }
 
-fn header<T: Transport>(transport: &T, features: Features) -> Header {
+fn header<T: Transport>(transport: &T, features: Features, net: &NetConfig) -> Header {
     let modern = transport.interface() == Interface::Modern;
     let mergeable = features.contains(Features::MRG_RXBUF);
     Header {
         len: if modern || mergeable { 12 } else { 10 },
         mergeable,
         any_layout: modern || features.contains(Features::ANY_LAYOUT),
+        longest: net.mtu.map_or(u32::MAX, |mtu| u32::from(mtu) + u32::from(ETHERNET_HEADER)),
         completes: features.contains(Features::CSUM),
         vouches: features.contains(Features::GUEST_CSUM),
         zeros: 0,
@@ -113,11 +120,14 @@ fn check_sizes<T: Transport>(
         let problem = format!("an MTU of {} is asked for, and the device allows {mtu}; ask for that", config.mtu);
         return Err(refused(transport, problem));
     }
-    let wanted = (config.max_frame() + usize::from(header.len)).max(SMALLEST_WHOLE);
+    // Also for what a device with a larger MTU may receive (section 5.1.4.2).
+    let frame =
+        net.mtu.map_or(0, |mtu| usize::from(mtu) + usize::from(ETHERNET_HEADER) + VLAN_TAG).max(config.max_frame());
+    let wanted = (frame + usize::from(header.len)).max(SMALLEST_WHOLE);
     if !header.mergeable && usize::from(pool.data_room()) < wanted {
         let problem = format!(
             "without VIRTIO_NET_F_MRG_RXBUF a frame must fit into one buffer of {wanted} bytes; \
-             lower the MTU, or turn mrg_rxbuf on in the device"
+             lower the MTU (here, and of the device if it has one), or turn mrg_rxbuf on in the device"
         );
         return Err(pool_error(transport.name(), pool, problem));
     }
@@ -156,22 +166,22 @@ impl Queues {
     fn set_up<T: Transport>(self, shared: &Shared<T>, features: Features, header: Header) -> Result<Started<T>> {
         let transport = &*shared.transport;
         let layouts: Vec<Layout> = self.data.iter().chain(&self.control).map(|(_, layout)| *layout).collect();
-        // A page of zeros for headers, and one for commands.
-        let mut memory = RingMemory::allocate(transport.dma(), &layouts, 2 * PAGE, transport.numa_node())?;
-        shared.begin_dma(memory.memory());
-        let header = Header { zeros: memory.cut(LARGEST_HEADER).iova(), ..header };
+        let memory = RingMemory::allocate(transport.dma(), &layouts, transport.numa_node())?;
+        shared.begin_dma(&memory.memory);
+        let header = Header { zeros: memory.zeros.iova(), ..header };
+        let mut areas = memory.rings.into_iter();
         let mut seats = Vec::with_capacity(self.data.len());
-        for (index, layout) in self.data {
+        for ((index, layout), area) in self.data.into_iter().zip(areas.by_ref()) {
             // Even ones are for receiving.
             let vector = (index % 2 == 0 && shared.vector(index / 2).is_some()).then_some(index / 2);
-            let (ring, notifier) = start_queue(transport, index, layout, features, vector, &mut memory)?;
+            let (ring, notifier) = start_queue(transport, index, layout, features, vector, area)?;
             seats.push(Some(Box::new(Seat { ring, notifier, header })));
         }
-        let control = match self.control {
+        let control = match self.control.zip(areas.next()) {
             None => None,
-            Some((index, layout)) => {
-                let (ring, notifier) = start_queue(transport, index, layout, features, None, &mut memory)?;
-                Some(Control::new(std::sync::Arc::clone(&shared.transport), ring, notifier, memory.cut(PAGE)))
+            Some(((index, layout), area)) => {
+                let (ring, notifier) = start_queue(transport, index, layout, features, None, area)?;
+                Some(Control::new(Arc::clone(&shared.transport), ring, notifier, memory.commands))
             }
         };
         Ok((seats, control))
@@ -210,9 +220,8 @@ fn start_queue<T: Transport>(
     layout: Layout,
     features: Features,
     vector: Option<u16>,
-    memory: &mut RingMemory,
+    area: Area,
 ) -> Result<(Ring, T::Notifier)> {
-    let area: Area = memory.cut(layout.end());
     let setup = QueueSetup { vector, ..area.setup(layout) };
     let (event_idx, in_order) = (features.contains(Features::EVENT_IDX), features.contains(Features::IN_ORDER));
     let ring = if layout.packed {
@@ -235,7 +244,6 @@ fn refused<T: Transport>(transport: &T, problem: impl Into<String>) -> Error {
     Error::Negotiation { device: transport.name().to_owned(), problem: problem.into() }
 }
 
-const PAGE: usize = 4096;
 /// Descriptors of the control queue: one command at a time.
 const CONTROL_RING: u16 = 64;
 /// Largest size of a queue (section 2.6), and the smallest that this driver works with.

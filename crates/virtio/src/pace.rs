@@ -16,20 +16,24 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// Before a look: waits until the one before is long enough ago.
+    /// Whether the look before came to the end, and was not long ago: then there is nothing to look for yet.
     #[inline(always)]
-    pub(crate) fn keep(&mut self) {
-        if self.end_seen != 0 {
-            self.wait();
-        }
+    pub(crate) fn is_early(&mut self) -> bool {
+        self.end_seen != 0 && self.is_soon()
     }
 
     #[cold]
     #[inline(never)]
-    fn wait(&mut self) {
-        while tsc::now().wrapping_sub(self.end_seen) < GAP {
-            std::hint::spin_loop();
+    fn is_soon(&mut self) -> bool {
+        let soon = tsc::now().wrapping_sub(self.end_seen) < GAP;
+        if !soon {
+            self.end_seen = 0;
         }
+        soon
+    }
+
+    /// There is something, as is known from elsewhere.
+    pub(crate) fn forget(&mut self) {
         self.end_seen = 0;
     }
 

@@ -1,14 +1,15 @@
-//! A port: opening and closing a device, control of it while its queues are at work elsewhere, and the thread that brings
-//! it back when it has gone away.
+//! A port: opening and closing a device, and control of it while its queues are at work elsewhere.
 
-use crate::negotiate::{self, Agreed};
+use crate::keeper::{ControlSide, TICK, closing, unwatched};
+use crate::negotiate::Agreed;
 use crate::session::{Shared, Tally};
-use crate::transport::{Attention, Transport};
+use crate::transport::Transport;
 use crate::{Config, Error, Fault, Features, Result, RxQueue, TxQueue, net};
+use device::Deadline;
 use mempool::Pool;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -48,7 +49,9 @@ pub struct Statistics {
 ///
 /// From then on a thread watches the device. When it asks for a reset, breaks the rules of a ring, or goes away (with
 /// vhost-user: its process ends), the thread resets it and brings it up again as soon as it is there; the queues go on by
-/// themselves.
+/// themselves. Sessions that do not hold are kept apart by 50 ms, doubling to 5 s.
+///
+/// [`Config::time_limit`] is for all of it together. A device that was started already has 1 s more to give memory back.
 ///
 /// # Errors
 ///
@@ -57,6 +60,8 @@ pub struct Statistics {
 /// error: the link is down until somebody does.
 pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<Opened<T>> {
     config.validate()?;
+    let deadline = transport.deadline().unwrap_or_else(|| config.time_limit.begin());
+    transport.set_deadline(Some(deadline));
     let transport = Arc::new(transport);
     // A device that an earlier process left running must not reach memory that is about to be mapped.
     transport.reset()?;
@@ -64,13 +69,7 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
     let shared = Arc::new(Shared::new(transport, vectors));
     let rx: Vec<_> = (0..config.rx_queues).map(|n| RxQueue::new(&shared, n, config, pool)).collect::<Result<_>>()?;
     let tx: Vec<_> = (0..config.tx_queues).map(|n| TxQueue::new(&shared, n, pool)).collect::<Result<_>>()?;
-    let control = Arc::new(ControlSide {
-        config: config.clone(),
-        pool: pool.clone(),
-        live: Mutex::new(Live { agreed: None, mac: None, trouble: None }),
-        changed: Condvar::new(),
-        stop: AtomicBool::new(false),
-    });
+    let control = Arc::new(ControlSide::new(config, pool));
     match control.bring_up(&shared) {
         Ok(()) => {}
         Err(error @ Error::NoPeer { .. }) => {
@@ -81,13 +80,16 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
         }
         Err(error) => return Err(error),
     }
-    let port = Port {
+    let mut port = Port {
         rx: rx.iter().map(|queue| Arc::clone(queue.tally())).collect(),
         tx: tx.iter().map(|queue| (Arc::clone(queue.tally()), Arc::clone(queue.in_flight_gauge()))).collect(),
-        keeper: Some(control.keep(&shared)?),
+        open: true,
+        keeper: None,
         control,
         shared,
     };
+    port.shared.transport.set_deadline(None);
+    port.keeper = Some(port.control.keep(&port.shared)?);
     Ok(Opened { port, rx, tx })
 }
 
@@ -97,31 +99,12 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
 pub struct Port<T: Transport> {
     rx: Vec<Arc<Tally>>,
     tx: Vec<(Arc<Tally>, Arc<AtomicUsize>)>,
+    /// The device has not been stopped yet.
+    open: bool,
     keeper: Option<JoinHandle<()>>,
     control: Arc<ControlSide<T>>,
     shared: Arc<Shared<T>>,
 }
-
-/// What the port and its keeper share.
-struct ControlSide<T: Transport> {
-    config: Config,
-    pool: Pool,
-    live: Mutex<Live<T>>,
-    /// A session has begun.
-    changed: Condvar,
-    stop: AtomicBool,
-}
-
-struct Live<T: Transport> {
-    /// Of the present session.
-    agreed: Option<Agreed<T>>,
-    mac: Option<[u8; 6]>,
-    /// Why there is no session.
-    trouble: Option<Error>,
-}
-
-/// How often the keeper looks at the device, and tries again to bring it up.
-const TICK: Duration = Duration::from_millis(50);
 
 impl<T: Transport> Port<T> {
     /// The address by which the device was opened.
@@ -152,9 +135,12 @@ impl<T: Transport> Port<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`].
+    /// [`Error::Gone`], and [`Error::Unwatched`] after a panic of the thread that watches the device.
     pub fn link(&self) -> Result<LinkStatus> {
         let live = self.control.live();
+        if live.unwatched {
+            return Err(unwatched(self.name()));
+        }
         let Some(agreed) = &live.agreed else { return Ok(LinkStatus { up: false }) };
         Ok(LinkStatus { up: net::link_up(&*self.shared.transport, agreed.features)? })
     }
@@ -190,7 +176,7 @@ impl<T: Transport> Port<T> {
         if on && !self.features().contains(Features::CTRL_RX) {
             return Ok(());
         }
-        self.command(Features::CTRL_RX, |control| control.set_promiscuous(on))
+        self.command(Features::CTRL_RX, |control, deadline| control.set_promiscuous(on, deadline))
     }
 
     /// Changes the station address.
@@ -199,7 +185,8 @@ impl<T: Transport> Port<T> {
     ///
     /// When the device is away, cannot be told so, or refuses.
     pub fn set_mac(&mut self, mac: [u8; 6]) -> Result<()> {
-        self.command(Features::CTRL_MAC_ADDR, |control| control.set_mac(mac))?;
+        // Virtio 1.2 lets no command of the class be issued without CTRL_RX (section 5.1.6.5.2.2).
+        self.command(Features::CTRL_MAC_ADDR | Features::CTRL_RX, |control, deadline| control.set_mac(mac, deadline))?;
         self.control.live().mac = Some(mac);
         Ok(())
     }
@@ -210,20 +197,21 @@ impl<T: Transport> Port<T> {
     ///
     /// When the device is away, cannot be told so, or refuses.
     pub fn set_vlan(&mut self, vlan: u16, receive: bool) -> Result<()> {
-        self.command(Features::CTRL_VLAN, |control| control.set_vlan(vlan, receive))
+        self.command(Features::CTRL_VLAN, |control, deadline| control.set_vlan(vlan, receive, deadline))
     }
 
     fn command(
         &self,
         needs: Features,
-        command: impl FnOnce(&mut crate::control::Control<T>) -> Result<()>,
+        command: impl FnOnce(&mut crate::control::Control<T>, &Deadline) -> Result<()>,
     ) -> Result<()> {
+        let deadline = self.control.config.time_limit.begin();
         let mut live = self.control.live();
         match &mut live.agreed {
             None => Err(self.shared.transport.gone("no session with it; wait until its link is up")),
             Some(Agreed { features, control: Some(control), .. }) if features.contains(needs) => {
-                let result = command(control);
-                if matches!(result, Err(Error::Timeout { .. })) {
+                let result = command(control, &deadline);
+                if matches!(result, Err(Error::Timeout { .. } | Error::Interrupted { .. })) {
                     // The answer may still come, into memory that the next command would use.
                     self.shared.report(self.shared.epoch(), Fault::ControlQueue);
                 }
@@ -256,78 +244,35 @@ impl<T: Transport> Port<T> {
     /// Stops the device: it is reset. Returns the final totals. Buffers in the rings go back to their pools as the queues
     /// are dropped.
     ///
+    /// Takes [`Config::time_limit`] at most, or 1 s if its cancel flag is set. (That flag does not keep a port from being
+    /// closed.)
+    ///
     /// # Errors
     ///
-    /// When the device does not confirm that; memory that it may still reach is kept.
+    /// When the device does not confirm that; memory that it may still reach is kept. [`Error::Unwatched`] when it did, but
+    /// the thread that watched it had panicked.
     pub fn close(mut self) -> Result<Statistics> {
         self.stop()?;
         Ok(self.totals())
     }
 
     fn stop(&mut self) -> Result<()> {
-        self.control.stop.store(true, Ordering::Relaxed);
-        let Some(keeper) = self.keeper.take() else { return Ok(()) };
+        if !std::mem::take(&mut self.open) {
+            return Ok(());
+        }
+        self.control.stop();
         self.shared.close();
-        // A keeper that panicked has nothing to say.
-        let _ = keeper.join();
-        self.control.live().agreed = None;
-        self.shared.end()
-    }
-}
-
-impl<T: Transport> ControlSide<T> {
-    fn live(&self) -> MutexGuard<'_, Live<T>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn bring_up(&self, shared: &Shared<T>) -> Result<()> {
-        let agreed = negotiate::start(shared, &self.config, &self.pool)?;
-        tracing::info!("{}: in use: {}", shared.transport.name(), agreed.features);
-        let mut live = self.live();
-        live.mac = agreed.net.mac.or(live.mac);
-        (live.agreed, live.trouble) = (Some(agreed), None);
-        drop(live);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Starts the thread that watches the device.
-    fn keep(self: &Arc<Self>, shared: &Arc<Shared<T>>) -> Result<JoinHandle<()>> {
-        let (control, shared) = (Arc::clone(self), Arc::clone(shared));
-        let name = shared.transport.name().to_owned();
-        let thread = std::thread::Builder::new().name("virtio-keeper".to_owned());
-        thread.spawn(move || control.watch(&shared)).map_err(|source| {
-            device::Error::system("start a thread to watch", name, source, "raise the limit of processes").into()
-        })
-    }
-
-    fn watch(&self, shared: &Shared<T>) {
-        let name = shared.transport.name();
-        while !self.stop.load(Ordering::Relaxed) {
-            if shared.is_on() {
-                let lost = match (shared.transport.watch(TICK), shared.fault()) {
-                    (Attention::Lost(reason), _) => reason.to_owned(),
-                    (Attention::None, Some(fault)) => fault.to_string(),
-                    (Attention::None, None) => continue,
-                };
-                tracing::warn!("{name}: {lost}; starting again");
-                self.live().agreed = None;
-            }
-            if let Err(error) = shared.end().and_then(|()| self.bring_up(shared)) {
-                self.note(error);
-                std::thread::sleep(TICK);
-            }
+        if let Some(keeper) = self.keeper.take() {
+            // It catches its own panics.
+            let _ = keeper.join();
         }
-    }
-
-    /// Logs what is in the way, once.
-    fn note(&self, error: Error) {
-        let mut live = self.live();
-        let text = error.to_string();
-        if live.trouble.as_ref().map(ToString::to_string) != Some(text) {
-            tracing::warn!("{error}");
-        }
-        live.trouble = Some(error);
+        let agreed = self.control.live().agreed.take();
+        drop(agreed);
+        self.shared.transport.set_deadline(Some(closing(&self.control.config.time_limit)));
+        let ended = self.shared.end();
+        self.shared.transport.set_deadline(None);
+        ended?;
+        if self.control.live().unwatched { Err(unwatched(self.name())) } else { Ok(()) }
     }
 }
 

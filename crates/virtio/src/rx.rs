@@ -1,7 +1,7 @@
 //! Receive queues (Virtio 1.2, section 5.1.6.3).
 
 use crate::pace::Pace;
-use crate::ring::{Fault, Passed, Table, Virtqueue, each_layout};
+use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, Word, each_layout};
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use crate::{Config, Error, Result};
@@ -11,6 +11,7 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 /// Buffers made available at a time: one look at the device's wish for a notification for so many.
@@ -24,8 +25,8 @@ pub struct RxCounters {
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Frames dropped because their header says what was not agreed on: an offload, a checksum that is not within the frame
-    /// (or of neither TCP nor UDP), or no buffer at all.
+    /// Frames dropped because their header says what was not agreed on: segmentation, a partial checksum (or one that is not
+    /// within the frame, or of neither TCP nor UDP), or no buffer at all.
     pub frame_errors: u64,
     /// Frames dropped because the device reported a length of nothing, or more than the buffer holds.
     pub bad_length: u64,
@@ -87,6 +88,8 @@ struct Intake {
     buffers: usize,
     /// Buffers that the present ring holds.
     wanted: usize,
+    /// 1 where a buffer takes two descriptors, 0 otherwise.
+    twice: u32,
     pool: Pool,
     pool_id: u16,
     translation: Arc<Translation>,
@@ -136,13 +139,15 @@ impl<T: Transport> RxQueue<T> {
         };
         // SAFETY: all these slots are reserved; they are kept in the queue.
         unsafe { cache.take(buffers, keep) };
-        let data_at = pool.headroom().max(LONGEST_HEADER);
+        // A multiple of 4, so that words of the header are aligned.
+        let data_at = (pool.headroom() & !3).max(LONGEST_HEADER);
         let most_segments = config.max_frame().div_ceil(pool.data_room().into());
         let intake = Intake {
             slots: Table::new(1, |_| None),
             stock,
             buffers,
             wanted: 0,
+            twice: 0,
             pool: pool.clone(),
             pool_id: pool.id(),
             linear: match *translation {
@@ -179,7 +184,11 @@ impl<T: Transport> RxQueue<T> {
     }
 
     /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
-    /// theirs. Returns the number of packets (segments). Never blocks; whole frames only.
+    /// theirs. Returns the number of packets (segments); whole frames only.
+    ///
+    /// Waits for nothing, and looks at as many buffers as the ring has descriptors at most, however many of them are dropped.
+    /// For 1,000 cycles after a call that came to the end of the ring it returns 0 without a look: a look takes from the
+    /// device the cache line that it is about to write.
     ///
     /// A `cache` of another pool than the queue's works but is not used.
     #[inline]
@@ -202,7 +211,9 @@ impl<T: Transport> RxQueue<T> {
             self.join();
         }
         let Some(seat) = &mut self.seat else { return 0 };
-        self.pace.keep();
+        if self.pace.is_early() {
+            return 0;
+        }
         let (before, spare) = (batch.len(), batch.spare());
         let header = seat.header;
         let (intake, notifier) = (&mut self.intake, &seat.notifier);
@@ -261,7 +272,13 @@ impl<T: Transport> RxQueue<T> {
             self.join();
         }
         if let Some(seat) = &mut self.seat {
-            each_layout!(&mut seat.ring, ring => ring.arm());
+            each_layout!(&mut seat.ring, ring => {
+                // What the device has not been shown yet would not wake anybody.
+                if ring.unpublished() > 0 && ring.publish() {
+                    seat.notifier.notify();
+                }
+                ring.arm();
+            });
         }
         !self.is_ready() && !shared.is_closed()
     }
@@ -276,7 +293,11 @@ impl<T: Transport> RxQueue<T> {
     fn is_ready(&mut self) -> bool {
         let Some(seat) = &mut self.seat else { return false };
         let waiting = !self.intake.frame.is_empty() && self.intake.lacking == 0;
-        waiting || each_layout!(&mut seat.ring, ring => ring.has_used())
+        let ready = waiting || each_layout!(&mut seat.ring, ring => ring.has_used());
+        if ready {
+            self.pace.forget();
+        }
+        ready
     }
 
     /// Moves to the present session, if there is one.
@@ -371,7 +392,8 @@ impl Intake {
     ) -> Result<Passed, Fault> {
         let data_at = usize::from(self.data_at);
         let mut slots = self.slots.view();
-        ring.reclaim(most.min(CHUNK), |n, id, len| {
+        // By value: what it refers to would be read from the stack anew for each buffer.
+        ring.reclaim(most.min(CHUNK), move |n, id, len| {
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             let place = unsafe { slots.of(id) };
             let Some(slot) = *place else { return false };
@@ -385,7 +407,8 @@ impl Intake {
         })
     }
 
-    /// Puts frames into the batch, up to the first that is not a good one of its own. Returns how many.
+    /// Puts frames into the batch, up to the first that is not a good one of its own. Returns the number of frames. Of the
+    /// header of that one nothing is carried on: [`Self::unusual`] reads it, once, and goes by that alone.
     #[inline(never)]
     fn admit(&mut self, arrivals: &[Arrival], header: Header, batch: &mut Batch) -> usize {
         let (data_at, room) = (self.data_at, u32::from(self.data_room));
@@ -395,7 +418,7 @@ impl Intake {
         let (mut good, mut bytes) = (0, 0);
         for (arrival, place) in arrivals.iter().zip(batch.spare_slots()) {
             let Arrival { slot, len } = *arrival;
-            if len.wrapping_sub(least) >= room || !is_plain(slot, data_at, header) {
+            if len.wrapping_sub(least) >= room || !Head::read_once(slot, data_at, header).is_plain() {
                 break;
             }
             // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
@@ -417,7 +440,7 @@ impl Intake {
     fn sort_out(&mut self, arrivals: &[Arrival], header: Header, batch: &mut Batch, cache: &mut PoolCache) {
         let mut rest = arrivals;
         while let [first, others @ ..] = rest {
-            self.unusual(first.slot, first.len, header, batch.capacity(), cache);
+            self.unusual(*first, header, batch.capacity(), cache);
             if !self.frame.is_empty() && self.lacking == 0 {
                 let delivered = self.deliver(batch);
                 debug_assert!(delivered, "its segments have places in the batch");
@@ -427,7 +450,7 @@ impl Intake {
         }
     }
 
-    /// Goes on after something unusual.
+    /// Goes on after something unusual, for as many buffers as the ring has descriptors at most.
     #[cold]
     #[inline(never)]
     fn recv_rest<R: Virtqueue>(
@@ -437,7 +460,7 @@ impl Intake {
         cache: &mut PoolCache,
         batch: &mut Batch,
     ) -> Result<(), Fault> {
-        loop {
+        for _ in 0..ring.size() {
             if !self.frame.is_empty() && self.lacking == 0 && !self.deliver(batch) {
                 return Ok(());
             }
@@ -446,8 +469,9 @@ impl Intake {
             }
             let Some(used) = ring.used(|id| self.slots.at(id.into()).is_some())? else { return Ok(()) };
             let Some(slot) = self.slots.at_mut(used.id.into()).take() else { continue };
-            self.unusual(slot, used.len, header, batch.capacity(), cache);
+            self.unusual(Arrival { slot, len: used.len }, header, batch.capacity(), cache);
         }
+        Ok(())
     }
 
     #[inline(always)]
@@ -455,10 +479,12 @@ impl Intake {
         self.lacking | self.skipping != 0
     }
 
-    /// Deals with a buffer that is not a good frame of its own.
+    /// Deals with a buffer that did not look like a good frame of its own. The device may have made its header one since: what
+    /// is read here is what counts.
     #[cold]
     #[inline(never)]
-    fn unusual(&mut self, slot: Slot, used: u32, header: Header, batch: usize, cache: &mut PoolCache) {
+    fn unusual(&mut self, arrival: Arrival, header: Header, batch: usize, cache: &mut PoolCache) {
+        let Arrival { slot, len: used } = arrival;
         let room = u32::from(self.data_room + header.len);
         // The device filled the buffer, says the ring.
         let len = if used == u32::MAX { room } else { used };
@@ -471,10 +497,11 @@ impl Intake {
             if len <= header.len.into() || len > room {
                 Some(&mut self.counters.bad_length)
             } else {
-                let (kinds, buffers) = read_header(slot, self.data_at, header);
+                let head = Head::read_once(slot, self.data_at, header);
+                let buffers = head.buffers;
                 self.skipping = buffers.saturating_sub(1);
                 let meta = self.meta(self.data_at, len - u32::from(header.len));
-                let checksum = read_checksum(slot, self.data_at, header, kinds);
+                let checksum = head.checksum(slot, self.data_at, header);
                 match checksum.and_then(|checksum| meta.with_checksum(checksum)) {
                     None => Some(&mut self.counters.frame_errors),
                     Some(_) if buffers == 0 => Some(&mut self.counters.frame_errors),
@@ -541,7 +568,7 @@ impl Intake {
     /// Makes fresh buffers available, until the ring has as many as it is to have.
     #[inline(always)]
     fn fill<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache) {
-        let count = cache.reserve(self.wanted.saturating_sub(ring.in_flight()));
+        let count = cache.reserve(self.wanted.saturating_sub(ring.in_flight() >> self.twice));
         let fill = |fresh: &[Slot]| self.post(ring, header, fresh);
         // SAFETY: `count` are reserved; those posted are the ring's now, from the last on.
         unsafe { cache.take(count, fill) };
@@ -550,13 +577,16 @@ impl Intake {
     /// Makes these buffers available, from the last on, as many as the ring takes. Returns how many.
     #[inline(never)]
     fn post<R: Virtqueue>(&mut self, ring: &mut R, header: Header, fresh: &[Slot]) -> usize {
+        if header.is_apart() {
+            return self.post_apart(ring, header, fresh);
+        }
         let start = u64::from(self.data_at - header.len);
         match self.linear {
             Some(delta) => {
                 let delta = delta.wrapping_add(start);
                 self.post_at(ring, header, fresh, |slot, _| (slot.as_ptr() as u64).wrapping_add(delta))
             }
-            None => self.post_at(ring, header, fresh, |slot, paged| paged.iova(slot.as_ptr()) + start),
+            None => self.post_at(ring, header, fresh, |slot, paged| paged.iova(slot.as_ptr()).wrapping_add(start)),
         }
     }
 
@@ -586,6 +616,26 @@ impl Intake {
         }
     }
 
+    /// [`Self::post`] where the header wants a descriptor of its own.
+    #[cold]
+    fn post_apart<R: Virtqueue>(&mut self, ring: &mut R, header: Header, fresh: &[Slot]) -> usize {
+        let count = fresh.len().min(ring.free() / 2);
+        for slot in fresh.iter().rev().take(count) {
+            let data = self.translation.iova(slot.as_ptr()).wrapping_add(self.data_at.into());
+            let start = data.wrapping_sub(header.len.into());
+            let chain = [
+                Buffer { address: start, len: header.len.into(), writable: true },
+                Buffer { address: data, len: self.data_room.into(), writable: true },
+            ];
+            ring.post_chain(&chain, |place, id| {
+                if place == 0 {
+                    *self.slots.at_mut(id.into()) = Some(*slot);
+                }
+            });
+        }
+        count
+    }
+
     #[inline(always)]
     fn is_time_to_publish<R: Virtqueue>(&self, ring: &R, received: usize) -> bool {
         let waiting = ring.unpublished();
@@ -604,7 +654,8 @@ impl Intake {
         if self.slots.len() != ring.size() {
             self.slots = Table::new(ring.size(), |_| None);
         }
-        self.wanted = self.buffers.min(ring.size());
+        self.twice = header.is_apart().into();
+        self.wanted = self.buffers.min(ring.size() >> self.twice);
         let count = self.stock.len().min(self.wanted);
         let stock = self.stock.split_off(self.stock.len() - count);
         self.post(ring, header, &stock);
@@ -632,50 +683,73 @@ impl<T: Transport> fmt::Debug for RxQueue<T> {
     }
 }
 
-/// Whether the header in a slot says what nearly all say: no offload, one buffer.
-#[inline(always)]
-fn is_plain(slot: Slot, data_at: u16, header: Header) -> bool {
-    let (kinds, buffers) = read_header(slot, data_at, header);
-    kinds | (buffers ^ 1) == 0
+/// What the device wrote into a header: each word read once, and carried by value from then on.
+#[derive(Clone, Copy)]
+struct Head {
+    /// Flags in the lower byte, kind of segmentation in the upper.
+    kinds: u16,
+    /// Buffers of the frame.
+    buffers: u16,
 }
 
-/// Flags and GSO type, and the number of buffers, of the header in a slot; each read once.
-#[inline(always)]
-fn read_header(slot: Slot, data_at: u16, header: Header) -> (u16, u16) {
-    // SAFETY: the header lies in the slot, in front of the data.
-    let start = unsafe { slot.as_ptr().add(usize::from(data_at - header.len)) };
-    // SAFETY: two initialised bytes of a slot that a queue owns.
-    let kinds = unsafe { start.cast::<u16>().read_unaligned() };
-    if !header.mergeable {
-        return (kinds, 1);
+impl Head {
+    #[inline(always)]
+    fn read_once(slot: Slot, data_at: u16, header: Header) -> Self {
+        let start = usize::from(data_at - header.len);
+        // SAFETY: the header lies in the slot, in front of the data.
+        let kinds = unsafe { read_word_once(slot, start) };
+        // SAFETY: as above; one that is mergeable has 12 bytes.
+        let buffers = if header.mergeable { unsafe { read_word_once(slot, start + 10) } } else { 1 };
+        Self { kinds, buffers }
     }
-    // SAFETY: within the slot, as above.
-    let buffers = unsafe { start.add(10) };
-    // SAFETY: as above.
-    (kinds, u16::from_le(unsafe { buffers.cast::<u16>().read_unaligned() }))
-}
 
-/// What the header in a slot says of the checksum; `None` for what was not agreed on, and other offloads (section
-/// 5.1.6.4.2).
-#[cold]
-fn read_checksum(slot: Slot, data_at: u16, header: Header, kinds: u16) -> Option<Checksum> {
-    match kinds.to_ne_bytes() {
-        [0, 0] => Some(Checksum::Unknown),
-        [DATA_VALID, 0] if header.vouches => Some(Checksum::Valid),
-        [NEEDS_CSUM, 0] if header.vouches => {
+    /// It says what nearly all say: no offload, one buffer.
+    #[inline(always)]
+    fn is_plain(self) -> bool {
+        self.kinds | (self.buffers ^ 1) == 0
+    }
+
+    /// What it says of the checksum; `None` for what was not agreed on: a part of a checksum, or segmentation. Flags that
+    /// mean nothing here are ignored (section 5.1.6.4.2).
+    #[cold]
+    fn checksum(self, slot: Slot, data_at: u16, header: Header) -> Option<Checksum> {
+        let [flags, segmentation] = self.kinds.to_le_bytes();
+        let says = |flag| flags & flag != 0;
+        if segmentation != 0 || says(NEEDS_CSUM) && (!header.vouches || says(RSC_INFO)) {
+            None
+        } else if says(NEEDS_CSUM) {
+            let fields = usize::from(data_at - header.len) + CSUM_START;
             // SAFETY: the header lies in the slot, in front of the data.
-            let fields = unsafe { slot.as_ptr().add(usize::from(data_at - header.len) + CSUM_START) };
-            // SAFETY: four initialised bytes of a slot that a queue owns.
-            let [a, b, c, d] = unsafe { fields.cast::<[u8; 4]>().read() };
-            Some(Checksum::Partial { start: u16::from_le_bytes([a, b]), offset: u16::from_le_bytes([c, d]) })
+            let start = unsafe { read_word_once(slot, fields) };
+            // SAFETY: as above.
+            let offset = unsafe { read_word_once(slot, fields + 2) };
+            Some(Checksum::Partial { start, offset })
+        } else if says(DATA_VALID) && header.vouches {
+            Some(Checksum::Valid)
+        } else {
+            Some(Checksum::Unknown)
         }
-        _ => None,
     }
+}
+
+/// Reads 16 bits of a header, which the device may be writing, in one access.
+///
+/// # Safety
+///
+/// They are initialised bytes of a slot that a queue owns, at an even `offset`.
+#[inline(always)]
+unsafe fn read_word_once(slot: Slot, offset: usize) -> u16 {
+    // SAFETY: within the slot, by the caller's word.
+    let place = unsafe { slot.as_ptr().add(offset) };
+    // SAFETY: initialised, and aligned, as slots are; nothing on this side writes to it while the queue owns the slot.
+    unsafe { &*place.cast::<Word<AtomicU16>>() }.read_once(Ordering::Relaxed)
 }
 
 /// Flags in the header (section 5.1.6), and where it says what part of the frame is summed, and where the sum goes.
 pub(crate) const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
+/// With it `csum_start` and `csum_offset` mean something else.
+const RSC_INFO: u8 = 4;
 pub(crate) const CSUM_START: usize = 6;
 /// The longest header, with the number of buffers.
 pub(crate) const LARGEST_HEADER: usize = LONGEST_HEADER as usize;

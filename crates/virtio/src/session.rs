@@ -5,6 +5,8 @@
 //! once a burst, and move over: what was in flight in the old one is theirs again, since the device was reset in between.
 
 use crate::Result;
+use crate::config::VLAN_TAG;
+use crate::pools::Pools;
 use crate::ring::{Fault, Ring};
 use crate::transport::Transport;
 use device::{DmaMemory, EventFd};
@@ -30,12 +32,29 @@ pub(crate) struct Header {
     pub(crate) mergeable: bool,
     /// It may share a descriptor with the frame.
     pub(crate) any_layout: bool,
+    /// Longest frame without a VLAN tag that the device takes, in bytes; `u32::MAX` for one that does not say.
+    pub(crate) longest: u32,
     /// The device completes checksums (`VIRTIO_NET_F_CSUM`).
     pub(crate) completes: bool,
     /// The device may say something of checksums (`VIRTIO_NET_F_GUEST_CSUM`).
     pub(crate) vouches: bool,
     /// Where it is when it has a descriptor of its own: zeros, at this address.
     pub(crate) zeros: u64,
+}
+
+impl Header {
+    /// Where a frame is received, the header wants a descriptor of its own (section 5.1.6.3, legacy interface).
+    pub(crate) fn is_apart(self) -> bool {
+        !self.any_layout && !self.mergeable
+    }
+
+    /// Whether the device takes a frame of `len` bytes that begins with this packet (section 5.1.4.2): of its MTU and an
+    /// Ethernet header, to which a VLAN tag belongs.
+    pub(crate) fn allows(self, len: usize, first: &Packet) -> bool {
+        let longest = self.longest as usize;
+        let tagged = || matches!(first.data().get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]));
+        len <= longest || (len <= longest.saturating_add(VLAN_TAG) && tagged())
+    }
 }
 
 /// The memory of rings whose queue is gone, with the packets that were in them.
@@ -56,14 +75,20 @@ struct State<N> {
 /// packets stay for ever (rule leak-if-unsure).
 pub(crate) struct Shared<T: Transport> {
     pub(crate) transport: Arc<T>,
-    /// Odd while a session is on; changes when one begins and when it has ended.
+    /// Odd while a session is on; changes when one begins and when it has ended. A hint that a queue looks at without the
+    /// lock: seats are handed over under the lock of `state`, together with the number that is valid there, so a look that
+    /// comes too early or late costs a burst and nothing else. What a queue may touch is kept by its seat, which holds the
+    /// memory of its ring, and not by this number.
     epoch: AtomicU32,
-    /// A fault (bits 31:0; 0 is none) and the session that it was in (bits 63:32).
+    /// A fault (bits 31:0; 0 is none) and the session that it was in (bits 63:32), in one word, so that no order with other
+    /// memory matters: a report of an earlier session is passed over, and of two at once one is enough.
     fault: AtomicU64,
     /// By receive queue; none without interrupts.
     vectors: Vec<Arc<EventFd>>,
     /// There will be no session any more.
     closed: AtomicBool,
+    /// Pools that frames are sent from.
+    pub(crate) pools: Pools,
     state: Mutex<State<T::Notifier>>,
 }
 
@@ -72,7 +97,7 @@ impl<T: Transport> Shared<T> {
     pub(crate) fn new(transport: Arc<T>, vectors: Vec<Arc<EventFd>>) -> Self {
         let state = State { seats: Vec::new(), memory: None, parked: Vec::new(), quiet: true };
         let (epoch, fault, closed) = (AtomicU32::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        Self { transport, epoch, fault, vectors, closed, state: Mutex::new(state) }
+        Self { transport, epoch, fault, vectors, closed, pools: Pools::default(), state: Mutex::new(state) }
     }
 
     /// What receive queue `queue` is woken by.
@@ -182,9 +207,10 @@ impl<T: Transport> Drop for Shared<T> {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if !state.quiet {
-            tracing::error!("{}: not known to be quiet; its memory is kept for ever", self.transport.name());
+            // Before anything is said, which may panic.
             std::mem::forget(std::mem::take(&mut state.parked));
             std::mem::forget(Arc::clone(&self.transport));
+            tracing::error!("{}: not known to be quiet; its memory is kept for ever", self.transport.name());
         }
     }
 }
@@ -195,7 +221,8 @@ impl<T: Transport> fmt::Debug for Shared<T> {
     }
 }
 
-/// Frames and bytes of one queue, for those who watch. Written by the queue's thread only, once a burst.
+/// Frames and bytes of one queue, for those who watch. Written by the queue's thread only, once a burst; Relaxed, since
+/// each is a number for itself: a reader may find the frames of one burst with the bytes of the next.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Tally {

@@ -1,7 +1,7 @@
 //! The seam between the driver and the way to a device: PCI or vhost-user (Virtio 1.2, chapters 2 and 4).
 
 use crate::{Error, Result};
-use device::{DmaDomain, EventFd, Interrupts};
+use device::{Deadline, DmaDomain, EventFd, Interrupts};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,6 +96,18 @@ pub unsafe trait Transport: Send + Sync + 'static {
 
     /// The NUMA node it is attached to, if known.
     fn numa_node(&self) -> Option<u32> {
+        None
+    }
+
+    /// Sets the end of the operation that is under way: until it is set anew, everything that this device is asked to do
+    /// ends by then, or with an error. With `None` each call has the transport's own limit. One operation at a time is under
+    /// way. A transport that cannot stall has nothing to do here.
+    fn set_deadline(&self, deadline: Option<Deadline>) {
+        let _ = deadline;
+    }
+
+    /// The deadline that was set last. A transport that was made within one returns it, so that the driver goes on with it.
+    fn deadline(&self) -> Option<Deadline> {
         None
     }
 

@@ -1,12 +1,13 @@
 //! Transmit queues (Virtio 1.2, section 5.1.6.2).
 
 use crate::Result;
+use crate::pools::Mapping;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
 use crate::rx::{CSUM_START, LARGEST_HEADER, LONGEST_HEADER, NEEDS_CSUM};
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use device::Translation;
-use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Slot, complete_checksum};
+use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Sending, Slot, complete_checksum};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -27,6 +28,9 @@ pub struct TxCounters {
     pub bytes: u64,
     /// Frames dropped because they are shorter than 14 bytes, or have an empty segment.
     pub bad_length: u64,
+    /// Frames dropped because they are longer than the device's MTU, Ethernet header and one VLAN tag, if it has one
+    /// (section 5.1.4.2).
+    pub too_long: u64,
     /// Frames dropped because they have more than 40 segments.
     pub too_many_segments: u64,
     /// Frames dropped because their pool could not be mapped for the device.
@@ -39,7 +43,7 @@ impl TxCounters {
     /// Frames taken from a batch and not handed to the device.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.bad_length + self.too_many_segments + self.unmapped_pool
+        self.bad_length + self.too_long + self.too_many_segments + self.unmapped_pool
     }
 }
 
@@ -88,6 +92,8 @@ struct Outlet<T: Transport> {
     slots: Table<Option<Slot>>,
     packets: Table<Option<Packet>>,
     known: Vec<KnownPool>,
+    /// Pools that the device does not take.
+    refused: Vec<Pool>,
     /// Id of the first known pool.
     usual: u16,
     /// IOVA = address + this in the first known pool, where its translation is linear.
@@ -102,8 +108,12 @@ struct Outlet<T: Transport> {
 
 /// What became of the frame at the front of a batch.
 enum Unusual {
-    Taken(usize),
+    /// It left the batch.
+    Taken,
+    /// There is no room for it.
     Full,
+    /// The packet at this place is of a pool that the queue does not know.
+    Stranger(usize),
 }
 
 impl<T: Transport> TxQueue<T> {
@@ -114,6 +124,7 @@ impl<T: Transport> TxQueue<T> {
             slots: Table::new(1, |_| None),
             packets: Table::new(1, |_| None),
             known: vec![KnownPool { pool: pool.clone(), translation }],
+            refused: Vec::new(),
             usual: 0,
             linear: None,
             ring: 0,
@@ -152,10 +163,12 @@ impl<T: Transport> TxQueue<T> {
     }
 
     /// Hands packets from the front of `batch` to the device, as many as the ring takes, and takes buffers that it has
-    /// done with into `cache`. Returns how many packets (segments) left the batch; the rest stay in it. Never blocks;
-    /// whole frames only. With an empty batch it only takes back buffers. While the device is away it does nothing.
+    /// done with into `cache`. Returns the number of packets (segments) that left the batch; the rest stay in it. Whole
+    /// frames only. With an empty batch it only takes back buffers. While the device is away it does nothing.
     ///
-    /// Packets of any pool can be sent. A frame that cannot be sent is dropped and counted.
+    /// Looks at each packet of the batch and each descriptor in flight once at most, and waits for nothing. Packets of any
+    /// pool can be sent, but the first of a pool that is new to the port stay in the batch until another thread has mapped it
+    /// (about 50 ms; with vhost-user, what the back end takes to answer). A frame that cannot be sent is dropped and counted.
     #[inline]
     pub fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         if self.outlet.shared.epoch() != self.epoch {
@@ -220,7 +233,8 @@ impl<T: Transport> Outlet<T> {
             let mut passed = Ok(Passed { count: 0, more: false });
             let mut sent = self.slots.view();
             let run = |places: &mut [MaybeUninit<Slot>]| {
-                passed = ring.reclaim(places.len(), |n, id, _| {
+                // By value: what it refers to would be read from the stack anew for each buffer.
+                passed = ring.reclaim(places.len(), move |n, id, _| {
                     // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
                     let Some(slot) = unsafe { sent.of(id) }.take() else { return false };
                     // SAFETY: a run is as long as there are places, at most.
@@ -276,21 +290,51 @@ impl<T: Transport> Outlet<T> {
 
     #[inline(always)]
     fn send<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        let mut done = 0;
-        while done < batch.len() {
-            let run = self.send_run(ring, header, &batch[done..]);
-            done += run;
+        let (mut done, mut stranger) = self.send_known(ring, header, cache, batch);
+        // Each pool is met once.
+        while let Some(packet) = stranger.and_then(|place| batch.get(place))
+            && self.meet(packet, ring.in_flight() == 0)
+        {
+            let more;
+            (more, stranger) = self.send_known(ring, header, cache, batch);
+            done += more;
+        }
+        done
+    }
+
+    /// Sends frames of known pools, up to the first that there is no room for or that has a packet of another pool. Returns
+    /// the number of packets that left the batch, and the place of that packet.
+    #[inline(always)]
+    fn send_known<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        header: Header,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+    ) -> (usize, Option<usize>) {
+        let mut sending = batch.sending();
+        let mut stranger = None;
+        while !sending.is_empty() {
+            let mut rest = &*sending;
+            if header.longest != u32::MAX {
+                rest = allowed(header, rest);
+            }
+            let run = self.send_run(ring, header, rest);
+            // SAFETY: a run has no more packets than there were, and the ring has taken over their slots.
+            unsafe { sending.take(run) };
             if run > 0 {
                 continue;
             }
-            match self.send_unusual(ring, header, cache, &mut batch[done..]) {
-                Unusual::Taken(count) => done += count,
+            match self.send_unusual(ring, header, cache, &mut sending) {
+                Unusual::Taken => {}
                 Unusual::Full => break,
+                Unusual::Stranger(place) => {
+                    stranger = Some(place);
+                    break;
+                }
             }
         }
-        // SAFETY: the ring has taken over, or freed, the slots of these packets.
-        unsafe { batch.sent(done) };
-        done
+        (sending.taken(), stranger)
     }
 
     /// Sends frames of one segment from the usual pool, with room in front for the header, up to the first that is not
@@ -352,7 +396,7 @@ impl<T: Transport> Outlet<T> {
             // SAFETY: the offset is within the slot.
             let data = unsafe { packet.slot().as_ptr().add(meta.offset().into()) };
             clear(data);
-            let address = address(data, translation) - u64::from(header.len);
+            let address = address(data, translation).wrapping_sub(header.len.into());
             // The packet leaves the batch without being dropped there.
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             unsafe { *slots.of(id.into()) = Some(packet.slot()) };
@@ -364,8 +408,8 @@ impl<T: Transport> Outlet<T> {
         sent
     }
 
-    /// Deals with the frame at the front that [`Self::send_run`] did not take: no room, several segments, another
-    /// pool, no room for the header, or not to be sent at all.
+    /// Deals with the next frame, which [`Self::send_run`] did not take: no room, several segments, another pool, no room for
+    /// the header, or not to be sent at all.
     #[cold]
     #[inline(never)]
     fn send_unusual<R: Virtqueue>(
@@ -373,19 +417,26 @@ impl<T: Transport> Outlet<T> {
         ring: &mut R,
         header: Header,
         cache: &mut PoolCache,
-        packets: &mut [Packet],
+        sending: &mut Sending<'_>,
     ) -> Unusual {
+        let packets = &mut **sending;
         let segments = packets.iter().position(|packet| !packet.continues()).map_or(packets.len(), |last| last + 1);
         let frame = &mut packets[..segments];
         let len: usize = frame.iter().map(Packet::len).sum();
+        let unknown = |packet: &Packet| self.known.iter().all(|known| known.pool.id() != packet.pool_id());
+        let is_refused = |packet: &Packet| self.refused.iter().any(|pool| pool.id() == packet.pool_id());
         let reason = if len < SHORTEST.into() || frame.iter().any(Packet::is_empty) {
             &mut self.counters.bad_length
+        } else if !header.allows(len, &frame[0]) {
+            &mut self.counters.too_long
         } else if segments > MOST_SEGMENTS.min(ring.size() - 1) {
             &mut self.counters.too_many_segments
         } else if segments + 1 > ring.free() {
             return Unusual::Full;
-        } else if frame.iter().any(|packet| !self.know(packet, ring.in_flight() == 0)) {
+        } else if frame.iter().any(is_refused) {
             &mut self.counters.unmapped_pool
+        } else if let Some(place) = frame.iter().position(unknown) {
+            return Unusual::Stranger(place);
         } else {
             if !header.completes || !has_room(header, &frame[0]) {
                 complete_checksum(frame);
@@ -393,24 +444,29 @@ impl<T: Transport> Outlet<T> {
             self.send_frame(ring, header, frame);
             self.counters.packets += 1;
             self.counters.bytes += len as u64;
-            return Unusual::Taken(segments);
+            // SAFETY: the ring has taken over these packets.
+            unsafe { sending.take(segments) };
+            return Unusual::Taken;
         };
         *reason += 1;
-        for packet in &*frame {
-            // SAFETY: the packet leaves the batch without being dropped there; it moves here.
-            cache.free(unsafe { std::ptr::read(packet) });
+        for _ in 0..segments {
+            if let Some(packet) = sending.next() {
+                cache.free(packet);
+            }
         }
-        Unusual::Taken(segments)
+        Unusual::Taken
     }
 
-    /// Makes sure that the packet's pool is mapped for the device; whether it is.
-    fn know(&mut self, packet: &Packet, idle: bool) -> bool {
-        if self.known.iter().any(|known| known.pool.id() == packet.pool_id()) {
-            return true;
-        }
-        let pool = Pool::of(packet);
-        match self.shared.transport.dma().map(pool.memory()) {
-            Ok(translation) => {
+    /// Asks for the mapping of a pool that is new to this queue. Returns whether it is known now, or refused; if not, its
+    /// frames wait. Nothing is unsettled meanwhile, so this may allocate.
+    #[cold]
+    #[inline(never)]
+    fn meet(&mut self, packet: &Packet, idle: bool) -> bool {
+        let (pool, mapping) = self.shared.pools.ask(packet);
+        match mapping {
+            Mapping::Wanted => return false,
+            Mapping::Refused => self.refused.push(pool),
+            Mapping::Known(translation) => {
                 self.known.push(KnownPool { pool, translation });
                 if idle {
                     // Nothing is in flight: the pool in use becomes the usual one.
@@ -418,13 +474,9 @@ impl<T: Transport> Outlet<T> {
                     self.known.swap(0, newest);
                     self.first_known_is_usual();
                 }
-                true
-            }
-            Err(error) => {
-                tracing::error!("{}: a packet pool cannot be mapped: {error}", self.shared.transport.name());
-                false
             }
         }
+        true
     }
 
     fn first_known_is_usual(&mut self) {
@@ -540,6 +592,12 @@ unsafe fn ask_for_checksum(data: *mut u8, header: Header, start: u16, offset: u1
     let fields = unsafe { flags.add(CSUM_START) };
     // SAFETY: as above: the fields end where the shortest header does.
     unsafe { fields.cast::<[u8; 4]>().write([a, b, c, d]) };
+}
+
+/// The frames up to the first that may be longer than the device's MTU allows.
+fn allowed(header: Header, packets: &[Packet]) -> &[Packet] {
+    let long = packets.iter().position(|packet| packet.len() > header.longest as usize);
+    &packets[..long.unwrap_or(packets.len())]
 }
 
 /// Whether the header goes in front of the data of a frame's first packet, in the same buffer.

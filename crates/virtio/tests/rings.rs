@@ -134,7 +134,12 @@ fn packets_of_a_pool_that_the_device_has_not_seen_are_sent() {
         packet.append(60).unwrap().copy_from_slice(&frame(n, 60));
         rig.batch.push(packet).unwrap();
         rig.put(&[&frame(n + 1, 60)]);
-        assert_eq!(rig.send(), 2);
+        if n == 0 {
+            // Another thread maps the pool; until then nothing overtakes the packet.
+            common::wait("the pool to be mapped", || rig.send() == 2);
+        } else {
+            assert_eq!(rig.send(), 2);
+        }
         assert_eq!(rig.device.collect(0).unwrap(), frame(n, 60));
         assert_eq!(rig.device.collect(0).unwrap(), frame(n + 1, 60));
     }
@@ -156,7 +161,7 @@ fn an_empty_pool_holds_frames_back_and_loses_none() {
         assert!(rig.device.deliver(0, &frame(n, 60)));
     }
     assert_eq!(rig.recv(), 0);
-    assert_eq!(rig.rx.counters().no_buffers, 1);
+    assert!(rig.rx.counters().no_buffers > 0, "as often as it was looked at");
     drop(kept);
     assert_eq!(rig.recv(), 10);
     assert_eq!(rig.take(), (0..10).map(|n| frame(n, 60)).collect::<Vec<_>>());

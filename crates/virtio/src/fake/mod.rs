@@ -14,7 +14,7 @@
 //! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
 //! rx[0].recv(&mut cache, &mut batch); // takes its place and makes buffers available
 //! assert!(device.deliver(0, &[7; 60]));
-//! assert_eq!(rx[0].recv(&mut cache, &mut batch), 1);
+//! while rx[0].recv(&mut cache, &mut batch) == 0 {} // it looks every 1,000 cycles at most
 //! assert_eq!(batch[0].data(), [7; 60]);
 //! port.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -194,6 +194,11 @@ impl FakeDevice {
         self.state().config.control_answer = answer;
     }
 
+    /// Changes the features that it offers from its next reset on.
+    pub fn offer(&self, features: Features) {
+        self.state().config.features = features;
+    }
+
     /// Whether a driver that looks for the device finds it.
     pub fn set_away(&self, away: bool) {
         self.state().away = away;
@@ -351,9 +356,14 @@ impl State {
         let index = usize::from(self.control());
         let Some(queue) = self.queues.get_mut(index).and_then(Option::as_mut) else { return };
         while let Some(chain) = queue.next(memory) {
-            let [request, reply] = chain.parts.as_slice() else { panic!("a command has two parts: {chain:?}") };
-            assert!(!request.writable && reply.writable && reply.len == 1, "request, then answer: {chain:?}");
-            self.commands.push(memory.read(request.address, request.len as usize));
+            let [command, data, reply] = chain.parts.as_slice() else {
+                panic!("class and command, data, answer: a device before Virtio 1.0 wants them apart: {chain:?}")
+            };
+            assert!(!command.writable && !data.writable && reply.writable, "request, then answer: {chain:?}");
+            assert_eq!((command.len, reply.len), (2, 1), "class and command, and an answer: {chain:?}");
+            self.commands.push(
+                [command, data].into_iter().flat_map(|part| memory.read(part.address, part.len as usize)).collect(),
+            );
             memory.write(reply.address, &[answer]);
             queue.report(memory, chain.id.into(), 1, chain.slots());
         }

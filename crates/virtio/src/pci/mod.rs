@@ -13,13 +13,13 @@ mod window;
 
 use crate::transport::{Interface, Notifier, QueueSetup, Transport, status};
 use crate::{Error, Features, Kind, Result, identify};
-use device::{Bar, DmaDomain, EventFd, Interrupts, PciFunction};
+use device::{Bar, Deadline, DmaDomain, EventFd, Interrupts, PciFunction, TimeLimit};
 use legacy::Legacy;
 use modern::Modern;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use window::Window;
 
 /// A virtio-net device on PCI.
@@ -41,6 +41,7 @@ pub struct Pci<F: PciFunction> {
     /// Held from the selection of a queue or half to the end of what is done with it.
     selection: Mutex<()>,
     msix: AtomicBool,
+    deadline: Mutex<Option<Deadline>>,
 }
 
 /// The registers of an interface. Nothing is checked here but what memory safety stands on.
@@ -88,7 +89,13 @@ impl<F: PciFunction> Pci<F> {
             }
         };
         tracing::debug!("{}: {kind}, driven by its {:?} interface", function.name(), registers.interface());
-        Ok(Self { function, registers, selection: Mutex::default(), msix: AtomicBool::new(false) })
+        Ok(Self {
+            function,
+            registers,
+            selection: Mutex::default(),
+            msix: AtomicBool::new(false),
+            deadline: Mutex::default(),
+        })
     }
 
     fn selection(&self) -> MutexGuard<'_, ()> {
@@ -101,17 +108,12 @@ impl<F: PciFunction> Pci<F> {
     }
 
     fn wait_for_reset(&self) -> Result<()> {
-        let begun = Instant::now();
-        loop {
-            if self.status()? == 0 {
-                return Ok(());
-            }
-            if begun.elapsed() > PATIENCE {
-                let device = self.name().to_owned();
-                return Err(Error::Timeout { device, waiting_for: "the reset to be done", waited: PATIENCE });
-            }
-            std::thread::sleep(Duration::from_millis(1));
+        let deadline = self.deadline().unwrap_or_else(|| TimeLimit::default().begin());
+        while self.status()? != 0 {
+            let waited = deadline.sleep(Duration::from_millis(1));
+            waited.map_err(|expired| Error::expired(self.name(), "the reset to be done", expired))?;
         }
+        Ok(())
     }
 }
 
@@ -146,6 +148,16 @@ unsafe impl<F: PciFunction> Transport for Pci<F> {
 
     fn numa_node(&self) -> Option<u32> {
         self.function.numa_node()
+    }
+
+    fn set_deadline(&self, deadline: Option<Deadline>) {
+        self.function.set_deadline(deadline.clone());
+        *self.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+    }
+
+    fn deadline(&self) -> Option<Deadline> {
+        let own = self.deadline.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        own.or_else(|| self.function.deadline())
     }
 
     fn interface(&self) -> Interface {
@@ -257,5 +269,3 @@ fn no_vector(vector: u16) -> Problem {
 
 /// The device is not to interrupt.
 const NO_VECTOR: u16 = 0xFFFF;
-/// A reset takes microseconds, or what the host takes to stop its own threads.
-const PATIENCE: Duration = Duration::from_secs(5);

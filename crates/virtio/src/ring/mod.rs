@@ -5,12 +5,14 @@ mod memory;
 mod packed;
 mod split;
 mod table;
+mod word;
 
 pub(crate) use ledger::Used;
 pub(crate) use memory::{Area, Layout, RingMemory};
 pub(crate) use packed::Packed;
 pub(crate) use split::Split;
 pub(crate) use table::Table;
+pub(crate) use word::Word;
 
 use std::fmt;
 

@@ -1,7 +1,8 @@
 //! Packed virtqueues (Virtio 1.2, section 2.8).
 
 use super::ledger::{Id, Ledger, Used};
-use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, number, passes};
+use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, Word, number, passes};
+use device::barrier::dma_wmb;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -14,9 +15,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 /// `ring` points to `2 * size` words in `area`, the event structures to one word each; nothing but these atomics accesses
 /// them on this side. `size` is a power of two.
 pub(crate) struct Packed {
-    ring: NonNull<AtomicU64>,
-    driver_event: NonNull<AtomicU32>,
-    device_event: NonNull<AtomicU32>,
+    ring: NonNull<Word<AtomicU64>>,
+    driver_event: NonNull<Word<AtomicU32>>,
+    device_event: NonNull<Word<AtomicU32>>,
     size: u16,
     event_idx: bool,
     /// Interrupts are on.
@@ -73,7 +74,7 @@ impl Packed {
     /// Tells the device which interrupts are wanted; `place` is that of a descriptor, with its wrap counter in bit 15.
     fn ask(&self, flags: u32, place: u16) {
         // SAFETY: valid and accessed as an atomic only (type invariant).
-        unsafe { self.driver_event.as_ref() }.store((flags << 16 | u32::from(place)).to_le(), Ordering::Relaxed);
+        unsafe { self.driver_event.as_ref() }.write(flags << 16 | u32::from(place), Ordering::Relaxed);
     }
 
     #[cold]
@@ -118,7 +119,7 @@ impl Packed {
 
     fn wants_notification(&self, posted: u16) -> bool {
         // SAFETY: valid and accessed as an atomic only (type invariant).
-        let event = u32::from_le(unsafe { self.device_event.as_ref() }.load(Ordering::Relaxed));
+        let event = unsafe { self.device_event.as_ref() }.read_once(Ordering::Relaxed);
         match event >> 16 & 3 {
             DISABLE => false,
             AT_DESCRIPTOR if self.event_idx => {
@@ -218,6 +219,9 @@ unsafe impl Virtqueue for Packed {
     #[inline(always)]
     fn publish(&mut self) -> bool {
         let Some((position, rest)) = self.first.take() else { return false };
+        // The rest is visible to a device before the first descriptor's flags are; Release alone orders it for processors
+        // (section 2.8.21.2.1).
+        dma_wmb();
         self.from(position).store(0, rest, Ordering::Release);
         let posted = std::mem::take(&mut self.unpublished);
         if self.armed {
@@ -302,7 +306,7 @@ unsafe impl Virtqueue for Packed {
 /// `first` points to `2 * count` words of the ring of a [`Packed`].
 #[derive(Clone, Copy)]
 struct Descriptors {
-    first: NonNull<AtomicU64>,
+    first: NonNull<Word<AtomicU64>>,
     count: usize,
     /// Flags that make a descriptor available.
     available: u32,
@@ -312,7 +316,7 @@ struct Descriptors {
 
 impl Descriptors {
     #[inline(always)]
-    fn word(&self, index: usize) -> &AtomicU64 {
+    fn word(&self, index: usize) -> &Word<AtomicU64> {
         debug_assert!(index < 2 * self.count, "beyond the ring's end");
         // SAFETY: all callers stay within the count.
         let place = unsafe { self.first.add(index) };
@@ -343,7 +347,7 @@ impl Descriptors {
     /// Writes the `n`th descriptor, but of the first one the second word goes to `first`.
     #[inline(always)]
     fn write(&self, n: usize, address: u64, rest: u64, first: &mut u64) {
-        self.word(2 * n).store(address.to_le(), Ordering::Relaxed);
+        self.word(2 * n).write(address, Ordering::Relaxed);
         if n == 0 {
             *first = rest;
         } else {
@@ -354,14 +358,14 @@ impl Descriptors {
     /// Stores the second word of the `n`th descriptor.
     #[inline(always)]
     fn store(&self, n: usize, rest: u64, order: Ordering) {
-        self.word(2 * n + 1).store(rest.to_le(), order);
+        self.word(2 * n + 1).write(rest, order);
     }
 
     /// The two halves of the second word of the `n`th: id and flags, and the length.
     #[inline(always)]
     #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
     fn rest(&self, n: usize) -> (u32, u32) {
-        let rest = u64::from_le(self.word(2 * n + 1).load(Ordering::Acquire));
+        let rest = self.word(2 * n + 1).read_once(Ordering::Acquire);
         ((rest >> 32) as u32, rest as u32)
     }
 

@@ -1,7 +1,8 @@
 //! Split virtqueues (Virtio 1.2, section 2.7).
 
 use super::ledger::{Id, Ledger, Used};
-use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, number, passes};
+use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, Word, number, passes};
+use device::barrier::{dma_rmb, dma_wmb};
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -14,9 +15,9 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 /// `table` points to `2 * size` words, `avail` to `size + 3` and `used` to `4 * size + 3` half words in `area`, which
 /// nothing but these atomics accesses on this side. `size` is a power of two, and `mask` is `size - 1`.
 pub(crate) struct Split {
-    table: NonNull<AtomicU64>,
-    avail: NonNull<AtomicU16>,
-    used: NonNull<AtomicU16>,
+    table: NonNull<Word<AtomicU64>>,
+    avail: NonNull<Word<AtomicU16>>,
+    used: NonNull<Word<AtomicU16>>,
     mask: u16,
     ledger: Ledger,
     /// Where the next entry of the available ring goes.
@@ -66,14 +67,14 @@ impl Split {
         if event_idx {
             ring.set_used_event(u16::MAX);
         } else {
-            ring.avail(0).store(NO_INTERRUPT.to_le(), Ordering::Relaxed);
+            ring.avail(0).write(NO_INTERRUPT, Ordering::Relaxed);
         }
         ring
     }
 
     /// Half word `index` of the available ring: flags, idx, entries, `used_event`.
     #[inline(always)]
-    fn avail(&self, index: usize) -> &AtomicU16 {
+    fn avail(&self, index: usize) -> &Word<AtomicU16> {
         debug_assert!(index <= usize::from(self.mask) + 3, "within the available ring");
         // SAFETY: all callers stay within the area's half words.
         let place = unsafe { self.avail.add(index) };
@@ -83,7 +84,7 @@ impl Split {
 
     /// Half word `index` of the used ring: flags, idx, entries of four, `avail_event`.
     #[inline(always)]
-    fn used_half(&self, index: usize) -> &AtomicU16 {
+    fn used_half(&self, index: usize) -> &Word<AtomicU16> {
         debug_assert!(index <= 4 * usize::from(self.mask) + 7, "within the used ring");
         // SAFETY: all callers stay within the area's half words.
         let place = unsafe { self.used.add(index) };
@@ -93,7 +94,7 @@ impl Split {
 
     /// Where entry `index` of the used ring begins: id and length.
     #[inline(always)]
-    fn used_at(&self, index: u16) -> NonNull<AtomicU32> {
+    fn used_at(&self, index: u16) -> NonNull<Word<AtomicU32>> {
         // Aligned: the ring begins at a multiple of 4, and entries 4 bytes behind.
         // SAFETY: masked, so within the ring.
         unsafe { self.used.add(2 + 4 * usize::from(index & self.mask)) }.cast()
@@ -101,7 +102,7 @@ impl Split {
 
     /// Where entry `index` of the available ring is.
     #[inline(always)]
-    fn avail_at(&self, index: u16) -> NonNull<AtomicU16> {
+    fn avail_at(&self, index: u16) -> NonNull<Word<AtomicU16>> {
         // SAFETY: masked, so within the ring.
         unsafe { self.avail.add(2 + usize::from(index & self.mask)) }
     }
@@ -140,7 +141,8 @@ impl Split {
 
     #[inline(always)]
     fn read_index(&mut self) -> Result<(), Fault> {
-        let index = u16::from_le(self.used_half(1).load(Ordering::Acquire));
+        let index = self.used_half(1).read_once(Ordering::Acquire);
+        dma_rmb();
         // It cannot have used more than it was shown.
         if index.wrapping_sub(self.next_used) > self.published.wrapping_sub(self.next_used) {
             return Err(Fault::UsedIndex);
@@ -161,11 +163,11 @@ impl Split {
     #[cold]
     fn disarm(&mut self) {
         self.armed = false;
-        self.avail(0).store(NO_INTERRUPT.to_le(), Ordering::Relaxed);
+        self.avail(0).write(NO_INTERRUPT, Ordering::Relaxed);
     }
 
     fn set_used_event(&self, value: u16) {
-        self.avail(usize::from(self.mask) + 3).store(value.to_le(), Ordering::Relaxed);
+        self.avail(usize::from(self.mask) + 3).write(value, Ordering::Relaxed);
     }
 }
 
@@ -249,7 +251,7 @@ unsafe impl Virtqueue for Split {
             each(place, id.number());
         });
         // SAFETY: the first of a run.
-        unsafe { entry(self.avail_at(self.next_avail), 0) }.store(first.to_le(), Ordering::Relaxed);
+        unsafe { entry(self.avail_at(self.next_avail), 0) }.write(first, Ordering::Relaxed);
         self.next_avail = self.next_avail.wrapping_add(1);
     }
 
@@ -257,18 +259,21 @@ unsafe impl Virtqueue for Split {
     fn publish(&mut self) -> bool {
         let (old, new) = (self.published, self.next_avail);
         self.push_used_event();
-        self.avail(1).store(new.to_le(), Ordering::Release);
+        // What was posted is visible to a device before the index is; Release alone orders it for processors (section
+        // 2.7.13.3.1).
+        dma_wmb();
+        self.avail(1).write(new, Ordering::Release);
         self.published = new;
         // The index must be visible before the device's wish is read (section 2.7.13.4.1).
         fence(Ordering::SeqCst);
         if self.used_event.is_some() {
-            let event = u16::from_le(self.used_half(2 + 4 * self.size()).load(Ordering::Relaxed));
+            let event = self.used_half(2 + 4 * self.size()).read_once(Ordering::Relaxed);
             passes(event, new, old)
         } else {
             if self.armed {
                 self.disarm();
             }
-            u16::from_le(self.used_half(0).load(Ordering::Relaxed)) & NO_NOTIFY == 0
+            self.used_half(0).read_once(Ordering::Relaxed) & NO_NOTIFY == 0
         }
     }
 
@@ -289,7 +294,7 @@ unsafe impl Virtqueue for Split {
             self.set_used_event(self.next_used);
         } else {
             self.armed = true;
-            self.avail(0).store(0, Ordering::Relaxed);
+            self.avail(0).write(0, Ordering::Relaxed);
         }
         // The wish must be visible before the used index is read (section 2.7.14).
         fence(Ordering::SeqCst);
@@ -338,7 +343,7 @@ unsafe impl Virtqueue for Split {
 
 /// The descriptor table of a ring that outlives this value.
 #[derive(Clone, Copy)]
-struct Descriptors(NonNull<AtomicU64>);
+struct Descriptors(NonNull<Word<AtomicU64>>);
 
 impl Descriptors {
     /// Writes descriptors of up to `count` buffers, of which `each` says address and length, until it has no more, and names
@@ -350,7 +355,7 @@ impl Descriptors {
     #[inline(always)]
     unsafe fn write_run(
         self,
-        entries: NonNull<AtomicU16>,
+        entries: NonNull<Word<AtomicU16>>,
         count: usize,
         flags: u64,
         id: impl Fn(usize) -> Id,
@@ -362,7 +367,7 @@ impl Descriptors {
             let Some((address, len)) = each(done, id.number()) else { break };
             self.write(id, address, u64::from(len) | flags);
             // SAFETY: the ring does not end before, by the caller's word.
-            unsafe { entry(entries, done) }.store(id.number().to_le(), Ordering::Relaxed);
+            unsafe { entry(entries, done) }.write(id.number(), Ordering::Relaxed);
             done += 1;
         }
         done
@@ -376,9 +381,9 @@ impl Descriptors {
         // SAFETY: as above.
         let high = unsafe { low.add(1) };
         // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
-        unsafe { low.as_ref() }.store(address.to_le(), Ordering::Relaxed);
+        unsafe { low.as_ref() }.write(address, Ordering::Relaxed);
         // SAFETY: as above.
-        unsafe { high.as_ref() }.store(rest.to_le(), Ordering::Relaxed);
+        unsafe { high.as_ref() }.write(rest, Ordering::Relaxed);
     }
 }
 
@@ -388,7 +393,7 @@ impl Descriptors {
 ///
 /// `first` is from [`Split::avail_at`] of a ring that lives for `'r`, and the ring does not end before that entry.
 #[inline(always)]
-unsafe fn entry<'r>(first: NonNull<AtomicU16>, n: usize) -> &'r AtomicU16 {
+unsafe fn entry<'r>(first: NonNull<Word<AtomicU16>>, n: usize) -> &'r Word<AtomicU16> {
     // SAFETY: within the ring, by the caller's word.
     let place = unsafe { first.add(n) };
     // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
@@ -401,16 +406,16 @@ unsafe fn entry<'r>(first: NonNull<AtomicU16>, n: usize) -> &'r AtomicU16 {
 ///
 /// `first` is from [`Split::used_at`], and the ring does not end before that entry.
 #[inline(always)]
-unsafe fn used_entry(first: NonNull<AtomicU32>, n: usize) -> (u32, u32) {
+unsafe fn used_entry(first: NonNull<Word<AtomicU32>>, n: usize) -> (u32, u32) {
     // SAFETY: within the ring, by the caller's word.
     let id = unsafe { first.add(2 * n) };
     // SAFETY: an entry is two words.
     let len = unsafe { id.add(1) };
     // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
-    let id = unsafe { id.as_ref() }.load(Ordering::Relaxed);
+    let id = unsafe { id.as_ref() }.read_once(Ordering::Relaxed);
     // SAFETY: as above.
-    let len = unsafe { len.as_ref() }.load(Ordering::Relaxed);
-    (u32::from_le(id), u32::from_le(len))
+    let len = unsafe { len.as_ref() }.read_once(Ordering::Relaxed);
+    (id, len)
 }
 
 impl fmt::Debug for Split {

@@ -2,15 +2,15 @@
 
 use super::message::{self, Request};
 use crate::transport::QueueSetup;
-use device::{DmaMemory, EventFd};
+use device::{Deadline, DmaMemory, EventFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
-use rustix::process::PidfdFlags;
+use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bit 30 of the feature bits: there are protocol features, and rings are enabled one by one.
 const PROTOCOL_FEATURES: u64 = 1 << 30;
@@ -21,8 +21,8 @@ const REPLY_ACK: u64 = 1 << 3;
 const MOST_PAIRS: u64 = 128;
 /// First place of a packed ring: index 0 and wrap counter 1, for available and for used.
 const PACKED_BASE: u32 = 0x8000_8000;
-/// A back end answers in microseconds, unless it is busy with a memory table.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A back end that does not stop its rings may still notice that nobody is here any more, and go.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A memory region as a back end sees it.
 #[derive(Clone, Debug)]
@@ -44,13 +44,13 @@ type Result<T> = std::result::Result<T, Failure>;
 #[derive(Debug)]
 pub(super) struct Line {
     socket: Arc<UnixStream>,
-    /// The back end's process, where the kernel says which it is.
-    process: Option<OwnedFd>,
     offered: u64,
     reply_ack: bool,
     pairs: u16,
     queues: Vec<Queue>,
     pub(super) running: bool,
+    /// A conversation was broken off: what comes next may be an answer to what was asked before.
+    broken: Cell<bool>,
 }
 
 /// A ring as the back end is told of it.
@@ -64,29 +64,24 @@ struct Queue {
 
 impl Line {
     /// Takes ownership of the back end and asks what it can do.
-    pub(super) fn open(socket: UnixStream) -> Result<Self> {
-        let set = socket.set_nonblocking(false).and_then(|()| socket.set_write_timeout(Some(PATIENCE)));
-        set.map_err(|source| Failure { step: "set up the connection", source })?;
-        let process = rustix::net::sockopt::socket_peercred(&socket)
-            .and_then(|peer| rustix::process::pidfd_open(peer.pid, PidfdFlags::empty()))
-            .ok();
+    pub(super) fn open(socket: UnixStream, deadline: &Deadline) -> Result<Self> {
         let mut line = Self {
             socket: Arc::new(socket),
-            process,
             offered: 0,
             reply_ack: false,
             pairs: 1,
             queues: Vec::new(),
             running: false,
+            broken: Cell::new(false),
         };
-        line.tell(message::SET_OWNER, &[], &[])?;
-        line.offered = line.ask(message::GET_FEATURES, &[])?;
+        line.tell(message::SET_OWNER, &[], &[], deadline)?;
+        line.offered = line.ask(message::GET_FEATURES, &[], deadline)?;
         if line.offered & PROTOCOL_FEATURES != 0 {
-            let chosen = line.ask(message::GET_PROTOCOL_FEATURES, &[])? & (MQ | REPLY_ACK);
-            line.tell(message::SET_PROTOCOL_FEATURES, &message::longs([chosen]), &[])?;
+            let chosen = line.ask(message::GET_PROTOCOL_FEATURES, &[], deadline)? & (MQ | REPLY_ACK);
+            line.tell(message::SET_PROTOCOL_FEATURES, &message::longs([chosen]), &[], deadline)?;
             line.reply_ack = chosen & REPLY_ACK != 0;
             if chosen & MQ != 0 {
-                let pairs = line.ask(message::GET_QUEUE_NUM, &[])?.clamp(1, MOST_PAIRS);
+                let pairs = line.ask(message::GET_QUEUE_NUM, &[], deadline)?.clamp(1, MOST_PAIRS);
                 line.pairs = u16::try_from(pairs).unwrap_or(1);
             }
         }
@@ -108,9 +103,9 @@ impl Line {
         Arc::clone(&self.socket)
     }
 
-    pub(super) fn set_features(&mut self, features: u64) -> Result<()> {
+    pub(super) fn set_features(&mut self, features: u64, deadline: &Deadline) -> Result<()> {
         let features = features | self.offered & PROTOCOL_FEATURES;
-        self.tell(message::SET_FEATURES, &message::longs([features]), &[])
+        self.tell(message::SET_FEATURES, &message::longs([features]), &[], deadline)
     }
 
     /// Notes where a ring is, and what its interrupts signal.
@@ -119,37 +114,38 @@ impl Line {
     }
 
     /// Shares memory and starts all rings.
-    pub(super) fn start(&mut self, regions: &[Region]) -> Result<()> {
-        self.share(regions)?;
+    pub(super) fn start(&mut self, regions: &[Region], deadline: &Deadline) -> Result<()> {
+        self.share(regions, deadline)?;
         // From here on the back end may reach memory, even if a later step fails.
         self.running = true;
         for queue in &self.queues {
             let (index, setup) = (u32::from(queue.index), &queue.setup);
             let base = if setup.packed { PACKED_BASE } else { 0 };
-            self.tell(message::SET_VRING_NUM, &message::words([index, setup.size.into()]), &[])?;
-            self.tell(message::SET_VRING_BASE, &message::words([index, base]), &[])?;
+            self.tell(message::SET_VRING_NUM, &message::words([index, setup.size.into()]), &[], deadline)?;
+            self.tell(message::SET_VRING_BASE, &message::words([index, base]), &[], deadline)?;
             let mut addresses = message::words([index, 0]);
             addresses.extend(message::longs([setup.descriptors, setup.device, setup.driver, 0]));
-            self.tell(message::SET_VRING_ADDR, &addresses, &[])?;
+            self.tell(message::SET_VRING_ADDR, &addresses, &[], deadline)?;
             let index = message::longs([queue.index.into()]);
-            self.tell(message::SET_VRING_CALL, &index, &[queue.call.as_fd()])?;
-            self.tell(message::SET_VRING_KICK, &index, &[queue.kick.as_fd()])?;
+            self.tell(message::SET_VRING_CALL, &index, &[queue.call.as_fd()], deadline)?;
+            self.tell(message::SET_VRING_KICK, &index, &[queue.kick.as_fd()], deadline)?;
         }
         if self.offered & PROTOCOL_FEATURES != 0 {
             for queue in &self.queues {
-                self.tell(message::SET_VRING_ENABLE, &message::words([queue.index.into(), 1]), &[])?;
+                self.tell(message::SET_VRING_ENABLE, &message::words([queue.index.into(), 1]), &[], deadline)?;
             }
         }
         // A back end that does not acknowledge closes the connection when it is not content: this would show it.
-        self.ask(message::GET_FEATURES, &[]).map(drop)
+        self.ask(message::GET_FEATURES, &[], deadline).map(drop)
     }
 
     /// Sends the table of all memory.
-    pub(super) fn share(&self, regions: &[Region]) -> Result<()> {
+    pub(super) fn share(&self, regions: &[Region], deadline: &Deadline) -> Result<()> {
         let mut body = message::words([u32::try_from(regions.len()).unwrap_or(u32::MAX), 0]);
         let mut fds = Vec::with_capacity(regions.len());
         for Region { iova, memory } in regions {
-            let Some(fd) = memory.fd() else {
+            // SAFETY: it goes to the back end alone, which somebody has vouched for.
+            let Some(fd) = (unsafe { memory.fd() }) else {
                 let source = io::Error::new(io::ErrorKind::Unsupported, "memory without a descriptor");
                 return Err(Failure { step: message::SET_MEM_TABLE.1, source });
             };
@@ -157,33 +153,34 @@ impl Line {
             body.extend(message::longs([*iova, memory.len() as u64, *iova, 0]));
             fds.push(fd);
         }
-        self.tell(message::SET_MEM_TABLE, &body, &fds)
+        self.tell(message::SET_MEM_TABLE, &body, &fds, deadline)
     }
 
-    /// Stops all rings: the back end answers when it has done with them. Whether it is known to reach memory no more:
-    /// it said so, or closed the connection, or its process has ended.
-    pub(super) fn stop(&mut self) -> bool {
-        if self.running && self.is_closed() {
-            // Connections are closed a little before a process is gone.
-            self.has_ended(Duration::from_millis(100));
+    /// Stops all rings: the back end answers when it has done with them. Returns whether there is a sign that it reaches
+    /// memory no more: it said so, or nobody holds the other end of the connection any more. That a process has ended would
+    /// be none: it may have handed the connection to another one. (A process that ends gives up its memory first, and then
+    /// its connections.)
+    pub(super) fn stop(&mut self, deadline: &Deadline) -> bool {
+        if !self.running {
+            return true;
+        }
+        let half = deadline.remaining().unwrap_or_default() / 2;
+        if self.is_closed() || self.stop_rings(&deadline.at_most(half)).is_ok() {
             self.running = false;
-        } else if self.running && self.stop_rings().is_err() {
-            // It may still notice that nobody is here any more.
-            let _ = self.socket.shutdown(std::net::Shutdown::Write);
-            self.running = !self.closes_within(Duration::from_secs(1)) && !self.has_ended(Duration::ZERO);
         } else {
-            self.running = false;
+            let _ = self.socket.shutdown(std::net::Shutdown::Write);
+            self.running = !self.closes_within(&deadline.at_most(FAREWELL));
         }
         !self.running
     }
 
-    fn stop_rings(&self) -> Result<()> {
+    fn stop_rings(&self, deadline: &Deadline) -> Result<()> {
         for queue in &self.queues {
             let index = u32::from(queue.index);
             if self.offered & PROTOCOL_FEATURES != 0 {
-                self.tell(message::SET_VRING_ENABLE, &message::words([index, 0]), &[])?;
+                self.tell(message::SET_VRING_ENABLE, &message::words([index, 0]), &[], deadline)?;
             }
-            let answer = self.ask(message::GET_VRING_BASE, &message::words([index, 0]))?.to_ne_bytes();
+            let answer = self.ask(message::GET_VRING_BASE, &message::words([index, 0]), deadline)?.to_ne_bytes();
             if answer[..4] != index.to_ne_bytes() {
                 let source = io::Error::new(io::ErrorKind::InvalidData, "it answers for another ring");
                 return Err(Failure { step: message::GET_VRING_BASE.1, source });
@@ -213,38 +210,43 @@ impl Line {
         peeked.is_ok_and(|(_, received)| received > 0)
     }
 
-    fn has_ended(&self, limit: Duration) -> bool {
-        self.process.as_ref().is_some_and(|process| is_ready(process.as_fd(), limit))
-    }
-
-    fn closes_within(&self, limit: Duration) -> bool {
-        let deadline = Instant::now() + limit;
-        loop {
-            if self.is_closed() {
-                return true;
-            }
-            if Instant::now() >= deadline {
+    fn closes_within(&self, deadline: &Deadline) -> bool {
+        while !self.is_closed() {
+            if deadline.sleep(Duration::from_millis(5)).is_err() {
                 return false;
             }
-            std::thread::sleep(Duration::from_millis(5));
         }
+        true
+    }
+
+    /// Whether a conversation was broken off, so that no other one can follow.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.get()
     }
 
     /// Sends a request, and waits for the acknowledgement if the back end gives one.
-    fn tell(&self, request: Request, body: &[u8], fds: &[BorrowedFd<'_>]) -> Result<()> {
-        let failed = |source| Failure { step: request.1, source };
-        message::send(&self.socket, request, self.reply_ack, body, fds).map_err(failed)?;
-        if self.reply_ack && message::receive(&self.socket, request, PATIENCE).map_err(failed)? != 0 {
-            return Err(failed(io::Error::other("it refuses; its log says why")));
+    fn tell(&self, request: Request, body: &[u8], fds: &[BorrowedFd<'_>], deadline: &Deadline) -> Result<()> {
+        let sent = message::send(&self.socket, request, self.reply_ack, body, fds, deadline);
+        let answer =
+            sent.and_then(|()| if self.reply_ack { message::receive(&self.socket, request, deadline) } else { Ok(0) });
+        match self.whole(request, answer)? {
+            0 => Ok(()),
+            _ => Err(Failure { step: request.1, source: io::Error::other("it refuses; its log says why") }),
         }
-        Ok(())
     }
 
     /// Sends a request that is a question.
-    fn ask(&self, request: Request, body: &[u8]) -> Result<u64> {
-        let failed = |source| Failure { step: request.1, source };
-        message::send(&self.socket, request, false, body, &[]).map_err(failed)?;
-        message::receive(&self.socket, request, PATIENCE).map_err(failed)
+    fn ask(&self, request: Request, body: &[u8], deadline: &Deadline) -> Result<u64> {
+        let sent = message::send(&self.socket, request, false, body, &[], deadline);
+        self.whole(request, sent.and_then(|()| message::receive(&self.socket, request, deadline)))
+    }
+
+    /// The answer; without one nothing more can be said on this line.
+    fn whole(&self, request: Request, answer: io::Result<u64>) -> Result<u64> {
+        answer.map_err(|source| {
+            self.broken.set(true);
+            Failure { step: request.1, source }
+        })
     }
 }
 

@@ -46,10 +46,19 @@ impl Listener {
     }
 }
 
+/// Connects without waiting for a place: [`Errno::AGAIN`] when as many wait already as the listener lets.
+pub(super) fn dial(path: &Path) -> rustix::io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &address)?;
+    Ok(socket.into())
+}
+
 /// Whether there is a socket at which nobody listens.
 fn is_abandoned(path: &Path) -> bool {
     let is_socket = rustix::fs::lstat(path).is_ok_and(|file| FileType::from_raw_mode(file.st_mode) == FileType::Socket);
-    is_socket && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    is_socket && dial(path).is_err_and(|errno| errno == Errno::CONNREFUSED)
 }
 
 impl Drop for Listener {

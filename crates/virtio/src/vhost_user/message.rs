@@ -1,15 +1,16 @@
 //! Messages of the vhost-user protocol, as the front end sends and receives them (QEMU `docs/interop/vhost-user.rst`,
 //! sections "Header" and "Front-end message types"). Numbers are in the byte order of the host.
 
+use device::Deadline;
+use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 /// Memory regions in a table: what every back end takes.
 pub(super) const MOST_REGIONS: usize = 8;
@@ -42,13 +43,14 @@ const HEADER: usize = 12;
 /// Replies to what this front end asks are numbers of 8 bytes.
 const REPLY_BODY: usize = 8;
 
-/// Sends a request with descriptors. The socket's write timeout bounds it.
+/// Sends a request with descriptors.
 pub(super) fn send(
     socket: &UnixStream,
     request: Request,
     need_reply: bool,
     body: &[u8],
     fds: &[BorrowedFd<'_>],
+    deadline: &Deadline,
 ) -> io::Result<()> {
     let flags = VERSION | if need_reply { NEED_REPLY } else { 0 };
     let size = u32::try_from(body.len()).unwrap_or(u32::MAX);
@@ -56,25 +58,27 @@ pub(super) fn send(
     bytes.extend_from_slice(body);
     let (mut rest, mut fds) = (bytes.as_slice(), fds);
     while !rest.is_empty() {
+        deadline.check().map_err(|expired| in_words(expired.into()))?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_REGIONS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "too many descriptors for one message"));
         }
-        match rustix::net::sendmsg(socket, &[IoSlice::new(rest)], &mut control, SendFlags::NOSIGNAL) {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        match rustix::net::sendmsg(socket, &[IoSlice::new(rest)], &mut control, flags) {
             // Descriptors travel with the first byte.
             Ok(sent) => (rest, fds) = (&rest[sent..], &[]),
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(in_words(errno.into(), Duration::ZERO)),
+            Err(Errno::AGAIN) => deadline.wait_for(socket.as_fd(), PollFlags::OUT).map_err(in_words)?,
+            Err(errno) => return Err(in_words(errno.into())),
         }
     }
     Ok(())
 }
 
 /// Receives the reply to `request`: a number. Descriptors that come with it are closed.
-pub(super) fn receive(socket: &UnixStream, request: Request, limit: Duration) -> io::Result<u64> {
-    let deadline = Instant::now() + limit;
-    let receive = |buffer: &mut [u8]| fill(socket, buffer, deadline).map_err(|source| in_words(source, limit));
+pub(super) fn receive(socket: &UnixStream, request: Request, deadline: &Deadline) -> io::Result<u64> {
+    let receive = |buffer: &mut [u8]| fill(socket, buffer, deadline).map_err(in_words);
     let mut header = [0; HEADER];
     receive(&mut header)?;
     let number = |at: usize| u32::from_ne_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
@@ -97,9 +101,9 @@ fn nonsense(text: &str) -> io::Error {
 }
 
 /// What a user has to know of a failure.
-fn in_words(source: io::Error, limit: Duration) -> io::Error {
+fn in_words(source: io::Error) -> io::Error {
     let text = match source.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer within {} s", limit.as_secs()),
+        io::ErrorKind::TimedOut => format!("no answer: {source}"),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             "it has closed the connection; its log says why".to_owned()
         }
@@ -108,20 +112,21 @@ fn in_words(source: io::Error, limit: Duration) -> io::Error {
     io::Error::new(source.kind(), text)
 }
 
-fn fill(socket: &UnixStream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+fn fill(socket: &UnixStream, buffer: &mut [u8], deadline: &Deadline) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        socket.set_read_timeout(Some(left))?;
+        deadline.check()?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_REGIONS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut buffer[done..])];
-        let got = match rustix::net::recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let got = match rustix::net::recvmsg(socket, &mut parts, &mut control, flags) {
             Ok(got) => got,
             Err(Errno::INTR) => continue,
+            Err(Errno::AGAIN) => {
+                deadline.wait_for(socket.as_fd(), PollFlags::IN)?;
+                continue;
+            }
             Err(errno) => return Err(errno.into()),
         };
         for part in control.drain() {

@@ -2,9 +2,10 @@
 //! vSwitch, DPDK's `net_vhost`), which shares the memory of rings and packets through a Unix socket (QEMU
 //! `docs/interop/vhost-user.rst`).
 //!
-//! The back end can write to all packets of the pools that it was given, at any time, as they share memory; so a pool
-//! should go to back ends that may see each other's packets. It can reach nothing else: rings lie in memory of their own,
-//! new for each connection, and nothing the driver goes by is in either.
+//! The back end can write to all packets of the pools that it was given, at any time, as they share memory, and so can any
+//! process that it passes a descriptor to, or forks. It takes a [`TrustedPeer`] to connect, by which somebody vouches that
+//! it does so only while a buffer is lent to it. It can reach nothing else: rings lie in memory of their own, new for each
+//! connection, and nothing the driver goes by is in either.
 //!
 //! When the back end goes away the queues wait, the front end connects again, or waits to be connected to, and what was
 //! in flight is lost and counted ([`crate::TxCounters::lost`]).
@@ -18,26 +19,33 @@ mod message;
 
 use crate::transport::{Attention, Notifier, QueueSetup, Transport, status};
 use crate::{Error, Features, Result};
-use device::{DmaDomain, DmaMapper, DmaMemory, EventFd, Interrupts, IovaAllocator, Translation};
+use device::{
+    Deadline, DmaDomain, DmaMapper, DmaMemory, EventFd, Interrupts, IovaAllocator, TimeLimit, Translation, TrustedPeer,
+};
 use line::{Failure, Line, Region, is_ready};
 use listener::Listener;
 use message::MOST_REGIONS;
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A device behind a vhost-user socket.
 ///
 /// ```no_run
+/// use device::TrustedPeer;
 /// use mempool::{Pool, PoolConfig};
 /// use virtio::{Config, VhostUser};
 /// use std::path::Path;
 ///
 /// let pool = Pool::new(&PoolConfig::default())?;
-/// let device = VhostUser::connect(Path::new("/run/vhost.sock"))?;
+/// // SAFETY: the switch at this socket is of this host's administrator, and writes to buffers that are lent to it only.
+/// let peer = unsafe { TrustedPeer::vouched_for() };
+/// let device = VhostUser::connect(Path::new("/run/vhost.sock"), peer)?;
 /// let opened = virtio::open(device, &Config::default(), &pool)?;
 /// println!("{:?}", opened.port.link()?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -65,7 +73,12 @@ enum Place {
 struct Shared {
     /// Locked after `line`, where both are.
     regions: Mutex<Vec<Region>>,
+    /// Held by one operation at a time, for as long as the back end takes to answer.
     line: Mutex<Talk>,
+    /// Pairs of queues of the back end; 0 while there is none. A fact for those who must not wait for the line;
+    /// Relaxed, since no other memory is read on the strength of it.
+    pairs: AtomicU16,
+    deadline: Mutex<Option<Deadline>>,
 }
 
 #[derive(Debug, Default)]
@@ -80,27 +93,36 @@ impl Shared {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The end of the operation that is under way.
+    fn deadline(&self) -> Deadline {
+        let deadline = self.deadline.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        deadline.unwrap_or_else(|| TimeLimit::default().begin())
+    }
+
     fn talk(&self) -> MutexGuard<'_, Talk> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl VhostUser {
-    /// A device whose back end listens at `path`. Nothing is sent yet.
+    /// A device whose back end listens at `path`, and has the word of `peer`. Nothing is sent yet.
     ///
     /// # Errors
     ///
     /// When the system has no random numbers for a MAC address.
-    pub fn connect(path: &Path) -> Result<Self> {
+    pub fn connect(path: &Path, peer: TrustedPeer) -> Result<Self> {
+        let _ = peer;
         Self::new(format!("vhost-user:{}", path.display()), Place::Client(path.to_owned()))
     }
 
-    /// A device whose back end will connect to the socket `path`, which is made now, for this user only.
+    /// A device whose back end will connect to the socket `path`, which is made now, for this user only. Whoever connects
+    /// has the word of `peer`.
     ///
     /// # Errors
     ///
     /// When the socket cannot be made, or somebody listens there.
-    pub fn listen(path: &Path) -> Result<Self> {
+    pub fn listen(path: &Path, peer: TrustedPeer) -> Result<Self> {
+        let _ = peer;
         let name = format!("vhost-user:{}", path.display());
         let listener = Listener::bind(path).map_err(|source| {
             let hint = match source.kind() {
@@ -114,13 +136,14 @@ impl VhostUser {
         Self::new(name, Place::Server(listener))
     }
 
-    /// A device whose back end is at the other end of `socket`, once.
+    /// A device whose back end is at the other end of `socket`, once, and has the word of `peer`.
     ///
     /// # Errors
     ///
     /// As [`Self::connect`].
     #[cfg(feature = "fake")]
-    pub fn over(socket: UnixStream) -> Result<Self> {
+    pub fn over(socket: UnixStream, peer: TrustedPeer) -> Result<Self> {
+        let _ = peer;
         Self::new("vhost-user:given".to_owned(), Place::Given(Mutex::new(Some(socket))))
     }
 
@@ -137,12 +160,16 @@ impl VhostUser {
 
     fn find(&self) -> Result<UnixStream> {
         match &self.place {
-            Place::Client(path) => UnixStream::connect(path).map_err(|source| {
+            Place::Client(path) => self.dial(path).map_err(|source| {
                 let hint = match source.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                         "start the back end first, or add ?server to be the one that listens"
                     }
                     io::ErrorKind::PermissionDenied => "give this user the socket",
+                    io::ErrorKind::TimedOut => {
+                        "somebody listens there and accepts nobody; end that process, or its clients"
+                    }
+                    io::ErrorKind::Interrupted => "",
                     _ => "it must be the Unix socket of a vhost-user back end",
                 };
                 device::Error::system("connect to", &self.name, source, hint).into()
@@ -156,6 +183,19 @@ impl VhostUser {
             Place::Given(socket) => {
                 let socket = socket.lock().unwrap_or_else(PoisonError::into_inner).take();
                 socket.ok_or_else(|| self.gone("its socket was given once"))
+            }
+        }
+    }
+
+    /// Connects, as soon as the listener has room for one more.
+    fn dial(&self, path: &Path) -> io::Result<UnixStream> {
+        let deadline = self.shared.deadline();
+        loop {
+            match listener::dial(path) {
+                Ok(socket) => return Ok(socket),
+                Err(Errno::AGAIN) => deadline.sleep(Duration::from_millis(10))?,
+                Err(Errno::INTR) => deadline.check()?,
+                Err(errno) => return Err(errno.into()),
             }
         }
     }
@@ -184,8 +224,13 @@ impl Notifier for Kick {
     }
 }
 
-// SAFETY: a back end is known to have done with memory when it answers GET_VRING_BASE, has closed its end, or its process
-// has ended; otherwise `reset` fails. It reaches the memory that its descriptors are of, and no other.
+// SAFETY: nothing that this process can see proves that another one leaves shared memory alone: the answer to GET_VRING_BASE
+// is the back end's word, and a connection that is closed says nothing of those that it has passed descriptors of memory to.
+// What the trait asks for is promised by whoever made the `TrustedPeer`: memory is written only where a descriptor of a ring
+// says so, until it was handed back; the answer and the end of the connection are taken for handing all back, and without one
+// of them `reset` fails. The rings of a session are in memory of its
+// own, which is not used again, so what is written late there is written for nobody. The back end reaches the memory that its
+// descriptors are of, and no other.
 unsafe impl Transport for VhostUser {
     type Notifier = Kick;
 
@@ -208,21 +253,35 @@ unsafe impl Transport for VhostUser {
         true
     }
 
+    fn set_deadline(&self, deadline: Option<Deadline>) {
+        *self.shared.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+    }
+
+    fn deadline(&self) -> Option<Deadline> {
+        self.shared.deadline.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn reset(&self) -> Result<()> {
+        let begun = Instant::now();
         let mut talk = self.shared.talk();
         talk.status = 0;
         talk.features = 0;
-        if talk.line.as_mut().is_none_or(Line::stop) {
+        self.shared.pairs.store(0, Ordering::Relaxed);
+        let deadline = self.shared.deadline();
+        if talk.line.as_mut().is_none_or(|line| line.stop(&deadline)) {
             talk.line = None;
             return Ok(());
         }
         let waiting_for = "the back end to stop its rings; end its process";
-        Err(Error::Timeout { device: self.name.clone(), waiting_for, waited: Duration::from_secs(1) })
+        Err(Error::Timeout { device: self.name.clone(), waiting_for, waited: begun.elapsed() })
     }
 
     fn attach(&self) -> Result<()> {
-        let line = Line::open(self.find()?).map_err(|failure| self.failed(failure))?;
-        self.shared.talk().line = Some(line);
+        let socket = self.find()?;
+        let line = Line::open(socket, &self.shared.deadline()).map_err(|failure| self.failed(failure))?;
+        let mut talk = self.shared.talk();
+        self.shared.pairs.store(line.pairs(), Ordering::Relaxed);
+        talk.line = Some(line);
         Ok(())
     }
 
@@ -236,12 +295,13 @@ unsafe impl Transport for VhostUser {
         let new = value & !talk.status;
         talk.status = value;
         let Some(line) = &mut talk.line else { return Ok(()) };
+        let deadline = self.shared.deadline();
         let mut result = Ok(());
         if new & status::FEATURES_OK != 0 {
-            result = line.set_features(talk.features);
+            result = line.set_features(talk.features, &deadline);
         }
         if new & status::DRIVER_OK != 0 {
-            result = result.and_then(|()| line.start(&self.shared.regions()));
+            result = result.and_then(|()| line.start(&self.shared.regions(), &deadline));
         }
         result.map_err(|failure| self.failed(failure))
     }
@@ -262,10 +322,8 @@ unsafe impl Transport for VhostUser {
     }
 
     fn read_config(&self, offset: u16, bytes: &mut [u8]) -> Result<()> {
-        let (pairs, up) = {
-            let talk = self.shared.talk();
-            (talk.line.as_ref().map_or(1, Line::pairs), talk.line.is_some())
-        };
+        let pairs = self.shared.pairs.load(Ordering::Relaxed);
+        let (pairs, up) = (pairs.max(1), pairs > 0);
         let mut config = [0; 10];
         config[..6].copy_from_slice(&self.mac);
         config[6..8].copy_from_slice(&u16::from(up).to_le_bytes());
@@ -303,7 +361,8 @@ unsafe impl Transport for VhostUser {
             return Attention::Lost("there is no connection to its back end");
         };
         if !is_ready(socket.as_fd(), limit) {
-            return Attention::None;
+            let broken = self.with_line(|line| line.is_broken()).unwrap_or(false);
+            return if broken { Attention::Lost("its back end does not answer") } else { Attention::None };
         }
         // Under the lock, so that it is not the reply to a question of another thread.
         self.with_line(|line| match (line.is_closed(), line.is_talkative()) {
@@ -363,7 +422,7 @@ unsafe impl DmaMapper for Mapper {
         let iova = iova.ok_or_else(|| device::Error::unusable(object(), "addresses are used up", "map less"))?;
         regions.push(Region { iova, memory: Arc::clone(memory) });
         if let Some(line) = talk.line.as_mut().filter(|line| line.running)
-            && let Err(Failure { source, .. }) = line.share(&regions)
+            && let Err(Failure { source, .. }) = line.share(&regions, &self.shared.deadline())
         {
             regions.pop();
             return Err(device::Error::system("share", object(), source, "look at the back end's log"));
