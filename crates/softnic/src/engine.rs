@@ -64,6 +64,17 @@ fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What a device's port is plugged into by its own specification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Plug {
+    /// Nothing: a peer may lay a cable to it.
+    Open,
+    /// A cable to a peer, which [`connect`] lays.
+    Cable,
+    /// A wire of its own.
+    Own,
+}
+
 /// A name that is taken, for a device that is being opened.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -82,10 +93,18 @@ pub(crate) fn reserve(name: &str) -> Result<Place, Error> {
 }
 
 impl Place {
-    /// Puts a device to work. If a cable with its name is waiting and `open_port`, it is plugged in.
-    pub(crate) fn start(mut self, mut model: Model, open_port: bool) -> Result<Arc<Station>, Error> {
+    /// Puts a device to work. If a cable with its name is waiting, it is plugged into an open port.
+    pub(crate) fn start(mut self, mut model: Model, plug: Plug) -> Result<Arc<Station>, Error> {
         let mut registry = registry();
-        if open_port && let Some((cable, end, _)) = registry.loose_end(&self.name) {
+        let loose = if plug == Plug::Cable { None } else { registry.loose_end(&self.name) };
+        if let Some((cable, end, other)) = loose {
+            if plug == Plug::Own {
+                // This device goes again: its name must be free before the registry is.
+                registry.stations.retain(|entry| entry.name != self.name);
+                self.used = true;
+                let cause = "that one has laid a cable to this one, which has a wire of its own".to_owned();
+                return Err(Error::Peer { name: self.name.clone(), peer: other, cause });
+            }
             model.set_wire(Box::new(PeerWire::attach(cable, end, false)));
         }
         let station = Arc::new(Station {
@@ -96,7 +115,7 @@ impl Place {
         });
         if let Some(entry) = registry.stations.iter_mut().find(|entry| entry.name == self.name) {
             entry.station = Some(Arc::clone(&station));
-            entry.open_port = open_port;
+            entry.open_port = plug == Plug::Open;
         }
         GENERATION.fetch_add(1, Ordering::Release);
         self.used = true;
@@ -186,7 +205,6 @@ pub(crate) fn close(station: &Arc<Station>) {
     station.with(|model| {
         station.closed.store(true, Ordering::Relaxed);
         model.set_bus_master(false);
-        model.wire().flush();
         model.set_wire(Box::new(SinkWire));
     });
     drop(registry);

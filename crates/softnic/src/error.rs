@@ -70,4 +70,36 @@ pub enum Error {
         /// What is wrong.
         cause: String,
     },
+    /// A file that a capture would be written to is the input or the output of another, or its own input.
+    #[error("cannot use {path} as a capture: {cause}; name a file of its own for each output")]
+    SameFile {
+        /// The file.
+        path: String,
+        /// What it is already.
+        cause: String,
+    },
+}
+
+/// What a wire has lost: the traffic of a device is not where it should be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// Frames that were sent are not in the capture they were meant for.
+    #[error("cannot write {path}: {cause}; {frames} sent frames are not in it")]
+    Lost {
+        /// The file.
+        path: String,
+        /// What the system said.
+        cause: String,
+        /// How many frames are missing, all of them at the end.
+        frames: u64,
+    },
+    /// A capture is damaged: the frames before were replayed.
+    #[error("cannot read the rest of capture {path}: {cause}")]
+    Damaged {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        cause: String,
+    },
 }

@@ -33,7 +33,7 @@ mod vfio_user;
 mod violation;
 mod wire;
 
-pub use error::Error;
+pub use error::{Error, WireError};
 pub use fault::Fault;
 pub use model::{DeviceId, Step};
 pub use soft::{SoftBar, SoftControl, SoftDevice};
@@ -41,3 +41,5 @@ pub use strict::{StrictBar, StrictBuilder, StrictControl, StrictNic};
 pub use vfio_user::VfioUserServer;
 pub use violation::{OnViolation, Ring, TransmitFault, Violation};
 pub use wire::WireCounters;
+#[doc(hidden)]
+pub use wire::replay;

@@ -1,11 +1,11 @@
 //! The threaded face: a device that works by itself.
 
 use crate::dma::{AddressSpace, Dma, SoftMapper};
-use crate::engine::{self, Station};
+use crate::engine::{self, Plug, Station};
 use crate::model::{Doorbells, InterruptSink, Model, Setup};
 use crate::spec::{Spec, WireSpec};
 use crate::wire::{Generator, LoopWire, PcapWire, SinkWire, TapWire, Wire};
-use crate::{Error, Fault, OnViolation, Violation, WireCounters};
+use crate::{Error, Fault, OnViolation, Violation, WireCounters, WireError};
 use device::{Bar, Device, DmaDomain, PciIds};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ pub(crate) const VECTORS: u16 = 64;
 ///
 /// | key | value | default |
 /// |---|---|---|
-/// | `wire` | `gen`, `sink`, `loop`, `peer:NAME`, `tap:IFNAME`, `pcap:IN,OUT` | `sink`, or the cable that a peer has laid |
+/// | `wire` | `gen`, `sink`, `loop`, `peer:NAME`, `tap:IFNAME`, `pcap:IN,OUT` (see below) | `sink`, or the cable that a peer has laid |
 /// | `size` | of `gen`: `N` or `N-M` bytes without CRC, 60 to 9000 | `60` |
 /// | `flows` | of `gen`: distinct UDP/IPv4 5-tuples | `1` |
 /// | `count` | of `gen`: frames until it ends | endless |
@@ -32,6 +32,13 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `mac` | station address | derived from the name |
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |
+///
+/// `peer:NAME` lays a cable to another device of the process, which is opened before or after, names no wire or names this
+/// device in turn.
+///
+/// `pcap:IN,OUT` replays IN (pcap or pcapng, Ethernet) as fast as the driver gives descriptors: the time stamps are not
+/// looked at. What is sent goes to OUT (pcap, microseconds). Either may be left out. OUT may be a pipe with a reader; no file
+/// may be an output and anything else at a time. What could not be written, or read, is told by [`SoftControl::wire_error`].
 ///
 /// The value is the device: it is moved into a driver. What a test or a program asks beside the driver is asked of the
 /// [`SoftControl`], which it dereferences to and which can be kept.
@@ -111,16 +118,25 @@ impl SoftControl {
         self.station().with(|model| model.wire().finished())
     }
 
-    /// Whether every frame on every transmit ring has been sent; if so, what was sent is also on disk (`pcap`).
+    /// Whether every frame on every transmit ring has been sent and what was sent is written out (`pcap`), or lost: see
+    /// [`Self::wire_error`].
     #[must_use]
     pub fn transmit_idle(&self) -> bool {
-        self.station().with(|model| {
-            let idle = model.transmit_idle();
-            if idle {
-                model.wire().flush();
-            }
-            idle
-        })
+        self.station().with(|model| model.transmit_idle() && model.wire().flush())
+    }
+
+    /// What the wire lost: frames that a `pcap` output could not be given ([`WireError::Lost`]: a full disk, a pipe that was
+    /// closed), or a `pcap` input that is damaged behind some good frames ([`WireError::Damaged`]). `None` if nothing. Ask after
+    /// the device was closed or dropped to know the whole.
+    #[must_use]
+    pub fn wire_error(&self) -> Option<WireError> {
+        self.station().with(|model| model.wire_error())
+    }
+
+    /// The other end of a cable (`peer:NAME`) if no device of that name is open now: what is sent there is lost.
+    #[must_use]
+    pub fn missing_peer(&self) -> Option<String> {
+        self.station().with(|model| model.wire().missing_peer())
     }
 
     /// How many mistakes the driver made, and the last 64. Only those that cost nothing to find are looked for:
@@ -238,7 +254,12 @@ pub(crate) fn start(spec: &Spec, dma: Box<dyn Dma>) -> Result<(Arc<Station>, Arc
     };
     let model = Model::new(&setup, dma, wire.unwrap_or_else(|| Box::new(SinkWire)));
     let doorbells = model.doorbells();
-    let station = place.start(model, spec.wire.is_none())?;
+    let plug = match &spec.wire {
+        None => Plug::Open,
+        Some(WireSpec::Peer { .. }) => Plug::Cable,
+        Some(_) => Plug::Own,
+    };
+    let station = place.start(model, plug)?;
     if let Some(WireSpec::Peer { name, drop }) = &spec.wire {
         engine::connect(&station, name, *drop)?;
     }

@@ -132,7 +132,7 @@ impl<'s> Pairs<'s> {
             "loop" if rest.is_empty() => WireSpec::Loop,
             "peer" if !rest.is_empty() && rest != name => WireSpec::Peer { name: rest.to_owned(), drop },
             "tap" if !rest.is_empty() => WireSpec::Tap(rest.to_owned()),
-            "pcap" => {
+            "pcap" if !rest.trim_matches(',').is_empty() => {
                 let (input, output) = rest.split_once(',').unwrap_or((rest, ""));
                 WireSpec::Pcap { input: input.to_owned(), output: output.to_owned() }
             }

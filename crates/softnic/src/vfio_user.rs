@@ -1,40 +1,51 @@
 //! The third face: a device for other processes, on a Unix socket (QEMU `docs/interop/vfio-user.rst`).
 
+mod accept;
 mod config_space;
+mod fault;
 mod function;
 mod memory;
+mod seldom;
 mod session;
+mod trigger;
 mod vectors;
 
 use crate::Error;
 use crate::engine::{self, Station};
 use crate::soft::{self, SoftControl};
 use crate::spec::Spec;
+use accept::Door;
 use function::Function;
-use memory::ClientMemory;
-use rustix::net::Shutdown;
+use memory::{ClientMemory, Share};
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-/// A software 82599 that serves clients on a Unix socket, one after the other: our own driver through
+/// A software 82599 that serves clients on a Unix socket, one at a time: our own driver through
 /// [`device::VfioUserDevice`], or QEMU with `-device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"…"}}'`.
 ///
 /// When a client goes, properly or not, the device is reset and has let go of the client's memory before the next one is
-/// heard. Dropping the value ends the service and removes the socket.
+/// heard. One that comes while another is served is refused at once (`EBUSY`). Dropping the value ends the service and
+/// removes the socket.
+///
+/// A client costs others nothing but its own device: it may have 16,384 mappings (with more than three devices in the process,
+/// an equal share of 49,152) of 64 GiB together, in files that can be sealed against shrinking (memfds); it must finish each
+/// message it has begun, and take each reply, within 5 s; its eventfds are signalled without waiting. What it breaks
+/// costs it its connection, with one line in the log, at most one a second.
 ///
 /// ```
-/// use device::{Bar as _, Device as _, VfioUserDevice};
+/// use device::{Bar as _, Device as _, TimeLimit, TrustedPeer, VfioUserDevice};
 /// use softnic::VfioUserServer;
 ///
 /// let folder = tempfile::tempdir()?;
 /// let server = VfioUserServer::start("served?wire=sink", &folder.path().join("a.sock"))?;
-/// let nic = VfioUserDevice::open(server.socket())?;
+/// // SAFETY: the server is the software NIC above.
+/// let peer = unsafe { TrustedPeer::vouched_for() };
+/// let nic = VfioUserDevice::open(server.socket(), peer, &TimeLimit::default().begin())?;
 /// assert_eq!(nic.ids().to_string(), "8086:10f9");
 /// assert_eq!(nic.bar().read32(0x8) >> 19 & 1, 1, "STATUS.GIO");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -42,17 +53,10 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct VfioUserServer {
     socket: PathBuf,
-    listener: Arc<UnixListener>,
-    service: Arc<Service>,
+    door: Arc<Door>,
     station: Arc<Station>,
-    thread: Option<JoinHandle<()>>,
-}
-
-/// What the server and its thread share.
-#[derive(Debug, Default)]
-struct Service {
-    stopping: AtomicBool,
-    client: Mutex<Option<UnixStream>>,
+    threads: Vec<JoinHandle<()>>,
+    _share: Share,
 }
 
 impl VfioUserServer {
@@ -64,22 +68,29 @@ impl VfioUserServer {
     /// As [`crate::SoftDevice::open`]; and when something else is at `socket`, or the socket cannot be made.
     pub fn start(spec: &str, socket: &Path) -> Result<Self, Error> {
         let spec: Spec = spec.parse()?;
-        let listener = Arc::new(listen(socket)?);
+        let listener = listen(socket)?;
         let memory = Arc::new(ClientMemory::default());
         let (station, _) = soft::start(&spec, Box::new(Arc::clone(&memory))).inspect_err(|_| remove(socket))?;
-        let service = Arc::<Service>::default();
-        let mut server =
-            Self { socket: socket.to_owned(), listener, service, station: Arc::clone(&station), thread: None };
-        let (service, listener) = (Arc::clone(&server.service), Arc::clone(&server.listener));
+        let door = Arc::new(Door::new(listener));
+        let (share, threads) = (Share::take(), Vec::new());
+        let mut server = Self { socket: socket.to_owned(), door, station, threads, _share: share };
+        let (station, door) = (Arc::clone(&server.station), Arc::clone(&server.door));
         let (device, mac, name) = (spec.id.pci(), spec.mac, spec.name);
-        let work = move || {
+        let (admit, admitted) = sync_channel(1);
+        server.spawn("vfio-user", move || {
             let mut function = Function::new(station, memory, device, mac);
-            service.run(&listener, &mut function, &name);
-        };
-        let spawned = thread::Builder::new().name("vfio-user".to_owned()).spawn(work);
-        server.thread =
-            Some(spawned.map_err(|source| system("start a thread for", socket, source, "end other programs"))?);
+            door.serve(&admitted, &mut function, &name);
+        })?;
+        let door = Arc::clone(&server.door);
+        server.spawn("vfio-user-door", move || door.keep(&admit))?;
         Ok(server)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
+        let failed = |source| system("start a thread for", &self.socket, source, "end other programs");
+        self.threads.push(spawned.map_err(failed)?);
+        Ok(())
     }
 
     /// Where it serves.
@@ -97,44 +108,13 @@ impl VfioUserServer {
 
 impl Drop for VfioUserServer {
     fn drop(&mut self) {
-        self.service.stopping.store(true, Ordering::SeqCst);
-        // Wakes the thread from accept, and from receive. What is closed already needs no waking.
-        let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
-        if let Some(client) = &*self.service.client.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _ = client.shutdown(std::net::Shutdown::Both);
-        }
-        if let Some(thread) = self.thread.take() {
+        self.door.close();
+        for thread in self.threads.drain(..) {
             // A panic in it was printed when it happened.
             let _ = thread.join();
         }
         engine::close(&self.station);
         remove(&self.socket);
-    }
-}
-
-impl Service {
-    /// Serves one client after the other.
-    fn run(&self, listener: &UnixListener, function: &mut Function, name: &str) {
-        while !self.stopping.load(Ordering::SeqCst) {
-            let client = listener.accept().and_then(|(client, _)| {
-                *self.client.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.try_clone()?);
-                Ok(client)
-            });
-            let Ok(client) = client else {
-                // Out of descriptors, or the end: the loop knows which.
-                thread::sleep(Duration::from_millis(1));
-                continue;
-            };
-            // Whoever set `stopping` before the client was there to be seen could not end its connection.
-            if !self.stopping.load(Ordering::SeqCst) {
-                match session::serve(&client, function) {
-                    Ok(()) => tracing::info!("{name}: the client has left"),
-                    Err(error) => tracing::warn!("{name}: the connection to the client has ended: {error}"),
-                }
-            }
-            function.leave();
-            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        }
     }
 }
 

@@ -178,6 +178,17 @@ fn peers_that_do_not_fit() {
     assert!(own.contains("wire of its own"), "{own}");
     SoftDevice::open("fit-e").unwrap();
     SoftDevice::open("fit-e").unwrap();
+    // The same contradiction in the other order, and a peer that nobody opens.
+    let f = SoftDevice::open("fit-f?wire=peer:fit-g").unwrap();
+    assert_eq!(f.missing_peer().as_deref(), Some("fit-g"));
+    for wire in ["gen", "sink", "loop", "pcap:,/dev/null"] {
+        let own = SoftDevice::open(&format!("fit-g?wire={wire}")).unwrap_err().to_string();
+        assert!(own.contains("fit-f") && own.contains("fit-g") && own.contains("wire of its own"), "{own}");
+    }
+    let g = SoftDevice::open("fit-g").unwrap();
+    assert_eq!((f.missing_peer(), g.missing_peer()), (None, None));
+    drop(f);
+    assert_eq!(g.missing_peer().as_deref(), Some("fit-f"));
 }
 
 #[test]
@@ -265,6 +276,8 @@ fn captures_that_cannot_be_read() {
     let mut driver = start(&format!("pcap-cut?wire=pcap:{},", path.display()), Plan::default());
     assert_eq!(receive_all(&mut driver, 1).len(), 1);
     until("the end", || driver.device.source_finished());
+    let error = driver.device.wire_error().unwrap().to_string();
+    assert!(error.contains("bad") && error.contains("cut short"), "{error}");
 }
 
 #[test]
@@ -275,13 +288,13 @@ fn tap_carries_frames_of_the_host() {
         Err(error) => {
             let message = error.to_string();
             assert!(message.contains("tun") || message.contains("TAP"), "{message}");
-            println!("skipped: {message}");
+            skip::test!("{message}");
             return;
         }
     };
     let up = std::process::Command::new("ip").args(["link", "set", &name, "up"]).status();
     if !up.is_ok_and(|status| status.success()) {
-        println!("skipped: ip link set {name} up does not work here");
+        skip::test!("ip link set {name} up does not work here");
         return;
     }
     let mut driver = Driver::start(device, Plan { descriptors: 64, ..Plan::default() });

@@ -24,6 +24,7 @@ pub use eeprom::DeviceId;
 pub(crate) use interrupts::InterruptSink;
 pub(crate) use queue::Doorbells;
 
+use crate::WireError;
 use crate::dma::{Dma, Memory};
 use crate::fault::{Fault, Faults};
 use crate::violation::{OnViolation, Ring, Violation, Violations};
@@ -96,6 +97,8 @@ pub(crate) struct Model {
     rx: rx::Receive,
     tx: tx::Transmit,
     wire: Box<dyn Wire>,
+    /// What an earlier wire lost.
+    lost: Option<WireError>,
     mac_loop: LoopWire,
     counters: WireCounters,
 }
@@ -138,6 +141,7 @@ impl Model {
             rx: rx::Receive::default(),
             tx: tx::Transmit::default(),
             wire,
+            lost: None,
             mac_loop: LoopWire::default(),
             counters: WireCounters::default(),
         };
@@ -348,8 +352,16 @@ impl Model {
         self.irq.connect(sink);
     }
 
+    /// Plugs it into another wire. What the old one lost is remembered.
     pub(crate) fn set_wire(&mut self, wire: Box<dyn Wire>) {
-        self.wire = wire;
+        let mut old = std::mem::replace(&mut self.wire, wire);
+        old.finish();
+        self.lost = self.lost.take().or_else(|| old.error());
+    }
+
+    /// What this wire or one before it has lost, if anything.
+    pub(crate) fn wire_error(&mut self) -> Option<WireError> {
+        self.lost.clone().or_else(|| self.wire.error())
     }
 
     pub(crate) fn wire(&mut self) -> &mut dyn Wire {

@@ -1,31 +1,84 @@
 //! DMA_MAP and DMA_UNMAP: the memory of a client that the device may reach, by descriptors of its files.
 
+use super::fault::Watched;
+use super::seldom::Seldom;
 use crate::dma::{Dma, Region};
 use device::vfio_user::message::Fields;
-use memmap2::MmapOptions;
+use memmap2::{MmapOptions, MmapRaw};
 use rustix::fs::{FileType, SealFlags};
 use rustix::io::Errno;
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most mappings of a client. A process can have some 65,000, and several devices may share it.
-pub(super) const MOST_MAPPINGS: usize = 16 << 10;
+/// Most mappings of a client, and most bytes of all its mappings that the device can reach.
+const MOST_MAPPINGS: usize = 16 << 10;
+const MOST_BYTES: u64 = 64 << 30;
+/// Most mappings of all clients of a process: three quarters of what Linux allows it (`vm.max_map_count`, 65,530 unless set).
+const MOST_TOGETHER: usize = 48 << 10;
+/// Devices that share them.
+static SERVED: AtomicUsize = AtomicUsize::new(0);
+
+/// How many mappings a client may have, so that no client can take them from another: 16,384, or with more than three devices
+/// in the process an equal share of 49,152.
+pub(super) fn most_mappings() -> usize {
+    MOST_MAPPINGS.min(MOST_TOGETHER / SERVED.load(Ordering::Relaxed).max(1))
+}
+
+/// One of the devices that share the mappings.
+#[derive(Debug)]
+pub(super) struct Share(());
+
+impl Share {
+    pub(super) fn take() -> Self {
+        SERVED.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        SERVED.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// What addresses and sizes must be multiples of.
 pub(super) const PAGE: u64 = 4096;
 
 const READ: u32 = 1;
 const WRITE: u32 = 2;
 const UNMAP_ALL: u32 = 2;
+/// Type of the file system that huge pages of a memfd are in (linux/magic.h).
+const HUGETLBFS: i64 = 0x9584_58F6;
 
 /// The address space that a client has built.
 #[derive(Debug, Default)]
 pub(super) struct ClientMemory {
     generation: AtomicU64,
-    mappings: Mutex<BTreeMap<u64, Mapping>>,
+    mappings: Mutex<Mappings>,
+    complaints: Seldom,
+}
+
+/// By first address.
+#[derive(Debug, Default)]
+struct Mappings {
+    list: BTreeMap<u64, Mapping>,
+    /// Bytes of those that the device can reach.
+    bytes: u64,
+}
+
+impl Mappings {
+    fn insert(&mut self, iova: u64, mapping: Mapping) {
+        self.bytes += mapping.reached();
+        self.list.insert(iova, mapping);
+    }
+
+    fn remove(&mut self, iova: u64) {
+        self.bytes -= self.list.remove(&iova).map_or(0, |mapping| mapping.reached());
+    }
 }
 
 #[derive(Debug)]
@@ -35,9 +88,16 @@ struct Mapping {
     region: Option<Region>,
 }
 
+impl Mapping {
+    fn reached(&self) -> u64 {
+        if self.region.is_some() { self.len } else { 0 }
+    }
+}
+
 impl ClientMemory {
     /// Carries out a DMA_MAP: argsz, flags (32 bits each), offset in the file, address, size (64 bits each).
-    pub(super) fn map(&self, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), Errno> {
+    /// `socket` is the client's, which is shut down if its pages are taken away.
+    pub(super) fn map(&self, body: &[u8], fds: Vec<OwnedFd>, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut fields = Fields::new(body);
         let (_argsz, flags) = (fields.u32().ok_or(Errno::INVAL)?, fields.u32().ok_or(Errno::INVAL)?);
         let (offset, iova) = (fields.u64().ok_or(Errno::INVAL)?, fields.u64().ok_or(Errno::INVAL)?);
@@ -49,14 +109,20 @@ impl ClientMemory {
         }
         let last = iova.checked_add(len - 1).ok_or(Errno::INVAL)?;
         let mut mappings = self.mappings();
-        if mappings.len() >= MOST_MAPPINGS {
+        let (most, with_file) = (most_mappings(), !fds.is_empty());
+        if mappings.list.len() >= most
+            || with_file && mappings.bytes.checked_add(len).is_none_or(|sum| sum > MOST_BYTES)
+        {
+            self.complaints.say(|more| {
+                tracing::warn!("memory of a client is refused: it has {most} mappings or 64 GiB already{more}");
+            });
             return Err(Errno::NOSPC);
         }
-        let below = mappings.range(..=last).next_back();
+        let below = mappings.list.range(..=last).next_back();
         if below.is_some_and(|(start, below)| start + (below.len - 1) >= iova) {
             return Err(Errno::EXIST);
         }
-        let region = fds.first().map(|fd| map_file(fd, flags, (offset, iova, len))).transpose()?;
+        let region = fds.first().map(|fd| self.map_file(fd, flags, (offset, iova, len), socket)).transpose()?;
         mappings.insert(iova, Mapping { len, region });
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
@@ -74,10 +140,10 @@ impl ClientMemory {
             (0, ..) => {
                 let last = len.checked_sub(1).and_then(|rest| iova.checked_add(rest)).ok_or(Errno::INVAL)?;
                 let mut mappings = self.mappings();
-                let covered: Vec<u64> = mappings.range(iova..=last).map(|(start, _)| *start).collect();
+                let covered: Vec<u64> = mappings.list.range(iova..=last).map(|(start, _)| *start).collect();
                 let reaches =
-                    |start: &u64, end: u64| mappings.get(start).is_some_and(|known| start + (known.len - 1) > end);
-                let before = mappings.range(..iova).next_back().map(|(start, _)| *start);
+                    |start: &u64, end: u64| mappings.list.get(start).is_some_and(|known| start + (known.len - 1) > end);
+                let before = mappings.list.range(..iova).next_back().map(|(start, _)| *start);
                 if before.is_some_and(|start| reaches(&start, iova - 1))
                     || covered.last().is_some_and(|start| reaches(start, last))
                 {
@@ -87,7 +153,7 @@ impl ClientMemory {
                     return Err(Errno::NOENT);
                 }
                 for start in covered {
-                    mappings.remove(&start);
+                    mappings.remove(start);
                 }
                 self.generation.fetch_add(1, Ordering::Release);
             }
@@ -98,11 +164,65 @@ impl ClientMemory {
 
     /// Forgets everything.
     pub(super) fn clear(&self) {
-        self.mappings().clear();
+        *self.mappings() = Mappings::default();
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    fn mappings(&self) -> MutexGuard<'_, BTreeMap<u64, Mapping>> {
+    /// Maps `len` bytes of a client's file from `offset` on.
+    ///
+    /// The file must not get shorter: an access beyond its end would end this process. So it has to be one that can be sealed
+    /// against that (a memfd), and is sealed here if the client has not done it.
+    fn map_file(
+        &self,
+        fd: &OwnedFd,
+        flags: u32,
+        (offset, iova, len): (u64, u64, u64),
+        socket: BorrowedFd<'_>,
+    ) -> Result<Region, Errno> {
+        let refuse = |why: &str, errno| {
+            let hint = "use a memfd (QEMU: memory-backend-memfd,share=on)";
+            self.complaints.say(|more| tracing::warn!("memory of a client is refused: {why}; {hint}{more}"));
+            errno
+        };
+        let stat = rustix::fs::fstat(fd)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(refuse("it is not in a file", Errno::INVAL));
+        }
+        let sealed = |errno| refuse("its file cannot be sealed against shrinking", errno);
+        if !rustix::fs::fcntl_get_seals(fd).map_err(sealed)?.contains(SealFlags::SHRINK) {
+            rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK).map_err(sealed)?;
+        }
+        // Only now is the size what it will be at least.
+        let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
+        if offset.checked_add(len).is_none_or(|end| end > size) {
+            return Err(refuse("it lies beyond the end of its file", Errno::INVAL));
+        }
+        let (writable, bytes) = (flags & WRITE != 0, usize::try_from(len).map_err(|_| Errno::INVAL)?);
+        let mut options = MmapOptions::new();
+        options.offset(offset).len(bytes);
+        // A huge page is mapped whole or not at all.
+        let huge = rustix::fs::fstatfs(fd)?.f_type == HUGETLBFS;
+        if huge && !len.is_multiple_of(u64::try_from(stat.st_blksize).unwrap_or(0)) {
+            return Err(Errno::INVAL);
+        }
+        let map = if writable { options.map_raw(fd) } else { options.map_raw_read_only(fd) };
+        let map = map.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
+        let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
+        let owner: Arc<dyn Any + Send + Sync> = if huge {
+            // SAFETY: the whole mapping, which lives beside the value and is only accessed through raw pointers; the client's
+            // connection is open until its mappings are gone (Function::leave).
+            let watched = unsafe { Watched::new(base.as_ptr().addr(), bytes, socket.as_raw_fd()) }?;
+            Arc::new(HugeMap { watched, _map: map })
+        } else {
+            Arc::new(map)
+        };
+        // SAFETY: a shared mapping of `bytes` bytes that lives in `owner`, writable if asked for, of a file that cannot shrink;
+        // no Rust reference to its bytes is ever made.
+        let region = unsafe { Region::new(iova, base, len, writable, owner) };
+        Ok(if flags & READ == 0 { region.write_only() } else { region })
+    }
+
+    fn mappings(&self) -> MutexGuard<'_, Mappings> {
         self.mappings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -113,41 +233,21 @@ impl Dma for Arc<ClientMemory> {
     }
 
     fn regions(&self) -> Vec<Region> {
-        self.mappings().values().filter_map(|mapping| mapping.region.clone()).collect()
+        self.mappings().list.values().filter_map(|mapping| mapping.region.clone()).collect()
     }
 }
 
-/// Maps `len` bytes of a client's file from `offset` on.
-///
-/// The file must not get shorter: an access beyond its end would end this process. So it has to be one that can be sealed
-/// against that (a memfd), and is sealed here if the client has not done it.
-fn map_file(fd: &OwnedFd, flags: u32, (offset, iova, len): (u64, u64, u64)) -> Result<Region, Errno> {
-    let refuse = |why: &str, errno| {
-        tracing::warn!("memory of a client is refused: {why}; use a memfd (QEMU: memory-backend-memfd,share=on)");
-        errno
-    };
-    let stat = rustix::fs::fstat(fd)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(refuse("it is not in a file", Errno::INVAL));
+/// A mapping of huge pages. The list of what may fault is left before the mapping goes.
+#[derive(Debug)]
+struct HugeMap {
+    watched: Watched,
+    _map: MmapRaw,
+}
+
+impl Drop for HugeMap {
+    fn drop(&mut self) {
+        if self.watched.is_hit() {
+            tracing::error!("a client took huge pages away that its device used; its connection was ended");
+        }
     }
-    let sealed = |errno| refuse("its file cannot be sealed against shrinking", errno);
-    if !rustix::fs::fcntl_get_seals(fd).map_err(sealed)?.contains(SealFlags::SHRINK) {
-        rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK).map_err(sealed)?;
-    }
-    // Only now is the size what it will be at least.
-    let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
-    if offset.checked_add(len).is_none_or(|end| end > size) {
-        return Err(refuse("it lies beyond the end of its file", Errno::INVAL));
-    }
-    let (writable, bytes) = (flags & WRITE != 0, usize::try_from(len).map_err(|_| Errno::INVAL)?);
-    let mut options = MmapOptions::new();
-    options.offset(offset).len(bytes);
-    let map = if writable { options.map_raw(fd) } else { options.map_raw_read_only(fd) };
-    let map = map.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
-    let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
-    let owner: Arc<dyn Any + Send + Sync> = Arc::new(map);
-    // SAFETY: a shared mapping of `bytes` bytes that lives in `owner`, writable if asked for, of a file that cannot shrink;
-    // no Rust reference to its bytes is ever made.
-    let region = unsafe { Region::new(iova, base, len, writable, owner) };
-    Ok(if flags & READ == 0 { region.write_only() } else { region })
 }

@@ -2,19 +2,22 @@
 //! its own connection at most.
 
 use super::function::{DOORBELL_REGION, Function};
-use super::memory::{MOST_MAPPINGS, PAGE};
+use super::memory::{PAGE, most_mappings};
 use super::vectors;
 use crate::model::{Doorbells, Model};
 use device::vfio_user::message::{self, Fields, Header, MAX_FDS, MAX_TRANSFER, Message, command, region, words};
+use device::{Deadline, TimeLimit};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
-/// How long a client may take over its first message, and over the reading of a reply.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may take over its first message, over each message that it has begun, and over taking a reply: 5 s each.
+fn patience() -> Deadline {
+    TimeLimit::default().begin()
+}
 
 /// Regions of a PCI function in VFIO, and the indices of its interrupts.
 const REGIONS: u32 = 9;
@@ -26,16 +29,13 @@ const READ_WRITE: u32 = 3;
 const MMAP: u32 = 4;
 
 /// Serves a client until it goes; `Ok` if it ended the connection properly.
-pub(super) fn serve(socket: &UnixStream, function: &mut Function) -> io::Result<()> {
-    socket.set_read_timeout(Some(PATIENCE))?;
-    socket.set_write_timeout(Some(PATIENCE))?;
-    let mut session = Session { function };
-    let Some(first) = message::receive(socket, None)? else { return Ok(()) };
+pub(super) fn serve<'f>(socket: &'f UnixStream, function: &'f mut Function) -> io::Result<()> {
+    let mut session = Session { function, socket };
+    let Some(first) = message::receive(socket, Some(&patience()))? else { return Ok(()) };
     let reply = session.version(&first).map_err(io::Error::from);
     answer(socket, first.header, &reply.as_ref().map(Vec::as_slice).map_err(|_| Errno::INVAL), None)?;
     reply?;
-    socket.set_read_timeout(None)?;
-    while let Some(message) = message::receive(socket, None)? {
+    while let Some(message) = next(socket)? {
         let header = message.header;
         if header.is_reply() {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a reply, where nothing was asked"));
@@ -53,6 +53,16 @@ pub(super) fn serve(socket: &UnixStream, function: &mut Function) -> io::Result<
     Ok(())
 }
 
+/// Waits for the next message as long as it takes, and then for its end within bounds.
+fn next(socket: &UnixStream) -> io::Result<Option<Message>> {
+    while let Err(errno) = poll(&mut [PollFd::new(socket, PollFlags::IN)], None) {
+        if errno != Errno::INTR {
+            return Err(errno.into());
+        }
+    }
+    message::receive(socket, Some(&patience()))
+}
+
 /// Sends a reply, if one is wanted.
 fn answer(socket: &UnixStream, header: Header, body: &Result<&[u8], Errno>, fd: Option<OwnedFd>) -> io::Result<()> {
     if !header.wants_reply() {
@@ -60,13 +70,14 @@ fn answer(socket: &UnixStream, header: Header, body: &Result<&[u8], Errno>, fd: 
     }
     let fds: Vec<_> = fd.iter().map(OwnedFd::as_fd).collect();
     match body {
-        Ok(body) => message::send(socket, header.reply(body.len()), &[body], &fds),
-        Err(errno) => message::send(socket, header.error(errno.raw_os_error()), &[], &[]),
+        Ok(body) => message::send_by(socket, Some(&patience()), header.reply(body.len()), &[body], &fds),
+        Err(errno) => message::send_by(socket, Some(&patience()), header.error(errno.raw_os_error()), &[], &[]),
     }
 }
 
 struct Session<'f> {
     function: &'f mut Function,
+    socket: &'f UnixStream,
 }
 
 /// What a reply carries.
@@ -96,7 +107,7 @@ impl Session<'_> {
             _ => return Err(Errno::INVAL),
         };
         let mut ours = json!({
-            "max_msg_fds": MAX_FDS, "max_data_xfer_size": MAX_TRANSFER, "pgsizes": PAGE, "max_dma_maps": MOST_MAPPINGS,
+            "max_msg_fds": MAX_FDS, "max_data_xfer_size": MAX_TRANSFER, "pgsizes": PAGE, "max_dma_maps": most_mappings(),
         });
         // An extension of ours, which other clients never see.
         if theirs["capabilities"]["doorbells"] == true && self.function.share_doorbells() {
@@ -112,7 +123,7 @@ impl Session<'_> {
 
     fn command(&mut self, Message { header, body, fds }: Message) -> Result<Reply, Errno> {
         match header.command {
-            command::DMA_MAP => self.function.memory.map(&body, fds).map(|()| Reply::default()),
+            command::DMA_MAP => self.function.memory.map(&body, fds, self.socket.as_fd()).map(|()| Reply::default()),
             command::DMA_UNMAP => {
                 self.function.memory.unmap(&body)?;
                 // Returns when a step in progress has ended and the device has let go.

@@ -1,9 +1,9 @@
 //! SET_IRQS: the eventfds behind INTx, MSI and MSI-X vectors.
 
+use super::trigger::{Signaller, Trigger};
 use crate::model::InterruptSink;
 use crate::soft::VECTORS;
 use device::vfio_user::message::{Fields, irq};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::Path;
@@ -27,14 +27,16 @@ pub(super) struct Vectors(Mutex<Table>);
 #[derive(Debug, Default)]
 struct Table {
     intx: Line,
-    msi: Vec<Option<OwnedFd>>,
-    msix: Vec<Option<OwnedFd>>,
+    msi: Vec<Option<Trigger>>,
+    msix: Vec<Option<Trigger>>,
+    /// Made when the first eventfd comes.
+    signaller: Option<Arc<Signaller>>,
 }
 
 /// INTx: a level. When it has fired it is masked, until the client has seen to it and takes the mask off again.
 #[derive(Debug, Default)]
 struct Line {
-    fd: Option<OwnedFd>,
+    fd: Option<Trigger>,
     masked: bool,
     /// Interrupt Disable in the command register.
     disabled: bool,
@@ -75,21 +77,26 @@ impl Vectors {
             // Masking is the table's business, which no client needs to know of.
             return Err(if action.count_ones() == 1 { Errno::NOTTY } else { Errno::INVAL });
         }
+        let fds = table.triggers(fds)?;
         if index == INTX {
             return table.intx.connect(flags & !action, range.len(), fds, fields.rest());
         }
         let slots = table.slots(index).ok_or(Errno::INVAL)?;
         match flags & !action {
             irq::DATA_NONE if (start, many) == (0, 0) => slots.clear(),
-            irq::DATA_NONE => slots.iter().take(range.end).skip(range.start).flatten().for_each(signal),
+            irq::DATA_NONE => slots.iter().take(range.end).skip(range.start).flatten().for_each(Trigger::fire),
             irq::DATA_BOOL => {
                 let chosen = fields.rest().get(..range.len()).ok_or(Errno::INVAL)?;
                 let slots = slots.iter().skip(range.start);
-                slots.zip(chosen).filter(|(_, chosen)| **chosen != 0).flat_map(|(slot, _)| slot).for_each(signal);
+                slots
+                    .zip(chosen)
+                    .filter(|(_, chosen)| **chosen != 0)
+                    .flat_map(|(slot, _)| slot)
+                    .for_each(Trigger::fire);
             }
             irq::DATA_EVENTFD => {
                 let many = fds.len();
-                if many != 0 && many != range.len() || range.is_empty() || !fds.iter().all(is_eventfd) {
+                if many != 0 && many != range.len() || range.is_empty() {
                     return Err(Errno::INVAL);
                 }
                 slots.resize_with(slots.len().max(range.end), || None);
@@ -115,7 +122,8 @@ impl Vectors {
 
     /// Disconnects everything.
     pub(super) fn clear(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Table::default();
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *table = Table { signaller: table.signaller.take(), ..Table::default() };
     }
 }
 
@@ -126,7 +134,7 @@ impl Line {
             && !self.disabled
         {
             self.masked = true;
-            signal(fd);
+            fd.fire();
         }
     }
 
@@ -147,7 +155,7 @@ impl Line {
     }
 
     /// TRIGGER: connects, disconnects or fires.
-    fn connect(&mut self, data: u32, many: usize, fds: Vec<OwnedFd>, chosen: &[u8]) -> Result<(), Errno> {
+    fn connect(&mut self, data: u32, many: usize, fds: Vec<Trigger>, chosen: &[u8]) -> Result<(), Errno> {
         match (data, many) {
             (irq::DATA_NONE, 0) => *self = Self { disabled: self.disabled, ..Self::default() },
             (irq::DATA_NONE, _) => self.fire(),
@@ -156,7 +164,7 @@ impl Line {
                     self.fire();
                 }
             }
-            (irq::DATA_EVENTFD, 1) if fds.len() <= 1 && fds.iter().all(is_eventfd) => {
+            (irq::DATA_EVENTFD, 1) if fds.len() <= 1 => {
                 self.fd = fds.into_iter().next();
                 self.masked = false;
             }
@@ -167,7 +175,28 @@ impl Line {
 }
 
 impl Table {
-    fn slots(&mut self, index: u32) -> Option<&mut Vec<Option<OwnedFd>>> {
+    /// What fires a client's descriptors, all of which must be eventfds.
+    fn triggers(&mut self, fds: Vec<OwnedFd>) -> Result<Vec<Trigger>, Errno> {
+        if !fds.iter().all(is_eventfd) {
+            return Err(Errno::INVAL);
+        }
+        if fds.is_empty() {
+            return Ok(Vec::new());
+        }
+        let signaller = match &self.signaller {
+            Some(signaller) => Arc::clone(signaller),
+            None => {
+                let made = Signaller::new().map_err(|error| {
+                    tracing::warn!("no interrupts for a client: io_setup: {error}; look at /proc/sys/fs/aio-max-nr");
+                    Errno::from_io_error(&error).unwrap_or(Errno::AGAIN)
+                })?;
+                Arc::clone(self.signaller.insert(Arc::new(made)))
+            }
+        };
+        Ok(fds.into_iter().map(|fd| Trigger::new(fd, &signaller)).collect())
+    }
+
+    fn slots(&mut self, index: u32) -> Option<&mut Vec<Option<Trigger>>> {
         match index {
             irq::MSI => Some(&mut self.msi),
             irq::MSIX => Some(&mut self.msix),
@@ -187,20 +216,11 @@ impl InterruptSink for Sink {
             return;
         }
         let slots = if table.msix.is_empty() { &table.msi } else { &table.msix };
-        slots.get(usize::from(vector)).into_iter().flatten().for_each(signal);
+        slots.get(usize::from(vector)).into_iter().flatten().for_each(Trigger::fire);
     }
 }
 
-/// Adds one to an eventfd, unless that would block: then its reader has been told already.
-fn signal(fd: &OwnedFd) {
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    if poll(&mut [PollFd::new(fd, PollFlags::OUT)], Some(&now)).is_ok_and(|ready| ready == 1) {
-        // Nothing is lost that could be told to anyone.
-        let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
-    }
-}
-
-/// Whether it is an eventfd; any other file could block the device or be written to by mistake.
+/// Whether it is an eventfd: the kernel would signal no other file.
 fn is_eventfd(fd: &OwnedFd) -> bool {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
     link.is_ok_and(|link| link == Path::new("anon_inode:[eventfd]"))

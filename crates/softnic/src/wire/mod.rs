@@ -9,11 +9,14 @@ mod peer;
 mod sink;
 mod tap;
 
+use crate::WireError;
+
 pub(crate) use fifo::FrameFifo;
 pub(crate) use generator::{Generator, GeneratorSetup, SIZES as GENERATOR_SIZES};
 pub(crate) use looped::LoopWire;
 pub(crate) use memory::{MemoryPort, MemoryWire};
 pub(crate) use pcap::PcapWire;
+pub use pcap::replay;
 pub(crate) use peer::{Cable, PeerWire};
 pub(crate) use sink::SinkWire;
 pub(crate) use tap::TapWire;
@@ -91,6 +94,11 @@ pub(crate) trait Wire: Send {
         true
     }
 
+    /// Who should be at the other end and is not.
+    fn missing_peer(&self) -> Option<String> {
+        None
+    }
+
     /// Whether it attaches above the MAC, as a host's capture does: no minimum length, no padding.
     fn host(&self) -> bool {
         false
@@ -107,6 +115,17 @@ pub(crate) trait Wire: Send {
         true
     }
 
-    /// Writes out what is buffered.
-    fn flush(&mut self) {}
+    /// Writes out what is buffered, as far as goes without waiting; whether nothing is left.
+    fn flush(&mut self) -> bool {
+        true
+    }
+
+    /// Writes out what is buffered before the wire is taken away. Waits a second at most.
+    fn finish(&mut self) {}
+
+    /// What was lost on the way, if anything: the frames sent are not where they should be, or those to receive are not
+    /// all that there were.
+    fn error(&self) -> Option<WireError> {
+        None
+    }
 }

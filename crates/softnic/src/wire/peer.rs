@@ -126,6 +126,10 @@ impl Wire for PeerWire {
     fn carrier(&self) -> bool {
         self.cable.ends().attached[1 - self.end]
     }
+
+    fn missing_peer(&self) -> Option<String> {
+        (!self.carrier()).then(|| self.cable.names[1 - self.end].clone())
+    }
 }
 
 impl Drop for PeerWire {

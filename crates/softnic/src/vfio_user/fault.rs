@@ -1,0 +1,184 @@
+//! Pages of a client that are taken away while the device may reach them.
+//!
+//! A sealed file cannot be cut short, and a hole that is punched in ordinary memory is filled with a zero page when it is
+//! touched. In huge pages it is filled only if one is free; if none is, the access raises SIGBUS, which would end this
+//! process and with it the devices of all other clients. So mappings of huge pages are listed here, and the handler of SIGBUS
+//! puts zeros in place of the mapping that was hit, ends the connection to its client, and lets the access go on.
+
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+/// Most mappings of huge pages in a process.
+const MOST: usize = 1024;
+
+/// A mapping that may fault. `start` is 0 while the entry is free, and 1 while it is being filled in or in.
+struct Entry {
+    start: AtomicUsize,
+    len: AtomicUsize,
+    socket: AtomicI32,
+    hit: AtomicBool,
+}
+
+type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void);
+
+const FREE: usize = 0;
+const TAKEN: usize = 1;
+
+static MAPPINGS: [Entry; MOST] = [const {
+    Entry {
+        start: AtomicUsize::new(FREE),
+        len: AtomicUsize::new(0),
+        socket: AtomicI32::new(-1),
+        hit: AtomicBool::new(false),
+    }
+}; MOST];
+
+/// What handled SIGBUS before: set before the handler is installed.
+static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+
+/// A listed mapping.
+#[derive(Debug)]
+pub(super) struct Watched(usize);
+
+impl Watched {
+    /// Lists `len` bytes from `start` on, to be replaced by zeros, and `socket` to be shut down, when an access to them fails.
+    ///
+    /// # Safety
+    ///
+    /// Until the value is dropped, `start` and `len` must be those of a whole mapping of this process that is only accessed
+    /// through raw pointers, and `socket` the descriptor of a socket.
+    pub(super) unsafe fn new(start: usize, len: usize, socket: c_int) -> Result<Self, Errno> {
+        install()?;
+        let free = MAPPINGS
+            .iter()
+            .position(|entry| entry.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok());
+        let index = free.ok_or(Errno::NOSPC)?;
+        let entry = &MAPPINGS[index];
+        entry.len.store(len, Ordering::Relaxed);
+        entry.socket.store(socket, Ordering::Relaxed);
+        entry.hit.store(false, Ordering::Relaxed);
+        entry.start.store(start, Ordering::Release);
+        Ok(Self(index))
+    }
+
+    /// Whether its pages were taken away.
+    pub(super) fn is_hit(&self) -> bool {
+        MAPPINGS[self.0].hit.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        MAPPINGS[self.0].start.store(FREE, Ordering::Release);
+    }
+}
+
+/// Installs the handler, once in a process.
+fn install() -> Result<(), Errno> {
+    static DONE: OnceLock<Result<(), Errno>> = OnceLock::new();
+    *DONE.get_or_init(|| {
+        // SAFETY: all zeros is a valid sigaction: the default handler, no flags, an empty mask.
+        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: sigaction only writes what the signal does now into a live value.
+        if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) } != 0 {
+            return Err(last_errno());
+        }
+        BEFORE.get_or_init(|| before);
+        let mut action = before;
+        let handler: Handler = on_sigbus;
+        action.sa_sigaction = handler as usize;
+        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        // SAFETY: a valid action, whose handler only does what a handler may do.
+        let installed = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
+        if installed == 0 { Ok(()) } else { Err(last_errno()) }
+    })
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// The handler. It only loads and stores atomics and calls mmap, shutdown and sigaction, which is allowed in a handler.
+extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo (SA_SIGINFO).
+    let info_of_fault = unsafe { &*info };
+    // SAFETY: a SIGBUS has an address.
+    let at = unsafe { info_of_fault.si_addr() }.addr();
+    for entry in &MAPPINGS {
+        let start = entry.start.load(Ordering::Acquire);
+        let len = entry.len.load(Ordering::Relaxed);
+        if start > TAKEN && at.wrapping_sub(start) < len {
+            if replace(start, len) {
+                entry.hit.store(true, Ordering::Release);
+                // SAFETY: a socket for as long as the entry is listed; shutdown touches no memory.
+                unsafe { libc::shutdown(entry.socket.load(Ordering::Relaxed), libc::SHUT_RDWR) };
+                return;
+            }
+            break;
+        }
+    }
+    pass_on(signal, info, context);
+}
+
+/// Puts zeros in place of a mapping.
+fn replace(start: usize, len: usize) -> bool {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let at = std::ptr::without_provenance_mut(start);
+    // SAFETY: the range is a whole mapping that is only accessed through raw pointers, by the promise of Watched::new; it
+    // stays mapped, with other content, as a device's memory may have at any time.
+    let mapped = unsafe { libc::mmap(at, len, protection, flags, -1, 0) };
+    mapped != libc::MAP_FAILED
+}
+
+/// Hands the signal to the handler that was there before, or lets the access end the process.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // Rust's own, which finds stack overflows, is of this kind. One without SA_SIGINFO is not called: the access would be
+    // repeated for ever if it did nothing about it.
+    if let Some(before) = BEFORE.get()
+        && before.sa_flags & libc::SA_SIGINFO != 0
+    {
+        // SAFETY: a handler that was installed with SA_SIGINFO has this type.
+        let handler = unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
+        handler(signal, info, context);
+        return;
+    }
+    // SAFETY: all zeros is a valid sigaction: the default handler, to which the access is repeated.
+    let default: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: the action is valid.
+    unsafe { libc::sigaction(libc::SIGBUS, &raw const default, std::ptr::null_mut()) };
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use memmap2::MmapOptions;
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use std::io::Read as _;
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixStream;
+
+    /// A file that is cut short under its mapping raises the same signal as a huge page that cannot be had.
+    #[test]
+    fn memory_that_goes_away_ends_one_connection_and_not_the_process() {
+        let file = memfd_create("cut", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 8192).unwrap();
+        let map = MmapOptions::new().len(8192).map_raw(&file).unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        // SAFETY: a whole mapping that is accessed through raw pointers only, and a socket; both outlive the value.
+        let watched = unsafe { Watched::new(map.as_ptr().addr(), 8192, ours.as_raw_fd()) }.unwrap();
+        // SAFETY: inside the mapping.
+        unsafe { map.as_mut_ptr().wrapping_add(4096).write_volatile(7) };
+        assert!(!watched.is_hit());
+        ftruncate(&file, 0).unwrap();
+        // SAFETY: inside the mapping.
+        let byte = unsafe { map.as_ptr().wrapping_add(4096).read_volatile() };
+        assert_eq!((byte, watched.is_hit()), (0, true));
+        // SAFETY: inside the mapping.
+        unsafe { map.as_mut_ptr().wrapping_add(5000).write_volatile(1) };
+        assert_eq!(theirs.read(&mut [0]).unwrap(), 0, "its connection has ended");
+    }
+}

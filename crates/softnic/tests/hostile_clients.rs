@@ -1,0 +1,173 @@
+//! Clients of the vfio-user server that want to stop it, or one another.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod wire_client;
+
+use device::{Bar as _, Device as _, TimeLimit, TrustedPeer, VfioUserDevice};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::MemfdFlags;
+use softnic::VfioUserServer;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::Duration;
+use tempfile::TempDir;
+use wire_client::{WireClient, dwords, message, qwords};
+
+const MAP: u8 = 2;
+const SET_IRQS: u8 = 8;
+const READ: u8 = 9;
+const RESET: u8 = 13;
+const ENOSPC: u8 = 28;
+
+fn serve(name: &str) -> (TempDir, VfioUserServer) {
+    let folder = tempfile::tempdir().unwrap();
+    let server = VfioUserServer::start(&format!("{name}?wire=sink"), &folder.path().join("nic.sock")).unwrap();
+    (folder, server)
+}
+
+fn memfd(len: u64) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&fd, len).unwrap();
+    fd
+}
+
+fn map_body(offset: u64, iova: u64, size: u64) -> Vec<u8> {
+    [dwords(&[32, 3]), qwords(&[offset, iova, size])].concat()
+}
+
+/// Opens with our own client; what it is asked afterwards has no deadline.
+fn open(path: &Path) -> device::Result<VfioUserDevice> {
+    // SAFETY: the servers of these tests are software NICs.
+    let peer = unsafe { TrustedPeer::vouched_for() };
+    let nic = VfioUserDevice::open(path, peer, &TimeLimit::default().begin())?;
+    nic.set_deadline(None);
+    Ok(nic)
+}
+
+/// As soon as the server has seen that the last client is gone.
+fn next_client(server: &VfioUserServer) -> VfioUserDevice {
+    open(server.socket()).unwrap()
+}
+
+/// The client fills its eventfd and clears O_NONBLOCK, a flag of the file and not of the server's descriptor.
+#[test]
+fn s2_a_full_blocking_eventfd_stops_neither_the_server_nor_others() {
+    let (_folder, server) = serve("full-eventfd");
+    let (_other_folder, other) = serve("full-eventfd-neighbour");
+    let client = WireClient::connect(server.socket());
+    let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    for (index, what) in [(0, "INTx"), (1, "MSI"), (2, "MSI-X")] {
+        assert_eq!(client.errno(SET_IRQS, &dwords(&[20, 32 | 4, index, 0, 1]), &[fd.as_fd()]), 0, "{what}");
+        rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        for _ in 0..200 {
+            // Fires, and takes off the mask that INTx has then.
+            assert_eq!(client.errno(SET_IRQS, &dwords(&[20, 32 | 1, index, 0, 1]), &[]), 0, "{what}");
+            if index == 0 {
+                assert_eq!(client.errno(SET_IRQS, &dwords(&[20, 16 | 1, 0, 0, 1]), &[]), 0);
+            }
+        }
+        rustix::io::read(&fd, &mut [0; 8]).unwrap();
+    }
+    assert_eq!(next_client(&other).bar().read32(8), 1 << 19);
+    drop(client);
+    assert_eq!(next_client(&server).bar().read32(8), 1 << 19);
+}
+
+#[test]
+fn s2_a_client_may_map_so_much_and_no_more() {
+    let (_folder, server) = serve("greedy");
+    let (_other_folder, other) = serve("greedy-neighbour");
+    let client = WireClient::connect(server.socket());
+    // A file of 32 GiB with nothing in it.
+    let large = memfd(32 << 30);
+    let map = |offset, iova, size, file: &OwnedFd| client.errno(MAP, &map_body(offset, iova, size), &[file.as_fd()]);
+    assert_eq!(map(0, 0, 32 << 30, &large), 0);
+    assert_eq!(map(0, 32 << 30, 32 << 30, &large), 0);
+    assert_eq!(map(0, 64 << 30, 4096, &large), ENOSPC, "64 GiB are enough");
+    assert_eq!(client.errno(MAP, &map_body(0, 64 << 30, 1 << 40), &[]), 0, "without a file it costs nothing");
+    let unmap_all = [dwords(&[24, 2]), qwords(&[0, 0])].concat();
+    assert_eq!(client.errno(3, &unmap_all, &[]), 0);
+    let mut mapped = 0;
+    // Every other page, so that the kernel cannot join them.
+    while map(mapped * 8192, mapped * 8192, 4096, &large) == 0 {
+        mapped += 1;
+    }
+    assert!((4096..=16_384).contains(&mapped), "{mapped}");
+    assert_eq!(map(0, 1 << 40, 4096, &large), ENOSPC);
+    let neighbour = WireClient::connect(other.socket());
+    let own = memfd(1 << 20);
+    assert_eq!(neighbour.errno(MAP, &map_body(0, 0, 1 << 20), &[own.as_fd()]), 0);
+    drop(client);
+    let next = WireClient::connect(server.socket());
+    assert_eq!(next.errno(MAP, &map_body(0, 0, 1 << 20), &[own.as_fd()]), 0);
+}
+
+#[test]
+fn s4_a_second_client_is_refused_at_once_and_the_first_not_disturbed() {
+    let (_folder, server) = serve("second");
+    let first = WireClient::connect(server.socket());
+    for _ in 0..50 {
+        let second = WireClient::silent(server.socket());
+        let reply = second.exchange(wire_client::VERSION, &[]);
+        assert_eq!((reply[0], reply[2], reply[8], reply[12]), (1, 1, 0x21, 16), "VERSION: EBUSY");
+        assert_eq!((&second.0).read(&mut [0]).unwrap(), 0, "and that is all");
+        assert_eq!(first.errno(RESET, &[], &[]), 0);
+    }
+    let error = open(server.socket()).unwrap_err().to_string();
+    assert!(error.contains("another client"), "{error}");
+    // Those who say nothing, and more of them than there is room for, change nothing.
+    let silent: Vec<_> = (0..40).map(|_| WireClient::silent(server.socket())).collect();
+    let error = open(server.socket()).unwrap_err().to_string();
+    assert!(error.contains("another client"), "{error}");
+    assert_eq!(first.errno(RESET, &[], &[]), 0);
+    drop((silent, first));
+    next_client(&server);
+}
+
+#[test]
+fn s2_a_message_that_never_ends_costs_its_client_the_connection() {
+    let (_folder, server) = serve("endless");
+    let client = WireClient::connect(server.socket());
+    client.0.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let whole = message(READ, 0, &[0; 4096]);
+    // A byte at a time: each alone comes soon enough.
+    let closed = whole
+        .iter()
+        .any(|byte| (&client.0).write_all(&[*byte]).is_err() || matches!((&client.0).read(&mut [0]), Ok(0)));
+    assert!(closed);
+    next_client(&server);
+}
+
+#[test]
+fn s2_a_client_that_never_reads_is_put_out() {
+    let (_folder, server) = serve("deaf");
+    let client = WireClient::connect(server.socket());
+    let read = message(READ, 0, &[qwords(&[0]), dwords(&[0, 4096])].concat());
+    // Until the buffers are full both ways, and then until the server has hung up.
+    while (&client.0).write_all(&read).is_ok() {}
+    next_client(&server);
+}
+
+#[test]
+fn clients_that_come_and_go_in_hundreds_leave_a_server_that_serves() {
+    let (_folder, server) = serve("storm");
+    for round in 0..500 {
+        let client = WireClient::silent(server.socket());
+        if round % 3 == 0 {
+            // It may be gone, or be refused, before it has said all.
+            let _ = client.send(&wire_client::VERSION[..20 + round % 20], &[]);
+        }
+    }
+    next_client(&server);
+}
+
+#[test]
+fn a_server_ends_with_clients_at_the_door() {
+    let (_folder, server) = serve("closing");
+    let first = WireClient::connect(server.socket());
+    let silent: Vec<_> = (0..5).map(|_| WireClient::silent(server.socket())).collect();
+    drop(server);
+    assert_eq!((&first.0).read(&mut [0]).unwrap_or(0), 0);
+    drop(silent);
+}

@@ -1,0 +1,132 @@
+//! Captures that cannot be written, or that are two things at once.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{BROADCAST, Driver, Plan, frame};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use softnic::{SoftDevice, WireError};
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what} never came");
+        std::thread::yield_now();
+    }
+}
+
+fn fifo(path: &Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+}
+
+/// Opens the reading end as soon as there is a writer, as `tcpdump -r FIFO` does.
+fn reader(path: &Path) -> std::thread::JoinHandle<File> {
+    let path = path.to_owned();
+    std::thread::spawn(move || File::open(path).unwrap())
+}
+
+fn open_eventually(spec: &str) -> SoftDevice {
+    let mut device = None;
+    until("the reader", || {
+        device = SoftDevice::open(spec).ok();
+        device.is_some()
+    });
+    device.unwrap()
+}
+
+#[test]
+fn a_pipe_that_is_closed_is_lost_output_with_a_cause_and_a_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("out.fifo");
+    fifo(&pipe);
+    let spec = format!("closed?wire=pcap:,{}", pipe.display());
+    let error = SoftDevice::open(&spec).unwrap_err().to_string();
+    assert!(error.contains("out.fifo") && error.contains("start the reader"), "{error}");
+    let reading = reader(&pipe);
+    let mut driver = Driver::start(open_eventually(&spec), Plan { descriptors: 64, ..Plan::default() });
+    let mut read_end = reading.join().unwrap();
+    driver.send(0, &frame(BROADCAST, 60, 0));
+    until("transmission", || driver.device.transmit_idle());
+    assert_eq!(driver.device.wire_error(), None);
+    let mut bytes = [0; 24 + 16 + 60];
+    read_end.read_exact(&mut bytes).unwrap();
+    drop(read_end);
+    for number in 0..10 {
+        driver.send(0, &frame(BROADCAST, 60, number));
+    }
+    // Nobody looks at the wire before the end: the loss is known all the same.
+    until("the ring", || driver.device.wire_counters().sent == 11);
+    let control = driver.device.control();
+    drop(driver);
+    let error = control.wire_error().unwrap();
+    assert!(matches!(error, WireError::Lost { frames: 10, .. }), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("out.fifo") && text.contains("Broken pipe") && text.contains("10 sent frames"), "{text}");
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_holds_up_its_own_device_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("out.fifo");
+    fifo(&pipe);
+    let reading = reader(&pipe);
+    let spec = format!("stalled?wire=pcap:,{}", pipe.display());
+    let mut driver = Driver::start(open_eventually(&spec), Plan { descriptors: 1024, ..Plan::default() });
+    let read_end = reading.join().unwrap();
+    // More than a pipe and the buffer hold.
+    for number in 0..250 {
+        driver.send(0, &frame(BROADCAST, 1500, number));
+    }
+    let taken = || driver.device.wire_counters().sent;
+    until("a full pipe", || taken() > 40);
+    // Another device of the same engine goes on.
+    let mut other = Driver::start(SoftDevice::open("lively?wire=loop").unwrap(), Plan::default());
+    for number in 0..5 {
+        other.send(0, &frame(BROADCAST, 60, number));
+        until("the frame", || other.receive(0).is_some());
+    }
+    assert!(!driver.device.transmit_idle());
+    assert!(taken() < 250);
+    let control = driver.device.control();
+    drop(driver);
+    let text = control.wire_error().unwrap().to_string();
+    assert!(text.contains("takes nothing"), "{text}");
+    drop(read_end);
+}
+
+#[test]
+fn a_file_is_not_input_and_output_at_once_however_it_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let precious = [&0xA1B2_C3D4_u32.to_le_bytes()[..], &[2, 0, 4, 0], &[0; 8], &[0, 0, 4, 0, 1, 0, 0, 0]].concat();
+    std::fs::write(path("in"), &precious).unwrap();
+    symlink(path("in"), path("soft-link")).unwrap();
+    std::fs::hard_link(path("in"), path("hard-link")).unwrap();
+    let (input, name) = (path("in").display().to_string(), "same");
+    let refused = |spec: &str, words: [&str; 2]| {
+        let error = SoftDevice::open(spec).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)) && error.lines().count() == 1, "{spec}: {error}");
+    };
+    for output in ["in", "soft-link", "hard-link"] {
+        let output = path(output).display().to_string();
+        refused(&format!("{name}?wire=pcap:{input},{output}"), [&input, &output]);
+        assert_eq!(std::fs::read(path("in")).unwrap(), precious, "not emptied");
+    }
+    // Between two devices: one output twice, and an output that another reads.
+    let output = path("out").display().to_string();
+    let reading = SoftDevice::open(&format!("reads?wire=pcap:{input},{output}")).unwrap();
+    refused(&format!("{name}?wire=pcap:,{output}"), ["out", "written already"]);
+    refused(&format!("{name}?wire=pcap:,{input}"), ["in", "read already"]);
+    refused(&format!("{name}?wire=pcap:{output},"), ["out", "written already"]);
+    let again = SoftDevice::open(&format!("{name}?wire=pcap:{input},/dev/null")).unwrap();
+    let null = SoftDevice::open("null?wire=pcap:,/dev/null").unwrap();
+    drop((reading, again, null));
+    SoftDevice::open(&format!("{name}?wire=pcap:,{output}")).unwrap();
+    refused(&format!("{name}?wire=pcap:,"), ["pcap:", "pcap:IN,OUT"]);
+    refused(&format!("{name}?wire=pcap:,/dev/full"), ["/dev/full", "No space"]);
+}
