@@ -36,6 +36,12 @@ impl Egress {
         self.outputs.iter().map(Batch::spare).fold(self.refused.spare(), usize::min)
     }
 
+    /// The number of output ports.
+    #[inline]
+    pub(crate) fn ports(&self) -> usize {
+        self.outputs.len()
+    }
+
     /// The burst of each port, to be sent.
     #[inline]
     #[must_use]

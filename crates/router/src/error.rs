@@ -32,6 +32,14 @@ impl fmt::Display for At {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// The file is not there, is none that can be read to its end, or is too long.
+    #[error("{cause}; {next}")]
+    File {
+        /// What is wrong.
+        cause: String,
+        /// What to do about it.
+        next: &'static str,
+    },
     /// The text is not UTF-8.
     #[error("{at}: a byte that is no text; write the file in UTF-8")]
     NotText {

@@ -19,8 +19,9 @@ pub enum Miss {
     Return,
 }
 
-/// One thread's handle of a router. It allocates nothing once it has seen its longest burst, takes no lock unless
-/// the routes were replaced, and never panics, whatever is in a frame.
+/// One thread's handle of a router. It allocates nothing once it has seen its longest burst. It takes a lock only with its first
+/// burst after [`Fib::replace`](crate::Fib::replace), for as long as a handful of counters take. No content of a frame makes it
+/// panic: tests and the fuzz target `router` hold it beside a router written from the RFCs.
 ///
 /// The crate's documentation has an example.
 #[derive(Debug)]
@@ -71,8 +72,8 @@ impl Forwarder {
     }
 
     /// Routes all packets of `batch`, which came in by port `ingress`, into `egress`, and leaves it empty. Returns how
-    /// many they were. Does nothing and returns 0 when `egress` has not that much [room](Egress::room), or there is
-    /// no such port.
+    /// many they were. Does nothing and returns 0 when `egress` has not that much [room](Egress::room) or fewer ports than
+    /// the router, or there is no such port as `ingress`.
     ///
     /// Frames with the same output keep their order. The headers of a frame must be in its first buffer. Bytes behind
     /// the IP packet, such as the padding of short frames, are cut off. IPv4 options pass unread.
@@ -80,7 +81,7 @@ impl Forwarder {
     pub fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
         let count = batch.len();
         let Some(station) = self.stations.get(ingress).copied() else { return 0 };
-        if egress.room() < count {
+        if egress.room() < count || egress.ports() < self.interfaces.len() {
             return 0;
         }
         self.scratch.prepare(count);

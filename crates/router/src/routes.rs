@@ -5,6 +5,8 @@ use crate::ethernet::MacAddress;
 use lpm::{Ipv4Prefix, Ipv6Prefix, NextHop};
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::io::Read as _;
+use std::path::Path;
 use std::str::FromStr;
 
 /// A next hop: a station behind a port.
@@ -25,7 +27,8 @@ pub struct Neighbour {
 /// Routes as a file holds them.
 ///
 /// A line is a route, `PREFIX via MAC port NUMBER`; a `#` begins a comment; empty lines are left out. Prefixes of both
-/// families may be mixed, in any order, each once. Ports count from 0.
+/// families may be mixed, in any order, each once. Ports count from 0. Lines may end as in DOS, and the file may begin with a
+/// byte order mark.
 ///
 /// ```
 /// let text = "\
@@ -53,6 +56,8 @@ impl Routes {
     /// The first thing that is wrong with it, with line and column; of several routes for one prefix the lowest prefix.
     pub fn parse(text: &[u8], ports: usize) -> Result<Self> {
         let text = std::str::from_utf8(text).map_err(|error| not_text(text, error.valid_up_to()))?;
+        // Some editors put a byte order mark there.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut parser = Parser { ports, ..Parser::default() };
         for (index, line) in text.lines().enumerate() {
             parser.line(index + 1, line)?;
@@ -61,6 +66,39 @@ impl Routes {
         let (v4, v6) = (each_once(v4, text)?, each_once(v6, text)?);
         Ok(Self { v4, v6, neighbours, ports })
     }
+
+    /// Reads a routes file: a regular file of at most [`Self::LONGEST`] bytes. Directories, pipes and devices, which may never
+    /// end, are refused before they are read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`] when it cannot be read, is no regular file or is too long; else as [`Self::parse`].
+    pub fn read(path: &Path, ports: usize) -> Result<Self> {
+        let failed = |error: std::io::Error| Error::File {
+            cause: format!("cannot read: {error}"),
+            next: "name a file that this user may read",
+        };
+        // Opening a pipe would wait for whoever writes to it.
+        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
+        let refused = |cause: &str| Error::File { cause: cause.to_owned(), next: "name a regular file" };
+        if kind.is_dir() {
+            return Err(refused("cannot read: it is a directory"));
+        }
+        if !kind.is_file() {
+            return Err(refused("cannot read: it is a pipe, a socket or a device, which may never end"));
+        }
+        let file = std::fs::File::open(path).map_err(failed)?;
+        let mut text = Vec::new();
+        file.take(Self::LONGEST + 1).read_to_end(&mut text).map_err(failed)?;
+        if text.len() as u64 > Self::LONGEST {
+            let cause = format!("longer than {} MiB", Self::LONGEST >> 20);
+            return Err(Error::File { cause, next: "name a routes file, a route a line" });
+        }
+        Self::parse(&text, ports)
+    }
+
+    /// Bytes of a routes file, at most: 512 MiB, some 10 million routes.
+    pub const LONGEST: u64 = 512 << 20;
 
     /// IPv4 routes in prefix order. A next hop is an index into [`Self::neighbours`].
     #[must_use]

@@ -72,3 +72,65 @@ fn a_word_without_end_makes_a_short_error() {
     let error = Routes::parse(&vec![b'x'; 1 << 20], 1).unwrap_err();
     assert!(error.to_string().len() < 300, "{error}");
 }
+
+#[test]
+fn a_byte_order_mark_and_lines_of_dos_are_read() {
+    let text = "\u{feff}10.0.0.0/8 via 02:00:00:00:00:02 port 1\r\n\r\n# end\r\n";
+    assert_eq!(Routes::parse(text.as_bytes(), 2).unwrap().ipv4().len(), 1);
+    let error = Routes::parse("\u{feff}10.0.0.0/9 via x port 1".as_bytes(), 2).unwrap_err();
+    assert!(error.to_string().starts_with("line 1, column 16: \"x\""), "{error}");
+    // UTF-16, as some editors write it.
+    let error = Routes::parse(b"\xff\xfe1\x000\x00", 2).unwrap_err();
+    assert!(error.to_string().starts_with("line 1, column 1: a byte that is no text"), "{error}");
+    let error = Routes::parse(b"10.0.0.0/8 via 02:00:00:00:00:02 port 1\n\0\0\0\0", 2).unwrap_err();
+    assert!(error.to_string().starts_with("line 2, column 5: the line ends where via"), "{error}");
+}
+
+/// Each ends with one error, at once and without taking the memory that the file would.
+#[test]
+fn what_is_no_routes_file_is_refused_by_kind() {
+    let folder = std::env::temp_dir().join(format!("ringway-routes-{}", std::process::id()));
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("routes");
+    let error = |path: &std::path::Path| Routes::read(path, 2).unwrap_err().to_string();
+    assert!(error(&path).starts_with("cannot read: No such file"), "{}", error(&path));
+    assert_eq!(error(&folder), "cannot read: it is a directory; name a regular file");
+    for endless in ["/dev/zero", "/dev/tty"] {
+        let path = std::path::Path::new(endless);
+        if path.exists() {
+            assert!(error(path).starts_with("cannot read: it is a pipe, a socket or a device"), "{}", error(path));
+        }
+    }
+    let pipe = folder.join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    if made.is_ok_and(|status| status.success()) {
+        assert!(error(&pipe).starts_with("cannot read: it is a pipe"), "{}", error(&pipe));
+    } else {
+        println!("skipped: a pipe as routes file (no mkfifo here)");
+    }
+    // A hole: its bytes are there without a place on the disk.
+    let long = std::fs::File::create(&path).unwrap();
+    long.set_len(Routes::LONGEST + 1).unwrap();
+    assert_eq!(error(&path), "longer than 512 MiB; name a routes file, a route a line");
+    drop(long);
+    std::fs::write(&path, "10.0.0.0/8 via 02:00:00:00:00:02 port 1").unwrap();
+    assert_eq!(Routes::read(&path, 2).unwrap().ipv4().len(), 1);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// A million lines, each a route or not, cost a bounded number of bytes each, and the last is as good as the first.
+#[test]
+fn the_last_of_a_million_lines_is_looked_at() {
+    let count: u32 = if cfg!(miri) { 100 } else { 1_000_000 };
+    let mut text = String::new();
+    for nth in 0..count {
+        let [a, b, c, d] = (0x1000_0000 + nth).to_be_bytes();
+        text.push_str(&format!("{a}.{b}.{c}.{d}/32 via 02:00:00:00:00:02 port 1\n"));
+    }
+    let routes = Routes::parse(text.as_bytes(), 2).unwrap();
+    assert_eq!((routes.ipv4().len(), routes.neighbours().len()), (count as usize, 1));
+    text.push_str("16.0.0.0/32 via 02:00:00:00:00:02 port 1\n");
+    let error = Routes::parse(text.as_bytes(), 2).unwrap_err().to_string();
+    let expected = format!("line {}, column 1: 16.0.0.0/32 has a route in line 1 already", count + 1);
+    assert!(error.starts_with(&expected), "{error}");
+}
