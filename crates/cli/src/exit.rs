@@ -28,7 +28,7 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
 }
 
 /// Runs a program and turns its result into an exit code: 0, 1 for a failure, 2 for a wrong command line, each with one
-/// line `program: object: cause; next step` on standard error. A reader of our output that has gone away is no failure.
+/// line `program: object: cause; next step` on standard error.
 pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(
@@ -40,11 +40,12 @@ pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCod
         .with_ansi(io::stderr().is_terminal())
         .without_time()
         .with_target(false)
+        // Standard error may be closed: then nobody is told, and nothing else happens.
+        .log_internal_errors(false)
         .init();
     let (message, code) = match main() {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Failed(error)) if is_broken_pipe(&error) => return ExitCode::SUCCESS,
-        Err(Failure::Failed(error)) => (error.to_string(), 1),
+        Err(Failure::Failed(error)) => (with_limit(&error), 1),
         Err(Failure::Usage(message)) => (message, 2),
     };
     // Nobody is left to tell if this fails.
@@ -52,31 +53,80 @@ pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCod
     ExitCode::from(code)
 }
 
+/// The words of an error. One that the system gave without an object is, in these programs, about the files that a process may
+/// have open.
+fn with_limit(error: &anyhow::Error) -> String {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
+        Some(errno) if errno == rustix::io::Errno::MFILE.raw_os_error() => {
+            format!("this process: {error}; raise the limit, for example: ulimit -n 1024")
+        }
+        _ => error.to_string(),
+    }
+}
+
 /// Reads the command line. Help and version go to standard output and end the process with code 0.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] with clap's message in one line.
+/// [`Failure::Usage`] with clap's message and tips in one line, and where to read on.
 pub fn parse<A: clap::Parser>(program: &str) -> Result<A, Failure> {
     A::try_parse().map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => error.exit(),
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Failure::Usage(format!("command: missing; see {program} --help"))
-        }
-        _ => {
-            let text = error.render().to_string();
-            // The first paragraph says what is wrong; usage and tips follow after blank lines.
-            let first = text.split("\n\n").next().unwrap_or(&text);
-            let first = first.strip_prefix("error: ").unwrap_or(first);
-            Failure::Usage(format!("{}; see {program} --help", one_line(first)))
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => crate::output::lost(error),
+            _ => std::process::exit(0),
+        },
+        kind => {
+            let arguments: Vec<String> = std::env::args_os().map(|text| text.to_string_lossy().into_owned()).collect();
+            let page = help_page(program, &A::command(), &arguments);
+            if kind == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+                return Failure::Usage(format!("command: missing; see {page}"));
+            }
+            Failure::Usage(format!("{}; see {page}", essence(&error.render().to_string())))
         }
     })
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+/// What is wrong, and clap's tips; the usage and the advice to read help are left out.
+fn essence(message: &str) -> String {
+    let mut paragraphs = message.split("\n\n").map(one_line);
+    let first = paragraphs.next().unwrap_or_default();
+    let first = first.strip_prefix("error: ").unwrap_or(&first).to_owned();
+    let tips =
+        paragraphs.filter_map(|paragraph| paragraph.strip_prefix("tip: ").map(|tip| tip.replace(" tip: ", "; ")));
+    std::iter::once(first).chain(tips).collect::<Vec<_>>().join("; ")
+}
+
+/// The page about what was typed: of the subcommand if one was named, else of the program.
+fn help_page(program: &str, command: &clap::Command, arguments: &[String]) -> String {
+    let known = |word: &&String| command.get_subcommands().any(|sub| sub.get_name() == word.as_str());
+    match arguments.iter().skip(1).find(known) {
+        Some(subcommand) => format!("{program} {subcommand} --help"),
+        None => format!("{program} --help"),
+    }
 }
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Arg, Command};
+
+    #[test]
+    fn tips_stay_and_usage_goes() {
+        let command = || Command::new("p").subcommand(Command::new("list").arg(Arg::new("all").long("all")));
+        let message = |line: &[&str]| {
+            let error = command().try_get_matches_from(line).unwrap_err();
+            let line: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
+            (essence(&error.render().to_string()), help_page("p", &command(), &line))
+        };
+        let (text, page) = message(&["p", "list", "--al"]);
+        assert!(text.contains("'--al'") && text.contains("'--all'") && !text.contains("Usage"), "{text}");
+        assert_eq!(page, "p list --help");
+        let (text, page) = message(&["p", "lst"]);
+        assert!(text.contains("'lst'") && text.contains("'list'") && !text.contains("try '--help'"), "{text}");
+        assert_eq!(page, "p --help");
+    }
 }

@@ -20,9 +20,68 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
+/// A rate or a total that is read at a glance, to four digits, with the prefix of its unit: `0`, `0.5`, `350`, `1.157 M`.
+#[must_use]
+pub fn scaled(value: f64) -> String {
+    let (number, prefix) = parts(value);
+    if prefix.is_empty() { number } else { format!("{number} {prefix}") }
+}
+
+/// [`scaled`] with its unit: `350 pps`, `1.157 Mpps`.
+#[must_use]
+pub fn with_unit(value: f64, unit: &str) -> String {
+    let (number, prefix) = parts(value);
+    format!("{number} {prefix}{unit}")
+}
+
+fn parts(value: f64) -> (String, &'static str) {
+    const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
+    let (mut value, mut at) = (value.max(0.0), 0);
+    // What would be written as 1000 is 1 of the next prefix.
+    while value >= 999.95 && at + 1 < PREFIXES.len() {
+        value /= 1000.0;
+        at += 1;
+    }
+    let decimals = match value {
+        _ if at > 0 && value < 9.9995 => 3,
+        _ if at > 0 && value < 99.995 => 2,
+        value if at == 0 && value < 1.0 => 3,
+        _ => 1,
+    };
+    let text = format!("{value:.decimals$}");
+    // Below the first prefix a fraction is shown only where there is one.
+    let text = if at == 0 { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text };
+    (text, PREFIXES[at])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn small_and_large_values_keep_four_digits() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.5, "0.5"),
+            (1.0, "1"),
+            (0.9997, "1"),
+            (10.04, "10"),
+            (350.0, "350"),
+            (999.9, "999.9"),
+            (999.97, "1.000 k"),
+            (1000.0, "1.000 k"),
+            (1_157_000.0, "1.157 M"),
+            (14_880_952.0, "14.88 M"),
+            (762_100_000.0, "762.1 M"),
+            (9_999_960.0, "10.00 M"),
+            (f64::from(u32::MAX), "4.295 G"),
+        ] {
+            assert_eq!(scaled(value), text);
+            assert!(text.len() <= 7, "{text}");
+        }
+        assert_eq!(with_unit(1.0, "pps"), "1 pps");
+        assert_eq!(with_unit(9.52e9, "bit/s"), "9.520 Gbit/s");
+    }
 
     #[test]
     fn thousands_are_grouped() {

@@ -6,12 +6,14 @@ use crate::exit::Failure;
 use crate::lcore::{self, Lcore};
 use crate::report::link_words;
 use crate::stop::Stop;
+use crate::trust;
 use device::PageSize;
 use mempool::{Batch, CHUNK, Pool, PoolConfig};
-use nic::{Address, Interrupts, Opened, PortConfig};
+use nic::{Address, Interrupts, Opened, PortConfig, TimeLimit};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// Queues of one port.
@@ -33,7 +35,7 @@ pub struct Ports {
 }
 
 /// Opens a port for each address, all on one packet pool large enough for their rings, `workers` threads and `spare`
-/// slots more. The pool lies on the NUMA node of the first port that has one.
+/// slots more. The pool lies on the NUMA node of the first port that has one. A signal that `stop` catches ends it at once.
 ///
 /// # Errors
 ///
@@ -45,6 +47,7 @@ pub fn open(
     interrupts: Interrupts,
     workers: usize,
     spare: usize,
+    stop: &Stop,
 ) -> Result<Ports, Failure> {
     let pool = Pool::new(&PoolConfig {
         slots: slots(queues, options, workers, spare),
@@ -63,13 +66,37 @@ pub fn open(
             promiscuous: true,
             checksum_offload: options.checksum_offload,
             interrupts,
-            no_iommu: crate::no_iommu::from_option(options.unsafe_no_iommu),
+            no_iommu: trust::no_iommu(options.unsafe_no_iommu),
+            trusted_peer: Some(trust::named_peer()),
+            time_limit: TimeLimit { cancel: Some(stop.cancel()), ..TimeLimit::default() },
         };
-        let result = nic::open(address, &config, &pool);
+        let result = audibly(address, || nic::open(address, &config, &pool));
         opened.push(result.map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })?);
     }
     Ok(Ports { pool, opened })
 }
+
+/// Opens a device, and says so when another process has to answer first and takes its time.
+fn audibly<T>(address: &Address, open: impl FnOnce() -> T) -> T {
+    if !matches!(address, Address::VfioUser(_) | Address::VhostUser { .. }) {
+        return open();
+    }
+    let (opening, opened) = mpsc::channel::<()>();
+    let name = address.name();
+    let watch = std::thread::Builder::new().name("opening".to_owned()).spawn(move || {
+        if opened.recv_timeout(SILENCE) == Err(RecvTimeoutError::Timeout) {
+            tracing::warn!("{name}: no answer yet, it may be serving another client; waiting on, Ctrl-C ends it");
+        }
+    });
+    let result = open();
+    drop(opening);
+    // It only talks.
+    let _ = watch.map(std::thread::JoinHandle::join);
+    result
+}
+
+/// How long opening a device says nothing.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Slots of the pool that [`open`] makes.
 #[must_use]

@@ -29,6 +29,10 @@ pub struct PortTotals {
     pub rx_errors: u64,
     /// Frames that were to leave by it and were dropped.
     pub tx_dropped: u64,
+    /// Receive queues that were polled, by number; their packets, bytes and drops are part of the port's.
+    pub rx_queues: Vec<QueueTotals>,
+    /// Transmit queues that were used, by number; their packets, bytes and drops are the port's.
+    pub tx_queues: Vec<QueueTotals>,
     /// Those by what was wrong.
     #[serde(skip)]
     pub errors: nic::RxErrors,
@@ -37,18 +41,36 @@ pub struct PortTotals {
     pub link: String,
 }
 
+/// Totals of one queue of a port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueTotals {
+    /// Its number.
+    pub queue: usize,
+    /// Frames that arrived in its ring, or that its device was given to send.
+    pub packets: u64,
+    /// Bytes of those that were handed over or sent, without frame check sequence.
+    pub bytes: u64,
+    /// Frames dropped by the receive queue (part of `packets`), or that were to leave by the transmit queue.
+    pub dropped: u64,
+}
+
 impl PortTotals {
     /// Adds what a receive queue of the port has counted.
-    pub fn add_rx(&mut self, counters: &Counters) {
-        self.rx_packets += counters.rx_packets + counters.dropped_in();
+    pub fn add_rx(&mut self, queue: usize, counters: &Counters) {
+        let dropped = counters.dropped_in();
+        let packets = counters.rx_packets + dropped;
+        self.rx_packets += packets;
         self.rx_bytes += counters.rx_bytes;
+        insert(&mut self.rx_queues, QueueTotals { queue, packets, bytes: counters.rx_bytes, dropped });
     }
 
     /// Adds what a transmit queue of the port has counted.
-    pub fn add_tx(&mut self, counters: &Counters) {
-        self.tx_packets += counters.tx_packets;
-        self.tx_bytes += counters.tx_bytes;
-        self.tx_dropped += counters.dropped_out();
+    pub fn add_tx(&mut self, queue: usize, counters: &Counters) {
+        let (packets, bytes, dropped) = (counters.tx_packets, counters.tx_bytes, counters.dropped_out());
+        self.tx_packets += packets;
+        self.tx_bytes += bytes;
+        self.tx_dropped += dropped;
+        insert(&mut self.tx_queues, QueueTotals { queue, packets, bytes, dropped });
     }
 
     /// Takes over what a port's device has counted, and its link.
@@ -66,6 +88,11 @@ impl PortTotals {
         self.link = result.as_ref().map_or("gone".to_owned(), |link| link_words(*link));
         result.map(drop)
     }
+}
+
+/// Keeps the queues in the order of their numbers.
+fn insert(queues: &mut Vec<QueueTotals>, totals: QueueTotals) {
+    queues.insert(queues.partition_point(|known| known.queue <= totals.queue), totals);
 }
 
 /// A link in words: `10 Gbit/s`, `down`.
@@ -123,10 +150,10 @@ impl Totals {
             let difference = |field: fn(&PortTotals) -> u64| field(now).saturating_sub(field(old));
             let (rx_packets, tx_packets) = (difference(|p| p.rx_packets), difference(|p| p.tx_packets));
             PortRates {
-                rx_mpps: mega(rx_packets, seconds),
-                rx_gbps: gigabits(difference(|p| p.rx_bytes), rx_packets, seconds),
-                tx_mpps: mega(tx_packets, seconds),
-                tx_gbps: gigabits(difference(|p| p.tx_bytes), tx_packets, seconds),
+                rx_pps: per_second(rx_packets, seconds),
+                rx_bps: wire_bits(difference(|p| p.rx_bytes), rx_packets, seconds),
+                tx_pps: per_second(tx_packets, seconds),
+                tx_bps: wire_bits(difference(|p| p.tx_bytes), tx_packets, seconds),
             }
         });
         let counters = self.counters - before.counters;
@@ -143,17 +170,17 @@ pub struct Rates {
     pub cycles_per_packet: Option<f64>,
 }
 
-/// Rates of one port: millions of frames a second, and Gbit/s on the wire.
+/// Rates of one port: frames a second, and bit/s on the wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortRates {
     /// Received.
-    pub rx_mpps: f64,
+    pub rx_pps: f64,
     /// Received, with check sequence, preamble and gap.
-    pub rx_gbps: f64,
+    pub rx_bps: f64,
     /// Sent.
-    pub tx_mpps: f64,
+    pub tx_pps: f64,
     /// Sent, with check sequence, preamble and gap.
-    pub tx_gbps: f64,
+    pub tx_bps: f64,
 }
 
 /// Cycles of the polls that moved packets, per packet received (or sent, where nothing is received).
@@ -164,16 +191,21 @@ pub fn cycles_per_packet(counters: &Counters) -> Option<f64> {
     (packets > 0).then(|| counters.cycles as f64 / packets as f64)
 }
 
-/// Millions a second.
+/// So many a second; 0 in no time.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-pub fn mega(count: u64, seconds: f64) -> f64 {
-    count as f64 / seconds / 1e6
+pub fn per_second(count: u64, seconds: f64) -> f64 {
+    count as f64 / seconds.max(1e-9)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-fn gigabits(bytes: u64, packets: u64, seconds: f64) -> f64 {
-    (bytes + packets * WIRE_OVERHEAD) as f64 * 8.0 / seconds / 1e9
+/// Millions a second.
+#[must_use]
+pub fn mega(count: u64, seconds: f64) -> f64 {
+    per_second(count, seconds) / 1e6
+}
+
+fn wire_bits(bytes: u64, packets: u64, seconds: f64) -> f64 {
+    per_second((bytes + packets * WIRE_OVERHEAD) * 8, seconds)
 }
 
 /// Rounds to three decimals, for JSON.
@@ -196,11 +228,11 @@ mod tests {
         let counters =
             Counters { rx_packets: frames, rx_bytes: frames * 60, cycles: frames * 25, ..Counters::default() };
         now.counters = counters;
-        now.ports[0].add_rx(&counters);
+        now.ports[0].add_rx(0, &counters);
         let rates = now.since(&before);
-        assert!((rates.ports[0].rx_mpps - 14.880_952).abs() < 1e-6);
-        assert!((rates.ports[0].rx_gbps - 10.0).abs() < 1e-5, "{}", rates.ports[0].rx_gbps);
-        assert_eq!(rates.ports[0].tx_gbps, 0.0);
+        assert!((rates.ports[0].rx_pps - 14_880_952.0).abs() < 1.0);
+        assert!((rates.ports[0].rx_bps / 1e9 - 10.0).abs() < 1e-5, "{}", rates.ports[0].rx_bps);
+        assert_eq!(rates.ports[0].tx_bps, 0.0);
         assert_eq!(rates.cycles_per_packet, Some(25.0));
     }
 
@@ -210,8 +242,11 @@ mod tests {
         counters.drop_frames(Reason::RxBadLength, 5);
         counters.drop_frames(Reason::TxFull, 10);
         let mut totals = Totals { counters, ports: vec![PortTotals::default(); 2], ..Totals::default() };
-        totals.ports[0].add_rx(&counters);
-        totals.ports[1].add_tx(&counters);
+        totals.ports[0].add_rx(1, &counters);
+        totals.ports[0].add_rx(0, &Counters::default());
+        totals.ports[1].add_tx(3, &counters);
+        assert_eq!(totals.ports[0].rx_queues[1], QueueTotals { queue: 1, packets: 95, bytes: 0, dropped: 5 });
+        assert_eq!(totals.ports[1].tx_queues, [QueueTotals { queue: 3, packets: 80, bytes: 0, dropped: 10 }]);
         totals.ports[0].rx_missed = 7;
         assert_eq!(totals.received(), 90 + 5 + 7);
         assert_eq!(totals.drops().values().sum::<u64>() + counters.tx_packets, totals.received());

@@ -1,8 +1,8 @@
-//! The end of a run: SIGINT, SIGTERM, or the program's own wish, and a main thread that wakes at once.
+//! The end of a run (SIGHUP is none): SIGINT, SIGTERM, or the program's own wish, and a main thread that wakes at once.
 
 use device::EventFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::BorrowedFd;
@@ -16,6 +16,7 @@ use std::time::Duration;
 pub struct Stop {
     flag: Arc<AtomicBool>,
     signalled: Arc<AtomicBool>,
+    cancel: Arc<AtomicBool>,
     wakes: UnixStream,
     waker: UnixStream,
     ended: Arc<EventFd>,
@@ -36,21 +37,23 @@ impl Stop {
         wakes.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
         let ended = Arc::new(EventFd::new().map_err(io::Error::other)?);
-        Ok(Self { flag: Arc::default(), signalled: Arc::default(), wakes, waker, ended })
+        Ok(Self { flag: Arc::default(), signalled: Arc::default(), cancel: Arc::default(), wakes, waker, ended })
     }
 
     /// Catches SIGINT and SIGTERM from here on: the first sets the flag and wakes the waiting thread, the second ends
-    /// the process at once with code 1.
+    /// the process at once with code 1. SIGHUP is no reason to end: it is ignored, unless somebody else catches it too.
     ///
     /// # Errors
     ///
     /// When the process has no file descriptors left.
     pub fn on_signals() -> io::Result<Self> {
         let stop = Self::new()?;
+        flag::register(SIGHUP, Arc::default())?;
         for signal in [SIGINT, SIGTERM] {
             flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop.signalled))?;
             flag::register(signal, Arc::clone(&stop.signalled))?;
             flag::register(signal, stop.flag())?;
+            flag::register(signal, stop.cancel())?;
             pipe::register(signal, stop.waker.try_clone()?)?;
         }
         Ok(stop)
@@ -72,6 +75,18 @@ impl Stop {
     #[must_use]
     pub fn is_signalled(&self) -> bool {
         self.signalled.load(Ordering::Relaxed)
+    }
+
+    /// Ends operations with devices and peers ([`nic::TimeLimit::cancel`]): set by a signal.
+    #[must_use]
+    pub fn cancel(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.cancel)
+    }
+
+    /// The run is over and ports are being closed: a signal that ended the run does not end that too. One that comes now
+    /// does.
+    pub fn closing(&self) {
+        self.cancel.store(false, Ordering::Relaxed);
     }
 
     /// Asks for the end, and wakes workers that sleep.
@@ -135,9 +150,14 @@ mod tests {
         event.signal();
         stop.wait(Duration::from_secs(60), [event.as_fd()]);
 
+        signal_hook::low_level::raise(SIGHUP).unwrap();
+        assert!(!stop.is_requested());
         signal_hook::low_level::raise(SIGTERM).unwrap();
         stop.wait(Duration::from_secs(60), []);
         assert!(stop.is_requested() && stop.is_signalled());
+        assert!(stop.cancel().load(Ordering::Relaxed));
+        stop.closing();
+        assert!(!stop.cancel().load(Ordering::Relaxed) && stop.is_requested());
         assert!(!stop.ended().wait(Duration::ZERO).unwrap());
         stop.request();
         assert!(stop.ended().wait(Duration::ZERO).unwrap());

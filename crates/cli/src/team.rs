@@ -112,7 +112,7 @@ impl Drop for Ending {
 ///
 /// # Errors
 ///
-/// When the live table cannot be written, or what `totals` or `events` fail with.
+/// What `totals` or `events` fail with.
 #[expect(clippy::too_many_arguments, reason = "what to watch, and what to ask of it")]
 pub fn watch(
     stop: &Stop,
@@ -134,7 +134,7 @@ pub fn watch(
             break;
         }
         if now >= tick {
-            shown = totals(begun.elapsed()).and_then(|totals| Ok(screen.update(totals)?));
+            shown = totals(begun.elapsed()).map(|totals| screen.update(totals));
             tick += TICK;
         }
         let mut until = end.map_or(tick, |end| end.min(tick));

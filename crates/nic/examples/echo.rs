@@ -12,15 +12,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut nic = open(&address, &PortConfig::default(), &pool)?;
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
     while nic.tx[0].counters().packets < frames {
+        // What the ring had no room for is still in front, swapped already.
+        let (waiting, mut is_start) = (batch.len(), true);
         nic.rx[0].recv(&mut cache, &mut batch);
-        for packet in batch.iter_mut() {
-            if let Some((to, from)) = packet.data_mut().get_mut(..12).map(|macs| macs.split_at_mut(6)) {
-                to.swap_with_slice(from);
+        for packet in batch.iter_mut().skip(waiting) {
+            if let (true, Some(macs)) = (is_start, packet.data_mut().first_chunk_mut::<12>()) {
+                macs.rotate_left(6);
             }
+            is_start = !packet.continues();
         }
         nic.tx[0].send(&mut cache, &mut batch);
     }
     println!("{address}: {} frames came in, {} went back", nic.rx[0].counters().packets, nic.tx[0].counters().packets);
-    nic.close()?;
-    Ok(())
+    Ok(nic.close()?)
 }

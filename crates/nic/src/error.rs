@@ -34,6 +34,23 @@ pub enum Error {
         /// The address.
         address: String,
     },
+    /// The process behind the socket would share packet memory, and nobody has vouched for it.
+    #[error(
+        "{address}: the process behind this socket would share packet memory, and nobody has vouched for it; set \
+         PortConfig::trusted_peer to TrustedPeer::vouched_for() if it is one you trust"
+    )]
+    UntrustedPeer {
+        /// The address.
+        address: String,
+    },
+    /// The time for opening it is used up, or the operation was cancelled ([`crate::TimeLimit`]).
+    #[error("cannot open {address}: {expired}; try again, or allow more time (PortConfig::time_limit)")]
+    Expired {
+        /// The address.
+        address: String,
+        /// Which of the two.
+        expired: device::Expired,
+    },
     /// Access to the device failed.
     #[error(transparent)]
     Device(#[from] device::Error),
@@ -61,6 +78,23 @@ pub enum Error {
         device: String,
         /// What it reported.
         what: &'static str,
+    },
+    /// The process that played the device has ended, or no longer answers.
+    #[error(
+        "{device}: gone: the process that serves this socket has ended or no longer answers; start it again, then open the device again"
+    )]
+    PeerGone {
+        /// The device.
+        device: String,
+    },
+    /// The wire of a software NIC has lost frames: those sent are not in their capture, or a capture is damaged.
+    #[cfg(feature = "soft")]
+    #[error("{device}: {source}")]
+    Lost {
+        /// The device.
+        device: String,
+        /// The file, the cause and the number of frames.
+        source: softnic::WireError,
     },
     /// The software NIC refused.
     #[cfg(feature = "soft")]

@@ -27,15 +27,15 @@ mod control;
 mod error;
 mod events;
 mod identify;
-mod no_iommu;
 mod port;
 mod queue;
+mod trust;
 
 pub use address::Address;
-pub use device::Interrupts;
+pub use device::{Expired, Interrupts, TimeLimit, TrustedPeer};
 pub use error::{DriverError, Error, Result};
 pub use events::{Events, VfioEvents};
 pub use identify::identify;
-pub use no_iommu::NoIommu;
 pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, open};
 pub use queue::{RxCounters, RxQueue, TxCounters, TxQueue};
+pub use trust::NoIommu;

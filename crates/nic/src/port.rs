@@ -3,8 +3,8 @@
 use crate::control::Control;
 use crate::events::{Events, VfioEvents};
 use crate::queue::each;
-use crate::{Address, DriverError, Error, NoIommu, Result, RxQueue, TxQueue, identify};
-use device::{Device as _, Host, Interrupts, PciAddress, PciDevice};
+use crate::{Address, DriverError, Error, NoIommu, Result, RxQueue, TxQueue, identify, trust};
+use device::{Deadline, Device, Host, Interrupts, PciAddress, PciDevice, TimeLimit, TrustedPeer};
 use mempool::Pool;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -13,7 +13,8 @@ use std::time::Duration;
 /// What a user chooses about a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Receive queues, 1 to 64; flows are spread over them by RSS.
+    /// Receive queues, from 1; flows are spread over them by RSS: up to 16 on the 82599 family, on a virtio device as many as
+    /// it offers (64 at most).
     pub rx_queues: u16,
     /// Transmit queues, 1 to 64.
     pub tx_queues: u16,
@@ -28,13 +29,18 @@ pub struct PortConfig {
     /// Use checksum offload where a virtio device has it: see [`virtio::Config::checksum_offload`]. Of no effect on others,
     /// which complete partial checksums in software, as every device without the offload does.
     pub checksum_offload: bool,
-    /// Whether receive queues and the port can be waited for. There are no interrupts through sysfs. With them there can be
-    /// 63 receive queues.
+    /// Whether receive queues and the port can be waited for. There are no interrupts through sysfs.
     pub interrupts: Interrupts,
     /// Open PCI devices that no IOMMU guards, through sysfs (needs root and huge pages). Such a device can overwrite any
     /// memory of the host, so somebody has to vouch for it. Devices with an IOMMU group are opened through VFIO all the
     /// same.
     pub no_iommu: Option<NoIommu>,
+    /// Open devices that another process plays (`vfio-user:`, `vhost-user:`). It shares packet memory, so somebody has to
+    /// vouch for it; without this such an address is refused.
+    pub trusted_peer: Option<TrustedPeer>,
+    /// Time for opening the device as a whole, for closing it, and for each command to it; and a flag that ends them. 5 s
+    /// unless set.
+    pub time_limit: TimeLimit,
 }
 
 impl Default for PortConfig {
@@ -49,6 +55,8 @@ impl Default for PortConfig {
             checksum_offload: false,
             interrupts: Interrupts::Off,
             no_iommu: None,
+            trusted_peer: None,
+            time_limit: TimeLimit::default(),
         }
     }
 }
@@ -78,56 +86,84 @@ impl Opened {
 }
 
 /// Opens the device at `address` with its driver and starts it. The receive rings take their buffers from `pool`. Does
-/// not wait for the link.
+/// not wait for the link. [`PortConfig::time_limit`] holds for the whole of it.
 ///
 /// # Errors
 ///
 /// One line that names the device, the cause and the next step: the address names nothing, nothing that there is a
 /// driver for, or something that this process may not use; a setting is out of range; the device does not start.
 pub fn open(address: &Address, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    let deadline = config.time_limit.begin();
+    deadline.check().map_err(|expired| Error::Expired { address: address.to_string(), expired })?;
     match address {
-        Address::Pci(pci) => open_pci(address, *pci, config, pool),
-        Address::Soft(spec) => open_soft(address, spec, config, pool),
-        Address::VfioUser(path) => open_vfio_user(address, path, config, pool),
+        Address::Pci(pci) => open_pci(address, *pci, config, pool, &deadline),
+        Address::Soft(spec) => open_soft(address, spec, config, pool, &deadline),
+        Address::VfioUser(path) => open_vfio_user(address, path, config, pool, &deadline),
         Address::VhostUser { path, server } => open_vhost_user(address, path, *server, config, pool),
     }
 }
 
-fn open_pci(address: &Address, pci: PciAddress, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+/// A device whose driver opens it within `deadline`.
+fn within<D: Device>(deadline: &Deadline, device: D) -> D {
+    device.set_deadline(Some(deadline.clone()));
+    device
+}
+
+fn open_pci(
+    address: &Address,
+    pci: PciAddress,
+    config: &PortConfig,
+    pool: &Pool,
+    deadline: &Deadline,
+) -> Result<Opened> {
     let host = Host::system();
     let found = host.pci_device(pci)?;
     // Before anything is done to a device that there is no driver for.
     identify(found.ids).map_err(|what| Error::NoDriver { address: address.to_string(), what })?;
     if virtio::identify(found.ids).is_some() {
-        return open_virtio(address, &host, &found, config, pool);
+        return open_virtio(address, &host, &found, config, pool, deadline);
     }
     if let (Some(accepted), None) = (config.no_iommu, found.iommu_group) {
-        let device = accepted.open(&host, pci)?;
+        let device = within(deadline, accepted.open(&host, pci)?);
         let result = ixgbe::open(device, &driver_config(config), pool);
         return started(address, result, Port::Sysfs, RxQueue::Sysfs, TxQueue::Sysfs);
     }
-    let device = device::VfioDevice::open(&host, pci)?;
+    let device = within(deadline, device::VfioDevice::open(&host, pci)?);
     let events = VfioEvents::watch(&device);
     let port = |port| Port::Vfio(port, events);
     started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::Vfio, TxQueue::Vfio)
 }
 
-fn open_virtio(address: &Address, host: &Host, found: &PciDevice, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+fn open_virtio(
+    address: &Address,
+    host: &Host,
+    found: &PciDevice,
+    config: &PortConfig,
+    pool: &Pool,
+    deadline: &Deadline,
+) -> Result<Opened> {
     let driver = virtio_config(config);
     if let (Some(accepted), None) = (config.no_iommu, found.iommu_group) {
-        let device = accepted.open(host, found.address)?;
+        let device = within(deadline, accepted.open(host, found.address)?);
         let result = virtio::Pci::new(device).and_then(|pci| virtio::open(pci, &driver, pool));
         return virtio_started(address, result, Port::VirtioSysfs, RxQueue::VirtioSysfs, TxQueue::VirtioSysfs);
     }
-    let device = device::VfioDevice::open(host, found.address)?;
+    let device = within(deadline, device::VfioDevice::open(host, found.address)?);
     let events = VfioEvents::watch(&device);
     let port = |port| Port::VirtioVfio(port, events);
     let result = virtio::Pci::new(device).and_then(|pci| virtio::open(pci, &driver, pool));
     virtio_started(address, result, port, RxQueue::VirtioVfio, TxQueue::VirtioVfio)
 }
 
-fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Pool) -> Result<Opened> {
-    let device = device::VfioUserDevice::open(path)?;
+fn open_vfio_user(
+    address: &Address,
+    path: &Path,
+    config: &PortConfig,
+    pool: &Pool,
+    deadline: &Deadline,
+) -> Result<Opened> {
+    let peer = trust::required(config.trusted_peer, address)?;
+    let device = device::VfioUserDevice::open(path, peer, deadline)?;
     let known = ixgbe::Model::identify(device.ids());
     known.map_err(|error| Error::NoDriver { address: address.to_string(), what: error.to_string() })?;
     let result = ixgbe::open(device, &driver_config(config), pool);
@@ -135,21 +171,22 @@ fn open_vfio_user(address: &Address, path: &Path, config: &PortConfig, pool: &Po
 }
 
 fn open_vhost_user(address: &Address, path: &Path, server: bool, config: &PortConfig, pool: &Pool) -> Result<Opened> {
-    let device = if server { virtio::VhostUser::listen(path) } else { virtio::VhostUser::connect(path) };
+    let peer = trust::required(config.trusted_peer, address)?;
+    let device = if server { virtio::VhostUser::listen(path, peer) } else { virtio::VhostUser::connect(path, peer) };
     let result = device.and_then(|device| virtio::open(device, &virtio_config(config), pool));
     virtio_started(address, result, Port::VhostUser, RxQueue::VhostUser, TxQueue::VhostUser)
 }
 
 #[cfg(feature = "soft")]
-fn open_soft(address: &Address, spec: &str, config: &PortConfig, pool: &Pool) -> Result<Opened> {
-    let device = softnic::SoftDevice::open(spec)?;
+fn open_soft(address: &Address, spec: &str, config: &PortConfig, pool: &Pool, deadline: &Deadline) -> Result<Opened> {
+    let device = within(deadline, softnic::SoftDevice::open(spec)?);
     let control = device.control();
     let port = |port| Port::Soft(port, control);
     started(address, ixgbe::open(device, &driver_config(config), pool), port, RxQueue::Soft, TxQueue::Soft)
 }
 
 #[cfg(not(feature = "soft"))]
-fn open_soft(address: &Address, _: &str, _: &PortConfig, _: &Pool) -> Result<Opened> {
+fn open_soft(address: &Address, _: &str, _: &PortConfig, _: &Pool, _: &Deadline) -> Result<Opened> {
     Err(Error::NoSoft { address: address.to_string() })
 }
 
@@ -159,6 +196,7 @@ fn driver_config(config: &PortConfig) -> ixgbe::Config {
     (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
     (driver.mtu, driver.interrupts) = (config.mtu, config.interrupts);
     (driver.promiscuous, driver.all_multicast) = (config.promiscuous, config.promiscuous);
+    driver.time_limit = config.time_limit.clone();
     driver
 }
 
@@ -167,7 +205,7 @@ fn virtio_config(config: &PortConfig) -> virtio::Config {
     (driver.rx_queues, driver.tx_queues) = (config.rx_queues, config.tx_queues);
     (driver.rx_ring, driver.tx_ring) = (config.rx_ring, config.tx_ring);
     (driver.mtu, driver.promiscuous, driver.interrupts) = (config.mtu, config.promiscuous, config.interrupts);
-    driver.checksum_offload = config.checksum_offload;
+    (driver.checksum_offload, driver.time_limit) = (config.checksum_offload, config.time_limit.clone());
     driver
 }
 
@@ -339,15 +377,25 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// When it cannot be stopped; its memory is then kept.
+    /// When it cannot be stopped; its memory is then kept. When the wire of a software NIC has lost frames.
     pub fn close(self) -> Result<()> {
         let name = self.name().to_owned();
+        #[cfg(feature = "soft")]
+        if let Self::Soft(port, device) = self {
+            Control::close(port).map_err(|source| driver_error(&name, source))?;
+            // Known in full only now: closing writes out what was buffered.
+            return device.wire_error().map_or(Ok(()), |source| Err(Error::Lost { device: name, source }));
+        }
         each!(Self, self, port => Control::close(port)).map_err(|source| driver_error(&name, source))
     }
 }
 
-/// The driver's words, and in front of them the device, unless they name it.
+/// The driver's words, and in front of them the device, unless they name it. A process that has gone is no card that fell
+/// out.
 fn driver_error(name: &str, source: DriverError) -> Error {
+    if name.starts_with("vfio-user:") && matches!(source, DriverError::Ixgbe(ixgbe::Error::Gone { .. })) {
+        return Error::PeerGone { device: name.to_owned() };
+    }
     if source.to_string().contains(name) {
         Error::Driver(source)
     } else {

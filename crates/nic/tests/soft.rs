@@ -4,8 +4,11 @@
 
 use mempool::{Batch, Pool, PoolConfig};
 use nic::{Error, PortConfig, open};
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 fn pool() -> Pool {
@@ -126,19 +129,103 @@ fn a_pci_address_without_a_device_is_a_failure() {
 }
 
 #[test]
-fn the_echo_example_runs() {
+fn the_echo_example_swaps_every_frame_once() {
     // Beside this test's own folder, where cargo puts examples.
     let deps = std::env::current_exe().unwrap();
     let example: PathBuf = deps.parent().unwrap().parent().unwrap().join("examples/echo");
     if !example.exists() {
-        return println!("skipped: the example is not built; cargo test -p nic builds it");
+        return skip::test!("the example is not built; cargo test -p nic builds it");
     }
-    for arguments in [&[][..], &["soft:x?wire=gen&size=60-1514", "20000"]] {
+    let run = |arguments: &[&str]| {
         let output = Command::new(&example).args(arguments).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert!(text.contains("went back"), "{text}");
-    }
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run(&[]).contains("went back"));
+    // More frames than the transmit ring holds, so that some wait in the batch.
+    let frames: Vec<Vec<u8>> = (0..20_000_u32)
+        .map(|number| {
+            let len = 60 + number as usize % 1455;
+            let mut frame: Vec<u8> = (0..=255).cycle().take(len).collect();
+            frame[20..24].copy_from_slice(&number.to_be_bytes());
+            frame
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let (input, output) = (folder.path().join("in.pcap"), folder.path().join("out.pcap"));
+    std::fs::write(&input, capture(&frames)).unwrap();
+    run(&[&format!("soft:x?wire=pcap:{},{}", input.display(), output.display()), "20000"]);
+    let swapped: Vec<Vec<u8>> =
+        frames.iter().map(|frame| [&frame[6..12], &frame[..6], &frame[12..]].concat()).collect();
+    assert!(captured(&std::fs::read(&output).unwrap()) == swapped, "frames differ");
     let source = include_str!("../examples/echo.rs");
     assert!(source.lines().count() <= 30, "short enough to be copied");
+}
+
+#[test]
+fn p7_a_peer_that_nobody_vouched_for_is_refused_before_it_is_asked() {
+    let listener_less = std::env::temp_dir().join("ringway-nic-no-such.sock");
+    for scheme in ["vfio-user", "vhost-user"] {
+        let address = format!("{scheme}:{}", listener_less.display()).parse().unwrap();
+        let error = open(&address, &PortConfig::default(), &pool()).unwrap_err();
+        assert!(matches!(error, Error::UntrustedPeer { .. }) && !error.is_usage(), "{error}");
+        assert!(error.to_string().contains("trusted_peer"), "{error}");
+    }
+    assert!(!listener_less.exists());
+}
+
+#[test]
+fn a_flag_that_is_set_ends_opening_at_once() {
+    let time_limit = nic::TimeLimit { cancel: Some(Arc::new(AtomicBool::new(true))), ..nic::TimeLimit::default() };
+    let config = PortConfig { time_limit, ..PortConfig::default() };
+    let error = open(&"soft:cancelled".parse().unwrap(), &config, &pool()).unwrap_err();
+    assert_eq!(error.to_string().split(';').next(), Some("cannot open soft:cancelled: interrupted"));
+}
+
+/// A classic little-endian pcap of Ethernet frames.
+fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let mut bytes = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 262_144, 1]);
+    for frame in frames {
+        let len = u32::try_from(frame.len()).unwrap();
+        bytes.extend(words(&[0, 0, len, len]));
+        bytes.extend(frame);
+    }
+    bytes
+}
+
+/// The frames of such a pcap.
+fn captured(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let mut rest = &bytes[24..];
+    while !rest.is_empty() {
+        let len = u32::from_le_bytes(rest[8..12].try_into().unwrap()) as usize;
+        frames.push(rest[16..16 + len].to_vec());
+        rest = &rest[16 + len..];
+    }
+    frames
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_an_error_of_closing() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let (pool, address) = (pool(), format!("soft:full?wire=pcap:,{}", pipe.display()).parse().unwrap());
+    // A reader who is there before the port, takes the header of the capture, and goes. One who also opens to write does not
+    // wait for a writer.
+    let mut reader = std::fs::OpenOptions::new().read(true).write(true).open(pipe).unwrap();
+    let mut nic = open(&address, &PortConfig::default(), &pool).unwrap();
+    reader.read_exact(&mut [0; 24]).unwrap();
+    drop(reader);
+    nic.port.wait_link(Duration::from_secs(60)).unwrap();
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+    cache.alloc_batch(&mut batch, 32, 60);
+    assert_eq!(nic.tx[0].send(&mut cache, &mut batch), 32);
+    let begun = Instant::now();
+    while !nic.port.transmit_idle() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "not sent");
+    }
+    let message = nic.close().unwrap_err().to_string();
+    assert!(message.starts_with("soft:full: cannot write ") && message.contains("32 sent frames"), "{message}");
 }

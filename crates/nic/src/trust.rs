@@ -1,8 +1,8 @@
-//! PCI devices that no IOMMU guards: the one place of this crate with unsafe code.
+//! Devices and peers that somebody has to vouch for: the one place of this crate with unsafe code.
 #![allow(unsafe_code, reason = "the user's word is taken here")]
 
-use crate::Result;
-use device::{Host, PciAddress, SysfsDevice};
+use crate::{Address, Error, Result};
+use device::{Host, PciAddress, SysfsDevice, TrustedPeer};
 
 /// Somebody's word that a device may be used although nothing stops it from overwriting any memory of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,4 +24,9 @@ impl NoIommu {
         // SAFETY: promised by whoever made `self`.
         Ok(unsafe { SysfsDevice::open_without_iommu(host, address) }?)
     }
+}
+
+/// The word for the process behind `address`, or an error that says how to give it.
+pub(crate) fn required(peer: Option<TrustedPeer>, address: &Address) -> Result<TrustedPeer> {
+    peer.ok_or_else(|| Error::UntrustedPeer { address: address.to_string() })
 }
