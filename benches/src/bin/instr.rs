@@ -8,7 +8,7 @@ use benches::{Rig, RouteRig, Table, VirtioRig, Work};
 use std::process::{Command, ExitCode};
 
 const RING: u16 = 512;
-const BURSTS: [usize; 4] = [1, 8, 32, 128];
+const BURSTS: [usize; 5] = [1, 4, 8, 32, 128];
 const DRIVERS: [&str; 3] = ["ixgbe", "virtio-split", "virtio-packed"];
 const PACKETS: [usize; 2] = [12_800, 64_000];
 /// `fwd l3` on ixgbe: receive a burst, route it by a full table to two ports, transmit.

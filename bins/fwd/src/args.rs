@@ -39,8 +39,12 @@ pub(crate) enum Command {
     /// Changes nothing and needs no root. Exit code 0 if nothing breaks a run, 1 if something does.
     Doctor(DoctorArgs),
     /// List the NICs of this host, whether they can be used, and if not, what to do
-    Devices,
-    /// Give NICs to user space: bind them to vfio-pci
+    Devices {
+        /// Print one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give NICs to user space: bind them to vfio-pci. Other devices are refused
     Bind {
         /// PCI addresses
         #[arg(required = true, value_name = "ADDRESS")]
@@ -80,7 +84,8 @@ pub(crate) struct ForwardArgs {
     #[arg(required = true, value_name = "PORT")]
     pub(crate) ports: Vec<Address>,
 
-    /// Receive queues of each port; flows are spread over them
+    /// Receive queues of each port, flows being spread over them: up to 16 on the 82599 family, on a virtio device as many
+    /// as it offers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) queues: Option<u16>,
 

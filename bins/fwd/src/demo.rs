@@ -22,7 +22,7 @@ pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
         length.as_secs_f64(),
         PORTS[0],
         PORTS[1],
-    ))?;
+    ));
     let ports: Result<Vec<Address>, _> = PORTS.iter().map(|port| port.parse()).collect();
     let (json, quiet) = (options.json, options.quiet);
     crate::run::run::<L2>(&ForwardArgs {
@@ -43,7 +43,7 @@ pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
              sudo fwd bind ADDRESS     give one to user space\n  \
              fwd l2 ADDRESS ADDRESS    forward between two\n\
              fwd --help has the rest.",
-        )?;
+        );
     }
     Ok(())
 }

@@ -4,12 +4,13 @@ use crate::args::DoctorArgs;
 use cli::args::PortOptions;
 use cli::exit::Failure;
 use cli::human::counted;
+use cli::output;
 use cli::ports::{self, Queues};
 use device::{Error, Finding, Host, Needs, PciDevice, Verdict};
 use mempool::{Pool, PoolConfig};
 use rustix::process::geteuid;
 use serde::Serialize;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 
 /// Examines the host and prints what it finds. A failure (exit code 1) if something breaks a run.
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
@@ -20,8 +21,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     rows.extend(shortage);
     rows.extend(others);
     let report = Report::new(rows);
-    let text = if args.json { serde_json::to_string(&report)? } else { page(&report, io::stdout().is_terminal()) };
-    writeln!(io::stdout(), "{text}")?;
+    if args.json {
+        output::print_json(&report)?;
+    } else {
+        output::print(&page(&report, io::stdout().is_terminal()))?;
+    }
     if report.ready {
         return Ok(());
     }

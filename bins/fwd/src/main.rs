@@ -32,7 +32,7 @@ fn main() -> ExitCode {
             Some(Command::Macswap(args)) => run::run::<macswap::Macswap>(&args),
             Some(Command::Rxonly(args)) => run::run::<rxonly::Rxonly>(&args),
             Some(Command::Doctor(args)) => doctor::run(&args),
-            Some(Command::Devices) => devices::list(),
+            Some(Command::Devices { json }) => devices::list(json),
             Some(Command::Bind { addresses, driver, force }) => devices::bind(&addresses, &driver, force),
             Some(Command::Unbind { addresses, force }) => devices::unbind(&addresses, force),
         }

@@ -35,9 +35,9 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let available = cli::lcore::available()?;
     let plan = plan(args, &available, M::output)?;
     let (workers, interrupts) = (plan.workers.len(), idle::interrupts(args.idle));
-    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options(), interrupts, workers, 0)?;
+    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options(), interrupts, workers, 0, &stop)?;
     let mut screen = Screen::new(args.run.json, args.run.quiet);
-    screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
+    screen.say(&ports::describe(std::slice::from_ref(&ports)));
 
     let wiring = wire(&plan, &mut ports, patience(args, soft));
     let Ports { pool, opened } = ports;
@@ -102,18 +102,17 @@ pub(crate) struct Outcome {
 pub(crate) struct Ended {
     pub(crate) rx: Option<RxQueue>,
     pub(crate) tx: Option<TxQueue>,
-    /// The port it is counted for, as [`PublishedLane::input`].
-    pub(crate) input: usize,
-    /// The port of `tx`.
-    pub(crate) output: Option<usize>,
+    /// Port and number of `rx`.
+    pub(crate) input: Option<(usize, usize)>,
+    /// Port and number of `tx`.
+    pub(crate) output: Option<(usize, usize)>,
     pub(crate) counters: Counters,
 }
 
 impl From<Lane> for Ended {
     fn from(lane: Lane) -> Self {
         let Lane { rx, tx, input, output, counters, .. } = lane;
-        let (tx, output) = (tx.map(|output| output.tx), output.map(|(port, _)| port));
-        Self { rx: Some(rx), tx, input: input.0, output, counters }
+        Self { rx: Some(rx), tx: tx.map(|output| output.tx), input: Some(input), output, counters }
     }
 }
 
@@ -178,10 +177,10 @@ struct Wiring {
     published: Vec<PublishedLane>,
 }
 
-/// What the main thread knows of a lane.
+/// What the main thread knows of a lane: port and number of its receive and transmit queue, and what it counts.
 pub(crate) struct PublishedLane {
-    pub(crate) input: usize,
-    pub(crate) output: Option<usize>,
+    pub(crate) input: Option<(usize, usize)>,
+    pub(crate) output: Option<(usize, usize)>,
     pub(crate) counters: Arc<Published>,
 }
 
@@ -206,8 +205,8 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> Wiring {
                 .and_then(|output| take(&mut tx, output).map(|queue| (Output::new(queue, patience), output)));
             let counters = Arc::<Published>::default();
             wiring.published.push(PublishedLane {
-                input: lane.port,
-                output: lane.output.map(|(port, _)| port),
+                input: Some(input),
+                output: lane.output,
                 counters: Arc::clone(&counters),
             });
             lanes.push(Lane::new((queue, input), output, counters));
@@ -226,10 +225,13 @@ fn take<T>(queues: &mut [Vec<Option<T>>], (port, queue): (usize, usize)) -> Opti
     queues.get_mut(port)?.get_mut(queue)?.take()
 }
 
+/// Port and number of a receive queue, of a transmit queue, and what was counted between them.
+type Counted = (Option<(usize, usize)>, Option<(usize, usize)>, Counters);
+
 /// Adds up what lanes and devices have counted. An error when a device is gone; the totals are right all the same.
 fn totals<'a>(
     elapsed: Duration,
-    lanes: impl Iterator<Item = (usize, Option<usize>, Counters)>,
+    lanes: impl Iterator<Item = Counted>,
     ports: impl Iterator<Item = &'a mut Port>,
 ) -> (Totals, Result<(), Failure>) {
     let mut result = Ok(());
@@ -243,11 +245,11 @@ fn totals<'a>(
     let mut totals = Totals { seconds: elapsed.as_secs_f64(), ports: port_totals.collect(), ..Totals::default() };
     for (input, output, counters) in lanes {
         totals.counters += counters;
-        if let Some(port) = totals.ports.get_mut(input) {
-            port.add_rx(&counters);
+        if let Some((port, queue)) = input {
+            totals.ports[port].add_rx(queue, &counters);
         }
-        if let Some(port) = output.and_then(|port| totals.ports.get_mut(port)) {
-            port.add_tx(&counters);
+        if let Some((port, queue)) = output {
+            totals.ports[port].add_tx(queue, &counters);
         }
     }
     (totals, result)
@@ -265,12 +267,15 @@ fn finish(
     let mut outputs = Vec::new();
     for Ended { rx, tx, input, output, counters } in ended {
         counted.push((input, output, counters));
-        outputs.push(output.map(|port| (port, opened[port].tx.len())));
-        opened[input].rx.extend(rx);
-        if let Some((tx, port)) = tx.zip(output) {
+        outputs.push(output.map(|(port, _)| (port, opened[port].tx.len())));
+        if let Some((rx, (port, _))) = rx.zip(input) {
+            opened[port].rx.push(rx);
+        }
+        if let Some((tx, (port, _))) = tx.zip(output) {
             opened[port].tx.push(tx);
         }
     }
+    stop.closing();
     let idle = ports::drain(&mut opened, pool, stop);
     for ((_, _, counters), output) in counted.iter_mut().zip(outputs) {
         let Some((port, at)) = output.filter(|(port, _)| !idle[*port]) else { continue };

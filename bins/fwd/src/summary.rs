@@ -5,10 +5,10 @@ use crate::run::Outcome;
 use crate::workers::{self, WorkerReport};
 use cli::args::RunOptions;
 use cli::exit::Failure;
-use cli::human::{counted, grouped};
+use cli::human::{counted, grouped, with_unit};
+use cli::output;
 use cli::report::{self, Totals};
 use cli::screen;
-use std::io::{self, Write as _};
 
 /// Prints the summary, or with `--json` the object. A router has `routes` too.
 pub(crate) fn print(
@@ -17,13 +17,11 @@ pub(crate) fn print(
     options: &RunOptions,
     routes: Option<RoutesReport>,
 ) -> Result<(), Failure> {
-    let text = if options.json {
-        serde_json::to_string(&Report::new(mode, outcome, routes))?
+    if options.json {
+        output::print_json(&Report::new(mode, outcome, routes))
     } else {
-        words(mode, &outcome.totals, &outcome.workers)
-    };
-    writeln!(io::stdout(), "{text}")?;
-    Ok(())
+        output::print(&words(mode, &outcome.totals, &outcome.workers))
+    }
 }
 
 fn words(mode: &str, totals: &Totals, workers: &[WorkerReport]) -> String {
@@ -33,20 +31,19 @@ fn words(mode: &str, totals: &Totals, workers: &[WorkerReport]) -> String {
     };
     let cycles = report::cycles_per_packet(&totals.counters);
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.1} cycles per packet"));
-    let mut table = screen::plain_table(&["port", "rx packets", "tx packets", "rx missed", "rx errors", "tx dropped"]);
-    for port in &totals.ports {
-        let numbers = [port.rx_packets, port.tx_packets, port.rx_missed, port.rx_errors, port.tx_dropped];
-        table.add_row(std::iter::once(port.name.clone()).chain(numbers.map(grouped)));
-    }
-    screen::align_right(&mut table, 1);
+    let rows = totals.ports.iter().flat_map(|port| {
+        let received = vec![port.rx_packets, port.rx_missed + port.rx_errors];
+        let sent = vec![port.tx_packets, port.tx_dropped];
+        [([port.name.clone(), "rx".to_owned()], received), ([String::new(), "tx".to_owned()], sent)]
+    });
     let slept = workers::sleep_words(workers, totals.seconds);
     let slept = if slept.is_empty() { slept } else { format!("{slept}\n") };
     format!(
-        "\n{mode}: {verb} {} in {:.2} s: {:.3} Mpps{cycles}\n{slept}{}\n{}",
+        "\n{mode}: {verb} {} in {:.2} s: {}{cycles}\n{slept}{}\n{}",
         counted(handled, "packet"),
         totals.seconds,
-        report::mega(handled, totals.seconds),
-        screen::trimmed(&table),
+        with_unit(report::per_second(handled, totals.seconds), "pps"),
+        screen::totals_table(&["total packets", "total lost"], rows),
         account(verb, handled, totals),
     )
 }

@@ -4,10 +4,9 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Command, Stdio};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fwd"));
@@ -124,10 +123,94 @@ fn jumbo_frames_pass_in_several_buffers() {
 
 #[test]
 fn an_output_that_stands_still_is_counted() {
-    let report = report(&["l2", "soft:a?wire=gen", "soft:b?fault=tx-frozen", "--duration", "0.5"]);
+    let ports = ["l2", "soft:a?wire=gen", "soft:b?fault=tx-frozen", "--json"];
+    let mut run = Run::start(&ports, Stream::Stderr);
+    run.wait_for("tx_full");
+    run.signal(Signal::INT);
+    let (code, out, _) = run.end();
+    assert_eq!(code, Some(0));
+    let report: Value = serde_json::from_str(&out).unwrap();
+    check(&report);
     assert_eq!(number(&report["forwarded"]), 0);
     assert!(number(&report["drops"]["tx_full"]) > 0);
     assert_eq!(number(&report["ports"][1]["tx_dropped"]), number(&report["received"]));
+}
+
+#[test]
+fn counts_of_queues_add_up_to_those_of_their_ports() {
+    let source = "soft:a?wire=gen&count=20000&flows=64";
+    let report = report(&["l2", source, "soft:b", "--queues", "4", "--exit-when-idle"]);
+    for (port, way) in [(0, "rx"), (1, "tx")] {
+        let port = &report["ports"][port];
+        let queues = port[format!("{way}_queues")].as_array().unwrap();
+        assert_eq!(queues.iter().map(|queue| number(&queue["queue"])).collect::<Vec<_>>(), [0, 1, 2, 3]);
+        for field in ["packets", "bytes"] {
+            let sum: u64 = queues.iter().map(|queue| number(&queue[field])).sum();
+            assert_eq!(sum, number(&port[format!("{way}_{field}")]), "{port}");
+        }
+        assert!(queues.iter().all(|queue| number(&queue["packets"]) > 0), "64 flows on 4 queues: {port}");
+        assert!(queues.iter().all(|queue| number(&queue["dropped"]) == 0), "{port}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let routes = folder.path().join("routes");
+    std::fs::write(&routes, "0.0.0.0/0 via 02:00:00:00:00:02 port 1\n").unwrap();
+    let routed = self::report(&[
+        "l3",
+        source,
+        "soft:b",
+        "--promiscuous",
+        "--queues",
+        "2",
+        "--routes",
+        routes.to_str().unwrap(),
+        "--exit-when-idle",
+    ]);
+    let rx: u64 = routed["ports"][0]["rx_queues"].as_array().unwrap().iter().map(|q| number(&q["packets"])).sum();
+    let tx: u64 = routed["ports"][1]["tx_queues"].as_array().unwrap().iter().map(|q| number(&q["packets"])).sum();
+    assert_eq!((rx, tx), (20_000, number(&routed["forwarded"])));
+}
+
+#[test]
+fn a_capture_that_cannot_be_written_is_an_error_after_the_summary() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let output = format!("soft:b?wire=pcap:,{}", pipe.display());
+    // More than a pipe holds, and a reader that takes no more than the header of the capture.
+    let ports = ["l2", "soft:a?wire=gen&count=5000", &output, "--exit-when-idle", "--tx-wait", "10000000"];
+    let child = command(&ports).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::fs::File::open(&pipe).unwrap().read_exact(&mut [0; 24]).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(out.contains("received 5,000 = "), "{out}");
+    let last = error.lines().last().unwrap();
+    assert!(last.starts_with("fwd: soft:b: cannot write ") && last.contains("sent frames are not in it"), "{error}");
+}
+
+#[test]
+fn a_capture_is_not_written_over_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("in.pcap");
+    write_capture(&path, &[vec![7; 60]]);
+    let port = format!("soft:a?wire=pcap:{0},{0}", path.display());
+    let output = command(&["macswap", &port, "--exit-when-idle"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("as a capture") && error.contains("in.pcap"), "{error}");
+    assert_eq!(read_capture(&path), [vec![7; 60]], "the input was overwritten");
+}
+
+#[test]
+fn a_summary_that_cannot_be_written_is_an_error() {
+    for json in [&[][..], &["--json"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let arguments = [&["rxonly", "soft:a?wire=gen&count=10", "--exit-when-idle", "--quiet"], json].concat();
+        let output = command(&arguments).stdout(full).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.starts_with("fwd: standard output: cannot write") && error.lines().count() == 1, "{error}");
+    }
 }
 
 #[test]
@@ -151,8 +234,7 @@ fn the_demo_runs_without_arguments_and_says_what_it_does() {
     let output = command(&["--duration", "1.2"]).output().unwrap();
     assert!(output.status.success());
     let text = String::from_utf8(output.stdout).unwrap();
-    for words in ["software 82599", "Mpps", "packets in 1.2", "cycles per packet", "dropped", "fwd devices", "fwd bind"]
-    {
+    for words in ["software 82599", "pps", " packets in ", "cycles per packet", "dropped", "fwd devices", "fwd bind"] {
         assert!(text.contains(words), "no \"{words}\" in:\n{text}");
     }
     assert!(!text.contains("UNACCOUNTED"), "{text}");
@@ -168,37 +250,98 @@ fn report_of_demo() -> Value {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it_quietly() {
-    let mut child = command(&["--duration", "60"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+fn a_reader_that_goes_away_stops_no_data_plane() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("out.pcap");
+    let output = format!("soft:b?wire=pcap:,{}", capture.display());
+    // Long enough that a table is due after the reader has gone.
+    let ports = ["l2", "soft:a?wire=gen&count=3000&rate=1000", &output, "--exit-when-idle"];
+    let mut child = command(&ports).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
     drop(lines);
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{error}");
+    assert_eq!(read_capture(&capture).len(), 3000);
+    assert!(error.contains("standard output") && error.lines().count() == 1, "{error}");
 }
 
 #[test]
-fn signals_end_it_at_once_with_a_summary() {
+fn signals_end_it_with_a_summary_and_a_hang_up_does_not() {
     for signal in [Signal::INT, Signal::TERM] {
-        let ports = ["l2", "soft:a?wire=gen", "soft:b?wire=gen"];
-        let mut child = command(&ports).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
+        let mut run = Run::start(&["l2", "soft:a?wire=gen", "soft:b?wire=gen"], Stream::Stdout);
+        run.wait_for("pps");
+        run.signal(Signal::HUP);
+        // Of one tick, and of a later one.
+        run.wait_for("cycles per packet");
+        run.wait_for("cycles per packet");
+        run.signal(signal);
+        let (code, out, error) = run.end();
+        assert_eq!(code, Some(0), "{error}");
+        assert!(out.contains("forwarded") && out.contains("received"), "{out}");
+    }
+}
+
+#[test]
+fn a_signal_ends_opening_a_device_whose_server_is_silent() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("silent.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let mut run = Run::start(&["rxonly", &format!("vfio-user:{}", socket.display())], Stream::Stderr);
+    run.wait_for("no answer yet");
+    run.signal(Signal::INT);
+    let (code, _, error) = run.end();
+    assert_eq!(code, Some(1));
+    assert!(error.contains("silent.sock") && error.contains("interrupted"), "{error}");
+}
+
+/// The output of a run that is watched.
+#[derive(PartialEq)]
+enum Stream {
+    Stdout,
+    Stderr,
+}
+
+/// A run that goes on until it is told to end.
+struct Run {
+    child: Child,
+    watched: Box<dyn BufRead>,
+    stream: Stream,
+}
+
+impl Run {
+    fn start(arguments: &[&str], stream: Stream) -> Self {
+        let mut child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let watched: Box<dyn BufRead> = match stream {
+            Stream::Stdout => Box::new(BufReader::new(child.stdout.take().unwrap())),
+            Stream::Stderr => Box::new(BufReader::new(child.stderr.take().unwrap())),
+        };
+        Self { child, watched, stream }
+    }
+
+    #[track_caller]
+    fn wait_for(&mut self, words: &str) {
         let mut line = String::new();
-        while !line.contains("Mpps") {
+        while !line.contains(words) {
             line.clear();
-            assert!(out.read_line(&mut line).unwrap() > 0, "ended before the first line of rates");
+            assert!(self.watched.read_line(&mut line).unwrap() > 0, "ended before it said {words}");
         }
-        let sent = Instant::now();
-        kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Exit code, and the rest of standard output and standard error.
+    fn end(mut self) -> (Option<i32>, String, String) {
         let mut rest = String::new();
-        out.read_to_string(&mut rest).unwrap();
-        let status = child.wait().unwrap();
-        let took = sent.elapsed();
-        println!("{signal:?}: ended after {took:?}");
-        assert_eq!(status.code(), Some(0));
-        assert!(rest.contains("forwarded") && rest.contains("received"), "{rest}");
-        assert!(took < Duration::from_secs(2), "{took:?}");
+        self.watched.read_to_string(&mut rest).unwrap();
+        drop(self.watched);
+        let output = self.child.wait_with_output().unwrap();
+        let [out, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        let code = output.status.code();
+        if self.stream == Stream::Stdout { (code, rest, error) } else { (code, out, rest) }
     }
 }
 

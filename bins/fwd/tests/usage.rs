@@ -28,7 +28,33 @@ fn wrong_command_lines_end_with_2() {
         (&["l4", "soft:a", "soft:b"][..], &["l4", "fwd --help"][..]),
         (&["l3", "soft:a", "soft:b"], &["--routes <FILE>"]),
         (&["l3", "soft:a", "--routes", "x", "--miss", "lose"], &["--miss", "drop, return"]),
-        (&["l2"], &["PORT", "fwd --help"]),
+        (&["l2"], &["PORT", "see fwd l2 --help"]),
+        (&["l22", "soft:a", "soft:b"], &["'l22'", "a similar subcommand exists: 'l2'", "see fwd --help"]),
+        (&["soft:a", "soft:b"], &["soft:a", "see fwd --help"]),
+        (&["--routes", "x"], &["--routes", "see fwd --help"]),
+        (&["--duration", "1", "l2", "soft:a", "soft:b"], &["'l2'", "--duration"]),
+        (&["help", "nope"], &["nope"]),
+        (&["l2", "soft:a", "soft:b", "--duraton", "5"], &["'--duraton'", "exists: '--duration'", "see fwd l2 --help"]),
+        (&["l2", "soft:a", "soft:b", "--idle", "slep"], &["'slep'", "'sleep'", "see fwd l2 --help"]),
+        (&["l3", "soft:a", "--route", "x"], &["'--route'", "'--routes'", "see fwd l3 --help"]),
+        (&["l2", "soft:a", "soft:b", "--duration"], &["--duration <SECONDS>", "see fwd l2 --help"]),
+        (&["l2", "soft:a", "soft:b", "--json", "--json"], &["--json", "see fwd l2 --help"]),
+        (&["l2", "/tmp/a.sock", "soft:b"], &["/tmp/a.sock", "vfio-user:PATH"]),
+        (&["l2", "soft:a?wire=gen?flows=3", "soft:b"], &["gen?flows=3", "gen, sink"]),
+        (&["l2", "soft:a?flows=3", "soft:b"], &["flows", "wire=gen"]),
+        (&["l2", "soft:a?wire=gen&rate=0", "soft:b"], &["\"0\"", "rate", "at least 1"]),
+        (&["l2", "soft:a?wire=gen&size=10", "soft:b"], &["\"10\"", "60 to"]),
+        (&["l2", "soft:a?mac=xx", "soft:b"], &["\"xx\"", "02:00:00:00:00:01"]),
+        (&["l2", "soft:a?fault=nope", "soft:b"], &["nope", "tx-frozen"]),
+        (&["l2", "soft:a?link=sideways", "soft:b"], &["sideways", "up, down"]),
+        (&["l2", "vhost-user:/tmp/a?serve", "soft:b"], &["?server"]),
+        (&["rxonly", "soft:a", "--tx-wait=-1"], &["--tx-wait"]),
+        (&["rxonly", "soft:a", "--tx-wait", "99999999"], &["99999999", "10000000"]),
+        (&["rxonly", "soft:a", "--queues", "64"], &["64", "queues"]),
+        (&["rxonly", "soft:a", "--queues", "2", "--lcores", "(0,0,0)"], &["--queues", "leave --queues out"]),
+        (&["unbind"], &["ADDRESS", "see fwd unbind --help"]),
+        (&["devices", "extra"], &["extra", "see fwd devices --help"]),
+        (&["doctor", "soft:a"], &["soft:a", "0000:03:00.0", "see fwd doctor --help"]),
         (&["l2", "soft:a", "soft:b", "--colour"], &["--colour"]),
         (&["l2", "soft:a"], &["1 port", "pairs", "even number"]),
         (&["l2", "soft:a", "soft:b", "soft:c"], &["3 ports", "even number"]),
@@ -72,6 +98,14 @@ fn what_cannot_be_done_ends_with_1() {
         (&["l2", "soft:a", "soft:a"], &["soft NIC a", "busy", "another name"]),
         (&["rxonly", "soft:a?wire=pcap:/nonexistent/in.pcap,"], &["/nonexistent/in.pcap", "No such file"]),
         (&["rxonly", "soft:a?fault=stuck-reset"], &["soft:a", "gave up waiting"]),
+        (
+            &["rxonly", "vfio-user:/nonexistent/a.sock"],
+            &["vfio-user:/nonexistent/a.sock", "No such file", "start the device"],
+        ),
+        (&["rxonly", "vhost-user:/nonexistent/a.sock"], &["vhost-user:/nonexistent/a.sock", "start the back end"]),
+        (&["rxonly", "vhost-user:/nonexistent/a.sock?server"], &["/nonexistent/a.sock", "folder"]),
+        (&["rxonly", "vfio-user:/"], &["vfio-user:/", "start the device"]),
+        (&["bind", "fffe:ff:1f.7", "--driver", "nope"], &["fffe:ff:1f.7", "no PCI device"]),
     ] {
         refused(arguments, 1, words);
     }
@@ -84,7 +118,7 @@ fn a_device_that_no_driver_knows_is_refused_by_name() {
         .map(|entry| entry.path())
         .find(|path| std::fs::read_to_string(path.join("vendor")).is_ok_and(|vendor| vendor.trim() != "0x8086"));
     let Some(path) = foreign else {
-        return println!("skipped: this host has no PCI device of another maker than Intel");
+        return skip::test!("this host has no PCI device of another maker than Intel");
     };
     let address = path.file_name().unwrap().to_str().unwrap();
     refused(&["rxonly", address], 1, &[address, "choose an 82599"]);
@@ -96,8 +130,8 @@ fn too_few_huge_pages_are_refused_with_the_way_to_reserve_them() {
     let free = std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-1048576kB/free_hugepages");
     match free.as_deref().map(str::trim) {
         Ok("0") => refused(&["rxonly", "soft:a", "--pages", "1G"], 1, &["1 GiB", "0 of 1", "reserve with"]),
-        Ok(free) => println!("skipped: {free} huge pages of 1 GiB are free"),
-        Err(_) => println!("skipped: this processor has no pages of 1 GiB"),
+        Ok(free) => skip::test!("{free} huge pages of 1 GiB are free"),
+        Err(_) => skip::test!("this processor has no pages of 1 GiB"),
     }
 }
 
@@ -106,6 +140,35 @@ fn help_and_version_go_to_standard_output() {
     for arguments in [&["--help"][..], &["l2", "--help"], &["--version"]] {
         let output = fwd(arguments);
         assert!(output.status.success() && output.stderr.is_empty() && !output.stdout.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn devices_as_json_are_those_of_the_table() {
+    if !std::path::Path::new("/sys/bus/pci/devices").exists() {
+        return println!("this host has no PCI bus");
+    }
+    let output = fwd(&["devices", "--json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let table = String::from_utf8(fwd(&["devices"]).stdout).unwrap();
+    for device in report["devices"].as_array().unwrap() {
+        assert!(table.contains(device["address"].as_str().unwrap()) && table.contains(device["ids"].as_str().unwrap()));
+        assert_eq!(device["usable"] == true, device["reason"].is_null(), "{device}");
+    }
+}
+
+#[test]
+fn too_few_files_are_named_as_such() {
+    // Every limit below what a run takes; the lowest do not let the program start at all.
+    for limit in 6..14 {
+        let script =
+            format!("ulimit -n {limit} && exec '{}' rxonly soft:a --duration 0.1 --quiet", env!("CARGO_BIN_EXE_fwd"));
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        let said = message.contains("ulimit -n") && message.lines().count() == 1;
+        assert!(output.status.success() || said, "limit {limit}: {message}");
+        assert!(!message.contains("free memory"), "limit {limit}: {message}");
     }
 }
 
@@ -161,7 +224,7 @@ fn doctor_of_a_device_without_a_driver_says_so() {
         let class = std::fs::read_to_string(path.join("class")).unwrap_or_default();
         !class.is_empty() && !class.starts_with("0x02")
     });
-    let Some(path) = other else { return println!("skipped: this host has no PCI device but network cards") };
+    let Some(path) = other else { return skip::test!("this host has no PCI device but network cards") };
     let address = path.file_name().unwrap().to_str().unwrap();
     let output = fwd(&["doctor", address]);
     let text = String::from_utf8(output.stdout).unwrap();

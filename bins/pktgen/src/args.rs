@@ -5,6 +5,7 @@ use clap::{Parser, Subcommand};
 use cli::args::{PortOptions, RunOptions};
 use cli::idle::IdleMode;
 use nic::Address;
+use std::net::Ipv4Addr;
 
 /// Sends numbered UDP/IPv4 frames through user-space drivers, and counts them where they arrive.
 ///
@@ -41,7 +42,20 @@ pub(crate) struct TxArgs {
           value_parser = clap::value_parser!(u16).range(SHORTEST as i64..=LONGEST as i64))]
     pub(crate) size: u16,
 
-    /// Stop after so many frames on each port
+    /// MAC address that frames are for: that of the next hop, such as a port of a router
+    #[arg(long, value_name = "MAC", default_value = "02:00:00:00:00:02", value_parser = mac)]
+    pub(crate) dst_mac: [u8; 6],
+
+    /// IPv4 address that frames are for
+    #[arg(long, value_name = "ADDRESS", default_value = "198.19.0.1")]
+    pub(crate) dst_ip: Ipv4Addr,
+
+    /// Flows to send in turn; they differ in the source address, from 198.18.0.1 upwards
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=65_534))]
+    pub(crate) flows: u16,
+
+    /// Stop after so many frames on each port. What a port has not sent a second after that is not sent, and the exit code
+    /// is 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 
@@ -69,9 +83,38 @@ pub(crate) struct RxArgs {
     pub(crate) run: RunOptions,
 }
 
+fn mac(text: &str) -> Result<[u8; 6], String> {
+    let byte = |text: &str| {
+        if text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            u8::from_str_radix(text, 16).ok()
+        } else {
+            None
+        }
+    };
+    let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
+    let six = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
+    six.ok_or_else(|| "write six hexadecimal bytes, such as 02:00:00:00:00:02".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_six_bytes() {
+        assert_eq!(mac("02:00:5e:00:00:fF"), Ok([2, 0, 0x5e, 0, 0, 0xff]));
+        for text in [
+            "",
+            "02",
+            "2:0:0:0:0:2",
+            "02:00:00:00:00",
+            "02:00:00:00:00:00:00",
+            "02-00-00-00-00-02",
+            "+2:00:00:00:00:02",
+        ] {
+            assert!(mac(text).is_err(), "{text}");
+        }
+    }
     use clap::CommandFactory as _;
 
     #[test]

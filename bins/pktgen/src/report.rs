@@ -3,12 +3,12 @@
 use crate::sequence::{Stream, Verdict};
 use cli::args::RunOptions;
 use cli::exit::Failure;
-use cli::human::{counted, grouped};
+use cli::human::{counted, grouped, with_unit};
+use cli::output;
 use cli::report::{self, PortTotals, Totals};
 use cli::screen;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
 
 #[derive(Serialize)]
 struct TxReport<'a> {
@@ -54,7 +54,7 @@ pub(crate) fn sent(totals: &Totals, options: &RunOptions) -> Result<(), Failure>
     let sent = totals.counters.tx_packets;
     let mpps = report::mega(sent, totals.seconds);
     if options.json {
-        return print(&serde_json::to_string(&TxReport {
+        return output::print_json(&TxReport {
             mode: "tx",
             duration_s: report::rounded(totals.seconds),
             sent,
@@ -62,15 +62,20 @@ pub(crate) fn sent(totals: &Totals, options: &RunOptions) -> Result<(), Failure>
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             ports: &totals.ports,
             drops: totals.drops(),
-        })?);
+        });
     }
-    let mut table = screen::plain_table(&["port", "tx packets", "tx bytes", "tx dropped"]);
+    let mut table = screen::plain_table(&["port", "total packets", "total bytes", "total lost"]);
     for port in &totals.ports {
         let numbers = [port.tx_packets, port.tx_bytes, port.tx_dropped];
         table.add_row(std::iter::once(port.name.clone()).chain(numbers.map(grouped)));
     }
     screen::align_right(&mut table, 1);
-    print(&format!("\ntx: sent {}{}\n{}", counted(sent, "packet"), rates(totals, mpps), screen::trimmed(&table)))
+    output::print(&format!(
+        "\ntx: sent {}{}\n{}",
+        counted(sent, "packet"),
+        rates(totals, sent),
+        screen::trimmed(&table)
+    ))
 }
 
 /// After `pktgen rx`. Streams come with the name of the port they arrived at.
@@ -90,7 +95,7 @@ pub(crate) fn received(
             port: port.clone(),
             verdict: stream.verdict(),
         });
-        return print(&serde_json::to_string(&RxReport {
+        return output::print_json(&RxReport {
             mode: "rx",
             duration_s: report::rounded(totals.seconds),
             received: totals.received(),
@@ -102,9 +107,9 @@ pub(crate) fn received(
             streams: streams.collect(),
             ports: &totals.ports,
             drops: totals.drops(),
-        })?);
+        });
     }
-    let mut text = format!("\nrx: counted {}{}", counted(consumed, "packet"), rates(totals, mpps));
+    let mut text = format!("\nrx: counted {}{}", counted(consumed, "packet"), rates(totals, consumed));
     let mut table = screen::plain_table(&["stream", "port", "received", "lost", "reordered", "duplicates"]);
     for (port, stream) in streams {
         let verdict = stream.verdict();
@@ -117,16 +122,11 @@ pub(crate) fn received(
         text += &format!("\n{}", screen::trimmed(&table));
     }
     text += &format!("\nforeign frames: {}, drops: {}", grouped(foreign), screen::drop_words(totals));
-    print(&text)
+    output::print(&text)
 }
 
-fn rates(totals: &Totals, mpps: f64) -> String {
+fn rates(totals: &Totals, handled: u64) -> String {
     let cycles = report::cycles_per_packet(&totals.counters);
     let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.1} cycles per packet"));
-    format!(" in {:.2} s: {mpps:.3} Mpps{cycles}", totals.seconds)
-}
-
-fn print(text: &str) -> Result<(), Failure> {
-    writeln!(io::stdout(), "{text}")?;
-    Ok(())
+    format!(" in {:.2} s: {}{cycles}", totals.seconds, with_unit(report::per_second(handled, totals.seconds), "pps"))
 }

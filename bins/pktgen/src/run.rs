@@ -1,14 +1,16 @@
 //! One run: open, work, watch, drain, report.
 
 use crate::args::{RxArgs, TxArgs};
+use crate::frame::{self, Destination};
 use crate::receive::{PublishedVerdict, Receiver, Sink};
+use crate::report;
 use crate::sequence::Verdict;
 use crate::transmit::{self, Sender, Source};
-use crate::{frame, report};
+use anyhow::anyhow;
 use cli::args::{PortOptions, RunOptions};
-use cli::counters::{Counters, Published};
+use cli::counters::{Counters, Published, Reason};
 use cli::exit::Failure;
-use cli::human::grouped;
+use cli::human::{counted as counted_words, grouped};
 use cli::idle::{self, Idle};
 use cli::lcore;
 use cli::ports::{self, Ports, Queues};
@@ -19,7 +21,7 @@ use cli::team::{self, IdleWatch, Team};
 use nic::{Address, Interrupts};
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Buffers beyond those of the rings, for frames on their way.
 const SPARE: usize = 1024;
@@ -29,15 +31,17 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(Address::is_soft);
     let mut screen = Screen::new(args.run.json, args.run.quiet);
-    let mut ports = open(&args.ports, &args.port_options, Interrupts::Off, &mut screen)?;
+    let mut ports = open(&args.ports, &args.port_options, Interrupts::Off, &stop, &mut screen)?;
+    wait_for_links(&ports, &stop)?;
 
     let run_id = u32::try_from(device::tsc::now() & 0xffff_ff00).unwrap_or_default();
+    let to = Destination { mac: args.dst_mac, ip: args.dst_ip };
     let mut sources = Vec::new();
     for (index, port) in ports.iter_mut().enumerate() {
         let Some(opened) = port.opened.first_mut() else { continue };
         // Streams of different runs differ in the upper bits, those of different ports in the lower.
         let stream = run_id | u32::try_from(index).unwrap_or_default() & 0xff;
-        let Some(template) = frame::template(opened.port.mac(), stream, args.size) else { continue };
+        let Some(template) = frame::template(opened.port.mac(), to, stream, args.size) else { continue };
         transmit::prefill(&port.pool, &template);
         for tx in opened.tx.drain(..) {
             let source = Source {
@@ -47,6 +51,8 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
                 size: args.size,
                 rate: args.rate,
                 count: args.count,
+                flows: args.flows,
+                checksum: frame::checksum(&template),
                 counters: Counters::default(),
                 published: Arc::default(),
             };
@@ -61,8 +67,9 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     });
     let team = Team::start(members.collect(), &stop)?;
     let notes = || Vec::new();
-    let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, &published, notes);
+    let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, (&published, Way::Tx), notes);
 
+    stop.closing();
     let mut counted = Vec::new();
     for mut source in team.join()?.into_iter().flatten() {
         let port = &mut ports[source.port];
@@ -73,10 +80,20 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         }
         counted.push((source.port, source.counters));
     }
-    let (totals, read) = totals(ran, &counted, &mut ports, Vec::new());
+    let (totals, read) = totals(ran, (&counted, Way::Tx), &mut ports, Vec::new());
     let closed = close(ports);
     report::sent(&totals, &args.run)?;
-    trouble.and(read).and(closed)
+    trouble.and(read).and(closed)?;
+    let unsent = totals.counters.dropped(Reason::TxUnsent);
+    if args.count.is_some() && unsent > 0 {
+        let unsent = counted_words(unsent, "frame");
+        return Err(anyhow!(
+            "{unsent} of --count not sent a second after the last was handed over (or at a signal): the other end takes none; \
+             see to it, or lower --rate"
+        )
+        .into());
+    }
+    Ok(())
 }
 
 /// `pktgen rx`.
@@ -84,7 +101,7 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(Address::is_soft);
     let mut screen = Screen::new(args.run.json, args.run.quiet);
-    let mut ports = open(&args.ports, &args.port_options, idle::interrupts(args.idle), &mut screen)?;
+    let mut ports = open(&args.ports, &args.port_options, idle::interrupts(args.idle), &stop, &mut screen)?;
 
     let mut sinks = Vec::new();
     for (index, port) in ports.iter_mut().enumerate() {
@@ -109,8 +126,9 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         let [lost, reordered, duplicates, foreign] = [all.lost, all.reordered, all.duplicates, foreign].map(grouped);
         vec![format!("lost {lost}, reordered {reordered}, duplicates {duplicates}, foreign frames {foreign}")]
     };
-    let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, &published, notes);
+    let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, (&published, Way::Rx), notes);
 
+    stop.closing();
     let (mut counted, mut streams, mut foreign) = (Vec::new(), Vec::new(), 0);
     for sink in team.join()?.into_iter().flatten() {
         counted.push((sink.port, sink.counters));
@@ -118,17 +136,44 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         let name = ports[sink.port].opened.first().map_or(String::new(), |opened| opened.port.name().to_owned());
         streams.extend(sink.streams.into_iter().map(|stream| (name.clone(), stream)));
     }
-    let (totals, read) = totals(ran, &counted, &mut ports, Vec::new());
+    let (totals, read) = totals(ran, (&counted, Way::Rx), &mut ports, Vec::new());
     let closed = close(ports);
     report::received(&totals, &streams, foreign, &args.run)?;
     trouble.and(read).and(closed)
 }
+
+/// Waits until every link is up, as long as copper may take to negotiate one, or until a signal.
+fn wait_for_links(ports: &[Ports], stop: &Stop) -> Result<(), Failure> {
+    let begun = Instant::now();
+    for opened in ports.iter().flat_map(|ports| &ports.opened) {
+        loop {
+            if opened.port.wait_link(LINK_SLICE)?.up || stop.is_requested() {
+                break;
+            }
+            if begun.elapsed() >= LINK_LIMIT {
+                let (name, limit) = (opened.port.name(), LINK_LIMIT.as_secs());
+                return Err(anyhow!(
+                    "{name}: the link is down, {limit} s after opening, so nothing can be sent; plug in the cable, or start \
+                     the other end"
+                )
+                .into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How long a link may take to come up.
+const LINK_LIMIT: Duration = Duration::from_secs(10);
+/// A signal is seen this soon.
+const LINK_SLICE: Duration = Duration::from_millis(100);
 
 /// Opens each port on a packet pool of its own.
 fn open(
     addresses: &[Address],
     options: &PortOptions,
     interrupts: Interrupts,
+    stop: &Stop,
     screen: &mut Screen,
 ) -> Result<Vec<Ports>, Failure> {
     let mut ports = Vec::new();
@@ -140,9 +185,10 @@ fn open(
             interrupts,
             1,
             SPARE,
+            stop,
         )?);
     }
-    screen.say(&ports::describe(&ports))?;
+    screen.say(&ports::describe(&ports));
     Ok(ports)
 }
 
@@ -169,7 +215,7 @@ fn watch<T: Send + 'static>(
     team: &Team<T>,
     screen: &mut Screen,
     ports: &mut [Ports],
-    published: &[(usize, Arc<Published>)],
+    (published, way): (&[(usize, Arc<Published>)], Way),
     notes: impl Fn() -> Vec<String>,
 ) -> (Duration, Result<(), Failure>) {
     let mut idle = IdleWatch::new(published.iter().map(|(_, published)| Arc::clone(published)).collect());
@@ -187,7 +233,7 @@ fn watch<T: Send + 'static>(
         || ports::take_events(ports.borrow_mut().iter_mut().flat_map(|ports| &mut ports.opened)),
         |elapsed| {
             let counted: Vec<_> = published.iter().map(|(port, published)| (*port, published.read())).collect();
-            let (totals, result) = totals(elapsed, &counted, &mut ports.borrow_mut(), notes());
+            let (totals, result) = totals(elapsed, (&counted, way), &mut ports.borrow_mut(), notes());
             result.map(|()| totals)
         },
         || team.all_finished(),
@@ -199,10 +245,17 @@ fn watch<T: Send + 'static>(
     }
 }
 
+/// The queues that a run uses.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Rx,
+    Tx,
+}
+
 /// Adds up what queues and devices have counted. An error when a device is gone; the totals are right all the same.
 fn totals(
     elapsed: Duration,
-    counted: &[(usize, Counters)],
+    (counted, way): (&[(usize, Counters)], Way),
     ports: &mut [Ports],
     notes: Vec<String>,
 ) -> (Totals, Result<(), Failure>) {
@@ -218,8 +271,10 @@ fn totals(
     for (port, counters) in counted {
         totals.counters += *counters;
         if let Some(port) = totals.ports.get_mut(*port) {
-            port.add_rx(counters);
-            port.add_tx(counters);
+            match way {
+                Way::Rx => port.add_rx(0, counters),
+                Way::Tx => port.add_tx(0, counters),
+            }
         }
     }
     (totals, result)

@@ -19,6 +19,10 @@ pub(crate) struct Source {
     pub(crate) rate: Option<u64>,
     /// Frames in all.
     pub(crate) count: Option<u64>,
+    /// Flows in turn, 1 at least.
+    pub(crate) flows: u16,
+    /// IPv4 header checksum of flow 0.
+    pub(crate) checksum: u16,
     pub(crate) counters: Counters,
     pub(crate) published: Arc<Published>,
 }
@@ -52,6 +56,8 @@ struct Running {
     /// Numbered frames that the ring had no room for.
     batch: Batch,
     numbered: u64,
+    /// Of the next frame.
+    flow: u16,
     seen: u64,
 }
 
@@ -68,6 +74,7 @@ impl Sender {
                 batch: Batch::with_capacity(self.batch),
                 source,
                 numbered: 0,
+                flow: 0,
                 seen: 0,
             })
             .collect();
@@ -105,7 +112,7 @@ impl Running {
     /// Numbers and sends what is due, `elapsed` cycles after the start. Returns how many frames left.
     #[inline(always)]
     fn poll(&mut self, elapsed: u64) -> usize {
-        let Self { source, cache, batch, numbered, .. } = self;
+        let Self { source, cache, batch, numbered, flow, .. } = self;
         if batch.is_empty() {
             let mut due = batch.capacity();
             if let Some(rate) = source.rate {
@@ -120,6 +127,12 @@ impl Running {
             for packet in batch.iter_mut() {
                 frame::set_number(packet.data_mut(), *numbered);
                 *numbered += 1;
+            }
+            if source.flows > 1 {
+                for packet in batch.iter_mut() {
+                    frame::set_flow(packet.data_mut(), source.checksum, *flow);
+                    *flow = if *flow + 1 == source.flows { 0 } else { *flow + 1 };
+                }
             }
         }
         // With an empty batch too: buffers come back by it.

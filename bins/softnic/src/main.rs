@@ -6,7 +6,8 @@ use clap::Parser;
 use cli::exit::{self, Failure};
 use cli::human::grouped;
 use cli::stop::Stop;
-use softnic::{Error, VfioUserServer};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use softnic::{Error, SoftControl, VfioUserServer};
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,16 +15,19 @@ use std::time::Duration;
 
 /// Serves software 82599 NICs over vfio-user, each on a Unix socket of its own, until SIGINT or SIGTERM.
 ///
-/// Clients come and go; a device is reset in between. Open one with fwd l2 vfio-user:/tmp/a.sock vfio-user:/tmp/b.sock, or
+/// Clients come and go; a device is reset in between, and serves one at a time: a second one is refused. Open one with fwd l2 vfio-user:/tmp/a.sock vfio-user:/tmp/b.sock, or
 /// in QEMU with -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"/tmp/a.sock"}}', the guest's memory being
 /// a memory-backend-memfd with share=on.
+///
+/// Exit codes: 0 after SIGINT or SIGTERM, 1 when a device could not be served or a capture not be written or read to its end,
+/// 2 for a wrong command line; for the latter two with one line that says why. SIGHUP and a closed standard output end nothing.
 #[derive(Parser, Debug)]
 #[command(name = "softnic", version, max_term_width = 110)]
 struct Args {
     /// Pairs of a socket and the device behind it, such as /tmp/a.sock 'a?wire=gen' /tmp/b.sock 'b?wire=sink'.
     ///
     /// A device is NAME?key=value&...; keys: wire (gen, sink, loop, peer:NAME, tap:IFNAME, pcap:IN,OUT), size, flows, count,
-    /// rate, mode, id (10f9, 10fb), mac, link, fault.
+    /// rate, mode, id (10f9, 10fb), mac, link, fault. A capture IN is replayed as fast as the driver takes it; OUT may be a pipe.
     #[arg(required = true, value_name = "SOCKET NAME?wire=...")]
     devices: Vec<String>,
 
@@ -42,30 +46,50 @@ fn main() -> ExitCode {
             )));
         }
         let stop = Stop::on_signals()?;
+        raise_descriptor_limit();
         let mut servers = Vec::new();
         for [socket, spec] in pairs {
-            let server = VfioUserServer::start(spec, Path::new(socket)).map_err(failure)?;
-            say(&args, format_args!("{spec} serves at {socket}"))?;
-            servers.push(server);
+            servers.push(VfioUserServer::start(spec, Path::new(socket)).map_err(failure)?);
         }
-        say(&args, format_args!("ready"))?;
+        for (server, [_, spec]) in servers.iter().zip(pairs) {
+            if let Some(peer) = server.control().missing_peer() {
+                return Err(Failure::usage(format!("{spec}: {peer} is none of the devices; serve {peer} here too")));
+            }
+        }
+        for [socket, spec] in pairs {
+            say(&args, format_args!("{spec} serves at {socket}"));
+        }
+        say(&args, format_args!("ready"));
         while !stop.is_requested() {
             stop.wait(Duration::from_secs(3600), []);
         }
-        for (server, [socket, _]) in servers.iter().zip(pairs) {
-            let wire = server.control().wire_counters();
+        let controls: Vec<_> = servers.iter().map(VfioUserServer::control).collect();
+        // Only now is all written that the wires were given.
+        drop(servers);
+        for (control, [socket, _]) in controls.iter().zip(pairs) {
+            let wire = control.wire_counters();
             let (offered, delivered, sent) = (grouped(wire.offered), grouped(wire.delivered), grouped(wire.sent));
-            say(&args, format_args!("{socket}: {offered} frames offered, {delivered} delivered, {sent} sent"))?;
-            let (count, last) = server.control().violations();
+            say(&args, format_args!("{socket}: {offered} frames offered, {delivered} delivered, {sent} sent"));
+            let (count, last) = control.violations();
             if count != 0 {
-                say(&args, format_args!("{socket}: {} mistakes of the driver, the last of them:", grouped(count)))?;
+                say(&args, format_args!("{socket}: {} mistakes of the driver, the last of them:", grouped(count)));
             }
             for violation in last {
-                say(&args, format_args!("  {violation}"))?;
+                say(&args, format_args!("  {violation}"));
             }
         }
-        Ok(())
+        match controls.iter().find_map(SoftControl::wire_error) {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
     })
+}
+
+/// Lets the process have as many descriptors as it may: a client may bring 66 eventfds for each device.
+fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    // With fewer it serves fewer clients that want interrupts.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Mistakes in a specification are the command line's.
@@ -76,6 +100,9 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-fn say(args: &Args, line: std::fmt::Arguments<'_>) -> io::Result<()> {
-    if args.quiet { Ok(()) } else { writeln!(io::stdout(), "{line}") }
+/// Prints a line. A standard output that is closed or full does not end the service.
+fn say(args: &Args, line: std::fmt::Arguments<'_>) {
+    if !args.quiet {
+        let _ = writeln!(io::stdout(), "{line}");
+    }
 }

@@ -1,139 +1,15 @@
 //! Device and driver in different processes: traffic, and the death of either.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use device::PageSize;
-use mempool::{Batch, Pool, PoolConfig};
-use nic::{Opened, PortConfig};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead as _, BufReader, Lines, Read as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
-use tempfile::TempDir;
+mod server;
+
+use mempool::Batch;
+use rustix::process::Signal;
+use server::{LIMIT, Process, Servers, pool, until};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Instant;
 use tests::{Capture, Fwd, frame, number};
-
-/// No test takes longer, however slow the machine is.
-const LIMIT: Duration = Duration::from_secs(120);
-
-/// A process of which the test reads the output, and which does not outlive it.
-struct Process {
-    child: Child,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl Process {
-    fn start(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
-    }
-
-    /// Reads output up to a line with this word.
-    #[track_caller]
-    fn wait_for(&mut self, word: &str) {
-        let found = self.lines.by_ref().any(|line| line.unwrap().contains(word));
-        assert!(found, "it ended before it said {word}");
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-    }
-
-    /// Stops it, and waits until none of its threads runs.
-    #[track_caller]
-    fn stop(&self) {
-        self.signal(Signal::STOP);
-        let begun = Instant::now();
-        let is_stopped = |task: &std::path::Path| {
-            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
-            stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('T'))
-        };
-        while !std::fs::read_dir(format!("/proc/{}/task", self.child.id()))
-            .unwrap()
-            .all(|task| is_stopped(&task.unwrap().path()))
-        {
-            assert!(begun.elapsed() < LIMIT, "it does not stop");
-            std::thread::yield_now();
-        }
-    }
-
-    /// Waits for its end; returns the exit code, and what it wrote to standard error.
-    #[track_caller]
-    fn end(&mut self) -> (Option<i32>, String) {
-        let begun = Instant::now();
-        // It may have more to say than a pipe holds.
-        let rest = self.lines.by_ref().map_while(Result::ok).count();
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(begun.elapsed() < LIMIT, "it does not end, after {rest} more lines");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let mut text = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-        (self.child.wait().unwrap().code(), text)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A `softnic` process and its sockets.
-struct Servers {
-    process: Process,
-    folder: TempDir,
-}
-
-impl Servers {
-    /// Serves each device at a socket with its name.
-    fn start(folder: TempDir, specs: &[&str]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
-        for spec in specs {
-            let name = spec.split('?').next().unwrap();
-            command.arg(folder.path().join(name)).arg(spec);
-        }
-        let mut process = Process::start(&mut command);
-        process.wait_for("ready");
-        Self { process, folder }
-    }
-
-    fn socket(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn address(&self, name: &str) -> String {
-        format!("vfio-user:{}", self.socket(name).display())
-    }
-
-    fn open(&self, name: &str, pool: &Pool) -> Opened {
-        let opened = nic::open(&self.address(name).parse().unwrap(), &PortConfig::default(), pool).unwrap();
-        assert!(opened.port.wait_link(LIMIT).unwrap().up);
-        opened
-    }
-
-    /// Ends it as a user would.
-    fn stop(mut self) -> TempDir {
-        self.process.signal(Signal::TERM);
-        let (code, stderr) = self.process.end();
-        assert_eq!(code, Some(0), "{stderr}");
-        self.folder
-    }
-}
-
-fn pool() -> Pool {
-    Pool::new(&PoolConfig { slots: 4096, pages: PageSize::Ordinary, ..PoolConfig::default() }).unwrap()
-}
-
-/// Repeats `work` until it is true.
-#[track_caller]
-fn until(what: &str, mut work: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !work() {
-        assert!(begun.elapsed() < LIMIT, "{what}: not yet");
-    }
-}
 
 /// A classic capture file, written from the format's description.
 fn write_capture(path: &Path, frames: &[Vec<u8>]) {
@@ -223,7 +99,7 @@ fn two_devices_of_one_process_are_wired_back_to_back() {
 fn a_server_killed_in_mid_traffic_is_a_typed_error_and_the_forwarder_ends() {
     let servers = Servers::start(tempfile::tempdir().unwrap(), &["a?wire=gen", "b?wire=gen"]);
     let mut fwd = Process::start(Command::new(tests::fwd()).args(["l2", &servers.address("a"), &servers.address("b")]));
-    fwd.wait_for("Mpps");
+    fwd.wait_for("pps");
     servers.process.signal(Signal::KILL);
     let (code, stderr) = fwd.end();
     assert_eq!(code, Some(1), "{stderr}");
@@ -270,7 +146,7 @@ fn a_client_killed_in_mid_traffic_leaves_devices_for_the_next() {
     let addresses = [servers.address("a"), servers.address("b")];
     for _ in 0..3 {
         let mut fwd = Process::start(Command::new(tests::fwd()).arg("l2").args(&addresses));
-        fwd.wait_for("Mpps");
+        fwd.wait_for("pps");
         fwd.signal(Signal::KILL);
         fwd.end();
     }
@@ -294,6 +170,10 @@ fn mistakes_are_one_line_that_says_what_to_do() {
         (&[socket, "a?wire=string"], 2, &["string", "gen"]),
         (&[socket, "a", socket, "b"], 1, &["x.sock", "another path"]),
         (&[socket, "a", "b.sock", "a"], 1, &["busy"]),
+        (&[socket, "a?wire=peer:c"], 2, &["a?wire=peer:c", "c is none of the devices"]),
+        (&[socket, "a?wire=peer:b", "b.sock", "b?wire=gen"], 1, &["b", "a", "wire of its own"]),
+        (&[socket, "a?wire=gen&size=64&size=65"], 2, &["size is given twice"]),
+        (&[socket, "a?wires=gen"], 2, &["wires", "allowed are wire"]),
         (&[nowhere, "a"], 1, &["no/such/folder", "folder that you may write to"]),
         (&[long, "a"], 1, &["xxx", "107 bytes"]),
     ] {
@@ -307,4 +187,66 @@ fn mistakes_are_one_line_that_says_what_to_do() {
         }
     }
     assert!(folder.path().read_dir().unwrap().next().is_none(), "no socket is left");
+}
+
+/// A limit of the file's size is what a full disk is: the same failure of the same call, at a place that can be chosen.
+#[test]
+fn s4_a_capture_that_cannot_be_written_is_exit_code_1_and_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, output) = (folder.path().join("a"), folder.path().join("out.pcap"));
+    let spec = format!("a?wire=pcap:,{}", output.display());
+    let shell = "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"";
+    let mut command = Command::new("sh");
+    command.args(["-c", shell, env!("CARGO_BIN_EXE_softnic")]).arg(&socket).arg(&spec);
+    let mut process = Process::start(&mut command);
+    process.wait_for("ready");
+    let servers = Servers { process, folder };
+    let pool = pool();
+    let mut nic = servers.open("a", &pool);
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(64));
+    until("a hundred frames are sent", || {
+        let mut packet = cache.alloc().unwrap();
+        packet.append(1500).unwrap().copy_from_slice(&frame(1, 1500));
+        batch.push(packet).unwrap();
+        nic.tx[0].send(&mut cache, &mut batch);
+        cache.free_batch(&mut batch);
+        nic.tx[0].counters().packets == 100
+    });
+    until("the device has sent them", || nic.port.statistics().unwrap().tx_packets == 100);
+    nic.close().unwrap();
+    let Servers { mut process, folder } = servers;
+    process.signal(Signal::TERM);
+    let (code, stderr) = process.end();
+    assert_eq!(code, Some(1), "{stderr}");
+    let last = stderr.lines().last().unwrap();
+    let whole = Capture::read(&output).frames.len();
+    assert!(
+        last.starts_with("softnic: cannot write ") && last.contains("out.pcap") && last.contains("too large"),
+        "{last}"
+    );
+    assert!(whole > 0 && last.contains(&format!("{} sent frames", 100 - whole)), "{whole} are there: {last}");
+    drop(folder);
+}
+
+#[test]
+fn s4_nobody_who_reads_its_output_ends_the_service() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("a");
+    // Closed at once; and a device that takes nothing.
+    for full in [false, true] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
+        command.arg(&socket).arg("a?wire=gen").stdin(Stdio::null()).stderr(Stdio::piped());
+        let output = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        command.stdout(if full { Stdio::from(output) } else { Stdio::piped() });
+        let mut child = command.spawn().unwrap();
+        drop(child.stdout.take());
+        until("the socket", || socket.exists());
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::HUP).unwrap();
+        let pool = pool();
+        let nic = server::open(&format!("vfio-user:{}", socket.display()), &pool);
+        nic.close().unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(0), "full {full}");
+    }
 }

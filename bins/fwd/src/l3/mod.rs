@@ -39,9 +39,10 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     // Each worker keeps up to two bursts for each port.
     let spare = plan.workers.len() * forward.ports.len() * 2 * batch;
     let (workers, interrupts) = (plan.workers.len(), idle::interrupts(forward.idle));
-    let mut ports = ports::open(&forward.ports, &plan.queues, &forward.port_options(), interrupts, workers, spare)?;
+    let mut ports =
+        ports::open(&forward.ports, &plan.queues, &forward.port_options(), interrupts, workers, spare, &stop)?;
     let mut screen = Screen::new(forward.run.json, forward.run.quiet);
-    screen.say(&ports::describe(std::slice::from_ref(&ports)))?;
+    screen.say(&ports::describe(std::slice::from_ref(&ports)));
 
     let interface = |opened: &nic::Opened| Interface { mac: opened.port.mac(), promiscuous: *promiscuous };
     let fib = Fib::new(&routes, &ports.opened.iter().map(interface).collect::<Vec<_>>())?;
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
         members.push((lcore, move || worker.run()));
     }
     let reloading = reloader.start(fib)?;
-    screen.say(&reloading.note())?;
+    screen.say(&reloading.note());
     let run = Run { args: forward, stop, screen, available, handles, published, opened, pool };
     let outcome = run.supervise(members, || vec![reloading.note()])?;
     summary::print("l3", &outcome, &forward.run, Some(reloading.end()))?;
@@ -101,11 +102,13 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> (Vec<Wired>, Vec<
         let (mut inputs, mut senders) = (Vec::new(), Vec::new());
         for lane in &worker.lanes {
             let queue = rx.get_mut(lane.port).and_then(|queues| queues.get_mut(lane.queue)).and_then(Option::take);
-            inputs.extend(queue.map(|rx| Input::new(rx, lane.port, publish(lane.port, None))));
+            let input = (lane.port, lane.queue);
+            inputs.extend(queue.map(|rx| Input::new(rx, input, publish(Some(input), None))));
         }
         for (port, opened) in ports.opened.iter_mut().enumerate() {
             let queue = opened.tx.pop();
-            senders.extend(queue.map(|tx| Sender::new(tx, port, patience, publish(port, Some(port)))));
+            let output = (port, opened.tx.len());
+            senders.extend(queue.map(|tx| Sender::new(tx, output, patience, publish(None, Some(output)))));
         }
         workers.push((worker.lcore, inputs, senders));
     }

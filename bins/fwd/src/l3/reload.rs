@@ -64,9 +64,7 @@ impl Reloader {
 impl RoutesFile {
     fn read(&self) -> anyhow::Result<Routes> {
         let name = self.path.display();
-        let text = std::fs::read(&self.path)
-            .map_err(|error| anyhow!("routes {name}: cannot read: {error}; name a file that this user may read"))?;
-        Routes::parse(&text, self.ports).map_err(|error| anyhow!("routes {name}: {error}"))
+        Routes::read(&self.path, self.ports).map_err(|error| anyhow!("routes {name}: {error}"))
     }
 
     fn reload(&self, fib: &mut Fib, state: &Mutex<RoutesReport>) {

@@ -35,7 +35,8 @@ pub(crate) struct Worker {
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(super) rx: RxQueue,
-    port: usize,
+    /// Port and queue number.
+    input: (usize, usize),
     counters: Counters,
     published: Arc<Published>,
     /// Packets received at the last publication.
@@ -45,8 +46,9 @@ pub(crate) struct Input {
 /// A transmit queue, and what became of the frames handed to it.
 #[derive(Debug)]
 pub(crate) struct Sender {
-    output: Output,
-    port: usize,
+    tx: Output,
+    /// Port and queue number.
+    output: (usize, usize),
     counters: Counters,
     published: Arc<Published>,
     /// Packets sent at the last publication.
@@ -121,7 +123,7 @@ impl Worker {
         if input.rx.recv(cache, batch) == 0 {
             return None;
         }
-        self.forwarder.route(input.port, batch, egress);
+        self.forwarder.route(input.input.0, batch, egress);
         for (packet, refusal) in egress.drain_refused() {
             if !packet.continues() {
                 input.counters.drop_frames(reason(refusal), 1);
@@ -137,8 +139,8 @@ impl Worker {
         let mut waited = 0;
         for (sender, burst) in self.senders.iter_mut().zip(egress.outputs()) {
             if burst.len() >= least {
-                let Sender { output, counters, .. } = sender;
-                waited += output.send(cache, burst, counters, &self.stop, self.yields);
+                let Sender { tx, counters, .. } = sender;
+                waited += tx.send(cache, burst, counters, &self.stop, self.yields);
             }
         }
         waited
@@ -146,8 +148,8 @@ impl Worker {
 }
 
 impl Input {
-    pub(crate) fn new(rx: RxQueue, port: usize, published: Arc<Published>) -> Self {
-        Self { rx, port, counters: Counters::default(), published, seen: 0 }
+    pub(crate) fn new(rx: RxQueue, input: (usize, usize), published: Arc<Published>) -> Self {
+        Self { rx, input, counters: Counters::default(), published, seen: 0 }
     }
 
     /// Makes the counters visible to the main thread.
@@ -161,14 +163,14 @@ impl Input {
 
 impl Sender {
     /// `patience` is how long to wait for a full ring before frames are dropped.
-    pub(crate) fn new(tx: TxQueue, port: usize, patience: Duration, published: Arc<Published>) -> Self {
-        let output = Output::new(tx, patience);
-        Self { output, port, counters: Counters::default(), published, seen: 0 }
+    pub(crate) fn new(tx: TxQueue, output: (usize, usize), patience: Duration, published: Arc<Published>) -> Self {
+        let tx = Output::new(tx, patience);
+        Self { tx, output, counters: Counters::default(), published, seen: 0 }
     }
 
     /// Makes the counters visible to the main thread.
     fn publish(&mut self) {
-        self.counters.set_tx(self.output.tx.counters());
+        self.counters.set_tx(self.tx.tx.counters());
         let seen = self.counters.tx_packets + self.counters.dropped_out();
         self.published.publish(self.counters, seen == self.seen);
         self.seen = seen;
@@ -176,14 +178,14 @@ impl Sender {
 }
 
 impl From<Input> for Ended {
-    fn from(Input { rx, port, counters, .. }: Input) -> Self {
-        Self { rx: Some(rx), tx: None, input: port, output: None, counters }
+    fn from(Input { rx, input, counters, .. }: Input) -> Self {
+        Self { rx: Some(rx), tx: None, input: Some(input), output: None, counters }
     }
 }
 
 impl From<Sender> for Ended {
-    fn from(Sender { output, port, counters, .. }: Sender) -> Self {
-        Self { rx: None, tx: Some(output.tx), input: port, output: Some(port), counters }
+    fn from(Sender { tx, output, counters, .. }: Sender) -> Self {
+        Self { rx: None, tx: Some(tx.tx), input: None, output: Some(output), counters }
     }
 }
 
