@@ -1,9 +1,4 @@
-//! A device on a packed ring that does whatever the input says.
 #![no_main]
+#![allow(missing_docs)]
 
-mod rings;
-
-use libfuzzer_sys::fuzz_target;
-use virtio::Features;
-
-fuzz_target!(|input: &[u8]| rings::run(Features::RING_PACKED, input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz_cases::virtio_rings::packed(input));

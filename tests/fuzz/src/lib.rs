@@ -1,0 +1,29 @@
+//! What the fuzz targets do with one input, as functions: cargo-fuzz finds inputs (`fuzz/fuzz_targets`), and `cargo test`
+//! replays those that it found (`tests/replay.rs`).
+
+pub mod captures;
+pub mod ixgbe_rings;
+pub mod lpm;
+pub mod router;
+pub mod routes;
+pub mod vfio_user_client;
+pub mod vfio_user_server;
+pub mod vhost_user;
+pub mod virtio_rings;
+
+/// A fuzz target: its name, which is that of its corpus, and what it does with an input.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All fuzz targets.
+pub const TARGETS: &[Target] = &[
+    ("captures", captures::run),
+    ("ixgbe_rings", ixgbe_rings::run),
+    ("lpm", lpm::run),
+    ("router", router::run),
+    ("routes", routes::run),
+    ("vfio_user_client", vfio_user_client::run),
+    ("vfio_user_server", vfio_user_server::run),
+    ("vhost_user", vhost_user::run),
+    ("virtio_packed", virtio_rings::packed),
+    ("virtio_split", virtio_rings::split),
+];
