@@ -1,0 +1,41 @@
+//! What the attacks share: a server that lies and a subscriber that panics. All of it is safe code.
+//!
+//! Each file of `tests/` is one attack, named after the entry of the audit that found it (P1 to P10) or after what it
+//! misuses; each file of `ui/` is a program that must not compile. `tests/adversary/run` tries them one by one.
+
+#![forbid(unsafe_code)]
+
+mod panics;
+mod proxy;
+
+pub use panics::{panic_at, panics};
+pub use proxy::{Lie, Mapping, Proxy};
+
+use mempool::{Pool, PoolConfig};
+use std::collections::HashSet;
+
+/// A pool of `slots` slots on ordinary pages, which every host has.
+#[must_use]
+pub fn pool(slots: usize) -> Pool {
+    Pool::new(&PoolConfig { slots, pages: device::PageSize::Ordinary, ..PoolConfig::default() }).expect("a pool")
+}
+
+/// Holds a pool to its promise: every slot is at home, and none is there twice.
+///
+/// # Panics
+///
+/// When one is missing or double.
+pub fn every_slot_once(pool: &Pool) {
+    let mut cache = pool.cache();
+    let packets: Vec<_> = std::iter::from_fn(|| cache.alloc()).collect();
+    let places: HashSet<_> = packets.iter().map(|packet| packet.slot().as_ptr()).collect();
+    assert_eq!(places.len(), packets.len(), "a slot was given out twice");
+    assert_eq!(packets.len(), pool.slots(), "slots are missing");
+}
+
+/// How many mappings of DMA memory this process has.
+#[must_use]
+pub fn dma_mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+    maps.lines().filter(|line| line.contains("/memfd:ringway")).count()
+}

@@ -1,0 +1,32 @@
+//! P6: a log that panics where memory is kept because the device may still reach it. It must be kept all the same.
+
+#![forbid(unsafe_code)]
+
+use adversary::{Lie, Proxy, dma_mappings, panic_at, pool};
+use nic::PortConfig;
+
+/// Closes a port whose server tells this lie, while the log breaks; how much memory was there before, and how much is left.
+fn closed(lie: Lie) -> (usize, usize) {
+    let (proxy, pool) = (Proxy::start("liar?wire=sink", Lie::None), pool(1024));
+    let config = vouch::vouched(PortConfig::default());
+    let before = dma_mappings();
+    let nic = nic::open(&proxy.address(), &config, &pool).expect("an honest start");
+    let open = dma_mappings();
+    assert!(open > before, "rings are in memory of their own");
+    proxy.lie(lie);
+    let unwound = panic_at("kept for ever", || {
+        // An error is well.
+        let _ = nic.close();
+        drop(pool);
+    });
+    println!("{lie:?}: closing {}", if unwound.is_err() { "unwound" } else { "returned" });
+    (open, dma_mappings())
+}
+
+#[test]
+fn p6_memory_that_a_device_may_reach_is_kept_though_the_log_panics() {
+    for lie in [Lie::RefusesUnmap, Lie::RefusesReset] {
+        let (open, left) = closed(lie);
+        assert_eq!(left, open, "{lie:?}: the server still has that memory, and it was freed");
+    }
+}
