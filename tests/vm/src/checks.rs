@@ -7,6 +7,7 @@ use std::fmt::{Debug, Display};
 pub(crate) struct Checks {
     passed: u32,
     failed: u32,
+    skipped: Vec<String>,
 }
 
 impl Checks {
@@ -46,16 +47,28 @@ impl Checks {
         println!("   BROKEN  {error:#}");
     }
 
+    /// The scenario cannot run on this machine.
+    pub(crate) fn skip(&mut self, reason: impl Display) {
+        println!("   skipped {reason}");
+        self.skipped.push(reason.to_string());
+    }
+
     pub(crate) fn add(&mut self, other: &Self) {
         self.passed += other.passed;
         self.failed += other.failed;
+        self.skipped.extend(other.skipped.iter().cloned());
     }
 
     pub(crate) fn all_passed(&self) -> bool {
         self.failed == 0
     }
 
+    /// Why nothing was checked, if so.
+    pub(crate) fn skipped(&self) -> &[String] {
+        &self.skipped
+    }
+
     pub(crate) fn summary(&self) -> String {
-        format!("{} passed, {} failed", self.passed, self.failed)
+        format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped.len())
     }
 }

@@ -41,15 +41,20 @@ pub(crate) fn frame(side: u8, number: u32) -> Vec<u8> {
 
 /// Writes frames 0 to `count` of `side`.
 pub(crate) fn write(path: &Path, side: u8, count: u32) -> Result<()> {
+    write_all(path, (0..count).map(|number| frame(side, number)))
+}
+
+/// Writes a capture.
+pub(crate) fn write_all<F: AsRef<[u8]>>(path: &Path, frames: impl IntoIterator<Item = F>) -> Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     file.write_all(&HEADER)?;
-    for number in 0..count {
-        let frame = frame(side, number);
+    for frame in frames {
+        let frame = frame.as_ref();
         let len = u32::try_from(frame.len())?.to_le_bytes();
         file.write_all(&[0; 8])?;
         file.write_all(&len)?;
         file.write_all(&len)?;
-        file.write_all(&frame)?;
+        file.write_all(frame)?;
     }
     Ok(file.flush()?)
 }
@@ -86,6 +91,37 @@ pub(crate) fn difference(path: &Path, side: u8, count: u32) -> Result<Option<Str
     Ok(first.or((found != count).then(|| format!("{found} frames came out, {count} went in"))))
 }
 
+/// What is missing in a capture of frames 0 to `count` of `side`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Missing {
+    /// Frames, and stretches of them.
+    pub(crate) frames: u32,
+    pub(crate) stretches: u32,
+    /// The first frame that differs, or comes late or again.
+    pub(crate) wrong: Option<String>,
+}
+
+/// Compares a capture with frames 0 to `count` of `side` in order, of which some may be missing.
+pub(crate) fn missing(path: &Path, side: u8, count: u32) -> Result<Missing> {
+    let (mut next, mut missing) = (0, Missing::default());
+    let skip = |from: u32, to: u32, missing: &mut Missing| {
+        missing.frames += to - from;
+        missing.stretches += u32::from(to > from);
+    };
+    read(path, |bytes| {
+        // Where `frame` writes it.
+        let number = bytes.get(42..46).and_then(|number| number.try_into().ok()).map_or(u32::MAX, u32::from_be_bytes);
+        if number < next || number >= count || bytes != frame(side, number) {
+            missing.wrong.get_or_insert_with(|| format!("after {next} frames: {bytes:02x?}"));
+            return;
+        }
+        skip(next, number, &mut missing);
+        next = number + 1;
+    })?;
+    skip(next, count, &mut missing);
+    Ok(missing)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,5 +133,15 @@ mod tests {
         assert_eq!(difference(file.path(), 1, 2000).unwrap(), None);
         assert!(difference(file.path(), 1, 2001).unwrap().is_some());
         assert!(difference(file.path(), 0, 2000).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_is_missing_is_counted_and_what_is_wrong_is_shown() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let keep = |number: &u32| !(10..15).contains(number) && *number < 90;
+        write_all(file.path(), (0..100).filter(keep).map(|number| frame(0, number))).unwrap();
+        assert_eq!(missing(file.path(), 0, 100).unwrap(), Missing { frames: 15, stretches: 2, wrong: None });
+        write_all(file.path(), [5, 4].map(|number| frame(0, number))).unwrap();
+        assert!(missing(file.path(), 0, 100).unwrap().wrong.is_some());
     }
 }

@@ -3,19 +3,21 @@
 use crate::guest::{Output, Shell};
 use anyhow::{Context as _, Result, bail, ensure};
 use softnic::{SoftControl, VfioUserServer};
+use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How long a boot may take: 10 s on an idle machine.
-const BOOT: Duration = Duration::from_secs(180);
+const BOOT: Duration = Duration::from_secs(300);
 /// How long anything else may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(300);
 /// How long traffic may take to come through: half a minute on an idle machine.
-const TRAFFIC: Duration = Duration::from_secs(40);
+const TRAFFIC: Duration = Duration::from_secs(300);
 /// Lines of the guest's console that are shown when something went wrong.
 const TAIL: usize = 60;
 
@@ -24,7 +26,11 @@ const TAIL: usize = 60;
 pub(crate) struct Rig {
     cache: PathBuf,
     programs: PathBuf,
+    /// Of each machine that has ended: what its kernel complained of.
+    complaints: Complaints,
 }
+
+type Complaints = Rc<RefCell<Vec<Vec<String>>>>;
 
 /// Which IOMMU the guest has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +75,9 @@ pub(crate) struct Machine {
     wires: Vec<UnixStream>,
     /// Below QEMU's root: sockets, the initramfs and the console.
     folder: tempfile::TempDir,
+    /// Parts of lines that the kernel is meant to complain with, each from a place in the console on.
+    expected: Vec<(usize, &'static str)>,
+    complaints: Complaints,
 }
 
 impl Rig {
@@ -79,7 +88,7 @@ impl Rig {
         for file in [cache.join("vmlinuz"), cache.join("initramfs"), programs.join("fwd")] {
             ensure!(file.exists(), "{} is missing", file.display());
         }
-        Ok(Self { cache, programs })
+        Ok(Self { cache, programs, complaints: Rc::default() })
     }
 
     /// QEMU's root: it runs in a chroot.
@@ -114,8 +123,22 @@ impl Rig {
         Ok(())
     }
 
-    /// Boots a machine.
+    /// What the kernels of all machines since the last call complained of, each from boot to end.
+    pub(crate) fn complaints(&self) -> Vec<Vec<String>> {
+        self.complaints.take()
+    }
+
+    /// Boots a machine. One of some twenty guests of four cores dies in early boot, of the emulation: a machine that does not
+    /// get ready is started once more.
     pub(crate) fn boot(&self, setup: &Setup<'_>) -> Result<Machine> {
+        self.start(setup).or_else(|error| {
+            println!("   again   the guest was not ready, and is started once more: {error:#}");
+            self.complaints.take();
+            self.start(setup)
+        })
+    }
+
+    fn start(&self, setup: &Setup<'_>) -> Result<Machine> {
         let folder = self.folder()?;
         let file = |name: &str| folder.path().join(name);
         fs::copy(self.cache.join("vmlinuz"), file("vmlinuz"))?;
@@ -135,7 +158,9 @@ impl Rig {
         qemu.args(["-display", "none", "-kernel", &inside(&file("vmlinuz")), "-initrd", &inside(&file("initramfs"))]);
         qemu.args(["-serial", &format!("file:{}", inside(&file("console"))), "-serial", "stdio"]);
         // On a busy host the kernel's test of its timer can fail, and then it panics.
-        let mut kernel = format!("console=ttyS0 panic=-1 no_timer_check {}", setup.kernel);
+        // Lines of the console begin with their level, as those of `dmesg -r`.
+        let words = "console=ttyS0 console_msg_format=syslog panic=-1 no_timer_check";
+        let mut kernel = format!("{words} {}", setup.kernel);
         if setup.huge_pages > 0 {
             write!(kernel, " hugepagesz=2M hugepages={}", setup.huge_pages)?;
         }
@@ -184,7 +209,8 @@ impl Rig {
         let mut qemu = qemu.spawn().context("cannot start QEMU")?;
         let (Some(input), Some(output)) = (qemu.stdin.take(), qemu.stdout.take()) else { bail!("QEMU has no pipes") };
         let wires = Vec::new();
-        let mut machine = Machine { shell: Shell::new(input, output), qemu, nics, wires, folder };
+        let (shell, complaints) = (Shell::new(input, output), Rc::clone(&self.complaints));
+        let mut machine = Machine { shell, qemu, nics, wires, folder, expected: Vec::new(), complaints };
         machine.shell.ready(BOOT).map_err(|error| machine.explain(error))?;
         // QEMU has connected all of them before the guest began to run.
         for listener in listeners {
@@ -223,7 +249,7 @@ impl Machine {
         Ok(output.text)
     }
 
-    /// Runs a shell script in the guest, for at most two minutes.
+    /// Runs a shell script in the guest, for at most [`PATIENCE`].
     pub(crate) fn try_sh(&mut self, script: &str) -> Result<Output> {
         self.shell.run(script, PATIENCE).map_err(|error| self.explain(error))
     }
@@ -233,12 +259,19 @@ impl Machine {
         self.nics[index].control()
     }
 
+    /// Says what the kernel will complain with from now on: the scenario means it to.
+    pub(crate) fn expect(&mut self, words: &[&'static str]) {
+        let now = fs::metadata(self.folder.path().join("console")).map_or(0, |file| file.len());
+        let now = usize::try_from(now).unwrap_or(usize::MAX);
+        self.expected.extend(words.iter().map(|words| (now, *words)));
+    }
+
     /// The other end of virtio NIC `index`.
     pub(crate) fn wire(&self, index: usize) -> &UnixStream {
         &self.wires[index]
     }
 
-    /// Waits until `holds`, for at most five minutes; what did not become true shows in the checks that follow.
+    /// Waits until `holds`, for at most [`TRAFFIC`]; what did not become true shows in the checks that follow.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         let deadline = Instant::now() + TRAFFIC;
         while !holds(self) {
@@ -270,5 +303,54 @@ impl Drop for Machine {
         // It has no disk, so there is nothing to shut down.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
+        let console = fs::read(self.folder.path().join("console")).unwrap_or_default();
+        let lines = complaints(&String::from_utf8_lossy(&console), &self.expected);
+        self.complaints.borrow_mut().push(lines);
+    }
+}
+
+/// The lines of a console that say that something is wrong: warnings and worse of `ixgbe`, faults of the IOMMU, and whatever has a
+/// stack trace. What a busy host alone can cause, such as a core that was not scheduled for long, is not among them, nor what
+/// QEMU's processors look like (`topology_sane`, before any driver runs).
+fn complaints(console: &str, expected: &[(usize, &str)]) -> Vec<String> {
+    const ALARMS: [&str; 8] =
+        ["WARNING: ", "BUG: ", "Oops", "Kernel panic", "general protection", "NETDEV WATCHDOG", "UBSAN", "KASAN"];
+    let is_alarm = |line: &str| {
+        let (level, rest) = line.strip_prefix('<').and_then(|line| line.split_once('>')).unwrap_or(("6", line));
+        // The lower three bits; 4 is a warning, and what is lower is worse.
+        let is_warning = level.parse::<u32>().is_ok_and(|level| level & 7 <= 4);
+        let fault = rest.contains("DMAR") && rest.to_lowercase().contains("fault");
+        let alarm = ALARMS.iter().any(|word| rest.contains(word))
+            && !["soft lockup", "topology_sane"].iter().any(|word| rest.contains(word));
+        alarm || fault || (is_warning && rest.contains("ixgbe"))
+    };
+    let mut found = Vec::new();
+    let mut at = 0;
+    for line in console.split_inclusive('\n') {
+        let is_expected = expected.iter().any(|(from, words)| at >= *from && line.contains(words));
+        if is_alarm(line) && !is_expected {
+            found.push(line.trim_end().to_owned());
+        }
+        at += line.len();
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::complaints;
+
+    #[test]
+    fn alarms_are_told_from_news() {
+        let console = "<6>[    1.0] ixgbe 0000:00:05.0: Intel(R) 10 Gigabit Network Connection\r\n\
+             <4>[    2.0] ixgbe 0000:00:05.0: Warning firmware error detected\n\
+             <3>[    2.5] ixgbe 0000:00:05.0 e0: Adapter removed\n\
+             <4>[    3.0] ------------[ cut here ]------------\n\
+             <4>[    3.0] WARNING: CPU: 0 PID: 1 at mm/slab.c:1\n\
+             <3>[    4.0] DMAR: [DMA Write NO_PASID] Request device [00:05.0] fault addr 0x0\n\
+             <4>[    5.0] ACPI: something else\n";
+        let found = complaints(console, &[(50, "Adapter removed"), (console.len(), "firmware")]);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert_eq!(complaints(console, &[]).len(), 4);
     }
 }

@@ -15,6 +15,7 @@ mod wires;
 use anyhow::{Context as _, Result, bail};
 use checks::Checks;
 use machine::Rig;
+use scenarios::Scenario;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -37,39 +38,54 @@ fn run(names: &[String]) -> Result<bool> {
         }
         return Ok(true);
     }
-    let mut chosen = Vec::new();
-    for name in names {
-        let before = chosen.len();
-        chosen.extend(scenarios::ALL.iter().filter(|scenario| name == "all" || scenario.name.starts_with(&**name)));
-        if chosen.len() == before {
-            bail!("there is no scenario {name}; tests/vm/run lists them");
-        }
-    }
+    let chosen = choose(names)?;
     let rig = Rig::find().context("cannot find the rig's machine; start scenarios with tests/vm/run")?;
     let (start, mut total) = (Instant::now(), Checks::default());
-    let mut broken = Vec::new();
+    let (mut broken, mut skipped) = (Vec::new(), Vec::new());
     for scenario in chosen {
         println!("== {}: {}", scenario.name, scenario.about);
         let (begin, mut checks) = (Instant::now(), Checks::default());
         if let Err(error) = (scenario.run)(&rig, &mut checks) {
             checks.broken(&error);
         }
+        for complaints in rig.complaints() {
+            checks.equal(
+                "what the guest's kernel complained of, from boot to end",
+                complaints.join("\n"),
+                String::new(),
+            );
+        }
         println!("   {} ({} s)", checks.summary(), begin.elapsed().as_secs());
         if !checks.all_passed() {
             broken.push(scenario.name);
         }
+        skipped.extend(checks.skipped().iter().map(|reason| format!("skipped: {}: {reason}", scenario.name)));
         total.add(&checks);
     }
-    println!(
-        "{} in {} s, at most {} MB of memory beside the guests'",
-        total.summary(),
-        start.elapsed().as_secs(),
-        peak()?
-    );
+    println!("{} s, at most {} MB of memory beside the guests'", start.elapsed().as_secs(), peak()?);
     if !broken.is_empty() {
         println!("failed: {}", broken.join(" "));
     }
+    skipped.iter().for_each(|line| println!("{line}"));
+    println!("{}", total.summary());
     Ok(total.all_passed())
+}
+
+/// The scenarios named: exactly, by a beginning with a `*` behind it, or `all`.
+fn choose(names: &[String]) -> Result<Vec<&'static Scenario>> {
+    let mut chosen = Vec::new();
+    for name in names {
+        let is_meant = |scenario: &&Scenario| match name.strip_suffix('*') {
+            Some(beginning) => scenario.name.starts_with(beginning),
+            None => name == "all" || scenario.name == name,
+        };
+        let before = chosen.len();
+        chosen.extend(scenarios::ALL.iter().filter(is_meant));
+        if chosen.len() == before {
+            bail!("there is no scenario {name}; tests/vm/run lists them, and NAME* means all that begin with NAME");
+        }
+    }
+    Ok(chosen)
 }
 
 /// Memory of this process, and so of the soft NICs in it, in MB. Guest memory is shared memory and not counted.
@@ -80,4 +96,20 @@ fn peak() -> Result<u64> {
         line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
     };
     Ok((field("RssAnon:") + field("RssFile:")) / 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_exact_or_end_in_a_star() {
+        let names = |name: &str| -> Vec<_> {
+            choose(&[name.to_owned()]).into_iter().flatten().map(|scenario| scenario.name).collect()
+        };
+        assert_eq!(names("virtio-vhost"), ["virtio-vhost"]);
+        assert!(names("virtio-vhost*").len() > 1);
+        assert_eq!(names("all").len(), scenarios::ALL.len());
+        assert!(names("virtio-vho").is_empty());
+    }
 }

@@ -9,7 +9,7 @@ use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
 /// How long nothing may come before traffic counts as stuck.
-const STUCK: Duration = Duration::from_secs(40);
+const STUCK: Duration = Duration::from_secs(120);
 
 /// Frames on their way through the guest, from each of two wires to the other.
 #[derive(Debug)]

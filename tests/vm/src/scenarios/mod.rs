@@ -7,6 +7,7 @@ mod offload;
 mod ours;
 mod vhost;
 mod virtio;
+mod wire;
 
 use crate::checks::Checks;
 use crate::machine::Rig;
@@ -27,6 +28,7 @@ const fn of(name: &'static str, about: &'static str, run: fn(&Rig, &mut Checks) 
 pub(crate) const ALL: &[Scenario] = &[
     of("linux-probe", "Linux's ixgbe takes an 82599 of either kind and tests it", linux::probe),
     of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
+    of("linux-wire", "what Linux makes of bad sums, tags, groups and flows, and what it sends", wire::judged),
     of("linux-queues", "RSS over four queues, an MSI-X vector each, moderated", linux::queues),
     of("linux-admin", "rings, queues, MTU, link, reload and removal under Linux", linux::admin),
     of("linux-iommu", "Linux's ixgbe behind an IOMMU", linux::iommu),

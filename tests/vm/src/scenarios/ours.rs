@@ -61,10 +61,16 @@ pub(super) fn sysfs(rig: &Rig, checks: &mut Checks) -> Result<()> {
 
 /// Killed in the middle of traffic, run again at once, and then given back to the kernel.
 pub(super) fn restart(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    let nics = &["a?id=10f9", "b?id=10fb&wire=peer:a"];
+    const FRAMES: [u32; 2] = [200_000; 2];
+    const KILLS: u32 = 3;
+    let folder = tempfile::tempdir()?;
+    let played = players(folder.path(), FRAMES)?;
+    // Two that are wired back to back, for Linux afterwards; and two with captures.
+    let nics = &["a?id=10f9", "b?id=10fb&wire=peer:a", &played[0], &played[1]];
     let setup = Setup { nics, iommu: Iommu::Full, huge_pages: 64, kernel: "ipv6.disable=1", ..Setup::default() };
     let mut vm = rig.boot(&setup)?;
     vm.sh(GIVE)?;
+    vm.sh(&GIVE.replace("00:05", "00:07").replace("00:06", "00:08"))?;
     for round in 1..=3 {
         let gone = |vm: &Machine| vm.nic(0).wire_counters().sent + vm.nic(0).wire_counters().lost;
         let before = gone(&vm);
@@ -72,44 +78,90 @@ pub(super) fn restart(rig: &Rig, checks: &mut Checks) -> Result<()> {
         vm.until("traffic flows", |vm| gone(vm) > before + 1000);
         // The next program starts before anybody could have cleaned up; only the kernel can.
         let again = as_user("pktgen tx 0000:00:05.0 --count 5000 --json --quiet");
-        let said = vm.try_sh(&format!(
-            "kill -9 $(cat /tmp/pid); while kill -0 $(cat /tmp/pid) 2>/dev/null; do :; done; {again}"
-        ))?;
+        let said = vm.try_sh(&format!("{KILL}; {again}"))?;
         checks.that(
             said.status == 0,
             format!("killed in mid-traffic, and started again ({round}): {}", last_line(&said.text)),
         );
     }
+    let command = as_user("fwd l2 0000:00:07.0 0000:00:08.0");
+    for round in 1..=KILLS {
+        let before = [2, 3].map(|nic| vm.nic(nic).wire_counters().sent);
+        start(&mut vm, &command)?;
+        vm.until("frames pass both ways", |vm| {
+            [2, 3].into_iter().zip(before).all(|(nic, before)| vm.nic(nic).wire_counters().sent > before + 5000)
+        });
+        let left = !(2..4).all(|nic| vm.nic(nic).source_finished());
+        checks.that(left, format!("fwd l2 is killed while frames pass ({round})"));
+        vm.sh(KILL)?;
+    }
+    let report = run_until(&mut vm, &command, |vm| {
+        (2..4).all(|nic| vm.nic(nic).source_finished() && vm.nic(nic).transmit_idle())
+            && (2..4).all(|nic| vm.nic(nic).wire_counters().sent == recorded(folder.path(), nic - 2))
+    })?;
+    checks.equal("drops of the last run", report["drops"].to_string(), "{}".to_owned());
+    for side in [0, 1] {
+        let out = folder.path().join(format!("out{}", 1 - side));
+        let frames::Missing { frames, stretches, wrong } = frames::missing(&out, side, FRAMES[usize::from(side)])?;
+        checks.equal(format!("frames of port {side} that differ, or came late or twice"), wrong, None);
+        // What a killed program held: its rings and what was between them.
+        checks.that(
+            stretches <= KILLS && frames <= KILLS * 8192,
+            format!(
+                "  missing: {frames} of {}, in {stretches} stretches, for {KILLS} kills",
+                FRAMES[usize::from(side)]
+            ),
+        );
+    }
     let faults = vm.sh("dmesg | grep -c 'DMAR:.*fault'; true")?;
     checks.equal("faults of the IOMMU", faults.trim(), "0");
     // A killed driver leaves its rings as they were; the kernel takes bus mastering away, and that is all the model may see.
-    let (_, seen) = vm.nic(0).violations();
-    let wrong: Vec<_> = seen.iter().filter(|seen| !matches!(seen, Violation::NotBusMaster { .. })).collect();
-    checks.that(wrong.is_empty(), format!("nothing that the datasheet forbids was done: {wrong:?}"));
+    for nic in 0..4 {
+        let (_, seen) = vm.nic(nic).violations();
+        let wrong: Vec<_> = seen.iter().filter(|seen| !matches!(seen, Violation::NotBusMaster { .. })).collect();
+        checks.that(wrong.is_empty(), format!("nothing that the datasheet forbids was done to NIC {nic}: {wrong:?}"));
+    }
     vm.sh(&format!("fwd unbind {PORTS}"))?;
     vm.sh(linux::UP)?;
     vm.sh(linux::LINKED)?;
     let said = vm.try_sh(
-        "ls -l /sys/bus/pci/devices/0000:00:0[56].0/driver; ip netns exec n0 ping -c 5 -i 0.1 -w 60 10.9.0.2",
+        "ls -l /sys/bus/pci/devices/0000:00:0[56].0/driver; ip netns exec n0 ping -c 20 -i 0.1 -w 60 10.9.0.2",
     )?;
     checks.equal("both are back with the kernel's driver", said.text.matches("drivers/ixgbe").count(), 2);
-    checks.contains("which pings from one to the other", &said.text, " 5 received");
+    checks.contains("which pings from one to the other", &said.text, " 20 received");
     Ok(())
+}
+
+/// Kills what [`start`] has started, and waits until it is gone.
+const KILL: &str = "kill -9 $(cat /tmp/pid); while kill -0 $(cat /tmp/pid) 2>/dev/null; do :; done";
+
+/// Frames in the capture that NIC `nic` records, as far as it is written out.
+fn recorded(folder: &Path, nic: usize) -> u64 {
+    frames::read(&folder.join(format!("out{nic}")), |_| ()).map_or(0, u64::from)
 }
 
 /// Several queues, a worker for each.
 pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    let nics = &["a?wire=gen&flows=256&count=100000", "b?wire=gen&flows=256&count=100000"];
+    const FRAMES: u64 = 100_000;
+    let nics = &["a?wire=gen&flows=1024&count=100000", "b?wire=gen&flows=1024&count=100000"];
     let setup = Setup { nics, iommu: Iommu::Full, huge_pages: 64, cpus: 4, ..Setup::default() };
     let mut vm = rig.boot(&setup)?;
     vm.sh(GIVE)?;
     let lcores = "'(0,0,0),(0,1,1),(1,0,2),(1,1,3)'";
     let run = as_user(&format!("fwd l2 {PORTS} --queues 2 --lcores {lcores}"));
-    let report = run_until(&mut vm, &run, |vm| (0..2).all(|nic| vm.nic(nic).wire_counters().sent >= 100_000))?;
-    checks.equal("two queues a port, a worker each: forwarded", report["forwarded"].as_u64(), Some(200_000));
+    let report = run_until(&mut vm, &run, |vm| (0..2).all(|nic| vm.nic(nic).wire_counters().sent >= FRAMES))?;
+    checks.equal("two queues a port, a worker each: forwarded", report["forwarded"].as_u64(), Some(2 * FRAMES));
     checks.equal("  drops", report["drops"].to_string(), "{}".to_owned());
     for nic in [0, 1] {
-        checks.equal(format!("  frames that NIC {nic} sent"), vm.nic(nic).wire_counters().sent, 100_000);
+        checks.equal(format!("  frames that NIC {nic} sent"), vm.nic(nic).wire_counters().sent, FRAMES);
+        // Flows are even, so queues are nearly so; and a worker sends by its own queue.
+        for (way, name) in [("received", "rx_queues"), ("sent", "tx_queues")] {
+            let queues = report["ports"][nic][name].as_array().into_iter().flatten();
+            let packets: Vec<_> = queues.map(|queue| queue["packets"].as_u64().unwrap_or(0)).collect();
+            let fair =
+                packets.len() == 2 && packets.iter().all(|packets| (FRAMES * 2 / 5..FRAMES * 3 / 5).contains(packets));
+            checks.that(fair && packets.iter().sum::<u64>() == FRAMES, format!("  {way} by queue: {packets:?}"));
+        }
     }
     quiet(checks, &vm);
     Ok(())
@@ -206,13 +258,19 @@ pub(super) fn release(rig: &Rig, checks: &mut Checks) -> Result<()> {
 
 /// A machine whose NICs play captures of so many frames, and record what they send.
 fn captures(rig: &Rig, setup: &Setup<'_>, folder: &Path, frames: [u32; 2]) -> Result<Machine> {
-    let mut nics = Vec::new();
+    let nics = players(folder, frames)?;
+    rig.boot(&Setup { nics: &[&nics[0], &nics[1]], ..*setup })
+}
+
+/// Two NICs that play captures of so many frames, and record what they send.
+fn players(folder: &Path, frames: [u32; 2]) -> Result<[String; 2]> {
+    let mut nics = [const { String::new() }; 2];
     for (side, (count, id)) in [0, 1].into_iter().zip(frames.into_iter().zip(["10f9", "10fb"])) {
         let [input, output] = ["in", "out"].map(|name| folder.join(format!("{name}{side}")));
         frames::write(&input, side, count)?;
-        nics.push(format!("{side}?id={id}&wire=pcap:{},{}", input.display(), output.display()));
+        nics[usize::from(side)] = format!("{side}?id={id}&wire=pcap:{},{}", input.display(), output.display());
     }
-    rig.boot(&Setup { nics: &[&nics[0], &nics[1]], ..*setup })
+    Ok(nics)
 }
 
 /// Runs `command` until everything has come through, and compares.

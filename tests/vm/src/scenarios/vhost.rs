@@ -75,7 +75,7 @@ pub(super) fn mq(rig: &Rig, checks: &mut Checks) -> Result<()> {
 
 fn drive(rig: &Rig, checks: &mut Checks, case: &Case) -> Result<()> {
     if command(&["dpdk-testpmd", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
-        println!("   skipped: no dpdk-testpmd in PATH; tests/setup installs it");
+        checks.skip("no dpdk-testpmd in PATH; tests/setup installs it");
         return Ok(());
     }
     let captures = tempfile::tempdir()?;
