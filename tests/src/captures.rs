@@ -1,6 +1,7 @@
 //! A reader of classic capture files, written from the format's description and sharing no code with the soft NIC's.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 /// The frames of a capture file.
@@ -60,16 +61,49 @@ impl Capture {
     }
 }
 
-/// All capture files to replay: those below `$RINGWAY_CAPTURES`, or else below `../shared/data/pcap` beside the
-/// workspace. Empty if there are none.
+/// All capture files to replay: those below `$RINGWAY_CAPTURES`, or else below `../shared/data/pcap` beside the workspace; if
+/// there are none, those of the repository, which a line says that begins with `skipped:`.
+///
+/// # Panics
+///
+/// When there are none at all.
 #[must_use]
 pub fn capture_files() -> Vec<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/pcap");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let beside = tests.join("../../shared/data/pcap");
     let root = std::env::var_os("RINGWAY_CAPTURES").map_or(beside, PathBuf::from);
     let mut files = Vec::new();
     collect(&root, &mut files);
+    if files.is_empty() {
+        collect(&tests.join("data/pcap"), &mut files);
+        skip::test!(
+            "all captures (none in ../shared/data/pcap, nor in a folder that RINGWAY_CAPTURES names; the {} of \
+             tests/data/pcap stand in)",
+            files.len()
+        );
+    }
+    assert!(!files.is_empty(), "the repository has captures in tests/data/pcap");
     files.sort();
     files
+}
+
+/// The routes of a real IPv4 or IPv6 table, a line `PREFIX ORIGIN-AS` each: the full one of `../shared/data/bgp` beside the
+/// workspace, or else the sample in the repository, which a line says that begins with `skipped:`. `name` is that of the file.
+///
+/// # Panics
+///
+/// When neither can be read.
+#[must_use]
+pub fn real_table(name: &str) -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = fs::File::open(tests.join("../../shared/data/bgp").join(name)).or_else(|_| {
+        skip::test!("the full table {name} (not in ../shared/data/bgp; the sample in tests/data/bgp stands in)");
+        fs::File::open(tests.join("data/bgp").join(name))
+    });
+    let mut text = String::new();
+    let file = std::io::BufReader::new(file.expect("the repository has a sample"));
+    lzma_rust2::XzReader::new(file, true).read_to_string(&mut text).expect("the table is text");
+    text
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {

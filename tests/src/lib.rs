@@ -10,7 +10,7 @@ mod rig;
 mod tcpdump;
 mod traffic;
 
-pub use captures::{Capture, capture_files};
+pub use captures::{Capture, capture_files, real_table};
 pub use namespace::{Namespace, Process, command, eventually, namespaces_possible};
 pub use program::{Fwd, fwd, pktgen};
 pub use rig::{Rig, pool};

@@ -57,7 +57,7 @@ impl Namespace {
     /// When there can be none: see [`namespaces_possible`].
     #[must_use]
     pub fn new() -> Self {
-        let holder = command(&["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "600"]).spawn();
+        let holder = command(&["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sleep", "1800"]).spawn();
         let holder = Process(holder.expect("setpriv starts"));
         let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/net")).ok();
         let (ours, id) = (namespace("self"), holder.0.id().to_string());
@@ -105,7 +105,7 @@ impl Default for Namespace {
     }
 }
 
-/// Waits until `done`, for half a minute at most.
+/// Waits until `done`, for two minutes at most: long enough for a busy machine.
 ///
 /// # Panics
 ///
@@ -113,7 +113,7 @@ impl Default for Namespace {
 pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(30), "waited in vain: {what}");
+        assert!(start.elapsed() < Duration::from_secs(120), "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

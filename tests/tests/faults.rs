@@ -5,6 +5,7 @@ use ixgbe::{Config, Error, LinkStatus, RxCounters};
 use mempool::{Batch, Pool, PoolCache};
 use softnic::{Fault, OnViolation, StrictBuilder, StrictNic};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tests::{Rig, frame, number, pool};
 
 /// Frames that arrive in a test.
@@ -259,6 +260,25 @@ fn closing_a_frozen_transmit_ring_brings_its_buffers_home() {
     victim.run();
     if let Err(error) = victim.end() {
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    }
+}
+
+/// However a device is stuck, closing keeps to its time limit, and its buffers are home as soon as bus mastering is off.
+#[test]
+fn closing_a_stuck_device_keeps_to_its_time_limit() {
+    for fault in [Fault::StuckReset, Fault::StuckGio, Fault::TxFrozen, Fault::Removal { after_reads: 3 }] {
+        let mut config = config(64);
+        config.time_limit.total = Duration::from_millis(20);
+        // Opening on a loaded machine may take longer than that.
+        let Ok(mut victim) = Victim::with(builder(), &config) else { continue };
+        victim.run();
+        victim.rig.nic.inject_fault(fault);
+        let begun = Instant::now();
+        if let Err(error) = victim.end() {
+            let expected = matches!(error, Error::Timeout { .. } | Error::Expired { .. } | Error::Gone { .. });
+            assert!(expected, "{fault:?}: {error}");
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{fault:?}: {:?}", begun.elapsed());
     }
 }
 

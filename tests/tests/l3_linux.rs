@@ -141,7 +141,7 @@ impl Linux {
     /// Sets it up, unless this host cannot; then says why.
     fn start() -> Option<Self> {
         if let Err(reason) = namespaces_possible(&["tcpdump"]) {
-            println!("skipped: {reason}");
+            skip::test!("{reason}");
             return None;
         }
         let namespace = Namespace::new();

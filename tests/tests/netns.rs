@@ -15,12 +15,10 @@ use tests::{Capture, Fwd, Namespace, Process, Tcpdump, eventually, fwd, namespac
 /// Addresses of the two ends.
 const LEFT: &str = "10.77.0.1";
 const RIGHT: &str = "10.77.0.2";
-/// Bytes of payload in a full TCP segment with timestamps, at an MTU of 1,500.
-const SEGMENT: f64 = 1448.0;
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Bytes in the pings at either end of a comparison.
 const MARKER: usize = 777;
-/// A storm is more than one segment in fifty sent again.
-const STORM: f64 = 0.02;
 
 #[test]
 fn ping_and_tcp_cross_frame_by_frame() {
@@ -49,21 +47,29 @@ fn ping_and_tcp_cross_frame_by_frame() {
 }
 
 #[test]
-fn tcp_at_full_speed_does_not_retransmit_in_storms() {
+fn tcp_at_full_speed_loses_nothing_that_is_not_counted() {
     let Some(network) = Network::start() else { return };
-    for (way, seconds, extra) in [("from left to right", "10", None), ("from right to left", "5", Some("-R"))] {
-        let mut arguments = vec!["-t", seconds];
+    for (way, extra) in [("from left to right", None), ("from right to left", Some("-R"))] {
+        let mut arguments = vec!["-n", "256M"];
         arguments.extend(extra);
         let report = network.iperf(&arguments);
         let number = |pointer: &str| report.pointer(pointer).and_then(Value::as_f64).expect("iperf3 reports it");
-        let segments = number("/end/sum_sent/bytes") / SEGMENT;
         let again = number("/end/sum_sent/retransmits");
         let speed = number("/end/sum_received/bits_per_second") / 1e9;
-        println!("{way}: {speed:.2} Gbit/s, {again} of {segments:.0} segments sent again");
-        assert!(segments > 100.0, "{way}: no traffic to speak of");
-        assert!(again / segments < STORM, "{way}: {again} of {segments:.0} segments were sent again");
+        println!("{way}: {speed:.2} Gbit/s, {again} segments sent again");
+        // iperf3 counts what its server has read when the client has sent all; the rest is in the sockets' buffers.
+        let bytes = number("/end/sum_received/bytes");
+        assert!(bytes >= f64::from(192 << 20), "{way}: {bytes} bytes arrived");
     }
-    network.stop();
+    // Whatever was on its way in either direction is behind us once a ping and its answer have passed.
+    network.ping("1", 56);
+    let [left, right] = [&network.left, &network.right].map(Side::counters);
+    let (sent, received) = (left.0 + right.0, left.1 + right.1);
+    let run = network.stop();
+    let missed: u64 = (0..2).map(|port| run.count(&format!("/ports/{port}/rx_missed"))).sum();
+    assert!(sent > 100_000, "there was traffic");
+    assert!(run.count("/received") + missed >= sent, "{sent} frames were handed to fwd");
+    assert!(sent <= received + run.drops() + missed, "of {sent} frames {received} arrived: {}", run.json);
 }
 
 /// Two namespaces, and `fwd` in a third between them.
@@ -82,7 +88,7 @@ impl Network {
     fn start() -> Option<Self> {
         static ALONE: Mutex<()> = Mutex::new(());
         if let Err(reason) = namespaces_possible(&["ping", "tcpdump", "iperf3", "timeout"]) {
-            println!("skipped: {reason}");
+            skip::test!("{reason}");
             return None;
         }
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -101,7 +107,7 @@ impl Network {
             "--json",
             "--quiet",
             "--duration",
-            "300",
+            "900",
         ]);
         let forwarder = Process(forwarder.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fwd starts"));
         for side in [&left, &right] {
@@ -129,18 +135,18 @@ impl Network {
         let listens = lines.by_ref().map_while(Result::ok).any(|line| line.contains("listening"));
         assert!(listens, "the iperf3 server did not come up");
         let reader = std::thread::spawn(move || lines.for_each(drop));
-        let mut client = vec!["timeout", "60", "iperf3", "--client", RIGHT, "--json"];
+        let mut client = vec!["timeout", "300", "iperf3", "--client", RIGHT, "--json"];
         client.extend(arguments);
         let text = self.left.namespace.output(&client);
-        server.wait(Duration::from_secs(20)).expect("the iperf3 server ends after one client");
+        server.wait(PATIENCE).expect("the iperf3 server ends after one client");
         reader.join().expect("nothing can fail there");
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("iperf3 printed no report: {error}: {text}"))
     }
 
-    /// Ends the forwarder as a user would, and holds it to its account.
-    fn stop(mut self) {
+    /// Ends the forwarder as a user would, holds it to its account, and returns that.
+    fn stop(mut self) -> Fwd {
         self.forwarder.signal("-INT");
-        let status = self.forwarder.wait(Duration::from_secs(20)).expect("fwd ends after SIGINT");
+        let status = self.forwarder.wait(PATIENCE).expect("fwd ends after SIGINT");
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.forwarder.0.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
         self.forwarder.0.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
@@ -148,6 +154,7 @@ impl Network {
         let run = Fwd { code: status.code(), json: serde_json::from_str(&stdout).expect("an object"), stderr };
         println!("{}", run.json);
         assert_eq!(run.count("/received"), run.count("/forwarded") + run.drops(), "nothing is unaccounted for");
+        run
     }
 }
 
@@ -161,6 +168,17 @@ struct Side {
 impl Side {
     fn capture(&self, direction: &str, file: &Path) -> Tcpdump {
         Tcpdump::start(&self.namespace, self.interface, direction, file)
+    }
+
+    /// Frames that Linux has sent by the interface, and received.
+    fn counters(&self) -> (u64, u64) {
+        let text = self.namespace.output(&["ip", "-json", "-statistics", "link", "show", "dev", self.interface]);
+        let links: Value = serde_json::from_str(&text).expect("ip prints JSON");
+        let count = |way: &str| {
+            let count = links.pointer(&format!("/0/stats64/{way}/packets")).and_then(Value::as_u64);
+            count.unwrap_or_else(|| panic!("no count of frames in {text}"))
+        };
+        (count("tx"), count("rx"))
     }
 
     /// Fetches the interface from where `fwd` has made it, and sets it up.

@@ -136,7 +136,7 @@ fn obstacle() -> Option<String> {
 #[test]
 fn what_a_generator_sends_through_open_vswitch_all_arrives() {
     if let Some(reason) = obstacle() {
-        println!("skipped: {reason}");
+        skip::test!("{reason}");
         return;
     }
     // Built before the switch polls.

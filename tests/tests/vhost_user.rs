@@ -2,7 +2,7 @@
 //! through every layout, back ends and front ends that are killed, and `fwd` between virtio and a software 82599. Skipped where testpmd is not installed (`tests/setup`).
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use device::Interrupts;
+use device::{Interrupts, TrustedPeer};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -26,8 +26,14 @@ fn turn() -> Option<MutexGuard<'static, ()>> {
     if found {
         return Some(TURN.lock().unwrap_or_else(PoisonError::into_inner));
     }
-    println!("skipped: no dpdk-testpmd in PATH; tests/setup installs it");
+    skip::test!("no dpdk-testpmd in PATH; tests/setup installs it");
     None
+}
+
+/// The word for testpmd.
+fn trusted() -> TrustedPeer {
+    // SAFETY: DPDK's vhost library writes to a buffer while its descriptor is available.
+    unsafe { TrustedPeer::vouched_for() }
 }
 
 /// A testpmd with a back end or two.
@@ -230,7 +236,7 @@ fn every_layout_with_one_and_two_pairs() {
             let choices = [Features::RING_PACKED, Features::MRG_RXBUF, Features::IN_ORDER, Features::EVENT_IDX];
             let chosen = choices.iter().enumerate().filter(|(n, _)| bits >> n & 1 == 1);
             let refuse = chosen.fold(Features::default(), |all, (_, feature)| all | *feature);
-            let device = VhostUser::connect(&socket).unwrap();
+            let device = VhostUser::connect(&socket, trusted()).unwrap();
             let mtu = if refuse.contains(Features::MRG_RXBUF) { 1500 } else { 9000 };
             let mut rig = Rig::new(device, pairs, refuse, mtu);
             let features = rig.port.features();
@@ -255,11 +261,11 @@ fn a_back_end_that_is_killed_is_found_again() {
     for (n, server) in [false, true].into_iter().enumerate() {
         let socket = folder.path().join(format!("{n}.sock"));
         let (mut testpmd, device) = if server {
-            let device = VhostUser::listen(&socket).unwrap();
+            let device = VhostUser::listen(&socket, trusted()).unwrap();
             (Testpmd::start(folder.path(), &socket, 1, true), device)
         } else {
             let testpmd = Testpmd::start(folder.path(), &socket, 1, false);
-            (testpmd, VhostUser::connect(&socket).unwrap())
+            (testpmd, VhostUser::connect(&socket, trusted()).unwrap())
         };
         let mut rig = Rig::new(device, 1, Features::default(), 1500);
         for round in 0..3 {
@@ -330,7 +336,7 @@ fn a_front_end_that_is_killed_is_taken_back() {
         };
         let mut front_end = server.then(start);
         let testpmd = Testpmd::between(folder.path(), &[(&near, false), (&far, server)], 1, "io");
-        let mut rig = Rig::new(VhostUser::connect(&near).unwrap(), 1, Features::default(), 1500);
+        let mut rig = Rig::new(VhostUser::connect(&near, trusted()).unwrap(), 1, Features::default(), 1500);
         for round in 0..4 {
             let started = Instant::now();
             let fwd = front_end.take().unwrap_or_else(start);
@@ -370,7 +376,7 @@ fn frames_pass_between_virtio_and_a_software_82599_both_ways() {
         let words = ["setpriv", "--pdeathsig", "KILL", fwd.to_str().unwrap(), "l2", &ports[0], &ports[1]];
         let mut fwd = command(&[&words[..], &["--mtu", "3000", "--tx-wait", "5000000", "--json", "--quiet"]].concat());
         let mut fwd = Process(fwd.stdout(Stdio::piped()).spawn().unwrap());
-        let mut rig = Rig::new(VhostUser::connect(&near).unwrap(), 1, Features::default(), 3000);
+        let mut rig = Rig::new(VhostUser::connect(&near, trusted()).unwrap(), 1, Features::default(), 3000);
         rig.until_one_is_back();
         for len in [60, 61, 1514, 2900] {
             rig.exchange(10, len, [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
