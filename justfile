@@ -40,8 +40,16 @@ instr:
     cargo run --release -p benches --bin instr
 
 # Each fuzz target for some seconds (cargo-fuzz, nightly).
-fuzz SECONDS="300":
-    cd fuzz && for target in virtio_split virtio_packed vhost_user; do cargo +nightly fuzz run $target -- -max_total_time={{SECONDS}} || exit 1; done
+fuzz SECONDS="300" *TARGETS:
+    fuzz/run {{SECONDS}} {{TARGETS}}
+
+# What safe code could break once, tried again, one line each.
+adversary *ARGS:
+    tests/adversary/run {{ARGS}}
+
+# Every command of the README, in a clone of its own.
+readme *ARGS:
+    tests/readme {{ARGS}}
 
 # Ringway and DPDK side by side (fetches DPDK from Debian's packages).
 rival:
@@ -59,10 +67,10 @@ virtio-user *ARGS:
 deny:
     cargo deny --all-features check
 
-# What the larger tests need: packages, nightly with Miri.
+# What the larger tests need: packages, toolchains, cargo-fuzz, cargo-deny.
 setup *ARGS:
     tests/setup {{ARGS}}
 
-# Everything that has to pass.
-ci:
-    .ci/run
+# Everything that has to pass, or some steps of it (`.ci/run list`).
+ci *STEPS:
+    .ci/run {{STEPS}}
