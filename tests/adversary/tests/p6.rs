@@ -2,17 +2,18 @@
 
 #![forbid(unsafe_code)]
 
-use adversary::{Lie, Proxy, dma_mappings, panic_at, pool};
+use adversary::{Lie, Proxy, dma_memory, panic_at, pool};
 use nic::PortConfig;
+use std::collections::HashSet;
 
-/// Closes a port whose server tells this lie, while the log breaks; how much memory was there before, and how much is left.
-fn closed(lie: Lie) -> (usize, usize) {
+/// Closes a port whose server tells this lie, while the log breaks; what memory was there before, and what is left.
+fn closed(lie: Lie) -> (HashSet<String>, HashSet<String>) {
     let (proxy, pool) = (Proxy::start("liar?wire=sink", Lie::None), pool(1024));
     let config = vouch::vouched(PortConfig::default());
-    let before = dma_mappings();
+    let before = dma_memory().len();
     let nic = nic::open(&proxy.address(), &config, &pool).expect("an honest start");
-    let open = dma_mappings();
-    assert!(open > before, "rings are in memory of their own");
+    let open = dma_memory();
+    assert!(open.len() > before, "rings are in memory of their own");
     proxy.lie(lie);
     let unwound = panic_at("kept for ever", || {
         // An error is well.
@@ -20,7 +21,9 @@ fn closed(lie: Lie) -> (usize, usize) {
         drop(pool);
     });
     println!("{lie:?}: closing {}", if unwound.is_err() { "unwound" } else { "returned" });
-    (open, dma_mappings())
+    // With the server's own mappings of it.
+    drop(proxy);
+    (open, dma_memory())
 }
 
 #[test]
