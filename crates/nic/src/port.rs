@@ -16,7 +16,7 @@ pub struct PortConfig {
     /// Receive queues, from 1; flows are spread over them by RSS: up to 16 on the 82599 family, on a virtio device as many as
     /// it offers (64 at most).
     pub rx_queues: u16,
-    /// Transmit queues, 1 to 64.
+    /// Transmit queues, 1 to 64; on a virtio device no more than receive queues, as it has them in pairs.
     pub tx_queues: u16,
     /// Descriptors of a receive ring: a power of two from 64 to 4096.
     pub rx_ring: u16,

@@ -16,7 +16,8 @@ use device::{Interrupts, TimeLimit};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// Receive queues, 1 to 64; default 1. The device decides which frame goes to which.
+    /// Receive queues, 1 to 64, and no fewer than transmit queues; default 1. The device decides which frame goes to which,
+    /// and does so over as many as it has pairs (section 5.1.6.5.6): a frame for a queue that nobody polls would be lost.
     pub rx_queues: u16,
     /// Transmit queues, 1 to 64; default 1.
     pub tx_queues: u16,
@@ -50,7 +51,7 @@ impl Config {
     /// Queue pairs that the device must have: virtio has queues in pairs (section 5.1.2).
     #[must_use]
     pub fn pairs(&self) -> u16 {
-        self.rx_queues.max(self.tx_queues)
+        self.rx_queues
     }
 
     /// Checks every setting against its range.
@@ -61,6 +62,14 @@ impl Config {
     pub fn validate(&self) -> Result<()> {
         in_range("rx_queues", self.rx_queues, 1, 64, "queues")?;
         in_range("tx_queues", self.tx_queues, 1, 64, "queues")?;
+        if self.rx_queues < self.tx_queues {
+            let problem = format!(
+                "{} of them, and {} transmit queues: a virtio device spreads frames over all its pairs of queues; \
+                 poll as many receive queues as there are transmit queues",
+                self.rx_queues, self.tx_queues
+            );
+            return Err(Error::config("rx_queues", problem));
+        }
         for (setting, size) in [("rx_ring", self.rx_ring), ("tx_ring", self.tx_ring)] {
             if !size.is_power_of_two() || !(64..=4096).contains(&size) {
                 let problem = format!("{size} descriptors: must be a power of two from 64 to 4096");
@@ -121,6 +130,8 @@ mod tests {
     fn each_setting_is_refused_outside_its_range() {
         assert_eq!(refusal(|c| c.rx_queues = 0).unwrap(), "rx_queues: 0 queues: must be 1 to 64");
         assert_eq!(refusal(|c| c.tx_queues = 65).unwrap(), "tx_queues: 65 queues: must be 1 to 64");
+        assert_eq!(refusal(|c| (c.rx_queues, c.tx_queues) = (4, 2)), None);
+        assert!(refusal(|c| c.tx_queues = 2).unwrap().contains("poll as many receive queues"));
         assert_eq!(refusal(|c| c.mtu = 67).unwrap(), "mtu: 67 bytes: must be 68 to 9216");
         for size in [0, 32, 100, 8192] {
             assert!(refusal(|c| c.rx_ring = size).unwrap().starts_with("rx_ring"));

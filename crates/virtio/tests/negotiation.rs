@@ -35,7 +35,7 @@ fn a_device_that_lacks_what_is_needed() {
     let message = refusal(FakeConfig { refuses_features: true, ..with(BASE) }, &config());
     assert!(message.contains("does not accept these features together"), "{message}");
     let mut two = config();
-    two.tx_queues = 2;
+    (two.rx_queues, two.tx_queues) = (2, 2);
     let message = refusal(with(BASE | Features::CTRL_VQ), &two);
     assert!(message.contains("2 queue pairs are asked for, and the device has 1"), "{message}");
     let mq = BASE | Features::MQ | Features::CTRL_VQ;
