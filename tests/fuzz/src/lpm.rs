@@ -110,7 +110,9 @@ where
             10 => drop(std::mem::replace(&mut reader, idle.clone())),
             _ => {}
         }
-        compare(&mut reader, &naive, (addr, len), usize::from(step[5]));
+        // Mostly bursts about as long as a chunk of the loops; the oracle is slow.
+        let burst = if step[5] < 0xF0 { step[5] % 40 } else { step[5] };
+        compare(&mut reader, &naive, (addr, len), burst.into());
         let one = P::addr((addr | !mask(len)) & mask(P::BITS));
         let want = find(&naive, (addr | !mask(len)) & mask(P::BITS));
         assert_eq!(reader.lookup(one).map(NextHop::get), want);
