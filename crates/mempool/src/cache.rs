@@ -120,9 +120,9 @@ impl PoolCache {
         let count = batch.len();
         self.make_room(count);
         self.slots.reserve(count);
-        let mut all_ours = true;
+        let (pool_id, mut all_ours) = (self.pool_id, true);
         for (place, packet) in self.slots.spare_capacity_mut().iter_mut().zip(batch.iter()) {
-            all_ours &= packet.pool_id() == self.pool_id;
+            all_ours &= packet.pool_id() == pool_id;
             place.write(packet.slot());
         }
         if all_ours {
