@@ -103,14 +103,14 @@ impl Batch {
         // SAFETY: none is fewer; `rest` has the packets until it is dropped.
         unsafe { self.packets.set_len(0) };
         let mut rest = Rest { packets: &mut self.packets, left: 0, at: 0, len };
-        while rest.at < len {
+        for at in 0..len {
             // SAFETY: within the length there was.
-            let place = unsafe { base.add(rest.at) };
+            let place = unsafe { base.add(at) };
             // SAFETY: this place has not been moved out of, and nobody else refers to it.
             let number = output(unsafe { &mut *place });
             // SAFETY: as above; from here on the place counts as moved out of.
             let packet = unsafe { place.read() };
-            rest.at += 1;
+            rest.at = at + 1;
             let refused = match outputs.get_mut(number) {
                 Some(batch) => batch.push(packet).err(),
                 None => Some(packet),
