@@ -229,3 +229,29 @@ fn a_capture_that_cannot_be_written_is_an_error_of_closing() {
     let message = nic.close().unwrap_err().to_string();
     assert!(message.starts_with("soft:full: cannot write ") && message.contains("32 sent frames"), "{message}");
 }
+
+/// A device in the middle of its work learns of the memory before it is told of the frame.
+#[test]
+fn pools_are_first_sent_from_while_the_device_receives() {
+    let pool = pool();
+    let mut nic = open(&"soft:pools?wire=gen".parse().unwrap(), &PortConfig::default(), &pool).unwrap();
+    nic.port.wait_link(Duration::from_secs(60)).unwrap();
+    let (mut cache, mut received) = (pool.cache(), Batch::with_capacity(32));
+    for round in 0..200 {
+        let other = Pool::new(&PoolConfig { slots: 64, ..PoolConfig::default() }).unwrap();
+        // As many as the card reports done at once.
+        let mut batch = Batch::with_capacity(32);
+        while let Some(mut packet) = other.alloc().filter(|_| batch.len() < 32) {
+            packet.append(60).unwrap().fill(1);
+            batch.push(packet).unwrap();
+        }
+        let begun = Instant::now();
+        while !batch.is_empty() || nic.tx[0].in_flight() > 0 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the frames of pool {round} are not sent");
+            nic.rx[0].recv(&mut cache, &mut received);
+            nic.tx[0].send(&mut cache, &mut batch);
+            cache.free_batch(&mut received);
+        }
+    }
+    nic.close().unwrap();
+}

@@ -218,6 +218,13 @@ impl Memory {
         }
     }
 
+    /// Whether the regions have changed since they were taken. One who reads a tail and then finds that they have not knows
+    /// all memory that the driver had mapped before it wrote that tail.
+    #[inline]
+    pub(crate) fn is_stale(&self) -> bool {
+        self.dma.generation() != self.generation
+    }
+
     /// How many regions there are.
     pub(crate) fn regions(&self) -> usize {
         self.regions.len()

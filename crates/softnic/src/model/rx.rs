@@ -162,10 +162,9 @@ impl Receive {
         let Some(queue) = self.queues.get_mut(usize::from(number)) else { return Outcome::Dropped };
         let strip_tag = tag.filter(|_| queue.vlan_strip);
         let bytes = contents(&mut self.scratch, frame, strip_tag.is_some(), self.strip_crc);
-        let tail = io.doorbells.get(Ring::Rx(number));
         let working = queue.ring.state == State::Enabled;
         let needed = queue.descriptors_for(bytes.len());
-        if !working || queue.ring.available(tail) < needed {
+        if !working || !queue.has_room(io, needed) {
             let never = working && needed >= queue.ring.descriptors;
             if never || (source.may_drop && (queue.drop_en || !working)) {
                 io.stats.received(Cast::of(destination), on_wire);

@@ -15,6 +15,8 @@ const VP: u64 = 8;
 pub(super) struct RxQueue {
     pub(super) number: u16,
     pub(super) ring: RingState,
+    /// The tail, as it was last looked at.
+    pub(super) tail: u32,
     /// Bytes of a buffer.
     pub(super) buffer: u32,
     pub(super) legacy: bool,
@@ -60,6 +62,20 @@ impl RxQueue {
     pub(super) fn descriptors_for(&self, bytes: usize) -> u32 {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         if bytes <= self.buffer { 1 } else { bytes.div_ceil(self.buffer.max(1)) }
+    }
+
+    /// Whether there are descriptors for so many bytes up to the tail, which is looked at if need be. What lies in memory that
+    /// was mapped after this step began has to wait for the next one.
+    #[inline]
+    pub(super) fn has_room(&mut self, io: &Io<'_>, needed: u32) -> bool {
+        if self.ring.available(self.tail) >= needed {
+            return true;
+        }
+        let tail = io.doorbells.get(Ring::Rx(self.number));
+        if !io.memory.is_stale() {
+            self.tail = tail;
+        }
+        self.ring.available(self.tail) >= needed
     }
 
     /// Writes a frame to the buffers at the head, which must be available. False if memory was not mapped.
@@ -130,9 +146,8 @@ impl RxQueue {
     fn fetch(&mut self, io: &Io<'_>) -> Result<(), Unmapped> {
         self.fetched.clear();
         self.next = 0;
-        let tail = io.doorbells.get(Ring::Rx(self.number));
         let mut index = self.ring.head;
-        while self.fetched.len() < SWEEP && index != tail {
+        while self.fetched.len() < SWEEP && index != self.tail {
             let descriptor = io.memory.descriptor(&mut self.ring_hint, self.ring.address(index))?;
             self.fetched.push(descriptor.low());
             index = self.ring.after(index, 1);

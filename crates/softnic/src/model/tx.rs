@@ -136,8 +136,9 @@ impl Transmit {
                 let descriptors = queue.ring.descriptors;
                 io.checks.report(Violation::TailBeyondRing { ring: Ring::Tx(number), tail, descriptors });
             }
-            // Without a link, descriptors stay where they are until it is back or the device is reset.
-            if link {
+            // Without a link, descriptors stay where they are until it is back or the device is reset. What lies in memory
+            // that was mapped after this step began has to wait for the next one.
+            if link && !io.memory.is_stale() {
                 sent += self.queue_burst(io, wire, faults, number, tail);
             }
         }
