@@ -93,15 +93,12 @@ impl<M, A> fmt::Debug for Reg<M, A> {
 }
 
 impl<M, A> Reg<M, A> {
-    /// The register `name` at `offset` bytes. [`crate::registers!`] calls this, and nothing else should.
-    ///
-    /// # Safety
-    ///
-    /// If `A` is not [`Dma`], then on every device that the map `M` covers, no write at `offset` makes the device access
-    /// memory that it was not given.
+    /// The register `name` at `offset` bytes, under the word given for its map: if `A` is not [`Dma`], then on every device
+    /// that the map covers, no write there makes the device access memory that it was not given. [`crate::registers!`] calls
+    /// this, and nothing else should.
     #[doc(hidden)]
     #[must_use]
-    pub const unsafe fn declared(name: &'static str, offset: u32) -> Self {
+    pub const fn declared(_: MapPromise<M>, name: &'static str, offset: u32) -> Self {
         Self::at_offset(name, offset)
     }
 
@@ -146,13 +143,9 @@ impl<M, A> fmt::Debug for RegArray<M, A> {
 
 impl<M, A> RegArray<M, A> {
     /// As [`Reg::declared`], of `count` registers.
-    ///
-    /// # Safety
-    ///
-    /// As [`Reg::declared`], of each of them.
     #[doc(hidden)]
     #[must_use]
-    pub const unsafe fn declared(name: &'static str, base: u32, stride: u32, count: u32) -> Self {
+    pub const fn declared(_: MapPromise<M>, name: &'static str, base: u32, stride: u32, count: u32) -> Self {
         Self { base, stride, count, name, map: PhantomData }
     }
 
@@ -222,13 +215,13 @@ impl Bits {
 /// ```compile_fail,E0133
 /// use device::{ReadWrite, Reg};
 /// enum Map {}
-/// const FORGED: Reg<Map, ReadWrite> = Reg::declared("RDBAL", 0x1000);
+/// const FORGED: Reg<Map, ReadWrite> = Reg::declared(device::MapPromise::given(), "RDBAL", 0x1000);
 /// ```
 ///
 /// ```compile_fail,E0133
 /// use device::{ReadWrite, RegArray};
 /// enum Map {}
-/// const FORGED: RegArray<Map, ReadWrite> = RegArray::declared("RDBAL", 0x1000, 0x40, 64);
+/// const FORGED: RegArray<Map, ReadWrite> = RegArray::declared(device::MapPromise::given(), "RDBAL", 0x1000, 0x40, 64);
 /// ```
 ///
 /// ```compile_fail,E0451
@@ -437,8 +430,8 @@ macro_rules! registers {
         $(#[$map_doc])*
         #[derive(Clone, Copy, Debug)]
         $vis enum $map {}
-        // Takes unsafe code of the crate that declares the map: `unsafe` in this macro alone would be allowed to a crate
-        // that forbids unsafe code.
+        // Takes unsafe code of the crate that declares the map, here and for each register: `unsafe` in this macro would be
+        // allowed to a crate that forbids unsafe code, in an arm that can be called alone above all.
         #[allow(clippy::undocumented_unsafe_blocks, reason = "clippy does not see a comment that a macro was given")]
         const _: $crate::MapPromise<$map> = $promise;
         // SAFETY: the promise above.
@@ -447,8 +440,9 @@ macro_rules! registers {
         }
         $(
             $(#[$doc])*
+            #[allow(clippy::undocumented_unsafe_blocks, reason = "as above")]
             $vis const $name: $crate::registers!(@type $map $access $($count)?) =
-                $crate::registers!(@value $name $base $(, $stride, $count)?);
+                $crate::registers!(@value $promise; $name $base $(, $stride, $count)?);
             #[doc = concat!("Fields of ", stringify!($name), ".")]
             #[allow(dead_code, missing_docs, reason = "a map names fields that a driver may not use")]
             $vis mod $module {
@@ -458,13 +452,11 @@ macro_rules! registers {
     };
     (@type $map:ident $access:ident) => { $crate::Reg<$map, $crate::registers!(@access $access)> };
     (@type $map:ident $access:ident $count:literal) => { $crate::RegArray<$map, $crate::registers!(@access $access)> };
-    (@value $name:ident $base:literal) => {
-        // SAFETY: the map's promise is about the registers that are declared with it.
-        unsafe { $crate::Reg::declared(stringify!($name), $base) }
+    (@value $promise:expr; $name:ident $base:literal) => {
+        $crate::Reg::declared($promise, stringify!($name), $base)
     };
-    (@value $name:ident $base:literal, $stride:literal, $count:literal) => {
-        // SAFETY: as above.
-        unsafe { $crate::RegArray::declared(stringify!($name), $base, $stride, $count) }
+    (@value $promise:expr; $name:ident $base:literal, $stride:literal, $count:literal) => {
+        $crate::RegArray::declared($promise, stringify!($name), $base, $stride, $count)
     };
     (@bits $bit:literal) => { $crate::Bits::new($bit, $bit) };
     (@bits $low:literal, $high:literal) => { $crate::Bits::new($low, $high) };
