@@ -38,6 +38,8 @@ type WriteHook = Box<dyn FnMut(&mut Storage, u32) + Send>;
 #[derive(Default)]
 struct State {
     storage: Storage,
+    /// What the driver has written, whatever a hook did with it: of addresses it alone has the word.
+    driver: Storage,
     on_read: BTreeMap<u32, ReadHook>,
     on_write: BTreeMap<u32, WriteHook>,
     writes: Vec<(u32, u32)>,
@@ -76,6 +78,7 @@ impl Bar for FakeBar {
     unsafe fn write32(&self, offset: u32, value: u32) {
         let state = &mut *self.state();
         state.writes.push((offset, value));
+        state.driver.insert(offset, value);
         if let Some((_, reads)) = state.gone_after_write.take_if(|(register, _)| *register == offset) {
             state.gone_from = Some(state.reads.len() + reads);
         }
@@ -274,15 +277,19 @@ impl Fake {
         }
     }
 
-    /// The descriptors of a ring, as programmed; `None` if they are not in mapped memory.
+    /// The descriptors of a ring, as the driver programmed it; `None` if they are not in mapped memory, or not aligned.
     #[must_use]
     pub fn descriptors(&self, queue: Queue) -> Option<Descriptors> {
+        let state = self.0.bar.state();
+        // Not what a test has set: a ring lies in memory that nobody else refers to, by the driver's word.
+        let written = |register: Reg<Ixgbe, device::Dma>| state.driver.get(&register.offset()).copied().unwrap_or(0);
         let (low, high, len) = match queue {
-            Queue::Rx(n) => (self.get(RDBAL.at(n)), self.get(RDBAH.at(n)), self.get(RDLEN.at(n))),
-            Queue::Tx(n) => (self.get(TDBAL.at(n)), self.get(TDBAH.at(n)), self.get(TDLEN.at(n))),
+            Queue::Rx(n) => (written(RDBAL.at(n)), written(RDBAH.at(n)), written(RDLEN.at(n))),
+            Queue::Tx(n) => (written(TDBAL.at(n)), written(TDBAH.at(n)), written(TDLEN.at(n))),
         };
+        drop(state);
         let (memory, offset) = self.0.space.find(u64::from(low) | u64::from(high) << 32, len as usize)?;
-        (len >= 16).then_some(Descriptors { memory, offset, size: len as usize / 16 })
+        (len >= 16 && offset.is_multiple_of(16)).then_some(Descriptors { memory, offset, size: len as usize / 16 })
     }
 
     /// The tail as the driver wrote it last.
@@ -305,12 +312,15 @@ impl Fake {
         self.descriptors(queue).map(|ring| ring.set(index, word, value)).is_some()
     }
 
-    /// Writes into memory that the driver has mapped; false if it is not. The caller sees to it that nobody has a reference
-    /// to these bytes meanwhile, as for buffers of descriptors that are not done.
-    pub fn write_memory(&self, iova: u64, bytes: &[u8]) -> bool {
+    /// Writes into memory that the driver has mapped; false if it is not.
+    ///
+    /// # Safety
+    ///
+    /// Nobody has a reference to these bytes meanwhile, as is so for buffers of descriptors that are not done.
+    pub unsafe fn write_memory(&self, iova: u64, bytes: &[u8]) -> bool {
         let Some((memory, offset)) = self.0.space.find(iova, bytes.len()) else { return false };
         let place = memory.base().as_ptr().wrapping_add(offset);
-        // SAFETY: memory of this length, which `memory` keeps.
+        // SAFETY: memory of this length, which `memory` keeps, and which nobody refers to, by the caller's word.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) }
         true
     }
