@@ -42,7 +42,7 @@ fn wrong_command_lines_end_with_2() {
         (&["l2", "/tmp/a.sock", "soft:b"], &["/tmp/a.sock", "vfio-user:PATH"]),
         (&["l2", "soft:a?wire=gen?flows=3", "soft:b"], &["gen?flows=3", "gen, sink"]),
         (&["l2", "soft:a?flows=3", "soft:b"], &["flows", "wire=gen"]),
-        (&["l2", "soft:a?wire=gen&rate=0", "soft:b"], &["\"0\"", "rate", "at least 1"]),
+        (&["l2", "soft:a?wire=gen&rate=0", "soft:b"], &["\"0\"", "rate", "from 1 to"]),
         (&["l2", "soft:a?wire=gen&size=10", "soft:b"], &["\"10\"", "60 to"]),
         (&["l2", "soft:a?mac=xx", "soft:b"], &["\"xx\"", "02:00:00:00:00:01"]),
         (&["l2", "soft:a?fault=nope", "soft:b"], &["nope", "tx-frozen"]),

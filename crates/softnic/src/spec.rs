@@ -160,7 +160,10 @@ fn number<T: FromStr + PartialOrd + From<u8>>(key: &'static str, value: Option<&
     let Some(value) = value else { return Ok(None) };
     match value.parse::<T>() {
         Ok(number) if number >= T::from(1) => Ok(Some(number)),
-        _ => Err(bad_value(key, value, "a whole number of at least 1")),
+        _ => {
+            let most = u64::MAX >> (64 - 8 * size_of::<T>());
+            Err(bad_value(key, value, &format!("a whole number from 1 to {most}")))
+        }
     }
 }
 
@@ -235,7 +238,7 @@ mod tests {
             ("a?wire=sink&wire=sink", "twice"),
             ("a?wire=gen&size=59", "60 to 9000"),
             ("a?wire=gen&size=100-60", "60 to 9000"),
-            ("a?wire=gen&flows=0", "at least 1"),
+            ("a?wire=gen&flows=0", "a whole number from 1 to 4294967295"),
             ("a?wire=gen&mode=drop", "rate"),
             ("a?wire=sink&mode=drop", "wire=gen"),
             ("a?flows=3", "wire=gen"),

@@ -264,6 +264,11 @@ fn captures_that_cannot_be_read() {
     let open =
         |path: &Path| SoftDevice::open(&format!("pcap-bad?wire=pcap:{},", path.display())).unwrap_err().to_string();
     assert!(open(&path).contains("No such file"), "{}", open(&path));
+    assert!(open(dir.path()).contains("it is a directory"), "{}", open(dir.path()));
+    // Whose writer never comes: nobody waits for one.
+    let pipe = dir.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(open(&pipe).contains("it is a pipe"), "{}", open(&pipe));
     std::fs::write(&path, b"no capture at all, but long enough to hold a header").unwrap();
     assert!(open(&path).contains("begins like no capture"), "{}", open(&path));
     std::fs::write(&path, b"").unwrap();

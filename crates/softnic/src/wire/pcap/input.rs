@@ -4,8 +4,10 @@ use super::claim::{self, Claim, Role};
 use super::{ETHERNET, SNAP_LENGTH};
 use crate::{Error, WireError};
 use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader, traits::PcapReaderIterator};
-use std::fs::File;
+use rustix::fs::OFlags;
+use std::fs::OpenOptions;
 use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt as _;
 
 /// Bytes of the reader's window: the longest record and its header fit.
 const WINDOW: usize = 1 << 19;
@@ -26,12 +28,22 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn open(path: &str) -> Result<Self, Error> {
-        let file = File::open(path).map_err(|source| Error::System {
-            operation: "open",
+        let fail = |operation, source| Error::System {
+            operation,
             object: path.to_owned(),
             source,
             hint: "name a pcap or pcapng file",
-        })?;
+        };
+        // Who opens a pipe waits for its writer, and the thread that reads is one that all devices share.
+        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        let file = opened.map_err(|error| fail("open", error))?;
+        let kind = file.metadata().map_err(|error| fail("look at", error))?.file_type();
+        if !kind.is_file() {
+            let what = if kind.is_dir() { "a directory" } else { "a pipe or a device" };
+            let cause = format!("it is {what}, not a file");
+            return Err(Error::Capture { path: path.to_owned(), cause });
+        }
         let claim = claim::claim(&file, path, Role::Input)?;
         Self::over(file, path, Some(claim))
     }
