@@ -23,6 +23,10 @@ doc:
 miri:
     tests/miri
 
+# Threads of pool and lookup under ThreadSanitizer (nightly).
+tsan:
+    tests/tsan
+
 # Two network namespaces with `fwd l2` between them (root).
 netns:
     cargo test -p tests --test netns -- --nocapture
