@@ -362,12 +362,15 @@ fn page() -> u64 {
 fn map(fd: &OwnedFd, offset: u64, len: u64) -> io::Result<Option<MappedBar>> {
     /// Linux `include/uapi/linux/magic.h`.
     const HUGETLBFS: u64 = 0x9584_58F6;
+    let is_hugetlbfs = |kind: u64| kind & 0xFFFF_FFFF == HUGETLBFS;
     let unfit = || io::Error::new(io::ErrorKind::InvalidData, "an area that cannot be mapped");
     let end = offset.checked_add(len).filter(|_| len > 0 && offset.is_multiple_of(page())).ok_or_else(unfit)?;
     let len = usize::try_from(len).map_err(|_| unfit())?;
     let sealed = rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
-    let file_system = rustix::fs::fstatfs(fd)?.f_type;
-    if !sealed || u64::try_from(file_system).map_or(true, |kind| kind & 0xFFFF_FFFF == HUGETLBFS) {
+    // Only of what has seals, a memfd: another file system may be the server's own, and never answer.
+    let in_huge_pages =
+        || rustix::fs::fstatfs(fd).map_or(true, |found| u64::try_from(found.f_type).map_or(true, is_hugetlbfs));
+    if !sealed || in_huge_pages() {
         tracing::debug!(
             "an area of {len} bytes is not mapped: its memory is not sealed against shrinking, or of huge pages"
         );
