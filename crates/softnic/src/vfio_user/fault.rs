@@ -168,6 +168,7 @@ mod tests {
         ftruncate(&file, 8192).unwrap();
         let map = MmapOptions::new().len(8192).map_raw(&file).unwrap();
         let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
         // SAFETY: a whole mapping that is accessed through raw pointers only, and a socket; both outlive the value.
         let watched = unsafe { Watched::new(map.as_ptr().addr(), 8192, ours.as_raw_fd()) }.unwrap();
         // SAFETY: inside the mapping.

@@ -5,7 +5,7 @@ use super::seldom::Seldom;
 use crate::dma::{Dma, Region};
 use device::vfio_user::message::Fields;
 use memmap2::{MmapOptions, MmapRaw};
-use rustix::fs::{FileType, SealFlags};
+use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -184,16 +184,14 @@ impl ClientMemory {
             self.complaints.say(|more| tracing::warn!("memory of a client is refused: {why}; {hint}{more}"));
             errno
         };
-        let stat = rustix::fs::fstat(fd)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            return Err(refuse("it is not in a file", Errno::INVAL));
-        }
-        let sealed = |errno| refuse("its file cannot be sealed against shrinking", errno);
+        // First of all: only a memfd has seals. Any other file may be in a file system of the client's own, which never answers.
+        let sealed = |errno| refuse("it is in no file that can be sealed against shrinking", errno);
         if !rustix::fs::fcntl_get_seals(fd).map_err(sealed)?.contains(SealFlags::SHRINK) {
             rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK).map_err(sealed)?;
         }
         // Only now is the size what it will be at least.
-        let size = u64::try_from(rustix::fs::fstat(fd)?.st_size).unwrap_or(0);
+        let stat = rustix::fs::fstat(fd)?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
         if offset.checked_add(len).is_none_or(|end| end > size) {
             return Err(refuse("it lies beyond the end of its file", Errno::INVAL));
         }
