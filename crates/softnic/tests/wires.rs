@@ -236,18 +236,24 @@ fn frames_that_end_in_their_crc_lose_it() {
     assert_eq!(receive_all(&mut driver, 1), [frame(BROADCAST, 64, 1)[..60].to_vec()]);
 }
 
+/// A block of a pcapng file, little-endian.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let padded = [body, &[0; 3][..(4 - body.len() % 4) % 4]].concat();
+    let len = (padded.len() as u32 + 12).to_le_bytes();
+    [&kind.to_le_bytes()[..], &len, &padded, &len].concat()
+}
+
+/// The block that a pcapng file begins with.
+fn section() -> Vec<u8> {
+    block(0x0A0D_0D0A, &[&[0x4D, 0x3C, 0x2B, 0x1A, 1, 0, 0, 0][..], &[0xFF; 8]].concat())
+}
+
 #[test]
 fn captures_of_the_new_format() {
     let dir = tempfile::tempdir().unwrap();
     let input = dir.path().join("in.pcapng");
-    let block = |kind: u32, body: &[u8]| {
-        let padded = [body, &[0; 3][..(4 - body.len() % 4) % 4]].concat();
-        let len = (padded.len() as u32 + 12).to_le_bytes();
-        [&kind.to_le_bytes()[..], &len, &padded, &len].concat()
-    };
     let frames: Vec<_> = (0..5u8).map(|n| frame(BROADCAST, 61 + usize::from(n), n)).collect();
-    let mut bytes = block(0x0A0D_0D0A, &[&[0x4D, 0x3C, 0x2B, 0x1A, 1, 0, 0, 0][..], &[0xFF; 8]].concat());
-    bytes.extend(block(1, &[1, 0, 0, 0, 0, 0, 4, 0]));
+    let mut bytes = [section(), block(1, &[1, 0, 0, 0, 0, 0, 4, 0])].concat();
     for frame in &frames {
         let len = (frame.len() as u32).to_le_bytes();
         bytes.extend(block(6, &[&[0; 12][..], &len, &len, frame].concat()));
@@ -275,6 +281,24 @@ fn captures_that_cannot_be_read() {
     assert!(open(&path).contains("pcap or pcapng"), "{}", open(&path));
     write_capture(&path, false, 0xA1B2_C3D4, 113, &[]);
     assert!(open(&path).contains("link type is 113"), "{}", open(&path));
+    // Blocks of every defined kind that say they are shorter than their own frame, in both orders of bytes.
+    for kind in (0..=12).chain([0x8000_0001, 0xBAD, 0x4000_0BAD]) {
+        for length in 0..12_u32 {
+            for swapped in [length, length.swap_bytes()] {
+                let block = [kind, swapped, 0, 0, 0, 0].map(u32::to_le_bytes).concat();
+                std::fs::write(&path, [section(), block].concat()).unwrap();
+                assert!(open(&path).contains("shorter than any"), "{kind:#x}, {length}: {}", open(&path));
+            }
+        }
+    }
+    // A packet before the interface that it is of; the second section has none.
+    let interface = block(1, &[1, 0, 0, 0, 0, 0, 4, 0]);
+    let packet =
+        |interface: u8| block(6, &[&[interface][..], &[0; 11], &[4, 0, 0, 0, 4, 0, 0, 0, 1, 2, 3, 4]].concat());
+    for (number, blocks) in [(1, [section(), interface.clone(), packet(1)]), (0, [interface, section(), packet(0)])] {
+        std::fs::write(&path, [section(), blocks.concat()].concat()).unwrap();
+        assert!(open(&path).contains(&format!("a packet of interface {number}, which")), "{}", open(&path));
+    }
     write_capture(&path, false, 0xA1B2_C3D4, 1, &[frame(BROADCAST, 100, 1), frame(BROADCAST, 100, 2)]);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 10]).unwrap();

@@ -12,14 +12,22 @@ use std::os::unix::fs::OpenOptionsExt as _;
 /// Bytes of the reader's window: the longest record and its header fit.
 const WINDOW: usize = 1 << 19;
 
+/// What a pcapng file begins with, in either order of bytes.
+const SECTION_HEADER: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
+
+/// Bytes of a pcapng block without a body: its type, its length, and its length once more.
+const EMPTY_BLOCK: u32 = 12;
+
 /// A capture being read, one frame ahead.
 pub(super) struct Source {
     path: String,
     reader: Box<dyn PcapReaderIterator + Send>,
     frame: Option<Vec<u8>>,
     spare: Vec<u8>,
-    /// Bytes of FCS at the end of each frame.
-    fcs: usize,
+    /// What the file begins with says pcapng.
+    blocks: bool,
+    /// Of each interface of this section, the bytes of FCS at the end of its frames; a pcap file has one.
+    interfaces: Vec<usize>,
     ended: bool,
     /// Why it ended before its end.
     damage: Option<String>,
@@ -52,8 +60,18 @@ impl Source {
     pub(super) fn over(bytes: impl Read + Send + 'static, path: &str, claim: Option<Claim>) -> Result<Self, Error> {
         let bad = |cause: String| Error::Capture { path: path.to_owned(), cause };
         let reader = create_reader(WINDOW, bytes).map_err(|error| bad(describe(&error)))?;
-        let (path, spare) = (path.to_owned(), Vec::new());
-        let mut source = Self { path, reader, frame: None, spare, fcs: 0, ended: false, damage: None, _claim: claim };
+        let blocks = reader.data().starts_with(&SECTION_HEADER);
+        let mut source = Self {
+            path: path.to_owned(),
+            reader,
+            frame: None,
+            spare: Vec::new(),
+            blocks,
+            interfaces: Vec::new(),
+            ended: false,
+            damage: None,
+            _claim: claim,
+        };
         // The link type comes before the first frame: what cannot be read is found out at once.
         source.advance().map_err(bad)?;
         Ok(source)
@@ -85,33 +103,15 @@ impl Source {
     /// Reads on to the next frame or the end.
     fn advance(&mut self) -> Result<(), String> {
         while !self.ended && self.frame.is_none() {
+            if self.blocks && is_too_short(self.reader.data()) {
+                return Err("it has a block shorter than any".to_owned());
+            }
             match self.reader.next() {
                 Ok((consumed, block)) => {
-                    let link = match block {
-                        PcapBlockOwned::LegacyHeader(header) => Some(header.network.0.cast_unsigned()),
-                        PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
-                            Some(interface.linktype.0.cast_unsigned())
-                        }
-                        PcapBlockOwned::Legacy(record) => {
-                            keep(&mut self.frame, &mut self.spare, record.data, self.fcs);
-                            None
-                        }
-                        PcapBlockOwned::NG(Block::EnhancedPacket(record)) => {
-                            let data = record.data.get(..record.caplen as usize).unwrap_or(record.data);
-                            keep(&mut self.frame, &mut self.spare, data, self.fcs);
-                            None
-                        }
-                        PcapBlockOwned::NG(Block::SimplePacket(record)) => {
-                            let data = record.data.get(..record.origlen as usize).unwrap_or(record.data);
-                            keep(&mut self.frame, &mut self.spare, data, self.fcs);
-                            None
-                        }
-                        PcapBlockOwned::NG(_) => None,
-                    };
-                    self.reader.consume(consumed);
-                    if let Some(link) = link {
-                        self.fcs = fcs_bytes(link)?;
+                    if let Some((data, fcs)) = record(&block, &mut self.interfaces)? {
+                        keep(&mut self.frame, &mut self.spare, data, fcs);
                     }
+                    self.reader.consume(consumed);
                 }
                 Err(PcapError::Eof) => self.ended = true,
                 Err(PcapError::Incomplete(_)) => {
@@ -125,6 +125,39 @@ impl Source {
         }
         Ok(())
     }
+}
+
+/// Whether a pcapng block says that it is shorter than an empty one, in whichever order its bytes are: the parser subtracts
+/// without a look. (What is so short only if it is read the wrong way round is longer than the reader's window.)
+fn is_too_short(block: &[u8]) -> bool {
+    let Some(length) = block.get(4..).and_then(<[u8]>::first_chunk::<4>) else { return false };
+    u32::from_le_bytes(*length) < EMPTY_BLOCK || u32::from_be_bytes(*length) < EMPTY_BLOCK
+}
+
+/// The packet that a block holds, if any, and the bytes of FCS at its end; what describes interfaces goes to `interfaces`.
+fn record<'a>(block: &'a PcapBlockOwned, interfaces: &mut Vec<usize>) -> Result<Option<(&'a [u8], usize)>, String> {
+    let (data, length, interface) = match block {
+        PcapBlockOwned::LegacyHeader(header) => {
+            interfaces.push(fcs_bytes(header.network.0.cast_unsigned())?);
+            return Ok(None);
+        }
+        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
+            interfaces.clear();
+            return Ok(None);
+        }
+        PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+            interfaces.push(fcs_bytes(interface.linktype.0.cast_unsigned())?);
+            return Ok(None);
+        }
+        PcapBlockOwned::Legacy(record) => (record.data, record.caplen, 0),
+        PcapBlockOwned::NG(Block::EnhancedPacket(record)) => (record.data, record.caplen, record.if_id),
+        PcapBlockOwned::NG(Block::SimplePacket(record)) => (record.data, record.origlen, 0),
+        PcapBlockOwned::NG(_) => return Ok(None),
+    };
+    let Some(fcs) = interfaces.get(interface as usize) else {
+        return Err(format!("it has a packet of interface {interface}, which it does not describe"));
+    };
+    Ok(Some((data.get(..length as usize).unwrap_or(data), *fcs)))
 }
 
 /// Keeps a copy of a record without its FCS, reusing the last one's memory.
