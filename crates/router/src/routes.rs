@@ -5,7 +5,9 @@ use crate::ethernet::MacAddress;
 use lpm::{Ipv4Prefix, Ipv6Prefix, NextHop};
 use std::collections::HashMap;
 use std::fmt::Display;
+use std::fs::FileType;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -78,16 +80,18 @@ impl Routes {
             cause: format!("cannot read: {error}"),
             next: "name a file that this user may read",
         };
-        // Opening a pipe would wait for whoever writes to it.
-        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
         let refused = |cause: &str| Error::File { cause: cause.to_owned(), next: "name a regular file" };
-        if kind.is_dir() {
-            return Err(refused("cannot read: it is a directory"));
-        }
-        if !kind.is_file() {
-            return Err(refused("cannot read: it is a pipe, a socket or a device, which may never end"));
-        }
-        let file = std::fs::File::open(path).map_err(failed)?;
+        let check = |kind: FileType| match kind {
+            _ if kind.is_dir() => Err(refused("cannot read: it is a directory")),
+            _ if kind.is_file() => Ok(()),
+            _ => Err(refused("cannot read: it is a pipe, a socket or a device, which may never end")),
+        };
+        // To open a device may have effects of its own.
+        check(std::fs::metadata(path).map_err(failed)?.file_type())?;
+        // It may be another file by now, and some regular files wait for their bytes (/proc/kmsg): neither is waited for.
+        let opened = std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = opened.map_err(failed)?;
+        check(file.metadata().map_err(failed)?.file_type())?;
         let mut text = Vec::new();
         file.take(Self::LONGEST + 1).read_to_end(&mut text).map_err(failed)?;
         if text.len() as u64 > Self::LONGEST {
