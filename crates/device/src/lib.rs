@@ -11,6 +11,7 @@
 //! ([`Host::status`], and of the whole host [`Host::examine`]) and binds it to `vfio-pci` ([`Host::bind`]);
 //! [`VfioDevice::open`] opens it.
 
+mod aside;
 mod bar;
 pub mod barrier;
 mod bind;
@@ -38,6 +39,7 @@ pub mod tsc;
 mod vfio;
 pub mod vfio_user;
 
+pub use aside::Aside;
 pub use bar::{Bar, MappedBar};
 pub use bind::IfInUse;
 pub use config::{Capability, ConfigSpace};

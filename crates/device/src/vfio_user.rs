@@ -2,8 +2,8 @@
 //! descriptors of the memory that it may reach, and answers for registers.
 
 use crate::{
-    Deadline, Device, DmaDomain, DmaMapper, DmaMemory, Error, IovaAllocator, MappedBar, PciIds, Result, TimeLimit,
-    Translation, TrustedPeer, vfio,
+    Aside, Deadline, Device, DmaDomain, DmaMapper, DmaMemory, Error, IovaAllocator, MappedBar, PciIds, Result,
+    TimeLimit, Translation, TrustedPeer, vfio,
 };
 use memmap2::{Advice, MmapOptions};
 use rustix::event::EventfdFlags;
@@ -298,7 +298,7 @@ const DEVICE_RESET: u32 = 1;
 const DEVICE_PCI: u32 = 2;
 
 /// `GET_REGION_INFO`: the reply, with room for a list of mappable areas, and the descriptor that came along.
-fn region_info(connection: &Connection, index: u32) -> io::Result<(RegionInfo, Option<OwnedFd>)> {
+fn region_info(connection: &Connection, index: u32) -> io::Result<(RegionInfo, Option<Aside<OwnedFd>>)> {
     const ROOM: u32 = 4096;
     let body = words([ROOM, 0, index, 0, 0, 0, 0, 0]);
     let mut reply = connection.call(command::DEVICE_GET_REGION_INFO, &[&body], &[])?;
@@ -306,7 +306,7 @@ fn region_info(connection: &Connection, index: u32) -> io::Result<(RegionInfo, O
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an answer that is longer than was asked for"));
     }
     let info = RegionInfo::parse(&reply.body).ok_or_else(cut_short)?;
-    Ok((info, reply.fds.pop()))
+    Ok((info, reply.fds.pop().map(Aside::from)))
 }
 
 /// Region 0, with what can be mapped of it, and the doorbells that `offer` describes.

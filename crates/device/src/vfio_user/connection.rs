@@ -2,11 +2,12 @@
 
 use super::message::{self, Fields, Header, MAX_FDS, MAX_TRANSFER, Message, command, words};
 use super::speaker::Speaker;
-use crate::{Deadline, Error, Result, TimeLimit};
+use crate::{Aside, Deadline, Error, Result, TimeLimit};
 use rustix::event::PollFlags;
 use serde_json::{Value, json};
 use std::fmt;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -33,7 +34,7 @@ pub(super) struct Connection {
 }
 
 struct Line {
-    socket: UnixStream,
+    socket: Aside<UnixStream>,
     next: u16,
     speaker: Speaker,
 }
@@ -61,7 +62,7 @@ impl Connection {
         let connection = Self {
             name: name.to_owned(),
             deadline: Mutex::new(Some(deadline.clone())),
-            line: Mutex::new(Some(Line { socket, next: 0, speaker })),
+            line: Mutex::new(Some(Line { socket: socket.into(), next: 0, speaker })),
             line_is_back: Condvar::new(),
             broken: AtomicBool::new(false),
         };
@@ -210,6 +211,10 @@ impl Line {
             let Some(reply) = received else {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server has closed it"));
             };
+            let due = reply.header.is_reply() && command == command::DEVICE_GET_REGION_INFO;
+            if !reply.fds.is_empty() && !due {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "descriptors that nobody asked for"));
+            }
             if reply.header.is_reply() {
                 if (reply.header.id, reply.header.command) == (id, command) {
                     return Ok(reply);
@@ -222,6 +227,13 @@ impl Line {
                 message::send_by(&self.socket, Some(deadline), reply.header.error(errno), &[], &[])?;
             }
         }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // The server sees the end now, whenever the socket is closed.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 

@@ -2,7 +2,7 @@
 //! (`vfio-user.rst`, sections "Header" and "VFIO-user Commands"). Both sides use it: the client here, and the server of
 //! the software NIC. All numbers are little endian.
 
-use crate::Deadline;
+use crate::{Aside, Deadline};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -19,6 +19,9 @@ pub const HEADER: usize = 16;
 pub const MAX_BODY: usize = 1 << 20;
 /// The most file descriptors that come with a message.
 pub const MAX_FDS: usize = 16;
+/// As many descriptors as the kernel passes at once (unix(7), `SCM_MAX_FD`): those that find no room it would close itself,
+/// however long that takes.
+const MOST_AT_ONCE: usize = 253;
 /// The most data bytes in a region read or write that the software NIC's server and the client here take.
 pub const MAX_TRANSFER: u32 = 64 << 10;
 
@@ -186,7 +189,7 @@ pub struct Message {
     /// What follows it.
     pub body: Vec<u8>,
     /// The descriptors that came with it.
-    pub fds: Vec<OwnedFd>,
+    pub fds: Aside<Vec<OwnedFd>>,
 }
 
 /// Sends a header, the parts of the body, and descriptors.
@@ -238,9 +241,10 @@ pub fn send_by(
 ///
 /// # Errors
 ///
-/// When the connection breaks or stalls, or a header gives a size that cannot be; nothing more can be received then.
+/// When the connection breaks or stalls, a header gives a size that cannot be, or more than [`MAX_FDS`] descriptors come;
+/// nothing more can be received then.
 pub fn receive(socket: &UnixStream, deadline: Option<&Deadline>) -> io::Result<Option<Message>> {
-    let (mut bytes, mut fds) = ([0; HEADER], Vec::new());
+    let (mut bytes, mut fds) = ([0; HEADER], Aside::from(Vec::new()));
     if !fill(socket, &mut bytes, &mut fds, deadline)? {
         return Ok(None);
     }
@@ -267,7 +271,7 @@ fn fill(
     let mut done = 0;
     while done < buffer.len() {
         deadline.map_or(Ok(()), Deadline::check)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_AT_ONCE))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut buffer[done..])];
         let got = match rustix::net::recvmsg(socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC) {
@@ -280,9 +284,11 @@ fn fill(
         };
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
-                // What is over the limit is closed here.
-                fds.extend(rights.take(MAX_FDS - fds.len().min(MAX_FDS)));
+                fds.extend(rights);
             }
+        }
+        if fds.len() > MAX_FDS {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "more descriptors than a message has"));
         }
         match got.bytes {
             0 if done == 0 => return Ok(false),

@@ -1,9 +1,10 @@
 //! One deadline for the whole of an open, a close or a command, however slowly a server answers.
 
-use crate::server::{BY_MESSAGE, HOUR, Server, limit, open, peer};
+use crate::server::{BY_MESSAGE, HOUR, Server, limit, lingering, open, peer, send_many, soon};
 use device::vfio_user::message::{self, command};
 use device::{Device as _, DmaMemory, MemoryRequest, PageSize, TimeLimit, VfioUserDevice};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -88,8 +89,8 @@ fn a_flag_ends_an_open_at_any_step() {
         });
         let text = opened.unwrap_err().to_string();
         assert!(text.contains("interrupted"), "{answers}: {text}");
-        drop(held);
         server.join().unwrap();
+        drop(held);
     }
 }
 
@@ -170,4 +171,39 @@ fn a_trickle_of_bytes_ends_at_the_deadline() {
     });
     assert!(opened.unwrap_err().to_string().contains("not done within 0.35 s"));
     server.join().unwrap();
+}
+
+/// Unwanted descriptors end the connection, and nobody waits until they are closed.
+#[test]
+fn descriptors_that_are_slow_to_close_hold_no_open_up() {
+    // The kernel would close itself what is beyond the room that there is.
+    for (many, cause) in [(1, "descriptors that nobody asked for"), (200, "more descriptors than a message has")] {
+        let (slow, _unread) = lingering();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        // The answer is there before the question, and holds the last handles of the socket.
+        let answer = message::Header::command(0, command::VERSION, 0).reply(0);
+        send_many(&theirs, answer, &vec![slow.as_fd(); many]);
+        drop(slow);
+        let text = soon(|| VfioUserDevice::over(ours, peer(), &limit(HOUR).begin()).unwrap_err().to_string());
+        assert!(text.contains(cause) && text.lines().count() == 1, "{text}");
+    }
+}
+
+/// What a server has said and nobody has read is closed with the connection.
+#[test]
+fn descriptors_that_are_never_received_hold_no_close_up() {
+    let (slow, _unread) = lingering();
+    let (lend, lent) = mpsc::channel();
+    let (opened, server) = open(&limit(HOUR), move |socket| {
+        lend.send(socket.try_clone().unwrap()).unwrap();
+        Server::default().serve_all(&socket);
+    });
+    let nic = opened.unwrap();
+    let hand = lent.recv().unwrap();
+    for _ in 0..2 {
+        send_many(&hand, message::Header::command(0, 0, 0), &[slow.as_fd()]);
+    }
+    drop(slow);
+    soon(move || drop(nic));
+    soon(|| server.join()).unwrap();
 }

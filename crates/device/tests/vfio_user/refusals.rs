@@ -47,7 +47,10 @@ fn bad_answers_to_the_version_are_refused() {
     }
     let message = refusal(drop);
     assert!(message.contains("closed") || message.contains("reset") || message.contains("Broken pipe"), "{message}");
-    let message = refusal(|mut socket| socket.write_all(&[0xFF; 64]).unwrap());
+    let message = refusal(|mut socket| {
+        message::receive(&socket, None).unwrap();
+        socket.write_all(&[0xFF; 64]).unwrap();
+    });
     assert!(message.contains("a message of 4294967295 bytes"), "{message}");
     let message = refusal(|socket| {
         message::send(&socket, Header::command(7, command::VERSION, 0).reply(0), &[], &[]).unwrap();

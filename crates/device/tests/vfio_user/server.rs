@@ -1,9 +1,14 @@
 //! A server that answers as it should, with one thing about it that can be otherwise.
 
-use device::vfio_user::message::{self, Message, command, words};
+use device::vfio_user::message::{self, Header, Message, command, words};
 use device::{TimeLimit, TrustedPeer, VfioUserDevice};
-use std::os::fd::{AsFd as _, OwnedFd};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::io::{IoSlice, Write as _};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Bytes of registers.
@@ -110,4 +115,30 @@ pub(crate) fn open(
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = std::thread::spawn(move || serve(theirs));
     (VfioUserDevice::over(ours, peer(), &limit.begin()), server)
+}
+
+/// A socket whose close takes an hour, as what was sent on it is never read; the other end goes with the second value.
+pub(crate) fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while (&socket).write(&[0; 1 << 16]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&socket, Some(HOUR)).unwrap();
+    (socket.into(), listener.accept().unwrap().0)
+}
+
+/// Sends a header with more descriptors than a message may have.
+pub(crate) fn send_many(socket: &UnixStream, header: Header, fds: &[BorrowedFd<'_>]) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(fds)));
+    let bytes = header.to_bytes();
+    rustix::net::sendmsg(socket, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+}
+
+/// What `work` returns, which must not take an hour.
+pub(crate) fn soon<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    wait.recv_timeout(Duration::from_secs(60)).unwrap()
 }
