@@ -7,13 +7,17 @@ mod common;
 use common::{trusted, wait};
 use mempool::{Pool, PoolConfig};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+use std::io::{IoSlice, Read as _, Write as _};
+use std::mem::MaybeUninit;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use virtio::{Config, Features, Opened, VhostUser};
@@ -267,4 +271,37 @@ fn a_silent_back_end_holds_up_nobody_who_sends_from_a_new_pool() {
     thread.join().unwrap();
     drop((opened.rx, opened.tx, cache, batch));
     assert_eq!((pool.away(), other.away(), third.away()), (0, 0, 0));
+}
+
+/// A descriptor that nobody asked for ends the conversation, and nobody waits until it is closed: a socket that lingers for an
+/// hour, as what was sent on it is never read. (The kernel would close itself what is beyond the room that there is.)
+#[test]
+fn descriptors_that_are_slow_to_close_hold_nobody_up() {
+    for many in [1, 200] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let slow = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _unread = listener.accept().unwrap();
+        slow.set_nonblocking(true).unwrap();
+        while (&slow).write(&[0; 1 << 16]).is_ok() {}
+        rustix::net::sockopt::set_socket_linger(&slow, Some(HOUR)).unwrap();
+
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        // The answer to GET_FEATURES is there before the question; the same lies unread behind it.
+        let answer: Vec<u8> = [1, 5, 8, 0, 0].iter().flat_map(|word: &u32| word.to_ne_bytes()).collect();
+        for _ in 0..2 {
+            let fds = vec![slow.as_fd(); many];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(control.push(SendAncillaryMessage::ScmRights(&fds)));
+            rustix::net::sendmsg(&theirs, &[IoSlice::new(&answer)], &mut control, SendFlags::empty()).unwrap();
+        }
+        drop(slow);
+        let (done, wait) = mpsc::channel();
+        std::thread::spawn(move || {
+            let device = VhostUser::over(ours, trusted()).unwrap();
+            done.send(virtio::open(device, &config(HOUR), &pool()).unwrap_err().to_string())
+        });
+        let text = wait.recv_timeout(common::PATIENCE).unwrap();
+        assert!(text.contains("descriptors that nobody asked for"), "{text}");
+    }
 }

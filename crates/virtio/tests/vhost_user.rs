@@ -343,7 +343,7 @@ fn a_listening_port_is_down_until_a_back_end_comes_and_whenever_it_is_gone() {
             before = fds();
         }
     }
-    assert!(fds() <= before + 4, "descriptors are not left behind: {before} before, {} now", fds());
+    wait("descriptors to be closed", || fds() <= before + 4);
     assert!(port.wait_link(Duration::from_millis(1)).is_ok_and(|link| !link.up));
     port.close().unwrap();
     drop((rx, tx, cache, batch));

@@ -2,11 +2,12 @@
 
 use super::message::{self, Request};
 use crate::transport::QueueSetup;
-use device::{Deadline, DmaMemory, EventFd};
+use device::{Aside, Deadline, DmaMemory, EventFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 use std::cell::Cell;
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ type Result<T> = std::result::Result<T, Failure>;
 /// A connection to a back end.
 #[derive(Debug)]
 pub(super) struct Line {
-    socket: Arc<UnixStream>,
+    socket: Arc<Aside<UnixStream>>,
     offered: u64,
     reply_ack: bool,
     pairs: u16,
@@ -66,7 +67,7 @@ impl Line {
     /// Takes ownership of the back end and asks what it can do.
     pub(super) fn open(socket: UnixStream, deadline: &Deadline) -> Result<Self> {
         let mut line = Self {
-            socket: Arc::new(socket),
+            socket: Arc::new(socket.into()),
             offered: 0,
             reply_ack: false,
             pairs: 1,
@@ -99,7 +100,7 @@ impl Line {
     }
 
     /// A second handle of the socket, to wait on.
-    pub(super) fn socket(&self) -> Arc<UnixStream> {
+    pub(super) fn socket(&self) -> Arc<Aside<UnixStream>> {
         Arc::clone(&self.socket)
     }
 
@@ -168,7 +169,7 @@ impl Line {
         if self.is_closed() || self.stop_rings(&deadline.at_most(half)).is_ok() {
             self.running = false;
         } else {
-            let _ = self.socket.shutdown(std::net::Shutdown::Write);
+            let _ = self.socket.shutdown(Shutdown::Write);
             self.running = !self.closes_within(&deadline.at_most(FAREWELL));
         }
         !self.running
@@ -247,6 +248,13 @@ impl Line {
             self.broken.set(true);
             Failure { step: request.1, source }
         })
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        // The back end sees the end now, whenever the socket is closed.
+        let _ = self.socket.shutdown(Shutdown::Both);
     }
 }
 

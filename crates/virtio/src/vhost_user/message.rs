@@ -1,7 +1,7 @@
 //! Messages of the vhost-user protocol, as the front end sends and receives them (QEMU `docs/interop/vhost-user.rst`,
 //! sections "Header" and "Front-end message types"). Numbers are in the byte order of the host.
 
-use device::Deadline;
+use device::{Aside, Deadline};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -9,7 +9,7 @@ use rustix::net::{
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// Memory regions in a table: what every back end takes.
@@ -76,7 +76,7 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Receives the reply to `request`: a number. Descriptors that come with it are closed.
+/// Receives the reply to `request`: a number. Descriptors that come with it end the conversation.
 pub(super) fn receive(socket: &UnixStream, request: Request, deadline: &Deadline) -> io::Result<u64> {
     let receive = |buffer: &mut [u8]| fill(socket, buffer, deadline).map_err(in_words);
     let mut header = [0; HEADER];
@@ -116,7 +116,9 @@ fn fill(socket: &UnixStream, buffer: &mut [u8], deadline: &Deadline) -> io::Resu
     let mut done = 0;
     while done < buffer.len() {
         deadline.check()?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_REGIONS))];
+        // Room for as many descriptors as the kernel passes at once (unix(7), `SCM_MAX_FD`). It would close the others itself,
+        // however long that takes.
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut buffer[done..])];
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -129,10 +131,14 @@ fn fill(socket: &UnixStream, buffer: &mut [u8], deadline: &Deadline) -> io::Resu
             }
             Err(errno) => return Err(errno.into()),
         };
+        let mut fds = Aside::from(Vec::<OwnedFd>::new());
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
-                rights.for_each(drop);
+                fds.extend(rights);
             }
+        }
+        if !fds.is_empty() {
+            return Err(nonsense("it sends descriptors that nobody asked for"));
         }
         match got.bytes {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
