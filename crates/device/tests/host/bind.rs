@@ -53,11 +53,15 @@ impl Kernel {
             loop {
                 let len = pipe.read(&mut buffer).unwrap();
                 let text = std::str::from_utf8(&buffer[..len]).unwrap();
-                if text == "stop" {
+                // A pipe keeps no writes apart.
+                let texts = text.strip_suffix("stop");
+                for text in texts.unwrap_or(text).split_inclusive(A) {
+                    written.lock().unwrap().push(format!("{attribute} {text}"));
+                    act(text);
+                }
+                if texts.is_some() {
                     return;
                 }
-                written.lock().unwrap().push(format!("{attribute} {text}"));
-                act(text);
             }
         });
         self.threads.push((path, thread));
