@@ -44,6 +44,8 @@ enum Odd {
     Refuse,
     HangUp,
     Silence,
+    /// Answers the first of them only.
+    SilenceLater,
     Raw(&'static [u8]),
 }
 
@@ -61,7 +63,7 @@ type Seen = (u32, Vec<u8>);
 fn play(mut socket: UnixStream, script: Script) -> (JoinHandle<()>, Receiver<Seen>) {
     let (report, seen) = channel();
     let thread = std::thread::spawn(move || {
-        let mut header = [0; 12];
+        let (mut header, mut odd_ones) = ([0; 12], 0);
         while socket.read_exact(&mut header).is_ok() {
             let word = |n: usize| u32::from_ne_bytes(header[4 * n..4 * n + 4].try_into().unwrap());
             let (request, flags, size) = (word(0), word(1), word(2));
@@ -76,11 +78,14 @@ fn play(mut socket: UnixStream, script: Script) -> (JoinHandle<()>, Receiver<See
                 _ if flags & 8 != 0 => Some(0),
                 _ => None,
             };
-            match script.odd.filter(|(odd, _)| *odd == request) {
+            let odd = script.odd.filter(|(odd, _)| *odd == request);
+            odd_ones += u32::from(odd.is_some());
+            match odd {
                 None => {}
+                Some((_, Odd::SilenceLater)) if odd_ones == 1 => {}
                 Some((_, Odd::Refuse)) => answer = answer.map(|_| 1),
                 Some((_, Odd::HangUp)) => return,
-                Some((_, Odd::Silence)) => answer = None,
+                Some((_, Odd::Silence | Odd::SilenceLater)) => answer = None,
                 Some((_, Odd::Raw(bytes))) => {
                     answer = None;
                     let _ = socket.write_all(bytes);
@@ -232,6 +237,53 @@ fn a_back_end_that_closes_behind_nonsense_has_closed() {
     let (result, away) = open(script, 1);
     assert!(result.is_ok(), "{result:?}");
     assert_eq!(away, 0, "every slot is home");
+}
+
+/// A connection that nobody closes says nothing either, so the memory stays with the back end.
+#[test]
+fn an_answer_for_another_ring_is_no_sign_that_the_back_end_has_stopped() {
+    let answer: Vec<u8> = [GET_VRING_BASE, 5, 8, 7, 0].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let pool = pool();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let hand = theirs.try_clone().unwrap();
+    let script = Script { odd: Some((GET_VRING_BASE, Odd::Raw(answer.leak()))), ..Script::default() };
+    let (thread, seen) = play(theirs, script);
+    let device = VhostUser::over(ours, trusted()).unwrap();
+    let Opened { port, mut rx, tx } = virtio::open(device, &config(1), &pool).unwrap();
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+    rx[0].recv(&mut cache, &mut batch);
+    let message = port.close().unwrap_err().to_string();
+    assert!(message.contains("the back end to stop its rings"), "{message}");
+    drop((rx, tx, cache, batch));
+    assert_ne!(pool.away(), 0, "it may still write there");
+    thread.join().unwrap();
+    assert_eq!(seen.iter().filter(|(request, _)| *request == GET_VRING_BASE).count(), 1, "it is asked no more");
+    drop(hand);
+}
+
+/// A conversation that was broken off has no second one after it, even if the rings go on.
+#[test]
+fn a_back_end_that_does_not_take_a_pool_in_time_is_lost() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let (thread, seen) = play(theirs, Script { odd: Some((SET_MEM_TABLE, Odd::SilenceLater)), ..Script::default() });
+    let pool = pool();
+    let mut opened = virtio::open(VhostUser::over(ours, trusted()).unwrap(), &config(1), &pool).unwrap();
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+    let others = [self::pool(), self::pool()];
+    for other in &others {
+        let mut packet = other.alloc().unwrap();
+        packet.append(60).unwrap();
+        batch.push(packet).unwrap();
+    }
+    wait("the session to end", || {
+        opened.tx[0].send(&mut cache, &mut batch);
+        assert_eq!(opened.tx[0].counters().unmapped_pool, 0, "nobody has refused a pool");
+        !opened.port.link().unwrap().up
+    });
+    opened.port.close().unwrap();
+    thread.join().unwrap();
+    let tables = seen.iter().filter(|(request, _)| *request == SET_MEM_TABLE).count();
+    assert_eq!(tables, 2, "that of the start, and the one without an answer");
 }
 
 #[test]
