@@ -6,9 +6,12 @@ mod wire_client;
 use device::{Bar as _, Device as _, DmaMemory, MemoryRequest, PageSize, TimeLimit, TrustedPeer, VfioUserDevice};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::MemfdFlags;
-use softnic::VfioUserServer;
+use softnic::{Ring, VfioUserServer, Violation};
+use std::fs::File;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use wire_client::{WireClient, dwords, message, qwords};
 
@@ -233,6 +236,76 @@ fn memory_is_mapped_by_the_rules() {
     assert_eq!(unmap(2, 0x10000, 0x3000), 22, "all means all");
     assert_eq!(unmap(2, 0, 0), 0);
     assert_eq!(map(3, 0, 0x20000, 0x1000), 0);
+}
+
+/// Looked at from outside: what this process, in which the device is, has mapped. A card that is pulled out makes no step in
+/// which it would see by itself that its memory has changed.
+#[test]
+fn memory_that_was_taken_away_is_let_go_of_before_the_reply() {
+    let (_folder, server) = serve("let-go");
+    let client = WireClient::connect(server.socket());
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let memory = rustix::fs::memfd_create("taken-away", flags).unwrap();
+    rustix::fs::ftruncate(&memory, 0x2000).unwrap();
+    let held = || std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:taken-away").count();
+    for (flags, iova, size) in [(0, 0x1000, 0x1000), (2, 0, 0)] {
+        assert_eq!(client.errno(MAP, &map_body(3, 0, 0x1000, 0x1000), &[memory.as_fd()]), 0);
+        server.control().inject_fault(softnic::Fault::Removal { after_reads: 0 });
+        assert_eq!((server.control().mappings(), held()), (1, 1), "the device has it");
+        assert_eq!(client.errno(UNMAP, &unmap_body(flags, iova, size), &[]), 0);
+        assert_eq!(held(), 0, "flags {flags}");
+    }
+}
+
+#[test]
+fn a_device_reads_nothing_that_it_may_only_write() {
+    const RING: u64 = 0x1_0000;
+    const READ_ONLY: u64 = 0x2_0000;
+    const WRITE_ONLY: u64 = 0x3_0000;
+    let (_folder, server) = serve("write-only");
+    let client = WireClient::connect(server.socket());
+    let memory = File::from(memfd(0x3000));
+    for (flags, offset, iova) in [(3, 0, RING), (1, 0x1000, READ_ONLY), (2, 0x2000, WRITE_ONLY)] {
+        assert_eq!(client.errno(MAP, &map_body(flags, offset, iova, 0x1000), &[memory.as_fd()]), 0);
+    }
+    // Frames of 60 bytes in legacy descriptors (7.2.3.2.2), with EOP, IFCS and RS.
+    for (index, buffer) in [(0, READ_ONLY), (1, WRITE_ONLY)] {
+        memory.write_all_at(&qwords(&[buffer, 60 | 0xB << 24]), index * 16).unwrap();
+    }
+    let access = |kind, body: Vec<u8>| {
+        let reply = client.exchange(&message(kind, 0, &body), &[]);
+        assert_eq!(reply[8], 1, "it succeeds");
+        reply
+    };
+    let write = |offset: u64, value: u32| drop(access(WRITE, [qwords(&[offset]), dwords(&[0, 4, value])].concat()));
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        let begun = Instant::now();
+        while !done() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+            std::thread::yield_now();
+        }
+    };
+    let bits = |offset: u64, mask: u32| {
+        until("a register", &|| {
+            let reply = access(READ, [qwords(&[offset]), dwords(&[0, 4])].concat());
+            u32::from_le_bytes(reply[32..36].try_into().unwrap()) & mask != 0
+        });
+    };
+    // The command register: memory and bus mastering. Then LINKS, DMATXCTL, and transmit queue 0 (4.6.8).
+    access(WRITE, [qwords(&[4]), dwords(&[7, 2]), vec![6, 0]].concat());
+    bits(0x42A4, 1 << 30);
+    write(0x4A80, 1);
+    for (offset, value) in [(0x6000, 0x1_0000), (0x6004, 0), (0x6008, 128), (0x6028, 32), (0x6028, 1 << 25 | 32)] {
+        write(offset, value);
+    }
+    bits(0x6028, 1 << 25);
+    let sent = || server.control().wire_counters().sent;
+    write(0x6018, 1);
+    until("the frame that may be read", &|| sent() == 1);
+    write(0x6018, 2);
+    until("the other frame", &|| sent() == 2 || server.control().violations().0 > 0);
+    let refused = Violation::UnmappedDma { ring: Ring::Tx(0), what: "transmit buffer", iova: WRITE_ONLY };
+    assert_eq!((sent(), server.control().violations()), (1, (1, vec![refused])));
 }
 
 #[test]
