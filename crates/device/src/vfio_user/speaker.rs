@@ -116,7 +116,9 @@ fn sender(socket: &UnixStream) -> Option<Pid> {
 mod tests {
     use super::*;
     use crate::TimeLimit;
+    use rustix::process::{WaitId, WaitIdOptions};
     use std::io::{Read as _, Write as _};
+    use std::process::{Command, Stdio};
     use std::time::Duration;
 
     #[test]
@@ -130,11 +132,34 @@ mod tests {
             ours.read_exact(&mut byte).unwrap();
             assert_eq!(byte, [answers], "looking takes nothing away");
             assert_eq!(matches!(speaker, Speaker::Known(_)), answers >= 2);
+            assert_eq!(rustix::net::sockopt::socket_passcred(&ours).unwrap(), answers < 2);
         }
         let moment = TimeLimit { total: Duration::from_millis(1), cancel: None }.begin();
         assert!(!speaker.has_ended(&ours, &moment));
         drop(theirs);
         assert!(!speaker.has_ended(&ours, &moment), "this process closed the connection, and lives");
+    }
+
+    /// As where its number was used again for another process.
+    #[test]
+    fn a_process_that_ended_between_its_answers_is_nobody() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let mut speaker = Speaker::listen(&ours);
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "printf 1; read line; printf 2"]).stdin(Stdio::piped()).stdout(OwnedFd::from(theirs));
+        let mut child = shell.spawn().unwrap();
+        let long = TimeLimit { total: Duration::from_secs(60), cancel: None }.begin();
+        long.wait_for(ours.as_fd(), PollFlags::IN).unwrap();
+        speaker.hear(&ours);
+        assert!(matches!(speaker, Speaker::Heard(..)));
+        ours.read_exact(&mut [0]).unwrap();
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        // It has ended, and its number is still its own.
+        let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        rustix::process::waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
+        speaker.hear(&ours);
+        assert!(matches!(speaker, Speaker::Nobody));
+        child.wait().unwrap();
     }
 
     #[test]

@@ -207,3 +207,28 @@ fn descriptors_that_are_never_received_hold_no_close_up() {
     soon(move || drop(nic));
     soon(|| server.join()).unwrap();
 }
+
+/// The address may be the server's by now. It cannot be given to other memory, as nothing more is asked of this server.
+#[test]
+fn a_mapping_in_doubt_is_the_last_thing_that_is_asked() {
+    let (tell, told) = mpsc::channel();
+    let (hold, held) = mpsc::channel::<()>();
+    let (opened, server) = open(&limit(HOUR), move |socket| {
+        Server::default().serve(&socket, |asked| asked.header.command != command::DMA_MAP);
+        // Until the client has given up. What comes then is the end, or a message too many.
+        let _ = held.recv();
+        tell.send(message::receive(&socket, None).unwrap().map(|asked| asked.header)).unwrap();
+    });
+    let nic = opened.unwrap();
+    let request = MemoryRequest { bytes: 4096, pages: PageSize::Ordinary, numa_node: None };
+    let (first, second) = (DmaMemory::allocate(&request).unwrap(), DmaMemory::allocate(&request).unwrap());
+    nic.set_deadline(Some(limit(SHORT).begin()));
+    let text = nic.dma().map(&first).unwrap_err().to_string();
+    assert!(text.contains("not done within 0.35 s"), "{text}");
+    drop(hold);
+    nic.set_deadline(None);
+    assert!(nic.dma().map(&first).is_err() && nic.dma().map(&second).is_err());
+    drop(nic);
+    assert_eq!(told.recv().unwrap(), None, "the connection has ended, and nothing else");
+    server.join().unwrap();
+}

@@ -3,7 +3,10 @@
 use crate::server::peer;
 use device::vfio_user::message::{self, Header, command};
 use device::{TimeLimit, VfioUserDevice};
-use std::io::Write as _;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use std::io::{IoSlice, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 
 /// Opens a device whose server does `serve` with the connection; returns the error.
@@ -88,4 +91,28 @@ fn devices_that_are_not_as_they_must_be_are_refused() {
     let message =
         refusal(move |socket| [VERSION, &info(9), &data, &data, &region].iter().for_each(|body| answer(&socket, body)));
     assert!(message.contains("no base address region 0"), "{message}");
+}
+
+/// With every byte come as many as a sender likes: 16 of a message are taken, and one more ends the connection.
+#[test]
+fn a_message_with_more_descriptors_than_it_may_have_is_refused() {
+    let header = Header::command(1, command::DMA_MAP, 4).to_bytes();
+    for pieces in [[16, 0], [9, 7], [17, 0], [9, 8]] {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (_, spare) = std::io::pipe().unwrap();
+        for (bytes, many) in [&header[..], &[0; 4]].iter().zip(pieces) {
+            let fds = vec![spare.as_fd(); many];
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(20))];
+            let mut control = SendAncillaryBuffer::new(&mut space);
+            assert!(many == 0 || control.push(SendAncillaryMessage::ScmRights(&fds)));
+            rustix::net::sendmsg(&theirs, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
+        }
+        match message::receive(&ours, None) {
+            Ok(message) => assert_eq!((message.unwrap().fds.len(), pieces.iter().sum()), (16, 16)),
+            Err(error) => {
+                assert_eq!(pieces.iter().sum::<usize>(), 17);
+                assert!(error.to_string().contains("more descriptors than a message has"), "{error}");
+            }
+        }
+    }
 }
