@@ -23,7 +23,7 @@ use crate::regs::{
     TDBAH, TDBAL, TDLEN, TDT, autoc, ctrl, eec, eerd, rah, rah_fields, ral, rdrxctl, secrxstat, status, sw_fw_sync,
     swsm,
 };
-use device::{Bar, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Reg, Translation};
+use device::{Bar, Deadline, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Reg, Translation};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -180,6 +180,7 @@ struct Parts {
     dma: DmaDomain,
     space: Space,
     stuck: Mutex<bool>,
+    deadline: Mutex<Option<Deadline>>,
 }
 
 /// A queue of the device.
@@ -214,7 +215,7 @@ impl Fake {
         let memory = Memory { mapping: Mapping::default(), regions: Vec::new(), tries: 0 };
         let space = Space(Arc::new(Mutex::new(memory)));
         let dma = DmaDomain::new(Box::new(space.clone()));
-        let fake = Self(Arc::new(Parts { ids, bar, dma, space, stuck: Mutex::default() }));
+        let fake = Self(Arc::new(Parts { ids, bar, dma, space, stuck: Mutex::default(), deadline: Mutex::default() }));
         fake.set(EEC, eec::ARD.mask() | eec::PRES.mask());
         fake.set(STATUS, status::GIO.mask());
         fake.set(RDRXCTL, rdrxctl::DMAIDONE.mask());
@@ -421,6 +422,14 @@ unsafe impl Device for Fake {
 
     fn enable_msix(&self, _vectors: u16) -> device::Result<Vec<OwnedFd>> {
         Ok(Vec::new())
+    }
+
+    fn set_deadline(&self, deadline: Option<Deadline>) {
+        *self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
+    }
+
+    fn deadline(&self) -> Option<Deadline> {
+        self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

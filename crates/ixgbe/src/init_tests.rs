@@ -231,7 +231,7 @@ fn whole_life(fake: &Fake) -> Result<()> {
     crate::eeprom::check(&regs, model.mac)?;
     link::set_up(&regs, model)?;
     link::status(&regs, model.mac)?;
-    stats::Counters::new(&regs)?.poll()?;
+    stats::Counters::new(&regs)?.poll(None)?;
     let mut filters = Filters::new(&regs, station, &config)?;
     receive_path(&regs, &config, model.mac)?;
     transmit_path(&regs)?;

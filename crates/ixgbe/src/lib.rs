@@ -56,5 +56,5 @@ pub use link::LinkStatus;
 pub use port::{Opened, Port, open};
 pub use rss::{HashTypes, Reta, Rss, hash_ipv4, hash_ipv6, toeplitz};
 pub use rx::{RxCounters, RxQueue};
-pub use stats::{Counters, PauseFrames, QueueStatistics, ReceiveErrors, Statistics};
+pub use stats::{PauseFrames, QueueStatistics, ReceiveErrors, Statistics};
 pub use tx::{TxCounters, TxQueue};

@@ -2,16 +2,18 @@
 
 use crate::regs::Registers;
 use crate::ring::{RingMemory, Shared};
+use crate::stats::Counters;
 use crate::wait::Timed;
 use crate::{
-    Config, Counters, Error, Events, Filters, LinkStatus, Model, Result, RxQueue, Statistics, TxQueue, eeprom, init,
-    interrupts, link, rx, tx,
+    Config, Error, Events, Filters, LinkStatus, Model, Result, RxQueue, Statistics, TxQueue, eeprom, init, interrupts,
+    link, rx, tx,
 };
 use device::{Device, Regs, TimeLimit};
 use mempool::Pool;
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// An open device: the port to control it, and its queues to be sent to threads.
@@ -217,11 +219,19 @@ impl<D: Device> Port<D> {
     /// Reads the device's counters and returns the totals since opening. The device's own counters are 32 bits wide:
     /// call this at least once a second.
     ///
+    /// Reading ends before the next counter when [`Config::time_limit`] is over, or when its cancel flag is set meanwhile; if
+    /// the flag was set before, after a second. The counters that are left are read by the next call, or by [`Self::close`].
+    ///
     /// # Errors
     ///
     /// [`Error::Gone`]; the totals stay readable through [`Self::totals`].
     pub fn statistics(&mut self) -> Result<&Statistics> {
-        self.counters.poll()
+        let TimeLimit { total, cancel } = self.time_limit.clone();
+        let limit = match cancel {
+            Some(set) if set.load(Ordering::Relaxed) => TimeLimit { total: total.min(END_LIMIT), cancel: None },
+            cancel => TimeLimit { total, cancel },
+        };
+        self.counters.poll(Some(limit.begin()))
     }
 
     /// The totals as last read.
@@ -261,7 +271,7 @@ impl<D: Device> Port<D> {
         for index in 0..self.tx_queues {
             result = result.and(tx::disable(&regs, index));
         }
-        result = result.and(self.counters.poll().map(drop));
+        result = result.and(self.counters.poll(None).map(drop));
         result = result.and(init::stop(&regs));
         // Without this step all memory would have to be kept.
         regs.device().set_deadline(Some(regs.afterwards(END_LIMIT).deadline().clone()));
@@ -284,7 +294,7 @@ impl<D: Device> Port<D> {
     }
 }
 
-/// Time to take memory access from a device that is closed.
+/// Time to take memory access from a device that is closed, and for a reading of the counters when all is to end.
 const END_LIMIT: Duration = Duration::from_secs(1);
 
 impl<D: Device> Drop for Port<D> {

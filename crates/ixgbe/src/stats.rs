@@ -1,14 +1,14 @@
 //! Statistics (82599 datasheet 8.2.3.23). The device's counters are narrow, saturate, and are cleared by whoever reads
 //! them; [`Counters`] owns them and keeps totals of 64 bits.
 
-use crate::Result;
 use crate::regs::{
     BPRC, BPTC, CRCERRS, ERRBC, GORCH, GORCL, GOTCH, GOTCL, GPRC, GPTC, ILLERRC, Ixgbe, LXOFFRXCNT, LXOFFTXC,
     LXONRXCNT, LXONTXC, MLFC, MPC, MPRC, MPTC, MRFC, MSPDC, PRC, PTC, QBRC_H, QBRC_L, QBTC_H, QBTC_L, QPRC, QPRDC,
     QPTC, RFC, RJC, RLEC, ROC, RQSMR, RUC, Registers, TORH, TORL, TPR, TPT, TQSM, XEC,
 };
 use crate::wait::read;
-use device::{Device, ReadClears, Reg};
+use crate::{Error, Result};
+use device::{Deadline, Device, ReadClears, Reg};
 use std::fmt;
 
 /// Totals since the port was opened. None of them ever decreases.
@@ -122,14 +122,29 @@ pub struct QueueStatistics {
 }
 
 /// The reader of a device's counters. There must be one only: reading clears.
-pub struct Counters<D: Device> {
+pub(crate) struct Counters<D: Device> {
     regs: Registers<D>,
     totals: Statistics,
+    /// When the poll under way has to end.
+    deadline: Option<Deadline>,
     good_received: Difference,
     sent: Difference,
     sent_bytes: Difference,
     sent_multicast: Difference,
     sent_64: Difference,
+}
+
+/// Why a poll ends early.
+enum Halt {
+    /// It is over its deadline. What was not read keeps counting in the device.
+    Over,
+    Failed(Error),
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
 }
 
 impl<D: Device> Counters<D> {
@@ -146,7 +161,7 @@ impl<D: Device> Counters<D> {
             regs.write(TQSM.at(i), slots);
         }
         let mut before = Self::zeroed(regs.clone());
-        before.poll()?;
+        before.poll(None)?;
         Ok(Self::zeroed(regs.clone()))
     }
 
@@ -154,6 +169,7 @@ impl<D: Device> Counters<D> {
         Self {
             regs,
             totals: Statistics::default(),
+            deadline: None,
             good_received: Difference::default(),
             sent: Difference::default(),
             sent_bytes: Difference::default(),
@@ -163,133 +179,155 @@ impl<D: Device> Counters<D> {
     }
 
     /// The totals of the last poll.
-    #[must_use]
-    pub fn totals(&self) -> &Statistics {
+    pub(crate) fn totals(&self) -> &Statistics {
         &self.totals
     }
 
     /// Reads every counter once, adds it up, and returns the totals. Call it every second: at 10 Gbit/s byte counters
-    /// are full after 54 s, and drops show late. Takes about 170 register reads.
+    /// are full after 54 s, and drops show late. Takes about 170 register reads; the `deadline` is looked at before each, and
+    /// what is left then is read by the next poll.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Gone`]; what was read before counts.
-    pub fn poll(&mut self) -> Result<&Statistics> {
+    /// [`Error::Gone`]; what was read before counts.
+    pub(crate) fn poll(&mut self, deadline: Option<Deadline>) -> Result<&Statistics> {
+        self.deadline = deadline;
+        match self.poll_all() {
+            Ok(()) | Err(Halt::Over) => Ok(&self.totals),
+            Err(Halt::Failed(error)) => Err(error),
+        }
+    }
+
+    /// What is read is added up at once, since reading clears.
+    fn poll_all(&mut self) -> Result<(), Halt> {
         self.poll_errors()?;
-        let paused = self.poll_pause()?;
+        self.poll_pause()?;
         self.poll_received()?;
-        self.poll_sent(paused)?;
-        for slot in 0..SLOTS {
-            self.poll_slot(slot)?;
-        }
-        Ok(&self.totals)
+        self.poll_sent()?;
+        (0..SLOTS).try_for_each(|slot| self.poll_slot(slot))
     }
 
-    fn poll_errors(&mut self) -> Result<()> {
-        let errors = &mut self.totals.rx_errors;
-        let counters: [(Reg<Ixgbe, ReadClears>, &mut u64); 12] = [
-            (CRCERRS, &mut errors.crc),
-            (ILLERRC, &mut errors.illegal_bytes),
-            (ERRBC, &mut errors.error_bytes),
-            (MSPDC, &mut errors.short),
-            (RLEC, &mut errors.length),
-            (RUC, &mut errors.undersize),
-            (RFC, &mut errors.fragments),
-            (ROC, &mut errors.oversize),
-            (RJC, &mut errors.jabber),
-            (XEC, &mut errors.checksum),
-            (MLFC, &mut self.totals.local_faults),
-            (MRFC, &mut self.totals.remote_faults),
-        ];
-        for (register, total) in counters {
-            add(total, count(&self.regs, register, &mut self.totals.saturated)?);
-        }
-        Ok(())
-    }
-
-    /// Returns how many pause frames were sent since the last poll.
-    fn poll_pause(&mut self) -> Result<u64> {
-        let (on, off) = (self.count(LXONTXC)?, self.count(LXOFFTXC)?);
-        let pause = &mut self.totals.pause;
-        add(&mut pause.tx_on, on);
-        add(&mut pause.tx_off, off);
-        add(&mut pause.rx_on, count(&self.regs, LXONRXCNT, &mut self.totals.saturated)?);
-        add(&mut pause.rx_off, count(&self.regs, LXOFFRXCNT, &mut self.totals.saturated)?);
-        Ok(on + off)
-    }
-
-    fn poll_received(&mut self) -> Result<()> {
-        // GPRC counts missed packets too, and may do so in an earlier poll than MPC.
-        let mut missed = 0;
-        for class in 0..MPC.count() {
-            missed += self.count(MPC.at(class))?;
-        }
-        add(&mut self.totals.rx_missed, missed);
-        let good = self.count(GPRC)?;
-        self.totals.rx_packets = self.good_received.add(good, missed);
-        let bytes = self.count_pair(GORCL, GORCH)?;
-        add(&mut self.totals.rx_bytes, bytes);
-        let all = self.count_pair(TORL, TORH)?;
-        add(&mut self.totals.rx_total_bytes, all);
-        let all = self.count(TPR)?;
-        add(&mut self.totals.rx_total_packets, all);
-        let multicast = self.count(MPRC)?;
-        add(&mut self.totals.rx_multicast, multicast);
-        let broadcast = self.count(BPRC)?;
-        add(&mut self.totals.rx_broadcast, broadcast);
-        for (i, size) in (0..).zip(&mut self.totals.rx_sizes) {
-            add(size, count(&self.regs, PRC.at(i), &mut self.totals.saturated)?);
-        }
+    fn poll_errors(&mut self) -> Result<(), Halt> {
+        self.add(CRCERRS, |totals| &mut totals.rx_errors.crc)?;
+        self.add(ILLERRC, |totals| &mut totals.rx_errors.illegal_bytes)?;
+        self.add(ERRBC, |totals| &mut totals.rx_errors.error_bytes)?;
+        self.add(MSPDC, |totals| &mut totals.rx_errors.short)?;
+        self.add(RLEC, |totals| &mut totals.rx_errors.length)?;
+        self.add(RUC, |totals| &mut totals.rx_errors.undersize)?;
+        self.add(RFC, |totals| &mut totals.rx_errors.fragments)?;
+        self.add(ROC, |totals| &mut totals.rx_errors.oversize)?;
+        self.add(RJC, |totals| &mut totals.rx_errors.jabber)?;
+        self.add(XEC, |totals| &mut totals.rx_errors.checksum)?;
+        self.add(MLFC, |totals| &mut totals.local_faults)?;
+        self.add(MRFC, |totals| &mut totals.remote_faults)?;
         Ok(())
     }
 
     /// The device counts pause frames among what it sends: as packets of 64 bytes, to a multicast address.
-    fn poll_sent(&mut self, paused: u64) -> Result<()> {
-        let sent = self.count(GPTC)?;
-        self.totals.tx_packets = self.sent.add(sent, paused);
-        let bytes = self.count_pair(GOTCL, GOTCH)?;
-        self.totals.tx_bytes = self.sent_bytes.add(bytes, paused * 64);
-        let multicast = self.count(MPTC)?;
-        self.totals.tx_multicast = self.sent_multicast.add(multicast, paused);
-        let broadcast = self.count(BPTC)?;
-        add(&mut self.totals.tx_broadcast, broadcast);
-        let all = self.count(TPT)?;
-        add(&mut self.totals.tx_total_packets, all);
-        let smallest = self.count(PTC.at(0))?;
-        self.totals.tx_sizes[0] = self.sent_64.add(smallest, paused);
-        for (i, size) in (0..).zip(&mut self.totals.tx_sizes).skip(1) {
-            add(size, count(&self.regs, PTC.at(i), &mut self.totals.saturated)?);
+    fn poll_pause(&mut self) -> Result<(), Halt> {
+        for (register, total) in [
+            (LXONTXC, (|pause| &mut pause.tx_on) as fn(&mut PauseFrames) -> &mut u64),
+            (LXOFFTXC, |pause| &mut pause.tx_off),
+        ] {
+            let sent = self.add(register, |totals| total(&mut totals.pause))?;
+            self.sent.add(0, sent);
+            self.sent_bytes.add(0, sent * 64);
+            self.sent_multicast.add(0, sent);
+            self.sent_64.add(0, sent);
+        }
+        self.add(LXONRXCNT, |totals| &mut totals.pause.rx_on)?;
+        self.add(LXOFFRXCNT, |totals| &mut totals.pause.rx_off)?;
+        Ok(())
+    }
+
+    fn poll_received(&mut self) -> Result<(), Halt> {
+        // GPRC counts missed packets too, and may do so in an earlier poll than MPC.
+        for class in 0..MPC.count() {
+            let missed = self.add(MPC.at(class), |totals| &mut totals.rx_missed)?;
+            self.good_received.add(0, missed);
+        }
+        let good = self.count(GPRC)?;
+        self.totals.rx_packets = self.good_received.add(good, 0);
+        self.add_pair(GORCL, GORCH, |totals| &mut totals.rx_bytes)?;
+        self.add_pair(TORL, TORH, |totals| &mut totals.rx_total_bytes)?;
+        self.add(TPR, |totals| &mut totals.rx_total_packets)?;
+        self.add(MPRC, |totals| &mut totals.rx_multicast)?;
+        self.add(BPRC, |totals| &mut totals.rx_broadcast)?;
+        for (register, size) in (0..).zip(0..self.totals.rx_sizes.len()) {
+            self.add(PRC.at(register), |totals| &mut totals.rx_sizes[size])?;
         }
         Ok(())
     }
 
-    fn poll_slot(&mut self, slot: u32) -> Result<()> {
-        let received = self.count(QPRC.at(slot))?;
-        let received_bytes = self.count_pair(QBRC_L.at(slot), QBRC_H.at(slot))?;
-        let dropped = self.count(QPRDC.at(slot))?;
-        let sent = self.count(QPTC.at(slot))?;
-        let sent_bytes = self.count_pair(QBTC_L.at(slot), QBTC_H.at(slot))?;
-        add(&mut self.totals.rx_no_descriptor, dropped);
-        let totals = &mut self.totals.queues[slot as usize];
-        add(&mut totals.rx_packets, received);
-        add(&mut totals.rx_bytes, received_bytes);
-        add(&mut totals.rx_no_descriptor, dropped);
-        add(&mut totals.tx_packets, sent);
-        add(&mut totals.tx_bytes, sent_bytes);
+    fn poll_sent(&mut self) -> Result<(), Halt> {
+        let sent = self.count(GPTC)?;
+        self.totals.tx_packets = self.sent.add(sent, 0);
+        let bytes = self.count_pair(GOTCL, GOTCH)?;
+        self.totals.tx_bytes = self.sent_bytes.add(bytes, 0);
+        let multicast = self.count(MPTC)?;
+        self.totals.tx_multicast = self.sent_multicast.add(multicast, 0);
+        self.add(BPTC, |totals| &mut totals.tx_broadcast)?;
+        self.add(TPT, |totals| &mut totals.tx_total_packets)?;
+        let smallest = self.count(PTC.at(0))?;
+        self.totals.tx_sizes[0] = self.sent_64.add(smallest, 0);
+        for (register, size) in (1..).zip(1..self.totals.tx_sizes.len()) {
+            self.add(PTC.at(register), |totals| &mut totals.tx_sizes[size])?;
+        }
         Ok(())
     }
 
-    fn count(&mut self, register: Reg<Ixgbe, ReadClears>) -> Result<u64> {
-        count(&self.regs, register, &mut self.totals.saturated)
+    fn poll_slot(&mut self, slot: u32) -> Result<(), Halt> {
+        let at = slot as usize;
+        self.add(QPRC.at(slot), |totals| &mut totals.queues[at].rx_packets)?;
+        self.add_pair(QBRC_L.at(slot), QBRC_H.at(slot), |totals| &mut totals.queues[at].rx_bytes)?;
+        let dropped = self.add(QPRDC.at(slot), |totals| &mut totals.queues[at].rx_no_descriptor)?;
+        add(&mut self.totals.rx_no_descriptor, dropped);
+        self.add(QPTC.at(slot), |totals| &mut totals.queues[at].tx_packets)?;
+        self.add_pair(QBTC_L.at(slot), QBTC_H.at(slot), |totals| &mut totals.queues[at].tx_bytes)?;
+        Ok(())
+    }
+
+    /// Reads a counter into a total, and returns what it had.
+    fn add(
+        &mut self,
+        register: Reg<Ixgbe, ReadClears>,
+        total: impl FnOnce(&mut Statistics) -> &mut u64,
+    ) -> Result<u64, Halt> {
+        let value = self.count(register)?;
+        add(total(&mut self.totals), value);
+        Ok(value)
+    }
+
+    fn add_pair(
+        &mut self,
+        low: Reg<Ixgbe, ReadClears>,
+        high: Reg<Ixgbe, ReadClears>,
+        total: impl FnOnce(&mut Statistics) -> &mut u64,
+    ) -> Result<(), Halt> {
+        let value = self.count_pair(low, high)?;
+        add(total(&mut self.totals), value);
+        Ok(())
+    }
+
+    fn count(&mut self, register: Reg<Ixgbe, ReadClears>) -> Result<u64, Halt> {
+        self.check()?;
+        let value = read(&self.regs, register)?;
+        self.totals.saturated += u64::from(value == u32::MAX);
+        Ok(value.into())
     }
 
     /// A counter of 36 bits: the high half is read last, since reading it clears both.
-    fn count_pair(&mut self, low: Reg<Ixgbe, ReadClears>, high: Reg<Ixgbe, ReadClears>) -> Result<u64> {
+    fn count_pair(&mut self, low: Reg<Ixgbe, ReadClears>, high: Reg<Ixgbe, ReadClears>) -> Result<u64, Halt> {
+        self.check()?;
         let low = read(&self.regs, low)?;
         let high = read(&self.regs, high)? & 0xF;
         let value = u64::from(high) << 32 | u64::from(low);
         self.totals.saturated += u64::from(value == (1 << 36) - 1);
         Ok(value)
+    }
+
+    fn check(&self) -> Result<(), Halt> {
+        self.deadline.as_ref().map_or(Ok(()), Deadline::check).map_err(|_| Halt::Over)
     }
 }
 
@@ -297,12 +335,6 @@ impl<D: Device> fmt::Debug for Counters<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Counters").field("totals", &self.totals).finish_non_exhaustive()
     }
-}
-
-fn count<D: Device>(regs: &Registers<D>, register: Reg<Ixgbe, ReadClears>, saturated: &mut u64) -> Result<u64> {
-    let value = read(regs, register)?;
-    *saturated += u64::from(value == u32::MAX);
-    Ok(value.into())
 }
 
 fn add(total: &mut u64, count: u64) {
@@ -334,7 +366,11 @@ const SLOTS: u32 = 16;
 mod tests {
     use super::*;
     use crate::fake::Fake;
+    use device::TimeLimit;
     use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::Duration;
 
     /// All counters of 8.2.3.23 that this driver reads, and where they are.
     fn offsets() -> Vec<u32> {
@@ -369,7 +405,7 @@ mod tests {
         let fake = Fake::new(0x10FB);
         let mut counters = counters(&fake);
         let before = fake.reads().len();
-        counters.poll().unwrap();
+        counters.poll(None).unwrap();
         let mut times = BTreeMap::new();
         for offset in fake.reads().split_off(before) {
             *times.entry(offset).or_insert(0) += 1;
@@ -402,7 +438,7 @@ mod tests {
             once(&fake, high, 0xFFFF_FFF5);
         }
         let expected = 0x5_8000_0001;
-        let totals = counters.poll().unwrap();
+        let totals = counters.poll(None).unwrap();
         assert_eq!((totals.rx_bytes, totals.tx_bytes), (expected, expected));
         assert_eq!((totals.queues[3].rx_bytes, totals.queues[15].tx_bytes), (expected, expected));
         let reads = fake.reads().split_off(before);
@@ -418,7 +454,7 @@ mod tests {
             once(&fake, CRCERRS, 2);
             once(&fake, QPRDC.at(1), 5);
             once(&fake, PRC.at(5), 7);
-            counters.poll().unwrap();
+            counters.poll(None).unwrap();
         }
         let totals = counters.totals();
         assert_eq!((totals.rx_errors.crc, totals.rx_no_descriptor, totals.queues[1].rx_no_descriptor), (6, 15, 15));
@@ -430,12 +466,12 @@ mod tests {
         let fake = Fake::new(0x10FB);
         let mut counters = counters(&fake);
         once(&fake, GPRC, 100);
-        assert_eq!(counters.poll().unwrap().rx_packets, 100);
+        assert_eq!(counters.poll(None).unwrap().rx_packets, 100);
         once(&fake, MPC.at(0), 10);
-        let totals = counters.poll().unwrap();
+        let totals = counters.poll(None).unwrap();
         assert_eq!((totals.rx_packets, totals.rx_missed), (100, 10), "does not go back");
         once(&fake, GPRC, 30);
-        assert_eq!(counters.poll().unwrap().rx_packets, 120);
+        assert_eq!(counters.poll(None).unwrap().rx_packets, 120);
     }
 
     #[test]
@@ -444,7 +480,7 @@ mod tests {
         let mut counters = counters(&fake);
         let sent = [(LXONTXC, 2), (LXOFFTXC, 3), (GPTC, 105), (GOTCL, 105 * 64), (MPTC, 6), (PTC.at(0), 105)];
         sent.iter().for_each(|&(register, value)| once(&fake, register, value));
-        let totals = counters.poll().unwrap();
+        let totals = counters.poll(None).unwrap();
         assert_eq!((totals.tx_packets, totals.tx_bytes, totals.tx_multicast, totals.tx_sizes[0]), (100, 6400, 1, 100));
         assert_eq!((totals.pause.tx_on, totals.pause.tx_off), (2, 3));
     }
@@ -456,11 +492,11 @@ mod tests {
         for offset in offsets() {
             fake.on_read_at(offset, |_| u32::MAX);
         }
-        let mut last = counters.poll().unwrap().clone();
+        let mut last = counters.poll(None).unwrap().clone();
         assert!(last.saturated > 100);
         assert_eq!((last.rx_bytes, last.rx_multicast), ((1 << 36) - 1, u32::MAX.into()));
         for _ in 0..4 {
-            let now = counters.poll().unwrap().clone();
+            let now = counters.poll(None).unwrap().clone();
             let pairs = [
                 (last.rx_packets, now.rx_packets),
                 (last.tx_packets, now.tx_packets),
@@ -475,11 +511,43 @@ mod tests {
     }
 
     #[test]
+    fn a_poll_that_ends_early_loses_nothing() {
+        let whole = totals_after_a_break(usize::MAX).0;
+        assert!(whole.rx_packets > 0 && whole.tx_bytes > 0 && whole.queues[15].tx_bytes > 0);
+        for reads in 1..offsets().len() {
+            let (totals, read) = totals_after_a_break(reads);
+            assert_eq!(totals, whole, "a break after {reads} reads");
+            assert!((reads..=reads + 1).contains(&read), "{read} reads before a break after {reads}");
+        }
+    }
+
+    /// The totals of a poll that is cancelled after so many reads and of one that is not, and how many reads the first one did.
+    fn totals_after_a_break(reads: usize) -> (Statistics, usize) {
+        let fake = Fake::new(0x10FB);
+        let mut counters = counters(&fake);
+        let (cancel, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        // Much where something is taken away.
+        let large = [GPRC, GPTC, MPTC, PTC.at(0)].map(Reg::offset);
+        for (value, offset) in (1000..).zip(offsets()) {
+            let value = if large.contains(&offset) { value << 8 } else { value };
+            let (mut value, cancel, count) = (value, Arc::clone(&cancel), Arc::clone(&count));
+            fake.on_read_at(offset, move |_| {
+                cancel.store(count.fetch_add(1, Ordering::Relaxed) + 1 >= reads, Ordering::Relaxed);
+                std::mem::take(&mut value)
+            });
+        }
+        let limit = TimeLimit { total: Duration::from_secs(3600), cancel: Some(cancel) };
+        counters.poll(Some(limit.begin())).unwrap();
+        let first = count.load(Ordering::Relaxed);
+        (counters.poll(None).unwrap().clone(), first)
+    }
+
+    #[test]
     fn a_removed_device_adds_nothing() {
         let fake = Fake::new(0x10FB);
         let mut counters = counters(&fake);
         fake.vanish_at_read(0);
-        assert!(matches!(counters.poll(), Err(crate::Error::Gone { .. })));
+        assert!(matches!(counters.poll(None), Err(crate::Error::Gone { .. })));
         assert_eq!(*counters.totals(), Statistics::default());
     }
 }

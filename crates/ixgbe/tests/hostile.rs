@@ -5,9 +5,9 @@
 mod common;
 
 use common::{PanickingLog, check_disjoint, fill};
-use device::{Expired, TimeLimit};
+use device::{Device as _, Expired, TimeLimit};
 use ixgbe::fake::{Fake, Mapping, Queue};
-use ixgbe::regs::{CTRL, EEC, EERD, RDRXCTL, RXDCTL, SWSM, TXDCTL};
+use ixgbe::regs::{CRCERRS, CTRL, EEC, EERD, GPTC, RDRXCTL, RXDCTL, SWSM, TXDCTL};
 use ixgbe::{Config, Error, Opened};
 use mempool::{Batch, Pool, PoolConfig};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -347,4 +347,42 @@ fn a_close_of_many_stuck_steps_ends_with_its_time_limit() {
         assert!(matches!(error, Error::Timeout { register: "RXDCTL", .. }), "the first step that failed: {error}");
         assert_eq!(pool.away(), if stuck { slots } else { 0 });
     }
+}
+
+/// Reading the counters ends when the flag is set, and what was left is read by the next call, which has time of its own.
+#[test]
+fn reading_counters_ends_early_and_goes_on_later() {
+    let pool = pool(256);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let limit = TimeLimit { total: Duration::from_secs(3600), cancel: Some(Arc::clone(&cancel)) };
+    let mut device = None;
+    let opened = open_within(limit, &pool, |fake| device = Some(fake.clone())).unwrap();
+    let (fake, mut port) = (device.unwrap(), opened.port);
+    let flag = Arc::clone(&cancel);
+    fake.on_read(CRCERRS, move |_| {
+        flag.store(true, Ordering::Relaxed);
+        1
+    });
+    let mut sent = 7;
+    fake.on_read(GPTC, move |_| std::mem::take(&mut sent));
+    let totals = port.statistics().unwrap();
+    assert_eq!((totals.rx_errors.crc, totals.tx_packets), (1, 0));
+    assert_eq!(port.statistics().unwrap().tx_packets, 7);
+    close(Opened { port, rx: opened.rx, tx: opened.tx }, &[&pool]);
+}
+
+#[test]
+fn reading_counters_ends_with_its_time_limit() {
+    let pool = pool(256);
+    let fake = Fake::new(0x10FB);
+    // The limit of the open is another one than that of what follows.
+    let hour = TimeLimit { total: Duration::from_secs(3600), cancel: None };
+    fake.set_deadline(Some(hour.begin()));
+    let mut config = config();
+    config.time_limit = limit(0);
+    let Opened { mut port, rx, tx } = ixgbe::open(fake.clone(), &config, &pool).unwrap();
+    let before = fake.reads().len();
+    assert_eq!(port.statistics().unwrap().tx_packets, 0);
+    assert_eq!(fake.reads().len(), before, "it was over before it began");
+    close(Opened { port, rx, tx }, &[&pool]);
 }
