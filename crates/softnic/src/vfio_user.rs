@@ -1,6 +1,7 @@
 //! The third face: a device for other processes, on a Unix socket (QEMU `docs/interop/vfio-user.rst`).
 
 mod accept;
+mod closer;
 mod config_space;
 mod fault;
 mod function;
@@ -17,13 +18,15 @@ use crate::spec::Spec;
 use accept::Door;
 use function::Function;
 use memory::{ClientMemory, Share};
+use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// A software 82599 that serves clients on a Unix socket, one at a time: our own driver through
 /// [`device::VfioUserDevice`], or QEMU with `-device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"…"}}'`.
@@ -35,7 +38,9 @@ use std::thread::{self, JoinHandle};
 /// A client costs others nothing but its own device: it may have 16,384 mappings (with more than three devices in the process,
 /// an equal share of 49,152) of 64 GiB together, in files that can be sealed against shrinking (memfds); it must finish each
 /// message it has begun, and take each reply, within 5 s; its eventfds are signalled without waiting. What it breaks
-/// costs it its connection, with one line in the log, at most one a second.
+/// costs it its connection, with one line in the log, at most one a second. Descriptors that nobody asked for are closed by
+/// threads of their own, 16 at a time; one that sends more than 16 that are slow to close (sockets that linger, files of a file
+/// system of its own) holds up its device until they are, and the end of the service for a second.
 ///
 /// ```
 /// use device::{Bar as _, Device as _, TimeLimit, TrustedPeer, VfioUserDevice};
@@ -56,6 +61,8 @@ pub struct VfioUserServer {
     door: Arc<Door>,
     station: Arc<Station>,
     threads: Vec<JoinHandle<()>>,
+    /// A thread that ends drops its sender.
+    ended: Receiver<Infallible>,
     _share: Share,
 }
 
@@ -73,20 +80,31 @@ impl VfioUserServer {
         let (station, _) = soft::start(&spec, Box::new(Arc::clone(&memory))).inspect_err(|_| remove(socket))?;
         let door = Arc::new(Door::new(listener));
         let (share, threads) = (Share::take(), Vec::new());
-        let mut server = Self { socket: socket.to_owned(), door, station, threads, _share: share };
+        let (ends, ended) = channel();
+        let mut server = Self { socket: socket.to_owned(), door, station, threads, ended, _share: share };
         let (station, door) = (Arc::clone(&server.station), Arc::clone(&server.door));
         let (device, mac, name) = (spec.id.pci(), spec.mac, spec.name);
         let (admit, admitted) = sync_channel(1);
-        server.spawn("vfio-user", move || {
+        server.spawn("vfio-user", ends.clone(), move || {
             let mut function = Function::new(station, memory, device, mac);
             door.serve(&admitted, &mut function, &name);
         })?;
         let door = Arc::clone(&server.door);
-        server.spawn("vfio-user-door", move || door.keep(&admit))?;
+        server.spawn("vfio-user-door", ends, move || door.keep(&admit))?;
         Ok(server)
     }
 
-    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+    /// Starts a thread, which holds `ends` until it ends.
+    fn spawn(
+        &mut self,
+        name: &str,
+        ends: Sender<Infallible>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Error> {
+        let work = move || {
+            work();
+            drop(ends);
+        };
         let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
         let failed = |source| system("start a thread for", &self.socket, source, "end other programs");
         self.threads.push(spawned.map_err(failed)?);
@@ -106,12 +124,22 @@ impl VfioUserServer {
     }
 }
 
+/// How long the end of the service waits for its threads. (Miri, which is a thousand times slower, wants all to have ended.)
+const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 1000 } else { 1 });
+
 impl Drop for VfioUserServer {
     fn drop(&mut self) {
         self.door.close();
-        for thread in self.threads.drain(..) {
-            // A panic in it was printed when it happened.
-            let _ = thread.join();
+        if self.ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected) {
+            for thread in self.threads.drain(..) {
+                // A panic in it was printed when it happened.
+                let _ = thread.join();
+            }
+        } else {
+            let socket = self.socket.display();
+            tracing::warn!(
+                "{socket}: what a client has sent is still being closed; the thread that waits for it is left"
+            );
         }
         engine::close(&self.station);
         remove(&self.socket);

@@ -8,8 +8,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::MemfdFlags;
 use softnic::VfioUserServer;
 use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
+use std::sync::mpsc;
 use std::time::Duration;
 use tempfile::TempDir;
 use wire_client::{WireClient, dwords, message, qwords};
@@ -170,4 +172,94 @@ fn a_server_ends_with_clients_at_the_door() {
     drop(server);
     assert_eq!((&first.0).read(&mut [0]).unwrap_or(0), 0);
     drop(silent);
+}
+
+/// A socket whose last close(2) waits for minutes, unless its other end, the second value, is closed before.
+fn lingering() -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    socket.set_nonblocking(true).unwrap();
+    while (&socket).write(&[0; 1 << 16]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&socket, Some(Duration::from_secs(300))).unwrap();
+    (socket.into(), listener.accept().unwrap().0)
+}
+
+/// Sends a message with a descriptor that takes minutes to close, of which the server has the last handle. Returns what ends it.
+fn send_slow(client: &WireClient, bytes: &[u8]) -> TcpStream {
+    let (slow, far) = lingering();
+    client.send(&bytes[..1], &[slow.as_fd()]).unwrap();
+    // The server cannot have done with it, as the message is not whole.
+    drop(slow);
+    client.send(&bytes[1..], &[]).unwrap();
+    far
+}
+
+/// What `work` returns, which must not take minutes.
+fn soon<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, wait) = mpsc::channel();
+    std::thread::spawn(move || done.send(work()));
+    wait.recv_timeout(Duration::from_secs(60)).unwrap()
+}
+
+#[test]
+fn descriptors_that_are_slow_to_close_hold_nobody_up() {
+    let (_folder, server) = serve("slow");
+    let client = WireClient::connect(server.socket());
+    let mut slow = Vec::new();
+    let requests = [
+        (RESET, Vec::new(), "unasked"),
+        (MAP, map_body(0, 0, 4096), "no memfd"),
+        (SET_IRQS, dwords(&[20, 32 | 4, 2, 0, 1]), "no eventfd"),
+    ];
+    for (command, body, what) in requests {
+        slow.push(send_slow(&client, &message(command, 0, &body)));
+        assert_eq!(client.receive()[12] != 0, command != RESET, "{what}");
+        assert_eq!(client.errno(RESET, &[], &[]), 0, "{what}");
+    }
+    // At the door, with what is answered by the refusal, and with what is never read. Some are the last handles.
+    for _ in 0..3 {
+        let (socket, far) = lingering();
+        let refused = WireClient::silent(server.socket());
+        refused.send(wire_client::VERSION, &[socket.as_fd()]).unwrap();
+        // It may be gone by now.
+        let _ = refused.send(wire_client::VERSION, &[socket.as_fd()]);
+        std::thread::spawn(move || drop(socket));
+        slow.push(far);
+        assert_eq!(refused.receive()[12], 16, "EBUSY");
+        assert_eq!((&refused.0).read(&mut [0]).unwrap_or(0), 0, "and that is all");
+    }
+    // In what breaks the connection, and behind it.
+    slow.push(send_slow(&client, &[0; 16]));
+    let (unread, far) = lingering();
+    // It may have ended by now.
+    let _ = client.send(&[0; 16], &[unread.as_fd()]);
+    std::thread::spawn(move || drop(unread));
+    slow.push(far);
+    assert_eq!((&client.0).read(&mut [0]).unwrap_or(0), 0);
+    let next = WireClient::connect(server.socket());
+    assert_eq!(next.errno(RESET, &[], &[]), 0);
+    soon(|| drop(server));
+    assert_eq!((&next.0).read(&mut [0]).unwrap_or(0), 0);
+}
+
+#[test]
+fn more_slow_descriptors_than_a_device_has_threads_for_hold_up_that_device_only() {
+    let (_folder, server) = serve("slower");
+    let (_other_folder, other) = serve("slower-neighbour");
+    let neighbour = WireClient::connect(other.socket());
+    let overload = || {
+        let client = WireClient::connect(server.socket());
+        (0..20).map(|_| send_slow(&client, &message(RESET, 0, &[]))).collect::<Vec<_>>()
+    };
+    let slow = overload();
+    assert_eq!(neighbour.errno(RESET, &[], &[]), 0);
+    drop(neighbour);
+    next_client(&other);
+    drop(slow);
+    // Once they are closed, it goes on.
+    next_client(&server);
+    let slow = overload();
+    soon(|| drop(server));
+    next_client(&other);
+    drop(slow);
 }

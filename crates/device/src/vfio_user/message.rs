@@ -244,8 +244,23 @@ pub fn send_by(
 /// When the connection breaks or stalls, a header gives a size that cannot be, or more than [`MAX_FDS`] descriptors come;
 /// nothing more can be received then.
 pub fn receive(socket: &UnixStream, deadline: Option<&Deadline>) -> io::Result<Option<Message>> {
-    let (mut bytes, mut fds) = ([0; HEADER], Aside::from(Vec::new()));
-    if !fill(socket, &mut bytes, &mut fds, deadline)? {
+    let mut fds = Aside::from(Vec::new());
+    let received = receive_into(socket, deadline, &mut fds)?;
+    Ok(received.map(|(header, body)| Message { header, body, fds }))
+}
+
+/// As [`receive`], and adds the descriptors to `fds`, also those that came before an error: for who closes them in its own way.
+///
+/// # Errors
+///
+/// As [`receive`].
+pub fn receive_into(
+    socket: &UnixStream,
+    deadline: Option<&Deadline>,
+    fds: &mut Vec<OwnedFd>,
+) -> io::Result<Option<(Header, Vec<u8>)>> {
+    let mut bytes = [0; HEADER];
+    if !fill(socket, &mut bytes, fds, deadline)? {
         return Ok(None);
     }
     let header = Header::from_bytes(bytes);
@@ -254,10 +269,10 @@ pub fn receive(socket: &UnixStream, deadline: Option<&Deadline>) -> io::Result<O
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     };
     let mut body = vec![0; len];
-    if len > 0 && !fill(socket, &mut body, &mut fds, deadline)? {
+    if len > 0 && !fill(socket, &mut body, fds, deadline)? {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(Some(Message { header, body, fds }))
+    Ok(Some((header, body)))
 }
 
 /// Fills `buffer`; false when the stream ends before its first byte.

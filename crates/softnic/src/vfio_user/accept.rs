@@ -1,5 +1,6 @@
 //! Who is served: one client at a time. Whoever comes while another is there is told so at once.
 
+use super::closer::Closer;
 use super::function::Function;
 use super::seldom::Seldom;
 use super::session;
@@ -9,17 +10,20 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io;
 use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long someone who is refused may take to say the first word, which the refusal answers.
+/// How long someone who is refused may take to say the first word, which the refusal answers; and how long the next client
+/// waits for those before it to be seen out, before it is refused.
 const COURTESY: Duration = Duration::from_secs(1);
 /// How many of them may be at the door. The oldest has to go when there are more.
 const CROWD: usize = 16;
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long to wait when nobody can be let in, as the process has no descriptors left.
 const EXHAUSTED: Duration = Duration::from_millis(50);
 
@@ -31,6 +35,7 @@ pub(super) struct Door {
     /// The client that is served or the next to be: gone when its connection is.
     inside: Mutex<Option<UnixStream>>,
     lines: Seldom,
+    closer: Closer,
 }
 
 /// A client that will be refused.
@@ -41,7 +46,13 @@ struct Refused {
 
 impl Door {
     pub(super) fn new(listener: UnixListener) -> Self {
-        Self { listener, closing: AtomicBool::new(false), inside: Mutex::default(), lines: Seldom::default() }
+        Self {
+            listener,
+            closing: AtomicBool::new(false),
+            inside: Mutex::default(),
+            lines: Seldom::default(),
+            closer: Closer::default(),
+        }
     }
 
     /// Ends the service: both threads return.
@@ -57,10 +68,11 @@ impl Door {
     /// Serves those who are admitted, one after the other.
     pub(super) fn serve(&self, admitted: &Receiver<UnixStream>, function: &mut Function, name: &str) {
         for client in admitted {
-            let outcome = session::serve(&client, function);
+            let outcome = session::serve(&client, function, &self.closer);
             // From now on the next client may come in; it waits until the device has let go of this one.
             let _ = client.shutdown(Shutdown::Both);
             function.leave();
+            self.closer.close(client);
             match outcome {
                 Ok(()) => self.lines.say(|more| tracing::info!("{name}: the client has left{more}")),
                 Err(error) => self.lines.say(|more| {
@@ -68,6 +80,9 @@ impl Door {
                 }),
             }
         }
+        // Nobody else comes in, as the door is closed.
+        let last = self.inside().take();
+        last.into_iter().for_each(|client| self.closer.close(client));
     }
 
     /// Lets clients in, and refuses those who come while another is there.
@@ -82,6 +97,11 @@ impl Door {
                 Ok((client, _)) => self.receive(client, admit, &mut refused),
                 Err(_) => thread::sleep(EXHAUSTED),
             }
+        }
+        refused.into_iter().for_each(|client| self.send_away(client.socket, Vec::new()));
+        // Those who have connected and were not heard: they would be closed with the listener, by whoever closes that.
+        while let Ok((client, _)) = self.listener.accept() {
+            self.send_away(client, Vec::new());
         }
     }
 
@@ -100,37 +120,58 @@ impl Door {
         let spoken: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         let now = Instant::now();
-        let mut heard = spoken[1..].iter();
-        refused.retain(|client| {
-            let spoke = heard.next().is_some_and(|spoke| *spoke);
-            if spoke {
-                refuse(&client.socket);
+        for (client, spoke) in std::mem::take(refused).into_iter().zip(&spoken[1..]) {
+            if *spoke {
+                let fds = refuse(&client.socket);
+                self.send_away(client.socket, fds);
+            } else if client.until <= now {
+                self.send_away(client.socket, Vec::new());
+            } else {
+                refused.push_back(client);
             }
-            !spoke && client.until > now
-        });
+        }
         spoken[0]
     }
 
     fn receive(&self, client: UnixStream, admit: &SyncSender<UnixStream>, refused: &mut VecDeque<Refused>) {
-        let mut inside = self.inside();
-        if inside.as_ref().is_none_or(is_gone)
-            && let Ok(handle) = client.try_clone()
-        {
-            *inside = Some(handle);
-            // Whoever closes the door does so before or after this, and shuts this client's connection in the second case.
-            let shut = self.closing.load(Ordering::SeqCst);
-            drop(inside);
-            if !shut {
-                // Waits while one client is being seen out and another is next: as long as their messages may take.
-                let _ = admit.send(client);
-            }
-            return;
-        }
-        drop(inside);
+        let Some(client) = self.admit(client, admit) else { return };
         if refused.len() == CROWD {
-            refused.pop_front();
+            refused.pop_front().into_iter().for_each(|oldest| self.send_away(oldest.socket, Vec::new()));
         }
         refused.push_back(Refused { socket: client, until: Instant::now() + COURTESY });
+    }
+
+    /// Lets a client in if nobody is inside, and returns those who are not let in.
+    fn admit(&self, mut client: UnixStream, admit: &SyncSender<UnixStream>) -> Option<UnixStream> {
+        let until = Instant::now() + COURTESY;
+        loop {
+            let mut inside = self.inside();
+            // Whoever closes the door does so before this, or waits for the lock and shuts this client's connection.
+            if self.closing.load(Ordering::SeqCst) || !inside.as_ref().is_none_or(is_gone) {
+                return Some(client);
+            }
+            let Ok(handle) = client.try_clone() else { return Some(client) };
+            match admit.try_send(client) {
+                Ok(()) => {
+                    let before = inside.replace(handle);
+                    drop(inside);
+                    before.into_iter().for_each(|gone| self.closer.close(gone));
+                    return None;
+                }
+                Err(TrySendError::Disconnected(client)) => return Some(client),
+                // One client is being seen out, and another that has gone is next.
+                Err(TrySendError::Full(back)) if Instant::now() < until => client = back,
+                Err(TrySendError::Full(client)) => return Some(client),
+            }
+            drop(inside);
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// Ends a connection at once, and closes it and what came by it when that is possible.
+    fn send_away(&self, client: UnixStream, fds: Vec<OwnedFd>) {
+        let _ = client.shutdown(Shutdown::Both);
+        self.closer.close((client, fds));
     }
 
     fn inside(&self) -> MutexGuard<'_, Option<UnixStream>> {
@@ -145,16 +186,18 @@ fn is_gone(client: &UnixStream) -> bool {
     poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP)
 }
 
-/// Answers the first message: the device is busy.
-fn refuse(client: &UnixStream) {
-    let answer = || -> io::Result<()> {
+/// Answers the first message: the device is busy. Returns what came with it.
+fn refuse(client: &UnixStream) -> Vec<OwnedFd> {
+    let mut fds = Vec::new();
+    let mut answer = || -> io::Result<()> {
         client.set_nonblocking(true)?;
-        if let Some(first) = message::receive(client, None)? {
-            message::send(client, first.header.error(Errno::BUSY.raw_os_error()), &[], &[])?;
+        if let Some((first, _)) = message::receive_into(client, None, &mut fds)? {
+            message::send(client, first.error(Errno::BUSY.raw_os_error()), &[], &[])?;
         }
         Ok(())
     };
     if let Err(error) = answer() {
         tracing::debug!("a client that came while another is served went before it was refused: {error}");
     }
+    fds
 }

@@ -81,8 +81,8 @@ impl Function {
         }
     }
 
-    /// SET_IRQS.
-    pub(super) fn set_irqs(&self, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), Errno> {
+    /// SET_IRQS. Takes eventfds out of `fds`.
+    pub(super) fn set_irqs(&self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<(), Errno> {
         self.vectors.set(body, fds)?;
         self.reassert();
         Ok(())

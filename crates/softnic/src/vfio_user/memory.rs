@@ -96,8 +96,9 @@ impl Mapping {
 
 impl ClientMemory {
     /// Carries out a DMA_MAP: argsz, flags (32 bits each), offset in the file, address, size (64 bits each).
-    /// `socket` is the client's, which is shut down if its pages are taken away.
-    pub(super) fn map(&self, body: &[u8], fds: Vec<OwnedFd>, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    /// `socket` is the client's, which is shut down if its pages are taken away. Takes the descriptor out of `fds` once it is
+    /// known for a memfd, which is closed at once.
+    pub(super) fn map(&self, body: &[u8], fds: &mut Vec<OwnedFd>, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut fields = Fields::new(body);
         let (_argsz, flags) = (fields.u32().ok_or(Errno::INVAL)?, fields.u32().ok_or(Errno::INVAL)?);
         let (offset, iova) = (fields.u64().ok_or(Errno::INVAL)?, fields.u64().ok_or(Errno::INVAL)?);
@@ -124,6 +125,7 @@ impl ClientMemory {
         }
         let region = fds.first().map(|fd| self.map_file(fd, flags, (offset, iova, len), socket)).transpose()?;
         mappings.insert(iova, Mapping { len, region });
+        fds.clear();
         self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }

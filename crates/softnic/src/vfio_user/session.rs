@@ -1,11 +1,12 @@
 //! One client's connection: commands and replies (`vfio-user.rst`, "VFIO-user Commands"). Whatever a client sends costs it
 //! its own connection at most.
 
+use super::closer::Closer;
 use super::function::{DOORBELL_REGION, Function};
 use super::memory::{PAGE, most_mappings};
 use super::vectors;
 use crate::model::{Doorbells, Model};
-use device::vfio_user::message::{self, Fields, Header, MAX_FDS, MAX_TRANSFER, Message, command, region, words};
+use device::vfio_user::message::{self, Fields, Header, MAX_FDS, MAX_TRANSFER, command, region, words};
 use device::{Deadline, TimeLimit};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -28,39 +29,30 @@ const PCI: u32 = 2;
 const READ_WRITE: u32 = 3;
 const MMAP: u32 = 4;
 
-/// Serves a client until it goes; `Ok` if it ended the connection properly.
-pub(super) fn serve<'f>(socket: &'f UnixStream, function: &'f mut Function) -> io::Result<()> {
+/// Serves a client until it goes; `Ok` if it ended the connection properly. What it sends and nobody wants goes to the `closer`.
+pub(super) fn serve<'f>(socket: &'f UnixStream, function: &'f mut Function, closer: &Closer) -> io::Result<()> {
     let mut session = Session { function, socket };
-    let Some(first) = message::receive(socket, Some(&patience()))? else { return Ok(()) };
-    let reply = session.version(&first).map_err(io::Error::from);
-    answer(socket, first.header, &reply.as_ref().map(Vec::as_slice).map_err(|_| Errno::INVAL), None)?;
-    reply?;
-    while let Some(message) = next(socket)? {
-        let header = message.header;
-        if header.is_reply() {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "a reply, where nothing was asked"));
+    let mut fds = Vec::new();
+    let mut outcome = session.begin(&mut fds);
+    loop {
+        if !fds.is_empty() {
+            closer.close(std::mem::take(&mut fds));
         }
-        let outcome = session.command(message);
-        if let Err(errno) = outcome {
-            tracing::debug!("command {} is refused: {errno}", header.command);
+        if !matches!(outcome, Ok(true)) {
+            return outcome.map(drop);
         }
-        let (body, fd) = match outcome {
-            Ok(Reply { body, fd }) => (Ok(body), fd),
-            Err(errno) => (Err(errno), None),
-        };
-        answer(socket, header, &body.as_deref().map_err(|errno| *errno), fd)?;
+        outcome = session.turn(&mut fds);
     }
-    Ok(())
 }
 
 /// Waits for the next message as long as it takes, and then for its end within bounds.
-fn next(socket: &UnixStream) -> io::Result<Option<Message>> {
+fn next(socket: &UnixStream, fds: &mut Vec<OwnedFd>) -> io::Result<Option<(Header, Vec<u8>)>> {
     while let Err(errno) = poll(&mut [PollFd::new(socket, PollFlags::IN)], None) {
         if errno != Errno::INTR {
             return Err(errno.into());
         }
     }
-    message::receive(socket, Some(&patience()))
+    message::receive_into(socket, Some(&patience()), fds)
 }
 
 /// Sends a reply, if one is wanted.
@@ -94,12 +86,40 @@ impl From<Vec<u8>> for Reply {
 }
 
 impl Session<'_> {
+    /// The first message and its answer; false when the client has gone. Adds the descriptors to `fds`, and so do others.
+    fn begin(&mut self, fds: &mut Vec<OwnedFd>) -> io::Result<bool> {
+        let Some((header, body)) = message::receive_into(self.socket, Some(&patience()), fds)? else {
+            return Ok(false);
+        };
+        let reply = self.version(header, &body).map_err(io::Error::from);
+        answer(self.socket, header, &reply.as_ref().map(Vec::as_slice).map_err(|_| Errno::INVAL), None)?;
+        reply.map(|_| true)
+    }
+
+    /// A command and its answer; false when the client has gone. Leaves in `fds` what the command had no use for.
+    fn turn(&mut self, fds: &mut Vec<OwnedFd>) -> io::Result<bool> {
+        let Some((header, body)) = next(self.socket, fds)? else { return Ok(false) };
+        if header.is_reply() {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "a reply, where nothing was asked"));
+        }
+        let outcome = self.command(header, &body, fds);
+        if let Err(errno) = outcome {
+            tracing::debug!("command {} is refused: {errno}", header.command);
+        }
+        let (body, fd) = match outcome {
+            Ok(Reply { body, fd }) => (Ok(body), fd),
+            Err(errno) => (Err(errno), None),
+        };
+        answer(self.socket, header, &body.as_deref().map_err(|errno| *errno), fd)?;
+        Ok(true)
+    }
+
     /// VERSION: major, minor (16 bits each), and capabilities as JSON that ends with a zero byte.
-    fn version(&mut self, message: &Message) -> Result<Vec<u8>, Errno> {
-        if message.header.command != command::VERSION || !message.header.wants_reply() {
+    fn version(&mut self, header: Header, body: &[u8]) -> Result<Vec<u8>, Errno> {
+        if header.command != command::VERSION || !header.wants_reply() {
             return Err(Errno::INVAL);
         }
-        let mut fields = Fields::new(&message.body);
+        let mut fields = Fields::new(body);
         let (Some(0), Some(_minor)) = (fields.u16(), fields.u16()) else { return Err(Errno::INVAL) };
         let theirs = match fields.rest() {
             [] => Value::Null,
@@ -121,32 +141,30 @@ impl Session<'_> {
         Ok(body)
     }
 
-    fn command(&mut self, Message { header, body, fds }: Message) -> Result<Reply, Errno> {
-        // What they are slow to close costs this client its own time.
-        let fds = fds.into_inner();
+    fn command(&mut self, header: Header, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<Reply, Errno> {
         match header.command {
-            command::DMA_MAP => self.function.memory.map(&body, fds, self.socket.as_fd()).map(|()| Reply::default()),
+            command::DMA_MAP => self.function.memory.map(body, fds, self.socket.as_fd()).map(|()| Reply::default()),
             command::DMA_UNMAP => {
-                self.function.memory.unmap(&body)?;
+                self.function.memory.unmap(body)?;
                 // Returns when a step in progress has ended and the device has let go.
                 self.function.station.with(Model::refresh_memory);
                 Ok(body.get(..24).unwrap_or_default().to_vec().into())
             }
             command::DEVICE_GET_INFO => {
-                large_enough(&body, 16)?;
+                large_enough(body, 16)?;
                 Ok(words([16, RESET | PCI, self.regions(), IRQS]).into())
             }
-            command::DEVICE_GET_REGION_INFO => self.region_info(&body),
+            command::DEVICE_GET_REGION_INFO => self.region_info(body),
             command::DEVICE_GET_IRQ_INFO => {
-                let index = large_enough(&body, 16)?;
+                let index = large_enough(body, 16)?;
                 if index >= IRQS {
                     return Err(Errno::INVAL);
                 }
                 Ok(words([16, vectors::flags(index), index, vectors::count(index)]).into())
             }
-            command::DEVICE_SET_IRQS => self.function.set_irqs(&body, fds).map(|()| Reply::default()),
-            command::REGION_READ => self.region_read(&body),
-            command::REGION_WRITE => self.region_write(&body),
+            command::DEVICE_SET_IRQS => self.function.set_irqs(body, fds).map(|()| Reply::default()),
+            command::REGION_READ => self.region_read(body),
+            command::REGION_WRITE => self.region_write(body),
             command::DEVICE_RESET => {
                 self.function.reset();
                 Ok(Reply::default())

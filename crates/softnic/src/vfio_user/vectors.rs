@@ -62,13 +62,13 @@ pub(super) fn flags(index: u32) -> u32 {
 
 impl Vectors {
     /// Carries out a SET_IRQS: argsz, flags, index, start, count (32 bits each), and a byte for each with `DATA_BOOL`.
-    pub(super) fn set(&self, body: &[u8], fds: Vec<OwnedFd>) -> Result<(), Errno> {
+    /// Takes `fds` if all are eventfds, which are closed at once.
+    pub(super) fn set(&self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<(), Errno> {
         let mut fields = Fields::new(body);
         let mut next = || fields.u32().ok_or(Errno::INVAL);
         let (_argsz, flags, index, start, many) = (next()?, next()?, next()?, next()?, next()?);
         let end = start.checked_add(many).filter(|end| *end <= count(index)).ok_or(Errno::INVAL)?;
         let range = start as usize..end as usize;
-        // Before the table is locked, which the engine waits for: closing what is no eventfd may take a client's pleasure.
         if !fds.iter().all(is_eventfd) {
             return Err(Errno::INVAL);
         }
@@ -81,7 +81,7 @@ impl Vectors {
             // Masking is the table's business, which no client needs to know of.
             return Err(if action.count_ones() == 1 { Errno::NOTTY } else { Errno::INVAL });
         }
-        let fds = table.triggers(fds)?;
+        let fds = table.triggers(std::mem::take(fds))?;
         if index == INTX {
             return table.intx.connect(flags & !action, range.len(), fds, fields.rest());
         }
