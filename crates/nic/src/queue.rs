@@ -61,7 +61,10 @@ queue! {
 impl RxQueue {
     /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
     /// theirs. Returns the number of packets; a frame longer than a buffer is a run of packets with
-    /// [`mempool::Packet::continues`] set on all but the last. Never blocks; whole frames only.
+    /// [`mempool::Packet::continues`] set on all but the last. Whole frames only.
+    ///
+    /// Waits for nothing but, behind a vfio-user server that shares no doorbells, the answer to one message, 5 s at most; then
+    /// the device counts as gone.
     #[inline]
     pub fn recv(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         each!(Self, self, queue => queue.recv(cache, batch))
@@ -101,8 +104,8 @@ impl RxQueue {
 
 impl TxQueue {
     /// Hands packets from the front of `batch` to the device, as many as its ring takes; the rest stay in the batch.
-    /// Takes buffers that the device has done with into `cache`. Returns how many packets left the batch. Never blocks;
-    /// whole frames only. With an empty batch it only takes back buffers.
+    /// Takes buffers that the device has done with into `cache`. Returns how many packets left the batch. Whole frames only.
+    /// With an empty batch it only takes back buffers. Waits as [`RxQueue::recv`] does.
     ///
     /// A frame that the device cannot send is dropped and counted.
     #[inline]
