@@ -1,4 +1,4 @@
-//! SIGKILL and restart under load, a hundred times each way: nothing is lost that should survive, and what comes next works.
+//! SIGKILL and restart under load, a hundred times each way: no buffer of a pool is lost, and the next port forwards.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod server;
