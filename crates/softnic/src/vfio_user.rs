@@ -36,7 +36,7 @@ use std::time::Duration;
 /// removes the socket.
 ///
 /// A client costs others nothing but its own device: it may have 16,384 mappings (with more than three devices in the process,
-/// an equal share of 49,152) of 64 GiB together, in files that can be sealed against shrinking (memfds); it must finish each
+/// an equal share of 49,152) of 64 GiB together, in memfds that it has sealed against shrinking; it must finish each
 /// message it has begun, and take each reply, within 5 s; its eventfds are signalled without waiting. What it breaks
 /// costs it its connection, with one line in the log, at most one a second. Descriptors that nobody asked for are closed by
 /// threads of their own, 16 at a time; one that sends more than 16 that are slow to close (sockets that linger, files of a file

@@ -7,19 +7,22 @@ use device::{Bar as _, Device as _, TimeLimit, TrustedPeer, VfioUserDevice};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::MemfdFlags;
 use softnic::VfioUserServer;
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 use tempfile::TempDir;
-use wire_client::{WireClient, dwords, message, qwords};
+use wire_client::{WireClient, dwords, message, qwords, sealed_memfd};
 
 const MAP: u8 = 2;
 const SET_IRQS: u8 = 8;
 const READ: u8 = 9;
 const RESET: u8 = 13;
+const EPERM: u8 = 1;
 const ENOSPC: u8 = 28;
 
 fn serve(name: &str) -> (TempDir, VfioUserServer) {
@@ -28,8 +31,8 @@ fn serve(name: &str) -> (TempDir, VfioUserServer) {
     (folder, server)
 }
 
-fn memfd(len: u64) -> OwnedFd {
-    let fd = rustix::fs::memfd_create("memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+fn unsealed_memfd(len: u64) -> OwnedFd {
+    let fd = rustix::fs::memfd_create("unsealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&fd, len).unwrap();
     fd
 }
@@ -82,7 +85,7 @@ fn s2_a_client_may_map_so_much_and_no_more() {
     let (_other_folder, other) = serve("greedy-neighbour");
     let client = WireClient::connect(server.socket());
     // A file of 32 GiB with nothing in it.
-    let large = memfd(32 << 30);
+    let large = sealed_memfd("memory", 32 << 30);
     let map = |offset, iova, size, file: &OwnedFd| client.errno(MAP, &map_body(offset, iova, size), &[file.as_fd()]);
     assert_eq!(map(0, 0, 32 << 30, &large), 0);
     assert_eq!(map(0, 32 << 30, 32 << 30, &large), 0);
@@ -98,7 +101,7 @@ fn s2_a_client_may_map_so_much_and_no_more() {
     assert!((4096..=16_384).contains(&mapped), "{mapped}");
     assert_eq!(map(0, 1 << 40, 4096, &large), ENOSPC);
     let neighbour = WireClient::connect(other.socket());
-    let own = memfd(1 << 20);
+    let own = sealed_memfd("memory", 1 << 20);
     assert_eq!(neighbour.errno(MAP, &map_body(0, 0, 1 << 20), &[own.as_fd()]), 0);
     drop(client);
     let next = WireClient::connect(server.socket());
@@ -172,6 +175,81 @@ fn a_server_ends_with_clients_at_the_door() {
     drop(server);
     assert_eq!((&first.0).read(&mut [0]).unwrap_or(0), 0);
     drop(silent);
+}
+
+/// The kernel takes no more than 16 out of a message here, and what has more is no message.
+#[test]
+fn a_message_with_too_many_descriptors_costs_its_client_the_connection() {
+    let (_folder, server) = serve("many");
+    let file = tempfile::tempfile().unwrap();
+    for many in [17, 253] {
+        let client = WireClient::connect(server.socket());
+        client.send(&message(RESET, 0, &[]), &vec![file.as_fd(); many]).unwrap();
+        assert_eq!((&client.0).read(&mut [0]).unwrap_or(0), 0, "{many}");
+    }
+    assert_eq!(WireClient::connect(server.socket()).errno(RESET, &[], &vec![file.as_fd(); 16]), 0);
+}
+
+/// A page of memory that is not there until the first value is dropped: what reads it waits (ioctl_userfaultfd(2)).
+fn missing_page() -> Option<(File, &'static [u8])> {
+    const PAGE: usize = 4096;
+    // SAFETY: takes flags and returns a descriptor.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: a new descriptor that nobody else has.
+    let file = unsafe { File::from_raw_fd(fd) };
+    let map = memmap2::MmapOptions::new().len(PAGE).map_anon().unwrap();
+    // Mapped until the process ends, as a write may read it until then.
+    let page: &'static [u8] = Box::leak(Box::new(map));
+    // UFFDIO_API, with the features and the ioctls that there are; UFFDIO_REGISTER, for pages that are missing.
+    let mut api = [0xAA_u64, 0, 0];
+    let mut register = [page.as_ptr() as u64, PAGE as u64, 1, 0];
+    for (request, argument) in [(0xC018_AA3F, &mut api[..]), (0xC020_AA00, &mut register[..])] {
+        // SAFETY: reads and writes the three or four words of the structure that the request is for.
+        assert_eq!(unsafe { libc::ioctl(fd, request, argument.as_mut_ptr()) }, 0);
+    }
+    Some((file, page))
+}
+
+/// A write(2) keeps a memfd's inode locked while it waits for what it writes.
+#[test]
+fn a_file_that_is_being_written_for_ever_holds_nobody_up() {
+    let Some((mut faults, page)) = missing_page() else {
+        return skip::test!("no userfaultfd without root");
+    };
+    let (_folder, server) = serve("written");
+    let (_other_folder, other) = serve("written-neighbour");
+    let (client, neighbour) = (WireClient::connect(server.socket()), WireClient::connect(other.socket()));
+    let (sealed, unsealed) = (sealed_memfd("written", 1 << 20), unsealed_memfd(1 << 20));
+    for file in [&sealed, &unsealed] {
+        let file = File::from(file.try_clone().unwrap());
+        std::thread::spawn(move || file.write_at(page, 0));
+        // The fault: it waits.
+        faults.read_exact(&mut [0; 32]).unwrap();
+    }
+    assert_eq!(client.errno(MAP, &map_body(0, 0, 1 << 20), &[sealed.as_fd()]), 0);
+    assert_eq!(client.errno(MAP, &map_body(0, 1 << 20, 1 << 20), &[unsealed.as_fd()]), EPERM);
+    assert_eq!(client.errno(RESET, &[], &[]), 0);
+    assert_eq!(neighbour.errno(RESET, &[], &[]), 0);
+    soon(|| drop(server));
+    assert_eq!(neighbour.errno(RESET, &[], &[]), 0);
+    drop(faults);
+}
+
+/// 16 may be at the door, and say nothing for a second.
+#[test]
+fn who_says_nothing_at_the_door_is_sent_away() {
+    let (_folder, server) = serve("silent");
+    let first = WireClient::connect(server.socket());
+    let mut silent: Vec<_> = (0..17).map(|_| WireClient::silent(server.socket())).collect();
+    // The seventeenth takes the place of the first, and the second one's time ends.
+    for client in silent.drain(..2) {
+        assert_eq!((&client.0).read(&mut [0]).unwrap(), 0);
+    }
+    let last = silent.pop().unwrap();
+    drop(silent);
+    assert_eq!((&last.0).read(&mut [0]).unwrap(), 0);
+    assert_eq!(first.errno(RESET, &[], &[]), 0);
 }
 
 /// A socket whose last close(2) waits for minutes, unless its other end, the second value, is closed before.

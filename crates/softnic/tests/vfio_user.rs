@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use wire_client::{WireClient, dwords, message, qwords};
+use wire_client::{WireClient, dwords, message, qwords, sealed_memfd};
 
 /// A server of a soft NIC with a sink, in a folder of its own.
 fn serve(name: &str) -> (TempDir, VfioUserServer) {
@@ -31,12 +31,6 @@ fn open(path: &Path) -> device::Result<VfioUserDevice> {
     Ok(nic)
 }
 
-fn memfd(len: u64) -> OwnedFd {
-    let fd = rustix::fs::memfd_create("memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
-    rustix::fs::ftruncate(&fd, len).unwrap();
-    fd
-}
-
 /// argsz, flags, offset, address, size.
 fn map_body(flags: u32, offset: u64, iova: u64, size: u64) -> Vec<u8> {
     [dwords(&[32, flags]), qwords(&[offset, iova, size])].concat()
@@ -52,6 +46,7 @@ const SET_IRQS: u8 = 8;
 const READ: u8 = 9;
 const WRITE: u8 = 10;
 const RESET: u8 = 13;
+const EPERM: u8 = 1;
 
 #[test]
 fn replies_are_the_bytes_of_the_specification() {
@@ -193,7 +188,7 @@ fn capabilities_are_where_drivers_look_without_looking() {
 fn memory_is_mapped_by_the_rules() {
     let (_folder, server) = serve("memory");
     let client = WireClient::connect(server.socket());
-    let memory = memfd(0x4000);
+    let memory = sealed_memfd("memory", 0x4000);
     let fd = [memory.as_fd()];
     let map = |flags, offset, iova, size| client.errno(MAP, &map_body(flags, offset, iova, size), &fd);
     assert_eq!(map(3, 0, 0x10000, 0x3000), 0);
@@ -244,9 +239,7 @@ fn memory_is_mapped_by_the_rules() {
 fn memory_that_was_taken_away_is_let_go_of_before_the_reply() {
     let (_folder, server) = serve("let-go");
     let client = WireClient::connect(server.socket());
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let memory = rustix::fs::memfd_create("taken-away", flags).unwrap();
-    rustix::fs::ftruncate(&memory, 0x2000).unwrap();
+    let memory = sealed_memfd("taken-away", 0x2000);
     let held = || std::fs::read_to_string("/proc/self/maps").unwrap().matches("memfd:taken-away").count();
     for (flags, iova, size) in [(0, 0x1000, 0x1000), (2, 0, 0)] {
         assert_eq!(client.errno(MAP, &map_body(3, 0, 0x1000, 0x1000), &[memory.as_fd()]), 0);
@@ -264,7 +257,7 @@ fn a_device_reads_nothing_that_it_may_only_write() {
     const WRITE_ONLY: u64 = 0x3_0000;
     let (_folder, server) = serve("write-only");
     let client = WireClient::connect(server.socket());
-    let memory = File::from(memfd(0x3000));
+    let memory = File::from(sealed_memfd("memory", 0x3000));
     for (flags, offset, iova) in [(3, 0, RING), (1, 0x1000, READ_ONLY), (2, 0x2000, WRITE_ONLY)] {
         assert_eq!(client.errno(MAP, &map_body(flags, offset, iova, 0x1000), &[memory.as_fd()]), 0);
     }
@@ -317,9 +310,10 @@ fn memory_that_could_be_cut_off_is_refused() {
     file.set_len(0x1000).unwrap();
     assert_ne!(map(file.as_fd()), 0, "an ordinary file");
     assert_ne!(map(eventfd(0, EventfdFlags::CLOEXEC).unwrap().as_fd()), 0, "no file at all");
-    let memory = memfd(0x1000);
-    assert_eq!(map(memory.as_fd()), 0);
-    assert!(rustix::fs::ftruncate(&memory, 0).is_err(), "sealed now");
+    let memory = rustix::fs::memfd_create("unsealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&memory, 0x1000).unwrap();
+    assert_eq!(map(memory.as_fd()), EPERM, "a file that may be sealed later");
+    assert_eq!(map(sealed_memfd("sealed", 0x1000).as_fd()), 0);
 }
 
 #[test]
@@ -464,7 +458,7 @@ fn thousands_of_pages_are_mapped_one_by_one() {
     const PAGES: u64 = 4096;
     let (_folder, server) = serve("pages");
     let client = WireClient::connect(server.socket());
-    let memory = memfd(PAGES * 0x1000);
+    let memory = sealed_memfd("memory", PAGES * 0x1000);
     // 1234567 is odd, so every page comes once.
     let page = |n: u64| n * 1_234_567 % PAGES * 0x1000;
     for n in 0..PAGES {
@@ -489,7 +483,7 @@ fn a_card_that_is_pulled_out_is_all_ones() {
         u32::from_le_bytes(reply[32..36].try_into().unwrap())
     };
     assert_eq!(read(0, 7), 0x10F9_8086);
-    let memory = memfd(0x1000);
+    let memory = sealed_memfd("memory", 0x1000);
     assert_eq!(client.errno(MAP, &map_body(3, 0, 0x1000, 0x1000), &[memory.as_fd()]), 0);
     assert_eq!(client.errno(MAP, &map_body(1, 0, 0x10_0000, 0x1000), &[]), 0, "without a descriptor");
     assert_eq!((server.control().mappings(), server.control().dma_accesses()), (1, 0));
@@ -502,7 +496,7 @@ fn a_card_that_is_pulled_out_is_all_ones() {
 #[test]
 fn a_client_that_dies_leaves_a_device_in_reset_with_nothing_mapped() {
     let (_folder, server) = serve("reconnect");
-    let memory = memfd(0x1000);
+    let memory = sealed_memfd("memory", 0x1000);
     for round in 0..3 {
         let client = WireClient::connect(server.socket());
         assert_eq!(client.errno(MAP, &map_body(3, 0, 0x1000, 0x1000), &[memory.as_fd()]), 0, "round {round}");

@@ -12,7 +12,7 @@ use std::io::Read as _;
 use std::net::Shutdown;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use wire_client::{VERSION, WireClient, message};
+use wire_client::{VERSION, WireClient, message, sealed_memfd};
 
 /// The system's allocator, which remembers the largest request.
 struct Watched;
@@ -143,11 +143,8 @@ fn garbage_costs_a_client_its_own_connection() {
     let server = VfioUserServer::start("garbage?wire=loop", &folder.path().join("nic.sock")).unwrap();
     let neighbour = VfioUserServer::start("neighbour?wire=sink", &folder.path().join("other.sock")).unwrap();
     let held = WireClient::connect(neighbour.socket());
-    let gifts = [
-        eventfd(0, EventfdFlags::empty()).unwrap(),
-        tempfile::tempfile().unwrap().into(),
-        rustix::fs::memfd_create("gift", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap(),
-    ];
+    let gifts =
+        [eventfd(0, EventfdFlags::empty()).unwrap(), tempfile::tempfile().unwrap().into(), sealed_memfd("gift", 0)];
     LARGEST.store(0, Ordering::Relaxed);
     // A server that has failed once has failed for every smaller case too.
     let config =

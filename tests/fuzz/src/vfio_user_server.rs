@@ -2,7 +2,7 @@
 //! hangs, and serves the next client.
 
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use softnic::VfioUserServer;
 use std::io::{ErrorKind, IoSlice, Read as _, Write as _};
@@ -33,6 +33,7 @@ impl Stage {
         let server = VfioUserServer::start(&name, &folder.path().join("a")).expect("a server");
         let memory = memfd_create("fuzz", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("memory");
         ftruncate(&memory, 1 << 20).expect("memory");
+        fcntl_add_seals(&memory, SealFlags::SHRINK).expect("a seal");
         let gifts = [
             memory,
             eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd"),

@@ -6,7 +6,8 @@ use crate::{Aside, Deadline};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
 };
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,8 +20,8 @@ pub const HEADER: usize = 16;
 pub const MAX_BODY: usize = 1 << 20;
 /// The most file descriptors that come with a message.
 pub const MAX_FDS: usize = 16;
-/// As many descriptors as the kernel passes at once (unix(7), `SCM_MAX_FD`): those that find no room it would close itself,
-/// however long that takes.
+/// As many descriptors as the kernel passes at once (unix(7), `SCM_MAX_FD`). Those that find no room it closes itself, however
+/// long that takes, while who receives waits.
 const MOST_AT_ONCE: usize = 253;
 /// The most data bytes in a region read or write that the software NIC's server and the client here take.
 pub const MAX_TRANSFER: u32 = 64 << 10;
@@ -245,11 +246,13 @@ pub fn send_by(
 /// nothing more can be received then.
 pub fn receive(socket: &UnixStream, deadline: Option<&Deadline>) -> io::Result<Option<Message>> {
     let mut fds = Aside::from(Vec::new());
-    let received = receive_into(socket, deadline, &mut fds)?;
+    let received = receive_with(socket, deadline, &mut fds, MOST_AT_ONCE)?;
     Ok(received.map(|(header, body)| Message { header, body, fds }))
 }
 
 /// As [`receive`], and adds the descriptors to `fds`, also those that came before an error: for who closes them in its own way.
+/// Of those that are too many, at most [`MAX_FDS`] at a time find room in this process; the kernel closes the others, and
+/// this waits for that.
 ///
 /// # Errors
 ///
@@ -259,8 +262,18 @@ pub fn receive_into(
     deadline: Option<&Deadline>,
     fds: &mut Vec<OwnedFd>,
 ) -> io::Result<Option<(Header, Vec<u8>)>> {
+    receive_with(socket, deadline, fds, MAX_FDS)
+}
+
+/// As [`receive_into`], with room for `room` descriptors.
+fn receive_with(
+    socket: &UnixStream,
+    deadline: Option<&Deadline>,
+    fds: &mut Vec<OwnedFd>,
+    room: usize,
+) -> io::Result<Option<(Header, Vec<u8>)>> {
     let mut bytes = [0; HEADER];
-    if !fill(socket, &mut bytes, fds, deadline)? {
+    if !fill(socket, &mut bytes, (&mut *fds, room), deadline)? {
         return Ok(None);
     }
     let header = Header::from_bytes(bytes);
@@ -269,17 +282,18 @@ pub fn receive_into(
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
     };
     let mut body = vec![0; len];
-    if len > 0 && !fill(socket, &mut body, fds, deadline)? {
+    if len > 0 && !fill(socket, &mut body, (fds, room), deadline)? {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(Some((header, body)))
 }
 
-/// Fills `buffer`; false when the stream ends before its first byte.
+/// Fills `buffer`; false when the stream ends before its first byte. Each time something comes there is room for so many
+/// descriptors.
 fn fill(
     socket: &UnixStream,
     buffer: &mut [u8],
-    fds: &mut Vec<OwnedFd>,
+    (fds, room): (&mut Vec<OwnedFd>, usize),
     deadline: Option<&Deadline>,
 ) -> io::Result<bool> {
     let flags = if deadline.is_some() { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
@@ -287,7 +301,7 @@ fn fill(
     while done < buffer.len() {
         deadline.map_or(Ok(()), Deadline::check)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_AT_ONCE))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut control = RecvAncillaryBuffer::new(&mut space[..rustix::cmsg_space!(ScmRights(room))]);
         let mut parts = [IoSliceMut::new(&mut buffer[done..])];
         let got = match rustix::net::recvmsg(socket, &mut parts, &mut control, flags | RecvFlags::CMSG_CLOEXEC) {
             Ok(got) => got,
@@ -302,8 +316,11 @@ fn fill(
                 fds.extend(rights);
             }
         }
-        if fds.len() > MAX_FDS {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "more descriptors than a message has"));
+        if fds.len() > MAX_FDS || got.flags.contains(ReturnFlags::CTRUNC) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "more descriptors than a message has, or than there is room for",
+            ));
         }
         match got.bytes {
             0 if done == 0 => return Ok(false),

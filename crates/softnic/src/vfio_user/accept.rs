@@ -4,13 +4,13 @@ use super::closer::Closer;
 use super::function::Function;
 use super::seldom::Seldom;
 use super::session;
-use device::vfio_user::message;
+use device::vfio_user::message::{self, Header};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags};
 use std::collections::VecDeque;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
@@ -98,10 +98,10 @@ impl Door {
                 Err(_) => thread::sleep(EXHAUSTED),
             }
         }
-        refused.into_iter().for_each(|client| self.send_away(client.socket, Vec::new()));
+        refused.into_iter().for_each(|client| self.send_away(client.socket));
         // Those who have connected and were not heard: they would be closed with the listener, by whoever closes that.
         while let Ok((client, _)) = self.listener.accept() {
-            self.send_away(client, Vec::new());
+            self.send_away(client);
         }
     }
 
@@ -121,14 +121,14 @@ impl Door {
         drop(fds);
         let now = Instant::now();
         for (client, spoke) in std::mem::take(refused).into_iter().zip(&spoken[1..]) {
-            if *spoke {
-                let fds = refuse(&client.socket);
-                self.send_away(client.socket, fds);
-            } else if client.until <= now {
-                self.send_away(client.socket, Vec::new());
-            } else {
+            if !*spoke && client.until > now {
                 refused.push_back(client);
+                continue;
             }
+            if *spoke {
+                refuse(&client.socket);
+            }
+            self.send_away(client.socket);
         }
         spoken[0]
     }
@@ -136,7 +136,7 @@ impl Door {
     fn receive(&self, client: UnixStream, admit: &SyncSender<UnixStream>, refused: &mut VecDeque<Refused>) {
         let Some(client) = self.admit(client, admit) else { return };
         if refused.len() == CROWD {
-            refused.pop_front().into_iter().for_each(|oldest| self.send_away(oldest.socket, Vec::new()));
+            refused.pop_front().into_iter().for_each(|oldest| self.send_away(oldest.socket));
         }
         refused.push_back(Refused { socket: client, until: Instant::now() + COURTESY });
     }
@@ -168,10 +168,10 @@ impl Door {
         }
     }
 
-    /// Ends a connection at once, and closes it and what came by it when that is possible.
-    fn send_away(&self, client: UnixStream, fds: Vec<OwnedFd>) {
+    /// Ends a connection at once, and closes it when that is possible.
+    fn send_away(&self, client: UnixStream) {
         let _ = client.shutdown(Shutdown::Both);
-        self.closer.close((client, fds));
+        self.closer.close(client);
     }
 
     fn inside(&self) -> MutexGuard<'_, Option<UnixStream>> {
@@ -186,18 +186,24 @@ fn is_gone(client: &UnixStream) -> bool {
     poll(&mut fds, Some(&now)).is_err() || fds[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP)
 }
 
-/// Answers the first message: the device is busy. Returns what came with it.
-fn refuse(client: &UnixStream) -> Vec<OwnedFd> {
-    let mut fds = Vec::new();
-    let mut answer = || -> io::Result<()> {
-        client.set_nonblocking(true)?;
-        if let Some((first, _)) = message::receive_into(client, None, &mut fds)? {
-            message::send(client, first.error(Errno::BUSY.raw_os_error()), &[], &[])?;
+/// Answers the first message: the device is busy. What it has of descriptors stays in the socket.
+fn refuse(client: &UnixStream) {
+    let answer = || -> io::Result<()> {
+        let mut bytes = [0; 4096];
+        let peek = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let seen = rustix::net::recvmsg(client, &mut parts, &mut RecvAncillaryBuffer::default(), peek)?;
+        if let Some(header) = bytes[..seen.bytes].first_chunk() {
+            client.set_nonblocking(true)?;
+            message::send(client, Header::from_bytes(*header).error(Errno::BUSY.raw_os_error()), &[], &[])?;
+        }
+        if !seen.flags.contains(ReturnFlags::CTRUNC) {
+            // No descriptors: what has been read does not make the end of the connection a reset.
+            rustix::net::recv(client, &mut bytes[..seen.bytes], RecvFlags::DONTWAIT)?;
         }
         Ok(())
     };
     if let Err(error) = answer() {
         tracing::debug!("a client that came while another is served went before it was refused: {error}");
     }
-    fds
 }

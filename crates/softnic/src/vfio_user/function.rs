@@ -63,11 +63,12 @@ impl Function {
     pub(super) fn leave(&mut self) {
         self.reset();
         self.vectors.clear();
-        self.memory.clear();
+        let unmapped = self.memory.clear();
         self.station.with(|model| {
             model.set_doorbells(Arc::default());
             model.refresh_memory();
         });
+        drop(unmapped);
         self.doorbells = None;
     }
 

@@ -54,10 +54,12 @@ const UNMAP_ALL: u32 = 2;
 /// Type of the file system that huge pages of a memfd are in (linux/magic.h).
 const HUGETLBFS: i64 = 0x9584_58F6;
 
-/// The address space that a client has built.
+/// The address space that a client has built. One thread changes it, the one that serves the client.
 #[derive(Debug, Default)]
 pub(super) struct ClientMemory {
     generation: AtomicU64,
+    /// The engine waits for this lock too, and with it all devices of the process: nothing that a client can make slow is done
+    /// under it (its files are mapped before, and unmapped after).
     mappings: Mutex<Mappings>,
     complaints: Seldom,
 }
@@ -76,8 +78,10 @@ impl Mappings {
         self.list.insert(iova, mapping);
     }
 
-    fn remove(&mut self, iova: u64) {
-        self.bytes -= self.list.remove(&iova).map_or(0, |mapping| mapping.reached());
+    fn remove(&mut self, iova: u64) -> Option<Region> {
+        let mapping = self.list.remove(&iova)?;
+        self.bytes -= mapping.reached();
+        mapping.region
     }
 }
 
@@ -108,9 +112,19 @@ impl ClientMemory {
         if !aligned || !known || len == 0 || fds.len() > 1 {
             return Err(Errno::INVAL);
         }
+        self.check_room(iova, len, !fds.is_empty())?;
+        let region = fds.first().map(|fd| self.map_file(fd, flags, (offset, iova, len), socket)).transpose()?;
+        self.mappings().insert(iova, Mapping { len, region });
+        fds.clear();
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether a client may have one more mapping, at this place.
+    fn check_room(&self, iova: u64, len: u64, with_file: bool) -> Result<(), Errno> {
         let last = iova.checked_add(len - 1).ok_or(Errno::INVAL)?;
-        let mut mappings = self.mappings();
-        let (most, with_file) = (most_mappings(), !fds.is_empty());
+        let mappings = self.mappings();
+        let most = most_mappings();
         if mappings.list.len() >= most
             || with_file && mappings.bytes.checked_add(len).is_none_or(|sum| sum > MOST_BYTES)
         {
@@ -123,22 +137,18 @@ impl ClientMemory {
         if below.is_some_and(|(start, below)| start + (below.len - 1) >= iova) {
             return Err(Errno::EXIST);
         }
-        let region = fds.first().map(|fd| self.map_file(fd, flags, (offset, iova, len), socket)).transpose()?;
-        mappings.insert(iova, Mapping { len, region });
-        fds.clear();
-        self.generation.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
     /// Carries out a DMA_UNMAP: argsz, flags (32 bits each), address, size (64 bits each), which must cover one mapping or
     /// more, and none in part (an IOMMU in a guest unmaps in larger pieces than it maps); or all mappings, with both 0. The
-    /// device may work on what it has begun: wait until it has seen it.
-    pub(super) fn unmap(&self, body: &[u8]) -> Result<(), Errno> {
+    /// device may work on what it has begun: wait until it has seen it, and then drop what is returned, which unmaps the files.
+    pub(super) fn unmap(&self, body: &[u8]) -> Result<Vec<Region>, Errno> {
         let mut fields = Fields::new(body);
         let (_argsz, flags) = (fields.u32().ok_or(Errno::INVAL)?, fields.u32().ok_or(Errno::INVAL)?);
         let (iova, len) = (fields.u64().ok_or(Errno::INVAL)?, fields.u64().ok_or(Errno::INVAL)?);
         match (flags, iova, len) {
-            (UNMAP_ALL, 0, 0) => self.clear(),
+            (UNMAP_ALL, 0, 0) => Ok(self.clear()),
             (0, ..) => {
                 let last = len.checked_sub(1).and_then(|rest| iova.checked_add(rest)).ok_or(Errno::INVAL)?;
                 let mut mappings = self.mappings();
@@ -154,26 +164,27 @@ impl ClientMemory {
                 if covered.is_empty() {
                     return Err(Errno::NOENT);
                 }
-                for start in covered {
-                    mappings.remove(start);
-                }
+                let unmapped = covered.into_iter().filter_map(|start| mappings.remove(start)).collect();
                 self.generation.fetch_add(1, Ordering::Release);
+                Ok(unmapped)
             }
-            _ => return Err(Errno::INVAL),
+            _ => Err(Errno::INVAL),
         }
-        Ok(())
     }
 
-    /// Forgets everything.
-    pub(super) fn clear(&self) {
-        *self.mappings() = Mappings::default();
+    /// Forgets everything. What is returned is dropped as that of [`Self::unmap`].
+    #[must_use]
+    pub(super) fn clear(&self) -> Vec<Region> {
+        let all = std::mem::take(&mut *self.mappings());
         self.generation.fetch_add(1, Ordering::Release);
+        all.list.into_values().filter_map(|mapping| mapping.region).collect()
     }
 
     /// Maps `len` bytes of a client's file from `offset` on.
     ///
-    /// The file must not get shorter: an access beyond its end would end this process. So it has to be one that can be sealed
-    /// against that (a memfd), and is sealed here if the client has not done it.
+    /// The file must not get shorter: an access beyond its end would end this process. So it has to be one that is sealed
+    /// against that (a memfd). It is not sealed here: that waits for a write(2) to the file, which may last as long as the
+    /// client likes.
     fn map_file(
         &self,
         fd: &OwnedFd,
@@ -182,14 +193,14 @@ impl ClientMemory {
         socket: BorrowedFd<'_>,
     ) -> Result<Region, Errno> {
         let refuse = |why: &str, errno| {
-            let hint = "use a memfd (QEMU: memory-backend-memfd,share=on)";
+            let hint = "use a memfd with F_SEAL_SHRINK (QEMU: memory-backend-memfd,share=on)";
             self.complaints.say(|more| tracing::warn!("memory of a client is refused: {why}; {hint}{more}"));
             errno
         };
         // First of all: only a memfd has seals. Any other file may be in a file system of the client's own, which never answers.
-        let sealed = |errno| refuse("it is in no file that can be sealed against shrinking", errno);
-        if !rustix::fs::fcntl_get_seals(fd).map_err(sealed)?.contains(SealFlags::SHRINK) {
-            rustix::fs::fcntl_add_seals(fd, SealFlags::SHRINK).map_err(sealed)?;
+        let seals = rustix::fs::fcntl_get_seals(fd).unwrap_or(SealFlags::empty());
+        if !seals.contains(SealFlags::SHRINK) {
+            return Err(refuse("its file is not sealed against shrinking", Errno::PERM));
         }
         // Only now is the size what it will be at least.
         let stat = rustix::fs::fstat(fd)?;

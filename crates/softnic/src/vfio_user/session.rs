@@ -35,9 +35,7 @@ pub(super) fn serve<'f>(socket: &'f UnixStream, function: &'f mut Function, clos
     let mut fds = Vec::new();
     let mut outcome = session.begin(&mut fds);
     loop {
-        if !fds.is_empty() {
-            closer.close(std::mem::take(&mut fds));
-        }
+        fds.drain(..).for_each(|fd| closer.close(fd));
         if !matches!(outcome, Ok(true)) {
             return outcome.map(drop);
         }
@@ -145,9 +143,10 @@ impl Session<'_> {
         match header.command {
             command::DMA_MAP => self.function.memory.map(body, fds, self.socket.as_fd()).map(|()| Reply::default()),
             command::DMA_UNMAP => {
-                self.function.memory.unmap(body)?;
+                let unmapped = self.function.memory.unmap(body)?;
                 // Returns when a step in progress has ended and the device has let go.
                 self.function.station.with(Model::refresh_memory);
+                drop(unmapped);
                 Ok(body.get(..24).unwrap_or_default().to_vec().into())
             }
             command::DEVICE_GET_INFO => {

@@ -2,9 +2,10 @@
 
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
+use rustix::fs::{MemfdFlags, SealFlags};
 use std::io::{IoSlice, Read as _};
 use std::mem::MaybeUninit;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -34,7 +35,7 @@ impl WireClient {
 
     /// Sends bytes, and descriptors with the first.
     pub(crate) fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> std::io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
         let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
         assert!(fds.is_empty() || control.push(rustix::net::SendAncillaryMessage::ScmRights(fds)));
         let sent =
@@ -65,6 +66,14 @@ impl WireClient {
         assert_eq!(reply[8] & 0x20 != 0, reply[12] != 0, "the error bit and the errno go together");
         reply[12]
     }
+}
+
+/// Memory as a server takes it: that cannot shrink.
+pub(crate) fn sealed_memfd(name: &str, len: u64) -> OwnedFd {
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&fd, len).unwrap();
+    rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).unwrap();
+    fd
 }
 
 /// A message with id 0.
