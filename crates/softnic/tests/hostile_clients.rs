@@ -187,7 +187,7 @@ fn a_message_with_too_many_descriptors_costs_its_client_the_connection() {
         client.send(&message(RESET, 0, &[]), &vec![file.as_fd(); many]).unwrap();
         assert_eq!((&client.0).read(&mut [0]).unwrap_or(0), 0, "{many}");
     }
-    assert_eq!(WireClient::connect(server.socket()).errno(RESET, &[], &vec![file.as_fd(); 16]), 0);
+    assert_eq!(WireClient::connect(server.socket()).errno(RESET, &[], &[file.as_fd(); 16]), 0);
 }
 
 /// A page of memory that is not there until the first value is dropped: what reads it waits (ioctl_userfaultfd(2)).
