@@ -158,12 +158,20 @@ impl<D: Device> Port<D> {
         self.address
     }
 
+    /// From now until the value is dropped, if the cancel flag is set: all is to end, so a device whose registers are messages
+    /// to another process has two seconds for its answers, and is gone after that.
+    fn hurry(&self) -> Option<Hurried<D>> {
+        let cancelled = self.time_limit.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed));
+        cancelled.then(|| Hurried::begin(self.regs().device()))
+    }
+
     /// The link's state now.
     ///
     /// # Errors
     ///
     /// [`Error::Gone`].
     pub fn link(&self) -> Result<LinkStatus> {
+        let _hurried = self.hurry();
         link::status(self.regs(), self.model.mac)
     }
 
@@ -190,6 +198,7 @@ impl<D: Device> Port<D> {
     ///
     /// [`Error::Gone`].
     pub fn events(&mut self) -> Result<Events> {
+        let _hurried = self.hurry();
         // What happens between the two is told now, and once more wakes for nothing.
         if let Some(vector) = self.shared.other_vector() {
             vector.clear();
@@ -203,6 +212,7 @@ impl<D: Device> Port<D> {
     ///
     /// [`Error::Gone`].
     pub fn transmit_idle(&self) -> Result<bool> {
+        let _hurried = self.hurry();
         for index in 0..self.tx_queues {
             if !tx::is_empty(self.regs(), index)? {
                 return Ok(false);
@@ -220,16 +230,17 @@ impl<D: Device> Port<D> {
     /// call this at least once a second.
     ///
     /// Reading ends before the next counter when [`Config::time_limit`] is over, or when its cancel flag is set meanwhile; if
-    /// the flag was set before, after a second. The counters that are left are read by the next call, or by [`Self::close`].
+    /// the flag was set before, after a second. [`Statistics::unread`] says how many counters are left; the next call, or
+    /// [`Self::close`], begins with them.
     ///
     /// # Errors
     ///
     /// [`Error::Gone`]; the totals stay readable through [`Self::totals`].
     pub fn statistics(&mut self) -> Result<&Statistics> {
-        let TimeLimit { total, cancel } = self.time_limit.clone();
-        let limit = match cancel {
-            Some(set) if set.load(Ordering::Relaxed) => TimeLimit { total: total.min(END_LIMIT), cancel: None },
-            cancel => TimeLimit { total, cancel },
+        let hurried = self.hurry();
+        let limit = match &hurried {
+            Some(_) => TimeLimit { total: self.time_limit.total.min(END_LIMIT), cancel: None },
+            None => self.time_limit.clone(),
         };
         self.counters.poll(Some(limit.begin()))
     }
@@ -246,7 +257,8 @@ impl<D: Device> Port<D> {
     ///
     /// All of it takes [`Config::time_limit`] and a second at most, as far as registers are memory and not messages to
     /// another process: when time is up, each step that is left is still asked of the device, and not waited for, and taking
-    /// memory access from it has the second. The cancel flag is not looked at: it is usually why a port is closed.
+    /// memory access from it has the second. Reading the counters has a second of the first. The cancel flag is not looked at:
+    /// it is usually why a port is closed.
     ///
     /// # Errors
     ///
@@ -271,7 +283,7 @@ impl<D: Device> Port<D> {
         for index in 0..self.tx_queues {
             result = result.and(tx::disable(&regs, index));
         }
-        result = result.and(self.counters.poll(None).map(drop));
+        result = result.and(self.counters.poll(Some(regs.deadline().at_most(END_LIMIT))).map(drop));
         result = result.and(init::stop(&regs));
         // Without this step all memory would have to be kept.
         regs.device().set_deadline(Some(regs.afterwards(END_LIMIT).deadline().clone()));
@@ -296,6 +308,23 @@ impl<D: Device> Port<D> {
 
 /// Time to take memory access from a device that is closed, and for a reading of the counters when all is to end.
 const END_LIMIT: Duration = Duration::from_secs(1);
+
+/// A device that has two seconds for its answers.
+struct Hurried<D: Device>(Arc<D>);
+
+impl<D: Device> Hurried<D> {
+    fn begin(device: &Arc<D>) -> Self {
+        // Twice what reading the counters has, so that the answer that is due at the end of that is not the last one.
+        device.set_deadline(Some(TimeLimit { total: END_LIMIT * 2, cancel: None }.begin()));
+        Self(Arc::clone(device))
+    }
+}
+
+impl<D: Device> Drop for Hurried<D> {
+    fn drop(&mut self) {
+        self.0.set_deadline(None);
+    }
+}
 
 impl<D: Device> Drop for Port<D> {
     fn drop(&mut self) {

@@ -63,6 +63,9 @@ pub struct Statistics {
     pub queues: [QueueStatistics; 16],
     /// Readings of a counter that was full: the total is too low. Poll more often.
     pub saturated: u64,
+    /// Counters that there was no time for when the device was last asked: their totals are older. (One of 36 bits, in two
+    /// registers, is one.)
+    pub unread: usize,
 }
 
 /// Packets received in error, by what was wrong; several may count the same packet.
@@ -125,8 +128,14 @@ pub struct QueueStatistics {
 pub(crate) struct Counters<D: Device> {
     regs: Registers<D>,
     totals: Statistics,
-    /// When the poll under way has to end.
+    /// How many there are.
+    whole: usize,
+    /// When the poll under way has to end, how many it has left to read, and the number of the counter that comes next in it.
     deadline: Option<Deadline>,
+    left: usize,
+    at: usize,
+    /// The first one that the last poll has not read.
+    next: usize,
     good_received: Difference,
     sent: Difference,
     sent_bytes: Difference,
@@ -136,7 +145,7 @@ pub(crate) struct Counters<D: Device> {
 
 /// Why a poll ends early.
 enum Halt {
-    /// It is over its deadline. What was not read keeps counting in the device.
+    /// All have been read, or it is over its deadline. What was not read keeps counting in the device.
     Over,
     Failed(Error),
 }
@@ -160,16 +169,21 @@ impl<D: Device> Counters<D> {
             regs.write(RQSMR.at(i), slots);
             regs.write(TQSM.at(i), slots);
         }
-        let mut before = Self::zeroed(regs.clone());
-        before.poll(None)?;
-        Ok(Self::zeroed(regs.clone()))
+        let mut before = Self::zeroed(regs.clone(), usize::MAX);
+        before.begin(None);
+        before.go_round()?;
+        Ok(Self::zeroed(regs.clone(), before.at))
     }
 
-    fn zeroed(regs: Registers<D>) -> Self {
+    fn zeroed(regs: Registers<D>, whole: usize) -> Self {
         Self {
             regs,
             totals: Statistics::default(),
+            whole,
             deadline: None,
+            left: 0,
+            at: 0,
+            next: 0,
             good_received: Difference::default(),
             sent: Difference::default(),
             sent_bytes: Difference::default(),
@@ -184,18 +198,36 @@ impl<D: Device> Counters<D> {
     }
 
     /// Reads every counter once, adds it up, and returns the totals. Call it every second: at 10 Gbit/s byte counters
-    /// are full after 54 s, and drops show late. Takes about 170 register reads; the `deadline` is looked at before each, and
-    /// what is left then is read by the next poll.
+    /// are full after 54 s, and drops show late. Takes about 170 register reads; the `deadline` is looked at before each. The
+    /// next poll begins where this one ends.
     ///
     /// # Errors
     ///
     /// [`Error::Gone`]; what was read before counts.
     pub(crate) fn poll(&mut self, deadline: Option<Deadline>) -> Result<&Statistics> {
-        self.deadline = deadline;
-        match self.poll_all() {
-            Ok(()) | Err(Halt::Over) => Ok(&self.totals),
-            Err(Halt::Failed(error)) => Err(error),
+        self.begin(deadline);
+        self.go_round()?;
+        if self.next == 0 && self.left > 0 {
+            // It had begun in the middle.
+            self.go_round()?;
         }
+        self.totals.unread = self.left;
+        Ok(&self.totals)
+    }
+
+    fn begin(&mut self, deadline: Option<Deadline>) {
+        (self.deadline, self.left) = (deadline, self.whole);
+    }
+
+    /// From the next counter to the last, or to where the poll ends.
+    fn go_round(&mut self) -> Result<()> {
+        self.at = 0;
+        match self.poll_all() {
+            Ok(()) => self.next = 0,
+            Err(Halt::Over) => {}
+            Err(Halt::Failed(error)) => return Err(error),
+        }
+        Ok(())
     }
 
     /// What is read is added up at once, since reading clears.
@@ -309,8 +341,11 @@ impl<D: Device> Counters<D> {
         Ok(())
     }
 
+    /// What a counter has; 0 for one that is not this poll's.
     fn count(&mut self, register: Reg<Ixgbe, ReadClears>) -> Result<u64, Halt> {
-        self.check()?;
+        if !self.is_due()? {
+            return Ok(0);
+        }
         let value = read(&self.regs, register)?;
         self.totals.saturated += u64::from(value == u32::MAX);
         Ok(value.into())
@@ -318,7 +353,9 @@ impl<D: Device> Counters<D> {
 
     /// A counter of 36 bits: the high half is read last, since reading it clears both.
     fn count_pair(&mut self, low: Reg<Ixgbe, ReadClears>, high: Reg<Ixgbe, ReadClears>) -> Result<u64, Halt> {
-        self.check()?;
+        if !self.is_due()? {
+            return Ok(0);
+        }
         let low = read(&self.regs, low)?;
         let high = read(&self.regs, high)? & 0xF;
         let value = u64::from(high) << 32 | u64::from(low);
@@ -326,8 +363,19 @@ impl<D: Device> Counters<D> {
         Ok(value)
     }
 
-    fn check(&self) -> Result<(), Halt> {
-        self.deadline.as_ref().map_or(Ok(()), Deadline::check).map_err(|_| Halt::Over)
+    /// Whether the counter that comes next is to be read; false for those that the last poll, or this one, has read already.
+    fn is_due(&mut self) -> Result<bool, Halt> {
+        let at = self.at;
+        self.at += 1;
+        if at < self.next {
+            return Ok(false);
+        }
+        self.next = at;
+        if self.left == 0 || self.deadline.as_ref().is_some_and(|deadline| deadline.check().is_err()) {
+            return Err(Halt::Over);
+        }
+        self.left -= 1;
+        Ok(true)
     }
 }
 
@@ -519,6 +567,48 @@ mod tests {
             assert_eq!(totals, whole, "a break after {reads} reads");
             assert!((reads..=reads + 1).contains(&read), "{read} reads before a break after {reads}");
         }
+    }
+
+    #[test]
+    fn polls_that_end_early_read_all_in_turn() {
+        let fake = Fake::new(0x10FB);
+        let mut counters = counters(&fake);
+        let whole = counters.whole;
+        let (cancel, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        for offset in offsets() {
+            let (cancel, count) = (Arc::clone(&cancel), Arc::clone(&count));
+            fake.on_read_at(offset, move |_| {
+                cancel.store(count.fetch_add(1, Ordering::Relaxed) + 1 >= 50, Ordering::Relaxed);
+                1
+            });
+        }
+        let limit = TimeLimit { total: Duration::from_secs(3600), cancel: Some(Arc::clone(&cancel)) };
+        let before = fake.reads().len();
+        let mut read = 0;
+        for _ in 0..10 {
+            cancel.store(false, Ordering::Relaxed);
+            count.store(0, Ordering::Relaxed);
+            read += whole - counters.poll(Some(limit.begin())).unwrap().unread;
+        }
+        let mut times = BTreeMap::new();
+        for offset in fake.reads().split_off(before) {
+            *times.entry(offset).or_insert(0) += 1;
+        }
+        assert!(offsets().iter().all(|offset| matches!(times.get(offset), Some(3 | 4))), "{times:?}");
+        let high = |offset: &u32| {
+            [GORCH, GOTCH, TORH].iter().any(|register| register.offset() == *offset)
+                || (0..16).any(|slot| [QBRC_H.at(slot), QBTC_H.at(slot)].iter().any(|high| high.offset() == *offset))
+        };
+        let counted: usize = times.iter().filter(|(offset, _)| !high(offset)).map(|(_, times)| times).sum();
+        assert_eq!(read, counted, "two registers are one counter");
+        // One with time begins there too, and reads each counter once.
+        let before = fake.reads().len();
+        assert_eq!(counters.poll(None).unwrap().unread, 0);
+        let mut last = fake.reads().split_off(before);
+        last.sort_unstable();
+        let mut all = offsets();
+        all.sort_unstable();
+        assert_eq!(last, all);
     }
 
     /// The totals of a poll that is cancelled after so many reads and of one that is not, and how many reads the first one did.

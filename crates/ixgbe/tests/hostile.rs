@@ -7,7 +7,7 @@ mod common;
 use common::{PanickingLog, check_disjoint, fill};
 use device::{Device as _, Expired, TimeLimit};
 use ixgbe::fake::{Fake, Mapping, Queue};
-use ixgbe::regs::{CRCERRS, CTRL, EEC, EERD, GPTC, RDRXCTL, RXDCTL, SWSM, TXDCTL};
+use ixgbe::regs::{CRCERRS, CTRL, EEC, EERD, GPTC, LINKS, RDRXCTL, RXDCTL, SWSM, TDH, TXDCTL};
 use ixgbe::{Config, Error, Opened};
 use mempool::{Batch, Pool, PoolConfig};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -385,4 +385,33 @@ fn reading_counters_ends_with_its_time_limit() {
     assert_eq!(port.statistics().unwrap().tx_packets, 0);
     assert_eq!(fake.reads().len(), before, "it was over before it began");
     close(Opened { port, rx, tx }, &[&pool]);
+}
+
+/// When the flag is set already all is to end: each question has two seconds, and what comes after is as before.
+#[test]
+fn a_slow_device_has_little_time_for_questions_once_the_flag_is_set() {
+    let pool = pool(256);
+    let cancel = Arc::new(AtomicBool::new(false));
+    let limit = TimeLimit { total: Duration::from_secs(3600), cancel: Some(Arc::clone(&cancel)) };
+    let mut device = None;
+    let opened = open_within(limit, &pool, |fake| device = Some(fake.clone())).unwrap();
+    let (fake, mut port) = (device.unwrap(), opened.port);
+    for (cancelled, expected) in [(false, false), (true, true)] {
+        cancel.store(cancelled, Ordering::Relaxed);
+        let seen = Arc::new(AtomicUsize::new(0));
+        for register in [LINKS.offset(), CRCERRS.offset(), TDH.at(0).offset()] {
+            let (asked, seen) = (fake.clone(), Arc::clone(&seen));
+            fake.on_read_at(register, move |_| {
+                let left = asked.deadline().and_then(|deadline| deadline.remaining().ok());
+                seen.fetch_add(usize::from(left.is_some_and(|left| left <= Duration::from_secs(2))), Ordering::Relaxed);
+                0
+            });
+        }
+        port.link().unwrap();
+        port.statistics().unwrap();
+        port.transmit_idle().unwrap();
+        assert_eq!(seen.load(Ordering::Relaxed) >= 3, expected);
+        assert!(fake.deadline().is_none());
+    }
+    close(Opened { port, rx: opened.rx, tx: opened.tx }, &[&pool]);
 }
