@@ -11,11 +11,11 @@ use cli::exit::Failure;
 use cli::idle::{self, Idle};
 use cli::lcore::Lcore;
 use cli::ports::{self, Placement, Ports};
-use cli::report::{PortTotals, Totals};
+use cli::report::{PortTotals, Totals, read_devices, read_devices_last};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use cli::team::{self, IdleWatch, Team};
-use nic::{Opened, Port, RxQueue, TxQueue};
+use nic::{Opened, RxQueue, TxQueue};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -148,11 +148,12 @@ impl Run<'_> {
             || ports::take_events(opened_cell.borrow_mut().iter_mut()),
             |elapsed| {
                 let lanes = published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
-                let (mut totals, result) =
-                    totals(elapsed, lanes, opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
+                let (ports, result) = read_devices(opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
+                let mut totals = totals(elapsed, lanes, ports);
                 let slept = workers::sleep_words(&workers::report(&handles, &available), totals.seconds);
                 totals.notes.extend(notes().into_iter().chain((!slept.is_empty()).then_some(slept)));
-                result.map(|()| totals)
+                result?;
+                Ok(totals)
             },
             || team.any_finished(),
             || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
@@ -228,21 +229,9 @@ fn take<T>(queues: &mut [Vec<Option<T>>], (port, queue): (usize, usize)) -> Opti
 /// Port and number of a receive queue, of a transmit queue, and what was counted between them.
 type Counted = (Option<(usize, usize)>, Option<(usize, usize)>, Counters);
 
-/// Adds up what lanes and devices have counted. An error when a device is gone; the totals are right all the same.
-fn totals<'a>(
-    elapsed: Duration,
-    lanes: impl Iterator<Item = Counted>,
-    ports: impl Iterator<Item = &'a mut Port>,
-) -> (Totals, Result<(), Failure>) {
-    let mut result = Ok(());
-    let port_totals = ports.map(|port| {
-        let mut totals = PortTotals { name: port.name().to_owned(), ..PortTotals::default() };
-        if let Err(error) = totals.read_device(port) {
-            result = Err(error.into());
-        }
-        totals
-    });
-    let mut totals = Totals { seconds: elapsed.as_secs_f64(), ports: port_totals.collect(), ..Totals::default() };
+/// Adds up what lanes have counted, beside what devices have.
+fn totals(elapsed: Duration, lanes: impl Iterator<Item = Counted>, ports: Vec<PortTotals>) -> Totals {
+    let mut totals = Totals { seconds: elapsed.as_secs_f64(), ports, ..Totals::default() };
     for (input, output, counters) in lanes {
         totals.counters += counters;
         if let Some((port, queue)) = input {
@@ -252,10 +241,10 @@ fn totals<'a>(
             totals.ports[port].add_tx(queue, &counters);
         }
     }
-    (totals, result)
+    totals
 }
 
-/// Lets the devices send what they hold, counts what they did not, and closes them.
+/// Reads the devices' counters, lets the devices send what they hold, counts what they did not, and closes them.
 fn finish(
     ran: Duration,
     ended: Vec<Ended>,
@@ -275,13 +264,15 @@ fn finish(
             opened[port].tx.push(tx);
         }
     }
-    stop.closing();
+    let (ports, read) = read_devices_last(opened.iter_mut().map(|opened| &mut opened.port));
     let idle = ports::drain(&mut opened, pool, stop);
+    stop.closing();
     for ((_, _, counters), output) in counted.iter_mut().zip(outputs) {
         let Some((port, at)) = output.filter(|(port, _)| !idle[*port]) else { continue };
         ports::count_unsent(&opened[port].tx[at], counters);
     }
-    let (totals, mut result) = totals(ran, counted.into_iter(), opened.iter_mut().map(|opened| &mut opened.port));
+    let totals = totals(ran, counted.into_iter(), ports);
+    let mut result = read.map_err(Failure::from);
     for opened in opened {
         result = result.and(opened.close().map_err(Failure::from));
     }

@@ -14,7 +14,7 @@ use cli::human::{counted as counted_words, grouped};
 use cli::idle::{self, Idle};
 use cli::lcore;
 use cli::ports::{self, Ports, Queues};
-use cli::report::{PortTotals, Totals};
+use cli::report::{PortTotals, Totals, read_devices, read_devices_last};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use cli::team::{self, IdleWatch, Team};
@@ -69,9 +69,10 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let notes = || Vec::new();
     let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, (&published, Way::Tx), notes);
 
-    stop.closing();
+    let ended = team.join()?;
+    let (devices, read) = read_devices_last(all_ports(&mut ports));
     let mut counted = Vec::new();
-    for mut source in team.join()?.into_iter().flatten() {
+    for mut source in ended.into_iter().flatten() {
         let port = &mut ports[source.port];
         let Some(opened) = port.opened.first_mut() else { continue };
         opened.tx.push(source.tx);
@@ -80,10 +81,11 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         }
         counted.push((source.port, source.counters));
     }
-    let (totals, read) = totals(ran, (&counted, Way::Tx), &mut ports, Vec::new());
+    stop.closing();
+    let totals = totals(ran, (&counted, Way::Tx), devices, Vec::new());
     let closed = close(ports);
     report::sent(&totals, &args.run)?;
-    trouble.and(read).and(closed)?;
+    trouble.and(read.map_err(Failure::from)).and(closed)?;
     let unsent = totals.counters.dropped(Reason::TxUnsent);
     if args.count.is_some() && unsent > 0 {
         let unsent = counted_words(unsent, "frame");
@@ -128,18 +130,20 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     };
     let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, (&published, Way::Rx), notes);
 
+    let ended = team.join()?;
+    let (devices, read) = read_devices_last(all_ports(&mut ports));
     stop.closing();
     let (mut counted, mut streams, mut foreign) = (Vec::new(), Vec::new(), 0);
-    for sink in team.join()?.into_iter().flatten() {
+    for sink in ended.into_iter().flatten() {
         counted.push((sink.port, sink.counters));
         foreign += sink.foreign;
         let name = ports[sink.port].opened.first().map_or(String::new(), |opened| opened.port.name().to_owned());
         streams.extend(sink.streams.into_iter().map(|stream| (name.clone(), stream)));
     }
-    let (totals, read) = totals(ran, (&counted, Way::Rx), &mut ports, Vec::new());
+    let totals = totals(ran, (&counted, Way::Rx), devices, Vec::new());
     let closed = close(ports);
     report::received(&totals, &streams, foreign, &args.run)?;
-    trouble.and(read).and(closed)
+    trouble.and(read.map_err(Failure::from)).and(closed)
 }
 
 /// Waits until every link is up, as long as copper may take to negotiate one, or until a signal.
@@ -233,8 +237,9 @@ fn watch<T: Send + 'static>(
         || ports::take_events(ports.borrow_mut().iter_mut().flat_map(|ports| &mut ports.opened)),
         |elapsed| {
             let counted: Vec<_> = published.iter().map(|(port, published)| (*port, published.read())).collect();
-            let (totals, result) = totals(elapsed, (&counted, way), &mut ports.borrow_mut(), notes());
-            result.map(|()| totals)
+            let (devices, result) = read_devices(all_ports(&mut ports.borrow_mut()));
+            result?;
+            Ok(totals(elapsed, (&counted, way), devices, notes()))
         },
         || team.all_finished(),
         || idle.is_idle(ports.borrow().iter().flat_map(|ports| ports.opened.iter().map(|opened| &opened.port))),
@@ -252,22 +257,14 @@ enum Way {
     Tx,
 }
 
-/// Adds up what queues and devices have counted. An error when a device is gone; the totals are right all the same.
+/// Adds up what queues have counted, beside what devices have.
 fn totals(
     elapsed: Duration,
     (counted, way): (&[(usize, Counters)], Way),
-    ports: &mut [Ports],
+    ports: Vec<PortTotals>,
     notes: Vec<String>,
-) -> (Totals, Result<(), Failure>) {
-    let mut totals = Totals { seconds: elapsed.as_secs_f64(), notes, ..Totals::default() };
-    let mut result = Ok(());
-    for opened in ports.iter_mut().flat_map(|ports| &mut ports.opened) {
-        let mut port = PortTotals { name: opened.port.name().to_owned(), ..PortTotals::default() };
-        if let Err(error) = port.read_device(&mut opened.port) {
-            result = Err(error.into());
-        }
-        totals.ports.push(port);
-    }
+) -> Totals {
+    let mut totals = Totals { seconds: elapsed.as_secs_f64(), ports, notes, ..Totals::default() };
     for (port, counters) in counted {
         totals.counters += *counters;
         if let Some(port) = totals.ports.get_mut(*port) {
@@ -277,7 +274,11 @@ fn totals(
             }
         }
     }
-    (totals, result)
+    totals
+}
+
+fn all_ports(ports: &mut [Ports]) -> impl Iterator<Item = &mut nic::Port> {
+    ports.iter_mut().flat_map(|ports| &mut ports.opened).map(|opened| &mut opened.port)
 }
 
 fn close(ports: Vec<Ports>) -> Result<(), Failure> {

@@ -29,6 +29,8 @@ pub struct PortTotals {
     pub rx_errors: u64,
     /// Frames that were to leave by it and were dropped.
     pub tx_dropped: u64,
+    /// Counters that its device was too slow to tell in time: what they count is older.
+    pub counters_unread: usize,
     /// Receive queues that were polled, by number; their packets, bytes and drops are part of the port's.
     pub rx_queues: Vec<QueueTotals>,
     /// Transmit queues that were used, by number; their packets, bytes and drops are the port's.
@@ -73,21 +75,50 @@ impl PortTotals {
         insert(&mut self.tx_queues, QueueTotals { queue, packets, bytes, dropped });
     }
 
-    /// Takes over what a port's device has counted, and its link.
-    ///
-    /// # Errors
-    ///
-    /// When the device is gone; the figures are those of before.
-    pub fn read_device(&mut self, port: &mut Port) -> Result<(), nic::Error> {
-        self.numa_node = port.numa_node();
+    /// What a port's device has counted, and its link. An error when the device is gone; the figures are those of before.
+    fn read(port: &mut Port) -> (Self, Result<(), nic::Error>) {
         let result = port.statistics().and_then(|_| port.link());
-        let totals = port.totals();
-        self.rx_missed = totals.rx_missed;
-        self.rx_errors = totals.rx_errors.total();
-        self.errors = totals.rx_errors;
-        self.link = result.as_ref().map_or("gone".to_owned(), |link| link_words(*link));
-        result.map(drop)
+        let device = port.totals();
+        let totals = Self {
+            name: port.name().to_owned(),
+            numa_node: port.numa_node(),
+            rx_missed: device.rx_missed,
+            rx_errors: device.rx_errors.total(),
+            errors: device.rx_errors,
+            counters_unread: device.unread,
+            link: result.as_ref().map_or("gone".to_owned(), |link| link_words(*link)),
+            ..Self::default()
+        };
+        (totals, result.map(drop))
     }
+}
+
+/// What the devices of ports have counted, and their links. An error when one is gone; its figures are those of before.
+pub fn read_devices<'a>(ports: impl Iterator<Item = &'a mut Port>) -> (Vec<PortTotals>, Result<(), nic::Error>) {
+    let mut result = Ok(());
+    let totals = ports.map(|port| {
+        let (totals, read) = PortTotals::read(port);
+        if result.is_ok() {
+            result = read;
+        }
+        totals
+    });
+    (totals.collect(), result)
+}
+
+/// As [`read_devices`], for the last time: before [`crate::stop::Stop::closing`], so that a slow device has a second for it
+/// when a signal has ended the run. Figures that are not of now are told of.
+pub fn read_devices_last<'a>(ports: impl Iterator<Item = &'a mut Port>) -> (Vec<PortTotals>, Result<(), nic::Error>) {
+    let (totals, result) = read_devices(ports);
+    for port in totals.iter().filter(|port| port.counters_unread > 0 && result.is_ok()) {
+        tracing::warn!(
+            "{}: {} of its counters could not be read in time: frames that it lost or refused since the last reading may be \
+             missing from the summary",
+            port.name,
+            port.counters_unread
+        );
+    }
+    (totals, result)
 }
 
 /// Keeps the queues in the order of their numbers.

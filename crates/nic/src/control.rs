@@ -167,6 +167,7 @@ impl From<&ixgbe::Statistics> for Statistics {
                 undersize: errors.undersize + errors.fragments + errors.short,
                 oversize: errors.oversize + errors.jabber,
             },
+            unread: s.unread,
         }
     }
 }

@@ -428,6 +428,8 @@ pub struct Statistics {
     pub rx_missed: u64,
     /// Frames that the device dropped because of what they are.
     pub rx_errors: RxErrors,
+    /// Counters that there was no time for when the device was last asked: what they count is older.
+    pub unread: usize,
 }
 
 /// Frames dropped by a device before they came to a receive ring, by what was wrong with them.
