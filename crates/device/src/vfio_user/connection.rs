@@ -125,11 +125,19 @@ impl Connection {
             None => TimeLimit { total: PATIENCE, cancel: None }.begin(),
         };
         let mut line = self.take_line(&deadline)?;
-        let reply = line.exchange(&deadline, command, body, fds);
+        // Another thread may have found out while this one waited.
+        let reply = match self.is_broken() {
+            true => Err(io::ErrorKind::NotConnected.into()),
+            false => line.exchange(&deadline, command, body, fds),
+        };
+        let news = reply.is_err() && !self.broken.swap(true, Ordering::Relaxed);
         *self.line() = Some(line);
         self.line_is_back.notify_one();
-        // Last, as it logs.
-        let reply = reply.map_err(|source| self.fail(source))?;
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(source) if news => return Err(self.tell(source)),
+            Err(source) => return Err(source),
+        };
         match reply.header.failure() {
             Some(failure) => Err(failure),
             None => Ok(reply),
@@ -183,9 +191,11 @@ impl Connection {
     }
 
     fn fail(&self, source: io::Error) -> io::Error {
-        if !self.broken.swap(true, Ordering::Relaxed) {
-            tracing::warn!("{}: the connection to the device has ended: {source}", self.name);
-        }
+        if self.broken.swap(true, Ordering::Relaxed) { source } else { self.tell(source) }
+    }
+
+    fn tell(&self, source: io::Error) -> io::Error {
+        tracing::warn!("{}: the connection to the device has ended: {source}", self.name);
         source
     }
 }
