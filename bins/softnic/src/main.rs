@@ -64,8 +64,13 @@ fn main() -> ExitCode {
             stop.wait(Duration::from_secs(3600), []);
         }
         let controls: Vec<_> = servers.iter().map(VfioUserServer::control).collect();
-        // Only now is all written that the wires were given.
-        drop(servers);
+        // At once, as a client may make each wait for a second. After this all is written that the wires were given.
+        std::thread::scope(|scope| {
+            for server in servers {
+                // Where there is no thread to be had, it is dropped here.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, move || drop(server));
+            }
+        });
         for (control, [socket, _]) in controls.iter().zip(pairs) {
             let wire = control.wire_counters();
             let (offered, delivered, sent) = (grouped(wire.offered), grouped(wire.delivered), grouped(wire.sent));

@@ -295,7 +295,7 @@ impl<D: Device> Port<D> {
 
     /// Lets frames that the device was given leave by the wire, within limits.
     fn drain(&self, regs: &Timed<D>) -> Result<()> {
-        let link = self.link()?;
+        let link = link::status(regs, self.model.mac)?;
         if !link.up {
             return Ok(());
         }

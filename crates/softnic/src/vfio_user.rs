@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+use vectors::Vectors;
 
 /// A software 82599 that serves clients on a Unix socket, one at a time: our own driver through
 /// [`device::VfioUserDevice`], or QEMU with `-device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"…"}}'`.
@@ -60,6 +61,7 @@ pub struct VfioUserServer {
     socket: PathBuf,
     door: Arc<Door>,
     station: Arc<Station>,
+    vectors: Arc<Vectors>,
     threads: Vec<JoinHandle<()>>,
     /// A thread that ends drops its sender.
     ended: Receiver<Infallible>,
@@ -79,14 +81,17 @@ impl VfioUserServer {
         let memory = Arc::new(ClientMemory::default());
         let (station, _) = soft::start(&spec, Box::new(Arc::clone(&memory))).inspect_err(|_| remove(socket))?;
         let door = Arc::new(Door::new(listener));
-        let (share, threads) = (Share::take(), Vec::new());
+        let (share, threads, vectors) = (Share::take(), Vec::new(), Arc::<Vectors>::default());
         let (ends, ended) = channel();
-        let mut server = Self { socket: socket.to_owned(), door, station, threads, ended, _share: share };
+        let mut server = Self { socket: socket.to_owned(), door, station, vectors, threads, ended, _share: share };
         let (station, door) = (Arc::clone(&server.station), Arc::clone(&server.door));
         let (device, mac, name) = (spec.id.pci(), spec.mac, spec.name);
         let (admit, admitted) = sync_channel(1);
+        let vectors = Arc::clone(&server.vectors);
+        server.spawn("vfio-user-irq", ends.clone(), move || vectors.attend())?;
+        let vectors = Arc::clone(&server.vectors);
         server.spawn("vfio-user", ends.clone(), move || {
-            let mut function = Function::new(station, memory, device, mac);
+            let mut function = Function::new(station, (memory, vectors), device, mac);
             door.serve(&admitted, &mut function, &name);
         })?;
         let door = Arc::clone(&server.door);
@@ -130,6 +135,7 @@ const PATIENCE: Duration = Duration::from_secs(if cfg!(miri) { 1000 } else { 1 }
 impl Drop for VfioUserServer {
     fn drop(&mut self) {
         self.door.close();
+        self.vectors.close();
         if self.ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Disconnected) {
             for thread in self.threads.drain(..) {
                 // A panic in it was printed when it happened.
@@ -138,7 +144,7 @@ impl Drop for VfioUserServer {
         } else {
             let socket = self.socket.display();
             tracing::warn!(
-                "{socket}: what a client has sent is still being closed; the thread that waits for it is left"
+                "{socket}: what a client has sent is still being closed or signalled; the thread that waits for it is left"
             );
         }
         engine::close(&self.station);

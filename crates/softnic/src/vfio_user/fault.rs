@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// Most mappings of huge pages in a process.
-const MOST: usize = 1024;
+pub(super) const MOST: usize = 1024;
 
 /// A mapping that may fault. `start` is 0 while the entry is free, and 1 while it is being filled in or in.
 struct Entry {

@@ -30,11 +30,16 @@ pub(super) struct Function {
 
 impl Function {
     /// A function as after power-on.
-    pub(super) fn new(station: Arc<Station>, memory: Arc<ClientMemory>, device: u16, mac: [u8; 6]) -> Self {
+    pub(super) fn new(
+        station: Arc<Station>,
+        (memory, vectors): (Arc<ClientMemory>, Arc<Vectors>),
+        device: u16,
+        mac: [u8; 6],
+    ) -> Self {
         let function = Self {
             station,
             memory,
-            vectors: Arc::default(),
+            vectors,
             doorbells: None,
             config: ConfigSpace::new(device, mac),
             msix_table: vec![0; MSIX_BAR].into_boxed_slice(),

@@ -1,6 +1,6 @@
 //! DMA_MAP and DMA_UNMAP: the memory of a client that the device may reach, by descriptors of its files.
 
-use super::fault::Watched;
+use super::fault::{self, Watched};
 use super::seldom::Seldom;
 use crate::dma::{Dma, Region};
 use device::vfio_user::message::Fields;
@@ -26,6 +26,11 @@ static SERVED: AtomicUsize = AtomicUsize::new(0);
 /// in the process an equal share of 49,152.
 pub(super) fn most_mappings() -> usize {
     MOST_MAPPINGS.min(MOST_TOGETHER / SERVED.load(Ordering::Relaxed).max(1))
+}
+
+/// As [`most_mappings`], of huge pages: 1,024, or an equal share.
+fn most_huge_mappings() -> usize {
+    fault::MOST / SERVED.load(Ordering::Relaxed).max(1)
 }
 
 /// One of the devices that share the mappings.
@@ -61,6 +66,8 @@ pub(super) struct ClientMemory {
     /// The engine waits for this lock too, and with it all devices of the process: nothing that a client can make slow is done
     /// under it (its files are mapped before, and unmapped after).
     mappings: Mutex<Mappings>,
+    /// As many references as there are mappings of huge pages, and this one.
+    huge: Arc<()>,
     complaints: Seldom,
 }
 
@@ -220,10 +227,13 @@ impl ClientMemory {
         let map = map.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOMEM))?;
         let base = NonNull::new(map.as_mut_ptr()).ok_or(Errno::NOMEM)?;
         let owner: Arc<dyn Any + Send + Sync> = if huge {
+            if Arc::strong_count(&self.huge) > most_huge_mappings() {
+                return Err(refuse("it has as many mappings of huge pages as it may", Errno::NOSPC));
+            }
             // SAFETY: the whole mapping, which lives beside the value and is only accessed through raw pointers; the client's
             // connection is open until its mappings are gone (Function::leave).
             let watched = unsafe { Watched::new(base.as_ptr().addr(), bytes, socket.as_raw_fd()) }?;
-            Arc::new(HugeMap { watched, _map: map })
+            Arc::new(HugeMap { watched, _map: map, _counted: Arc::clone(&self.huge) })
         } else {
             Arc::new(map)
         };
@@ -253,6 +263,7 @@ impl Dma for Arc<ClientMemory> {
 struct HugeMap {
     watched: Watched,
     _map: MmapRaw,
+    _counted: Arc<()>,
 }
 
 impl Drop for HugeMap {

@@ -101,6 +101,8 @@ impl Session<'_> {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a reply, where nothing was asked"));
         }
         let outcome = self.command(header, &body, fds);
+        // What the command made fire comes before its reply.
+        self.function.vectors.deliver();
         if let Err(errno) = outcome {
             tracing::debug!("command {} is refused: {errno}", header.command);
         }
