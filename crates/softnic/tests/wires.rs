@@ -263,6 +263,35 @@ fn captures_of_the_new_format() {
     assert_eq!(receive_all(&mut driver, 5), frames);
 }
 
+/// What belongs to a frame of a pcapng file: not the padding of a simple packet that was cut, and no FCS.
+#[test]
+fn frames_of_the_new_format_end_where_they_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = dir.path().join("ends.pcapng");
+    let whole = frame(BROADCAST, 64, 1);
+    let without = |fcs: usize| whole[..64 - fcs].to_vec();
+    let interface = |snap: u32, options: &[u8]| block(1, &[&[1, 0, 0, 0], &snap.to_le_bytes()[..], options].concat());
+    let enhanced = |options: &[u8]| {
+        let len = 64_u32.to_le_bytes();
+        block(6, &[&[0; 12][..], &len, &len, &whole, options].concat())
+    };
+    let cut = block(3, &[&100_u32.to_le_bytes()[..], &whole[..61], &[0xEE; 3]].concat());
+    let fcslen = [13, 0, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0];
+    let flags = |bytes: u8| [2, 0, 4, 0, bytes << 5, 0, 0, 0, 0, 0, 0, 0];
+    for (blocks, expected) in [
+        ([interface(61, &[]), cut], without(3)),
+        ([interface(0, &[]), block(3, &[&64_u32.to_le_bytes()[..], &whole].concat())], without(0)),
+        ([interface(0, &fcslen), enhanced(&[])], without(4)),
+        ([interface(0, &[]), enhanced(&flags(4))], without(4)),
+        ([interface(0, &fcslen), enhanced(&flags(2))], without(2)),
+        ([interface(0, &fcslen), enhanced(&flags(0))], without(4)),
+    ] {
+        std::fs::write(&input, [section(), blocks.concat()].concat()).unwrap();
+        let mut driver = start(&format!("pcapng-ends?wire=pcap:{},", input.display()), Plan::default());
+        assert_eq!(receive_all(&mut driver, 1), [expected]);
+    }
+}
+
 #[test]
 fn captures_that_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -293,12 +322,15 @@ fn captures_that_cannot_be_read() {
     }
     // A packet before the interface that it is of; the second section has none.
     let interface = block(1, &[1, 0, 0, 0, 0, 0, 4, 0]);
+    let interface_block = interface.clone();
     let packet =
         |interface: u8| block(6, &[&[interface][..], &[0; 11], &[4, 0, 0, 0, 4, 0, 0, 0, 1, 2, 3, 4]].concat());
     for (number, blocks) in [(1, [section(), interface.clone(), packet(1)]), (0, [interface, section(), packet(0)])] {
         std::fs::write(&path, [section(), blocks.concat()].concat()).unwrap();
         assert!(open(&path).contains(&format!("a packet of interface {number}, which")), "{}", open(&path));
     }
+    std::fs::write(&path, [section(), interface_block, block(2, &[0; 24])].concat()).unwrap();
+    assert!(open(&path).contains("the obsolete kind"), "{}", open(&path));
     write_capture(&path, false, 0xA1B2_C3D4, 1, &[frame(BROADCAST, 100, 1), frame(BROADCAST, 100, 2)]);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() - 10]).unwrap();

@@ -3,7 +3,9 @@
 use super::claim::{self, Claim, Role};
 use super::{ETHERNET, SNAP_LENGTH};
 use crate::{Error, WireError};
-use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader, traits::PcapReaderIterator};
+use pcap_parser::{
+    Block, OptionCode, PcapBlockOwned, PcapError, PcapNGOption, create_reader, traits::PcapReaderIterator,
+};
 use rustix::fs::OFlags;
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -26,8 +28,7 @@ pub(super) struct Source {
     spare: Vec<u8>,
     /// What the file begins with says pcapng.
     blocks: bool,
-    /// Of each interface of this section, the bytes of FCS at the end of its frames; a pcap file has one.
-    interfaces: Vec<usize>,
+    section: Section,
     ended: bool,
     /// Why it ended before its end.
     damage: Option<String>,
@@ -67,7 +68,7 @@ impl Source {
             frame: None,
             spare: Vec::new(),
             blocks,
-            interfaces: Vec::new(),
+            section: Section::default(),
             ended: false,
             damage: None,
             _claim: claim,
@@ -108,7 +109,7 @@ impl Source {
             }
             match self.reader.next() {
                 Ok((consumed, block)) => {
-                    if let Some((data, fcs)) = record(&block, &mut self.interfaces)? {
+                    if let Some((data, fcs)) = self.section.record(&block)? {
                         keep(&mut self.frame, &mut self.spare, data, fcs);
                     }
                     self.reader.consume(consumed);
@@ -134,30 +135,81 @@ fn is_too_short(block: &[u8]) -> bool {
     u32::from_le_bytes(*length) < EMPTY_BLOCK || u32::from_be_bytes(*length) < EMPTY_BLOCK
 }
 
-/// The packet that a block holds, if any, and the bytes of FCS at its end; what describes interfaces goes to `interfaces`.
-fn record<'a>(block: &'a PcapBlockOwned, interfaces: &mut Vec<usize>) -> Result<Option<(&'a [u8], usize)>, String> {
-    let (data, length, interface) = match block {
-        PcapBlockOwned::LegacyHeader(header) => {
-            interfaces.push(fcs_bytes(header.network.0.cast_unsigned())?);
-            return Ok(None);
-        }
-        PcapBlockOwned::NG(Block::SectionHeader(_)) => {
-            interfaces.clear();
-            return Ok(None);
-        }
-        PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
-            interfaces.push(fcs_bytes(interface.linktype.0.cast_unsigned())?);
-            return Ok(None);
-        }
-        PcapBlockOwned::Legacy(record) => (record.data, record.caplen, 0),
-        PcapBlockOwned::NG(Block::EnhancedPacket(record)) => (record.data, record.caplen, record.if_id),
-        PcapBlockOwned::NG(Block::SimplePacket(record)) => (record.data, record.origlen, 0),
-        PcapBlockOwned::NG(_) => return Ok(None),
-    };
-    let Some(fcs) = interfaces.get(interface as usize) else {
-        return Err(format!("it has a packet of interface {interface}, which it does not describe"));
-    };
-    Ok(Some((data.get(..length as usize).unwrap_or(data), *fcs)))
+/// A section of a pcapng file (draft-ietf-opsawg-pcapng), or a pcap file, which has one interface.
+#[derive(Debug, Default)]
+struct Section {
+    big_endian: bool,
+    interfaces: Vec<Interface>,
+}
+
+/// What is known of all frames of an interface.
+#[derive(Debug)]
+struct Interface {
+    /// Bytes of FCS at their ends.
+    fcs: usize,
+    /// Bytes that are kept of each; `u32::MAX` without a limit.
+    snap: u32,
+}
+
+/// Codes of options: bytes of FCS of an interface, and flags of an enhanced packet.
+const IF_FCSLEN: OptionCode = OptionCode(13);
+const EPB_FLAGS: OptionCode = OptionCode(2);
+/// The block of packets that came before the enhanced one.
+const OBSOLETE_PACKET: u32 = 2;
+
+impl Section {
+    /// The packet that a block holds, if any, and the bytes of FCS at its end.
+    fn record<'a>(&mut self, block: &'a PcapBlockOwned) -> Result<Option<(&'a [u8], usize)>, String> {
+        let (data, length, index) = match block {
+            PcapBlockOwned::LegacyHeader(header) => {
+                let fcs = fcs_bytes(header.network.0.cast_unsigned())?;
+                self.interfaces.push(Interface { fcs, snap: u32::MAX });
+                return Ok(None);
+            }
+            PcapBlockOwned::NG(Block::SectionHeader(header)) => {
+                *self = Self { big_endian: header.big_endian(), interfaces: Vec::new() };
+                return Ok(None);
+            }
+            PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+                let fcs = fcs_bytes(interface.linktype.0.cast_unsigned())?;
+                let fcs = option(&interface.options, IF_FCSLEN).map_or(fcs, |bytes: [u8; 1]| bytes[0].into());
+                let snap = if interface.snaplen == 0 { u32::MAX } else { interface.snaplen };
+                self.interfaces.push(Interface { fcs, snap });
+                return Ok(None);
+            }
+            PcapBlockOwned::NG(Block::Unknown(unknown)) if unknown.block_type == OBSOLETE_PACKET => {
+                return Err("it has packet blocks of the obsolete kind (2); convert it with editcap".to_owned());
+            }
+            PcapBlockOwned::Legacy(record) => (record.data, record.caplen, 0),
+            PcapBlockOwned::NG(Block::EnhancedPacket(record)) => (record.data, record.caplen, record.if_id),
+            // It has no length of its own but that of the whole packet.
+            PcapBlockOwned::NG(Block::SimplePacket(record)) => {
+                let snap = self.interfaces.first().map_or(u32::MAX, |interface| interface.snap);
+                (record.data, record.origlen.min(snap), 0)
+            }
+            PcapBlockOwned::NG(_) => return Ok(None),
+        };
+        let Some(interface) = self.interfaces.get(index as usize) else {
+            return Err(format!("it has a packet of interface {index}, which it does not describe"));
+        };
+        let fcs = match block {
+            PcapBlockOwned::NG(Block::EnhancedPacket(record)) => self.flagged(&record.options),
+            _ => None,
+        };
+        Ok(Some((data.get(..length as usize).unwrap_or(data), fcs.unwrap_or(interface.fcs))))
+    }
+
+    /// Bytes of FCS by the flags of an enhanced packet, if they say something of it.
+    fn flagged(&self, options: &[PcapNGOption<'_>]) -> Option<usize> {
+        let bytes = option(options, EPB_FLAGS)?;
+        let flags = if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
+        Some((flags >> 5 & 0xF) as usize).filter(|fcs| *fcs != 0)
+    }
+}
+
+/// The value of an option of `N` bytes.
+fn option<const N: usize>(options: &[PcapNGOption<'_>], code: OptionCode) -> Option<[u8; N]> {
+    options.iter().find(|option| option.code == code)?.as_bytes().ok()?.try_into().ok()
 }
 
 /// Keeps a copy of a record without its FCS, reusing the last one's memory.
