@@ -6,6 +6,7 @@ mod common;
 
 use common::{trusted, wait};
 use mempool::{Batch, Pool, PoolConfig};
+use rustix::net::SendFlags;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -400,6 +401,32 @@ fn a_listening_port_is_down_until_a_back_end_comes_and_whenever_it_is_gone() {
     port.close().unwrap();
     drop((rx, tx, cache, batch));
     assert_eq!(pool.away(), 0);
+}
+
+/// A byte that no question was followed by, in the stream or out of band (send(2), `MSG_OOB`), ends the session.
+#[test]
+fn a_back_end_that_speaks_unasked_is_reset() {
+    for (flags, what) in [(SendFlags::empty(), "in the stream"), (SendFlags::OOB, "out of band")] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let pool = pool();
+        let opened = virtio::open(VhostUser::listen(&path, trusted()).unwrap(), &config(1), &pool).unwrap();
+        let socket = UnixStream::connect(&path).unwrap();
+        let hand = socket.try_clone().unwrap();
+        let (thread, _seen) = play(socket, Script::default());
+        wait("the link to come up", || opened.port.link().unwrap().up);
+        match rustix::net::send(&hand, b"x", flags) {
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                return skip::test!("this kernel's Unix sockets send nothing out of band");
+            }
+            sent => assert_eq!(sent.unwrap(), 1, "{what}"),
+        }
+        // Whoever holds the connection may hold the memory.
+        drop(hand);
+        wait("the link to go down", || !opened.port.link().unwrap().up);
+        thread.join().unwrap();
+        opened.port.close().unwrap();
+    }
 }
 
 /// After so long a session has held, and the next one begins at once.

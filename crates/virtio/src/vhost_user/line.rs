@@ -204,11 +204,11 @@ impl Line {
         ended || hung_up
     }
 
-    /// Whether something came that nobody asked for.
+    /// Whether something came that nobody asked for. (Of a byte that is out of band, only poll knows.)
     pub(super) fn is_talkative(&self) -> bool {
-        let mut byte = [0; 1];
-        let peeked = rustix::net::recv(&*self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        peeked.is_ok_and(|(_, received)| received > 0)
+        let readable = PollFlags::IN | PollFlags::PRI;
+        let mut fds = [PollFd::new(&*self.socket, readable)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(readable)
     }
 
     fn closes_within(&self, deadline: &Deadline) -> bool {
