@@ -4,6 +4,7 @@ use clap::error::ErrorKind;
 use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Why a program did not do what it was asked to.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCod
         // Standard error may be closed: then nobody is told, and nothing else happens.
         .log_internal_errors(false)
         .init();
+    // A file that may not grow (`ulimit -f`) is an error of the write, and no end of the program.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let (message, code) = match main() {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Failed(error)) => (with_limit(&error), 1),
