@@ -4,23 +4,24 @@
 mod wire_client;
 
 use device::{Bar as _, Device as _, TimeLimit, TrustedPeer, VfioUserDevice};
-use rustix::event::{EventfdFlags, eventfd};
+use memmap2::MmapOptions;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fs::MemfdFlags;
 use softnic::VfioUserServer;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::fs::FileExt as _;
+use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use wire_client::{WireClient, dwords, message, qwords, sealed_memfd};
 
 const MAP: u8 = 2;
 const SET_IRQS: u8 = 8;
 const READ: u8 = 9;
+const WRITE: u8 = 10;
 const RESET: u8 = 13;
 const EPERM: u8 = 1;
 const ENOSPC: u8 = 28;
@@ -190,20 +191,19 @@ fn a_message_with_too_many_descriptors_costs_its_client_the_connection() {
     assert_eq!(WireClient::connect(server.socket()).errno(RESET, &[], &[file.as_fd(); 16]), 0);
 }
 
-/// A page of memory that is not there until the first value is dropped: what reads it waits (ioctl_userfaultfd(2)).
-fn missing_page() -> Option<(File, &'static [u8])> {
+/// A page of memory that is not there until the first value is dropped: who reads or writes it waits (ioctl_userfaultfd(2)).
+fn missing_page() -> Option<(File, usize)> {
     const PAGE: usize = 4096;
     // SAFETY: takes flags and returns a descriptor.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
     // SAFETY: a new descriptor that nobody else has.
     let file = unsafe { File::from_raw_fd(fd) };
-    let map = memmap2::MmapOptions::new().len(PAGE).map_anon().unwrap();
-    // Mapped until the process ends, as a write may read it until then.
-    let page: &'static [u8] = Box::leak(Box::new(map));
+    // Mapped until the process ends, as the kernel may access it until then.
+    let page = Box::leak(Box::new(MmapOptions::new().len(PAGE).map_anon().unwrap())).as_mut_ptr() as usize;
     // UFFDIO_API, with the features and the ioctls that there are; UFFDIO_REGISTER, for pages that are missing.
     let mut api = [0xAA_u64, 0, 0];
-    let mut register = [page.as_ptr() as u64, PAGE as u64, 1, 0];
+    let mut register = [page as u64, PAGE as u64, 1, 0];
     for (request, argument) in [(0xC018_AA3F, &mut api[..]), (0xC020_AA00, &mut register[..])] {
         // SAFETY: reads and writes the three or four words of the structure that the request is for.
         assert_eq!(unsafe { libc::ioctl(fd, request, argument.as_mut_ptr()) }, 0);
@@ -222,8 +222,9 @@ fn a_file_that_is_being_written_for_ever_holds_nobody_up() {
     let (client, neighbour) = (WireClient::connect(server.socket()), WireClient::connect(other.socket()));
     let (sealed, unsealed) = (sealed_memfd("written", 1 << 20), unsealed_memfd(1 << 20));
     for file in [&sealed, &unsealed] {
-        let file = File::from(file.try_clone().unwrap());
-        std::thread::spawn(move || file.write_at(page, 0));
+        let file = file.try_clone().unwrap();
+        // SAFETY: the kernel reads no more than the page, which stays mapped.
+        std::thread::spawn(move || unsafe { libc::write(file.as_raw_fd(), page as *const libc::c_void, 4096) });
         // The fault: it waits.
         faults.read_exact(&mut [0; 32]).unwrap();
     }
@@ -234,6 +235,66 @@ fn a_file_that_is_being_written_for_ever_holds_nobody_up() {
     soon(|| drop(server));
     assert_eq!(neighbour.errno(RESET, &[], &[]), 0);
     drop(faults);
+}
+
+/// Writes a dword of BAR 0.
+fn register(offset: u64, value: u32) -> Vec<u8> {
+    message(WRITE, 0, &[qwords(&[offset]), dwords(&[0, 4, value])].concat())
+}
+
+/// The last close(2) of an eventfd takes the lock of the epolls that watch it, which epoll_wait(2) keeps while it hands out what
+/// it has found.
+#[test]
+fn an_eventfd_that_is_slow_to_close_holds_nobody_up() {
+    const EITR: u64 = 0x820;
+    const EICS: u64 = 0x808;
+    const EIMS: u64 = 0x880;
+    const RXCTRL: u64 = 0x3000;
+    let Some((mut faults, page)) = missing_page() else {
+        return skip::test!("no userfaultfd without root");
+    };
+    let (_folder, server) = serve("slow-eventfd");
+    let folder = tempfile::tempdir().unwrap();
+    let spec = "slow-eventfd-neighbour?wire=gen&rate=1000000&mode=drop";
+    let other = VfioUserServer::start(spec, &folder.path().join("nic.sock")).unwrap();
+    let (client, neighbour) = (WireClient::connect(server.socket()), WireClient::connect(other.socket()));
+    // The command register: memory and bus mastering. The neighbour misses all frames, as it has nowhere to put them.
+    let command = message(WRITE, 0, &[qwords(&[4]), dwords(&[7, 2]), vec![6, 0]].concat());
+    let setup = [(&client, register(EITR, 0xFF8)), (&client, register(EIMS, 1)), (&neighbour, register(RXCTRL, 1))];
+    for (client, message) in [(&client, command.clone()), (&neighbour, command)].into_iter().chain(setup) {
+        assert_eq!(client.exchange(&message, &[])[12], 0);
+    }
+    let engine_works = || {
+        let before = other.control().wire_counters().missed;
+        until(|| other.control().wire_counters().missed > before + 1000);
+    };
+    engine_works();
+
+    let eventfd = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    epoll::add(&epoll, &eventfd, epoll::EventData::new_u64(0), epoll::EventFlags::IN).unwrap();
+    assert_eq!(client.errno(SET_IRQS, &dwords(&[20, 32 | 4, 2, 0, 1]), &[eventfd.as_fd()]), 0);
+    std::thread::spawn(move || {
+        // SAFETY: the kernel writes no more than one event into the page, which stays mapped.
+        unsafe { libc::epoll_wait(epoll.as_raw_fd(), page as *mut libc::epoll_event, 1, -1) }
+    });
+    faults.read_exact(&mut [0; 32]).unwrap();
+    drop(eventfd);
+    // The vector fires a millisecond after it did last: when the server has begun to close the eventfd.
+    let disconnect = message(SET_IRQS, 0, &dwords(&[20, 32 | 1, 2, 0, 0]));
+    client.send(&[register(EITR, 0xFF8 | 0x7F << 21), register(EICS, 1), disconnect].concat(), &[]).unwrap();
+    engine_works();
+    soon(|| drop(server));
+    engine_works();
+    drop(faults);
+}
+
+fn until(mut done: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::yield_now();
+    }
 }
 
 /// 16 may be at the door, and say nothing for a second.
