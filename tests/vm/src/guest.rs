@@ -6,6 +6,10 @@ use std::process::{ChildStdin, ChildStdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+/// After so long without a word from the guest, it is nudged: on a busy host QEMU's serial line may lose the interrupt for what it
+/// has received, and the guest learns of it with the next byte.
+const NUDGE: Duration = Duration::from_secs(20);
+
 /// What a script printed and how it ended.
 #[derive(Debug)]
 pub(crate) struct Output {
@@ -61,11 +65,17 @@ impl Shell {
         let deadline = Instant::now() + patience;
         let mut text = String::new();
         loop {
-            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left.min(NUDGE)) {
                 Ok(line) if line.starts_with("@@") && line.ends_with(mark) => return Ok((text, line)),
                 Ok(line) => {
                     text.push_str(&line);
                     text.push('\n');
+                }
+                Err(RecvTimeoutError::Timeout) if left > NUDGE => {
+                    // An empty line in front of the next script.
+                    self.input.write_all(b"\n")?;
+                    self.input.flush()?;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     bail!("no answer from the guest within {} s; so far:\n{text}", patience.as_secs())

@@ -7,7 +7,7 @@ use crate::checks::Checks;
 use crate::machine::{Iommu, Machine, Rig, Setup};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use softnic::Fault;
+use softnic::{Fault, Ring, Violation};
 use std::collections::HashMap;
 
 /// An 82599 with a CX4 port and one with an SFP+ module.
@@ -339,7 +339,9 @@ pub(super) fn admin(rig: &Rig, checks: &mut Checks) -> Result<()> {
         }
         Ok(())
     };
-    // All of it happens in the middle of traffic.
+    // All of it happens in the middle of traffic. Frames may be queued when the link goes, by a new setting or as the cable comes
+    // out: the driver resets the card then, and says so.
+    vm.expect(&["initiating reset to clear Tx work after link loss", "Reset adapter"]);
     vm.sh("ip netns exec n0 ping -i 0.01 -s 600 -c 1000000 10.9.0.2 >/tmp/background 2>&1 & echo $! >/tmp/pinger")?;
     for (rx, tx) in [(64, 64), (4096, 4096), (512, 512)] {
         vm.sh(&format!("ip netns exec n0 ethtool -G e0 rx {rx} tx {tx}"))?;
@@ -357,8 +359,6 @@ pub(super) fn admin(rig: &Rig, checks: &mut Checks) -> Result<()> {
     }
     vm.sh("ip -n n0 link set e0 promisc on; ip -n n0 link set e0 promisc off; ip -n n0 link set e0 allmulticast on; ip -n n0 link set e0 address 02:00:00:00:00:77")?;
     alive(&mut vm, checks, "promiscuous mode, all multicast and another address")?;
-    // Frames were queued when the cable came out: the driver resets the card then, and says so.
-    vm.expect(&["initiating reset to clear Tx work after link loss", "Reset adapter"]);
     for round in 1..=3 {
         vm.nic(0).set_link(false);
         let said = vm.sh("for try in $(seq 300); do ip -n n0 link show e0 | grep -q NO-CARRIER && break; sleep 0.1; done; ip -n n0 link show e0")?;
@@ -385,7 +385,9 @@ pub(super) fn admin(rig: &Rig, checks: &mut Checks) -> Result<()> {
         vm.sh(LINKED)?;
     }
     alive(&mut vm, checks, "the driver was loaded 20 times more")?;
-    violations(checks, &vm);
+    // ixgbe_down disables receive queues before it ends their polling, so a poll that is under way may still hand over buffers.
+    let refill = |violation: &Violation| matches!(violation, Violation::TailWhileDisabled { ring: Ring::Rx(_), .. });
+    violations_but(checks, &vm, refill);
     vm.expect(&["ixgbe"]);
     // Pulled out in the middle of traffic; the driver notices and gives up, and the other card does not care.
     vm.sh("ip netns exec n0 ping -f -w 60 10.9.0.2 >/dev/null 2>&1 & true")?;
@@ -416,9 +418,16 @@ pub(super) fn iommu(rig: &Rig, checks: &mut Checks) -> Result<()> {
 
 /// No mistakes that the model noticed. Given a moment, as the model works on another thread.
 fn violations(checks: &mut Checks, vm: &Machine) {
+    violations_but(checks, vm, |_| false);
+}
+
+/// As [`violations`], but for those that the driver is known for.
+fn violations_but(checks: &mut Checks, vm: &Machine, known: impl Fn(&Violation) -> bool) {
     for (index, spec) in PAIR.iter().enumerate() {
-        let (count, first) = vm.nic(index).violations();
-        checks.that(count == 0, format!("nothing that the datasheet forbids was done to {}: {first:?}", spec));
+        let (count, last) = vm.nic(index).violations();
+        let known = last.iter().filter(|violation| known(violation)).count();
+        let what = format!("nothing that the datasheet forbids was done to {spec}, {known} known: {last:?}");
+        checks.that(count == known as u64, what);
     }
 }
 
