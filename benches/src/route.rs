@@ -71,7 +71,7 @@ impl RouteRig {
             Table::Full => real_table().unwrap_or_else(|| invented(900_000, &mut random)),
             Table::Small => invented(1000, &mut random),
         };
-        let interfaces = [0, 1, 2].map(|last| Interface { mac: [2, 0, 0, 0, 0, last], promiscuous: false });
+        let interfaces = [0, 1, 2].map(|last| Interface { mac: [2, 0, 0, 0, 0, last], promiscuous: false, mtu: 1500 });
         let routes = Routes::parse(routes(&prefixes, &mut random).as_bytes(), PORTS).expect("routes by the form");
         let fib = Fib::new(&routes, &interfaces).expect("memory for the table");
         let frames = (0..FRAMES).map(|_| frame(&prefixes, &mut random)).collect();

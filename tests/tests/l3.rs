@@ -194,6 +194,23 @@ fn long_frames_in_several_buffers_are_routed_whole() {
 }
 
 #[test]
+fn packets_longer_than_the_mtu_are_refused_to_the_byte() {
+    let bench = Bench::new(&routes(&[("198.51.100.0/24", 1)]));
+    let frame = |total: u16| {
+        let mut frame = ipv4([192, 0, 2, 1], [198, 51, 100, 7], |ip| ip[2..4].copy_from_slice(&total.to_be_bytes()));
+        frame.resize(14 + usize::from(total), 7);
+        frame
+    };
+    // In one buffer and in several. What a NIC drops itself, 4 bytes further on, fwd never sees.
+    for (mtu, option) in [(1500, "1500"), (68, "68"), (4000, "4000")] {
+        let frames = [mtu - 1, mtu, mtu + 1, mtu + 4].map(frame);
+        let (run, [_, b, _]) = bench.replay(frames.to_vec(), &["--mtu", option]);
+        assert_eq!(run.json["drops"], serde_json::json!({"too_big": 2}), "MTU {mtu}");
+        assert!(b.frames == [0, 1].map(|sent| passed(&frames[sent], 1, HOPS[1])), "MTU {mtu}: frames differ");
+    }
+}
+
+#[test]
 fn every_odd_capture_is_accounted_for() {
     let files = capture_files();
     let bench = Bench::new(&routes(&[("0.0.0.0/0", 1), ("::/0", 2), ("128.0.0.0/1", 0)]));

@@ -35,7 +35,7 @@ pub struct PortOptions {
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = ring_size)]
     pub ring_size: u16,
 
-    /// Largest IP packet in bytes; the NIC drops what is longer, with room for a VLAN tag (4 bytes) in each frame
+    /// Largest IP packet in bytes. NICs leave room for a VLAN tag in each frame, and drop what is longer; l3 allows no byte more
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(68..=9216))]
     pub mtu: u16,
 

@@ -38,6 +38,8 @@ pub enum Reason {
     TtlExpired,
     /// There is no route to its destination.
     NoRoute,
+    /// It is longer than the MTU of the port it would leave by.
+    TooBig,
     /// The output ring did not take it in time.
     TxFull,
     /// No device can send a frame of its length.
@@ -52,7 +54,7 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::RxFrameError,
         Self::RxBadLength,
         Self::RxTooLong,
@@ -68,6 +70,7 @@ impl Reason {
         Self::MartianDestination,
         Self::TtlExpired,
         Self::NoRoute,
+        Self::TooBig,
         Self::TxFull,
         Self::TxBadLength,
         Self::TxTooManySegments,
@@ -94,6 +97,7 @@ impl Reason {
             Self::MartianDestination => "martian_destination",
             Self::TtlExpired => "ttl_expired",
             Self::NoRoute => "no_route",
+            Self::TooBig => "too_big",
             Self::TxFull => "tx_full",
             Self::TxBadLength => "tx_bad_length",
             Self::TxTooManySegments => "tx_too_many_segments",

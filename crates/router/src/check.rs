@@ -34,11 +34,14 @@ pub enum Refusal {
     Ttl,
     /// No route to the destination (RFC 1812, 5.2.4.3).
     NoRoute,
+    /// Longer than the MTU of the port it would leave by (RFC 8200, section 5). IPv4 packets are not fragmented either, with or
+    /// without DF, though RFC 1812, 4.2.2.7, asks for it.
+    TooBig,
 }
 
 impl Refusal {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NotIp,
         Self::LinkMulticast,
         Self::OtherStation,
@@ -50,6 +53,7 @@ impl Refusal {
         Self::MartianDestination,
         Self::Ttl,
         Self::NoRoute,
+        Self::TooBig,
     ];
 }
 

@@ -54,7 +54,7 @@ impl std::str::FromStr for MacAddress {
 /// A port of the router, as the network sees it.
 ///
 /// ```
-/// let interface = router::Interface { mac: [2, 0, 0, 0, 0, 1], promiscuous: false };
+/// let interface = router::Interface { mac: [2, 0, 0, 0, 0, 1], promiscuous: false, mtu: 1500 };
 /// # let _ = interface;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ pub struct Interface {
     /// Routes frames for any one station, as replayed captures need. A router on a shared segment must not: what a
     /// switch floods it would send twice.
     pub promiscuous: bool,
+    /// Bytes of the longest IP packet that it sends; more than 65,521 counts as that.
+    pub mtu: u16,
 }
 
 /// Which destination addresses an interface takes: those whose bits under the mask are these.

@@ -1,6 +1,6 @@
 //! The forwarding table: routes and adjacencies, changed by one thread, read by the forwarders of others.
 
-use crate::ethernet::{Interface, Station};
+use crate::ethernet::{HEADER, Interface, Station};
 use crate::{Error, Forwarder, Miss, Neighbour, Result, Routes};
 use lpm::{Config, Ipv4Reader, Ipv4Table, Ipv6Reader, Ipv6Table};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 ///
 /// ```
 /// use router::{Fib, Interface, Miss, Routes};
-/// let interfaces = [Interface { mac: [2, 0, 0, 0, 0, 1], promiscuous: false }];
+/// let interfaces = [Interface { mac: [2, 0, 0, 0, 0, 1], promiscuous: false, mtu: 1500 }];
 /// let mut fib = Fib::new(&Routes::default(), &interfaces)?;
 /// let forwarder = fib.forwarder(Miss::Refuse);
 /// // The forwarder follows with its next burst.
@@ -79,13 +79,15 @@ impl Fib {
     }
 }
 
-/// Everything a frame needs to leave: the addresses of its new Ethernet header, and the port.
+/// Everything a frame needs to leave: the addresses of its new Ethernet header, the port, and how long it may be.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 pub(crate) struct Adjacency {
     /// Destination, the next hop's address, and source, the port's.
     pub(crate) addresses: [u8; 12],
     pub(crate) port: u16,
+    /// Bytes of the longest frame.
+    longest: u16,
 }
 
 impl Adjacency {
@@ -93,7 +95,13 @@ impl Adjacency {
         let mut addresses = [0; 12];
         addresses[..6].copy_from_slice(&next_hop);
         addresses[6..].copy_from_slice(&interface.mac);
-        Self { addresses, port }
+        Self { addresses, port, longest: u16::try_from(usize::from(interface.mtu) + HEADER).unwrap_or(u16::MAX) }
+    }
+
+    /// Whether a frame of `len` bytes is too long for the port.
+    #[inline(always)]
+    pub(crate) fn refuses(&self, len: usize) -> bool {
+        len > usize::from(self.longest)
     }
 }
 

@@ -96,7 +96,8 @@ impl Forwarder {
         let outputs = egress.outputs();
         let ports = outputs.len();
         batch.distribute(outputs, |packet| {
-            let verdict = table.rewrite(packet, verdicts[at], hops[at]);
+            let len = packet.len();
+            let verdict = table.rewrite(packet, len, verdicts[at], hops[at]);
             at += 1;
             if let Verdict::Out(port) = verdict
                 && usize::from(port) < ports
@@ -119,8 +120,14 @@ impl Forwarder {
     fn rewrite_chained(&mut self, ingress: usize, batch: &mut Batch) {
         let Self { fib, scratch: Scratch { verdicts, hops, .. }, interfaces, miss, .. } = self;
         let table = Hops { adjacencies: &fib.current().adjacencies, interfaces, miss: *miss, ingress };
-        for ((packet, verdict), hop) in batch.iter_mut().zip(&mut *verdicts).zip(&*hops) {
-            *verdict = table.rewrite(packet, *verdict, *hop);
+        let mut at = 0;
+        while at < batch.len() {
+            let segments = segments(&batch[at..]);
+            let len = batch[at..at + segments].iter().map(Packet::len).sum();
+            for index in at..at + segments {
+                verdicts[index] = table.rewrite(&mut batch[index], len, verdicts[index], hops[index]);
+            }
+            at += segments;
         }
         keep_together(verdicts);
     }
@@ -149,16 +156,17 @@ struct Hops<'a> {
 }
 
 impl Hops<'_> {
-    /// Gives a frame with a route its new header. Answers the packet's last verdict.
+    /// Gives a frame of `len` bytes, in one buffer or several, that has a route its new header. Answers the packet's last
+    /// verdict.
     #[inline(always)]
-    fn rewrite(&self, packet: &mut Packet, verdict: Verdict, hop: Option<NextHop>) -> Verdict {
+    fn rewrite(&self, packet: &mut Packet, len: usize, verdict: Verdict, hop: Option<NextHop>) -> Verdict {
         let adjacency = hop.and_then(|hop| self.adjacencies.get(hop.get() as usize));
         match (verdict, adjacency) {
-            (Verdict::Ipv4, Some(adjacency)) => send_on::<false>(packet, adjacency),
-            (Verdict::Ipv6, Some(adjacency)) => send_on::<true>(packet, adjacency),
+            (Verdict::Ipv4, Some(adjacency)) => send_on::<false>(packet, len, adjacency),
+            (Verdict::Ipv6, Some(adjacency)) => send_on::<true>(packet, len, adjacency),
             (Verdict::Ipv4 | Verdict::Ipv6, None) => {
                 let back = (self.miss == Miss::Return).then(|| (self.ingress, &self.interfaces[self.ingress]));
-                missed(packet, verdict, back)
+                missed(packet, len, verdict, back)
             }
             _ => verdict,
         }
@@ -235,8 +243,7 @@ impl Scratch {
                 at += 1;
                 continue;
             }
-            let segments = batch[at..].iter().take_while(|packet| packet.continues()).count() + 1;
-            let past = (at + segments).min(batch.len());
+            let past = at + segments(&batch[at..]);
             let frame = &mut batch[at..past];
             let len = frame.iter().map(Packet::len).sum();
             let (verdict, end) = match check::check(frame[0].data(), len, station) {
@@ -268,9 +275,17 @@ impl Scratch {
     }
 }
 
-/// Gives a frame that passed its new header and one hop less to live.
+/// How many packets the first frame of `packets` is in.
+fn segments(packets: &[Packet]) -> usize {
+    (packets.iter().take_while(|packet| packet.continues()).count() + 1).min(packets.len())
+}
+
+/// Gives a frame that passed its new header and one hop less to live, unless it is too long for the port.
 #[inline(always)]
-fn send_on<const V6: bool>(packet: &mut Packet, adjacency: &Adjacency) -> Verdict {
+fn send_on<const V6: bool>(packet: &mut Packet, len: usize, adjacency: &Adjacency) -> Verdict {
+    if adjacency.refuses(len) {
+        return Verdict::Refused(Refusal::TooBig);
+    }
     // Longer than this, or it would not have passed.
     let Some(start) = packet.data_mut().first_chunk_mut::<SHORTEST>() else {
         return Verdict::Refused(Refusal::HeaderLength);
@@ -289,13 +304,13 @@ fn send_on<const V6: bool>(packet: &mut Packet, adjacency: &Adjacency) -> Verdic
 
 /// What becomes of a frame without a route: refused, or `back` to the station it came from, if that is one.
 #[cold]
-fn missed(packet: &mut Packet, verdict: Verdict, back: Option<(usize, &Interface)>) -> Verdict {
+fn missed(packet: &mut Packet, len: usize, verdict: Verdict, back: Option<(usize, &Interface)>) -> Verdict {
     let Some((port, interface)) = back else { return Verdict::Refused(Refusal::NoRoute) };
     match (packet.data(), u16::try_from(port)) {
         ([_, _, _, _, _, _, a, b, c, d, e, f, ..], Ok(port)) if a & 1 == 0 => {
             let adjacency = Adjacency::new([*a, *b, *c, *d, *e, *f], port, interface);
             let is_v6 = verdict == Verdict::Ipv6;
-            if is_v6 { send_on::<true>(packet, &adjacency) } else { send_on::<false>(packet, &adjacency) }
+            if is_v6 { send_on::<true>(packet, len, &adjacency) } else { send_on::<false>(packet, len, &adjacency) }
         }
         _ => Verdict::Refused(Refusal::NoRoute),
     }

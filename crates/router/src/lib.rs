@@ -18,7 +18,7 @@
 //! use router::{Egress, Fib, Interface, Miss, Refusal, Routes};
 //!
 //! let routes = Routes::parse(b"198.51.100.0/24 via 02:00:00:00:00:02 port 1", 2)?;
-//! let interfaces = [[2, 0, 0, 0, 1, 0], [2, 0, 0, 0, 1, 1]].map(|mac| Interface { mac, promiscuous: false });
+//! let interfaces = [[2, 0, 0, 0, 1, 0], [2, 0, 0, 0, 1, 1]].map(|mac| Interface { mac, promiscuous: false, mtu: 1500 });
 //! let fib = Fib::new(&routes, &interfaces)?;
 //! let (mut forwarder, mut egress) = (fib.forwarder(Miss::Refuse), Egress::new(2, 64));
 //!

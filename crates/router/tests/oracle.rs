@@ -219,6 +219,7 @@ proptest! {
         prefixes in prop::sample::subsequence(PREFIXES.to_vec(), 0..=PREFIXES.len()),
         promiscuous in any::<bool>(),
         returns in any::<bool>(),
+        mtu in prop_oneof![68..200_u16, Just(1500), Just(u16::MAX)],
     ) {
         let routes = prefixes.iter().enumerate().map(|(index, (address, len))| Route {
             address: address.parse::<IpAddr>().unwrap(),
@@ -227,8 +228,8 @@ proptest! {
             port: index % PORTS,
         });
         let macs = (0..PORTS).map(mac).collect();
-        let naive = Naive { routes: routes.collect(), macs, promiscuous, returns };
-        let interfaces: Vec<Interface> = (0..PORTS).map(|port| Interface { mac: mac(port), promiscuous }).collect();
+        let naive = Naive { routes: routes.collect(), macs, promiscuous, returns, mtu };
+        let interfaces: Vec<Interface> = (0..PORTS).map(|port| Interface { mac: mac(port), promiscuous, mtu }).collect();
         let fib = Fib::new(&Routes::parse(text(&naive.routes).as_bytes(), PORTS).unwrap(), &interfaces).unwrap();
         let mut forwarder = fib.forwarder(if returns { Miss::Return } else { Miss::Refuse });
         let mut egress = Egress::new(PORTS, BURST);
@@ -266,9 +267,10 @@ fn every_ipv4_source_and_destination_by_its_first_bytes() {
         macs: vec![mac(0)],
         promiscuous: false,
         returns: false,
+        mtu: 1500,
     };
     let routes = Routes::parse(text(&naive.routes).as_bytes(), 1).unwrap();
-    let fib = Fib::new(&routes, &[Interface { mac: mac(0), promiscuous: false }]).unwrap();
+    let fib = Fib::new(&routes, &[Interface { mac: mac(0), promiscuous: false, mtu: 1500 }]).unwrap();
     let (mut forwarder, mut egress) = (fib.forwarder(Miss::Refuse), Egress::new(1, 1));
     let pool = Pool::new(&PoolConfig::default()).unwrap();
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(1));

@@ -16,7 +16,7 @@ fn routes(port: usize) -> Routes {
 }
 
 fn interfaces() -> [Interface; 2] {
-    [10, 11].map(|last| Interface { mac: [2, 0, 0, 0, 0, last], promiscuous: false })
+    [10, 11].map(|last| Interface { mac: [2, 0, 0, 0, 0, last], promiscuous: false, mtu: 1500 })
 }
 
 /// A burst of frames of both families to the routes.

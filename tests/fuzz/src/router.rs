@@ -56,6 +56,8 @@ pub fn run(input: &[u8]) {
     let mut bytes = Bytes(input);
     let (modes, chosen) = (bytes.next(), bytes.next());
     let (promiscuous, returns) = (modes & 1 != 0, modes & 2 != 0);
+    // Between the shortest and the longest packets below.
+    let mtu = if modes & 4 == 0 { u16::MAX } else { 68 + u16::from(modes >> 3) * 64 };
     let routes = PREFIXES.iter().enumerate().filter(|(index, _)| chosen >> (index % 8) & 1 == 1);
     let routes = routes.map(|(index, (address, len))| Route {
         address: address.parse().unwrap(),
@@ -63,8 +65,8 @@ pub fn run(input: &[u8]) {
         mac: [2, 0, 0, 0, 2, u8::try_from(index).unwrap()],
         port: index % PORTS,
     });
-    let naive = Naive { routes: routes.collect(), macs: (0..PORTS).map(mac).collect(), promiscuous, returns };
-    let interfaces: Vec<Interface> = (0..PORTS).map(|port| Interface { mac: mac(port), promiscuous }).collect();
+    let naive = Naive { routes: routes.collect(), macs: (0..PORTS).map(mac).collect(), promiscuous, returns, mtu };
+    let interfaces: Vec<Interface> = (0..PORTS).map(|port| Interface { mac: mac(port), promiscuous, mtu }).collect();
     let fib = Fib::new(&Routes::parse(text(&naive.routes).as_bytes(), PORTS).unwrap(), &interfaces).unwrap();
     let mut forwarder = fib.forwarder(if returns { Miss::Return } else { Miss::Refuse });
     let pool = Pool::new(&PoolConfig { slots: 512, ..PoolConfig::default() }).unwrap();
@@ -116,7 +118,7 @@ pub fn run(input: &[u8]) {
     assert_eq!(refusals, refused.iter().map(|(refusal, _)| *refusal).collect::<Vec<_>>());
     for (left, (refusal, sent)) in left.iter().zip(&refused) {
         // Unchanged, but for bytes behind a packet that passed the checks.
-        let may_be_cut = *refusal == Refusal::NoRoute;
+        let may_be_cut = matches!(refusal, Refusal::NoRoute | Refusal::TooBig);
         assert!(sent.starts_with(left) && (left.len() == sent.len() || may_be_cut), "{refusal:?}");
     }
     drop((egress, held, cache, batch));

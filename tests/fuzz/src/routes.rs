@@ -100,7 +100,7 @@ fn loads(routes: &Routes) {
         (v4, v6)
     };
     assert_eq!(lines(routes), lines(&again));
-    let interfaces = [Interface { mac: [2, 0, 0, 0, 1, 0], promiscuous: false }; PORTS];
+    let interfaces = [Interface { mac: [2, 0, 0, 0, 1, 0], promiscuous: false, mtu: 1500 }; PORTS];
     let fib = Fib::new(routes, &interfaces).expect("memory");
     assert_eq!(fib.route_counts(), (routes.ipv4().len(), routes.ipv6().len()));
     drop(fib.forwarder(Miss::Refuse));

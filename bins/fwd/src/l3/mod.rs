@@ -44,7 +44,8 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     let mut screen = Screen::new(forward.run.json, forward.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports)));
 
-    let interface = |opened: &nic::Opened| Interface { mac: opened.port.mac(), promiscuous: *promiscuous };
+    let mtu = forward.port_options.mtu;
+    let interface = |opened: &nic::Opened| Interface { mac: opened.port.mac(), promiscuous: *promiscuous, mtu };
     let fib = Fib::new(&routes, &ports.opened.iter().map(interface).collect::<Vec<_>>())?;
     drop(routes);
     let miss = match miss {

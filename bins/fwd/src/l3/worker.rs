@@ -204,5 +204,6 @@ fn reason(refusal: Refusal) -> Reason {
         Refusal::MartianDestination => Reason::MartianDestination,
         Refusal::Ttl => Reason::TtlExpired,
         Refusal::NoRoute => Reason::NoRoute,
+        Refusal::TooBig => Reason::TooBig,
     }
 }

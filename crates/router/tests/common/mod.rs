@@ -30,6 +30,7 @@ pub(crate) struct Naive {
     pub(crate) macs: Vec<[u8; 6]>,
     pub(crate) promiscuous: bool,
     pub(crate) returns: bool,
+    pub(crate) mtu: u16,
 }
 
 /// The checksum of RFC 1071 over big-endian words; 0 over a header that bears its own.
@@ -66,6 +67,9 @@ impl Naive {
             None if self.returns && ethernet[6].is_multiple_of(2) => (ingress, ethernet[6..12].try_into().unwrap()),
             None => return Err(Refusal::NoRoute),
         };
+        if out.len() > usize::from(self.mtu) {
+            return Err(Refusal::TooBig);
+        }
         if v6 {
             out[7] -= 1;
         } else {
