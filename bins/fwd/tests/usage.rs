@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::fmt::Write as _;
 use std::process::{Command, Output};
 
 fn fwd(arguments: &[&str]) -> Output {
@@ -171,6 +172,26 @@ fn too_few_files_are_named_as_such() {
         assert!(output.status.success() || said, "limit {limit}: {message}");
         assert!(!message.contains("free memory"), "limit {limit}: {message}");
     }
+}
+
+#[test]
+fn routes_that_memory_does_not_suffice_for_are_refused_in_one_line() {
+    let mut text = String::new();
+    for nth in 0..1_000_000_u32 {
+        let address = std::net::Ipv4Addr::from(0x1000_0000 + nth);
+        writeln!(text, "{address}/32 via 02:00:00:00:00:02 port 1").unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("routes");
+    std::fs::write(&path, &text).unwrap();
+    // Its text alone takes this much.
+    let limit = text.len() / 1024;
+    let script = format!("ulimit -v {limit} && exec \"$0\" l3 --routes \"$1\" soft:a soft:b --duration 0.1 --quiet");
+    let output = Command::new("sh").args(["-c", &script, env!("CARGO_BIN_EXE_fwd")]).arg(&path).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.contains("out of memory; allow this process more"), "{message}");
 }
 
 #[test]

@@ -47,7 +47,11 @@ impl<T: Send + 'static> Team<T> {
                 let _ = pinned.send(result.map_err(|error| (lcore, error)));
                 work()
             };
-            threads.push(std::thread::Builder::new().name(name).spawn(body)?);
+            let spawned = std::thread::Builder::new().name(name.clone()).spawn(body);
+            threads.push(spawned.map_err(|error| {
+                stop.request();
+                anyhow!("cannot start thread {name}: {error}; allow more threads (`ulimit -u`) or memory (`ulimit -v`)")
+            })?);
         }
         drop(pinned);
         for result in results.iter().take(threads.len()) {

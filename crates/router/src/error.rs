@@ -102,9 +102,18 @@ pub enum Error {
         /// Ports of the table.
         interfaces: usize,
     },
+    /// There is not enough memory for the routes as a file has them.
+    #[error("out of memory; allow this process more (`ulimit -v`), or leave routes out")]
+    OutOfMemory,
     /// The lookup tables cannot be built.
     #[error("cannot build the route table: {0}")]
     Table(#[from] lpm::Error),
+}
+
+impl From<std::collections::TryReserveError> for Error {
+    fn from(_: std::collections::TryReserveError) -> Self {
+        Self::OutOfMemory
+    }
 }
 
 fn ports_in_words(ports: usize) -> String {

@@ -56,6 +56,7 @@ impl Routes {
     /// # Errors
     ///
     /// The first thing that is wrong with it, with line and column; of several routes for one prefix the lowest prefix.
+    /// [`Error::OutOfMemory`].
     pub fn parse(text: &[u8], ports: usize) -> Result<Self> {
         let text = std::str::from_utf8(text).map_err(|error| not_text(text, error.valid_up_to()))?;
         // Some editors put a byte order mark there.
@@ -76,9 +77,9 @@ impl Routes {
     ///
     /// [`Error::File`] when it cannot be read, is no regular file or is too long; else as [`Self::parse`].
     pub fn read(path: &Path, ports: usize) -> Result<Self> {
-        let failed = |error: std::io::Error| Error::File {
-            cause: format!("cannot read: {error}"),
-            next: "name a file that this user may read",
+        let failed = |error: std::io::Error| match error.kind() {
+            std::io::ErrorKind::OutOfMemory => Error::OutOfMemory,
+            _ => Error::File { cause: format!("cannot read: {error}"), next: "name a file that this user may read" },
         };
         let refused = |cause: &str| Error::File { cause: cause.to_owned(), next: "name a regular file" };
         let check = |kind: FileType| match kind {
@@ -157,9 +158,11 @@ impl Parser {
         words.end()?;
         if prefix.text.contains(':') {
             let route = self.route(&words, [prefix, mac, port])?;
+            self.v6.try_reserve(1)?;
             self.v6.push(route);
         } else {
             let route = self.route(&words, [prefix, mac, port])?;
+            self.v4.try_reserve(1)?;
             self.v4.push(route);
         }
         Ok(())
@@ -182,6 +185,8 @@ impl Parser {
             return Ok(*hop);
         }
         let hop = NextHop::new(u32::try_from(self.neighbours.len()).unwrap_or(u32::MAX))?;
+        self.neighbours.try_reserve(1)?;
+        self.numbers.try_reserve(1)?;
         self.neighbours.push(neighbour);
         self.numbers.insert(neighbour, hop);
         Ok(hop)
@@ -269,14 +274,17 @@ impl<'t> Words<'t> {
 
 /// The routes in prefix order, or an error for a prefix that has two.
 fn each_once<P: Copy + Ord + Display>(mut routes: Vec<Read<P>>, text: &str) -> Result<Vec<(P, NextHop)>> {
-    routes.sort_by_key(|route| (route.prefix, route.line));
+    routes.sort_unstable_by_key(|route| (route.prefix, route.line));
     let twice = routes.windows(2).find(|pair| pair[0].prefix == pair[1].prefix);
     if let Some([first, second]) = twice {
         let line = text.lines().nth(second.line - 1).unwrap_or_default();
         let at = At { line: second.line, column: column(&line[..line.len() - line.trim_start().len()]) };
         return Err(Error::Duplicate { at, prefix: second.prefix.to_string(), first: first.line });
     }
-    Ok(routes.into_iter().map(|route| (route.prefix, route.hop)).collect())
+    let mut each = Vec::new();
+    each.try_reserve_exact(routes.len())?;
+    each.extend(routes.into_iter().map(|route| (route.prefix, route.hop)));
+    Ok(each)
 }
 
 /// The column that comes after this much of a line.

@@ -125,7 +125,7 @@ impl Place {
                 operation: "start",
                 object: "the engine thread".to_owned(),
                 source,
-                hint: "raise the limit of threads",
+                hint: "allow more threads (`ulimit -u`) or memory (`ulimit -v`)",
             });
             match handle {
                 Ok(handle) => registry.engine = Some(handle.thread().clone()),

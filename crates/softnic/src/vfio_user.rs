@@ -111,7 +111,14 @@ impl VfioUserServer {
             drop(ends);
         };
         let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
-        let failed = |source| system("start a thread for", &self.socket, source, "end other programs");
+        let failed = |source| {
+            system(
+                "start a thread for",
+                &self.socket,
+                source,
+                "allow more threads (`ulimit -u`) or memory (`ulimit -v`)",
+            )
+        };
         self.threads.push(spawned.map_err(failed)?);
         Ok(())
     }
