@@ -35,8 +35,9 @@ impl Translation {
             Self::Linear { delta } => address.wrapping_add(*delta),
             Self::Paged { base, shift, pages } => {
                 let offset = address.wrapping_sub(*base);
-                let page = usize::try_from(offset >> shift).unwrap_or(usize::MAX);
-                pages.get(page).map_or(u64::MAX, |bus| bus + (offset & ((1 << shift) - 1)))
+                let page = offset.checked_shr(*shift).and_then(|page| usize::try_from(page).ok());
+                let bus = page.and_then(|page| pages.get(page));
+                bus.map_or(u64::MAX, |bus| bus.wrapping_add(offset & !(u64::MAX << shift)))
             }
         }
     }
@@ -167,6 +168,16 @@ mod tests {
 
     fn memory() -> Arc<DmaMemory> {
         DmaMemory::allocate(&MemoryRequest { bytes: 4096, pages: PageSize::Ordinary, numa_node: None }).unwrap()
+    }
+
+    #[test]
+    fn any_translation_answers_any_pointer() {
+        let page = |shift| Translation::Paged { base: 0x1000, shift, pages: [u64::MAX, 0x9000].into() };
+        assert_eq!(page(12).iova(0x2fff as *const u8), 0x9fff);
+        assert_eq!(page(12).iova(0x3000 as *const u8), u64::MAX, "behind the last page");
+        assert_eq!(page(12).iova(std::ptr::null()), u64::MAX, "before the first");
+        assert_eq!(page(12).iova(0x1002 as *const u8), 1, "addresses wrap");
+        assert_eq!([64, u32::MAX].map(|shift| page(shift).iova(0x1000 as *const u8)), [u64::MAX; 2], "no such pages");
     }
 
     /// An IOMMU that says no, or panics, or does as it is told, by how much of it is left.
