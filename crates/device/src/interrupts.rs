@@ -1,9 +1,11 @@
 //! Interrupts as user space sees them: eventfds that count (Linux eventfd(2)).
 
-use crate::{Device, Error, Result};
+use crate::{Device, Error, Result, Signaller};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// Whether a driver is to set up interrupts.
@@ -45,7 +47,11 @@ impl Interrupts {
     }
 }
 
-/// A non-blocking eventfd: one side signals, the other waits. Readable while a signal has not been cleared.
+/// An eventfd: one side signals, the other waits. Readable while a signal has not been cleared.
+///
+/// Where another process shares the eventfd, that process can make its file blocking and fill the counter; neither
+/// [`Self::signal`] nor [`Self::clear`] waits for it even then. (`signal` may wait only where the kernel has no asynchronous
+/// I/O for this process, see [`Signaller::new`]; `clear` only before Linux 5.8.)
 ///
 /// ```
 /// use device::EventFd;
@@ -75,14 +81,30 @@ impl EventFd {
 
     /// Signals it.
     pub fn signal(&self) {
-        // It fails only when the count is full, and then the other side has been told.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        /// One for the process; `None` where there is none to be had.
+        static SIGNALLER: OnceLock<Option<Signaller>> = OnceLock::new();
+        let signaller = SIGNALLER.get_or_init(|| if cfg!(miri) { None } else { Signaller::new().ok() });
+        if signaller.as_ref().is_some_and(|signaller| signaller.signal(&self.0)) {
+            return;
+        }
+        // A counter that is full has told the other side.
+        let mut fds = [PollFd::new(&self.0, PollFlags::OUT)];
+        if cfg!(miri) || poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+            let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        }
     }
 
     /// Takes all signals so far off it; whether there were any.
     #[expect(clippy::must_use_candidate, reason = "usually called to clear")]
     pub fn clear(&self) -> bool {
-        rustix::io::read(&self.0, &mut [0_u8; 8]).is_ok()
+        let mut count = [0; 8];
+        // The file's own flag is not asked: whoever shares the file can change it.
+        #[cfg(not(miri))]
+        match rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            taken => return taken.is_ok(),
+        }
+        rustix::io::read(&self.0, &mut count).is_ok()
     }
 
     /// Waits for a signal, `limit` at most, or until a signal handler has run; whether there is one. Does not clear it.
@@ -111,5 +133,26 @@ impl From<OwnedFd> for EventFd {
 impl AsFd for EventFd {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+    /// What a process that shares it can do.
+    #[test]
+    fn one_that_was_made_blocking_holds_nobody_up() {
+        let event = EventFd::new().unwrap();
+        let theirs = event.0.try_clone().unwrap();
+        fcntl_setfl(&theirs, fcntl_getfl(&theirs).unwrap() - OFlags::NONBLOCK).unwrap();
+        assert!(!event.clear());
+        rustix::io::write(&theirs, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        // The counter is full.
+        (0..1000).for_each(|_| event.signal());
+        assert!(event.clear() && !event.clear());
+        event.signal();
+        assert!(event.wait(Duration::from_secs(60)).unwrap() && event.clear() && !event.clear());
     }
 }

@@ -31,6 +31,7 @@ mod numa;
 mod pci;
 mod region_file;
 mod regs;
+mod signaller;
 mod status;
 mod sysfs;
 mod traits;
@@ -57,6 +58,7 @@ pub use regs::{
     Access, Bits, Dma, MapPromise, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs,
     Writable, WriteOnly,
 };
+pub use signaller::Signaller;
 pub use status::{Status, StatusKind};
 pub use sysfs::SysfsDevice;
 pub use traits::{Device, PciFunction, PciIds};

@@ -3,9 +3,10 @@
 //! To signal an eventfd takes as long as its client likes, since the kernel wakes all who wait for it; to close one too. So the
 //! engine, which all devices share, only notes what is due ([`Sink`]), and nothing is signalled or closed under a lock.
 
-use super::trigger::{Signaller, Trigger};
+use super::trigger::Trigger;
 use crate::model::InterruptSink;
 use crate::soft::VECTORS;
+use device::Signaller;
 use device::vfio_user::message::{Fields, irq};
 use rustix::io::Errno;
 use std::os::fd::{AsRawFd as _, OwnedFd};
