@@ -268,8 +268,8 @@ fn finish(
     let idle = ports::drain(&mut opened, pool, stop);
     stop.closing();
     for ((_, _, counters), output) in counted.iter_mut().zip(outputs) {
-        let Some((port, at)) = output.filter(|(port, _)| !idle[*port]) else { continue };
-        ports::count_unsent(&opened[port].tx[at], counters);
+        let Some((port, at)) = output else { continue };
+        ports::count_unsent(&opened[port].tx[at], idle[port], counters);
     }
     let totals = totals(ran, counted.into_iter(), ports);
     let mut result = read.map_err(Failure::from);

@@ -76,9 +76,8 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         let port = &mut ports[source.port];
         let Some(opened) = port.opened.first_mut() else { continue };
         opened.tx.push(source.tx);
-        if ports::drain(&mut port.opened, &port.pool, &stop) != [true] {
-            ports::count_unsent(&port.opened[0].tx[0], &mut source.counters);
-        }
+        let idle = ports::drain(&mut port.opened, &port.pool, &stop) == [true];
+        ports::count_unsent(&port.opened[0].tx[0], idle, &mut source.counters);
         counted.push((source.port, source.counters));
     }
     stop.closing();

@@ -48,7 +48,7 @@ pub enum Reason {
     TxTooManySegments,
     /// Its buffer cannot be mapped for the output device.
     TxUnmappedPool,
-    /// The output ring took it, and the device had not sent it when the run ended.
+    /// The output ring took it, and the device had not sent it when it went away, or when the run ended.
     TxUnsent,
 }
 
@@ -172,9 +172,19 @@ impl Counters {
     /// Takes over what a transmit queue has counted.
     pub fn set_tx(&mut self, tx: TxCounters) {
         (self.tx_packets, self.tx_bytes) = (tx.packets, tx.bytes);
+        self.drops[Reason::TxUnsent as usize] = 0;
+        self.unsend(tx.lost);
         self.drops[Reason::TxBadLength as usize] = tx.bad_length;
         self.drops[Reason::TxTooManySegments as usize] = tx.too_many_segments;
         self.drops[Reason::TxUnmappedPool as usize] = tx.unmapped_pool;
+    }
+
+    /// Moves frames from sent to dropped, as their device has not sent them, and as many bytes as frames have on average.
+    pub fn unsend(&mut self, frames: u64) {
+        let frames = frames.min(self.tx_packets);
+        self.tx_bytes -= self.tx_bytes / self.tx_packets.max(1) * frames;
+        self.tx_packets -= frames;
+        self.drop_frames(Reason::TxUnsent, frames);
     }
 
     fn words(&mut self) -> impl Iterator<Item = &mut u64> {
@@ -261,10 +271,21 @@ mod tests {
         published.publish(counters, true);
         assert_eq!((published.idle(), published.publications()), (2, 3));
 
+        let mut sent = TxCounters::default();
+        (sent.packets, sent.bytes, sent.bad_length, sent.lost) = (10, 1000, 1, 4);
+        // Told again and again, and once more at the end.
+        for in_flight in [0, 0, 3] {
+            counters.set_tx(sent);
+            counters.unsend(in_flight);
+            assert_eq!(counters.tx_packets + counters.dropped(Reason::TxUnsent), 10);
+            assert_eq!(counters.dropped(Reason::TxUnsent), 4 + in_flight);
+        }
+        assert_eq!(counters.tx_bytes, 300);
+
         let mut twice = counters;
         twice += counters;
         assert_eq!(twice - counters, counters);
         assert_eq!(counters.dropped_in(), 10 + 11 + 12 + 13);
-        assert_eq!(counters.dropped_out(), 25 + 26 + 27 + 28 + 29);
+        assert_eq!(counters.dropped_out(), 26 + 1 + 7);
     }
 }

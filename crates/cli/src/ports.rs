@@ -1,7 +1,7 @@
 //! Opening the ports of a run.
 
 use crate::args::PortOptions;
-use crate::counters::{Counters, Reason};
+use crate::counters::Counters;
 use crate::exit::Failure;
 use crate::lcore::{self, Lcore};
 use crate::report::link_words;
@@ -218,13 +218,13 @@ pub fn drain(opened: &mut [Opened], pool: &Pool, stop: &Stop) -> Vec<bool> {
     }
 }
 
-/// Frames that a transmit queue was given and its device has not sent, when [`drain`] has given up on it: moves them from
-/// sent to dropped, and as many bytes as they have on average.
-pub fn count_unsent(queue: &nic::TxQueue, counters: &mut Counters) {
-    let unsent = (queue.in_flight() as u64).min(counters.tx_packets);
-    counters.tx_bytes -= counters.tx_bytes / counters.tx_packets.max(1) * unsent;
-    counters.tx_packets -= unsent;
-    counters.drop_frames(Reason::TxUnsent, unsent);
+/// What a transmit queue has counted to the end: frames that it was given and its device has not sent, since it went away or
+/// since [`drain`] has given up on it (`idle` is its answer), are dropped and not sent.
+pub fn count_unsent(queue: &nic::TxQueue, idle: bool, counters: &mut Counters) {
+    counters.set_tx(queue.counters());
+    if !idle {
+        counters.unsend(queue.in_flight() as u64);
+    }
 }
 
 #[cfg(test)]

@@ -190,17 +190,20 @@ pub struct TxCounters {
     pub packets: u64,
     /// Their bytes, without padding and frame check sequence.
     pub bytes: u64,
-    /// Frames dropped because no device can send that length, or a segment is empty.
+    /// Frames dropped because the device cannot send that length, or a segment is empty.
     pub bad_length: u64,
     /// Frames dropped because they have more segments than the ring has descriptors.
     pub too_many_segments: u64,
     /// Frames dropped because their pool could not be mapped for the device.
     pub unmapped_pool: u64,
+    /// Of the frames handed to the device, those that it had not reported sent when it went away: a vhost-user back end that
+    /// ended or was reset, or a virtio device that asked for its reset. Whether they were sent, nobody knows.
+    pub lost: u64,
 }
 
-/// A driver's counters in the words of this crate.
+/// A driver's counters in the words of this crate; `$too_long` and `$lost` are of what only some have.
 macro_rules! counters {
-    ($driver:ident) => {
+    ($driver:ident, $tx:ident, $too_long:expr, $lost:expr) => {
         impl From<$driver::RxCounters> for RxCounters {
             fn from(counters: $driver::RxCounters) -> Self {
                 Self {
@@ -216,18 +219,19 @@ macro_rules! counters {
         }
 
         impl From<$driver::TxCounters> for TxCounters {
-            fn from(counters: $driver::TxCounters) -> Self {
+            fn from($tx: $driver::TxCounters) -> Self {
                 Self {
-                    packets: counters.packets,
-                    bytes: counters.bytes,
-                    bad_length: counters.bad_length,
-                    too_many_segments: counters.too_many_segments,
-                    unmapped_pool: counters.unmapped_pool,
+                    packets: $tx.packets,
+                    bytes: $tx.bytes,
+                    bad_length: $tx.bad_length + $too_long,
+                    too_many_segments: $tx.too_many_segments,
+                    unmapped_pool: $tx.unmapped_pool,
+                    lost: $lost,
                 }
             }
         }
     };
 }
 
-counters!(ixgbe);
-counters!(virtio);
+counters!(ixgbe, tx, 0, 0);
+counters!(virtio, tx, tx.too_long, tx.lost);

@@ -35,7 +35,7 @@ pub struct TxCounters {
     pub too_many_segments: u64,
     /// Frames dropped because their pool could not be mapped for the device.
     pub unmapped_pool: u64,
-    /// Segments that the device had been handed and had not reported done when it went away. They are counted as sent.
+    /// Frames that the device had been handed and had not reported done when it went away. They are counted in `packets` too.
     pub lost: u64,
 }
 
@@ -542,7 +542,7 @@ impl<T: Transport> Outlet<T> {
 
     /// Frees what was in flight in a session that has ended.
     fn take_back(&mut self) {
-        self.counters.lost += self.take_all().len() as u64;
+        self.counters.lost += self.take_all().iter().filter(|packet| !packet.continues()).count() as u64;
     }
 }
 
