@@ -211,7 +211,8 @@ impl<D: Device> TxQueue<D> {
     /// With an empty batch it only takes back buffers. Once the port is closed it does nothing.
     ///
     /// Packets of any pool can be sent. The first of a pool has to wait until that is mapped for the device, which is a system
-    /// call, or a message to a vfio-user server. A frame that no device of this kind can send is dropped and counted.
+    /// call, or a message to a vfio-user server; the queue keeps the pool until it is dropped, so a program should have a few
+    /// pools that live long. A frame that no device of this kind can send is dropped and counted.
     /// Otherwise it waits for nothing, and looks at each packet of the batch and each descriptor of the ring once at most.
     #[inline]
     pub fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {

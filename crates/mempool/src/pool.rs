@@ -52,7 +52,9 @@ pub enum Error {
         range: &'static str,
     },
     /// Too many pools at once.
-    #[error("packet pool: {MAX_POOLS} pools exist already; drop one that is not needed")]
+    #[error(
+        "packet pool: {MAX_POOLS} pools exist already; drop one that is not needed, and the transmit queues that have sent from it"
+    )]
     TooMany,
     /// No memory.
     #[error("packet pool: {0}")]
@@ -179,7 +181,7 @@ impl Inner {
 }
 
 /// A pool of packet buffers; a handle, cheap to clone. The memory is freed when the last handle is dropped and the
-/// last slot is home.
+/// last slot is home. A transmit queue keeps a handle of each pool that it has sent from, until it is dropped.
 pub struct Pool {
     inner: NonNull<Inner>,
 }
