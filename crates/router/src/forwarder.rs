@@ -44,8 +44,10 @@ struct Scratch {
     v6: Vec<u128>,
     v6_packets: Vec<usize>,
     v6_hops: Vec<Option<NextHop>>,
-    /// Some frame is in several buffers.
-    chained: bool,
+    /// Some frame is in several buffers, or longer than some port sends.
+    unusual: bool,
+    /// The smallest MTU of all ports.
+    least_mtu: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +70,9 @@ enum Verdict {
 impl Forwarder {
     pub(crate) fn new(fib: Follower, interfaces: &Arc<[Interface]>, miss: Miss) -> Self {
         let stations = stations(interfaces);
-        Self { fib, interfaces: Arc::clone(interfaces), stations, miss, scratch: Scratch::default() }
+        let least_mtu = interfaces.iter().map(|interface| interface.mtu.into()).min().unwrap_or_default();
+        let scratch = Scratch { least_mtu, ..Scratch::default() };
+        Self { fib, interfaces: Arc::clone(interfaces), stations, miss, scratch }
     }
 
     /// Routes all packets of `batch`, which came in by port `ingress`, into `egress`, and leaves it empty. Returns how
@@ -87,8 +91,8 @@ impl Forwarder {
         self.scratch.prepare(count);
         self.scratch.judge(batch, station);
         self.look_up(count);
-        if self.scratch.chained {
-            self.rewrite_chained(ingress, batch);
+        if self.scratch.unusual {
+            self.rewrite_unusual(ingress, batch);
         }
         let Self { fib, scratch: Scratch { verdicts, hops, .. }, interfaces, miss, .. } = self;
         let table = Hops { adjacencies: &fib.current().adjacencies, interfaces, miss: *miss, ingress };
@@ -96,8 +100,7 @@ impl Forwarder {
         let outputs = egress.outputs();
         let ports = outputs.len();
         batch.distribute(outputs, |packet| {
-            let len = packet.len();
-            let verdict = table.rewrite(packet, len, verdicts[at], hops[at]);
+            let verdict = table.rewrite(packet, None, verdicts[at], hops[at]);
             at += 1;
             if let Verdict::Out(port) = verdict
                 && usize::from(port) < ports
@@ -114,10 +117,10 @@ impl Forwarder {
         count
     }
 
-    /// Gives every packet of a burst with frames in several buffers its last verdict.
+    /// Gives every packet its last verdict, where frames are in several buffers or may be too long for their port.
     #[cold]
     #[inline(never)]
-    fn rewrite_chained(&mut self, ingress: usize, batch: &mut Batch) {
+    fn rewrite_unusual(&mut self, ingress: usize, batch: &mut Batch) {
         let Self { fib, scratch: Scratch { verdicts, hops, .. }, interfaces, miss, .. } = self;
         let table = Hops { adjacencies: &fib.current().adjacencies, interfaces, miss: *miss, ingress };
         let mut at = 0;
@@ -125,7 +128,7 @@ impl Forwarder {
             let segments = segments(&batch[at..]);
             let len = batch[at..at + segments].iter().map(Packet::len).sum();
             for index in at..at + segments {
-                verdicts[index] = table.rewrite(&mut batch[index], len, verdicts[index], hops[index]);
+                verdicts[index] = table.rewrite(&mut batch[index], Some(len), verdicts[index], hops[index]);
             }
             at += segments;
         }
@@ -156,10 +159,10 @@ struct Hops<'a> {
 }
 
 impl Hops<'_> {
-    /// Gives a frame of `len` bytes, in one buffer or several, that has a route its new header. Answers the packet's last
-    /// verdict.
+    /// Gives a frame that has a route its new header. Answers the packet's last verdict. `len` are the bytes of the frame, in one
+    /// buffer or several, unless it is short enough for every port.
     #[inline(always)]
-    fn rewrite(&self, packet: &mut Packet, len: usize, verdict: Verdict, hop: Option<NextHop>) -> Verdict {
+    fn rewrite(&self, packet: &mut Packet, len: Option<usize>, verdict: Verdict, hop: Option<NextHop>) -> Verdict {
         let adjacency = hop.and_then(|hop| self.adjacencies.get(hop.get() as usize));
         match (verdict, adjacency) {
             (Verdict::Ipv4, Some(adjacency)) => send_on::<false>(packet, len, adjacency),
@@ -182,7 +185,7 @@ impl Scratch {
         }
         self.v6.clear();
         self.v6_packets.clear();
-        self.chained = false;
+        self.unusual = false;
     }
 
     #[cold]
@@ -195,14 +198,15 @@ impl Scratch {
     /// Checks all frames: a verdict for each, and the destination of those that pass.
     #[inline(always)]
     fn judge(&mut self, batch: &mut Batch, station: Station) {
-        let Self { verdicts, v4, v6, v6_packets, chained, .. } = self;
+        let Self { verdicts, v4, v6, v6_packets, unusual, least_mtu, .. } = self;
+        let (longest, mut chained) = (*least_mtu, false);
         let mut inside = false;
         for (at, ((packet, verdict), v4)) in batch.iter_mut().zip(verdicts).zip(v4).enumerate() {
             let tail = inside;
             inside = packet.continues();
             if tail | inside {
                 *verdict = Verdict::Chained;
-                *chained = true;
+                chained = true;
                 continue;
             }
             let (data, len) = (packet.data(), packet.len());
@@ -212,23 +216,29 @@ impl Scratch {
                 if HEADER + total != len {
                     packet.truncate(HEADER + total);
                 }
+                if total > longest {
+                    note(unusual);
+                }
                 continue;
             }
             match check::check(data, len, station) {
                 Ok(Passed::Ipv4 { destination, end }) => {
                     (*v4, *verdict) = (destination, Verdict::Ipv4);
                     packet.truncate(end);
+                    *unusual |= end > HEADER + longest;
                 }
                 Ok(Passed::Ipv6 { destination, end }) => {
                     v6.push(destination);
                     v6_packets.push(at);
                     *verdict = Verdict::Ipv6;
                     packet.truncate(end);
+                    *unusual |= end > HEADER + longest;
                 }
                 Err(refusal) => *verdict = Verdict::Refused(refusal),
             }
         }
-        if *chained {
+        if chained {
+            *unusual = true;
             self.judge_chains(batch, station);
         }
     }
@@ -275,6 +285,12 @@ impl Scratch {
     }
 }
 
+/// Sets a flag: a branch that is hardly taken costs less than an instruction for each packet that adds to it.
+#[cold]
+fn note(flag: &mut bool) {
+    *flag = true;
+}
+
 /// How many packets the first frame of `packets` is in.
 fn segments(packets: &[Packet]) -> usize {
     (packets.iter().take_while(|packet| packet.continues()).count() + 1).min(packets.len())
@@ -282,8 +298,8 @@ fn segments(packets: &[Packet]) -> usize {
 
 /// Gives a frame that passed its new header and one hop less to live, unless it is too long for the port.
 #[inline(always)]
-fn send_on<const V6: bool>(packet: &mut Packet, len: usize, adjacency: &Adjacency) -> Verdict {
-    if adjacency.refuses(len) {
+fn send_on<const V6: bool>(packet: &mut Packet, len: Option<usize>, adjacency: &Adjacency) -> Verdict {
+    if len.is_some_and(|len| adjacency.refuses(len)) {
         return Verdict::Refused(Refusal::TooBig);
     }
     // Longer than this, or it would not have passed.
@@ -304,7 +320,7 @@ fn send_on<const V6: bool>(packet: &mut Packet, len: usize, adjacency: &Adjacenc
 
 /// What becomes of a frame without a route: refused, or `back` to the station it came from, if that is one.
 #[cold]
-fn missed(packet: &mut Packet, len: usize, verdict: Verdict, back: Option<(usize, &Interface)>) -> Verdict {
+fn missed(packet: &mut Packet, len: Option<usize>, verdict: Verdict, back: Option<(usize, &Interface)>) -> Verdict {
     let Some((port, interface)) = back else { return Verdict::Refused(Refusal::NoRoute) };
     match (packet.data(), u16::try_from(port)) {
         ([_, _, _, _, _, _, a, b, c, d, e, f, ..], Ok(port)) if a & 1 == 0 => {
