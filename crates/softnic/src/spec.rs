@@ -2,6 +2,7 @@
 
 use crate::wire::GeneratorSetup;
 use crate::{DeviceId, Error, Fault};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -121,9 +122,9 @@ impl<'s> Pairs<'s> {
                 }
                 WireSpec::Generator(GeneratorSetup {
                     size: sizes(self.size.unwrap_or("60"))?,
-                    flows: number("flows", self.flows)?.unwrap_or(1),
-                    count: number("count", self.count)?,
-                    rate: number("rate", self.rate)?,
+                    flows: number("flows", self.flows, u32::MAX)?.unwrap_or(1),
+                    count: number("count", self.count, u64::MAX)?,
+                    rate: number("rate", self.rate, crate::wire::MOST_RATE)?,
                     drop,
                     destination: mac,
                 })
@@ -155,15 +156,15 @@ fn one_of<T: Copy>(key: &'static str, value: Option<&str>, choices: &[(&str, T)]
     })
 }
 
-/// A number of at least 1, if there is one.
-fn number<T: FromStr + PartialOrd + From<u8>>(key: &'static str, value: Option<&str>) -> Result<Option<T>, Error> {
+/// A number from 1 to `most`, if there is one.
+fn number<T>(key: &'static str, value: Option<&str>, most: T) -> Result<Option<T>, Error>
+where
+    T: FromStr + PartialOrd + From<u8> + Display,
+{
     let Some(value) = value else { return Ok(None) };
     match value.parse::<T>() {
-        Ok(number) if number >= T::from(1) => Ok(Some(number)),
-        _ => {
-            let most = u64::MAX >> (64 - 8 * size_of::<T>());
-            Err(bad_value(key, value, &format!("a whole number from 1 to {most}")))
-        }
+        Ok(number) if number >= T::from(1) && number <= most => Ok(Some(number)),
+        _ => Err(bad_value(key, value, &format!("a whole number from 1 to {most}"))),
     }
 }
 
@@ -239,6 +240,8 @@ mod tests {
             ("a?wire=gen&size=59", "60 to 9000"),
             ("a?wire=gen&size=100-60", "60 to 9000"),
             ("a?wire=gen&flows=0", "a whole number from 1 to 4294967295"),
+            ("a?wire=gen&rate=0", "a whole number from 1 to 1000000000"),
+            ("a?wire=gen&rate=1000000001", "a whole number from 1 to 1000000000"),
             ("a?wire=gen&mode=drop", "rate"),
             ("a?wire=sink&mode=drop", "wire=gen"),
             ("a?flows=3", "wire=gen"),

@@ -12,7 +12,7 @@ pub(crate) struct GeneratorSetup {
     pub(crate) flows: u32,
     /// Frames until it ends.
     pub(crate) count: Option<u64>,
-    /// Frames a second.
+    /// Frames a second, at most [`MOST_RATE`].
     pub(crate) rate: Option<u64>,
     /// Whether frames that find no room are missed, instead of waiting.
     pub(crate) drop: bool,
@@ -22,6 +22,8 @@ pub(crate) struct GeneratorSetup {
 
 /// Smallest and largest frame it makes: headers fit, and the MAC's jumbo limit.
 pub(crate) const SIZES: RangeInclusive<u16> = 60..=9000;
+/// Most frames a second it can be asked for.
+pub(crate) const MOST_RATE: u64 = 1_000_000_000;
 /// Addresses of the benchmarking range 198.18.0.0/15: sources in the lower half, destinations in the upper.
 const SOURCE: [u8; 4] = [198, 18, 0, 0];
 const DESTINATION: [u8; 4] = [198, 19, 0, 0];
@@ -127,6 +129,21 @@ impl Generator {
         self.size = if self.size >= *self.setup.size.end() { *self.setup.size.start() } else { self.size + 1 };
     }
 
+    /// As `skip` so many times, in one step: a device that stood still for long has missed more than can be counted singly.
+    fn skip_many(&mut self, frames: u64) {
+        if frames == 0 {
+            return;
+        }
+        self.prepared = false;
+        self.made = self.made.saturating_add(frames);
+        let turned = |at: u64, length: u64| (at + frames % length) % length;
+        let flows = u64::from(self.setup.flows.max(1));
+        self.flow = u32::try_from(turned(self.flow.into(), flows)).unwrap_or(0);
+        let (least, most) = (*self.setup.size.start(), *self.setup.size.end());
+        let step = turned((self.size - least).into(), u64::from(most - least) + 1);
+        self.size = least + u16::try_from(step).unwrap_or(0);
+    }
+
     fn exhausted(&self) -> bool {
         self.setup.count.is_some_and(|count| self.made >= count)
     }
@@ -143,14 +160,14 @@ impl Wire for Generator {
             }
             return;
         }
-        self.due += due;
+        self.due = self.due.saturating_add(due);
         if self.setup.drop {
             let fits = room as u64 / u64::from(*self.setup.size.end());
-            while self.due > fits && !self.exhausted() {
-                self.due -= 1;
-                self.missed += 1;
-                self.skip();
-            }
+            let left = self.setup.count.map_or(u64::MAX, |count| count.saturating_sub(self.made));
+            let late = self.due.saturating_sub(fits).min(left);
+            self.due -= late;
+            self.missed = self.missed.saturating_add(late);
+            self.skip_many(late);
         }
     }
 
@@ -249,6 +266,71 @@ mod tests {
         }
         assert_eq!((frames, tuples.len(), sizes.len()), (600, 300, 141));
         assert!(generator.finished());
+    }
+
+    #[test]
+    fn frames_skipped_at_once_are_those_skipped_one_by_one() {
+        let mut tried = 0;
+        for (size, flows) in [(60..=60, 1), (60..=200, 300), (61..=64, 7), (9000..=9000, u32::MAX), (60..=9000, 65_537)]
+        {
+            for frames in [0, 1, 2, 3, 5, 7, 140, 141, 299, 301, 8941, 65_537, 100_003] {
+                for before in [0, 1, 13] {
+                    let [mut at_once, mut singly] =
+                        [(); 2].map(|()| Generator::new(setup(size.clone(), flows, u64::MAX)));
+                    for generator in [&mut at_once, &mut singly] {
+                        (0..before).for_each(|_| generator.pop());
+                        let _ = generator.front();
+                    }
+                    at_once.skip_many(frames);
+                    (0..frames).for_each(|_| singly.skip());
+                    assert_eq!(at_once.made, singly.made);
+                    for _ in 0..3 {
+                        assert_eq!(at_once.front(), singly.front(), "{frames} of {flows} flows, {size:?}");
+                        at_once.pop();
+                        singly.pop();
+                    }
+                    tried += 1;
+                }
+            }
+        }
+        assert_eq!(tried, 5 * 13 * 3);
+    }
+
+    /// A clock that started long ago: the process was stopped (SIGSTOP), or the rate is beyond any device.
+    fn late(count: Option<u64>, rate: u64, seconds: u64) -> Generator {
+        let setup = GeneratorSetup { count, rate: Some(rate), drop: true, ..setup(60..=64, 3, 0) };
+        let mut generator = Generator::new(setup);
+        let pace = generator.pace.as_mut().unwrap();
+        pace.start = pace.start.wrapping_sub(seconds * pace.hz);
+        generator
+    }
+
+    #[test]
+    fn what_a_long_stop_missed_is_skipped_at_once() {
+        // A decade at the highest rate: one by one it would take years.
+        let decade = 10 * 365 * 86_400;
+        let mut generator = late(None, MOST_RATE, decade);
+        generator.poll(true, 64 * 10);
+        let missed = generator.missed();
+        assert!(missed >= decade * MOST_RATE - 10, "{missed}");
+        assert_eq!((generator.due, generator.made), (10, missed));
+        assert_eq!(generator.front().unwrap().len() as u64, 60 + missed % 5);
+        // No more are missed than there are.
+        let mut generator = late(Some(1_000_001), 1000, decade);
+        generator.poll(true, 0);
+        assert_eq!((generator.missed(), generator.finished()), (1_000_001, true));
+        assert!(generator.front().is_none());
+        generator.poll(true, 0);
+        assert_eq!(generator.missed(), 0);
+        // An ordinary rate, after a stop of a minute.
+        let mut generator = late(None, 1000, 60);
+        generator.poll(true, 64 * 100);
+        assert!(generator.missed() >= 59_900);
+        // And nonsense for a rate.
+        let mut generator = late(None, u64::MAX, decade);
+        generator.poll(true, 64);
+        assert!(generator.missed() > u64::MAX / 2);
+        generator.poll(true, 64);
     }
 
     /// The Toeplitz hash, bit by bit, under the key that the specification of receive side scaling publishes.

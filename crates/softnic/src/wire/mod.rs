@@ -12,7 +12,7 @@ mod tap;
 use crate::WireError;
 
 pub(crate) use fifo::FrameFifo;
-pub(crate) use generator::{Generator, GeneratorSetup, SIZES as GENERATOR_SIZES};
+pub(crate) use generator::{Generator, GeneratorSetup, MOST_RATE, SIZES as GENERATOR_SIZES};
 pub(crate) use looped::LoopWire;
 pub(crate) use memory::{MemoryPort, MemoryWire};
 pub(crate) use pcap::PcapWire;
