@@ -195,6 +195,33 @@ fn routes_that_memory_does_not_suffice_for_are_refused_in_one_line() {
 }
 
 #[test]
+fn a_routes_file_is_not_written_over_however_it_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let text = "10.0.0.0/8 via 02:00:00:00:00:02 port 1\n";
+    std::fs::write(path("routes"), text).unwrap();
+    std::fs::hard_link(path("routes"), path("hard")).unwrap();
+    std::os::unix::fs::symlink(path("routes"), path("soft")).unwrap();
+    std::fs::write(path("other"), "").unwrap();
+    for routes in ["routes", "hard", "soft"] {
+        for output in ["routes", "hard", "soft", "./routes"] {
+            let (routes, output) = (path(routes), path(output));
+            let port = format!("soft:b?link=up&wire=pcap:,{output}&id=10fb");
+            let arguments = ["l3", "--routes", &routes, "soft:a?wire=gen&count=9", &port, "--duration", "1"];
+            refused(&arguments, 1, &["soft:b: ", &output, &routes, "routes file", "name a file of its own"]);
+            assert_eq!(std::fs::read_to_string(path("routes")).unwrap(), text, "{output}");
+        }
+    }
+    // Another file that exists, and one that comes to be, are written.
+    for output in [path("other"), path("new"), "/dev/null".to_owned()] {
+        let (routes, port) = (path("routes"), format!("soft:b?wire=pcap:,{output}"));
+        let done = fwd(&["l3", "--routes", &routes, "soft:a?wire=gen&count=9", &port, "--exit-when-idle", "--quiet"]);
+        assert!(done.status.success(), "{output}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    assert!(std::fs::metadata(path("new")).unwrap().len() >= 24);
+}
+
+#[test]
 fn devices_lists_or_says_that_there_are_none() {
     let output = fwd(&["devices"]);
     let text = String::from_utf8(output.stdout).unwrap();

@@ -9,6 +9,7 @@ use crate::plan::Plan;
 use crate::run::{self, PublishedLane, Run};
 use crate::summary;
 use crate::workers::WorkerHandle;
+use anyhow::ensure;
 use cli::counters::Published;
 use cli::exit::Failure;
 use cli::idle::{self, Idle};
@@ -18,6 +19,8 @@ use cli::screen::Screen;
 use cli::stop::Stop;
 use reload::Reloader;
 use router::{Fib, Interface, Miss};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::{Input, Sender, Worker};
@@ -28,6 +31,7 @@ const MOST_QUEUES: usize = 64;
 /// Runs the router as the command line says.
 pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     let L3Args { forward, miss, promiscuous, .. } = args;
+    refuse_routes_as_output(&args.routes, &forward.ports)?;
     let stop = Stop::on_signals()?;
     let reloader = Reloader::on_hangup(&args.routes, forward.ports.len())?;
     let routes = reloader.read()?;
@@ -69,6 +73,37 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     let outcome = run.supervise(members, || vec![reloading.note()])?;
     summary::print("l3", &outcome, &forward.run, Some(reloading.end()))?;
     outcome.result
+}
+
+/// Opening a port empties the capture that it writes, so none may be the routes file, however either is named.
+fn refuse_routes_as_output(routes: &Path, ports: &[nic::Address]) -> anyhow::Result<()> {
+    // What does not exist cannot be the same, and the way to a file is told by who opens it.
+    let identity = |path: &Path| {
+        let found = path.metadata().ok()?;
+        // Any number may share a device node such as /dev/null.
+        (!found.file_type().is_char_device()).then(|| (found.dev(), found.ino()))
+    };
+    let Some(file) = identity(routes) else { return Ok(()) };
+    for (port, output) in ports.iter().flat_map(|port| capture_outputs(port).map(move |output| (port, output))) {
+        ensure!(
+            identity(Path::new(output)) != Some(file),
+            "{}: cannot use {output} as a capture: it is the routes file {}, which is being read; name a file of its own for \
+             each output",
+            port.name(),
+            routes.display()
+        );
+    }
+    Ok(())
+}
+
+/// The captures that a port's address says it writes: `OUT` of `wire=pcap:IN,OUT`.
+fn capture_outputs(port: &nic::Address) -> impl Iterator<Item = &str> {
+    let settings = match port {
+        nic::Address::Soft(spec) => spec.split_once('?').map_or("", |(_, settings)| settings),
+        _ => "",
+    };
+    let files = settings.split('&').filter_map(|setting| setting.strip_prefix("wire=pcap:"));
+    files.filter_map(|files| files.split_once(',')).map(|(_, output)| output)
 }
 
 /// Who polls what; every worker gets a transmit queue at every port.
