@@ -222,6 +222,15 @@ fn a_routes_file_is_not_written_over_however_it_is_named() {
 }
 
 #[test]
+fn more_memory_than_a_file_may_hold_is_said_to_be_a_limit() {
+    let script = format!("ulimit -f 100 && exec '{}' rxonly soft:a --duration 0.1", env!("CARGO_BIN_EXE_fwd"));
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains("ulimit -f") && message.lines().count() == 1, "{message}");
+    assert!(!message.contains("free memory"), "{message}");
+}
+
+#[test]
 fn devices_lists_or_says_that_there_are_none() {
     let output = fwd(&["devices"]);
     let text = String::from_utf8(output.stdout).unwrap();

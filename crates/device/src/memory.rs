@@ -174,10 +174,10 @@ impl DmaMemory {
             return Err(Error::unusable(format!("{} of DMA memory", human(len)), cause, "ask for less"));
         }
         let backing = Backing::allocate(len, None, request.numa_node).map_err(|source| {
-            let hint = if source.raw_os_error() == Some(libc::EMFILE) {
-                "this process may open no more files; raise the limit: ulimit -n 1024"
-            } else {
-                "ask for less, or free memory on that host or NUMA node"
+            let hint = match source.raw_os_error() {
+                Some(libc::EMFILE) => "this process may open no more files; raise the limit: ulimit -n 1024",
+                Some(libc::EFBIG) => "this process may make no file so large; raise the limit: ulimit -f unlimited",
+                _ => "ask for less, or free memory on that host or NUMA node",
             };
             Error::system("allocate", format!("{} of DMA memory", human(len)), source, hint)
         })?;
