@@ -58,6 +58,9 @@ impl FromStr for Spec {
         if name.is_empty() {
             return Err(bad("it has no name"));
         }
+        if name.contains(char::is_control) {
+            return Err(bad("its name has a control character; leave it out"));
+        }
         let pairs = Pairs::split(text, query)?;
         let mac = match pairs.mac {
             Some(mac) => parse_mac(mac)?,
@@ -131,7 +134,9 @@ impl<'s> Pairs<'s> {
             }
             "sink" if rest.is_empty() => WireSpec::Sink,
             "loop" if rest.is_empty() => WireSpec::Loop,
-            "peer" if !rest.is_empty() && rest != name => WireSpec::Peer { name: rest.to_owned(), drop },
+            "peer" if !rest.is_empty() && rest != name && !rest.contains(char::is_control) => {
+                WireSpec::Peer { name: rest.to_owned(), drop }
+            }
             "tap" if !rest.is_empty() => WireSpec::Tap(rest.to_owned()),
             "pcap" if !rest.trim_matches(',').is_empty() => {
                 let (input, output) = rest.split_once(',').unwrap_or((rest, ""));
@@ -162,10 +167,15 @@ where
     T: FromStr + PartialOrd + From<u8> + Display,
 {
     let Some(value) = value else { return Ok(None) };
-    match value.parse::<T>() {
-        Ok(number) if number >= T::from(1) && number <= most => Ok(Some(number)),
+    match digits(value) {
+        Some(number) if number >= T::from(1) && number <= most => Ok(Some(number)),
         _ => Err(bad_value(key, value, &format!("a whole number from 1 to {most}"))),
     }
+}
+
+/// A number that is digits only: the library takes a sign too.
+fn digits<T: FromStr>(value: &str) -> Option<T> {
+    value.bytes().all(|byte| byte.is_ascii_digit()).then(|| value.parse().ok())?
 }
 
 /// `60` or `60-1514`: bytes without CRC.
@@ -176,7 +186,7 @@ fn sizes(value: &str) -> Result<RangeInclusive<u16>, Error> {
         bad_value("size", value, &allowed)
     };
     let (low, high) = value.split_once('-').unwrap_or((value, value));
-    let (low, high) = (low.parse().map_err(|_| bad())?, high.parse().map_err(|_| bad())?);
+    let (low, high) = (digits(low).ok_or_else(bad)?, digits(high).ok_or_else(bad)?);
     if low > high || !limits.contains(&low) || !limits.contains(&high) {
         return Err(bad());
     }
@@ -188,7 +198,8 @@ fn parse_mac(value: &str) -> Result<[u8; 6], Error> {
     let mut mac = [0; 6];
     let mut parts = value.split(':');
     for byte in &mut mac {
-        let part = parts.next().filter(|part| part.len() == 2).ok_or_else(bad)?;
+        let two = |part: &&str| part.len() == 2 && part.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let part = parts.next().filter(two).ok_or_else(bad)?;
         *byte = u8::from_str_radix(part, 16).map_err(|_| bad())?;
     }
     if parts.next().is_some() || mac[0] & 1 != 0 || mac == [0; 6] {
@@ -242,6 +253,18 @@ mod tests {
             ("a?wire=gen&flows=0", "a whole number from 1 to 4294967295"),
             ("a?wire=gen&rate=0", "a whole number from 1 to 1000000000"),
             ("a?wire=gen&rate=1000000001", "a whole number from 1 to 1000000000"),
+            ("a?wire=gen&rate=+9", "a whole number from 1 to 1000000000"),
+            ("a?wire=gen&count=+9", "a whole number from 1 to 18446744073709551615"),
+            ("a?wire=gen&count=", "a whole number from 1 to"),
+            ("a?wire=gen&flows=+3", "a whole number from 1 to 4294967295"),
+            ("a?wire=gen&size=+60-+70", "60 to 9000"),
+            ("a?wire=gen&size=60-+70", "60 to 9000"),
+            ("a?wire=gen&size=+60", "60 to 9000"),
+            ("a?mac=02:00:00:00:00:+a", "six hexadecimal bytes"),
+            ("a\nb", "control character"),
+            ("a\u{1b}[31m?wire=sink", "control character"),
+            ("soft:a\u{7f}", "control character"),
+            ("a?wire=peer:b\n", "peer:NAME"),
             ("a?wire=gen&mode=drop", "rate"),
             ("a?wire=sink&mode=drop", "wire=gen"),
             ("a?flows=3", "wire=gen"),
@@ -253,7 +276,7 @@ mod tests {
         ] {
             let message = text.parse::<Spec>().unwrap_err().to_string();
             assert!(message.contains(hint), "{text}: {message}");
-            assert!(!message.contains('\n'), "{message}");
+            assert!(!message.contains(char::is_control), "{message}");
         }
     }
 }
