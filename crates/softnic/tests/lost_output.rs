@@ -5,6 +5,7 @@ mod common;
 
 use common::{BROADCAST, Driver, Plan, frame};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softnic::{SoftDevice, WireError};
 use std::fs::File;
 use std::io::Read as _;
@@ -67,6 +68,64 @@ fn a_pipe_that_is_closed_is_lost_output_with_a_cause_and_a_count() {
     assert!(matches!(error, WireError::Lost { frames: 10, .. }), "{error:?}");
     let text = error.to_string();
     assert!(text.contains("out.fifo") && text.contains("Broken pipe") && text.contains("10 sent frames"), "{text}");
+}
+
+/// The lengths of a capture's records, all of which are whole.
+fn records(path: &Path) -> Vec<u32> {
+    let bytes = std::fs::read(path).unwrap();
+    let (mut rest, mut found) = (&bytes[24..], Vec::new());
+    while !rest.is_empty() {
+        let length = u32::from_le_bytes(rest[8..12].try_into().unwrap());
+        found.push(length);
+        rest = &rest[16 + length as usize..];
+    }
+    found
+}
+
+#[test]
+fn frames_in_a_full_file_and_frames_lost_are_those_that_were_sent() {
+    // The limit of a process goes for all its tests, and a disk that is full takes root: this program once more, alone.
+    if std::env::var_os(CHILD).is_some() {
+        return fill_a_file();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let test = "frames_in_a_full_file_and_frames_lost_are_those_that_were_sent";
+    let script = "trap '' XFSZ; exec \"$0\" --exact --nocapture \"$1\"";
+    let mut child = std::process::Command::new("sh");
+    child.args(["-c", script]).arg(std::env::current_exe().unwrap()).arg(test).env(CHILD, dir.path());
+    let output = child.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains(FILLED), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+const CHILD: &str = "RINGWAY_TEST_FULL_FILE";
+const FILLED: &str = "the file was filled";
+
+/// Sends more than a file may hold.
+fn fill_a_file() {
+    let path = Path::new(&std::env::var_os(CHILD).unwrap()).join("full.pcap");
+    let spec = format!("full?wire=pcap:,{}", path.display());
+    let mut driver = Driver::start(SoftDevice::open(&spec).unwrap(), Plan { descriptors: 64, ..Plan::default() });
+    // Only now, as the driver's memory is a file too.
+    let limit = Rlimit { current: Some(1 << 16), ..getrlimit(Resource::Fsize) };
+    setrlimit(Resource::Fsize, limit).unwrap();
+    let sent = 1000_u16;
+    for number in 0..sent {
+        driver.send(0, &frame(BROADCAST, 60 + usize::from(number % 200), 1));
+        until("transmission", || driver.device.wire_counters().sent == u64::from(number) + 1);
+    }
+    until("the end", || driver.device.transmit_idle());
+    let control = driver.device.control();
+    drop(driver);
+    let counters = control.wire_counters();
+    let Some(WireError::Lost { frames, .. }) = control.wire_error() else { panic!("nothing is lost") };
+    let found = records(&path);
+    assert!(!found.is_empty() && frames != 0);
+    assert_eq!((found.len() as u64 + frames, counters.lost), (counters.sent, 0));
+    assert_eq!(counters.sent, u64::from(sent));
+    let expected: Vec<_> = (0..sent).map(|number| 60 + u32::from(number % 200)).take(found.len()).collect();
+    assert_eq!(found, expected, "the first ones, whole");
+    println!("{FILLED}");
 }
 
 #[test]

@@ -37,11 +37,11 @@ pub struct WireCounters {
     pub dropped: u64,
     /// Frames that never reached the device: its packet buffer was full (MPC). Not in `offered`.
     pub missed: u64,
-    /// Frames the wire took from the device.
+    /// Frames the wire took from the device. For a capture, those in the file and those of [`WireError::Lost`].
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Frames sent that nobody was there to take.
+    /// Frames that nobody was there to take. Not in `sent`.
     pub lost: u64,
     /// Frames the device could not send: bad descriptors, offloads that cannot be done.
     pub discarded: u64,

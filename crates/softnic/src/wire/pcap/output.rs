@@ -73,7 +73,8 @@ impl Output {
         })
     }
 
-    /// Takes a frame; `Full` while a pipe is.
+    /// Takes a frame; `Full` while a pipe is. Frames that the file lacks count as sent like those that were buffered when
+    /// it failed: [`Self::error`] says how many of all sent they are.
     pub(super) fn write(&mut self, frame: &[u8]) -> Sent {
         let fits = |buffer: &Vec<u8>| buffer.is_empty() || buffer.len() + 16 + frame.len() <= BUFFER;
         if !fits(&self.buffer) {
@@ -81,7 +82,7 @@ impl Output {
         }
         if let Some(failure) = &mut self.failure {
             failure.frames += 1;
-            return Sent::Lost;
+            return Sent::Yes;
         }
         if !fits(&self.buffer) {
             return Sent::Full;
