@@ -129,6 +129,16 @@ fn fill_a_file() {
 }
 
 #[test]
+fn only_of_a_pipe_is_it_said_that_it_lacks_a_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("a.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let error = SoftDevice::open(&format!("socket?wire=pcap:,{}", socket.display())).unwrap_err().to_string();
+    assert!(error.contains("a.sock") && error.contains("name a file or a pipe"), "{error}");
+    assert!(!error.contains("reader"), "{error}");
+}
+
+#[test]
 fn a_pipe_that_nobody_reads_holds_up_its_own_device_only() {
     let dir = tempfile::tempdir().unwrap();
     let pipe = dir.path().join("out.fifo");

@@ -98,7 +98,8 @@ impl Source {
     /// Why it ended early, if it did.
     pub(super) fn error(&self) -> Option<WireError> {
         let cause = self.damage.as_ref()?;
-        Some(WireError::Damaged { path: self.path.clone(), cause: cause.clone() })
+        let cause = format!("{cause}; what comes before that was replayed, for the rest name an undamaged copy");
+        Some(WireError::Damaged { path: self.path.clone(), cause })
     }
 
     /// Reads on to the next frame or the end.
@@ -178,7 +179,7 @@ impl Section {
                 return Ok(None);
             }
             PcapBlockOwned::NG(Block::Unknown(unknown)) if unknown.block_type == OBSOLETE_PACKET => {
-                return Err("it has packet blocks of the obsolete kind (2); convert it with editcap".to_owned());
+                return Err("it has packet blocks of the obsolete kind (2), which editcap converts".to_owned());
             }
             PcapBlockOwned::Legacy(record) => (record.data, record.caplen, 0),
             PcapBlockOwned::NG(Block::EnhancedPacket(record)) => (record.data, record.caplen, record.if_id),

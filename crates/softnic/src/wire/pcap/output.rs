@@ -7,9 +7,9 @@ use crate::{Error, WireError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use std::collections::VecDeque;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, metadata};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes that are collected before they are written.
@@ -41,9 +41,15 @@ struct Failure {
 impl Output {
     pub(super) fn create(path: &str) -> Result<Self, Error> {
         let fail = |operation, source: io::Error| {
-            let unread = source.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
-            let hint =
-                if unread { "start the reader of the pipe first" } else { "name a file that this user may write" };
+            // A pipe without a reader, a socket, or a device that is not there.
+            let nobody = source.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
+            let hint = if nobody && metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+                "start the reader of the pipe first"
+            } else if nobody {
+                "name a file or a pipe"
+            } else {
+                "name a file that this user may write"
+            };
             Error::System { operation, object: path.to_owned(), source, hint }
         };
         // A pipe whose reader is slow must hold up the device that writes, not the thread that all devices share. The file
