@@ -20,6 +20,9 @@ const SECTION_HEADER: [u8; 4] = [0x0A, 0x0D, 0x0D, 0x0A];
 /// Bytes of a pcapng block without a body: its type, its length, and its length once more.
 const EMPTY_BLOCK: u32 = 12;
 
+/// Bytes that a block without a packet stays below to be skipped: any longer one may be short in the other order of bytes.
+const LONGEST_SKIPPED: u32 = 1 << 24;
+
 /// A capture being read, one frame ahead.
 pub(super) struct Source {
     path: String,
@@ -108,6 +111,12 @@ impl Source {
             if self.blocks && is_too_short(self.reader.data()) {
                 return Err("it has a block shorter than any".to_owned());
             }
+            if self.blocks
+                && let Some(length) = self.section.skippable(self.reader.data())
+            {
+                self.skip(length)?;
+                continue;
+            }
             match self.reader.next() {
                 Ok((consumed, block)) => {
                     if let Some((data, fcs)) = self.section.record(&block)? {
@@ -126,6 +135,22 @@ impl Source {
             }
         }
         Ok(())
+    }
+
+    /// Reads past a block that is longer than the window.
+    fn skip(&mut self, mut left: usize) -> Result<(), String> {
+        loop {
+            let here = self.reader.data().len().min(left);
+            self.reader.consume(here);
+            left -= here;
+            if left == 0 {
+                return Ok(());
+            }
+            if self.reader.reader_exhausted() {
+                return Err("the last block is cut short".to_owned());
+            }
+            self.reader.refill().map_err(|error| describe(&error))?;
+        }
     }
 }
 
@@ -157,8 +182,22 @@ const IF_FCSLEN: OptionCode = OptionCode(13);
 const EPB_FLAGS: OptionCode = OptionCode(2);
 /// The block of packets that came before the enhanced one.
 const OBSOLETE_PACKET: u32 = 2;
+/// Blocks that are looked at, beside the section header: interface, packets of three kinds.
+const NEEDED: [u32; 4] = [1, OBSOLETE_PACKET, 3, 6];
 
 impl Section {
+    /// The length of a block that is longer than the reader's window and holds nothing of interest, such as a custom one.
+    fn skippable(&self, block: &[u8]) -> Option<usize> {
+        let (kind, rest) = block.split_first_chunk::<4>()?;
+        let length = rest.first_chunk::<4>()?;
+        let number =
+            |bytes: [u8; 4]| if self.big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) };
+        let (kind_number, length) = (number(*kind), number(*length));
+        let needed = *kind == SECTION_HEADER || NEEDED.contains(&kind_number);
+        let fits = (length as usize) < WINDOW;
+        (!needed && !fits && length < LONGEST_SKIPPED && length.is_multiple_of(4)).then_some(length as usize)
+    }
+
     /// The packet that a block holds, if any, and the bytes of FCS at its end.
     fn record<'a>(&mut self, block: &'a PcapBlockOwned) -> Result<Option<(&'a [u8], usize)>, String> {
         let (data, length, index) = match block {
