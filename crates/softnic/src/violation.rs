@@ -186,6 +186,9 @@ pub enum TransmitFault {
     /// Longer than the MAC sends.
     #[error("the frame is longer than 15872 bytes")]
     TooLong,
+    /// A frame of more descriptors than drivers make: the queue has stopped.
+    #[error("the frame does not end within 64 descriptors")]
+    TooManyDescriptors,
     /// No CRC insertion was asked for, and the frame does not end in its own.
     #[error("IFCS is clear and the frame does not end in a correct FCS")]
     BadFcs,

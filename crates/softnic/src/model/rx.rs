@@ -7,7 +7,7 @@ use super::posted::{self, Watch};
 use super::queue::{self, Doorbells, QUEUES, RingState, State, field};
 use super::rss::{Flow, Toeplitz};
 use super::rx_write::{Annotation, RxQueue};
-use super::{Io, packet_bytes, rx_sums};
+use super::{Io, WORK, copying, packet_bytes, rx_sums};
 use crate::dma::Unmapped;
 use crate::fault::RxFaults;
 use crate::violation::{Ring, Violation};
@@ -111,9 +111,10 @@ impl Receive {
         }
         self.look_at_doorbells(io);
         let source = Source { host: wire.host(), may_drop: wire.may_drop(), sums_known: wire.sums_known() };
-        let mut taken = 0;
-        while taken < BUDGET {
+        let (mut taken, mut left) = (0, WORK);
+        while taken < BUDGET && left != 0 {
             let Some(frame) = wire.front() else { break };
+            let work = 1 + copying(frame.len());
             let bytes = frame.len() as u64;
             match self.frame(io, frame, source, faults) {
                 Outcome::Waits => break,
@@ -127,6 +128,7 @@ impl Receive {
             io.counters.offered_bytes += bytes;
             wire.pop();
             taken += 1;
+            left = left.saturating_sub(work);
         }
         self.write_back(io, faults);
         taken

@@ -6,8 +6,10 @@ use super::map::{self, RegisterFile};
 use super::offload::{Context, Request, Settings};
 use super::posted::{self, Watch};
 use super::queue::{self, Doorbells, QUEUES, RingState, State, field};
-use super::tx_frame::{DD, DEXT, EOP, IFCS, LONGEST, RS, Segment, check, fetch, finish, glance, is_context, slot};
-use super::{Io, packet_bytes};
+use super::tx_frame::{
+    DD, DEXT, EOP, IFCS, LONGEST, MOST_DESCRIPTORS, RS, Segment, check, fetch, finish, glance, is_context, slot,
+};
+use super::{Io, WORK, copying, packet_bytes};
 use crate::dma::{Hint, Unmapped};
 use crate::fault::TxFaults;
 use crate::violation::{Ring, TransmitFault, Violation};
@@ -33,6 +35,10 @@ pub(super) struct Transmit {
     whole: Vec<u8>,
     made: Vec<u8>,
     segments: Vec<Segment>,
+    /// Work that is left of this step ([`WORK`]).
+    left: u32,
+    /// The queue that the next step begins with.
+    first: u16,
 }
 
 /// One transmit queue.
@@ -51,6 +57,8 @@ struct TxQueue {
     head_write_back: Option<u64>,
     /// Whether EITR lets time pass write back an incomplete group.
     timed: bool,
+    /// The tail up to which there is no whole frame: nothing is looked at again until it moves.
+    incomplete: Option<u32>,
     slot: usize,
     vectors: u64,
     bad_tail: u32,
@@ -70,6 +78,8 @@ enum Stop {
     /// Nothing (complete) to do, or the wire takes no more.
     Waits,
     Unmapped(&'static str, Unmapped),
+    /// The frame that begins at this descriptor has too many.
+    Endless(u32),
 }
 
 impl Default for Transmit {
@@ -85,6 +95,8 @@ impl Default for Transmit {
             whole: Vec::new(),
             made: Vec::new(),
             segments: Vec::new(),
+            left: 0,
+            first: 0,
         }
     }
 }
@@ -123,12 +135,17 @@ impl Transmit {
         })
     }
 
-    /// Sends from every queue in turn; returns how many frames.
-    pub(super) fn burst(&mut self, io: &mut Io<'_>, wire: &mut dyn Wire, faults: &TxFaults, link: bool) -> u32 {
+    /// Sends from every queue in turn, as far as the work of a step goes; returns how many frames, and whether descriptors were
+    /// done.
+    pub(super) fn burst(&mut self, io: &mut Io<'_>, wire: &mut dyn Wire, faults: &TxFaults, link: bool) -> (u32, bool) {
         self.gather(io.regs);
-        let mut sent = 0;
-        for at in 0..self.active.len() {
-            let number = self.active[at];
+        let (mut sent, mut moved) = (0, false);
+        self.left = WORK;
+        let queues = self.active.len();
+        let first = self.active.partition_point(|number| *number < self.first);
+        for turn in 0..queues {
+            let at = first + turn;
+            let number = self.active[if at < queues { at } else { at - queues }];
             let tail = io.doorbells.get(Ring::Tx(number));
             let queue = &mut self.queues[usize::from(number)];
             if tail >= queue.ring.descriptors && queue.bad_tail != tail {
@@ -138,26 +155,47 @@ impl Transmit {
             }
             // Without a link, descriptors stay where they are until it is back or the device is reset. What lies in memory
             // that was mapped after this step began has to wait for the next one.
-            if link && !io.memory.is_stale() {
-                sent += self.queue_burst(io, wire, faults, number, tail);
+            if link && queue.incomplete != Some(tail) && !io.memory.is_stale() {
+                let head = queue.ring.head;
+                let frames = self.queue_burst(io, wire, faults, number, tail);
+                sent += frames;
+                moved |= self.queues[usize::from(number)].ring.head != head;
+                if self.left == 0 {
+                    // A queue that was cut short is the next to begin, unless it began and had all.
+                    self.first = if turn == 0 || frames >= BUDGET { number + 1 } else { number };
+                    break;
+                }
             }
         }
-        sent
+        (sent, moved)
     }
 
     fn queue_burst(&mut self, io: &mut Io<'_>, wire: &mut dyn Wire, faults: &TxFaults, number: u16, tail: u32) -> u32 {
         let mut frames = 0;
-        while frames < BUDGET {
-            match self.frame(io, wire, faults, number, tail) {
-                Ok(sent) => frames += sent,
+        self.queues[usize::from(number)].incomplete = None;
+        while frames < BUDGET && self.left != 0 {
+            let outcome = self.frame(io, wire, faults, number, tail);
+            // A context descriptor is in no frame.
+            let looked = self.segments.len().max(outcome.is_ok().into());
+            self.left = self.left.saturating_sub(u32::try_from(looked).unwrap_or(u32::MAX));
+            let violation = match outcome {
+                Ok(sent) => {
+                    frames += sent;
+                    continue;
+                }
                 Err(Stop::Waits) => break,
                 Err(Stop::Unmapped(what, Unmapped(iova))) => {
-                    io.checks.report(Violation::UnmappedDma { ring: Ring::Tx(number), what, iova });
-                    self.queues[usize::from(number)].ring.state = State::Faulted;
-                    self.dirty = true;
-                    return frames;
+                    Violation::UnmappedDma { ring: Ring::Tx(number), what, iova }
                 }
-            }
+                Err(Stop::Endless(index)) => {
+                    let cause = TransmitFault::TooManyDescriptors;
+                    Violation::TransmitDescriptor { queue: number, index, cause }
+                }
+            };
+            io.checks.report(violation);
+            self.queues[usize::from(number)].ring.state = State::Faulted;
+            self.dirty = true;
+            return frames;
         }
         let queue = &mut self.queues[usize::from(number)];
         if queue.timed && queue.done != 0 && queue.ring.available(tail) == 0 {
@@ -178,11 +216,11 @@ impl Transmit {
         tail: u32,
     ) -> Result<u32, Stop> {
         let queue = &mut self.queues[usize::from(number)];
+        self.segments.clear();
         let available = queue.ring.available(tail);
         if available == 0 {
             return Err(Stop::Waits);
         }
-        self.segments.clear();
         loop {
             let index = queue.ring.after(queue.ring.head, u32::try_from(self.segments.len()).unwrap_or(RING_END));
             let at = queue.ring.address(index);
@@ -198,7 +236,11 @@ impl Transmit {
             if segment.high & EOP != 0 {
                 break;
             }
+            if self.segments.len() >= MOST_DESCRIPTORS {
+                return Err(Stop::Endless(self.segments[0].index));
+            }
             if self.segments.len() >= available as usize {
+                queue.incomplete = Some(tail);
                 return Err(Stop::Waits);
             }
         }
@@ -232,6 +274,7 @@ impl Transmit {
             glance(io, &mut queue.buffer_hint, &self.segments, &mut self.frame, bytes).map(|()| (Sent::Yes, bytes))
         } else {
             let pad = self.pad && !wire.host();
+            self.left = self.left.saturating_sub(copying(bytes));
             fetch(io, &mut queue.buffer_hint, &self.segments, &mut self.frame).map(|()| {
                 let Some(len) = finish(&mut self.frame, bytes, unchanged, pad) else {
                     return (Sent::Bad, bytes);
@@ -259,6 +302,7 @@ impl Transmit {
         request: &Request,
     ) -> Result<Sending, Stop> {
         let queue = &mut self.queues[usize::from(number)];
+        self.left = self.left.saturating_sub(copying(bytes));
         self.whole.clear();
         self.whole.resize(bytes, 0);
         fetch(io, &mut queue.buffer_hint, &self.segments, &mut self.whole)
@@ -266,7 +310,7 @@ impl Transmit {
         let total = request.frames(&self.whole);
         let pad = self.pad && !wire.host();
         let mut sending = Sending { frames: 0, done: false };
-        while queue.progress < total && sending.frames < BUDGET {
+        while queue.progress < total && sending.frames < BUDGET && (self.left != 0 || sending.frames == 0) {
             request.make(&self.whole, queue.progress, &self.offload, &mut self.made);
             if pad && self.made.len() < 60 {
                 self.made.resize(60, 0);
@@ -276,6 +320,7 @@ impl Transmit {
                 break;
             }
             count(io, &self.made, sent, queue.slot, self.pad);
+            self.left = self.left.saturating_sub(1 + copying(self.made.len()));
             queue.progress += 1;
             sending.frames += 1;
         }

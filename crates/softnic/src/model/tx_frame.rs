@@ -8,6 +8,10 @@ use crate::violation::TransmitFault;
 /// Longest frame the MAC sends, without CRC.
 pub(super) const LONGEST: usize = 15_872;
 
+/// Most descriptors of a frame, or of what is cut into frames. The device's own limit is 40 (DPDK's driver keeps to it); Linux's
+/// driver may come to 49, with a kernel that is built for 45 fragments.
+pub(super) const MOST_DESCRIPTORS: usize = 64;
+
 /// DD of a transmit descriptor, in quadword 1.
 pub(super) const DD: u64 = 1 << 32;
 pub(super) const EOP: u64 = 1 << 24;
