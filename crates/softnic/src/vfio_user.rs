@@ -18,10 +18,12 @@ use crate::spec::Spec;
 use accept::Door;
 use function::Function;
 use memory::{ClientMemory, Share};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::convert::Infallible;
 use std::io;
-use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
@@ -58,7 +60,7 @@ use vectors::Vectors;
 /// ```
 #[derive(Debug)]
 pub struct VfioUserServer {
-    socket: PathBuf,
+    socket: SocketFile,
     door: Arc<Door>,
     station: Arc<Station>,
     vectors: Arc<Vectors>,
@@ -77,13 +79,13 @@ impl VfioUserServer {
     /// As [`crate::SoftDevice::open`]; and when something else is at `socket`, or the socket cannot be made.
     pub fn start(spec: &str, socket: &Path) -> Result<Self, Error> {
         let spec: Spec = spec.parse()?;
-        let listener = listen(socket)?;
+        let (listener, socket) = listen(socket)?;
         let memory = Arc::new(ClientMemory::default());
-        let (station, _) = soft::start(&spec, Box::new(Arc::clone(&memory))).inspect_err(|_| remove(socket))?;
+        let (station, _) = soft::start(&spec, Box::new(Arc::clone(&memory)))?;
         let door = Arc::new(Door::new(listener));
         let (share, threads, vectors) = (Share::take(), Vec::new(), Arc::<Vectors>::default());
         let (ends, ended) = channel();
-        let mut server = Self { socket: socket.to_owned(), door, station, vectors, threads, ended, _share: share };
+        let mut server = Self { socket, door, station, vectors, threads, ended, _share: share };
         let (station, door) = (Arc::clone(&server.station), Arc::clone(&server.door));
         let (device, mac, name) = (spec.id.pci(), spec.mac, spec.name);
         let (admit, admitted) = sync_channel(1);
@@ -114,7 +116,7 @@ impl VfioUserServer {
         let failed = |source| {
             system(
                 "start a thread for",
-                &self.socket,
+                &self.socket.path,
                 source,
                 "allow more threads (`ulimit -u`) or memory (`ulimit -v`)",
             )
@@ -126,7 +128,7 @@ impl VfioUserServer {
     /// Where it serves.
     #[must_use]
     pub fn socket(&self) -> &Path {
-        &self.socket
+        &self.socket.path
     }
 
     /// Watches the device and its wire, and injects faults.
@@ -149,31 +151,60 @@ impl Drop for VfioUserServer {
                 let _ = thread.join();
             }
         } else {
-            let socket = self.socket.display();
+            let socket = self.socket.path.display();
             tracing::warn!(
                 "{socket}: what a client has sent is still being closed or signalled; the thread that waits for it is left"
             );
         }
         engine::close(&self.station);
-        remove(&self.socket);
     }
 }
 
 /// Makes the socket, in place of one that nobody listens on.
-fn listen(path: &Path) -> Result<UnixListener, Error> {
+fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
     let hint = "choose another path, at most 107 bytes long, in a folder that you may write to";
-    match UnixListener::bind(path) {
+    let failed = |source| system("listen on", path, source, hint);
+    let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-            let abandoned =
-                UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
-            if !is_socket || !abandoned {
-                return Err(system("listen on", path, error, hint));
+            if !is_socket || !is_abandoned(path) {
+                return Err(failed(error));
             }
             remove(path);
-            UnixListener::bind(path).map_err(|source| system("listen on", path, source, hint))
+            UnixListener::bind(path)
         }
-        other => other.map_err(|source| system("listen on", path, source, hint)),
+        other => other,
+    };
+    let listener = listener.map_err(failed)?;
+    let file = path.symlink_metadata().map_err(failed)?;
+    Ok((listener, SocketFile { path: path.to_owned(), identity: (file.dev(), file.ino()) }))
+}
+
+/// Whether nobody listens at a socket. It is not waited for: a listener whose backlog is full ([`Errno::AGAIN`]) is one, and
+/// may never accept.
+fn is_abandoned(path: &Path) -> bool {
+    let dial = || {
+        let address = SocketAddrUnix::new(path)?;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::connect(&socket, &address)
+    };
+    dial() == Err(Errno::CONNREFUSED)
+}
+
+/// The file of a socket, which goes with the value, unless another has taken its place.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode.
+    identity: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        if self.path.symlink_metadata().is_ok_and(|file| (file.dev(), file.ino()) == self.identity) {
+            remove(&self.path);
+        }
     }
 }
 
