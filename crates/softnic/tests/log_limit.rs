@@ -12,7 +12,7 @@ use std::time::Instant;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use wire_client::{WireClient, dwords, qwords};
+use wire_client::{WireClient, dwords, qwords, sealed_memfd};
 
 /// Keeps what is of level INFO at least.
 struct Log;
@@ -89,4 +89,13 @@ fn s2_a_client_writes_a_line_a_second_at_most() {
     }
     let refused = lines("memory of a client is refused").len();
     assert!((1..=most()).contains(&refused), "{refused} lines");
+
+    // Which limit was met, and what was asked for.
+    let large = sealed_memfd("large", 128 << 30);
+    let body = [dwords(&[32, 3]), qwords(&[0, 0, 128 << 30])].concat();
+    let asked = || lines("asks for 137438953472 bytes, has 0, and may have 64 GiB together");
+    while asked().is_empty() {
+        assert_eq!(client.errno(2, &body, &[large.as_fd()]), 28, "ENOSPC");
+    }
+    assert_eq!(lines("mappings already").len(), 0);
 }

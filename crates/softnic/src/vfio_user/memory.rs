@@ -132,11 +132,21 @@ impl ClientMemory {
         let last = iova.checked_add(len - 1).ok_or(Errno::INVAL)?;
         let mappings = self.mappings();
         let most = most_mappings();
-        if mappings.list.len() >= most
-            || with_file && mappings.bytes.checked_add(len).is_none_or(|sum| sum > MOST_BYTES)
-        {
+        if mappings.list.len() >= most {
             self.complaints.say(|more| {
-                tracing::warn!("memory of a client is refused: it has {most} mappings or 64 GiB already{more}");
+                tracing::warn!(
+                    "memory of a client is refused: it has {most} mappings already, as many as it may{more}"
+                );
+            });
+            return Err(Errno::NOSPC);
+        }
+        let held = mappings.bytes;
+        if with_file && held.checked_add(len).is_none_or(|sum| sum > MOST_BYTES) {
+            self.complaints.say(|more| {
+                let limit = MOST_BYTES >> 30;
+                tracing::warn!(
+                    "memory of a client is refused: it asks for {len} bytes, has {held}, and may have {limit} GiB together{more}"
+                );
             });
             return Err(Errno::NOSPC);
         }
