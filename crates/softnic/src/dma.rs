@@ -75,13 +75,19 @@ impl fmt::Debug for Region {
 /// The IOMMU behind a model: which regions its device can reach at present.
 ///
 /// The model asks for the regions again when `generation` has changed, at the beginning of each register write and
-/// each step; whoever removes a region must afterwards wait until a step in progress has ended.
+/// (unless [`Dma::is_pushed`]) each step; whoever removes a region must afterwards wait until a step in progress has ended.
 pub(crate) trait Dma: Send {
     /// Changes whenever the regions do.
     fn generation(&self) -> u64;
 
     /// The regions, lowest first, which must not overlap.
     fn regions(&self) -> Vec<Region>;
+
+    /// Whether the thread that changes the regions has the model take them at once (`Model::refresh_memory`). Then no step does:
+    /// a client may have thousands of regions, change them as fast as it likes, and all devices wait for a step.
+    fn is_pushed(&self) -> bool {
+        false
+    }
 }
 
 /// The address space of an in-process device. Addresses come from a range of their own, with a gap after each region,
@@ -216,6 +222,16 @@ impl Memory {
             self.regions = self.dma.regions();
             self.generation = generation;
         }
+    }
+
+    /// At the beginning of a step: takes the regions anew if they have changed, or says that another thread is about to.
+    #[inline]
+    pub(crate) fn is_ready(&mut self) -> bool {
+        if self.dma.is_pushed() {
+            return !self.is_stale();
+        }
+        self.refresh();
+        true
     }
 
     /// Whether the regions have changed since they were taken. One who reads a tail and then finds that they have not knows
@@ -395,6 +411,37 @@ mod tests {
 
     fn memory(bytes: usize) -> Arc<DmaMemory> {
         DmaMemory::allocate(&MemoryRequest { bytes, pages: device::PageSize::Ordinary, numa_node: None }).unwrap()
+    }
+
+    /// Regions that another thread has the model take; it counts how often they were taken.
+    struct Pushed(Arc<AtomicU64>, AtomicU64);
+
+    impl Dma for Pushed {
+        fn generation(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        fn regions(&self) -> Vec<Region> {
+            assert_eq!(self.1.fetch_add(1, Ordering::Relaxed), 0, "once, by refresh");
+            Vec::new()
+        }
+
+        fn is_pushed(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_step_does_not_take_regions_that_are_pushed() {
+        let generation = Arc::<AtomicU64>::default();
+        let mut view = Memory::new(Box::new(Pushed(Arc::clone(&generation), AtomicU64::new(0))));
+        assert!(view.is_ready());
+        generation.store(1, Ordering::Relaxed);
+        assert!(!view.is_ready() && !view.is_ready());
+        view.refresh();
+        assert!(view.is_ready());
+        let mut own = Memory::new(Box::new(Arc::new(AddressSpace::default())));
+        assert!(own.is_stale() && own.is_ready() && !own.is_stale());
     }
 
     #[test]

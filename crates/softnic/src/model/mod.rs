@@ -258,7 +258,9 @@ impl Model {
             return step;
         }
         self.tick();
-        self.memory.refresh();
+        if !self.memory.is_ready() {
+            return step;
+        }
         if let Some(period) = self.faults.link_flap
             && self.ticks.is_multiple_of(period.into())
         {

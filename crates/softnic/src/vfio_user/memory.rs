@@ -63,8 +63,7 @@ const HUGETLBFS: i64 = 0x9584_58F6;
 #[derive(Debug, Default)]
 pub(super) struct ClientMemory {
     generation: AtomicU64,
-    /// The engine waits for this lock too, and with it all devices of the process: nothing that a client can make slow is done
-    /// under it (its files are mapped before, and unmapped after).
+    /// Nothing that a client can make slow is done under it: its files are mapped before, and unmapped after.
     mappings: Mutex<Mappings>,
     /// As many references as there are mappings of huge pages, and this one.
     huge: Arc<()>,
@@ -107,7 +106,7 @@ impl Mapping {
 
 impl ClientMemory {
     /// Carries out a DMA_MAP: argsz, flags (32 bits each), offset in the file, address, size (64 bits each).
-    /// `socket` is the client's, which is shut down if its pages are taken away. Takes the descriptor out of `fds` once it is
+    /// The device must be told (`Model::refresh_memory`) at once. `socket` is the client's, which is shut down if its pages are taken away. Takes the descriptor out of `fds` once it is
     /// known for a memfd, which is closed at once.
     pub(super) fn map(&self, body: &[u8], fds: &mut Vec<OwnedFd>, socket: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut fields = Fields::new(body);
@@ -265,6 +264,10 @@ impl Dma for Arc<ClientMemory> {
 
     fn regions(&self) -> Vec<Region> {
         self.mappings().list.values().filter_map(|mapping| mapping.region.clone()).collect()
+    }
+
+    fn is_pushed(&self) -> bool {
+        true
     }
 }
 

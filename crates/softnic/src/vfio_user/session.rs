@@ -143,7 +143,11 @@ impl Session<'_> {
 
     fn command(&mut self, header: Header, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<Reply, Errno> {
         match header.command {
-            command::DMA_MAP => self.function.memory.map(body, fds, self.socket.as_fd()).map(|()| Reply::default()),
+            command::DMA_MAP => {
+                self.function.memory.map(body, fds, self.socket.as_fd())?;
+                self.function.station.with(Model::refresh_memory);
+                Ok(Reply::default())
+            }
             command::DMA_UNMAP => {
                 let unmapped = self.function.memory.unmap(body)?;
                 // Returns when a step in progress has ended and the device has let go.
