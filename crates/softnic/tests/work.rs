@@ -109,7 +109,7 @@ fn a_frame_without_an_end_waits_for_the_tail() {
     assert!(driver.device.step().is_idle());
     driver.ring_tx(0);
     assert_eq!(driver.device.step().transmitted, 1);
-    assert_eq!(driver.device.transmitted(), [whole.clone()]);
+    assert_eq!(driver.device.transmitted(), [whole]);
 
     // Half a ring's frames later, the same tail: no memory of it is left.
     for n in 0..40u8 {
