@@ -1,5 +1,4 @@
 //! The file of a server's socket: whose it is, and when it goes.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};

@@ -251,7 +251,7 @@ impl Model {
         self.tx.reconfigure();
     }
 
-    /// Does a bounded amount of work: receives and transmits some frames, lets time pass.
+    /// Does a bounded amount of work ([`WORK`] in each direction): receives and transmits some frames, lets time pass.
     pub(crate) fn step(&mut self) -> Step {
         let mut step = Step::default();
         if self.gone {
