@@ -44,10 +44,13 @@ struct Scratch {
     v6: Vec<u128>,
     v6_packets: Vec<usize>,
     v6_hops: Vec<Option<NextHop>>,
-    /// Some frame is in several buffers, or longer than some port sends.
-    unusual: bool,
-    /// The smallest MTU of all ports.
+    /// Some frame is in several buffers.
+    chained: bool,
+    /// Some frame is longer than some port sends.
+    long: bool,
+    /// The smallest MTU of all ports, and how much it leaves behind an IPv4 header without options.
     least_mtu: usize,
+    least_payload: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +73,9 @@ enum Verdict {
 impl Forwarder {
     pub(crate) fn new(fib: Follower, interfaces: &Arc<[Interface]>, miss: Miss) -> Self {
         let stations = stations(interfaces);
-        let least_mtu = interfaces.iter().map(|interface| interface.mtu.into()).min().unwrap_or_default();
-        let scratch = Scratch { least_mtu, ..Scratch::default() };
+        let least_mtu: usize = interfaces.iter().map(|interface| interface.mtu.into()).min().unwrap_or_default();
+        let least_payload = least_mtu.saturating_sub(ipv4::SHORTEST);
+        let scratch = Scratch { least_mtu, least_payload, ..Scratch::default() };
         Self { fib, interfaces: Arc::clone(interfaces), stations, miss, scratch }
     }
 
@@ -91,7 +95,7 @@ impl Forwarder {
         self.scratch.prepare(count);
         self.scratch.judge(batch, station);
         self.look_up(count);
-        if self.scratch.unusual {
+        if self.scratch.chained | self.scratch.long {
             self.rewrite_unusual(ingress, batch);
         }
         let Self { fib, scratch: Scratch { verdicts, hops, .. }, interfaces, miss, .. } = self;
@@ -185,7 +189,7 @@ impl Scratch {
         }
         self.v6.clear();
         self.v6_packets.clear();
-        self.unusual = false;
+        (self.chained, self.long) = (false, false);
     }
 
     #[cold]
@@ -198,26 +202,22 @@ impl Scratch {
     /// Checks all frames: a verdict for each, and the destination of those that pass.
     #[inline(always)]
     fn judge(&mut self, batch: &mut Batch, station: Station) {
-        let Self { verdicts, v4, v6, v6_packets, unusual, least_mtu, .. } = self;
-        let (longest, mut chained) = (*least_mtu, false);
+        let Self { verdicts, v4, v6, v6_packets, chained, long, least_mtu, least_payload, .. } = self;
         let mut inside = false;
         for (at, ((packet, verdict), v4)) in batch.iter_mut().zip(verdicts).zip(v4).enumerate() {
             let tail = inside;
             inside = packet.continues();
             if tail | inside {
                 *verdict = Verdict::Chained;
-                chained = true;
+                *chained = true;
                 continue;
             }
             let (data, len) = (packet.data(), packet.len());
-            let plain = data.first_chunk().and_then(|start| ipv4::plain(start, len, station));
+            let plain = data.first_chunk().and_then(|start| ipv4::plain(start, len, station, *least_payload));
             if let Some((destination, total)) = plain {
                 (*v4, *verdict) = (destination, Verdict::Ipv4);
                 if HEADER + total != len {
                     packet.truncate(HEADER + total);
-                }
-                if total > longest {
-                    note(unusual);
                 }
                 continue;
             }
@@ -225,20 +225,19 @@ impl Scratch {
                 Ok(Passed::Ipv4 { destination, end }) => {
                     (*v4, *verdict) = (destination, Verdict::Ipv4);
                     packet.truncate(end);
-                    *unusual |= end > HEADER + longest;
+                    *long |= end > HEADER + *least_mtu;
                 }
                 Ok(Passed::Ipv6 { destination, end }) => {
                     v6.push(destination);
                     v6_packets.push(at);
                     *verdict = Verdict::Ipv6;
                     packet.truncate(end);
-                    *unusual |= end > HEADER + longest;
+                    *long |= end > HEADER + *least_mtu;
                 }
                 Err(refusal) => *verdict = Verdict::Refused(refusal),
             }
         }
-        if chained {
-            *unusual = true;
+        if *chained {
             self.judge_chains(batch, station);
         }
     }
@@ -283,12 +282,6 @@ impl Scratch {
             at = past;
         }
     }
-}
-
-/// Sets a flag: a branch that is hardly taken costs less than an instruction for each packet that adds to it.
-#[cold]
-fn note(flag: &mut bool) {
-    *flag = true;
 }
 
 /// How many packets the first frame of `packets` is in.

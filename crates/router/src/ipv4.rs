@@ -6,14 +6,19 @@ use crate::ethernet::{self, HEADER, Station};
 /// Bytes of a header without options.
 pub(crate) const SHORTEST: usize = 20;
 
-/// The destination and the total length of a packet without options that passes all checks; `None` sends whoever asks
-/// to [`check`]. `start` are Ethernet and IP header of a frame of `len` bytes.
+/// The destination and the total length of a packet without options, with at most `most` bytes behind its header, that passes all
+/// checks; `None` sends whoever asks to [`check`]. `start` are Ethernet and IP header of a frame of `len` bytes.
 #[inline(always)]
-pub(crate) fn plain(start: &[u8; HEADER + SHORTEST], len: usize, station: Station) -> Option<(u32, usize)> {
+pub(crate) fn plain(
+    start: &[u8; HEADER + SHORTEST],
+    len: usize,
+    station: Station,
+    most: usize,
+) -> Option<(u32, usize)> {
     let [m0, m1, m2, m3, m4, m5, m6, m7, _, _, _, _, t0, t1, ip @ ..] = *start;
     let total = usize::from(u16::from_be_bytes([ip[2], ip[3]]));
     // One comparison says that the packet is no shorter than its header and no longer than the frame.
-    let fits = total.wrapping_sub(SHORTEST) <= len.wrapping_sub(HEADER + SHORTEST);
+    let fits = total.wrapping_sub(SHORTEST) <= len.wrapping_sub(HEADER + SHORTEST).min(most);
     let passes = [t0, t1] == ethernet::IPV4
         && ip[0] == 0x45
         && station.takes([m0, m1, m2, m3, m4, m5, m6, m7])
