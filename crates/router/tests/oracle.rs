@@ -219,7 +219,7 @@ proptest! {
         prefixes in prop::sample::subsequence(PREFIXES.to_vec(), 0..=PREFIXES.len()),
         promiscuous in any::<bool>(),
         returns in any::<bool>(),
-        mtu in prop_oneof![68..200_u16, Just(1500), Just(u16::MAX)],
+        mtus in prop::collection::vec(prop_oneof![68..200_u16, Just(1500), Just(u16::MAX)], PORTS),
     ) {
         let routes = prefixes.iter().enumerate().map(|(index, (address, len))| Route {
             address: address.parse::<IpAddr>().unwrap(),
@@ -228,8 +228,9 @@ proptest! {
             port: index % PORTS,
         });
         let macs = (0..PORTS).map(mac).collect();
-        let naive = Naive { routes: routes.collect(), macs, promiscuous, returns, mtu };
-        let interfaces: Vec<Interface> = (0..PORTS).map(|port| Interface { mac: mac(port), promiscuous, mtu }).collect();
+        let naive = Naive { routes: routes.collect(), macs, promiscuous, returns, mtus };
+        let interface = |port: usize| Interface { mac: mac(port), promiscuous, mtu: naive.mtus[port] };
+        let interfaces: Vec<Interface> = (0..PORTS).map(interface).collect();
         let fib = Fib::new(&Routes::parse(text(&naive.routes).as_bytes(), PORTS).unwrap(), &interfaces).unwrap();
         let mut forwarder = fib.forwarder(if returns { Miss::Return } else { Miss::Refuse });
         let mut egress = Egress::new(PORTS, BURST);
@@ -267,7 +268,7 @@ fn every_ipv4_source_and_destination_by_its_first_bytes() {
         macs: vec![mac(0)],
         promiscuous: false,
         returns: false,
-        mtu: 1500,
+        mtus: vec![1500],
     };
     let routes = Routes::parse(text(&naive.routes).as_bytes(), 1).unwrap();
     let fib = Fib::new(&routes, &[Interface { mac: mac(0), promiscuous: false, mtu: 1500 }]).unwrap();
@@ -292,4 +293,71 @@ fn every_ipv4_source_and_destination_by_its_first_bytes() {
             }
         }
     }
+}
+
+/// A packet of each family around each port's MTU, alone in its burst, in one buffer and in two.
+#[test]
+fn each_port_has_an_mtu_to_the_byte() {
+    const MTUS: [u16; PORTS] = [100, 101, 300];
+    let route = |port: usize, v6: bool| Route {
+        address: if v6 { Ipv6Addr::from((0x2001_0db8 << 96) + port as u128).into() } else { v4(port) },
+        len: if v6 { 128 } else { 32 },
+        mac: [2, 0, 0, 0, 2, 0],
+        port,
+    };
+    let routes = (0..PORTS).flat_map(|port| [false, true].map(|v6| route(port, v6))).collect();
+    let macs = (0..PORTS).map(mac).collect();
+    let naive = Naive { routes, macs, promiscuous: false, returns: false, mtus: MTUS.into() };
+    let interface = |port: usize| Interface { mac: mac(port), promiscuous: false, mtu: MTUS[port] };
+    let interfaces: Vec<Interface> = (0..PORTS).map(interface).collect();
+    let fib = Fib::new(&Routes::parse(text(&naive.routes).as_bytes(), PORTS).unwrap(), &interfaces).unwrap();
+    let (mut forwarder, mut egress) = (fib.forwarder(Miss::Refuse), Egress::new(PORTS, 2));
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(2));
+    let mut refused = 0;
+    for route in &naive.routes {
+        for total in MTUS.iter().flat_map(|mtu| [mtu - 1, *mtu, mtu + 1]) {
+            for cuts in [vec![], vec![HEADERS]] {
+                let bytes = [&mac(0)[..], &[2; 6], &packet(route.address, total)].concat();
+                push(&mut cache, &mut batch, &Sent { bytes: bytes.clone(), cuts });
+                forwarder.route(0, &mut batch, &mut egress);
+                let expected = naive.route(0, &bytes);
+                let last = egress.drain_refused().map(|(_, refusal)| refusal).last();
+                assert_eq!(last, expected.as_ref().err().copied(), "{total} bytes to {}", route.address);
+                refused += usize::from(last == Some(Refusal::TooBig));
+                for (port, batch) in egress.outputs().iter_mut().enumerate() {
+                    let sent = expected.iter().filter(|(to, _)| *to == port).map(|(_, bytes)| bytes.clone());
+                    assert_eq!(frames(batch), sent.collect::<Vec<_>>(), "{total} bytes to {}", route.address);
+                    cache.free_batch(batch);
+                }
+            }
+        }
+    }
+    // Of 9 lengths, 6, 4 and 1 are more than the port's MTU; of both families, whole and cut.
+    assert_eq!(refused, (6 + 4 + 1) * 2 * 2);
+}
+
+fn v4(port: usize) -> IpAddr {
+    Ipv4Addr::new(10, 0, 0, u8::try_from(port).unwrap() + 1).into()
+}
+
+/// EtherType and a packet of `total` bytes.
+fn packet(to: IpAddr, total: u16) -> Vec<u8> {
+    let (header, ether_type) = match to {
+        IpAddr::V4(to) => {
+            let [high, low] = total.to_be_bytes();
+            let mut ip = [&[0x45, 0, high, low, 0, 0, 0, 0, 9, 17, 0, 0, 10, 9, 9, 9][..], &to.octets()].concat();
+            let sum = checksum(&ip);
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            (ip, [8, 0])
+        }
+        IpAddr::V6(to) => {
+            let [high, low] = (total - 40).to_be_bytes();
+            let from = Ipv6Addr::from((0x2001_0db8 << 96) + 9_u128).octets();
+            ([&[0x60, 0, 0, 0, high, low, 17, 9][..], &from, &to.octets()].concat(), [0x86, 0xDD])
+        }
+    };
+    let mut packet = [&ether_type[..], &header].concat();
+    packet.resize(2 + usize::from(total), 7);
+    packet
 }

@@ -56,8 +56,9 @@ pub fn run(input: &[u8]) {
     let mut bytes = Bytes(input);
     let (modes, chosen) = (bytes.next(), bytes.next());
     let (promiscuous, returns) = (modes & 1 != 0, modes & 2 != 0);
-    // Between the shortest and the longest packets below.
-    let mtu = if modes & 4 == 0 { u16::MAX } else { 68 + u16::from(modes >> 3) * 64 };
+    // Between the shortest and the longest packets below, and another one at each port.
+    let mtu = if modes & 4 == 0 { 2500 } else { 68 + u16::from(modes >> 3) * 64 };
+    let mtus: Vec<u16> = [mtu, mtu + 32, u16::MAX].into();
     let routes = PREFIXES.iter().enumerate().filter(|(index, _)| chosen >> (index % 8) & 1 == 1);
     let routes = routes.map(|(index, (address, len))| Route {
         address: address.parse().unwrap(),
@@ -65,8 +66,9 @@ pub fn run(input: &[u8]) {
         mac: [2, 0, 0, 0, 2, u8::try_from(index).unwrap()],
         port: index % PORTS,
     });
-    let naive = Naive { routes: routes.collect(), macs: (0..PORTS).map(mac).collect(), promiscuous, returns, mtu };
-    let interfaces: Vec<Interface> = (0..PORTS).map(|port| Interface { mac: mac(port), promiscuous, mtu }).collect();
+    let naive = Naive { routes: routes.collect(), macs: (0..PORTS).map(mac).collect(), promiscuous, returns, mtus };
+    let interface = |port: usize| Interface { mac: mac(port), promiscuous, mtu: naive.mtus[port] };
+    let interfaces: Vec<Interface> = (0..PORTS).map(interface).collect();
     let fib = Fib::new(&Routes::parse(text(&naive.routes).as_bytes(), PORTS).unwrap(), &interfaces).unwrap();
     let mut forwarder = fib.forwarder(if returns { Miss::Return } else { Miss::Refuse });
     let pool = Pool::new(&PoolConfig { slots: 512, ..PoolConfig::default() }).unwrap();

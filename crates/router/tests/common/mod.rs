@@ -30,7 +30,8 @@ pub(crate) struct Naive {
     pub(crate) macs: Vec<[u8; 6]>,
     pub(crate) promiscuous: bool,
     pub(crate) returns: bool,
-    pub(crate) mtu: u16,
+    /// Of each port.
+    pub(crate) mtus: Vec<u16>,
 }
 
 /// The checksum of RFC 1071 over big-endian words; 0 over a header that bears its own.
@@ -67,7 +68,7 @@ impl Naive {
             None if self.returns && ethernet[6].is_multiple_of(2) => (ingress, ethernet[6..12].try_into().unwrap()),
             None => return Err(Refusal::NoRoute),
         };
-        if out.len() > usize::from(self.mtu) {
+        if out.len() > usize::from(self.mtus[port]) {
             return Err(Refusal::TooBig);
         }
         if v6 {
