@@ -31,6 +31,7 @@ mod numa;
 mod pci;
 mod region_file;
 mod regs;
+pub mod sigbus;
 mod signaller;
 mod status;
 mod sysfs;

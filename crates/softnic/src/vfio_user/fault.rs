@@ -5,9 +5,9 @@
 //! process and with it the devices of all other clients. So mappings of huge pages are listed here, and the handler of SIGBUS
 //! puts zeros in place of the mapping that was hit, ends the connection to its client, and lets the access go on.
 
+use device::sigbus::Previous;
 use rustix::io::Errno;
 use std::ffi::c_int;
-use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
@@ -22,8 +22,6 @@ struct Entry {
     hit: AtomicBool,
 }
 
-type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void);
-
 const FREE: usize = 0;
 const TAKEN: usize = 1;
 
@@ -36,8 +34,7 @@ static MAPPINGS: [Entry; MOST] = [const {
     }
 }; MOST];
 
-/// What handled SIGBUS before: set before the handler is installed.
-static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
+static BEFORE: Previous = Previous::none();
 
 /// A listed mapping.
 #[derive(Debug)]
@@ -79,26 +76,8 @@ impl Drop for Watched {
 /// Installs the handler, once in a process.
 fn install() -> Result<(), Errno> {
     static DONE: OnceLock<Result<(), Errno>> = OnceLock::new();
-    *DONE.get_or_init(|| {
-        // SAFETY: all zeros is a valid sigaction: the default handler, no flags, an empty mask.
-        let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: sigaction only writes what the signal does now into a live value.
-        if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) } != 0 {
-            return Err(last_errno());
-        }
-        BEFORE.get_or_init(|| before);
-        let mut action = before;
-        let handler: Handler = on_sigbus;
-        action.sa_sigaction = handler as usize;
-        action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        // SAFETY: a valid action, whose handler only does what a handler may do.
-        let installed = unsafe { libc::sigaction(libc::SIGBUS, &raw const action, std::ptr::null_mut()) };
-        if installed == 0 { Ok(()) } else { Err(last_errno()) }
-    })
-}
-
-fn last_errno() -> Errno {
-    Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+    // SAFETY: the handler does only what one may; it is installed here only, once.
+    *DONE.get_or_init(|| unsafe { BEFORE.replace_by(on_sigbus) })
 }
 
 /// The handler. It only loads and stores atomics and calls mmap, shutdown and sigaction, which is allowed in a handler.
@@ -120,7 +99,8 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
             break;
         }
     }
-    pass_on(signal, info, context);
+    // SAFETY: these are the handler's arguments.
+    unsafe { BEFORE.pass_on(signal, info, context) };
 }
 
 /// Puts zeros in place of a mapping.
@@ -132,24 +112,6 @@ fn replace(start: usize, len: usize) -> bool {
     // stays mapped, with other content, as a device's memory may have at any time.
     let mapped = unsafe { libc::mmap(at, len, protection, flags, -1, 0) };
     mapped != libc::MAP_FAILED
-}
-
-/// Hands the signal to the handler that was there before, or lets the access end the process.
-fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // Rust's own, which finds stack overflows, is of this kind. One without SA_SIGINFO is not called: the access would be
-    // repeated for ever if it did nothing about it.
-    if let Some(before) = BEFORE.get()
-        && before.sa_flags & libc::SA_SIGINFO != 0
-    {
-        // SAFETY: a handler that was installed with SA_SIGINFO has this type.
-        let handler = unsafe { std::mem::transmute::<usize, Handler>(before.sa_sigaction) };
-        handler(signal, info, context);
-        return;
-    }
-    // SAFETY: all zeros is a valid sigaction: the default handler, to which the access is repeated.
-    let default: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: the action is valid.
-    unsafe { libc::sigaction(libc::SIGBUS, &raw const default, std::ptr::null_mut()) };
 }
 
 #[cfg(all(test, not(miri)))]
