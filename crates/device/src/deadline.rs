@@ -6,6 +6,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use std::fmt;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -171,6 +172,8 @@ impl Deadline {
                 // Linux unix(7) says so of a full backlog, for which there is nothing to poll.
                 Err(Errno::AGAIN) => self.sleep(Duration::from_millis(5))?,
                 Err(Errno::INTR) => {}
+                // What the kernel says of any other file too.
+                Err(Errno::CONNREFUSED) if !is_socket(path) => return Err(Errno::NOTSOCK.into()),
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -196,6 +199,10 @@ impl Deadline {
             }
         }
     }
+}
+
+fn is_socket(path: &Path) -> bool {
+    path.metadata().is_ok_and(|file| file.file_type().is_socket())
 }
 
 #[cfg(test)]
@@ -256,6 +263,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = TimeLimit::default().begin().connect(&folder.path().join("none")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_is_no_socket_is_told_from_one_that_nobody_serves() {
+        let folder = tempfile::tempdir().unwrap();
+        let connect = |path: &Path| TimeLimit::default().begin().connect(path).unwrap_err();
+        assert_eq!(connect(folder.path()).raw_os_error(), Some(Errno::NOTSOCK.raw_os_error()));
+        let path = folder.path().join("left.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert_eq!(connect(&path).kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The socket that back ends connect to.
 
-use rustix::fs::{FileType, Mode};
+use rustix::fs::{FileType, Mode, RawMode};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
@@ -51,13 +51,20 @@ pub(super) fn dial(path: &Path) -> rustix::io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &address)?;
-    Ok(socket.into())
+    match rustix::net::connect(&socket, &address) {
+        // What the kernel says of any other file too.
+        Err(Errno::CONNREFUSED) if !is_socket(rustix::fs::stat(path)?.st_mode) => Err(Errno::NOTSOCK),
+        connected => connected.map(|()| socket.into()),
+    }
+}
+
+fn is_socket(mode: RawMode) -> bool {
+    FileType::from_raw_mode(mode) == FileType::Socket
 }
 
 /// Whether there is a socket at which nobody listens.
 fn is_abandoned(path: &Path) -> bool {
-    let is_socket = rustix::fs::lstat(path).is_ok_and(|file| FileType::from_raw_mode(file.st_mode) == FileType::Socket);
+    let is_socket = rustix::fs::lstat(path).is_ok_and(|file| is_socket(file.st_mode));
     is_socket && dial(path).is_err_and(|errno| errno == Errno::CONNREFUSED)
 }
 
