@@ -45,6 +45,9 @@ fn main() -> ExitCode {
                 "{socket}: no device for this socket; name pairs: SOCKET 'NAME?wire=...'"
             )));
         }
+        if pairs.iter().any(|[socket, _]| socket.is_empty()) {
+            return Err(Failure::usage("\"\": no path of a socket; name pairs: SOCKET 'NAME?wire=...'"));
+        }
         let stop = Stop::on_signals()?;
         raise_descriptor_limit();
         let mut servers = Vec::new();

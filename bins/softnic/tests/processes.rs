@@ -164,11 +164,15 @@ fn mistakes_are_one_line_that_says_what_to_do() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (socket, nowhere, long) = (path("x.sock"), path("no/such/folder"), "x".repeat(200));
     let (socket, nowhere, long) = (socket.as_str(), nowhere.as_str(), long.as_str());
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let file = file.path().to_str().unwrap();
     for (arguments, code, words) in [
         (&[][..], 2, &["SOCKET", "--help"][..]),
         (&[socket], 2, &["x.sock", "no device"]),
         (&[socket, "a?wire=string"], 2, &["string", "gen"]),
-        (&[socket, "a", socket, "b"], 1, &["x.sock", "another path"]),
+        (&[socket, "a", socket, "b"], 1, &["x.sock", "another process serves there"]),
+        (&[file, "a"], 1, &[file, "a file and no socket", "another path"]),
+        (&["", "a"], 2, &["\"\": no path of a socket"]),
         (&[socket, "a", "b.sock", "a"], 1, &["busy"]),
         (&[socket, "a?wire=peer:c"], 2, &["a?wire=peer:c", "c is none of the devices"]),
         (&[socket, "a?wire=peer:b", "b.sock", "b?wire=gen"], 1, &["b", "a", "wire of its own"]),

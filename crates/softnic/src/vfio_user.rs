@@ -162,12 +162,22 @@ impl Drop for VfioUserServer {
 
 /// Makes the socket, in place of one that nobody listens on.
 fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
-    let hint = "choose another path, at most 107 bytes long, in a folder that you may write to";
-    let failed = |source| system("listen on", path, source, hint);
+    let failed = |source: io::Error| {
+        let hint = match source.kind() {
+            _ if source.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
+                "raise the limit of open files (`ulimit -n`)"
+            }
+            io::ErrorKind::AddrInUse if is_socket(path) => {
+                "another process serves there; end it, or choose another path"
+            }
+            io::ErrorKind::AddrInUse => "that is a file and no socket; choose another path",
+            _ => "choose another path, at most 107 bytes long, in a folder that you may write to",
+        };
+        system("listen on", path, source, hint)
+    };
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
-            if !is_socket || !is_abandoned(path) {
+            if !is_socket(path) || !is_abandoned(path) {
                 return Err(failed(error));
             }
             remove(path);
@@ -178,6 +188,10 @@ fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
     let listener = listener.map_err(failed)?;
     let file = path.symlink_metadata().map_err(failed)?;
     Ok((listener, SocketFile { path: path.to_owned(), identity: (file.dev(), file.ino()) }))
+}
+
+fn is_socket(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
 }
 
 /// Whether nobody listens at a socket. It is not waited for: a listener whose backlog is full ([`Errno::AGAIN`]) is one, and
