@@ -115,7 +115,9 @@ impl VfioUserDevice {
 
     fn on(name: String, (connection, capabilities): (Connection, Value), _: TrustedPeer) -> Result<Self> {
         let connection = Arc::new(connection);
-        let failed = |source| Error::system("ask for the properties of", &name, source, "it must be a PCI device");
+        let failed = |source| {
+            Error::system("ask for the properties of", &name, source, "restart its server, or name another socket")
+        };
         let info = connection.call(command::DEVICE_GET_INFO, &[&words([16, 0, 0, 0])], &[]).map_err(failed)?;
         let mut fields = Fields::new(&info.body);
         let (Some(_), Some(flags), Some(regions)) = (fields.u32(), fields.u32(), fields.u32()) else {
@@ -311,7 +313,8 @@ fn region_info(connection: &Connection, index: u32) -> io::Result<(RegionInfo, O
 
 /// Region 0, with what can be mapped of it, and the doorbells that `offer` describes.
 fn open_bar(connection: &Arc<Connection>, name: &str, offer: Option<&Value>) -> Result<VfioUserBar> {
-    let failed = |source| Error::system("ask for the registers of", name, source, "it must be a PCI device");
+    let failed =
+        |source| Error::system("ask for the registers of", name, source, "restart its server, or name another socket");
     let (info, fd) = region_info(connection, region::BAR0).map_err(failed)?;
     let unfit = |cause: &str| Error::unusable(name, cause, "is this the right device?");
     if info.size == 0 {

@@ -1,7 +1,7 @@
 //! The capture that is replayed: pcap or pcapng, one frame ahead.
 
+use super::ETHERNET;
 use super::claim::{self, Claim, Role};
-use super::{ETHERNET, SNAP_LENGTH};
 use crate::{Error, WireError};
 use pcap_parser::{
     Block, OptionCode, PcapBlockOwned, PcapError, PcapNGOption, create_reader, traits::PcapReaderIterator,
@@ -273,7 +273,7 @@ fn describe<I: std::fmt::Debug>(error: &PcapError<I>) -> String {
     match error {
         PcapError::Eof => "the file is empty".to_owned(),
         PcapError::HeaderNotRecognized => "it begins like no capture file".to_owned(),
-        PcapError::BufferTooSmall => format!("it has a record longer than {SNAP_LENGTH} bytes"),
+        PcapError::BufferTooSmall => format!("it has a record longer than {WINDOW} bytes"),
         PcapError::UnexpectedEof | PcapError::Incomplete(_) => "it is cut short".to_owned(),
         PcapError::ReadError => "reading the file failed".to_owned(),
         // Never with the bytes of the record, which may be a quarter of a megabyte.
