@@ -37,7 +37,7 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let (workers, interrupts) = (plan.workers.len(), idle::interrupts(args.idle));
     let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options(), interrupts, workers, 0, &stop)?;
     let mut screen = Screen::new(args.run.json, args.run.quiet);
-    screen.say(&ports::describe(std::slice::from_ref(&ports)));
+    screen.say(&ports::describe(std::slice::from_ref(&ports))?);
 
     let wiring = wire(&plan, &mut ports, patience(args, soft));
     let Ports { pool, opened } = ports;

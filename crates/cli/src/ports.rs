@@ -107,20 +107,27 @@ pub fn slots(queues: &[Queues], options: &PortOptions, workers: usize, spare: us
     rings + workers * (512 + 64 + usize::from(options.batch)) + spare
 }
 
-/// A few words on packet memory and each port, for the start of a run.
-#[must_use]
-pub fn describe(all: &[Ports]) -> String {
+/// A few words on packet memory and each port, for the start of a run with all its ports open.
+///
+/// # Errors
+///
+/// When the cable of a soft NIC leads to one that is not among them, so that nothing will ever come or leave by it.
+pub fn describe(all: &[Ports]) -> Result<String, Failure> {
     let mut memory: Vec<&str> = all.iter().map(|ports| ports.pool.memory().describe()).collect();
     memory.dedup();
     let mut text: String = memory.iter().map(|memory| format!("packet memory: {memory}\n")).collect();
     for opened in all.iter().flat_map(|ports| &ports.opened) {
+        if let Some(peer) = opened.port.missing_peer() {
+            let name = opened.port.name();
+            return Err(Failure::usage(format!("{name}: {peer} is none of the ports; name soft:{peer} too")));
+        }
         let [a, b, c, d, e, f] = opened.port.mac();
         let link = link_words(opened.port.link().unwrap_or_default());
         let queues = crate::human::counted(opened.rx.len() as u64, "receive queue");
         let name = opened.port.name();
         text += &format!("{name}: MAC {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, {queues}, link {link}\n");
     }
-    text
+    Ok(text)
 }
 
 /// What becomes readable when one of the ports has something to tell.

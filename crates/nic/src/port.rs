@@ -363,6 +363,17 @@ impl Port {
         }
     }
 
+    /// The other end of a soft NIC's cable (`wire=peer:NAME`) if no device of that name is open in this process: no frame
+    /// comes or leaves until one is.
+    #[must_use]
+    pub fn missing_peer(&self) -> Option<String> {
+        match self {
+            #[cfg(feature = "soft")]
+            Self::Soft(_, device) => device.missing_peer(),
+            _ => None,
+        }
+    }
+
     /// Whether everything handed to transmit queues is sent and written out. True of a device that is gone.
     #[must_use]
     pub fn transmit_idle(&self) -> bool {

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     let mut ports =
         ports::open(&forward.ports, &plan.queues, &forward.port_options(), interrupts, workers, spare, &stop)?;
     let mut screen = Screen::new(forward.run.json, forward.run.quiet);
-    screen.say(&ports::describe(std::slice::from_ref(&ports)));
+    screen.say(&ports::describe(std::slice::from_ref(&ports))?);
 
     let mtu = forward.port_options.mtu;
     let interface = |opened: &nic::Opened| Interface { mac: opened.port.mac(), promiscuous: *promiscuous, mtu };
