@@ -2,6 +2,7 @@
 
 use crate::run::Outcome;
 use crate::workers::WorkerReport;
+use cli::exit::Failure;
 use cli::ports::Placement;
 use cli::report::{self, PortTotals};
 use serde::Serialize;
@@ -28,6 +29,8 @@ pub(crate) struct Report<'a> {
     workers: &'a [WorkerReport],
     packet_memory: &'a Placement,
     drops: BTreeMap<&'static str, u64>,
+    /// Why the exit code is 1, such as output that was lost; else `null`.
+    error: Option<String>,
     /// The table of `l3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     routes: Option<RoutesReport>,
@@ -48,7 +51,7 @@ pub(crate) struct RoutesReport {
 
 impl<'a> Report<'a> {
     pub(crate) fn new(mode: &'a str, outcome: &'a Outcome, routes: Option<RoutesReport>) -> Self {
-        let Outcome { totals, workers, memory, .. } = outcome;
+        let Outcome { totals, workers, memory, result } = outcome;
         let consumed = (mode == "rxonly").then_some(totals.counters.rx_packets);
         let handled = consumed.unwrap_or(totals.counters.tx_packets);
         Self {
@@ -63,6 +66,7 @@ impl<'a> Report<'a> {
             workers,
             packet_memory: memory,
             drops: totals.drops(),
+            error: result.as_ref().err().map(Failure::message),
             routes,
         }
     }

@@ -178,14 +178,25 @@ fn a_capture_that_cannot_be_written_is_an_error_after_the_summary() {
     let output = format!("soft:b?wire=pcap:,{}", pipe.display());
     // More than a pipe holds, and a reader that takes no more than the header of the capture.
     let ports = ["l2", "soft:a?wire=gen&count=5000", &output, "--exit-when-idle", "--tx-wait", "10000000"];
-    let child = command(&ports).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::fs::File::open(&pipe).unwrap().read_exact(&mut [0; 24]).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(1), "{error}");
+    let run = |arguments: &[&str]| {
+        let child = command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::fs::File::open(&pipe).unwrap().read_exact(&mut [0; 24]).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let (out, error) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        let last = error.lines().last().unwrap().to_owned();
+        assert!(
+            last.starts_with("fwd: soft:b: cannot write ") && last.contains("sent frames are not in it"),
+            "{error}"
+        );
+        (out, last)
+    };
+    let (out, _) = run(&ports);
     assert!(out.contains("received 5,000 = "), "{out}");
-    let last = error.lines().last().unwrap();
-    assert!(last.starts_with("fwd: soft:b: cannot write ") && last.contains("sent frames are not in it"), "{error}");
+    let (out, error) = run(&[&ports[..], &["--json"]].concat());
+    let report: Value = serde_json::from_str(&out).unwrap();
+    check(&report);
+    assert_eq!(error.strip_prefix("fwd: "), report["error"].as_str());
 }
 
 #[test]

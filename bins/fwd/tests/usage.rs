@@ -53,6 +53,8 @@ fn wrong_command_lines_end_with_2() {
         (&["l2", "soft:a?link=sideways", "soft:b"], &["sideways", "up, down"]),
         (&["l2", "vhost-user:/tmp/a?serve", "soft:b"], &["?server"]),
         (&["rxonly", "soft:a", "--tx-wait=-1"], &["--tx-wait"]),
+        (&["rxonly", "soft:a", "--tx-wait", "-1"], &["'-1'", "--tx-wait", "0..=10000000"]),
+        (&["l2", "soft:a?wire=peer:c", "soft:b"], &["soft:a", "c is none of the ports", "soft:c"]),
         (&["rxonly", "soft:a", "--tx-wait", "99999999"], &["99999999", "10000000"]),
         (&["rxonly", "soft:a", "--queues", "64"], &["64", "queues"]),
         (&["rxonly", "soft:a", "--queues", "2", "--lcores", "(0,0,0)"], &["--queues", "leave --queues out"]),
@@ -109,7 +111,8 @@ fn what_cannot_be_done_ends_with_1() {
         (&["rxonly", "vhost-user:/nonexistent/a.sock"], &["vhost-user:/nonexistent/a.sock", "start the back end"]),
         (&["rxonly", "vhost-user:/nonexistent/a.sock?server"], &["/nonexistent/a.sock", "folder"]),
         // A folder that every user may write to: others are refused for that.
-        (&["rxonly", "vfio-user:/tmp"], &["vfio-user:/tmp", "start the device"]),
+        (&["rxonly", "vfio-user:/tmp"], &["vfio-user:/tmp", "non-socket", "it must be the Unix socket"]),
+        (&["rxonly", "vhost-user:/tmp"], &["vhost-user:/tmp", "non-socket", "it must be the Unix socket"]),
         (&["bind", "fffe:ff:1f.7", "--driver", "nope"], &["fffe:ff:1f.7", "no PCI device"]),
     ] {
         refused(arguments, 1, words);

@@ -20,6 +20,8 @@ struct TxReport<'a> {
     cycles_per_packet: Option<f64>,
     ports: &'a [PortTotals],
     drops: BTreeMap<&'static str, u64>,
+    /// Why the exit code is 1, such as frames that were not sent; else `null`.
+    error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -39,6 +41,8 @@ struct RxReport<'a> {
     streams: Vec<StreamReport>,
     ports: &'a [PortTotals],
     drops: BTreeMap<&'static str, u64>,
+    /// Why the exit code is 1, such as frames that were not sent; else `null`.
+    error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -49,8 +53,8 @@ struct StreamReport {
     verdict: Verdict,
 }
 
-/// After `pktgen tx`.
-pub(crate) fn sent(totals: &Totals, options: &RunOptions) -> Result<(), Failure> {
+/// After `pktgen tx`, which ended with `result`.
+pub(crate) fn sent(totals: &Totals, options: &RunOptions, result: &Result<(), Failure>) -> Result<(), Failure> {
     let sent = totals.counters.tx_packets;
     let mpps = report::mega(sent, totals.seconds);
     if options.json {
@@ -62,6 +66,7 @@ pub(crate) fn sent(totals: &Totals, options: &RunOptions) -> Result<(), Failure>
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             ports: &totals.ports,
             drops: totals.drops(),
+            error: result.as_ref().err().map(Failure::message),
         });
     }
     let mut table = screen::plain_table(&["port", "total packets", "total bytes", "total lost"]);
@@ -78,12 +83,13 @@ pub(crate) fn sent(totals: &Totals, options: &RunOptions) -> Result<(), Failure>
     ))
 }
 
-/// After `pktgen rx`. Streams come with the name of the port they arrived at.
+/// After `pktgen rx`, which ended with `result`. Streams come with the name of the port they arrived at.
 pub(crate) fn received(
     totals: &Totals,
     streams: &[(String, Stream)],
     foreign: u64,
     options: &RunOptions,
+    result: &Result<(), Failure>,
 ) -> Result<(), Failure> {
     let consumed = totals.counters.rx_packets;
     let mpps = report::mega(consumed, totals.seconds);
@@ -107,6 +113,7 @@ pub(crate) fn received(
             streams: streams.collect(),
             ports: &totals.ports,
             drops: totals.drops(),
+            error: result.as_ref().err().map(Failure::message),
         });
     }
     let mut text = format!("\nrx: counted {}{}", counted(consumed, "packet"), rates(totals, consumed));

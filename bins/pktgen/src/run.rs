@@ -83,18 +83,18 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     stop.closing();
     let totals = totals(ran, (&counted, Way::Tx), devices, Vec::new());
     let closed = close(ports);
-    report::sent(&totals, &args.run)?;
-    trouble.and(read.map_err(Failure::from)).and(closed)?;
-    let unsent = totals.counters.dropped(Reason::TxUnsent);
-    if args.count.is_some() && unsent > 0 {
-        let unsent = counted_words(unsent, "frame");
-        return Err(anyhow!(
-            "{unsent} of --count not sent a second after the last was handed over (or at a signal): the other end takes none; \
-             see to it, or lower --rate"
+    let all_sent = match totals.counters.dropped(Reason::TxUnsent) {
+        unsent if args.count.is_some() && unsent > 0 => Err(anyhow!(
+            "{} of --count not sent a second after the last was handed over (or at a signal): the other end takes none; see to \
+             it, or lower --rate",
+            counted_words(unsent, "frame")
         )
-        .into());
-    }
-    Ok(())
+        .into()),
+        _ => Ok(()),
+    };
+    let result = trouble.and(read.map_err(Failure::from)).and(closed).and(all_sent);
+    report::sent(&totals, &args.run, &result)?;
+    result
 }
 
 /// `pktgen rx`.
@@ -141,8 +141,9 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     }
     let totals = totals(ran, (&counted, Way::Rx), devices, Vec::new());
     let closed = close(ports);
-    report::received(&totals, &streams, foreign, &args.run)?;
-    trouble.and(read.map_err(Failure::from)).and(closed)
+    let result = trouble.and(read.map_err(Failure::from)).and(closed);
+    report::received(&totals, &streams, foreign, &args.run, &result)?;
+    result
 }
 
 /// Waits until every link is up, as long as copper may take to negotiate one, or until a signal.
@@ -191,7 +192,7 @@ fn open(
             stop,
         )?);
     }
-    screen.say(&ports::describe(&ports));
+    screen.say(&ports::describe(&ports)?);
     Ok(ports)
 }
 

@@ -20,6 +20,15 @@ impl Failure {
     pub fn usage(message: impl Display) -> Self {
         Self::Usage(message.to_string())
     }
+
+    /// What it says of itself, in one line: object, cause and next step.
+    #[must_use]
+    pub fn message(&self) -> String {
+        one_line(&match self {
+            Self::Usage(message) => message.clone(),
+            Self::Failed(error) => with_limit(error),
+        })
+    }
 }
 
 impl<E: Into<anyhow::Error>> From<E> for Failure {
@@ -44,16 +53,16 @@ pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCod
         // Standard error may be closed: then nobody is told, and nothing else happens.
         .log_internal_errors(false)
         .init();
+    device::sigbus::say_so(program);
     // A file that may not grow (`ulimit -f`) is an error of the write, and no end of the program.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    let (message, code) = match main() {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Failed(error)) => (with_limit(&error), 1),
-        Err(Failure::Usage(message)) => (message, 2),
-    };
+    let Err(failure) = main() else { return ExitCode::SUCCESS };
     // Nobody is left to tell if this fails.
-    let _ = writeln!(io::stderr(), "{program}: {}", one_line(&message));
-    ExitCode::from(code)
+    let _ = writeln!(io::stderr(), "{program}: {}", failure.message());
+    ExitCode::from(match failure {
+        Failure::Failed(_) => 1,
+        Failure::Usage(_) => 2,
+    })
 }
 
 /// The words of an error. One that the system gave without an object is, in these programs, about the files that a process may
@@ -73,7 +82,9 @@ fn with_limit(error: &anyhow::Error) -> String {
 ///
 /// [`Failure::Usage`] with clap's message and tips in one line, and where to read on.
 pub fn parse<A: clap::Parser>(program: &str) -> Result<A, Failure> {
-    A::try_parse().map_err(|error| match error.kind() {
+    let matches = numbers_may_be_negative(A::command()).try_get_matches();
+    let parsed = matches.and_then(|mut matches| A::from_arg_matches_mut(&mut matches));
+    parsed.map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match error.print() {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => crate::output::lost(error),
             _ => std::process::exit(0),
@@ -87,6 +98,14 @@ pub fn parse<A: clap::Parser>(program: &str) -> Result<A, Failure> {
             Failure::Usage(format!("{}; see {page}", essence(&error.render().to_string())))
         }
     })
+}
+
+/// Takes `-1` after an option for its value, which the option refuses with its range, and not for an unknown option.
+fn numbers_may_be_negative(command: clap::Command) -> clap::Command {
+    let takes_value = |argument: &clap::Arg| argument.get_long().is_some() && argument.get_action().takes_values();
+    command
+        .mut_args(|argument| if takes_value(&argument) { argument.allow_negative_numbers(true) } else { argument })
+        .mut_subcommands(numbers_may_be_negative)
 }
 
 /// What is wrong, and clap's tips; the usage and the advice to read help are left out.
