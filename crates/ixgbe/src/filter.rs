@@ -3,14 +3,15 @@
 use crate::regs::{
     FCTRL, MCSTCTRL, MTA, RECEIVE_ADDRESSES, Registers, VFTA, VLNCTRL, fctrl, mcstctrl, rah, rah_fields, ral, vlnctrl,
 };
-use crate::wait::modify;
+use crate::wait::{Command, modify};
 use crate::{Config, Error, Result};
-use device::Device;
+use device::{Device, TimeLimit};
 use std::collections::BTreeSet;
 
-/// The filters of a port. Broadcast frames pass, VLAN tags are not looked at, until told otherwise.
+/// The filters of a port, each call within [`Config::time_limit`]. Broadcast frames pass, VLAN tags are not looked at, until told otherwise.
 pub struct Filters<D: Device> {
     regs: Registers<D>,
+    time_limit: TimeLimit,
     unicast: Vec<Option<[u8; 6]>>,
     multicast: BTreeSet<[u8; 6]>,
     vlans: BTreeSet<u16>,
@@ -29,6 +30,7 @@ impl<D: Device> Filters<D> {
         unicast[0] = Some(station);
         let filters = Self {
             regs: regs.clone(),
+            time_limit: config.time_limit.clone(),
             unicast,
             multicast: BTreeSet::new(),
             vlans: BTreeSet::new(),
@@ -45,8 +47,8 @@ impl<D: Device> Filters<D> {
             regs.write(VFTA.at(i), 0);
         }
         modify(regs, MCSTCTRL, |value| mcstctrl::MO.set(value, OFFSET as u32) | mcstctrl::MFE.mask())?;
-        filters.set_vlan_filter(false)?;
-        filters.set_broadcast(true)?;
+        filters.write_vlan_filter(false)?;
+        filters.write_broadcast(true)?;
         filters.write_promiscuous()?;
         Ok(filters)
     }
@@ -57,6 +59,7 @@ impl<D: Device> Filters<D> {
     ///
     /// [`Error::Gone`].
     pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
+        let _command = self.command();
         self.promiscuous = on;
         self.write_promiscuous()
     }
@@ -67,6 +70,7 @@ impl<D: Device> Filters<D> {
     ///
     /// [`Error::Gone`].
     pub fn set_all_multicast(&mut self, on: bool) -> Result<()> {
+        let _command = self.command();
         self.all_multicast = on;
         self.write_promiscuous()
     }
@@ -77,7 +81,8 @@ impl<D: Device> Filters<D> {
     ///
     /// [`Error::Gone`].
     pub fn set_broadcast(&self, on: bool) -> Result<()> {
-        modify(&self.regs, FCTRL, |value| fctrl::BAM.set(value, on.into()))
+        let _command = self.command();
+        self.write_broadcast(on)
     }
 
     /// Takes frames for `address`, unicast or multicast. Adding one twice changes nothing.
@@ -89,6 +94,7 @@ impl<D: Device> Filters<D> {
         if address == [0; 6] || address == [0xFF; 6] {
             return Err(Error::config("address", format!("{}: neither unicast nor multicast", Mac(address))));
         }
+        let _command = self.command();
         if is_multicast(address) {
             self.multicast.insert(address);
             self.write_multicast(multicast_hash(address, OFFSET));
@@ -115,6 +121,7 @@ impl<D: Device> Filters<D> {
 
     /// No longer takes frames for `address`. Whether it was there; the station's own address stays.
     pub fn remove_address(&mut self, address: [u8; 6]) -> bool {
+        let _command = self.command();
         if is_multicast(address) {
             let known = self.multicast.remove(&address);
             self.write_multicast(multicast_hash(address, OFFSET));
@@ -136,7 +143,8 @@ impl<D: Device> Filters<D> {
     ///
     /// [`Error::Gone`].
     pub fn set_vlan_filter(&self, on: bool) -> Result<()> {
-        modify(&self.regs, VLNCTRL, |value| vlnctrl::VFE.set(value, on.into()))
+        let _command = self.command();
+        self.write_vlan_filter(on)
     }
 
     /// Lets VLAN `id`, 0 to 4095, through the VLAN filter.
@@ -148,6 +156,7 @@ impl<D: Device> Filters<D> {
         if id > 4095 {
             return Err(Error::config("vlan", format!("{id}: must be 0 to 4095")));
         }
+        let _command = self.command();
         self.vlans.insert(id);
         self.write_vlan(id);
         Ok(())
@@ -155,11 +164,24 @@ impl<D: Device> Filters<D> {
 
     /// No longer lets VLAN `id` through. Whether it was let through before.
     pub fn remove_vlan(&mut self, id: u16) -> bool {
+        let _command = self.command();
         let known = self.vlans.remove(&id);
         if known {
             self.write_vlan(id);
         }
         known
+    }
+
+    fn command(&self) -> Command<D> {
+        Command::begin(&self.regs, &self.time_limit)
+    }
+
+    fn write_broadcast(&self, on: bool) -> Result<()> {
+        modify(&self.regs, FCTRL, |value| fctrl::BAM.set(value, on.into()))
+    }
+
+    fn write_vlan_filter(&self, on: bool) -> Result<()> {
+        modify(&self.regs, VLNCTRL, |value| vlnctrl::VFE.set(value, on.into()))
     }
 
     fn write_promiscuous(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 use crate::regs::Registers;
 use crate::ring::{RingMemory, Shared};
 use crate::stats::Counters;
-use crate::wait::Timed;
+use crate::wait::{Command, Timed, is_cancelled};
 use crate::{
     Config, Error, Events, Filters, LinkStatus, Model, Result, RxQueue, Statistics, TxQueue, eeprom, init, interrupts,
     link, rx, tx,
@@ -13,7 +13,6 @@ use mempool::Pool;
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// An open device: the port to control it, and its queues to be sent to threads.
@@ -158,20 +157,13 @@ impl<D: Device> Port<D> {
         self.address
     }
 
-    /// From now until the value is dropped, if the cancel flag is set: all is to end, so a device whose registers are messages
-    /// to another process has two seconds for its answers, and is gone after that.
-    fn hurry(&self) -> Option<Hurried<D>> {
-        let cancelled = self.time_limit.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed));
-        cancelled.then(|| Hurried::begin(self.regs().device()))
-    }
-
     /// The link's state now.
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`].
+    /// [`Error::Gone`], also when the device does not answer within [`Config::time_limit`].
     pub fn link(&self) -> Result<LinkStatus> {
-        let _hurried = self.hurry();
+        let _command = Command::begin(self.regs(), &self.time_limit);
         link::status(self.regs(), self.model.mac)
     }
 
@@ -180,8 +172,10 @@ impl<D: Device> Port<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`].
+    /// [`Error::Gone`], also when the device does not answer within `limit` and [`Config::time_limit`] together.
     pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
+        let both = TimeLimit { total: self.time_limit.total.saturating_add(limit), ..self.time_limit.clone() };
+        let _command = Command::begin(self.regs(), &both);
         let operation = TimeLimit { total: limit, cancel: self.time_limit.cancel.clone() };
         link::wait_link(&Timed::new(self.regs(), operation.begin()), self.model.mac, limit)
     }
@@ -196,9 +190,9 @@ impl<D: Device> Port<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`].
+    /// [`Error::Gone`], also when the device does not answer within [`Config::time_limit`].
     pub fn events(&mut self) -> Result<Events> {
-        let _hurried = self.hurry();
+        let _command = Command::begin(self.regs(), &self.time_limit);
         // What happens between the two is told now, and once more wakes for nothing.
         if let Some(vector) = self.shared.other_vector() {
             vector.clear();
@@ -206,19 +200,33 @@ impl<D: Device> Port<D> {
         interrupts::take(self.regs())
     }
 
-    /// Whether the device has sent all frames that its transmit queues took.
+    /// Whether the device is known to have sent all frames that its transmit queues took. Reading ends before the next
+    /// register, with `false`, as [`Self::statistics`] does.
     ///
     /// # Errors
     ///
     /// [`Error::Gone`].
     pub fn transmit_idle(&self) -> Result<bool> {
-        let _hurried = self.hurry();
+        let (_hurried, limit) = self.reading();
+        let regs = Timed::new(self.regs(), limit.begin());
         for index in 0..self.tx_queues {
-            if !tx::is_empty(self.regs(), index)? {
-                return Ok(false);
+            match tx::is_empty(&regs, index) {
+                Ok(true) => {}
+                Ok(false) | Err(Error::Expired { .. }) => return Ok(false),
+                Err(error) => return Err(error),
             }
         }
         Ok(true)
+    }
+
+    /// The limit of reading many registers, to be looked at between any two. If the cancel flag is set already it is a second,
+    /// and until the other value is dropped the device has two seconds for its answers.
+    fn reading(&self) -> (Option<Command<D>>, TimeLimit) {
+        if !is_cancelled(&self.time_limit) {
+            return (None, self.time_limit.clone());
+        }
+        let limit = TimeLimit { total: self.time_limit.total.min(END_LIMIT), cancel: None };
+        (Some(Command::begin(self.regs(), &self.time_limit)), limit)
     }
 
     /// Which frames the device receives.
@@ -237,11 +245,7 @@ impl<D: Device> Port<D> {
     ///
     /// [`Error::Gone`]; the totals stay readable through [`Self::totals`].
     pub fn statistics(&mut self) -> Result<&Statistics> {
-        let hurried = self.hurry();
-        let limit = match &hurried {
-            Some(_) => TimeLimit { total: self.time_limit.total.min(END_LIMIT), cancel: None },
-            None => self.time_limit.clone(),
-        };
+        let (_hurried, limit) = self.reading();
         self.counters.poll(Some(limit.begin()))
     }
 
@@ -306,25 +310,8 @@ impl<D: Device> Port<D> {
     }
 }
 
-/// Time to take memory access from a device that is closed, and for a reading of the counters when all is to end.
+/// Time to take memory access from a device that is closed, and for reading many registers when all is to end.
 const END_LIMIT: Duration = Duration::from_secs(1);
-
-/// A device that has two seconds for its answers.
-struct Hurried<D: Device>(Arc<D>);
-
-impl<D: Device> Hurried<D> {
-    fn begin(device: &Arc<D>) -> Self {
-        // Twice what reading the counters has, so that the answer that is due at the end of that is not the last one.
-        device.set_deadline(Some(TimeLimit { total: END_LIMIT * 2, cancel: None }.begin()));
-        Self(Arc::clone(device))
-    }
-}
-
-impl<D: Device> Drop for Hurried<D> {
-    fn drop(&mut self) {
-        self.0.set_deadline(None);
-    }
-}
 
 impl<D: Device> Drop for Port<D> {
     fn drop(&mut self) {

@@ -222,8 +222,9 @@ impl<D: Device> RxQueue<D> {
     /// theirs. Returns the number of packets (segments); whole frames only. Once the port is closed no more come than had
     /// arrived.
     ///
-    /// It waits for nothing, and what it does is bounded, whatever the device writes: it takes as many packets as the batch
-    /// has room for, and drops bad frames of no more descriptors than the ring has; the next call goes on from there.
+    /// It waits for nothing but, where a doorbell is a message to another process, the answer to one, 5 s at most. What it does is
+    /// bounded, whatever the device writes: it takes as many packets as the batch has room for, and drops bad frames of no
+    /// more descriptors than the ring has; the next call goes on from there.
     ///
     /// A `cache` of another pool than the queue's works but is not used.
     #[inline]

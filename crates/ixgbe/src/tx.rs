@@ -1,7 +1,7 @@
 //! Transmit queues (82599 datasheet 7.2).
 
 use crate::desc::{DESCRIPTOR_BYTES, Descriptor, tx};
-use crate::regs::{DCA_TXCTRL, Registers, TDBAH, TDBAL, TDH, TDLEN, TDT, TDWBAH, TDWBAL, TXDCTL, dca_txctrl, txdctl};
+use crate::regs::{DCA_TXCTRL, TDBAH, TDBAL, TDH, TDLEN, TDT, TDWBAH, TDWBAL, TXDCTL, dca_txctrl, txdctl};
 use crate::ring::{Ring, RingMemory, Shared};
 use crate::rx::{Done, low_half};
 use crate::wait::{Timed, read, wait};
@@ -519,8 +519,16 @@ impl Post {
 }
 
 /// Whether the device has sent all that it was given by queue `index`: TDH equals TDT (4.6.8.2).
-pub(crate) fn is_empty<D: Device>(regs: &Registers<D>, index: u32) -> Result<bool> {
-    Ok(read(regs, TDH.at(index))? == read(regs, TDT.at(index))?)
+///
+/// # Errors
+///
+/// [`crate::Error::Expired`] before either register when time is up, [`crate::Error::Gone`].
+pub(crate) fn is_empty<D: Device>(regs: &Timed<D>, index: u32) -> Result<bool> {
+    const WAITING_FOR: &str = "the transmit queues to be looked at";
+    regs.check(WAITING_FOR)?;
+    let head = read(regs, TDH.at(index))?;
+    regs.check(WAITING_FOR)?;
+    Ok(head == read(regs, TDT.at(index))?)
 }
 
 /// Waits until queue `index` is empty, for as long as it gets on. Gives up, and says so in the log, when it does not: the

@@ -4,6 +4,7 @@ use crate::regs::{Ixgbe, Registers, STATUS};
 use crate::{Error, Result};
 use device::{Deadline, Device, Readable, Reg, TimeLimit, Writable};
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// The registers of a device while one operation with it is under way, and the end of that operation: all of its waits
@@ -61,6 +62,33 @@ impl<D: Device> Deref for Timed<D> {
     fn deref(&self) -> &Registers<D> {
         &self.regs
     }
+}
+
+/// A command of a few registers. Until the value is dropped, a device whose registers are messages to another process has the
+/// time limit for all its answers, and is gone after that; two seconds if the cancel flag is set already, as all is to end. The flag
+/// does not break off an answer that is under way: a connection that is broken in the middle cannot be closed in order.
+pub(crate) struct Command<D: Device>(Registers<D>);
+
+impl<D: Device> Command<D> {
+    pub(crate) fn begin(regs: &Registers<D>, limit: &TimeLimit) -> Self {
+        let total = if is_cancelled(limit) { limit.total.min(LAST_ANSWERS) } else { limit.total };
+        regs.device().set_deadline(Some(TimeLimit { total, cancel: None }.begin()));
+        Self(regs.clone())
+    }
+}
+
+impl<D: Device> Drop for Command<D> {
+    fn drop(&mut self) {
+        self.0.device().set_deadline(None);
+    }
+}
+
+/// Twice what reading the counters has when all is to end, so that the answer that is due at the end of that is not the last.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// Whether the flag of a time limit is set.
+pub(crate) fn is_cancelled(limit: &TimeLimit) -> bool {
+    limit.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
 /// Reads a register.

@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const DMA_MAP: u16 = 2;
 const DMA_UNMAP: u16 = 3;
@@ -33,6 +34,8 @@ pub enum Lie {
     RefusesReset,
     /// Its registers lie at an odd place of a file.
     Misaligned,
+    /// It does what it is asked, and takes this long for each answer.
+    Slow(Duration),
 }
 
 /// Memory that the client gave to the server.
@@ -49,6 +52,8 @@ struct State {
     lie: Lie,
     memory: Vec<Arc<Mapping>>,
     ring: [u32; 2],
+    /// Messages of the client so far.
+    asked: usize,
 }
 
 /// The server. It ends with this value.
@@ -93,6 +98,12 @@ impl Proxy {
     /// Changes what it lies about.
     pub fn lie(&self, lie: Lie) {
         self.state.lock().expect("the proxy lives").lie = lie;
+    }
+
+    /// How many messages it has been sent.
+    #[must_use]
+    pub fn asked(&self) -> usize {
+        self.state.lock().expect("the proxy lives").asked
     }
 
     /// The memory that the first receive ring lies in, and the ring's offset in it.
@@ -198,7 +209,7 @@ fn serve(client: &UnixStream, server: &UnixStream, state: &Mutex<State>) -> io::
             Lie::RefusesMap => command == DMA_MAP,
             Lie::RefusesUnmap => command == DMA_UNMAP,
             Lie::RefusesReset => command == DMA_UNMAP || stops,
-            Lie::None | Lie::Misaligned => false,
+            Lie::None | Lie::Misaligned | Lie::Slow(_) => false,
         };
         if refused {
             message.refuse(client)?;
@@ -212,6 +223,9 @@ fn serve(client: &UnixStream, server: &UnixStream, state: &Mutex<State>) -> io::
             if lie == Lie::Misaligned && asks_for_registers {
                 misalign(&mut reply)?;
             }
+            if let Lie::Slow(time) = lie {
+                std::thread::sleep(time);
+            }
             reply.send(client)?;
         }
     }
@@ -219,6 +233,7 @@ fn serve(client: &UnixStream, server: &UnixStream, state: &Mutex<State>) -> io::
 
 /// Remembers memory and where the first receive ring is.
 fn note(state: &mut State, message: &Message) -> io::Result<()> {
+    state.asked += 1;
     match message.command() {
         DMA_MAP => {
             if let Some(fd) = message.fds.first() {
