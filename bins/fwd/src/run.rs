@@ -158,6 +158,7 @@ impl Run<'_> {
             || team.any_finished(),
             || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
         );
+        ports::stop_receiving(opened_cell.into_inner().iter_mut(), &stop);
         let ended: Vec<Ended> = team.join()?.into_iter().flatten().map(Into::into).collect();
         let (ran, trouble) = match watched {
             Ok(ran) => (ran, Ok(())),
@@ -244,7 +245,8 @@ fn totals(elapsed: Duration, lanes: impl Iterator<Item = Counted>, ports: Vec<Po
     totals
 }
 
-/// Reads the devices' counters, lets the devices send what they hold, counts what they did not, and closes them.
+/// Reads the devices' counters, lets the devices send what they hold, counts what they did not and what nobody has looked at,
+/// and closes them.
 fn finish(
     ran: Duration,
     ended: Vec<Ended>,
@@ -253,9 +255,11 @@ fn finish(
     stop: &Stop,
 ) -> (Totals, Result<(), Failure>) {
     let mut counted = Vec::new();
-    let mut outputs = Vec::new();
+    // Where the queues of each are among those of their ports.
+    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
     for Ended { rx, tx, input, output, counters } in ended {
         counted.push((input, output, counters));
+        inputs.push(input.map(|(port, _)| (port, opened[port].rx.len())));
         outputs.push(output.map(|(port, _)| (port, opened[port].tx.len())));
         if let Some((rx, (port, _))) = rx.zip(input) {
             opened[port].rx.push(rx);
@@ -270,6 +274,10 @@ fn finish(
     for ((_, _, counters), output) in counted.iter_mut().zip(outputs) {
         let Some((port, at)) = output else { continue };
         ports::count_unsent(&opened[port].tx[at], idle[port], counters);
+    }
+    for ((_, _, counters), input) in counted.iter_mut().zip(inputs) {
+        let Some((port, at)) = input else { continue };
+        ports::count_unread(&mut opened[port].rx[at], pool, counters);
     }
     let totals = totals(ran, counted.into_iter(), ports);
     let mut result = read.map_err(Failure::from);

@@ -6,6 +6,7 @@
 use crate::output::Output;
 use cli::counters::{Counters, Published};
 use cli::idle::Idle;
+use cli::team::LAST_ROUNDS;
 use device::tsc;
 use mempool::{Batch, Pool, PoolCache};
 use nic::RxQueue;
@@ -55,13 +56,14 @@ pub(crate) struct Worker<M> {
 }
 
 impl<M: Mode> Worker<M> {
-    /// Works until told to stop; then returns the queues, with final counters.
+    /// Works until told to stop, and that what has arrived is worked off; then returns the queues, with final counters.
     pub(crate) fn run(mut self) -> Vec<Lane> {
         let mut cache = self.pool.cache();
         let mut batch = Batch::with_capacity(self.batch);
         let interval = tsc::frequency_hz() / 500;
         let mut last = tsc::now();
         let mut next_publication = last + interval;
+        let mut last_rounds = LAST_ROUNDS;
         loop {
             let mut moved = false;
             for lane in &mut self.lanes {
@@ -88,7 +90,11 @@ impl<M: Mode> Worker<M> {
                 next_publication = last + interval;
                 self.lanes.iter_mut().for_each(Lane::publish);
                 if self.stop.load(Ordering::Relaxed) {
-                    return self.lanes;
+                    if !moved || last_rounds == 0 {
+                        return self.lanes;
+                    }
+                    last_rounds -= 1;
+                    next_publication = last;
                 }
             }
         }

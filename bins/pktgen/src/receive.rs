@@ -4,6 +4,7 @@ use crate::frame;
 use crate::sequence::{Stream, Verdict};
 use cli::counters::{Counters, Published};
 use cli::idle::Idle;
+use cli::team::LAST_ROUNDS;
 use device::tsc;
 use mempool::{Batch, Pool};
 use nic::RxQueue;
@@ -45,13 +46,14 @@ pub(crate) struct Receiver {
 pub(crate) struct PublishedVerdict([AtomicU64; 5]);
 
 impl Receiver {
-    /// Receives until told to stop; then returns the queues, with final counters.
+    /// Receives until told to stop, and that what has arrived is looked at; then returns the queues, with final counters.
     pub(crate) fn run(mut self) -> Vec<Sink> {
         let interval = tsc::frequency_hz() / 500;
         let mut batch = Batch::with_capacity(self.batch);
         let mut caches: Vec<_> = self.sinks.iter().map(|sink| sink.pool.cache()).collect();
         let mut last = tsc::now();
         let mut next_publication = last + interval;
+        let mut last_rounds = LAST_ROUNDS;
         loop {
             let mut moved = false;
             for (sink, cache) in self.sinks.iter_mut().zip(&mut caches) {
@@ -79,7 +81,11 @@ impl Receiver {
                 next_publication = last + interval;
                 self.sinks.iter_mut().for_each(Sink::publish);
                 if self.stop.load(Ordering::Relaxed) {
-                    return self.sinks;
+                    if !moved || last_rounds == 0 {
+                        return self.sinks;
+                    }
+                    last_rounds -= 1;
+                    next_publication = last;
                 }
             }
         }

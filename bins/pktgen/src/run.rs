@@ -69,6 +69,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let notes = || Vec::new();
     let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, (&published, Way::Tx), notes);
 
+    stop.request();
     let ended = team.join()?;
     let (devices, read) = read_devices_last(all_ports(&mut ports));
     let mut counted = Vec::new();
@@ -129,11 +130,13 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     };
     let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, (&published, Way::Rx), notes);
 
+    ports::stop_receiving(ports.iter_mut().flat_map(|ports| &mut ports.opened), &stop);
     let ended = team.join()?;
     let (devices, read) = read_devices_last(all_ports(&mut ports));
     stop.closing();
     let (mut counted, mut streams, mut foreign) = (Vec::new(), Vec::new(), 0);
-    for sink in ended.into_iter().flatten() {
+    for mut sink in ended.into_iter().flatten() {
+        ports::count_unread(&mut sink.rx, &sink.pool, &mut sink.counters);
         counted.push((sink.port, sink.counters));
         foreign += sink.foreign;
         let name = ports[sink.port].opened.first().map_or(String::new(), |opened| opened.port.name().to_owned());

@@ -16,6 +16,8 @@ pub enum Reason {
     RxTooLong,
     /// It came in more buffers than `--batch` packets.
     RxBatchTooSmall,
+    /// It was in the receive ring when the run ended.
+    RxUnread,
     /// Neither IPv4 nor IPv6.
     NotIp,
     /// For a group of stations on the link, and a router does not forward that.
@@ -54,11 +56,12 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::RxFrameError,
         Self::RxBadLength,
         Self::RxTooLong,
         Self::RxBatchTooSmall,
+        Self::RxUnread,
         Self::NotIp,
         Self::LinkMulticast,
         Self::OtherStation,
@@ -86,6 +89,7 @@ impl Reason {
             Self::RxBadLength => "rx_bad_length",
             Self::RxTooLong => "rx_too_long",
             Self::RxBatchTooSmall => "rx_batch_too_small",
+            Self::RxUnread => "rx_unread",
             Self::NotIp => "not_ip",
             Self::LinkMulticast => "link_multicast",
             Self::OtherStation => "other_station",
@@ -109,7 +113,7 @@ impl Reason {
     /// Whether it happened on the way in, before anybody looked at the frame.
     #[must_use]
     pub fn is_input(self) -> bool {
-        self as usize <= Self::RxBatchTooSmall as usize
+        self as usize <= Self::RxUnread as usize
     }
 
     /// Whether it happened on the way out.
@@ -285,7 +289,7 @@ mod tests {
         let mut twice = counters;
         twice += counters;
         assert_eq!(twice - counters, counters);
-        assert_eq!(counters.dropped_in(), 10 + 11 + 12 + 13);
-        assert_eq!(counters.dropped_out(), 26 + 1 + 7);
+        assert_eq!(counters.dropped_in(), 10 + 11 + 12 + 13 + 14);
+        assert_eq!(counters.dropped_out(), 27 + 1 + 7);
     }
 }

@@ -1,7 +1,7 @@
 //! Opening the ports of a run.
 
 use crate::args::PortOptions;
-use crate::counters::Counters;
+use crate::counters::{Counters, Reason};
 use crate::exit::Failure;
 use crate::lcore::{self, Lcore};
 use crate::report::link_words;
@@ -224,6 +224,38 @@ pub fn drain(opened: &mut [Opened], pool: &Pool, stop: &Stop) -> Vec<bool> {
         std::thread::yield_now();
     }
 }
+
+/// At the end of a run: no more frames are to come in, so that workers come to the end of what has arrived; then the workers are
+/// told to end.
+pub fn stop_receiving<'a>(ports: impl Iterator<Item = &'a mut Opened>, stop: &Stop) {
+    for opened in ports {
+        // Of a device that is gone nothing comes; who closes it says so.
+        let _ = opened.port.stop_receiving();
+    }
+    stop.request();
+}
+
+/// What a receive queue has counted to the end, when the workers have returned: what is still in its ring, where a device could
+/// not be told to take no more, is dropped.
+pub fn count_unread(queue: &mut nic::RxQueue, pool: &Pool, counters: &mut Counters) {
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(usize::from(MOST_BATCH)));
+    let looked_at = (counters.rx_packets, counters.rx_bytes);
+    // A ring that is filled while it is emptied is left with what came meanwhile.
+    for _ in 0..=MOST_DESCRIPTORS / MOST_BATCH {
+        let received = queue.recv(&mut cache, &mut batch);
+        cache.free_batch(&mut batch);
+        if received < batch.spare() {
+            break;
+        }
+    }
+    counters.set_rx(queue.counters());
+    counters.drops[Reason::RxUnread as usize] = counters.rx_packets - looked_at.0;
+    (counters.rx_packets, counters.rx_bytes) = looked_at;
+}
+
+/// Packets of the longest burst that is taken here, and the descriptors of the largest ring.
+const MOST_BATCH: u16 = 1024;
+const MOST_DESCRIPTORS: u16 = 4096;
 
 /// What a transmit queue has counted to the end: frames that it was given and its device has not sent, since it went away or
 /// since [`drain`] has given up on it (`idle` is its answer), are dropped and not sent.

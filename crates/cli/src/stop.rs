@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A flag that says "end", which workers look at, and a way to wait for it.
+/// A flag that says "end", which workers look at, and a way to wait for a signal. A signal does not set the flag: the waiting
+/// thread does ([`Self::request`]), when it has seen to it that no more frames come in.
 #[derive(Debug)]
 pub struct Stop {
     flag: Arc<AtomicBool>,
@@ -40,7 +41,7 @@ impl Stop {
         Ok(Self { flag: Arc::default(), signalled: Arc::default(), cancel: Arc::default(), wakes, waker, ended })
     }
 
-    /// Catches SIGINT and SIGTERM from here on: the first sets the flag and wakes the waiting thread, the second ends
+    /// Catches SIGINT and SIGTERM from here on: the first wakes the waiting thread, the second ends
     /// the process at once with code 1. SIGHUP is no reason to end: it is ignored, unless somebody else catches it too.
     ///
     /// # Errors
@@ -52,7 +53,6 @@ impl Stop {
         for signal in [SIGINT, SIGTERM] {
             flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop.signalled))?;
             flag::register(signal, Arc::clone(&stop.signalled))?;
-            flag::register(signal, stop.flag())?;
             flag::register(signal, stop.cancel())?;
             pipe::register(signal, stop.waker.try_clone()?)?;
         }
@@ -65,10 +65,10 @@ impl Stop {
         Arc::clone(&self.flag)
     }
 
-    /// Whether the end was asked for.
+    /// Whether the end was asked for, by the program or by a signal.
     #[must_use]
     pub fn is_requested(&self) -> bool {
-        self.flag.load(Ordering::Relaxed)
+        self.flag.load(Ordering::Relaxed) || self.is_signalled()
     }
 
     /// Whether a signal asked for it: somebody waits.
@@ -95,8 +95,7 @@ impl Stop {
         self.ended.signal();
     }
 
-    /// What is readable from [`Self::request`] on, for workers to wait for beside their queues. A signal alone does not
-    /// make it so: the waiting thread does.
+    /// What is readable from [`Self::request`] on, for workers to wait for beside their queues.
     #[must_use]
     pub fn ended(&self) -> Arc<EventFd> {
         Arc::clone(&self.ended)
@@ -155,11 +154,13 @@ mod tests {
         signal_hook::low_level::raise(SIGTERM).unwrap();
         stop.wait(Duration::from_secs(60), []);
         assert!(stop.is_requested() && stop.is_signalled());
+        assert!(!stop.flag().load(Ordering::Relaxed), "workers go on");
         assert!(stop.cancel().load(Ordering::Relaxed));
         stop.closing();
         assert!(!stop.cancel().load(Ordering::Relaxed) && stop.is_requested());
         assert!(!stop.ended().wait(Duration::ZERO).unwrap());
         stop.request();
+        assert!(stop.flag().load(Ordering::Relaxed));
         assert!(stop.ended().wait(Duration::ZERO).unwrap());
         assert!(begun.elapsed() < Duration::from_secs(60));
     }

@@ -111,8 +111,8 @@ impl Drop for Ending {
 }
 
 /// Watches a run until a signal, `--duration`, `finished`, or (with `--exit-when-idle`) until `idle`. Shows `totals` once
-/// a second, and asks for `events` as soon as one of `event_fds` is readable. Returns how long it ran. Sets the stop flag
-/// at the end.
+/// a second, and asks for `events` as soon as one of `event_fds` is readable. Returns how long it ran. The workers go on: see
+/// [`crate::ports::stop_receiving`].
 ///
 /// # Errors
 ///
@@ -139,7 +139,10 @@ pub fn watch(
         }
         if now >= tick {
             shown = totals(begun.elapsed()).map(|totals| screen.update(totals));
-            tick += TICK;
+            // Of seconds that this process was stopped for, or its output stalled, one is shown.
+            while tick <= now {
+                tick += TICK;
+            }
         }
         let mut until = end.map_or(tick, |end| end.min(tick));
         if options.exit_when_idle {
@@ -150,10 +153,12 @@ pub fn watch(
             shown = events();
         }
     }
-    let ran = begun.elapsed();
-    stop.request();
-    shown.map(|()| ran)
+    shown.map(|()| begun.elapsed())
 }
+
+/// Rounds that a worker still makes when it has seen the stop flag, as long as frames come: as many as the largest ring has
+/// descriptors, so that all of it is worked off where the device takes no more from the wire.
+pub const LAST_ROUNDS: u32 = 4096;
 
 /// How often the live table is renewed.
 const TICK: Duration = Duration::from_secs(1);

@@ -255,6 +255,16 @@ impl<D: Device> Port<D> {
         self.counters.totals()
     }
 
+    /// Takes no more frames from the wire until the device is opened anew. What has arrived can still be received.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`], also when the device does not answer within [`Config::time_limit`].
+    pub fn stop_receiving(&mut self) -> Result<()> {
+        let _command = Command::begin(self.regs(), &self.time_limit);
+        init::stop_receiving(self.regs())
+    }
+
     /// Stops the device: receiver off, frames of the transmit queues sent as long as the link is up, queues disabled, DMA
     /// drained, reset, bus mastering off (4.6.7.1.2, 4.6.8.2, 5.2.5.3.2). Returns the final totals. Buffers in the rings go
     /// back to their pools as the queues are dropped.

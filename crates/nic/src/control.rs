@@ -13,6 +13,7 @@ pub(crate) trait Control {
     fn link(&self) -> Result<LinkStatus, DriverError>;
     fn wait_link(&self, limit: Duration) -> Result<LinkStatus, DriverError>;
     fn set_promiscuous(&mut self, on: bool) -> Result<(), DriverError>;
+    fn stop_receiving(&mut self) -> Result<(), DriverError>;
     /// Reads the device's counters.
     fn poll(&mut self) -> Result<(), DriverError>;
     /// The totals as last read.
@@ -45,6 +46,10 @@ impl<D: Device> Control for ixgbe::Port<D> {
 
     fn set_promiscuous(&mut self, on: bool) -> Result<(), DriverError> {
         Ok(self.filters().set_promiscuous(on)?)
+    }
+
+    fn stop_receiving(&mut self) -> Result<(), DriverError> {
+        Ok(self.stop_receiving()?)
     }
 
     fn poll(&mut self) -> Result<(), DriverError> {
@@ -95,6 +100,11 @@ impl<T: virtio::Transport> Control for virtio::Port<T> {
 
     fn set_promiscuous(&mut self, on: bool) -> Result<(), DriverError> {
         Ok(self.set_promiscuous(on)?)
+    }
+
+    fn stop_receiving(&mut self) -> Result<(), DriverError> {
+        // It knows no such command.
+        Ok(())
     }
 
     fn poll(&mut self) -> Result<(), DriverError> {

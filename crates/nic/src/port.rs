@@ -331,6 +331,16 @@ impl Port {
         each!(Self, self, port => Control::set_promiscuous(port, on)).map_err(|source| self.error(source))
     }
 
+    /// Takes no more frames from the wire, before [`Self::close`]: what has arrived can still be received, to the last frame. A
+    /// virtio device cannot be told so, and goes on.
+    ///
+    /// # Errors
+    ///
+    /// When the device is gone.
+    pub fn stop_receiving(&mut self) -> Result<()> {
+        each!(Self, self, port => Control::stop_receiving(port)).map_err(|source| self.error(source))
+    }
+
     /// Totals as the device counts them. Its registers are narrow: call this once a second at least.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use crate::output::Output;
 use crate::run::Ended;
 use cli::counters::{Counters, Published, Reason};
 use cli::idle::Idle;
+use cli::team::LAST_ROUNDS;
 use device::tsc;
 use mempool::{Batch, Pool, PoolCache};
 use nic::{RxQueue, TxQueue};
@@ -59,7 +60,7 @@ pub(crate) struct Sender {
 const DRAINS_A_SECOND: u64 = 10_000;
 
 impl Worker {
-    /// Works until told to stop; then returns the queues, with final counters.
+    /// Works until told to stop, and that what has arrived is worked off; then returns the queues, with final counters.
     pub(crate) fn run(mut self) -> Vec<Ended> {
         let mut cache = self.pool.cache();
         let mut batch = Batch::with_capacity(self.batch);
@@ -68,6 +69,7 @@ impl Worker {
         let (publication, drain) = (tsc::frequency_hz() / 500, tsc::frequency_hz() / DRAINS_A_SECOND);
         let mut last = tsc::now();
         let (mut next_publication, mut next_drain) = (last + publication, last + drain);
+        let mut last_rounds = LAST_ROUNDS;
         loop {
             let mut moved = false;
             for at in 0..self.inputs.len() {
@@ -97,7 +99,12 @@ impl Worker {
             }
             if last >= next_publication {
                 next_publication = last + publication;
-                let ends = self.stop.load(Ordering::Relaxed);
+                let stops = self.stop.load(Ordering::Relaxed);
+                let ends = stops && (!moved || last_rounds == 0);
+                if stops && !ends {
+                    last_rounds -= 1;
+                    next_publication = last;
+                }
                 if ends {
                     self.send(1, &mut cache, &mut egress);
                 }
