@@ -137,6 +137,12 @@ impl Deadline {
         Self { end, total: if end < self.end { limit } else { self.total }, cancel: self.cancel.clone() }
     }
 
+    /// This deadline without a `pause` that did not belong to the operation: as much later.
+    #[must_use]
+    pub fn after(&self, pause: Duration) -> Self {
+        Self { end: self.end.checked_add(pause).unwrap_or(self.end), ..self.clone() }
+    }
+
     /// Sleeps for `time`.
     ///
     /// # Errors
@@ -281,5 +287,14 @@ mod tests {
         assert!(deadline.at_most(Duration::from_secs(1)).remaining().unwrap() <= Duration::from_secs(1));
         assert!(deadline.at_most(Duration::MAX).remaining().unwrap() <= Duration::from_secs(3600));
         assert!(deadline.at_most(Duration::ZERO).check().is_err());
+    }
+
+    #[test]
+    fn a_pause_in_the_middle_takes_nothing_from_the_time_of_the_whole() {
+        let hour = Duration::from_secs(3600);
+        let deadline = TimeLimit { total: hour, cancel: None }.begin();
+        let left = deadline.after(hour).remaining().unwrap();
+        assert!(hour < left && left <= 2 * hour);
+        assert!(deadline.after(Duration::MAX).remaining().unwrap() <= hour);
     }
 }
