@@ -3,10 +3,11 @@
 use crate::negotiate::{self, Agreed};
 use crate::pools::Mapping;
 use crate::session::Shared;
-use crate::transport::{Attention, Transport};
+use crate::transport::{Attention, CONNECT, Transport, status};
 use crate::{Config, Error, Result};
 use device::{Deadline, Expired, TimeLimit};
 use mempool::Pool;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -35,7 +36,7 @@ pub(crate) struct Live<T: Transport> {
     pub(crate) unwatched: bool,
 }
 
-/// How often the keeper looks at the device, and for one that is not there.
+/// How often the keeper looks at the device.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// What taking memory back from a device may take where nobody waits for the rest of the operation.
 const GRACE: Duration = Duration::from_secs(1);
@@ -48,9 +49,13 @@ pub(crate) fn closing(limit: &TimeLimit) -> Deadline {
     TimeLimit { total, cancel: None }.begin()
 }
 
-/// The end of taking memory back from a device that could not be brought up.
-pub(crate) fn giving_up(limit: &TimeLimit) -> Deadline {
-    TimeLimit { total: limit.total.min(GRACE), cancel: None }.begin()
+/// What becomes of a device that was started and cannot be brought up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GiveUp {
+    /// It is stopped within what is left of the operation's time. What that is too short for, the next attempt begins with.
+    Now,
+    /// There will be no next attempt: it has [`GRACE`] more.
+    ForGood,
 }
 
 impl<T: Transport> ControlSide<T> {
@@ -80,8 +85,9 @@ impl<T: Transport> ControlSide<T> {
         TimeLimit { total: self.config.time_limit.total, cancel: Some(Arc::clone(&self.stop)) }.begin()
     }
 
-    pub(crate) fn bring_up(&self, shared: &Shared<T>) -> Result<()> {
-        let agreed = negotiate::start(shared, &self.config, &self.pool)?;
+    /// Brings the device up, before the deadline that is set.
+    pub(crate) fn bring_up(&self, shared: &Shared<T>, otherwise: GiveUp) -> Result<()> {
+        let agreed = negotiate::start(shared, &self.config, &self.pool, || self.give_up(shared, otherwise))?;
         let features = agreed.features;
         let mut live = self.live();
         live.mac = agreed.net.mac.or(live.mac);
@@ -92,6 +98,21 @@ impl<T: Transport> ControlSide<T> {
             tracing::info!("{}: in use: {features}{left_out}", shared.transport.name());
         }
         Ok(())
+    }
+
+    /// Stops a device that could not be brought up, and takes its memory back.
+    fn give_up(&self, shared: &Shared<T>, how: GiveUp) {
+        let transport = &*shared.transport;
+        if how == GiveUp::ForGood {
+            let limit = TimeLimit { total: self.config.time_limit.total.min(GRACE), cancel: None };
+            transport.set_deadline(Some(limit.begin()));
+        }
+        let told = transport.status().and_then(|now| transport.set_status(now | status::FAILED));
+        if let Err(error) = told.and_then(|()| shared.end())
+            && let Some(left_out) = self.may_log()
+        {
+            tracing::warn!("{}: while giving up: {error}{left_out}", transport.name());
+        }
     }
 
     /// Starts the thread that watches the device. It has no deadline set.
@@ -114,51 +135,60 @@ impl<T: Transport> ControlSide<T> {
     }
 
     fn watch(&self, shared: &Shared<T>) {
-        let name = shared.transport.name();
-        let (mut back_off, mut begun) = (BackOff::default(), Instant::now());
+        let (mut restarts, mut absence) = (BackOff::new(LONGEST), BackOff::new(LONGEST_ABSENT));
+        let mut begun = shared.is_on().then(Instant::now);
+        let mut pause = Duration::ZERO;
         while !self.stop.load(Ordering::Relaxed) {
-            let mut pause = Duration::ZERO;
-            if shared.is_on() {
-                let lost = match (shared.transport.watch(TICK), shared.fault()) {
-                    (Attention::Lost(reason), _) => reason.to_owned(),
-                    (Attention::None, Some(fault)) => fault.to_string(),
-                    (Attention::None, None) => {
-                        self.map_pools(shared);
-                        continue;
-                    }
+            if let Some(since) = begun {
+                let Some(reason) = self.lost(shared) else {
+                    self.map_pools(shared);
+                    continue;
                 };
-                self.live().agreed = None;
-                pause = back_off.after(begun.elapsed());
+                (begun, self.live().agreed) = (None, None);
+                pause = restarts.after(since.elapsed());
                 if let Some(left_out) = self.may_log() {
-                    tracing::warn!("{name}: {lost}; starting again in {} ms{left_out}", pause.as_millis());
+                    let name = shared.transport.name();
+                    tracing::warn!("{name}: {reason}; starting again in {} ms{left_out}", pause.as_millis());
                 }
             }
             match self.start_again(shared, pause) {
-                Ok(()) => begun = Instant::now(),
+                Ok(()) => (begun, absence) = (Some(Instant::now()), BackOff::new(LONGEST_ABSENT)),
                 Err(error) => {
-                    // Looking for a device that is not there costs it nothing.
-                    let absent = matches!(error, Error::NoPeer { .. } | Error::Device(_));
-                    let pause = if absent { TICK } else { back_off.after(Duration::ZERO).max(TICK) };
+                    let absent = is_absent(&error);
+                    pause = if absent { &mut absence } else { &mut restarts }.after(Duration::ZERO);
                     self.note(error);
-                    // An error says that the port is being closed.
-                    let _ = self.begin_for(pause).sleep(pause);
                 }
             }
         }
     }
 
-    /// Ends the session, which nobody need wait for, and begins the next one after a pause.
-    fn start_again(&self, shared: &Shared<T>, pause: Duration) -> Result<()> {
-        shared.transport.set_deadline(Some(self.begin()));
-        let ended = shared.end();
-        if ended.is_ok() && self.begin_for(pause).sleep(pause).is_ok() {
-            shared.transport.set_deadline(Some(self.begin()));
-            let result = self.bring_up(shared);
-            shared.transport.set_deadline(None);
-            return result;
+    /// Why the session has to end, if it has to; waits a while for that.
+    fn lost(&self, shared: &Shared<T>) -> Option<String> {
+        match (shared.transport.watch(TICK), shared.fault()) {
+            (Attention::Lost(reason), _) => Some(reason.to_owned()),
+            (Attention::None, fault) => fault.map(|fault| fault.to_string()),
         }
+    }
+
+    /// Ends the session, which nobody need wait for, and begins the next one after a pause: one operation with one deadline,
+    /// of which the pause is no part. When the port is closed meanwhile, nothing begins.
+    fn start_again(&self, shared: &Shared<T>, pause: Duration) -> Result<()> {
+        let deadline = self.begin();
+        let ended = self.within(&deadline, shared, || shared.end());
+        let begun = Instant::now();
+        if self.begin_for(pause).sleep(pause).is_err() {
+            return ended;
+        }
+        ended?;
+        self.within(&deadline.after(begun.elapsed()), shared, || self.bring_up(shared, GiveUp::Now))
+    }
+
+    /// Asks something of the device that has to be done before `deadline`.
+    fn within<R>(&self, deadline: &Deadline, shared: &Shared<T>, act: impl FnOnce() -> R) -> R {
+        shared.transport.set_deadline(Some(deadline.clone()));
+        let result = act();
         shared.transport.set_deadline(None);
-        ended
+        result
     }
 
     /// A deadline that outlasts a pause.
@@ -169,9 +199,7 @@ impl<T: Transport> ControlSide<T> {
     /// Maps the pools that queues have met packets of. One that the device does not take is not offered again.
     fn map_pools(&self, shared: &Shared<T>) {
         while let Some(pool) = shared.pools.wanted() {
-            shared.transport.set_deadline(Some(self.begin()));
-            let mapped = shared.transport.dma().map(pool.memory());
-            shared.transport.set_deadline(None);
+            let mapped = self.within(&self.begin(), shared, || shared.transport.dma().map(pool.memory()));
             match mapped {
                 Ok(translation) => shared.pools.answer(&pool, Mapping::Known(translation)),
                 // It was not refused: the device is gone, and the next one is asked again.
@@ -209,24 +237,44 @@ pub(crate) fn unwatched(device: &str) -> Error {
     Error::Unwatched { device: device.to_owned() }
 }
 
-/// Keeps restarts apart: none, then 50 ms, doubling to 5 s, until a session has held for four times as long (200 ms at
-/// least, 5 s at most).
-#[derive(Debug, Default)]
+/// Whether nobody is there to talk to. To look for somebody costs neither side anything.
+fn is_absent(error: &Error) -> bool {
+    match error {
+        Error::NoPeer { .. } => true,
+        Error::Device(device::Error::System { operation: CONNECT, source, .. }) => {
+            matches!(source.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+        }
+        _ => false,
+    }
+}
+
+/// The first pause before a device is tried again.
+const SHORTEST: Duration = Duration::from_millis(50);
+/// The longest pause before a device whose sessions do not hold, or do not come about; one that has held for longer is
+/// tried again after the shortest.
+const LONGEST: Duration = Duration::from_secs(5);
+/// The longest pause before a device that is not there.
+const LONGEST_ABSENT: Duration = Duration::from_millis(500);
+
+/// Pauses between attempts: 50 ms at first, then twice the one before, up to the longest.
+#[derive(Debug)]
 struct BackOff {
     next: Duration,
+    longest: Duration,
 }
 
 impl BackOff {
-    const FIRST: Duration = Duration::from_millis(50);
-    const LONGEST: Duration = Duration::from_secs(5);
+    fn new(longest: Duration) -> Self {
+        Self { next: SHORTEST, longest }
+    }
 
     /// The pause after a session that held for so long.
     fn after(&mut self, held: Duration) -> Duration {
-        if held >= (4 * self.next.max(Self::FIRST)).min(Self::LONGEST) {
-            self.next = Duration::ZERO;
+        if held > self.longest {
+            self.next = SHORTEST;
         }
         let pause = self.next;
-        self.next = (2 * pause).clamp(Self::FIRST, Self::LONGEST);
+        self.next = (2 * pause).min(self.longest);
         pause
     }
 }
@@ -262,16 +310,32 @@ impl LineLimit {
 mod tests {
     use super::*;
 
+    fn pauses(back_off: &mut BackOff, held: u64, count: usize) -> Vec<u128> {
+        (0..count).map(|_| back_off.after(Duration::from_millis(held)).as_millis()).collect()
+    }
+
     #[test]
     fn short_sessions_back_off_and_a_long_one_ends_that() {
-        let mut back_off = BackOff::default();
-        let ms = Duration::from_millis;
-        let pauses: Vec<u128> = (0..10).map(|_| back_off.after(ms(7)).as_millis()).collect();
-        assert_eq!(pauses, [0, 50, 100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(back_off.after(ms(4999)), ms(5000));
-        assert_eq!(back_off.after(ms(5000)), ms(0));
-        assert_eq!(back_off.after(ms(199)), ms(50));
-        assert_eq!(back_off.after(ms(400)), ms(0));
+        let mut back_off = BackOff::new(LONGEST);
+        assert_eq!(pauses(&mut back_off, 0, 4), [50, 100, 200, 400]);
+        assert_eq!(pauses(&mut back_off, 5000, 6), [800, 1600, 3200, 5000, 5000, 5000]);
+        assert_eq!(pauses(&mut back_off, 5001, 2), [50, 50]);
+        assert_eq!(pauses(&mut back_off, 250, 3), [100, 200, 400]);
+    }
+
+    #[test]
+    fn what_is_not_there_is_looked_for_twice_a_second_at_least() {
+        assert_eq!(pauses(&mut BackOff::new(LONGEST_ABSENT), 0, 6), [50, 100, 200, 400, 500, 500]);
+    }
+
+    #[test]
+    fn only_what_is_not_there_is_absent() {
+        let connect = |kind: io::ErrorKind| device::Error::system(CONNECT, "a.sock", kind, "").into();
+        assert!(is_absent(&Error::NoPeer { device: "a".to_owned() }));
+        assert!(is_absent(&connect(io::ErrorKind::NotFound)) && is_absent(&connect(io::ErrorKind::ConnectionRefused)));
+        assert!(!is_absent(&connect(io::ErrorKind::TimedOut)));
+        assert!(!is_absent(&device::Error::system("map", "memory", io::ErrorKind::NotFound, "").into()));
+        assert!(!is_absent(&Error::Gone { device: "a".to_owned(), symptom: "b" }));
     }
 
     #[test]

@@ -2,7 +2,6 @@
 
 use crate::config::{ETHERNET_HEADER, VLAN_TAG};
 use crate::control::Control;
-use crate::keeper::giving_up;
 use crate::net::{self, NetConfig};
 use crate::ring::{Area, Layout, Packed, Ring, RingMemory, Split};
 use crate::rx::pool_error;
@@ -19,18 +18,16 @@ pub(crate) struct Agreed<T: Transport> {
     pub(crate) control: Option<Control<T>>,
 }
 
-/// Brings a device up that has been reset, and lets the queues in. On failure the device is told, and reset.
-pub(crate) fn start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> Result<Agreed<T>> {
-    let transport = &*shared.transport;
-    transport.attach()?;
-    try_start(shared, config, pool).inspect_err(|_| {
-        // The device may have been started, and takes time of its own to be stopped.
-        transport.set_deadline(Some(giving_up(&config.time_limit)));
-        let told = transport.status().and_then(|now| transport.set_status(now | status::FAILED));
-        if let Err(error) = told.and_then(|()| shared.end()) {
-            tracing::warn!("{}: while giving up: {error}", transport.name());
-        }
-    })
+/// Brings a device up that has been reset, and lets the queues in. One that is there and cannot be brought up is for
+/// `give_up` to tell so, and to reset: it may have been started.
+pub(crate) fn start<T: Transport>(
+    shared: &Shared<T>,
+    config: &Config,
+    pool: &Pool,
+    give_up: impl FnOnce(),
+) -> Result<Agreed<T>> {
+    shared.transport.attach()?;
+    try_start(shared, config, pool).inspect_err(|_| give_up())
 }
 
 fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> Result<Agreed<T>> {

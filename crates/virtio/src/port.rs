@@ -1,6 +1,6 @@
 //! A port: opening and closing a device, and control of it while its queues are at work elsewhere.
 
-use crate::keeper::{ControlSide, TICK, closing, unwatched};
+use crate::keeper::{ControlSide, GiveUp, TICK, closing, unwatched};
 use crate::negotiate::Agreed;
 use crate::session::{Shared, Tally};
 use crate::transport::Transport;
@@ -49,7 +49,8 @@ pub struct Statistics {
 ///
 /// From then on a thread watches the device. When it asks for a reset, breaks the rules of a ring, or goes away (with
 /// vhost-user: its process ends), the thread resets it and brings it up again as soon as it is there; the queues go on by
-/// themselves. Sessions that do not hold are kept apart by 50 ms, doubling to 5 s.
+/// themselves. Before each new start is a pause: 50 ms, then twice the one before, up to 5 s, until a session has held for
+/// longer than that. One that is not there at all is looked for again after 50 ms, doubling to 500 ms.
 ///
 /// [`Config::time_limit`] is for all of it together. A device that was started already has 1 s more to give memory back.
 ///
@@ -70,7 +71,7 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
     let rx: Vec<_> = (0..config.rx_queues).map(|n| RxQueue::new(&shared, n, config, pool)).collect::<Result<_>>()?;
     let tx: Vec<_> = (0..config.tx_queues).map(|n| TxQueue::new(&shared, n, pool)).collect::<Result<_>>()?;
     let control = Arc::new(ControlSide::new(config, pool));
-    match control.bring_up(&shared) {
+    match control.bring_up(&shared, GiveUp::ForGood) {
         Ok(()) => {}
         Err(error @ Error::NoPeer { .. }) => {
             tracing::info!("{error}");

@@ -21,6 +21,9 @@ pub mod status {
     pub const FAILED: u8 = 0x80;
 }
 
+/// What a transport says it could not do when nobody is there ([`device::Error::System`]).
+pub(crate) const CONNECT: &str = "connect to";
+
 /// Which of the interfaces of the specification the device speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interface {

@@ -70,7 +70,7 @@ fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, strict
     let mut taken: [Vec<Chain>; 2] = Default::default();
     // A device that wrote over descriptors does not read them again.
     let mut scribbled = [false; 2];
-    // The first restart is at once; the next would wait.
+    // The first restart is after 50 ms; the next would wait longer.
     let first_session = device.resets();
     for step in steps.chunks_exact(4) {
         let queue = u16::from(step[0] >> 7);

@@ -17,7 +17,7 @@ mod line;
 mod listener;
 mod message;
 
-use crate::transport::{Attention, Notifier, QueueSetup, Transport, status};
+use crate::transport::{Attention, CONNECT, Notifier, QueueSetup, Transport, status};
 use crate::{Error, Features, Result};
 use device::{
     Deadline, DmaDomain, DmaMapper, DmaMemory, EventFd, Interrupts, IovaAllocator, TimeLimit, Translation, TrustedPeer,
@@ -172,7 +172,7 @@ impl VhostUser {
                     io::ErrorKind::Interrupted => "",
                     _ => "it must be the Unix socket of a vhost-user back end",
                 };
-                device::Error::system("connect to", &self.name, source, hint).into()
+                device::Error::system(CONNECT, &self.name, source, hint).into()
             }),
             Place::Server(listener) => match listener.accept() {
                 Ok(Some(stream)) => Ok(stream),
