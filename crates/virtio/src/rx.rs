@@ -186,7 +186,8 @@ impl<T: Transport> RxQueue<T> {
     /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
     /// theirs. Returns the number of packets (segments); whole frames only.
     ///
-    /// Waits for nothing, and looks at as many buffers as the ring has descriptors at most, however many of them are dropped.
+    /// Waits for nothing, and looks at as many buffers as the batch has room for and the ring has descriptors together at
+    /// most, however many of them are dropped.
     /// For 1,000 cycles after a call that came to the end of the ring it returns 0 without a look: a look takes from the
     /// device the cache line that it is about to write.
     ///
@@ -450,7 +451,8 @@ impl Intake {
         }
     }
 
-    /// Goes on after something unusual, for as many buffers as the ring has descriptors at most.
+    /// Goes on after something unusual, for as many buffers as the ring has descriptors at most. (Runs before it may have had
+    /// as many as the batch has room for, all bad.)
     #[cold]
     #[inline(never)]
     fn recv_rest<R: Virtqueue>(

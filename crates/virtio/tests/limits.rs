@@ -55,7 +55,8 @@ fn p10_a_device_that_comes_back_with_other_rings_is_in_use_again() {
     assert_eq!(pool.away(), 0);
 }
 
-/// A device that fills the ring with bad frames again and again: a call looks at no more of them than the ring has.
+/// A device that fills the ring with bad frames again and again: a call looks at no more of them than batch and ring
+/// have room for together.
 #[test]
 fn a_stream_of_bad_frames_is_bounded_work_for_a_call() {
     for features in [BASE | Features::MRG_RXBUF, BASE | Features::RING_PACKED | Features::MRG_RXBUF] {
