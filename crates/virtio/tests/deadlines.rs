@@ -16,55 +16,78 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use virtio::{Config, Features, Opened, VhostUser};
 
 const PROTOCOL: u64 = 1 << 30;
 /// Long enough that only a cancelled operation ends within a test.
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// How long a back end takes to answer, in milliseconds; it may be changed while it is at work.
+type Delay = Arc<AtomicU64>;
+/// It reads what it is asked, and says nothing.
+const NEVER: u64 = u64::MAX;
+
 /// A back end that answers each message after `delay`. Returns the number of messages that it saw.
 fn answer(socket: UnixStream, delay: Duration) -> (JoinHandle<()>, Arc<AtomicUsize>) {
-    answer_unless(Arc::default(), socket, delay)
+    let delay = u64::try_from(delay.as_millis()).unwrap();
+    answer_after(Arc::new(AtomicU64::new(delay)), socket)
 }
 
-/// As [`answer`], until it is made silent: from then on it reads and says nothing.
-fn answer_unless(
-    silent: Arc<AtomicBool>,
-    mut socket: UnixStream,
-    delay: Duration,
-) -> (JoinHandle<()>, Arc<AtomicUsize>) {
+/// The same, with a delay that changes.
+fn answer_after(delay: Delay, mut socket: UnixStream) -> (JoinHandle<()>, Arc<AtomicUsize>) {
     let seen = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&seen);
     let thread = std::thread::spawn(move || {
-        let mut header = [0; 12];
-        while socket.read_exact(&mut header).is_ok() {
+        while let Some((request, reply)) = next_message(&mut socket) {
             count.fetch_add(1, Ordering::Relaxed);
-            let word = |n: usize| u32::from_ne_bytes(header[4 * n..4 * n + 4].try_into().unwrap());
-            let (request, flags, size) = (word(0), word(1), word(2));
-            let mut body = vec![0; size as usize];
-            socket.read_exact(&mut body).unwrap();
-            let answer = match request {
-                1 => Some((Features::VERSION_1 | Features::MRG_RXBUF).0 | PROTOCOL),
-                15 => Some(1 | 8),
-                17 => Some(4),
-                11 => Some(u64::from_ne_bytes(body[..8].try_into().unwrap())),
-                _ => (flags & 8 != 0).then_some(0),
-            };
-            std::thread::sleep(delay);
-            if let Some(number) = answer.filter(|_| !silent.load(Ordering::Relaxed)) {
-                let mut reply: Vec<u8> = [request, 5, 8].iter().flat_map(|word| word.to_ne_bytes()).collect();
-                reply.extend(number.to_ne_bytes());
-                if socket.write_all(&reply).is_err() {
-                    return;
-                }
+            let delay = delay.load(Ordering::Relaxed);
+            if delay == NEVER {
+                continue;
+            }
+            std::thread::sleep(Duration::from_millis(delay));
+            if let Some(number) = reply
+                && socket.write_all(&reply_to(request, number)).is_err()
+            {
+                return;
             }
         }
     });
     (thread, seen)
+}
+
+/// A message that the front end sends, and the number that a good back end answers, if any; `None` at the end.
+fn next_message(socket: &mut UnixStream) -> Option<(u32, Option<u64>)> {
+    let mut header = [0; 12];
+    socket.read_exact(&mut header).ok()?;
+    let word = |n: usize| u32::from_ne_bytes(header[4 * n..4 * n + 4].try_into().unwrap());
+    let (request, flags, size) = (word(0), word(1), word(2));
+    let mut body = vec![0; size as usize];
+    socket.read_exact(&mut body).ok()?;
+    let answer = match request {
+        1 => Some((Features::VERSION_1 | Features::MRG_RXBUF).0 | PROTOCOL),
+        15 => Some(1 | 8),
+        17 => Some(4),
+        11 => Some(u64::from_ne_bytes(body[..8].try_into().unwrap())),
+        _ => (flags & 8 != 0).then_some(0),
+    };
+    Some((request, answer))
+}
+
+fn reply_to(request: u32, number: u64) -> Vec<u8> {
+    let mut reply: Vec<u8> = [request, 5, 8].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    reply.extend(number.to_ne_bytes());
+    reply
+}
+
+/// What `act` returns, on a thread; a panic if that takes too long.
+fn in_time<R: Send + 'static>(what: &str, act: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, wait) = mpsc::channel();
+    std::thread::spawn(move || done.send(act()));
+    wait.recv_timeout(common::PATIENCE).unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
 fn config(total: Duration) -> Config {
@@ -128,6 +151,241 @@ fn closing_has_one_limit_too() {
     for thread in [forward, backward, thread] {
         thread.join().unwrap();
     }
+}
+
+#[test]
+fn a_back_end_that_answers_each_message_of_a_close_just_in_time_is_given_up_as_a_whole() {
+    let pool = pool();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let delay = Delay::default();
+    let (thread, seen) = answer_after(Arc::clone(&delay), theirs);
+    let mut config = config(Duration::from_millis(300));
+    (config.rx_queues, config.tx_queues) = (4, 4);
+    let device = VhostUser::over(ours, trusted()).unwrap();
+    let Opened { port, rx, tx } = virtio::open(device, &config, &pool).unwrap();
+    let before = seen.load(Ordering::Relaxed);
+    delay.store(100, Ordering::Relaxed);
+    let closed = port.close();
+    thread.join().unwrap();
+    drop((rx, tx));
+    // Two messages for each of eight rings, of which 100 ms each would be 1.6 s.
+    let seen = seen.load(Ordering::Relaxed) - before;
+    assert!((1..=3).contains(&seen), "{seen} messages");
+    // It goes when nobody is there any more. Where it took too long for that, its memory is kept.
+    assert!(closed.is_err() || pool.away() == 0);
+}
+
+/// The one answer that a new pool takes, byte by byte: each comes in time, and all together do not.
+#[test]
+fn a_back_end_that_trickles_its_answer_about_a_pool_is_lost() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let thread = std::thread::spawn(move || {
+        let mut tables = 0;
+        while let Some((request, answer)) = next_message(&mut theirs) {
+            let Some(number) = answer else { continue };
+            tables += u32::from(request == 5);
+            for byte in reply_to(request, number) {
+                if request == 5 && tables == 2 {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                if theirs.write_all(&[byte]).is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    let (pool, other) = (pool(), pool());
+    let device = VhostUser::over(ours, trusted()).unwrap();
+    let mut opened = virtio::open(device, &config(Duration::from_millis(300)), &pool).unwrap();
+    let (mut cache, mut batch) = (pool.cache(), mempool::Batch::with_capacity(32));
+    let mut packet = other.alloc().unwrap();
+    packet.append(60).unwrap();
+    batch.push(packet).unwrap();
+    wait("the session to end", || {
+        assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 0, "20 bytes take 2 s, and there are 0.3");
+        assert_eq!(opened.tx[0].counters().unmapped_pool, 0, "nobody has refused the pool");
+        !opened.port.link().unwrap().up
+    });
+    // It may still be at that answer, and not notice that it is asked to stop.
+    let _ = opened.port.close();
+    thread.join().unwrap();
+}
+
+/// A port whose first back end answers at once, a hand on that connection, and where the next ones are accepted.
+struct Reconnecting {
+    opened: Opened<VhostUser>,
+    pool: Pool,
+    listener: UnixListener,
+    hand: UnixStream,
+    first: JoinHandle<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Reconnecting {
+    /// The first one takes `parting` to close its end when the front end has.
+    fn new(config: &Config, parting: Duration) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let device = VhostUser::connect(&path, trusted()).unwrap();
+        let playing = std::thread::spawn(move || {
+            let mut socket = listener.accept().unwrap().0;
+            let hand = socket.try_clone().unwrap();
+            let first = std::thread::spawn(move || {
+                while let Some((request, reply)) = next_message(&mut socket) {
+                    if let Some(number) = reply {
+                        let _ = socket.write_all(&reply_to(request, number));
+                    }
+                }
+                std::thread::sleep(parting);
+            });
+            (listener, hand, first)
+        });
+        let pool = pool();
+        let opened = virtio::open(device, config, &pool).unwrap();
+        let (listener, hand, first) = playing.join().unwrap();
+        Self { opened, pool, listener, hand, first, _folder: folder }
+    }
+
+    /// The first back end hangs up. Returns the next connection.
+    fn lose(&self) -> UnixStream {
+        self.hand.shutdown(std::net::Shutdown::Both).unwrap();
+        self.accept()
+    }
+
+    fn accept(&self) -> UnixStream {
+        let listener = self.listener.try_clone().unwrap();
+        in_time("the front end to connect again", move || listener.accept().unwrap().0)
+    }
+
+    /// A good back end is in use again after all; then the port is closed.
+    fn come_back(self, socket: UnixStream) {
+        let hand = socket.try_clone().unwrap();
+        let (thread, _) = answer(socket, Duration::ZERO);
+        wait("the link to come up again", || self.opened.port.link().unwrap().up);
+        hand.shutdown(std::net::Shutdown::Both).unwrap();
+        let Opened { port, rx, tx } = self.opened;
+        port.close().unwrap();
+        thread.join().unwrap();
+        self.first.join().unwrap();
+        drop((rx, tx));
+        assert_eq!(self.pool.away(), 0);
+    }
+}
+
+#[test]
+fn a_back_end_that_answers_each_message_of_a_reconnect_just_in_time_is_given_up_as_a_whole() {
+    let port = Reconnecting::new(&config(Duration::from_millis(1000)), Duration::ZERO);
+    let (thread, seen) = answer(port.lose(), Duration::from_millis(100));
+    // It is given up, and the next one is found.
+    let next = port.accept();
+    thread.join().unwrap();
+    // 100 ms each. Rings were being started: to stop them takes nothing more of this back end either.
+    let seen = seen.load(Ordering::Relaxed);
+    assert!((1..=10).contains(&seen), "{seen} messages");
+    port.come_back(next);
+}
+
+/// The end of one session and the beginning of the next are one operation.
+#[test]
+fn what_the_end_of_a_session_takes_the_next_one_lacks() {
+    let (limit, parting) = (Duration::from_millis(1500), Duration::from_millis(500));
+    let port = Reconnecting::new(&config(limit), parting);
+    let begun = Instant::now();
+    // It is to be reset, and holds the connection a while.
+    port.hand.try_clone().unwrap().write_all(b"x").unwrap();
+    let Reconnecting { opened, pool, listener, hand, first, _folder } = port;
+    drop(hand);
+    let port = Reconnecting { opened, pool, listener, hand: UnixStream::pair().unwrap().0, first, _folder };
+    let socket = port.accept();
+    let found = begun.elapsed();
+    let (thread, seen) = answer(socket, Duration::from_millis(100));
+    let next = port.accept();
+    thread.join().unwrap();
+    let seen = seen.load(Ordering::Relaxed);
+    // Where this machine was so slow that a second was not enough for the end, it has begun anew.
+    if found < Duration::from_secs(1) {
+        assert!((1..=10).contains(&seen), "{seen} messages, with 1 s of 1.5 left");
+    }
+    port.come_back(next);
+}
+
+#[test]
+fn a_back_end_that_is_silent_after_a_reconnect_is_given_up() {
+    let config = config(Duration::from_millis(200));
+    // One that does not even read.
+    let port = Reconnecting::new(&config, Duration::ZERO);
+    let deaf = port.lose();
+    let next = port.accept();
+    drop(deaf);
+    port.come_back(next);
+    // Ones that answer so many messages: none, and some after memory was shared.
+    for answers in [0, 9] {
+        let port = Reconnecting::new(&config, Duration::ZERO);
+        let mut socket = port.lose();
+        let thread = std::thread::spawn(move || {
+            let mut left = answers;
+            while let Some((request, reply)) = next_message(&mut socket) {
+                if left > 0
+                    && let Some(number) = reply
+                {
+                    let _ = socket.write_all(&reply_to(request, number));
+                    left -= 1;
+                }
+            }
+        });
+        let next = port.accept();
+        thread.join().unwrap();
+        port.come_back(next);
+    }
+}
+
+/// With the flag set, a close has a second, once the thread that waits has been stopped.
+fn close_cancelled(opened: Opened<VhostUser>, cancel: &AtomicBool) {
+    cancel.store(true, Ordering::Relaxed);
+    let Opened { port, rx, tx } = opened;
+    // Whether it is seen to go in that time is another matter.
+    let _ = in_time("the port to be closed", move || port.close());
+    drop((rx, tx));
+}
+
+fn cancellable() -> (Config, Arc<AtomicBool>) {
+    let (mut config, cancel) = (config(HOUR), Arc::<AtomicBool>::default());
+    config.time_limit.cancel = Some(Arc::clone(&cancel));
+    (config, cancel)
+}
+
+#[test]
+fn a_flag_and_a_close_end_the_mapping_of_a_pool_that_waits_for_an_answer() {
+    let (config, cancel) = cancellable();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let delay = Delay::default();
+    let (thread, seen) = answer_after(Arc::clone(&delay), theirs);
+    let (pool, other) = (pool(), pool());
+    let mut opened = virtio::open(VhostUser::over(ours, trusted()).unwrap(), &config, &pool).unwrap();
+    let (mut cache, mut batch) = (pool.cache(), mempool::Batch::with_capacity(32));
+    let mut packet = other.alloc().unwrap();
+    packet.append(60).unwrap();
+    batch.push(packet).unwrap();
+    delay.store(NEVER, Ordering::Relaxed);
+    let before = seen.load(Ordering::Relaxed);
+    wait("the question about the pool", || {
+        assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 0);
+        seen.load(Ordering::Relaxed) > before
+    });
+    close_cancelled(opened, &cancel);
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_flag_and_a_close_end_a_reconnect_that_waits_for_an_answer() {
+    let (config, cancel) = cancellable();
+    let port = Reconnecting::new(&config, Duration::ZERO);
+    let (thread, seen) = answer_after(Arc::new(AtomicU64::new(NEVER)), port.lose());
+    wait("the first question", || seen.load(Ordering::Relaxed) > 0);
+    close_cancelled(port.opened, &cancel);
+    thread.join().unwrap();
+    port.first.join().unwrap();
 }
 
 #[test]
@@ -208,6 +466,7 @@ fn a_port_whose_back_end_is_behind_a_full_backlog_is_closed_and_dropped_at_once(
         let first = UnixListener::bind(&path).unwrap();
         let pool = pool();
         let device = VhostUser::connect(&path, trusted()).unwrap();
+        let dials = device.dials();
         let playing = std::thread::spawn(move || {
             let socket = first.accept().unwrap().0;
             let hand = socket.try_clone().unwrap();
@@ -217,11 +476,11 @@ fn a_port_whose_back_end_is_behind_a_full_backlog_is_closed_and_dropped_at_once(
         let (hand, thread) = playing.join().unwrap();
         std::fs::remove_file(&path).unwrap();
         let (_listener, _waiting) = full_listener(&path);
+        let before = dials();
         hand.shutdown(std::net::Shutdown::Both).unwrap();
         thread.join().unwrap();
         wait("the link to go down", || !port.link().unwrap().up);
-        // It is connecting now, or about to.
-        std::thread::sleep(Duration::from_millis(100));
+        wait("a second attempt to connect, behind the first that found no room", || dials() > before + 1);
         if close {
             port.close().unwrap();
         } else {
@@ -236,8 +495,8 @@ fn a_port_whose_back_end_is_behind_a_full_backlog_is_closed_and_dropped_at_once(
 fn a_silent_back_end_holds_up_nobody_who_sends_from_a_new_pool() {
     let pool = pool();
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let silent = Arc::<AtomicBool>::default();
-    let (thread, seen) = answer_unless(Arc::clone(&silent), theirs, Duration::ZERO);
+    let delay = Delay::default();
+    let (thread, seen) = answer_after(Arc::clone(&delay), theirs);
     let device = VhostUser::over(ours, trusted()).unwrap();
     let mut opened = virtio::open(device, &config(Duration::from_millis(500)), &pool).unwrap();
     let (mut cache, mut batch) = (pool.cache(), mempool::Batch::with_capacity(32));
@@ -250,7 +509,7 @@ fn a_silent_back_end_holds_up_nobody_who_sends_from_a_new_pool() {
     assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 0, "nothing overtakes");
     wait("the pool", || opened.tx[0].send(&mut cache, &mut batch) == 4);
     // Now it does not answer that thread, while packets of a third pool wait, and those behind them.
-    silent.store(true, Ordering::Relaxed);
+    delay.store(NEVER, Ordering::Relaxed);
     let third = self::pool();
     let mut packet = third.alloc().unwrap();
     packet.append(60).unwrap();

@@ -79,6 +79,8 @@ struct Shared {
     /// Relaxed, since no other memory is read on the strength of it.
     pairs: AtomicU16,
     deadline: Mutex<Option<Deadline>>,
+    #[cfg(feature = "fake")]
+    dials: std::sync::atomic::AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -147,6 +149,13 @@ impl VhostUser {
         Self::new("vhost-user:given".to_owned(), Place::Given(Mutex::new(Some(socket))))
     }
 
+    /// What says how often the back end's socket was tried to be connected to.
+    #[cfg(feature = "fake")]
+    pub fn dials(&self) -> impl Fn() -> usize + use<> {
+        let shared = Arc::clone(&self.shared);
+        move || shared.dials.load(Ordering::Relaxed)
+    }
+
     fn new(name: String, place: Place) -> Result<Self> {
         let shared = Arc::<Shared>::default();
         let mapper = Mapper { shared: Arc::clone(&shared), iovas: Mutex::new(IovaAllocator::new([FIRST..=LAST])) };
@@ -191,6 +200,8 @@ impl VhostUser {
     fn dial(&self, path: &Path) -> io::Result<UnixStream> {
         let deadline = self.shared.deadline();
         loop {
+            #[cfg(feature = "fake")]
+            self.shared.dials.fetch_add(1, Ordering::Relaxed);
             match listener::dial(path) {
                 Ok(socket) => return Ok(socket),
                 Err(Errno::AGAIN) => deadline.sleep(Duration::from_millis(10))?,
