@@ -7,7 +7,7 @@ mod common;
 use common::{BASE, Rig, config, frame, wait};
 use mempool::{Batch, Pool, PoolConfig};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use virtio::fake::{FakeConfig, FakeDevice};
 use virtio::transport::Interface;
@@ -88,6 +88,93 @@ fn a_stream_of_bad_frames_is_bounded_work_for_a_call() {
         stop.store(true, Ordering::Relaxed);
         assert!(liar.join().unwrap() >= dropped);
         rig.close();
+    }
+}
+
+/// A device that reports all the time, in whatever order, while buffers are taken back; and then reports one of them again and
+/// again, which it may not: a call takes back no more than was in flight when it began, each of them once, and returns.
+#[test]
+fn a_stream_of_reports_is_bounded_work_for_a_send_of_nothing() {
+    for features in [BASE, BASE | Features::RING_PACKED, BASE | Features::IN_ORDER] {
+        let mut rig = Rig::new(features);
+        let (phase, done) = (Arc::new(AtomicUsize::new(REPORTING)), Arc::new(AtomicUsize::new(0)));
+        let liar = {
+            let (device, phase, done) = (rig.device.clone(), Arc::clone(&phase), Arc::clone(&done));
+            let in_order = features.contains(Features::IN_ORDER);
+            std::thread::spawn(move || report_without_end(&device, in_order, &phase, &done))
+        };
+        // A frame of two packets is taken back by another way than others, so each batch has one.
+        let (mut freed, mut calls) = (0, 0);
+        let mut none = Batch::with_capacity(1);
+        wait("buffers to come back", || {
+            for n in 0..15 {
+                rig.put(&[&frame(n, 60)]);
+            }
+            rig.put(&[&frame(1, 60), &frame(2, 60)]);
+            rig.send();
+            rig.cache.free_batch(&mut rig.batch);
+            for _ in 0..20 {
+                let before = rig.tx.in_flight();
+                assert_eq!(rig.tx.send(&mut rig.cache, &mut none), 0);
+                freed += before.checked_sub(rig.tx.in_flight()).expect("nothing is put in by a call with nothing");
+                calls += 1;
+                done.store(calls, Ordering::Relaxed);
+            }
+            freed > 10_000
+        });
+        // Sent are as many as came back and are in flight still: none came back twice.
+        let sent = usize::try_from(rig.tx.counters().packets).unwrap();
+        assert!(freed <= sent + sent / 8, "{features}: {freed} descriptors of {sent} frames");
+        phase.store(LYING, Ordering::Relaxed);
+        let resets = rig.device.resets();
+        wait("the lie to be met", || {
+            rig.put(&[&frame(0, 60)]);
+            rig.send();
+            rig.cache.free_batch(&mut rig.batch);
+            assert_eq!(rig.tx.send(&mut rig.cache, &mut none), 0);
+            calls += 1;
+            done.store(calls, Ordering::Relaxed);
+            rig.device.resets() > resets
+        });
+        phase.store(ENDED, Ordering::Relaxed);
+        liar.join().unwrap();
+        rig.close();
+    }
+}
+
+/// What [`report_without_end`] is to do.
+const REPORTING: usize = 0;
+const LYING: usize = 1;
+const ENDED: usize = 2;
+
+/// Reports what is in the transmit ring, the last first where order was not agreed on, then the last of these again and again.
+/// Ends when it is told to, or panics when no call ends any more: `calls` counts them.
+fn report_without_end(device: &FakeDevice, in_order: bool, phase: &AtomicUsize, calls: &AtomicUsize) {
+    let (mut last, mut seen, mut since) = (None, 0, Instant::now());
+    loop {
+        let now = calls.load(Ordering::Relaxed);
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        assert!(since.elapsed() < common::PATIENCE, "call {now} does not end while the device reports");
+        match phase.load(Ordering::Relaxed) {
+            REPORTING => {
+                let mut chains: Vec<_> = std::iter::from_fn(|| device.next(1)).collect();
+                if !in_order {
+                    chains.reverse();
+                }
+                for chain in &chains {
+                    device.report(1, chain, u32::MAX - 1);
+                }
+                last = chains.pop().or(last);
+            }
+            LYING => {
+                if let Some(chain) = &last {
+                    (0..100).for_each(|_| device.report(1, chain, 0));
+                }
+            }
+            _ => return,
+        }
     }
 }
 
