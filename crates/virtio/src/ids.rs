@@ -54,8 +54,11 @@ mod tests {
     #[test]
     fn only_network_devices_are_identified() {
         let ids = |vendor, device| PciIds { vendor, device, ..PciIds::default() };
-        assert_eq!(identify(ids(0x1af4, 0x1000)), Some(Kind::Transitional));
-        assert_eq!(identify(ids(0x1af4, 0x1041)), Some(Kind::Modern));
+        for revision in [0, 1, 0xff] {
+            let ids = |device| PciIds { revision, ..ids(0x1af4, device) };
+            assert_eq!(identify(ids(0x1000)), Some(Kind::Transitional));
+            assert_eq!(identify(ids(0x1041)), Some(Kind::Modern));
+        }
         for other in [ids(0x1af4, 0x1001), ids(0x1af4, 0x1042), ids(0x8086, 0x1000), ids(0x8086, 0x10fb)] {
             assert_eq!(identify(other), None, "{other}");
         }

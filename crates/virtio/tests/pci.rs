@@ -210,6 +210,17 @@ fn the_first_capability_that_can_be_used_counts() {
     Rig::over(Pci::new(function).unwrap(), device, &config()).close();
 }
 
+#[test]
+fn a_longer_capability_is_as_good() {
+    let (function, device, file) = function(modern(BASE), Offers::Modern, false);
+    // 16 bytes are all that is known of this one.
+    file.write_all_at(&[20], COMMON + 2).unwrap();
+    Rig::over(Pci::new(function).unwrap(), device, &config()).close();
+    let (function, _, file) = self::function(modern(BASE), Offers::Modern, false);
+    file.write_all_at(&[15], COMMON + 2).unwrap();
+    assert!(refusal(function, &config()).contains("a modern device without virtio capabilities"));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 

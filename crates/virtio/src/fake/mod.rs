@@ -513,8 +513,8 @@ unsafe impl Transport for FakeTransport {
         }
         // Commands want an answer, so the control queue is always notified.
         let wants_notifications = state.config.wants_notifications || queue == state.control();
-        let event_idx = Features(state.features).contains(Features::EVENT_IDX);
-        state.queues[index] = Some(Queue::new(setup, event_idx, wants_notifications, &self.device.memory));
+        let features = Features(state.features);
+        state.queues[index] = Some(Queue::new(setup, features, wants_notifications, &self.device.memory));
         Ok(FakeNotifier { queue, device: self.device.clone() })
     }
 

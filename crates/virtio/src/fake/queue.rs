@@ -1,6 +1,7 @@
 //! The device's side of a virtqueue, one descriptor at a time.
 
 use super::memory::Memory;
+use crate::Features;
 use crate::transport::QueueSetup;
 use std::sync::atomic::Ordering;
 
@@ -43,6 +44,7 @@ const USED: u16 = 1 << 15;
 pub(super) struct Queue {
     setup: QueueSetup,
     event_idx: bool,
+    in_order: bool,
     wants_notifications: bool,
     pub(super) notifications: usize,
     /// Next entry of the available ring, or place in a packed ring.
@@ -57,10 +59,11 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(setup: &QueueSetup, event_idx: bool, wants_notifications: bool, memory: &Memory) -> Self {
+    pub(super) fn new(setup: &QueueSetup, features: Features, wants_notifications: bool, memory: &Memory) -> Self {
         let queue = Self {
             setup: *setup,
-            event_idx,
+            event_idx: features.contains(Features::EVENT_IDX),
+            in_order: features.contains(Features::IN_ORDER),
             wants_notifications,
             notifications: 0,
             next: 0,
@@ -159,6 +162,9 @@ impl Queue {
             if flags & NEXT == 0 {
                 return Some(Chain { id, parts });
             }
+            // Section 2.7.5.2.
+            let in_line = u64::from(next) == (u64::from(at) + 1) % self.size();
+            assert!(in_line || !self.in_order, "a chain from {at} to {next}, where order was agreed on");
             at = next;
         }
     }
