@@ -5,29 +5,29 @@
 //! process and with it the devices of all other clients. So mappings of huge pages are listed here, and the handler of SIGBUS
 //! puts zeros in place of the mapping that was hit, ends the connection to its client, and lets the access go on.
 
+mod entry;
+#[cfg(all(test, loom))]
+mod model;
+
 use device::sigbus::Previous;
+use entry::{Entry, Listed};
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use sync::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+
+/// What an entry is made of; loom has its own.
+mod sync {
+    pub(super) use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering, fence};
+}
 
 /// Most mappings of huge pages in a process.
 pub(super) const MOST: usize = 1024;
 
-/// A mapping that may fault. `start` is 0 while the entry is free, and 1 while it is being filled in or in.
-struct Entry {
-    start: AtomicUsize,
-    len: AtomicUsize,
-    socket: AtomicI32,
-    hit: AtomicBool,
-}
-
-const FREE: usize = 0;
-const TAKEN: usize = 1;
-
 static MAPPINGS: [Entry; MOST] = [const {
     Entry {
-        start: AtomicUsize::new(FREE),
+        turn: AtomicUsize::new(0),
+        start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
         socket: AtomicI32::new(-1),
         hit: AtomicBool::new(false),
@@ -49,15 +49,8 @@ impl Watched {
     /// through raw pointers, and `socket` the descriptor of a socket.
     pub(super) unsafe fn new(start: usize, len: usize, socket: c_int) -> Result<Self, Errno> {
         install()?;
-        let free = MAPPINGS
-            .iter()
-            .position(|entry| entry.start.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_ok());
-        let index = free.ok_or(Errno::NOSPC)?;
-        let entry = &MAPPINGS[index];
-        entry.len.store(len, Ordering::Relaxed);
-        entry.socket.store(socket, Ordering::Relaxed);
-        entry.hit.store(false, Ordering::Relaxed);
-        entry.start.store(start, Ordering::Release);
+        let mapping = Listed { start, len, socket };
+        let index = MAPPINGS.iter().position(|entry| entry.list(mapping)).ok_or(Errno::NOSPC)?;
         Ok(Self(index))
     }
 
@@ -69,7 +62,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        MAPPINGS[self.0].start.store(FREE, Ordering::Release);
+        MAPPINGS[self.0].free();
     }
 }
 
@@ -86,18 +79,15 @@ extern "C" fn on_sigbus(signal: c_int, info: *mut libc::siginfo_t, context: *mut
     let info_of_fault = unsafe { &*info };
     // SAFETY: a SIGBUS has an address.
     let at = unsafe { info_of_fault.si_addr() }.addr();
-    for entry in &MAPPINGS {
-        let start = entry.start.load(Ordering::Acquire);
-        let len = entry.len.load(Ordering::Relaxed);
-        if start > TAKEN && at.wrapping_sub(start) < len {
-            if replace(start, len) {
-                entry.hit.store(true, Ordering::Release);
-                // SAFETY: a socket for as long as the entry is listed; shutdown touches no memory.
-                unsafe { libc::shutdown(entry.socket.load(Ordering::Relaxed), libc::SHUT_RDWR) };
-                return;
-            }
-            break;
-        }
+    // The mapping that was hit stays listed, as the thread that is here is about to access it. Entries of others come and go.
+    let hit = |entry: &Entry| entry.read().filter(|mapping| at.wrapping_sub(mapping.start) < mapping.len);
+    if let Some((entry, mapping)) = MAPPINGS.iter().find_map(|entry| Some((entry, hit(entry)?)))
+        && replace(mapping.start, mapping.len)
+    {
+        entry.hit.store(true, Ordering::Release);
+        // SAFETY: a socket for as long as the entry is listed; shutdown touches no memory.
+        unsafe { libc::shutdown(mapping.socket, libc::SHUT_RDWR) };
+        return;
     }
     // SAFETY: these are the handler's arguments.
     unsafe { BEFORE.pass_on(signal, info, context) };
