@@ -1,9 +1,9 @@
 //! What a packet costs the engine: two soft NICs, `gen` received and `sink` transmitted, driven by the least a driver
 //! can do (descriptors re-armed and doorbells rung in bursts, no byte of a packet touched).
 //!
-//! `cargo run --release -p softnic --example engine_speed [SECONDS]`
+//! `cargo run --release -p benches --bin engine_speed [SECONDS]`; whether the frames are right is what the tests of `softnic` look at.
 
-#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "an example that measures")]
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a program that measures")]
 
 use device::{Bar as _, Device as _, DmaMemory, MemoryRequest, PageSize};
 use softnic::SoftDevice;
