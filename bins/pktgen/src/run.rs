@@ -159,11 +159,12 @@ fn wait_for_links(ports: &[Ports], stop: &Stop) -> Result<(), Failure> {
             }
             if begun.elapsed() >= LINK_LIMIT {
                 let (name, limit) = (opened.port.name(), LINK_LIMIT.as_secs());
-                return Err(anyhow!(
-                    "{name}: the link is down, {limit} s after opening, so nothing can be sent; plug in the cable, or start \
-                     the other end"
-                )
-                .into());
+                let way = match opened.port.no_carrier() {
+                    Some(cause) => format!(": {cause}"),
+                    None => "; plug in the cable, or start the other end".to_owned(),
+                };
+                let trouble = format!("the link is down, {limit} s after opening, so nothing can be sent{way}");
+                return Err(anyhow!("{name}: {trouble}").into());
             }
         }
     }

@@ -19,8 +19,9 @@ use std::time::Duration;
 /// in QEMU with -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"/tmp/a.sock"}}', the guest's memory being
 /// a memory-backend-memfd with share=on.
 ///
-/// Exit codes: 0 after SIGINT or SIGTERM, 1 when a device could not be served or a capture not be written or read to its end,
-/// 2 for a wrong command line; for the latter two with one line that says why. SIGHUP and a closed standard output end nothing.
+/// Exit codes: 0 after SIGINT or SIGTERM, 1 when a device could not be served, a capture not be written or read to its end, or
+/// frames not be given to a TAP interface, 2 for a wrong command line; for the latter two with one line that says why. SIGHUP and
+/// a closed standard output end nothing.
 #[derive(Parser, Debug)]
 #[command(name = "softnic", version, max_term_width = 110)]
 struct Args {
@@ -62,6 +63,11 @@ fn main() -> ExitCode {
         for [socket, spec] in pairs {
             say(&args, format_args!("{spec} serves at {socket}"));
         }
+        for (server, [_, spec]) in servers.iter().zip(pairs) {
+            if let Some(cause) = server.control().no_carrier() {
+                say(&args, format_args!("{spec}: no link yet: {cause}"));
+            }
+        }
         say(&args, format_args!("ready"));
         while !stop.is_requested() {
             stop.wait(Duration::from_secs(3600), []);
@@ -76,8 +82,12 @@ fn main() -> ExitCode {
         });
         for (control, [socket, _]) in controls.iter().zip(pairs) {
             let wire = control.wire_counters();
-            let (offered, delivered, sent) = (grouped(wire.offered), grouped(wire.delivered), grouped(wire.sent));
-            say(&args, format_args!("{socket}: {offered} frames offered, {delivered} delivered, {sent} sent"));
+            let counts = [wire.offered, wire.delivered, wire.sent, wire.lost];
+            let [offered, delivered, sent, lost] = counts.map(grouped);
+            say(
+                &args,
+                format_args!("{socket}: {offered} frames offered, {delivered} delivered, {sent} sent, {lost} lost"),
+            );
             let (count, last) = control.violations();
             if count != 0 {
                 say(&args, format_args!("{socket}: {} mistakes of the driver, the last of them:", grouped(count)));

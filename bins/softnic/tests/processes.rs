@@ -96,6 +96,25 @@ fn two_devices_of_one_process_are_wired_back_to_back() {
 }
 
 #[test]
+fn frames_that_nobody_took_are_printed_at_the_end() {
+    let servers = Servers::start(tempfile::tempdir().unwrap(), &["near?wire=peer:far", "far"]);
+    let pool = pool();
+    // No driver receives at the far end.
+    let mut near = servers.open("near", &pool);
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(8));
+    for n in 0..7 {
+        let mut packet = cache.alloc().unwrap();
+        packet.append(60).unwrap().copy_from_slice(&frame(n, 60));
+        batch.push(packet).unwrap();
+    }
+    assert_eq!(near.tx[0].send(&mut cache, &mut batch), 7);
+    until("they have left", || near.port.statistics().unwrap().tx_packets == 7);
+    near.close().unwrap();
+    let line = servers.stop_and_tell("near");
+    assert!(line.ends_with("0 frames offered, 0 delivered, 0 sent, 7 lost"), "{line}");
+}
+
+#[test]
 fn a_server_killed_in_mid_traffic_is_a_typed_error_and_the_forwarder_ends() {
     let servers = Servers::start(tempfile::tempdir().unwrap(), &["a?wire=gen", "b?wire=gen"]);
     let mut fwd = Process::start(Command::new(tests::fwd()).args(["l2", &servers.address("a"), &servers.address("b")]));

@@ -122,7 +122,10 @@ pub fn describe(all: &[Ports]) -> Result<String, Failure> {
             return Err(Failure::usage(format!("{name}: {peer} is none of the ports; name soft:{peer} too")));
         }
         let [a, b, c, d, e, f] = opened.port.mac();
-        let link = link_words(opened.port.link().unwrap_or_default());
+        let mut link = link_words(opened.port.link().unwrap_or_default());
+        if let Some(cause) = opened.port.no_carrier() {
+            link += &format!(" ({cause})");
+        }
         let queues = crate::human::counted(opened.rx.len() as u64, "receive queue");
         let name = opened.port.name();
         text += &format!("{name}: MAC {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, {queues}, link {link}\n");

@@ -165,8 +165,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often to look whether all is idle.
 const IDLE_CHECK: Duration = Duration::from_millis(5);
 
-/// Tells when nothing is left to do: every source has played, every frame has been sent, and all workers have looked at
-/// all their queues since then and found nothing.
+/// Tells when nothing is left to do: every source has played, every frame has been sent (or never will be, as the wire is gone), and
+/// all workers have looked at all their queues since then and found nothing.
 #[derive(Debug)]
 pub struct IdleWatch {
     published: Vec<Arc<Published>>,
@@ -183,7 +183,7 @@ impl IdleWatch {
 
     /// Whether all is idle; to be asked again and again.
     pub fn is_idle<'a>(&mut self, mut ports: impl Iterator<Item = &'a Port>) -> bool {
-        if !ports.all(|port| port.source_finished() && port.transmit_idle()) {
+        if !ports.all(|port| port.source_finished() && (port.transmit_idle() || port.wire_gone())) {
             self.since = None;
             return false;
         }

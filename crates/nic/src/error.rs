@@ -87,13 +87,14 @@ pub enum Error {
         /// The device.
         device: String,
     },
-    /// The wire of a software NIC has lost frames: those sent are not in their capture, or a capture is damaged.
+    /// The wire of a software NIC has lost frames: those sent are not in their capture, a capture is damaged, or a TAP interface was
+    /// down or deleted.
     #[cfg(feature = "soft")]
     #[error("{device}: {source}")]
     Lost {
         /// The device.
         device: String,
-        /// The file, the cause and the number of frames.
+        /// The file or the interface, the cause and the number of frames.
         source: softnic::WireError,
     },
     /// The software NIC refused.

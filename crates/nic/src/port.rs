@@ -384,6 +384,26 @@ impl Port {
         }
     }
 
+    /// Why the link of a soft NIC is down, and what to do, if its wire can say (`wire=tap:IFNAME`: the interface is down).
+    #[must_use]
+    pub fn no_carrier(&self) -> Option<String> {
+        match self {
+            #[cfg(feature = "soft")]
+            Self::Soft(_, device) => device.no_carrier(),
+            _ => None,
+        }
+    }
+
+    /// Whether what a soft NIC is plugged into is gone for good (a TAP interface was deleted), so that no frame will leave any more.
+    #[must_use]
+    pub fn wire_gone(&self) -> bool {
+        match self {
+            #[cfg(feature = "soft")]
+            Self::Soft(_, device) => device.wire_gone(),
+            _ => false,
+        }
+    }
+
     /// Whether everything handed to transmit queues is sent and written out. True of a device that is gone.
     #[must_use]
     pub fn transmit_idle(&self) -> bool {

@@ -94,6 +94,29 @@ pub enum WireError {
         /// How many frames are missing, all of them at the end.
         frames: u64,
     },
+    /// A TAP interface did not take frames that were to be sent.
+    #[error("{frames} frames to be sent were lost: the interface {interface} {cause}; {next}")]
+    NotTaken {
+        /// The interface.
+        interface: String,
+        /// Why not.
+        cause: String,
+        /// What to do.
+        next: String,
+        /// How many frames.
+        frames: u64,
+    },
+    /// A TAP interface is no more, so that nothing can come or leave by it.
+    #[error(
+        "the interface {interface} was deleted, alone or with its network namespace, and {frames} frames to be sent were lost; leave \
+         it there while it is used, and start again"
+    )]
+    Gone {
+        /// The interface.
+        interface: String,
+        /// How many frames were to leave by it.
+        frames: u64,
+    },
     /// A capture is damaged: the frames before were replayed.
     #[error("cannot read the rest of capture {path}: {cause}")]
     Damaged {

@@ -40,6 +40,9 @@ pub(crate) const VECTORS: u16 = 64;
 /// looked at. What is sent goes to OUT (pcap, microseconds). Either may be left out. OUT may be a pipe with a reader; no file
 /// may be an output and anything else at a time. What could not be written, or read, is told by [`SoftControl::wire_error`].
 ///
+/// `tap:IFNAME` is made if there is none. The link is up while the interface is, as a cable that is in: until then, what is to be
+/// sent waits on its ring. An interface that is deleted takes the link down for good.
+///
 /// The value is the device: it is moved into a driver. What a test or a program asks beside the driver is asked of the
 /// [`SoftControl`], which it dereferences to and which can be kept.
 #[derive(Debug)]
@@ -126,11 +129,25 @@ impl SoftControl {
     }
 
     /// What the wire lost: frames that a `pcap` output could not be given ([`WireError::Lost`]: a full disk, a pipe that was
-    /// closed), or a `pcap` input that is damaged behind some good frames ([`WireError::Damaged`]). `None` if nothing. Ask after
-    /// the device was closed or dropped to know the whole.
+    /// closed), or a `pcap` input that is damaged behind some good frames ([`WireError::Damaged`]); frames that waited for a `tap`
+    /// interface which was down when their queue was stopped ([`WireError::NotTaken`]), or one that was deleted
+    /// ([`WireError::Gone`]). `None` if nothing. Ask after the device was closed or dropped to know the whole.
     #[must_use]
     pub fn wire_error(&self) -> Option<WireError> {
         self.station().with(|model| model.wire_error())
+    }
+
+    /// Why the wire has no carrier, and what to do: `the interface tap0 is down; bring it up: ip link set tap0 up`. `None` if it has
+    /// one, or cannot say.
+    #[must_use]
+    pub fn no_carrier(&self) -> Option<String> {
+        self.station().with(|model| model.wire().no_carrier())
+    }
+
+    /// Whether the wire is gone for good (`tap`: the interface was deleted): frames that are still to be sent never will be.
+    #[must_use]
+    pub fn wire_gone(&self) -> bool {
+        self.station().with(|model| model.wire().is_gone())
     }
 
     /// The other end of a cable (`peer:NAME`) if no device of that name is open now: what is sent there is lost.

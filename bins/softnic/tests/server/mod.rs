@@ -34,6 +34,13 @@ impl Process {
         assert!(found, "it ended before it said {word}");
     }
 
+    /// Reads output up to a line that begins so; returns it.
+    #[track_caller]
+    pub(crate) fn line(&mut self, begin: &str) -> String {
+        let found = self.lines.by_ref().map(Result::unwrap).find(|line| line.starts_with(begin));
+        found.unwrap_or_else(|| panic!("it ended before it said {begin}"))
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
@@ -116,6 +123,15 @@ impl Servers {
         let (code, stderr) = self.process.end();
         assert_eq!(code, Some(0), "{stderr}");
         self.folder
+    }
+
+    /// The same, and what it says of the device `name` at its end.
+    pub(crate) fn stop_and_tell(mut self, name: &str) -> String {
+        self.process.signal(Signal::TERM);
+        let line = self.process.line(&format!("{}: ", self.socket(name).display()));
+        let (code, stderr) = self.process.end();
+        assert_eq!(code, Some(0), "{stderr}");
+        line
     }
 }
 

@@ -293,7 +293,15 @@ impl Model {
         self.posted.forget(ring);
         match ring {
             Ring::Rx(queue) => self.rx.disabled(queue),
-            Ring::Tx(queue) => self.tx.disabled(queue),
+            Ring::Tx(queue) => {
+                // A cable that is out keeps frames on their ring. Now they leave it, and go nowhere.
+                if !self.wire.carrier() {
+                    let frames = self.tx.waiting(queue, self.doorbells.get(ring), &self.memory);
+                    self.counters.lost += frames;
+                    self.wire.strand(frames);
+                }
+                self.tx.disabled(queue);
+            }
         }
         self.rx.reconfigure(0);
         self.tx.reconfigure();

@@ -10,7 +10,7 @@ use super::tx_frame::{
     DD, DEXT, EOP, IFCS, LONGEST, MOST_DESCRIPTORS, RS, Segment, check, fetch, finish, glance, is_context, slot,
 };
 use super::{Io, WORK, copying, packet_bytes};
-use crate::dma::{Hint, Unmapped};
+use crate::dma::{Hint, Memory, Unmapped};
 use crate::fault::TxFaults;
 use crate::violation::{Ring, TransmitFault, Violation};
 use crate::wire::{Sent, Wire};
@@ -126,6 +126,18 @@ impl Transmit {
 
     pub(super) fn any_enabled(&self) -> bool {
         self.queues.iter().any(|queue| queue.ring.state == State::Enabled)
+    }
+
+    /// Frames on a queue's ring that are still to be sent.
+    pub(super) fn waiting(&mut self, queue: u16, tail: u32, memory: &Memory) -> u64 {
+        let queue = &mut self.queues[usize::from(queue % QUEUES)];
+        let mut frames = 0;
+        for n in 0..queue.ring.available(tail) {
+            let at = queue.ring.address(queue.ring.after(queue.ring.head, n));
+            let high = memory.descriptor(&mut queue.ring_hint, at).map_or(0, |descriptor| descriptor.high());
+            frames += u64::from(high & EOP != 0 && !is_context(high));
+        }
+        frames
     }
 
     /// Whether every enabled ring is empty.

@@ -41,7 +41,8 @@ pub struct WireCounters {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
-    /// Frames that nobody was there to take. Not in `sent`.
+    /// Frames that nobody was there to take, and those that were still to be sent when their queue was stopped while the wire had
+    /// no carrier. Not in `sent`.
     pub lost: u64,
     /// Frames the device could not send: bad descriptors, offloads that cannot be done.
     pub discarded: u64,
@@ -93,6 +94,19 @@ pub(crate) trait Wire: Send {
     fn carrier(&self) -> bool {
         true
     }
+
+    /// Why there is no carrier and what to do, if the wire can say.
+    fn no_carrier(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the other end is gone for good: what is still to be sent never will be.
+    fn is_gone(&self) -> bool {
+        false
+    }
+
+    /// Frames that were still to be sent when their queue was stopped, while there was no carrier.
+    fn strand(&mut self, _frames: u64) {}
 
     /// Who should be at the other end and is not.
     fn missing_peer(&self) -> Option<String> {
