@@ -1,6 +1,8 @@
 //! Whether a host is ready for its network cards: what breaks a run, what makes it slow, and what mends it.
 //!
 //! Every check reads `/sys`, `/proc` and `/dev` and changes nothing. None needs root; what only root could see is said.
+//! A file that is missing says something only where the kernel leaves it out for a reason: so a check looks first whether
+//! the file system is there ([`Host::unseen_sys`], [`Host::unseen_proc`]), and is [`Verdict::Unknown`] without it.
 
 use crate::mend::Mend;
 use crate::{Host, PciAddress, PciDevice};
@@ -87,8 +89,8 @@ impl Host {
             findings.extend(nic::examine(self, device));
         }
         if needs.devices.is_empty() {
-            let what =
-                "no supported network card is here: not looked at are its driver, IOMMU group, PCIe link and NUMA node";
+            let why = self.unseen_sys().unwrap_or("no supported network card is here");
+            let what = format!("{why}: not looked at are its driver, IOMMU group, PCIe link and NUMA node");
             findings.push(unknown("cards", what));
         }
         findings

@@ -105,6 +105,16 @@ impl Host {
             })
     }
 
+    /// Why nothing can be read below `/sys`; `None` where it can.
+    pub(crate) fn unseen_sys(&self) -> Option<&'static str> {
+        self.names(&self.sys("")).is_empty().then_some("/sys is not mounted here, or may not be read")
+    }
+
+    /// Why nothing can be read below `/proc`; `None` where it can.
+    pub(crate) fn unseen_proc(&self) -> Option<&'static str> {
+        self.names(&self.proc("")).is_empty().then_some("/proc is not mounted here, or may not be read")
+    }
+
     /// Names in a folder, sorted; none if it cannot be read.
     pub(crate) fn names(&self, folder: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

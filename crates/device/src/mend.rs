@@ -130,7 +130,13 @@ impl Host {
 
     /// Switches the IOMMU on, on this processor.
     pub(crate) fn iommu_on(&self) -> Mend {
-        let amd = self.cpuinfo().contains("AuthenticAMD");
+        let cpu = self.cpuinfo();
+        if cpu.is_empty() {
+            let words =
+                "switch it on in the firmware (VT-d or AMD-Vi) and, on Intel, boot with intel_iommu=on iommu=pt";
+            return Mend::words(words);
+        }
+        let amd = cpu.contains("AuthenticAMD");
         let off = self.boot_words(&["intel_iommu=off", "amd_iommu=off", "iommu=off"]);
         let (name, table, words) = if amd {
             ("AMD-Vi (IOMMU)", "IVRS", &[][..])

@@ -7,6 +7,9 @@ use crate::{Host, cpulist};
 /// Cores that are kept from other work for polling threads (`isolcpus`, `nohz_full`).
 pub(super) fn cores(host: &Host, needs: &Needs) -> Finding {
     const CHECK: &str = "isolated cores";
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
     let online = cpu_list(host, "online");
     let Some(last) = online.last() else { return unknown(CHECK, "sysfs does not list the cores") };
     if online.len() == 1 {
@@ -78,10 +81,16 @@ fn worth_isolating(host: &Host, needs: &Needs, online: &[usize]) -> Vec<usize> {
 /// Two threads of one core share its units: two workers there get in each other's way.
 pub(super) fn hyper_threads(host: &Host) -> Finding {
     const CHECK: &str = "hyper-threads";
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
     if host.read(&host.sys("devices/system/cpu/smt/active")).is_ok_and(|active| active != "1") {
         return fine(CHECK, "none: each lcore is a core of its own");
     }
     let online = cpu_list(host, "online");
+    if online.is_empty() {
+        return unknown(CHECK, "sysfs does not list the cores");
+    }
     let pairs: Vec<Vec<usize>> = online
         .iter()
         .map(|core| siblings(host, *core))
@@ -114,6 +123,9 @@ pub(super) fn quota(host: &Host) -> Finding {
     let Ok(groups) = host.read(&host.proc("self/cgroup")) else {
         return unknown(CHECK, "/proc/self/cgroup cannot be read, which would tell");
     };
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
     let limit = groups.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (controllers, path) = (parts.next()?, parts.next()?.trim_start_matches('/'));
@@ -139,6 +151,9 @@ pub(super) fn quota(host: &Host) -> Finding {
         })
     });
     match limit {
+        None if host.names(&host.sys("fs/cgroup")).is_empty() => {
+            unknown(CHECK, "/sys/fs/cgroup is not mounted here, which would tell")
+        }
         None => fine(CHECK, "none"),
         Some((file, none, percent)) => {
             let what = format!("this control group may use {percent} % of a core ({})", file.display());
@@ -152,9 +167,16 @@ pub(super) fn quota(host: &Host) -> Finding {
 /// Frequency governor and turbo (Linux `Documentation/admin-guide/pm/cpufreq.rst`).
 pub(super) fn frequency(host: &Host) -> Finding {
     const CHECK: &str = "core frequency";
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
     let cpu = host.sys("devices/system/cpu");
     let governor = |core: &usize| host.read(&cpu.join(format!("cpu{core}/cpufreq/scaling_governor"))).ok();
-    let governors: std::collections::BTreeSet<String> = cpu_list(host, "online").iter().filter_map(governor).collect();
+    let online = cpu_list(host, "online");
+    if online.is_empty() {
+        return unknown(CHECK, "sysfs does not list the cores");
+    }
+    let governors: std::collections::BTreeSet<String> = online.iter().filter_map(governor).collect();
     if governors.is_empty() {
         return fine(CHECK, "not chosen by this kernel (a virtual machine, or the firmware chooses)");
     }
@@ -177,11 +199,9 @@ pub(super) fn frequency(host: &Host) -> Finding {
 /// The time-stamp counter, the clock of every figure, and the clock behind the system's time.
 pub(super) fn clock(host: &Host) -> Finding {
     const CHECK: &str = "clock";
-    let cpu = host.cpuinfo();
-    let flags = cpu.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
-    if flags.is_empty() {
+    let Some(flags) = cpu_flags(host) else {
         return unknown(CHECK, "/proc/cpuinfo does not tell about the time-stamp counter");
-    }
+    };
     if !["constant_tsc", "nonstop_tsc"].iter().all(|flag| flags.split_whitespace().any(|word| word == *flag)) {
         let effect = "cycles per packet, and rates that a generator keeps to, are off";
         return costs(
@@ -192,8 +212,11 @@ pub(super) fn clock(host: &Host) -> Finding {
         );
     }
     let folder = host.sys("devices/system/clocksource/clocksource0");
-    let current = host.read(&folder.join("current_clocksource")).unwrap_or_default();
-    if current.is_empty() || current == "tsc" {
+    let Ok(current) = host.read(&folder.join("current_clocksource")) else {
+        let why = host.unseen_sys().unwrap_or("sysfs does not tell");
+        return unknown(CHECK, format!("the time-stamp counter runs evenly; where the system's time is from: {why}"));
+    };
+    if current == "tsc" {
         return fine(CHECK, "the time-stamp counter runs evenly");
     }
     let offered = host.read(&folder.join("available_clocksource")).unwrap_or_default();
@@ -210,9 +233,17 @@ pub(super) fn clock(host: &Host) -> Finding {
     costs(CHECK, format!("the system's time is from {current}"), "asking for the time takes a system call", mend)
 }
 
+/// What the first processor can do, as `/proc/cpuinfo` lists it.
+fn cpu_flags(host: &Host) -> Option<String> {
+    host.cpuinfo().lines().find(|line| line.starts_with("flags")).map(str::to_owned)
+}
+
 /// Whether others take time from this virtual machine (`/proc/stat`, steal).
 pub(super) fn virtual_machine(host: &Host) -> Finding {
     const CHECK: &str = "virtual machine";
+    if cpu_flags(host).is_none() {
+        return unknown(CHECK, "/proc/cpuinfo does not tell");
+    }
     if !host.is_virtual() {
         return fine(CHECK, "no: the cores are real");
     }

@@ -6,6 +6,9 @@ use crate::{Host, StatusKind};
 
 /// Whether an IOMMU translates (`/sys/class/iommu`, `/sys/kernel/iommu_groups`).
 pub(super) fn iommu(host: &Host) -> Finding {
+    if let Some(why) = host.unseen_sys() {
+        return unknown("iommu", why);
+    }
     if is_on(host) {
         let units = host.names(&host.sys("class/iommu"));
         let units = if units.is_empty() { "on".to_owned() } else { format!("on ({})", units.join(", ")) };
@@ -18,6 +21,9 @@ pub(super) fn iommu(host: &Host) -> Finding {
 /// Whether interrupts are remapped: the names of interrupt chips then begin with "IR-" (`/proc/interrupts`).
 pub(super) fn interrupt_remapping(host: &Host) -> Finding {
     const CHECK: &str = "interrupt remapping";
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
     if !is_on(host) {
         return unknown(CHECK, "not looked at, as no IOMMU is on");
     }
@@ -39,13 +45,19 @@ pub(super) fn interrupt_remapping(host: &Host) -> Finding {
 /// The kernel modules: loaded, or at least installed (`/lib/modules/RELEASE/modules.dep`).
 pub(super) fn modules(host: &Host) -> Finding {
     const CHECK: &str = "VFIO modules";
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
     let missing = missing_modules(host);
     if missing.is_empty() {
         return fine(CHECK, "vfio-pci and vfio_iommu_type1 are loaded");
     }
     let what = format!("{} {} not loaded", missing.join(" and "), if missing.len() == 1 { "is" } else { "are" });
     let effect = "no card can be bound or opened";
-    let release = host.read(&host.proc("sys/kernel/osrelease")).unwrap_or_default();
+    let Some(release) = host.read(&host.proc("sys/kernel/osrelease")).ok().filter(|release| !release.is_empty()) else {
+        // Whether they are installed depends on the kernel's version.
+        return breaks(CHECK, what, effect, mend::load_vfio());
+    };
     let folder = host.file("lib/modules").join(&release);
     let lists = ["modules.dep", "modules.builtin"].map(|list| host.read(&folder.join(list)).unwrap_or_default());
     if lists.iter().all(String::is_empty) {
@@ -67,9 +79,10 @@ pub(super) fn modules(host: &Host) -> Finding {
 }
 
 /// `/dev/vfio/vfio`, through which every card is opened. Says nothing while the modules are missing, as it is then too.
+/// Whether they are does not matter where this user may open it.
 pub(super) fn container(host: &Host) -> Option<Finding> {
     const CHECK: &str = "VFIO container";
-    if !missing_modules(host).is_empty() {
+    if host.unseen_sys().is_none() && !missing_modules(host).is_empty() {
         return None;
     }
     Some(match host.container_status() {
@@ -87,7 +100,17 @@ pub(super) fn container(host: &Host) -> Option<Finding> {
 /// Kernel lockdown, which forbids access past VFIO (Linux `Documentation/admin-guide/LSM`, lockdown).
 pub(super) fn lockdown(host: &Host) -> Finding {
     const CHECK: &str = "kernel lockdown";
-    let text = host.read(&host.sys("kernel/security/lockdown")).unwrap_or_default();
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
+    let text = match host.read(&host.sys("kernel/security/lockdown")) {
+        Ok(text) => text,
+        // securityfs is a file system of its own, which a container rarely has, and a kernel need not have either.
+        Err(_) if host.names(&host.sys("kernel/security")).is_empty() && !lacks_securityfs(host) => {
+            return unknown(CHECK, "/sys/kernel/security is not mounted here, which would tell");
+        }
+        Err(_) => String::new(),
+    };
     let mode = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
     match mode {
         None | Some("none") => fine(CHECK, "off"),
@@ -97,6 +120,11 @@ pub(super) fn lockdown(host: &Host) -> Finding {
             costs(CHECK, mode, effect, Mend::words("use an IOMMU, or switch Secure Boot off"))
         }
     }
+}
+
+fn lacks_securityfs(host: &Host) -> bool {
+    let kinds = host.read(&host.proc("filesystems"));
+    kinds.is_ok_and(|kinds| !kinds.split_whitespace().any(|kind| kind == "securityfs"))
 }
 
 fn is_on(host: &Host) -> bool {

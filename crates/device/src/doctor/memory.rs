@@ -44,6 +44,9 @@ pub(super) fn locked(host: &Host, needs: &Needs) -> Finding {
 
 /// Huge pages of each NUMA node, against what the cards there need.
 pub(super) fn huge_pages(host: &Host, needs: &Needs) -> Vec<Finding> {
+    if let Some(why) = host.unseen_sys() {
+        return vec![unknown(HUGE_PAGES, why)];
+    }
     let nodes = nodes(host);
     if nodes.is_empty() {
         return vec![on_node(host, needs, None, true)];
@@ -56,7 +59,7 @@ pub(super) fn huge_pages(host: &Host, needs: &Needs) -> Vec<Finding> {
 }
 
 fn on_node(host: &Host, needs: &Needs, node: Option<u32>, wanted: bool) -> Finding {
-    const CHECK: &str = "huge pages";
+    const CHECK: &str = HUGE_PAGES;
     let place = node.map_or(String::new(), |node| format!("NUMA node {node}: "));
     let counts = [HugePages::TWO_MIB, HugePages::ONE_GIB].map(|pages| (pages, pages.counts(host, node)));
     let words: Vec<String> = counts
@@ -97,6 +100,9 @@ pub(super) fn memfd(host: &Host, needs: &Needs) -> Finding {
         Some(page) if page >= HugePages::TWO_MIB.bytes => {
             fine(CHECK, format!("{} of packet memory were had on pages of {}", human(needs.pool), human(page)))
         }
+        Some(_) if host.unseen_sys().is_some() => {
+            unknown(CHECK, "there were none for a try; whether any are free is in /sys, which cannot be read")
+        }
         Some(_) if !enough => unknown(CHECK, "not tried, as too few are free"),
         Some(_) => {
             let how = "raise the hugetlb limit of this control group, and see whether the kernel has memfds (CONFIG_MEMFD_CREATE)";
@@ -115,4 +121,5 @@ pub(super) fn nodes(host: &Host) -> Vec<u32> {
     cpulist::parse(&online).into_iter().filter_map(|node| u32::try_from(node).ok()).collect()
 }
 
+const HUGE_PAGES: &str = "huge pages";
 const ORDINARY_PAGES: &str = "packet memory lies on ordinary pages: more TLB misses for each packet";

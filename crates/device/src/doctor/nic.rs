@@ -12,6 +12,9 @@ pub(super) fn examine(host: &Host, device: &PciDevice) -> [Finding; 3] {
 /// Whether it can be opened, but for what is wrong with the host.
 fn driver(host: &Host, device: &PciDevice) -> Finding {
     const CHECK: &str = "driver";
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
     let status = host.group_status(device);
     if !status.is_usable() {
         return breaks(CHECK, status.reason, "it cannot be opened", status.next_step);
@@ -22,6 +25,11 @@ fn driver(host: &Host, device: &PciDevice) -> Finding {
         Some((pid, name)) => {
             let what = format!("{name} (process {pid}) has {} open", node.display());
             breaks(CHECK, what, "a group is opened once at a time (EBUSY)", host.end_holders(&node))
+        }
+        None if host.unseen_proc().is_some() => {
+            let driver = device.driver.as_deref().unwrap_or_default();
+            let what = "whether a program has it open is in /proc, which cannot be read";
+            unknown(CHECK, format!("{driver}; {}; {what}", status.reason))
         }
         None => {
             let root = host.self_status("Uid:").is_some_and(|ids| ids.starts_with("0\t"));
@@ -35,6 +43,9 @@ fn driver(host: &Host, device: &PciDevice) -> Finding {
 /// Width and speed of its PCI Express link, against what it is made for.
 fn link(host: &Host, device: &PciDevice) -> Finding {
     const CHECK: &str = "PCIe link";
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
     let read = |name: &str| host.read(&device.path().join(name)).ok();
     let width = |name| read(name)?.parse::<u32>().ok().filter(|lanes| *lanes > 0);
     let speed = |name| tenths_of_gigatransfers(&read(name)?);
@@ -76,6 +87,9 @@ fn gigabits(tenths: u32, lanes: u32) -> u32 {
 /// Whether this process may run on cores near the card.
 fn numa(host: &Host, device: &PciDevice) -> Finding {
     const CHECK: &str = "NUMA node";
+    if let Some(why) = host.unseen_sys() {
+        return unknown(CHECK, why);
+    }
     let nodes = memory::nodes(host);
     if nodes.len() <= 1 {
         return fine(CHECK, "this host has one");
@@ -84,7 +98,10 @@ fn numa(host: &Host, device: &PciDevice) -> Finding {
         return unknown(CHECK, "the firmware does not say to which node it belongs");
     };
     let cores = cpu::node_cores(host, node);
-    let allowed = cpulist::parse(&host.self_status("Cpus_allowed_list:").unwrap_or_default());
+    let Some(allowed) = host.self_status("Cpus_allowed_list:") else {
+        return unknown(CHECK, format!("{node}; on which cores this process may run, /proc/self/status does not tell"));
+    };
+    let allowed = cpulist::parse(&allowed);
     let isolated = cpu::cpu_list(host, "isolated");
     let usable: Vec<usize> =
         cores.iter().copied().filter(|core| allowed.contains(core) || isolated.contains(core)).collect();

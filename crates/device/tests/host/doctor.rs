@@ -533,6 +533,96 @@ fn a_host_without_cards_says_what_was_not_looked_at() {
     assert!(cards.verdict == Unknown && cards.what.contains("PCIe link"), "{cards:?}");
 }
 
+/// File systems that are not mounted: their folders are empty, or not there. A finding is made of the others or not at all.
+#[test]
+fn what_lies_in_a_missing_file_system_is_neither_fine_nor_a_fault() {
+    // What is read in /proc or /dev alone, and what is known from the try.
+    let without_sys = ["VFIO container", "locked memory", "huge pages by memfd", "virtual machine"];
+    let without_proc = [
+        "iommu",
+        "VFIO modules",
+        "VFIO container",
+        "kernel lockdown",
+        "huge pages",
+        "huge pages by memfd",
+        "isolated cores",
+        "hyper-threads",
+        "core frequency",
+        "PCIe link",
+    ];
+    let without_both = ["VFIO container", "huge pages by memfd"];
+    for (gone, seen) in
+        [(&["sys"][..], &without_sys[..]), (&["proc"], &without_proc), (&["sys", "proc"], &without_both)]
+    {
+        for emptied in [false, true] {
+            let tree = ready();
+            let needs = needs(&tree, &[A]);
+            for folder in gone {
+                Remove(folder).make(&tree);
+                if emptied {
+                    tree.folder(folder);
+                }
+            }
+            let findings = tree.host().examine(&needs);
+            assert!(findings.len() >= 17, "{findings:?}");
+            for finding in &findings {
+                let expected = if seen.contains(&finding.check) { Fine } else { Unknown };
+                assert_eq!(finding.verdict, expected, "without {gone:?}: {finding:?}");
+                let names_it = gone.iter().any(|folder| finding.what.contains(&format!("/{folder}")));
+                assert!(expected == Fine || names_it, "without {gone:?}: {finding:?}");
+            }
+            let without_cards = tree.host().examine(&Needs { devices: Vec::new(), tried_page: Some(4096), ..needs });
+            for finding in &without_cards {
+                let seen = seen.contains(&finding.check) && finding.check != "huge pages by memfd";
+                assert!(seen || finding.verdict != Fine || !gone.contains(&"sys"), "without {gone:?}: {finding:?}");
+                assert!(finding.verdict <= Unknown || !gone.contains(&"sys"), "without {gone:?}: {finding:?}");
+            }
+            let cards = without_cards.last().unwrap();
+            let claims = cards.what.contains("no supported network card is here");
+            assert!(cards.check == "cards" && claims != gone.contains(&"sys"), "{cards:?}");
+        }
+    }
+}
+
+/// Parts that may be missing while the rest is there.
+#[test]
+fn what_lies_in_a_missing_file_is_neither_fine_nor_a_fault() {
+    for (changes, check, word) in [
+        (&[Remove("sys/kernel/security")][..], "kernel lockdown", "/sys/kernel/security is not mounted"),
+        (&[Remove("sys/fs/cgroup")], "processor quota", "/sys/fs/cgroup is not mounted"),
+        (&[Remove("sys/devices/system/cpu")], "hyper-threads", "does not list the cores"),
+        (&[Remove("sys/devices/system/cpu")], "core frequency", "does not list the cores"),
+        (&[Remove("sys/devices/system/clocksource")], "clock", "where the system's time is from"),
+        (&[Remove("proc/cpuinfo")], "virtual machine", "/proc/cpuinfo"),
+        (&[Remove("proc/self/status")], "NUMA node", "/proc/self/status"),
+    ] {
+        let tree = ready();
+        changes.iter().for_each(|change| change.make(&tree));
+        let finding = examine(&tree).into_iter().find(|finding| finding.check == check).unwrap();
+        assert!(finding.verdict == Unknown && finding.what.contains(word), "{finding:?}");
+    }
+    let tree = ready();
+    Remove("sys/kernel/security").make(&tree);
+    tree.file("proc/filesystems", "nodev\tsysfs\n\text4\n");
+    let finding = examine(&tree).into_iter().find(|finding| finding.check == "kernel lockdown").unwrap();
+    assert_eq!((finding.verdict, finding.what.as_str()), (Fine, "off"), "a kernel without securityfs has no lockdown");
+}
+
+/// The remedies name no version and no maker that was not read.
+#[test]
+fn remedies_without_proc_claim_nothing_about_kernel_and_processor() {
+    let tree = ready();
+    let needs = needs(&tree, &[A]);
+    for folder in ["proc", "sys/module/vfio_pci", "sys/bus/pci/drivers/vfio-pci", "sys/kernel/iommu_groups"] {
+        Remove(folder).make(&tree);
+    }
+    let findings = tree.host().examine(&needs);
+    let of = |check| findings.iter().find(|finding| finding.check == check).unwrap();
+    assert_eq!(of("VFIO modules").what, "vfio-pci is not loaded");
+    assert_eq!(of("VFIO modules").mend.to_string(), "load VFIO: sudo modprobe -a vfio-pci vfio_iommu_type1");
+    assert!(of("iommu").mend.how.contains("VT-d or AMD-Vi"), "{:?}", of("iommu"));
+}
+
 #[test]
 fn an_empty_tree_is_examined_without_a_panic() {
     let tree = Tree::new();
