@@ -154,7 +154,7 @@ fn help_and_version_go_to_standard_output() {
 #[test]
 fn devices_as_json_are_those_of_the_table() {
     if !std::path::Path::new("/sys/bus/pci/devices").exists() {
-        return println!("this host has no PCI bus");
+        return skip::test!("this host has no PCI bus");
     }
     let output = fwd(&["devices", "--json"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -247,7 +247,7 @@ fn devices_lists_or_says_that_there_are_none() {
             "{text}"
         );
     } else {
-        println!("this host has no PCI bus");
+        skip::test!("the table of devices (this host has no PCI bus)");
         assert_eq!(output.status.code(), Some(1));
     }
 }
