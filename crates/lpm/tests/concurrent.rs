@@ -1,5 +1,6 @@
 //! Readers during churn see the answer before a change or after it, nothing else, and hold no memory back. With each build of
-//! the lookup loops that the CPU can run; `RINGWAY_LPM_SECONDS` makes it longer.
+//! the lookup loops that the CPU can run. Tests that go on by the clock take 3 seconds each, or as many as
+//! `RINGWAY_LPM_SECONDS` says.
 
 #![allow(clippy::unwrap_used, reason = "test helpers are tests")]
 
@@ -22,13 +23,13 @@ struct Spot {
 /// The next hop under every spot.
 const COVER: u32 = 1;
 
-/// Tests that run side by side, each of several cases, share the seconds.
-const CASES: f64 = 3.0;
-
-/// How long one case takes with one build of the loops.
-fn case_time() -> Duration {
-    Duration::from_secs_f64(seconds() / CASES / kernel_count() as f64)
+/// What each of a test's cases may take with one build of the loops: all of them together take the test's seconds.
+fn share(cases: usize) -> Duration {
+    Duration::from_secs_f64(seconds() / (cases * kernel_count()) as f64)
 }
+
+/// Cases of each test that calls [`before_or_after`].
+const CASES: usize = 3;
 
 /// One thread changes prefixes that lie side by side, and plenty of others to keep memory moving;
 /// others look the prefixes up. Next hops count the changes, so an answer tells when it was true.
@@ -46,7 +47,7 @@ fn before_or_after_with<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P
     len: u8,
 ) {
     let (least, readers) = if cfg!(miri) { (30, 1) } else { (2_000, 2) };
-    let time = if cfg!(miri) { Duration::ZERO } else { case_time() };
+    let time = if cfg!(miri) { Duration::ZERO } else { share(CASES) };
     let spots: Vec<(u128, u8, Spot)> =
         (0..16).map(|index| (base | index << (128 - len), len, Spot::default())).collect();
     let last = |(addr, len): (u128, u8)| addr | (!mask(len) & mask(P::BITS));
@@ -157,7 +158,7 @@ fn ipv6() {
 /// not older than one that any reader has had before. Some readers stay idle over several moves.
 #[cfg(not(miri))]
 fn no_answer_is_older_than_one_before<F: Family<Prefix = P, Addr = P::Addr, Bits = P::Bits>, P: Net>() {
-    let time = case_time();
+    let time = share(1);
     let (start, mut moves, mut changes) = (Instant::now(), 0_u64, 0_u32);
     while moves == 0 || start.elapsed() < time {
         let mut table = Table::<F>::new().unwrap();

@@ -1,6 +1,6 @@
 //! Random changes of every kind against an independent crate, with each build of the lookup loops that the CPU can run:
-//! insertions, replacements, removals, all routes replaced, tables at their limit, next hops by the hundred thousand. Three seconds,
-//! or as many as `RINGWAY_LPM_SECONDS` says. Not under Miri: too slow.
+//! insertions, replacements, removals, all routes replaced, tables at their limit, next hops by the hundred thousand. Each test takes three
+//! seconds, or as many as `RINGWAY_LPM_SECONDS` says. Not under Miri: too slow.
 #![cfg(not(miri))]
 #![allow(clippy::unwrap_used, reason = "test helpers are tests")]
 
