@@ -1,4 +1,5 @@
 //! The hot path asks for no memory: not to receive, to transmit, to forward, to route, or to take and give buffers.
+#![expect(unsafe_code, reason = "an allocator that counts")]
 
 use benches::{Rig, RouteRig, Table, Work};
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -1,6 +1,7 @@
 //! virtio-user against DPDK's vhost library (`dpdk-testpmd` with `net_vhost`, on ordinary pages): frames there and back
 //! through every layout, back ends and front ends that are killed, and `fwd` between virtio and a software 82599. Skipped where testpmd is not installed (`tests/setup`).
 #![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(unsafe_code, reason = "the word for a back end of its own")]
 
 use device::{Interrupts, TrustedPeer};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};

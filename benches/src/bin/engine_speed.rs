@@ -3,6 +3,7 @@
 //!
 //! `cargo run --release -p benches --bin engine_speed [SECONDS]`; whether the frames are right is what the tests of `softnic` look at.
 
+#![expect(unsafe_code, reason = "plays the driver")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a program that measures")]
 
 use device::{Bar as _, Device as _, DmaMemory, MemoryRequest, PageSize};

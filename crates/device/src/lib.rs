@@ -10,6 +10,7 @@
 //! A program comes to a device in three steps: [`Host`] lists what there is, says whether it can be used
 //! ([`Host::status`], and of the whole host [`Host::examine`]) and binds it to `vfio-pci` ([`Host::bind`]);
 //! [`VfioDevice::open`] opens it.
+#![expect(unsafe_code, reason = "registers, DMA memory and the promises that drivers are built on")]
 
 mod aside;
 mod bar;

@@ -1,4 +1,5 @@
 //! DMA memory as its users meet it, with and without huge pages.
+#![expect(unsafe_code, reason = "reads and writes memory as a device does")]
 
 use device::{DmaMemory, Error, MemoryRequest, PageSize};
 use rustix::fs::{FallocateFlags, SealFlags};

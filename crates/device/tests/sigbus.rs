@@ -1,5 +1,6 @@
 //! What a SIGBUS says before it ends a program.
 #![cfg(not(miri))]
+#![expect(unsafe_code, reason = "reads a page that is gone")]
 
 use memmap2::MmapOptions;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};

@@ -24,6 +24,7 @@
 //! Frames longer than a buffer are received into several, chained as a run of packets.
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
+#[expect(unsafe_code, reason = "descriptors shared with the card")]
 #[path = "rx_tx_avx2.rs"]
 mod avx2;
 mod config;
@@ -31,6 +32,7 @@ mod desc;
 mod eeprom;
 mod error;
 #[cfg(any(test, feature = "fake"))]
+#[expect(unsafe_code, reason = "a card plays with memory that it was told of")]
 pub mod fake;
 mod filter;
 mod ids;
@@ -38,12 +40,16 @@ mod init;
 mod interrupts;
 mod link;
 mod port;
+#[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 pub mod regs;
+#[expect(unsafe_code, reason = "memory shared with the card")]
 mod ring;
 mod rss;
+#[expect(unsafe_code, reason = "buffers shared with the card")]
 mod rx;
 mod semaphore;
 mod stats;
+#[expect(unsafe_code, reason = "buffers shared with the card")]
 mod tx;
 mod wait;
 

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot start fails")]
 //! Devices, mappers and loggers that do what they should not, at any moment: packets keep to their slots, every slot is in
 //! one place, and a call does a bounded amount of work.
+#![expect(unsafe_code, reason = "plays the card")]
 
 mod common;
 

@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot start fails")]
 #![cfg(not(miri))] // Miri has neither poll(2) on eventfds nor sockets.
 //! Waiting for frames and for the link, on the strict and the threaded software 82599 and on one behind a socket.
+#![expect(unsafe_code, reason = "the word for a server of its own")]
 
 use device::{Device, EventFd, Interrupts};
 use ixgbe::{Config, Error, Opened, RxQueue};

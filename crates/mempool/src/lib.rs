@@ -22,6 +22,7 @@
 //! assert_eq!(pool.away(), 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+#![expect(unsafe_code, reason = "buffers that hardware writes to, and one owner for each")]
 
 mod batch;
 mod cache;

@@ -1,5 +1,6 @@
 //! Panics in code that the pool calls, and threads that end in one: no slot is ever in two places, and none is lost that
 //! can be known to be free.
+#![expect(unsafe_code, reason = "plays the ring")]
 
 mod common;
 

@@ -20,14 +20,18 @@
 //!
 //! What both can be made to do wrong is listed in [`Fault`].
 
+#[expect(unsafe_code, reason = "DMA memory, as a card reaches it")]
 mod bells;
+#[expect(unsafe_code, reason = "DMA memory, as a card reaches it")]
 mod dma;
 mod engine;
 mod error;
 mod fault;
 mod model;
+#[expect(unsafe_code, reason = "the promise of a device")]
 mod soft;
 mod spec;
+#[expect(unsafe_code, reason = "the promise of a device")]
 mod strict;
 mod vfio_user;
 mod violation;

@@ -3,8 +3,10 @@
 mod accept;
 mod closer;
 mod config_space;
+#[expect(unsafe_code, reason = "the handler of a signal")]
 mod fault;
 mod function;
+#[expect(unsafe_code, reason = "memory that a client may change")]
 mod memory;
 mod seldom;
 mod session;

@@ -1,5 +1,6 @@
 //! Clients of the vfio-user server that want to stop it, or one another.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(unsafe_code, reason = "system calls of a client, and the word for a server of its own")]
 
 mod wire_client;
 

@@ -1,5 +1,6 @@
 //! The vfio-user face, byte by byte against the specification, and with our own client.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(unsafe_code, reason = "plays the driver")]
 
 mod wire_client;
 

@@ -1,6 +1,7 @@
 //! Whatever a client sends: the server answers or ends that connection, takes no more memory than a message may have, and
 //! serves the next client.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(unsafe_code, reason = "an allocator that watches")]
 
 mod wire_client;
 

@@ -1,6 +1,7 @@
 //! Back ends of vhost-user, in processes of their own, that are killed again and again under load: the port is in use again
 //! each time, and no buffer is lost. The process is this test's binary, started once more.
 #![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(unsafe_code, reason = "plays the back end")]
 
 mod common;
 

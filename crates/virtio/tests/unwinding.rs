@@ -1,5 +1,6 @@
 //! A notification that panics unwinds out of `send`: each packet is then in one place.
 #![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(unsafe_code, reason = "plays the transport")]
 
 mod common;
 

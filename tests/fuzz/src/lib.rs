@@ -2,12 +2,15 @@
 //! replays those that it found (`tests/replay.rs`).
 
 pub mod captures;
+#[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod ixgbe_rings;
 pub mod lpm;
 pub mod router;
 pub mod routes;
+#[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod vfio_user_client;
 pub mod vfio_user_server;
+#[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod vhost_user;
 pub mod virtio_rings;
 

@@ -1,5 +1,6 @@
 //! A `softnic` process, and others beside it.
 #![allow(dead_code, reason = "not every test file uses all of it")]
+#![expect(unsafe_code, reason = "the word for a server of its own")]
 
 use device::PageSize;
 use mempool::{Pool, PoolConfig};

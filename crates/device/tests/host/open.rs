@@ -1,4 +1,5 @@
 //! Opening devices of made trees: what is refused, and the path through sysfs on plain files.
+#![expect(unsafe_code, reason = "registers of a made device")]
 
 use crate::tree::{Tree, address};
 use device::{

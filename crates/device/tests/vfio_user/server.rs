@@ -1,4 +1,5 @@
 //! A server that answers as it should, with one thing about it that can be otherwise.
+#![expect(unsafe_code, reason = "the word for a server of its own")]
 
 use device::vfio_user::message::{self, Header, Message, command, words};
 use device::{TimeLimit, TrustedPeer, VfioUserDevice};

@@ -7,6 +7,7 @@ mod memory;
 mod pcap;
 mod peer;
 mod sink;
+#[expect(unsafe_code, reason = "an ioctl of the kernel")]
 mod tap;
 
 use crate::WireError;

@@ -1,6 +1,7 @@
 //! A driver of a page or two, written from the datasheet's order of steps, to drive the model by hand.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a failure here is a failed test")]
+#![expect(unsafe_code, reason = "plays the driver")]
 
 use device::{Bar as _, Device, DmaMemory, MemoryRequest, PageSize, Translation};
 use std::sync::Arc;

@@ -1,5 +1,6 @@
 //! What the tests share: a driver on a device made of memory.
 #![allow(dead_code, reason = "no test file uses all of it")]
+#![expect(unsafe_code, reason = "the word for a back end of its own")]
 
 use device::{TrustedPeer, tsc};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
