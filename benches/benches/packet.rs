@@ -1,6 +1,7 @@
 //! Cycles per packet: receive, transmit, pool and whole forward, over burst and ring sizes.
 //!
-//! The unit is the time-stamp counter's cycle. The hardware's part is measured in the same sample and subtracted.
+//! The unit is the time-stamp counter's cycle. The hardware's part is measured in the same sample and subtracted:
+//! what is below zero is noise, and is shown as it is.
 
 use benches::{Rig, Work};
 use criterion::measurement::{Measurement, ValueFormatter};
@@ -13,25 +14,26 @@ struct Cycles;
 
 impl Measurement for Cycles {
     type Intermediate = u64;
-    type Value = u64;
+    /// A difference, and below zero where noise is larger than what is measured.
+    type Value = i64;
 
     fn start(&self) -> u64 {
         tsc::now()
     }
 
-    fn end(&self, start: u64) -> u64 {
-        tsc::now() - start
+    fn end(&self, start: u64) -> i64 {
+        (tsc::now() - start).cast_signed()
     }
 
-    fn add(&self, first: &u64, second: &u64) -> u64 {
+    fn add(&self, first: &i64, second: &i64) -> i64 {
         first + second
     }
 
-    fn zero(&self) -> u64 {
+    fn zero(&self) -> i64 {
         0
     }
 
-    fn to_f64(&self, value: &u64) -> f64 {
+    fn to_f64(&self, value: &i64) -> f64 {
         *value as f64
     }
 
@@ -86,7 +88,7 @@ fn measure(criterion: &mut Criterion<Cycles>, group: &str, work: Work, burst: us
                 hardware.hardware_burst(work);
             }
             let end = tsc::now();
-            (middle - start).saturating_sub(end - middle)
+            (middle - start).cast_signed() - (end - middle).cast_signed()
         });
     });
 }
