@@ -4,9 +4,10 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fwd"));
@@ -305,6 +306,41 @@ fn a_signal_ends_opening_a_device_whose_server_is_silent() {
     let (code, _, error) = run.end();
     assert_eq!(code, Some(1));
     assert!(error.contains("silent.sock") && error.contains("interrupted"), "{error}");
+}
+
+/// Its summary cannot be written, as nobody reads the standard output, which is full; so the first signal does not end it.
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let (_unread, mut full) = std::os::unix::net::UnixStream::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.write(&[b'\n'; 4096]).is_ok() {}
+    full.set_nonblocking(false).unwrap();
+    let ports = ["l2", "soft:a?wire=gen", "soft:b", "--json"];
+    let stdout = std::os::fd::OwnedFd::from(full);
+    let mut child = command(&ports).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+    let watched = Box::new(BufReader::new(child.stderr.take().unwrap()));
+    let mut run = Run { child, watched, stream: Stream::Stderr };
+    run.wait_for("pps");
+    run.signal(Signal::INT);
+    // Two of a kind that wait to be delivered are one.
+    let status = format!("/proc/{}/status", run.child.id());
+    let is_pending =
+        |line: &str| line.strip_prefix("ShdPnd:").is_some_and(|set| u64::from_str_radix(set.trim(), 16).unwrap() != 0);
+    while std::fs::read_to_string(&status).unwrap().lines().any(is_pending) {
+        std::thread::yield_now();
+    }
+    assert!(run.child.try_wait().unwrap().is_none(), "the first ended it, so nothing was in its way");
+    run.signal(Signal::INT);
+    let begun = Instant::now();
+    while run.child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > Duration::from_secs(60) {
+            run.child.kill().unwrap();
+            panic!("the second did not end it");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let (code, _, error) = run.end();
+    assert_eq!(code, Some(1), "{error}");
 }
 
 /// The output of a run that is watched.
