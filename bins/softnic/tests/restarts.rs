@@ -1,4 +1,5 @@
-//! SIGKILL and restart under load, a hundred times each way: no buffer of a pool is lost, and the next port forwards.
+//! SIGKILL and restart under load, a hundred times each way, and ten under `fwd`: no buffer of a pool is lost, and the next
+//! port forwards.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod server;
