@@ -273,3 +273,30 @@ fn s4_nobody_who_reads_its_output_ends_the_service() {
         assert_eq!(status.code(), Some(0), "full {full}");
     }
 }
+
+/// The server counts what it has delivered, and knows nothing of `fwd`'s account.
+#[test]
+fn what_was_delivered_when_a_run_ends_is_in_its_account() {
+    let servers = Servers::start(tempfile::tempdir().unwrap(), &["a?wire=gen", "b?wire=sink"]);
+    let (a, b) = (servers.address("a"), servers.address("b"));
+    let routes = servers.folder.path().join("routes");
+    std::fs::write(&routes, "0.0.0.0/0 via 02:00:00:00:00:02 port 1\n").unwrap();
+    let mut received = 0;
+    for ports in [
+        &["rxonly", &a, "--ring-size", "4096"][..],
+        &["l2", &a, &b],
+        &["l3", &a, &b, "--promiscuous", "--routes", routes.to_str().unwrap()],
+    ] {
+        let mut fwd = Command::new(tests::fwd());
+        let output = fwd.args(ports).args(["--duration", "0.2", "--json", "--quiet"]).output().unwrap();
+        assert!(output.status.success(), "{ports:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        received += report["received"].as_u64().unwrap();
+    }
+    let Servers { mut process, folder } = servers;
+    process.signal(Signal::TERM);
+    let line = process.line(&folder.path().join("a").display().to_string());
+    let delivered = line.split(", ").find_map(|part| part.strip_suffix(" delivered")).unwrap().replace(',', "");
+    assert!(received > 0);
+    assert_eq!(delivered.parse(), Ok(received), "{line}");
+}
