@@ -7,6 +7,7 @@ use crate::lcore::{self, Lcore};
 use crate::report::link_words;
 use crate::stop::Stop;
 use crate::trust;
+use anyhow::anyhow;
 use device::PageSize;
 use mempool::{Batch, CHUNK, Pool, PoolConfig};
 use nic::{Address, Interrupts, Opened, PortConfig, TimeLimit};
@@ -71,7 +72,14 @@ pub fn open(
             time_limit: TimeLimit { cancel: Some(stop.cancel()), ..TimeLimit::default() },
         };
         let result = audibly(address, || nic::open(address, &config, &pool));
-        opened.push(result.map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })?);
+        opened.push(result.map_err(|error| match error {
+            error if error.is_usage() => Failure::usage(error),
+            // However far it had come, and whatever may be done about what it then waited for.
+            _ if stop.is_signalled() => {
+                anyhow!("{}: interrupted by a signal while it was opened", address.name()).into()
+            }
+            error => error.into(),
+        })?);
     }
     Ok(Ports { pool, opened })
 }
