@@ -308,13 +308,32 @@ fn a_signal_ends_opening_a_device_whose_server_is_silent() {
     assert!(error.contains("silent.sock") && error.contains("interrupted"), "{error}");
 }
 
+/// One end of a connection that has no room for more, and the other, which nobody reads.
+fn full() -> (std::os::unix::net::UnixStream, std::os::unix::net::UnixStream) {
+    let (mut full, unread) = std::os::unix::net::UnixStream::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.write(&[b'\n'; 4096]).is_ok() {}
+    while full.write(b"\n").is_ok() {}
+    full.set_nonblocking(false).unwrap();
+    (full, unread)
+}
+
+/// The start's words and the live table go to standard error here, and so does the log.
+#[test]
+fn a_reader_who_has_stopped_reading_holds_no_run_up() {
+    let (full, _unread) = full();
+    let ports = ["l2", "soft:a?wire=gen", "soft:b", "--duration", "0.2", "--json"];
+    let output = command(&ports).stderr(std::os::fd::OwnedFd::from(full)).output().unwrap();
+    assert!(output.status.success());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    check(&report);
+    assert!(number(&report["forwarded"]) > 0);
+}
+
 /// Its summary cannot be written, as nobody reads the standard output, which is full; so the first signal does not end it.
 #[test]
 fn a_second_signal_ends_it_at_once() {
-    let (_unread, mut full) = std::os::unix::net::UnixStream::pair().unwrap();
-    full.set_nonblocking(true).unwrap();
-    while full.write(&[b'\n'; 4096]).is_ok() {}
-    full.set_nonblocking(false).unwrap();
+    let (full, _unread) = full();
     let ports = ["l2", "soft:a?wire=gen", "soft:b", "--json"];
     let stdout = std::os::fd::OwnedFd::from(full);
     let mut child = command(&ports).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();

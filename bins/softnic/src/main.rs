@@ -5,10 +5,11 @@
 use clap::Parser;
 use cli::exit::{self, Failure};
 use cli::human::grouped;
+use cli::output;
 use cli::stop::Stop;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softnic::{Error, SoftControl, VfioUserServer};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -118,9 +119,9 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-/// Prints a line. A standard output that is closed or full does not end the service.
+/// Prints a line. A standard output that is closed or full does not end the service, and one that nobody reads does not hold it up.
 fn say(args: &Args, line: std::fmt::Arguments<'_>) {
     if !args.quiet {
-        let _ = writeln!(io::stdout(), "{line}");
+        let _ = output::offer(io::stdout(), &format!("{line}\n"), Duration::from_millis(100));
     }
 }

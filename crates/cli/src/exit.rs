@@ -1,10 +1,12 @@
 //! How a program ends: exit codes, and errors of one line.
 
+use crate::output::{Log, offer};
 use clap::error::ErrorKind;
 use std::fmt::Display;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Why a program did not do what it was asked to.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCod
                 .with_default_directive(tracing::Level::WARN.into())
                 .from_env_lossy(),
         )
-        .with_writer(io::stderr)
+        .with_writer(|| Log)
         .with_ansi(io::stderr().is_terminal())
         .without_time()
         .with_target(false)
@@ -58,7 +60,7 @@ pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCod
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let Err(failure) = main() else { return ExitCode::SUCCESS };
     // Nobody is left to tell if this fails.
-    let _ = writeln!(io::stderr(), "{program}: {}", failure.message());
+    let _ = offer(io::stderr(), &format!("{program}: {}\n", failure.message()), Duration::from_secs(1));
     ExitCode::from(match failure {
         Failure::Failed(_) => 1,
         Failure::Usage(_) => 2,

@@ -1,9 +1,14 @@
-//! What a program was asked to print: all of it is on standard output, or the program fails.
+//! What a program was asked to print: all of it is on standard output, or the program fails. What it says beside that, as far as
+//! somebody reads it.
 
 use crate::exit::Failure;
 use anyhow::anyhow;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
 use serde::Serialize;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::fd::AsFd;
+use std::time::Duration;
 
 /// Prints text for people and a newline. A reader who has gone away (`| head -1`) does not want the rest, which is no
 /// failure.
@@ -27,6 +32,42 @@ pub fn print_json(object: &impl Serialize) -> Result<(), Failure> {
     write(&serde_json::to_string(object)?).map_err(lost)
 }
 
+/// Writes `text` as far as its reader has room for it, so that one who has stopped reading (a pager, a terminal after Ctrl-S) stops
+/// nothing here: each part is waited for `patience` long, and the rest then left out. Returns whether all was written.
+///
+/// # Errors
+///
+/// As `write(2)`.
+pub fn offer(out: impl AsFd, text: &str, patience: Duration) -> io::Result<bool> {
+    // A pipe that says it has room takes a page without waiting, a terminal what it is sure to have room for.
+    let part = if out.as_fd().is_terminal() { 256 } else { 4096 };
+    let (patience, mut rest) = (Timespec::try_from(patience).ok(), text.as_bytes());
+    while !rest.is_empty() {
+        match poll(&mut [PollFd::new(&out, PollFlags::OUT)], patience.as_ref()) {
+            Ok(0) => return Ok(false),
+            Ok(_) => rest = &rest[retry_on_intr(|| rustix::io::write(&out, &rest[..rest.len().min(part)]))?..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(true)
+}
+
+/// Standard error for lines of the log, which [`offer`] them.
+#[derive(Debug)]
+pub(crate) struct Log;
+
+impl io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        offer(io::stderr(), &String::from_utf8_lossy(line), Duration::ZERO)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 fn write(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush())
@@ -35,4 +76,27 @@ fn write(text: &str) -> io::Result<()> {
 pub(crate) fn lost(error: io::Error) -> Failure {
     anyhow!("standard output: cannot write what was asked for: {error}; direct it where there is room and a reader")
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+
+    #[test]
+    fn a_reader_who_has_stopped_reading_is_not_waited_for() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let line = "a line of sixteen\n".repeat(1000);
+        let mut whole = 0;
+        while offer(&writer, &line, Duration::ZERO).unwrap() {
+            whole += 1;
+        }
+        assert!(whole > 0, "a pipe holds more");
+        let mut text = vec![0; whole * line.len()];
+        reader.read_exact(&mut text).unwrap();
+        assert_eq!(text, line.repeat(whole).as_bytes());
+        assert!(offer(&writer, "there is room again", Duration::ZERO).unwrap());
+        drop(reader);
+        assert_eq!(offer(&writer, "gone", Duration::ZERO).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
 }

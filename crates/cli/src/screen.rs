@@ -1,9 +1,11 @@
 //! The live table: redrawn in place on a terminal, plain lines elsewhere.
 
 use crate::human::{grouped, scaled, with_unit};
+use crate::output::offer;
 use crate::report::{PortRates, PortTotals, Totals};
 use comfy_table::{CellAlignment, Table, presets};
-use std::io::{self, IsTerminal as _, Write};
+use std::io::{self, IsTerminal as _};
+use std::time::Duration;
 
 /// Where a run shows how it goes.
 #[derive(Debug)]
@@ -78,12 +80,12 @@ impl Screen {
         self.write(&text);
     }
 
-    /// Whoever looked may have gone (`| head -1`), and a run goes on without: that is said once.
+    /// Whoever looked may have gone (`| head -1`), and a run goes on without: that is said once. What somebody who does not read on
+    /// has no room for is left out.
     fn write(&mut self, text: &str) {
-        let all = |out: &mut dyn Write| out.write_all(text.as_bytes()).and_then(|()| out.flush());
         let (written, name) = match self.output {
-            Output::Stdout => (all(&mut io::stdout().lock()), "standard output"),
-            Output::Stderr => (all(&mut io::stderr().lock()), "standard error"),
+            Output::Stdout => (offer(io::stdout(), text, Duration::ZERO), "standard output"),
+            Output::Stderr => (offer(io::stderr(), text, Duration::ZERO), "standard error"),
         };
         if let Err(error) = written {
             self.style = Style::Nothing;

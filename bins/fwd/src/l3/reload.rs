@@ -4,10 +4,11 @@
 use crate::json::RoutesReport;
 use anyhow::{Context as _, anyhow};
 use cli::human::{counted, grouped};
+use cli::output;
 use router::{Fib, Routes};
 use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::{Handle, Signals};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -85,7 +86,7 @@ impl RoutesFile {
         };
         drop(state);
         // Nobody is left to tell if this fails.
-        let _ = writeln!(io::stderr(), "fwd: {line}");
+        let _ = output::offer(io::stderr(), &format!("fwd: {line}\n"), Duration::ZERO);
         for _ in 0..RECLAIMS {
             fib.reclaim();
             if fib.retired() == 0 {
