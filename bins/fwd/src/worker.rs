@@ -6,7 +6,7 @@
 use crate::output::Output;
 use cli::counters::{Counters, Published};
 use cli::idle::Idle;
-use cli::team::LAST_ROUNDS;
+use cli::team::LastRounds;
 use device::tsc;
 use mempool::{Batch, Pool, PoolCache};
 use nic::RxQueue;
@@ -63,7 +63,7 @@ impl<M: Mode> Worker<M> {
         let interval = tsc::frequency_hz() / 500;
         let mut last = tsc::now();
         let mut next_publication = last + interval;
-        let mut last_rounds = LAST_ROUNDS;
+        let mut last_rounds = LastRounds::default();
         loop {
             let mut moved = false;
             for lane in &mut self.lanes {
@@ -89,11 +89,10 @@ impl<M: Mode> Worker<M> {
             if last >= next_publication {
                 next_publication = last + interval;
                 self.lanes.iter_mut().for_each(Lane::publish);
-                if self.stop.load(Ordering::Relaxed) {
-                    if !moved || last_rounds == 0 {
+                if self.stop.load(Ordering::Acquire) {
+                    if last_rounds.is_over(moved) {
                         return self.lanes;
                     }
-                    last_rounds -= 1;
                     next_publication = last;
                 }
             }

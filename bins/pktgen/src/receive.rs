@@ -4,7 +4,7 @@ use crate::frame;
 use crate::sequence::{Stream, Verdict};
 use cli::counters::{Counters, Published};
 use cli::idle::Idle;
-use cli::team::LAST_ROUNDS;
+use cli::team::LastRounds;
 use device::tsc;
 use mempool::{Batch, Pool};
 use nic::RxQueue;
@@ -53,7 +53,7 @@ impl Receiver {
         let mut caches: Vec<_> = self.sinks.iter().map(|sink| sink.pool.cache()).collect();
         let mut last = tsc::now();
         let mut next_publication = last + interval;
-        let mut last_rounds = LAST_ROUNDS;
+        let mut last_rounds = LastRounds::default();
         loop {
             let mut moved = false;
             for (sink, cache) in self.sinks.iter_mut().zip(&mut caches) {
@@ -80,11 +80,10 @@ impl Receiver {
             if last >= next_publication {
                 next_publication = last + interval;
                 self.sinks.iter_mut().for_each(Sink::publish);
-                if self.stop.load(Ordering::Relaxed) {
-                    if !moved || last_rounds == 0 {
+                if self.stop.load(Ordering::Acquire) {
+                    if last_rounds.is_over(moved) {
                         return self.sinks;
                     }
-                    last_rounds -= 1;
                     next_publication = last;
                 }
             }

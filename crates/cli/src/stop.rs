@@ -91,7 +91,8 @@ impl Stop {
 
     /// Asks for the end, and wakes workers that sleep.
     pub fn request(&self) {
-        self.flag.store(true, Ordering::Relaxed);
+        // Who sees it sees what came before, such as the last frames of a device that takes no more.
+        self.flag.store(true, Ordering::Release);
         self.ended.signal();
     }
 

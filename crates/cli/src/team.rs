@@ -156,9 +156,20 @@ pub fn watch(
     shown.map(|()| begun.elapsed())
 }
 
-/// Rounds that a worker still makes when it has seen the stop flag, as long as frames come: as many as the largest ring has
-/// descriptors, so that all of it is worked off where the device takes no more from the wire.
-pub const LAST_ROUNDS: u32 = 4096;
+/// The rounds that a worker still makes when it has seen the stop flag: one at least, as the round in which it sees the flag may have
+/// looked at a ring before the last frames came; then as long as frames come, but no more than the largest ring has descriptors,
+/// for a device that goes on taking them from the wire.
+#[derive(Debug, Default)]
+pub struct LastRounds(u32);
+
+impl LastRounds {
+    /// After each round with the flag set: whether it was the last. `moved` says that frames came in it.
+    #[must_use]
+    pub fn is_over(&mut self, moved: bool) -> bool {
+        self.0 += 1;
+        (self.0 > 1 && !moved) || self.0 > 4096
+    }
+}
 
 /// How often the live table is renewed.
 const TICK: Duration = Duration::from_secs(1);
@@ -203,5 +214,19 @@ impl IdleWatch {
             all &= passed >= 2;
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_worker_looks_once_more_and_ends_for_all_that() {
+        let mut quiet = LastRounds::default();
+        assert!(!quiet.is_over(false), "what it saw may be of before the flag");
+        assert!(quiet.is_over(false));
+        let mut busy = LastRounds::default();
+        assert_eq!((0..10_000).position(|_| busy.is_over(true)), Some(4096));
     }
 }

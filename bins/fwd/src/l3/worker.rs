@@ -7,7 +7,7 @@ use crate::output::Output;
 use crate::run::Ended;
 use cli::counters::{Counters, Published, Reason};
 use cli::idle::Idle;
-use cli::team::LAST_ROUNDS;
+use cli::team::LastRounds;
 use device::tsc;
 use mempool::{Batch, Pool, PoolCache};
 use nic::{RxQueue, TxQueue};
@@ -69,7 +69,7 @@ impl Worker {
         let (publication, drain) = (tsc::frequency_hz() / 500, tsc::frequency_hz() / DRAINS_A_SECOND);
         let mut last = tsc::now();
         let (mut next_publication, mut next_drain) = (last + publication, last + drain);
-        let mut last_rounds = LAST_ROUNDS;
+        let mut last_rounds = LastRounds::default();
         loop {
             let mut moved = false;
             for at in 0..self.inputs.len() {
@@ -99,10 +99,9 @@ impl Worker {
             }
             if last >= next_publication {
                 next_publication = last + publication;
-                let stops = self.stop.load(Ordering::Relaxed);
-                let ends = stops && (!moved || last_rounds == 0);
+                let stops = self.stop.load(Ordering::Acquire);
+                let ends = stops && last_rounds.is_over(moved);
                 if stops && !ends {
-                    last_rounds -= 1;
                     next_publication = last;
                 }
                 if ends {
