@@ -30,6 +30,7 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
         let (count, mode) = (cli::human::counted(args.ports.len() as u64, "port"), M::NAME);
         return crate::usage(format!("{count}: {mode} forwards between pairs; name an even number of ports"));
     }
+    ports::check(&args.ports)?;
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(nic::Address::is_soft);
     let available = cli::lcore::available()?;

@@ -23,7 +23,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Send frames, as fast as the ports take them or at a rate
     Tx(TxArgs),
-    /// Receive frames; find those that were lost, came late or came twice
+    /// Receive frames; find those that were lost, came late or came twice (up to 1,024 numbers late, and between the lowest and the highest that came)
     Rx(RxArgs),
 }
 

@@ -28,6 +28,7 @@ const SPARE: usize = 1024;
 
 /// `pktgen tx`.
 pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
+    ports::check(&args.ports)?;
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(Address::is_soft);
     let mut screen = Screen::new(args.run.json, args.run.quiet);
@@ -100,6 +101,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
 
 /// `pktgen rx`.
 pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
+    ports::check(&args.ports)?;
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(Address::is_soft);
     let mut screen = Screen::new(args.run.json, args.run.quiet);

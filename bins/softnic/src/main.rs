@@ -52,6 +52,7 @@ fn main() -> ExitCode {
         }
         let stop = Stop::on_signals()?;
         raise_descriptor_limit();
+        softnic::check(&pairs.iter().map(|[_, spec]| &**spec).collect::<Vec<_>>()).map_err(failure)?;
         let mut servers = Vec::new();
         for [socket, spec] in pairs {
             servers.push(VfioUserServer::start(spec, Path::new(socket)).map_err(failure)?);

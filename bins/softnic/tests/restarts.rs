@@ -1,5 +1,5 @@
-//! SIGKILL and restart under load, a hundred times each way, and ten under `fwd`: no buffer of a pool is lost, and the next
-//! port forwards.
+//! SIGKILL and restart under load, a hundred times each: of the server under a driver, of `fwd`, and of the server under
+//! `fwd`. No buffer of a pool is lost, and the next port forwards.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod server;
@@ -9,11 +9,16 @@ use rustix::process::Signal;
 use server::{Process, Servers, pool, until};
 use softnic::{SoftControl, VfioUserServer};
 use std::process::Command;
+use tempfile::TempDir;
 use tests::Fwd;
 
 const ROUNDS: usize = 100;
+/// Pairs of processes at a time where they mostly wait.
+const LANES: usize = 5;
 /// Frames that have passed when it is killed.
 const LOAD: u64 = 500;
+/// Bytes of a frame in a capture: a header of 16, and the 60 of the generator's frames.
+const RECORD: u64 = 76;
 
 /// The server dies, a driver in this process loses both its ports and keeps its buffers, and opens them again at the next
 /// server.
@@ -79,22 +84,33 @@ fn the_client_is_killed_under_load() {
     assert_eq!(controls.iter().map(|control| control.violations().0).sum::<u64>(), 0, "no driver error either");
 }
 
-/// The server dies under `fwd`, which says so in one line and ends; both start again.
+/// The server dies under `fwd`, which says so in one line and ends; both start again. Side by side, as `fwd` looks for a dead
+/// server once a second.
 #[test]
 fn the_server_of_fwd_is_killed_under_load() {
-    let mut folder = tempfile::tempdir().unwrap();
-    for round in 0..ROUNDS / 10 {
-        let mut servers = Servers::start(folder, &["a?wire=gen", "b?wire=gen"]);
-        let mut fwd =
-            Process::start(Command::new(tests::fwd()).args(["l2", &servers.address("a"), &servers.address("b")]));
-        fwd.wait_for("pps");
-        servers.process.signal(Signal::KILL);
-        servers.process.end();
-        let (code, stderr) = fwd.end();
-        assert_eq!(code, Some(1), "round {round}: {stderr}");
-        let errors = stderr.lines().filter(|line| line.starts_with("fwd: ")).collect::<Vec<_>>();
-        assert!(errors.len() == 1 && errors[0].contains("gone"), "round {round}: {stderr}");
-        assert!(!stderr.contains("kept for ever"), "round {round}: {stderr}");
-        folder = servers.folder;
-    }
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| (0..ROUNDS / LANES).fold(tempfile::tempdir().unwrap(), kill_the_server_of_fwd));
+        }
+    });
+}
+
+fn kill_the_server_of_fwd(folder: TempDir, round: usize) -> TempDir {
+    let capture = folder.path().join("capture");
+    let output = format!("b?wire=pcap:,{}", capture.display());
+    let mut servers = Servers::start(folder, &["a?wire=gen&rate=100000", &output]);
+    let mut fwd = Process::start(Command::new(tests::fwd()).args(["l2", &servers.address("a"), &servers.address("b")]));
+    until("the load", || {
+        std::thread::yield_now();
+        assert!(fwd.child.try_wait().unwrap().is_none(), "round {round}: {:?}", fwd.end());
+        std::fs::metadata(&capture).unwrap().len() > LOAD * RECORD
+    });
+    servers.process.signal(Signal::KILL);
+    servers.process.end();
+    let (code, stderr) = fwd.end();
+    assert_eq!(code, Some(1), "round {round}: {stderr}");
+    let errors = stderr.lines().filter(|line| line.starts_with("fwd: ")).collect::<Vec<_>>();
+    assert!(errors.len() == 1 && errors[0].contains("gone"), "round {round}: {stderr}");
+    assert!(!stderr.contains("kept for ever"), "round {round}: {stderr}");
+    servers.folder
 }

@@ -35,6 +35,15 @@ pub struct Ports {
     pub opened: Vec<Opened>,
 }
 
+/// Checks all addresses of a run before the first is opened.
+///
+/// # Errors
+///
+/// As [`nic::check`].
+pub fn check(addresses: &[Address]) -> Result<(), Failure> {
+    nic::check(addresses).map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })
+}
+
 /// Opens a port for each address, all on one packet pool large enough for their rings, `workers` threads and `spare`
 /// slots more. The pool lies on the NUMA node of the first port that has one. A signal that `stop` catches ends it at once.
 ///

@@ -37,6 +37,8 @@ impl Screen {
             false => (Output::Stdout, io::stdout().is_terminal()),
             true => (Output::Stderr, io::stderr().is_terminal()),
         };
+        // A terminal that knows no control sequences.
+        let terminal = terminal && std::env::var_os("TERM").is_none_or(|name| name != "dumb");
         let style = match (quiet, terminal) {
             (true, _) => Style::Nothing,
             (false, true) => Style::InPlace(0),

@@ -36,6 +36,6 @@ pub use device::{Expired, Interrupts, TimeLimit, TrustedPeer};
 pub use error::{DriverError, Error, Result};
 pub use events::{Events, VfioEvents};
 pub use identify::identify;
-pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, open};
+pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, check, open};
 pub use queue::{RxCounters, RxQueue, TxCounters, TxQueue};
 pub use trust::NoIommu;

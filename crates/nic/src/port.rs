@@ -85,6 +85,23 @@ impl Opened {
     }
 }
 
+/// Checks the addresses of devices that are to be opened together, before the first is: the settings of software NICs, and that
+/// no capture is to be written that is to be read too, as opening one empties the file. Changes nothing.
+///
+/// # Errors
+///
+/// What is wrong with the first that is.
+#[cfg_attr(not(feature = "soft"), expect(unused_variables, reason = "others are checked as they are opened"))]
+pub fn check(addresses: &[Address]) -> Result<()> {
+    #[cfg(feature = "soft")]
+    {
+        let soft = |address: &'_ Address| if let Address::Soft(spec) = address { Some(spec.clone()) } else { None };
+        let specs: Vec<String> = addresses.iter().filter_map(soft).collect();
+        softnic::check(&specs.iter().map(String::as_str).collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
 /// Opens the device at `address` with its driver and starts it. The receive rings take their buffers from `pool`. Does
 /// not wait for the link. [`PortConfig::time_limit`] holds for the whole of it.
 ///

@@ -1,8 +1,9 @@
 //! The one thread that all soft NICs of a process work on, and the registry of their names.
 
-use crate::Error;
 use crate::model::Model;
 use crate::wire::{Cable, PeerWire, SinkWire};
+use crate::{Error, Fault};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, Thread};
@@ -259,7 +260,14 @@ fn run() {
         }
         let mut moved = false;
         for station in &stations {
-            moved |= station.step();
+            // A logger of the program's own may panic. That costs the device, not the others.
+            let step = panic::catch_unwind(AssertUnwindSafe(|| station.step()));
+            moved |= step.unwrap_or_else(|_| {
+                station.with(|model| {
+                    model.inject_fault(Fault::Removal { after_reads: 0 });
+                    true
+                })
+            });
         }
         if moved {
             fruitless = 0;

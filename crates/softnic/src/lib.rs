@@ -41,6 +41,7 @@ pub use error::{Error, WireError};
 pub use fault::Fault;
 pub use model::{DeviceId, Step};
 pub use soft::{SoftBar, SoftControl, SoftDevice};
+pub use spec::check;
 pub use strict::{StrictBar, StrictBuilder, StrictControl, StrictNic};
 pub use vfio_user::VfioUserServer;
 pub use violation::{OnViolation, Ring, TransmitFault, Violation};

@@ -38,7 +38,8 @@ pub(crate) const VECTORS: u16 = 64;
 ///
 /// `pcap:IN,OUT` replays IN (pcap or pcapng, Ethernet) as fast as the driver gives descriptors: the time stamps are not
 /// looked at. What is sent goes to OUT (pcap, microseconds). Either may be left out. OUT may be a pipe with a reader; no file
-/// may be an output and anything else at a time. What could not be written, or read, is told by [`SoftControl::wire_error`].
+/// may be an output and anything else at a time, in any process, and none to which standard output or error goes. Devices to be
+/// opened together are checked by [`crate::check`] first, as opening one empties its OUT. What could not be written, or read, is told by [`SoftControl::wire_error`].
 ///
 /// `tap:IFNAME` is made if there is none. The link is up while the interface is, as a cable that is in: until then, what is to be
 /// sent waits on its ring. An interface that is deleted takes the link down for good.

@@ -1,6 +1,6 @@
 //! Device specifications: `NAME?key=value&key=value`.
 
-use crate::wire::GeneratorSetup;
+use crate::wire::{GeneratorSetup, check_captures};
 use crate::{DeviceId, Error, Fault};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -45,6 +45,24 @@ struct Pairs<'s> {
     mac: Option<&'s str>,
     link: Option<&'s str>,
     faults: Vec<&'s str>,
+}
+
+/// Checks specifications of devices that are to be opened together, before the first is: each for itself, and that no capture is
+/// to be written that is to be read too, or twice. Changes nothing.
+///
+/// # Errors
+///
+/// What opening them would say, of the first that is wrong; not what only a device that works finds out.
+pub fn check(specs: &[&str]) -> Result<(), Error> {
+    let specs = specs.iter().map(|spec| spec.parse()).collect::<Result<Vec<Spec>, _>>()?;
+    let captures: Vec<_> = specs
+        .iter()
+        .filter_map(|spec| match &spec.wire {
+            Some(WireSpec::Pcap { input, output }) => Some((input.as_str(), output.as_str())),
+            _ => None,
+        })
+        .collect();
+    check_captures(&captures)
 }
 
 impl FromStr for Spec {

@@ -199,3 +199,120 @@ fn a_file_is_not_input_and_output_at_once_however_it_is_named() {
     refused(&format!("{name}?wire=pcap:,"), ["pcap:", "pcap:IN,OUT"]);
     refused(&format!("{name}?wire=pcap:,/dev/full"), ["/dev/full", "No space"]);
 }
+
+#[test]
+fn captures_that_clash_are_found_before_a_file_is_emptied() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    std::fs::write(path("in"), "precious").unwrap();
+    symlink(path("in"), path("link")).unwrap();
+    let refused = |specs: &[&str], words: &str| {
+        let error = softnic::check(specs).unwrap_err().to_string();
+        assert!(error.contains(words) && error.lines().count() == 1, "{specs:?}: {error}");
+        assert_eq!(std::fs::read(path("in")).unwrap(), b"precious");
+    };
+    let [reads, writes, linked] = [
+        format!("a?wire=pcap:{},", path("in")),
+        format!("b?wire=pcap:,{}", path("in")),
+        format!("c?wire=pcap:,{}", path("link")),
+    ];
+    refused(&[&writes, &reads], "to be read too");
+    refused(&[&reads, &writes], "to be read too");
+    refused(&[&linked, &reads], "to be read too");
+    refused(&[&writes, &linked], "to be written elsewhere too");
+    refused(&[&writes, "d?wire=gen&size=1"], "size");
+    softnic::check(&[&reads, &reads, "e?wire=pcap:,/dev/null", "f?wire=pcap:,/dev/null"]).unwrap();
+    softnic::check(&[&format!("a?wire=pcap:{},{}", path("none"), path("neither"))]).unwrap();
+}
+
+#[test]
+fn a_capture_that_another_program_has_locked_is_left_alone() {
+    use rustix::fs::{FlockOperation, flock};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("capture");
+    std::fs::write(&path, "precious").unwrap();
+    let spec = format!("locked?wire=pcap:,{}", path.display());
+    // A lock is of an open file, not of a process, so this is like another's.
+    let others = File::open(&path).unwrap();
+    for lock in [FlockOperation::LockShared, FlockOperation::LockExclusive] {
+        flock(&others, lock).unwrap();
+        let error = SoftDevice::open(&spec).unwrap_err().to_string();
+        assert!(error.contains("another process has it open"), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    }
+    drop(others);
+    SoftDevice::open(&spec).unwrap();
+}
+
+#[test]
+fn a_capture_that_is_deleted_meanwhile_is_lost_output() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("capture");
+    let device = SoftDevice::open(&format!("deleted?wire=pcap:,{}", path.display())).unwrap();
+    let mut driver = Driver::start(device, Plan::default());
+    driver.send(0, &frame(BROADCAST, 60, 0));
+    until("transmission", || driver.device.transmit_idle());
+    std::fs::remove_file(&path).unwrap();
+    let control = driver.device.control();
+    drop(driver);
+    let error = control.wire_error().unwrap();
+    assert!(matches!(error, WireError::Lost { frames: 1, .. }) && error.to_string().contains("deleted"), "{error}");
+}
+
+#[test]
+fn pipes_that_nobody_reads_end_within_one_second_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut stuck: Vec<_> = (0..8)
+        .map(|number| {
+            let pipe = dir.path().join(number.to_string());
+            fifo(&pipe);
+            let reading = reader(&pipe);
+            let device = open_eventually(&format!("stuck{number}?wire=pcap:,{}", pipe.display()));
+            let mut driver = Driver::start(device, Plan { descriptors: 1024, ..Plan::default() });
+            for number in 0..250 {
+                driver.send(0, &frame(BROADCAST, 1500, number));
+            }
+            until("a full pipe", || driver.device.wire_counters().sent > 40);
+            (driver, reading.join().unwrap())
+        })
+        .collect();
+    let begun = Instant::now();
+    let controls: Vec<_> = stuck.drain(..).map(|(driver, _)| driver.device.control()).collect();
+    // Eight seconds one by one.
+    assert!(begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
+    assert!(controls.iter().all(|control| control.wire_error().is_some()));
+}
+
+/// A pcapng file of a section, an interface, and blocks of 16 MiB that hold nothing; hardly any of it is on the disk.
+fn barren(path: &Path, blocks: u64) {
+    use std::os::unix::fs::FileExt as _;
+    const BLOCK: u64 = (1 << 24) - 4;
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
+    let start = words(&[0x0A0D_0D0A, 28, 0x1A2B_3C4D, 1, u32::MAX, u32::MAX, 28, 1, 20, 1, 0, 20]);
+    let file = File::create(path).unwrap();
+    file.write_all_at(&start, 0).unwrap();
+    let first = start.len() as u64;
+    for block in 0..blocks {
+        let at = first + block * BLOCK;
+        file.write_all_at(&words(&[0xBAD, BLOCK as u32]), at).unwrap();
+        file.write_all_at(&words(&[BLOCK as u32]), at + BLOCK - 4).unwrap();
+    }
+    let packet = [&words(&[6, 92, 0, 0, 0, 60, 60])[..], &[0; 60], &words(&[92])].concat();
+    file.write_all_at(&packet, first + blocks * BLOCK).unwrap();
+}
+
+#[test]
+fn a_capture_with_much_between_its_frames_is_read_and_with_too_much_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("in");
+    let spec = format!("barren?wire=pcap:{},", path.display());
+    barren(&path, 3);
+    let mut driver = Driver::start(SoftDevice::open(&spec).unwrap(), Plan::default());
+    until("the frame", || driver.receive(0).is_some());
+    until("the end", || driver.device.source_finished());
+    assert_eq!(driver.device.wire_error(), None);
+    drop(driver);
+    barren(&path, 2000);
+    let error = SoftDevice::open(&spec).unwrap_err().to_string();
+    assert!(error.contains("64 MiB without a frame"), "{error}");
+}

@@ -55,6 +55,38 @@ fn parts_of_a_port_are_dropped_in_any_order() {
     }
 }
 
+/// A capture of one whole frame and a piece of another.
+fn cut_capture() -> Vec<u8> {
+    let words = [0xA1B2_C3D4_u32, 4 << 16 | 2, 0, 0, 262_144, 1, 0, 0, 60, 60];
+    let header = words.iter().flat_map(|word| word.to_le_bytes());
+    header.chain([0; 60 + 16 + 30]).collect()
+}
+
+#[test]
+fn a_log_that_panics_on_the_thread_of_all_software_nics_costs_one_of_them() {
+    let pool = pool(1024);
+    let path = std::env::temp_dir().join(format!("ringway-adversary-cut-{}", std::process::id()));
+    std::fs::write(&path, cut_capture()).expect("a file");
+    let mut other = open("soft:bystander?wire=gen", &pool);
+    let mut victim = open(&format!("soft:victim?wire=pcap:{},", path.display()), &pool);
+    let begun = Instant::now();
+    let _ = panic_at("ends early", || {
+        while victim.port.link().is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(120), "it is not gone");
+            echo(&mut victim, &pool, 0);
+        }
+    });
+    assert!(victim.close().is_err(), "it says so");
+    let before = other.rx[0].counters().packets;
+    echo(&mut other, &pool, before + 10_000);
+    other.close().expect("closed");
+    let mut later = open("soft:later?wire=gen", &pool);
+    echo(&mut later, &pool, 10_000);
+    later.close().expect("closed");
+    std::fs::remove_file(path).expect("removed");
+    every_slot_once(&pool);
+}
+
 #[test]
 fn queues_of_a_closed_port_do_nothing() {
     let pool = pool(1024);

@@ -21,7 +21,8 @@ fn asked<R>(name: &str, answer: Duration, act: impl FnOnce(&mut Opened, &AtomicB
     let (proxy, pool) = (Proxy::start(&format!("{name}?wire=sink"), Lie::None), pool(4096));
     let cancel = Arc::new(AtomicBool::new(false));
     let time_limit = TimeLimit { total: LIMIT, cancel: Some(Arc::clone(&cancel)) };
-    let config = vouch::vouched(PortConfig { rx_ring: 64, tx_ring: 64, tx_queues: 8, time_limit, ..PortConfig::default() });
+    let config =
+        vouch::vouched(PortConfig { rx_ring: 64, tx_ring: 64, tx_queues: 8, time_limit, ..PortConfig::default() });
     let mut opened = nic::open(&proxy.address(), &config, &pool).expect("an honest start");
     proxy.lie(Lie::Slow(answer));
     let before = proxy.asked();
@@ -73,7 +74,8 @@ fn a_port_is_closed_within_one_limit_and_a_second() {
     let proxy_asked = {
         let (proxy, pool) = (Proxy::start("slow-close?wire=sink", Lie::None), pool(4096));
         let time_limit = TimeLimit { total: LIMIT, cancel: None };
-        let config = vouch::vouched(PortConfig { rx_ring: 64, tx_ring: 64, tx_queues: 8, time_limit, ..PortConfig::default() });
+        let config =
+            vouch::vouched(PortConfig { rx_ring: 64, tx_ring: 64, tx_queues: 8, time_limit, ..PortConfig::default() });
         let opened = nic::open(&proxy.address(), &config, &pool).expect("an honest start");
         proxy.lie(Lie::Slow(Duration::from_millis(250)));
         let before = proxy.asked();

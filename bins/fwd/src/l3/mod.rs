@@ -32,6 +32,7 @@ const MOST_QUEUES: usize = 64;
 pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     let L3Args { forward, miss, promiscuous, .. } = args;
     refuse_routes_as_output(&args.routes, &forward.ports)?;
+    ports::check(&forward.ports)?;
     let stop = Stop::on_signals()?;
     let reloader = Reloader::on_hangup(&args.routes, forward.ports.len())?;
     let routes = reloader.read()?;

@@ -2,7 +2,7 @@
 //! moment.
 
 use crate::json::RoutesReport;
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use cli::human::{counted, grouped};
 use cli::output;
 use router::{Fib, Routes};
@@ -57,7 +57,9 @@ impl Reloader {
         let state = Arc::new(Mutex::new(RoutesReport { ipv4, ipv6, ..RoutesReport::default() }));
         let (handle, shared) = (signals.handle(), Arc::clone(&state));
         let body = move || signals.forever().for_each(|_| file.reload(&mut fib, &shared));
-        let thread = std::thread::Builder::new().name("routes".to_owned()).spawn(body).context("routes: no thread")?;
+        let thread = std::thread::Builder::new().name("routes".to_owned()).spawn(body).map_err(|error| {
+            anyhow!("cannot start the thread that reloads routes: {error}; allow more threads (`ulimit -u`) or memory (`ulimit -v`)")
+        })?;
         Ok(Reloading { state, handle, thread })
     }
 }

@@ -23,6 +23,10 @@ const EMPTY_BLOCK: u32 = 12;
 /// Bytes that a block without a packet stays below to be skipped: any longer one may be short in the other order of bytes.
 const LONGEST_SKIPPED: u32 = 1 << 24;
 
+/// Bytes without a frame that one call reads at most, as a device waits for it, and those that a capture may have in a row.
+const BARREN_CALL: usize = 1 << 20;
+const BARREN: usize = 1 << 26;
+
 /// A capture being read, one frame ahead.
 pub(super) struct Source {
     path: String,
@@ -32,6 +36,8 @@ pub(super) struct Source {
     /// What the file begins with says pcapng.
     blocks: bool,
     section: Section,
+    /// Bytes since the last frame.
+    barren: usize,
     ended: bool,
     /// Why it ended before its end.
     damage: Option<String>,
@@ -72,16 +78,24 @@ impl Source {
             spare: Vec::new(),
             blocks,
             section: Section::default(),
+            barren: 0,
             ended: false,
             damage: None,
             _claim: claim,
         };
         // The link type comes before the first frame: what cannot be read is found out at once.
-        source.advance().map_err(bad)?;
+        while !source.ended && source.frame.is_none() {
+            source.advance().map_err(bad)?;
+        }
         Ok(source)
     }
 
-    /// The next frame.
+    /// Whether there is no frame any more.
+    pub(super) fn is_finished(&mut self) -> bool {
+        self.front().is_none() && self.ended
+    }
+
+    /// The next frame; `None` also while it is looked for behind much else.
     pub(super) fn front(&mut self) -> Option<&[u8]> {
         if self.frame.is_none()
             && let Err(cause) = self.advance()
@@ -105,9 +119,13 @@ impl Source {
         Some(WireError::Damaged { path: self.path.clone(), cause })
     }
 
-    /// Reads on to the next frame or the end.
+    /// Reads on towards the next frame or the end.
     fn advance(&mut self) -> Result<(), String> {
-        while !self.ended && self.frame.is_none() {
+        let before = self.barren;
+        while !self.ended && self.frame.is_none() && self.barren - before < BARREN_CALL {
+            if self.barren > BARREN {
+                return Err(format!("it has more than {} MiB without a frame", BARREN >> 20));
+            }
             if self.blocks && is_too_short(self.reader.data()) {
                 return Err("it has a block shorter than any".to_owned());
             }
@@ -122,6 +140,7 @@ impl Source {
                     if let Some((data, fcs)) = self.section.record(&block)? {
                         keep(&mut self.frame, &mut self.spare, data, fcs);
                     }
+                    self.barren = if self.frame.is_some() { 0 } else { self.barren + consumed };
                     self.reader.consume(consumed);
                 }
                 Err(PcapError::Eof) => self.ended = true,
@@ -139,6 +158,7 @@ impl Source {
 
     /// Reads past a block that is longer than the window.
     fn skip(&mut self, mut left: usize) -> Result<(), String> {
+        self.barren += left;
         loop {
             let here = self.reader.data().len().min(left);
             self.reader.consume(here);

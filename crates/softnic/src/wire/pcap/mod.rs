@@ -8,6 +8,7 @@ mod output;
 
 use super::{Sent, Wire};
 use crate::{Error, WireError};
+pub(crate) use claim::check;
 use input::Source;
 use output::Output;
 
@@ -66,7 +67,7 @@ impl Wire for PcapWire {
     }
 
     fn finished(&mut self) -> bool {
-        self.front().is_none()
+        self.source.as_mut().is_none_or(Source::is_finished)
     }
 
     fn flush(&mut self) -> bool {
@@ -91,8 +92,8 @@ pub fn replay(capture: &[u8]) -> (Vec<Vec<u8>>, Option<String>) {
     let mut frames = Vec::new();
     match Source::over(std::io::Cursor::new(capture.to_vec()), "input", None) {
         Ok(mut source) => {
-            while let Some(frame) = source.front() {
-                frames.push(frame.to_vec());
+            while !source.is_finished() {
+                frames.extend(source.front().map(<[u8]>::to_vec));
                 source.pop();
             }
             (frames, source.error().map(|error| error.to_string()))

@@ -9,13 +9,24 @@ use rustix::fs::OFlags;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions, metadata};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Bytes that are collected before they are written.
 const BUFFER: usize = 1 << 16;
-/// How long the end waits for the reader of a pipe.
+/// How long the end waits for the reader of a pipe, or the readers of several that end one after another.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// When the last end that had to wait began to.
+static WAITED_SINCE: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Until when an end that begins to wait now may wait.
+fn patience() -> Instant {
+    let mut since = WAITED_SINCE.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = since.filter(|first| first.elapsed() < 2 * PATIENCE).unwrap_or_else(Instant::now);
+    *since = Some(first);
+    first + PATIENCE
+}
 
 /// A capture being written.
 pub(super) struct Output {
@@ -28,6 +39,8 @@ pub(super) struct Output {
     ends: VecDeque<u64>,
     /// Where the last whole record ends.
     whole: u64,
+    /// Frames taken.
+    records: u64,
     failure: Option<Failure>,
     _claim: Claim,
 }
@@ -53,7 +66,7 @@ impl Output {
             Error::System { operation, object: path.to_owned(), source, hint }
         };
         // A pipe whose reader is slow must hold up the device that writes, not the thread that all devices share. The file
-        // is emptied only once it is known not to be anyone's input.
+        // is emptied only once it is known to be nobody's now; [`claim::check`] knows what will be somebody's.
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
         let opened = OpenOptions::new().write(true).create(true).truncate(false).custom_flags(flags).open(path);
         let mut file = opened.map_err(|error| fail("create", error))?;
@@ -74,6 +87,7 @@ impl Output {
             written,
             ends: VecDeque::new(),
             whole: written,
+            records: 0,
             failure: None,
             _claim: claim,
         })
@@ -100,6 +114,7 @@ impl Output {
             self.buffer.extend_from_slice(&word.to_le_bytes());
         }
         self.buffer.extend_from_slice(frame);
+        self.records += 1;
         self.ends.push_back(self.written + self.buffer.len() as u64);
         Sent::Yes
     }
@@ -112,16 +127,20 @@ impl Output {
 
     /// Writes what is buffered, and gives a slow reader a moment for it. What is left then is lost.
     pub(super) fn finish(&mut self) {
-        let begun = Instant::now();
+        let mut until = None;
         while !self.flush() {
-            let left = PATIENCE.saturating_sub(begun.elapsed());
+            let left = until.get_or_insert_with(patience).saturating_duration_since(Instant::now());
             if left.is_zero() {
                 self.fail(&io::Error::new(io::ErrorKind::TimedOut, "its reader takes nothing"));
                 return;
             }
-            let left = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
             // Nobody interrupts this thread, and if so the loop looks again.
-            let _ = poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], Some(&left));
+            let _ = poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], Timespec::try_from(left).ok().as_ref());
+        }
+        let is_deleted = self.file.metadata().is_ok_and(|found| found.is_file() && found.nlink() == 0);
+        if is_deleted && self.failure.is_none() {
+            tracing::error!("{} was deleted while it was written; its frames are lost", self.path);
+            self.failure = Some(Failure { cause: "it was deleted meanwhile".to_owned(), frames: self.records });
         }
     }
 
