@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 mod backing;
+mod control_group;
 mod hugepages;
 mod pagemap;
 mod placement;
@@ -169,8 +170,11 @@ impl DmaMemory {
     fn ordinary(host: &Host, request: &MemoryRequest, why: &str) -> Result<Self> {
         let len = rounded(request.bytes, ORDINARY)?;
         // Taking more than there is would not fail: the kernel would end some process for it.
-        if let Some(available) = available(host).filter(|available| len > *available) {
-            let cause = format!("{} MiB are available on this host", available >> 20);
+        let host_has = available(host).map(|bytes| (bytes, "on this host"));
+        let group_has = control_group::left(host).map(|bytes| (bytes, "to this control group"));
+        let least = host_has.into_iter().chain(group_has).min();
+        if let Some((available, whom)) = least.filter(|(available, _)| len > *available) {
+            let cause = format!("{} MiB are available {whom}", available >> 20);
             return Err(Error::unusable(format!("{} of DMA memory", human(len)), cause, "ask for less"));
         }
         let backing = Backing::allocate(len, None, request.numa_node).map_err(|source| {
