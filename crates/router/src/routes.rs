@@ -70,7 +70,7 @@ impl Routes {
         Ok(Self { v4, v6, neighbours, ports })
     }
 
-    /// Reads a routes file: a regular file of at most [`Self::LONGEST`] bytes. Directories, pipes and devices, which may never
+    /// Reads a routes file: a regular file of at most [`Self::LONGEST`] bytes, of which the last is a line feed. Directories, pipes and devices, which may never
     /// end, are refused before they are read.
     ///
     /// # Errors
@@ -98,6 +98,14 @@ impl Routes {
         if text.len() as u64 > Self::LONGEST {
             let cause = format!("longer than {} MiB", Self::LONGEST >> 20);
             return Err(Error::File { cause, next: "name a routes file, a route a line" });
+        }
+        // Whoever writes it in place is seen at work by those who read it.
+        if text.last() != Some(&b'\n') {
+            let cause = if text.is_empty() { "it is empty" } else { "its last line has no end" };
+            return Err(Error::File {
+                cause: format!("{cause}, so it may be cut short"),
+                next: "end each line with a line feed, and replace the file by renaming a new one",
+            });
         }
         Self::parse(&text, ports)
     }

@@ -113,7 +113,16 @@ fn what_is_no_routes_file_is_refused_by_kind() {
     long.set_len(Routes::LONGEST + 1).unwrap();
     assert_eq!(error(&path), "longer than 512 MiB; name a routes file, a route a line");
     drop(long);
+    // What another program is at work on.
     std::fs::write(&path, "10.0.0.0/8 via 02:00:00:00:00:02 port 1").unwrap();
+    assert!(
+        error(&path).starts_with("its last line has no end, so it may be cut short; end each line"),
+        "{}",
+        error(&path)
+    );
+    std::fs::write(&path, "").unwrap();
+    assert!(error(&path).starts_with("it is empty"), "{}", error(&path));
+    std::fs::write(&path, "10.0.0.0/8 via 02:00:00:00:00:02 port 1\n").unwrap();
     assert_eq!(Routes::read(&path, 2).unwrap().ipv4().len(), 1);
     std::fs::remove_dir_all(&folder).unwrap();
 }
