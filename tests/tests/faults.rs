@@ -136,7 +136,7 @@ fn stuck_master_disable_is_survived_by_a_second_reset() {
 
 #[test]
 fn removal_at_any_register_read_of_opening_is_gone() {
-    let step = if cfg!(miri) { 101 } else { 1 };
+    let step = if cfg!(miri) { 499 } else { 1 };
     let mut opened = 0;
     for after_reads in (0..2000).step_by(step) {
         let pool = pool(100, 2048);
@@ -158,7 +158,7 @@ fn removal_at_any_register_read_of_opening_is_gone() {
 
 #[test]
 fn removal_while_running_is_gone_and_loses_no_buffer() {
-    for rounds in [0, 1, 10, 33] {
+    for &rounds in if cfg!(miri) { &[0, 10][..] } else { &[0, 1, 10, 33] } {
         let mut victim = Victim::open(builder()).expect("a healthy device opens");
         for _ in 0..rounds {
             victim.round();
@@ -187,7 +187,7 @@ fn length_zero_is_a_counted_drop() {
 
 #[test]
 fn lengths_beyond_the_buffer_are_counted_drops() {
-    for length in [2049, 4096, 32768, 65535] {
+    for &length in if cfg!(miri) { &[2049, 65535][..] } else { &[2049, 4096, 32768, 65535] } {
         let mut victim = Victim::broken(Fault::RxLengthOver { length });
         victim.run();
         assert_eq!(victim.counters().bad_length, u64::from(FRAMES));

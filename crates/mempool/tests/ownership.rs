@@ -235,7 +235,7 @@ proptest! {
 
     #[test]
     fn threads_exchange_packets_and_every_slot_comes_home(
-        slots in 1..600_usize,
+        slots in 1..if cfg!(miri) { 60 } else { 600_usize },
         scripts in prop::collection::vec(prop::collection::vec(0..12_u8, 1..if cfg!(miri) { 12 } else { 400 }), 2..4),
     ) {
         let pool = small_pool(slots);
