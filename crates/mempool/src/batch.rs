@@ -30,6 +30,10 @@ pub struct Batch {
 
 impl Batch {
     /// An empty batch for up to `capacity` packets; 32 to 64 is best for throughput.
+    ///
+    /// # Panics
+    ///
+    /// If `capacity` packets, of 16 bytes each, exceed `isize::MAX` bytes.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self { packets: Vec::with_capacity(capacity), capacity }

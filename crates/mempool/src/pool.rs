@@ -200,7 +200,11 @@ impl Pool {
     pub fn new(config: &PoolConfig) -> Result<Self, Error> {
         let PoolConfig { slots, data_room, headroom, pages, numa_node } = *config;
         if slots == 0 || slots > 1 << 24 {
-            return Err(Error::Config { what: "the number of slots", value: slots, range: "1 to 16,777,216" });
+            return Err(Error::Config {
+                what: "the number of slots",
+                value: slots,
+                range: "1 to 16,777,216 (of a program: fewer ports, queues or descriptors)",
+            });
         }
         if data_room < 64 {
             return Err(Error::Config { what: "the data room", value: data_room.into(), range: "64 bytes or more" });

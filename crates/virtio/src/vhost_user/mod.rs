@@ -131,7 +131,7 @@ impl VhostUser {
                 io::ErrorKind::AddrInUse => "another process listens there, or it is no socket; name another path",
                 io::ErrorKind::NotFound => "make the folder first",
                 io::ErrorKind::PermissionDenied => "name a folder that this user may write to",
-                _ => "",
+                _ => "name a path in a folder where sockets can be made",
             };
             device::Error::system("listen at", &name, source, hint)
         })?;
