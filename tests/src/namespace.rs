@@ -1,6 +1,7 @@
 //! Network namespaces without names, which live as long as the process that holds them, and processes that do not outlive
 //! the test.
 
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -10,14 +11,13 @@ use std::time::{Duration, Instant};
 pub struct Process(pub Child);
 
 impl Process {
-    /// Sends it a signal, such as `-INT`.
+    /// Sends it a signal.
     ///
     /// # Panics
     ///
     /// When it is gone.
-    pub fn signal(&self, signal: &str) {
-        let status = command(&["kill", signal, &self.0.id().to_string()]).status().expect("kill starts");
-        assert!(status.success(), "the process is gone already");
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("the process is there");
     }
 
     /// Waits for its end, at most for `limit`.
@@ -124,7 +124,7 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 ///
 /// The reason why not.
 pub fn namespaces_possible(programs: &[&str]) -> Result<(), String> {
-    for program in ["setpriv", "unshare", "nsenter", "ip", "kill"].iter().chain(programs) {
+    for program in ["setpriv", "unshare", "nsenter", "ip"].iter().chain(programs) {
         if !command(&["sh", "-c", &format!("command -v {program}")]).output().is_ok_and(|found| found.status.success())
         {
             return Err(format!("{program} is not installed; tests/setup installs it"));

@@ -1,6 +1,7 @@
 //! What an interface carries, as tcpdump sees it.
 
 use crate::{Capture, Namespace, Process, eventually};
+use rustix::process::Signal;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStderr, Stdio};
@@ -59,7 +60,7 @@ impl Tcpdump {
     pub fn stop(mut self, count: usize, kind: impl Fn(&[u8]) -> bool) -> Capture {
         let seen = |file| Capture::read(file).frames.iter().filter(|frame| kind(frame)).count();
         eventually("tcpdump writes the frames waited for", || seen(&self.file) == count);
-        self.process.signal("-INT");
+        self.process.signal(Signal::INT);
         let mut said = String::new();
         self.stderr.read_to_string(&mut said).expect("text");
         self.process.wait(Duration::from_secs(20)).expect("tcpdump ends after SIGINT");

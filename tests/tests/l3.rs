@@ -2,6 +2,7 @@
 //! and routes replaced while it runs.
 
 use prefix_trie::PrefixMap;
+use rustix::process::Signal;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -338,23 +339,23 @@ fn a_hangup_replaces_the_routes_and_a_bad_file_does_not() {
     let write = |text: &str| std::fs::write(bench.path("routes"), text).expect("a temporary file");
 
     write("198.19.0.0/16 via 02:00:00:00:00:01 port 2\n198.19.0.1/16 via 02:00:00:00:00:01 port 2\n");
-    child.signal("-HUP");
+    child.signal(Signal::HUP);
     let line = until("it refuses the file", &answers);
     for words in ["line 2, column 1", "198.19.0.0/16", "stay in force"] {
         assert!(line.contains(words), "{line}");
     }
     write(&routes(&[("198.19.0.0/16", 2), ("::/0", 0)]));
-    child.signal("-HUP");
+    child.signal(Signal::HUP);
     let line = until("it takes the file", &answers);
     assert!(line.contains("reloaded, 1 IPv4, 1 IPv6"), "{line}");
     until("the table says so", &|line| line.contains("reloaded 1 time, failed 1 time"));
     until("port c sends", &|line| line.contains("soft:c: rx") && !line.contains("tx 0.000"));
     std::fs::remove_file(bench.path("routes")).expect("it was there");
-    child.signal("-HUP");
+    child.signal(Signal::HUP);
     let line = until("it misses the file", &answers);
     assert!(line.contains("cannot read") && line.contains("stay in force"), "{line}");
 
-    child.signal("-INT");
+    child.signal(Signal::INT);
     let reader = std::thread::spawn(move || lines.for_each(drop));
     let status = child.wait(Duration::from_secs(60)).expect("fwd ends after SIGINT");
     reader.join().expect("nothing can fail there");

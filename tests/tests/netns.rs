@@ -4,6 +4,7 @@
 //! Namespaces live as long as the process that holds them. Processes are killed when this one ends, however it ends, so
 //! nothing is left behind.
 
+use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -145,7 +146,7 @@ impl Network {
 
     /// Ends the forwarder as a user would, holds it to its account, and returns that.
     fn stop(mut self) -> Fwd {
-        self.forwarder.signal("-INT");
+        self.forwarder.signal(Signal::INT);
         let status = self.forwarder.wait(PATIENCE).expect("fwd ends after SIGINT");
         let (mut stdout, mut stderr) = (String::new(), String::new());
         self.forwarder.0.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");

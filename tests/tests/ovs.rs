@@ -3,6 +3,7 @@
 //! with DPDK is not installed (`tests/setup`).
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use rustix::process::Signal;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -172,7 +173,7 @@ fn what_a_generator_sends_through_open_vswitch_all_arrives() {
     assert_eq!(switch.port("tx_bytes"), Some(FRAMES * SIZE));
     assert_eq!(switch.port("tx_dropped"), Some(0));
 
-    counter.signal("-INT");
+    counter.signal(Signal::INT);
     let ended = counter.wait(PATIENCE).expect("fwd ends");
     let read = |stream: &mut dyn std::io::Read| {
         let mut bytes = Vec::new();

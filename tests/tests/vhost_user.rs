@@ -5,6 +5,7 @@
 
 use device::{Interrupts, TrustedPeer};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use rustix::process::Signal;
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -383,7 +384,7 @@ fn frames_pass_between_virtio_and_a_software_82599_both_ways() {
             rig.exchange(10, len, [2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
         }
         rig.close();
-        fwd.signal("-INT");
+        fwd.signal(Signal::INT);
         let ended = fwd.wait(PATIENCE).expect("fwd ends");
         let mut stdout = Vec::new();
         fwd.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();

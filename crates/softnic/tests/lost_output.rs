@@ -286,7 +286,8 @@ fn pipes_that_nobody_reads_end_within_one_second_together() {
 /// A pcapng file of a section, an interface, and blocks of 16 MiB that hold nothing; hardly any of it is on the disk.
 fn barren(path: &Path, blocks: u64) {
     use std::os::unix::fs::FileExt as _;
-    const BLOCK: u64 = (1 << 24) - 4;
+    const LENGTH: u32 = (1 << 24) - 4;
+    const BLOCK: u64 = LENGTH as u64;
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
     let start = words(&[0x0A0D_0D0A, 28, 0x1A2B_3C4D, 1, u32::MAX, u32::MAX, 28, 1, 20, 1, 0, 20]);
     let file = File::create(path).unwrap();
@@ -294,8 +295,8 @@ fn barren(path: &Path, blocks: u64) {
     let first = start.len() as u64;
     for block in 0..blocks {
         let at = first + block * BLOCK;
-        file.write_all_at(&words(&[0xBAD, BLOCK as u32]), at).unwrap();
-        file.write_all_at(&words(&[BLOCK as u32]), at + BLOCK - 4).unwrap();
+        file.write_all_at(&words(&[0xBAD, LENGTH]), at).unwrap();
+        file.write_all_at(&words(&[LENGTH]), at + BLOCK - 4).unwrap();
     }
     let packet = [&words(&[6, 92, 0, 0, 0, 60, 60])[..], &[0; 60], &words(&[92])].concat();
     file.write_all_at(&packet, first + blocks * BLOCK).unwrap();
