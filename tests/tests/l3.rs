@@ -153,7 +153,7 @@ fn sixteen_frames_that_another_router_gets_wrong() {
 
 #[test]
 fn a_miss_goes_back_if_that_is_wanted() {
-    let bench = Bench::new("");
+    let bench = Bench::new("# none\n");
     let frame = ipv4([192, 0, 2, 1], [198, 51, 100, 7], |_| ());
     let (run, [a, b, c]) = bench.replay(vec![frame.clone()], &["--miss", "return"]);
     assert_eq!([a.frames, b.frames, c.frames], [vec![passed(&frame, 0, SENDER)], vec![], vec![]]);

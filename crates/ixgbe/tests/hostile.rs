@@ -345,7 +345,12 @@ fn a_close_of_many_stuck_steps_ends_with_its_time_limit() {
         let begun = Instant::now();
         let error = port.close().expect_err("it does not stop");
         assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
-        assert!(matches!(error, Error::Timeout { register: "RXDCTL", .. }), "the first step that failed: {error}");
+        // Its own limit, or that of the whole where the machine is slow.
+        let is_first = matches!(
+            error,
+            Error::Timeout { register: "RXDCTL", .. } | Error::Expired { waiting_for: "the receive queue to stop", .. }
+        );
+        assert!(is_first, "the first step that failed: {error}");
         assert_eq!(pool.away(), if stuck { slots } else { 0 });
     }
 }
