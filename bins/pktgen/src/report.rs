@@ -72,7 +72,7 @@ pub(crate) fn sent(totals: &Totals, options: &RunOptions, result: &Result<(), Fa
     let mut table = screen::plain_table(&["port", "total packets", "total bytes", "total lost"]);
     for port in &totals.ports {
         let numbers = [port.tx_packets, port.tx_bytes, port.tx_dropped];
-        table.add_row(std::iter::once(port.name.clone()).chain(numbers.map(grouped)));
+        table.add_row(std::iter::once(screen::short_name(&port.name)).chain(numbers.map(grouped)));
     }
     screen::align_right(&mut table, 1);
     output::print(&format!(
@@ -121,7 +121,7 @@ pub(crate) fn received(
     for (port, stream) in streams {
         let verdict = stream.verdict();
         let numbers = [verdict.received, verdict.lost, verdict.reordered, verdict.duplicates];
-        let words = [format!("{:08x}", stream.id()), port.clone()];
+        let words = [format!("{:08x}", stream.id()), screen::short_name(port)];
         table.add_row(words.into_iter().chain(numbers.map(grouped)));
     }
     screen::align_right(&mut table, 2);

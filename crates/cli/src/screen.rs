@@ -168,6 +168,12 @@ fn directions(port: &PortTotals, rate: PortRates) -> [[String; 6]; 2] {
     ]
 }
 
+/// The name of a port in the tables at the end of a run, so that they fit 60 columns: at most 16 letters.
+#[must_use]
+pub fn short_name(name: &str) -> String {
+    shortened(name, 16)
+}
+
 /// At most `columns` letters: the middle gives way.
 fn shortened(name: &str, columns: usize) -> String {
     let letters: Vec<char> = name.chars().collect();
@@ -262,7 +268,8 @@ pub fn trimmed(table: &Table) -> String {
 #[must_use]
 pub fn totals_table(numbers: &[&str], rows: impl Iterator<Item = ([String; 2], Vec<u64>)>) -> String {
     let mut table = plain_table(&[&["port", ""], numbers].concat());
-    for (words, numbers) in rows {
+    for ([name, direction], numbers) in rows {
+        let words = [short_name(&name), direction];
         table.add_row(words.into_iter().chain(numbers.into_iter().map(grouped)));
     }
     align_right(&mut table, 2);
@@ -321,5 +328,11 @@ mod tests {
         assert_eq!(shortened("vfio-user:/tmp/a.sock", 12), "vfio-...sock");
         assert_eq!(shortened("soft:a", 12), "soft:a");
         assert_eq!(folded("one two three", 7), "one two\n three");
+        let name = "vfio-user:/run/user/1000/ringway/left.sock".to_owned();
+        let table = totals_table(
+            &["total packets", "total lost"],
+            [([name, "rx".to_owned()], vec![10_u64.pow(12); 2])].into_iter(),
+        );
+        assert!(table.lines().all(|line| line.len() <= 60) && table.contains("vfio-us..ft.sock"), "{table}");
     }
 }
