@@ -334,12 +334,13 @@ pub(super) fn admin(rig: &Rig, checks: &mut Checks) -> Result<()> {
              for size in 22 1472; do all 0 $size; all 1 $size; done",
         )?;
         let received = said.text.matches(" 20 received").count();
-        // Ping sends on until it has its 20 answers.
+        // Ping sends on until it has its 20 answers. A few are lost while the card settles; a card that lost every second would
+        // lose 80.
         let sent = |line: &str| line.split_once(" packets transmitted, 20 received")?.0.parse::<u32>().ok();
         let lost = said.text.lines().filter_map(sent).map(|sent| sent.saturating_sub(20)).sum::<u32>();
         let retries = said.text.matches("tried ").count();
         checks.that(
-            received == 4 && lost <= 8,
+            received == 4 && lost <= 40,
             format!(
                 "4 x 20 pings, short and long, after {after}: {received} x 20 answered, {lost} lost, {retries} retries"
             ),
