@@ -176,7 +176,8 @@ impl<T: Transport> ControlSide<T> {
         let deadline = self.begin();
         let ended = self.within(&deadline, shared, || shared.end());
         let begun = Instant::now();
-        if self.begin_for(pause).sleep(pause).is_err() {
+        // A pause that lasts too long, on a host that stands still, is over like any other.
+        if self.begin_for(pause).sleep(pause) == Err(Expired::Cancelled) {
             return ended;
         }
         ended?;

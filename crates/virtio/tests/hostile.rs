@@ -232,3 +232,31 @@ fn a_device_that_cannot_be_reset_keeps_its_buffers() {
     // It can still reach them.
     assert!(device.deliver(0, &frame(0, 60)));
 }
+
+/// The process stands still in the pause before a fresh start, as on a host that is paused: the start comes all the same.
+#[test]
+fn a_pause_that_lasts_too_long_ends_too() {
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::io::{BufRead as _, BufReader};
+    const CHILD: &str = "RINGWAY_TEST_STANDS_STILL";
+    if std::env::var_os(CHILD).is_some() {
+        let split = layouts().into_iter().find(|features| !features.contains(Features::RING_PACKED)).unwrap();
+        return breaks(split, "used index behind", |rig| {
+            let before = rig.device.resets();
+            rig.device.skip_used(0, u16::MAX);
+            rig.recv();
+            wait("the reset", || rig.device.resets() > before);
+            println!("\nthe pause begins");
+        });
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "--nocapture", "a_pause_that_lasts_too_long_ends_too"]).env(CHILD, "1");
+    let mut child = child.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line == "the pause begins"));
+    kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    kill_process(Pid::from_child(&child), Signal::CONT).unwrap();
+    lines.for_each(drop);
+    assert!(child.wait().unwrap().success());
+}
