@@ -21,6 +21,19 @@ pub struct Host {
 }
 
 impl Host {
+    /// A host of these files, in a folder that lives as long as the first value.
+    #[cfg(test)]
+    pub(crate) fn made(files: &[(&str, &str)]) -> (tempfile::TempDir, Self) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let host = Self::at(root.path());
+        (root, host)
+    }
+
     /// The host this process runs on.
     #[must_use]
     pub fn system() -> Self {

@@ -215,17 +215,6 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let host = Host::at(root.path());
-        (root, host)
-    }
-
     const INTEL: (&str, &str) = ("proc/cpuinfo", "vendor_id : GenuineIntel\nflags : fpu vme\n");
     const AMD: (&str, &str) = ("proc/cpuinfo", "vendor_id : AuthenticAMD\nflags : fpu vme\n");
     const DMAR: (&str, &str) = ("sys/firmware/acpi/tables/DMAR", "");
@@ -277,7 +266,7 @@ mod tests {
                 &["sudo grubby --update-kernel=ALL --remove-args='iommu=off'"],
             ),
         ] {
-            let (_root, host) = host(files);
+            let (_root, host) = Host::made(files);
             let mend = host.iommu_on();
             assert_eq!(
                 (mend.how.as_str(), &mend.commands[..]),
@@ -301,18 +290,18 @@ mod tests {
             ("proc/self/status", "Name:\tfwd\nUid:\t1000\t1000\t1000\t1000\n"),
             ("etc/passwd", "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/:/bin/sh\n"),
         ];
-        let (_root, named) = host(&files);
+        let (_root, named) = Host::made(&files);
         assert_eq!(named.open_node(Path::new("/dev/vfio/12")).commands, ["sudo chown ann /dev/vfio/12"]);
         assert_eq!(named.open_node(Path::new("/dev/vfio/vfio")).commands, ["sudo chmod 666 /dev/vfio/vfio"]);
-        let (_root, numbered) = host(&files[..1]);
+        let (_root, numbered) = Host::made(&files[..1]);
         assert_eq!(numbered.open_node(Path::new("/dev/vfio/12")).commands, ["sudo chown 1000 /dev/vfio/12"]);
-        let (_root, nameless) = host(&[]);
+        let (_root, nameless) = Host::made(&[]);
         assert_eq!(nameless.open_node(Path::new("/dev/vfio/12")).commands, ["sudo chown $USER /dev/vfio/12"]);
     }
 
     #[test]
     fn holders_of_a_node_are_named_as_far_as_they_are_seen() {
-        let (root, host) = host(&[("proc/77/comm", "testpmd\n"), ("proc/self/status", "")]);
+        let (root, host) = Host::made(&[("proc/77/comm", "testpmd\n"), ("proc/self/status", "")]);
         fs::create_dir_all(root.path().join("proc/77/fd")).unwrap();
         let path = Path::new("/dev/vfio/12");
         assert_eq!(host.end_holders(path).commands, ["sudo fuser -v /dev/vfio/12"]);

@@ -48,20 +48,9 @@ fn of_hierarchy(host: &Host, line: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Host) {
-        let root = tempfile::tempdir().unwrap();
-        for (path, text) in files {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        }
-        let host = Host::at(root.path());
-        (root, host)
-    }
-
     #[test]
     fn the_tightest_group_counts_and_the_page_cache_does_not() {
-        let (_root, host) = host(&[
+        let (_root, host) = Host::made(&[
             ("proc/self/cgroup", "0::/a/b\n"),
             ("sys/fs/cgroup/a/memory.max", "1000\n"),
             ("sys/fs/cgroup/a/memory.current", "900\n"),
@@ -74,7 +63,7 @@ mod tests {
 
     #[test]
     fn version_1_has_a_hierarchy_of_its_own() {
-        let (_root, host) = host(&[
+        let (_root, host) = Host::made(&[
             ("proc/self/cgroup", "4:memory:/not/to/be/seen\n1:cpu:/\n0::/\n"),
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "4096\n"),
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "96\n"),
@@ -85,7 +74,7 @@ mod tests {
 
     #[test]
     fn without_a_limit_there_is_none() {
-        let (_root, host) = host(&[("proc/self/cgroup", "0::/\n")]);
+        let (_root, host) = Host::made(&[("proc/self/cgroup", "0::/\n")]);
         assert_eq!(left(&host), None);
         assert_eq!(left(&Host::at("/nowhere")), None);
     }
