@@ -37,7 +37,7 @@ pub(crate) const VECTORS: u16 = 64;
 /// device in turn.
 ///
 /// `pcap:IN,OUT` replays IN (pcap or pcapng, Ethernet) as fast as the driver gives descriptors: the time stamps are not
-/// looked at. What is sent goes to OUT (pcap, microseconds). Either may be left out. OUT may be a pipe with a reader; no file
+/// looked at, and frames that a snap length has cut are sent as they are there. What is sent goes to OUT (pcap, microseconds). Either may be left out. OUT may be a pipe with a reader; no file
 /// may be an output and anything else at a time, in any process, and none to which standard output or error goes. Devices to be
 /// opened together are checked by [`crate::check`] first, as opening one empties its OUT. What could not be written, or read, is told by [`SoftControl::wire_error`].
 ///
@@ -130,7 +130,7 @@ impl SoftControl {
     }
 
     /// What the wire lost: frames that a `pcap` output could not be given ([`WireError::Lost`]: a full disk, a pipe that was
-    /// closed), or a `pcap` input that is damaged behind some good frames ([`WireError::Damaged`]); frames that waited for a `tap`
+    /// closed, a file that somebody deleted or whose length somebody changed), or a `pcap` input that is damaged behind some good frames ([`WireError::Damaged`]); frames that waited for a `tap`
     /// interface which was down when their queue was stopped ([`WireError::NotTaken`]), or one that was deleted
     /// ([`WireError::Gone`]). `None` if nothing. Ask after the device was closed or dropped to know the whole.
     #[must_use]

@@ -1,6 +1,6 @@
 //! Device specifications: `NAME?key=value&key=value`.
 
-use crate::wire::{GeneratorSetup, check_captures};
+use crate::wire::{GeneratorSetup, check_captures, tap_name};
 use crate::{DeviceId, Error, Fault};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -155,7 +155,10 @@ impl<'s> Pairs<'s> {
             "peer" if !rest.is_empty() && rest != name && !rest.contains(char::is_control) => {
                 WireSpec::Peer { name: rest.to_owned(), drop }
             }
-            "tap" if !rest.is_empty() => WireSpec::Tap(rest.to_owned()),
+            "tap" if !rest.is_empty() => {
+                tap_name(rest)?;
+                WireSpec::Tap(rest.to_owned())
+            }
             "pcap" if !rest.trim_matches(',').is_empty() => {
                 let (input, output) = rest.split_once(',').unwrap_or((rest, ""));
                 WireSpec::Pcap { input: input.to_owned(), output: output.to_owned() }
@@ -283,6 +286,10 @@ mod tests {
             ("a\u{1b}[31m?wire=sink", "control character"),
             ("soft:a\u{7f}", "control character"),
             ("a?wire=peer:b\n", "peer:NAME"),
+            ("a?wire=tap:", "tap:IFNAME"),
+            ("a?wire=tap:sixteen-letters-", "1 to 15 bytes"),
+            ("a?wire=tap:tap%d", "none of them %"),
+            ("a?wire=tap:%", "none of them %"),
             ("a?wire=gen&mode=drop", "rate"),
             ("a?wire=sink&mode=drop", "wire=gen"),
             ("a?flows=3", "wire=gen"),

@@ -260,6 +260,33 @@ fn a_capture_that_is_deleted_meanwhile_is_lost_output() {
 }
 
 #[test]
+fn a_capture_whose_length_somebody_changes_is_lost_output() {
+    let dir = tempfile::tempdir().unwrap();
+    // Cut; cut and made longer again; made longer. At the end, or before more is written, which makes it longer too.
+    for lengths in [&[0][..], &[0, 1 << 20], &[1 << 20]] {
+        for more in [0, 100] {
+            let path = dir.path().join("capture");
+            let device = SoftDevice::open(&format!("cut?wire=pcap:,{}", path.display())).unwrap();
+            let mut driver = Driver::start(device, Plan { descriptors: 1024, ..Plan::default() });
+            driver.send(0, &frame(BROADCAST, 60, 0));
+            until("transmission", || driver.device.transmit_idle());
+            let others = File::options().write(true).open(&path).unwrap();
+            lengths.iter().for_each(|length| others.set_len(*length).unwrap());
+            for number in 0..more {
+                driver.send(0, &frame(BROADCAST, 1500, number));
+            }
+            until("transmission", || driver.device.transmit_idle());
+            let control = driver.device.control();
+            drop(driver);
+            let Some(error) = control.wire_error() else { panic!("{lengths:?}, {more} more: nothing is lost") };
+            let WireError::Lost { frames, .. } = error else { panic!("{error}") };
+            assert_eq!(frames, u64::from(more) + 1, "{error}");
+            assert!(error.to_string().contains("somebody changed it meanwhile"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn pipes_that_nobody_reads_end_within_one_second_together() {
     let dir = tempfile::tempdir().unwrap();
     let mut stuck: Vec<_> = (0..8)

@@ -59,7 +59,9 @@ fn classic(bytes: &[u8]) -> Option<Expected> {
         let Some(data) = len.and_then(|len| bytes.get(at + 16..)?.get(..len)) else {
             return Some(Expected { frames, whole: false });
         };
-        frames.push(data[..data.len().saturating_sub(checksum)].to_vec());
+        // Of a frame that was longer than what was captured the FCS, at its end, is what is missing first.
+        let end = (word(at + 12).unwrap_or(0) as usize).max(data.len()).saturating_sub(checksum);
+        frames.push(data[..data.len().min(end)].to_vec());
         at += 16 + data.len();
     }
     Some(Expected { frames, whole: true })

@@ -20,7 +20,7 @@ pub use pcap::replay;
 pub(crate) use pcap::{PcapWire, check as check_captures};
 pub(crate) use peer::{Cable, PeerWire};
 pub(crate) use sink::SinkWire;
-pub(crate) use tap::TapWire;
+pub(crate) use tap::{TapWire, name_of as tap_name};
 
 /// Frames that crossed the wire, counted beside the device's own statistics. Bytes are without CRC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

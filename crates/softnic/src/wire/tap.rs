@@ -90,15 +90,7 @@ unsafe impl<const OPCODE: Opcode> Ioctl for InterfaceRequest<OPCODE> {
 impl TapWire {
     /// Opens an interface, creating it if there is none of that name.
     pub(crate) fn open(interface: &str) -> Result<Self, Error> {
-        let mut name = [0; NAME_LEN + 1];
-        if interface.is_empty() || interface.len() > NAME_LEN {
-            return Err(Error::BadValue {
-                key: "wire",
-                value: format!("tap:{interface}"),
-                allowed: format!("tap:IFNAME with a name of 1 to {NAME_LEN} bytes"),
-            });
-        }
-        name[..interface.len()].copy_from_slice(interface.as_bytes());
+        let name = name_of(interface)?;
         let fail = |operation, object: &str, errno: Errno, hint| Error::System {
             operation,
             object: object.to_owned(),
@@ -146,6 +138,20 @@ impl TapWire {
     fn next(&self) -> String {
         format!("bring it up: ip link set {} up", self.interface)
     }
+}
+
+/// The name of an interface as the kernel takes it. One with a `%` is a pattern: the kernel makes `tap0` of `tap%d`.
+pub(crate) fn name_of(interface: &str) -> Result<[u8; NAME_LEN + 1], Error> {
+    let mut name = [0; NAME_LEN + 1];
+    if interface.is_empty() || interface.len() > NAME_LEN || interface.contains('%') {
+        return Err(Error::BadValue {
+            key: "wire",
+            value: format!("tap:{interface}"),
+            allowed: format!("tap:IFNAME with a name of 1 to {NAME_LEN} bytes, none of them %"),
+        });
+    }
+    name[..interface.len()].copy_from_slice(interface.as_bytes());
+    Ok(name)
 }
 
 fn state_of(fd: impl AsFd) -> Option<State> {

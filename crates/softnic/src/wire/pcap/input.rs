@@ -1,7 +1,7 @@
 //! The capture that is replayed: pcap or pcapng, one frame ahead.
 
-use super::ETHERNET;
 use super::claim::{self, Claim, Role};
+use super::{ETHERNET, SNAP_LENGTH};
 use crate::{Error, WireError};
 use pcap_parser::{
     Block, OptionCode, PcapBlockOwned, PcapError, PcapNGOption, create_reader, traits::PcapReaderIterator,
@@ -41,6 +41,8 @@ pub(super) struct Source {
     ended: bool,
     /// Why it ended before its end.
     damage: Option<String>,
+    /// A frame of which less was captured than there was has been met, and told.
+    told_of_cuts: bool,
     _claim: Option<Claim>,
 }
 
@@ -81,6 +83,7 @@ impl Source {
             barren: 0,
             ended: false,
             damage: None,
+            told_of_cuts: false,
             _claim: claim,
         };
         // The link type comes before the first frame: what cannot be read is found out at once.
@@ -137,11 +140,18 @@ impl Source {
             }
             match self.reader.next() {
                 Ok((consumed, block)) => {
-                    if let Some((data, fcs)) = self.section.record(&block)? {
-                        keep(&mut self.frame, &mut self.spare, data, fcs);
+                    let mut cut = None;
+                    if let Some(Record { frame, original }) = self.section.record(&block)? {
+                        keep(&mut self.frame, &mut self.spare, frame);
+                        cut = (frame.len() < original).then_some((frame.len(), original));
                     }
                     self.barren = if self.frame.is_some() { 0 } else { self.barren + consumed };
                     self.reader.consume(consumed);
+                    if let Some(lengths) = cut
+                        && !self.told_of_cuts
+                    {
+                        self.tell_of_cuts(lengths);
+                    }
                 }
                 Err(PcapError::Eof) => self.ended = true,
                 Err(PcapError::Incomplete(_)) => {
@@ -154,6 +164,17 @@ impl Source {
             }
         }
         Ok(())
+    }
+
+    /// Once for each file.
+    #[cold]
+    fn tell_of_cuts(&mut self, (captured, original): (usize, usize)) {
+        self.told_of_cuts = true;
+        tracing::warn!(
+            "capture {} has frames that were cut when they were captured, the first to {captured} of {original} bytes; they are sent \
+             as they are there (capture with a snap length of {SNAP_LENGTH} for whole ones)",
+            self.path
+        );
     }
 
     /// Reads past a block that is longer than the window.
@@ -179,6 +200,13 @@ impl Source {
 fn is_too_short(block: &[u8]) -> bool {
     let Some(length) = block.get(4..).and_then(<[u8]>::first_chunk::<4>) else { return false };
     u32::from_le_bytes(*length) < EMPTY_BLOCK || u32::from_be_bytes(*length) < EMPTY_BLOCK
+}
+
+/// A packet of a capture, without its FCS.
+struct Record<'a> {
+    frame: &'a [u8],
+    /// The length that it had before it was captured.
+    original: usize,
 }
 
 /// A section of a pcapng file (draft-ietf-opsawg-pcapng), or a pcap file, which has one interface.
@@ -218,9 +246,9 @@ impl Section {
         (!needed && !fits && length < LONGEST_SKIPPED && length.is_multiple_of(4)).then_some(length as usize)
     }
 
-    /// The packet that a block holds, if any, and the bytes of FCS at its end.
-    fn record<'a>(&mut self, block: &'a PcapBlockOwned) -> Result<Option<(&'a [u8], usize)>, String> {
-        let (data, length, index) = match block {
+    /// The packet that a block holds, if any.
+    fn record<'a>(&mut self, block: &'a PcapBlockOwned) -> Result<Option<Record<'a>>, String> {
+        let (data, length, original, index) = match block {
             PcapBlockOwned::LegacyHeader(header) => {
                 let fcs = fcs_bytes(header.network.0.cast_unsigned())?;
                 self.interfaces.push(Interface { fcs, snap: u32::MAX });
@@ -240,12 +268,14 @@ impl Section {
             PcapBlockOwned::NG(Block::Unknown(unknown)) if unknown.block_type == OBSOLETE_PACKET => {
                 return Err("it has packet blocks of the obsolete kind (2), which editcap converts".to_owned());
             }
-            PcapBlockOwned::Legacy(record) => (record.data, record.caplen, 0),
-            PcapBlockOwned::NG(Block::EnhancedPacket(record)) => (record.data, record.caplen, record.if_id),
+            PcapBlockOwned::Legacy(record) => (record.data, record.caplen, record.origlen, 0),
+            PcapBlockOwned::NG(Block::EnhancedPacket(record)) => {
+                (record.data, record.caplen, record.origlen, record.if_id)
+            }
             // It has no length of its own but that of the whole packet.
             PcapBlockOwned::NG(Block::SimplePacket(record)) => {
                 let snap = self.interfaces.first().map_or(u32::MAX, |interface| interface.snap);
-                (record.data, record.origlen.min(snap), 0)
+                (record.data, record.origlen.min(snap), record.origlen, 0)
             }
             PcapBlockOwned::NG(_) => return Ok(None),
         };
@@ -256,7 +286,12 @@ impl Section {
             PcapBlockOwned::NG(Block::EnhancedPacket(record)) => self.flagged(&record.options),
             _ => None,
         };
-        Ok(Some((data.get(..length as usize).unwrap_or(data), fcs.unwrap_or(interface.fcs))))
+        let fcs = fcs.unwrap_or(interface.fcs);
+        let captured = data.get(..length as usize).unwrap_or(data);
+        // Of what was cut the FCS is the first to go.
+        let (original, cut) = (original as usize, (original as usize).saturating_sub(captured.len()));
+        let frame = &captured[..captured.len().saturating_sub(fcs.saturating_sub(cut))];
+        Ok(Some(Record { frame, original: original.saturating_sub(fcs) }))
     }
 
     /// Bytes of FCS by the flags of an enhanced packet, if they say something of it.
@@ -272,12 +307,12 @@ fn option<const N: usize>(options: &[PcapNGOption<'_>], code: OptionCode) -> Opt
     options.iter().find(|option| option.code == code)?.as_bytes().ok()?.try_into().ok()
 }
 
-/// Keeps a copy of a record without its FCS, reusing the last one's memory.
-fn keep(frame: &mut Option<Vec<u8>>, spare: &mut Vec<u8>, data: &[u8], fcs: usize) {
+/// Keeps a copy of a frame, reusing the last one's memory.
+fn keep(kept: &mut Option<Vec<u8>>, spare: &mut Vec<u8>, frame: &[u8]) {
     let mut copy = std::mem::take(spare);
     copy.clear();
-    copy.extend_from_slice(&data[..data.len().saturating_sub(fcs)]);
-    *frame = Some(copy);
+    copy.extend_from_slice(frame);
+    *kept = Some(copy);
 }
 
 /// Checks that a link type word means Ethernet; the bytes of FCS at the end of each frame.

@@ -60,6 +60,8 @@ impl Output {
                 "start the reader of the pipe first"
             } else if nobody {
                 "name a file or a pipe"
+            } else if source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
+                "raise the limit of open files: ulimit -n"
             } else {
                 "name a file that this user may write"
             };
@@ -137,11 +139,25 @@ impl Output {
             // Nobody interrupts this thread, and if so the loop looks again.
             let _ = poll(&mut [PollFd::new(&self.file, PollFlags::OUT)], Timespec::try_from(left).ok().as_ref());
         }
-        let is_deleted = self.file.metadata().is_ok_and(|found| found.is_file() && found.nlink() == 0);
-        if is_deleted && self.failure.is_none() {
-            tracing::error!("{} was deleted while it was written; its frames are lost", self.path);
-            self.failure = Some(Failure { cause: "it was deleted meanwhile".to_owned(), frames: self.records });
-        }
+        self.look_for_others();
+    }
+
+    /// Fails if somebody has deleted the file, or has changed its length: a file that is written here only is as long as
+    /// what was written. One that was cut may be longer by now, in places that nobody knows.
+    fn look_for_others(&mut self) {
+        let Ok(found) = self.file.metadata() else { return };
+        let cause = match (found.nlink(), found.len()) {
+            _ if !found.is_file() || self.failure.is_some() => return,
+            (0, _) => "it was deleted meanwhile".to_owned(),
+            (_, len) if len != self.written => {
+                format!("somebody changed it meanwhile: it has {len} bytes, and {} were written", self.written)
+            }
+            _ => return,
+        };
+        tracing::error!("{}: {cause}; its frames are lost", self.path);
+        self.failure = Some(Failure { cause, frames: self.records });
+        self.buffer.clear();
+        self.ends.clear();
     }
 
     /// What was lost, if anything.
@@ -152,6 +168,7 @@ impl Output {
 
     /// Writes as much as goes without waiting.
     fn drain(&mut self) {
+        self.look_for_others();
         let mut done = 0;
         let mut broken = None;
         while done < self.buffer.len() {
