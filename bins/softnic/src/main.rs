@@ -10,7 +10,7 @@ use cli::stop::Stop;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use softnic::{Error, SoftControl, VfioUserServer};
 use std::io;
-use std::path::Path;
+use std::path::{self, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -49,6 +49,12 @@ fn main() -> ExitCode {
         }
         if pairs.iter().any(|[socket, _]| socket.is_empty()) {
             return Err(Failure::usage("\"\": no path of a socket; name pairs: SOCKET 'NAME?wire=...'"));
+        }
+        for (index, [socket, _]) in pairs.iter().enumerate() {
+            let same = |[other, _]: &[String; 2]| place(other) == place(socket);
+            if pairs[..index].iter().any(same) {
+                return Err(Failure::usage(format!("{socket}: named for two devices; name a socket for each")));
+            }
         }
         let stop = Stop::on_signals()?;
         raise_descriptor_limit();
@@ -105,6 +111,17 @@ fn main() -> ExitCode {
     })
 }
 
+/// Where a socket is, by whichever way its folder is named.
+fn place(socket: &str) -> Option<PathBuf> {
+    let path = path::absolute(socket).ok()?;
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    match (folder, path.file_name()) {
+        (Some(folder), Some(name)) => Some(folder.join(name)),
+        // No socket can be made there.
+        _ => Some(path),
+    }
+}
+
 /// Lets the process have as many descriptors as it may: a client may bring 66 eventfds for each device.
 fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
@@ -112,10 +129,11 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Mistakes in a specification are the command line's.
+/// Mistakes in a specification are the command line's, and so are devices that do not go together: this process has no others.
 fn failure(error: Error) -> Failure {
     match error {
         Error::UnknownKey { .. } | Error::BadValue { .. } | Error::BadSpec { .. } => Failure::usage(error),
+        Error::Busy { .. } | Error::Peer { .. } => Failure::usage(error),
         _ => error.into(),
     }
 }

@@ -4,6 +4,7 @@
 mod server;
 
 use mempool::Batch;
+use nic::{Port as _, RxQueue as _, TxQueue as _};
 use rustix::process::Signal;
 use server::{LIMIT, Process, Servers, pool, until};
 use std::path::Path;
@@ -133,7 +134,7 @@ fn a_driver_of_a_killed_server_says_gone_and_gets_its_memory_back() {
     let pool = pool();
     let mut nic = servers.open("a", &pool);
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(64));
-    until("frames arrive", || nic.rx[0].recv(&mut cache, &mut batch) > 0);
+    until("frames arrive", || !nic.rx[0].recv(&mut cache, &mut batch).is_empty());
     cache.free_batch(&mut batch);
     servers.process.signal(Signal::KILL);
     servers.process.end();
@@ -189,13 +190,14 @@ fn mistakes_are_one_line_that_says_what_to_do() {
         (&[][..], 2, &["SOCKET", "--help"][..]),
         (&[socket], 2, &["x.sock", "no device"]),
         (&[socket, "a?wire=string"], 2, &["string", "gen"]),
-        (&[socket, "a", socket, "b"], 1, &["x.sock", "another process serves there"]),
+        (&["x.sock", "a", socket, "b"], 2, &["x.sock", "named for two devices"]),
         (&[file, "a"], 1, &[file, "a file and no socket", "another path"]),
         (&["", "a"], 2, &["\"\": no path of a socket"]),
-        (&[socket, "a", "b.sock", "a"], 1, &["busy"]),
+        (&[socket, "a", "b.sock", "a"], 2, &["busy"]),
         (&[socket, "a?wire=peer:c"], 2, &["a?wire=peer:c", "c is none of the devices"]),
-        (&[socket, "a?wire=peer:b", "b.sock", "b?wire=gen"], 1, &["b", "a", "wire of its own"]),
+        (&[socket, "a?wire=peer:b", "b.sock", "b?wire=gen"], 2, &["b", "a", "wire of its own"]),
         (&[socket, "a?wire=gen&size=64&size=65"], 2, &["size is given twice"]),
+        (&[socket, "a?wire=tap:tap%d"], 2, &["tap:tap%d", "none of them %"]),
         (&[socket, "a?wires=gen"], 2, &["wires", "allowed are wire"]),
         (&[nowhere, "a"], 1, &["no/such/folder", "folder that you may write to"]),
         (&[long, "a"], 1, &["xxx", "107 bytes"]),
@@ -210,6 +212,31 @@ fn mistakes_are_one_line_that_says_what_to_do() {
         }
     }
     assert!(folder.path().read_dir().unwrap().next().is_none(), "no socket is left");
+}
+
+#[test]
+fn one_socket_is_named_for_two_devices_by_whichever_way() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("real/deeper")).unwrap();
+    std::os::unix::fs::symlink("real", folder.path().join("link")).unwrap();
+    for [first, second] in [["real/x.sock", "link/x.sock"], ["real/x.sock", "real/deeper/../x.sock"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_softnic"));
+        let output = command.args([first, "a", second, "b"]).current_dir(&folder).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(second) && message.contains("named for two devices"), "{message}");
+    }
+}
+
+#[test]
+fn a_socket_of_another_process_is_refused() {
+    let servers = Servers::start(tempfile::tempdir().unwrap(), &["a"]);
+    let mut second = Command::new(env!("CARGO_BIN_EXE_softnic"));
+    let Output { status, stderr, .. } = second.arg(servers.socket("a")).arg("b").output().unwrap();
+    let message = String::from_utf8(stderr).unwrap();
+    assert_eq!((status.code(), message.lines().count()), (Some(1), 1), "{message}");
+    assert!(message.contains("another process serves there; end it, or choose another path"), "{message}");
+    servers.stop();
 }
 
 /// A limit of the file's size is what a full disk is: the same failure of the same call, at a place that can be chosen.

@@ -5,6 +5,7 @@
 mod server;
 
 use mempool::Batch;
+use nic::{Port as _, RxQueue as _, TxQueue as _};
 use rustix::process::Signal;
 use server::{Process, Servers, pool, until};
 use softnic::{SoftControl, VfioUserServer};

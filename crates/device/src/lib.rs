@@ -26,8 +26,10 @@ mod error;
 mod host;
 mod interrupts;
 mod iova;
+mod listen;
 mod memory;
 mod mend;
+mod no_iommu;
 mod numa;
 mod pci;
 mod region_file;
@@ -53,8 +55,10 @@ pub use error::{Error, Result};
 pub use host::Host;
 pub use interrupts::{EventFd, Interrupts};
 pub use iova::IovaAllocator;
+pub use listen::SocketFile;
 pub use memory::{DmaMemory, MemoryRequest, PageSize};
 pub use mend::Mend;
+pub use no_iommu::NoIommu;
 pub use pci::{PciAddress, PciDevice, PciRegion};
 pub use regs::{
     Access, Bits, Dma, MapPromise, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs,

@@ -18,15 +18,15 @@ use crate::engine::{self, Station};
 use crate::soft::{self, SoftControl};
 use crate::spec::Spec;
 use accept::Door;
+use device::SocketFile;
 use function::Function;
 use memory::{ClientMemory, Share};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::convert::Infallible;
 use std::io;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -118,7 +118,7 @@ impl VfioUserServer {
         let failed = |source| {
             system(
                 "start a thread for",
-                &self.socket.path,
+                self.socket.path(),
                 source,
                 "allow more threads (`ulimit -u`) or memory (`ulimit -v`)",
             )
@@ -130,7 +130,7 @@ impl VfioUserServer {
     /// Where it serves.
     #[must_use]
     pub fn socket(&self) -> &Path {
-        &self.socket.path
+        self.socket.path()
     }
 
     /// Watches the device and its wire, and injects faults.
@@ -153,7 +153,7 @@ impl Drop for VfioUserServer {
                 let _ = thread.join();
             }
         } else {
-            let socket = self.socket.path.display();
+            let socket = self.socket.path().display();
             tracing::warn!(
                 "{socket}: what a client has sent is still being closed or signalled; the thread that waits for it is left"
             );
@@ -164,71 +164,23 @@ impl Drop for VfioUserServer {
 
 /// Makes the socket, in place of one that nobody listens on.
 fn listen(path: &Path) -> Result<(UnixListener, SocketFile), Error> {
-    let failed = |source: io::Error| {
+    SocketFile::listen(path, BACKLOG, None).map_err(|source| {
+        let is_socket = || path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
         let hint = match source.kind() {
             _ if source.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {
                 "raise the limit of open files (`ulimit -n`)"
             }
-            io::ErrorKind::AddrInUse if is_socket(path) => {
-                "another process serves there; end it, or choose another path"
-            }
+            io::ErrorKind::AddrInUse if is_socket() => "another process serves there; end it, or choose another path",
             io::ErrorKind::AddrInUse => "that is a file and no socket; choose another path",
+            io::ErrorKind::ResourceBusy => "end that process (`lslocks` names it), or choose another folder",
             _ => "choose another path, at most 107 bytes long, in a folder that you may write to",
         };
         system("listen on", path, source, hint)
-    };
-    let listener = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            if !is_socket(path) || !is_abandoned(path) {
-                return Err(failed(error));
-            }
-            remove(path);
-            UnixListener::bind(path)
-        }
-        other => other,
-    };
-    let listener = listener.map_err(failed)?;
-    let file = path.symlink_metadata().map_err(failed)?;
-    Ok((listener, SocketFile { path: path.to_owned(), identity: (file.dev(), file.ino()) }))
+    })
 }
 
-fn is_socket(path: &Path) -> bool {
-    path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
-}
-
-/// Whether nobody listens at a socket. It is not waited for: a listener whose backlog is full ([`Errno::AGAIN`]) is one, and
-/// may never accept.
-fn is_abandoned(path: &Path) -> bool {
-    let dial = || {
-        let address = SocketAddrUnix::new(path)?;
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        rustix::net::connect(&socket, &address)
-    };
-    dial() == Err(Errno::CONNREFUSED)
-}
-
-/// The file of a socket, which goes with the value, unless another has taken its place.
-#[derive(Debug)]
-struct SocketFile {
-    path: PathBuf,
-    /// Device and inode.
-    identity: (u64, u64),
-}
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if self.path.symlink_metadata().is_ok_and(|file| (file.dev(), file.ino()) == self.identity) {
-            remove(&self.path);
-        }
-    }
-}
-
-fn remove(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path) {
-        tracing::debug!("{} stays: {error}", path.display());
-    }
-}
+/// Clients that may wait to be let in, or refused.
+const BACKLOG: u16 = 128;
 
 fn system(operation: &'static str, path: &Path, source: io::Error, hint: &'static str) -> Error {
     Error::System { operation, object: path.display().to_string(), source, hint }

@@ -259,15 +259,15 @@ fn an_eventfd_that_is_slow_to_close_holds_nobody_up() {
     let spec = "slow-eventfd-neighbour?wire=gen&rate=1000000&mode=drop";
     let other = VfioUserServer::start(spec, &folder.path().join("nic.sock")).unwrap();
     let (client, neighbour) = (WireClient::connect(server.socket()), WireClient::connect(other.socket()));
-    // The command register: memory and bus mastering. The neighbour misses all frames, as it has nowhere to put them.
+    // The command register: memory and bus mastering. The neighbour drops all frames, as it has nowhere to put them.
     let command = message(WRITE, 0, &[qwords(&[4]), dwords(&[7, 2]), vec![6, 0]].concat());
     let setup = [(&client, register(EITR, 0xFF8)), (&client, register(EIMS, 1)), (&neighbour, register(RXCTRL, 1))];
     for (client, message) in [(&client, command.clone()), (&neighbour, command)].into_iter().chain(setup) {
         assert_eq!(client.exchange(&message, &[])[12], 0);
     }
     let engine_works = || {
-        let before = other.control().wire_counters().missed;
-        until(|| other.control().wire_counters().missed > before + 1000);
+        let before = other.control().wire_counters().offered;
+        until(|| other.control().wire_counters().offered > before + 1000);
     };
     engine_works();
 

@@ -1,60 +1,15 @@
 //! Lines of the log that clients can cause: one a second of each kind. A program of its own, as the log is of the process.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod log;
 mod wire_client;
 
+use log::{Log, lines};
 use softnic::VfioUserServer;
-use std::fmt::Write as _;
 use std::io::Read as _;
 use std::os::fd::AsFd as _;
-use std::sync::Mutex;
 use std::time::Instant;
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Level, Metadata, Subscriber};
 use wire_client::{WireClient, dwords, qwords, sealed_memfd};
-
-/// Keeps what is of level INFO at least.
-struct Log;
-
-static LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
-        write!(self.0, "{value:?}").unwrap();
-    }
-}
-
-impl Subscriber for Log {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        LINES.lock().unwrap().push(line.0);
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// The lines so far that have `part` in them.
-fn lines(part: &str) -> Vec<String> {
-    LINES.lock().unwrap().iter().filter(|line| line.contains(part)).cloned().collect()
-}
 
 #[test]
 fn s2_a_client_writes_a_line_a_second_at_most() {

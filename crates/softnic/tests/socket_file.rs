@@ -53,3 +53,17 @@ fn a_server_that_does_not_start_leaves_no_socket() {
     VfioUserServer::start("only-one?wire=sink", &second).unwrap_err();
     assert!(first.exists() && !second.exists());
 }
+
+/// As of two servers that are started at the same moment: the other is about to bind and to listen.
+#[test]
+fn a_server_does_not_take_a_path_while_another_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nic.sock");
+    let other = std::fs::File::open(&folder).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let error = VfioUserServer::start("late?wire=sink", &path).unwrap_err().to_string();
+    assert!(error.contains("nic.sock") && error.contains("locked") && error.contains("another folder"), "{error}");
+    assert!(!path.exists());
+    drop(other);
+    VfioUserServer::start("late?wire=sink", &path).unwrap();
+}

@@ -4,7 +4,7 @@
 
 use device::PageSize;
 use mempool::{Pool, PoolConfig};
-use nic::{Opened, PortConfig};
+use nic::{Opened, Port as _, PortConfig};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::path::PathBuf;
