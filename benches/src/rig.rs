@@ -1,6 +1,7 @@
 //! The four things that are measured, each as one burst.
 
 use crate::{Completer, MemoryNic};
+use ethdev::{RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use std::fmt;
@@ -71,8 +72,8 @@ impl Rig {
         let slots = usize::from(ring) * 2 + burst + 1024;
         let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).expect("a packet pool");
         let mut config = Config::default();
-        config.rx_ring = ring;
-        config.tx_ring = ring;
+        config.port.rx_ring = ring;
+        config.port.tx_ring = ring;
         let Opened { port, mut rx, mut tx } = ixgbe::open(nic, &config, &pool).expect("the driver on memory");
         hardware.start();
         let (rx, tx) = (rx.pop().expect("a receive queue"), tx.pop().expect("a transmit queue"));
@@ -86,7 +87,7 @@ impl Rig {
         match work {
             Work::Receive => {
                 hardware.receive(*burst, FRAME.into());
-                let received = rx.recv(cache, batch);
+                let received = rx.recv(cache, batch).len();
                 cache.free_batch(batch);
                 received
             }

@@ -1,6 +1,7 @@
 //! A router on devices made of memory: what `fwd l3` does with a burst, from receive to transmit.
 
 use crate::{Completer, FRAME, MemoryNic};
+use ethdev::{RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use router::{Egress, Fib, Forwarder, Interface, Miss, Routes};
@@ -58,7 +59,7 @@ impl RouteRig {
         let slots = usize::from(ring) * 2 * PORTS + 3 * burst + 1024;
         let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).expect("a packet pool");
         let mut config = Config::default();
-        (config.rx_ring, config.tx_ring) = (ring, ring);
+        (config.port.rx_ring, config.port.tx_ring) = (ring, ring);
         let ports = (0..PORTS).map(|_| {
             let (nic, mut hardware) = MemoryNic::new();
             let Opened { port, mut rx, mut tx } = ixgbe::open(nic, &config, &pool).expect("the driver on memory");

@@ -5,6 +5,7 @@ use crate::{FRAME, Identity, Work};
 use ::virtio::transport::{Attention, Notifier, QueueSetup, Transport};
 use ::virtio::{Config, Features, Opened, Port, RxQueue, TxQueue};
 use device::{DmaDomain, EventFd, Interrupts};
+use ethdev::{RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -190,7 +191,7 @@ impl VirtioRig {
         let dma = DmaDomain::new(Box::new(Identity));
         let transport = MemoryVirtio { features, dma, queues: Arc::clone(&queues), status: AtomicU16::new(0) };
         let mut config = Config::default();
-        (config.rx_ring, config.tx_ring) = (ring, ring);
+        (config.port.rx_ring, config.port.tx_ring) = (ring, ring);
         let Opened { port, mut rx, mut tx } = ::virtio::open(transport, &config, &pool).expect("the driver on memory");
         let (mut rx, tx) = (rx.pop().expect("a receive queue"), tx.pop().expect("a transmit queue"));
         let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(burst));
@@ -208,7 +209,7 @@ impl VirtioRig {
         let mut handled = 0;
         if matches!(work, Work::Receive | Work::Forward) {
             receive.use_up(*burst, RECEIVED, true);
-            handled = rx.recv(cache, batch);
+            handled = rx.recv(cache, batch).len();
         } else {
             handled += cache.alloc_batch(batch, *burst, FRAME.into());
         }

@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 /// When it cannot be built.
 pub fn fwd() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| built("fwd"))
+    PATH.get_or_init(|| built("fwd", "usage"))
 }
 
 /// The same of `pktgen`.
@@ -23,16 +23,18 @@ pub fn fwd() -> &'static Path {
 /// When it cannot be built.
 pub fn pktgen() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
-    PATH.get_or_init(|| built("pktgen"))
+    PATH.get_or_init(|| built("pktgen", "pktgen"))
 }
 
-fn built(name: &str) -> PathBuf {
+/// With one of its tests: then the crates have the features that they have in a test of the workspace, which has built them.
+fn built(name: &str, test: &str) -> PathBuf {
     // .../target/PROFILE/deps/this-test
     let this = std::env::current_exe().expect("a test knows its own path");
     let folder = this.ancestors().nth(2).expect("tests are in target/PROFILE/deps");
     if let Some(cargo) = std::env::var_os("CARGO") {
         let mut build = Command::new(cargo);
-        build.args(["build", "--quiet", "--workspace", "--bin", name]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        build.args(["build", "--quiet", "--workspace", "--bin", name, "--test", test]);
+        build.current_dir(env!("CARGO_MANIFEST_DIR"));
         if folder.file_name() == Some(OsStr::new("release")) {
             build.arg("--release");
         }

@@ -1,6 +1,7 @@
 //! The holes of ixy.rs that concern a driver and its device, each shown closed here and named after what happens there.
 //! Those that concern memory alone are in the pool's own tests.
 
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Error};
 use mempool::{Batch, Packet};
 use softnic::{Fault, StrictNic};
@@ -10,7 +11,7 @@ use tests::{Rig, frame, pool};
 
 fn config() -> Config {
     let mut config = Config::default();
-    (config.rx_ring, config.tx_ring) = (64, 64);
+    (config.port.rx_ring, config.port.tx_ring) = (64, 64);
     config
 }
 
@@ -24,13 +25,13 @@ fn ixyrs_receive_length_65535_becomes_a_slice_past_the_buffer() {
     for number in 0..8 {
         rig.nic.inject(&frame(number, 60));
         rig.nic.step();
-        assert_eq!(rig.rx[0].recv(&mut cache, &mut batch), 0);
+        assert_eq!(rig.rx[0].recv(&mut cache, &mut batch).len(), 0);
     }
     assert_eq!(rig.rx[0].counters().bad_length, 8);
     rig.nic.clear_faults();
     rig.nic.inject(&frame(8, 60));
     rig.nic.step();
-    assert_eq!(rig.rx[0].recv(&mut cache, &mut batch), 1, "the queue works on");
+    assert_eq!(rig.rx[0].recv(&mut cache, &mut batch).len(), 1, "the queue works on");
     assert_eq!(batch[0].data(), frame(8, 60));
 }
 
@@ -91,7 +92,7 @@ fn ixyrs_no_drop_no_reset() {
 #[test]
 fn ixyrs_cannot_split_across_threads() {
     let mut config = config();
-    (config.rx_queues, config.tx_queues) = (4, 4);
+    (config.port.rx_queues, config.port.tx_queues) = (4, 4);
     let pool = pool(1000, 2048);
     let Rig { nic, mut port, rx, tx } =
         Rig::open(StrictNic::builder(), &config, &pool).expect("a healthy device opens");

@@ -1,6 +1,7 @@
 //! TAP interfaces that are down, come up, go down and are deleted, under soft NICs and under the programs. Needs root; says why
 //! when it is skipped.
 
+use ethdev::{Port as _, TxQueue as _};
 use ixgbe::{Config, Opened};
 use mempool::Batch;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "the word for a back end of its own")]
 
 use device::{Interrupts, TrustedPeer};
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use rustix::process::Signal;
 use std::fs::File;
@@ -114,11 +115,11 @@ impl Rig {
     fn new(device: VhostUser, pairs: u16, refuse: Features, mtu: u16) -> Self {
         let pool = Pool::new(&PoolConfig { slots: 4096, ..PoolConfig::default() }).unwrap();
         let mut config = Config::default();
-        (config.rx_queues, config.tx_queues) = (pairs, pairs);
-        (config.rx_ring, config.tx_ring) = (256, 256);
+        (config.port.rx_queues, config.port.tx_queues) = (pairs, pairs);
+        (config.port.rx_ring, config.port.tx_ring) = (256, 256);
         config.refuse = refuse;
-        config.interrupts = Interrupts::Required;
-        config.mtu = mtu;
+        config.port.interrupts = Interrupts::Required;
+        config.port.mtu = mtu;
         let Opened { port, rx, tx } = virtio::open(device, &config, &pool).unwrap();
         let (cache, batch) = (pool.cache(), Batch::with_capacity(32));
         Self { port, rx, tx, pool, cache, batch, next: 0 }
@@ -190,7 +191,7 @@ impl Rig {
             self.batch.push(packet).unwrap();
             self.tx[0].send(&mut self.cache, &mut self.batch);
             self.cache.free_batch(&mut self.batch);
-            let received = self.rx[0].recv(&mut self.cache, &mut self.batch);
+            let received = self.rx[0].recv(&mut self.cache, &mut self.batch).len();
             self.cache.free_batch(&mut self.batch);
             received > 0
         });
@@ -294,7 +295,7 @@ fn a_back_end_that_is_killed_is_found_again() {
             wait("the link to come up again", || testpmd.is_alive() && rig.port.link().unwrap().up);
             let up = started.elapsed();
             // What the first frames of the old session left behind is gone with it.
-            wait("an empty receive ring", || rig.rx[0].recv(&mut rig.cache, &mut rig.batch) == 0);
+            wait("an empty receive ring", || rig.rx[0].recv(&mut rig.cache, &mut rig.batch).is_empty());
             rig.cache.free_batch(&mut rig.batch);
             rig.there_and_back(1, 60);
             println!(

@@ -35,24 +35,32 @@ fn table() -> Result<(), String> {
                 continue;
             }
             for burst in BURSTS {
-                let whole = per_packet(driver, work, burst, false)?;
-                let hardware = if work == Work::Pool { 0.0 } else { per_packet(driver, work, burst, true)? };
-                let count = whole - hardware;
+                let count = per_packet(driver, work, burst)?;
                 println!("{driver} {work} burst={burst} ring={RING} instructions_per_packet={count:.1}");
             }
         }
     }
-    let routed = |hardware| per_packet(ROUTE, Work::Forward, ROUTE_BURST, hardware);
-    let routed = routed(false)? - routed(true)?;
+    let routed = per_packet(ROUTE, Work::Forward, ROUTE_BURST)?;
     println!("{ROUTE} burst={ROUTE_BURST} ring={RING} instructions_per_packet={routed:.1}");
     Ok(())
 }
 
-fn per_packet(driver: &str, work: Work, burst: usize, hardware: bool) -> Result<f64, String> {
-    let [few, many] = PACKETS.map(|packets| instructions(driver, work, burst, packets / burst, hardware));
-    let (few, many) = (few?, many?);
-    let packets = PACKETS.map(|packets| packets / burst * burst);
-    Ok((many - few) as f64 / (packets[1] - packets[0]) as f64)
+/// Instructions per packet, from four runs at once.
+fn per_packet(driver: &str, work: Work, burst: usize) -> Result<f64, String> {
+    let run = |packets: usize, hardware: bool| {
+        // The pool has no hardware's part.
+        let none = hardware && work == Work::Pool;
+        if none { Ok(0) } else { instructions(driver, work, burst, packets / burst, hardware) }
+    };
+    let counts = std::thread::scope(|scope| {
+        [(0, false), (1, false), (0, true), (1, true)]
+            .map(|(length, hardware)| scope.spawn(move || run(PACKETS[length], hardware)))
+            .map(|counted| counted.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+    });
+    let [few, many, few_hardware, many_hardware] = counts;
+    let count = (many? - few?) as f64 - (many_hardware? - few_hardware?) as f64;
+    let [few, many] = PACKETS.map(|packets| packets / burst * burst);
+    Ok(count / (many - few) as f64)
 }
 
 /// Instructions of a run of `bursts` bursts in a process of its own.

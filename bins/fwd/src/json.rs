@@ -45,7 +45,7 @@ pub(crate) struct RoutesReport {
     pub(crate) ipv6: usize,
     /// Times that SIGHUP has put other routes in force.
     pub(crate) reloads: u64,
-    /// Times that it has not, because something was wrong with the file.
+    /// Times that it has not: something was wrong with the file, or the run ended first.
     pub(crate) failed_reloads: u64,
 }
 

@@ -2,15 +2,15 @@
 
 use cli::counters::{Counters, Reason};
 use device::tsc;
+use lcore::Stop;
 use mempool::{Batch, PoolCache};
-use nic::TxQueue;
-use std::sync::atomic::{AtomicBool, Ordering};
+use nic::{AnyTxQueue, TxQueue as _};
 use std::time::Duration;
 
 /// A transmit queue that a worker has for itself.
 #[derive(Debug)]
 pub(crate) struct Output {
-    pub(crate) tx: TxQueue,
+    pub(crate) tx: AnyTxQueue,
     /// How long to wait for room in a full ring, in cycles.
     patience: u64,
     /// The ring took nothing for that long: until it moves again it is not waited for.
@@ -22,7 +22,7 @@ const SPINS: u32 = 100;
 
 impl Output {
     /// `patience` is how long to wait for a full ring before frames are dropped.
-    pub(crate) fn new(tx: TxQueue, patience: Duration) -> Self {
+    pub(crate) fn new(tx: AnyTxQueue, patience: Duration) -> Self {
         let nanoseconds = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
         let patience = nanoseconds.saturating_mul(tsc::frequency_hz() / 1_000_000) / 1000;
         Self { tx, patience, stuck: false }
@@ -35,7 +35,7 @@ impl Output {
         cache: &mut PoolCache,
         batch: &mut Batch,
         counters: &mut Counters,
-        stop: &AtomicBool,
+        stop: &Stop,
         yields: bool,
     ) -> u64 {
         let sent = self.tx.send(cache, batch);
@@ -56,7 +56,7 @@ impl Output {
         cache: &mut PoolCache,
         batch: &mut Batch,
         counters: &mut Counters,
-        stop: &AtomicBool,
+        stop: &Stop,
         yields: bool,
     ) -> u64 {
         let begun = tsc::now();
@@ -70,7 +70,7 @@ impl Output {
             }
             self.tx.send(cache, batch);
             let waited = tsc::now() - begun;
-            self.stuck = waited > self.patience || (waited > last_patience && stop.load(Ordering::Relaxed));
+            self.stuck = waited > self.patience || (waited > last_patience && stop.is_requested());
         }
         if batch.is_empty() {
             self.stuck = false;

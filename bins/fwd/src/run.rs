@@ -8,14 +8,14 @@ use crate::worker::{Lane, Mode, Worker};
 use crate::workers::{self, WorkerHandle, WorkerReport};
 use cli::counters::{Counters, Published};
 use cli::exit::Failure;
-use cli::idle::{self, Idle};
+use cli::idle;
 use cli::lcore::Lcore;
 use cli::ports::{self, Placement, Ports};
 use cli::report::{PortTotals, Totals, read_devices, read_devices_last};
 use cli::screen::Screen;
 use cli::stop::Stop;
-use cli::team::{self, IdleWatch, Team};
-use nic::{Opened, RxQueue, TxQueue};
+use cli::team::{self, IdleWatch};
+use nic::{AnyRxQueue, AnyTxQueue, Opened};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,10 +44,10 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let Ports { pool, opened } = ports;
     let (mut handles, mut members) = (Vec::new(), Vec::new());
     for (lcore, lanes) in wiring.workers {
-        let idle = Idle::new(args.idle, soft, args.run.exit_when_idle, &stop, lanes.iter().map(|lane| &lane.rx));
-        handles.push(WorkerHandle { lcore, sleeps: idle.sleeps() });
+        let poll_loop = idle::poll_loop(args.idle, soft, args.run.exit_when_idle, &stop);
+        handles.push(WorkerHandle { lcore, sleeps: poll_loop.sleeps() });
         let (batch, stop, pool) = (usize::from(args.port_options.batch), stop.flag(), pool.clone());
-        let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft, idle };
+        let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft, poll_loop };
         members.push((lcore, move || worker.run()));
     }
     let run = Run { args, stop, screen, available, handles, published: wiring.published, opened, pool };
@@ -101,8 +101,8 @@ pub(crate) struct Outcome {
 
 /// A receive queue, a transmit queue or both, as their worker gives them back.
 pub(crate) struct Ended {
-    pub(crate) rx: Option<RxQueue>,
-    pub(crate) tx: Option<TxQueue>,
+    pub(crate) rx: Option<AnyRxQueue>,
+    pub(crate) tx: Option<AnyTxQueue>,
     /// Port and number of `rx`.
     pub(crate) input: Option<(usize, usize)>,
     /// Port and number of `tx`.
@@ -134,7 +134,7 @@ impl Run<'_> {
         E: Into<Ended> + Send + 'static,
     {
         let Self { args, stop, mut screen, available, handles, published, mut opened, pool } = self;
-        let team = Team::start(members, &stop)?;
+        let team = team::start(members, &stop)?;
         let begun = team.begun();
 
         let mut idle = IdleWatch::new(published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
@@ -160,7 +160,7 @@ impl Run<'_> {
             || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
         );
         ports::stop_receiving(opened_cell.into_inner().iter_mut(), &stop);
-        let ended: Vec<Ended> = team.join()?.into_iter().flatten().map(Into::into).collect();
+        let ended: Vec<Ended> = team::join(team)?.into_iter().flatten().map(Into::into).collect();
         let (ran, trouble) = match watched {
             Ok(ran) => (ran, Ok(())),
             Err(failure) => (begun.elapsed(), Err(failure)),
@@ -283,7 +283,7 @@ fn finish(
     let totals = totals(ran, counted.into_iter(), ports);
     let mut result = read.map_err(Failure::from);
     for opened in opened {
-        result = result.and(opened.close().map_err(Failure::from));
+        result = result.and(opened.close().map(drop).map_err(Failure::from));
     }
     (totals, result)
 }

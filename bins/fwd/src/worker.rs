@@ -1,17 +1,13 @@
-//! The loop of one lcore: receive a burst, rewrite it, send it; run to completion, queue after queue.
+//! What one lcore does each round: receive a burst, rewrite it, send it; run to completion, queue after queue.
 //!
-//! It allocates nothing, takes no lock, logs nothing and makes no system call per burst. What it counts it publishes
-//! every few milliseconds; at those moments it looks whether to stop. Without work it may sleep until an interrupt.
+//! It allocates nothing, takes no lock, logs nothing and makes no system call per burst. [`lcore::Loop`] goes round.
 
 use crate::output::Output;
 use cli::counters::{Counters, Published};
-use cli::idle::Idle;
-use cli::team::LastRounds;
-use device::tsc;
+use lcore::{Clock, Function, Loop, Stop};
 use mempool::{Batch, Pool, PoolCache};
-use nic::RxQueue;
+use nic::{AnyRxQueue, RxQueue, TxQueue as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is done with a burst.
 pub(crate) trait Mode: Default + Send + 'static {
@@ -30,7 +26,7 @@ pub(crate) trait Mode: Default + Send + 'static {
 /// A receive queue, the transmit queue its frames leave by, and what happened between them.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    pub(crate) rx: RxQueue,
+    pub(crate) rx: AnyRxQueue,
     pub(crate) tx: Option<Output>,
     /// Port and queue number.
     pub(crate) input: (usize, usize),
@@ -49,60 +45,62 @@ pub(crate) struct Worker<M> {
     /// Packets received at a time.
     pub(crate) batch: usize,
     pub(crate) mode: M,
-    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) stop: Stop,
     /// Software NICs run on the same cores: let them, when there is nothing to do.
     pub(crate) yields: bool,
-    pub(crate) idle: Idle,
+    pub(crate) poll_loop: Loop,
+}
+
+/// The worker at work.
+struct Forwarding<M> {
+    lanes: Vec<Lane>,
+    cache: PoolCache,
+    batch: Batch,
+    mode: M,
+    stop: Stop,
+    yields: bool,
 }
 
 impl<M: Mode> Worker<M> {
     /// Works until told to stop, and that what has arrived is worked off; then returns the queues, with final counters.
-    pub(crate) fn run(mut self) -> Vec<Lane> {
-        let mut cache = self.pool.cache();
-        let mut batch = Batch::with_capacity(self.batch);
-        let interval = tsc::frequency_hz() / 500;
-        let mut last = tsc::now();
-        let mut next_publication = last + interval;
-        let mut last_rounds = LastRounds::default();
-        loop {
-            let mut moved = false;
-            for lane in &mut self.lanes {
-                let waited = lane.poll(&mut self.mode, &mut cache, &mut batch, &self.stop, self.yields);
-                let now = tsc::now();
-                if let Some(waited) = waited {
-                    lane.counters.cycles += (now - last).saturating_sub(waited);
-                    moved = true;
-                    if waited > 0 && self.stop.load(Ordering::Relaxed) {
-                        next_publication = now;
-                    }
-                }
-                last = now;
-            }
-            if moved {
-                self.idle.busy();
-            } else if self.idle.rest(&mut last) {
-                self.lanes.iter_mut().for_each(Lane::publish);
-                self.idle.sleep(self.lanes.iter_mut().map(|lane| &mut lane.rx));
-                last = tsc::now();
-                next_publication = last;
-            }
-            if last >= next_publication {
-                next_publication = last + interval;
-                self.lanes.iter_mut().for_each(Lane::publish);
-                if self.stop.load(Ordering::Acquire) {
-                    if last_rounds.is_over(moved) {
-                        return self.lanes;
-                    }
-                    next_publication = last;
+    pub(crate) fn run(self) -> Vec<Lane> {
+        let Self { lanes, pool, batch, mode, stop, yields, poll_loop } = self;
+        let (cache, batch) = (pool.cache(), Batch::with_capacity(batch));
+        poll_loop.run(Forwarding { lanes, cache, batch, mode, stop, yields }).lanes
+    }
+}
+
+impl<M: Mode> Function for Forwarding<M> {
+    #[inline(always)]
+    fn poll(&mut self, clock: &mut Clock) -> bool {
+        let Self { lanes, cache, batch, mode, stop, yields } = self;
+        let mut moved = false;
+        for lane in lanes {
+            let waited = lane.poll(mode, cache, batch, stop, *yields);
+            let cycles = clock.lap();
+            if let Some(waited) = waited {
+                lane.counters.cycles += cycles.saturating_sub(waited);
+                moved = true;
+                if waited > 0 && stop.is_requested() {
+                    clock.publish_soon();
                 }
             }
         }
+        moved
+    }
+
+    fn publish(&mut self) {
+        self.lanes.iter_mut().for_each(Lane::publish);
+    }
+
+    fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
+        self.lanes.iter_mut().map(|lane| &mut lane.rx as _).collect()
     }
 }
 
 impl Lane {
     pub(crate) fn new(
-        (rx, input): (RxQueue, (usize, usize)),
+        (rx, input): (AnyRxQueue, (usize, usize)),
         output: Option<(Output, (usize, usize))>,
         published: Arc<Published>,
     ) -> Self {
@@ -117,10 +115,10 @@ impl Lane {
         mode: &mut impl Mode,
         cache: &mut PoolCache,
         batch: &mut Batch,
-        stop: &AtomicBool,
+        stop: &Stop,
         yields: bool,
     ) -> Option<u64> {
-        if self.rx.recv(cache, batch) == 0 {
+        if self.rx.recv(cache, batch).is_empty() {
             return None;
         }
         mode.rewrite(batch);

@@ -1,7 +1,7 @@
 //! What the main thread knows of each worker: its lcore, and how it sleeps.
 
-use cli::idle::{Sleeps, Slept};
-use cli::lcore::Lcore;
+use cli::idle::Slept;
+use lcore::{Lcore, Sleeps};
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) fn report(handles: &[WorkerHandle], available: &[Lcore]) -> Vec<Worke
     let report = |handle: &WorkerHandle| WorkerReport {
         lcore: handle.lcore,
         numa_node: available.iter().find(|lcore| Some(lcore.number) == handle.lcore).and_then(|lcore| lcore.node),
-        slept: handle.sleeps.read(),
+        slept: Slept::of(&handle.sleeps),
     };
     handles.iter().map(report).collect()
 }

@@ -3,13 +3,11 @@
 use crate::frame;
 use crate::sequence::{Stream, Verdict};
 use cli::counters::{Counters, Published};
-use cli::idle::Idle;
-use cli::team::LastRounds;
-use device::tsc;
-use mempool::{Batch, Pool};
-use nic::RxQueue;
+use lcore::{Clock, Function, Loop};
+use mempool::{Batch, Pool, PoolCache};
+use nic::{AnyRxQueue, RxQueue};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Streams told apart on one queue; frames of others count as foreign.
 const MOST_STREAMS: usize = 64;
@@ -18,7 +16,7 @@ const MOST_STREAMS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub(crate) port: usize,
-    pub(crate) rx: RxQueue,
+    pub(crate) rx: AnyRxQueue,
     pub(crate) pool: Pool,
     pub(crate) streams: Vec<Stream>,
     /// Frames that are not numbered by us.
@@ -36,8 +34,7 @@ pub(crate) struct Sink {
 pub(crate) struct Receiver {
     pub(crate) sinks: Vec<Sink>,
     pub(crate) batch: usize,
-    pub(crate) stop: Arc<AtomicBool>,
-    pub(crate) idle: Idle,
+    pub(crate) poll_loop: Loop,
 }
 
 /// [`Verdict`] of all streams and foreign frames, for the live view.
@@ -45,54 +42,57 @@ pub(crate) struct Receiver {
 #[repr(align(128))]
 pub(crate) struct PublishedVerdict([AtomicU64; 5]);
 
+/// All queues of an lcore at work.
+struct Receiving {
+    sinks: Vec<(Sink, PoolCache)>,
+    batch: Batch,
+}
+
 impl Receiver {
     /// Receives until told to stop, and that what has arrived is looked at; then returns the queues, with final counters.
-    pub(crate) fn run(mut self) -> Vec<Sink> {
-        let interval = tsc::frequency_hz() / 500;
-        let mut batch = Batch::with_capacity(self.batch);
-        let mut caches: Vec<_> = self.sinks.iter().map(|sink| sink.pool.cache()).collect();
-        let mut last = tsc::now();
-        let mut next_publication = last + interval;
-        let mut last_rounds = LastRounds::default();
-        loop {
-            let mut moved = false;
-            for (sink, cache) in self.sinks.iter_mut().zip(&mut caches) {
-                let received = sink.rx.recv(cache, &mut batch);
-                if received > 0 {
-                    sink.look(&batch);
-                    cache.free_batch(&mut batch);
-                }
-                let now = tsc::now();
-                if received > 0 {
-                    sink.counters.cycles += now - last;
-                    moved = true;
-                }
-                last = now;
+    pub(crate) fn run(self) -> Vec<Sink> {
+        let Self { sinks, batch, poll_loop } = self;
+        let with_cache = |sink: Sink| {
+            let cache = sink.pool.cache();
+            (sink, cache)
+        };
+        let sinks = sinks.into_iter().map(with_cache).collect();
+        let receiving = poll_loop.run(Receiving { sinks, batch: Batch::with_capacity(batch) });
+        receiving.sinks.into_iter().map(|(sink, _)| sink).collect()
+    }
+}
+
+impl Function for Receiving {
+    #[inline(always)]
+    fn poll(&mut self, clock: &mut Clock) -> bool {
+        let Self { sinks, batch } = self;
+        let mut moved = false;
+        for (sink, cache) in sinks {
+            let received = sink.rx.recv(cache, batch).len();
+            if received > 0 {
+                sink.look(batch);
+                cache.free_batch(batch);
             }
-            if moved {
-                self.idle.busy();
-            } else if self.idle.rest(&mut last) {
-                self.sinks.iter_mut().for_each(Sink::publish);
-                self.idle.sleep(self.sinks.iter_mut().map(|sink| &mut sink.rx));
-                last = tsc::now();
-                next_publication = last;
-            }
-            if last >= next_publication {
-                next_publication = last + interval;
-                self.sinks.iter_mut().for_each(Sink::publish);
-                if self.stop.load(Ordering::Acquire) {
-                    if last_rounds.is_over(moved) {
-                        return self.sinks;
-                    }
-                    next_publication = last;
-                }
+            let cycles = clock.lap();
+            if received > 0 {
+                sink.counters.cycles += cycles;
+                moved = true;
             }
         }
+        moved
+    }
+
+    fn publish(&mut self) {
+        self.sinks.iter_mut().for_each(|(sink, _)| sink.publish());
+    }
+
+    fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
+        self.sinks.iter_mut().map(|(sink, _)| &mut sink.rx as _).collect()
     }
 }
 
 impl Sink {
-    pub(crate) fn new(port: usize, rx: RxQueue, pool: Pool) -> Self {
+    pub(crate) fn new(port: usize, rx: AnyRxQueue, pool: Pool) -> Self {
         Self {
             port,
             rx,

@@ -11,14 +11,14 @@ use cli::args::{PortOptions, RunOptions};
 use cli::counters::{Counters, Published, Reason};
 use cli::exit::Failure;
 use cli::human::{counted as counted_words, grouped};
-use cli::idle::{self, Idle};
+use cli::idle;
 use cli::lcore;
 use cli::ports::{self, Ports, Queues};
 use cli::report::{PortTotals, Totals, read_devices, read_devices_last};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use cli::team::{self, IdleWatch, Team};
-use nic::{Address, Interrupts};
+use nic::{Address, Interrupts, Port as _};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         let Some(opened) = port.opened.first_mut() else { continue };
         // Streams of different runs differ in the upper bits, those of different ports in the lower.
         let stream = run_id | u32::try_from(index).unwrap_or_default() & 0xff;
-        let Some(template) = frame::template(opened.port.mac(), to, stream, args.size) else { continue };
+        let Some(template) = frame::template(opened.port.mac().0, to, stream, args.size) else { continue };
         transmit::prefill(&port.pool, &template);
         for tx in opened.tx.drain(..) {
             let source = Source {
@@ -66,12 +66,12 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         let sender = Sender { sources, batch, stop: stop.flag(), yields: soft };
         (lcore, move || sender.run())
     });
-    let team = Team::start(members.collect(), &stop)?;
+    let team = team::start(members.collect(), &stop)?;
     let notes = || Vec::new();
     let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, (&published, Way::Tx), notes);
 
     stop.request();
-    let ended = team.join()?;
+    let ended = team::join(team)?;
     let (devices, read) = read_devices_last(all_ports(&mut ports));
     let mut counted = Vec::new();
     for mut source in ended.into_iter().flatten() {
@@ -116,11 +116,11 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let verdicts: Vec<Arc<PublishedVerdict>> = sinks.iter().map(|(_, sink)| Arc::clone(&sink.verdict)).collect();
     let members = share_out(sinks, &ports, soft)?.into_iter().map(|(lcore, sinks)| {
         let batch = args.port_options.batch.into();
-        let idle = Idle::new(args.idle, soft, args.run.exit_when_idle, &stop, sinks.iter().map(|sink| &sink.rx));
-        let receiver = Receiver { sinks, batch, stop: stop.flag(), idle };
+        let poll_loop = idle::poll_loop(args.idle, soft, args.run.exit_when_idle, &stop);
+        let receiver = Receiver { sinks, batch, poll_loop };
         (lcore, move || receiver.run())
     });
-    let team = Team::start(members.collect(), &stop)?;
+    let team = team::start(members.collect(), &stop)?;
     let notes = || {
         let (mut all, mut foreign) = (Verdict::default(), 0);
         for (verdict, others) in verdicts.iter().map(|verdict| verdict.read()) {
@@ -133,7 +133,7 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let (ran, trouble) = watch(&stop, &args.run, &team, &mut screen, &mut ports, (&published, Way::Rx), notes);
 
     ports::stop_receiving(ports.iter_mut().flat_map(|ports| &mut ports.opened), &stop);
-    let ended = team.join()?;
+    let ended = team::join(team)?;
     let (devices, read) = read_devices_last(all_ports(&mut ports));
     stop.closing();
     let (mut counted, mut streams, mut foreign) = (Vec::new(), Vec::new(), 0);
@@ -283,14 +283,14 @@ fn totals(
     totals
 }
 
-fn all_ports(ports: &mut [Ports]) -> impl Iterator<Item = &mut nic::Port> {
+fn all_ports(ports: &mut [Ports]) -> impl Iterator<Item = &mut nic::AnyPort> {
     ports.iter_mut().flat_map(|ports| &mut ports.opened).map(|opened| &mut opened.port)
 }
 
 fn close(ports: Vec<Ports>) -> Result<(), Failure> {
     let mut result = Ok(());
     for opened in ports.into_iter().flat_map(|ports| ports.opened) {
-        result = result.and(opened.close().map_err(Failure::from));
+        result = result.and(opened.close().map(drop).map_err(Failure::from));
     }
     result
 }

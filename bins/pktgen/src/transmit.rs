@@ -3,16 +3,16 @@
 use crate::frame;
 use cli::counters::{Counters, Published};
 use device::tsc;
+use lcore::{Clock, Function, Loop, Stop};
 use mempool::{Batch, Pool, PoolCache};
-use nic::TxQueue;
+use nic::{AnyTxQueue, TxQueue as _};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// One transmit queue and what it sends.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) port: usize,
-    pub(crate) tx: TxQueue,
+    pub(crate) tx: AnyTxQueue,
     pub(crate) pool: Pool,
     pub(crate) size: u16,
     /// Frames a second.
@@ -32,7 +32,7 @@ pub(crate) struct Source {
 pub(crate) struct Sender {
     pub(crate) sources: Vec<Source>,
     pub(crate) batch: usize,
-    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) stop: Stop,
     pub(crate) yields: bool,
 }
 
@@ -61,50 +61,56 @@ struct Running {
     seen: u64,
 }
 
+/// All sources of an lcore at work.
+struct Sending {
+    running: Vec<Running>,
+    /// When they began, in cycles.
+    begun: u64,
+    stop: Stop,
+}
+
 impl Sender {
     /// Sends until told to stop or all counts are reached; then returns the queues, with final counters.
     pub(crate) fn run(self) -> Vec<Source> {
+        let Self { sources, batch, stop, yields } = self;
         let begun = tsc::now();
-        let interval = tsc::frequency_hz() / 500;
-        let mut running: Vec<Running> = self
-            .sources
-            .into_iter()
-            .map(|source| Running {
-                cache: source.pool.cache(),
-                batch: Batch::with_capacity(self.batch),
-                source,
-                numbered: 0,
-                flow: 0,
-                seen: 0,
-            })
-            .collect();
-        let (mut last, mut next_publication) = (tsc::now(), begun + interval);
-        loop {
-            let mut moved = false;
-            for source in &mut running {
-                let sent = source.poll(last - begun);
-                let now = tsc::now();
-                if sent > 0 {
-                    source.source.counters.cycles += now - last;
-                    moved = true;
-                }
-                last = now;
-            }
-            if !moved {
-                std::hint::spin_loop();
-                if self.yields {
-                    std::thread::yield_now();
-                    last = tsc::now();
-                }
-            }
-            if last >= next_publication {
-                next_publication = last + interval;
-                running.iter_mut().for_each(Running::publish);
-                if self.stop.load(Ordering::Relaxed) || running.iter().all(Running::is_done) {
-                    return running.into_iter().map(|running| running.source).collect();
-                }
+        let running = |source: Source| Running {
+            cache: source.pool.cache(),
+            batch: Batch::with_capacity(batch),
+            source,
+            numbered: 0,
+            flow: 0,
+            seen: 0,
+        };
+        // A software NIC has the core at once when its ring is full.
+        let poll_loop = Loop::new(&stop).yield_after(yields.then_some(1));
+        let sending = Sending { running: sources.into_iter().map(running).collect(), begun, stop };
+        poll_loop.run(sending).running.into_iter().map(|running| running.source).collect()
+    }
+}
+
+impl Function for Sending {
+    #[inline(always)]
+    fn poll(&mut self, clock: &mut Clock) -> bool {
+        let mut moved = false;
+        for source in &mut self.running {
+            let sent = source.poll(clock.now() - self.begun);
+            let cycles = clock.lap();
+            if sent > 0 {
+                source.source.counters.cycles += cycles;
+                moved = true;
             }
         }
+        moved
+    }
+
+    fn publish(&mut self) {
+        self.running.iter_mut().for_each(Running::publish);
+    }
+
+    /// At the stop too, without last rounds: there is always more to send.
+    fn is_done(&self) -> bool {
+        self.stop.is_requested() || self.running.iter().all(Running::is_done)
     }
 }
 

@@ -178,7 +178,7 @@ impl Counters {
         (self.tx_packets, self.tx_bytes) = (tx.packets, tx.bytes);
         self.drops[Reason::TxUnsent as usize] = 0;
         self.unsend(tx.lost);
-        self.drops[Reason::TxBadLength as usize] = tx.bad_length;
+        self.drops[Reason::TxBadLength as usize] = tx.bad_length + tx.too_long;
         self.drops[Reason::TxTooManySegments as usize] = tx.too_many_segments;
         self.drops[Reason::TxUnmappedPool as usize] = tx.unmapped_pool;
     }

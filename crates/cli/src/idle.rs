@@ -1,12 +1,9 @@
 //! What an lcore does while its queues are empty: poll on, or sleep until an interrupt.
 
 use crate::stop::Stop;
-use device::{EventFd, tsc};
-use nic::{Interrupts, RxQueue};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use lcore::{Loop, Sleeps};
+use nic::Interrupts;
 use serde::Serialize;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The choices of `--idle`.
@@ -30,51 +27,17 @@ pub fn interrupts(mode: Option<IdleMode>) -> Interrupts {
     }
 }
 
-/// How long an lcore has slept, as it tells the main thread; on a cache line of its own.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct Sleeps {
-    wakeups: AtomicU64,
-    nanoseconds: AtomicU64,
-}
-
-/// [`Sleeps`] at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Slept {
-    /// Times that it slept and woke up.
-    pub wakeups: u64,
-    /// Seconds asleep, all together.
-    pub asleep_s: f64,
-}
-
-impl Sleeps {
-    /// The sleep so far, without one that lasts.
-    #[must_use]
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-    pub fn read(&self) -> Slept {
-        let asleep_s = crate::report::rounded(self.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9);
-        Slept { wakeups: self.wakeups.load(Ordering::Relaxed), asleep_s }
-    }
-
-    fn add(&self, cycles: u64) {
-        let nanoseconds = u128::from(cycles) * 1_000_000_000 / u128::from(tsc::frequency_hz().max(1));
-        self.nanoseconds.fetch_add(u64::try_from(nanoseconds).unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.wakeups.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// The idle side of one lcore's loop.
-#[derive(Debug)]
-pub struct Idle {
-    /// Cycles without a frame before it sleeps; `None` if it never does.
-    grace: Option<u64>,
-    /// Software NICs run on the same cores: let them, when there is nothing to do.
-    yields: bool,
-    longest: Duration,
-    ended: Arc<EventFd>,
-    sleeps: Arc<Sleeps>,
-    rounds: u32,
-    since: u64,
+/// The loop of an lcore until `stop`, idling as `--idle` says. `yields`: a software NIC wants a core too. `watched`: somebody waits
+/// for it to be idle (`--exit-when-idle`).
+#[must_use]
+pub fn poll_loop(mode: Option<IdleMode>, yields: bool, watched: bool, stop: &Stop) -> Loop {
+    let grace = match mode {
+        Some(IdleMode::Poll) => None,
+        Some(IdleMode::Sleep) => Some(Duration::ZERO),
+        Some(IdleMode::Hybrid) | None => Some(GRACE),
+    };
+    let longest = if watched { LONGEST_WATCHED } else { LONGEST };
+    Loop::new(&stop.flag()).grace(grace).yield_after(yields.then_some(IDLE_ROUNDS)).longest_sleep(longest)
 }
 
 /// Rounds without a frame before the lcore is offered to others.
@@ -86,78 +49,21 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// The longest sleep where somebody waits to be told that nothing is left to do.
 const LONGEST_WATCHED: Duration = Duration::from_millis(5);
 
-impl Idle {
-    /// For an lcore that polls `queues`, until `stop`. Yields if a software NIC wants a core too. `watched` says that
-    /// somebody waits for it to be idle (`--exit-when-idle`). An lcore with a queue that has no interrupts never sleeps.
+/// How long an lcore has slept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Slept {
+    /// Times that it slept and woke up.
+    pub wakeups: u64,
+    /// Seconds asleep, all together.
+    pub asleep_s: f64,
+}
+
+impl Slept {
+    /// The sleep so far, without one that lasts.
     #[must_use]
-    pub fn new<'q>(
-        mode: Option<IdleMode>,
-        yields: bool,
-        watched: bool,
-        stop: &Stop,
-        mut queues: impl Iterator<Item = &'q RxQueue>,
-    ) -> Self {
-        let wakes = queues.all(|queue| queue.eventfd().is_some());
-        let grace = if mode == Some(IdleMode::Sleep) { Duration::ZERO } else { GRACE };
-        let cycles = u64::try_from(grace.as_micros()).unwrap_or(0) * (tsc::frequency_hz() / 1_000_000);
-        Self {
-            grace: (wakes && mode != Some(IdleMode::Poll)).then_some(cycles),
-            yields,
-            longest: if watched { LONGEST_WATCHED } else { LONGEST },
-            ended: stop.ended(),
-            sleeps: Arc::default(),
-            rounds: 0,
-            since: 0,
-        }
-    }
-
-    /// What it tells the main thread.
-    #[must_use]
-    pub fn sleeps(&self) -> Arc<Sleeps> {
-        Arc::clone(&self.sleeps)
-    }
-
-    /// After a round that moved frames.
-    #[inline(always)]
-    pub fn busy(&mut self) {
-        self.rounds = 0;
-    }
-
-    /// After a round that moved none, which ended at `now` (cycles; moved on by what time is given to others). True says
-    /// that it is time to [`Self::sleep`].
-    #[inline(always)]
-    pub fn rest(&mut self, now: &mut u64) -> bool {
-        self.rounds = self.rounds.saturating_add(1);
-        std::hint::spin_loop();
-        if self.rounds == 1 {
-            self.since = *now;
-        }
-        if self.grace.is_some_and(|grace| now.saturating_sub(self.since) >= grace) {
-            return true;
-        }
-        if self.yields && self.rounds >= IDLE_ROUNDS {
-            std::thread::yield_now();
-            *now = tsc::now();
-        }
-        false
-    }
-
-    /// Sleeps until a frame comes to one of `queues`, the run ends, or the longest sleep is over.
-    #[cold]
-    pub fn sleep<'q>(&mut self, queues: impl Iterator<Item = &'q mut RxQueue>) {
-        self.rounds = 0;
-        let mut fds = vec![PollFd::new(&*self.ended, PollFlags::IN)];
-        for queue in queues {
-            if !queue.arm() {
-                return;
-            }
-            let queue: &'q RxQueue = queue;
-            fds.extend(queue.eventfd().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        }
-        let begun = tsc::now();
-        // A failure is a short sleep: the caller comes round again.
-        let _ = poll(&mut fds, Timespec::try_from(self.longest).ok().as_ref());
-        self.sleeps.add(tsc::now().saturating_sub(begun));
+    pub fn of(sleeps: &Sleeps) -> Self {
+        let asleep_s = crate::report::rounded(sleeps.asleep().as_secs_f64());
+        Self { wakeups: sleeps.wakeups(), asleep_s }
     }
 }
 
@@ -183,23 +89,5 @@ mod tests {
         assert_eq!(words(&[Slept::default(); 2], 1.0), "");
         let slept = [Slept { wakeups: 3, asleep_s: 0.5 }, Slept { wakeups: 1, asleep_s: 1.0 }];
         assert_eq!(words(&slept, 2.0), "lcores asleep 37.5 % of the time, 4 wake-ups");
-    }
-
-    #[test]
-    fn without_queues_that_wake_an_lcore_polls_on() {
-        let stop = Stop::new().unwrap();
-        let idle = |mode| Idle::new(mode, false, false, &stop, std::iter::empty());
-        let mut poll = idle(Some(IdleMode::Poll));
-        let mut sleep = idle(Some(IdleMode::Sleep));
-        let mut hybrid = idle(None);
-        let mut now = 1000;
-        assert!(!poll.rest(&mut now) && sleep.rest(&mut now) && !hybrid.rest(&mut now));
-        now += tsc::frequency_hz();
-        assert!(!poll.rest(&mut now) && hybrid.rest(&mut now));
-        hybrid.busy();
-        assert!(!hybrid.rest(&mut now), "a frame begins a new grace");
-        stop.request();
-        sleep.sleep(std::iter::empty());
-        assert_eq!(sleep.sleeps().read().wakeups, 1);
     }
 }

@@ -10,7 +10,9 @@ use crate::trust;
 use anyhow::anyhow;
 use device::PageSize;
 use mempool::{Batch, CHUNK, Pool, PoolConfig};
-use nic::{Address, Interrupts, Opened, PortConfig, TimeLimit};
+use nic::{
+    Address, AnyRxQueue, AnyTxQueue, Interrupts, Opened, Port as _, PortConfig, RxQueue as _, TimeLimit, TxQueue as _,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -73,12 +75,12 @@ pub fn open(
             rx_ring: options.ring_size,
             tx_ring: options.ring_size,
             mtu: options.mtu,
-            promiscuous: true,
             checksum_offload: options.checksum_offload,
             interrupts,
             no_iommu: trust::no_iommu(options.unsafe_no_iommu),
             trusted_peer: Some(trust::named_peer()),
             time_limit: TimeLimit { cancel: Some(stop.cancel()), ..TimeLimit::default() },
+            ..PortConfig::default()
         };
         let result = audibly(address, || nic::open(address, &config, &pool));
         opened.push(result.map_err(|error| match error {
@@ -138,14 +140,13 @@ pub fn describe(all: &[Ports]) -> Result<String, Failure> {
             let name = opened.port.name();
             return Err(Failure::usage(format!("{name}: {peer} is none of the ports; name soft:{peer} too")));
         }
-        let [a, b, c, d, e, f] = opened.port.mac();
         let mut link = link_words(opened.port.link().unwrap_or_default());
         if let Some(cause) = opened.port.no_carrier() {
             link += &format!(" ({cause})");
         }
         let queues = crate::human::counted(opened.rx.len() as u64, "receive queue");
-        let name = opened.port.name();
-        text += &format!("{name}: MAC {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}, {queues}, link {link}\n");
+        let (name, mac) = (opened.port.name(), opened.port.mac());
+        text += &format!("{name}: MAC {mac}, {queues}, link {link}\n");
     }
     Ok(text)
 }
@@ -257,12 +258,12 @@ pub fn stop_receiving<'a>(ports: impl Iterator<Item = &'a mut Opened>, stop: &St
 
 /// What a receive queue has counted to the end, when the workers have returned: what is still in its ring, where a device could
 /// not be told to take no more, is dropped.
-pub fn count_unread(queue: &mut nic::RxQueue, pool: &Pool, counters: &mut Counters) {
+pub fn count_unread(queue: &mut AnyRxQueue, pool: &Pool, counters: &mut Counters) {
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(usize::from(MOST_BATCH)));
     let looked_at = (counters.rx_packets, counters.rx_bytes);
     // A ring that is filled while it is emptied is left with what came meanwhile.
     for _ in 0..=MOST_DESCRIPTORS / MOST_BATCH {
-        let received = queue.recv(&mut cache, &mut batch);
+        let received = queue.recv(&mut cache, &mut batch).len();
         cache.free_batch(&mut batch);
         if received < batch.spare() {
             break;
@@ -279,7 +280,7 @@ const MOST_DESCRIPTORS: u16 = 4096;
 
 /// What a transmit queue has counted to the end: frames that it was given and its device has not sent, since it went away or
 /// since [`drain`] has given up on it (`idle` is its answer), are dropped and not sent.
-pub fn count_unsent(queue: &nic::TxQueue, idle: bool, counters: &mut Counters) {
+pub fn count_unsent(queue: &AnyTxQueue, idle: bool, counters: &mut Counters) {
     counters.set_tx(queue.counters());
     if !idle {
         counters.unsend(queue.in_flight() as u64);

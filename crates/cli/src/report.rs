@@ -1,7 +1,7 @@
 //! Totals of ports: what tables and JSON show.
 
 use crate::counters::{Counters, Reason};
-use nic::{LinkStatus, Port};
+use nic::{AnyPort, LinkStatus, Port as _};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -76,7 +76,7 @@ impl PortTotals {
     }
 
     /// What a port's device has counted, and its link. An error when the device is gone; the figures are those of before.
-    fn read(port: &mut Port) -> (Self, Result<(), nic::Error>) {
+    fn read(port: &mut AnyPort) -> (Self, Result<(), nic::Error>) {
         let result = port.statistics().and_then(|_| port.link());
         let device = port.totals();
         let totals = Self {
@@ -94,7 +94,7 @@ impl PortTotals {
 }
 
 /// What the devices of ports have counted, and their links. An error when one is gone; its figures are those of before.
-pub fn read_devices<'a>(ports: impl Iterator<Item = &'a mut Port>) -> (Vec<PortTotals>, Result<(), nic::Error>) {
+pub fn read_devices<'a>(ports: impl Iterator<Item = &'a mut AnyPort>) -> (Vec<PortTotals>, Result<(), nic::Error>) {
     let mut result = Ok(());
     let totals = ports.map(|port| {
         let (totals, read) = PortTotals::read(port);
@@ -108,7 +108,9 @@ pub fn read_devices<'a>(ports: impl Iterator<Item = &'a mut Port>) -> (Vec<PortT
 
 /// As [`read_devices`], for the last time: before [`crate::stop::Stop::closing`], so that a slow device has a second for it
 /// when a signal has ended the run. Figures that are not of now are told of.
-pub fn read_devices_last<'a>(ports: impl Iterator<Item = &'a mut Port>) -> (Vec<PortTotals>, Result<(), nic::Error>) {
+pub fn read_devices_last<'a>(
+    ports: impl Iterator<Item = &'a mut AnyPort>,
+) -> (Vec<PortTotals>, Result<(), nic::Error>) {
     let (totals, result) = read_devices(ports);
     for port in totals.iter().filter(|port| port.counters_unread > 0 && result.is_ok()) {
         tracing::warn!(
@@ -129,7 +131,7 @@ fn insert(queues: &mut Vec<QueueTotals>, totals: QueueTotals) {
 /// A link in words: `10 Gbit/s`, `down`.
 #[must_use]
 pub fn link_words(link: LinkStatus) -> String {
-    match link.speed {
+    match link.speed_mbps {
         _ if !link.up => "down".to_owned(),
         speed if speed >= 1000 => format!("{} Gbit/s", f64::from(speed) / 1000.0),
         speed => format!("{speed} Mbit/s"),

@@ -1,6 +1,5 @@
 //! The end of a run (SIGHUP is none): SIGINT, SIGTERM, or the program's own wish, and a main thread that wakes at once.
 
-use device::EventFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
@@ -11,16 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A flag that says "end", which workers look at, and a way to wait for a signal. A signal does not set the flag: the waiting
+/// The flag that ends workers ([`lcore::Stop`]), and a way to wait for a signal. A signal does not set the flag: the waiting
 /// thread does ([`Self::request`]), when it has seen to it that no more frames come in.
 #[derive(Debug)]
 pub struct Stop {
-    flag: Arc<AtomicBool>,
+    flag: lcore::Stop,
     signalled: Arc<AtomicBool>,
     cancel: Arc<AtomicBool>,
     wakes: UnixStream,
     waker: UnixStream,
-    ended: Arc<EventFd>,
 }
 
 /// Wakes the thread that waits on a [`Stop`].
@@ -37,8 +35,8 @@ impl Stop {
         let (wakes, waker) = UnixStream::pair()?;
         wakes.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
-        let ended = Arc::new(EventFd::new().map_err(io::Error::other)?);
-        Ok(Self { flag: Arc::default(), signalled: Arc::default(), cancel: Arc::default(), wakes, waker, ended })
+        let flag = lcore::Stop::new().map_err(io::Error::other)?;
+        Ok(Self { flag, signalled: Arc::default(), cancel: Arc::default(), wakes, waker })
     }
 
     /// Catches SIGINT and SIGTERM from here on: the first wakes the waiting thread, the second ends
@@ -59,16 +57,16 @@ impl Stop {
         Ok(stop)
     }
 
-    /// The flag.
+    /// The flag, for workers.
     #[must_use]
-    pub fn flag(&self) -> Arc<AtomicBool> {
-        Arc::clone(&self.flag)
+    pub fn flag(&self) -> lcore::Stop {
+        self.flag.clone()
     }
 
     /// Whether the end was asked for, by the program or by a signal.
     #[must_use]
     pub fn is_requested(&self) -> bool {
-        self.flag.load(Ordering::Relaxed) || self.is_signalled()
+        self.flag.is_requested() || self.is_signalled()
     }
 
     /// Whether a signal asked for it: somebody waits.
@@ -91,15 +89,7 @@ impl Stop {
 
     /// Asks for the end, and wakes workers that sleep.
     pub fn request(&self) {
-        // Who sees it sees what came before, such as the last frames of a device that takes no more.
-        self.flag.store(true, Ordering::Release);
-        self.ended.signal();
-    }
-
-    /// What is readable from [`Self::request`] on, for workers to wait for beside their queues.
-    #[must_use]
-    pub fn ended(&self) -> Arc<EventFd> {
-        Arc::clone(&self.ended)
+        self.flag.request();
     }
 
     /// For another thread, to wake the waiting one.
@@ -134,6 +124,7 @@ impl Waker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use device::EventFd;
     use std::os::fd::AsFd as _;
     use std::time::Instant;
 
@@ -155,14 +146,13 @@ mod tests {
         signal_hook::low_level::raise(SIGTERM).unwrap();
         stop.wait(Duration::from_secs(60), []);
         assert!(stop.is_requested() && stop.is_signalled());
-        assert!(!stop.flag().load(Ordering::Relaxed), "workers go on");
+        assert!(!stop.flag().is_requested(), "workers go on");
         assert!(stop.cancel().load(Ordering::Relaxed));
         stop.closing();
         assert!(!stop.cancel().load(Ordering::Relaxed) && stop.is_requested());
-        assert!(!stop.ended().wait(Duration::ZERO).unwrap());
+        assert!(!stop.flag().wait(Duration::ZERO));
         stop.request();
-        assert!(stop.flag().load(Ordering::Relaxed));
-        assert!(stop.ended().wait(Duration::ZERO).unwrap());
+        assert!(stop.flag().is_requested() && stop.flag().wait(Duration::ZERO));
         assert!(begun.elapsed() < Duration::from_secs(60));
     }
 }

@@ -3,110 +3,50 @@
 use crate::args::RunOptions;
 use crate::counters::Published;
 use crate::exit::Failure;
-use crate::lcore;
 use crate::report::Totals;
 use crate::screen::Screen;
-use crate::stop::{Stop, Waker};
+use crate::stop::Stop;
+use ::lcore::Error;
+pub use ::lcore::Team;
 use anyhow::anyhow;
-use nic::Port;
+use nic::{AnyPort, Port as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Threads at work; each returns a `T` when it is done.
-#[derive(Debug)]
-pub struct Team<T> {
-    threads: Vec<JoinHandle<T>>,
-    finished: Arc<AtomicUsize>,
-    begun: Instant,
+/// Starts a thread for each member, pinned to its lcore if it has one; the end of each wakes whoever waits on `stop`.
+///
+/// # Errors
+///
+/// When a thread cannot be made or pinned.
+pub fn start<T, F>(members: Vec<(Option<usize>, F)>, stop: &Stop) -> Result<Team<T>, Failure>
+where
+    T: Send + 'static,
+    F: FnOnce() -> T + Send + 'static,
+{
+    let waker = stop.waker()?;
+    Team::start_with(members, &stop.flag(), move || waker.wake()).map_err(failure)
 }
 
-impl<T: Send + 'static> Team<T> {
-    /// Starts a thread for each member, pinned to its lcore if it has one.
-    ///
-    /// # Errors
-    ///
-    /// When a thread cannot be made or pinned.
-    pub fn start<F>(members: Vec<(Option<usize>, F)>, stop: &Stop) -> Result<Self, Failure>
-    where
-        F: FnOnce() -> T + Send + 'static,
-    {
-        let (pinned, results) = mpsc::channel();
-        let mut threads = Vec::with_capacity(members.len());
-        let finished = Arc::<AtomicUsize>::default();
-        for (lcore, work) in members {
-            let (pinned, ending) = (pinned.clone(), Ending { finished: Arc::clone(&finished), waker: stop.waker()? });
-            let name = lcore.map_or("worker".to_owned(), |lcore| format!("lcore-{lcore}"));
-            let body = move || {
-                let _ending = ending;
-                let result = lcore.map_or(Ok(()), lcore::pin);
-                // The receiver waits for one result of each thread.
-                let _ = pinned.send(result.map_err(|error| (lcore, error)));
-                work()
-            };
-            let spawned = std::thread::Builder::new().name(name.clone()).spawn(body);
-            threads.push(spawned.map_err(|error| {
-                stop.request();
-                anyhow!("cannot start thread {name}: {error}; allow more threads (`ulimit -u`) or memory (`ulimit -v`)")
-            })?);
+/// Waits for all threads.
+///
+/// # Errors
+///
+/// When one of them panicked.
+pub fn join<T: Send + 'static>(team: Team<T>) -> Result<Vec<T>, Failure> {
+    team.join().map_err(failure)
+}
+
+/// The error in the words of the command line.
+fn failure(error: Error) -> Failure {
+    match error {
+        Error::Pin { lcore, error } => {
+            anyhow!("lcore {lcore}: cannot pin a thread to it: {error}; choose another with --lcores").into()
         }
-        drop(pinned);
-        for result in results.iter().take(threads.len()) {
-            if let Err((lcore, error)) = result {
-                stop.request();
-                let lcore = lcore.unwrap_or_default();
-                return Err(
-                    anyhow!("lcore {lcore}: cannot pin a thread to it: {error}; choose another with --lcores").into()
-                );
-            }
+        Error::Panicked { .. } => {
+            anyhow!("worker: stopped by a fault in this program; please report the message above").into()
         }
-        Ok(Self { threads, finished, begun: Instant::now() })
-    }
-
-    /// Whether a thread has done its work, or failed.
-    #[must_use]
-    pub fn any_finished(&self) -> bool {
-        self.finished.load(Ordering::Acquire) > 0
-    }
-
-    /// Whether all threads have.
-    #[must_use]
-    pub fn all_finished(&self) -> bool {
-        self.finished.load(Ordering::Acquire) == self.threads.len()
-    }
-
-    /// When they began.
-    #[must_use]
-    pub fn begun(&self) -> Instant {
-        self.begun
-    }
-
-    /// Waits for all threads.
-    ///
-    /// # Errors
-    ///
-    /// When one of them panicked.
-    pub fn join(self) -> Result<Vec<T>, Failure> {
-        let results: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
-        let all: Result<Vec<T>, _> = results.into_iter().collect();
-        all.map_err(|_| anyhow!("worker: stopped by a fault in this program; please report the message above").into())
-    }
-}
-
-/// Tells the main thread of the end of a worker, whether it comes by return or by panic.
-#[derive(Debug)]
-struct Ending {
-    finished: Arc<AtomicUsize>,
-    waker: Waker,
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.finished.fetch_add(1, Ordering::Release);
-        self.waker.wake();
+        other => anyhow::Error::from(other).into(),
     }
 }
 
@@ -156,21 +96,6 @@ pub fn watch(
     shown.map(|()| begun.elapsed())
 }
 
-/// The rounds that a worker still makes when it has seen the stop flag: one at least, as the round in which it sees the flag may have
-/// looked at a ring before the last frames came; then as long as frames come, but no more than the largest ring has descriptors,
-/// for a device that goes on taking them from the wire.
-#[derive(Debug, Default)]
-pub struct LastRounds(u32);
-
-impl LastRounds {
-    /// After each round with the flag set: whether it was the last. `moved` says that frames came in it.
-    #[must_use]
-    pub fn is_over(&mut self, moved: bool) -> bool {
-        self.0 += 1;
-        (self.0 > 1 && !moved) || self.0 > 4096
-    }
-}
-
 /// How often the live table is renewed.
 const TICK: Duration = Duration::from_secs(1);
 /// How often to look whether all is idle.
@@ -193,7 +118,7 @@ impl IdleWatch {
     }
 
     /// Whether all is idle; to be asked again and again.
-    pub fn is_idle<'a>(&mut self, mut ports: impl Iterator<Item = &'a Port>) -> bool {
+    pub fn is_idle<'a>(&mut self, mut ports: impl Iterator<Item = &'a AnyPort>) -> bool {
         if !ports.all(|port| port.source_finished() && (port.transmit_idle() || port.wire_gone())) {
             self.since = None;
             return false;
@@ -214,19 +139,5 @@ impl IdleWatch {
             all &= passed >= 2;
         }
         all
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_worker_looks_once_more_and_ends_for_all_that() {
-        let mut quiet = LastRounds::default();
-        assert!(!quiet.is_over(false), "what it saw may be of before the flag");
-        assert!(quiet.is_over(false));
-        let mut busy = LastRounds::default();
-        assert_eq!((0..10_000).position(|_| busy.is_over(true)), Some(4096));
     }
 }

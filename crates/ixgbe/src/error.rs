@@ -1,6 +1,7 @@
 //! What can go wrong between this driver and its device.
 
 use device::PciIds;
+use ethdev::{ConfigError, PortError, Unsupported};
 use std::time::Duration;
 
 /// `Result` with this crate's [`Error`].
@@ -22,20 +23,18 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// This driver does not drive such a device.
     #[error("{ids} is {what}")]
-    Unsupported {
+    UnknownDevice {
         /// The device's ids.
         ids: PciIds,
         /// What it is and why it is refused.
         what: String,
     },
     /// A setting is outside its range, or settings contradict each other.
-    #[error("{setting}: {problem}")]
-    Config {
-        /// The setting's name in [`crate::Config`] or the operation's argument.
-        setting: &'static str,
-        /// What is wrong and what would be right.
-        problem: String,
-    },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An operation that the device does not know.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
     /// The device did not do what was waited for.
     #[error(
         "{device}: gave up waiting for {waiting_for}: {register} reads {last:#010x} after {waited:?}; \
@@ -53,9 +52,9 @@ pub enum Error {
         /// What was expected of it.
         waiting_for: &'static str,
     },
-    /// The operation took longer than it may as a whole ([`crate::Config::time_limit`]), or was cancelled.
+    /// The operation took longer than it may as a whole ([`ethdev::PortConfig::time_limit`]), or was cancelled.
     #[error(
-        "{device}: gave up waiting for {waiting_for}: {expired}; try again, or allow more time (Config::time_limit)"
+        "{device}: gave up waiting for {waiting_for}: {expired}; try again, or allow more time (PortConfig::time_limit)"
     )]
     Expired {
         /// The device's address.
@@ -99,14 +98,6 @@ pub enum Error {
         /// Bytes for data in a slot.
         data_room: u16,
     },
-    /// A wait for interrupts on a device that was opened without them.
-    #[error(
-        "{device}: opened without interrupts, so there is nothing to wait for: set them in the configuration, or poll"
-    )]
-    NoInterrupts {
-        /// The device's address.
-        device: String,
-    },
     /// Device access failed.
     #[error(transparent)]
     Device(#[from] device::Error),
@@ -114,6 +105,16 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn config(setting: &'static str, problem: impl Into<String>) -> Self {
-        Self::Config { setting, problem: problem.into() }
+        Self::Config(ConfigError::new(setting, problem))
+    }
+}
+
+impl PortError for Error {
+    fn is_usage(&self) -> bool {
+        matches!(self, Self::Config(_))
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone { .. })
     }
 }

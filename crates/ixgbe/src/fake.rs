@@ -3,16 +3,17 @@
 //! from any thread. It moves no frame by itself.
 //!
 //! ```
+//! use ethdev::{Opened, Port as _, RxQueue as _};
 //! use ixgbe::fake::{Fake, Queue};
 //! use mempool::{Batch, Pool, PoolConfig};
 //!
 //! let pool = Pool::new(&PoolConfig::default())?;
 //! let fake = Fake::new(0x10FB);
-//! let ixgbe::Opened { port, mut rx, .. } = ixgbe::open(fake.clone(), &ixgbe::Config::default(), &pool)?;
+//! let Opened { port, mut rx, .. } = ixgbe::open(fake.clone(), &ixgbe::Config::default(), &pool)?;
 //! // Descriptor 0: done, end of packet, 60 bytes.
 //! fake.set_descriptor(Queue::Rx(0), 0, 1, 60 << 32 | 0b11);
 //! let mut batch = Batch::with_capacity(32);
-//! assert_eq!(rx[0].recv(&mut pool.cache(), &mut batch), 1);
+//! assert_eq!(rx[0].recv(&mut pool.cache(), &mut batch).len(), 1);
 //! assert_eq!(batch[0].len(), 60);
 //! port.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -4,11 +4,12 @@ use crate::regs::{
     FCTRL, MCSTCTRL, MTA, RECEIVE_ADDRESSES, Registers, VFTA, VLNCTRL, fctrl, mcstctrl, rah, rah_fields, ral, vlnctrl,
 };
 use crate::wait::{Command, modify};
-use crate::{Config, Error, Result};
+use crate::{Error, Result};
 use device::{Device, TimeLimit};
+use ethdev::PortConfig;
 use std::collections::BTreeSet;
 
-/// The filters of a port, each call within [`Config::time_limit`]. Broadcast frames pass, VLAN tags are not looked at, until told otherwise.
+/// The filters of a port, each call within [`PortConfig::time_limit`]. Broadcast frames pass, VLAN tags are not looked at, until told otherwise.
 pub struct Filters<D: Device> {
     regs: Registers<D>,
     time_limit: TimeLimit,
@@ -25,7 +26,7 @@ impl<D: Device> Filters<D> {
     /// # Errors
     ///
     /// [`Error::Gone`].
-    pub(crate) fn new(regs: &Registers<D>, station: [u8; 6], config: &Config) -> Result<Self> {
+    pub(crate) fn new(regs: &Registers<D>, station: [u8; 6], config: &PortConfig) -> Result<Self> {
         let mut unicast = vec![None; RECEIVE_ADDRESSES as usize];
         unicast[0] = Some(station);
         let filters = Self {
@@ -73,6 +74,13 @@ impl<D: Device> Filters<D> {
         let _command = self.command();
         self.all_multicast = on;
         self.write_promiscuous()
+    }
+
+    /// Changes the station's own address.
+    pub(crate) fn set_station(&mut self, station: [u8; 6]) {
+        let _command = self.command();
+        self.unicast[0] = Some(station);
+        self.write_unicast(0);
     }
 
     /// Takes broadcast frames or not.
@@ -277,7 +285,7 @@ mod tests {
     use super::*;
     use crate::fake::{Fake, STATION};
 
-    fn filters(fake: &Fake, config: &Config) -> Filters<Fake> {
+    fn filters(fake: &Fake, config: &PortConfig) -> Filters<Fake> {
         Filters::new(&fake.regs(), STATION, config).unwrap()
     }
 
@@ -288,7 +296,7 @@ mod tests {
         (0..128).for_each(|i| fake.set(VFTA.at(i), 7));
         (1..128).for_each(|i| fake.set(rah(i), 0x8000_0000));
         fake.set(VLNCTRL, 0x4000_8100);
-        let config = Config { promiscuous: false, all_multicast: false, ..Config::default() };
+        let config = PortConfig { promiscuous: false, all_multicast: false, ..PortConfig::default() };
         filters(&fake, &config);
         assert!((0..128).all(|i| fake.get(MTA.at(i)) == 0 && fake.get(VFTA.at(i)) == 0));
         assert!((1..128).all(|i| fake.get(rah(i)) == 0));
@@ -299,7 +307,7 @@ mod tests {
     #[test]
     fn promiscuous_includes_multicast_and_gives_it_back() {
         let fake = Fake::new(0x10FB);
-        let config = Config { promiscuous: false, all_multicast: false, ..Config::default() };
+        let config = PortConfig { promiscuous: false, all_multicast: false, ..PortConfig::default() };
         let mut filters = filters(&fake, &config);
         filters.set_promiscuous(true).unwrap();
         assert_eq!(fake.get(FCTRL), 0x700);
@@ -313,7 +321,7 @@ mod tests {
     #[test]
     fn unicast_addresses_fill_and_leave_the_table() {
         let fake = Fake::new(0x10FB);
-        let mut filters = filters(&fake, &Config::default());
+        let mut filters = filters(&fake, &PortConfig::default());
         let address = |i: u8| [0x02, 0, 0, 0, 1, i];
         for i in 1..128 {
             filters.add_address(address(i)).unwrap();
@@ -333,7 +341,7 @@ mod tests {
     #[test]
     fn an_address_is_never_valid_while_half_written() {
         let fake = Fake::new(0x10FB);
-        let mut filters = filters(&fake, &Config::default());
+        let mut filters = filters(&fake, &PortConfig::default());
         let before = fake.writes().len();
         filters.add_address([0x02, 1, 2, 3, 4, 5]).unwrap();
         let writes = fake.writes().split_off(before);
@@ -343,7 +351,7 @@ mod tests {
     #[test]
     fn multicast_addresses_that_share_a_bit_do_not_take_each_other_away() {
         let fake = Fake::new(0x10FB);
-        let mut filters = filters(&fake, &Config::default());
+        let mut filters = filters(&fake, &PortConfig::default());
         // Bits 47:36 of 01:00:5e:00:00:fb are 0xfb0: dword 125, bit 16.
         let (mdns, twin, neighbour) = ([1, 0, 0x5E, 0, 0, 0xFB], [1, 0, 0x5E, 9, 9, 0xFB], [1, 0, 0x5E, 0, 0x10, 0xFB]);
         for address in [mdns, twin, neighbour] {
@@ -369,7 +377,7 @@ mod tests {
     #[test]
     fn vlans() {
         let fake = Fake::new(0x10FB);
-        let mut filters = filters(&fake, &Config::default());
+        let mut filters = filters(&fake, &PortConfig::default());
         filters.set_vlan_filter(true).unwrap();
         for id in [0, 100, 101, 4095] {
             filters.add_vlan(id).unwrap();
@@ -383,7 +391,7 @@ mod tests {
     #[test]
     fn some_addresses_are_no_filters() {
         let fake = Fake::new(0x10FB);
-        let mut filters = filters(&fake, &Config::default());
+        let mut filters = filters(&fake, &PortConfig::default());
         assert!(filters.add_address([0; 6]).is_err());
         assert!(filters.add_address([0xFF; 6]).unwrap_err().to_string().contains("ff:ff:ff:ff:ff:ff"));
     }

@@ -38,7 +38,7 @@ impl MacType {
 
     /// Entries of the RSS redirection table.
     #[must_use]
-    pub const fn reta_entries(self) -> u32 {
+    pub const fn reta_entries(self) -> u16 {
         match self {
             Self::Mac82599 | Self::X540 => 128,
             Self::X550 => 512,
@@ -106,7 +106,7 @@ impl Model {
     ///
     /// [`Error::Unsupported`], which names the device, for anything that is not on the list.
     pub fn identify(ids: PciIds) -> Result<Self> {
-        Self::of(ids).ok_or_else(|| Error::Unsupported { ids, what: refusal(ids) })
+        Self::of(ids).ok_or_else(|| Error::UnknownDevice { ids, what: refusal(ids) })
     }
 
     pub(crate) fn of(ids: PciIds) -> Option<Self> {

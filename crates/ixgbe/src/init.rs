@@ -76,18 +76,23 @@ pub(crate) fn receive_path<D: Device>(regs: &Registers<D>, config: &Config, mac:
     })?;
     modify(regs, FCTRL, |value| {
         let value = fctrl::SBP.set(value, 0) | fctrl::BAM.mask();
-        let value = fctrl::UPE.set(value, config.promiscuous.into());
-        fctrl::MPE.set(value, (config.promiscuous || config.all_multicast).into())
+        let value = fctrl::UPE.set(value, config.port.promiscuous.into());
+        fctrl::MPE.set(value, (config.port.promiscuous || config.port.all_multicast).into())
     })?;
-    let max_frame = u32::try_from(config.max_frame()).unwrap_or(u32::MAX);
-    modify(regs, MAXFRS, |value| maxfrs::MFS.set(value, max_frame))?;
+    set_max_frame(regs, config.max_frame())?;
     modify(regs, RXCSUM, |value| value | rxcsum::PCSD.mask())?;
     modify(regs, RFCTL, |value| value | rfctl::RSC_DIS.mask() | rfctl::NFSW_DIS.mask() | rfctl::NFSR_DIS.mask())?;
-    rss::program(regs, config, mac);
+    rss::program(regs, &config.port.rss, config.port.rx_queues, mac);
     modify(regs, VLNCTRL, |value| {
         let value = vlnctrl::VET.set(value, VLAN_ETHERTYPE);
         value & !(vlnctrl::VFE.mask() | vlnctrl::CFIEN.mask())
     })
+}
+
+/// The longest frame that is received, in bytes, with CRC (8.2.3.22.8).
+pub(crate) fn set_max_frame<D: Device>(regs: &Registers<D>, bytes: usize) -> Result<()> {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+    modify(regs, MAXFRS, |value| maxfrs::MFS.set(value, bytes))
 }
 
 /// Everything about sending that is not a queue's (4.6.8): one buffer, one traffic class, no rate limits, DMA on.

@@ -5,6 +5,7 @@ use crate::fake::{Fake, STATION};
 use crate::regs::{MRQC, RETA, RSSRK};
 use crate::{filter::Filters, link, stats};
 use MacType::{Mac82599, X540, X550};
+use ethdev::PortConfig;
 use std::collections::BTreeMap;
 
 fn names() -> BTreeMap<u32, &'static str> {
@@ -165,7 +166,7 @@ fn receive_path_values() {
         fake.set(HLREG0, 0x0800);
         fake.set(RDRXCTL, 0x003E_0008);
         fake.set(VLNCTRL, 0x6000_88A8);
-        let config = Config { mtu: 9216, ..Config::default() };
+        let config = Config::from(PortConfig { mtu: 9216, ..PortConfig::default() });
         receive_path(&fake.regs(), &config, mac).unwrap();
         assert_eq!([0, 1, 7].map(|i| fake.get(RXPBSIZE.at(i))), [buffer, 0, 0]);
         assert_eq!(fake.get(HLREG0), 0x0806, "RXCRCSTRP, JUMBOEN, the rest kept");
@@ -181,7 +182,7 @@ fn receive_path_values() {
 fn filters_of_a_host_that_is_not_promiscuous() {
     let fctrl = |promiscuous, all_multicast| {
         let fake = Fake::new(0x10FB);
-        let config = Config { promiscuous, all_multicast, ..Config::default() };
+        let config = Config::from(PortConfig { promiscuous, all_multicast, ..PortConfig::default() });
         receive_path(&fake.regs(), &config, Mac82599).unwrap();
         fake.get(FCTRL)
     };
@@ -232,7 +233,7 @@ fn whole_life(fake: &Fake) -> Result<()> {
     link::set_up(&regs, model)?;
     link::status(&regs, model.mac)?;
     stats::Counters::new(&regs)?.poll(None)?;
-    let mut filters = Filters::new(&regs, station, &config)?;
+    let mut filters = Filters::new(&regs, station, &config.port)?;
     receive_path(&regs, &config, model.mac)?;
     transmit_path(&regs)?;
     filters.set_promiscuous(false)?;

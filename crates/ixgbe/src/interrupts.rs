@@ -9,67 +9,9 @@ use crate::regs::{
     ivar_misc,
 };
 use crate::wait::read;
-use crate::{Config, Error, Result, RxQueue};
+use crate::{Config, Result};
 use device::Device;
-use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-impl<D: Device> RxQueue<D> {
-    /// Waits until a frame is there to receive, `limit` at most, or until the port is closed. Returns whether one is (or a
-    /// part of one that is still arriving).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoInterrupts`] when the port was opened without them.
-    pub fn wait(&mut self, limit: Duration) -> Result<bool> {
-        let shared = Arc::clone(&self.shared);
-        let Some(vector) = shared.queue_vector(self.index()) else {
-            return Err(Error::NoInterrupts { device: shared.regs.device().name().to_owned() });
-        };
-        let begun = Instant::now();
-        while !self.is_ready() && self.arm() {
-            let left = limit.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return Ok(false);
-            }
-            vector.wait(left)?;
-        }
-        Ok(self.is_ready())
-    }
-
-    /// Asks for an interrupt when the next frame comes, for an event loop of the caller's own: if this returns true, wait
-    /// until [`Self::eventfd`] is readable. It may become readable without a frame; ask again before each wait. False says
-    /// not to wait: a frame is there, the port is closed, or it has no interrupts.
-    #[must_use]
-    pub fn arm(&mut self) -> bool {
-        let Some(vector) = self.shared.queue_vector(self.index()) else { return false };
-        // No wake-up is lost. The vector has been masked since it last fired, or has not fired since it was armed.
-        // A frame of before that message was in the ring before the eventfd was signalled. If the signal is cleared
-        // here, the look at the ring below comes later and finds the frame; if it comes later, it ends the wait.
-        // A frame since then is a cause that the device keeps and that nobody clears, and arming fires for it at once.
-        vector.clear();
-        arm(&self.shared.regs, self.index());
-        !self.is_ready() && !self.shared.is_closed()
-    }
-
-    /// What becomes readable when an interrupt comes that [`Self::arm`] asked for; `None` without interrupts.
-    #[must_use]
-    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.queue_vector(self.index()).map(|vector| vector.as_fd())
-    }
-}
-
-/// What a port has to tell beside its frames.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Events {
-    /// The link came up or went down; [`crate::Port::link`] says which.
-    pub link_changed: bool,
-    /// A memory of the device is damaged beyond correction: what it moves from here on is not to be trusted. Close the
-    /// port and open it again.
-    pub memory_error: bool,
-}
+use ethdev::Events;
 
 /// Routes receive queue `n` to vector `n` and other causes to the vector after the last queue's. Queues stay masked.
 ///
@@ -77,7 +19,7 @@ pub struct Events {
 ///
 /// [`Error::Gone`].
 pub(crate) fn set_up<D: Device>(regs: &Registers<D>, config: &Config) -> Result<()> {
-    let queues = u32::from(config.rx_queues);
+    let queues = u32::from(config.port.rx_queues);
     // OCD: reading EICR leaves the causes of queues alone.
     regs.write(GPIE, gpie::MSIX.mask() | gpie::OCD.mask() | gpie::EIAME.mask() | gpie::PBA.mask());
     for pair in 0..queues.div_ceil(2) {
@@ -86,7 +28,7 @@ pub(crate) fn set_up<D: Device>(regs: &Registers<D>, config: &Config) -> Result<
         regs.write(IVAR.at(pair), even | odd);
     }
     regs.write(IVAR_MISC, ivar_misc::OTHER.set(0, VALID | queues));
-    let steps = u32::from(config.interrupt_interval) * 1000 / INTERVAL_STEP_NS;
+    let steps = u32::from(config.interrupt_interval_us) * 1000 / INTERVAL_STEP_NS;
     for vector in 0..queues {
         regs.write(eitr(vector), eitr_fields::INTERVAL.set(eitr_fields::CNT_WDIS.mask(), steps));
     }
@@ -130,10 +72,13 @@ const MOST_STEPS: u32 = 511;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
     use crate::fake::Fake;
+    use ethdev::PortConfig;
 
-    fn config(rx_queues: u16, interrupt_interval: u16) -> Config {
-        Config { rx_queues, interrupt_interval, ..Config::default() }
+    fn config(rx_queues: u16, interrupt_interval_us: u16) -> Config {
+        let port = PortConfig { rx_queues, ..PortConfig::default() };
+        Config { interrupt_interval_us, ..port.into() }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! [`open`] takes a [`device::Device`] and gives a [`Port`], which controls it, and its queues, which go to threads:
 //!
 //! ```no_run
-//! use ixgbe::{Config, Opened};
+//! use ethdev::{Opened, RxQueue as _, TxQueue as _};
+//! use ixgbe::Config;
 //! use mempool::{Batch, Pool, PoolConfig};
 //!
 //! # fn forward(device: impl device::Device) -> Result<(), Box<dyn std::error::Error>> {
@@ -18,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! A queue is polled, or waited for: with [`Config::interrupts`] on, [`RxQueue::wait`] sleeps until a frame is there, and
-//! [`RxQueue::arm`] and [`RxQueue::eventfd`] serve event loops that wait for other things too.
+//! The queues are [`ethdev::RxQueue`] and [`ethdev::TxQueue`], the port is an [`ethdev::Port`]. With
+//! [`ethdev::PortConfig::interrupts`] on, a receive queue can be waited for.
 //!
 //! Frames longer than a buffer are received into several, chained as a run of packets.
 
@@ -57,10 +58,7 @@ pub use config::{Config, Thresholds};
 pub use error::{Error, Result};
 pub use filter::Filters;
 pub use ids::{MacType, Media, Model};
-pub use interrupts::Events;
-pub use link::LinkStatus;
 pub use port::{Opened, Port, open};
-pub use rss::{HashTypes, Reta, Rss, hash_ipv4, hash_ipv6, toeplitz};
-pub use rx::{RxCounters, RxQueue};
-pub use stats::{PauseFrames, QueueStatistics, ReceiveErrors, Statistics};
-pub use tx::{TxCounters, TxQueue};
+pub use rx::RxQueue;
+pub use stats::{HardwareStatistics, PauseFrames, QueueStatistics, ReceiveErrors};
+pub use tx::TxQueue;

@@ -6,28 +6,8 @@ use crate::semaphore::holding;
 use crate::wait::{Timed, modify, read, wait};
 use crate::{Error, MacType, Media, Model, Result};
 use device::Device;
-use std::fmt;
+use ethdev::LinkStatus;
 use std::time::Duration;
-
-/// Whether the link is up, and how fast.
-///
-/// ```
-/// let status = ixgbe::LinkStatus { up: true, speed: 10_000 };
-/// assert_eq!(status.to_string(), "up, 10000 Mbit/s");
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStatus {
-    /// Frames can pass.
-    pub up: bool,
-    /// Mbit/s: 10000, 5000, 2500, 1000 or 100; 0 while down.
-    pub speed: u32,
-}
-
-impl fmt::Display for LinkStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.up { write!(f, "up, {} Mbit/s", self.speed) } else { f.write_str("down") }
-    }
-}
 
 /// Tells the MAC what it is connected to and starts the link; does not wait for it. Copper is left to the PHY.
 ///
@@ -90,7 +70,7 @@ fn decode(value: u32, mac: MacType) -> LinkStatus {
     }
     // The X550 marks 2.5 and 5 Gbit/s by a bit of their own.
     let in_between = mac == MacType::X550 && links::SPEED_NON_STD.is_set(value);
-    let speed = match (links::SPEED.get(value), in_between) {
+    let speed_mbps = match (links::SPEED.get(value), in_between) {
         (3, false) => 10_000,
         (3, true) => 2_500,
         (2, _) => 1_000,
@@ -98,7 +78,7 @@ fn decode(value: u32, mac: MacType) -> LinkStatus {
         (1, true) => 5_000,
         _ => 10,
     };
-    LinkStatus { up: true, speed }
+    LinkStatus { up: true, speed_mbps }
 }
 
 /// AUTOC.LMS: 10 Gbit/s parallel, no auto-negotiation.
@@ -172,7 +152,7 @@ mod tests {
         let status_of = |mac, value| {
             let fake = Fake::new(0x10FB);
             fake.set(LINKS, value);
-            status(&fake.regs(), mac).unwrap().speed
+            status(&fake.regs(), mac).unwrap().speed_mbps
         };
         let speeds = [0x7000_0080, 0x6000_0000, 0x5000_0000, 0x3000_0000].map(|value| status_of(Mac82599, value));
         assert_eq!(speeds, [10_000, 1_000, 100, 0]);
@@ -185,14 +165,14 @@ mod tests {
         let fake = Fake::new(0x10FB);
         let mut down = true;
         fake.on_read(LINKS, move |_| if std::mem::take(&mut down) { 0 } else { 0x7000_0080 });
-        assert_eq!(status(&fake.regs(), Mac82599).unwrap(), LinkStatus { up: true, speed: 10_000 });
+        assert_eq!(status(&fake.regs(), Mac82599).unwrap(), LinkStatus { up: true, speed_mbps: 10_000 });
     }
 
     #[test]
     fn waiting_ends_with_the_link_or_the_limit() {
         let fake = Fake::new(0x10FB);
         let down = wait_link(&fake.regs(), Mac82599, Duration::from_millis(2)).unwrap();
-        assert_eq!(down, LinkStatus { up: false, speed: 0 });
+        assert_eq!(down, LinkStatus { up: false, speed_mbps: 0 });
         let mut reads = 0;
         fake.on_read(LINKS, move |_| {
             reads += 1;

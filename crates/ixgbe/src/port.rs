@@ -5,26 +5,22 @@ use crate::ring::{RingMemory, Shared};
 use crate::stats::Counters;
 use crate::wait::{Command, Timed, is_cancelled};
 use crate::{
-    Config, Error, Events, Filters, LinkStatus, Model, Result, RxQueue, Statistics, TxQueue, eeprom, init, interrupts,
-    link, rx, tx,
+    Config, Error, Filters, HardwareStatistics, Model, Result, RxQueue, TxQueue, eeprom, init, interrupts, link, rss,
+    rx, tx,
 };
 use device::{Device, Regs, TimeLimit};
+use ethdev::{
+    Capabilities, ConfigError, Events, HashTypes, LinkStatus, MacAddress, Port as _, PortConfig, Reta, RssCapabilities,
+    RxErrors, Statistics,
+};
 use mempool::Pool;
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An open device: the port to control it, and its queues to be sent to threads.
-#[derive(Debug)]
-pub struct Opened<D: Device> {
-    /// Control of the port. Dropping it stops the device, after which the queues receive and send nothing.
-    pub port: Port<D>,
-    /// Receive queues, by number.
-    pub rx: Vec<RxQueue<D>>,
-    /// Transmit queues, by number.
-    pub tx: Vec<TxQueue<D>>,
-}
+/// An open device of this family.
+pub type Opened<D> = ethdev::Opened<Port<D>>;
 
 /// Opens a device of this family: resets it, sets up the link, and starts its queues with buffers from `pool`. The
 /// link may take seconds to come up; see [`Port::wait_link`].
@@ -35,11 +31,11 @@ pub struct Opened<D: Device> {
 ///
 /// When the driver does not know the device, a setting is out of range, the device does not do its part in time, or
 /// the pool has fewer slots than the receive rings have descriptors. [`Error::Expired`] when all of it together takes longer
-/// than it may, or is cancelled ([`Config::time_limit`]); stopping the device then takes a time limit of its own.
+/// than it may, or is cancelled ([`PortConfig::time_limit`]); stopping the device then takes a time limit of its own.
 pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened<D>> {
     let model = Model::identify(device.ids())?;
     config.validate(model.mac)?;
-    let deadline = device.deadline().unwrap_or_else(|| config.time_limit.begin());
+    let deadline = device.deadline().unwrap_or_else(|| config.port.time_limit.begin());
     device.set_deadline(Some(deadline.clone()));
     // A device that an earlier process left running must not reach memory that is about to be mapped.
     device.set_bus_master(false)?;
@@ -47,7 +43,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let regs = Timed::new(&regs, deadline);
     regs.check("its turn to be opened")?;
     init::reset(&regs)?;
-    let vectors = config.interrupts.enable(&**regs.device(), config.rx_queues + 1)?;
+    let vectors = config.port.interrupts.enable(&**regs.device(), config.port.rx_queues + 1)?;
     match eeprom::check(&regs, model.mac) {
         Err(error @ Error::Gone { .. }) => return Err(error),
         Err(error) => {
@@ -59,10 +55,10 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let address = init::station_address(&regs)?;
     link::set_up(&regs, model)?;
     let mut port = Port {
-        filters: Filters::new(&regs, address, config)?,
+        filters: Filters::new(&regs, address, &config.port)?,
         counters: Counters::new(&regs)?,
         shared: Arc::new(Shared::new(Registers::clone(&regs), vectors)),
-        time_limit: config.time_limit.clone(),
+        config: config.port.clone(),
         model,
         address,
         rx_queues: 0,
@@ -84,7 +80,7 @@ pub struct Port<D: Device> {
     address: [u8; 6],
     filters: Filters<D>,
     counters: Counters<D>,
-    time_limit: TimeLimit,
+    config: PortConfig,
     rx_queues: u32,
     tx_queues: u32,
     closed: bool,
@@ -105,19 +101,19 @@ impl<D: Device> Port<D> {
         tx: &mut Vec<TxQueue<D>>,
     ) -> Result<()> {
         let device = Arc::clone(self.regs().device());
-        let rings: Vec<usize> = std::iter::repeat_n(usize::from(config.rx_ring), config.rx_queues.into())
-            .chain(std::iter::repeat_n(usize::from(config.tx_ring), config.tx_queues.into()))
+        let rings: Vec<usize> = std::iter::repeat_n(usize::from(config.port.rx_ring), config.port.rx_queues.into())
+            .chain(std::iter::repeat_n(usize::from(config.port.tx_ring), config.port.tx_queues.into()))
             .collect();
         let mut memory = RingMemory::allocate(device.dma(), &rings, device.numa_node())?;
         device.dma().map(pool.memory())?;
         self.shared.begin_dma()?;
         init::receive_path(self.regs(), config, self.model.mac)?;
         init::transmit_path(self.regs())?;
-        for index in 0..config.tx_queues.into() {
+        for index in 0..config.port.tx_queues.into() {
             self.tx_queues += 1;
             tx.push(TxQueue::start(&self.shared, &mut memory, index, config, pool, regs)?);
         }
-        for index in 0..config.rx_queues.into() {
+        for index in 0..config.port.rx_queues.into() {
             self.rx_queues += 1;
             rx.push(RxQueue::start(&self.shared, &mut memory, index, config, pool, regs)?);
         }
@@ -133,100 +129,20 @@ impl<D: Device> Port<D> {
         Ok(())
     }
 
-    /// The address by which the device was opened.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.regs().device().name()
-    }
-
     /// What device it is.
     #[must_use]
     pub fn model(&self) -> Model {
         self.model
     }
 
-    /// The NUMA node it is attached to, if known.
-    #[must_use]
-    pub fn numa_node(&self) -> Option<u32> {
-        self.regs().device().numa_node()
-    }
-
-    /// The station address.
-    #[must_use]
-    pub fn mac(&self) -> [u8; 6] {
-        self.address
-    }
-
-    /// The link's state now.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Gone`], also when the device does not answer within [`Config::time_limit`].
-    pub fn link(&self) -> Result<LinkStatus> {
-        let _command = Command::begin(self.regs(), &self.time_limit);
-        link::status(self.regs(), self.model.mac)
-    }
-
-    /// Waits until the link is up, for `limit` at most or until the cancel flag of [`Config::time_limit`] is set, and returns
-    /// its state then.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Gone`], also when the device does not answer within `limit` and [`Config::time_limit`] together.
-    pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
-        let both = TimeLimit { total: self.time_limit.total.saturating_add(limit), ..self.time_limit.clone() };
-        let _command = Command::begin(self.regs(), &both);
-        let operation = TimeLimit { total: limit, cancel: self.time_limit.cancel.clone() };
-        link::wait_link(&Timed::new(self.regs(), operation.begin()), self.model.mac, limit)
-    }
-
-    /// What becomes readable when [`Self::events`] has something to tell; `None` without interrupts.
-    #[must_use]
-    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.other_vector().map(|vector| vector.as_fd())
-    }
-
-    /// What has happened since the last call. Without interrupts it tells all the same, but nothing wakes anybody.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Gone`], also when the device does not answer within [`Config::time_limit`].
-    pub fn events(&mut self) -> Result<Events> {
-        let _command = Command::begin(self.regs(), &self.time_limit);
-        // What happens between the two is told now, and once more wakes for nothing.
-        if let Some(vector) = self.shared.other_vector() {
-            vector.clear();
-        }
-        interrupts::take(self.regs())
-    }
-
-    /// Whether the device is known to have sent all frames that its transmit queues took. Reading ends before the next
-    /// register, with `false`, as [`Self::statistics`] does.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Gone`].
-    pub fn transmit_idle(&self) -> Result<bool> {
-        let (_hurried, limit) = self.reading();
-        let regs = Timed::new(self.regs(), limit.begin());
-        for index in 0..self.tx_queues {
-            match tx::is_empty(&regs, index) {
-                Ok(true) => {}
-                Ok(false) | Err(Error::Expired { .. }) => return Ok(false),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
-    }
-
     /// The limit of reading many registers, to be looked at between any two. If the cancel flag is set already it is a second,
     /// and until the other value is dropped the device has two seconds for its answers.
     fn reading(&self) -> (Option<Command<D>>, TimeLimit) {
-        if !is_cancelled(&self.time_limit) {
-            return (None, self.time_limit.clone());
+        if !is_cancelled(&self.config.time_limit) {
+            return (None, self.config.time_limit.clone());
         }
-        let limit = TimeLimit { total: self.time_limit.total.min(END_LIMIT), cancel: None };
-        (Some(Command::begin(self.regs(), &self.time_limit)), limit)
+        let limit = TimeLimit { total: self.config.time_limit.total.min(END_LIMIT), cancel: None };
+        (Some(Command::begin(self.regs(), &self.config.time_limit)), limit)
     }
 
     /// Which frames the device receives.
@@ -234,59 +150,17 @@ impl<D: Device> Port<D> {
         &mut self.filters
     }
 
-    /// Reads the device's counters and returns the totals since opening. The device's own counters are 32 bits wide:
-    /// call this at least once a second.
-    ///
-    /// Reading ends before the next counter when [`Config::time_limit`] is over, or when its cancel flag is set meanwhile; if
-    /// the flag was set before, after a second. [`Statistics::unread`] says how many counters are left; the next call, or
-    /// [`Self::close`], begins with them.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Gone`]; the totals stay readable through [`Self::totals`].
-    pub fn statistics(&mut self) -> Result<&Statistics> {
-        let (_hurried, limit) = self.reading();
-        self.counters.poll(Some(limit.begin()))
-    }
-
-    /// The totals as last read.
+    /// All that the device counts, as last read by [`ethdev::Port::statistics`].
     #[must_use]
-    pub fn totals(&self) -> &Statistics {
+    pub fn hardware_statistics(&self) -> &HardwareStatistics {
         self.counters.totals()
-    }
-
-    /// Takes no more frames from the wire until the device is opened anew. What has arrived can still be received.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Gone`], also when the device does not answer within [`Config::time_limit`].
-    pub fn stop_receiving(&mut self) -> Result<()> {
-        let _command = Command::begin(self.regs(), &self.time_limit);
-        init::stop_receiving(self.regs())
-    }
-
-    /// Stops the device: receiver off, frames of the transmit queues sent as long as the link is up, queues disabled, DMA
-    /// drained, reset, bus mastering off (4.6.7.1.2, 4.6.8.2, 5.2.5.3.2). Returns the final totals. Buffers in the rings go
-    /// back to their pools as the queues are dropped.
-    ///
-    /// All of it takes [`Config::time_limit`] and a second at most, as far as registers are memory and not messages to
-    /// another process: when time is up, each step that is left is still asked of the device, and not waited for, and taking
-    /// memory access from it has the second. Reading the counters has a second of the first. The cancel flag is not looked at:
-    /// it is usually why a port is closed.
-    ///
-    /// # Errors
-    ///
-    /// The first step that failed; all others were done all the same. Memory that the device may still reach is kept.
-    pub fn close(mut self) -> Result<Statistics> {
-        self.stop()?;
-        Ok(self.counters.totals().clone())
     }
 
     fn stop(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.closed, true) {
             return Ok(());
         }
-        let operation = TimeLimit { total: self.time_limit.total, cancel: None };
+        let operation = TimeLimit { total: self.config.time_limit.total, cancel: None };
         let regs = Timed::new(self.regs(), operation.begin());
         regs.device().set_deadline(Some(regs.deadline().clone()));
         let mut result = init::stop_receiving(&regs);
@@ -316,7 +190,157 @@ impl<D: Device> Port<D> {
         (0..self.tx_queues).try_for_each(|index| tx::drain(regs, index))?;
         // What has left the rings may still be in the device's buffer.
         let bits = u64::from(init::TRANSMIT_BUFFER_KIB) * 1024 * 8;
-        regs.sleep(Duration::from_micros(bits / u64::from(link.speed.max(1))), "the last frames to leave")
+        regs.sleep(Duration::from_micros(bits / u64::from(link.speed_mbps.max(1))), "the last frames to leave")
+    }
+}
+
+/// Time limits: [`PortConfig::time_limit`] holds for each call, and longer where a method says so. A device that does not answer
+/// within it counts as gone.
+impl<D: Device> ethdev::Port for Port<D> {
+    type Rx = RxQueue<D>;
+    type Tx = TxQueue<D>;
+    type Error = Error;
+
+    fn name(&self) -> &str {
+        self.regs().device().name()
+    }
+
+    fn mac(&self) -> MacAddress {
+        MacAddress(self.address)
+    }
+
+    fn numa_node(&self) -> Option<u32> {
+        self.regs().device().numa_node()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mac = self.model.mac;
+        let mut capabilities = Capabilities::new();
+        (capabilities.rx_queues, capabilities.tx_queues, capabilities.mtu) = (64, 64, 9216);
+        capabilities.rss = Some(RssCapabilities::new(mac.rss_queues(), mac.reta_entries(), HashTypes::ALL));
+        (capabilities.set_mac, capabilities.set_promiscuous, capabilities.stop_receiving) = (true, true, true);
+        capabilities.interrupts = self.shared.other_vector().is_some();
+        capabilities
+    }
+
+    fn link(&self) -> Result<LinkStatus> {
+        let _command = Command::begin(self.regs(), &self.config.time_limit);
+        link::status(self.regs(), self.model.mac)
+    }
+
+    /// The device has `limit` and [`PortConfig::time_limit`] together for its answers.
+    fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
+        let own = &self.config.time_limit;
+        let both = TimeLimit { total: own.total.saturating_add(limit), ..own.clone() };
+        let _command = Command::begin(self.regs(), &both);
+        let operation = TimeLimit { total: limit, cancel: own.cancel.clone() };
+        link::wait_link(&Timed::new(self.regs(), operation.begin()), self.model.mac, limit)
+    }
+
+    fn set_promiscuous(&mut self, on: bool) -> Result<()> {
+        self.filters.set_promiscuous(on)
+    }
+
+    fn set_all_multicast(&mut self, on: bool) -> Result<()> {
+        self.filters.set_all_multicast(on)
+    }
+
+    fn set_mac(&mut self, mac: MacAddress) -> Result<()> {
+        if !mac.is_unicast() {
+            return Err(ConfigError::new("mac", format!("{mac}: not the address of one station")).into());
+        }
+        self.filters.set_station(mac.0);
+        self.address = mac.0;
+        Ok(())
+    }
+
+    fn set_mtu(&mut self, mtu: u16) -> Result<()> {
+        ConfigError::unless_in("mtu", mtu, 68..=self.config.mtu, "bytes")?;
+        let _command = Command::begin(self.regs(), &self.config.time_limit);
+        init::set_max_frame(self.regs(), Config::from(PortConfig { mtu, ..PortConfig::default() }).max_frame())
+    }
+
+    fn set_rss_table(&mut self, table: &Reta) -> Result<()> {
+        let mac = self.model.mac;
+        self.config.rss.with_table(table).validate(self.config.rx_queues, mac.rss_queues(), mac.reta_entries())?;
+        let _command = Command::begin(self.regs(), &self.config.time_limit);
+        rss::program_table(self.regs(), table, self.config.rx_queues, mac);
+        // Whether the device is still there.
+        link::status(self.regs(), mac).map(drop)
+    }
+
+    fn stop_receiving(&mut self) -> Result<()> {
+        let _command = Command::begin(self.regs(), &self.config.time_limit);
+        init::stop_receiving(self.regs())
+    }
+
+    /// The device's own counters are 32 bits wide: to be called at least once a second.
+    ///
+    /// Reading ends before the next counter when [`PortConfig::time_limit`] is over, or when its cancel flag is set meanwhile; if
+    /// the flag was set before, after a second. [`Statistics::unread`] says how many counters are left; the next call, or
+    /// closing, begins with them.
+    fn statistics(&mut self) -> Result<Statistics> {
+        let (_hurried, limit) = self.reading();
+        Ok(self.counters.poll(Some(limit.begin()))?.into())
+    }
+
+    fn totals(&self) -> Statistics {
+        self.counters.totals().into()
+    }
+
+    /// Reading ends before the next register, with `false`, as that of statistics does.
+    fn transmit_idle(&self) -> bool {
+        let (_hurried, limit) = self.reading();
+        let regs = Timed::new(self.regs(), limit.begin());
+        (0..self.tx_queues).all(|index| match tx::is_empty(&regs, index) {
+            Ok(is_empty) => is_empty,
+            Err(error) => matches!(error, Error::Gone { .. }),
+        })
+    }
+
+    fn event_fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.shared.other_vector().map(|vector| vector.as_fd()).into_iter().collect()
+    }
+
+    fn events(&mut self) -> Result<Events> {
+        let _command = Command::begin(self.regs(), &self.config.time_limit);
+        // What happens between the two is told now, and once more wakes for nothing.
+        if let Some(vector) = self.shared.other_vector() {
+            vector.clear();
+        }
+        interrupts::take(self.regs())
+    }
+
+    /// Stops the device: receiver off, frames of the transmit queues sent as long as the link is up, queues disabled, DMA
+    /// drained, reset, bus mastering off (4.6.7.1.2, 4.6.8.2, 5.2.5.3.2).
+    ///
+    /// All of it takes [`PortConfig::time_limit`] and a second at most, as far as registers are memory and not messages to
+    /// another process: when time is up, each step that is left is still asked of the device, and not waited for, and taking
+    /// memory access from it has the second. Reading the counters has a second of the first. The cancel flag is not looked at:
+    /// it is usually why a port is closed.
+    fn close(mut self) -> Result<Statistics> {
+        self.stop()?;
+        Ok(self.counters.totals().into())
+    }
+}
+
+impl From<&HardwareStatistics> for Statistics {
+    fn from(hardware: &HardwareStatistics) -> Self {
+        let errors = &hardware.rx_errors;
+        Self {
+            rx_packets: hardware.rx_packets,
+            rx_bytes: hardware.rx_bytes,
+            tx_packets: hardware.tx_packets,
+            tx_bytes: hardware.tx_bytes,
+            rx_missed: hardware.rx_missed + hardware.rx_no_descriptor,
+            rx_errors: RxErrors {
+                crc: errors.crc,
+                length: errors.length,
+                undersize: errors.undersize + errors.fragments + errors.short,
+                oversize: errors.oversize + errors.jabber,
+            },
+            unread: hardware.unread,
+        }
     }
 }
 

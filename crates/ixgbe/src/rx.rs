@@ -6,11 +6,13 @@ use crate::regs::{
 };
 use crate::ring::{Ring, RingMemory, Shared};
 use crate::wait::{Timed, wait};
-use crate::{Config, Error, Result};
+use crate::{Config, Error, Result, interrupts};
 use device::{Bar as _, Device, Translation};
+use ethdev::RxCounters;
 use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,34 +20,6 @@ use std::time::Duration;
 const DOORBELL: usize = 32;
 /// Buffers of the largest frame that a port can be set to (9238 bytes in buffers of 1 KiB), and some to spare.
 const MOST_SEGMENTS: usize = 16;
-
-/// What a receive queue has counted since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RxCounters {
-    /// Frames handed to the application.
-    pub packets: u64,
-    /// Their bytes, without frame check sequence.
-    pub bytes: u64,
-    /// Frames dropped because the device marked them bad.
-    pub frame_errors: u64,
-    /// Frames dropped because the device reported a length of 0, or more than the buffer holds.
-    pub bad_length: u64,
-    /// Frames dropped because they came in more buffers than the largest frame needs.
-    pub too_long: u64,
-    /// Frames dropped because a batch is too small for their segments.
-    pub batch_too_small: u64,
-    /// Times that frames were waiting and the pool had no buffer to replace theirs.
-    pub no_buffers: u64,
-}
-
-impl RxCounters {
-    /// Frames that arrived in a descriptor and did not reach the application.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.frame_errors + self.bad_length + self.too_long + self.batch_too_small
-    }
-}
 
 /// A receive queue: belongs to one thread at a time, and may be sent to another.
 ///
@@ -58,6 +32,8 @@ impl RxCounters {
 /// Two threads cannot share it:
 ///
 /// ```compile_fail,E0499
+/// use ethdev::RxQueue as _;
+///
 /// fn both<D: device::Device>(
 ///     queue: &mut ixgbe::RxQueue<D>,
 ///     pool: &mempool::Pool,
@@ -106,7 +82,7 @@ impl<D: Device> RxQueue<D> {
         pool: &Pool,
         regs: &Timed<D>,
     ) -> Result<Self> {
-        let ring = memory.cut(config.rx_ring.into());
+        let ring = memory.cut(config.port.rx_ring.into());
         let translation = shared.regs.device().dma().map(pool.memory())?;
         // SRRCTL counts in KiB, and a buffer must hold all that the device is told it may write.
         let kib = (pool.data_room() / 1024).min(16);
@@ -207,29 +183,9 @@ impl<D: Device> RxQueue<D> {
         self.index
     }
 
-    /// What it has counted.
-    #[must_use]
-    pub fn counters(&self) -> RxCounters {
-        self.counters
-    }
-
     /// Whether the device has handed over the next descriptor.
-    pub(crate) fn is_ready(&self) -> bool {
+    fn has_next(&self) -> bool {
         self.ring.at(self.next).received().is_done()
-    }
-
-    /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
-    /// theirs. Returns the number of packets (segments); whole frames only. Once the port is closed no more come than had
-    /// arrived.
-    ///
-    /// It waits for nothing but, where a doorbell is a message to another process, the answer to one, 5 s at most. What it does is
-    /// bounded, whatever the device writes: it takes as many packets as the batch has room for, and drops bad frames of no
-    /// more descriptors than the ring has; the next call goes on from there.
-    ///
-    /// A `cache` of another pool than the queue's works but is not used.
-    #[inline]
-    pub fn recv(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        if cache.pool_id() == self.meta.pool() { self.recv_from(cache, batch) } else { self.recv_own(batch) }
     }
 
     /// Receives with a cache of the queue's own.
@@ -255,7 +211,7 @@ impl<D: Device> RxQueue<D> {
                 // The end of the ring, or of the buffers at hand.
                 continue;
             }
-            if !self.is_ready() {
+            if !self.has_next() {
                 break;
             }
             if run == 0 {
@@ -406,6 +362,42 @@ impl<D: Device> RxQueue<D> {
         let tail = low_half((self.next.wrapping_sub(1) & (self.ring.size() - 1)) as u64);
         // SAFETY: every descriptor has a buffer that belongs to the ring.
         unsafe { self.shared.regs.device().bar().write32(RDT.at(0).offset() + 0x40 * self.index, tail) }
+    }
+}
+
+impl<D: Device> ethdev::RxQueue for RxQueue<D> {
+    #[inline]
+    fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
+        let before = batch.len();
+        if cache.pool_id() == self.meta.pool() {
+            self.recv_from(cache, batch)
+        } else {
+            self.recv_own(batch)
+        };
+        batch.get_mut(before..).unwrap_or_default()
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.counters
+    }
+
+    fn is_ready(&mut self) -> bool {
+        self.has_next()
+    }
+
+    fn arm(&mut self) -> bool {
+        let Some(vector) = self.shared.queue_vector(self.index) else { return false };
+        // No wake-up is lost. The vector has been masked since it last fired, or has not fired since it was armed.
+        // A frame of before that message was in the ring before the eventfd was signalled. If the signal is cleared
+        // here, the look at the ring below comes later and finds the frame; if it comes later, it ends the wait.
+        // A frame since then is a cause that the device keeps and that nobody clears, and arming fires for it at once.
+        vector.clear();
+        interrupts::arm(&self.shared.regs, self.index);
+        !self.has_next() && !self.shared.is_closed()
+    }
+
+    fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.queue_vector(self.index).map(|vector| vector.as_fd())
     }
 }
 

@@ -11,16 +11,16 @@ use crate::{Error, Result};
 use device::{Deadline, Device, ReadClears, Reg};
 use std::fmt;
 
-/// Totals since the port was opened. None of them ever decreases.
+/// All that the device counts, since the port was opened. None of it ever decreases.
 ///
 /// ```
-/// let statistics = ixgbe::Statistics::default();
+/// let statistics = ixgbe::HardwareStatistics::default();
 /// let errors = statistics.rx_errors;
 /// println!("{} good, {} missed, {} with CRC errors", statistics.rx_packets, statistics.rx_missed, errors.crc);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Statistics {
+pub struct HardwareStatistics {
     /// Good packets received and not missed; those without a free descriptor are among them.
     pub rx_packets: u64,
     /// Bytes of good packets received, missed ones included, from destination address to CRC.
@@ -127,7 +127,7 @@ pub struct QueueStatistics {
 /// The reader of a device's counters. There must be one only: reading clears.
 pub(crate) struct Counters<D: Device> {
     regs: Registers<D>,
-    totals: Statistics,
+    totals: HardwareStatistics,
     /// How many there are.
     whole: usize,
     /// When the poll under way has to end, how many it has left to read, and the number of the counter that comes next in it.
@@ -178,7 +178,7 @@ impl<D: Device> Counters<D> {
     fn zeroed(regs: Registers<D>, whole: usize) -> Self {
         Self {
             regs,
-            totals: Statistics::default(),
+            totals: HardwareStatistics::default(),
             whole,
             deadline: None,
             left: 0,
@@ -193,7 +193,7 @@ impl<D: Device> Counters<D> {
     }
 
     /// The totals of the last poll.
-    pub(crate) fn totals(&self) -> &Statistics {
+    pub(crate) fn totals(&self) -> &HardwareStatistics {
         &self.totals
     }
 
@@ -204,7 +204,7 @@ impl<D: Device> Counters<D> {
     /// # Errors
     ///
     /// [`Error::Gone`]; what was read before counts.
-    pub(crate) fn poll(&mut self, deadline: Option<Deadline>) -> Result<&Statistics> {
+    pub(crate) fn poll(&mut self, deadline: Option<Deadline>) -> Result<&HardwareStatistics> {
         self.begin(deadline);
         self.go_round()?;
         if self.next == 0 && self.left > 0 {
@@ -323,7 +323,7 @@ impl<D: Device> Counters<D> {
     fn add(
         &mut self,
         register: Reg<Ixgbe, ReadClears>,
-        total: impl FnOnce(&mut Statistics) -> &mut u64,
+        total: impl FnOnce(&mut HardwareStatistics) -> &mut u64,
     ) -> Result<u64, Halt> {
         let value = self.count(register)?;
         add(total(&mut self.totals), value);
@@ -334,7 +334,7 @@ impl<D: Device> Counters<D> {
         &mut self,
         low: Reg<Ixgbe, ReadClears>,
         high: Reg<Ixgbe, ReadClears>,
-        total: impl FnOnce(&mut Statistics) -> &mut u64,
+        total: impl FnOnce(&mut HardwareStatistics) -> &mut u64,
     ) -> Result<(), Halt> {
         let value = self.count_pair(low, high)?;
         add(total(&mut self.totals), value);
@@ -438,7 +438,7 @@ mod tests {
 
     fn counters(fake: &Fake) -> Counters<Fake> {
         let counters = Counters::new(&fake.regs()).unwrap();
-        assert_eq!(*counters.totals(), Statistics::default());
+        assert_eq!(*counters.totals(), HardwareStatistics::default());
         counters
     }
 
@@ -612,7 +612,7 @@ mod tests {
     }
 
     /// The totals of a poll that is cancelled after so many reads and of one that is not, and how many reads the first one did.
-    fn totals_after_a_break(reads: usize) -> (Statistics, usize) {
+    fn totals_after_a_break(reads: usize) -> (HardwareStatistics, usize) {
         let fake = Fake::new(0x10FB);
         let mut counters = counters(&fake);
         let (cancel, count) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
@@ -638,6 +638,6 @@ mod tests {
         let mut counters = counters(&fake);
         fake.vanish_at_read(0);
         assert!(matches!(counters.poll(None), Err(crate::Error::Gone { .. })));
-        assert_eq!(*counters.totals(), Statistics::default());
+        assert_eq!(*counters.totals(), HardwareStatistics::default());
     }
 }

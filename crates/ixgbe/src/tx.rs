@@ -7,6 +7,7 @@ use crate::rx::{Done, low_half};
 use crate::wait::{Timed, read, wait};
 use crate::{Config, Error, Result};
 use device::{Bar as _, Device, Translation};
+use ethdev::TxCounters;
 use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Sending, Slot, complete_checksum};
 use std::fmt;
 use std::sync::Arc;
@@ -20,31 +21,6 @@ pub(crate) const LONGEST: u64 = 15_872;
 /// Most descriptors of a frame (7.2.3.2.4). A ring must also have room for them beside an unfinished chunk, or they
 /// would wait for ever.
 const MOST_SEGMENTS: usize = 40;
-
-/// What a transmit queue has counted since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TxCounters {
-    /// Frames handed to the device.
-    pub packets: u64,
-    /// Their bytes, without padding and frame check sequence.
-    pub bytes: u64,
-    /// Frames dropped because they are shorter than 17 bytes or longer than 15,872, or have an empty segment.
-    pub bad_length: u64,
-    /// Frames dropped because they have more than 40 segments (32 on a ring of 64 descriptors).
-    pub too_many_segments: u64,
-    /// Frames dropped because their pool could not be mapped for the device. The log says why, and mapping it is tried again
-    /// from time to time: once a second, or more seldom if it takes long to fail.
-    pub unmapped_pool: u64,
-}
-
-impl TxCounters {
-    /// Frames taken from a batch and not handed to the device.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.bad_length + self.too_many_segments + self.unmapped_pool
-    }
-}
 
 /// A pool whose packets this queue has sent. The handle keeps the id from being given to another pool.
 struct KnownPool {
@@ -70,6 +46,12 @@ const MAP_AGAIN_FACTOR: u32 = 10;
 /// Buffers come back lazily, [`CHUNK`] at a time, when the device has reported a whole chunk of descriptors done; up
 /// to 31 stay in the ring until more is sent or the port is closed.
 ///
+/// Packets of any pool can be sent. The first of a pool has to wait until that is mapped for the device, which is a system
+/// call, or a message to a vfio-user server; the queue keeps the pool until it is dropped, so a program should have a few
+/// pools that live long. Of a pool that cannot be mapped the log says why, and mapping it is tried again from time to time: once a
+/// second, or more seldom if it takes long to fail. Frames can have 17 to 15,872 bytes in up to 40 segments (32 on a ring of 64
+/// descriptors).
+///
 /// # Invariants
 ///
 /// * Descriptors `head..tail` (free-running) are in flight: `slots[i]` is owned by the ring. At most `size - 1` are. Until
@@ -83,6 +65,8 @@ const MAP_AGAIN_FACTOR: u32 = 10;
 /// What was sent is gone:
 ///
 /// ```compile_fail,E0382
+/// use ethdev::TxQueue as _;
+///
 /// fn use_after_send<D: device::Device>(
 ///     queue: &mut ixgbe::TxQueue<D>,
 ///     cache: &mut mempool::PoolCache,
@@ -126,7 +110,7 @@ impl<D: Device> TxQueue<D> {
         pool: &Pool,
         regs: &Timed<D>,
     ) -> Result<Self> {
-        let ring = memory.cut(config.tx_ring.into());
+        let ring = memory.cut(config.port.tx_ring.into());
         let translation = shared.regs.device().dma().map(pool.memory())?;
         let size = ring.size();
         // With a write-back threshold the device reports in groups, and wants to be asked for each (7.2.3.4.2).
@@ -194,35 +178,20 @@ impl<D: Device> TxQueue<D> {
         self.index
     }
 
-    /// What it has counted.
-    #[must_use]
-    pub fn counters(&self) -> TxCounters {
-        self.counters
-    }
-
     /// Descriptors in flight: sent, and not yet seen to be done.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
+    fn in_use(&self) -> usize {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Hands packets from the front of `batch` to the device, as many as the ring takes, and takes buffers that it has
-    /// done with into `cache`. Returns how many packets (segments) left the batch; the rest stay in it. Whole frames only.
-    /// With an empty batch it only takes back buffers. Once the port is closed it does nothing.
-    ///
-    /// Packets of any pool can be sent. The first of a pool has to wait until that is mapped for the device, which is a system
-    /// call, or a message to a vfio-user server; the queue keeps the pool until it is dropped, so a program should have a few
-    /// pools that live long. A frame that no device of this kind can send is dropped and counted.
-    /// Otherwise it waits for nothing, and looks at each packet of the batch and each descriptor of the ring once at most.
     #[inline]
-    pub fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+    fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         if self.shared.is_quiet() {
             return 0;
         }
         self.reclaim(cache);
         let mut packets = batch.sending();
         while !packets.is_empty() {
-            let run = packets.len().min(CHUNK - self.tail % CHUNK).min(self.ring.size() - 1 - self.in_flight());
+            let run = packets.len().min(CHUNK - self.tail % CHUNK).min(self.ring.size() - 1 - self.in_use());
             let sent = self.send_run(&packets[..run]);
             // SAFETY: the ring has taken over the slots of these packets.
             unsafe { packets.take(sent) };
@@ -291,7 +260,7 @@ impl<D: Device> TxQueue<D> {
             self.counters.bad_length += 1;
         } else if segments > MOST_SEGMENTS.min(self.ring.size() - CHUNK) {
             self.counters.too_many_segments += 1;
-        } else if segments > self.ring.size() - 1 - self.in_flight() {
+        } else if segments > self.ring.size() - 1 - self.in_use() {
             return false;
         } else if let Err(error) = frame.iter().try_for_each(|packet| self.know(packet)) {
             self.counters.unmapped_pool += 1;
@@ -334,7 +303,7 @@ impl<D: Device> TxQueue<D> {
         match self.shared.regs.device().dma().map(pool.memory()) {
             Ok(translation) => {
                 self.known.push(KnownPool { pool, translation });
-                if self.in_flight() == 0 {
+                if self.in_use() == 0 {
                     // Nothing is in flight: the pool in use becomes the usual one.
                     let newest = self.known.len() - 1;
                     self.known.swap(0, newest);
@@ -406,7 +375,7 @@ impl<D: Device> TxQueue<D> {
     /// anywhere else.
     #[inline(always)]
     fn reclaim(&mut self, cache: &mut PoolCache) {
-        while self.in_flight() >= CHUNK {
+        while self.in_use() >= CHUNK {
             let first = self.head & (self.ring.size() - 1);
             let report = usize::from(self.reports[first / CHUNK]);
             if !self.ring.at(report).is_sent() {
@@ -446,6 +415,21 @@ impl<D: Device> TxQueue<D> {
         let tail = low_half((self.tail & (self.ring.size() - 1)) as u64);
         // SAFETY: all descriptors up to the tail name buffers that belong to the ring.
         unsafe { self.shared.regs.device().bar().write32(TDT.at(0).offset() + 0x40 * self.index, tail) }
+    }
+}
+
+impl<D: Device> ethdev::TxQueue for TxQueue<D> {
+    #[inline]
+    fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        self.send_burst(cache, batch)
+    }
+
+    fn counters(&self) -> TxCounters {
+        self.counters
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_use()
     }
 }
 
@@ -578,7 +562,7 @@ const fn half_word(index: usize) -> u16 {
 
 impl<D: Device> Drop for TxQueue<D> {
     fn drop(&mut self) {
-        let mut parked = self.shared.parking(&self.ring, self.in_flight());
+        let mut parked = self.shared.parking(&self.ring, self.in_use());
         while self.head != self.tail {
             let at = self.head & (self.ring.size() - 1);
             let id = if self.foreign == 0 { self.usual } else { self.pools[at] };
@@ -594,10 +578,7 @@ impl<D: Device> Drop for TxQueue<D> {
 
 impl<D: Device> fmt::Debug for TxQueue<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TxQueue")
-            .field("index", &self.index)
-            .field("in_flight", &self.in_flight())
-            .finish_non_exhaustive()
+        f.debug_struct("TxQueue").field("index", &self.index).field("in_flight", &self.in_use()).finish_non_exhaustive()
     }
 }
 

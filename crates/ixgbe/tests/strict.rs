@@ -1,6 +1,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot start fails")]
 //! The driver on the strict software 82599: forwarding, long frames, foreign pools, and every slot home at the end.
 
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, RxQueue, TxQueue};
 use mempool::{Batch, Checksum, Pool, PoolCache, PoolConfig};
 use softnic::{StrictControl, StrictNic};
@@ -43,7 +44,7 @@ impl Bench {
     fn forward(&mut self) {
         loop {
             self.nic.step();
-            let received = self.rx.recv(&mut self.cache, &mut self.batch);
+            let received = self.rx.recv(&mut self.cache, &mut self.batch).len();
             let sent = self.tx.send(&mut self.cache, &mut self.batch);
             if received == 0 && sent == 0 && self.nic.step().is_idle() {
                 break;
@@ -65,7 +66,7 @@ impl Bench {
 fn frames_come_out_as_they_went_in() {
     for ring in RINGS {
         let mut config = Config::default();
-        (config.rx_ring, config.tx_ring) = (*ring, *ring);
+        (config.port.rx_ring, config.port.tx_ring) = (*ring, *ring);
         let mut bench = bench(&config, 2048);
         let count = if cfg!(miri) { 100 } else { 1000 };
         let frames: Vec<_> = (0..count).map(|number| frame(number, 60 + number % 1455)).collect();
@@ -85,8 +86,8 @@ fn frames_come_out_as_they_went_in() {
 #[test]
 fn long_frames_are_chained() {
     let mut config = Config::default();
-    config.mtu = 9000;
-    (config.rx_ring, config.tx_ring) = (64, 64);
+    config.port.mtu = 9000;
+    (config.port.rx_ring, config.port.tx_ring) = (64, 64);
     let mut bench = bench(&config, 2048);
     let frames: Vec<_> =
         (0..if cfg!(miri) { 20 } else { 200 }).map(|number| frame(number * 7 % 200, 60 + number * 40)).collect();
@@ -102,7 +103,7 @@ fn long_frames_are_chained() {
 fn queues_may_outlive_their_port_and_be_dropped_in_any_order() {
     for order in ORDERS {
         let mut config = Config::default();
-        (config.rx_ring, config.tx_ring) = (64, 64);
+        (config.port.rx_ring, config.port.tx_ring) = (64, 64);
         let mut bench = bench(&config, 256);
         (0..40).for_each(|number| bench.nic.inject(&frame(number, 60)));
         bench.nic.step();
@@ -126,7 +127,7 @@ fn queues_may_outlive_their_port_and_be_dropped_in_any_order() {
 #[test]
 fn a_pool_without_slots_to_spare_is_refused() {
     let mut config = Config::default();
-    (config.rx_ring, config.tx_ring) = (64, 64);
+    (config.port.rx_ring, config.port.tx_ring) = (64, 64);
     for (slots, opens) in [(64, false), (95, false), (96, true)] {
         let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
         let opened = ixgbe::open(StrictNic::builder().build(), &config, &pool);
@@ -142,7 +143,7 @@ fn a_pool_without_slots_to_spare_is_refused() {
 #[test]
 fn a_closed_port_sends_nothing() {
     let mut config = Config::default();
-    (config.rx_ring, config.tx_ring) = (64, 64);
+    (config.port.rx_ring, config.port.tx_ring) = (64, 64);
     let mut bench = bench(&config, 256);
     let Bench { nic, tx, cache, batch, .. } = &mut bench;
     let mut packet = cache.alloc().unwrap();
@@ -164,7 +165,7 @@ fn a_closed_port_sends_nothing() {
 #[test]
 fn a_partial_checksum_is_completed_before_it_leaves() {
     let mut config = Config::default();
-    (config.rx_ring, config.tx_ring) = (64, 64);
+    (config.port.rx_ring, config.port.tx_ring) = (64, 64);
     let mut bench = bench(&config, 512);
     for segments in [1, 2] {
         let bytes = frame(3, 101);

@@ -1,9 +1,9 @@
 //! A burst of packets.
 
 use crate::pool::Inner;
-use crate::{CHUNK, Packet, Sending};
+use crate::{CHUNK, Packet, PoolCache, Sending};
 use std::fmt;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, RangeBounds};
 
 /// Up to a fixed number of packets: what a receive call fills and a transmit call empties. It is a slice of
 /// [`Packet`]. Dropping it takes all packets home, [`CHUNK`] at a time.
@@ -83,6 +83,53 @@ impl Batch {
         self.packets.drain(..)
     }
 
+    /// Takes the packets of `range` out, likewise.
+    ///
+    /// # Panics
+    ///
+    /// If the range is not within the batch.
+    pub fn drain_range(&mut self, range: impl RangeBounds<usize>) -> impl ExactSizeIterator<Item = Packet> + '_ {
+        self.packets.drain(range)
+    }
+
+    /// Keeps the packets that `keep` returns true for, in order, and takes the others home by `cache`. Should `keep` panic, those it
+    /// has not seen stay.
+    ///
+    /// ```
+    /// # use mempool::{Batch, Pool, PoolConfig};
+    /// let pool = Pool::new(&PoolConfig::default())?;
+    /// let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(4));
+    /// for len in [60, 0, 1500, 0] {
+    ///     cache.alloc_batch(&mut batch, 1, len);
+    /// }
+    /// batch.retain(&mut cache, |packet| !packet.is_empty());
+    /// assert_eq!(batch.iter().map(|packet| packet.len()).collect::<Vec<_>>(), [60, 1500]);
+    /// # Ok::<(), mempool::Error>(())
+    /// ```
+    pub fn retain(&mut self, cache: &mut PoolCache, mut keep: impl FnMut(&mut Packet) -> bool) {
+        self.packets.extract_if(.., |packet| !keep(packet)).for_each(|packet| cache.free(packet));
+    }
+
+    /// Moves packets from the front of `other` to the end of this batch, as many as fit. Returns how many.
+    pub fn append(&mut self, other: &mut Self) -> usize {
+        let count = self.spare().min(other.len());
+        // They fit, so the vector does not grow.
+        self.packets.extend(other.packets.drain(..count));
+        count
+    }
+
+    /// Moves the packets from number `at` on into a new batch of the same capacity.
+    ///
+    /// # Panics
+    ///
+    /// If there are fewer packets than `at`.
+    #[must_use]
+    pub fn split_off(&mut self, at: usize) -> Self {
+        let mut rest = Self::with_capacity(self.capacity);
+        rest.packets.extend(self.packets.drain(at..));
+        rest
+    }
+
     /// Moves each packet to the end of that batch of `outputs` whose number `output` returns. Those it returns no batch's
     /// number for, or a full one's, stay here, in order; and so do those not looked at yet when `output` panics.
     ///
@@ -154,7 +201,8 @@ impl Batch {
     #[must_use]
     pub fn spare_slots(&mut self) -> &mut [std::mem::MaybeUninit<Packet>] {
         let spare = self.capacity - self.packets.len();
-        &mut self.packets.spare_capacity_mut()[..spare]
+        // SAFETY: the vector was made for `capacity` (type invariant).
+        unsafe { self.packets.spare_capacity_mut().get_unchecked_mut(..spare) }
     }
 
     /// Takes over `count` packets written through [`Self::spare_slots`].

@@ -85,6 +85,24 @@ impl PoolCache {
         Some(unsafe { Packet::from_slot(slot, Meta::new(self.headroom, 0, self.pool_id)) })
     }
 
+    /// Allocates a packet that holds `bytes`; `None` when the pool is empty or its slots are too small.
+    ///
+    /// ```
+    /// # use mempool::{Pool, PoolConfig};
+    /// let pool = Pool::new(&PoolConfig::default())?;
+    /// let packet = pool.cache().alloc_from(b"a frame").unwrap();
+    /// assert_eq!(packet.data(), b"a frame");
+    /// # Ok::<(), mempool::Error>(())
+    /// ```
+    pub fn alloc_from(&mut self, bytes: &[u8]) -> Option<Packet> {
+        if bytes.len() > self.pool.data_room().into() {
+            return None;
+        }
+        let mut packet = self.alloc()?;
+        packet.append(bytes.len())?.copy_from_slice(bytes);
+        Some(packet)
+    }
+
     /// Allocates up to `count` packets of `len` bytes (whatever the bytes hold) at the end of `batch`, as many as
     /// the pool has and the batch takes. Returns how many. Lengths beyond the data room give none.
     pub fn alloc_batch(&mut self, batch: &mut Batch, count: usize, len: usize) -> usize {

@@ -27,6 +27,7 @@
 mod batch;
 mod cache;
 mod checksum;
+mod frame;
 mod packet;
 mod pool;
 mod sending;
@@ -35,6 +36,7 @@ mod uses;
 pub use batch::Batch;
 pub use cache::PoolCache;
 pub use checksum::{Checksum, complete_checksum};
+pub use frame::{frame_len, frames, frames_mut};
 pub use packet::{Meta, Packet, Slot};
 pub use pool::{Error, MAX_POOLS, Pool, PoolConfig};
 pub use sending::Sending;

@@ -1,5 +1,8 @@
 //! Why a device cannot be opened or used.
 
+use crate::DriverError;
+use ethdev::{PortError, Unsupported};
+
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -62,6 +65,9 @@ pub enum Error {
         /// What the driver says.
         source: DriverError,
     },
+    /// An operation that the device does not know.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
     /// The device does not work, or the driver refuses it.
     #[error(transparent)]
     Driver(DriverError),
@@ -120,19 +126,16 @@ impl Error {
     }
 }
 
-/// What a driver says.
-#[derive(Debug, thiserror::Error)]
-#[error(transparent)]
-#[non_exhaustive]
-pub enum DriverError {
-    /// The driver of the 82599 family.
-    Ixgbe(#[from] ixgbe::Error),
-    /// The driver of virtio-net devices.
-    Virtio(#[from] virtio::Error),
-}
-
-impl DriverError {
+impl PortError for Error {
     fn is_usage(&self) -> bool {
-        matches!(self, Self::Ixgbe(ixgbe::Error::Config { .. }) | Self::Virtio(virtio::Error::Config { .. }))
+        Self::is_usage(self)
+    }
+
+    fn is_gone(&self) -> bool {
+        match self {
+            Self::Open { source, .. } | Self::Driver(source) => source.is_gone(),
+            Self::PeerGone { .. } => true,
+            _ => false,
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! What a PCI function is.
 
+use crate::drivers::Driver;
 use device::PciIds;
 
 /// The name of a device that there is a driver for.
@@ -15,17 +16,8 @@ use device::PciIds;
 /// assert_eq!(nic::identify(ids).unwrap(), "modern virtio-net");
 /// ```
 pub fn identify(ids: PciIds) -> Result<&'static str, String> {
-    if let Some(kind) = virtio::identify(ids) {
-        return Ok(kind.name());
-    }
-    if ids.vendor == VIRTIO {
-        return Err(format!("{ids} is a virtio device, but not a network device"));
-    }
-    ixgbe::Model::identify(ids).map(|model| model.name).map_err(|error| error.to_string())
+    Driver::of(ids).map(|(_, name)| name)
 }
-
-/// Vendor id of all virtio devices.
-const VIRTIO: u16 = 0x1af4;
 
 #[cfg(test)]
 mod tests {

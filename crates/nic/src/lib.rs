@@ -1,12 +1,13 @@
 //! Any network device, by its address: one API over the drivers.
 //!
-//! [`open`] takes an [`Address`] such as `0000:03:00.0`, `soft:a?wire=loop` or `vhost-user:/run/a.sock`, chooses the driver, and returns a
-//! [`Port`] (statistics, link, MAC) and its [`RxQueue`]s and [`TxQueue`]s, which go to threads of their own. Receiving and
-//! sending a burst costs one `match` over the drivers. With [`PortConfig::interrupts`] a queue can also be waited for.
+//! [`open`] takes an [`Address`] such as `0000:03:00.0`, `soft:a?wire=loop` or `vhost-user:/run/a.sock`, chooses the driver, and returns an
+//! [`AnyPort`] (statistics, link, MAC) and its [`AnyRxQueue`]s and [`AnyTxQueue`]s, which go to threads of their own. They keep the
+//! contract of every port and queue, the traits [`Port`], [`RxQueue`] and [`TxQueue`], so what is written for these works on any
+//! driver; receiving and sending a burst costs one `match` over the drivers.
 //!
 //! ```
 //! use mempool::{Batch, Pool, PoolConfig};
-//! use nic::{PortConfig, open};
+//! use nic::{PortConfig, RxQueue as _, TxQueue as _, open};
 //!
 //! let pool = Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() })?;
 //! let mut nic = open(&"soft:example?wire=gen".parse()?, &PortConfig::default(), &pool)?;
@@ -20,22 +21,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 mod address;
-mod control;
+mod drivers;
 mod error;
-mod events;
 mod identify;
+mod kernel_events;
 mod port;
-mod queue;
-mod trust;
 
 pub use address::Address;
-pub use device::{Expired, Interrupts, TimeLimit, TrustedPeer};
-pub use error::{DriverError, Error, Result};
-pub use events::{Events, VfioEvents};
+pub use drivers::{AnyRxQueue, AnyTxQueue, DriverError};
+pub use error::{Error, Result};
+pub use ethdev::{
+    Capabilities, Events, Expired, Interrupts, LinkStatus, MacAddress, NoInterrupts, NoIommu, Port, PortConfig, Reta,
+    Rss, RxCounters, RxErrors, RxQueue, Statistics, TimeLimit, TrustedPeer, TxCounters, TxQueue, wait_any,
+};
 pub use identify::identify;
-pub use port::{LinkStatus, Opened, Port, PortConfig, RxErrors, Statistics, check, open};
-pub use queue::{RxCounters, RxQueue, TxCounters, TxQueue};
-pub use trust::NoIommu;
+pub use port::{AnyPort, Opened, check, open};

@@ -48,14 +48,19 @@ impl<T: Transport> Control<T> {
             self.command("use as many queue pairs", MQ, MQ_PAIRS, &config.pairs().to_le_bytes(), deadline)?;
         }
         if features.contains(Features::CTRL_RX) {
-            self.set_promiscuous(config.promiscuous, deadline)?;
+            self.set_promiscuous(config.port.promiscuous, deadline)?;
+            self.set_all_multicast(config.port.promiscuous || config.port.all_multicast, deadline)?;
         }
         Ok(())
     }
 
-    /// Frames for any address, unicast and multicast.
+    /// Frames for any address.
     pub(crate) fn set_promiscuous(&mut self, on: bool, deadline: &Deadline) -> Result<()> {
-        self.command("change its receive mode", RX, RX_PROMISCUOUS, &[on.into()], deadline)?;
+        self.command("change its receive mode", RX, RX_PROMISCUOUS, &[on.into()], deadline)
+    }
+
+    /// Frames for any multicast address.
+    pub(crate) fn set_all_multicast(&mut self, on: bool, deadline: &Deadline) -> Result<()> {
         self.command("change its receive mode", RX, RX_ALL_MULTICAST, &[on.into()], deadline)
     }
 

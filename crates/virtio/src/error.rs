@@ -1,6 +1,7 @@
 //! What can go wrong between this driver and its device.
 
 use device::Expired;
+use ethdev::{ConfigError, PortError, Unsupported};
 use std::time::Duration;
 
 /// `Result` with this crate's [`Error`].
@@ -11,13 +12,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// A setting is outside its range, or settings contradict each other.
-    #[error("{setting}: {problem}")]
-    Config {
-        /// The setting's name in [`crate::Config`].
-        setting: &'static str,
-        /// What is wrong and what would be right.
-        problem: String,
-    },
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An operation that the device, or this driver, does not know.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
     /// The device lacks something that this driver cannot do without, or does not accept what was negotiated.
     #[error("{device}: {problem}")]
     Negotiation {
@@ -61,12 +60,6 @@ pub enum Error {
     /// Nobody has connected to this socket yet. Not a failure: the port starts as soon as somebody does.
     #[error("{device}: no vhost-user back end has connected yet; start it, as the client of this socket")]
     NoPeer {
-        /// The device's address.
-        device: String,
-    },
-    /// A wait for a queue of a port that was opened without interrupts.
-    #[error("{device}: opened without interrupts, so there is nothing to wait for; poll it, or open it with them")]
-    NoInterrupts {
         /// The device's address.
         device: String,
     },
@@ -116,10 +109,6 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn config(setting: &'static str, problem: impl Into<String>) -> Self {
-        Self::Config { setting, problem: problem.into() }
-    }
-
     /// The end of a wait.
     pub(crate) fn expired(device: &str, waiting_for: &'static str, expired: Expired) -> Self {
         let device = device.to_owned();
@@ -127,5 +116,11 @@ impl Error {
             Expired::TimedOut { total } => Self::Timeout { device, waiting_for, waited: total },
             Expired::Cancelled => Self::Interrupted { device, waiting_for },
         }
+    }
+}
+
+impl PortError for Error {
+    fn is_usage(&self) -> bool {
+        matches!(self, Self::Config(_))
     }
 }

@@ -82,7 +82,7 @@ impl<T: Transport> ControlSide<T> {
 
     /// Ends on what [`Self::stop`] says, but not on the user's flag: a session that has begun goes on until it is closed.
     fn begin(&self) -> Deadline {
-        TimeLimit { total: self.config.time_limit.total, cancel: Some(Arc::clone(&self.stop)) }.begin()
+        TimeLimit { total: self.config.port.time_limit.total, cancel: Some(Arc::clone(&self.stop)) }.begin()
     }
 
     /// Brings the device up, before the deadline that is set.
@@ -104,7 +104,7 @@ impl<T: Transport> ControlSide<T> {
     fn give_up(&self, shared: &Shared<T>, how: GiveUp) {
         let transport = &*shared.transport;
         if how == GiveUp::ForGood {
-            let limit = TimeLimit { total: self.config.time_limit.total.min(GRACE), cancel: None };
+            let limit = TimeLimit { total: self.config.port.time_limit.total.min(GRACE), cancel: None };
             transport.set_deadline(Some(limit.begin()));
         }
         let told = transport.status().and_then(|now| transport.set_status(now | status::FAILED));

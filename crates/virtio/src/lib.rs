@@ -3,8 +3,9 @@
 //! [`open`] takes a transport and gives a [`Port`], which controls the device, and its queues, which go to threads:
 //!
 //! ```no_run
+//! use ethdev::{Opened, RxQueue as _, TxQueue as _};
 //! use mempool::{Batch, Pool, PoolConfig};
-//! use virtio::{Config, Opened};
+//! use virtio::Config;
 //!
 //! # fn forward(transport: impl virtio::Transport) -> Result<(), Box<dyn std::error::Error>> {
 //! let pool = Pool::new(&PoolConfig::default())?;
@@ -18,8 +19,8 @@
 //! # }
 //! ```
 //!
-//! [`Pci`] is the transport to a device on PCI, [`VhostUser`] to one that another process plays. With
-//! [`Config::interrupts`] a receive queue can also be waited for.
+//! [`Pci`] is the transport to a device on PCI, [`VhostUser`] to one that another process plays. The queues are
+//! [`ethdev::RxQueue`] and [`ethdev::TxQueue`], the port is an [`ethdev::Port`].
 //!
 //! The device is not trusted. What the driver knows of a ring (free descriptors, chains in flight, their buffers) is in
 //! memory that the device cannot reach; of the ring itself only what the device reports is read, once, and checked. A
@@ -63,9 +64,9 @@ pub use error::{Error, Result};
 pub use features::Features;
 pub use ids::{Kind, identify};
 pub use pci::{Doorbell, Pci};
-pub use port::{LinkStatus, Opened, Port, Statistics, open};
+pub use port::{Opened, Port, open};
 pub use ring::Fault;
-pub use rx::{RxCounters, RxQueue};
+pub use rx::RxQueue;
 pub use transport::Transport;
-pub use tx::{TxCounters, TxQueue};
+pub use tx::TxQueue;
 pub use vhost_user::{Kick, VhostUser};

@@ -54,7 +54,7 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
     transport.set_status(reached | status::DRIVER_OK)?;
     let mut agreed = Agreed { features, net, control };
     if let Some(control) = &mut agreed.control {
-        let deadline = transport.deadline().unwrap_or_else(|| config.time_limit.begin());
+        let deadline = transport.deadline().unwrap_or_else(|| config.port.time_limit.begin());
         control.prepare(config, features, &deadline)?;
     }
     shared.begin(seats);
@@ -68,7 +68,7 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
     if config.pairs() == 1 {
         refuse = refuse | Features::MQ;
     }
-    if !config.checksum_offload {
+    if !config.port.checksum_offload {
         refuse = refuse | features::OFFLOADS;
     }
     let chosen = features::choose(offered, refuse, transport.interface(), transport.starts_all_pairs());
@@ -113,13 +113,15 @@ fn check_sizes<T: Transport>(
     net: &NetConfig,
     header: Header,
 ) -> Result<()> {
-    if let Some(mtu) = net.mtu.filter(|mtu| *mtu < config.mtu) {
-        let problem = format!("an MTU of {} is asked for, and the device allows {mtu}; ask for that", config.mtu);
+    if let Some(mtu) = net.mtu.filter(|mtu| *mtu < config.port.mtu) {
+        let problem = format!("an MTU of {} is asked for, and the device allows {mtu}; ask for that", config.port.mtu);
         return Err(refused(transport, problem));
     }
     // Also for what a device with a larger MTU may receive (section 5.1.4.2).
-    let frame =
-        net.mtu.map_or(0, |mtu| usize::from(mtu) + usize::from(ETHERNET_HEADER) + VLAN_TAG).max(config.max_frame());
+    let frame = net
+        .mtu
+        .map_or(0, |mtu| usize::from(mtu) + usize::from(ETHERNET_HEADER) + VLAN_TAG)
+        .max(config.port.max_frame());
     let wanted = (frame + usize::from(header.len)).max(SMALLEST_WHOLE);
     if !header.mergeable && usize::from(pool.data_room()) < wanted {
         let problem = format!(
@@ -152,7 +154,7 @@ impl Queues {
         let layout =
             |index: u16, wish: u16| Ok((index, Layout { size: size(transport, index, wish, packed)?, packed }));
         let data = (0..config.pairs())
-            .flat_map(|pair| [layout(2 * pair, config.rx_ring), layout(2 * pair + 1, config.tx_ring)])
+            .flat_map(|pair| [layout(2 * pair, config.port.rx_ring), layout(2 * pair + 1, config.port.tx_ring)])
             .collect::<Result<_>>()?;
         let with_control = features.contains(Features::CTRL_VQ);
         let control = with_control.then(|| layout(2 * net.pairs, CONTROL_RING)).transpose()?;

@@ -6,6 +6,7 @@ use crate::session::{Shared, Tally};
 use crate::transport::Transport;
 use crate::{Config, Error, Fault, Features, Result, RxQueue, TxQueue, net};
 use device::Deadline;
+use ethdev::{Capabilities, ConfigError, LinkStatus, MacAddress, Port as _, Statistics};
 use mempool::Pool;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,37 +14,8 @@ use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// An open device: the port to control it, and its queues to be sent to threads.
-#[derive(Debug)]
-pub struct Opened<T: Transport> {
-    /// Control of the port. Dropping it stops the device, after which the queues receive and send nothing.
-    pub port: Port<T>,
-    /// Receive queues, by number.
-    pub rx: Vec<RxQueue<T>>,
-    /// Transmit queues, by number.
-    pub tx: Vec<TxQueue<T>>,
-}
-
-/// The link's state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStatus {
-    /// Frames can pass.
-    pub up: bool,
-}
-
-/// Frames and bytes that the queues of a port have handed on: a virtio device does not count itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Statistics {
-    /// Frames received.
-    pub rx_packets: u64,
-    /// Their bytes, without frame check sequence.
-    pub rx_bytes: u64,
-    /// Frames handed to the device.
-    pub tx_packets: u64,
-    /// Their bytes, without frame check sequence.
-    pub tx_bytes: u64,
-}
+/// An open virtio device.
+pub type Opened<T> = ethdev::Opened<Port<T>>;
 
 /// Opens a device: resets it, agrees on features, and starts its queues with buffers from `pool`.
 ///
@@ -52,7 +24,7 @@ pub struct Statistics {
 /// themselves. Before each new start is a pause: 50 ms, then twice the one before, up to 5 s, until a session has held for
 /// longer than that. One that is not there at all is looked for again after 50 ms, doubling to 500 ms.
 ///
-/// [`Config::time_limit`] is for all of it together. A device that was started already has 1 s more to give memory back.
+/// [`ethdev::PortConfig::time_limit`] is for all of it together. A device that was started already has 1 s more to give memory back.
 ///
 /// # Errors
 ///
@@ -61,15 +33,16 @@ pub struct Statistics {
 /// error: the link is down until somebody does.
 pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<Opened<T>> {
     config.validate()?;
-    let deadline = transport.deadline().unwrap_or_else(|| config.time_limit.begin());
+    let deadline = transport.deadline().unwrap_or_else(|| config.port.time_limit.begin());
     transport.set_deadline(Some(deadline));
     let transport = Arc::new(transport);
     // A device that an earlier process left running must not reach memory that is about to be mapped.
     transport.reset()?;
-    let vectors = transport.vectors(config.interrupts, config.rx_queues)?;
+    let vectors = transport.vectors(config.port.interrupts, config.port.rx_queues)?;
     let shared = Arc::new(Shared::new(transport, vectors));
-    let rx: Vec<_> = (0..config.rx_queues).map(|n| RxQueue::new(&shared, n, config, pool)).collect::<Result<_>>()?;
-    let tx: Vec<_> = (0..config.tx_queues).map(|n| TxQueue::new(&shared, n, pool)).collect::<Result<_>>()?;
+    let rx: Vec<_> =
+        (0..config.port.rx_queues).map(|n| RxQueue::new(&shared, n, config, pool)).collect::<Result<_>>()?;
+    let tx: Vec<_> = (0..config.port.tx_queues).map(|n| TxQueue::new(&shared, n, pool)).collect::<Result<_>>()?;
     let control = Arc::new(ControlSide::new(config, pool));
     match control.bring_up(&shared, GiveUp::ForGood) {
         Ok(()) => {}
@@ -108,88 +81,10 @@ pub struct Port<T: Transport> {
 }
 
 impl<T: Transport> Port<T> {
-    /// The address by which the device was opened.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.shared.transport.name()
-    }
-
-    /// The NUMA node it is attached to, if known.
-    #[must_use]
-    pub fn numa_node(&self) -> Option<u32> {
-        self.shared.transport.numa_node()
-    }
-
-    /// The station address; zeros for a device that has none.
-    #[must_use]
-    pub fn mac(&self) -> [u8; 6] {
-        self.control.live().mac.unwrap_or_default()
-    }
-
     /// The features in use; none while the device is away.
     #[must_use]
     pub fn features(&self) -> Features {
         self.control.live().agreed.as_ref().map_or_else(Features::default, |agreed| agreed.features)
-    }
-
-    /// The link's state now; down while the device is away.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Gone`], and [`Error::Unwatched`] after a panic of the thread that watches the device.
-    pub fn link(&self) -> Result<LinkStatus> {
-        let live = self.control.live();
-        if live.unwatched {
-            return Err(unwatched(self.name()));
-        }
-        let Some(agreed) = &live.agreed else { return Ok(LinkStatus { up: false }) };
-        Ok(LinkStatus { up: net::link_up(&*self.shared.transport, agreed.features)? })
-    }
-
-    /// Waits until the link is up, at most for `limit`, and returns its state then.
-    ///
-    /// # Errors
-    ///
-    /// Why there is still no session with the device, unless nobody has connected yet.
-    pub fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
-        let deadline = Instant::now() + limit;
-        loop {
-            let link = self.link()?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            if link.up || left.is_zero() {
-                let trouble = self.control.live().trouble.take();
-                return match trouble {
-                    Some(error) if !link.up && !matches!(error, Error::NoPeer { .. }) => Err(error),
-                    _ => Ok(link),
-                };
-            }
-            let live = self.control.live();
-            drop(self.control.changed.wait_timeout(live, left.min(TICK)).unwrap_or_else(PoisonError::into_inner));
-        }
-    }
-
-    /// Whether to receive frames for any address. A device that has no such mode passes on all that it is given.
-    ///
-    /// # Errors
-    ///
-    /// When the device is away, cannot be told so, or refuses.
-    pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
-        if on && !self.features().contains(Features::CTRL_RX) {
-            return Ok(());
-        }
-        self.command(Features::CTRL_RX, |control, deadline| control.set_promiscuous(on, deadline))
-    }
-
-    /// Changes the station address.
-    ///
-    /// # Errors
-    ///
-    /// When the device is away, cannot be told so, or refuses.
-    pub fn set_mac(&mut self, mac: [u8; 6]) -> Result<()> {
-        // Virtio 1.2 lets no command of the class be issued without CTRL_RX (section 5.1.6.5.2.2).
-        self.command(Features::CTRL_MAC_ADDR | Features::CTRL_RX, |control, deadline| control.set_mac(mac, deadline))?;
-        self.control.live().mac = Some(mac);
-        Ok(())
     }
 
     /// Whether to receive frames with the tag `vlan`, 0 to 4095. A device that is promiscuous receives them anyhow.
@@ -206,7 +101,7 @@ impl<T: Transport> Port<T> {
         needs: Features,
         command: impl FnOnce(&mut crate::control::Control<T>, &Deadline) -> Result<()>,
     ) -> Result<()> {
-        let deadline = self.control.config.time_limit.begin();
+        let deadline = self.control.config.port.time_limit.begin();
         let mut live = self.control.live();
         match &mut live.agreed {
             None => Err(self.shared.transport.gone("no session with it; wait until its link is up")),
@@ -225,38 +120,6 @@ impl<T: Transport> Port<T> {
         }
     }
 
-    /// What the queues have counted together.
-    #[must_use]
-    pub fn totals(&self) -> Statistics {
-        let sum = |tallies: &mut dyn Iterator<Item = &Arc<Tally>>| {
-            tallies.map(|tally| tally.get()).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
-        };
-        let (rx_packets, rx_bytes) = sum(&mut self.rx.iter());
-        let (tx_packets, tx_bytes) = sum(&mut self.tx.iter().map(|(tally, _)| tally));
-        Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes }
-    }
-
-    /// Whether the device has reported everything done that transmit queues were seen to hand it.
-    #[must_use]
-    pub fn transmit_idle(&self) -> bool {
-        self.tx.iter().all(|(_, in_flight)| in_flight.load(Ordering::Relaxed) == 0)
-    }
-
-    /// Stops the device: it is reset. Returns the final totals. Buffers in the rings go back to their pools as the queues
-    /// are dropped.
-    ///
-    /// Takes [`Config::time_limit`] at most, or 1 s if its cancel flag is set. (That flag does not keep a port from being
-    /// closed.)
-    ///
-    /// # Errors
-    ///
-    /// When the device does not confirm that; memory that it may still reach is kept. [`Error::Unwatched`] when it did, but
-    /// the thread that watched it had panicked.
-    pub fn close(mut self) -> Result<Statistics> {
-        self.stop()?;
-        Ok(self.totals())
-    }
-
     fn stop(&mut self) -> Result<()> {
         if !std::mem::take(&mut self.open) {
             return Ok(());
@@ -269,13 +132,140 @@ impl<T: Transport> Port<T> {
         }
         let agreed = self.control.live().agreed.take();
         drop(agreed);
-        self.shared.transport.set_deadline(Some(closing(&self.control.config.time_limit)));
+        self.shared.transport.set_deadline(Some(closing(&self.control.config.port.time_limit)));
         let ended = self.shared.end();
         self.shared.transport.set_deadline(None);
         ended?;
         if self.control.live().unwatched { Err(unwatched(self.name())) } else { Ok(()) }
     }
 }
+
+/// A virtio device does not count: [`Statistics`] are what its queues have handed on.
+impl<T: Transport> ethdev::Port for Port<T> {
+    type Rx = RxQueue<T>;
+    type Tx = TxQueue<T>;
+    type Error = Error;
+
+    fn name(&self) -> &str {
+        self.shared.transport.name()
+    }
+
+    fn mac(&self) -> MacAddress {
+        MacAddress(self.control.live().mac.unwrap_or_default())
+    }
+
+    fn numa_node(&self) -> Option<u32> {
+        self.shared.transport.numa_node()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let live = self.control.live();
+        let (features, net) =
+            live.agreed.as_ref().map_or_else(Default::default, |agreed| (agreed.features, Some(agreed.net)));
+        let mut capabilities = Capabilities::new();
+        let pairs = net.map_or(self.control.config.pairs(), |net| net.pairs);
+        (capabilities.rx_queues, capabilities.tx_queues) = (pairs, pairs);
+        capabilities.mtu = net.and_then(|net| net.mtu).unwrap_or(9216);
+        capabilities.set_mac = features.contains(Features::CTRL_MAC_ADDR | Features::CTRL_RX);
+        capabilities.set_promiscuous = features.contains(Features::CTRL_RX);
+        capabilities.checksum_offload = features.contains(Features::CSUM);
+        capabilities.interrupts = self.shared.vector(0).is_some();
+        capabilities
+    }
+
+    /// Down while the device is away. [`Error::Unwatched`] after a panic of the thread that watches the device.
+    fn link(&self) -> Result<LinkStatus> {
+        let live = self.control.live();
+        if live.unwatched {
+            return Err(unwatched(self.name()));
+        }
+        let Some(agreed) = &live.agreed else { return Ok(LinkStatus::default()) };
+        let up = net::link_up(&*self.shared.transport, agreed.features)?;
+        Ok(LinkStatus { up, speed_mbps: if up { SPEED_MBPS } else { 0 } })
+    }
+
+    /// Also an error: why there is still no session with the device, unless nobody has connected yet.
+    fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let link = self.link()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if link.up || left.is_zero() {
+                let trouble = self.control.live().trouble.take();
+                return match trouble {
+                    Some(error) if !link.up && !matches!(error, Error::NoPeer { .. }) => Err(error),
+                    _ => Ok(link),
+                };
+            }
+            let live = self.control.live();
+            drop(self.control.changed.wait_timeout(live, left.min(TICK)).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// A device that has no such mode passes on all that it is given.
+    fn set_promiscuous(&mut self, on: bool) -> Result<()> {
+        if on && !self.features().contains(Features::CTRL_RX) {
+            return Ok(());
+        }
+        self.command(Features::CTRL_RX, |control, deadline| control.set_promiscuous(on, deadline))
+    }
+
+    /// A device that has no such mode passes on all that it is given.
+    fn set_all_multicast(&mut self, on: bool) -> Result<()> {
+        if on && !self.features().contains(Features::CTRL_RX) {
+            return Ok(());
+        }
+        self.command(Features::CTRL_RX, |control, deadline| control.set_all_multicast(on, deadline))
+    }
+
+    fn set_mac(&mut self, mac: MacAddress) -> Result<()> {
+        if !mac.is_unicast() {
+            return Err(Error::Config(ConfigError::new("mac", format!("{mac}: not the address of one station"))));
+        }
+        // Virtio 1.2 lets no command of the class be issued without CTRL_RX (section 5.1.6.5.2.2).
+        self.command(Features::CTRL_MAC_ADDR | Features::CTRL_RX, |control, deadline| {
+            control.set_mac(mac.0, deadline)
+        })?;
+        self.control.live().mac = Some(mac.0);
+        Ok(())
+    }
+
+    fn statistics(&mut self) -> Result<Statistics> {
+        Ok(self.totals())
+    }
+
+    fn totals(&self) -> Statistics {
+        let sum = |tallies: &mut dyn Iterator<Item = &Arc<Tally>>| {
+            tallies.map(|tally| tally.get()).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
+        };
+        let (rx_packets, rx_bytes) = sum(&mut self.rx.iter());
+        let (tx_packets, tx_bytes) = sum(&mut self.tx.iter().map(|(tally, _)| tally));
+        Statistics {
+            rx_packets,
+            rx_bytes: rx_bytes + Statistics::CRC * rx_packets,
+            tx_packets,
+            tx_bytes: tx_bytes + Statistics::CRC * tx_packets,
+            ..Statistics::default()
+        }
+    }
+
+    /// Whether the device has reported everything done that transmit queues were seen to hand it.
+    fn transmit_idle(&self) -> bool {
+        self.tx.iter().all(|(_, in_flight)| in_flight.load(Ordering::Relaxed) == 0)
+    }
+
+    /// The device is reset.
+    ///
+    /// Takes [`ethdev::PortConfig::time_limit`] at most, or 1 s if its cancel flag is set. (That flag does not keep a port from being
+    /// closed.) [`Error::Unwatched`] when the device confirmed that it is quiet, but the thread that watched it had panicked.
+    fn close(mut self) -> Result<Statistics> {
+        self.stop()?;
+        Ok(self.totals())
+    }
+}
+
+/// A virtio device has no speed of its own; Linux and DPDK call it 10 Gbit/s.
+const SPEED_MBPS: u32 = 10_000;
 
 impl<T: Transport> Drop for Port<T> {
     fn drop(&mut self) {

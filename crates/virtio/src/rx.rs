@@ -6,45 +6,16 @@ use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use crate::{Config, Error, Result};
 use device::Translation;
+use ethdev::RxCounters;
 use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
 
-/// Buffers made available at a time: one look at the device's wish for a notification for so many.
+/// Buffers made available at a time, in a large ring: one look at the device's wish for a notification for so many.
 const DOORBELL: usize = 32;
-
-/// What a receive queue has counted since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RxCounters {
-    /// Frames handed to the application.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Frames dropped because their header says what was not agreed on: segmentation, a partial checksum (or one that is not
-    /// within the frame, or of neither TCP nor UDP), or no buffer at all.
-    pub frame_errors: u64,
-    /// Frames dropped because the device reported a length of nothing, or more than the buffer holds.
-    pub bad_length: u64,
-    /// Frames dropped because they came in more buffers than the largest frame needs.
-    pub too_long: u64,
-    /// Frames dropped because a batch is too small for their segments.
-    pub batch_too_small: u64,
-    /// Times that frames were waiting and the pool had no buffer to replace theirs.
-    pub no_buffers: u64,
-}
-
-impl RxCounters {
-    /// Frames that arrived in a buffer and did not reach the application.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.frame_errors + self.bad_length + self.too_long + self.batch_too_small
-    }
-}
 
 /// A receive queue: belongs to one thread at a time, and may be sent to another.
 ///
@@ -52,6 +23,7 @@ impl RxCounters {
 /// device is away nothing arrives, and the buffers wait for it to come back.
 ///
 /// ```no_run
+/// use ethdev::RxQueue as _;
 /// use mempool::{Batch, Pool};
 ///
 /// fn count<T: virtio::Transport>(queue: &mut virtio::RxQueue<T>, pool: &Pool) -> u64 {
@@ -88,6 +60,8 @@ struct Intake {
     buffers: usize,
     /// Buffers that the present ring holds.
     wanted: usize,
+    /// As many are missing when fresh ones are made available, if frames come.
+    refill: usize,
     /// 1 where a buffer takes two descriptors, 0 otherwise.
     twice: u32,
     pool: Pool,
@@ -123,7 +97,7 @@ impl<T: Transport> RxQueue<T> {
     /// A queue with buffers from `pool`, in no session yet.
     pub(crate) fn new(shared: &Arc<Shared<T>>, index: u16, config: &Config, pool: &Pool) -> Result<Self> {
         let translation = shared.transport.dma().map(pool.memory())?;
-        let buffers = usize::from(config.rx_ring);
+        let buffers = usize::from(config.port.rx_ring);
         let mut cache = pool.cache();
         // Without slots to spare no frame could ever be taken out of the ring.
         if cache.reserve(buffers + CHUNK) < buffers + CHUNK || pool.data_room() < SMALLEST_ROOM {
@@ -141,12 +115,13 @@ impl<T: Transport> RxQueue<T> {
         unsafe { cache.take(buffers, keep) };
         // A multiple of 4, so that words of the header are aligned.
         let data_at = (pool.headroom() & !3).max(LONGEST_HEADER);
-        let most_segments = config.max_frame().div_ceil(pool.data_room().into());
+        let most_segments = config.port.max_frame().div_ceil(pool.data_room().into());
         let intake = Intake {
             slots: Table::new(1, |_| None),
             stock,
             buffers,
             wanted: 0,
+            refill: 0,
             twice: 0,
             pool: pool.clone(),
             pool_id: pool.id(),
@@ -173,28 +148,8 @@ impl<T: Transport> RxQueue<T> {
         self.index
     }
 
-    /// What it has counted.
-    #[must_use]
-    pub fn counters(&self) -> RxCounters {
-        self.intake.counters
-    }
-
     pub(crate) fn tally(&self) -> &Arc<Tally> {
         &self.tally
-    }
-
-    /// Puts waiting frames at the end of `batch`, as many as fit, and gives the device fresh buffers from `cache` for
-    /// theirs. Returns the number of packets (segments); whole frames only.
-    ///
-    /// Waits for nothing, and looks at as many buffers as the batch has room for and the ring has descriptors together at
-    /// most, however many of them are dropped.
-    /// For 1,000 cycles after a call that came to the end of the ring it returns 0 without a look: a look takes from the
-    /// device the cache line that it is about to write.
-    ///
-    /// A `cache` of another pool than the queue's works but is not used.
-    #[inline]
-    pub fn recv(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        if cache.pool_id() == self.intake.pool_id { self.recv_from(cache, batch) } else { self.recv_own(batch) }
     }
 
     /// Receives with a cache of the queue's own.
@@ -206,7 +161,6 @@ impl<T: Transport> RxQueue<T> {
         received
     }
 
-    #[inline(always)]
     fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         if self.shared.epoch() != self.epoch {
             self.join();
@@ -220,10 +174,12 @@ impl<T: Transport> RxQueue<T> {
         let (intake, notifier) = (&mut self.intake, &seat.notifier);
         let result = each_layout!(&mut seat.ring, ring => {
             let result = intake.recv(ring, header, cache, batch);
-            let received = batch.len() - before;
-            intake.fill(ring, header, cache);
-            if intake.is_time_to_publish(ring, received) && ring.publish() {
-                notifier.notify();
+            let missing = intake.missing(ring);
+            if missing >= intake.refill || batch.len() == before {
+                intake.fill(ring, header, cache, missing);
+                if ring.unpublished() > 0 && ring.publish() {
+                    notifier.notify();
+                }
             }
             result
         });
@@ -235,70 +191,6 @@ impl<T: Transport> RxQueue<T> {
             self.give_up(fault);
         }
         batch.len() - before
-    }
-
-    /// Waits until a frame is there to receive, `limit` at most, or until the port is closed. Returns whether one is (or a
-    /// part of one that is still arriving).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoInterrupts`] when the port was opened without them.
-    pub fn wait(&mut self, limit: Duration) -> Result<bool> {
-        let shared = Arc::clone(&self.shared);
-        let Some(vector) = shared.vector(self.index) else {
-            return Err(Error::NoInterrupts { device: shared.transport.name().to_owned() });
-        };
-        let begun = Instant::now();
-        while !self.is_ready() && self.arm() {
-            let left = limit.saturating_sub(begun.elapsed());
-            if left.is_zero() {
-                return Ok(false);
-            }
-            vector.wait(left)?;
-        }
-        Ok(self.is_ready())
-    }
-
-    /// Asks for an interrupt when the next frame comes, for an event loop of the caller's own: if this returns true, wait
-    /// until [`Self::eventfd`] is readable. It may become readable without a frame, for one when the device has come back;
-    /// ask again before each wait. False says not to wait: a frame is there, the port is closed, or it has no interrupts.
-    #[must_use]
-    pub fn arm(&mut self) -> bool {
-        let shared = Arc::clone(&self.shared);
-        let Some(vector) = shared.vector(self.index) else { return false };
-        // Before the looks at session and ring: what is signalled from here on ends the wait, and what was signalled before
-        // is seen by them.
-        vector.clear();
-        if shared.epoch() != self.epoch {
-            self.join();
-        }
-        if let Some(seat) = &mut self.seat {
-            each_layout!(&mut seat.ring, ring => {
-                // What the device has not been shown yet would not wake anybody.
-                if ring.unpublished() > 0 && ring.publish() {
-                    seat.notifier.notify();
-                }
-                ring.arm();
-            });
-        }
-        !self.is_ready() && !shared.is_closed()
-    }
-
-    /// What becomes readable when an interrupt comes that [`Self::arm`] asked for; `None` without interrupts.
-    #[must_use]
-    pub fn eventfd(&self) -> Option<BorrowedFd<'_>> {
-        self.shared.vector(self.index).map(|vector| vector.as_fd())
-    }
-
-    /// Whether [`Self::recv`] has something to look at.
-    fn is_ready(&mut self) -> bool {
-        let Some(seat) = &mut self.seat else { return false };
-        let waiting = !self.intake.frame.is_empty() && self.intake.lacking == 0;
-        let ready = waiting || each_layout!(&mut seat.ring, ring => ring.has_used());
-        if ready {
-            self.pace.forget();
-        }
-        ready
     }
 
     /// Moves to the present session, if there is one.
@@ -325,6 +217,66 @@ impl<T: Transport> RxQueue<T> {
     fn give_up(&mut self, fault: Fault) {
         self.seat = None;
         self.shared.report(self.epoch, fault);
+    }
+}
+
+impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
+    /// For 1,000 cycles after a call that came to the end of the ring it returns nothing without a look: a look takes from the
+    /// device the cache line that it is about to write.
+    #[inline]
+    fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
+        let before = batch.len();
+        if cache.pool_id() == self.intake.pool_id {
+            self.recv_from(cache, batch)
+        } else {
+            self.recv_own(batch)
+        };
+        batch.get_mut(before..).unwrap_or_default()
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.intake.counters
+    }
+
+    fn is_ready(&mut self) -> bool {
+        let Some(seat) = &mut self.seat else { return false };
+        let waiting = !self.intake.frame.is_empty() && self.intake.lacking == 0;
+        let ready = waiting || each_layout!(&mut seat.ring, ring => ring.has_used());
+        if ready {
+            self.pace.forget();
+        }
+        ready
+    }
+
+    /// The eventfd also becomes readable when the device has come back.
+    fn arm(&mut self) -> bool {
+        let shared = Arc::clone(&self.shared);
+        let Some(vector) = shared.vector(self.index) else { return false };
+        // Before the looks at session and ring: what is signalled from here on ends the wait, and what was signalled before
+        // is seen by them.
+        vector.clear();
+        if shared.epoch() != self.epoch {
+            self.join();
+        }
+        if let Some(seat) = &mut self.seat {
+            each_layout!(&mut seat.ring, ring => {
+                // What the device has not been given would not wake anybody. The caller's cache is not at hand.
+                let missing = self.intake.missing(ring);
+                if missing > 0 {
+                    let mut cache = self.intake.pool.cache();
+                    self.intake.fill(ring, seat.header, &mut cache, missing);
+                }
+                if ring.unpublished() > 0 && ring.publish() {
+                    seat.notifier.notify();
+                }
+                ring.arm();
+            });
+        }
+        !self.is_ready() && !shared.is_closed()
+    }
+
+    fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        self.shared.vector(self.index).map(|vector| vector.as_fd())
     }
 }
 
@@ -384,7 +336,7 @@ impl Intake {
     }
 
     /// Takes a run of up to `most` buffers out of the ring.
-    #[inline(never)]
+    #[inline(always)]
     fn take_run<R: Virtqueue>(
         &mut self,
         ring: &mut R,
@@ -410,7 +362,7 @@ impl Intake {
 
     /// Puts frames into the batch, up to the first that is not a good one of its own. Returns the number of frames. Of the
     /// header of that one nothing is carried on: [`Self::unusual`] reads it, once, and goes by that alone.
-    #[inline(never)]
+    #[inline(always)]
     fn admit(&mut self, arrivals: &[Arrival], header: Header, batch: &mut Batch) -> usize {
         let (data_at, room) = (self.data_at, u32::from(self.data_room));
         // Lengths include the header; so a packet's word is this, plus the length in its place.
@@ -567,10 +519,16 @@ impl Intake {
         true
     }
 
-    /// Makes fresh buffers available, until the ring has as many as it is to have.
+    /// Buffers that the ring is to have, and has not.
     #[inline(always)]
-    fn fill<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache) {
-        let count = cache.reserve(self.wanted.saturating_sub(ring.in_flight() >> self.twice));
+    fn missing<R: Virtqueue>(&self, ring: &R) -> usize {
+        self.wanted.saturating_sub(ring.in_flight() >> self.twice)
+    }
+
+    /// Makes fresh buffers available, as many as the ring is `missing`, or the pool has.
+    #[inline(never)]
+    fn fill<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache, missing: usize) {
+        let count = cache.reserve(missing);
         let fill = |fresh: &[Slot]| self.post(ring, header, fresh);
         // SAFETY: `count` are reserved; those posted are the ring's now, from the last on.
         unsafe { cache.take(count, fill) };
@@ -638,12 +596,6 @@ impl Intake {
         count
     }
 
-    #[inline(always)]
-    fn is_time_to_publish<R: Virtqueue>(&self, ring: &R, received: usize) -> bool {
-        let waiting = ring.unpublished();
-        waiting >= DOORBELL.min(ring.size() / 4) || (waiting > 0 && received == 0)
-    }
-
     /// Takes all buffers back from the ring of a session that has ended.
     fn take_back(&mut self) {
         self.stock.extend(self.slots.iter_mut().filter_map(Option::take));
@@ -658,6 +610,7 @@ impl Intake {
         }
         self.twice = header.is_apart().into();
         self.wanted = self.buffers.min(ring.size() >> self.twice);
+        self.refill = DOORBELL.min(self.wanted / 4);
         let count = self.stock.len().min(self.wanted);
         let stock = self.stock.split_off(self.stock.len() - count);
         self.post(ring, header, &stock);

@@ -7,6 +7,7 @@ use crate::rx::{CSUM_START, LARGEST_HEADER, LONGEST_HEADER, NEEDS_CSUM};
 use crate::session::{Header, Seat, Shared, Tally};
 use crate::transport::{Notifier as _, Transport};
 use device::Translation;
+use ethdev::TxCounters;
 use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Sending, Slot, complete_checksum};
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -17,35 +18,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const SHORTEST: u16 = 14;
 /// Most segments of a frame.
 const MOST_SEGMENTS: usize = 40;
-
-/// What a transmit queue has counted since it was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TxCounters {
-    /// Frames handed to the device.
-    pub packets: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Frames dropped because they are shorter than 14 bytes, or have an empty segment.
-    pub bad_length: u64,
-    /// Frames dropped because they are longer than the device's MTU, Ethernet header and one VLAN tag, if it has one
-    /// (section 5.1.4.2).
-    pub too_long: u64,
-    /// Frames dropped because they have more than 40 segments.
-    pub too_many_segments: u64,
-    /// Frames dropped because their pool could not be mapped for the device.
-    pub unmapped_pool: u64,
-    /// Frames that the device had been handed and had not reported done when it went away. They are counted in `packets` too.
-    pub lost: u64,
-}
-
-impl TxCounters {
-    /// Frames taken from a batch and not handed to the device.
-    #[must_use]
-    pub fn dropped(&self) -> u64 {
-        self.bad_length + self.too_long + self.too_many_segments + self.unmapped_pool
-    }
-}
 
 /// A pool whose packets this queue has sent. The handle keeps the id from being given to another pool.
 struct KnownPool {
@@ -58,9 +30,15 @@ struct KnownPool {
 /// Buffers come back lazily: when seven eighths of the ring are in flight, or a quarter of their pool, or that pool has few
 /// left. While the device is away nothing is taken.
 ///
+/// Packets of any pool can be sent, but the first of a pool that is new to the port stay in the batch until another thread has
+/// mapped it (about 50 ms; with vhost-user, what the back end takes to answer). Frames can have from 14 bytes to the device's MTU,
+/// Ethernet header and one VLAN tag, if it has an MTU (Virtio 1.2, section 5.1.4.2), in up to 40 segments.
+///
 /// What was sent is gone:
 ///
 /// ```compile_fail,E0382
+/// use ethdev::TxQueue as _;
+///
 /// fn use_after_send<T: virtio::Transport>(
 ///     queue: &mut virtio::TxQueue<T>,
 ///     cache: &mut mempool::PoolCache,
@@ -142,18 +120,6 @@ impl<T: Transport> TxQueue<T> {
         self.index
     }
 
-    /// What it has counted.
-    #[must_use]
-    pub fn counters(&self) -> TxCounters {
-        self.outlet.counters
-    }
-
-    /// Descriptors in flight: sent, and not yet seen to be done.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.seat.as_ref().map_or(0, |seat| each_layout!(&seat.ring, ring => ring.in_flight()))
-    }
-
     pub(crate) fn tally(&self) -> &Arc<Tally> {
         &self.tally
     }
@@ -162,15 +128,8 @@ impl<T: Transport> TxQueue<T> {
         &self.in_flight
     }
 
-    /// Hands packets from the front of `batch` to the device, as many as the ring takes, and takes buffers that it has
-    /// done with into `cache`. Returns the number of packets (segments) that left the batch; the rest stay in it. Whole
-    /// frames only. With an empty batch it only takes back buffers. While the device is away it does nothing.
-    ///
-    /// Looks at each packet of the batch and each descriptor in flight once at most, and waits for nothing. Packets of any
-    /// pool can be sent, but the first of a pool that is new to the port stay in the batch until another thread has mapped it
-    /// (about 50 ms; with vhost-user, what the back end takes to answer). A frame that cannot be sent is dropped and counted.
     #[inline]
-    pub fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+    fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         if self.outlet.shared.epoch() != self.epoch {
             self.join();
         }
@@ -180,7 +139,8 @@ impl<T: Transport> TxQueue<T> {
         let (done, in_flight, result) = each_layout!(&mut seat.ring, ring => {
             let held = if batch.is_empty() || outlet.is_pool_low() { 0 } else { outlet.held };
             let most = (ring.in_flight() + batch.len()).saturating_sub(held);
-            let result = if most > 0 { outlet.reclaim(ring, cache, most) } else { Ok(()) };
+            // Many at a time.
+            let result = if most > 0 { outlet.reclaim(ring, cache, most.max(CHUNK)) } else { Ok(()) };
             let done = if result.is_ok() { outlet.send(ring, header, cache, batch) } else { 0 };
             if ring.unpublished() > 0 && ring.publish() {
                 notifier.notify();
@@ -219,6 +179,22 @@ impl<T: Transport> TxQueue<T> {
     fn give_up(&mut self, fault: Fault) {
         self.seat = None;
         self.outlet.shared.report(self.epoch, fault);
+    }
+}
+
+impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
+    /// While the device is away it does nothing.
+    #[inline]
+    fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        self.send_burst(cache, batch)
+    }
+
+    fn counters(&self) -> TxCounters {
+        self.outlet.counters
+    }
+
+    fn in_flight(&self) -> usize {
+        self.seat.as_ref().map_or(0, |seat| each_layout!(&seat.ring, ring => ring.in_flight()))
     }
 }
 

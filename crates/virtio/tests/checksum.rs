@@ -5,6 +5,7 @@
 mod common;
 
 use common::{Rig, config, frame, layouts};
+use ethdev::RxQueue as _;
 use mempool::Checksum;
 use virtio::Features;
 use virtio::fake::FakeConfig;
@@ -17,14 +18,14 @@ const DATA_VALID: u8 = 2;
 /// A driver that was told to use offloads, at a device that offers these.
 fn rig(features: Features) -> Rig {
     let mut config = config();
-    config.checksum_offload = true;
+    config.port.checksum_offload = true;
     Rig::with(FakeConfig { features, ..FakeConfig::default() }, &config)
 }
 
 /// A legacy device without mergeable buffers, whose header is the shortest.
 fn legacy(features: Features) -> Rig {
     let mut config = config();
-    config.checksum_offload = true;
+    config.port.checksum_offload = true;
     let features = features | Features::ANY_LAYOUT;
     Rig::with(FakeConfig { features, interface: Interface::Legacy, ..FakeConfig::default() }, &config)
 }

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{trusted, wait};
+use ethdev::{Port as _, TxQueue as _};
 use mempool::{Pool, PoolConfig};
 use rustix::io::Errno;
 use rustix::net::{
@@ -92,7 +93,7 @@ fn in_time<R: Send + 'static>(what: &str, act: impl FnOnce() -> R + Send + 'stat
 
 fn config(total: Duration) -> Config {
     let mut config = common::config();
-    config.time_limit.total = total;
+    config.port.time_limit.total = total;
     config
 }
 
@@ -160,7 +161,7 @@ fn a_back_end_that_answers_each_message_of_a_close_just_in_time_is_given_up_as_a
     let delay = Delay::default();
     let (thread, seen) = answer_after(Arc::clone(&delay), theirs);
     let mut config = config(Duration::from_millis(300));
-    (config.rx_queues, config.tx_queues) = (4, 4);
+    (config.port.rx_queues, config.port.tx_queues) = (4, 4);
     let device = VhostUser::over(ours, trusted()).unwrap();
     let Opened { port, rx, tx } = virtio::open(device, &config, &pool).unwrap();
     let before = seen.load(Ordering::Relaxed);
@@ -351,7 +352,7 @@ fn close_cancelled(opened: Opened<VhostUser>, cancel: &AtomicBool) {
 
 fn cancellable() -> (Config, Arc<AtomicBool>) {
     let (mut config, cancel) = (config(HOUR), Arc::<AtomicBool>::default());
-    config.time_limit.cancel = Some(Arc::clone(&cancel));
+    config.port.time_limit.cancel = Some(Arc::clone(&cancel));
     (config, cancel)
 }
 
@@ -445,7 +446,7 @@ fn a_listener_whose_backlog_is_full() {
     // And when it is cancelled, at once.
     let cancel = Arc::new(AtomicBool::new(false));
     let mut config = config(HOUR);
-    config.time_limit.cancel = Some(Arc::clone(&cancel));
+    config.port.time_limit.cancel = Some(Arc::clone(&cancel));
     let cancelling = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         cancel.store(true, Ordering::Relaxed);

@@ -4,8 +4,9 @@
 mod common;
 
 use common::{BASE, Rig, config, frame, layouts, wait};
+use ethdev::{Port as _, RxCounters, RxQueue as _, TxQueue as _};
+use virtio::Features;
 use virtio::fake::{Chain, FakeConfig};
-use virtio::{Features, RxCounters};
 
 /// The device breaks a rule of a ring; the driver resets it, and traffic goes on.
 fn breaks(features: Features, what: &str, lie: impl Fn(&mut Rig)) {
@@ -177,7 +178,7 @@ fn numbers_of_buffers_are_checked() {
 #[test]
 fn a_frame_whose_rest_is_nonsense_is_dropped_whole() {
     let mut config = config();
-    config.mtu = 9000;
+    config.port.mtu = 9000;
     for features in layouts().into_iter().filter(|features| features.contains(Features::MRG_RXBUF)) {
         for len in [0, 2061, u32::MAX - 1] {
             let mut rig = Rig::with(FakeConfig { features, ..FakeConfig::default() }, &config);

@@ -6,13 +6,14 @@ mod common;
 
 use common::{PATIENCE, Rig, config, frame, layouts, wait};
 use device::{EventFd, Interrupts};
+use ethdev::{Port as _, RxQueue as _};
 use std::time::Duration;
 use virtio::Config;
 use virtio::fake::FakeConfig;
 
 fn with_interrupts() -> Config {
     let mut config = config();
-    config.interrupts = Interrupts::Required;
+    config.port.interrupts = Interrupts::Required;
     config
 }
 
@@ -52,6 +53,33 @@ fn a_frame_ends_a_wait_and_polling_is_not_interrupted() {
             }
         }
         assert!(!rig.rx.wait(Duration::ZERO).unwrap(), "{features}: nothing came");
+        rig.close();
+    }
+}
+
+#[test]
+fn a_queue_that_goes_to_sleep_leaves_the_device_all_its_buffers() {
+    for features in layouts() {
+        let mut rig = Rig::with(FakeConfig { features, ..FakeConfig::default() }, &with_interrupts());
+        let fill = |rig: &mut Rig| {
+            let delivered = (0..).take_while(|n| rig.device.deliver(0, &frame(*n, 60))).count();
+            while rig.recv() > 0 {
+                rig.batch.clear();
+            }
+            delivered
+        };
+        rig.recv();
+        let all = fill(&mut rig);
+        // Fewer than are made available at a time.
+        for few in [1, 5, 15] {
+            for n in 0..few {
+                assert!(rig.device.deliver(0, &frame(n, 60)));
+                assert_eq!(rig.recv(), 1);
+                rig.batch.clear();
+            }
+            assert!(rig.rx.arm(), "{features}");
+            assert_eq!(fill(&mut rig), all, "{features}: after {few} frames");
+        }
         rig.close();
     }
 }
@@ -102,7 +130,7 @@ fn a_device_that_comes_back_and_a_port_that_is_closed_end_a_wait() {
 fn without_interrupts_there_is_nothing_to_wait_for() {
     let mut rig = Rig::with(FakeConfig::default(), &config());
     let message = rig.rx.wait(PATIENCE).unwrap_err().to_string();
-    assert!(message.starts_with("fake: opened without interrupts"), "{message}");
+    assert!(message.starts_with("the port was opened without interrupts"), "{message}");
     assert!(rig.rx.eventfd().is_none() && !rig.rx.arm());
     rig.close();
 }

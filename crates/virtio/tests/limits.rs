@@ -5,6 +5,7 @@
 mod common;
 
 use common::{BASE, Rig, config, frame, wait};
+use ethdev::{MacAddress, Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolConfig};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -25,7 +26,8 @@ fn p10_rings_that_end_on_a_huge_page_boundary() {
         [(32, 1024, Features::default()), (64, 512, Features::RING_PACKED), (64, 512, Features::default())]
     {
         let mut config = Config::default();
-        (config.rx_queues, config.tx_queues, config.rx_ring, config.tx_ring) = (pairs, pairs, size, size);
+        (config.port.rx_queues, config.port.tx_queues, config.port.rx_ring, config.port.tx_ring) =
+            (pairs, pairs, size, size);
         let slots = usize::from(pairs) * usize::from(size) + 4096;
         let pool = Pool::new(&PoolConfig { slots, data_room: 1600, ..PoolConfig::default() }).unwrap();
         let device = FakeDevice::new(FakeConfig { pairs, queue_size: 4096, ..with(mq | layout) });
@@ -39,7 +41,8 @@ fn p10_a_device_that_comes_back_with_other_rings_is_in_use_again() {
     let mq = BASE | Features::MQ | Features::CTRL_VQ;
     let (pairs, size) = (64, 512);
     let mut config = Config::default();
-    (config.rx_queues, config.tx_queues, config.rx_ring, config.tx_ring) = (pairs, pairs, size, size);
+    (config.port.rx_queues, config.port.tx_queues, config.port.rx_ring, config.port.tx_ring) =
+        (pairs, pairs, size, size);
     let pool = Pool::new(&PoolConfig { slots: 40_000, data_room: 1600, ..PoolConfig::default() }).unwrap();
     let device = FakeDevice::new(FakeConfig { pairs, queue_size: 4096, ..with(mq) });
     let Opened { port, rx, tx } = virtio::open(device.transport(), &config, &pool).unwrap();
@@ -78,7 +81,7 @@ fn a_stream_of_bad_frames_is_bounded_work_for_a_call() {
         let mut dropped = 0;
         wait("bad frames", || {
             for _ in 0..1000 {
-                assert_eq!(rig.rx.recv(&mut rig.cache, &mut rig.batch), 0);
+                assert_eq!(rig.rx.recv(&mut rig.cache, &mut rig.batch).len(), 0);
                 let now = rig.rx.counters().dropped();
                 assert!(now - dropped <= 64 + 32, "{features}: {} buffers in a call", now - dropped);
                 dropped = now;
@@ -217,7 +220,7 @@ fn frames_longer_than_the_devices_mtu_are_not_sent() {
     // Virtio 1.2, section 5.1.4.2.
     for features in [BASE, BASE | Features::RING_PACKED | Features::MRG_RXBUF] {
         let mut config = config();
-        config.mtu = 1000;
+        config.port.mtu = 1000;
         let mut rig = Rig::with(FakeConfig { mtu: 1000, ..with(features | Features::MTU) }, &config);
         let tagged = |len: usize| {
             let mut bytes = frame(2, len);
@@ -277,15 +280,15 @@ fn a_command_that_is_not_answered_ends_with_its_limit_and_at_once_when_cancelled
     let features = BASE | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_MAC_ADDR;
     let cancel = Arc::new(AtomicBool::new(false));
     let mut config = config();
-    config.time_limit.total = Duration::from_secs(3600);
-    config.time_limit.cancel = Some(Arc::clone(&cancel));
+    config.port.time_limit.total = Duration::from_secs(3600);
+    config.port.time_limit.cancel = Some(Arc::clone(&cancel));
     let mut rig = Rig::with(with(features), &config);
     rig.device.answer_commands(None);
     let cancelling = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(50));
         cancel.store(true, Ordering::Relaxed);
     });
-    let message = rig.port.set_mac([2, 0, 0, 0, 0, 9]).unwrap_err().to_string();
+    let message = rig.port.set_mac(MacAddress([2, 0, 0, 0, 0, 9])).unwrap_err().to_string();
     assert_eq!(message, "fake: interrupted while waiting for an answer on the control queue");
     cancelling.join().unwrap();
     // The flag does not keep the port from being closed.
@@ -296,16 +299,16 @@ fn a_command_that_is_not_answered_ends_with_its_limit_and_at_once_when_cancelled
 fn a_request_that_the_device_has_not_answered_is_not_written_over() {
     let features = BASE | Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_MAC_ADDR;
     let mut config = config();
-    config.time_limit.total = Duration::from_millis(100);
+    config.port.time_limit.total = Duration::from_millis(100);
     let mut rig = Rig::with(with(features), &config);
     rig.device.answer_commands(None);
     rig.device.set_away(true);
-    assert!(rig.port.set_mac([2, 1, 1, 1, 1, 1]).is_err());
+    assert!(rig.port.set_mac(MacAddress([2, 1, 1, 1, 1, 1])).is_err());
     // Until the device has been reset there is no second command in the page.
-    assert!(rig.port.set_mac([2, 2, 2, 2, 2, 2]).is_err());
+    assert!(rig.port.set_mac(MacAddress([2, 2, 2, 2, 2, 2])).is_err());
     rig.device.set_away(false);
     rig.device.answer_commands(Some(0));
-    wait("the reset", || rig.port.link().unwrap().up && rig.port.set_mac([2, 3, 3, 3, 3, 3]).is_ok());
+    wait("the reset", || rig.port.link().unwrap().up && rig.port.set_mac(MacAddress([2, 3, 3, 3, 3, 3])).is_ok());
     let macs: Vec<_> = rig.device.commands().into_iter().filter(|command| command[0] == 1).collect();
     assert_eq!(macs, [[1, 1, 2, 3, 3, 3, 3, 3]]);
     rig.close();
@@ -317,14 +320,14 @@ fn looking_again_too_early_is_left_out_and_finds_the_frame_later() {
     for n in 0..1000 {
         assert_eq!(rig.recv(), 0);
         assert!(rig.device.deliver(0, &frame(n, 60)));
-        wait("the frame", || rig.rx.recv(&mut rig.cache, &mut rig.batch) == 1);
+        wait("the frame", || rig.rx.recv(&mut rig.cache, &mut rig.batch).len() == 1);
         assert_eq!(rig.take(), [frame(n, 60)]);
     }
     let mut full = Batch::with_capacity(1);
     assert!(rig.device.deliver(0, &frame(1, 60)) && rig.device.deliver(0, &frame(2, 60)));
-    wait("the first", || rig.rx.recv(&mut rig.cache, &mut full) == 1);
+    wait("the first", || rig.rx.recv(&mut rig.cache, &mut full).len() == 1);
     full.clear();
-    assert_eq!(rig.rx.recv(&mut rig.cache, &mut full), 1, "the end was not seen");
+    assert_eq!(rig.rx.recv(&mut rig.cache, &mut full).len(), 1, "the end was not seen");
     drop(full);
     rig.close();
 }

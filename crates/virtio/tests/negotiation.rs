@@ -4,6 +4,7 @@
 mod common;
 
 use common::{BASE, Rig, config, frame, wait};
+use ethdev::{MacAddress, Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Pool, PoolConfig};
 use std::time::Duration;
 use virtio::fake::{FakeConfig, FakeDevice};
@@ -35,18 +36,18 @@ fn a_device_that_lacks_what_is_needed() {
     let message = refusal(FakeConfig { refuses_features: true, ..with(BASE) }, &config());
     assert!(message.contains("does not accept these features together"), "{message}");
     let mut two = config();
-    (two.rx_queues, two.tx_queues) = (2, 2);
+    (two.port.rx_queues, two.port.tx_queues) = (2, 2);
     let message = refusal(with(BASE | Features::CTRL_VQ), &two);
     assert!(message.contains("2 queue pairs are asked for, and the device has 1"), "{message}");
     let mq = BASE | Features::MQ | Features::CTRL_VQ;
     let message = refusal(FakeConfig { pairs: 3, ..with(mq) }, &{
         let mut four = config();
-        four.rx_queues = 4;
+        four.port.rx_queues = 4;
         four
     });
     assert!(message.contains("4 queue pairs are asked for, and the device has 3"), "{message}");
     let mut jumbo = config();
-    jumbo.mtu = 9000;
+    jumbo.port.mtu = 9000;
     let message = refusal(with(BASE), &jumbo);
     assert!(message.contains("VIRTIO_NET_F_MRG_RXBUF") && message.contains("9030 bytes"), "{message}");
     let message = refusal(FakeConfig { mtu: 1400, ..with(BASE | Features::MTU) }, &config());
@@ -64,7 +65,7 @@ fn sizes_and_numbers_that_no_device_may_have() {
     let message = refusal(FakeConfig { queue_size: 0x8001, ..with(BASE | Features::RING_PACKED) }, &config());
     assert!(message.contains("it may be 32768 at most"), "{message}");
     let mut two = config();
-    two.rx_queues = 2;
+    two.port.rx_queues = 2;
     for pairs in [0, 0x8001] {
         let message = refusal(FakeConfig { pairs, ..with(BASE | Features::MQ | Features::CTRL_VQ) }, &two);
         assert!(message.contains(&format!("{pairs} pairs of queues")), "{message}");
@@ -122,13 +123,14 @@ fn commands_on_the_control_queue() {
         let control = Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_VLAN | Features::CTRL_MAC_ADDR;
         let fake = FakeConfig { pairs: 4, ..with(BASE | control | Features::MQ | packed) };
         let mut config = config();
-        (config.rx_queues, config.tx_queues) = (2, 2);
+        (config.port.rx_queues, config.port.tx_queues) = (2, 2);
         let mut rig = Rig::with(fake, &config);
-        rig.port.set_mac([2, 4, 6, 8, 10, 12]).unwrap();
-        assert_eq!(rig.port.mac(), [2, 4, 6, 8, 10, 12]);
+        rig.port.set_mac(MacAddress([2, 4, 6, 8, 10, 12])).unwrap();
+        assert_eq!(rig.port.mac().0, [2, 4, 6, 8, 10, 12]);
         rig.port.set_vlan(0x123, true).unwrap();
         rig.port.set_vlan(0x123, false).unwrap();
         rig.port.set_promiscuous(false).unwrap();
+        rig.port.set_all_multicast(false).unwrap();
         let expected: &[&[u8]] = &[
             &[4, 0, 2, 0],
             &[0, 0, 1],
@@ -150,7 +152,7 @@ fn a_control_queue_that_refuses_or_does_not_answer() {
     let message = refusal(FakeConfig { control_answer: Some(1), ..with(features) }, &config());
     assert!(message.contains("refused to change its receive mode"), "{message}");
     let mut hasty = config();
-    hasty.time_limit.total = Duration::from_millis(300);
+    hasty.port.time_limit.total = Duration::from_millis(300);
     let message = refusal(FakeConfig { control_answer: None, ..with(features) }, &hasty);
     assert!(message.contains("gave up waiting for an answer on the control queue after 300ms"), "{message}");
     // One that falls silent later is reset, and then asked again.

@@ -4,6 +4,7 @@
 mod common;
 
 use common::{BASE, Rig, frame, wait};
+use ethdev::Port as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};

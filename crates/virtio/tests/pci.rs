@@ -5,6 +5,7 @@ mod common;
 
 use common::{BASE, PATIENCE, Rig, config, frame, layouts};
 use device::{Interrupts, PciIds};
+use ethdev::{Port as _, RxQueue as _};
 use mempool::{Pool, PoolConfig};
 use proptest::prelude::*;
 use std::fs::File;
@@ -29,22 +30,22 @@ fn legacy(features: Features) -> FakeConfig {
 
 fn with_interrupts() -> Config {
     let mut config = config();
-    config.interrupts = Interrupts::Required;
+    config.port.interrupts = Interrupts::Required;
     config
 }
 
 /// Frames both ways; then the port is closed, and everything is quiet.
 fn pass_frames(fake: FakeConfig, offers: Offers, config: &Config) {
-    let what = format!("{offers:?}, {}, {:?}", fake.features, config.interrupts);
+    let what = format!("{offers:?}, {}, {:?}", fake.features, config.port.interrupts);
     let (function, device, _file) = function(fake, offers, false);
     let handle: FakeBar = function.handle();
     let mut rig = Rig::over(Pci::new(function).unwrap(), device, config);
     assert!(handle.is_bus_master(), "{what}");
-    assert_eq!(rig.port.mac(), [2, 0, 0, 0, 0, 1], "{what}");
+    assert_eq!(rig.port.mac().0, [2, 0, 0, 0, 0, 1], "{what}");
     for n in 0..300 {
         let bytes = frame(n, 14 + n * 5 % 1500);
         assert!(rig.device.deliver(0, &bytes), "{what}");
-        if config.interrupts == Interrupts::Required {
+        if config.port.interrupts == Interrupts::Required {
             assert!(rig.rx.wait(PATIENCE).unwrap(), "{what}");
         }
         assert_eq!(rig.recv(), 1, "{what}: frame {n}");
@@ -139,7 +140,7 @@ fn functions_that_cannot_be_driven() {
     let (astray, _file) = odd(|odd| odd.notify_off = Some(0x400));
     assert!(refusal(astray, &config()).contains("its notifications go to 0x1000"), "beyond the last");
     let mut many = with_interrupts();
-    many.rx_queues = 9;
+    many.port.rx_queues = 9;
     let (few, ..) = function(modern(BASE), Offers::Modern, false);
     assert!(refusal(few, &many).contains("9 interrupts are wanted, and it has 8"));
     let (other, ..) = function(modern(BASE), Offers::Modern, false);

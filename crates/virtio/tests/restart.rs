@@ -6,6 +6,7 @@
 mod common;
 
 use common::{PATIENCE, config, trusted};
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolConfig};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -65,7 +66,7 @@ fn kill_again_and_again(path: &Path) {
             }
             tx[0].send(&mut cache, &mut batch);
             cache.free_batch(&mut batch);
-            if rx[0].recv(&mut cache, &mut batch) == 0 {
+            if rx[0].recv(&mut cache, &mut batch).is_empty() {
                 // The back ends and the other ports want the processor.
                 std::thread::sleep(Duration::from_millis(1));
             }

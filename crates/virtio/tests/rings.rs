@@ -4,6 +4,7 @@
 mod common;
 
 use common::{Rig, config, frame, layouts};
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use virtio::Features;
@@ -74,7 +75,7 @@ fn a_full_transmit_ring_leaves_the_rest_in_the_batch() {
 #[test]
 fn long_frames_use_several_buffers() {
     let mut config = config();
-    config.mtu = 9000;
+    config.port.mtu = 9000;
     for features in layouts().into_iter().filter(|features| features.contains(Features::MRG_RXBUF)) {
         let mut rig = Rig::with(FakeConfig { features, ..FakeConfig::default() }, &config);
         for round in 0..30 {
@@ -233,7 +234,7 @@ proptest! {
         let mergeable = features.contains(Features::MRG_RXBUF);
         let in_order = features.contains(Features::IN_ORDER);
         let mut config = config();
-        config.mtu = if mergeable { 6000 } else { 1500 };
+        config.port.mtu = if mergeable { 6000 } else { 1500 };
         let mut rig = Rig::with(FakeConfig { features, ..FakeConfig::default() }, &config);
         let mut incoming = VecDeque::new();
         let mut outgoing = VecDeque::new();

@@ -5,6 +5,7 @@
 mod common;
 
 use common::{trusted, wait};
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolConfig};
 use rustix::net::SendFlags;
 use std::io::{Read as _, Write as _};
@@ -110,7 +111,7 @@ fn pool() -> Pool {
 
 fn config(pairs: u16) -> Config {
     let mut config = common::config();
-    (config.rx_queues, config.tx_queues) = (pairs, pairs);
+    (config.port.rx_queues, config.port.tx_queues) = (pairs, pairs);
     config
 }
 
@@ -324,6 +325,16 @@ fn a_listener_replaces_a_socket_that_nobody_listens_at_and_nothing_else() {
     std::fs::write(&path, "precious").unwrap();
     assert!(VhostUser::listen(&path, trusted()).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    // Another is about to listen somewhere in the folder.
+    let path = folder.path().join("b.sock");
+    let other = std::fs::File::open(&folder).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let message = VhostUser::listen(&path, trusted()).unwrap_err().to_string();
+    assert!(
+        message.contains("b.sock") && message.contains("locked") && message.contains("another folder"),
+        "{message}"
+    );
+    assert!(!path.exists());
 }
 
 #[test]
@@ -359,7 +370,7 @@ fn a_listening_port_is_down_until_a_back_end_comes_and_whenever_it_is_gone() {
     let Opened { port, mut rx, mut tx } =
         virtio::open(VhostUser::listen(&path, trusted()).unwrap(), &config(2), &pool).unwrap();
     assert!(!port.link().unwrap().up);
-    assert_ne!(port.mac(), [0; 6]);
+    assert_ne!(port.mac().0, [0; 6]);
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
     let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let mut before = 0;

@@ -8,6 +8,7 @@ use mempool::Batch;
 use nic::PortConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use vouch::prelude::*;
 
 const RING: u64 = 64;
 /// Bytes of data room, and so the longest good length.

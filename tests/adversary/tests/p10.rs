@@ -4,7 +4,8 @@
 
 use adversary::pool;
 use virtio::fake::{FakeConfig, FakeDevice};
-use virtio::{Config, Features};
+use virtio::Features;
+use vouch::prelude::*;
 
 #[test]
 fn p10_rings_of_any_size_and_number_are_set_up_or_refused() {
@@ -15,9 +16,7 @@ fn p10_rings_of_any_size_and_number_are_set_up_or_refused() {
                 let base = Features::VERSION_1 | Features::MAC | Features::STATUS | Features::MQ | Features::CTRL_VQ;
                 let features = if packed { base | Features::RING_PACKED } else { base };
                 let device = FakeDevice::new(FakeConfig { features, pairs, queue_size: size, ..FakeConfig::default() });
-                let mut config = Config::default();
-                (config.rx_queues, config.tx_queues) = (pairs, pairs);
-                (config.rx_ring, config.tx_ring) = (size, size);
+                let config = vouch::virtio_config(pairs, size);
                 match virtio::open(device.transport(), &config, &pool) {
                     Ok(opened) => {
                         drop((opened.rx, opened.tx));

@@ -7,6 +7,7 @@ use adversary::{Lie, Proxy, every_slot_once, panic_at, panics, pool};
 use mempool::Batch;
 use nic::PortConfig;
 use std::time::{Duration, Instant};
+use vouch::prelude::*;
 
 #[test]
 fn p3_unwinding_out_of_send_leaves_no_slot_in_two_places() {

@@ -8,6 +8,7 @@ use nic::{Opened, PortConfig, TimeLimit};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use vouch::prelude::*;
 
 /// Far more than an open takes while the server is honest.
 const LIMIT: Duration = Duration::from_secs(3);

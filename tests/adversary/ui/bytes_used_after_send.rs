@@ -1,7 +1,7 @@
 //! E0499|E0502|E0505: batch
 //! So are its bytes.
 use mempool::{Batch, Pool, PoolConfig};
-use nic::{PortConfig, open};
+use nic::{PortConfig, TxQueue as _, open};
 
 fn main() {
     let pool = Pool::new(&PoolConfig::default()).unwrap();

@@ -1,6 +1,6 @@
 //! E0382: port
 //! A port is gone once it is closed.
-use nic::{PortConfig, open};
+use nic::{Port as _, PortConfig, open};
 
 fn main() {
     let pool = mempool::Pool::new(&mempool::PoolConfig::default()).unwrap();

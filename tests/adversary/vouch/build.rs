@@ -1,9 +1,12 @@
-//! Checkouts from before `nic::PortConfig::trusted_peer` are tried too.
+//! Checkouts of before two changes of the library's interface are tried too.
 
 fn main() {
-    let source = "../../../crates/nic/src/port.rs";
-    println!("cargo::rerun-if-changed={source}");
-    if std::fs::read_to_string(source).is_ok_and(|text| text.contains("pub trusted_peer:")) {
-        println!("cargo::rustc-cfg=trusted_peer");
+    let marks = [("trusted_peer", "../../../crates/nic/src/port.rs"), ("ethdev", "../../../crates/ethdev/src/config.rs")];
+    for (cfg, source) in marks {
+        println!("cargo::rerun-if-changed={source}");
+        let text = std::fs::read_to_string(source).unwrap_or_default();
+        if text.contains("trusted_peer") {
+            println!("cargo::rustc-cfg={cfg}");
+        }
     }
 }

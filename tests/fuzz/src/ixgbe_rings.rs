@@ -1,5 +1,6 @@
 //! An 82599 that does whatever the input says to its descriptor rings.
 
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use ixgbe::fake::{Descriptors, Fake, Mapping, Queue};
 use ixgbe::regs::{LINKS, RDH, TDH};
 use ixgbe::{Config, Opened, RxQueue, TxQueue};
@@ -17,9 +18,9 @@ pub fn run(input: &[u8]) {
     let Some((shape, steps)) = input.split_first() else { return };
     POOLS.with(|pools| {
         let mut config = Config::default();
-        (config.rx_ring, config.tx_ring) = (64, 64);
-        (config.rx_queues, config.tx_queues) = (u16::from(shape & 1) + 1, u16::from(shape >> 1 & 1) + 1);
-        config.mtu = if shape & 4 == 0 { 1500 } else { 9000 };
+        (config.port.rx_ring, config.port.tx_ring) = (64, 64);
+        (config.port.rx_queues, config.port.tx_queues) = (u16::from(shape & 1) + 1, u16::from(shape >> 1 & 1) + 1);
+        config.port.mtu = if shape & 4 == 0 { 1500 } else { 9000 };
         config.thresholds.write_back = if shape & 8 == 0 { 0 } else { 4 };
         let fake = Fake::new(0x1563);
         fake.set_mapping(if shape & 16 == 0 { Mapping::Linear } else { Mapping::Paged });
@@ -153,7 +154,7 @@ impl World {
     /// Receives, touches every byte, and looks whether packets share any.
     fn receive(&mut self, queue: usize, how: u8) {
         let before = self.held.len();
-        let count = self.rx[queue].recv(&mut self.caches[usize::from(how & 1)], &mut self.held);
+        let count = self.rx[queue].recv(&mut self.caches[usize::from(how & 1)], &mut self.held).len();
         assert_eq!(count, self.held.len() - before);
         for packet in &self.held[before..] {
             self.received[queue].0 += u64::from(!packet.continues());

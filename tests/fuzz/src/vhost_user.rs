@@ -4,6 +4,7 @@
 //! the back end cannot be stopped.
 
 use device::TrustedPeer;
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolConfig};
 use std::cell::Cell;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -34,12 +35,12 @@ pub fn run(input: &[u8]) {
     let path = PLACE.with(|folder| folder.path().join(number.to_string()));
     let listener = UnixListener::bind(&path).expect("a socket");
     let mut config = Config::default();
-    (config.rx_ring, config.tx_ring) = (64, 64);
-    config.rx_queues = 1 + u16::from(queues & 1);
-    config.tx_queues = config.rx_queues;
+    (config.port.rx_ring, config.port.tx_ring) = (64, 64);
+    config.port.rx_queues = 1 + u16::from(queues & 1);
+    config.port.tx_queues = config.port.rx_queues;
     // An answer that does not come is waited for.
     let silent = script.iter().any(|step| matches!(step & 7, 5 | 6));
-    config.time_limit.total = Duration::from_millis(if silent { 3 } else { 1000 });
+    config.port.time_limit.total = Duration::from_millis(if silent { 3 } else { 1000 });
     // One for each input: a driver that cannot be sure keeps its memory.
     let pool = Pool::new(&PoolConfig { slots: 512, ..PoolConfig::default() }).expect("memory");
     // SAFETY: this one writes to no memory.

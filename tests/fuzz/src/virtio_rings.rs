@@ -1,6 +1,7 @@
 //! A virtio driver, and a device that does whatever the input says to its rings.
 
 use device::tsc;
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Checksum, Pool, PoolConfig, complete_checksum};
 use virtio::fake::{Chain, FakeConfig, FakeDevice, FakeTransport};
 use virtio::transport::Interface;
@@ -43,16 +44,16 @@ fn run(layout: Features, input: &[u8]) {
     }
     POOL.with(|pool| {
         let mut config = Config::default();
-        (config.rx_ring, config.tx_ring) = (64, 64);
-        config.checksum_offload = true;
-        config.mtu = if features.contains(Features::MRG_RXBUF) { 9000 } else { 1500 };
+        (config.port.rx_ring, config.port.tx_ring) = (64, 64);
+        config.port.checksum_offload = true;
+        config.port.mtu = if features.contains(Features::MRG_RXBUF) { 9000 } else { 1500 };
         let interface = if legacy { Interface::Legacy } else { Interface::Modern };
         let fake = FakeConfig {
             features,
             queue_size: 64,
             wants_notifications: first & 8 != 0,
             interface,
-            mtu: config.mtu,
+            mtu: config.port.mtu,
             ..FakeConfig::default()
         };
         let device = FakeDevice::new(fake);
@@ -125,7 +126,7 @@ fn drive(device: &FakeDevice, opened: Opened<FakeTransport>, pool: &Pool, strict
 fn receive(rx: &mut RxQueue<FakeTransport>, cache: &mut mempool::PoolCache, batch: &mut Batch) {
     // A look comes 1,000 cycles after one that came to the end, so that an input does the same each time.
     let begun = tsc::now();
-    while tsc::now().wrapping_sub(begun) < 1500 && rx.recv(cache, batch) == 0 {}
+    while tsc::now().wrapping_sub(begun) < 1500 && rx.recv(cache, batch).is_empty() {}
     if batch.is_empty() {
         rx.recv(cache, batch);
     }

@@ -12,11 +12,12 @@ use crate::workers::WorkerHandle;
 use anyhow::ensure;
 use cli::counters::Published;
 use cli::exit::Failure;
-use cli::idle::{self, Idle};
+use cli::idle;
 use cli::lcore::Lcore;
 use cli::ports::{self, Ports};
 use cli::screen::Screen;
 use cli::stop::Stop;
+use nic::Port as _;
 use reload::Reloader;
 use router::{Fib, Interface, Miss};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -35,7 +36,7 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     ports::check(&forward.ports)?;
     let stop = Stop::on_signals()?;
     let reloader = Reloader::on_hangup(&args.routes, forward.ports.len())?;
-    let routes = reloader.read()?;
+    let routes = reloader.read(&stop)?;
     let soft = forward.ports.iter().any(nic::Address::is_soft);
     let available = cli::lcore::available()?;
     let plan = plan(forward, &available)?;
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     screen.say(&ports::describe(std::slice::from_ref(&ports))?);
 
     let mtu = forward.port_options.mtu;
-    let interface = |opened: &nic::Opened| Interface { mac: opened.port.mac(), promiscuous: *promiscuous, mtu };
+    let interface = |opened: &nic::Opened| Interface { mac: opened.port.mac().0, promiscuous: *promiscuous, mtu };
     let fib = Fib::new(&routes, &ports.opened.iter().map(interface).collect::<Vec<_>>())?;
     drop(routes);
     let miss = match miss {
@@ -61,11 +62,10 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
     let Ports { pool, opened } = ports;
     let (mut handles, mut members) = (Vec::new(), Vec::new());
     for (lcore, inputs, senders) in workers {
-        let idle =
-            Idle::new(forward.idle, soft, forward.run.exit_when_idle, &stop, inputs.iter().map(|input| &input.rx));
-        handles.push(WorkerHandle { lcore, sleeps: idle.sleeps() });
+        let poll_loop = idle::poll_loop(forward.idle, soft, forward.run.exit_when_idle, &stop);
+        handles.push(WorkerHandle { lcore, sleeps: poll_loop.sleeps() });
         let (forwarder, pool, stop) = (fib.forwarder(miss), pool.clone(), stop.flag());
-        let worker = Worker { inputs, senders, forwarder, pool, batch, stop, yields: soft, idle };
+        let worker = Worker { inputs, senders, forwarder, pool, batch, stop, yields: soft, poll_loop };
         members.push((lcore, move || worker.run()));
     }
     let reloading = reloader.start(fib)?;

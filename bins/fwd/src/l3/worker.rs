@@ -1,19 +1,18 @@
-//! The loop of one lcore: receive a burst, route it, send full bursts port by port; what is left leaves when nothing
-//! comes in, or by the drain timer. Without work it may sleep until an interrupt.
+//! What one lcore does each round: receive a burst, route it, send full bursts port by port; what is left leaves when nothing
+//! comes in, or by the drain timer.
 //!
 //! It allocates nothing, takes no lock (but when routes are replaced), logs nothing and makes no system call per burst.
+//! [`lcore::Loop`] goes round.
 
 use crate::output::Output;
 use crate::run::Ended;
 use cli::counters::{Counters, Published, Reason};
-use cli::idle::Idle;
-use cli::team::LastRounds;
 use device::tsc;
+use lcore::{Clock, Function, Loop, Stop};
 use mempool::{Batch, Pool, PoolCache};
-use nic::{RxQueue, TxQueue};
+use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue as _};
 use router::{Egress, Forwarder, Refusal};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// One lcore's work.
@@ -26,16 +25,16 @@ pub(crate) struct Worker {
     pub(crate) pool: Pool,
     /// Packets received and sent at a time.
     pub(crate) batch: usize,
-    pub(crate) stop: Arc<AtomicBool>,
+    pub(crate) stop: Stop,
     /// Software NICs run on the same cores: let them, when there is nothing to do.
     pub(crate) yields: bool,
-    pub(crate) idle: Idle,
+    pub(crate) poll_loop: Loop,
 }
 
 /// A receive queue, and what became of its frames until they were handed to an output.
 #[derive(Debug)]
 pub(crate) struct Input {
-    pub(super) rx: RxQueue,
+    pub(super) rx: AnyRxQueue,
     /// Port and queue number.
     input: (usize, usize),
     counters: Counters,
@@ -59,86 +58,87 @@ pub(crate) struct Sender {
 /// Frames wait for company for a second divided by this, at most.
 const DRAINS_A_SECOND: u64 = 10_000;
 
+/// The worker at work.
+struct Routing {
+    inputs: Vec<Input>,
+    senders: Senders,
+    forwarder: Forwarder,
+    cache: PoolCache,
+    batch: Batch,
+    egress: Egress,
+    /// Cycles that frames wait for company, at most.
+    drain: u64,
+    next_drain: u64,
+}
+
+/// The outputs of a worker, and how it waits for them.
+struct Senders {
+    senders: Vec<Sender>,
+    stop: Stop,
+    yields: bool,
+}
+
 impl Worker {
     /// Works until told to stop, and that what has arrived is worked off; then returns the queues, with final counters.
-    pub(crate) fn run(mut self) -> Vec<Ended> {
-        let mut cache = self.pool.cache();
-        let mut batch = Batch::with_capacity(self.batch);
+    pub(crate) fn run(self) -> Vec<Ended> {
+        let Self { inputs, senders, forwarder, pool, batch, stop, yields, poll_loop } = self;
         // Less than a burst waits at each port when another comes.
-        let mut egress = Egress::new(self.senders.len(), 2 * self.batch);
-        let (publication, drain) = (tsc::frequency_hz() / 500, tsc::frequency_hz() / DRAINS_A_SECOND);
-        let mut last = tsc::now();
-        let (mut next_publication, mut next_drain) = (last + publication, last + drain);
-        let mut last_rounds = LastRounds::default();
-        loop {
-            let mut moved = false;
-            for at in 0..self.inputs.len() {
-                let waited = self.poll(at, &mut cache, &mut batch, &mut egress);
-                let now = tsc::now();
-                if let Some(waited) = waited {
-                    self.inputs[at].counters.cycles += (now - last).saturating_sub(waited);
-                    moved = true;
-                    if waited > 0 && self.stop.load(Ordering::Relaxed) {
-                        next_publication = now;
-                    }
-                }
-                last = now;
-            }
-            if !moved || last >= next_drain {
-                self.send(1, &mut cache, &mut egress);
-                next_drain = last + drain;
-            }
-            if moved {
-                self.idle.busy();
-            } else if self.idle.rest(&mut last) {
-                // Nothing waits in `egress`: this round has sent all of it.
-                self.publish();
-                self.idle.sleep(self.inputs.iter_mut().map(|input| &mut input.rx));
-                last = tsc::now();
-                next_publication = last;
-            }
-            if last >= next_publication {
-                next_publication = last + publication;
-                let stops = self.stop.load(Ordering::Acquire);
-                let ends = stops && last_rounds.is_over(moved);
-                if stops && !ends {
-                    next_publication = last;
-                }
-                if ends {
-                    self.send(1, &mut cache, &mut egress);
-                }
-                self.publish();
-                if ends {
-                    let inputs = self.inputs.into_iter().map(Into::into);
-                    return inputs.chain(self.senders.into_iter().map(Into::into)).collect();
+        let egress = Egress::new(senders.len(), 2 * batch);
+        let drain = tsc::frequency_hz() / DRAINS_A_SECOND;
+        let Routing { inputs, senders, .. } = poll_loop.run(Routing {
+            inputs,
+            senders: Senders { senders, stop, yields },
+            forwarder,
+            cache: pool.cache(),
+            batch: Batch::with_capacity(batch),
+            egress,
+            drain,
+            next_drain: tsc::now() + drain,
+        });
+        let inputs = inputs.into_iter().map(Into::into);
+        inputs.chain(senders.senders.into_iter().map(Into::into)).collect()
+    }
+}
+
+impl Function for Routing {
+    #[inline(always)]
+    fn poll(&mut self, clock: &mut Clock) -> bool {
+        let Self { inputs, senders, forwarder, cache, batch, egress, drain, next_drain } = self;
+        let mut moved = false;
+        for input in inputs {
+            let waited = input.poll(forwarder, senders, cache, batch, egress);
+            let cycles = clock.lap();
+            if let Some(waited) = waited {
+                input.counters.cycles += cycles.saturating_sub(waited);
+                moved = true;
+                if waited > 0 && senders.stop.is_requested() {
+                    clock.publish_soon();
                 }
             }
         }
+        // So nothing waits in `egress` when the lcore sleeps.
+        if !moved || clock.now() >= *next_drain {
+            senders.send(1, cache, egress);
+            *next_drain = clock.now() + *drain;
+        }
+        moved
     }
 
-    /// Makes all counters visible to the main thread.
     fn publish(&mut self) {
         self.inputs.iter_mut().for_each(Input::publish);
-        self.senders.iter_mut().for_each(Sender::publish);
+        self.senders.senders.iter_mut().for_each(Sender::publish);
     }
 
-    /// Routes one burst of an input. Returns the cycles waited for output rings; `None` when there was no packet.
-    #[inline(always)]
-    fn poll(&mut self, at: usize, cache: &mut PoolCache, batch: &mut Batch, egress: &mut Egress) -> Option<u64> {
-        let input = &mut self.inputs[at];
-        if input.rx.recv(cache, batch) == 0 {
-            return None;
-        }
-        self.forwarder.route(input.input.0, batch, egress);
-        for (packet, refusal) in egress.drain_refused() {
-            if !packet.continues() {
-                input.counters.drop_frames(reason(refusal), 1);
-            }
-            cache.free(packet);
-        }
-        Some(self.send(self.batch, cache, egress))
+    fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
+        self.inputs.iter_mut().map(|input| &mut input.rx as _).collect()
     }
 
+    fn finish(&mut self) {
+        self.senders.send(1, &mut self.cache, &mut self.egress);
+    }
+}
+
+impl Senders {
     /// Sends the bursts of at least so many packets. Returns the cycles waited for rings.
     #[inline(always)]
     fn send(&mut self, least: usize, cache: &mut PoolCache, egress: &mut Egress) -> u64 {
@@ -154,8 +154,31 @@ impl Worker {
 }
 
 impl Input {
-    pub(crate) fn new(rx: RxQueue, input: (usize, usize), published: Arc<Published>) -> Self {
+    pub(crate) fn new(rx: AnyRxQueue, input: (usize, usize), published: Arc<Published>) -> Self {
         Self { rx, input, counters: Counters::default(), published, seen: 0 }
+    }
+
+    /// Routes one burst. Returns the cycles waited for output rings; `None` when there was no packet.
+    #[inline(always)]
+    fn poll(
+        &mut self,
+        forwarder: &mut Forwarder,
+        senders: &mut Senders,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+        egress: &mut Egress,
+    ) -> Option<u64> {
+        if self.rx.recv(cache, batch).is_empty() {
+            return None;
+        }
+        forwarder.route(self.input.0, batch, egress);
+        for (packet, refusal) in egress.drain_refused() {
+            if !packet.continues() {
+                self.counters.drop_frames(reason(refusal), 1);
+            }
+            cache.free(packet);
+        }
+        Some(senders.send(batch.capacity(), cache, egress))
     }
 
     /// Makes the counters visible to the main thread.
@@ -169,7 +192,7 @@ impl Input {
 
 impl Sender {
     /// `patience` is how long to wait for a full ring before frames are dropped.
-    pub(crate) fn new(tx: TxQueue, output: (usize, usize), patience: Duration, published: Arc<Published>) -> Self {
+    pub(crate) fn new(tx: AnyTxQueue, output: (usize, usize), patience: Duration, published: Arc<Published>) -> Self {
         let tx = Output::new(tx, patience);
         Self { tx, output, counters: Counters::default(), published, seen: 0 }
     }

@@ -4,9 +4,10 @@
 //! tell it to break every rule of a ring.
 //!
 //! ```
+//! use ethdev::{Opened, Port as _, RxQueue as _};
 //! use mempool::{Batch, Pool, PoolConfig};
 //! use virtio::fake::{FakeConfig, FakeDevice};
-//! use virtio::{Config, Opened};
+//! use virtio::Config;
 //!
 //! let pool = Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() })?;
 //! let device = FakeDevice::new(FakeConfig::default());
@@ -14,7 +15,7 @@
 //! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
 //! rx[0].recv(&mut cache, &mut batch); // takes its place and makes buffers available
 //! assert!(device.deliver(0, &[7; 60]));
-//! while rx[0].recv(&mut cache, &mut batch) == 0 {} // it looks every 1,000 cycles at most
+//! while rx[0].recv(&mut cache, &mut batch).is_empty() {} // it looks every 1,000 cycles at most
 //! assert_eq!(batch[0].data(), [7; 60]);
 //! port.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

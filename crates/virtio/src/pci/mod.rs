@@ -26,13 +26,14 @@ use window::Window;
 ///
 /// ```no_run
 /// use device::{Host, VfioDevice};
+/// use ethdev::Port as _;
 /// use mempool::{Pool, PoolConfig};
 /// use virtio::{Config, Pci};
 ///
 /// let pool = Pool::new(&PoolConfig::default())?;
 /// let function = VfioDevice::open(&Host::system(), "00:03.0".parse()?)?;
 /// let opened = virtio::open(Pci::new(function)?, &Config::default(), &pool)?;
-/// println!("{:02x?}", opened.port.mac());
+/// println!("{}", opened.port.mac());
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Pci<F: PciFunction> {

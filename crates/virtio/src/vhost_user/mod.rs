@@ -38,6 +38,7 @@ use std::time::{Duration, Instant};
 ///
 /// ```no_run
 /// use device::TrustedPeer;
+/// use ethdev::Port as _;
 /// use mempool::{Pool, PoolConfig};
 /// use virtio::{Config, VhostUser};
 /// use std::path::Path;
@@ -130,6 +131,7 @@ impl VhostUser {
             let hint = match source.kind() {
                 io::ErrorKind::AddrInUse => "another process listens there, or it is no socket; name another path",
                 io::ErrorKind::NotFound => "make the folder first",
+                io::ErrorKind::ResourceBusy => "end that process (lslocks names it), or name another folder",
                 io::ErrorKind::PermissionDenied => "name a folder that this user may write to",
                 _ => "name a path in a folder where sockets can be made",
             };

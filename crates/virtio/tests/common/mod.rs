@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "the word for a back end of its own")]
 
 use device::{TrustedPeer, tsc};
+use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use std::time::{Duration, Instant};
 use virtio::fake::{FakeConfig, FakeDevice, FakeTransport};
@@ -76,7 +77,7 @@ impl<T: Transport> Rig<T> {
         let begun = tsc::now();
         loop {
             let is_late = tsc::now().wrapping_sub(begun) > 2000;
-            let received = self.rx.recv(&mut self.cache, &mut self.batch);
+            let received = self.rx.recv(&mut self.cache, &mut self.batch).len();
             if received > 0 || is_late {
                 return received;
             }
@@ -129,7 +130,7 @@ pub(crate) fn trusted() -> TrustedPeer {
 
 pub(crate) fn config() -> Config {
     let mut config = Config::default();
-    (config.rx_ring, config.tx_ring) = (64, 64);
+    (config.port.rx_ring, config.port.tx_ring) = (64, 64);
     config
 }
 

@@ -281,14 +281,22 @@ pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
         "ip netns exec n1 ethtool -l e1; ip netns exec n1 ethtool -x e1 | head -3; grep -c e1-TxRx /proc/interrupts",
     )?;
     checks.contains("four queue pairs, each with an MSI-X vector", &said, "\n4");
-    // Which flow goes where is checked frame by frame in linux-wire.
-    iperf(&mut vm, "-n 12M -P 24")?;
-    let said =
-        vm.sh("ip netns exec n1 ethtool -S e1 | grep -E 'rx_queue_[0-9]+_packets'; grep e1-TxRx /proc/interrupts")?;
-    let of = ethtool(&said);
-    for queue in 0..4 {
-        let packets = of.get(&*format!("rx_queue_{queue}_packets")).copied().unwrap_or(0);
-        checks.that(packets > 100, format!("queue {queue} received {packets} packets of 24 flows"));
+    // Which flow goes where is checked frame by frame in linux-wire. Here Linux chooses ports and key by chance: 24 flows may
+    // leave a queue out, but not ten times.
+    let mut said = String::new();
+    let mut packets = [0; 4];
+    let mut runs = 0_u64;
+    // At first all have none, so there is one run at least.
+    while packets.iter().any(|packets| *packets <= 100 * runs) && runs < 10 {
+        iperf(&mut vm, "-n 12M -P 24")?;
+        runs += 1;
+        said =
+            vm.sh("ip netns exec n1 ethtool -S e1 | grep -E 'rx_queue_[0-9]+_packets'; grep e1-TxRx /proc/interrupts")?;
+        let of = ethtool(&said);
+        packets = std::array::from_fn(|queue| of.get(&*format!("rx_queue_{queue}_packets")).copied().unwrap_or(0));
+    }
+    for (queue, packets) in packets.into_iter().enumerate() {
+        checks.that(packets > 100 * runs, format!("queue {queue} received {packets} packets of {runs} x 24 flows"));
     }
     for line in said.lines().filter(|line| line.contains("e1-TxRx")) {
         let fired: u64 = line.split_whitespace().filter_map(|word| word.parse::<u64>().ok()).sum();

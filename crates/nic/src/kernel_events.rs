@@ -1,25 +1,17 @@
-//! What a port has to tell beside its frames.
+//! What the kernel has to say of a device.
 
 use crate::{Error, Result};
 use device::{EventFd, VfioDevice, VfioEvent};
 use std::os::fd::{AsFd as _, BorrowedFd};
 
-/// What has happened to a port that goes on working.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Events {
-    /// The link came up or went down; [`crate::Port::link`] says which.
-    pub link_changed: bool,
-}
-
 /// What the kernel says about a device opened through VFIO: that it wants it back, that it reported an error.
 #[derive(Debug, Default)]
-pub struct VfioEvents {
+pub(crate) struct KernelEvents {
     release: Option<EventFd>,
     error: Option<EventFd>,
 }
 
-impl VfioEvents {
+impl KernelEvents {
     /// Has the kernel tell what it can tell about this device.
     pub(crate) fn watch(device: &VfioDevice) -> Self {
         let watch = |event| match device.watch(event) {
@@ -56,7 +48,7 @@ mod tests {
     #[test]
     fn what_the_kernel_signals_is_an_error_that_names_the_device() {
         let event = || Some(EventFd::new().unwrap());
-        let events = VfioEvents { release: event(), error: event() };
+        let events = KernelEvents { release: event(), error: event() };
         assert_eq!(events.fds().count(), 2);
         events.check("0000:03:00.0").unwrap();
         events.error.as_ref().unwrap().signal();
@@ -66,6 +58,6 @@ mod tests {
         let error = events.check("0000:03:00.0").unwrap_err();
         assert!(matches!(&error, Error::Released { device } if device == "0000:03:00.0"), "{error}");
         events.check("0000:03:00.0").unwrap();
-        VfioEvents::default().check("0000:03:00.0").unwrap();
+        KernelEvents::default().check("0000:03:00.0").unwrap();
     }
 }

@@ -1,0 +1,103 @@
+//! What queues and devices count.
+
+/// What a receive queue has counted since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxCounters {
+    /// Frames handed to the application.
+    pub packets: u64,
+    /// Their bytes, without frame check sequence.
+    pub bytes: u64,
+    /// Frames dropped because the device marked them bad, or says of them what was not agreed on.
+    pub frame_errors: u64,
+    /// Frames dropped because the device reported a length of 0, or more than the buffer holds.
+    pub bad_length: u64,
+    /// Frames dropped because they came in more buffers than the largest frame needs.
+    pub too_long: u64,
+    /// Frames dropped because a batch is too small for their segments.
+    pub batch_too_small: u64,
+    /// Times that frames were waiting and the pool had no buffer to replace theirs. No frame is lost by it here.
+    pub no_buffers: u64,
+}
+
+impl RxCounters {
+    /// Frames that arrived in a descriptor and did not reach the application.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.frame_errors + self.bad_length + self.too_long + self.batch_too_small
+    }
+}
+
+/// What a transmit queue has counted since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxCounters {
+    /// Frames handed to the device.
+    pub packets: u64,
+    /// Their bytes, without padding and frame check sequence.
+    pub bytes: u64,
+    /// Frames dropped because they are empty, have an empty segment, or are shorter than the device can send.
+    pub bad_length: u64,
+    /// Frames dropped because they are longer than the device, or its MTU, allows.
+    pub too_long: u64,
+    /// Frames dropped because they have more segments than the ring has descriptors.
+    pub too_many_segments: u64,
+    /// Frames dropped because their pool could not be mapped for the device.
+    pub unmapped_pool: u64,
+    /// Of the frames handed to the device, those that it had not reported sent when it went away: a vhost-user back end that
+    /// ended or was reset, or a virtio device that asked for its reset. Whether they were sent is not known.
+    pub lost: u64,
+}
+
+impl TxCounters {
+    /// Frames that were taken out of a batch and not handed to the device.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.bad_length + self.too_long + self.too_many_segments + self.unmapped_pool
+    }
+}
+
+/// 64-bit totals of a port as its device counts them, since it was opened. None of them ever decreases.
+///
+/// A virtio device does not count; its totals are those of its queues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Good frames received.
+    pub rx_packets: u64,
+    /// Their bytes, with frame check sequence.
+    pub rx_bytes: u64,
+    /// Good frames sent.
+    pub tx_packets: u64,
+    /// Their bytes, with frame check sequence.
+    pub tx_bytes: u64,
+    /// Frames lost because no descriptor or no buffer of the device was free for them.
+    pub rx_missed: u64,
+    /// Frames that the device dropped because of what they are.
+    pub rx_errors: RxErrors,
+    /// Counters that there was no time for when the device was last asked: what they count is older.
+    pub unread: usize,
+}
+
+/// Frames dropped by a device before they came to a receive ring, by what was wrong with them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxErrors {
+    /// Wrong check sequence.
+    pub crc: u64,
+    /// The length field does not fit.
+    pub length: u64,
+    /// Shorter than a frame may be.
+    pub undersize: u64,
+    /// Longer than a frame may be.
+    pub oversize: u64,
+}
+
+impl RxErrors {
+    /// The sum of all of them.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.crc + self.length + self.undersize + self.oversize
+    }
+}
+
+impl Statistics {
+    /// Bytes of a frame check sequence, which totals count.
+    pub const CRC: u64 = 4;
+}

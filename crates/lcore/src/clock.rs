@@ -1,0 +1,78 @@
+//! The time as a loop knows it.
+
+use device::tsc;
+
+/// The time-stamp counter as a loop read it last. All times are in its cycles ([`tsc::frequency_hz`] a second).
+///
+/// A function that counts cycles takes a lap after each queue it polls. What it does after its last lap belongs to the first
+/// lap of the next round.
+///
+/// ```
+/// use lcore::{Loop, Stop};
+///
+/// let stop = Stop::new()?;
+/// let mut cycles = 0;
+/// Loop::new(&stop).run(|clock: &mut lcore::Clock| {
+///     cycles += clock.lap();
+///     stop.request();
+///     false
+/// });
+/// assert!(cycles > 0);
+/// # Ok::<(), lcore::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Clock {
+    now: u64,
+    next_publication: u64,
+    interval: u64,
+}
+
+/// Publications a second, while the loop goes round.
+const PUBLICATIONS: u64 = 500;
+
+impl Clock {
+    /// One that starts now.
+    pub(crate) fn start() -> Self {
+        let interval = tsc::frequency_hz() / PUBLICATIONS;
+        let now = tsc::now();
+        Self { now, next_publication: now + interval, interval }
+    }
+
+    /// Reads the counter. Returns the cycles since the last lap.
+    #[inline(always)]
+    pub fn lap(&mut self) -> u64 {
+        let now = tsc::now();
+        let cycles = now.saturating_sub(self.now);
+        self.now = now;
+        cycles
+    }
+
+    /// The counter as last read.
+    #[inline(always)]
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The round that is under way ends with a publication, and with a look at the stop flag: for a round that took unusually long.
+    #[inline(always)]
+    pub fn publish_soon(&mut self) {
+        self.next_publication = self.now;
+    }
+
+    /// Moves the time on to what it has become while the lcore was given to others.
+    #[inline(always)]
+    pub(crate) fn set(&mut self, now: u64) {
+        self.now = now;
+    }
+
+    /// Whether it is time to publish. If so, the next time is an interval away.
+    #[inline(always)]
+    pub(crate) fn is_publication_due(&mut self) -> bool {
+        let due = self.now >= self.next_publication;
+        if due {
+            self.next_publication = self.now + self.interval;
+        }
+        due
+    }
+}

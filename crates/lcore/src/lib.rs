@@ -1,0 +1,50 @@
+//! The loop of an lcore: poll, idle, publish, stop; and threads pinned to lcores.
+//!
+//! What an lcore does each round is a [`Function`]: a closure, or a type with queues to sleep on and counters to publish. A [`Loop`] runs
+//! it until a [`Stop`] is requested, and a [`Team`] runs loops on threads, each pinned to its lcore. A whole program, which sends every
+//! frame back to where it came from:
+//!
+//! ```
+//! use ethdev::{Opened, PortConfig, RxQueue as _, TxQueue as _, in_process};
+//! use lcore::{Clock, Loop, Stop, Team};
+//! use mempool::{Batch, Pool, PoolConfig};
+//!
+//! let pool = Pool::new(&PoolConfig::default())?;
+//! let (opened, mut wire) = in_process::open("echo", &PortConfig::default(), &pool)?;
+//! let Opened { port: _port, mut rx, mut tx } = opened;
+//! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+//! let echo = move |_: &mut Clock| {
+//!     let moved = !rx[0].recv(&mut cache, &mut batch).is_empty();
+//!     tx[0].send(&mut cache, &mut batch);
+//!     moved
+//! };
+//! let stop = Stop::new()?;
+//! let poll_loop = Loop::new(&stop);
+//! let lcore = lcore::available()?.last().map(|lcore| lcore.number);
+//! let team = Team::start(vec![(lcore, move || poll_loop.run(echo))], &stop)?;
+//! assert!(wire.inject(&[7; 60]));
+//! let sent = std::iter::from_fn(|| Some(wire.collect())).flatten().next();
+//! assert_eq!(sent, Some(vec![7; 60]));
+//! stop.request();
+//! team.join()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod clock;
+mod cores;
+mod error;
+mod function;
+mod idle;
+mod run;
+mod stop;
+mod team;
+
+pub use clock::Clock;
+pub use cores::{Lcore, available, pin};
+pub use error::Error;
+pub use function::Function;
+pub use idle::Sleeps;
+pub use run::Loop;
+pub use stop::Stop;
+pub use team::Team;

@@ -1,0 +1,174 @@
+//! Threads at work, each on its lcore.
+
+use crate::{Error, Stop, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Threads at work; each returns a `T` when it is done. Dropping a team lets its threads go on.
+///
+/// ```
+/// use lcore::{Stop, Team};
+///
+/// let stop = Stop::new()?;
+/// let members = (1..=3).map(|number| (None, move || number * number)).collect();
+/// assert_eq!(Team::start(members, &stop)?.join()?, [1, 4, 9]);
+/// # Ok::<(), lcore::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Team<T> {
+    threads: Vec<(String, JoinHandle<T>)>,
+    finished: Arc<AtomicUsize>,
+    begun: Instant,
+}
+
+impl<T: Send + 'static> Team<T> {
+    /// Starts a thread for each member, pinned to its lcore if it has one, and named after it (`lcore-3`, or `worker`).
+    ///
+    /// # Errors
+    ///
+    /// When a thread cannot be made or pinned; then `stop` is requested.
+    pub fn start<F>(members: Vec<(Option<usize>, F)>, stop: &Stop) -> Result<Self, Error>
+    where
+        F: FnOnce() -> T + Send + 'static,
+    {
+        Self::start_with(members, stop, || {})
+    }
+
+    /// The same; each thread calls `ended` when it has done its work or panicked, to wake whoever watches
+    /// [`Self::any_finished`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn start_with<F>(
+        members: Vec<(Option<usize>, F)>,
+        stop: &Stop,
+        ended: impl Fn() + Send + Sync + 'static,
+    ) -> Result<Self, Error>
+    where
+        F: FnOnce() -> T + Send + 'static,
+    {
+        let (pinned, results) = mpsc::channel();
+        let mut threads = Vec::with_capacity(members.len());
+        let (finished, ended) = (Arc::<AtomicUsize>::default(), Arc::new(ended));
+        for (lcore, work) in members {
+            let ending = Ending { finished: Arc::clone(&finished), ended: Arc::clone(&ended) };
+            let name = lcore.map_or("worker".to_owned(), |lcore| format!("lcore-{lcore}"));
+            let pinned = pinned.clone();
+            let body = move || {
+                let _ending = ending;
+                let result = lcore.map_or(Ok(()), |lcore| pin(lcore).map_err(|error| Error::Pin { lcore, error }));
+                // The receiver waits for one result of each thread.
+                let _ = pinned.send(result);
+                work()
+            };
+            match std::thread::Builder::new().name(name.clone()).spawn(body) {
+                Ok(thread) => threads.push((name, thread)),
+                Err(error) => {
+                    stop.request();
+                    return Err(Error::Spawn { name, error });
+                }
+            }
+        }
+        drop(pinned);
+        for result in results.iter().take(threads.len()) {
+            result.inspect_err(|_| stop.request())?;
+        }
+        Ok(Self { threads, finished, begun: Instant::now() })
+    }
+
+    /// Whether a thread has done its work, or panicked.
+    #[must_use]
+    pub fn any_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether all threads have.
+    #[must_use]
+    pub fn all_finished(&self) -> bool {
+        self.finished.load(Ordering::Acquire) == self.threads.len()
+    }
+
+    /// When they began.
+    #[must_use]
+    pub fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// Waits for all threads. Returns what they returned, in the order of the members.
+    ///
+    /// # Errors
+    ///
+    /// When one of them panicked.
+    pub fn join(self) -> Result<Vec<T>, Error> {
+        let join = |(name, thread): (String, JoinHandle<T>)| thread.join().map_err(|_| Error::Panicked { name });
+        // All of them, before the first that panicked is reported.
+        let results: Vec<_> = self.threads.into_iter().map(join).collect();
+        results.into_iter().collect()
+    }
+}
+
+/// Tells of the end of a thread's work, whether it comes by return or by panic.
+struct Ending<E: Fn()> {
+    finished: Arc<AtomicUsize>,
+    ended: Arc<E>,
+}
+
+impl<E: Fn()> Drop for Ending<E> {
+    fn drop(&mut self) {
+        self.finished.fetch_add(1, Ordering::Release);
+        (self.ended)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clock, Loop, available};
+    use std::time::Duration;
+
+    type Work = Box<dyn FnOnce() -> u32 + Send>;
+
+    #[test]
+    fn a_function_that_panics_is_reported_when_all_have_ended() {
+        let (stop, ends) = (Stop::new().unwrap(), Stop::new().unwrap());
+        let (first, second) = (Loop::new(&stop), Loop::new(&stop));
+        let mut rounds = 0;
+        let last = available().unwrap().last().unwrap().number;
+        let members: Vec<(_, Work)> = vec![
+            (None, Box::new(move || (first.run(|_: &mut Clock| false), 7).1)),
+            (
+                Some(last),
+                Box::new(move || {
+                    let panics = |_: &mut Clock| {
+                        rounds += 1;
+                        assert!(rounds < 3, "as the test wants");
+                        true
+                    };
+                    (second.run(panics), 8).1
+                }),
+            ),
+        ];
+        let wakes = ends.clone();
+        let team = Team::start_with(members, &stop, move || wakes.request()).unwrap();
+        assert!(ends.wait(Duration::from_secs(60)), "the panic has been told of");
+        assert!(team.any_finished() && !team.all_finished());
+        stop.request();
+        let error = team.join().unwrap_err();
+        assert!(matches!(&error, Error::Panicked { name } if *name == format!("lcore-{last}")), "{error}");
+    }
+
+    #[test]
+    fn an_lcore_that_is_not_there_stops_the_others() {
+        let stop = Stop::new().unwrap();
+        let loop_ = Loop::new(&stop);
+        let members: Vec<(_, Work)> =
+            vec![(None, Box::new(move || (loop_.run(|_: &mut Clock| false), 7).1)), (Some(usize::MAX), Box::new(|| 8))];
+        let error = Team::start(members, &stop).unwrap_err();
+        assert!(matches!(error, Error::Pin { lcore: usize::MAX, .. }), "{error}");
+        assert!(stop.is_requested());
+    }
+}

@@ -1,0 +1,206 @@
+//! The list of drivers: one enum of ports, one of each kind of queue, and which driver a PCI function gets.
+
+use crate::Opened;
+use device::{Device, PciFunction, PciIds};
+use ethdev::{Port, PortConfig, PortError, RxCounters, RxQueue, TxCounters, TxQueue};
+use mempool::{Batch, Packet, Pool, PoolCache};
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+/// From a list of drivers and what they drive: the enums, the contract for each, and `each!`, which runs the same expression on
+/// whichever driver's value it is. (`$d` is a dollar sign, for the macro in the macro.)
+macro_rules! drivers {
+    ($d:tt $($(#[doc = $doc:literal])* $name:ident $(if $feature:literal)?: $driver:ident over $device:ty;)*) => {
+        macro_rules! each {
+            ($d kind:ident, $d value:expr, $d inner:ident => $d result:expr) => {
+                match $d value {
+                    $($(#[cfg(feature = $feature)])? $d kind::$name($d inner) => $d result,)*
+                }
+            };
+        }
+
+        /// Any driver's receive queue.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        pub enum AnyRxQueue {
+            $($(#[doc = $doc])* $(#[cfg(feature = $feature)])? $name($driver::RxQueue<$device>),)*
+        }
+
+        /// Any driver's transmit queue.
+        #[derive(Debug)]
+        #[non_exhaustive]
+        pub enum AnyTxQueue {
+            $($(#[doc = $doc])* $(#[cfg(feature = $feature)])? $name($driver::TxQueue<$device>),)*
+        }
+
+        /// Any driver's port.
+        #[derive(Debug)]
+        pub(crate) enum DriverPort {
+            $($(#[cfg(feature = $feature)])? $name($driver::Port<$device>),)*
+        }
+
+        $(
+            $(#[cfg(feature = $feature)])?
+            impl Listed for $driver::Port<$device> {
+                fn listed(opened: ethdev::Opened<Self>) -> Opened {
+                    Opened {
+                        port: DriverPort::$name(opened.port).into(),
+                        rx: opened.rx.into_iter().map(AnyRxQueue::$name).collect(),
+                        tx: opened.tx.into_iter().map(AnyTxQueue::$name).collect(),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+drivers! {$
+    /// 82599 family, through VFIO.
+    Vfio: ixgbe over device::VfioDevice;
+    /// 82599 family, through sysfs without an IOMMU.
+    Sysfs: ixgbe over device::SysfsDevice;
+    /// 82599 family, played by another process.
+    VfioUser: ixgbe over device::VfioUserDevice;
+    /// A software 82599.
+    Soft if "soft": ixgbe over softnic::SoftDevice;
+    /// virtio-net on PCI, through VFIO.
+    VirtioVfio: virtio over virtio::Pci<device::VfioDevice>;
+    /// virtio-net on PCI, through sysfs without an IOMMU.
+    VirtioSysfs: virtio over virtio::Pci<device::SysfsDevice>;
+    /// virtio-net, played by another process.
+    VhostUser: virtio over virtio::VhostUser;
+}
+#[expect(clippy::single_component_path_imports, reason = "makes the macro one of the crate")]
+pub(crate) use each;
+
+/// A driver for PCI functions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Driver {
+    Ixgbe,
+    Virtio,
+}
+
+impl Driver {
+    /// The driver of a function and the function's name, or, in a few words, what it is instead.
+    pub(crate) fn of(ids: PciIds) -> Result<(Self, &'static str), String> {
+        if let Some(kind) = virtio::identify(ids) {
+            return Ok((Self::Virtio, kind.name()));
+        }
+        if ids.vendor == VIRTIO {
+            return Err(format!("{ids} is a virtio device, but not a network device"));
+        }
+        let model = ixgbe::Model::identify(ids).map_err(|error| error.to_string())?;
+        Ok((Self::Ixgbe, model.name))
+    }
+
+    /// Starts a PCI function.
+    pub(crate) fn start<D>(self, device: D, config: &PortConfig, pool: &Pool) -> Result<Opened, DriverError>
+    where
+        D: Device + PciFunction,
+        ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
+        virtio::Port<virtio::Pci<D>>: Listed<Error = virtio::Error>,
+    {
+        match self {
+            Self::Ixgbe => listed(ixgbe::open(device, &config.clone().into(), pool)),
+            Self::Virtio => {
+                let pci = virtio::Pci::new(device);
+                listed(pci.and_then(|pci| virtio::open(pci, &config.clone().into(), pool)))
+            }
+        }
+    }
+}
+
+/// Vendor id of all virtio devices.
+const VIRTIO: u16 = 0x1af4;
+
+/// A port of the list.
+pub(crate) trait Listed: Port + Sized {
+    /// The same as one of any driver.
+    fn listed(opened: ethdev::Opened<Self>) -> Opened;
+}
+
+/// What a driver has opened, as one of any driver.
+pub(crate) fn listed<P: Listed>(opened: Result<ethdev::Opened<P>, P::Error>) -> Result<Opened, DriverError> {
+    Ok(P::listed(opened?))
+}
+
+/// What a driver says.
+pub struct DriverError(Box<dyn PortError>);
+
+impl DriverError {
+    /// Whether it is about what was asked for, and not about this host or the device.
+    #[must_use]
+    pub fn is_usage(&self) -> bool {
+        self.0.is_usage()
+    }
+
+    /// Whether the device no longer answers.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.0.is_gone()
+    }
+}
+
+impl<E: PortError> From<E> for DriverError {
+    fn from(error: E) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl fmt::Debug for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for DriverError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for DriverError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+impl RxQueue for AnyRxQueue {
+    #[inline]
+    fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
+        each!(Self, self, queue => queue.recv(cache, batch))
+    }
+
+    #[inline]
+    fn counters(&self) -> RxCounters {
+        each!(Self, self, queue => queue.counters())
+    }
+
+    fn is_ready(&mut self) -> bool {
+        each!(Self, self, queue => queue.is_ready())
+    }
+
+    fn arm(&mut self) -> bool {
+        each!(Self, self, queue => queue.arm())
+    }
+
+    fn eventfd(&self) -> Option<BorrowedFd<'_>> {
+        each!(Self, self, queue => queue.eventfd())
+    }
+}
+
+impl TxQueue for AnyTxQueue {
+    #[inline]
+    fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        each!(Self, self, queue => queue.send(cache, batch))
+    }
+
+    #[inline]
+    fn counters(&self) -> TxCounters {
+        each!(Self, self, queue => queue.counters())
+    }
+
+    fn in_flight(&self) -> usize {
+        each!(Self, self, queue => queue.in_flight())
+    }
+}
