@@ -44,7 +44,7 @@ struct Row {
     /// What it costs or breaks.
     effect: String,
     /// What to do, in words.
-    mend: String,
+    remedy: String,
     /// And in commands for a shell.
     commands: Vec<String>,
 }
@@ -63,8 +63,8 @@ impl From<Finding> for Row {
             verdict,
             what: finding.what,
             effect: finding.effect,
-            mend: finding.mend.how,
-            commands: finding.mend.commands.iter().map(|command| as_typed(command)).collect(),
+            remedy: finding.remedy.how,
+            commands: finding.remedy.commands.iter().map(|command| as_typed(command)).collect(),
         }
     }
 }
@@ -115,7 +115,7 @@ fn devices(host: &Host, args: &DoctorArgs) -> Result<(Vec<PciDevice>, Vec<Row>),
                 verdict: BREAKS,
                 what,
                 effect: "Ringway cannot drive it".to_owned(),
-                mend: "choose an 82599, X520, X540, X550 or virtio-net device from the list of".to_owned(),
+                remedy: "choose an 82599, X520, X540, X550 or virtio-net device from the list of".to_owned(),
                 commands: vec![as_typed("fwd devices")],
             }),
             Err(_) => {}
@@ -150,7 +150,7 @@ fn needs(devices: Vec<PciDevice>) -> (Needs, Option<Row>) {
                 verdict: BREAKS,
                 what: error.to_string(),
                 effect: "no packet can be received".to_owned(),
-                mend: String::new(),
+                remedy: String::new(),
                 commands: Vec::new(),
             };
             (Needs { devices, rings, ..Needs::default() }, Some(row))
@@ -186,7 +186,7 @@ fn page(report: &Report, colour: bool) -> String {
         };
         let label = if colour { format!("\x1b[{code}m{label:<7}\x1b[0m") } else { format!("{label:<7}") };
         text += &format!("{label}  {}\n", wrapped(&format!("{}: {}", row.check, row.what), INDENT));
-        for (mark, words) in [("=> ", &row.effect), ("", &row.mend)] {
+        for (mark, words) in [("=> ", &row.effect), ("", &row.remedy)] {
             if !words.is_empty() {
                 let colon = if mark.is_empty() && !row.commands.is_empty() { ":" } else { "" };
                 let words = wrapped(&format!("{mark}{words}{colon}"), INDENT);
@@ -238,7 +238,7 @@ mod tests {
             verdict,
             what: "word ".repeat(40),
             effect: "slower".to_owned(),
-            mend: "reserve with".to_owned(),
+            remedy: "reserve with".to_owned(),
             commands: vec!["sudo sysctl vm.nr_hugepages=64".to_owned()],
         }
     }

@@ -38,7 +38,7 @@ impl Plan {
 
 /// What a plan is made from.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes<'a> {
+pub(crate) struct Request<'a> {
     /// Number of ports.
     pub(crate) ports: usize,
     /// Receive queues of each port, if the user said.
@@ -63,22 +63,22 @@ const MOST_QUEUES: usize = 64;
 ///
 /// # Errors
 ///
-/// When the wishes contradict each other or the host.
-pub(crate) fn plan(wishes: &Wishes) -> Result<Plan, Failure> {
-    match wishes.bindings {
-        Some(bindings) => from_bindings(wishes, bindings),
-        None => Ok(by_default(wishes)),
+/// When the request contradicts itself or the host.
+pub(crate) fn plan(request: &Request) -> Result<Plan, Failure> {
+    match request.bindings {
+        Some(bindings) => from_bindings(request, bindings),
+        None => Ok(by_default(request)),
     }
 }
 
-fn by_default(wishes: &Wishes) -> Plan {
-    let each = wishes.queues.unwrap_or(1);
+fn by_default(request: &Request) -> Plan {
+    let each = request.queues.unwrap_or(1);
     let queues = usize::from(each);
-    let lane = |port, queue| Lane { port, queue, output: (wishes.output)(port).map(|port| (port, queue)) };
+    let lane = |port, queue| Lane { port, queue, output: (request.output)(port).map(|port| (port, queue)) };
     // Lanes that belong together: those between two ports, on one queue number.
     let mut groups: Vec<Vec<Lane>> = Vec::new();
-    for port in 0..wishes.ports {
-        let partner = (wishes.output)(port).unwrap_or(port);
+    for port in 0..request.ports {
+        let partner = (request.output)(port).unwrap_or(port);
         for queue in 0..queues {
             match groups.iter_mut().find(|group| partner < port && group[0].port == partner && group[0].queue == queue)
             {
@@ -87,29 +87,29 @@ fn by_default(wishes: &Wishes) -> Plan {
             }
         }
     }
-    let nodes: Vec<_> = groups.iter().map(|group| wishes.nodes.get(group[0].port).copied().flatten()).collect();
-    let shares = lcore::spread(&nodes, wishes.available, wishes.soft).into_iter();
+    let nodes: Vec<_> = groups.iter().map(|group| request.nodes.get(group[0].port).copied().flatten()).collect();
+    let shares = lcore::spread(&nodes, request.available, request.soft).into_iter();
     let worker = |(lcore, share): lcore::Share| {
         let lanes = share.into_iter().flat_map(|group| groups[group].iter().copied()).collect();
         WorkerPlan { lcore, lanes }
     };
     let workers = shares.map(worker).collect();
-    Plan { queues: vec![Queues { rx: each, tx: each }; wishes.ports], workers }
+    Plan { queues: vec![Queues { rx: each, tx: each }; request.ports], workers }
 }
 
-fn from_bindings(wishes: &Wishes, bindings: &Bindings) -> Result<Plan, Failure> {
-    let mut polled: Vec<Vec<usize>> = vec![Vec::new(); wishes.ports];
+fn from_bindings(request: &Request, bindings: &Bindings) -> Result<Plan, Failure> {
+    let mut polled: Vec<Vec<usize>> = vec![Vec::new(); request.ports];
     let mut workers: Vec<WorkerPlan> = Vec::new();
     for binding in &bindings.0 {
         let triple = format!("--lcores: ({},{},{})", binding.port, binding.queue, binding.lcore);
         let Some(queues) = polled.get_mut(binding.port) else {
-            let last = wishes.ports.saturating_sub(1);
+            let last = request.ports.saturating_sub(1);
             return crate::usage(format!("{triple}: there is no port {}; ports are 0 to {last}", binding.port));
         };
         if binding.queue >= MOST_QUEUES {
             return crate::usage(format!("{triple}: there is no queue {}; queues are 0 to 63", binding.queue));
         }
-        let available: Vec<usize> = wishes.available.iter().map(|lcore| lcore.number).collect();
+        let available: Vec<usize> = request.available.iter().map(|lcore| lcore.number).collect();
         if !available.contains(&binding.lcore) {
             let there_are = lcore::ranges(&available);
             return crate::usage(format!(
@@ -121,7 +121,7 @@ fn from_bindings(wishes: &Wishes, bindings: &Bindings) -> Result<Plan, Failure> 
             return crate::usage(format!("{triple}: the queue has an lcore already; name each (port,queue) once"));
         }
         queues.push(binding.queue);
-        let output = (wishes.output)(binding.port).map(|port| (port, binding.queue));
+        let output = (request.output)(binding.port).map(|port| (port, binding.queue));
         let lane = Lane { port: binding.port, queue: binding.queue, output };
         match workers.iter_mut().find(|worker| worker.lcore == Some(binding.lcore)) {
             Some(worker) => worker.lanes.push(lane),
@@ -138,7 +138,7 @@ fn from_bindings(wishes: &Wishes, bindings: &Bindings) -> Result<Plan, Failure> 
                 "--lcores: port {port} has {count} queues and nobody polls queue {missing}; number them from 0"
             ));
         }
-        if wishes.queues.is_some_and(|wanted| usize::from(wanted) != count) {
+        if request.queues.is_some_and(|wanted| usize::from(wanted) != count) {
             return crate::usage(format!(
                 "--queues: the triples of --lcores have {count} for port {port}; leave --queues out or add triples"
             ));
@@ -164,8 +164,8 @@ mod tests {
         Some(port ^ 1)
     }
 
-    fn wishes(ports: usize, available: &[Lcore]) -> Wishes<'_> {
-        Wishes { ports, queues: None, bindings: None, available, nodes: &[], soft: false, output: pairs }
+    fn request(ports: usize, available: &[Lcore]) -> Request<'_> {
+        Request { ports, queues: None, bindings: None, available, nodes: &[], soft: false, output: pairs }
     }
 
     /// Of a host with one node.
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn both_directions_of_a_pair_share_a_worker() {
-        let plan = plan(&wishes(4, &lcores(0..4))).unwrap();
+        let plan = plan(&request(4, &lcores(0..4))).unwrap();
         check(&plan);
         assert_eq!(plan.workers.len(), 2);
         let ports: Vec<Vec<usize>> =
@@ -201,7 +201,7 @@ mod tests {
     fn a_pair_is_polled_on_the_node_of_its_first_port() {
         let nodes = [Some(0), Some(0), Some(1), None, None, None];
         let lcores: Vec<Lcore> = (0..6).map(|number| Lcore { number, node: Some(u32::from(number >= 3)) }).collect();
-        let plan = plan(&Wishes { nodes: &nodes, ..wishes(6, &lcores) }).unwrap();
+        let plan = plan(&Request { nodes: &nodes, ..request(6, &lcores) }).unwrap();
         check(&plan);
         let found: Vec<_> = plan.workers.iter().map(|worker| (worker.lcore, worker.lanes[0].port)).collect();
         assert_eq!(found, [(Some(2), 0), (Some(5), 2), (Some(4), 4)]);
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn soft_nics_keep_a_core_for_their_thread() {
         for (available, expected) in [(vec![0], None), (vec![0, 1], Some(1)), (vec![4, 7], Some(7))] {
-            let plan = plan(&Wishes { soft: true, ..wishes(2, &lcores(available)) }).unwrap();
+            let plan = plan(&Request { soft: true, ..request(2, &lcores(available)) }).unwrap();
             check(&plan);
             assert_eq!(plan.workers.len(), 1);
             assert_eq!(plan.workers[0].lcore, expected);
@@ -226,8 +226,8 @@ mod tests {
                     let available = lcores(0..cores);
                     let outputs: [fn(usize) -> Option<usize>; 3] = [pairs, Some, |_| None];
                     for output in outputs.into_iter().skip(ports % 2) {
-                        let wishes = Wishes { queues: Some(queues), output, ..wishes(ports, &available) };
-                        check(&plan(&wishes).unwrap());
+                        let request = Request { queues: Some(queues), output, ..request(ports, &available) };
+                        check(&plan(&request).unwrap());
                     }
                 }
             }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn triples_are_followed() {
         let bindings: Bindings = "(0,0,1),(1,0,1),(0,1,3)".parse().unwrap();
-        let plan = plan(&Wishes { bindings: Some(&bindings), ..wishes(2, &lcores([1, 3])) }).unwrap();
+        let plan = plan(&Request { bindings: Some(&bindings), ..request(2, &lcores([1, 3])) }).unwrap();
         check(&plan);
         assert_eq!(plan.queues, [Queues { rx: 2, tx: 1 }, Queues { rx: 1, tx: 2 }]);
         assert_eq!(
@@ -259,7 +259,7 @@ mod tests {
             ("(0,0,0),(1,0,0)", Some(2), "--queues"),
         ] {
             let bindings: Bindings = text.parse().unwrap();
-            match plan(&Wishes { bindings: Some(&bindings), queues, ..wishes(2, &lcores(0..2)) }) {
+            match plan(&Request { bindings: Some(&bindings), queues, ..request(2, &lcores(0..2)) }) {
                 Err(Failure::Usage(message)) => assert!(message.contains(words), "{text}: {message}"),
                 other => panic!("{text}: {other:?}"),
             }

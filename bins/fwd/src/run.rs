@@ -2,7 +2,7 @@
 
 use crate::args::ForwardArgs;
 use crate::output::Output;
-use crate::plan::{self, Plan, Wishes};
+use crate::plan::{self, Plan, Request};
 use crate::summary;
 use crate::worker::{Lane, Mode, Worker};
 use crate::workers::{self, WorkerHandle, WorkerReport};
@@ -63,7 +63,7 @@ pub(crate) fn plan(
     output: fn(usize) -> Option<usize>,
 ) -> Result<Plan, Failure> {
     let nodes: Vec<_> = args.ports.iter().map(nic::Address::numa_node).collect();
-    let plan = plan::plan(&Wishes {
+    let plan = plan::plan(&Request {
         ports: args.ports.len(),
         queues: args.queues,
         bindings: args.lcores.as_ref(),

@@ -4,7 +4,7 @@
 //! A file that is missing says something only where the kernel leaves it out for a reason: so a check looks first whether
 //! the file system is there ([`Host::unseen_sys`], [`Host::unseen_proc`]), and is [`Verdict::Unknown`] without it.
 
-use crate::mend::Mend;
+use crate::remedy::Remedy;
 use crate::{Host, PciAddress, PciDevice};
 
 mod cpu;
@@ -20,7 +20,7 @@ mod nic;
 /// let host = Host::system();
 /// let needs = Needs { devices: host.network_controllers()?, pool: 6 << 20, rings: 4 << 20, ..Needs::default() };
 /// for finding in host.examine(&needs).iter().filter(|finding| finding.verdict == Verdict::Breaks) {
-///     println!("{}: {}: {}; {}", finding.check, finding.what, finding.effect, finding.mend);
+///     println!("{}: {}: {}; {}", finding.check, finding.what, finding.effect, finding.remedy);
 /// }
 /// # Ok::<(), device::Error>(())
 /// ```
@@ -38,7 +38,7 @@ pub struct Finding {
     /// What that costs or breaks, one line; empty where nothing.
     pub effect: String,
     /// What to do; may be empty.
-    pub mend: Mend,
+    pub remedy: Remedy,
 }
 
 /// How bad a [`Finding`] is.
@@ -114,19 +114,19 @@ impl Needs {
 const PAGE: usize = 2 << 20;
 
 fn fine(check: &'static str, what: impl Into<String>) -> Finding {
-    finding(check, Verdict::Fine, what, "", Mend::default())
+    finding(check, Verdict::Fine, what, "", Remedy::default())
 }
 
 fn unknown(check: &'static str, what: impl Into<String>) -> Finding {
-    finding(check, Verdict::Unknown, what, "", Mend::default())
+    finding(check, Verdict::Unknown, what, "", Remedy::default())
 }
 
-fn costs(check: &'static str, what: impl Into<String>, effect: impl Into<String>, mend: Mend) -> Finding {
-    finding(check, Verdict::Costs, what, effect, mend)
+fn costs(check: &'static str, what: impl Into<String>, effect: impl Into<String>, remedy: Remedy) -> Finding {
+    finding(check, Verdict::Costs, what, effect, remedy)
 }
 
-fn breaks(check: &'static str, what: impl Into<String>, effect: impl Into<String>, mend: Mend) -> Finding {
-    finding(check, Verdict::Breaks, what, effect, mend)
+fn breaks(check: &'static str, what: impl Into<String>, effect: impl Into<String>, remedy: Remedy) -> Finding {
+    finding(check, Verdict::Breaks, what, effect, remedy)
 }
 
 fn finding(
@@ -134,9 +134,9 @@ fn finding(
     verdict: Verdict,
     what: impl Into<String>,
     effect: impl Into<String>,
-    mend: Mend,
+    remedy: Remedy,
 ) -> Finding {
-    Finding { check, device: None, verdict, what: what.into(), effect: effect.into(), mend }
+    Finding { check, device: None, verdict, what: what.into(), effect: effect.into(), remedy }
 }
 
 /// `one` or `many`, with the number in front: "1 core", "2 cores".

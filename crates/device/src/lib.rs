@@ -12,7 +12,7 @@
 //! [`VfioDevice::open`] opens it.
 #![expect(unsafe_code, reason = "registers, DMA memory and the promises that drivers are built on")]
 
-mod aside;
+mod background_close;
 mod bar;
 pub mod barrier;
 mod bind;
@@ -28,12 +28,12 @@ mod interrupts;
 mod iova;
 mod listen;
 mod memory;
-mod mend;
 mod no_iommu;
 mod numa;
 mod pci;
 mod region_file;
 mod regs;
+mod remedy;
 pub mod sigbus;
 mod signaller;
 mod status;
@@ -44,7 +44,7 @@ pub mod tsc;
 mod vfio;
 pub mod vfio_user;
 
-pub use aside::Aside;
+pub use background_close::BackgroundClose;
 pub use bar::{Bar, MappedBar};
 pub use bind::IfInUse;
 pub use config::{Capability, ConfigSpace};
@@ -57,13 +57,13 @@ pub use interrupts::{EventFd, Interrupts};
 pub use iova::IovaAllocator;
 pub use listen::SocketFile;
 pub use memory::{DmaMemory, MemoryRequest, PageSize};
-pub use mend::Mend;
 pub use no_iommu::NoIommu;
 pub use pci::{PciAddress, PciDevice, PciRegion};
 pub use regs::{
     Access, Bits, Dma, MapPromise, ReadClears, ReadOnly, ReadWrite, Readable, Reg, RegArray, RegisterMap, Regs,
     Writable, WriteOnly,
 };
+pub use remedy::Remedy;
 pub use signaller::Signaller;
 pub use status::{Status, StatusKind};
 pub use sysfs::SysfsDevice;

@@ -1,6 +1,6 @@
 //! Whether a device can be opened, and if not, why and what to do about it.
 
-use crate::mend::{self, Mend};
+use crate::remedy::{self, Remedy};
 use crate::{Host, PciDevice};
 use rustix::fs::Access;
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ pub struct Status {
     /// The case in words, one line.
     pub reason: String,
     /// What to do; empty when there is nothing to do.
-    pub next_step: Mend,
+    pub next_step: Remedy,
 }
 
 /// The cases of [`Status`].
@@ -84,13 +84,15 @@ impl Host {
         let address = device.address;
         let Some(group) = device.iommu_group else { return self.without_group(device) };
         match device.driver.as_deref() {
-            None => status(StatusKind::NoDriver, "no driver has it", mend::bind(address)),
+            None => status(StatusKind::NoDriver, "no driver has it", remedy::bind(address)),
             Some(driver) if !is_vfio(driver) => match self.use_of(device) {
                 Some(used) => {
                     let reason = format!("kernel driver {driver} has it, and {used}");
                     status(StatusKind::InUse, reason, self.take_from_kernel(device))
                 }
-                None => status(StatusKind::KernelDriver, format!("kernel driver {driver} has it"), mend::bind(address)),
+                None => {
+                    status(StatusKind::KernelDriver, format!("kernel driver {driver} has it"), remedy::bind(address))
+                }
             },
             Some(_) => self.bound_status(device, group),
         }
@@ -106,23 +108,23 @@ impl Host {
             let driver = self.link_name(&self.sys("bus/pci/devices").join(&name).join("driver"));
             if let Some(driver) = driver.filter(|driver| !is_vfio(driver) && !HARMLESS.contains(&driver.as_str())) {
                 let reason = format!("{name} shares IOMMU group {group} and is with kernel driver {driver}");
-                let next = Mend { how: "give up both or neither".to_owned(), ..mend::bind(name) };
+                let next = Remedy { how: "give up both or neither".to_owned(), ..remedy::bind(name) };
                 return status(StatusKind::GroupNotViable, reason, next);
             }
         }
         let address = device.address;
-        let missing = Mend::command(
+        let missing = Remedy::command(
             "in a container, pass the node in; a kernel without CONFIG_VFIO_GROUP makes none; else bind the device again",
             format!("sudo fwd unbind {address}"),
         )
         .then(format!("sudo fwd bind {address}"));
         self.node_status(&self.dev(format!("vfio/{group}")), missing)
-            .unwrap_or_else(|| status(StatusKind::Ready, format!("ready, in IOMMU group {group}"), Mend::default()))
+            .unwrap_or_else(|| status(StatusKind::Ready, format!("ready, in IOMMU group {group}"), Remedy::default()))
     }
 
     /// What is wrong with the node through which every device is opened; `None` if nothing is.
     pub(crate) fn container_status(&self) -> Option<Status> {
-        self.node_status(&self.dev("vfio/vfio"), mend::load_vfio())
+        self.node_status(&self.dev("vfio/vfio"), remedy::load_vfio())
     }
 
     /// Whether VFIO offers the group without an IOMMU.
@@ -137,26 +139,26 @@ impl Host {
         let groups = !self.names(&self.sys("kernel/iommu_groups")).is_empty();
         let (reason, next) = if groups {
             let next = "move the card to another slot, or look for IOMMU tables (DMAR, IVRS) in the firmware";
-            (format!("this host has an IOMMU, but not for this device ({driver})"), Mend::words(next))
+            (format!("this host has an IOMMU, but not for this device ({driver})"), Remedy::words(next))
         } else {
             (format!("no IOMMU is on ({driver})"), self.iommu_on().in_words())
         };
         status(StatusKind::NoIommuGroup, reason, next)
     }
 
-    fn take_from_kernel(&self, device: &PciDevice) -> Mend {
-        let mend = Mend::words("take the interface down, then bind the card (a login over it ends)");
+    fn take_from_kernel(&self, device: &PciDevice) -> Remedy {
+        let remedy = Remedy::words("take the interface down, then bind the card (a login over it ends)");
         let up = device.interfaces.iter().filter(|interface| self.is_up(interface));
-        let down = up.fold(mend, |mend, interface| mend.then(format!("sudo ip link set {interface} down")));
+        let down = up.fold(remedy, |remedy, interface| remedy.then(format!("sudo ip link set {interface} down")));
         down.then(format!("sudo fwd bind {}", device.address))
     }
 
-    fn node_status(&self, path: &Path, if_missing: Mend) -> Option<Status> {
+    fn node_status(&self, path: &Path, if_missing: Remedy) -> Option<Status> {
         let errno = rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).err()?;
         Some(self.node_error(path, errno, if_missing))
     }
 
-    fn node_error(&self, path: &Path, errno: Errno, if_missing: Mend) -> Status {
+    fn node_error(&self, path: &Path, errno: Errno, if_missing: Remedy) -> Status {
         match errno {
             Errno::ACCESS | Errno::PERM | Errno::ROFS => {
                 let reason = format!("this user may not open {}", path.display());
@@ -174,7 +176,7 @@ fn is_vfio(driver: &str) -> bool {
     driver.contains("vfio")
 }
 
-fn status(kind: StatusKind, reason: impl Into<String>, next_step: Mend) -> Status {
+fn status(kind: StatusKind, reason: impl Into<String>, next_step: Remedy) -> Status {
     Status { kind, reason: reason.into(), next_step }
 }
 
@@ -185,10 +187,10 @@ mod tests {
     #[test]
     fn a_node_of_someone_else_is_told_from_a_missing_one() {
         let host = Host::at("/nowhere");
-        let denied = host.node_error(Path::new("/dev/vfio/7"), Errno::ACCESS, mend::load_vfio());
+        let denied = host.node_error(Path::new("/dev/vfio/7"), Errno::ACCESS, remedy::load_vfio());
         assert_eq!(denied.kind, StatusKind::NodeDenied);
         assert_eq!(denied.next_step.to_string(), "give it to this user: sudo chown $USER /dev/vfio/7");
-        let missing = host.node_error(Path::new("/dev/vfio/7"), Errno::NOENT, mend::load_vfio());
-        assert_eq!((missing.kind, missing.next_step), (StatusKind::NodeMissing, mend::load_vfio()));
+        let missing = host.node_error(Path::new("/dev/vfio/7"), Errno::NOENT, remedy::load_vfio());
+        assert_eq!((missing.kind, missing.next_step), (StatusKind::NodeMissing, remedy::load_vfio()));
     }
 }

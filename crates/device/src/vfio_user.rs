@@ -2,8 +2,8 @@
 //! descriptors of the memory that it may reach, and answers for registers.
 
 use crate::{
-    Aside, Deadline, Device, DmaDomain, DmaMapper, DmaMemory, Error, IovaAllocator, MappedBar, PciIds, Result,
-    TimeLimit, Translation, TrustedPeer, vfio,
+    BackgroundClose, Deadline, Device, DmaDomain, DmaMapper, DmaMemory, Error, IovaAllocator, MappedBar, PciIds,
+    Result, TimeLimit, Translation, TrustedPeer, vfio,
 };
 use memmap2::{Advice, MmapOptions};
 use rustix::event::EventfdFlags;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 mod bar;
 mod connection;
 pub mod message;
-mod speaker;
+mod peer_process;
 
 pub use bar::VfioUserBar;
 
@@ -300,7 +300,7 @@ const DEVICE_RESET: u32 = 1;
 const DEVICE_PCI: u32 = 2;
 
 /// `GET_REGION_INFO`: the reply, with room for a list of mappable areas, and the descriptor that came along.
-fn region_info(connection: &Connection, index: u32) -> io::Result<(RegionInfo, Option<Aside<OwnedFd>>)> {
+fn region_info(connection: &Connection, index: u32) -> io::Result<(RegionInfo, Option<BackgroundClose<OwnedFd>>)> {
     const ROOM: u32 = 4096;
     let body = words([ROOM, 0, index, 0, 0, 0, 0, 0]);
     let mut reply = connection.call(command::DEVICE_GET_REGION_INFO, &[&body], &[])?;
@@ -308,7 +308,7 @@ fn region_info(connection: &Connection, index: u32) -> io::Result<(RegionInfo, O
         return Err(io::Error::new(io::ErrorKind::InvalidData, "an answer that is longer than was asked for"));
     }
     let info = RegionInfo::parse(&reply.body).ok_or_else(cut_short)?;
-    Ok((info, reply.fds.pop().map(Aside::from)))
+    Ok((info, reply.fds.pop().map(BackgroundClose::from)))
 }
 
 /// Region 0, with what can be mapped of it, and the doorbells that `offer` describes.

@@ -21,9 +21,9 @@
 //! What both can be made to do wrong is listed in [`Fault`].
 
 #[expect(unsafe_code, reason = "DMA memory, as a card reaches it")]
-mod bells;
-#[expect(unsafe_code, reason = "DMA memory, as a card reaches it")]
 mod dma;
+#[expect(unsafe_code, reason = "DMA memory, as a card reaches it")]
+mod doorbells;
 mod engine;
 mod error;
 mod fault;

@@ -213,8 +213,8 @@ impl Bar for SoftBar {
 
     #[inline]
     unsafe fn write32(&self, offset: u32, value: u32) {
-        if let Some(bell) = Doorbells::at(offset) {
-            self.doorbells.ring(bell, value);
+        if let Some(doorbell) = Doorbells::at(offset) {
+            self.doorbells.ring(doorbell, value);
             engine::wake();
         } else {
             self.station.with(|model| model.write(offset, value));

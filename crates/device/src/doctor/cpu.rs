@@ -1,7 +1,7 @@
 //! Processor: cores to poll on, shares of them, frequency and clock.
 
 use super::{Finding, Needs, costs, counted, fine, unknown};
-use crate::mend::Mend;
+use crate::remedy::Remedy;
 use crate::{Host, cpulist};
 
 /// Cores that are kept from other work for polling threads (`isolcpus`, `nohz_full`).
@@ -14,7 +14,7 @@ pub(super) fn cores(host: &Host, needs: &Needs) -> Finding {
     let Some(last) = online.last() else { return unknown(CHECK, "sysfs does not list the cores") };
     if online.len() == 1 {
         let effect = "workers, interrupts and all other programs take turns: packets are missed meanwhile";
-        return costs(CHECK, "this host has one core", effect, Mend::words("use a host with two or more"));
+        return costs(CHECK, "this host has one core", effect, Remedy::words("use a host with two or more"));
     }
     let isolated = cpu_list(host, "isolated");
     if isolated.is_empty() {
@@ -34,15 +34,15 @@ pub(super) fn cores(host: &Host, needs: &Needs) -> Finding {
     }
     let what = format!("{}; the timer tick runs on {}", cpulist::format(&isolated), cpulist::format(&ticking));
     let words = tickless(&isolated);
-    let mend = host.boot_line(
+    let remedy = host.boot_line(
         &format!("add {} to", words.join(" ")),
         &words.iter().map(String::as_str).collect::<Vec<_>>(),
         &[],
     );
-    costs(CHECK, what, "each worker is interrupted 100 to 1000 times a second", mend)
+    costs(CHECK, what, "each worker is interrupted 100 to 1000 times a second", remedy)
 }
 
-fn isolate(host: &Host, cores: &[usize]) -> Mend {
+fn isolate(host: &Host, cores: &[usize]) -> Remedy {
     let mut words = vec![format!("isolcpus={}", cpulist::format(cores))];
     words.extend(tickless(cores));
     host.boot_line(
@@ -107,7 +107,7 @@ pub(super) fn hyper_threads(host: &Host) -> Finding {
         Some(threads) => {
             let what = format!("of lcores {}, which are one core, only one is isolated", cpulist::format(threads));
             let effect = "whatever runs on the other slows a worker down";
-            costs(CHECK, what, effect, Mend::words("isolate both, or switch hyper-threading off in the firmware"))
+            costs(CHECK, what, effect, Remedy::words("isolate both, or switch hyper-threading off in the firmware"))
         }
         None => {
             let first =
@@ -159,7 +159,7 @@ pub(super) fn quota(host: &Host) -> Finding {
             let what = format!("this control group may use {percent} % of a core ({})", file.display());
             let effect = "polling threads never sleep: beyond the quota the kernel stops them, and packets are missed";
             let command = format!("echo {none} | sudo tee {}", file.display());
-            costs(CHECK, what, effect, Mend::command("lift the quota", command))
+            costs(CHECK, what, effect, Remedy::command("lift the quota", command))
         }
     }
 }
@@ -184,13 +184,14 @@ pub(super) fn frequency(host: &Host) -> Finding {
     if !slow.is_empty() {
         let effect = "a core slows down where it seems idle, and wakes up late: fewer packets a second";
         let command = "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
-        let mend = Mend::command("until the next boot", command);
-        return costs(CHECK, format!("governor {}", slow.join(" and ")), effect, mend);
+        let remedy = Remedy::command("until the next boot", command);
+        return costs(CHECK, format!("governor {}", slow.join(" and ")), effect, remedy);
     }
     for (file, off, on) in [("intel_pstate/no_turbo", "1", "0"), ("cpufreq/boost", "0", "1")] {
         if host.read(&cpu.join(file)).is_ok_and(|value| value == off) {
-            let mend = Mend::command("switch it on", format!("echo {on} | sudo tee /sys/devices/system/cpu/{file}"));
-            return costs(CHECK, "governor performance, turbo off", "cores stay at their base frequency", mend);
+            let remedy =
+                Remedy::command("switch it on", format!("echo {on} | sudo tee /sys/devices/system/cpu/{file}"));
+            return costs(CHECK, "governor performance, turbo off", "cores stay at their base frequency", remedy);
         }
     }
     fine(CHECK, "governor performance")
@@ -208,7 +209,7 @@ pub(super) fn clock(host: &Host) -> Finding {
             CHECK,
             "the time-stamp counter does not run evenly",
             effect,
-            Mend::words("use another host (or pass invariant TSC to this virtual machine) to measure"),
+            Remedy::words("use another host (or pass invariant TSC to this virtual machine) to measure"),
         );
     }
     let folder = host.sys("devices/system/clocksource/clocksource0");
@@ -220,17 +221,17 @@ pub(super) fn clock(host: &Host) -> Finding {
         return fine(CHECK, "the time-stamp counter runs evenly");
     }
     let offered = host.read(&folder.join("available_clocksource")).unwrap_or_default();
-    let mend = if offered.split_whitespace().any(|name| name == "tsc") {
+    let remedy = if offered.split_whitespace().any(|name| name == "tsc") {
         let command = "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource";
-        Mend::command("until the next boot", command)
+        Remedy::command("until the next boot", command)
     } else {
-        Mend::words("the kernel log says why it distrusts the time-stamp counter: sudo dmesg | grep -i tsc")
+        Remedy::words("the kernel log says why it distrusts the time-stamp counter: sudo dmesg | grep -i tsc")
     };
     // Two of the virtual ones are read from the counter too, and without a system call.
     if matches!(current.as_str(), "kvm-clock" | "hyperv_clocksource_tsc_page") {
         return fine(CHECK, format!("the time-stamp counter runs evenly; the system's time is from {current}"));
     }
-    costs(CHECK, format!("the system's time is from {current}"), "asking for the time takes a system call", mend)
+    costs(CHECK, format!("the system's time is from {current}"), "asking for the time takes a system call", remedy)
 }
 
 /// What the first processor can do, as `/proc/cpuinfo` lists it.
@@ -266,7 +267,7 @@ pub(super) fn virtual_machine(host: &Host) -> Finding {
     }
     let what = format!("yes; others took {}.{} % of its time since it booted", per_mille / 10, per_mille % 10);
     let effect = "workers stop while the host runs others: packets are missed, figures vary";
-    costs(CHECK, what, effect, Mend::words("pin its cores on the host, one to one"))
+    costs(CHECK, what, effect, Remedy::words("pin its cores on the host, one to one"))
 }
 
 /// The cores of a NUMA node.

@@ -1,7 +1,7 @@
 //! IOMMU, interrupt remapping and VFIO's modules.
 
 use super::{Finding, breaks, costs, counted, fine, unknown};
-use crate::mend::{self, Mend};
+use crate::remedy::{self, Remedy};
 use crate::{Host, StatusKind};
 
 /// Whether an IOMMU translates (`/sys/class/iommu`, `/sys/kernel/iommu_groups`).
@@ -34,12 +34,12 @@ pub(super) fn interrupt_remapping(host: &Host) -> Finding {
         return fine(CHECK, "on");
     }
     let unsafe_too = host.sys("module/vfio_iommu_type1/parameters/allow_unsafe_interrupts");
-    let mend = mend::remap_interrupts(host);
+    let remedy = remedy::remap_interrupts(host);
     if host.read(&unsafe_too).is_ok_and(|value| value == "Y") {
         let effect = "a card can forge interrupts of other devices, so it is not confined";
-        return costs(CHECK, "off, and allow_unsafe_interrupts tells VFIO to go on without", effect, mend);
+        return costs(CHECK, "off, and allow_unsafe_interrupts tells VFIO to go on without", effect, remedy);
     }
-    breaks(CHECK, "off", "VFIO refuses to open any card (VFIO_SET_IOMMU: EPERM)", mend)
+    breaks(CHECK, "off", "VFIO refuses to open any card (VFIO_SET_IOMMU: EPERM)", remedy)
 }
 
 /// The kernel modules: loaded, or at least installed (`/lib/modules/RELEASE/modules.dep`).
@@ -56,26 +56,26 @@ pub(super) fn modules(host: &Host) -> Finding {
     let effect = "no card can be bound or opened";
     let Some(release) = host.read(&host.proc("sys/kernel/osrelease")).ok().filter(|release| !release.is_empty()) else {
         // Whether they are installed depends on the kernel's version.
-        return breaks(CHECK, what, effect, mend::load_vfio());
+        return breaks(CHECK, what, effect, remedy::load_vfio());
     };
     let folder = host.file("lib/modules").join(&release);
     let lists = ["modules.dep", "modules.builtin"].map(|list| host.read(&folder.join(list)).unwrap_or_default());
     if lists.iter().all(String::is_empty) {
-        let mend = mend::load_vfio();
+        let remedy = remedy::load_vfio();
         let how = format!("install the modules of kernel {release}; in a container, load them on its host");
         return breaks(
             CHECK,
             format!("{what}, and no modules of this kernel are installed"),
             effect,
-            Mend { how, ..mend },
+            Remedy { how, ..remedy },
         );
     }
     let installed = |name: &&str| lists.iter().any(|list| list.contains(&format!("/{name}.ko")));
     if missing.iter().all(installed) {
-        return breaks(CHECK, what, effect, mend::load_vfio());
+        return breaks(CHECK, what, effect, remedy::load_vfio());
     }
     let how = format!("run a kernel with CONFIG_VFIO_PCI and CONFIG_VFIO_IOMMU_TYPE1 ({release} has not both)");
-    breaks(CHECK, format!("{what}, nor part of this kernel"), effect, Mend::words(how))
+    breaks(CHECK, format!("{what}, nor part of this kernel"), effect, Remedy::words(how))
 }
 
 /// `/dev/vfio/vfio`, through which every card is opened. Says nothing while the modules are missing, as it is then too.
@@ -88,11 +88,11 @@ pub(super) fn container(host: &Host) -> Option<Finding> {
     Some(match host.container_status() {
         None => fine(CHECK, format!("this user may open {}", host.dev("vfio/vfio").display())),
         Some(status) => {
-            let mend = match status.kind {
-                StatusKind::NodeMissing => Mend::words("in a container, pass /dev/vfio in"),
+            let remedy = match status.kind {
+                StatusKind::NodeMissing => Remedy::words("in a container, pass /dev/vfio in"),
                 _ => status.next_step,
             };
-            breaks(CHECK, status.reason, "no card can be opened", mend)
+            breaks(CHECK, status.reason, "no card can be opened", remedy)
         }
     })
 }
@@ -117,7 +117,7 @@ pub(super) fn lockdown(host: &Host) -> Finding {
         Some(mode) if is_on(host) => fine(CHECK, format!("{mode}; VFIO works all the same")),
         Some(mode) => {
             let effect = "--unsafe-no-iommu does not work either: cards cannot be opened past VFIO";
-            costs(CHECK, mode, effect, Mend::words("use an IOMMU, or switch Secure Boot off"))
+            costs(CHECK, mode, effect, Remedy::words("use an IOMMU, or switch Secure Boot off"))
         }
     }
 }

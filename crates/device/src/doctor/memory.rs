@@ -2,7 +2,7 @@
 
 use super::{Finding, Needs, breaks, costs, fine, unknown};
 use crate::memory::{HugePages, human};
-use crate::mend::{self, Mend};
+use crate::remedy::{self, Remedy};
 use crate::{Host, Verdict, cpulist};
 
 /// `RLIMIT_MEMLOCK` (`/proc/self/limits`) against what VFIO locks for the cards.
@@ -33,13 +33,13 @@ pub(super) fn locked(host: &Host, needs: &Needs) -> Finding {
         return fine(CHECK, what);
     }
     let effect = "packet memory cannot be mapped for a card (VFIO_IOMMU_MAP_DMA: ENOMEM)";
-    let mend = if hard >= wanted as u64 {
+    let remedy = if hard >= wanted as u64 {
         let most = if hard == u64::MAX { "unlimited".to_owned() } else { (hard >> 10).to_string() };
-        Mend::command("raise the limit of this shell", format!("ulimit -S -l {most}"))
+        Remedy::command("raise the limit of this shell", format!("ulimit -S -l {most}"))
     } else {
-        mend::raise_memlock(host)
+        remedy::raise_memlock(host)
     };
-    breaks(CHECK, what, effect, mend)
+    breaks(CHECK, what, effect, remedy)
 }
 
 /// Huge pages of each NUMA node, against what the cards there need.
@@ -75,7 +75,7 @@ fn on_node(host: &Host, needs: &Needs, node: Option<u32>, wanted: bool) -> Findi
             CHECK,
             format!("{place}this kernel has none of 2 MiB"),
             ORDINARY_PAGES,
-            Mend::words("run a kernel with CONFIG_HUGETLBFS"),
+            Remedy::words("run a kernel with CONFIG_HUGETLBFS"),
         );
     };
     let what = format!("{place}{}", words.join(", "));
@@ -106,11 +106,11 @@ pub(super) fn memfd(host: &Host, needs: &Needs) -> Finding {
         Some(_) if !enough => unknown(CHECK, "not tried, as too few are free"),
         Some(_) => {
             let how = "raise the hugetlb limit of this control group, and see whether the kernel has memfds (CONFIG_MEMFD_CREATE)";
-            let mend = Mend::command(
+            let remedy = Remedy::command(
                 how,
                 "grep -H . /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup | tail -1)/hugetlb.2MB.max",
             );
-            costs(CHECK, "enough are free, and the kernel refused them", ORDINARY_PAGES, mend)
+            costs(CHECK, "enough are free, and the kernel refused them", ORDINARY_PAGES, remedy)
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One card: driver and group, PCIe link, NUMA node.
 
 use super::{Finding, breaks, costs, cpu, fine, memory, unknown};
-use crate::mend::Mend;
+use crate::remedy::Remedy;
 use crate::{Host, PciDevice, cpulist};
 
 pub(super) fn examine(host: &Host, device: &PciDevice) -> [Finding; 3] {
@@ -61,8 +61,8 @@ fn link(host: &Host, device: &PciDevice) -> Finding {
     }
     let effect = format!("its ports share {} Gbit/s of {}", gigabits(now.0, now.1), gigabits(most.0, most.1));
     let how = format!("put it into a slot with {} lanes of that speed; what the slot can do is in", most.1);
-    let mend = Mend::command(how, format!("sudo lspci -vv -s {} | grep -E 'LnkCap|LnkSta'", device.address));
-    costs(CHECK, format!("{}, and it can do {}", words(now), words(most)), effect, mend)
+    let remedy = Remedy::command(how, format!("sudo lspci -vv -s {} | grep -E 'LnkCap|LnkSta'", device.address));
+    costs(CHECK, format!("{}, and it can do {}", words(now), words(most)), effect, remedy)
 }
 
 /// "5.0 GT/s PCIe" in tenths of GT/s: 50.
@@ -108,14 +108,14 @@ fn numa(host: &Host, device: &PciDevice) -> Finding {
     let effect = "each packet crosses between the processors: fewer packets a second";
     if usable.is_empty() {
         let what = format!("{node}, and this process may run on none of its cores ({})", cpulist::format(&cores));
-        let mend = Mend::command("allow it those cores", format!("taskset -cp {} $$", cpulist::format(&cores)));
-        return costs(CHECK, what, effect, mend);
+        let remedy = Remedy::command("allow it those cores", format!("taskset -cp {} $$", cpulist::format(&cores)));
+        return costs(CHECK, what, effect, remedy);
     }
     let near: Vec<usize> = usable.iter().copied().filter(|core| isolated.contains(core)).collect();
     if !isolated.is_empty() && near.is_empty() {
         let what = format!("{node}, and none of the isolated cores ({}) is there", cpulist::format(&isolated));
         let words = format!("isolate cores of node {node} ({}) in place of those", cpulist::format(&usable));
-        return costs(CHECK, what, effect, Mend::words(words));
+        return costs(CHECK, what, effect, Remedy::words(words));
     }
     let near = if near.is_empty() { usable } else { near };
     fine(CHECK, format!("{node}; its cores for --lcores are {}", cpulist::format(&near)))

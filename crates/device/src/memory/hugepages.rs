@@ -2,7 +2,7 @@
 //! (Linux `Documentation/admin-guide/mm/hugetlbpage.rst`).
 
 use super::human;
-use crate::mend::Mend;
+use crate::remedy::Remedy;
 use crate::{Error, Host, Result};
 use std::io;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ impl HugePages {
     }
 
     /// Reserves huge pages until there are `total`.
-    pub(crate) fn reserve(self, node: Option<u32>, total: usize) -> Mend {
+    pub(crate) fn reserve(self, node: Option<u32>, total: usize) -> Remedy {
         let command = match node {
             None if self == Self::TWO_MIB => format!("sudo sysctl vm.nr_hugepages={total}"),
             _ => {
@@ -58,7 +58,7 @@ impl HugePages {
                 format!("echo {total} | sudo tee {}", file.display())
             }
         };
-        Mend::command("reserve with", command)
+        Remedy::command("reserve with", command)
     }
 
     fn folder(self, host: &Host, node: Option<u32>) -> PathBuf {

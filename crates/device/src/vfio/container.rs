@@ -4,7 +4,7 @@
 use super::hint::Operation;
 use super::info::IommuInfo;
 use super::ioctl;
-use crate::mend;
+use crate::remedy;
 use crate::{DmaMapper, DmaMemory, Error, Host, IovaAllocator, Result, Translation};
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -63,7 +63,7 @@ impl Group {
             .map_err(|source| Operation::OpenContainer.failed(&name, source))?;
         if !type1 {
             let cause = "the kernel offers no type 1 IOMMU (version 2)";
-            return Err(Error::unusable(name, cause, mend::load_vfio()));
+            return Err(Error::unusable(name, cause, remedy::load_vfio()));
         }
 
         let group = open_node(Operation::OpenGroup, &path)?;

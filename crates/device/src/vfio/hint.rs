@@ -1,6 +1,6 @@
 //! What an error number of VFIO means in plain words, and what to do next.
 
-use crate::mend;
+use crate::remedy;
 use crate::{Error, Host};
 use std::io;
 use std::path::Path;
@@ -54,9 +54,9 @@ impl Operation {
 fn next_step(operation: Operation, errno: i32, object: &str) -> Option<String> {
     use Operation as O;
     let host = Host::system();
-    let (cause, mend) = match (operation, errno) {
+    let (cause, remedy) = match (operation, errno) {
         (O::OpenContainer, libc::ENOENT | libc::ENODEV) => {
-            ("VFIO is not loaded, or the container that this runs in lacks /dev/vfio", mend::load_vfio())
+            ("VFIO is not loaded, or the container that this runs in lacks /dev/vfio", remedy::load_vfio())
         }
         (O::OpenContainer | O::OpenGroup, libc::EACCES) => {
             ("the node belongs to another user", host.open_node(Path::new(object)))
@@ -65,18 +65,20 @@ fn next_step(operation: Operation, errno: i32, object: &str) -> Option<String> {
             "another program has it open, or has the device open through /dev/vfio/devices",
             host.end_holders(Path::new(object)),
         ),
-        (O::SetIommu, libc::EPERM) => {
-            ("the host cannot remap interrupts, so a device could forge them", mend::remap_interrupts(&host).in_words())
-        }
+        (O::SetIommu, libc::EPERM) => (
+            "the host cannot remap interrupts, so a device could forge them",
+            remedy::remap_interrupts(&host).in_words(),
+        ),
         (O::SetIommu, libc::EINVAL | libc::ENODEV) => {
-            ("no IOMMU backend can serve the group (the IOMMU must be cache coherent, too)", mend::load_vfio())
+            ("no IOMMU backend can serve the group (the IOMMU must be cache coherent, too)", remedy::load_vfio())
         }
-        (O::MapDma, libc::ENOMEM) => {
-            ("more locked memory than this user is allowed, or the IOMMU is out of memory", mend::raise_memlock(&host))
-        }
+        (O::MapDma, libc::ENOMEM) => (
+            "more locked memory than this user is allowed, or the IOMMU is out of memory",
+            remedy::raise_memlock(&host),
+        ),
         _ => return None,
     };
-    Some(format!("{cause}; {mend}"))
+    Some(format!("{cause}; {remedy}"))
 }
 
 /// Cause and next step of `errno` in words; empty when the number says it all.

@@ -1,8 +1,8 @@
 //! The client's end of a connection: one command at a time, each with its reply, in bounded time.
 
 use super::message::{self, Fields, Header, MAX_FDS, MAX_TRANSFER, Message, command, words};
-use super::speaker::Speaker;
-use crate::{Aside, Deadline, Error, Result, TimeLimit};
+use super::peer_process::PeerProcess;
+use crate::{BackgroundClose, Deadline, Error, Result, TimeLimit};
 use rustix::event::PollFlags;
 use serde_json::{Value, json};
 use std::fmt;
@@ -34,9 +34,9 @@ pub(super) struct Connection {
 }
 
 struct Line {
-    socket: Aside<UnixStream>,
+    socket: BackgroundClose<UnixStream>,
     next: u16,
-    speaker: Speaker,
+    peer: PeerProcess,
 }
 
 impl Connection {
@@ -58,11 +58,11 @@ impl Connection {
 
     /// As [`Self::open`], over a socket that is connected.
     pub(super) fn over(socket: UnixStream, name: &str, deadline: &Deadline) -> Result<(Self, Value)> {
-        let speaker = Speaker::listen(&socket);
+        let peer = PeerProcess::listen(&socket);
         let connection = Self {
             name: name.to_owned(),
             deadline: Mutex::new(Some(deadline.clone())),
-            line: Mutex::new(Some(Line { socket: socket.into(), next: 0, speaker })),
+            line: Mutex::new(Some(Line { socket: socket.into(), next: 0, peer })),
             line_is_back: Condvar::new(),
             broken: AtomicBool::new(false),
         };
@@ -187,7 +187,7 @@ impl Connection {
             Some(deadline) => deadline.at_most(MOMENT),
             None => TimeLimit { total: MOMENT, cancel: None }.begin(),
         };
-        self.line().as_ref().is_some_and(|line| line.speaker.has_ended(&line.socket, &moment))
+        self.line().as_ref().is_some_and(|line| line.peer.has_ended(&line.socket, &moment))
     }
 
     fn fail(&self, source: io::Error) -> io::Error {
@@ -212,9 +212,9 @@ impl Line {
         self.next = id.wrapping_add(1);
         let len = body.iter().map(|part| part.len()).sum();
         message::send_by(&self.socket, Some(deadline), Header::command(id, command, len), body, fds)?;
-        if self.speaker.is_open() {
+        if self.peer.is_open() {
             deadline.wait_for(self.socket.as_fd(), PollFlags::IN)?;
-            self.speaker.hear(&self.socket);
+            self.peer.hear(&self.socket);
         }
         loop {
             let received = message::receive(&self.socket, Some(deadline))?;

@@ -2,7 +2,7 @@
 //! (`vfio-user.rst`, sections "Header" and "VFIO-user Commands"). Both sides use it: the client here, and the server of
 //! the software NIC. All numbers are little endian.
 
-use crate::{Aside, Deadline};
+use crate::{BackgroundClose, Deadline};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -190,7 +190,7 @@ pub struct Message {
     /// What follows it.
     pub body: Vec<u8>,
     /// The descriptors that came with it.
-    pub fds: Aside<Vec<OwnedFd>>,
+    pub fds: BackgroundClose<Vec<OwnedFd>>,
 }
 
 /// Sends a header, the parts of the body, and descriptors.
@@ -245,7 +245,7 @@ pub fn send_by(
 /// When the connection breaks or stalls, a header gives a size that cannot be, or more than [`MAX_FDS`] descriptors come;
 /// nothing more can be received then.
 pub fn receive(socket: &UnixStream, deadline: Option<&Deadline>) -> io::Result<Option<Message>> {
-    let mut fds = Aside::from(Vec::new());
+    let mut fds = BackgroundClose::from(Vec::new());
     let received = receive_with(socket, deadline, &mut fds, MOST_AT_ONCE)?;
     Ok(received.map(|(header, body)| Message { header, body, fds }))
 }

@@ -118,13 +118,13 @@ fn a_ready_host_is_fine_throughout() {
     ];
     assert_eq!(checks, expected);
     for finding in &findings {
-        assert!(finding.verdict == Fine && finding.effect.is_empty() && finding.mend.is_empty(), "{finding:?}");
+        assert!(finding.verdict == Fine && finding.effect.is_empty() && finding.remedy.is_empty(), "{finding:?}");
         assert!(!finding.what.is_empty(), "{finding:?}");
         assert_eq!(finding.device.is_some(), ["driver", "PCIe link", "NUMA node"].contains(&finding.check));
     }
 }
 
-/// Each change, the check that sees it, how bad it is, and words of the finding: what, effect, way to mend or commands.
+/// Each change, the check that sees it, how bad it is, and words of the finding: what, effect, way to remedy or commands.
 #[test]
 fn each_fault_is_found_with_its_price_and_its_remedy() {
     type Case<'a> = (&'a [Change], &'a str, Verdict, &'a [&'a str]);
@@ -435,14 +435,19 @@ fn each_fault_is_found_with_its_price_and_its_remedy() {
         let worst = findings.iter().filter(|finding| finding.check == *check).max_by_key(|finding| finding.verdict);
         let finding = worst.unwrap_or_else(|| panic!("no finding of {check}"));
         assert_eq!(finding.verdict, *verdict, "{finding:?}");
-        let text =
-            format!("{}\n{}\n{}\n{}", finding.what, finding.effect, finding.mend.how, finding.mend.commands.join("\n"));
+        let text = format!(
+            "{}\n{}\n{}\n{}",
+            finding.what,
+            finding.effect,
+            finding.remedy.how,
+            finding.remedy.commands.join("\n")
+        );
         for word in *words {
             assert!(text.contains(word), "{check}: no \"{word}\" in: {text}");
         }
         match finding.verdict {
-            Costs | Breaks => assert!(!finding.effect.is_empty() && !finding.mend.is_empty(), "{finding:?}"),
-            Fine | Unknown => assert!(finding.effect.is_empty() && finding.mend.is_empty(), "{finding:?}"),
+            Costs | Breaks => assert!(!finding.effect.is_empty() && !finding.remedy.is_empty(), "{finding:?}"),
+            Fine | Unknown => assert!(finding.effect.is_empty() && finding.remedy.is_empty(), "{finding:?}"),
         }
     }
 }
@@ -456,7 +461,7 @@ fn a_kernel_driver_with_an_interface_in_use_is_a_finding_with_both_commands() {
     let finding = examine(&tree).into_iter().find(|finding| finding.check == "driver").unwrap();
     assert_eq!(finding.verdict, Breaks);
     assert!(finding.what.contains("kernel driver ixgbe has it, and its interface eth7 carries the default route"));
-    assert_eq!(finding.mend.commands, ["sudo ip link set eth7 down", "sudo fwd bind 0000:03:00.0"]);
+    assert_eq!(finding.remedy.commands, ["sudo ip link set eth7 down", "sudo fwd bind 0000:03:00.0"]);
 }
 
 #[test]
@@ -467,7 +472,7 @@ fn a_neighbour_in_the_group_is_named_with_its_driver() {
     tree.group(B, 12);
     let finding = examine(&tree).into_iter().find(|finding| finding.check == "driver").unwrap();
     assert_eq!(finding.what, format!("{B} shares IOMMU group 12 and is with kernel driver ixgbe"));
-    assert_eq!(finding.mend.commands, [format!("sudo fwd bind {B}")]);
+    assert_eq!(finding.remedy.commands, [format!("sudo fwd bind {B}")]);
 }
 
 #[test]
@@ -479,7 +484,7 @@ fn a_group_that_another_program_has_open_is_found_before_it_is_opened() {
     let finding = examine(&tree).into_iter().find(|finding| finding.check == "driver").unwrap();
     assert_eq!(finding.verdict, Breaks);
     assert!(finding.what.starts_with("testpmd (process 4711) has ") && finding.what.ends_with("dev/vfio/12 open"));
-    assert_eq!(finding.mend.commands, ["kill 4711"]);
+    assert_eq!(finding.remedy.commands, ["kill 4711"]);
 }
 
 #[test]
@@ -619,8 +624,8 @@ fn remedies_without_proc_claim_nothing_about_kernel_and_processor() {
     let findings = tree.host().examine(&needs);
     let of = |check| findings.iter().find(|finding| finding.check == check).unwrap();
     assert_eq!(of("VFIO modules").what, "vfio-pci is not loaded");
-    assert_eq!(of("VFIO modules").mend.to_string(), "load VFIO: sudo modprobe -a vfio-pci vfio_iommu_type1");
-    assert!(of("iommu").mend.how.contains("VT-d or AMD-Vi"), "{:?}", of("iommu"));
+    assert_eq!(of("VFIO modules").remedy.to_string(), "load VFIO: sudo modprobe -a vfio-pci vfio_iommu_type1");
+    assert!(of("iommu").remedy.how.contains("VT-d or AMD-Vi"), "{:?}", of("iommu"));
 }
 
 #[test]

@@ -72,13 +72,13 @@ impl Model {
         if !self.checks.strict() || !self.bus_master || !self.general.dma_allowed(&self.regs) {
             return;
         }
-        let (bells, memory) = (&*self.doorbells, &self.memory);
+        let (doorbells, memory) = (&*self.doorbells, &self.memory);
         if self.general.receiving(&self.regs) {
             self.rx.gather(&self.regs);
-            self.rx.look_ahead(bells, (memory, &mut self.checks, &mut self.posted));
+            self.rx.look_ahead(doorbells, (memory, &mut self.checks, &mut self.posted));
         }
         self.tx.gather(&self.regs);
-        self.tx.look_ahead(bells, (memory, &mut self.checks, &mut self.posted));
+        self.tx.look_ahead(doorbells, (memory, &mut self.checks, &mut self.posted));
     }
 }
 

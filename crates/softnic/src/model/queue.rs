@@ -2,7 +2,7 @@
 
 use super::map::{self, RegisterFile};
 use super::{Event, Model, general};
-use crate::bells::Bells;
+use crate::doorbells::DoorbellWords;
 use crate::violation::{Ring, Violation};
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -24,14 +24,14 @@ const QUIESCE_TICKS: u64 = 3;
 /// The tail registers, which a driver may write from any thread without a lock: one cache line each.
 /// Receive queues first, then transmit queues.
 #[derive(Debug)]
-pub(crate) struct Doorbells(Bells);
+pub(crate) struct Doorbells(DoorbellWords);
 
 /// Which doorbell an offset is.
 pub(crate) type Doorbell = Ring;
 
 impl Default for Doorbells {
     fn default() -> Self {
-        Self(Bells::own())
+        Self(DoorbellWords::own())
     }
 }
 
@@ -50,7 +50,7 @@ impl Doorbells {
 
     /// Doorbells in memory that another process can map.
     pub(crate) fn shared() -> std::io::Result<Self> {
-        Bells::shared().map(Self)
+        DoorbellWords::shared().map(Self)
     }
 
     /// That memory. [`Self::layout`] says what is where.
@@ -89,7 +89,7 @@ impl Doorbells {
     }
 
     pub(super) fn clear(&self) {
-        (0..crate::bells::BELLS).for_each(|bell| self.0.at(bell).store(0, Ordering::Relaxed));
+        (0..crate::doorbells::DOORBELLS).for_each(|doorbell| self.0.at(doorbell).store(0, Ordering::Relaxed));
     }
 }
 

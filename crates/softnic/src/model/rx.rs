@@ -233,10 +233,10 @@ impl Receive {
     }
 
     /// Strict mode: every descriptor that is new.
-    pub(super) fn look_ahead(&mut self, bells: &Doorbells, (memory, checks, posted): Watch<'_>) {
+    pub(super) fn look_ahead(&mut self, doorbells: &Doorbells, (memory, checks, posted): Watch<'_>) {
         for number in &self.active {
             let queue = &mut self.queues[usize::from(*number)];
-            let tail = bells.get(Ring::Rx(*number));
+            let tail = doorbells.get(Ring::Rx(*number));
             let (buffer, legacy) = (queue.buffer.into(), queue.legacy);
             posted::receive(*number, &mut queue.ring, buffer, legacy, tail, (memory, &mut *checks, &mut *posted));
         }

@@ -353,10 +353,10 @@ impl Transmit {
     }
 
     /// Strict mode: every descriptor that is new.
-    pub(super) fn look_ahead(&mut self, bells: &Doorbells, (memory, checks, posted): Watch<'_>) {
+    pub(super) fn look_ahead(&mut self, doorbells: &Doorbells, (memory, checks, posted): Watch<'_>) {
         for number in &self.active {
             let queue = &mut self.queues[usize::from(*number)];
-            let tail = bells.get(Ring::Tx(*number));
+            let tail = doorbells.get(Ring::Tx(*number));
             posted::transmit(*number, &mut queue.ring, tail, (memory, &mut *checks, &mut *posted));
         }
     }

@@ -191,9 +191,11 @@ impl Session<'_> {
         }
         let doorbells = self.function.doorbells.as_ref().and_then(|doorbells| doorbells.fd());
         let (flags, size, fd) = match doorbells {
-            Some(fd) if index == DOORBELL_REGION => {
-                (READ_WRITE | MMAP, crate::bells::BELLS * crate::bells::STRIDE, Some(fd.try_clone_to_owned()))
-            }
+            Some(fd) if index == DOORBELL_REGION => (
+                READ_WRITE | MMAP,
+                crate::doorbells::DOORBELLS * crate::doorbells::STRIDE,
+                Some(fd.try_clone_to_owned()),
+            ),
             _ => {
                 let size = self.function.region_size(index);
                 (if size > 0 { READ_WRITE } else { 0 }, size, None)

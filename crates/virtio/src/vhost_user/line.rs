@@ -2,7 +2,7 @@
 
 use super::message::{self, Request};
 use crate::transport::QueueSetup;
-use device::{Aside, Deadline, DmaMemory, EventFd};
+use device::{BackgroundClose, Deadline, DmaMemory, EventFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::RecvFlags;
 use std::cell::Cell;
@@ -44,7 +44,7 @@ type Result<T> = std::result::Result<T, Failure>;
 /// A connection to a back end.
 #[derive(Debug)]
 pub(super) struct Line {
-    socket: Arc<Aside<UnixStream>>,
+    socket: Arc<BackgroundClose<UnixStream>>,
     offered: u64,
     reply_ack: bool,
     pairs: u16,
@@ -100,7 +100,7 @@ impl Line {
     }
 
     /// A second handle of the socket, to wait on.
-    pub(super) fn socket(&self) -> Arc<Aside<UnixStream>> {
+    pub(super) fn socket(&self) -> Arc<BackgroundClose<UnixStream>> {
         Arc::clone(&self.socket)
     }
 

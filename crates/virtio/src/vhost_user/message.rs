@@ -1,7 +1,7 @@
 //! Messages of the vhost-user protocol, as the front end sends and receives them (QEMU `docs/interop/vhost-user.rst`,
 //! sections "Header" and "Front-end message types"). Numbers are in the byte order of the host.
 
-use device::{Aside, Deadline};
+use device::{BackgroundClose, Deadline};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
@@ -131,7 +131,7 @@ fn fill(socket: &UnixStream, buffer: &mut [u8], deadline: &Deadline) -> io::Resu
             }
             Err(errno) => return Err(errno.into()),
         };
-        let mut fds = Aside::from(Vec::<OwnedFd>::new());
+        let mut fds = BackgroundClose::from(Vec::<OwnedFd>::new());
         for part in control.drain() {
             if let RecvAncillaryMessage::ScmRights(rights) = part {
                 fds.extend(rights);

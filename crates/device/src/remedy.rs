@@ -4,7 +4,7 @@ use crate::Host;
 use std::fmt;
 use std::path::Path;
 
-/// How to mend something. Empty when there is nothing to do.
+/// How to remedy something. Empty when there is nothing to do.
 ///
 /// ```no_run
 /// use device::Host;
@@ -19,7 +19,7 @@ use std::path::Path;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Mend {
+pub struct Remedy {
     /// What to do, a few words.
     pub how: String,
     /// Shell commands that do it, in this order; `sudo` in front of those that need root. Empty where no command can
@@ -27,7 +27,7 @@ pub struct Mend {
     pub commands: Vec<String>,
 }
 
-impl Mend {
+impl Remedy {
     /// Nothing but words.
     pub(crate) fn words(how: impl Into<String>) -> Self {
         Self { how: how.into(), commands: Vec::new() }
@@ -57,7 +57,7 @@ impl Mend {
     }
 }
 
-impl fmt::Display for Mend {
+impl fmt::Display for Remedy {
     /// One line: the words, a colon, the commands.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let between = if self.how.is_empty() || self.commands.is_empty() { "" } else { ": " };
@@ -65,26 +65,26 @@ impl fmt::Display for Mend {
     }
 }
 
-impl From<Mend> for String {
-    fn from(mend: Mend) -> Self {
-        mend.to_string()
+impl From<Remedy> for String {
+    fn from(remedy: Remedy) -> Self {
+        remedy.to_string()
     }
 }
 
 /// Loads the modules that VFIO by group needs (`-a`, as modprobe takes further names for options without it).
-pub(crate) fn load_vfio() -> Mend {
-    Mend::command("load VFIO", "sudo modprobe -a vfio-pci vfio_iommu_type1")
+pub(crate) fn load_vfio() -> Remedy {
+    Remedy::command("load VFIO", "sudo modprobe -a vfio-pci vfio_iommu_type1")
 }
 
 /// Binds a device to `vfio-pci`.
-pub(crate) fn bind(address: impl fmt::Display) -> Mend {
-    Mend::command("bind it to VFIO", format!("sudo fwd bind {address}"))
+pub(crate) fn bind(address: impl fmt::Display) -> Remedy {
+    Remedy::command("bind it to VFIO", format!("sudo fwd bind {address}"))
 }
 
 /// Lets a process lock any amount of memory: this shell at once, later logins for good.
-pub(crate) fn raise_memlock(host: &Host) -> Mend {
+pub(crate) fn raise_memlock(host: &Host) -> Remedy {
     let user = host.user();
-    Mend::command(
+    Remedy::command(
         "raise the limit, for this shell and for later logins (for a service: LimitMEMLOCK=infinity)",
         "sudo prlimit --memlock=unlimited --pid $$",
     )
@@ -92,49 +92,49 @@ pub(crate) fn raise_memlock(host: &Host) -> Mend {
 }
 
 /// Remaps interrupts, without which VFIO gives no group an IOMMU.
-pub(crate) fn remap_interrupts(host: &Host) -> Mend {
+pub(crate) fn remap_interrupts(host: &Host) -> Remedy {
     let off = host.boot_words(&["intremap=off", "nointremap", "iommu=noremap"]);
     if !off.is_empty() {
         return host.boot_line(&format!("take {} from", off.join(" and ")), &[], &off);
     }
     if host.is_virtual() {
-        return Mend::words(
+        return Remedy::words(
             "give the virtual IOMMU interrupt remapping (QEMU: -machine q35,kernel-irqchip=split -device intel-iommu,intremap=on)",
         );
     }
-    Mend::words(
+    Remedy::words(
         "enable interrupt remapping and x2APIC in the firmware (allow_unsafe_interrupts=1 would hide the danger, not remove it)",
     )
 }
 
 impl Host {
     /// Makes a node in `/dev/vfio` accessible to this user.
-    pub(crate) fn open_node(&self, path: &Path) -> Mend {
+    pub(crate) fn open_node(&self, path: &Path) -> Remedy {
         let path = path.display();
         if path.to_string().ends_with("/vfio/vfio") {
-            return Mend::command("let everybody have it, as is usual", format!("sudo chmod 666 {path}"));
+            return Remedy::command("let everybody have it, as is usual", format!("sudo chmod 666 {path}"));
         }
-        Mend::command("give it to this user", format!("sudo chown {} {path}", self.user()))
+        Remedy::command("give it to this user", format!("sudo chown {} {path}", self.user()))
     }
 
     /// Ends those that hold a node of VFIO open, as far as this user can see them.
-    pub(crate) fn end_holders(&self, path: &Path) -> Mend {
+    pub(crate) fn end_holders(&self, path: &Path) -> Remedy {
         let path = path.display();
         match self.holders(&path.to_string()).first() {
             Some((pid, name)) => {
-                Mend::command(format!("end {name} (process {pid}), which has it open"), format!("kill {pid}"))
+                Remedy::command(format!("end {name} (process {pid}), which has it open"), format!("kill {pid}"))
             }
-            None => Mend::command("see which program has it open, and end that", format!("sudo fuser -v {path}")),
+            None => Remedy::command("see which program has it open, and end that", format!("sudo fuser -v {path}")),
         }
     }
 
     /// Switches the IOMMU on, on this processor.
-    pub(crate) fn iommu_on(&self) -> Mend {
+    pub(crate) fn iommu_on(&self) -> Remedy {
         let cpu = self.cpuinfo();
         if cpu.is_empty() {
             let words =
                 "switch it on in the firmware (VT-d or AMD-Vi) and, on Intel, boot with intel_iommu=on iommu=pt";
-            return Mend::words(words);
+            return Remedy::words(words);
         }
         let amd = cpu.contains("AuthenticAMD");
         let off = self.boot_words(&["intel_iommu=off", "amd_iommu=off", "iommu=off"]);
@@ -153,7 +153,7 @@ impl Host {
         };
         let missing: Vec<&str> = words.iter().copied().filter(|word| self.boot_words(&[word]).is_empty()).collect();
         if !first.is_empty() && off.is_empty() && missing.is_empty() {
-            return Mend::words(first);
+            return Remedy::words(first);
         }
         let and = if first.is_empty() { "" } else { ", and " };
         if !off.is_empty() {
@@ -162,21 +162,21 @@ impl Host {
         if missing.is_empty() {
             let cause =
                 format!("the firmware has the table {table}, and the kernel does not use it: sudo dmesg | grep -i");
-            return Mend::words(format!("{cause} {}", if amd { "amd-vi" } else { "dmar" }));
+            return Remedy::words(format!("{cause} {}", if amd { "amd-vi" } else { "dmar" }));
         }
         self.boot_line(&format!("{first}{and}add {} to", missing.join(" ")), &missing, &[])
     }
 
     /// Adds words to the kernel's command line, or takes words from it, with this host's boot loader. `what` goes
     /// before "the kernel command line".
-    pub(crate) fn boot_line(&self, what: &str, add: &[&str], remove: &[&str]) -> Mend {
-        let mend = Mend::words(format!("{what} the kernel command line, then reboot"));
+    pub(crate) fn boot_line(&self, what: &str, add: &[&str], remove: &[&str]) -> Remedy {
+        let remedy = Remedy::words(format!("{what} the kernel command line, then reboot"));
         if self.file("usr/sbin/grubby").exists() {
             let (option, words) = if add.is_empty() { ("remove-args", remove) } else { ("args", add) };
-            return mend.then(format!("sudo grubby --update-kernel=ALL --{option}='{}'", words.join(" ")));
+            return remedy.then(format!("sudo grubby --update-kernel=ALL --{option}='{}'", words.join(" ")));
         }
         if !self.file("etc/default/grub").exists() {
-            return mend;
+            return remedy;
         }
         // The file is a shell script that is read before the menu is made, so a line at its end adds to those above.
         let edit = if add.is_empty() {
@@ -191,7 +191,7 @@ impl Host {
         } else {
             "sudo grub2-mkconfig -o /boot/grub2/grub.cfg"
         };
-        mend.then(edit).then(update)
+        remedy.then(edit).then(update)
     }
 
     /// Which of `words` the running kernel was started with.
@@ -267,9 +267,9 @@ mod tests {
             ),
         ] {
             let (_root, host) = Host::made(files);
-            let mend = host.iommu_on();
+            let remedy = host.iommu_on();
             assert_eq!(
-                (mend.how.as_str(), &mend.commands[..]),
+                (remedy.how.as_str(), &remedy.commands[..]),
                 (how, &commands.iter().map(|c| (*c).to_owned()).collect::<Vec<_>>()[..])
             );
         }
@@ -277,11 +277,11 @@ mod tests {
 
     #[test]
     fn one_line_has_words_and_commands() {
-        let mend = Mend::command("do it", "a").then("b");
-        assert_eq!(mend.to_string(), "do it: a && b");
-        assert_eq!(mend.in_words().to_string(), "do it (fwd doctor has the commands)");
-        assert_eq!(Mend::words("look").in_words().to_string(), "look");
-        assert!(Mend::default().is_empty() && Mend::default().to_string().is_empty());
+        let remedy = Remedy::command("do it", "a").then("b");
+        assert_eq!(remedy.to_string(), "do it: a && b");
+        assert_eq!(remedy.in_words().to_string(), "do it (fwd doctor has the commands)");
+        assert_eq!(Remedy::words("look").in_words().to_string(), "look");
+        assert!(Remedy::default().is_empty() && Remedy::default().to_string().is_empty());
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
         let path = Path::new("/dev/vfio/12");
         assert_eq!(host.end_holders(path).commands, ["sudo fuser -v /dev/vfio/12"]);
         std::os::unix::fs::symlink("/dev/vfio/12", root.path().join("proc/77/fd/9")).unwrap();
-        let mend = host.end_holders(path);
-        assert_eq!(mend.to_string(), "end testpmd (process 77), which has it open: kill 77");
+        let remedy = host.end_holders(path);
+        assert_eq!(remedy.to_string(), "end testpmd (process 77), which has it open: kill 77");
     }
 }

@@ -19,22 +19,22 @@ static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 /// that ends does not wait for sockets; it does wait for file systems.
 ///
 /// ```
-/// use device::Aside;
+/// use device::BackgroundClose;
 ///
-/// let fds = Aside::from(vec![std::fs::File::open("/dev/null")?]);
+/// let fds = BackgroundClose::from(vec![std::fs::File::open("/dev/null")?]);
 /// assert_eq!(fds.len(), 1);
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Aside<T: Send + 'static>(ManuallyDrop<T>);
+pub struct BackgroundClose<T: Send + 'static>(ManuallyDrop<T>);
 
-impl<T: Send + 'static> From<T> for Aside<T> {
+impl<T: Send + 'static> From<T> for BackgroundClose<T> {
     fn from(value: T) -> Self {
         Self(ManuallyDrop::new(value))
     }
 }
 
-impl<T: Send + 'static> Aside<T> {
+impl<T: Send + 'static> BackgroundClose<T> {
     /// The value, for a caller that closes it itself.
     #[must_use]
     pub fn into_inner(self) -> T {
@@ -44,7 +44,7 @@ impl<T: Send + 'static> Aside<T> {
     }
 }
 
-impl<T: Send + 'static> Deref for Aside<T> {
+impl<T: Send + 'static> Deref for BackgroundClose<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -52,19 +52,19 @@ impl<T: Send + 'static> Deref for Aside<T> {
     }
 }
 
-impl<T: Send + 'static> DerefMut for Aside<T> {
+impl<T: Send + 'static> DerefMut for BackgroundClose<T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.0
     }
 }
 
-impl<T: AsFd + Send + 'static> AsFd for Aside<T> {
+impl<T: AsFd + Send + 'static> AsFd for BackgroundClose<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl<T: Send + 'static> Drop for Aside<T> {
+impl<T: Send + 'static> Drop for BackgroundClose<T> {
     fn drop(&mut self) {
         // SAFETY: the value is not used after this.
         let value = unsafe { ManuallyDrop::take(&mut self.0) };
@@ -81,7 +81,7 @@ impl<T: Send + 'static> Drop for Aside<T> {
             drop(turn);
         };
         // Where there is no thread to be had, it is closed here.
-        let _ = thread::Builder::new().name("aside".to_owned()).stack_size(STACK).spawn(close);
+        let _ = thread::Builder::new().name("close".to_owned()).stack_size(STACK).spawn(close);
     }
 }
 

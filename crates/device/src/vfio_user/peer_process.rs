@@ -16,7 +16,7 @@ use std::os::unix::net::UnixStream;
 /// process that is opened by number after the first answer, and still lives after a second one came from the same number,
 /// is the one that sent the second.
 #[derive(Debug)]
-pub(super) enum Speaker {
+pub(super) enum PeerProcess {
     /// No answer yet.
     Silent,
     /// One answer.
@@ -27,7 +27,7 @@ pub(super) enum Speaker {
     Nobody,
 }
 
-impl Speaker {
+impl PeerProcess {
     /// Has the kernel say so of every message from now on.
     pub(super) fn listen(socket: &UnixStream) -> Self {
         match rustix::net::sockopt::set_socket_passcred(socket, true) {
@@ -124,49 +124,49 @@ mod tests {
     #[test]
     fn the_process_that_answers_is_known_after_two_answers() {
         let (mut ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut speaker = Speaker::listen(&ours);
+        let mut peer = PeerProcess::listen(&ours);
         for answers in 1..=3 {
             theirs.write_all(&[answers]).unwrap();
-            speaker.hear(&ours);
+            peer.hear(&ours);
             let mut byte = [0];
             ours.read_exact(&mut byte).unwrap();
             assert_eq!(byte, [answers], "looking takes nothing away");
-            assert_eq!(matches!(speaker, Speaker::Known(_)), answers >= 2);
+            assert_eq!(matches!(peer, PeerProcess::Known(_)), answers >= 2);
             assert_eq!(rustix::net::sockopt::socket_passcred(&ours).unwrap(), answers < 2);
         }
         let moment = TimeLimit { total: Duration::from_millis(1), cancel: None }.begin();
-        assert!(!speaker.has_ended(&ours, &moment));
+        assert!(!peer.has_ended(&ours, &moment));
         drop(theirs);
-        assert!(!speaker.has_ended(&ours, &moment), "this process closed the connection, and lives");
+        assert!(!peer.has_ended(&ours, &moment), "this process closed the connection, and lives");
     }
 
     /// As where its number was used again for another process.
     #[test]
     fn a_process_that_ended_between_its_answers_is_nobody() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        let mut speaker = Speaker::listen(&ours);
+        let mut peer = PeerProcess::listen(&ours);
         let mut shell = Command::new("sh");
         shell.args(["-c", "printf 1; read line; printf 2"]).stdin(Stdio::piped()).stdout(OwnedFd::from(theirs));
         let mut child = shell.spawn().unwrap();
         let long = TimeLimit { total: Duration::from_secs(60), cancel: None }.begin();
         long.wait_for(ours.as_fd(), PollFlags::IN).unwrap();
-        speaker.hear(&ours);
-        assert!(matches!(speaker, Speaker::Heard(..)));
+        peer.hear(&ours);
+        assert!(matches!(peer, PeerProcess::Heard(..)));
         ours.read_exact(&mut [0]).unwrap();
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         // It has ended, and its number is still its own.
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         rustix::process::waitid(WaitId::Pid(Pid::from_child(&child)), ended).unwrap();
-        speaker.hear(&ours);
-        assert!(matches!(speaker, Speaker::Nobody));
+        peer.hear(&ours);
+        assert!(matches!(peer, PeerProcess::Nobody));
         child.wait().unwrap();
     }
 
     #[test]
     fn nothing_to_look_at_is_nobody() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut speaker = Speaker::listen(&ours);
-        speaker.hear(&ours);
-        assert!(matches!(speaker, Speaker::Nobody));
+        let mut peer = PeerProcess::listen(&ours);
+        peer.hear(&ours);
+        assert!(matches!(peer, PeerProcess::Nobody));
     }
 }
