@@ -224,13 +224,13 @@ impl Batch {
         Sending::new(self)
     }
 
-    /// Empties the batch without dropping the packets.
+    /// Empties the batch without dropping the packets: a transmit ring has taken their slots.
     ///
     /// # Safety
     ///
-    /// The caller takes over their slots.
+    /// The caller has taken over their slots.
     #[inline(always)]
-    pub(crate) unsafe fn forget_all(&mut self) {
+    pub unsafe fn sent_all(&mut self) {
         // SAFETY: none is fewer.
         unsafe { self.packets.set_len(0) }
     }

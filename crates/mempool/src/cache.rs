@@ -4,6 +4,7 @@ use crate::pool::Inner;
 use crate::{Batch, CHUNK, Meta, Packet, Pool, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::ops::Deref;
 
 /// Slots a cache of a large pool keeps at most.
 const CAPACITY: usize = 512;
@@ -146,7 +147,7 @@ impl PoolCache {
         if all_ours {
             let held = self.slots.len();
             // SAFETY: the stack takes over the slots of these packets, below.
-            unsafe { batch.forget_all() }
+            unsafe { batch.sent_all() }
             // SAFETY: `count` slots, all of this pool, were written behind those held.
             unsafe { self.slots.set_len(held + count) }
         } else {
@@ -158,20 +159,67 @@ impl PoolCache {
     /// the `count` are there.
     #[inline(always)]
     pub fn reserve(&mut self, count: usize) -> usize {
-        if self.slots.len() < count {
-            self.refill(count);
-        }
-        self.slots.len().min(count)
+        if self.slots.len() < count { self.refill(count) } else { count }
     }
 
+    /// [`Self::reserve`] where slots are missing.
     #[cold]
-    fn refill(&mut self, count: usize) {
+    fn refill(&mut self, count: usize) -> usize {
         // Half a cache, so that neither a run of allocations nor one of frees goes to the pool each time.
         let target = count.max(self.limit / 2);
         while self.slots.len() < target {
             let Some(chunk) = self.pool.inner().take_chunk() else { break };
             self.slots.extend(chunk.iter());
         }
+        self.slots.len().min(count)
+    }
+
+    /// Lends the uppermost slots of the stack to a ring, `count` at most: see [`Lent`].
+    #[inline(always)]
+    pub fn lend(&mut self, count: usize) -> Lent<'_> {
+        let count = self.reserve(count);
+        let left = self.slots.len().wrapping_sub(count);
+        Lent { stack: &mut self.slots, left }
+    }
+
+    /// Lends the uppermost slot of the stack to a ring; `None` when the pool is empty. The ring takes it with [`LentOne::used`],
+    /// or drops what it was given, and the slot stays.
+    #[inline(always)]
+    pub fn lend_one(&mut self) -> Option<LentOne<'_>> {
+        if self.reserve(1) == 0 { None } else { Some(LentOne { stack: &mut self.slots }) }
+    }
+
+    /// Puts slots on the stack: for rings.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the slots, all of this pool, and gives them up.
+    #[inline(always)]
+    pub unsafe fn put(&mut self, slots: &[Slot]) {
+        self.make_room(slots.len());
+        self.slots.extend_from_slice(slots);
+    }
+
+    /// Room for `count` slots on top of the stack, for a ring to write from the front on. Follow with [`Self::filled`].
+    #[inline(always)]
+    pub fn room(&mut self, count: usize) -> &mut [MaybeUninit<Slot>] {
+        self.make_room(count);
+        self.slots.reserve(count);
+        // SAFETY: reserved just now.
+        unsafe { self.slots.spare_capacity_mut().get_unchecked_mut(..count) }
+    }
+
+    /// Takes over the first `count` slots that a ring wrote into [`Self::room`].
+    ///
+    /// # Safety
+    ///
+    /// As many were written; the caller owned them, all of this pool, and gives them up.
+    #[inline(always)]
+    pub unsafe fn filled(&mut self, count: usize) {
+        let held = self.slots.len() + count;
+        debug_assert!(held <= self.slots.capacity(), "more slots than there is room for");
+        // SAFETY: so many slots were written behind those held, by the caller's word.
+        unsafe { self.slots.set_len(held) }
     }
 
     /// Shows the `count` uppermost slots of the stack, the top last, and takes as many off as `used` says it used,
@@ -187,24 +235,13 @@ impl PoolCache {
     pub unsafe fn take(&mut self, count: usize, used: impl FnOnce(&[Slot]) -> usize) -> usize {
         let held = self.slots.len();
         // Should `used` panic, nobody knows which it has used: then none of them stays on the stack.
-        let mut shown = Shown { slots: &mut self.slots, left: held.wrapping_sub(count) };
+        let mut shown = Lent { stack: &mut self.slots, left: held.wrapping_sub(count) };
         // SAFETY: the stack holds at least `count` slots, by the caller's word.
-        let top = unsafe { shown.slots.get_unchecked(shown.left..) };
+        let top = unsafe { shown.stack.get_unchecked(shown.left..) };
         let taken = used(top);
         debug_assert!(taken <= count, "more slots used than shown");
         shown.left = held.wrapping_sub(taken);
         taken
-    }
-
-    /// Puts slots on the stack: for rings.
-    ///
-    /// # Safety
-    ///
-    /// The caller owns the slots, all of this pool, and gives them up.
-    #[inline(always)]
-    pub unsafe fn put(&mut self, slots: &[Slot]) {
-        self.make_room(slots.len());
-        self.slots.extend_from_slice(slots);
     }
 
     /// Puts slots on the stack that `fill` writes into room for `count`, from the front on: for rings. `fill` returns how many.
@@ -243,21 +280,89 @@ impl PoolCache {
     }
 }
 
-/// A stack whose upper slots a ring is looking at; dropping it takes them off down to `left`.
+/// Slots that a [`PoolCache`] lends to a ring: a slice of them, the top of the stack last. The ring uses them from the top down,
+/// and says how many with [`Self::used`]; the others stay on the stack.
+///
+/// If it is dropped without a word, all of them come off the stack and never come home, as a ring may have some: that is so
+/// when a driver panics in between.
 ///
 /// # Invariants
 ///
-/// `left` is at most the length of the stack.
-struct Shown<'a> {
-    slots: &'a mut Vec<Slot>,
+/// `left` is at most the length of the stack; the slots above are lent.
+#[derive(Debug)]
+pub struct Lent<'a> {
+    stack: &'a mut Vec<Slot>,
     left: usize,
 }
 
-impl Drop for Shown<'_> {
+impl Lent<'_> {
+    /// Takes the last `count` slots off the stack, and leaves the others there.
+    ///
+    /// # Safety
+    ///
+    /// `count` is at most the length of the slice. The caller owns those slots from here on, and must make each into a packet, put
+    /// it back or keep it in a ring, exactly once; of the others it has kept none.
+    #[inline(always)]
+    pub unsafe fn used(mut self, count: usize) {
+        debug_assert!(count <= self.len(), "more slots used than lent");
+        self.left = self.stack.len().wrapping_sub(count);
+    }
+}
+
+/// The uppermost slot of a [`PoolCache`], lent to a ring; see [`PoolCache::lend_one`].
+///
+/// # Invariants
+///
+/// The stack is not empty.
+#[derive(Debug)]
+pub struct LentOne<'a> {
+    stack: &'a mut Vec<Slot>,
+}
+
+impl Deref for LentOne<'_> {
+    type Target = Slot;
+
+    #[inline(always)]
+    fn deref(&self) -> &Slot {
+        // SAFETY: it is not empty (type invariant).
+        unsafe { self.stack.get_unchecked(self.stack.len().wrapping_sub(1)) }
+    }
+}
+
+impl LentOne<'_> {
+    /// Takes the slot off the stack.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns it from here on, and must make it into a packet, put it back or keep it in a ring, exactly once.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn used(self) -> Slot {
+        let left = self.stack.len().wrapping_sub(1);
+        // SAFETY: fewer than there are (type invariant), and slots are plain data.
+        unsafe { self.stack.set_len(left) };
+        // SAFETY: the place of the slot that was the uppermost.
+        let top = unsafe { self.stack.as_ptr().add(left) };
+        // SAFETY: as above; nothing has written there since.
+        unsafe { top.read() }
+    }
+}
+
+impl Deref for Lent<'_> {
+    type Target = [Slot];
+
+    #[inline(always)]
+    fn deref(&self) -> &[Slot] {
+        // SAFETY: at most the length (type invariant).
+        unsafe { self.stack.get_unchecked(self.left..) }
+    }
+}
+
+impl Drop for Lent<'_> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: shorter than it was (type invariant), and slots are plain data.
-        unsafe { self.slots.set_len(self.left) }
+        unsafe { self.stack.set_len(self.left) }
     }
 }
 

@@ -34,7 +34,7 @@ mod sending;
 mod uses;
 
 pub use batch::Batch;
-pub use cache::PoolCache;
+pub use cache::{Lent, LentOne, PoolCache};
 pub use checksum::{Checksum, complete_checksum};
 pub use frame::{frame_len, frames, frames_mut};
 pub use packet::{Meta, Packet, Slot};
