@@ -24,10 +24,6 @@
 //!
 //! Frames longer than a buffer are received into several, chained as a run of packets.
 
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[expect(unsafe_code, reason = "descriptors shared with the card")]
-#[path = "rx_tx_avx2.rs"]
-mod avx2;
 mod config;
 mod desc;
 mod eeprom;
@@ -40,6 +36,8 @@ mod ids;
 mod init;
 mod interrupts;
 mod link;
+#[expect(unsafe_code, reason = "buffers and descriptors shared with the card")]
+mod loops;
 mod port;
 #[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 pub mod regs;

@@ -41,7 +41,7 @@ impl RingMemory {
         // SAFETY: within the region, by the assertion.
         let base = unsafe { self.memory.base().add(start) };
         let iova = self.translation.iova(base.as_ptr());
-        Ring { base: base.cast(), size: descriptors, iova, memory: Arc::clone(&self.memory) }
+        Ring { base: base.cast(), mask: descriptors - 1, iova, memory: Arc::clone(&self.memory) }
     }
 }
 
@@ -49,11 +49,11 @@ impl RingMemory {
 ///
 /// # Invariants
 ///
-/// `base` points to `size` (a power of two) descriptors, 16-aligned, in memory that `memory` keeps mapped; nothing
+/// `base` points to `mask + 1` (a power of two) descriptors, 16-aligned, in memory that `memory` keeps mapped; nothing
 /// but [`Descriptor`]'s atomics accesses them on this side.
 pub(crate) struct Ring {
     base: NonNull<Descriptor>,
-    size: usize,
+    mask: usize,
     iova: u64,
     memory: Arc<DmaMemory>,
 }
@@ -67,7 +67,13 @@ impl Ring {
     /// Number of descriptors.
     #[inline(always)]
     pub(crate) fn size(&self) -> usize {
-        self.size
+        self.mask + 1
+    }
+
+    /// What leaves of any number the index of a descriptor: the size, less one.
+    #[inline(always)]
+    pub(crate) fn mask(&self) -> usize {
+        self.mask
     }
 
     /// The address at which the device sees the ring.
@@ -86,13 +92,13 @@ impl Ring {
     #[inline(always)]
     pub(crate) fn pointer(&self, index: usize) -> *const Descriptor {
         // SAFETY: masked, so within the ring.
-        unsafe { self.base.add(index & (self.size - 1)) }.as_ptr()
+        unsafe { self.base.add(index & self.mask) }.as_ptr()
     }
 }
 
 impl fmt::Debug for Ring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ring").field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("Ring").field("size", &self.size()).finish_non_exhaustive()
     }
 }
 

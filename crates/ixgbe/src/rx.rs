@@ -1,6 +1,9 @@
 //! Receive queues (82599 datasheet 7.1).
 
 use crate::desc::{DESCRIPTOR_BYTES, Descriptor};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::loops::Avx2;
+use crate::loops::{Done, Loops, OneByOne, Paged, has_avx2};
 use crate::regs::{
     DCA_RXCTRL, PSRTYPE, RDBAH, RDBAL, RDH, RDLEN, RDT, RSCCTL, RXDCTL, SRRCTL, dca_rxctrl, rxdctl, srrctl,
 };
@@ -9,7 +12,7 @@ use crate::wait::{Timed, wait};
 use crate::{Config, Error, Result, interrupts};
 use device::{Bar as _, Device, Translation};
 use ethdev::RxCounters;
-use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
+use mempool::{Batch, CHUNK, LentOne, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -60,10 +63,9 @@ pub struct RxQueue<D: Device> {
     buffer: u16,
     /// Buffers of the largest frame.
     most_segments: usize,
-    /// Descriptors of frames that this call has dropped.
-    dropped: usize,
     /// The frame that the next descriptors belong to has been given up.
     skipping: bool,
+    has_avx2: bool,
     index: u32,
     counters: RxCounters,
     pool: Pool,
@@ -99,12 +101,10 @@ impl<D: Device> RxQueue<D> {
             });
         }
         let mut slots = Vec::with_capacity(ring.size());
-        let keep = |taken: &[Slot]| {
-            slots.extend_from_slice(taken);
-            taken.len()
-        };
-        // SAFETY: all these slots are reserved; they are kept in the ring.
-        unsafe { cache.take(ring.size(), keep) };
+        let fresh = cache.lend(ring.size());
+        slots.extend_from_slice(&fresh);
+        // SAFETY: they are kept in the ring.
+        unsafe { fresh.used(slots.len()) };
         let buffer = kib * 1024;
         let linear = match *translation {
             Translation::Linear { delta } => Some(delta.wrapping_add(pool.headroom().into())),
@@ -120,8 +120,8 @@ impl<D: Device> RxQueue<D> {
             meta: Meta::new(pool.headroom(), 0, pool.id()),
             buffer,
             most_segments: config.max_frame().div_ceil(buffer.into()).min(MOST_SEGMENTS - 1),
-            dropped: 0,
             skipping: false,
+            has_avx2: has_avx2(),
             index,
             counters: RxCounters::default(),
             pool: pool.clone(),
@@ -171,7 +171,7 @@ impl<D: Device> RxQueue<D> {
             "the receive queue to start",
         )?;
         // The device owns [head, tail): all but the last.
-        let tail = low_half((self.ring.size() - 1) as u64);
+        let tail = low_half(self.ring.mask() as u64);
         // SAFETY: every descriptor has a buffer.
         unsafe { regs.write_dma(RDT.at(n), tail) };
         Ok(())
@@ -197,71 +197,111 @@ impl<D: Device> RxQueue<D> {
         received
     }
 
+    /// Receives what fits into `batch`. Returns the number of packets. A frame that came alone takes the straight way here; all
+    /// else is done by [`Self::recv_burst`].
+    #[inline(never)]
     fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        let before = batch.len();
-        self.dropped = 0;
-        loop {
-            let room = batch.spare();
-            let run = cache.reserve(room).min(self.ring.size() - self.next);
-            let taken = self.recv_run(cache, batch, run);
-            if taken == room {
-                break;
-            }
-            if taken == run && run > 0 {
-                // The end of the ring, or of the buffers at hand.
-                continue;
-            }
-            if !self.has_next() {
-                break;
-            }
-            if run == 0 {
-                self.counters.no_buffers += 1;
-                break;
-            }
-            if !self.recv_unusual(cache, batch) {
-                break;
-            }
+        let room = batch.spare();
+        if room == 0 || (room > 1 && self.ring.at(self.next + 1).received().is_done()) {
+            return self.recv_many(cache, batch);
         }
-        if self.unannounced >= DOORBELL && !self.shared.is_quiet() {
+        let received = self.ring.at(self.next).received();
+        let Some(len) = received.single(self.buffer) else {
+            return if received.is_done() { self.recv_many(cache, batch) } else { 0 };
+        };
+        let Some(delta) = self.linear else { return self.recv_many(cache, batch) };
+        if self.unannounced + 1 >= DOORBELL || cache.is_empty() {
+            return self.recv_many(cache, batch);
+        }
+        let Some(fresh) = cache.lend_one() else { return 0 };
+        let start = (fresh.as_ptr() as u64).wrapping_add(delta);
+        // SAFETY: there is room in the batch, and the device has written so many bytes.
+        unsafe { self.exchange(fresh, start, Meta(self.meta.0 | u64::from(len) << 16), batch) };
+        self.counters.packets += 1;
+        1
+    }
+
+    /// Receives what fits into `batch`, with the loops that this processor has.
+    #[inline(always)]
+    fn recv_many(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        match self.linear {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: the processor has AVX2.
+            Some(delta) if self.has_avx2 => unsafe { self.recv_avx2(cache, batch, delta) },
+            Some(delta) => self.recv_one_by_one(cache, batch, delta),
+            None => self.recv_paged(cache, batch),
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(never)]
+    #[target_feature(enable = "avx2")]
+    fn recv_avx2(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64) -> usize {
+        // SAFETY: the processor has AVX2.
+        self.recv_burst(cache, batch, unsafe { Avx2::new(delta) })
+    }
+
+    #[inline(never)]
+    fn recv_one_by_one(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64) -> usize {
+        self.recv_burst(cache, batch, OneByOne { delta })
+    }
+
+    #[inline(never)]
+    fn recv_paged(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        let translation = &*Arc::clone(&self.translation);
+        self.recv_burst(cache, batch, Paged { translation, offset: self.meta.offset() })
+    }
+
+    /// Receives what fits into `batch`.
+    #[inline(always)]
+    fn recv_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch, loops: impl Loops) -> usize {
+        let room = batch.spare();
+        let mut taken = self.recv_run(cache, batch, loops);
+        if taken < room && self.has_next() {
+            taken = self.recv_rest(cache, batch, taken, loops);
+        }
+        if self.unannounced >= DOORBELL {
             self.ring_doorbell();
+        }
+        taken
+    }
+
+    /// Goes on behind a run of `taken` frames where another frame waits: at the end of the ring or of the buffers at hand, or
+    /// because it is an unusual one. Returns the number of packets received with those of the run.
+    #[inline(never)]
+    fn recv_rest(&mut self, cache: &mut PoolCache, batch: &mut Batch, taken: usize, loops: impl Loops) -> usize {
+        let before = batch.len() - taken;
+        let mut dropped = 0;
+        while batch.spare() > 0 && self.has_next() {
+            if self.recv_run(cache, batch, loops) == 0 && !self.recv_unusual(cache, batch, &mut dropped) {
+                break;
+            }
         }
         batch.len() - before
     }
 
-    /// Receives up to `run` frames of one buffer each; stops before the first that is not there, not good, or longer.
+    /// Receives frames of one buffer each, as many as there are room and fresh buffers for up to the end of the ring; stops before
+    /// the first that is not there, not good, or longer. Returns how many.
     #[inline(always)]
-    fn recv_run(&mut self, cache: &mut PoolCache, batch: &mut Batch, run: usize) -> usize {
+    fn recv_run(&mut self, cache: &mut PoolCache, batch: &mut Batch, loops: impl Loops) -> usize {
         let first = self.next;
-        debug_assert!(first + run <= self.ring.size() && run <= batch.spare(), "a run fits ring and batch");
-        let mut bytes = 0;
+        let fresh = cache.lend(batch.spare());
         let exchange = Exchange {
             descriptors: self.ring.pointer(first),
             // SAFETY: there are as many slots as descriptors.
             posted: unsafe { self.slots.as_mut_ptr().add(first) },
             packets: batch.spare_slots().as_mut_ptr(),
-            count: run,
+            count: fresh.len().min(self.ring.size() - first),
             limit: self.buffer,
             meta: self.meta,
         };
-        let exchange_with = |fresh: &[Slot]| {
-            let top = fresh.as_ptr_range().end;
-            let done = match self.linear {
-                // SAFETY: `fresh` holds `run` slots, and those used are taken off the cache.
-                Some(delta) => unsafe { exchange.run(top, delta) },
-                None => {
-                    let iova = |slot| start_iova(&self.translation, slot, self.meta.offset());
-                    // SAFETY: as above.
-                    unsafe { exchange.scalar(top, Done::default(), iova) }
-                }
-            };
-            bytes = done.bytes;
-            done.count
-        };
-        // SAFETY: `run` slots are reserved; those used are now the ring's.
-        let taken = unsafe { cache.take(run, exchange_with) };
+        // SAFETY: `fresh` holds as many slots at least, and those used are taken off the cache.
+        let Done { count: taken, bytes } = unsafe { loops.exchange(exchange, fresh.as_ptr_range().end) };
+        // SAFETY: these are the ring's now.
+        unsafe { fresh.used(taken) };
         // SAFETY: as many packets were written.
         unsafe { batch.received(taken) };
-        self.next = (first + taken) & (self.ring.size() - 1);
+        self.next = (first + taken) & self.ring.mask();
         self.unannounced += taken;
         self.counters.packets += taken as u64;
         self.counters.bytes += bytes;
@@ -269,10 +309,15 @@ impl<D: Device> RxQueue<D> {
     }
 
     /// Deals with a frame in several buffers, a bad one, or nonsense, at the next descriptor, which is done. Returns whether
-    /// to go on: not if the rest of it, room in the batch or buffers are missing, nor after a ring full of bad ones.
+    /// to go on: not if the rest of it, room in the batch or buffers are missing, nor after a ring full of bad ones in this burst,
+    /// of which `dropped` counts the descriptors.
     #[cold]
     #[inline(never)]
-    fn recv_unusual(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> bool {
+    fn recv_unusual(&mut self, cache: &mut PoolCache, batch: &mut Batch, dropped: &mut usize) -> bool {
+        if cache.reserve(1) == 0 {
+            self.counters.no_buffers += 1;
+            return false;
+        }
         let mut lens = [0; MOST_SEGMENTS];
         let mut segments = 0;
         let mut bad_length = false;
@@ -311,11 +356,11 @@ impl<D: Device> RxQueue<D> {
         }
         for _ in 0..segments {
             self.post(self.next);
-            self.next = (self.next + 1) & (self.ring.size() - 1);
+            self.next = (self.next + 1) & self.ring.mask();
         }
         self.unannounced += segments;
-        self.dropped += segments;
-        self.dropped < self.ring.size()
+        *dropped += segments;
+        *dropped < self.ring.size()
     }
 
     /// Receives a frame of good buffers with so many bytes in each, as they were when they were checked; false if room or
@@ -329,26 +374,39 @@ impl<D: Device> RxQueue<D> {
             return false;
         }
         for (&len, left) in lens.iter().zip((0..lens.len()).rev()) {
-            // SAFETY: a slot is reserved; it goes into the ring below.
-            unsafe { cache.take(1, |fresh| self.exchange(fresh, len, left > 0, batch)) };
+            let Some(fresh) = cache.lend_one() else { return false };
+            let continues = if left > 0 { Meta::CONTINUES } else { 0 };
+            let start = start_iova(&self.translation, *fresh, self.meta.offset());
+            // SAFETY: there is room in the batch, the descriptor is done, and the caller checked its length.
+            unsafe { self.exchange(fresh, start, Meta(self.meta.0 | u64::from(len) << 16 | continues), batch) };
         }
         self.counters.packets += 1;
         true
     }
 
-    /// Puts the buffer of the next descriptor into `batch` and `fresh` in its place.
-    fn exchange(&mut self, fresh: &[Slot], len: u16, continues: bool, batch: &mut Batch) -> usize {
-        let slot = std::mem::replace(&mut self.slots[self.next], fresh[0]);
-        self.post(self.next);
-        // SAFETY: the device has done with the slot, which the ring gives up; the caller checked `len`.
-        let mut packet = unsafe { Packet::from_slot(slot, Meta::new(self.meta.offset(), len, self.meta.pool())) };
-        packet.set_continues(continues);
-        let pushed = batch.push(packet);
-        debug_assert!(pushed.is_ok(), "the caller checked the room");
-        self.counters.bytes += u64::from(len);
-        self.next = (self.next + 1) & (self.ring.size() - 1);
+    /// Puts the buffer of the next descriptor into `batch`, as the packet that `meta` describes, and `fresh` in its place, whose data
+    /// begins at IOVA `start`.
+    ///
+    /// # Safety
+    ///
+    /// There is room in the batch, the device has done with the descriptor, and the length of `meta` is within the buffer.
+    #[inline(always)]
+    unsafe fn exchange(&mut self, fresh: LentOne<'_>, start: u64, meta: Meta, batch: &mut Batch) {
+        let at = self.next;
+        self.next = (at + 1) & self.ring.mask();
+        // SAFETY: below the size of the ring, and there are as many slots.
+        let posted = unsafe { self.slots.get_unchecked_mut(at) };
+        // SAFETY: it is in the ring from here on.
+        let slot = std::mem::replace(posted, unsafe { fresh.used() });
+        self.ring.at(at).write(start, 0);
+        // SAFETY: the device has done with the slot, which the ring gives up; the length is within it.
+        let packet = unsafe { Packet::from_slot(slot, meta) };
+        // SAFETY: there is room, by the caller's word.
+        unsafe { batch.spare_slots().get_unchecked_mut(0) }.write(packet);
+        // SAFETY: written just now.
+        unsafe { batch.received(1) };
+        self.counters.bytes += u64::from(meta.len());
         self.unannounced += 1;
-        1
     }
 
     /// Gives descriptor `index` the buffer `slots[index]`.
@@ -356,10 +414,14 @@ impl<D: Device> RxQueue<D> {
         self.ring.at(index).write(start_iova(&self.translation, self.slots[index], self.meta.offset()), 0);
     }
 
-    #[inline]
+    /// Hands the refilled descriptors to the device, if it still runs.
+    #[inline(never)]
     fn ring_doorbell(&mut self) {
+        if self.shared.is_quiet() {
+            return;
+        }
         self.unannounced = 0;
-        let tail = low_half((self.next.wrapping_sub(1) & (self.ring.size() - 1)) as u64);
+        let tail = low_half((self.next.wrapping_sub(1) & self.ring.mask()) as u64);
         // SAFETY: every descriptor has a buffer that belongs to the ring.
         unsafe { self.shared.regs.device().bar().write32(RDT.at(0).offset() + 0x40 * self.index, tail) }
     }
@@ -419,44 +481,14 @@ pub(crate) struct Exchange {
     pub(crate) meta: Meta,
 }
 
-/// How far a run has come.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Done {
-    /// Descriptors.
-    pub(crate) count: usize,
-    /// Bytes in their buffers.
-    pub(crate) bytes: u64,
-}
-
 impl Exchange {
-    /// Exchanges as many buffers as there are good frames of one buffer at the front, for those before `top` (the top
-    /// of a cache's stack), from there down. IOVA = pointer + `delta`. Returns how many.
+    /// [`Loops::exchange`], one by one after those of `from`.
     ///
     /// # Safety
     ///
-    /// There are `count` slots before `top`; those used are given up by the cache.
+    /// As [`Loops::exchange`].
     #[inline(always)]
-    unsafe fn run(self, top: *const Slot, delta: u64) -> Done {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        let done = if self.count >= crate::avx2::STEP && crate::avx2::available() {
-            // SAFETY: the processor has AVX2; the caller's word for the slots.
-            unsafe { self.avx2(top, delta) }
-        } else {
-            Done::default()
-        };
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let done = Done::default();
-        // SAFETY: the caller's word.
-        unsafe { self.scalar(top, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
-    }
-
-    /// As [`Self::run`], one by one after those of `from`.
-    ///
-    /// # Safety
-    ///
-    /// As [`Self::run`].
-    #[inline(always)]
-    unsafe fn scalar(self, top: *const Slot, from: Done, iova: impl Fn(Slot) -> u64) -> Done {
+    pub(crate) unsafe fn one_by_one(self, top: *const Slot, from: Done, iova: impl Fn(Slot) -> u64) -> Done {
         let Done { count: mut done, mut bytes } = from;
         while done < self.count {
             // SAFETY: `done < count` elements (type invariant).

@@ -1,9 +1,12 @@
 //! Transmit queues (82599 datasheet 7.2).
 
 use crate::desc::{DESCRIPTOR_BYTES, Descriptor, tx};
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use crate::loops::Avx2;
+use crate::loops::{Done, Loops, OneByOne, Paged, has_avx2};
 use crate::regs::{DCA_TXCTRL, TDBAH, TDBAL, TDH, TDLEN, TDT, TDWBAH, TDWBAL, TXDCTL, dca_txctrl, txdctl};
 use crate::ring::{Ring, RingMemory, Shared};
-use crate::rx::{Done, low_half};
+use crate::rx::low_half;
 use crate::wait::{Timed, read, wait};
 use crate::{Config, Error, Result};
 use device::{Bar as _, Device, Translation};
@@ -91,12 +94,18 @@ pub struct TxQueue<D: Device> {
     refused: Vec<RefusedPool>,
     /// Id of the first known pool.
     usual: u16,
+    /// The upper half of the word of a packet that is sent the usual way: that pool, and no flags. No packet's while `foreign` is
+    /// not 0.
+    usual_word: u32,
     /// IOVA = address + this in the first known pool, where its translation is linear.
     linear: Option<u64>,
     /// Command bits of every descriptor.
     command: u64,
+    has_avx2: bool,
     index: u32,
+    /// All but the number of packets: that is `tail`, less the descriptors of frames beyond their first.
     counters: TxCounters,
+    more_segments: u64,
     shared: Arc<Shared<D>>,
 }
 
@@ -127,10 +136,13 @@ impl<D: Device> TxQueue<D> {
             known: vec![KnownPool { pool: pool.clone(), translation }],
             refused: Vec::new(),
             usual: 0,
+            usual_word: 0,
             linear: None,
             command: tx::DATA | report_all,
+            has_avx2: has_avx2(),
             index,
             counters: TxCounters::default(),
+            more_segments: 0,
             shared: Arc::clone(shared),
         };
         queue.first_known_is_usual();
@@ -183,68 +195,131 @@ impl<D: Device> TxQueue<D> {
         self.tail.wrapping_sub(self.head)
     }
 
-    #[inline]
-    fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+    /// Sends a packet that comes alone, the straight way; unusual ones by [`Self::send_burst`]. Returns 1 if it has left the batch.
+    #[inline(never)]
+    fn send_one(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        let ([packet], Some(delta)) = (&**batch, self.linear) else { return self.send_many(cache, batch) };
+        let ends_chunk = (self.tail + 1).is_multiple_of(CHUNK);
+        // A ring has 64 descriptors at least.
+        if ends_chunk || self.in_use() >= CHUNK || self.shared.is_quiet() {
+            return self.send_many(cache, batch);
+        }
+        let Some(high) = usual_word(packet.meta(), self.usual_word, self.command | tx::EOP) else {
+            return self.send_many(cache, batch);
+        };
+        let (at, slot) = (self.tail & self.ring.mask(), packet.slot());
+        let start = (slot.as_ptr() as u64).wrapping_add(delta).wrapping_add(packet.offset().into());
+        self.counters.bytes = self.counters.bytes.wrapping_add(packet.len() as u64);
+        // SAFETY: below the size of the ring, and there are as many slots; the ring owns the slot from here.
+        *unsafe { self.slots.get_unchecked_mut(at) } = Some(slot);
+        self.ring.at(at).write(start, high);
+        self.tail = self.tail.wrapping_add(1);
+        // SAFETY: the only packet is in the ring.
+        unsafe { batch.sent_all() };
+        self.ring_doorbell();
+        1
+    }
+
+    /// Sends what the ring takes, with the loops that this processor has.
+    #[inline(always)]
+    fn send_many(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        match self.linear {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: the processor has AVX2.
+            Some(delta) if self.has_avx2 => unsafe { self.send_avx2(cache, batch, delta) },
+            Some(delta) => self.send_one_by_one(cache, batch, delta),
+            None => self.send_paged(cache, batch),
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(never)]
+    #[target_feature(enable = "avx2")]
+    fn send_avx2(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64) -> usize {
+        // SAFETY: the processor has AVX2.
+        self.send_burst(cache, batch, unsafe { Avx2::new(delta) })
+    }
+
+    #[inline(never)]
+    fn send_one_by_one(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64) -> usize {
+        self.send_burst(cache, batch, OneByOne { delta })
+    }
+
+    #[inline(never)]
+    fn send_paged(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        // The first known pool is the usual one.
+        let translation = &*Arc::clone(&self.known[0].translation);
+        self.send_burst(cache, batch, Paged { translation, offset: 0 })
+    }
+
+    /// Sends what the ring takes.
+    #[inline(always)]
+    fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch, loops: impl Loops) -> usize {
         if self.shared.is_quiet() {
             return 0;
         }
-        self.reclaim(cache);
-        let mut packets = batch.sending();
-        while !packets.is_empty() {
-            let run = packets.len().min(CHUNK - self.tail % CHUNK).min(self.ring.size() - 1 - self.in_use());
-            let sent = self.send_run(&packets[..run]);
-            // SAFETY: the ring has taken over the slots of these packets.
-            unsafe { packets.take(sent) };
-            if sent == run && run > 0 {
-                continue;
-            }
-            if !self.send_unusual(cache, &mut packets) {
-                break;
-            }
+        if self.in_use() >= CHUNK {
+            self.reclaim(cache);
         }
-        let sent = packets.taken();
-        drop(packets);
+        let mut packets = batch.sending();
+        let sent = self.send_run(&packets, loops);
+        // SAFETY: the ring has taken over the slots of these packets.
+        unsafe { packets.take(sent) };
+        let sent = if packets.is_empty() { packets.taken() } else { self.send_rest(cache, packets, loops) };
         if self.tail != self.announced {
             self.ring_doorbell();
         }
         sent
     }
 
-    /// Sends frames of one segment from the usual pool, all within one chunk, up to the first that is not such. Returns how
-    /// many; the ring has their slots, and the caller takes them out of the batch.
-    #[inline(always)]
-    fn send_run(&mut self, packets: &[Packet]) -> usize {
-        let first = self.tail & (self.ring.size() - 1);
-        debug_assert!(first + packets.len() <= self.ring.size(), "a run does not wrap");
-        let post = Post {
-            descriptors: self.ring.pointer(first),
-            // SAFETY: there are as many slots as descriptors.
-            slots: unsafe { self.slots.as_mut_ptr().add(first) },
-            // The upper half of the packet's word is its pool and flags.
-            usual: if self.foreign == 0 { u32::from(self.usual) } else { u32::MAX },
-            command: self.command | tx::EOP,
-        };
-        let Done { count: sent, bytes } = match self.linear {
-            // SAFETY: the run ends with a chunk, so at the ring's end at the latest.
-            Some(delta) => unsafe { post.run(packets, delta) },
-            None => {
-                let usual = self.known.first().map(|known| &*known.translation);
-                let iova = |slot: Slot| usual.map_or(u64::MAX, |usual| usual.iova(slot.as_ptr()));
-                // SAFETY: as above.
-                unsafe { post.scalar(packets, Done::default(), iova) }
-            }
-        };
-        self.counters.bytes = self.counters.bytes.wrapping_add(bytes);
-        self.counters.packets = self.counters.packets.wrapping_add(sent as u64);
-        self.tail = self.tail.wrapping_add(sent);
-        if sent > 0 && self.tail.is_multiple_of(CHUNK) {
-            let last = first.wrapping_add(sent).wrapping_sub(1);
-            self.ring.at(last).ask_for_report();
-            if let Some(report) = self.reports.get_mut(last / CHUNK) {
-                *report = half_word(last);
+    /// Sends the others: behind the end of a chunk, an unusual frame, or where the ring is full. Returns the number of packets that
+    /// have left the batch then.
+    #[inline(never)]
+    fn send_rest(&mut self, cache: &mut PoolCache, mut packets: Sending<'_>, loops: impl Loops) -> usize {
+        while !packets.is_empty() {
+            let sent = self.send_run(&packets, loops);
+            // SAFETY: the ring has taken over the slots of these packets.
+            unsafe { packets.take(sent) };
+            if sent == 0 && !self.send_unusual(cache, &mut packets) {
+                break;
             }
         }
+        packets.taken()
+    }
+
+    /// Sends frames of one segment from the usual pool, as many as there is room for within one chunk, up to the first that is
+    /// not such. Returns how many; the ring has their slots, and the caller takes them out of the batch.
+    #[inline(always)]
+    fn send_run(&mut self, packets: &[Packet], loops: impl Loops) -> usize {
+        let most = packets.len().min(CHUNK - self.tail % CHUNK).min(self.ring.mask() - self.in_use());
+        // SAFETY: not more than there are.
+        let packets = unsafe { packets.get_unchecked(..most) };
+        let first = self.tail & self.ring.mask();
+        let post = Post {
+            descriptors: self.ring.pointer(first),
+            // SAFETY: there are as many slots as descriptors; a run ends with a chunk, so at the ring's end at the latest.
+            slots: unsafe { self.slots.as_mut_ptr().add(first) },
+            usual: self.usual_word,
+            command: self.command | tx::EOP,
+        };
+        // SAFETY: there are descriptors and slots for all these packets.
+        let Done { count: sent, bytes } = unsafe { loops.post(post, packets) };
+        self.counters.bytes = self.counters.bytes.wrapping_add(bytes);
+        self.tail = self.tail.wrapping_add(sent);
+        if self.tail.is_multiple_of(CHUNK) && sent > 0 {
+            self.end_chunk();
+        }
         sent
+    }
+
+    /// Has the device report the chunk that ends with the descriptor before the tail.
+    #[inline(never)]
+    fn end_chunk(&mut self) {
+        let last = self.tail.wrapping_sub(1) & self.ring.mask();
+        self.ring.at(last).ask_for_report();
+        if let Some(report) = self.reports.get_mut(last / CHUNK) {
+            *report = half_word(last);
+        }
     }
 
     /// Deals with the frame at the front that [`Self::send_run`] did not take: no room, several segments, another
@@ -260,7 +335,7 @@ impl<D: Device> TxQueue<D> {
             self.counters.bad_length += 1;
         } else if segments > MOST_SEGMENTS.min(self.ring.size() - CHUNK) {
             self.counters.too_many_segments += 1;
-        } else if segments > self.ring.size() - 1 - self.in_use() {
+        } else if segments > self.ring.mask() - self.in_use() {
             return false;
         } else if let Err(error) = frame.iter().try_for_each(|packet| self.know(packet)) {
             self.counters.unmapped_pool += 1;
@@ -325,6 +400,7 @@ impl<D: Device> TxQueue<D> {
     fn first_known_is_usual(&mut self) {
         let KnownPool { pool, translation } = &self.known[0];
         self.usual = pool.id();
+        self.usual_word = self.usual.into();
         self.linear = match **translation {
             Translation::Linear { delta } => Some(delta),
             Translation::Paged { .. } => None,
@@ -334,7 +410,7 @@ impl<D: Device> TxQueue<D> {
     /// Sends a frame of any number of segments from known pools; there is room for them. Returns their number: the ring
     /// has their slots, and the caller takes them out of the batch.
     fn send_frame(&mut self, frame: &[Packet], len: u64) -> usize {
-        let mask = self.ring.size() - 1;
+        let mask = self.ring.mask();
         let usual = self.usual;
         let foreign = frame.iter().filter(|packet| packet.pool_id() != usual).count();
         if self.foreign == 0 && foreign > 0 {
@@ -363,20 +439,23 @@ impl<D: Device> TxQueue<D> {
             let chunk = (tail / CHUNK).wrapping_sub(passed) & (mask / CHUNK);
             self.reports[chunk] = half_word(last & mask);
         }
-        self.counters.packets += 1;
         self.counters.bytes += len;
+        self.more_segments += frame.len() as u64 - 1;
         // All or nothing: from here on the frame is in flight, and nothing panics until it has left the batch.
         self.foreign = self.foreign.wrapping_add(foreign);
+        if self.foreign > 0 {
+            self.usual_word = u32::MAX;
+        }
         self.tail = tail;
         frame.len()
     }
 
     /// Takes back the buffers of all chunks that the device has reported done. They are out of the ring before they are
     /// anywhere else.
-    #[inline(always)]
+    #[inline(never)]
     fn reclaim(&mut self, cache: &mut PoolCache) {
         while self.in_use() >= CHUNK {
-            let first = self.head & (self.ring.size() - 1);
+            let first = self.head & self.ring.mask();
             let report = usize::from(self.reports[first / CHUNK]);
             if !self.ring.at(report).is_sent() {
                 break;
@@ -407,12 +486,15 @@ impl<D: Device> TxQueue<D> {
             cache.free(unsafe { Packet::from_slot(slot, Meta::new(0, 0, id)) });
         }
         self.foreign -= foreign;
+        if self.foreign == 0 {
+            self.usual_word = self.usual.into();
+        }
     }
 
     #[inline]
     fn ring_doorbell(&mut self) {
         self.announced = self.tail;
-        let tail = low_half((self.tail & (self.ring.size() - 1)) as u64);
+        let tail = low_half((self.tail & self.ring.mask()) as u64);
         // SAFETY: all descriptors up to the tail name buffers that belong to the ring.
         unsafe { self.shared.regs.device().bar().write32(TDT.at(0).offset() + 0x40 * self.index, tail) }
     }
@@ -421,16 +503,27 @@ impl<D: Device> TxQueue<D> {
 impl<D: Device> ethdev::TxQueue for TxQueue<D> {
     #[inline]
     fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        self.send_burst(cache, batch)
+        if batch.len() == 1 { self.send_one(cache, batch) } else { self.send_many(cache, batch) }
     }
 
     fn counters(&self) -> TxCounters {
-        self.counters
+        TxCounters { packets: (self.tail as u64).wrapping_sub(self.more_segments), ..self.counters }
     }
 
     fn in_flight(&self) -> usize {
         self.in_use()
     }
+}
+
+/// The high word of the descriptor of a frame that is one packet of the usual pool without flags, and neither too short nor too
+/// long; `None` for others.
+#[inline(always)]
+fn usual_word(meta: Meta, usual: u32, command: u64) -> Option<u64> {
+    let len = u64::from(meta.len());
+    if meta.0 >> 32 != u64::from(usual) || len.wrapping_sub(SHORTEST) > LONGEST - SHORTEST {
+        return None;
+    }
+    Some(command | len | len << tx::PAYLEN_SHIFT)
 }
 
 /// A run of free descriptors that are given packets.
@@ -449,41 +542,17 @@ pub(crate) struct Post {
 }
 
 impl Post {
-    /// Posts packets up to the first that is unusual. IOVA = pointer + `delta`. Returns how many.
+    /// [`Loops::post`], one by one after those of `from`.
     ///
     /// # Safety
     ///
-    /// There are as many descriptors and slots as packets. The caller forgets the packets posted.
+    /// As [`Loops::post`].
     #[inline(always)]
-    unsafe fn run(self, packets: &[Packet], delta: u64) -> Done {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        let done = if packets.len() >= crate::avx2::STEP && crate::avx2::available() {
-            // SAFETY: the processor has AVX2; the caller's word for the rest.
-            unsafe { self.avx2(packets, delta) }
-        } else {
-            Done::default()
-        };
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let done = Done::default();
-        // SAFETY: the caller's word.
-        unsafe { self.scalar(packets, done, |slot| (slot.as_ptr() as u64).wrapping_add(delta)) }
-    }
-
-    /// As [`Self::run`], one by one after those of `from`.
-    ///
-    /// # Safety
-    ///
-    /// As [`Self::run`].
-    #[inline(always)]
-    unsafe fn scalar(self, packets: &[Packet], from: Done, iova: impl Fn(Slot) -> u64) -> Done {
+    pub(crate) unsafe fn one_by_one(self, packets: &[Packet], from: Done, iova: impl Fn(Slot) -> u64) -> Done {
         let Done { count: mut done, mut bytes } = from;
         while done < packets.len() {
             let packet = &packets[done];
-            let meta = packet.meta();
-            let len = u64::from(meta.len());
-            if meta.0 >> 32 != u64::from(self.usual) || len.wrapping_sub(SHORTEST) > LONGEST - SHORTEST {
-                break;
-            }
+            let Some(high) = usual_word(packet.meta(), self.usual, self.command) else { break };
             let slot = packet.slot();
             // SAFETY: there are as many as packets.
             let kept = unsafe { self.slots.add(done) };
@@ -493,9 +562,8 @@ impl Post {
             let descriptor = unsafe { self.descriptors.add(done) };
             // SAFETY: as above; both sides use atomics.
             let descriptor = unsafe { &*descriptor };
-            let address = iova(slot).wrapping_add(meta.offset().into());
-            descriptor.write(address, self.command | len | len << tx::PAYLEN_SHIFT);
-            bytes += len;
+            descriptor.write(iova(slot).wrapping_add(packet.offset().into()), high);
+            bytes += packet.len() as u64;
             done += 1;
         }
         Done { count: done, bytes }
@@ -564,7 +632,7 @@ impl<D: Device> Drop for TxQueue<D> {
     fn drop(&mut self) {
         let mut parked = self.shared.parking(&self.ring, self.in_use());
         while self.head != self.tail {
-            let at = self.head & (self.ring.size() - 1);
+            let at = self.head & self.ring.mask();
             let id = if self.foreign == 0 { self.usual } else { self.pools[at] };
             self.head = self.head.wrapping_add(1);
             if let Some(slot) = self.slots[at] {

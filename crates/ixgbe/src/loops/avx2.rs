@@ -1,20 +1,15 @@
-//! The receive and transmit loops for processors with AVX2: four descriptors at a time. What they do for each is what
-//! [`Exchange::run`] and [`Post::run`] say; the scalar loops finish what is left over or unusual.
+//! The loops for processors with AVX2: four descriptors at a time, in multiples of four. What they do for each is what
+//! the trait `Loops` says; the loops one by one finish what is left over or unusual.
 
 use crate::desc::{Descriptor, rx, tx};
-use crate::rx::{Done, Exchange};
+use crate::loops::Done;
+use crate::rx::Exchange;
 use crate::tx::{LONGEST, Post, SHORTEST};
 use core::arch::x86_64::*;
 use mempool::{Packet, Slot};
 
-/// Whether this processor has AVX2.
-#[inline(always)]
-pub(crate) fn available() -> bool {
-    std::arch::is_x86_feature_detected!("avx2")
-}
-
 /// Descriptors, slots or packets at a time.
-pub(crate) const STEP: usize = 4;
+const STEP: usize = 4;
 
 #[inline(always)]
 fn lanes(value: u64) -> i64 {
@@ -72,14 +67,18 @@ const REVERSED_AND_SWAPPED: i32 = 0b00_10_01_11;
 const REVERSED: i32 = 0b00_01_10_11;
 
 impl Exchange {
-    /// See [`Exchange::run`]; multiples of four.
+    /// See [`Loops::exchange`]; multiples of four.
     ///
     /// # Safety
     ///
-    /// As [`Exchange::run`], and the processor has AVX2.
+    /// As [`Loops::exchange`], and the processor has AVX2.
+    #[inline]
     #[target_feature(enable = "avx2")]
     pub(crate) unsafe fn avx2(self, top: *const Slot, delta: u64) -> Done {
         let count = self.count;
+        if count < STEP {
+            return Done::default();
+        }
         let delta = _mm256_set1_epi64x(lanes(delta));
         let mask = _mm256_set1_epi64x(lanes(rx::SINGLE_MASK));
         let single = _mm256_set1_epi64x(lanes(rx::SINGLE));
@@ -129,14 +128,18 @@ impl Exchange {
 }
 
 impl Post {
-    /// See [`Post::run`]; multiples of four.
+    /// See [`Loops::post`]; multiples of four.
     ///
     /// # Safety
     ///
-    /// As [`Post::run`], and the processor has AVX2.
+    /// As [`Loops::post`], and the processor has AVX2.
+    #[inline]
     #[target_feature(enable = "avx2")]
     pub(crate) unsafe fn avx2(self, packets: &[Packet], delta: u64) -> Done {
         let count = packets.len();
+        if count < STEP {
+            return Done::default();
+        }
         let delta = _mm256_set1_epi64x(lanes(delta));
         let command = _mm256_set1_epi64x(lanes(self.command));
         let usual = _mm256_set1_epi64x(i64::from(self.usual));

@@ -1,0 +1,138 @@
+//! The loops over runs of usual frames, which queues choose by processor and by how IOVAs are made of addresses.
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod avx2;
+
+use crate::rx::Exchange;
+use crate::tx::Post;
+use device::Translation;
+use mempool::{Packet, Slot};
+
+/// How far a loop has come.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Done {
+    /// Descriptors.
+    pub(crate) count: usize,
+    /// Bytes in their buffers.
+    pub(crate) bytes: u64,
+}
+
+/// A loop each way.
+pub(crate) trait Loops: Copy {
+    /// Exchanges as many buffers as there are good frames of one buffer at the front, for those before `top` (the top of a
+    /// cache's stack), from there down.
+    ///
+    /// # Safety
+    ///
+    /// There are as many slots before `top` as the exchange counts; those used are given up by the cache.
+    unsafe fn exchange(self, exchange: Exchange, top: *const Slot) -> Done;
+
+    /// Posts packets up to the first that is unusual.
+    ///
+    /// # Safety
+    ///
+    /// There are as many descriptors and slots as packets. The caller forgets the packets posted.
+    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done;
+}
+
+/// One descriptor after the other; IOVA = address + `delta`.
+#[derive(Clone, Copy)]
+pub(crate) struct OneByOne {
+    pub(crate) delta: u64,
+}
+
+impl OneByOne {
+    #[inline(always)]
+    fn iova(self, slot: Slot) -> u64 {
+        (slot.as_ptr() as u64).wrapping_add(self.delta)
+    }
+}
+
+impl Loops for OneByOne {
+    #[inline(always)]
+    unsafe fn exchange(self, exchange: Exchange, top: *const Slot) -> Done {
+        // SAFETY: the caller's word.
+        unsafe { exchange.one_by_one(top, Done::default(), |slot| self.iova(slot)) }
+    }
+
+    #[inline(always)]
+    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done {
+        // SAFETY: the caller's word.
+        unsafe { post.one_by_one(packets, Done::default(), |slot| self.iova(slot)) }
+    }
+}
+
+/// One descriptor after the other, where each page of a pool has an address of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct Paged<'t> {
+    pub(crate) translation: &'t Translation,
+    /// Added to the IOVA of a slot.
+    pub(crate) offset: u16,
+}
+
+impl Paged<'_> {
+    fn iova(self, slot: Slot) -> u64 {
+        self.translation.iova(slot.as_ptr()).wrapping_add(self.offset.into())
+    }
+}
+
+impl Loops for Paged<'_> {
+    unsafe fn exchange(self, exchange: Exchange, top: *const Slot) -> Done {
+        // SAFETY: the caller's word.
+        unsafe { exchange.one_by_one(top, Done::default(), |slot| self.iova(slot)) }
+    }
+
+    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done {
+        // SAFETY: the caller's word.
+        unsafe { post.one_by_one(packets, Done::default(), |slot| self.iova(slot)) }
+    }
+}
+
+/// Four descriptors at a time, then one by one; IOVA = address + `delta`.
+///
+/// # Invariants
+///
+/// The processor has AVX2.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(OneByOne);
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+impl Avx2 {
+    /// The loops for IOVA = address + `delta`.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    pub(crate) unsafe fn new(delta: u64) -> Self {
+        Self(OneByOne { delta })
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+impl Loops for Avx2 {
+    #[inline(always)]
+    unsafe fn exchange(self, exchange: Exchange, top: *const Slot) -> Done {
+        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
+        let done = unsafe { exchange.avx2(top, self.0.delta) };
+        // SAFETY: the caller's word.
+        unsafe { exchange.one_by_one(top, done, |slot| self.0.iova(slot)) }
+    }
+
+    #[inline(always)]
+    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done {
+        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
+        let done = unsafe { post.avx2(packets, self.0.delta) };
+        // SAFETY: the caller's word.
+        unsafe { post.one_by_one(packets, done, |slot| self.0.iova(slot)) }
+    }
+}
+
+/// Whether this processor has AVX2, and may use it here.
+pub(crate) fn has_avx2() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return std::arch::is_x86_feature_detected!("avx2");
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    false
+}
