@@ -23,6 +23,8 @@ pub struct Capabilities {
     pub stop_receiving: bool,
     /// It completes partial checksums of frames that are sent. On every other device they are completed in software.
     pub checksum_offload: bool,
+    /// It takes VLAN tags out of received frames ([`crate::PortConfig::strip_vlan`]).
+    pub strip_vlan: bool,
     /// Receive queues can be waited for.
     pub interrupts: bool,
 }

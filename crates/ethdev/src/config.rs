@@ -38,6 +38,9 @@ pub struct PortConfig {
     /// something takes a slower path. Worth it between ports whose peers do without checksums, such as virtual machines of
     /// one host.
     pub checksum_offload: bool,
+    /// Have the device take the VLAN tag (EtherType 0x8100) out of each received frame that has one; default false. What it was
+    /// says [`crate::RxInfo::vlan_tag`], and nobody else. An 82599 does it ([`crate::Capabilities::strip_vlan`]).
+    pub strip_vlan: bool,
     /// Whether receive queues and the port can be waited for; default off. There are no interrupts through sysfs.
     pub interrupts: Interrupts,
     /// Open PCI devices that no IOMMU guards, through sysfs (needs root and huge pages). Such a device can overwrite any
@@ -90,6 +93,7 @@ impl Default for PortConfig {
             all_multicast: true,
             rss: Rss::default(),
             checksum_offload: false,
+            strip_vlan: false,
             interrupts: Interrupts::Off,
             no_iommu: None,
             trusted_peer: None,

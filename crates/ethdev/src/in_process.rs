@@ -5,7 +5,8 @@
 
 use crate::{
     Capabilities, ConfigError, Events, HashTypes, LinkStatus, MacAddress, Opened, Port, PortConfig, PortError, Reta,
-    Rss, RssCapabilities, RxCounters, RxErrors, RxQueue, Statistics, TxCounters, TxQueue, Unsupported, hash_frame,
+    Rss, RssCapabilities, RxCounters, RxErrors, RxInfo, RxInfos, RxQueue, Statistics, TxCounters, TxQueue, Unsupported,
+    hash_frame,
 };
 use crossbeam::queue::ArrayQueue;
 use device::{EventFd, Interrupts};
@@ -25,6 +26,9 @@ use std::time::{Duration, Instant};
 pub fn open(name: &str, config: &PortConfig, pool: &Pool) -> Result<(Opened<InProcess>, Wire), Error> {
     config.validate()?;
     config.rss.validate(config.rx_queues, QUEUES, TABLE)?;
+    if config.strip_vlan {
+        return Err(ConfigError::new("strip_vlan", "a port in process leaves tags where they are".to_owned()).into());
+    }
     let rx = (0..config.rx_queues).map(|_| RxRing::new(config)).collect::<Result<_, _>>()?;
     let tx: Vec<_> = (0..config.tx_queues).map(|_| ArrayQueue::new(config.tx_ring.into())).collect();
     let shared = Arc::new(Shared {
@@ -189,6 +193,7 @@ impl Port for InProcess {
             set_promiscuous: true,
             stop_receiving: true,
             checksum_offload: false,
+            strip_vlan: false,
             interrupts: self.shared.rx.iter().all(|ring| ring.event.is_some()),
         }
     }
@@ -317,6 +322,21 @@ impl RxQueue for InProcessRx {
             }
         }
         batch.get_mut(before..).unwrap_or_default()
+    }
+
+    /// The hash is that of [`hash_frame`], over a frame's first buffer.
+    fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
+        let packets = self.recv(cache, batch);
+        let rss = self.shared.settings().rss.clone();
+        let mut room = infos.room(packets.len()).iter_mut();
+        for frame in mempool::frames(packets) {
+            let hash = frame.first().map_or(0, |first| hash_frame(&rss, first.data()));
+            let info = frame.first().map(RxInfo::of).unwrap_or_default();
+            let info = if hash == 0 { info } else { info.with_hash(hash) };
+            frame.iter().zip(&mut room).for_each(|(_, place)| *place = info);
+        }
+        infos.filled(packets.len());
+        packets
     }
 
     fn counters(&self) -> RxCounters {

@@ -36,6 +36,7 @@ mod link;
 mod mac_address;
 mod port;
 mod rss;
+mod rx_info;
 mod wait;
 
 pub use capabilities::{Capabilities, RssCapabilities};
@@ -47,4 +48,5 @@ pub use link::{Events, LinkStatus};
 pub use mac_address::{MacAddress, ParseMacAddressError};
 pub use port::{Opened, Port, RxQueue, TxQueue};
 pub use rss::{HashTypes, Reta, Rss, hash_frame, hash_ipv4, hash_ipv6, toeplitz};
+pub use rx_info::{ChecksumVerdict, PacketType, RxInfo, RxInfos};
 pub use wait::{NoInterrupts, wait_any};

@@ -1,7 +1,8 @@
 //! The contract of ports and queues.
 
 use crate::{
-    Capabilities, Events, LinkStatus, MacAddress, PortError, Reta, RxCounters, Statistics, TxCounters, Unsupported,
+    Capabilities, Events, LinkStatus, MacAddress, PortError, Reta, RxCounters, RxInfo, RxInfos, Statistics, TxCounters,
+    Unsupported,
 };
 use mempool::{Batch, Packet, PoolCache};
 use std::fmt;
@@ -23,6 +24,16 @@ pub trait RxQueue: fmt::Debug + Send {
     /// more descriptors than the ring has. It waits for nothing but, where a doorbell is a message to another process (a
     /// vfio-user server that shares no doorbells), the answer to one, 5 s at most; then the device counts as gone.
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet];
+
+    /// The same, and what the device says of each packet, in `infos`; its length is then the number of packets that came in.
+    /// Whoever does not ask for it pays nothing.
+    fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
+        let packets = self.recv(cache, batch);
+        let room = infos.room(packets.len());
+        room.iter_mut().zip(&*packets).for_each(|(info, packet)| *info = RxInfo::of(packet));
+        infos.filled(packets.len());
+        packets
+    }
 
     /// What it has counted.
     fn counters(&self) -> RxCounters;

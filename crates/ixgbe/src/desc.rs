@@ -1,5 +1,6 @@
 //! Advanced descriptors: 16 bytes that the driver and the device write in turn (82599 datasheet 7.1.6, 7.2.3).
 
+use ethdev::RxInfo;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One descriptor, as two little-endian words.
@@ -21,6 +22,12 @@ impl Descriptor {
     #[inline(always)]
     pub(crate) fn received(&self) -> Received {
         Received(self.high())
+    }
+
+    /// The first word of a descriptor that was found done: what the device says of the frame, of which nothing is checked.
+    #[inline(always)]
+    pub(crate) fn first_word(&self) -> u64 {
+        u64::from_le(self.low.load(Ordering::Relaxed))
     }
 
     /// Whether the device reports a transmit descriptor done. What it read before that it does not read again.
@@ -56,6 +63,12 @@ impl Descriptor {
 pub(crate) struct Received(u64);
 
 impl Received {
+    /// What the device says of the frame, with the descriptor's first word.
+    #[inline(always)]
+    pub(crate) fn info(self, first_word: u64) -> RxInfo {
+        RxInfo::from_write_back(first_word, self.0)
+    }
+
     /// Whether the descriptor is the driver's again.
     #[inline(always)]
     pub(crate) fn is_done(self) -> bool {

@@ -3,7 +3,7 @@
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod avx2;
 
-use crate::rx::Exchange;
+use crate::rx::{Exchange, Infos};
 use crate::tx::Post;
 use device::Translation;
 use mempool::{Packet, Slot};
@@ -25,7 +25,7 @@ pub(crate) trait Loops: Copy {
     /// # Safety
     ///
     /// There are as many slots before `top` as the exchange counts; those used are given up by the cache.
-    unsafe fn exchange(self, exchange: Exchange, top: *const Slot) -> Done;
+    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done;
 
     /// Posts packets up to the first that is unusual.
     ///
@@ -50,7 +50,7 @@ impl OneByOne {
 
 impl Loops for OneByOne {
     #[inline(always)]
-    unsafe fn exchange(self, exchange: Exchange, top: *const Slot) -> Done {
+    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done {
         // SAFETY: the caller's word.
         unsafe { exchange.one_by_one(top, Done::default(), |slot| self.iova(slot)) }
     }
@@ -77,7 +77,7 @@ impl Paged<'_> {
 }
 
 impl Loops for Paged<'_> {
-    unsafe fn exchange(self, exchange: Exchange, top: *const Slot) -> Done {
+    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done {
         // SAFETY: the caller's word.
         unsafe { exchange.one_by_one(top, Done::default(), |slot| self.iova(slot)) }
     }
@@ -113,7 +113,7 @@ impl Avx2 {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 impl Loops for Avx2 {
     #[inline(always)]
-    unsafe fn exchange(self, exchange: Exchange, top: *const Slot) -> Done {
+    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done {
         // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
         let done = unsafe { exchange.avx2(top, self.0.delta) };
         // SAFETY: the caller's word.

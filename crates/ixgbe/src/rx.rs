@@ -11,9 +11,10 @@ use crate::ring::{Ring, RingMemory, Shared};
 use crate::wait::{Timed, wait};
 use crate::{Config, Error, Result, interrupts};
 use device::{Bar as _, Device, Translation};
-use ethdev::RxCounters;
+use ethdev::{RxCounters, RxInfo, RxInfos};
 use mempool::{Batch, CHUNK, LentOne, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
@@ -146,6 +147,7 @@ impl<D: Device> RxQueue<D> {
         buffers = srrctl::DROP_EN.set(buffers, config.drop_en.into());
         let dca = dca_rxctrl::RESERVED_12.set(regs.read(DCA_RXCTRL.at(n)), 0);
         let enable = rxdctl::EN.set(rxdctl::SWFLSH.set(regs.read(RXDCTL.at(n)), 0), 1);
+        let enable = rxdctl::VME.set(enable, config.port.strip_vlan.into());
         let steps = [
             (RDBAL.at(n), low),
             (RDBAH.at(n), high),
@@ -190,9 +192,9 @@ impl<D: Device> RxQueue<D> {
 
     /// Receives with a cache of the queue's own.
     #[cold]
-    fn recv_own(&mut self, batch: &mut Batch) -> usize {
+    fn recv_own(&mut self, batch: &mut Batch, infos: impl Infos) -> usize {
         let mut own = self.own_cache.take().unwrap_or_else(|| self.pool.cache());
-        let received = self.recv_from(&mut own, batch);
+        let received = self.recv_many(&mut own, batch, infos);
         self.own_cache = Some(own);
         received
     }
@@ -203,15 +205,15 @@ impl<D: Device> RxQueue<D> {
     fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         let room = batch.spare();
         if room == 0 || (room > 1 && self.ring.at(self.next + 1).received().is_done()) {
-            return self.recv_many(cache, batch);
+            return self.recv_many(cache, batch, NoInfos);
         }
         let received = self.ring.at(self.next).received();
         let Some(len) = received.single(self.buffer) else {
-            return if received.is_done() { self.recv_many(cache, batch) } else { 0 };
+            return if received.is_done() { self.recv_many(cache, batch, NoInfos) } else { 0 };
         };
-        let Some(delta) = self.linear else { return self.recv_many(cache, batch) };
+        let Some(delta) = self.linear else { return self.recv_many(cache, batch, NoInfos) };
         if self.unannounced + 1 >= DOORBELL || cache.is_empty() {
-            return self.recv_many(cache, batch);
+            return self.recv_many(cache, batch, NoInfos);
         }
         let Some(fresh) = cache.lend_one() else { return 0 };
         let start = (fresh.as_ptr() as u64).wrapping_add(delta);
@@ -223,42 +225,48 @@ impl<D: Device> RxQueue<D> {
 
     /// Receives what fits into `batch`, with the loops that this processor has.
     #[inline(always)]
-    fn recv_many(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+    fn recv_many(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: impl Infos) -> usize {
         match self.linear {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: the processor has AVX2.
-            Some(delta) if self.has_avx2 => unsafe { self.recv_avx2(cache, batch, delta) },
-            Some(delta) => self.recv_one_by_one(cache, batch, delta),
-            None => self.recv_paged(cache, batch),
+            Some(delta) if self.has_avx2 => unsafe { self.recv_avx2(cache, batch, delta, infos) },
+            Some(delta) => self.recv_one_by_one(cache, batch, delta, infos),
+            None => self.recv_paged(cache, batch, infos),
         }
     }
 
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(never)]
     #[target_feature(enable = "avx2")]
-    fn recv_avx2(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64) -> usize {
+    fn recv_avx2(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64, infos: impl Infos) -> usize {
         // SAFETY: the processor has AVX2.
-        self.recv_burst(cache, batch, unsafe { Avx2::new(delta) })
+        self.recv_burst(cache, batch, unsafe { Avx2::new(delta) }, infos)
     }
 
     #[inline(never)]
-    fn recv_one_by_one(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64) -> usize {
-        self.recv_burst(cache, batch, OneByOne { delta })
+    fn recv_one_by_one(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64, infos: impl Infos) -> usize {
+        self.recv_burst(cache, batch, OneByOne { delta }, infos)
     }
 
     #[inline(never)]
-    fn recv_paged(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+    fn recv_paged(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: impl Infos) -> usize {
         let translation = &*Arc::clone(&self.translation);
-        self.recv_burst(cache, batch, Paged { translation, offset: self.meta.offset() })
+        self.recv_burst(cache, batch, Paged { translation, offset: self.meta.offset() }, infos)
     }
 
     /// Receives what fits into `batch`.
     #[inline(always)]
-    fn recv_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch, loops: impl Loops) -> usize {
+    fn recv_burst<I: Infos>(
+        &mut self,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+        loops: impl Loops,
+        mut infos: I,
+    ) -> usize {
         let room = batch.spare();
-        let mut taken = self.recv_run(cache, batch, loops);
+        let mut taken = self.recv_run::<I>(cache, batch, loops, infos.from(0));
         if taken < room && self.has_next() {
-            taken = self.recv_rest(cache, batch, taken, loops);
+            taken = self.recv_rest(cache, batch, taken, loops, infos);
         }
         if self.unannounced >= DOORBELL {
             self.ring_doorbell();
@@ -269,11 +277,21 @@ impl<D: Device> RxQueue<D> {
     /// Goes on behind a run of `taken` frames where another frame waits: at the end of the ring or of the buffers at hand, or
     /// because it is an unusual one. Returns the number of packets received with those of the run.
     #[inline(never)]
-    fn recv_rest(&mut self, cache: &mut PoolCache, batch: &mut Batch, taken: usize, loops: impl Loops) -> usize {
+    fn recv_rest<I: Infos>(
+        &mut self,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+        taken: usize,
+        loops: impl Loops,
+        mut infos: I,
+    ) -> usize {
         let before = batch.len() - taken;
         let mut dropped = 0;
         while batch.spare() > 0 && self.has_next() {
-            if self.recv_run(cache, batch, loops) == 0 && !self.recv_unusual(cache, batch, &mut dropped) {
+            let at = batch.len() - before;
+            if self.recv_run::<I>(cache, batch, loops, infos.from(at)) == 0
+                && !self.recv_unusual(cache, batch, &mut dropped, infos.from(at))
+            {
                 break;
             }
         }
@@ -281,17 +299,29 @@ impl<D: Device> RxQueue<D> {
     }
 
     /// Receives frames of one buffer each, as many as there are room and fresh buffers for up to the end of the ring; stops before
-    /// the first that is not there, not good, or longer. Returns how many.
+    /// the first that is not there, not good, or longer. Returns how many. There is room for an info for each, if infos are wanted.
     #[inline(always)]
-    fn recv_run(&mut self, cache: &mut PoolCache, batch: &mut Batch, loops: impl Loops) -> usize {
+    fn recv_run<I: Infos>(
+        &mut self,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+        loops: impl Loops,
+        infos: &mut [RxInfo],
+    ) -> usize {
         let first = self.next;
         let fresh = cache.lend(batch.spare());
-        let exchange = Exchange {
+        let mut count = fresh.len().min(self.ring.size() - first);
+        if I::WANTED {
+            count = count.min(infos.len());
+        }
+        let exchange = Exchange::<I> {
             descriptors: self.ring.pointer(first),
             // SAFETY: there are as many slots as descriptors.
             posted: unsafe { self.slots.as_mut_ptr().add(first) },
             packets: batch.spare_slots().as_mut_ptr(),
-            count: fresh.len().min(self.ring.size() - first),
+            infos: infos.as_mut_ptr(),
+            wanted: PhantomData,
+            count,
             limit: self.buffer,
             meta: self.meta,
         };
@@ -313,7 +343,13 @@ impl<D: Device> RxQueue<D> {
     /// of which `dropped` counts the descriptors.
     #[cold]
     #[inline(never)]
-    fn recv_unusual(&mut self, cache: &mut PoolCache, batch: &mut Batch, dropped: &mut usize) -> bool {
+    fn recv_unusual(
+        &mut self,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+        dropped: &mut usize,
+        infos: &mut [RxInfo],
+    ) -> bool {
         if cache.reserve(1) == 0 {
             self.counters.no_buffers += 1;
             return false;
@@ -349,7 +385,12 @@ impl<D: Device> RxQueue<D> {
         } else if segments > batch.capacity() {
             Some(&mut self.counters.batch_too_small)
         } else {
-            return self.recv_frame(cache, batch, lens.get(..segments).unwrap_or_default());
+            let info = last.info(self.ring.at(self.next + segments - 1).first_word());
+            let received = self.recv_frame(cache, batch, lens.get(..segments).unwrap_or_default());
+            if received {
+                infos.iter_mut().take(segments).for_each(|place| *place = info);
+            }
+            return received;
         };
         if let Some(reason) = reason {
             *reason += 1;
@@ -434,8 +475,22 @@ impl<D: Device> ethdev::RxQueue for RxQueue<D> {
         if cache.pool_id() == self.meta.pool() {
             self.recv_from(cache, batch)
         } else {
-            self.recv_own(batch)
+            self.recv_own(batch, NoInfos)
         };
+        batch.get_mut(before..).unwrap_or_default()
+    }
+
+    /// What the device wrote back is stored as it is: hash, packet type, VLAN tag if it strips them, and verdicts on checksums.
+    #[inline]
+    fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
+        let before = batch.len();
+        let room = infos.room(batch.spare());
+        let count = if cache.pool_id() == self.meta.pool() {
+            self.recv_many(cache, batch, room)
+        } else {
+            self.recv_own(batch, room)
+        };
+        infos.filled(count);
         batch.get_mut(before..).unwrap_or_default()
     }
 
@@ -463,17 +518,51 @@ impl<D: Device> ethdev::RxQueue for RxQueue<D> {
     }
 }
 
+/// Who wants to know what the device says of each frame.
+pub(crate) trait Infos {
+    /// Whether anybody does.
+    const WANTED: bool;
+
+    /// Where the infos of packets go from number `at` of this call on.
+    fn from(&mut self, at: usize) -> &mut [RxInfo];
+}
+
+/// Nobody.
+struct NoInfos;
+
+impl Infos for NoInfos {
+    const WANTED: bool = false;
+
+    #[inline(always)]
+    fn from(&mut self, _: usize) -> &mut [RxInfo] {
+        &mut []
+    }
+}
+
+/// As many packets as there are places can be received.
+impl Infos for &mut [RxInfo] {
+    const WANTED: bool = true;
+
+    #[inline(always)]
+    fn from(&mut self, at: usize) -> &mut [RxInfo] {
+        self.get_mut(at..).unwrap_or_default()
+    }
+}
+
 /// A run of `count` descriptors whose buffers are exchanged for fresh ones.
 ///
 /// # Invariants
 ///
-/// `descriptors`, `posted` (the buffers they have) and `packets` (where the packets go) point to `count` elements each.
+/// `descriptors`, `posted` (the buffers they have) and `packets` (where the packets go) point to `count` elements each, and so does
+/// `infos` if they are wanted.
 /// As long as DD is set, a descriptor belongs to the driver.
-#[derive(Clone, Copy)]
-pub(crate) struct Exchange {
+pub(crate) struct Exchange<I: Infos> {
     pub(crate) descriptors: *const Descriptor,
     pub(crate) posted: *mut Slot,
     pub(crate) packets: *mut MaybeUninit<Packet>,
+    /// Where infos go, if they are wanted.
+    pub(crate) infos: *mut RxInfo,
+    wanted: PhantomData<I>,
     pub(crate) count: usize,
     /// Bytes that fit into a buffer.
     pub(crate) limit: u16,
@@ -481,7 +570,16 @@ pub(crate) struct Exchange {
     pub(crate) meta: Meta,
 }
 
-impl Exchange {
+impl<I: Infos> Clone for Exchange<I> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I: Infos> Copy for Exchange<I> {}
+
+impl<I: Infos> Exchange<I> {
     /// [`Loops::exchange`], one by one after those of `from`.
     ///
     /// # Safety
@@ -495,7 +593,14 @@ impl Exchange {
             let descriptor = unsafe { self.descriptors.add(done) };
             // SAFETY: as above; both sides use atomics.
             let descriptor = unsafe { &*descriptor };
-            let Some(len) = descriptor.received().single(self.limit) else { break };
+            let received = descriptor.received();
+            let Some(len) = received.single(self.limit) else { break };
+            if I::WANTED {
+                // SAFETY: `done < count` elements (type invariant).
+                let info = unsafe { self.infos.add(done) };
+                // SAFETY: as above.
+                unsafe { info.write(received.info(descriptor.first_word())) };
+            }
             // SAFETY: `done < count` slots before the top.
             let fresh = unsafe { top.sub(done + 1) };
             // SAFETY: as above.

@@ -2,7 +2,7 @@
 
 use crate::Opened;
 use device::{Device, PciFunction, PciIds};
-use ethdev::{Port, PortConfig, PortError, RxCounters, RxQueue, TxCounters, TxQueue};
+use ethdev::{Port, PortConfig, PortError, RxCounters, RxInfos, RxQueue, TxCounters, TxQueue};
 use mempool::{Batch, Packet, Pool, PoolCache};
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -169,6 +169,11 @@ impl RxQueue for AnyRxQueue {
     #[inline]
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         each!(Self, self, queue => queue.recv(cache, batch))
+    }
+
+    #[inline]
+    fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
+        each!(Self, self, queue => queue.recv_with(cache, batch, infos))
     }
 
     #[inline]

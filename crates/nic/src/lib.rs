@@ -35,7 +35,8 @@ pub use drivers::{AnyRxQueue, AnyTxQueue, DriverError};
 pub use error::{Error, Result};
 pub use ethdev::{
     Capabilities, Events, Expired, Interrupts, LinkStatus, MacAddress, NoInterrupts, NoIommu, Port, PortConfig, Reta,
-    Rss, RxCounters, RxErrors, RxQueue, Statistics, TimeLimit, TrustedPeer, TxCounters, TxQueue, wait_any,
+    Rss, RxCounters, RxErrors, RxInfo, RxInfos, RxQueue, Statistics, TimeLimit, TrustedPeer, TxCounters, TxQueue,
+    wait_any,
 };
 pub use identify::identify;
 pub use port::{AnyPort, Opened, check, open};

@@ -3,7 +3,7 @@
 
 use crate::desc::{Descriptor, rx, tx};
 use crate::loops::Done;
-use crate::rx::Exchange;
+use crate::rx::{Exchange, Infos};
 use crate::tx::{LONGEST, Post, SHORTEST};
 use core::arch::x86_64::*;
 use mempool::{Packet, Slot};
@@ -16,14 +16,14 @@ fn lanes(value: u64) -> i64 {
     value.cast_signed()
 }
 
-/// The high words of four descriptors, in the order 0, 2, 1, 3, read as the device may be writing them.
+/// Four descriptors, two in each half, read as the device may be writing them.
 ///
 /// # Safety
 ///
 /// `descriptors` points to four of them, and the processor has AVX2.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn high_words(descriptors: *const Descriptor) -> __m256i {
+unsafe fn read_four(descriptors: *const Descriptor) -> (__m256i, __m256i) {
     let (first, second): (__m256i, __m256i);
     // SAFETY: reads 64 bytes of descriptors. It is in assembly because the device writes concurrently: each aligned
     // 8-byte word is read at once, and no load is moved or repeated by the compiler, as with relaxed atomics.
@@ -39,7 +39,7 @@ unsafe fn high_words(descriptors: *const Descriptor) -> __m256i {
     }
     // Loads are not reordered on x86; this keeps the compiler from it (acquire).
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::Acquire);
-    _mm256_unpackhi_epi64(first, second)
+    (first, second)
 }
 
 /// Stores four pairs of words (low, high), given in the order 0, 2, 1, 3, as four consecutive 16-byte elements.
@@ -66,7 +66,7 @@ const REVERSED_AND_SWAPPED: i32 = 0b00_10_01_11;
 /// 0, 1, 2, 3 from 3, 2, 1, 0.
 const REVERSED: i32 = 0b00_01_10_11;
 
-impl Exchange {
+impl<I: Infos> Exchange<I> {
     /// See [`Loops::exchange`]; multiples of four.
     ///
     /// # Safety
@@ -92,7 +92,9 @@ impl Exchange {
             // SAFETY: `done + 4 <= count` descriptors.
             let at = unsafe { self.descriptors.add(done) };
             // SAFETY: four descriptors.
-            let high = unsafe { high_words(at) };
+            let (front, back) = unsafe { read_four(at) };
+            // In the order 0, 2, 1, 3, as all below.
+            let high = _mm256_unpackhi_epi64(front, back);
             let len = _mm256_and_si256(_mm256_srli_epi64::<32>(high), half_word);
             let good = _mm256_cmpeq_epi64(_mm256_and_si256(high, mask), single);
             // 0 < len <= limit.
@@ -101,6 +103,16 @@ impl Exchange {
                 break;
             }
             bytes = _mm256_add_epi64(bytes, len);
+            if I::WANTED {
+                // SAFETY: `done + 4 <= count` infos.
+                let info = unsafe { self.infos.add(done) }.cast::<__m256i>();
+                // SAFETY: an info is two words, as a descriptor.
+                unsafe { _mm256_storeu_si256(info, front) }
+                // SAFETY: two infos further.
+                let info = unsafe { info.add(1) };
+                // SAFETY: the other two.
+                unsafe { _mm256_storeu_si256(info, back) }
+            }
             // SAFETY: `done + 4 <= count` slots before the top.
             let fresh = unsafe { top.sub(done + STEP) };
             // SAFETY: four slots.

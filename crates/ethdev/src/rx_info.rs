@@ -1,0 +1,286 @@
+//! What a device says of received frames beside their bytes.
+
+use mempool::{Checksum, Packet};
+use std::fmt;
+use std::ops::Deref;
+
+/// What a device says of a received frame: RSS hash, packet type, VLAN tag and checksum verdicts, each as far as the device knows it.
+///
+/// Two words in the layout of the 82599's receive write-back (datasheet 7.1.6.2), so that a driver for that family stores what the
+/// device wrote and nothing is worked out before somebody asks. Others make it up from [`Self::default`], which says nothing.
+///
+/// ```
+/// use ethdev::{ChecksumVerdict, PacketType, RxInfo};
+///
+/// let info = RxInfo::default().with_hash(7).with_transport_checksum(ChecksumVerdict::Bad);
+/// assert_eq!((info.hash(), info.vlan_tag()), (Some(7), None));
+/// assert_eq!(info.ip_checksum(), ChecksumVerdict::Unknown);
+/// assert_eq!(info.packet_type(), PacketType::default());
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct RxInfo {
+    low: u64,
+    high: u64,
+}
+
+impl RxInfo {
+    /// From the two words of an 82599's write-back.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_write_back(low: u64, high: u64) -> Self {
+        Self { low, high }
+    }
+
+    /// The RSS hash; `None` if the device worked none out, as for frames of no chosen type.
+    #[inline(always)]
+    #[must_use]
+    pub const fn hash(self) -> Option<u32> {
+        if self.low & RSS_TYPE != 0 { Some((self.low >> 32) as u32) } else { None }
+    }
+
+    /// The tag control information of a VLAN tag that the device has taken out of the frame ([`crate::PortConfig::strip_vlan`]):
+    /// priority in bits 15:13, VLAN identifier in 11:0.
+    #[inline(always)]
+    #[must_use]
+    pub const fn vlan_tag(self) -> Option<u16> {
+        if self.high & STRIPPED != 0 { Some((self.high >> 48) as u16) } else { None }
+    }
+
+    /// What kind of packet it is.
+    #[inline(always)]
+    #[must_use]
+    pub fn packet_type(self) -> PacketType {
+        let bit = |at: u32| self.low >> at & 1 != 0;
+        PacketType { ipv4: bit(4), ipv6: bit(6), options: bit(5) | bit(7), tcp: bit(8), udp: bit(9), sctp: bit(10) }
+    }
+
+    /// Whether the checksum of the IPv4 header is right.
+    #[inline(always)]
+    #[must_use]
+    pub const fn ip_checksum(self) -> ChecksumVerdict {
+        verdict(self.high, IP_CHECKED, IP_WRONG)
+    }
+
+    /// Whether the checksum of TCP, UDP or SCTP is right.
+    #[inline(always)]
+    #[must_use]
+    pub const fn transport_checksum(self) -> ChecksumVerdict {
+        verdict(self.high, TRANSPORT_CHECKED, TRANSPORT_WRONG)
+    }
+
+    /// With an RSS hash.
+    #[must_use]
+    pub const fn with_hash(self, hash: u32) -> Self {
+        // The type says which fields were hashed; nothing here asks.
+        Self { low: self.low & 0xffff_ffff | (hash as u64) << 32 | 1, ..self }
+    }
+
+    /// With the tag control information of a tag that was taken out of the frame.
+    #[must_use]
+    pub const fn with_vlan_tag(self, tag: u16) -> Self {
+        Self { high: self.high & !(0xffff << 48) | (tag as u64) << 48 | STRIPPED, ..self }
+    }
+
+    /// With a packet type.
+    #[must_use]
+    pub const fn with_packet_type(self, kind: PacketType) -> Self {
+        let PacketType { ipv4, ipv6, options, tcp, udp, sctp } = kind;
+        let bits = (ipv4 as u64) << 4
+            | ((options && !ipv6) as u64) << 5
+            | (ipv6 as u64) << 6
+            | ((options && ipv6) as u64) << 7
+            | (tcp as u64) << 8
+            | (udp as u64) << 9
+            | (sctp as u64) << 10;
+        Self { low: self.low & !PACKET_TYPE | bits, ..self }
+    }
+
+    /// With a verdict on the checksum of the IPv4 header.
+    #[must_use]
+    pub const fn with_ip_checksum(self, said: ChecksumVerdict) -> Self {
+        Self { high: with_verdict(self.high, said, IP_CHECKED, IP_WRONG), ..self }
+    }
+
+    /// With a verdict on the checksum of TCP, UDP or SCTP.
+    #[must_use]
+    pub const fn with_transport_checksum(self, said: ChecksumVerdict) -> Self {
+        Self { high: with_verdict(self.high, said, TRANSPORT_CHECKED, TRANSPORT_WRONG), ..self }
+    }
+
+    /// What a packet itself says ([`Packet::checksum`]), for devices that say nothing else: one whose checksum is valid, or still to
+    /// be completed by its sender's leave, has the verdict good.
+    #[must_use]
+    pub fn of(packet: &Packet) -> Self {
+        match packet.checksum() {
+            Checksum::Unknown => Self::default(),
+            Checksum::Valid | Checksum::Partial { .. } => {
+                Self::default().with_transport_checksum(ChecksumVerdict::Good)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for RxInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RxInfo")
+            .field("hash", &self.hash())
+            .field("vlan_tag", &self.vlan_tag())
+            .field("packet_type", &self.packet_type())
+            .field("ip_checksum", &self.ip_checksum())
+            .field("transport_checksum", &self.transport_checksum())
+            .finish()
+    }
+}
+
+/// What kind of packet a frame holds, as far as the device has looked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "they are bits, and any may be set")]
+pub struct PacketType {
+    /// An IPv4 header.
+    pub ipv4: bool,
+    /// An IPv6 header.
+    pub ipv6: bool,
+    /// The header has options or extensions.
+    pub options: bool,
+    /// A TCP header.
+    pub tcp: bool,
+    /// A UDP header.
+    pub udp: bool,
+    /// An SCTP header.
+    pub sctp: bool,
+}
+
+/// What a device has found out of a checksum.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChecksumVerdict {
+    /// Nothing: there is none, or the device has not looked.
+    #[default]
+    Unknown,
+    /// It is right.
+    Good,
+    /// It is wrong.
+    Bad,
+}
+
+/// An [`RxInfo`] for each packet of a burst, and the time at which the burst was received: what
+/// [`RxQueue::recv_with`](crate::RxQueue::recv_with) fills.
+///
+/// It is a slice with an element for each packet that the last call returned, in order. Of a frame of several packets all say the
+/// same.
+#[derive(Clone, Debug)]
+pub struct RxInfos {
+    infos: Vec<RxInfo>,
+    len: usize,
+    received_at: u64,
+}
+
+impl RxInfos {
+    /// Room for the infos of `capacity` packets: as many as the batches that are received into. A larger batch makes it grow.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self { infos: vec![RxInfo::default(); capacity], len: 0, received_at: 0 }
+    }
+
+    /// When the burst was received, as [`device::tsc::now`] counts; not when its frames were on the wire.
+    #[must_use]
+    pub fn received_at(&self) -> u64 {
+        self.received_at
+    }
+
+    /// Room for the infos of a burst of up to `count` packets, for a driver to write from the front on; [`Self::filled`] follows.
+    #[inline]
+    pub fn room(&mut self, count: usize) -> &mut [RxInfo] {
+        self.len = 0;
+        if self.infos.len() < count {
+            self.infos.resize(count, RxInfo::default());
+        }
+        &mut self.infos[..count]
+    }
+
+    /// So many packets have come in, now, and the room for them is filled.
+    #[inline]
+    pub fn filled(&mut self, count: usize) {
+        self.len = count.min(self.infos.len());
+        self.received_at = device::tsc::now();
+    }
+}
+
+impl Deref for RxInfos {
+    type Target = [RxInfo];
+
+    #[inline]
+    fn deref(&self) -> &[RxInfo] {
+        // Never more than there are.
+        self.infos.get(..self.len).unwrap_or_default()
+    }
+}
+
+const fn verdict(high: u64, checked: u64, wrong: u64) -> ChecksumVerdict {
+    match (high & checked != 0, high & wrong != 0) {
+        (false, _) => ChecksumVerdict::Unknown,
+        (true, false) => ChecksumVerdict::Good,
+        (true, true) => ChecksumVerdict::Bad,
+    }
+}
+
+const fn with_verdict(high: u64, said: ChecksumVerdict, checked: u64, wrong: u64) -> u64 {
+    let others = high & !(checked | wrong);
+    match said {
+        ChecksumVerdict::Unknown => others,
+        ChecksumVerdict::Good => others | checked,
+        ChecksumVerdict::Bad => others | checked | wrong,
+    }
+}
+
+/// Low word: RSS type (0 is none), packet type in bits 16:4, hash in 63:32.
+const RSS_TYPE: u64 = 0xf;
+const PACKET_TYPE: u64 = 0x1fff << 4;
+/// High word: VP, L4CS and IPCS of the status, L4E and IPE of the errors, VLAN tag in bits 63:48.
+const STRIPPED: u64 = 1 << 3;
+const TRANSPORT_CHECKED: u64 = 1 << 5;
+const IP_CHECKED: u64 = 1 << 6;
+const TRANSPORT_WRONG: u64 = 1 << 30;
+const IP_WRONG: u64 = 1 << 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn verdicts() -> impl Strategy<Value = ChecksumVerdict> {
+        prop_oneof![Just(ChecksumVerdict::Unknown), Just(ChecksumVerdict::Good), Just(ChecksumVerdict::Bad)]
+    }
+
+    proptest! {
+        #[test]
+        fn each_part_is_read_as_it_was_written(
+            start in any::<(u64, u64)>(), hash: u32, tag: u16, ip in verdicts(), transport in verdicts(), bits in 0..32u8,
+        ) {
+            let bit = |at: u8| bits >> at & 1 != 0;
+            let (ipv4, ipv6) = (!bit(0), bit(0));
+            let kind = PacketType { ipv4, ipv6, options: bit(1), tcp: bit(2), udp: bit(3), sctp: bit(4) };
+            // Whatever was there before, and in whatever order.
+            let info = RxInfo::from_write_back(start.0, start.1)
+                .with_ip_checksum(ip)
+                .with_packet_type(kind)
+                .with_vlan_tag(tag)
+                .with_hash(hash)
+                .with_transport_checksum(transport);
+            prop_assert_eq!((info.hash(), info.vlan_tag()), (Some(hash), Some(tag)));
+            prop_assert_eq!((info.ip_checksum(), info.transport_checksum()), (ip, transport));
+            prop_assert_eq!(info.packet_type(), kind);
+        }
+    }
+
+    /// A write-back as table 7-13 ff. of the datasheet have it: TCP over IPv4 with options, hash of type 1, tag 0x2064 stripped,
+    /// both checksums checked, that of TCP wrong.
+    #[test]
+    fn a_write_back_of_the_datasheet() {
+        let info = RxInfo::from_write_back(0xdead_beef_0000_0131, 0x2064_0040_4000_006b);
+        assert_eq!((info.hash(), info.vlan_tag()), (Some(0xdead_beef), Some(0x2064)));
+        let kind = PacketType { ipv4: true, options: true, tcp: true, ..PacketType::default() };
+        assert_eq!(info.packet_type(), kind);
+        assert_eq!((info.ip_checksum(), info.transport_checksum()), (ChecksumVerdict::Good, ChecksumVerdict::Bad));
+    }
+}
