@@ -1,0 +1,73 @@
+//! The flow that a frame belongs to.
+
+use crate::ethernet::{Ethernet, ether_type};
+use crate::ipv4::Ipv4Header;
+use crate::ipv6::Ipv6Header;
+use crate::transport::protocol;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+/// Protocol, addresses and ports of an IP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Flow {
+    /// What the packet carries: see [`protocol`]. Of IPv6 the next header, be it an extension header.
+    pub protocol: u8,
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes to.
+    pub destination: IpAddr,
+    /// Source and destination port of TCP and UDP; none in fragments, or where they are cut off.
+    pub ports: Option<(u16, u16)>,
+}
+
+impl Flow {
+    /// The flow of an Ethernet frame, also behind VLAN tags; `None` for what is no IP packet, or is cut off within its fixed header.
+    /// IPv6 extension headers are not looked behind.
+    #[must_use]
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let ethernet = Ethernet::parse(frame)?;
+        let packet = ethernet.payload();
+        match ethernet.ether_type() {
+            ether_type::IPV4 => {
+                let header = Ipv4Header::first(packet).filter(|header| header.version() == 4)?;
+                let ends =
+                    (!header.is_fragment() && header.header_len() >= header.0.len()).then(|| header.header_len());
+                let payload = ends.and_then(|end| packet.get(end..)).unwrap_or_default();
+                Some(Self::new(header.protocol(), header.source().into(), header.destination().into(), payload))
+            }
+            ether_type::IPV6 => {
+                let header = Ipv6Header::first(packet).filter(|header| header.version() == 6)?;
+                let payload = packet.get(header.0.len()..).unwrap_or_default();
+                Some(Self::new(header.next_header(), header.source().into(), header.destination().into(), payload))
+            }
+            _ => None,
+        }
+    }
+
+    fn new(protocol: u8, source: IpAddr, destination: IpAddr, payload: &[u8]) -> Self {
+        let has_ports = matches!(protocol, protocol::TCP | protocol::UDP);
+        let ports = payload.first_chunk::<4>().filter(|_| has_ports).map(|ports| {
+            let [a, b, c, d] = *ports;
+            (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
+        });
+        Self { protocol, source, destination, ports }
+    }
+}
+
+/// Such as `tcp 192.0.2.1:49152 -> 198.51.100.1:80`.
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol {
+            protocol::ICMP => f.write_str("icmp ")?,
+            protocol::TCP => f.write_str("tcp ")?,
+            protocol::UDP => f.write_str("udp ")?,
+            other => write!(f, "{other} ")?,
+        }
+        match self.ports {
+            Some((from, to)) => {
+                write!(f, "{} -> {}", SocketAddr::new(self.source, from), SocketAddr::new(self.destination, to))
+            }
+            None => write!(f, "{} -> {}", self.source, self.destination),
+        }
+    }
+}

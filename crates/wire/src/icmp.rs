@@ -1,0 +1,76 @@
+//! ICMP messages (RFC 792).
+
+use crate::checksum::{Sum, update_u16};
+
+/// Types of messages.
+pub mod icmp_type {
+    /// The answer to a ping.
+    pub const ECHO_REPLY: u8 = 0;
+    /// A ping.
+    pub const ECHO_REQUEST: u8 = 8;
+}
+
+const HEADER: usize = 8;
+
+/// An ICMP message.
+#[derive(Clone, Copy, Debug)]
+pub struct Icmp<'a> {
+    header: &'a [u8; HEADER],
+    payload: &'a [u8],
+}
+
+impl<'a> Icmp<'a> {
+    /// The message that is an IPv4 packet's payload; `None` if it is cut off.
+    #[must_use]
+    pub fn parse(message: &'a [u8]) -> Option<Self> {
+        message.split_first_chunk().map(|(header, payload)| Self { header, payload })
+    }
+
+    /// Type and code.
+    #[must_use]
+    pub fn kind(&self) -> (u8, u8) {
+        (self.header[0], self.header[1])
+    }
+
+    /// Whether it is as it was sent.
+    #[must_use]
+    pub fn is_checksum_right(&self) -> bool {
+        Sum::of(self.header).and(self.payload).is_right()
+    }
+}
+
+/// The same, to be changed.
+#[derive(Debug)]
+pub struct IcmpMut<'a> {
+    header: &'a mut [u8; HEADER],
+    payload: &'a mut [u8],
+}
+
+impl<'a> IcmpMut<'a> {
+    /// As [`Icmp::parse`].
+    #[must_use]
+    pub fn parse(message: &'a mut [u8]) -> Option<Self> {
+        message.split_first_chunk_mut().map(|(header, payload)| Self { header, payload })
+    }
+
+    /// The view that reads.
+    #[must_use]
+    pub fn view(&self) -> Icmp<'_> {
+        Icmp { header: self.header, payload: self.payload }
+    }
+
+    /// Makes an echo request the reply to it, and the checksum with it; what is wrong stays wrong. Returns false, and changes
+    /// nothing, for other messages.
+    pub fn answer_echo(&mut self) -> bool {
+        let [kind, code, high, low, ..] = self.header;
+        if (*kind, *code) != (icmp_type::ECHO_REQUEST, 0) {
+            return false;
+        }
+        *kind = icmp_type::ECHO_REPLY;
+        let checksum = u16::from_be_bytes([*high, *low]);
+        let word = |kind: u8| u16::from_be_bytes([kind, 0]);
+        let answer = update_u16(checksum, word(icmp_type::ECHO_REQUEST), word(icmp_type::ECHO_REPLY));
+        [*high, *low] = answer.to_be_bytes();
+        true
+    }
+}

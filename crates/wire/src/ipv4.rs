@@ -1,0 +1,221 @@
+//! IPv4 headers (RFC 791).
+
+use crate::checksum::{Sum, update_u32};
+use std::net::Ipv4Addr;
+
+/// Bytes of a header without options.
+const SHORTEST: usize = 20;
+
+/// The fixed part of an IPv4 header, as it is: nothing in it is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv4Header<'a>(pub &'a [u8; SHORTEST]);
+
+impl<'a> Ipv4Header<'a> {
+    /// The header that `packet` begins with; `None` if it has less than 20 bytes.
+    #[inline(always)]
+    #[must_use]
+    pub fn first(packet: &'a [u8]) -> Option<Self> {
+        packet.first_chunk().map(Self)
+    }
+
+    /// The version: 4.
+    #[inline(always)]
+    #[must_use]
+    pub fn version(self) -> u8 {
+        self.0[0] >> 4
+    }
+
+    /// Bytes of the header with its options.
+    #[inline(always)]
+    #[must_use]
+    pub fn header_len(self) -> usize {
+        usize::from(self.0[0] & 0xf) * 4
+    }
+
+    /// Bytes of the packet.
+    #[inline(always)]
+    #[must_use]
+    pub fn total_len(self) -> usize {
+        u16::from_be_bytes([self.0[2], self.0[3]]).into()
+    }
+
+    /// Whether it is a fragment: not the first, or not the last.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_fragment(self) -> bool {
+        u16::from_be_bytes([self.0[6], self.0[7]]) & 0x3fff != 0
+    }
+
+    /// Time to live.
+    #[inline(always)]
+    #[must_use]
+    pub fn ttl(self) -> u8 {
+        self.0[8]
+    }
+
+    /// What the payload is: see [`crate::protocol`].
+    #[inline(always)]
+    #[must_use]
+    pub fn protocol(self) -> u8 {
+        self.0[9]
+    }
+
+    /// Where it comes from.
+    #[inline(always)]
+    #[must_use]
+    pub fn source(self) -> Ipv4Addr {
+        let [_, _, _, _, _, _, _, _, _, _, _, _, a, b, c, d, ..] = *self.0;
+        Ipv4Addr::new(a, b, c, d)
+    }
+
+    /// Where it goes to.
+    #[inline(always)]
+    #[must_use]
+    pub fn destination(self) -> Ipv4Addr {
+        let [.., a, b, c, d] = *self.0;
+        Ipv4Addr::new(a, b, c, d)
+    }
+
+    /// Where options end and where the packet ends, if both are within `len` bytes.
+    #[inline]
+    fn ends(self, len: usize) -> Option<(usize, usize)> {
+        let (header, total) = (self.header_len(), self.total_len());
+        (self.version() == 4 && (SHORTEST..=total).contains(&header) && total <= len).then_some((header, total))
+    }
+}
+
+/// An IPv4 packet.
+#[derive(Clone, Copy, Debug)]
+pub struct Ipv4<'a> {
+    header: &'a [u8; SHORTEST],
+    options: &'a [u8],
+    payload: &'a [u8],
+}
+
+impl<'a> Ipv4<'a> {
+    /// `None` if it is cut off, has another version, or its lengths contradict each other. Bytes behind the packet, such as padding,
+    /// are left out. The checksum is not looked at: see [`Self::is_checksum_right`].
+    #[inline]
+    #[must_use]
+    pub fn parse(packet: &'a [u8]) -> Option<Self> {
+        let (header, total) = Ipv4Header::first(packet)?.ends(packet.len())?;
+        let (header, rest) = packet.get(..total)?.split_at_checked(header)?;
+        let (header, options) = header.split_first_chunk()?;
+        Some(Self { header, options, payload: rest })
+    }
+
+    /// The fields of its header.
+    #[inline(always)]
+    #[must_use]
+    pub fn header(&self) -> Ipv4Header<'a> {
+        Ipv4Header(self.header)
+    }
+
+    /// What is behind header and options, to the end of the packet.
+    #[inline(always)]
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Whether header and options are as they were sent.
+    #[inline]
+    #[must_use]
+    pub fn is_checksum_right(&self) -> bool {
+        Sum::of(self.header).and(self.options).is_right()
+    }
+}
+
+/// The same, to be changed.
+#[derive(Debug)]
+pub struct Ipv4Mut<'a> {
+    pub(crate) header: &'a mut [u8; SHORTEST],
+    options: &'a mut [u8],
+    pub(crate) payload: &'a mut [u8],
+}
+
+impl<'a> Ipv4Mut<'a> {
+    /// As [`Ipv4::parse`].
+    #[inline]
+    #[must_use]
+    pub fn parse(packet: &'a mut [u8]) -> Option<Self> {
+        let (header, total) = Ipv4Header::first(packet)?.ends(packet.len())?;
+        let (header, payload) = packet.get_mut(..total)?.split_at_mut_checked(header)?;
+        let (header, options) = header.split_first_chunk_mut()?;
+        Some(Self { header, options, payload })
+    }
+
+    /// The view that reads.
+    #[inline(always)]
+    #[must_use]
+    pub fn view(&self) -> Ipv4<'_> {
+        Ipv4 { header: self.header, options: self.options, payload: self.payload }
+    }
+
+    /// Changes where it comes from, and the header checksum with it.
+    #[inline]
+    pub fn set_source(&mut self, source: Ipv4Addr) {
+        set_address(self.header, 12, source);
+    }
+
+    /// Changes where it goes to, and the header checksum with it.
+    #[inline]
+    pub fn set_destination(&mut self, destination: Ipv4Addr) {
+        set_address(self.header, 16, destination);
+    }
+
+    /// Counts the time to live down by one, and the header checksum with it, as a router does. Returns false, and changes nothing, if
+    /// the packet may not be forwarded, as it has no further hop to live.
+    #[inline]
+    pub fn hop(&mut self) -> bool {
+        let [.., ttl, _, high, low, _, _, _, _, _, _, _, _] = self.header;
+        let lives = *ttl > 1;
+        if lives {
+            let mut checksum = [*high, *low];
+            hop(ttl, &mut checksum);
+            [*high, *low] = checksum;
+        }
+        lives
+    }
+
+    /// Writes the header checksum anew.
+    pub fn fill_checksum(&mut self) {
+        self.header[CHECKSUM..CHECKSUM + 2].fill(0);
+        let checksum = Sum::of(self.header).and(self.options).checksum();
+        self.header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// What is behind header and options, to the end of the packet.
+    #[inline(always)]
+    #[must_use]
+    pub fn payload_mut(&mut self) -> &mut [u8] {
+        self.payload
+    }
+}
+
+/// Where the checksum is.
+const CHECKSUM: usize = 10;
+
+/// Changes the address at byte `at`, and the header checksum with it.
+#[inline(always)]
+pub(crate) fn set_address(header: &mut [u8; SHORTEST], at: usize, address: Ipv4Addr) {
+    let old = u32::from_be_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let checksum = u16::from_be_bytes([header[CHECKSUM], header[CHECKSUM + 1]]);
+    let checksum = update_u32(checksum, old, address.to_bits());
+    header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+    header[at..at + 4].copy_from_slice(&address.octets());
+}
+
+/// Counts a time to live down by one, and the header checksum with it (RFC 1624, equation 3: the word of time to live and protocol
+/// falls by 0x100, so the checksum rises by as much).
+#[inline(always)]
+pub(crate) fn hop(ttl: &mut u8, checksum: &mut [u8; 2]) {
+    *ttl = ttl.wrapping_sub(1);
+    let risen = u32::from(u16::from_ne_bytes(*checksum)) + u32::from(u16::from_ne_bytes([1, 0]));
+    // In ones' complement 0xffff is 0, and what is carried out at the top comes in at the bottom. That holds for words
+    // read in either byte order (RFC 1071, section 2).
+    let risen = if risen >= 0xffff { risen + 1 } else { risen };
+    #[expect(clippy::cast_possible_truncation, reason = "the carry was added")]
+    let risen = risen as u16;
+    *checksum = risen.to_ne_bytes();
+}
