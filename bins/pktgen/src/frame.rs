@@ -11,6 +11,8 @@
 //! | 50 | 8 | number, from 0 |
 
 use std::net::Ipv4Addr;
+use wire::Sum;
+use wire::checksum::update_u16;
 
 /// Bytes of the shortest frame, without check sequence.
 pub(crate) const SHORTEST: u16 = 60;
@@ -19,7 +21,6 @@ pub(crate) const LONGEST: u16 = 1514;
 
 const MARK: u32 = u32::from_be_bytes(*b"rwpg");
 const ETHERNET: usize = 14;
-const IPV4: usize = 20;
 const CHECKSUM_AT: usize = ETHERNET + 10;
 const SOURCE_END: usize = ETHERNET + 16;
 const MARK_AT: usize = 42;
@@ -48,8 +49,8 @@ pub(crate) fn template(source: [u8; 6], to: Destination, stream: u32, size: u16)
     frame.extend([0, 0, 0x40, 0, 64, 17, 0, 0]);
     frame.extend([198, 18, 0, 1]);
     frame.extend(to.ip.octets());
-    let checksum = internet_checksum(&frame[ETHERNET..ETHERNET + IPV4]);
-    frame[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&checksum.to_be_bytes());
+    let checksum = Sum::of(&frame[ETHERNET..]).checksum();
+    frame[CHECKSUM_AT..CHECKSUM_AT + 2].copy_from_slice(&checksum.to_be_bytes());
     frame.extend(port.to_be_bytes());
     frame.extend(9_u16.to_be_bytes());
     frame.extend((ip_length - 20).to_be_bytes());
@@ -73,12 +74,8 @@ pub(crate) fn set_number(frame: &mut [u8], number: u64) {
 #[inline(always)]
 pub(crate) fn set_flow(frame: &mut [u8], checksum: u16, flow: u16) {
     let Some(head) = frame.first_chunk_mut::<MARK_AT>() else { return };
-    let old: u16 = 1;
-    let new = old.wrapping_add(flow);
-    let sum = u32::from(!checksum) + u32::from(!old) + u32::from(new);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let [.., high, low] = (!((sum & 0xffff) + (sum >> 16))).to_be_bytes();
-    (head[CHECKSUM_AT], head[CHECKSUM_AT + 1]) = (high, low);
+    let new = 1_u16.wrapping_add(flow);
+    [head[CHECKSUM_AT], head[CHECKSUM_AT + 1]] = update_u16(checksum, 1, new).to_be_bytes();
     [head[SOURCE_END - 2], head[SOURCE_END - 1]] = new.to_be_bytes();
 }
 
@@ -96,19 +93,19 @@ pub(crate) fn parse(frame: &[u8]) -> Option<(u32, u64)> {
     ours.then(|| (word(STREAM_AT), u64::from(word(NUMBER_AT)) << 32 | u64::from(word(NUMBER_AT + 4))))
 }
 
-/// RFC 1071.
-fn internet_checksum(bytes: &[u8]) -> u16 {
-    let sum: u32 = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
-    let folded = (sum & 0xffff) + (sum >> 16);
-    let folded = (folded & 0xffff) + (folded >> 16);
-    !u16::try_from(folded).unwrap_or(u16::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const TO: Destination = Destination { mac: [2, 0, 0, 0, 0, 2], ip: Ipv4Addr::new(198, 19, 0, 1) };
+
+    /// RFC 1071.
+    fn internet_checksum(bytes: &[u8]) -> u16 {
+        let sum: u32 = bytes.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let folded = (folded & 0xffff) + (folded >> 16);
+        !u16::try_from(folded).unwrap_or(u16::MAX)
+    }
 
     #[test]
     fn every_flow_has_its_address_and_a_right_checksum() {

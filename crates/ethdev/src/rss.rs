@@ -5,8 +5,9 @@
 //! same hash in software.
 
 use crate::ConfigError;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::BitOr;
+use wire::Flow;
 
 /// How flows are spread over receive queues.
 ///
@@ -211,17 +212,22 @@ pub fn hash_ipv6(key: &[u8; 40], source: Ipv6Addr, destination: Ipv6Addr, ports:
 }
 
 fn hash(key: &[u8; 40], source: &[u8], destination: &[u8], ports: Option<(u16, u16)>) -> u32 {
-    let ports = ports.map_or_else(Vec::new, |(from, to)| [from.to_be_bytes(), to.to_be_bytes()].concat());
-    toeplitz(key, &[source, destination, &ports].concat())
+    let ports = ports.map(|(from, to)| [from.to_be_bytes(), to.to_be_bytes()]);
+    let ports = ports.as_ref().map_or(&[][..], |ports| ports.as_flattened());
+    toeplitz_of(key, source.iter().chain(destination).chain(ports))
 }
 
 /// The Toeplitz hash of `input` (7.1.2.8.1). A key of 40 bytes serves 36 bytes of input; further input hashes as
 /// if the key went on with zeros.
 #[must_use]
 pub fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
+    toeplitz_of(key, input.iter())
+}
+
+fn toeplitz_of<'a>(key: &[u8; 40], input: impl Iterator<Item = &'a u8>) -> u32 {
     let mut window = u32::from_be_bytes([key[0], key[1], key[2], key[3]]);
     let mut hash = 0;
-    for (i, byte) in input.iter().enumerate() {
+    for (i, byte) in input.enumerate() {
         let next = key.get(i + 4).copied().unwrap_or(0);
         for bit in (0..8).rev() {
             if byte >> bit & 1 == 1 {
@@ -248,53 +254,23 @@ pub fn hash_frame(rss: &Rss, frame: &[u8]) -> u32 {
 }
 
 fn hash_if_chosen(rss: &Rss, frame: &[u8]) -> Option<u32> {
-    let mut at = 12;
-    let mut ethertype = half_word(frame, at)?;
-    for _ in 0..MOST_TAGS {
-        if matches!(ethertype, VLAN | SERVICE_VLAN) {
-            at += 4;
-            ethertype = half_word(frame, at)?;
-        }
-    }
-    let packet = frame.get(at + 2..)?;
-    let ports_at = |at: usize| Some((half_word(packet, at)?, half_word(packet, at + 2)?));
-    let (addresses, [tcp, udp, other], protocol, ports) = match ethertype {
-        IPV4 => {
-            let header = packet.get(..20)?;
-            // More fragments, or not the first.
-            let is_fragment = half_word(header, 6)? & 0x3fff != 0;
-            let ports = if is_fragment { None } else { ports_at(usize::from(header[0] & 15) * 4) };
-            let types = [HashTypes::TCP_IPV4, HashTypes::UDP_IPV4, HashTypes::IPV4];
-            (header.get(12..20)?, types, header[9], ports)
-        }
-        IPV6 => {
-            let types = [HashTypes::TCP_IPV6, HashTypes::UDP_IPV6, HashTypes::IPV6];
-            (packet.get(8..40)?, types, packet[6], ports_at(40))
-        }
-        _ => return None,
+    let Flow { protocol, source, destination, ports } = Flow::of(frame)?;
+    let [tcp, udp, other] = match source {
+        IpAddr::V4(_) => [HashTypes::TCP_IPV4, HashTypes::UDP_IPV4, HashTypes::IPV4],
+        IpAddr::V6(_) => [HashTypes::TCP_IPV6, HashTypes::UDP_IPV6, HashTypes::IPV6],
     };
-    let of_protocol = match protocol {
-        6 => Some(tcp),
-        17 => Some(udp),
+    let of_protocol = if protocol == wire::protocol::TCP { tcp } else { udp };
+    // Only TCP and UDP have any.
+    let ports = ports.filter(|_| rss.hash.contains(of_protocol));
+    if ports.is_none() && !rss.hash.contains(other) {
+        return None;
+    }
+    match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => Some(hash_ipv4(&rss.key, source, destination, ports)),
+        (IpAddr::V6(source), IpAddr::V6(destination)) => Some(hash_ipv6(&rss.key, source, destination, ports)),
         _ => None,
-    };
-    if let (Some(_), Some((from, to))) = (of_protocol.filter(|types| rss.hash.contains(*types)), ports) {
-        let ports = [from.to_be_bytes(), to.to_be_bytes()].concat();
-        return Some(toeplitz(&rss.key, &[addresses, &ports].concat()));
     }
-    rss.hash.contains(other).then(|| toeplitz(&rss.key, addresses))
 }
-
-fn half_word(bytes: &[u8], at: usize) -> Option<u16> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
-}
-
-const IPV4: u16 = 0x0800;
-const IPV6: u16 = 0x86dd;
-const VLAN: u16 = 0x8100;
-const SERVICE_VLAN: u16 = 0x88a8;
-/// VLAN tags that are looked behind.
-const MOST_TAGS: usize = 2;
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,7 @@
 //! What is known of the checksum of a frame's transport protocol, and the software that completes one.
 
 use crate::{Meta, Packet};
+use wire::Sum;
 
 /// What is known of the checksum that a frame's transport protocol (TCP, UDP) has in its header.
 ///
@@ -96,36 +97,17 @@ pub fn complete_checksum(frame: &mut [Packet]) {
     let Some(first) = frame.first_mut() else { return };
     let Checksum::Partial { start, offset } = first.checksum() else { return };
     first.set_checksum(Checksum::Unknown);
-    let mut sum = 0;
-    let mut odd = false;
+    let mut sum = Sum::default();
     for (n, packet) in frame.iter().enumerate() {
-        let bytes = if n == 0 { &packet.data()[start.into()..] } else { packet.data() };
-        let words = words(bytes);
-        // In a packet that begins in the middle of a word the halves are the other way round.
-        sum += u64::from(if odd { words.swap_bytes() } else { words });
-        odd ^= bytes.len() % 2 == 1;
+        sum = sum.and(if n == 0 { &packet.data()[start.into()..] } else { packet.data() });
     }
     // No sum, says a zero (RFC 768); the other way to write it means the same to TCP.
-    let sum = match !fold(sum) {
+    let sum = match sum.checksum() {
         0 => u16::MAX,
         sum => sum,
     };
     let field = usize::from(start) + usize::from(offset);
     frame[0].data_mut()[field..field + FIELD].copy_from_slice(&sum.to_be_bytes());
-}
-
-/// One's complement sum of big-endian words (RFC 1071), an odd byte at the end being the upper half of one.
-fn words(bytes: &[u8]) -> u16 {
-    let (words, rest) = bytes.as_chunks::<2>();
-    let last = rest.first().map_or(0, |byte| u64::from(*byte) << 8);
-    fold(words.iter().map(|word| u64::from(u16::from_be_bytes(*word))).sum::<u64>() + last)
-}
-
-fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum >> 16) + (sum & 0xffff);
-    }
-    u16::try_from(sum).unwrap_or(0)
 }
 
 /// Bits 49 and 50 of the word: the kind.

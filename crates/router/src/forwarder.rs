@@ -4,7 +4,7 @@ use crate::check::{self, Passed, Refusal};
 use crate::egress::Egress;
 use crate::ethernet::{HEADER, Interface, Station};
 use crate::fib::{Adjacency, Follower, stations};
-use crate::ipv4;
+use crate::ipv4::SHORTEST;
 use lpm::NextHop;
 use mempool::{Batch, Packet};
 use std::sync::Arc;
@@ -74,7 +74,7 @@ impl Forwarder {
     pub(crate) fn new(fib: Follower, interfaces: &Arc<[Interface]>, miss: Miss) -> Self {
         let stations = stations(interfaces);
         let least_mtu: usize = interfaces.iter().map(|interface| interface.mtu.into()).min().unwrap_or_default();
-        let least_payload = least_mtu.saturating_sub(ipv4::SHORTEST);
+        let least_payload = least_mtu.saturating_sub(SHORTEST);
         let scratch = Scratch { least_mtu, least_payload, ..Scratch::default() };
         Self { fib, interfaces: Arc::clone(interfaces), stations, miss, scratch }
     }
@@ -213,7 +213,7 @@ impl Scratch {
                 continue;
             }
             let (data, len) = (packet.data(), packet.len());
-            let plain = data.first_chunk().and_then(|start| ipv4::plain(start, len, station, *least_payload));
+            let plain = data.first_chunk().and_then(|start| crate::ipv4::plain(start, len, station, *least_payload));
             if let Some((destination, total)) = plain {
                 (*v4, *verdict) = (destination, Verdict::Ipv4);
                 if HEADER + total != len {
@@ -296,17 +296,16 @@ fn send_on<const V6: bool>(packet: &mut Packet, len: Option<usize>, adjacency: &
         return Verdict::Refused(Refusal::TooBig);
     }
     // Longer than this, or it would not have passed.
-    let Some(start) = packet.data_mut().first_chunk_mut::<SHORTEST>() else {
+    let Some(start) = packet.data_mut().first_chunk_mut::<{ HEADER + SHORTEST }>() else {
         return Verdict::Refused(Refusal::HeaderLength);
     };
-    let [addresses @ .., _, _, _, _, _, _, _, _, _, hop_limit, ttl, _, sum_high, sum_low] = start;
-    *addresses = adjacency.addresses;
+    let (addresses, _) = start.as_chunks_mut::<12>();
+    addresses[0] = adjacency.addresses;
+    let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, ip @ ..] = start;
     if V6 {
-        *hop_limit = hop_limit.wrapping_sub(1);
+        ip[7] = ip[7].wrapping_sub(1);
     } else {
-        let mut checksum = [*sum_high, *sum_low];
-        ipv4::hop(ttl, &mut checksum);
-        [*sum_high, *sum_low] = checksum;
+        wire::hop(ip);
     }
     Verdict::Out(adjacency.port)
 }
@@ -347,6 +346,3 @@ fn set_aside(packet: Packet, verdict: Verdict, egress: &mut Egress) {
         _ => egress.refuse(packet, Refusal::NoRoute),
     }
 }
-
-/// Bytes that every frame that passes has: Ethernet header, and IPv4 header up to its checksum.
-const SHORTEST: usize = HEADER + 12;

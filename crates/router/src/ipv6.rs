@@ -1,9 +1,7 @@
 //! IPv6 (RFC 8200, RFC 4291).
 
 use crate::check::Refusal;
-
-/// Bytes of the header.
-const HEADER: usize = 40;
+use wire::Ipv6Header;
 
 /// All checks. `start` begins with the header of a packet in `len` bytes of frame. Returns destination, and the
 /// length with the header.
@@ -11,21 +9,19 @@ pub(crate) fn check(start: &[u8], len: usize) -> Result<(u128, usize), Refusal> 
     if *start.first().ok_or(Refusal::HeaderLength)? >> 4 != 6 {
         return Err(Refusal::Version);
     }
-    let Some((header, _)) = start.split_first_chunk::<HEADER>() else { return Err(Refusal::HeaderLength) };
-    let [_, _, _, _, length_high, length_low, _, hop_limit, addresses @ ..] = *header;
-    let total = HEADER + usize::from(u16::from_be_bytes([length_high, length_low]));
+    let header = Ipv6Header::first(start).ok_or(Refusal::HeaderLength)?;
+    let total = header.0.len() + header.payload_len();
     if total > len {
         return Err(Refusal::TotalLength);
     }
-    let (addresses, _) = addresses.as_chunks::<16>();
-    let [source, destination] = [addresses[0], addresses[1]].map(u128::from_be_bytes);
+    let [source, destination] = [header.source(), header.destination()].map(u128::from);
     if is_martian(source) {
         return Err(Refusal::MartianSource);
     }
     if is_martian(destination) {
         return Err(Refusal::MartianDestination);
     }
-    if hop_limit <= 1 {
+    if header.hop_limit() <= 1 {
         return Err(Refusal::Ttl);
     }
     Ok((destination, total))

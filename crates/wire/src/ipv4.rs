@@ -168,12 +168,9 @@ impl<'a> Ipv4Mut<'a> {
     /// the packet may not be forwarded, as it has no further hop to live.
     #[inline]
     pub fn hop(&mut self) -> bool {
-        let [.., ttl, _, high, low, _, _, _, _, _, _, _, _] = self.header;
-        let lives = *ttl > 1;
+        let lives = self.view().header().ttl() > 1;
         if lives {
-            let mut checksum = [*high, *low];
-            hop(ttl, &mut checksum);
-            [*high, *low] = checksum;
+            hop(self.header);
         }
         lives
     }
@@ -206,16 +203,17 @@ pub(crate) fn set_address(header: &mut [u8; SHORTEST], at: usize, address: Ipv4A
     header[at..at + 4].copy_from_slice(&address.octets());
 }
 
-/// Counts a time to live down by one, and the header checksum with it (RFC 1624, equation 3: the word of time to live and protocol
-/// falls by 0x100, so the checksum rises by as much).
+/// Counts the time to live of a header down by one, and the checksum with it (RFC 1624, equation 3: the word of time to live and
+/// protocol falls by 0x100, so the checksum rises by as much). A time to live of 0 becomes 255.
 #[inline(always)]
-pub(crate) fn hop(ttl: &mut u8, checksum: &mut [u8; 2]) {
+pub fn hop(header: &mut [u8; SHORTEST]) {
+    let [_, _, _, _, _, _, _, _, ttl, _, high, low, ..] = header;
     *ttl = ttl.wrapping_sub(1);
-    let risen = u32::from(u16::from_ne_bytes(*checksum)) + u32::from(u16::from_ne_bytes([1, 0]));
+    let risen = u32::from(u16::from_ne_bytes([*high, *low])) + u32::from(u16::from_ne_bytes([1, 0]));
     // In ones' complement 0xffff is 0, and what is carried out at the top comes in at the bottom. That holds for words
     // read in either byte order (RFC 1071, section 2).
     let risen = if risen >= 0xffff { risen + 1 } else { risen };
     #[expect(clippy::cast_possible_truncation, reason = "the carry was added")]
     let risen = risen as u16;
-    *checksum = risen.to_ne_bytes();
+    [*high, *low] = risen.to_ne_bytes();
 }

@@ -35,6 +35,6 @@ pub use checksum::Sum;
 pub use ethernet::{Ethernet, EthernetMut, ether_type};
 pub use flow::Flow;
 pub use icmp::{Icmp, IcmpMut, icmp_type};
-pub use ipv4::{Ipv4, Ipv4Header, Ipv4Mut};
+pub use ipv4::{Ipv4, Ipv4Header, Ipv4Mut, hop};
 pub use ipv6::{Ipv6, Ipv6Header};
 pub use transport::{Tcp, TransportMut, Udp, protocol, tcp_flags};

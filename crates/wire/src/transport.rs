@@ -182,12 +182,9 @@ impl<'a> TransportMut<'a> {
     /// As [`Ipv4Mut::hop`].
     #[inline]
     pub fn hop(&mut self) -> bool {
-        let [.., ttl, _, high, low, _, _, _, _, _, _, _, _] = self.header;
-        let mut checksum = [*high, *low];
-        let lives = *ttl > 1;
+        let lives = Ipv4Header(self.header).ttl() > 1;
         if lives {
-            hop(ttl, &mut checksum);
-            [*high, *low] = checksum;
+            hop(self.header);
         }
         lives
     }
