@@ -70,3 +70,6 @@ impl Unsupported {
         Self { device: device.to_owned(), operation }
     }
 }
+
+/// Enough of an error for a port of one's own that nothing else can go wrong with.
+impl PortError for Unsupported {}

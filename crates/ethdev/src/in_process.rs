@@ -15,7 +15,6 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Opens a port named `name`, and gives its wire, which may go to another thread. Injected frames take their buffers from
 /// `pool`. The link is up as long as the wire exists.
@@ -203,17 +202,6 @@ impl Port for InProcess {
         Ok(LinkStatus { up, speed_mbps: if up { 10_000 } else { 0 } })
     }
 
-    fn wait_link(&self, limit: Duration) -> Result<LinkStatus, Error> {
-        let begun = Instant::now();
-        loop {
-            let link = self.link()?;
-            if link.up || begun.elapsed() >= limit {
-                return Ok(link);
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    }
-
     fn set_promiscuous(&mut self, on: bool) -> Result<(), Error> {
         self.shared.settings().promiscuous = on;
         Ok(())
@@ -249,10 +237,6 @@ impl Port for InProcess {
     fn stop_receiving(&mut self) -> Result<(), Error> {
         self.shared.stopped.store(true, Ordering::SeqCst);
         Ok(())
-    }
-
-    fn statistics(&mut self) -> Result<Statistics, Error> {
-        Ok(self.totals())
     }
 
     fn totals(&self) -> Statistics {

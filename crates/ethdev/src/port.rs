@@ -7,7 +7,7 @@ use crate::{
 use mempool::{Batch, Packet, PoolCache};
 use std::fmt;
 use std::os::fd::BorrowedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A receive queue: belongs to one thread at a time, and may be sent to another.
 ///
@@ -99,16 +99,20 @@ pub trait Port: fmt::Debug {
     /// The address by which the device was opened, without settings.
     fn name(&self) -> &str;
 
-    /// The station address; zeros for a device that has none.
-    fn mac(&self) -> MacAddress;
+    /// The station address; zeros, as it is unless implemented, for a device that has none.
+    fn mac(&self) -> MacAddress {
+        MacAddress::ZERO
+    }
 
     /// The NUMA node it is attached to, if known.
     fn numa_node(&self) -> Option<u32> {
         None
     }
 
-    /// What it can do.
-    fn capabilities(&self) -> Capabilities;
+    /// What it can do: nothing but one queue each way, unless implemented.
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new()
+    }
 
     /// The link as it is now.
     ///
@@ -118,12 +122,21 @@ pub trait Port: fmt::Debug {
     fn link(&self) -> Result<LinkStatus, Self::Error>;
 
     /// Waits until the link is up, for `limit` at most or until the cancel flag of the time limit is set, and returns its state
-    /// then.
+    /// then. Unless implemented, it asks [`Self::link`] every millisecond, and there is no such flag.
     ///
     /// # Errors
     ///
     /// When the device is gone.
-    fn wait_link(&self, limit: Duration) -> Result<LinkStatus, Self::Error>;
+    fn wait_link(&self, limit: Duration) -> Result<LinkStatus, Self::Error> {
+        let begun = Instant::now();
+        loop {
+            let link = self.link()?;
+            if link.up || begun.elapsed() >= limit {
+                return Ok(link);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 
     /// Receives frames for any address, unicast or multicast, or only those for the station and for groups (see
     /// [`Self::set_all_multicast`]).
@@ -190,12 +203,14 @@ pub trait Port: fmt::Debug {
     }
 
     /// Reads the device's counters and returns the totals since it was opened. Registers are narrow: call this once a second at
-    /// least.
+    /// least. A port without registers has its [`Self::totals`] at hand, and need not implement this.
     ///
     /// # Errors
     ///
     /// When the device is gone; [`Self::totals`] has what was read before.
-    fn statistics(&mut self) -> Result<Statistics, Self::Error>;
+    fn statistics(&mut self) -> Result<Statistics, Self::Error> {
+        Ok(self.totals())
+    }
 
     /// The totals as last read.
     fn totals(&self) -> Statistics;

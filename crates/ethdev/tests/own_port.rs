@@ -2,12 +2,10 @@
 //! knows no commands. Whoever uses it gets wrong figures, and loses no buffer.
 
 use ethdev::{
-    Capabilities, LinkStatus, MacAddress, Opened, Port, PortError, Reta, RxCounters, RxQueue, Statistics, TxCounters,
-    TxQueue, Unsupported,
+    LinkStatus, MacAddress, Opened, Port, Reta, RxCounters, RxQueue, Statistics, TxCounters, TxQueue, Unsupported,
 };
 use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
 
 #[derive(Debug)]
 struct Liar;
@@ -19,22 +17,6 @@ struct LyingRx {
 
 #[derive(Debug)]
 struct LyingTx;
-
-#[derive(Debug)]
-struct Error(Unsupported);
-
-impl std::fmt::Display for Error {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.fmt(f)
-    }
-}
-impl std::error::Error for Error {}
-impl PortError for Error {}
-impl From<Unsupported> for Error {
-    fn from(unsupported: Unsupported) -> Self {
-        Self(unsupported)
-    }
-}
 
 impl RxQueue for LyingRx {
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
@@ -80,30 +62,14 @@ impl TxQueue for LyingTx {
 impl Port for Liar {
     type Rx = LyingRx;
     type Tx = LyingTx;
-    type Error = Error;
+    type Error = Unsupported;
 
     fn name(&self) -> &str {
         "liar"
     }
 
-    fn mac(&self) -> MacAddress {
-        MacAddress::ZERO
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::new()
-    }
-
-    fn link(&self) -> Result<LinkStatus, Error> {
+    fn link(&self) -> Result<LinkStatus, Unsupported> {
         Ok(LinkStatus { up: true, speed_mbps: 0 })
-    }
-
-    fn wait_link(&self, _: Duration) -> Result<LinkStatus, Error> {
-        self.link()
-    }
-
-    fn statistics(&mut self) -> Result<Statistics, Error> {
-        Ok(self.totals())
     }
 
     fn totals(&self) -> Statistics {
@@ -114,7 +80,7 @@ impl Port for Liar {
         false
     }
 
-    fn close(self) -> Result<Statistics, Error> {
+    fn close(self) -> Result<Statistics, Unsupported> {
         Ok(self.totals())
     }
 }

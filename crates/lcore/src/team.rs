@@ -1,6 +1,6 @@
 //! Threads at work, each on its lcore.
 
-use crate::{Error, Stop, pin};
+use crate::{Error, Function, Loop, Stop, available, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -23,6 +23,37 @@ pub struct Team<T> {
     finished: Arc<AtomicUsize>,
     begun: Instant,
 }
+
+impl<F: Function + Send + 'static> Team<F> {
+    /// Runs each function in a [`Loop`] of its own, on an lcore of its own as long as there are enough, from the last on; further ones
+    /// on any. The loops yield when nothing moves, so that others may share the lcores. Joining the team returns the functions.
+    ///
+    /// ```
+    /// use lcore::{Clock, Stop, Team};
+    ///
+    /// let stop = Stop::new()?;
+    /// let team = Team::run((0..3).map(|_| |_: &mut Clock| false), &stop)?;
+    /// stop.request();
+    /// assert_eq!(team.join()?.len(), 3);
+    /// # Ok::<(), lcore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub fn run(functions: impl IntoIterator<Item = F>, stop: &Stop) -> Result<Self, Error> {
+        // A host that does not say which there are pins nothing.
+        let mut lcores = available().unwrap_or_default();
+        let members = functions.into_iter().map(|function| {
+            let one = Loop::new(stop).yield_after(Some(IDLE_ROUNDS));
+            (lcores.pop().map(|lcore| lcore.number), move || one.run(function))
+        });
+        Self::start(members.collect(), stop)
+    }
+}
+
+/// Rounds without a packet before [`Team::run`]'s loops yield.
+const IDLE_ROUNDS: u32 = 100;
 
 impl<T: Send + 'static> Team<T> {
     /// Starts a thread for each member, pinned to its lcore if it has one, and named after it (`lcore-3`, or `worker`).
@@ -127,7 +158,7 @@ impl<E: Fn()> Drop for Ending<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Clock, Loop, available};
+    use crate::Clock;
     use std::time::Duration;
 
     type Work = Box<dyn FnOnce() -> u32 + Send>;

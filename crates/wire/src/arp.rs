@@ -1,5 +1,6 @@
 //! ARP for IPv4 over Ethernet (RFC 826).
 
+use crate::ethernet::{EthernetMut, ether_type};
 use std::net::Ipv4Addr;
 
 const LEN: usize = 28;
@@ -65,4 +66,21 @@ impl<'a> ArpMut<'a> {
         sender.swap_with_slice(target);
         sender[..6].copy_from_slice(&mac);
     }
+}
+
+/// Makes an Ethernet frame that asks for the station of `address` the reply to it, from station `mac`. Returns false, and changes
+/// nothing, for other frames.
+pub fn answer_arp(frame: &mut [u8], address: Ipv4Addr, mac: [u8; 6]) -> bool {
+    let Some(mut ethernet) = EthernetMut::parse(frame) else { return false };
+    if ethernet.view().ether_type() != ether_type::ARP {
+        return false;
+    }
+    let Some(mut arp) = ArpMut::parse(ethernet.payload_mut()) else { return false };
+    if !arp.view().is_request() || arp.view().target() != address {
+        return false;
+    }
+    let (asks, _) = arp.view().sender();
+    arp.answer(mac);
+    ethernet.set_addresses(asks, mac);
+    true
 }

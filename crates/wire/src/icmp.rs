@@ -1,6 +1,10 @@
 //! ICMP messages (RFC 792).
 
 use crate::checksum::{Sum, update_u16};
+use crate::ethernet::{EthernetMut, ether_type};
+use crate::ipv4::Ipv4Mut;
+use crate::transport::protocol;
+use std::net::Ipv4Addr;
 
 /// Types of messages.
 pub mod icmp_type {
@@ -73,4 +77,27 @@ impl<'a> IcmpMut<'a> {
         [*high, *low] = answer.to_be_bytes();
         true
     }
+}
+
+/// Makes an Ethernet frame with an echo request for `address` the reply to it. Returns false, and changes nothing, for other frames
+/// and for fragments. What was wrong with checksums stays wrong.
+pub fn answer_ping(frame: &mut [u8], address: Ipv4Addr) -> bool {
+    let Some(mut ethernet) = EthernetMut::parse(frame) else { return false };
+    let (to, from) = (ethernet.view().destination(), ethernet.view().source());
+    if ethernet.view().ether_type() != ether_type::IPV4 {
+        return false;
+    }
+    let Some(mut ip) = Ipv4Mut::parse(ethernet.payload_mut()) else { return false };
+    let header = ip.view();
+    let (header, asks) = (header.header(), header.header().source());
+    if header.protocol() != protocol::ICMP || header.is_fragment() || header.destination() != address {
+        return false;
+    }
+    if !IcmpMut::parse(ip.payload_mut()).is_some_and(|mut message| message.answer_echo()) {
+        return false;
+    }
+    ip.set_source(address);
+    ip.set_destination(asks);
+    ethernet.set_addresses(from, to);
+    true
 }

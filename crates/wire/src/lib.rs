@@ -30,11 +30,11 @@ mod ipv4;
 mod ipv6;
 mod transport;
 
-pub use arp::{Arp, ArpMut};
+pub use arp::{Arp, ArpMut, answer_arp};
 pub use checksum::Sum;
 pub use ethernet::{Ethernet, EthernetMut, ether_type};
 pub use flow::Flow;
-pub use icmp::{Icmp, IcmpMut, icmp_type};
+pub use icmp::{Icmp, IcmpMut, answer_ping, icmp_type};
 pub use ipv4::{Ipv4, Ipv4Header, Ipv4Mut, hop};
 pub use ipv6::{Ipv6, Ipv6Header};
 pub use transport::{Tcp, TransportMut, Udp, protocol, tcp_flags};

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use wire::{
     Arp, ArpMut, Ethernet, EthernetMut, Flow, Icmp, IcmpMut, Ipv4, Ipv4Mut, Ipv6, Sum, Tcp, TransportMut, Udp,
-    ether_type, protocol, tcp_flags,
+    answer_arp, answer_ping, ether_type, protocol, tcp_flags,
 };
 
 fn word(bytes: &[u8], at: usize) -> u16 {
@@ -100,6 +100,35 @@ fn an_echo_request_becomes_its_reply() {
         message[8 - 1] ^= 1;
         assert!(!IcmpMut::parse(&mut message).unwrap().view().is_checksum_right());
     }
+}
+
+#[test]
+fn whole_frames_are_answered_if_they_are_for_the_address() {
+    let (host, here, address) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9], [192, 0, 2, 9]);
+    let request =
+        [&[0xff; 6][..], &host, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &host, &[192, 0, 2, 1], &[0; 6], &address].concat();
+    let mut frame = request.clone();
+    assert!(!answer_arp(&mut frame, [192, 0, 2, 8].into(), here) && frame == request);
+    assert!(answer_arp(&mut frame, address.into(), here));
+    let reply = [&host[..], &here, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 2], &here, &address, &host, &[192, 0, 2, 1]].concat();
+    assert_eq!(frame, reply);
+    assert!(!answer_arp(&mut frame, [192, 0, 2, 1].into(), here) && frame == reply, "a reply is not answered");
+
+    let mut echo = vec![8, 0, 0, 0, 1, 2, 0, 3, 9];
+    let sum = Sum::of(&echo).checksum();
+    echo[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut ip = [&[0x45, 0, 0, 29, 0, 0, 0, 0, 7, 1, 0, 0, 192, 0, 2, 1][..], &address, &echo].concat();
+    Ipv4Mut::parse(&mut ip).unwrap().fill_checksum();
+    let mut ping = [&here[..], &host, &[8, 0], &ip].concat();
+    let before = ping.clone();
+    assert!(!answer_ping(&mut ping, [192, 0, 2, 8].into()) && ping == before);
+    assert!(answer_ping(&mut ping, address.into()));
+    assert_eq!((&ping[..6], &ping[6..12]), (&host[..], &here[..]));
+    let reply = Ipv4::parse(&ping[14..]).unwrap();
+    assert_eq!((&ping[26..30], &ping[30..34]), (&address[..], &[192, 0, 2, 1][..]));
+    let message = Icmp::parse(reply.payload()).unwrap();
+    assert!(reply.is_checksum_right() && message.is_checksum_right() && message.kind() == (0, 0));
+    assert_eq!(&ping[38..], &before[38..]);
 }
 
 #[test]
