@@ -1,8 +1,8 @@
-//! The loop of an lcore: poll, idle, publish, stop; and threads pinned to lcores.
+//! The loop of an lcore: poll, idle, publish, stop; threads pinned to lcores, and rings between them.
 //!
 //! What an lcore does each round is a [`Function`]: a closure, or a type with queues to sleep on and counters to publish. A [`Loop`] runs
-//! it until a [`Stop`] is requested, and a [`Team`] runs loops on threads, each pinned to its lcore. A whole program, which sends every
-//! frame back to where it came from:
+//! it until a [`Stop`] is requested, and a [`Team`] runs loops on threads, each pinned to its lcore. A [`ring()`] takes packets from one
+//! lcore to another, for pipelines. A whole program, which sends every frame back to where it came from:
 //!
 //! ```
 //! use ethdev::{Opened, PortConfig, RxQueue as _, TxQueue as _, in_process};
@@ -36,6 +36,7 @@ mod cores;
 mod error;
 mod function;
 mod idle;
+mod ring;
 mod run;
 mod stop;
 mod team;
@@ -45,6 +46,7 @@ pub use cores::{Lcore, available, pin};
 pub use error::Error;
 pub use function::Function;
 pub use idle::Sleeps;
+pub use ring::{PacketReceiver, PacketSender, ring};
 pub use run::Loop;
 pub use stop::Stop;
 pub use team::Team;
