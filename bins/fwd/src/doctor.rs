@@ -5,9 +5,9 @@ use cli::args::PortOptions;
 use cli::exit::Failure;
 use cli::human::counted;
 use cli::output;
-use cli::ports::{self, Queues};
+use cli::pools::{self, Demand, Placement};
+use cli::ports::Queues;
 use device::{Error, Finding, Host, Needs, PciDevice, Verdict};
-use mempool::{Pool, PoolConfig};
 use rustix::process::geteuid;
 use serde::Serialize;
 use std::io::{self, IsTerminal as _};
@@ -129,19 +129,17 @@ fn devices(host: &Host, args: &DoctorArgs) -> Result<(Vec<PciDevice>, Vec<Row>),
 fn needs(devices: Vec<PciDevice>) -> (Needs, Option<Row>) {
     const DESCRIPTOR: usize = 16;
     const PAGE: usize = 2 << 20;
-    let options = PortOptions::default();
     let queues = vec![Queues { rx: 1, tx: 1 }; devices.len().max(2)];
-    let config = PoolConfig {
-        slots: ports::slots(&queues, &options, 1, 0),
-        numa_node: devices.iter().find_map(|device| device.numa_node),
-        ..PoolConfig::default()
-    };
+    let nodes: Vec<_> = devices.iter().map(|device| device.numa_node).collect();
+    let workers = [(0..queues.len()).collect()];
+    let demand =
+        Demand { nodes: &nodes, queues: &queues, workers: &workers, options: &PortOptions::default(), spare: 0 };
     // Each of the two rings lies in a region of its own.
-    let rings = 2 * (usize::from(options.ring_size) * DESCRIPTOR).next_multiple_of(PAGE);
-    match Pool::new(&config) {
-        Ok(pool) => {
-            let (memory, tried_page) = (pool.memory(), Some(pool.memory().page_size()));
-            (Needs { devices, pool: memory.len(), rings, tried_page }, None)
+    let rings = 2 * (usize::from(demand.options.ring_size) * DESCRIPTOR).next_multiple_of(PAGE);
+    match pools::allocate(&demand) {
+        Ok(pools) => {
+            let Placement { bytes, page_size, .. } = Placement::of(&pools);
+            (Needs { devices, pool: bytes, rings, tried_page: Some(page_size) }, None)
         }
         Err(error) => {
             let row = Row {

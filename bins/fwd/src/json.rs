@@ -3,7 +3,7 @@
 use crate::run::Outcome;
 use crate::workers::WorkerReport;
 use cli::exit::Failure;
-use cli::ports::Placement;
+use cli::pools::Placement;
 use cli::report::{self, PortTotals};
 use serde::Serialize;
 use std::collections::BTreeMap;

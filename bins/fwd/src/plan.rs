@@ -29,6 +29,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The ports that each worker receives from.
+    pub(crate) fn ports_of_workers(&self) -> Vec<Vec<usize>> {
+        self.workers.iter().map(|worker| worker.lanes.iter().map(|lane| lane.port).collect()).collect()
+    }
+
     /// The pinned lcores, and the ports that each polls.
     pub(crate) fn polled(&self) -> impl Iterator<Item = (usize, usize)> {
         let pinned = self.workers.iter().filter_map(|worker| Some((worker.lcore?, &worker.lanes)));

@@ -10,11 +10,13 @@ use cli::counters::{Counters, Published};
 use cli::exit::Failure;
 use cli::idle;
 use cli::lcore::Lcore;
-use cli::ports::{self, Placement, Ports};
+use cli::pools::{self, Placement};
+use cli::ports::{self, Ports};
 use cli::report::{PortTotals, Totals, read_devices, read_devices_last};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use cli::team::{self, IdleWatch};
+use mempool::Pool;
 use nic::{AnyRxQueue, AnyTxQueue, Opened};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,22 +37,22 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     let soft = args.ports.iter().any(nic::Address::is_soft);
     let available = cli::lcore::available()?;
     let plan = plan(args, &available, M::output)?;
-    let (workers, interrupts) = (plan.workers.len(), idle::interrupts(args.idle));
-    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options(), interrupts, workers, 0, &stop)?;
+    let (workers, interrupts) = (plan.ports_of_workers(), idle::interrupts(args.idle));
+    let mut ports = ports::open(&args.ports, &plan.queues, &args.port_options(), interrupts, &workers, 0, &stop)?;
     let mut screen = Screen::new(args.run.json, args.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports))?);
 
     let wiring = wire(&plan, &mut ports, patience(args, soft));
-    let Ports { pool, opened } = ports;
+    let Ports { pools, opened } = ports;
     let (mut handles, mut members) = (Vec::new(), Vec::new());
-    for (lcore, lanes) in wiring.workers {
+    for (lcore, lanes, pools) in wiring.workers {
         let poll_loop = idle::poll_loop(args.idle, soft, args.run.exit_when_idle, &stop);
         handles.push(WorkerHandle { lcore, sleeps: poll_loop.sleeps() });
-        let (batch, stop, pool) = (usize::from(args.port_options.batch), stop.flag(), pool.clone());
-        let worker = Worker { lanes, pool, batch, mode: M::default(), stop, yields: soft, poll_loop };
+        let (batch, stop) = (usize::from(args.port_options.batch), stop.flag());
+        let worker = Worker { lanes, pools, batch, mode: M::default(), stop, yields: soft, poll_loop };
         members.push((lcore, move || worker.run()));
     }
-    let run = Run { args, stop, screen, available, handles, published: wiring.published, opened, pool };
+    let run = Run { args, stop, screen, available, handles, published: wiring.published, opened, pools };
     let outcome = run.supervise(members, Vec::new)?;
     summary::print(M::NAME, &outcome, &args.run, None)?;
     outcome.result
@@ -87,7 +89,8 @@ pub(crate) struct Run<'a> {
     pub(crate) handles: Vec<WorkerHandle>,
     pub(crate) published: Vec<PublishedLane>,
     pub(crate) opened: Vec<Opened>,
-    pub(crate) pool: mempool::Pool,
+    /// The pool that each port receives into.
+    pub(crate) pools: Vec<Pool>,
 }
 
 /// What became of a run.
@@ -133,7 +136,7 @@ impl Run<'_> {
         F: FnOnce() -> Vec<E> + Send + 'static,
         E: Into<Ended> + Send + 'static,
     {
-        let Self { args, stop, mut screen, available, handles, published, mut opened, pool } = self;
+        let Self { args, stop, mut screen, available, handles, published, mut opened, pools } = self;
         let team = team::start(members, &stop)?;
         let begun = team.begun();
 
@@ -167,16 +170,16 @@ impl Run<'_> {
         };
         // Nothing of a device that the kernel wants back may stay open.
         drop(event_fds);
-        let (totals, closed) = finish(ran, ended, opened, &pool, &stop);
+        let (totals, closed) = finish(ran, ended, opened, &pools, &stop);
         let workers = workers::report(&handles, &available);
-        Ok(Outcome { totals, workers, memory: Placement::of(&pool), result: trouble.and(closed) })
+        Ok(Outcome { totals, workers, memory: Placement::of(&pools), result: trouble.and(closed) })
     }
 }
 
 /// The queues, given to workers.
 struct Wiring {
-    /// The lcore and the lanes of each worker.
-    workers: Vec<(Option<usize>, Vec<Lane>)>,
+    /// The lcore and the lanes of each worker, and the pools of the lanes.
+    workers: Vec<(Option<usize>, Vec<Lane>, Vec<Pool>)>,
     published: Vec<PublishedLane>,
 }
 
@@ -199,7 +202,7 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> Wiring {
     let mut tx: Vec<Vec<_>> = ports.opened.iter_mut().map(|opened| opened.tx.drain(..).map(Some).collect()).collect();
     let mut wiring = Wiring { workers: Vec::new(), published: Vec::new() };
     for worker in &plan.workers {
-        let mut lanes = Vec::new();
+        let (mut lanes, mut own_pools) = (Vec::new(), Vec::new());
         for lane in &worker.lanes {
             let input = (lane.port, lane.queue);
             let Some(queue) = take(&mut rx, input) else { continue };
@@ -212,9 +215,10 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> Wiring {
                 output: lane.output,
                 counters: Arc::clone(&counters),
             });
-            lanes.push(Lane::new((queue, input), output, counters));
+            let cache = pools::place(&mut own_pools, &ports.pools[lane.port]);
+            lanes.push(Lane::new((queue, input), cache, output, counters));
         }
-        wiring.workers.push((worker.lcore, lanes));
+        wiring.workers.push((worker.lcore, lanes, own_pools));
     }
     // Queues that nobody uses, such as transmit queues of rxonly, stay with their port.
     for (opened, (rx, tx)) in ports.opened.iter_mut().zip(rx.into_iter().zip(tx)) {
@@ -252,7 +256,7 @@ fn finish(
     ran: Duration,
     ended: Vec<Ended>,
     mut opened: Vec<Opened>,
-    pool: &mempool::Pool,
+    pools: &[Pool],
     stop: &Stop,
 ) -> (Totals, Result<(), Failure>) {
     let mut counted = Vec::new();
@@ -270,7 +274,7 @@ fn finish(
         }
     }
     let (ports, read) = read_devices_last(opened.iter_mut().map(|opened| &mut opened.port));
-    let idle = ports::drain(&mut opened, pool, stop);
+    let idle = ports::drain(&mut opened, pools, stop);
     stop.closing();
     for ((_, _, counters), output) in counted.iter_mut().zip(outputs) {
         let Some((port, at)) = output else { continue };
@@ -278,7 +282,7 @@ fn finish(
     }
     for ((_, _, counters), input) in counted.iter_mut().zip(inputs) {
         let Some((port, at)) = input else { continue };
-        ports::count_unread(&mut opened[port].rx[at], pool, counters);
+        ports::count_unread(&mut opened[port].rx[at], &pools[port], counters);
     }
     let totals = totals(ran, counted.into_iter(), ports);
     let mut result = read.map_err(Failure::from);
@@ -286,4 +290,53 @@ fn finish(
         result = result.and(opened.close().map(drop).map_err(Failure::from));
     }
     (totals, result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::l2::L2;
+    use lcore::Loop;
+    use nic::PortConfig;
+
+    #[test]
+    fn a_worker_of_two_nodes_takes_buffers_of_each_port_from_its_own_pool() {
+        let config = mempool::PoolConfig { slots: 2048, ..Default::default() };
+        let pools = [Pool::new(&config).unwrap(), Pool::new(&config).unwrap()];
+        let ports = ["soft:near?wire=gen&count=3000", "soft:far?wire=gen&count=2000"];
+        let open = |(port, pool): (&str, &Pool)| nic::open(&port.parse().unwrap(), &PortConfig::default(), pool);
+        let opened = ports.into_iter().zip(&pools).map(|port| open(port).unwrap()).collect();
+        let mut ports = Ports { pools: pools.to_vec(), opened };
+        let one_lcore = [Lcore { number: 0, node: None }];
+        let plan = plan::plan(&Wishes {
+            ports: 2,
+            queues: None,
+            bindings: None,
+            available: &one_lcore,
+            nodes: &[Some(0), Some(1)],
+            soft: true,
+            output: L2::output,
+        });
+        let Wiring { mut workers, published } = wire(&plan.unwrap(), &mut ports, Duration::from_secs(60));
+        let (_, lanes, of_lanes) = workers.remove(0);
+        assert!(workers.is_empty());
+        assert_eq!(of_lanes.iter().map(Pool::id).collect::<Vec<_>>(), pools.each_ref().map(Pool::id));
+
+        let stop = lcore::Stop::new().unwrap();
+        let poll_loop = Loop::new(&stop).yield_after(Some(1));
+        let worker =
+            Worker { lanes, pools: of_lanes, batch: 32, mode: L2, stop: stop.clone(), yields: true, poll_loop };
+        let work = std::thread::spawn(move || worker.run());
+        while published.iter().map(|lane| lane.counters.read().tx_packets).sum::<u64>() < 5000 {
+            std::thread::yield_now();
+        }
+        stop.request();
+        let ended: Vec<Ended> = work.join().unwrap().into_iter().map(Into::into).collect();
+        let (totals, closed) =
+            finish(Duration::from_secs(1), ended, ports.opened, &pools, &Stop::on_signals().unwrap());
+        closed.unwrap();
+        assert_eq!((totals.counters.rx_packets, totals.counters.tx_packets), (5000, 5000));
+        assert_eq!(pools.each_ref().map(Pool::away), [0, 0]);
+        assert_eq!(Placement::of(&pools).bytes, 2 * pools[0].memory().len());
+    }
 }

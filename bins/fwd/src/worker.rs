@@ -30,6 +30,8 @@ pub(crate) struct Lane {
     pub(crate) tx: Option<Output>,
     /// Port and queue number.
     pub(crate) input: (usize, usize),
+    /// Which of the worker's pools its frames lie in.
+    cache: usize,
     pub(crate) output: Option<(usize, usize)>,
     pub(crate) counters: Counters,
     published: Arc<Published>,
@@ -41,7 +43,8 @@ pub(crate) struct Lane {
 #[derive(Debug)]
 pub(crate) struct Worker<M> {
     pub(crate) lanes: Vec<Lane>,
-    pub(crate) pool: Pool,
+    /// Those that its lanes receive into: one, unless it polls ports of several NUMA nodes.
+    pub(crate) pools: Vec<Pool>,
     /// Packets received at a time.
     pub(crate) batch: usize,
     pub(crate) mode: M,
@@ -54,7 +57,8 @@ pub(crate) struct Worker<M> {
 /// The worker at work.
 struct Forwarding<M> {
     lanes: Vec<Lane>,
-    cache: PoolCache,
+    /// One for each pool.
+    caches: Vec<PoolCache>,
     batch: Batch,
     mode: M,
     stop: Stop,
@@ -64,19 +68,19 @@ struct Forwarding<M> {
 impl<M: Mode> Worker<M> {
     /// Works until told to stop, and that what has arrived is worked off; then returns the queues, with final counters.
     pub(crate) fn run(self) -> Vec<Lane> {
-        let Self { lanes, pool, batch, mode, stop, yields, poll_loop } = self;
-        let (cache, batch) = (pool.cache(), Batch::with_capacity(batch));
-        poll_loop.run(Forwarding { lanes, cache, batch, mode, stop, yields }).lanes
+        let Self { lanes, pools, batch, mode, stop, yields, poll_loop } = self;
+        let (caches, batch) = (pools.iter().map(Pool::cache).collect(), Batch::with_capacity(batch));
+        poll_loop.run(Forwarding { lanes, caches, batch, mode, stop, yields }).lanes
     }
 }
 
 impl<M: Mode> Function for Forwarding<M> {
     #[inline(always)]
     fn poll(&mut self, clock: &mut Clock) -> bool {
-        let Self { lanes, cache, batch, mode, stop, yields } = self;
+        let Self { lanes, caches, batch, mode, stop, yields } = self;
         let mut moved = false;
         for lane in lanes {
-            let waited = lane.poll(mode, cache, batch, stop, *yields);
+            let waited = lane.poll(mode, &mut caches[lane.cache], batch, stop, *yields);
             let cycles = clock.lap();
             if let Some(waited) = waited {
                 lane.counters.cycles += cycles.saturating_sub(waited);
@@ -101,11 +105,12 @@ impl<M: Mode> Function for Forwarding<M> {
 impl Lane {
     pub(crate) fn new(
         (rx, input): (AnyRxQueue, (usize, usize)),
+        cache: usize,
         output: Option<(Output, (usize, usize))>,
         published: Arc<Published>,
     ) -> Self {
         let (tx, output) = output.unzip();
-        Self { rx, tx, input, output, counters: Counters::default(), published, seen: 0 }
+        Self { rx, tx, input, cache, output, counters: Counters::default(), published, seen: 0 }
     }
 
     /// Moves one burst. Returns the cycles waited for the output ring; `None` when there was no packet.

@@ -43,12 +43,12 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         // Streams of different runs differ in the upper bits, those of different ports in the lower.
         let stream = run_id | u32::try_from(index).unwrap_or_default() & 0xff;
         let Some(template) = frame::template(opened.port.mac().0, to, stream, args.size) else { continue };
-        transmit::prefill(&port.pool, &template);
+        transmit::prefill(&port.pools[0], &template);
         for tx in opened.tx.drain(..) {
             let source = Source {
                 port: index,
                 tx,
-                pool: port.pool.clone(),
+                pool: port.pools[0].clone(),
                 size: args.size,
                 rate: args.rate,
                 count: args.count,
@@ -78,7 +78,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         let port = &mut ports[source.port];
         let Some(opened) = port.opened.first_mut() else { continue };
         opened.tx.push(source.tx);
-        let idle = ports::drain(&mut port.opened, &port.pool, &stop) == [true];
+        let idle = ports::drain(&mut port.opened, &port.pools, &stop) == [true];
         ports::count_unsent(&port.opened[0].tx[0], idle, &mut source.counters);
         counted.push((source.port, source.counters));
     }
@@ -110,7 +110,7 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let mut sinks = Vec::new();
     for (index, port) in ports.iter_mut().enumerate() {
         let queues = port.opened.iter_mut().flat_map(|opened| opened.rx.drain(..));
-        sinks.extend(queues.map(|rx| (index, Sink::new(index, rx, port.pool.clone()))));
+        sinks.extend(queues.map(|rx| (index, Sink::new(index, rx, port.pools[0].clone()))));
     }
     let published: Vec<_> = sinks.iter().map(|(port, sink)| (*port, Arc::clone(&sink.published))).collect();
     let verdicts: Vec<Arc<PublishedVerdict>> = sinks.iter().map(|(_, sink)| Arc::clone(&sink.verdict)).collect();
@@ -193,7 +193,7 @@ fn open(
             &[Queues { rx: 1, tx: 1 }],
             options,
             interrupts,
-            1,
+            &[vec![0]],
             SPARE,
             stop,
         )?);

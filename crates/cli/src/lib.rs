@@ -10,6 +10,7 @@ pub mod human;
 pub mod idle;
 pub mod lcore;
 pub mod output;
+pub mod pools;
 pub mod ports;
 pub mod report;
 pub mod screen;

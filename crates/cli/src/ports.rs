@@ -4,17 +4,15 @@ use crate::args::PortOptions;
 use crate::counters::{Counters, Reason};
 use crate::exit::Failure;
 use crate::lcore::{self, Lcore};
+use crate::pools::{self, Demand};
 use crate::report::link_words;
 use crate::stop::Stop;
 use crate::trust;
 use anyhow::anyhow;
-use device::PageSize;
-use mempool::{Batch, CHUNK, Pool, PoolConfig};
+use mempool::{Batch, CHUNK, Pool};
 use nic::{
     Address, AnyRxQueue, AnyTxQueue, Interrupts, Opened, Port as _, PortConfig, RxQueue as _, TimeLimit, TxQueue as _,
 };
-use serde::Serialize;
-use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -28,11 +26,11 @@ pub struct Queues {
     pub tx: u16,
 }
 
-/// The ports of a run and the pool that their packets come from.
+/// The ports of a run, and the pools that their packets come from.
 #[derive(Debug)]
 pub struct Ports {
-    /// The pool.
-    pub pool: Pool,
+    /// The pool that each port receives into. Ports of a NUMA node share one.
+    pub pools: Vec<Pool>,
     /// The opened devices, in the order of their addresses.
     pub opened: Vec<Opened>,
 }
@@ -46,8 +44,8 @@ pub fn check(addresses: &[Address]) -> Result<(), Failure> {
     nic::check(addresses).map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })
 }
 
-/// Opens a port for each address, all on one packet pool large enough for their rings, `workers` threads and `spare`
-/// slots more. The pool lies on the NUMA node of the first port that has one. A signal that `stop` catches ends it at once.
+/// Opens a port for each address, on packet pools for each NUMA node ([`pools::plan`]). `workers` has for each worker the ports that
+/// it receives from; each wants `spare` slots beyond its cache and a burst. A signal that `stop` catches ends it at once.
 ///
 /// # Errors
 ///
@@ -57,18 +55,14 @@ pub fn open(
     queues: &[Queues],
     options: &PortOptions,
     interrupts: Interrupts,
-    workers: usize,
+    workers: &[Vec<usize>],
     spare: usize,
     stop: &Stop,
 ) -> Result<Ports, Failure> {
-    let pool = Pool::new(&PoolConfig {
-        slots: slots(queues, options, workers, spare),
-        pages: PageSize::from(options.pages),
-        numa_node: addresses.iter().find_map(Address::numa_node),
-        ..PoolConfig::default()
-    })?;
+    let nodes: Vec<_> = addresses.iter().map(Address::numa_node).collect();
+    let pools = pools::allocate(&Demand { nodes: &nodes, queues, workers, options, spare })?;
     let mut opened = Vec::with_capacity(addresses.len());
-    for (address, queues) in addresses.iter().zip(queues) {
+    for ((address, queues), pool) in addresses.iter().zip(queues).zip(&pools) {
         let config = PortConfig {
             rx_queues: queues.rx,
             tx_queues: queues.tx,
@@ -82,7 +76,7 @@ pub fn open(
             time_limit: TimeLimit { cancel: Some(stop.cancel()), ..TimeLimit::default() },
             ..PortConfig::default()
         };
-        let result = audibly(address, || nic::open(address, &config, &pool));
+        let result = audibly(address, || nic::open(address, &config, pool));
         opened.push(result.map_err(|error| match error {
             error if error.is_usage() => Failure::usage(error),
             // However far it had come, and whatever may be done about what it then waited for.
@@ -92,7 +86,7 @@ pub fn open(
             error => error.into(),
         })?);
     }
-    Ok(Ports { pool, opened })
+    Ok(Ports { pools, opened })
 }
 
 /// Opens a device, and says so when another process has to answer first and takes its time.
@@ -117,22 +111,14 @@ fn audibly<T>(address: &Address, open: impl FnOnce() -> T) -> T {
 /// How long opening a device says nothing.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Slots of the pool that [`open`] makes.
-#[must_use]
-pub fn slots(queues: &[Queues], options: &PortOptions, workers: usize, spare: usize) -> usize {
-    let ring = usize::from(options.ring_size);
-    let rings: usize = queues.iter().map(|queues| usize::from(queues.rx + queues.tx) * ring).sum();
-    // A cache holds up to 512 slots, and a burst may be on its way.
-    rings + workers * (512 + 64 + usize::from(options.batch)) + spare
-}
-
 /// A few words on packet memory and each port, for the start of a run with all its ports open.
 ///
 /// # Errors
 ///
 /// When the cable of a soft NIC leads to one that is not among them, so that nothing will ever come or leave by it.
 pub fn describe(all: &[Ports]) -> Result<String, Failure> {
-    let mut memory: Vec<&str> = all.iter().map(|ports| ports.pool.memory().describe()).collect();
+    let pools = pools::distinct(all.iter().flat_map(|ports| &ports.pools));
+    let mut memory: Vec<&str> = pools.into_iter().map(|pool| pool.memory().describe()).collect();
     memory.dedup();
     let mut text: String = memory.iter().map(|memory| format!("packet memory: {memory}\n")).collect();
     for opened in all.iter().flat_map(|ports| &ports.opened) {
@@ -176,26 +162,6 @@ pub fn take_events<'p>(opened: impl Iterator<Item = &'p mut Opened>) -> Result<(
     Ok(())
 }
 
-/// Packet memory as the kernel has placed it, for JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Placement {
-    /// Size in bytes.
-    pub bytes: usize,
-    /// Bytes of a page.
-    pub page_size: usize,
-    /// Bytes on each NUMA node; `null` if the kernel does not say.
-    pub numa_nodes: Option<BTreeMap<u32, usize>>,
-}
-
-impl Placement {
-    /// Of a pool.
-    #[must_use]
-    pub fn of(pool: &Pool) -> Self {
-        let memory = pool.memory();
-        Self { bytes: memory.len(), page_size: memory.page_size(), numa_nodes: memory.numa_nodes().ok() }
-    }
-}
-
 /// Warns in one line if lcores poll ports of another NUMA node. `polled` has lcores, and names and nodes of ports.
 pub fn warn_if_crossing(polled: impl Iterator<Item = (usize, String, Option<u32>)>, available: &[Lcore]) {
     if let Some(crossing) = crossing(polled, available) {
@@ -221,17 +187,18 @@ fn crossing(polled: impl Iterator<Item = (usize, String, Option<u32>)>, availabl
 }
 
 /// Waits until the devices have sent what their transmit queues took: a second at most, 50 ms after a signal. Returns
-/// whether each has.
-pub fn drain(opened: &mut [Opened], pool: &Pool, stop: &Stop) -> Vec<bool> {
-    let (mut cache, mut none) = (pool.cache(), Batch::with_capacity(1));
+/// whether each has. `pools` has the pool of each port.
+pub fn drain(opened: &mut [Opened], pools: &[Pool], stop: &Stop) -> Vec<bool> {
+    let (mut caches, mut none) = (pools.iter().map(Pool::cache).collect::<Vec<_>>(), Batch::with_capacity(1));
     let begun = Instant::now();
     let mut limit = Duration::from_secs(1);
     loop {
         let idle: Vec<bool> = opened
             .iter_mut()
-            .map(|opened| {
+            .zip(&mut caches)
+            .map(|(opened, cache)| {
                 for queue in &mut opened.tx {
-                    queue.send(&mut cache, &mut none);
+                    queue.send(cache, &mut none);
                 }
                 opened.port.transmit_idle() && opened.tx.iter().all(|queue| queue.in_flight() < CHUNK)
             })

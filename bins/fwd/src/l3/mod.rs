@@ -14,9 +14,11 @@ use cli::counters::Published;
 use cli::exit::Failure;
 use cli::idle;
 use cli::lcore::Lcore;
+use cli::pools;
 use cli::ports::{self, Ports};
 use cli::screen::Screen;
 use cli::stop::Stop;
+use mempool::Pool;
 use nic::Port as _;
 use reload::Reloader;
 use router::{Fib, Interface, Miss};
@@ -43,10 +45,10 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
 
     let batch = usize::from(forward.port_options.batch);
     // Each worker keeps up to two bursts for each port.
-    let spare = plan.workers.len() * forward.ports.len() * 2 * batch;
-    let (workers, interrupts) = (plan.workers.len(), idle::interrupts(forward.idle));
+    let spare = forward.ports.len() * 2 * batch;
+    let (workers, interrupts) = (plan.ports_of_workers(), idle::interrupts(forward.idle));
     let mut ports =
-        ports::open(&forward.ports, &plan.queues, &forward.port_options(), interrupts, workers, spare, &stop)?;
+        ports::open(&forward.ports, &plan.queues, &forward.port_options(), interrupts, &workers, spare, &stop)?;
     let mut screen = Screen::new(forward.run.json, forward.run.quiet);
     screen.say(&ports::describe(std::slice::from_ref(&ports))?);
 
@@ -59,18 +61,18 @@ pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
         MissChoice::Return => Miss::Return,
     };
     let (workers, published) = wire(&plan, &mut ports, run::patience(forward, soft));
-    let Ports { pool, opened } = ports;
+    let Ports { pools, opened } = ports;
     let (mut handles, mut members) = (Vec::new(), Vec::new());
-    for (lcore, inputs, senders) in workers {
+    for (lcore, inputs, senders, pools) in workers {
         let poll_loop = idle::poll_loop(forward.idle, soft, forward.run.exit_when_idle, &stop);
         handles.push(WorkerHandle { lcore, sleeps: poll_loop.sleeps() });
-        let (forwarder, pool, stop) = (fib.forwarder(miss), pool.clone(), stop.flag());
-        let worker = Worker { inputs, senders, forwarder, pool, batch, stop, yields: soft, poll_loop };
+        let (forwarder, stop) = (fib.forwarder(miss), stop.flag());
+        let worker = Worker { inputs, senders, forwarder, pools, batch, stop, yields: soft, poll_loop };
         members.push((lcore, move || worker.run()));
     }
     let reloading = reloader.start(fib)?;
     screen.say(&reloading.note());
-    let run = Run { args: forward, stop, screen, available, handles, published, opened, pool };
+    let run = Run { args: forward, stop, screen, available, handles, published, opened, pools };
     let outcome = run.supervise(members, || vec![reloading.note()])?;
     summary::print("l3", &outcome, &forward.run, Some(reloading.end()))?;
     outcome.result
@@ -122,7 +124,8 @@ fn plan(args: &ForwardArgs, available: &[Lcore]) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-type Wired = (Option<usize>, Vec<Input>, Vec<Sender>);
+/// An lcore, its queues, and the pools of its inputs.
+type Wired = (Option<usize>, Vec<Input>, Vec<Sender>, Vec<Pool>);
 
 /// Takes the queues out of the ports and hands them to the workers: receive queues by the plan, transmit queues one of
 /// each port.
@@ -136,18 +139,19 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> (Vec<Wired>, Vec<
     };
     let mut workers = Vec::new();
     for worker in &plan.workers {
-        let (mut inputs, mut senders) = (Vec::new(), Vec::new());
+        let (mut inputs, mut senders, mut own_pools) = (Vec::new(), Vec::new(), Vec::new());
         for lane in &worker.lanes {
             let queue = rx.get_mut(lane.port).and_then(|queues| queues.get_mut(lane.queue)).and_then(Option::take);
             let input = (lane.port, lane.queue);
-            inputs.extend(queue.map(|rx| Input::new(rx, input, publish(Some(input), None))));
+            let cache = pools::place(&mut own_pools, &ports.pools[lane.port]);
+            inputs.extend(queue.map(|rx| Input::new(rx, input, cache, publish(Some(input), None))));
         }
         for (port, opened) in ports.opened.iter_mut().enumerate() {
             let queue = opened.tx.pop();
             let output = (port, opened.tx.len());
             senders.extend(queue.map(|tx| Sender::new(tx, output, patience, publish(None, Some(output)))));
         }
-        workers.push((worker.lcore, inputs, senders));
+        workers.push((worker.lcore, inputs, senders, own_pools));
     }
     (workers, published)
 }

@@ -22,7 +22,8 @@ pub(crate) struct Worker {
     /// One for each port, in order.
     pub(crate) senders: Vec<Sender>,
     pub(crate) forwarder: Forwarder,
-    pub(crate) pool: Pool,
+    /// Those that its inputs receive into: one, unless it polls ports of several NUMA nodes.
+    pub(crate) pools: Vec<Pool>,
     /// Packets received and sent at a time.
     pub(crate) batch: usize,
     pub(crate) stop: Stop,
@@ -37,6 +38,8 @@ pub(crate) struct Input {
     pub(super) rx: AnyRxQueue,
     /// Port and queue number.
     input: (usize, usize),
+    /// Which of the worker's pools its frames lie in.
+    cache: usize,
     counters: Counters,
     published: Arc<Published>,
     /// Packets received at the last publication.
@@ -63,7 +66,8 @@ struct Routing {
     inputs: Vec<Input>,
     senders: Senders,
     forwarder: Forwarder,
-    cache: PoolCache,
+    /// One for each pool.
+    caches: Vec<PoolCache>,
     batch: Batch,
     egress: Egress,
     /// Cycles that frames wait for company, at most.
@@ -81,7 +85,7 @@ struct Senders {
 impl Worker {
     /// Works until told to stop, and that what has arrived is worked off; then returns the queues, with final counters.
     pub(crate) fn run(self) -> Vec<Ended> {
-        let Self { inputs, senders, forwarder, pool, batch, stop, yields, poll_loop } = self;
+        let Self { inputs, senders, forwarder, pools, batch, stop, yields, poll_loop } = self;
         // Less than a burst waits at each port when another comes.
         let egress = Egress::new(senders.len(), 2 * batch);
         let drain = tsc::frequency_hz() / DRAINS_A_SECOND;
@@ -89,7 +93,7 @@ impl Worker {
             inputs,
             senders: Senders { senders, stop, yields },
             forwarder,
-            cache: pool.cache(),
+            caches: pools.iter().map(Pool::cache).collect(),
             batch: Batch::with_capacity(batch),
             egress,
             drain,
@@ -103,10 +107,10 @@ impl Worker {
 impl Function for Routing {
     #[inline(always)]
     fn poll(&mut self, clock: &mut Clock) -> bool {
-        let Self { inputs, senders, forwarder, cache, batch, egress, drain, next_drain } = self;
+        let Self { inputs, senders, forwarder, caches, batch, egress, drain, next_drain } = self;
         let mut moved = false;
         for input in inputs {
-            let waited = input.poll(forwarder, senders, cache, batch, egress);
+            let waited = input.poll(forwarder, senders, &mut caches[input.cache], batch, egress);
             let cycles = clock.lap();
             if let Some(waited) = waited {
                 input.counters.cycles += cycles.saturating_sub(waited);
@@ -118,7 +122,7 @@ impl Function for Routing {
         }
         // So nothing waits in `egress` when the lcore sleeps.
         if !moved || clock.now() >= *next_drain {
-            senders.send(1, cache, egress);
+            senders.send(1, &mut caches[0], egress);
             *next_drain = clock.now() + *drain;
         }
         moved
@@ -134,7 +138,7 @@ impl Function for Routing {
     }
 
     fn finish(&mut self) {
-        self.senders.send(1, &mut self.cache, &mut self.egress);
+        self.senders.send(1, &mut self.caches[0], &mut self.egress);
     }
 }
 
@@ -154,8 +158,8 @@ impl Senders {
 }
 
 impl Input {
-    pub(crate) fn new(rx: AnyRxQueue, input: (usize, usize), published: Arc<Published>) -> Self {
-        Self { rx, input, counters: Counters::default(), published, seen: 0 }
+    pub(crate) fn new(rx: AnyRxQueue, input: (usize, usize), cache: usize, published: Arc<Published>) -> Self {
+        Self { rx, input, cache, counters: Counters::default(), published, seen: 0 }
     }
 
     /// Routes one burst. Returns the cycles waited for output rings; `None` when there was no packet.

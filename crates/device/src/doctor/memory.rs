@@ -49,16 +49,21 @@ pub(super) fn huge_pages(host: &Host, needs: &Needs) -> Vec<Finding> {
     }
     let nodes = nodes(host);
     if nodes.is_empty() {
-        return vec![on_node(host, needs, None, true)];
+        return vec![on_node(host, None, needs.huge_pages())];
     }
-    // The pool lies on the node of the first card that has one; without, the kernel chooses, and any node will do.
-    let home = needs.devices.iter().find_map(|device| device.numa_node).filter(|home| nodes.contains(home));
-    let free = |node: u32| HugePages::TWO_MIB.counts(host, Some(node)).map_or(0, |counts| counts.free);
-    let best = home.or_else(|| nodes.iter().copied().max_by_key(|node| (free(*node), std::cmp::Reverse(*node))));
-    nodes.iter().map(|node| on_node(host, needs, Some(*node), best == Some(*node))).collect()
+    // There is a pool on each node with a card; without, the kernel chooses, and any node will do.
+    let with_card = |node: &&u32| needs.devices.iter().any(|device| device.numa_node == Some(**node));
+    let mut homes: Vec<u32> = nodes.iter().filter(with_card).copied().collect();
+    if homes.is_empty() {
+        let free = |node: u32| HugePages::TWO_MIB.counts(host, Some(node)).map_or(0, |counts| counts.free);
+        homes.extend(nodes.iter().copied().max_by_key(|node| (free(*node), std::cmp::Reverse(*node))));
+    }
+    let pages = needs.huge_pages().div_ceil(homes.len());
+    nodes.iter().map(|node| on_node(host, Some(*node), if homes.contains(node) { pages } else { 0 })).collect()
 }
 
-fn on_node(host: &Host, needs: &Needs, node: Option<u32>, wanted: bool) -> Finding {
+/// Huge pages of one node, of which `pages` are needed.
+fn on_node(host: &Host, node: Option<u32>, pages: usize) -> Finding {
     const CHECK: &str = HUGE_PAGES;
     let place = node.map_or(String::new(), |node| format!("NUMA node {node}: "));
     let counts = [HugePages::TWO_MIB, HugePages::ONE_GIB].map(|pages| (pages, pages.counts(host, node)));
@@ -79,8 +84,7 @@ fn on_node(host: &Host, needs: &Needs, node: Option<u32>, wanted: bool) -> Findi
         );
     };
     let what = format!("{place}{}", words.join(", "));
-    let pages = needs.huge_pages();
-    if !wanted {
+    if pages == 0 {
         return fine(CHECK, format!("{what} (none is needed here)"));
     }
     if two_mib.free >= pages {

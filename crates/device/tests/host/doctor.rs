@@ -71,6 +71,18 @@ fn needs(tree: &Tree, devices: &[&str]) -> Needs {
     Needs { devices, pool: 6 << 20, rings: 4 << 20, tried_page: Some(2 << 20) }
 }
 
+#[test]
+fn packet_memory_is_wanted_on_each_node_with_a_card() {
+    let tree = ready();
+    let folder = tree.nic(B);
+    tree.file(&format!("{folder}/numa_node"), "0\n");
+    let findings = tree.host().examine(&needs(&tree, &[A, B]));
+    let what: Vec<_> = findings.iter().filter(|found| found.check == "huge pages").map(|found| &*found.what).collect();
+    let expected =
+        ["NUMA node 0: no pages of 2 MiB; 4 are needed", "NUMA node 1: 60 of 64 pages of 2 MiB free; 4 are needed"];
+    assert_eq!(what, expected);
+}
+
 fn examine(tree: &Tree) -> Vec<Finding> {
     tree.host().examine(&needs(tree, &[A]))
 }
