@@ -308,7 +308,7 @@ mod tests {
         let opened = ports.into_iter().zip(&pools).map(|port| open(port).unwrap()).collect();
         let mut ports = Ports { pools: pools.to_vec(), opened };
         let one_lcore = [Lcore { number: 0, node: None }];
-        let plan = plan::plan(&Wishes {
+        let plan = plan::plan(&Request {
             ports: 2,
             queues: None,
             bindings: None,
