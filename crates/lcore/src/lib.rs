@@ -39,6 +39,7 @@ mod idle;
 mod ring;
 mod run;
 mod stop;
+mod switch;
 mod team;
 
 pub use clock::Clock;
@@ -49,4 +50,5 @@ pub use idle::Sleeps;
 pub use ring::{PacketReceiver, PacketSender, ring};
 pub use run::Loop;
 pub use stop::Stop;
+pub use switch::{Steer, Switch};
 pub use team::Team;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Threads at work; each returns a `T` when it is done. Dropping a team lets its threads go on.
 ///
@@ -49,6 +49,29 @@ impl<F: Function + Send + 'static> Team<F> {
             (lcores.pop().map(|lcore| lcore.number), move || one.run(function))
         });
         Self::start(members.collect(), stop)
+    }
+
+    /// The same, and asks them to end after so long. Returns the functions.
+    ///
+    /// ```
+    /// use lcore::{Clock, Team};
+    /// use std::time::Duration;
+    ///
+    /// let polls = Team::run_for([|_: &mut Clock| false], Duration::from_millis(1))?;
+    /// assert_eq!(polls.len(), 1);
+    /// # Ok::<(), lcore::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`] and [`Self::join`].
+    pub fn run_for(functions: impl IntoIterator<Item = F>, time: Duration) -> Result<Vec<F>, Error> {
+        let (stop, begun) = (Stop::new()?, Instant::now());
+        let team = Self::run(functions, &stop)?;
+        // A signal handler ends a wait early.
+        while !stop.wait(time.saturating_sub(begun.elapsed())) && begun.elapsed() < time {}
+        stop.request();
+        team.join()
     }
 }
 
@@ -159,7 +182,6 @@ impl<E: Fn()> Drop for Ending<E> {
 mod tests {
     use super::*;
     use crate::Clock;
-    use std::time::Duration;
 
     type Work = Box<dyn FnOnce() -> u32 + Send>;
 

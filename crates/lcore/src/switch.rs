@@ -1,0 +1,128 @@
+//! Frames between ports.
+
+use crate::{Clock, Function};
+use ethdev::{Opened, Port, RxQueue, TxQueue};
+use mempool::{Batch, Packet, Pool, PoolCache};
+
+/// Says where frames go. A closure is one.
+pub trait Steer {
+    /// The number of the port by which a frame leaves that came in by port `port`; `None`, or no port's number, drops it. It may be
+    /// changed here. `packet` is all of it, or its first buffer if it is longer than one.
+    fn steer(&mut self, port: usize, packet: &mut Packet) -> Option<usize>;
+
+    /// As [`Function::publish`].
+    fn publish(&mut self) {}
+}
+
+impl<F: FnMut(usize, &mut Packet) -> Option<usize>> Steer for F {
+    #[inline(always)]
+    fn steer(&mut self, port: usize, packet: &mut Packet) -> Option<usize> {
+        self(port, packet)
+    }
+}
+
+/// A [`Function`] that moves frames between ports: it receives a burst by each, asks a [`Steer`] where each frame goes, and sends.
+///
+/// What a port has no room for waits for the next round; what is more than a burst then is dropped. A whole program, which sends
+/// everything on by the other of two ports:
+///
+/// ```
+/// use ethdev::{PortConfig, in_process};
+/// use lcore::{Stop, Switch, Team};
+/// use mempool::{Packet, Pool, PoolConfig};
+///
+/// let pool = Pool::new(&PoolConfig::default())?;
+/// let (left, mut left_wire) = in_process::open("left", &PortConfig::default(), &pool)?;
+/// let (right, mut right_wire) = in_process::open("right", &PortConfig::default(), &pool)?;
+/// let mut ports = [left, right];
+/// let stop = Stop::new()?;
+/// let team = Team::run(Switch::of(&mut ports, &pool, |_| |port, _: &mut Packet| Some(1 - port)), &stop)?;
+/// assert!(left_wire.inject(&[7; 60]));
+/// let sent = std::iter::from_fn(|| Some(right_wire.collect())).flatten().next();
+/// assert_eq!(sent, Some(vec![7; 60]));
+/// stop.request();
+/// assert_eq!(team.join()?[0].dropped(), 0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Switch<R, T, S> {
+    ports: Vec<(R, T)>,
+    outputs: Vec<Batch>,
+    received: Batch,
+    cache: PoolCache,
+    dropped: u64,
+    /// What says where frames go.
+    pub steer: S,
+}
+
+/// Packets received at a time.
+const BURST: usize = 32;
+
+impl<R: RxQueue, T: TxQueue, S: Steer> Switch<R, T, S> {
+    /// One between these queues, a pair of each port.
+    #[must_use]
+    pub fn new(ports: Vec<(R, T)>, pool: &Pool, steer: S) -> Self {
+        // All that is received in a round may go to one port, where a burst is waiting.
+        let output = || Batch::with_capacity((ports.len() + 1) * BURST);
+        let outputs = ports.iter().map(|_| output()).collect();
+        Self { outputs, ports, received: Batch::with_capacity(BURST), cache: pool.cache(), dropped: 0, steer }
+    }
+
+    /// One for each pair of queues that all `ports` have, taken out of them; `steer` is called with its number.
+    #[must_use]
+    pub fn of<P: Port<Rx = R, Tx = T>>(
+        ports: &mut [Opened<P>],
+        pool: &Pool,
+        mut steer: impl FnMut(usize) -> S,
+    ) -> Vec<Self> {
+        let pairs = ports.iter().map(|port| port.rx.len().min(port.tx.len())).min().unwrap_or(0);
+        let mut queues: Vec<_> =
+            ports.iter_mut().map(|port| port.rx.drain(..pairs).zip(port.tx.drain(..pairs))).collect();
+        let pair = |_| queues.iter_mut().filter_map(Iterator::next).collect();
+        let pairs: Vec<_> = (0..pairs).map(pair).collect();
+        pairs.into_iter().enumerate().map(|(number, pair)| Self::new(pair, pool, steer(number))).collect()
+    }
+
+    /// The number of packets dropped: those that were not to leave, and those that a port had no room for.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+impl<R: RxQueue, T: TxQueue, S: Steer> Function for Switch<R, T, S> {
+    #[inline(always)]
+    fn poll(&mut self, _: &mut Clock) -> bool {
+        let Self { ports, outputs, received, cache, dropped, steer } = self;
+        let mut moved = false;
+        for (number, (rx, _)) in ports.iter_mut().enumerate() {
+            moved |= !rx.recv(cache, received).is_empty();
+            let (mut output, mut is_start) = (None, true);
+            received.distribute(outputs, |packet| {
+                if is_start {
+                    output = steer.steer(number, packet);
+                }
+                is_start = !packet.continues();
+                output.unwrap_or(usize::MAX)
+            });
+            *dropped += received.len() as u64;
+            cache.free_batch(received);
+        }
+        for ((_, tx), output) in ports.iter_mut().zip(outputs) {
+            moved |= tx.send(cache, output) > 0;
+            if output.len() > BURST {
+                *dropped += output.len() as u64;
+                cache.free_batch(output);
+            }
+        }
+        moved
+    }
+
+    fn publish(&mut self) {
+        self.steer.publish();
+    }
+
+    fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
+        self.ports.iter_mut().map(|(rx, _)| rx as _).collect()
+    }
+}
