@@ -88,6 +88,12 @@ impl<'a> EthernetMut<'a> {
         Ethernet { header: self.header, payload: self.payload, ether_type: self.ether_type }
     }
 
+    /// What the payload is.
+    #[must_use]
+    pub fn ether_type(&self) -> u16 {
+        self.ether_type
+    }
+
     /// Changes both addresses.
     pub fn set_addresses(&mut self, destination: [u8; 6], source: [u8; 6]) {
         let (addresses, _) = self.header.as_chunks_mut::<6>();
