@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = PortConfig { promiscuous: false, ..PortConfig::default() };
     let pool = Pool::new(&PoolConfig::default())?;
     let open = |address: String| nic::open(&address.parse()?, &config, &pool);
-    let mut ports = [open(argument(1, "soft:clients?wire=gen&flows=64"))?, open(argument(2, "soft:servers"))?];
+    let mut ports = [open(argument(1, "soft:clients?wire=gen"))?, open(argument(2, "soft:servers"))?];
     let address = argument(3, "198.19.0.0").parse()?;
     let time = Duration::from_secs(argument(4, "10").parse()?);
     let mut servers = std::env::args().skip(5).map(|mac| mac.parse()).collect::<Result<Vec<MacAddress>, _>>()?;

@@ -24,7 +24,7 @@ pub(crate) fn config() -> PortConfig {
     PortConfig { rx_queues: WORKERS, tx_queues: WORKERS, promiscuous: false, rss, ..PortConfig::default() }
 }
 
-/// Protocol, the end on this side, and the remote end.
+/// Protocol, inside or outside end, and remote end.
 type Ends = (u8, SocketAddrV4, SocketAddrV4);
 /// An inside end, its station, and the minute in which it was last used.
 type Host = (SocketAddrV4, [u8; 6], u64);
@@ -35,7 +35,6 @@ pub(crate) struct Nat {
     macs: [MacAddress; 2],
     addresses: [Ipv4Addr; 2],
     gateway: MacAddress,
-    /// By protocol, inside end and remote end: the outside end; and the other way round.
     outside: HashMap<Ends, SocketAddrV4>,
     hosts: HashMap<Ends, Host>,
     next_port: u16,
@@ -62,8 +61,8 @@ impl Nat {
     }
 
     fn enter(&mut self, packet: &mut TransportMut<'_>) -> Option<[u8; 6]> {
-        let ends = (packet.protocol(), packet.destination(), packet.source());
-        let (inside, station, used) = self.hosts.get_mut(&ends)?;
+        let (protocol, own, remote) = (packet.protocol(), packet.destination(), packet.source());
+        let (inside, station, used) = self.hosts.get_mut(&(protocol, own, remote))?;
         *used = self.minute;
         packet.set_destination(*inside);
         Some(*station)
