@@ -39,12 +39,11 @@ mod error;
 pub mod fake;
 mod features;
 mod ids;
-mod keeper;
 mod negotiate;
 mod net;
-mod pace;
 #[expect(unsafe_code, reason = "registers through which a device learns of memory")]
 mod pci;
+mod poll_gap;
 mod pools;
 mod port;
 #[expect(unsafe_code, reason = "memory shared with the device")]
@@ -58,6 +57,7 @@ pub mod transport;
 mod tx;
 #[expect(unsafe_code, reason = "the promises of a transport")]
 mod vhost_user;
+mod watcher;
 
 pub use config::Config;
 pub use error::{Error, Result};

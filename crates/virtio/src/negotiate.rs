@@ -5,7 +5,7 @@ use crate::control::Control;
 use crate::net::{self, NetConfig};
 use crate::ring::{Area, Layout, Packed, Ring, RingMemory, Split};
 use crate::rx::pool_error;
-use crate::session::{Header, Seat, Shared};
+use crate::session::{Header, QueueSession, Shared};
 use crate::transport::{Interface, QueueSetup, Transport, status};
 use crate::{Config, Error, Features, Result, features};
 use mempool::Pool;
@@ -50,14 +50,14 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
     check_sizes(transport, config, pool, &net, header)?;
 
     let queues = Queues::plan(transport, config, features, &net)?;
-    let (seats, control) = queues.set_up(shared, features, header)?;
+    let (sessions, control) = queues.set_up(shared, features, header)?;
     transport.set_status(reached | status::DRIVER_OK)?;
     let mut agreed = Agreed { features, net, control };
     if let Some(control) = &mut agreed.control {
         let deadline = transport.deadline().unwrap_or_else(|| config.port.time_limit.begin());
         control.prepare(config, features, &deadline)?;
     }
-    shared.begin(seats);
+    shared.begin(sessions);
     Ok(agreed)
 }
 
@@ -99,8 +99,8 @@ fn header<T: Transport>(transport: &T, features: Features, net: &NetConfig) -> H
         mergeable,
         any_layout: modern || features.contains(Features::ANY_LAYOUT),
         longest: net.mtu.map_or(u32::MAX, |mtu| u32::from(mtu) + u32::from(ETHERNET_HEADER)),
-        completes: features.contains(Features::CSUM),
-        vouches: features.contains(Features::GUEST_CSUM),
+        device_checksum: features.contains(Features::CSUM),
+        guest_checksum: features.contains(Features::GUEST_CSUM),
         zeros: 0,
     }
 }
@@ -169,12 +169,12 @@ impl Queues {
         shared.begin_dma(&memory.memory);
         let header = Header { zeros: memory.zeros.iova(), ..header };
         let mut areas = memory.rings.into_iter();
-        let mut seats = Vec::with_capacity(self.data.len());
+        let mut sessions = Vec::with_capacity(self.data.len());
         for ((index, layout), area) in self.data.into_iter().zip(areas.by_ref()) {
             // Even ones are for receiving.
             let vector = (index % 2 == 0 && shared.vector(index / 2).is_some()).then_some(index / 2);
             let (ring, notifier) = start_queue(transport, index, layout, features, vector, area)?;
-            seats.push(Some(Box::new(Seat { ring, notifier, header })));
+            sessions.push(Some(Box::new(QueueSession { ring, notifier, header })));
         }
         let control = match self.control.zip(areas.next()) {
             None => None,
@@ -183,11 +183,11 @@ impl Queues {
                 Some(Control::new(Arc::clone(&shared.transport), ring, notifier, memory.commands))
             }
         };
-        Ok((seats, control))
+        Ok((sessions, control))
     }
 }
 
-type Started<T> = (Vec<Option<Box<Seat<<T as Transport>::Notifier>>>>, Option<Control<T>>);
+type Started<T> = (Vec<Option<Box<QueueSession<<T as Transport>::Notifier>>>>, Option<Control<T>>);
 
 /// The size of a queue: what is wished for, unless the device allows less, or has its own (legacy).
 fn size<T: Transport>(transport: &T, queue: u16, wish: u16, packed: bool) -> Result<u16> {

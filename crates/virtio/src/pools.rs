@@ -1,7 +1,7 @@
 //! Packet pools that frames are sent from, and the address at which the device sees each.
 //!
 //! A queue does not map a pool itself: with vhost-user that is a conversation with the back end. It says that it has met one;
-//! the keeper maps it, and remembers what came of it.
+//! the watcher maps it, and remembers what came of it.
 
 use device::Translation;
 use mempool::{Packet, Pool};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// What is known of a pool.
 #[derive(Clone, Debug)]
 pub(crate) enum Mapping {
-    /// The keeper is going to map it.
+    /// The watcher is going to map it.
     Wanted,
     /// The device sees it.
     Known(Arc<Translation>),
@@ -21,34 +21,34 @@ pub(crate) enum Mapping {
 /// The pools that queues have met. The handles keep their ids from being given to others.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
-    met: Mutex<Vec<(Pool, Mapping)>>,
+    entries: Mutex<Vec<(Pool, Mapping)>>,
 }
 
 impl Pools {
     /// Held for a few comparisons only.
-    fn met(&self) -> MutexGuard<'_, Vec<(Pool, Mapping)>> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
+    fn entries(&self) -> MutexGuard<'_, Vec<(Pool, Mapping)>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of a packet's pool. One that is new is noted for the keeper.
-    pub(crate) fn ask(&self, packet: &Packet) -> (Pool, Mapping) {
-        let mut met = self.met();
-        if let Some(known) = met.iter().find(|(pool, _)| pool.id() == packet.pool_id()) {
+    /// What is known of a packet's pool. One that is new is noted for the watcher.
+    pub(crate) fn look_up(&self, packet: &Packet) -> (Pool, Mapping) {
+        let mut entries = self.entries();
+        if let Some(known) = entries.iter().find(|(pool, _)| pool.id() == packet.pool_id()) {
             return known.clone();
         }
         let new = (Pool::of(packet), Mapping::Wanted);
-        met.push(new.clone());
+        entries.push(new.clone());
         new
     }
 
     /// A pool that has to be mapped.
-    pub(crate) fn wanted(&self) -> Option<Pool> {
-        self.met().iter().find(|(_, mapping)| matches!(mapping, Mapping::Wanted)).map(|(pool, _)| pool.clone())
+    pub(crate) fn next_unmapped(&self) -> Option<Pool> {
+        self.entries().iter().find(|(_, mapping)| matches!(mapping, Mapping::Wanted)).map(|(pool, _)| pool.clone())
     }
 
     /// Writes down what came of that.
-    pub(crate) fn answer(&self, pool: &Pool, mapping: Mapping) {
-        if let Some(entry) = self.met().iter_mut().find(|(known, _)| known.id() == pool.id()) {
+    pub(crate) fn set_mapping(&self, pool: &Pool, mapping: Mapping) {
+        if let Some(entry) = self.entries().iter_mut().find(|(known, _)| known.id() == pool.id()) {
             entry.1 = mapping;
         }
     }

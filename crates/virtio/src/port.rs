@@ -1,9 +1,9 @@
 //! A port: opening and closing a device, and control of it while its queues are at work elsewhere.
 
-use crate::keeper::{ControlSide, GiveUp, TICK, closing, unwatched};
 use crate::negotiate::Agreed;
-use crate::session::{Shared, Tally};
+use crate::session::{PublishedCounters, Shared};
 use crate::transport::Transport;
+use crate::watcher::{ControlSide, GiveUp, TICK, closing, unwatched};
 use crate::{Config, Error, Fault, Features, Result, RxQueue, TxQueue, net};
 use device::Deadline;
 use ethdev::{Capabilities, ConfigError, LinkStatus, MacAddress, Port as _, Statistics};
@@ -55,15 +55,18 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
         Err(error) => return Err(error),
     }
     let mut port = Port {
-        rx: rx.iter().map(|queue| Arc::clone(queue.tally())).collect(),
-        tx: tx.iter().map(|queue| (Arc::clone(queue.tally()), Arc::clone(queue.in_flight_gauge()))).collect(),
+        rx: rx.iter().map(|queue| Arc::clone(queue.published_counters())).collect(),
+        tx: tx
+            .iter()
+            .map(|queue| (Arc::clone(queue.published_counters()), Arc::clone(queue.in_flight_gauge())))
+            .collect(),
         open: true,
-        keeper: None,
+        watcher: None,
         control,
         shared,
     };
     port.shared.transport.set_deadline(None);
-    port.keeper = Some(port.control.keep(&port.shared)?);
+    port.watcher = Some(port.control.start_watcher(&port.shared)?);
     Ok(Opened { port, rx, tx })
 }
 
@@ -71,11 +74,11 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
 ///
 /// Dropping it closes it; errors are logged then.
 pub struct Port<T: Transport> {
-    rx: Vec<Arc<Tally>>,
-    tx: Vec<(Arc<Tally>, Arc<AtomicUsize>)>,
+    rx: Vec<Arc<PublishedCounters>>,
+    tx: Vec<(Arc<PublishedCounters>, Arc<AtomicUsize>)>,
     /// The device has not been stopped yet.
     open: bool,
-    keeper: Option<JoinHandle<()>>,
+    watcher: Option<JoinHandle<()>>,
     control: Arc<ControlSide<T>>,
     shared: Arc<Shared<T>>,
 }
@@ -109,7 +112,7 @@ impl<T: Transport> Port<T> {
                 let result = command(control, &deadline);
                 if matches!(result, Err(Error::Timeout { .. } | Error::Interrupted { .. })) {
                     // The answer may still come, into memory that the next command would use.
-                    self.shared.report(self.shared.epoch(), Fault::ControlQueue);
+                    self.shared.report_fault(self.shared.epoch(), Fault::ControlQueue);
                 }
                 result
             }
@@ -126,9 +129,9 @@ impl<T: Transport> Port<T> {
         }
         self.control.stop();
         self.shared.close();
-        if let Some(keeper) = self.keeper.take() {
+        if let Some(watcher) = self.watcher.take() {
             // It catches its own panics.
-            let _ = keeper.join();
+            let _ = watcher.join();
         }
         let agreed = self.control.live().agreed.take();
         drop(agreed);
@@ -235,11 +238,11 @@ impl<T: Transport> ethdev::Port for Port<T> {
     }
 
     fn totals(&self) -> Statistics {
-        let sum = |tallies: &mut dyn Iterator<Item = &Arc<Tally>>| {
-            tallies.map(|tally| tally.get()).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
+        let sum = |queues: &mut dyn Iterator<Item = &Arc<PublishedCounters>>| {
+            queues.map(|published| published.get()).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
         };
         let (rx_packets, rx_bytes) = sum(&mut self.rx.iter());
-        let (tx_packets, tx_bytes) = sum(&mut self.tx.iter().map(|(tally, _)| tally));
+        let (tx_packets, tx_bytes) = sum(&mut self.tx.iter().map(|(published, _)| published));
         Statistics {
             rx_packets,
             rx_bytes: rx_bytes + Statistics::CRC * rx_packets,

@@ -1,8 +1,8 @@
 //! Receive queues (Virtio 1.2, section 5.1.6.3).
 
-use crate::pace::Pace;
+use crate::poll_gap::PollGap;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, Word, each_layout};
-use crate::session::{Header, Seat, Shared, Tally};
+use crate::session::{Header, PublishedCounters, QueueSession, Shared};
 use crate::transport::{Notifier as _, Transport};
 use crate::{Config, Error, Result};
 use device::Translation;
@@ -36,14 +36,14 @@ const DOORBELL: usize = 32;
 /// }
 /// ```
 pub struct RxQueue<T: Transport> {
-    seat: Option<Box<Seat<T::Notifier>>>,
+    session: Option<Box<QueueSession<T::Notifier>>>,
     epoch: u32,
-    intake: Intake,
+    buffers: RxBuffers,
     index: u16,
     /// Used when a caller's cache is of another pool than the queue's.
     own_cache: Option<PoolCache>,
-    pace: Pace,
-    tally: Arc<Tally>,
+    poll_gap: PollGap,
+    published: Arc<PublishedCounters>,
     shared: Arc<Shared<T>>,
 }
 
@@ -52,18 +52,18 @@ pub struct RxQueue<T: Transport> {
 /// # Invariants
 ///
 /// `slots[id]` is the buffer, of `pool`, that the ring has under that id, with an entry for each descriptor of the ring, and
-/// `stock` are buffers that no ring has; the queue owns them all.
-struct Intake {
+/// `spare` are buffers that no ring has; the queue owns them all.
+struct RxBuffers {
     slots: Table<Option<Slot>>,
-    stock: Vec<Slot>,
+    spare: Vec<Slot>,
     /// Buffers that the queue was made with, and that a ring holds at most.
-    buffers: usize,
+    most: usize,
     /// Buffers that the present ring holds.
-    wanted: usize,
+    target: usize,
     /// As many are missing when fresh ones are made available, if frames come.
     refill: usize,
     /// 1 where a buffer takes two descriptors, 0 otherwise.
-    twice: u32,
+    chain_shift: u32,
     pool: Pool,
     pool_id: u16,
     translation: Arc<Translation>,
@@ -79,7 +79,7 @@ struct Intake {
     /// Segments of a frame that is not complete, or did not fit into the last batch.
     frame: Vec<Packet>,
     /// Buffers that its frame still lacks.
-    lacking: u16,
+    missing_segments: u16,
     /// Buffers to be passed over: the rest of a frame that was given up.
     skipping: u16,
     counters: RxCounters,
@@ -87,7 +87,7 @@ struct Intake {
 
 /// A buffer that the device has done with.
 #[derive(Clone, Copy)]
-struct Arrival {
+struct UsedBuffer {
     slot: Slot,
     /// Bytes that the device says it wrote.
     len: u32,
@@ -106,9 +106,9 @@ impl<T: Transport> RxQueue<T> {
             );
             return Err(pool_error(shared.transport.name(), pool, problem));
         }
-        let mut stock = Vec::with_capacity(buffers);
+        let mut spare = Vec::with_capacity(buffers);
         let keep = |taken: &[Slot]| {
-            stock.extend_from_slice(taken);
+            spare.extend_from_slice(taken);
             taken.len()
         };
         // SAFETY: all these slots are reserved; they are kept in the queue.
@@ -116,13 +116,13 @@ impl<T: Transport> RxQueue<T> {
         // A multiple of 4, so that words of the header are aligned.
         let data_at = (pool.headroom() & !3).max(LONGEST_HEADER);
         let most_segments = config.port.max_frame().div_ceil(pool.data_room().into());
-        let intake = Intake {
+        let buffers = RxBuffers {
             slots: Table::new(1, |_| None),
-            stock,
-            buffers,
-            wanted: 0,
+            spare,
+            most: buffers,
+            target: 0,
             refill: 0,
-            twice: 0,
+            chain_shift: 0,
             pool: pool.clone(),
             pool_id: pool.id(),
             linear: match *translation {
@@ -134,12 +134,21 @@ impl<T: Transport> RxQueue<T> {
             data_room: pool.headroom() + pool.data_room() - data_at,
             most_segments,
             frame: Vec::with_capacity(most_segments),
-            lacking: 0,
+            missing_segments: 0,
             skipping: 0,
             counters: RxCounters::default(),
         };
-        let (shared, tally) = (Arc::clone(shared), Arc::default());
-        Ok(Self { seat: None, epoch: 0, intake, index, own_cache: None, pace: Pace::default(), tally, shared })
+        let (shared, published) = (Arc::clone(shared), Arc::default());
+        Ok(Self {
+            session: None,
+            epoch: 0,
+            buffers,
+            index,
+            own_cache: None,
+            poll_gap: PollGap::default(),
+            published,
+            shared,
+        })
     }
 
     /// The queue's number.
@@ -148,14 +157,14 @@ impl<T: Transport> RxQueue<T> {
         self.index
     }
 
-    pub(crate) fn tally(&self) -> &Arc<Tally> {
-        &self.tally
+    pub(crate) fn published_counters(&self) -> &Arc<PublishedCounters> {
+        &self.published
     }
 
     /// Receives with a cache of the queue's own.
     #[cold]
     fn recv_own(&mut self, batch: &mut Batch) -> usize {
-        let mut own = self.own_cache.take().unwrap_or_else(|| self.intake.pool.cache());
+        let mut own = self.own_cache.take().unwrap_or_else(|| self.buffers.pool.cache());
         let received = self.recv_from(&mut own, batch);
         self.own_cache = Some(own);
         received
@@ -163,32 +172,32 @@ impl<T: Transport> RxQueue<T> {
 
     fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         if self.shared.epoch() != self.epoch {
-            self.join();
+            self.enter_session();
         }
-        let Some(seat) = &mut self.seat else { return 0 };
-        if self.pace.is_early() {
+        let Some(session) = &mut self.session else { return 0 };
+        if self.poll_gap.is_early() {
             return 0;
         }
         let (before, spare) = (batch.len(), batch.spare());
-        let header = seat.header;
-        let (intake, notifier) = (&mut self.intake, &seat.notifier);
-        let result = each_layout!(&mut seat.ring, ring => {
-            let result = intake.recv(ring, header, cache, batch);
-            let missing = intake.missing(ring);
-            if missing >= intake.refill || batch.len() == before {
-                intake.fill(ring, header, cache, missing);
+        let header = session.header;
+        let (buffers, notifier) = (&mut self.buffers, &session.notifier);
+        let result = each_layout!(&mut session.ring, ring => {
+            let result = buffers.recv(ring, header, cache, batch);
+            let missing = buffers.missing(ring);
+            if missing >= buffers.refill || batch.len() == before {
+                buffers.fill(ring, header, cache, missing);
                 if ring.unpublished() > 0 && ring.publish() {
                     notifier.notify();
                 }
             }
             result
         });
-        self.tally.set(self.intake.counters.packets, self.intake.counters.bytes);
+        self.published.set(self.buffers.counters.packets, self.buffers.counters.bytes);
         if batch.len() - before < spare {
-            self.pace.found_the_end();
+            self.poll_gap.found_the_end();
         }
         if let Err(fault) = result {
-            self.give_up(fault);
+            self.end_session(fault);
         }
         batch.len() - before
     }
@@ -196,16 +205,16 @@ impl<T: Transport> RxQueue<T> {
     /// Moves to the present session, if there is one.
     #[cold]
     #[inline(never)]
-    fn join(&mut self) {
-        let (epoch, seat) = self.shared.join(2 * self.index);
+    fn enter_session(&mut self) {
+        let (epoch, session) = self.shared.take_session(2 * self.index);
         self.epoch = epoch;
-        self.intake.take_back();
-        self.seat = seat;
-        if let Some(seat) = &mut self.seat {
-            each_layout!(&mut seat.ring, ring => {
-                self.intake.stock_up(ring, seat.header);
+        self.buffers.leave_ring();
+        self.session = session;
+        if let Some(session) = &mut self.session {
+            each_layout!(&mut session.ring, ring => {
+                self.buffers.post_spare(ring, session.header);
                 if ring.publish() {
-                    seat.notifier.notify();
+                    session.notifier.notify();
                 }
             });
         }
@@ -214,9 +223,9 @@ impl<T: Transport> RxQueue<T> {
     /// Touches the ring no more; its buffers stay with the device until it has been reset.
     #[cold]
     #[inline(never)]
-    fn give_up(&mut self, fault: Fault) {
-        self.seat = None;
-        self.shared.report(self.epoch, fault);
+    fn end_session(&mut self, fault: Fault) {
+        self.session = None;
+        self.shared.report_fault(self.epoch, fault);
     }
 }
 
@@ -226,7 +235,7 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
     #[inline]
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         let before = batch.len();
-        if cache.pool_id() == self.intake.pool_id {
+        if cache.pool_id() == self.buffers.pool_id {
             self.recv_from(cache, batch)
         } else {
             self.recv_own(batch)
@@ -235,15 +244,15 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
     }
 
     fn counters(&self) -> RxCounters {
-        self.intake.counters
+        self.buffers.counters
     }
 
     fn is_ready(&mut self) -> bool {
-        let Some(seat) = &mut self.seat else { return false };
-        let waiting = !self.intake.frame.is_empty() && self.intake.lacking == 0;
-        let ready = waiting || each_layout!(&mut seat.ring, ring => ring.has_used());
+        let Some(session) = &mut self.session else { return false };
+        let waiting = !self.buffers.frame.is_empty() && self.buffers.missing_segments == 0;
+        let ready = waiting || each_layout!(&mut session.ring, ring => ring.has_used());
         if ready {
-            self.pace.forget();
+            self.poll_gap.reset();
         }
         ready
     }
@@ -256,18 +265,18 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
         // is seen by them.
         vector.clear();
         if shared.epoch() != self.epoch {
-            self.join();
+            self.enter_session();
         }
-        if let Some(seat) = &mut self.seat {
-            each_layout!(&mut seat.ring, ring => {
+        if let Some(session) = &mut self.session {
+            each_layout!(&mut session.ring, ring => {
                 // What the device has not been given would not wake anybody. The caller's cache is not at hand.
-                let missing = self.intake.missing(ring);
+                let missing = self.buffers.missing(ring);
                 if missing > 0 {
-                    let mut cache = self.intake.pool.cache();
-                    self.intake.fill(ring, seat.header, &mut cache, missing);
+                    let mut cache = self.buffers.pool.cache();
+                    self.buffers.fill(ring, session.header, &mut cache, missing);
                 }
                 if ring.unpublished() > 0 && ring.publish() {
-                    seat.notifier.notify();
+                    session.notifier.notify();
                 }
                 ring.arm();
             });
@@ -280,7 +289,7 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
     }
 }
 
-impl Intake {
+impl RxBuffers {
     /// Receives frames; stops at the batch's end, the ring's or the pool's.
     #[inline(always)]
     fn recv<R: Virtqueue>(
@@ -290,7 +299,7 @@ impl Intake {
         cache: &mut PoolCache,
         batch: &mut Batch,
     ) -> Result<(), Fault> {
-        if !self.frame.is_empty() && self.lacking == 0 && !self.deliver(batch) {
+        if !self.frame.is_empty() && self.missing_segments == 0 && !self.deliver_frame(batch) {
             return Ok(());
         }
         let room = batch.spare();
@@ -318,14 +327,14 @@ impl Intake {
     ) -> Result<bool, Fault> {
         let mut taken = 0;
         while taken < most && !self.is_amid_frame() {
-            let mut arrivals = [const { MaybeUninit::uninit() }; CHUNK];
-            let run = self.take_run(ring, &mut arrivals, CHUNK.min(most - taken))?;
-            let arrivals = &arrivals[..run.count.min(CHUNK)];
+            let mut used = [const { MaybeUninit::uninit() }; CHUNK];
+            let run = self.take_run(ring, &mut used, CHUNK.min(most - taken))?;
+            let used = &used[..run.count.min(CHUNK)];
             // SAFETY: as many were written.
-            let arrivals = unsafe { std::slice::from_raw_parts(arrivals.as_ptr().cast::<Arrival>(), arrivals.len()) };
-            let good = self.admit(arrivals, header, batch);
-            if good < arrivals.len() {
-                self.sort_out(&arrivals[good..], header, batch, cache);
+            let used = unsafe { std::slice::from_raw_parts(used.as_ptr().cast::<UsedBuffer>(), used.len()) };
+            let good = self.deliver_run(used, header, batch);
+            if good < used.len() {
+                self.recv_unusual(&used[good..], header, batch, cache);
             }
             if run.count == 0 || !run.more {
                 return Ok(run.more);
@@ -340,7 +349,7 @@ impl Intake {
     fn take_run<R: Virtqueue>(
         &mut self,
         ring: &mut R,
-        arrivals: &mut [MaybeUninit<Arrival>; CHUNK],
+        used: &mut [MaybeUninit<UsedBuffer>; CHUNK],
         most: usize,
     ) -> Result<Passed, Fault> {
         let data_at = usize::from(self.data_at);
@@ -355,23 +364,23 @@ impl Intake {
             // data stays where it is for whoever wants it: who does not would take lines from the device that it writes next.
             slot.prefetch(data_at - 1);
             // SAFETY: a run is as long as there are places, at most.
-            unsafe { arrivals.get_unchecked_mut(n) }.write(Arrival { slot, len });
+            unsafe { used.get_unchecked_mut(n) }.write(UsedBuffer { slot, len });
             true
         })
     }
 
     /// Puts frames into the batch, up to the first that is not a good one of its own. Returns the number of frames. Of the
-    /// header of that one nothing is carried on: [`Self::unusual`] reads it, once, and goes by that alone.
+    /// header of that one nothing is carried on: [`Self::recv_buffer`] reads it, once, and goes by that alone.
     #[inline(always)]
-    fn admit(&mut self, arrivals: &[Arrival], header: Header, batch: &mut Batch) -> usize {
+    fn deliver_run(&mut self, used: &[UsedBuffer], header: Header, batch: &mut Batch) -> usize {
         let (data_at, room) = (self.data_at, u32::from(self.data_room));
         // Lengths include the header; so a packet's word is this, plus the length in its place.
         let meta = Meta::new(data_at, 0, self.pool_id).0.wrapping_sub(u64::from(header.len) << 16);
         let least = u32::from(header.len) + 1;
         let (mut good, mut bytes) = (0, 0);
-        for (arrival, place) in arrivals.iter().zip(batch.spare_slots()) {
-            let Arrival { slot, len } = *arrival;
-            if len.wrapping_sub(least) >= room || !Head::read_once(slot, data_at, header).is_plain() {
+        for (used, place) in used.iter().zip(batch.spare_slots()) {
+            let UsedBuffer { slot, len } = *used;
+            if len.wrapping_sub(least) >= room || !RxHeader::read_once(slot, data_at, header).is_plain() {
                 break;
             }
             // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
@@ -390,15 +399,15 @@ impl Intake {
     /// the batch.
     #[cold]
     #[inline(never)]
-    fn sort_out(&mut self, arrivals: &[Arrival], header: Header, batch: &mut Batch, cache: &mut PoolCache) {
-        let mut rest = arrivals;
+    fn recv_unusual(&mut self, used: &[UsedBuffer], header: Header, batch: &mut Batch, cache: &mut PoolCache) {
+        let mut rest = used;
         while let [first, others @ ..] = rest {
-            self.unusual(*first, header, batch.capacity(), cache);
-            if !self.frame.is_empty() && self.lacking == 0 {
-                let delivered = self.deliver(batch);
+            self.recv_buffer(*first, header, batch.capacity(), cache);
+            if !self.frame.is_empty() && self.missing_segments == 0 {
+                let delivered = self.deliver_frame(batch);
                 debug_assert!(delivered, "its segments have places in the batch");
             }
-            let good = if self.is_amid_frame() { 0 } else { self.admit(others, header, batch) };
+            let good = if self.is_amid_frame() { 0 } else { self.deliver_run(others, header, batch) };
             rest = &others[good..];
         }
     }
@@ -415,7 +424,7 @@ impl Intake {
         batch: &mut Batch,
     ) -> Result<(), Fault> {
         for _ in 0..ring.size() {
-            if !self.frame.is_empty() && self.lacking == 0 && !self.deliver(batch) {
+            if !self.frame.is_empty() && self.missing_segments == 0 && !self.deliver_frame(batch) {
                 return Ok(());
             }
             if batch.spare() == 0 || cache.reserve(1) == 0 {
@@ -423,26 +432,26 @@ impl Intake {
             }
             let Some(used) = ring.used(|id| self.slots.at(id.into()).is_some())? else { return Ok(()) };
             let Some(slot) = self.slots.at_mut(used.id.into()).take() else { continue };
-            self.unusual(Arrival { slot, len: used.len }, header, batch.capacity(), cache);
+            self.recv_buffer(UsedBuffer { slot, len: used.len }, header, batch.capacity(), cache);
         }
         Ok(())
     }
 
     #[inline(always)]
     fn is_amid_frame(&self) -> bool {
-        self.lacking | self.skipping != 0
+        self.missing_segments | self.skipping != 0
     }
 
     /// Deals with a buffer that did not look like a good frame of its own. The device may have made its header one since: what
     /// is read here is what counts.
     #[cold]
     #[inline(never)]
-    fn unusual(&mut self, arrival: Arrival, header: Header, batch: usize, cache: &mut PoolCache) {
-        let Arrival { slot, len: used } = arrival;
+    fn recv_buffer(&mut self, used: UsedBuffer, header: Header, batch: usize, cache: &mut PoolCache) {
+        let UsedBuffer { slot, len: used } = used;
         let room = u32::from(self.data_room + header.len);
         // The device filled the buffer, says the ring.
         let len = if used == u32::MAX { room } else { used };
-        let first = self.lacking == 0;
+        let first = self.missing_segments == 0;
         let start = self.data_at - header.len;
         let reason = if self.skipping > 0 {
             self.skipping -= 1;
@@ -451,11 +460,11 @@ impl Intake {
             if len <= header.len.into() || len > room {
                 Some(&mut self.counters.bad_length)
             } else {
-                let head = Head::read_once(slot, self.data_at, header);
-                let buffers = head.buffers;
+                let fields = RxHeader::read_once(slot, self.data_at, header);
+                let buffers = fields.buffers;
                 self.skipping = buffers.saturating_sub(1);
                 let meta = self.meta(self.data_at, len - u32::from(header.len));
-                let checksum = head.checksum(slot, self.data_at, header);
+                let checksum = fields.checksum(slot, self.data_at, header);
                 match checksum.and_then(|checksum| meta.with_checksum(checksum)) {
                     None => Some(&mut self.counters.frame_errors),
                     Some(_) if buffers == 0 => Some(&mut self.counters.frame_errors),
@@ -463,20 +472,20 @@ impl Intake {
                     Some(_) if usize::from(buffers) > batch => Some(&mut self.counters.batch_too_small),
                     Some(meta) => {
                         self.skipping = 0;
-                        self.lacking = buffers;
-                        return self.segment(slot, meta);
+                        self.missing_segments = buffers;
+                        return self.add_segment(slot, meta);
                     }
                 }
             }
         } else if len == 0 || len > room {
-            self.skipping = self.lacking - 1;
-            self.lacking = 0;
+            self.skipping = self.missing_segments - 1;
+            self.missing_segments = 0;
             for packet in self.frame.drain(..) {
                 cache.free(packet);
             }
             Some(&mut self.counters.bad_length)
         } else {
-            return self.segment(slot, self.meta(start, len));
+            return self.add_segment(slot, self.meta(start, len));
         };
         if let Some(reason) = reason {
             *reason += 1;
@@ -491,17 +500,17 @@ impl Intake {
     }
 
     /// Adds a segment, of [`Self::meta`], to the frame.
-    fn segment(&mut self, slot: Slot, meta: Meta) {
-        self.lacking -= 1;
+    fn add_segment(&mut self, slot: Slot, meta: Meta) {
+        self.missing_segments -= 1;
         // SAFETY: the device has done with the slot, which is of this pool and owned here; offset and length are within it.
         let mut packet = unsafe { Packet::from_slot(slot, meta) };
-        packet.set_continues(self.lacking > 0);
+        packet.set_continues(self.missing_segments > 0);
         self.frame.push(packet);
     }
 
     /// Moves a complete frame into the batch; whether it had the room.
     #[cold]
-    fn deliver(&mut self, batch: &mut Batch) -> bool {
+    fn deliver_frame(&mut self, batch: &mut Batch) -> bool {
         if self.frame.len() > batch.capacity() {
             self.counters.batch_too_small += 1;
             self.frame.clear();
@@ -522,7 +531,7 @@ impl Intake {
     /// Buffers that the ring is to have, and has not.
     #[inline(always)]
     fn missing<R: Virtqueue>(&self, ring: &R) -> usize {
-        self.wanted.saturating_sub(ring.in_flight() >> self.twice)
+        self.target.saturating_sub(ring.in_flight() >> self.chain_shift)
     }
 
     /// Makes fresh buffers available, as many as the ring is `missing`, or the pool has.
@@ -597,57 +606,57 @@ impl Intake {
     }
 
     /// Takes all buffers back from the ring of a session that has ended.
-    fn take_back(&mut self) {
-        self.stock.extend(self.slots.iter_mut().filter_map(Option::take));
+    fn leave_ring(&mut self) {
+        self.spare.extend(self.slots.iter_mut().filter_map(Option::take));
         self.frame.clear();
-        (self.lacking, self.skipping) = (0, 0);
+        (self.missing_segments, self.skipping) = (0, 0);
     }
 
     /// Gives the ring of a new session the buffers at hand.
-    fn stock_up<R: Virtqueue>(&mut self, ring: &mut R, header: Header) {
+    fn post_spare<R: Virtqueue>(&mut self, ring: &mut R, header: Header) {
         if self.slots.len() != ring.size() {
             self.slots = Table::new(ring.size(), |_| None);
         }
-        self.twice = header.is_apart().into();
-        self.wanted = self.buffers.min(ring.size() >> self.twice);
-        self.refill = DOORBELL.min(self.wanted / 4);
-        let count = self.stock.len().min(self.wanted);
-        let stock = self.stock.split_off(self.stock.len() - count);
-        self.post(ring, header, &stock);
+        self.chain_shift = header.is_apart().into();
+        self.target = self.most.min(ring.size() >> self.chain_shift);
+        self.refill = DOORBELL.min(self.target / 4);
+        let count = self.spare.len().min(self.target);
+        let spare = self.spare.split_off(self.spare.len() - count);
+        self.post(ring, header, &spare);
     }
 
     /// All buffers of the queue, as packets, when it is dropped.
     fn drain_packets(&mut self) -> Vec<Packet> {
-        self.take_back();
+        self.leave_ring();
         let pool = self.pool_id;
         // SAFETY: the slots are of this pool and owned by the queue, which gives them up.
-        self.stock.drain(..).map(|slot| unsafe { Packet::from_slot(slot, Meta::new(0, 0, pool)) }).collect()
+        self.spare.drain(..).map(|slot| unsafe { Packet::from_slot(slot, Meta::new(0, 0, pool)) }).collect()
     }
 }
 
 impl<T: Transport> Drop for RxQueue<T> {
     fn drop(&mut self) {
-        let packets = self.intake.drain_packets();
+        let packets = self.buffers.drain_packets();
         self.shared.park(packets);
     }
 }
 
 impl<T: Transport> fmt::Debug for RxQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RxQueue").field("index", &self.index).field("seat", &self.seat).finish_non_exhaustive()
+        f.debug_struct("RxQueue").field("index", &self.index).field("session", &self.session).finish_non_exhaustive()
     }
 }
 
 /// What the device wrote into a header: each word read once, and carried by value from then on.
 #[derive(Clone, Copy)]
-struct Head {
+struct RxHeader {
     /// Flags in the lower byte, kind of segmentation in the upper.
     kinds: u16,
     /// Buffers of the frame.
     buffers: u16,
 }
 
-impl Head {
+impl RxHeader {
     #[inline(always)]
     fn read_once(slot: Slot, data_at: u16, header: Header) -> Self {
         let start = usize::from(data_at - header.len);
@@ -670,7 +679,7 @@ impl Head {
     fn checksum(self, slot: Slot, data_at: u16, header: Header) -> Option<Checksum> {
         let [flags, segmentation] = self.kinds.to_le_bytes();
         let says = |flag| flags & flag != 0;
-        if segmentation != 0 || says(NEEDS_CSUM) && (!header.vouches || says(RSC_INFO)) {
+        if segmentation != 0 || says(NEEDS_CSUM) && (!header.guest_checksum || says(RSC_INFO)) {
             None
         } else if says(NEEDS_CSUM) {
             let fields = usize::from(data_at - header.len) + CSUM_START;
@@ -679,7 +688,7 @@ impl Head {
             // SAFETY: as above.
             let offset = unsafe { read_word_once(slot, fields + 2) };
             Some(Checksum::Partial { start, offset })
-        } else if says(DATA_VALID) && header.vouches {
+        } else if says(DATA_VALID) && header.guest_checksum {
             Some(Checksum::Valid)
         } else {
             Some(Checksum::Unknown)

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a queue needs to take part in a session.
 #[derive(Debug)]
-pub(crate) struct Seat<N> {
+pub(crate) struct QueueSession<N> {
     pub(crate) ring: Ring,
     pub(crate) notifier: N,
     pub(crate) header: Header,
@@ -35,9 +35,9 @@ pub(crate) struct Header {
     /// Longest frame without a VLAN tag that the device takes, in bytes; `u32::MAX` for one that does not say.
     pub(crate) longest: u32,
     /// The device completes checksums (`VIRTIO_NET_F_CSUM`).
-    pub(crate) completes: bool,
+    pub(crate) device_checksum: bool,
     /// The device may say something of checksums (`VIRTIO_NET_F_GUEST_CSUM`).
-    pub(crate) vouches: bool,
+    pub(crate) guest_checksum: bool,
     /// Where it is when it has a descriptor of its own: zeros, at this address.
     pub(crate) zeros: u64,
 }
@@ -62,7 +62,7 @@ type Parked = (Option<Arc<DmaMemory>>, Vec<Packet>);
 
 struct State<N> {
     /// Places in the present session that no queue has taken yet, by virtqueue.
-    seats: Vec<Option<Box<Seat<N>>>>,
+    sessions: Vec<Option<Box<QueueSession<N>>>>,
     memory: Option<Arc<DmaMemory>>,
     parked: Vec<Parked>,
     /// The device accesses no memory.
@@ -76,8 +76,8 @@ struct State<N> {
 pub(crate) struct Shared<T: Transport> {
     pub(crate) transport: Arc<T>,
     /// Odd while a session is on; changes when one begins and when it has ended. A hint that a queue looks at without the
-    /// lock: seats are handed over under the lock of `state`, together with the number that is valid there, so a look that
-    /// comes too early or late costs a burst and nothing else. What a queue may touch is kept by its seat, which holds the
+    /// lock: sessions are handed over under the lock of `state`, together with the number that is valid there, so a look that
+    /// comes too early or late costs a burst and nothing else. What a queue may touch is kept by its session, which holds the
     /// memory of its ring, and not by this number.
     epoch: AtomicU32,
     /// A fault (bits 31:0; 0 is none) and the session that it was in (bits 63:32), in one word, so that no order with other
@@ -95,7 +95,7 @@ pub(crate) struct Shared<T: Transport> {
 impl<T: Transport> Shared<T> {
     /// For a device that has been reset. `vectors` are those of receive queues.
     pub(crate) fn new(transport: Arc<T>, vectors: Vec<Arc<EventFd>>) -> Self {
-        let state = State { seats: Vec::new(), memory: None, parked: Vec::new(), quiet: true };
+        let state = State { sessions: Vec::new(), memory: None, parked: Vec::new(), quiet: true };
         let (epoch, fault, closed) = (AtomicU32::new(0), AtomicU64::new(0), AtomicBool::new(false));
         Self { transport, epoch, fault, vectors, closed, pools: Pools::default(), state: Mutex::new(state) }
     }
@@ -144,8 +144,8 @@ impl<T: Transport> Shared<T> {
     }
 
     /// Lets the queues into a session.
-    pub(crate) fn begin(&self, seats: Vec<Option<Box<Seat<T::Notifier>>>>) {
-        self.state().seats = seats;
+    pub(crate) fn begin(&self, sessions: Vec<Option<Box<QueueSession<T::Notifier>>>>) {
+        self.state().sessions = sessions;
         self.epoch.fetch_add(1, Ordering::Release);
         self.wake();
     }
@@ -163,10 +163,10 @@ impl<T: Transport> Shared<T> {
         if self.is_on() {
             self.epoch.fetch_add(1, Ordering::Release);
         }
-        let (seats, parked) = (std::mem::take(&mut state.seats), std::mem::take(&mut state.parked));
+        let (sessions, parked) = (std::mem::take(&mut state.sessions), std::mem::take(&mut state.parked));
         let memory = state.memory.take();
         drop(state);
-        drop((seats, parked));
+        drop((sessions, parked));
         if let Some(memory) = memory {
             self.transport.dma().unmap(&memory)?;
         }
@@ -174,11 +174,11 @@ impl<T: Transport> Shared<T> {
     }
 
     /// The place of virtqueue `index` in the present session, and its number. `None` if there is none, or it is taken.
-    pub(crate) fn join(&self, index: u16) -> (u32, Option<Box<Seat<T::Notifier>>>) {
+    pub(crate) fn take_session(&self, index: u16) -> (u32, Option<Box<QueueSession<T::Notifier>>>) {
         let mut state = self.state();
-        // Read under the lock, so that the number belongs to the seats.
+        // Read under the lock, so that the number belongs to the sessions.
         let epoch = self.epoch();
-        (epoch, state.seats.get_mut(usize::from(index)).and_then(Option::take))
+        (epoch, state.sessions.get_mut(usize::from(index)).and_then(Option::take))
     }
 
     /// Takes over the packets of a queue that is dropped, and frees them as soon as the device is quiet.
@@ -192,7 +192,7 @@ impl<T: Transport> Shared<T> {
 
     /// A queue has seen the device do what no device may do, in session `epoch`.
     #[cold]
-    pub(crate) fn report(&self, epoch: u32, fault: Fault) {
+    pub(crate) fn report_fault(&self, epoch: u32, fault: Fault) {
         self.fault.store(u64::from(epoch) << 32 | fault as u64, Ordering::Relaxed);
     }
 
@@ -225,12 +225,12 @@ impl<T: Transport> fmt::Debug for Shared<T> {
 /// each is a number for itself: a reader may find the frames of one burst with the bytes of the next.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-pub(crate) struct Tally {
+pub(crate) struct PublishedCounters {
     packets: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl Tally {
+impl PublishedCounters {
     #[inline(always)]
     pub(crate) fn set(&self, packets: u64, bytes: u64) {
         self.packets.store(packets, Ordering::Relaxed);

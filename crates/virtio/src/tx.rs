@@ -4,7 +4,7 @@ use crate::Result;
 use crate::pools::Mapping;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
 use crate::rx::{CSUM_START, LARGEST_HEADER, LONGEST_HEADER, NEEDS_CSUM};
-use crate::session::{Header, Seat, Shared, Tally};
+use crate::session::{Header, PublishedCounters, QueueSession, Shared};
 use crate::transport::{Notifier as _, Transport};
 use device::Translation;
 use ethdev::TxCounters;
@@ -51,11 +51,11 @@ struct KnownPool {
 /// }
 /// ```
 pub struct TxQueue<T: Transport> {
-    seat: Option<Box<Seat<T::Notifier>>>,
+    session: Option<Box<QueueSession<T::Notifier>>>,
     epoch: u32,
-    outlet: Outlet<T>,
+    buffers: TxBuffers<T>,
     index: u16,
-    tally: Arc<Tally>,
+    published: Arc<PublishedCounters>,
     in_flight: Arc<AtomicUsize>,
 }
 
@@ -66,7 +66,7 @@ pub struct TxQueue<T: Transport> {
 /// What the ring has under an id is in one of two tables: a frame's slot in `slots[id]`, if the frame is a slot of the usual
 /// pool, any other packet in `packets[id]`. Both have an entry for each of its descriptors. The usual pool changes while both
 /// are empty.
-struct Outlet<T: Transport> {
+struct TxBuffers<T: Transport> {
     slots: Table<Option<Slot>>,
     packets: Table<Option<Packet>>,
     known: Vec<KnownPool>,
@@ -91,14 +91,14 @@ enum Unusual {
     /// There is no room for it.
     Full,
     /// The packet at this place is of a pool that the queue does not know.
-    Stranger(usize),
+    UnknownPool(usize),
 }
 
 impl<T: Transport> TxQueue<T> {
     /// A queue in no session yet.
     pub(crate) fn new(shared: &Arc<Shared<T>>, index: u16, pool: &Pool) -> Result<Self> {
         let translation = shared.transport.dma().map(pool.memory())?;
-        let mut outlet = Outlet {
+        let mut buffers = TxBuffers {
             slots: Table::new(1, |_| None),
             packets: Table::new(1, |_| None),
             known: vec![KnownPool { pool: pool.clone(), translation }],
@@ -110,8 +110,8 @@ impl<T: Transport> TxQueue<T> {
             counters: TxCounters::default(),
             shared: Arc::clone(shared),
         };
-        outlet.first_known_is_usual();
-        Ok(Self { seat: None, epoch: 0, outlet, index, tally: Arc::default(), in_flight: Arc::default() })
+        buffers.first_known_is_usual();
+        Ok(Self { session: None, epoch: 0, buffers, index, published: Arc::default(), in_flight: Arc::default() })
     }
 
     /// The queue's number.
@@ -120,8 +120,8 @@ impl<T: Transport> TxQueue<T> {
         self.index
     }
 
-    pub(crate) fn tally(&self) -> &Arc<Tally> {
-        &self.tally
+    pub(crate) fn published_counters(&self) -> &Arc<PublishedCounters> {
+        &self.published
     }
 
     pub(crate) fn in_flight_gauge(&self) -> &Arc<AtomicUsize> {
@@ -130,27 +130,27 @@ impl<T: Transport> TxQueue<T> {
 
     #[inline]
     fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        if self.outlet.shared.epoch() != self.epoch {
-            self.join();
+        if self.buffers.shared.epoch() != self.epoch {
+            self.enter_session();
         }
-        let Some(seat) = &mut self.seat else { return 0 };
-        let header = seat.header;
-        let (outlet, notifier) = (&mut self.outlet, &seat.notifier);
-        let (done, in_flight, result) = each_layout!(&mut seat.ring, ring => {
-            let held = if batch.is_empty() || outlet.is_pool_low() { 0 } else { outlet.held };
+        let Some(session) = &mut self.session else { return 0 };
+        let header = session.header;
+        let (buffers, notifier) = (&mut self.buffers, &session.notifier);
+        let (done, in_flight, result) = each_layout!(&mut session.ring, ring => {
+            let held = if batch.is_empty() || buffers.is_pool_low() { 0 } else { buffers.held };
             let most = (ring.in_flight() + batch.len()).saturating_sub(held);
             // Many at a time.
-            let result = if most > 0 { outlet.reclaim(ring, cache, most.max(CHUNK)) } else { Ok(()) };
-            let done = if result.is_ok() { outlet.send(ring, header, cache, batch) } else { 0 };
+            let result = if most > 0 { buffers.reclaim(ring, cache, most.max(CHUNK)) } else { Ok(()) };
+            let done = if result.is_ok() { buffers.send(ring, header, cache, batch) } else { 0 };
             if ring.unpublished() > 0 && ring.publish() {
                 notifier.notify();
             }
             (done, ring.in_flight(), result)
         });
-        self.tally.set(self.outlet.counters.packets, self.outlet.counters.bytes);
+        self.published.set(self.buffers.counters.packets, self.buffers.counters.bytes);
         self.in_flight.store(in_flight, Ordering::Relaxed);
         if let Err(fault) = result {
-            self.give_up(fault);
+            self.end_session(fault);
         }
         done
     }
@@ -158,27 +158,27 @@ impl<T: Transport> TxQueue<T> {
     /// Moves to the present session, if there is one.
     #[cold]
     #[inline(never)]
-    fn join(&mut self) {
-        let (epoch, seat) = self.outlet.shared.join(2 * self.index + 1);
+    fn enter_session(&mut self) {
+        let (epoch, session) = self.buffers.shared.take_session(2 * self.index + 1);
         self.epoch = epoch;
-        self.outlet.take_back();
+        self.buffers.leave_ring();
         self.in_flight.store(0, Ordering::Relaxed);
-        self.seat = seat;
-        let size = self.seat.as_ref().map_or(0, |seat| each_layout!(&seat.ring, ring => ring.size()));
-        if self.outlet.packets.len() < size {
-            self.outlet.slots = Table::new(size, |_| None);
-            self.outlet.packets = Table::new(size, |_| None);
+        self.session = session;
+        let size = self.session.as_ref().map_or(0, |session| each_layout!(&session.ring, ring => ring.size()));
+        if self.buffers.packets.len() < size {
+            self.buffers.slots = Table::new(size, |_| None);
+            self.buffers.packets = Table::new(size, |_| None);
         }
-        self.outlet.ring = size;
-        self.outlet.hold();
+        self.buffers.ring = size;
+        self.buffers.hold();
     }
 
     /// Touches the ring no more; its packets stay with the device until it has been reset.
     #[cold]
     #[inline(never)]
-    fn give_up(&mut self, fault: Fault) {
-        self.seat = None;
-        self.outlet.shared.report(self.epoch, fault);
+    fn end_session(&mut self, fault: Fault) {
+        self.session = None;
+        self.buffers.shared.report_fault(self.epoch, fault);
     }
 }
 
@@ -190,15 +190,15 @@ impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
     }
 
     fn counters(&self) -> TxCounters {
-        self.outlet.counters
+        self.buffers.counters
     }
 
     fn in_flight(&self) -> usize {
-        self.seat.as_ref().map_or(0, |seat| each_layout!(&seat.ring, ring => ring.in_flight()))
+        self.session.as_ref().map_or(0, |session| each_layout!(&session.ring, ring => ring.in_flight()))
     }
 }
 
-impl<T: Transport> Outlet<T> {
+impl<T: Transport> TxBuffers<T> {
     /// Takes back the buffers of everything that the device has done with.
     #[inline(never)]
     fn reclaim<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache, mut most: usize) -> Result<(), Fault> {
@@ -244,7 +244,7 @@ impl<T: Transport> Outlet<T> {
                     cache.free(packet);
                 }
                 if part < used.count {
-                    id = ring.after(id);
+                    id = ring.next_in_chain(id);
                 }
             }
         }
@@ -266,13 +266,13 @@ impl<T: Transport> Outlet<T> {
 
     #[inline(always)]
     fn send<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        let (mut done, mut stranger) = self.send_known(ring, header, cache, batch);
+        let (mut done, mut unknown) = self.send_known(ring, header, cache, batch);
         // Each pool is met once.
-        while let Some(packet) = stranger.and_then(|place| batch.get(place))
-            && self.meet(packet, ring.in_flight() == 0)
+        while let Some(packet) = unknown.and_then(|place| batch.get(place))
+            && self.add_pool(packet, ring.in_flight() == 0)
         {
             let more;
-            (more, stranger) = self.send_known(ring, header, cache, batch);
+            (more, unknown) = self.send_known(ring, header, cache, batch);
             done += more;
         }
         done
@@ -289,7 +289,7 @@ impl<T: Transport> Outlet<T> {
         batch: &mut Batch,
     ) -> (usize, Option<usize>) {
         let mut sending = batch.sending();
-        let mut stranger = None;
+        let mut unknown = None;
         while !sending.is_empty() {
             let mut rest = &*sending;
             if header.longest != u32::MAX {
@@ -304,13 +304,13 @@ impl<T: Transport> Outlet<T> {
             match self.send_unusual(ring, header, cache, &mut sending) {
                 Unusual::Taken => {}
                 Unusual::Full => break,
-                Unusual::Stranger(place) => {
-                    stranger = Some(place);
+                Unusual::UnknownPool(place) => {
+                    unknown = Some(place);
                     break;
                 }
             }
         }
-        (sending.taken(), stranger)
+        (sending.taken(), unknown)
     }
 
     /// Sends frames of one segment from the usual pool, with room in front for the header, up to the first that is not
@@ -412,9 +412,9 @@ impl<T: Transport> Outlet<T> {
         } else if frame.iter().any(is_refused) {
             &mut self.counters.unmapped_pool
         } else if let Some(place) = frame.iter().position(unknown) {
-            return Unusual::Stranger(place);
+            return Unusual::UnknownPool(place);
         } else {
-            if !header.completes || !has_room(header, &frame[0]) {
+            if !header.device_checksum || !has_room(header, &frame[0]) {
                 complete_checksum(frame);
             }
             self.send_frame(ring, header, frame);
@@ -437,8 +437,8 @@ impl<T: Transport> Outlet<T> {
     /// frames wait. Nothing is unsettled meanwhile, so this may allocate.
     #[cold]
     #[inline(never)]
-    fn meet(&mut self, packet: &Packet, idle: bool) -> bool {
-        let (pool, mapping) = self.shared.pools.ask(packet);
+    fn add_pool(&mut self, packet: &Packet, idle: bool) -> bool {
+        let (pool, mapping) = self.shared.pools.look_up(packet);
         match mapping {
             Mapping::Wanted => return false,
             Mapping::Refused => self.refused.push(pool),
@@ -517,7 +517,7 @@ impl<T: Transport> Outlet<T> {
     }
 
     /// Frees what was in flight in a session that has ended.
-    fn take_back(&mut self) {
+    fn leave_ring(&mut self) {
         self.counters.lost += self.take_all().iter().filter(|packet| !packet.continues()).count() as u64;
     }
 }
@@ -583,13 +583,13 @@ fn has_room(header: Header, first: &Packet) -> bool {
 
 impl<T: Transport> Drop for TxQueue<T> {
     fn drop(&mut self) {
-        let packets = self.outlet.take_all();
-        self.outlet.shared.park(packets);
+        let packets = self.buffers.take_all();
+        self.buffers.shared.park(packets);
     }
 }
 
 impl<T: Transport> fmt::Debug for TxQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TxQueue").field("index", &self.index).field("seat", &self.seat).finish_non_exhaustive()
+        f.debug_struct("TxQueue").field("index", &self.index).field("session", &self.session).finish_non_exhaustive()
     }
 }

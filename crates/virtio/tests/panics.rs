@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// A log that panics on the keeper's thread, when it is told to.
+/// A log that panics on the watcher's thread, when it is told to.
 struct Broken;
 
 static PANIC: AtomicBool = AtomicBool::new(false);
@@ -28,8 +28,8 @@ impl Subscriber for Broken {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, _: &Event<'_>) {
-        let keeper = std::thread::current().name() == Some("virtio-keeper");
-        assert!(!(keeper && PANIC.load(Ordering::Relaxed)), "the log is broken");
+        let watcher = std::thread::current().name() == Some("virtio-watcher");
+        assert!(!(watcher && PANIC.load(Ordering::Relaxed)), "the log is broken");
     }
 
     fn enter(&self, _: &Id) {}

@@ -1,13 +1,13 @@
 //! Virtqueues: where they lie, and what the split and the packed layout have in common.
 
-mod ledger;
+mod descriptor_state;
 mod memory;
 mod packed;
 mod split;
 mod table;
 mod word;
 
-pub(crate) use ledger::Used;
+pub(crate) use descriptor_state::Used;
 pub(crate) use memory::{Area, Layout, RingMemory};
 pub(crate) use packed::Packed;
 pub(crate) use split::Split;
@@ -104,7 +104,7 @@ pub(crate) unsafe trait Virtqueue {
     /// `known` says.
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault>;
     /// The id behind `id` in a chain just returned by [`Self::used`].
-    fn after(&self, id: u16) -> u16;
+    fn next_in_chain(&self, id: u16) -> u16;
 }
 
 /// A virtqueue of the layout that was negotiated.

@@ -1,6 +1,6 @@
 //! Packed virtqueues (Virtio 1.2, section 2.8).
 
-use super::ledger::{Id, Ledger, Used};
+use super::descriptor_state::{DescriptorState, Id, Used};
 use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, Word, number, passes};
 use device::barrier::dma_wmb;
 use std::fmt;
@@ -22,7 +22,7 @@ pub(crate) struct Packed {
     event_idx: bool,
     /// Interrupts are on.
     armed: bool,
-    ledger: Ledger,
+    state: DescriptorState,
     /// Descriptors written so far, free-running; the place in the ring and the wrap counter follow from it.
     avail: u16,
     /// Descriptors seen used so far, likewise.
@@ -60,7 +60,7 @@ impl Packed {
             size,
             event_idx,
             armed: false,
-            ledger: Ledger::new(size, in_order),
+            state: DescriptorState::new(size, in_order),
             avail: 0,
             used: 0,
             unpublished: 0,
@@ -113,7 +113,7 @@ impl Packed {
 
     /// Passes over as many used descriptors.
     #[inline(always)]
-    fn seen(&mut self, count: usize) {
+    fn skip_used(&mut self, count: usize) {
         self.used = self.used.wrapping_add(number(count));
     }
 
@@ -141,13 +141,13 @@ impl Packed {
     #[inline(never)]
     fn reclaim_other(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Passed {
         let used = self.from(self.used);
-        let done = self.ledger.reclaim_batch(used.done(0), most, &mut each);
-        if done > 0 || self.ledger.is_ordered() {
-            self.seen(done);
+        let done = self.state.reclaim_batch(used.done(0), most, &mut each);
+        if done > 0 || self.state.is_ordered() {
+            self.skip_used(done);
             return Passed { count: done, more: true };
         }
-        let count = most.min(used.count).min(self.ledger.most_reclaimed());
-        let mut run = self.ledger.run();
+        let count = most.min(used.count).min(self.state.most_reclaimed());
+        let mut run = self.state.run();
         let (mut done, mut more) = (0, true);
         while done < count {
             let Some((id, len)) = used.done(done) else {
@@ -162,13 +162,13 @@ impl Packed {
             unsafe { run.free(id, done) };
             done += 1;
         }
-        self.ledger.scattered(done);
-        self.seen(done);
+        self.state.reclaimed_out_of_order(done);
+        self.skip_used(done);
         Passed { count: done, more }
     }
 }
 
-// SAFETY: runs stay within `most`, and the ledger's ids are below the size.
+// SAFETY: runs stay within `most`, and the ids of `DescriptorState` are below the size.
 unsafe impl Virtqueue for Packed {
     #[inline(always)]
     fn size(&self) -> usize {
@@ -177,21 +177,21 @@ unsafe impl Virtqueue for Packed {
 
     #[inline(always)]
     fn free(&self) -> usize {
-        self.ledger.free()
+        self.state.free()
     }
 
     #[inline(always)]
     fn in_flight(&self) -> usize {
-        self.ledger.in_flight()
+        self.state.in_flight()
     }
 
     #[inline(always)]
     fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, u16) -> Option<(u64, u32)>) -> usize {
         let to = self.from(self.avail);
         let flags = to.available | if writable { WRITE } else { 0 };
-        let count = most.min(self.ledger.most_posted()).min(to.count);
-        let sequential = self.ledger.is_sequential();
-        let run = self.ledger.run();
+        let count = most.min(self.state.most_posted()).min(to.count);
+        let sequential = self.state.is_sequential();
+        let run = self.state.run();
         let (done, first) = if sequential {
             // SAFETY: a run of at most `most_posted`.
             to.write_run(count, flags, |n| unsafe { run.nth_next(n) }, each)
@@ -199,13 +199,13 @@ unsafe impl Virtqueue for Packed {
             // SAFETY: as above.
             to.write_run(count, flags, |n| unsafe { run.nth_free(n) }, each)
         };
-        self.ledger.took(done);
+        self.state.posted(done);
         self.written(to, done, first);
         done
     }
 
     fn post_chain(&mut self, chain: &[Buffer], mut each: impl FnMut(usize, u16)) {
-        let name = self.ledger.take_chain(chain.len(), |place, id, _| each(place, id.number()));
+        let name = self.state.take_chain(chain.len(), |place, id, _| each(place, id.number()));
         for (place, buffer) in chain.iter().enumerate() {
             let to = self.from(self.avail);
             let flags =
@@ -238,7 +238,7 @@ unsafe impl Virtqueue for Packed {
     }
 
     fn has_used(&mut self) -> bool {
-        self.ledger.mid_batch() || self.from(self.used).done(0).is_some()
+        self.state.is_amid_batch() || self.from(self.used).done(0).is_some()
     }
 
     fn arm(&mut self) {
@@ -255,10 +255,10 @@ unsafe impl Virtqueue for Packed {
 
     #[inline(always)]
     fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
-        if self.ledger.is_sequential() {
+        if self.state.is_sequential() {
             let used = self.from(self.used);
-            let count = most.min(used.count).min(self.ledger.most_reclaimed());
-            let oldest = self.ledger.oldest();
+            let count = most.min(used.count).min(self.state.most_reclaimed());
+            let oldest = self.state.oldest();
             let mut expected = used.used | u32::from(oldest);
             let (mut done, mut more) = (0, true);
             while done < count {
@@ -273,8 +273,8 @@ unsafe impl Virtqueue for Packed {
                 done += 1;
                 expected += 1;
             }
-            self.ledger.reclaimed(done);
-            self.seen(done);
+            self.state.reclaimed(done);
+            self.skip_used(done);
             if done > 0 || !more {
                 return Ok(Passed { count: done, more });
             }
@@ -285,17 +285,17 @@ unsafe impl Virtqueue for Packed {
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
         let (id, len) = match self.from(self.used).done(0) {
             Some(fields) => fields,
-            // Inside a batch only its first descriptor was written; the ledger does not look at these.
-            None if self.ledger.mid_batch() => (0, 0),
+            // Inside a batch only its first descriptor was written; `DescriptorState` does not look at these.
+            None if self.state.is_amid_batch() => (0, 0),
             None => return Ok(None),
         };
-        let used = self.ledger.complete(id, len, known)?;
+        let used = self.state.complete(id, len, known)?;
         self.used = self.used.wrapping_add(used.count);
         Ok(Some(used))
     }
 
-    fn after(&self, id: u16) -> u16 {
-        self.ledger.after(id)
+    fn next_in_chain(&self, id: u16) -> u16 {
+        self.state.next_in_chain(id)
     }
 }
 

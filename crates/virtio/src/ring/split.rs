@@ -1,6 +1,6 @@
 //! Split virtqueues (Virtio 1.2, section 2.7).
 
-use super::ledger::{Id, Ledger, Used};
+use super::descriptor_state::{DescriptorState, Id, Used};
 use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, Word, number, passes};
 use device::barrier::{dma_rmb, dma_wmb};
 use std::fmt;
@@ -19,7 +19,7 @@ pub(crate) struct Split {
     avail: NonNull<Word<AtomicU16>>,
     used: NonNull<Word<AtomicU16>>,
     mask: u16,
-    ledger: Ledger,
+    state: DescriptorState,
     /// Where the next entry of the available ring goes.
     next_avail: u16,
     /// The index that the device was shown last.
@@ -55,7 +55,7 @@ impl Split {
             avail: area.at(layout.driver(), size + 3),
             used: area.at(layout.device(), 4 * size + 3),
             mask: layout.size - 1,
-            ledger: Ledger::new(layout.size, in_order),
+            state: DescriptorState::new(layout.size, in_order),
             next_avail: 0,
             published: 0,
             next_used: 0,
@@ -109,7 +109,7 @@ impl Split {
 
     /// Entries from `index` to the end of a ring.
     #[inline(always)]
-    fn lap(&self, index: u16) -> usize {
+    fn until_wrap(&self, index: u16) -> usize {
         self.size() - usize::from(index & self.mask)
     }
 
@@ -122,7 +122,7 @@ impl Split {
     /// How many entries of the used ring can be read in one run, up to `most`.
     #[inline(always)]
     fn waiting(&mut self, most: usize) -> Result<usize, Fault> {
-        let most = most.min(self.lap(self.next_used));
+        let most = most.min(self.until_wrap(self.next_used));
         if usize::from(self.device_used.wrapping_sub(self.next_used)) < most {
             self.read_index()?;
         }
@@ -131,7 +131,7 @@ impl Split {
 
     /// Reads the device's index if there is nothing left of what was read before.
     #[inline(always)]
-    fn look(&mut self) -> Result<bool, Fault> {
+    fn refresh_index(&mut self) -> Result<bool, Fault> {
         if self.next_used != self.device_used {
             return Ok(true);
         }
@@ -153,7 +153,7 @@ impl Split {
 
     /// Keeps used_event far ahead, so that the device never comes to it: this driver polls.
     #[inline(always)]
-    fn push_used_event(&mut self) {
+    fn advance_used_event(&mut self) {
         if self.used_event.is_some_and(|event| self.next_used.wrapping_sub(event) > 1 << 14) {
             self.used_event = Some(self.next_used);
             self.set_used_event(self.next_used.wrapping_sub(1));
@@ -176,13 +176,13 @@ impl Split {
     #[inline(never)]
     fn reclaim_other(&mut self, waiting: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Passed {
         let used = self.used_at(self.next_used);
-        // In the middle of a batch the entry holds whatever it held; the ledger does not look at it.
+        // In the middle of a batch the entry holds whatever it held; `DescriptorState` does not look at it.
         // SAFETY: the first of a run.
         let named = unsafe { used_entry(used, 0) };
-        let mut done = self.ledger.reclaim_batch(Some(named), waiting, &mut each);
-        if done == 0 && !self.ledger.is_ordered() {
-            let count = waiting.min(self.ledger.most_reclaimed());
-            let mut run = self.ledger.run();
+        let mut done = self.state.reclaim_batch(Some(named), waiting, &mut each);
+        if done == 0 && !self.state.is_ordered() {
+            let count = waiting.min(self.state.most_reclaimed());
+            let mut run = self.state.run();
             while done < count {
                 // SAFETY: the run ends before the ring does.
                 let (id, len) = unsafe { used_entry(used, done) };
@@ -194,14 +194,14 @@ impl Split {
                 unsafe { run.free(id, done) };
                 done += 1;
             }
-            self.ledger.scattered(done);
+            self.state.reclaimed_out_of_order(done);
         }
         self.next_used = self.next_used.wrapping_add(number(done));
         Passed { count: done, more: self.next_used != self.device_used }
     }
 }
 
-// SAFETY: runs stay within `most`, and the ledger's ids are below the size.
+// SAFETY: runs stay within `most`, and the ids of `DescriptorState` are below the size.
 unsafe impl Virtqueue for Split {
     #[inline(always)]
     fn size(&self) -> usize {
@@ -210,21 +210,21 @@ unsafe impl Virtqueue for Split {
 
     #[inline(always)]
     fn free(&self) -> usize {
-        self.ledger.free()
+        self.state.free()
     }
 
     #[inline(always)]
     fn in_flight(&self) -> usize {
-        self.ledger.in_flight()
+        self.state.in_flight()
     }
 
     #[inline(always)]
     fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, u16) -> Option<(u64, u32)>) -> usize {
         let flags = if writable { WRITE << 32 } else { 0 };
-        let count = most.min(self.ledger.most_posted()).min(self.lap(self.next_avail));
+        let count = most.min(self.state.most_posted()).min(self.until_wrap(self.next_avail));
         let (table, entries) = (self.table(), self.avail_at(self.next_avail));
-        let sequential = self.ledger.is_sequential();
-        let run = self.ledger.run();
+        let sequential = self.state.is_sequential();
+        let run = self.state.run();
         let done = if sequential {
             // SAFETY: a run of at most `most_posted`.
             let id = |n| unsafe { run.nth_next(n) };
@@ -236,14 +236,14 @@ unsafe impl Virtqueue for Split {
             // SAFETY: as above.
             unsafe { table.write_run(entries, count, flags, id, each) }
         };
-        self.ledger.took(done);
+        self.state.posted(done);
         self.next_avail = self.next_avail.wrapping_add(number(done));
         done
     }
 
     fn post_chain(&mut self, chain: &[Buffer], mut each: impl FnMut(usize, u16)) {
         let table = self.table();
-        let first = self.ledger.take_chain(chain.len(), |place, id, next| {
+        let first = self.state.take_chain(chain.len(), |place, id, next| {
             let buffer = &chain[place];
             let flags = if buffer.writable { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
             let rest = u64::from(buffer.len) | flags << 32 | u64::from(next.unwrap_or(0)) << 48;
@@ -258,7 +258,7 @@ unsafe impl Virtqueue for Split {
     #[inline(always)]
     fn publish(&mut self) -> bool {
         let (old, new) = (self.published, self.next_avail);
-        self.push_used_event();
+        self.advance_used_event();
         // What was posted is visible to a device before the index is; Release alone orders it for processors (section
         // 2.7.13.3.1).
         dma_wmb();
@@ -284,12 +284,12 @@ unsafe impl Virtqueue for Split {
 
     fn has_used(&mut self) -> bool {
         // A fault shows up when the entry is read.
-        self.look().unwrap_or(true)
+        self.refresh_index().unwrap_or(true)
     }
 
     fn arm(&mut self) {
         if self.used_event.is_some() {
-            // Passed once, it lies behind the device until `push_used_event` moves it far ahead again.
+            // Passed once, it lies behind the device until `advance_used_event` moves it far ahead again.
             self.used_event = Some(self.next_used);
             self.set_used_event(self.next_used);
         } else {
@@ -303,9 +303,9 @@ unsafe impl Virtqueue for Split {
     #[inline(always)]
     fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
         let waiting = self.waiting(most)?;
-        if self.ledger.is_sequential() {
-            let count = waiting.min(self.ledger.most_reclaimed());
-            let (used, oldest) = (self.used_at(self.next_used), self.ledger.oldest());
+        if self.state.is_sequential() {
+            let count = waiting.min(self.state.most_reclaimed());
+            let (used, oldest) = (self.used_at(self.next_used), self.state.oldest());
             let mut done = 0;
             while done < count {
                 // SAFETY: the run ends before the ring does.
@@ -316,7 +316,7 @@ unsafe impl Virtqueue for Split {
                 }
                 done += 1;
             }
-            self.ledger.reclaimed(done);
+            self.state.reclaimed(done);
             self.next_used = self.next_used.wrapping_add(number(done));
             if done > 0 || waiting == 0 {
                 return Ok(Passed { count: done, more: self.next_used != self.device_used });
@@ -326,18 +326,18 @@ unsafe impl Virtqueue for Split {
     }
 
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
-        if !self.look()? {
+        if !self.refresh_index()? {
             return Ok(None);
         }
-        // In the middle of a batch the entry holds whatever it held; the ledger does not look at it.
+        // In the middle of a batch the entry holds whatever it held; `DescriptorState` does not look at it.
         // SAFETY: the first of a run.
         let (id, len) = unsafe { used_entry(self.used_at(self.next_used), 0) };
         self.next_used = self.next_used.wrapping_add(1);
-        self.ledger.complete(id, len, known).map(Some)
+        self.state.complete(id, len, known).map(Some)
     }
 
-    fn after(&self, id: u16) -> u16 {
-        self.ledger.after(id)
+    fn next_in_chain(&self, id: u16) -> u16 {
+        self.state.next_in_chain(id)
     }
 }
 

@@ -13,16 +13,16 @@
 //! The protocol is spoken by this module itself. The `vhost` crate's front end waits for ever for a back end that hangs,
 //! since it takes a timeout of its socket for a reason to try again.
 
-mod line;
+mod connection;
 mod listener;
 mod message;
 
 use crate::transport::{Attention, CONNECT, Notifier, QueueSetup, Transport, status};
 use crate::{Error, Features, Result};
+use connection::{Connection, Failure, Region, is_ready};
 use device::{
     Deadline, DmaDomain, DmaMapper, DmaMemory, EventFd, Interrupts, IovaAllocator, TimeLimit, Translation, TrustedPeer,
 };
-use line::{Failure, Line, Region, is_ready};
 use listener::Listener;
 use message::MOST_REGIONS;
 use rustix::io::Errno;
@@ -54,7 +54,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub struct VhostUser {
     name: String,
-    place: Place,
+    endpoint: Endpoint,
     dma: DmaDomain,
     shared: Arc<Shared>,
     mac: [u8; 6],
@@ -62,7 +62,7 @@ pub struct VhostUser {
 }
 
 #[derive(Debug)]
-enum Place {
+enum Endpoint {
     Client(PathBuf),
     Server(Listener),
     #[cfg(feature = "fake")]
@@ -72,11 +72,11 @@ enum Place {
 /// What the transport and its DMA mapper share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// Locked after `line`, where both are.
+    /// Locked after `back_end`, where both are.
     regions: Mutex<Vec<Region>>,
     /// Held by one operation at a time, for as long as the back end takes to answer.
-    line: Mutex<Talk>,
-    /// Pairs of queues of the back end; 0 while there is none. A fact for those who must not wait for the line;
+    back_end: Mutex<BackEnd>,
+    /// Pairs of queues of the back end; 0 while there is none. A fact for those who must not wait for the connection;
     /// Relaxed, since no other memory is read on the strength of it.
     pairs: AtomicU16,
     deadline: Mutex<Option<Deadline>>,
@@ -85,8 +85,8 @@ struct Shared {
 }
 
 #[derive(Debug, Default)]
-struct Talk {
-    line: Option<Line>,
+struct BackEnd {
+    connection: Option<Connection>,
     status: u8,
     features: u64,
 }
@@ -102,8 +102,8 @@ impl Shared {
         deadline.unwrap_or_else(|| TimeLimit::default().begin())
     }
 
-    fn talk(&self) -> MutexGuard<'_, Talk> {
-        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    fn back_end(&self) -> MutexGuard<'_, BackEnd> {
+        self.back_end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -115,7 +115,7 @@ impl VhostUser {
     /// When the system has no random numbers for a MAC address.
     pub fn connect(path: &Path, peer: TrustedPeer) -> Result<Self> {
         let _ = peer;
-        Self::new(format!("vhost-user:{}", path.display()), Place::Client(path.to_owned()))
+        Self::new(format!("vhost-user:{}", path.display()), Endpoint::Client(path.to_owned()))
     }
 
     /// A device whose back end will connect to the socket `path`, which is made now, for this user only. Whoever connects
@@ -137,7 +137,7 @@ impl VhostUser {
             };
             device::Error::system("listen at", &name, source, hint)
         })?;
-        Self::new(name, Place::Server(listener))
+        Self::new(name, Endpoint::Server(listener))
     }
 
     /// A device whose back end is at the other end of `socket`, once, and has the word of `peer`.
@@ -148,7 +148,7 @@ impl VhostUser {
     #[cfg(feature = "fake")]
     pub fn over(socket: UnixStream, peer: TrustedPeer) -> Result<Self> {
         let _ = peer;
-        Self::new("vhost-user:given".to_owned(), Place::Given(Mutex::new(Some(socket))))
+        Self::new("vhost-user:given".to_owned(), Endpoint::Given(Mutex::new(Some(socket))))
     }
 
     /// What says how often the back end's socket was tried to be connected to.
@@ -158,7 +158,7 @@ impl VhostUser {
         move || shared.dials.load(Ordering::Relaxed)
     }
 
-    fn new(name: String, place: Place) -> Result<Self> {
+    fn new(name: String, endpoint: Endpoint) -> Result<Self> {
         let shared = Arc::<Shared>::default();
         let mapper = Mapper { shared: Arc::clone(&shared), iovas: Mutex::new(IovaAllocator::new([FIRST..=LAST])) };
         let mut mac = [0; 6];
@@ -166,12 +166,12 @@ impl VhostUser {
             .map_err(|source| device::Error::system("make a MAC address for", &name, source, ""))?;
         // Locally administered, and of one station.
         mac[0] = mac[0] & !1 | 2;
-        Ok(Self { name, place, dma: DmaDomain::new(Box::new(mapper)), shared, mac, vectors: Mutex::default() })
+        Ok(Self { name, endpoint, dma: DmaDomain::new(Box::new(mapper)), shared, mac, vectors: Mutex::default() })
     }
 
-    fn find(&self) -> Result<UnixStream> {
-        match &self.place {
-            Place::Client(path) => self.dial(path).map_err(|source| {
+    fn next_socket(&self) -> Result<UnixStream> {
+        match &self.endpoint {
+            Endpoint::Client(path) => self.dial(path).map_err(|source| {
                 let hint = match source.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                         "start the back end first, or add ?server to be the one that listens"
@@ -185,13 +185,13 @@ impl VhostUser {
                 };
                 device::Error::system(CONNECT, &self.name, source, hint).into()
             }),
-            Place::Server(listener) => match listener.accept() {
+            Endpoint::Server(listener) => match listener.accept() {
                 Ok(Some(stream)) => Ok(stream),
                 Ok(None) => Err(Error::NoPeer { device: self.name.clone() }),
                 Err(source) => Err(device::Error::system("accept a back end at", &self.name, source, "").into()),
             },
             #[cfg(feature = "fake")]
-            Place::Given(socket) => {
+            Endpoint::Given(socket) => {
                 let socket = socket.lock().unwrap_or_else(PoisonError::into_inner).take();
                 socket.ok_or_else(|| self.gone("its socket was given once"))
             }
@@ -221,9 +221,9 @@ impl VhostUser {
         Error::Peer { device: self.name.clone(), step, cause }
     }
 
-    fn with_line<R>(&self, act: impl FnOnce(&mut Line) -> R) -> Result<R> {
-        let mut talk = self.shared.talk();
-        talk.line.as_mut().map(act).ok_or_else(|| self.gone("there is no connection to its back end"))
+    fn with_connection<R>(&self, act: impl FnOnce(&mut Connection) -> R) -> Result<R> {
+        let mut back_end = self.shared.back_end();
+        back_end.connection.as_mut().map(act).ok_or_else(|| self.gone("there is no connection to its back end"))
     }
 }
 
@@ -276,13 +276,13 @@ unsafe impl Transport for VhostUser {
 
     fn reset(&self) -> Result<()> {
         let begun = Instant::now();
-        let mut talk = self.shared.talk();
-        talk.status = 0;
-        talk.features = 0;
+        let mut back_end = self.shared.back_end();
+        back_end.status = 0;
+        back_end.features = 0;
         self.shared.pairs.store(0, Ordering::Relaxed);
         let deadline = self.shared.deadline();
-        if talk.line.as_mut().is_none_or(|line| line.stop(&deadline)) {
-            talk.line = None;
+        if back_end.connection.as_mut().is_none_or(|connection| connection.stop(&deadline)) {
+            back_end.connection = None;
             return Ok(());
         }
         let waiting_for = "the back end to stop its rings; end its process";
@@ -290,37 +290,37 @@ unsafe impl Transport for VhostUser {
     }
 
     fn attach(&self) -> Result<()> {
-        let socket = self.find()?;
-        let line = Line::open(socket, &self.shared.deadline()).map_err(|failure| self.failed(failure))?;
-        let mut talk = self.shared.talk();
-        self.shared.pairs.store(line.pairs(), Ordering::Relaxed);
-        talk.line = Some(line);
+        let socket = self.next_socket()?;
+        let connection = Connection::open(socket, &self.shared.deadline()).map_err(|failure| self.failed(failure))?;
+        let mut back_end = self.shared.back_end();
+        self.shared.pairs.store(connection.pairs(), Ordering::Relaxed);
+        back_end.connection = Some(connection);
         Ok(())
     }
 
     fn status(&self) -> Result<u8> {
-        Ok(self.shared.talk().status)
+        Ok(self.shared.back_end().status)
     }
 
     fn set_status(&self, value: u8) -> Result<()> {
-        let mut talk = self.shared.talk();
-        let talk = &mut *talk;
-        let new = value & !talk.status;
-        talk.status = value;
-        let Some(line) = &mut talk.line else { return Ok(()) };
+        let mut back_end = self.shared.back_end();
+        let back_end = &mut *back_end;
+        let new = value & !back_end.status;
+        back_end.status = value;
+        let Some(connection) = &mut back_end.connection else { return Ok(()) };
         let deadline = self.shared.deadline();
         let mut result = Ok(());
         if new & status::FEATURES_OK != 0 {
-            result = line.set_features(talk.features, &deadline);
+            result = connection.set_features(back_end.features, &deadline);
         }
         if new & status::DRIVER_OK != 0 {
-            result = result.and_then(|()| line.start(&self.shared.regions(), &deadline));
+            result = result.and_then(|()| connection.start(&self.shared.regions(), &deadline));
         }
         result.map_err(|failure| self.failed(failure))
     }
 
     fn device_features(&self) -> Result<u64> {
-        let (features, pairs) = self.with_line(|line| (line.features(), line.pairs()))?;
+        let (features, pairs) = self.with_connection(|connection| (connection.features(), connection.pairs()))?;
         let mut features = Features(features & OF_RINGS.0);
         if pairs > 1 {
             features = features | Features::MQ;
@@ -330,7 +330,7 @@ unsafe impl Transport for VhostUser {
     }
 
     fn set_driver_features(&self, features: u64) -> Result<()> {
-        self.shared.talk().features = features & !(Features::MAC | Features::STATUS).0;
+        self.shared.back_end().features = features & !(Features::MAC | Features::STATUS).0;
         Ok(())
     }
 
@@ -353,7 +353,7 @@ unsafe impl Transport for VhostUser {
     }
 
     fn queue_size(&self, queue: u16) -> Result<u16> {
-        let pairs = self.with_line(|line| line.pairs())?;
+        let pairs = self.with_connection(|connection| connection.pairs())?;
         Ok(if queue / 2 < pairs { LARGEST_QUEUE } else { 0 })
     }
 
@@ -365,20 +365,20 @@ unsafe impl Transport for VhostUser {
             // Nobody looks at it.
             None => Arc::new(EventFd::new()?),
         };
-        self.with_line(|line| line.add_queue(queue, setup, &kick, call))?;
+        self.with_connection(|connection| connection.add_queue(queue, setup, &kick, call))?;
         Ok(Kick(kick))
     }
 
     fn watch(&self, limit: Duration) -> Attention {
-        let Ok(socket) = self.with_line(|line| line.socket()) else {
+        let Ok(socket) = self.with_connection(|connection| connection.socket()) else {
             return Attention::Lost("there is no connection to its back end");
         };
         if !is_ready(socket.as_fd(), limit) {
-            let broken = self.with_line(|line| line.is_broken()).unwrap_or(false);
+            let broken = self.with_connection(|connection| connection.is_broken()).unwrap_or(false);
             return if broken { Attention::Lost("its back end does not answer") } else { Attention::None };
         }
         // Under the lock, so that it is not the reply to a question of another thread.
-        self.with_line(|line| match (line.is_closed(), line.is_talkative()) {
+        self.with_connection(|connection| match (connection.is_closed(), connection.has_unexpected_data()) {
             (true, _) => Attention::Lost("its back end has closed the connection"),
             (false, true) => Attention::Lost("its back end says what nobody asked for"),
             (false, false) => Attention::None,
@@ -425,7 +425,7 @@ impl Mapper {
 unsafe impl DmaMapper for Mapper {
     fn map(&self, memory: &Arc<DmaMemory>) -> device::Result<Translation> {
         let object = || format!("{} bytes of DMA memory", memory.len());
-        let mut talk = self.shared.talk();
+        let mut back_end = self.shared.back_end();
         let mut regions = self.shared.regions();
         if regions.len() == MOST_REGIONS {
             let cause = format!("a vhost-user back end takes {MOST_REGIONS} memory regions, and has as many");
@@ -434,8 +434,8 @@ unsafe impl DmaMapper for Mapper {
         let iova = self.iovas().allocate(memory.len() as u64, ALIGN.max(memory.page_size() as u64));
         let iova = iova.ok_or_else(|| device::Error::unusable(object(), "addresses are used up", "map less"))?;
         regions.push(Region { iova, memory: Arc::clone(memory) });
-        if let Some(line) = talk.line.as_mut().filter(|line| line.running)
-            && let Err(Failure { source, .. }) = line.share(&regions, &self.shared.deadline())
+        if let Some(connection) = back_end.connection.as_mut().filter(|connection| connection.running)
+            && let Err(Failure { source, .. }) = connection.share(&regions, &self.shared.deadline())
         {
             regions.pop();
             return Err(device::Error::system("share", object(), source, "look at the back end's log"));

@@ -10,12 +10,12 @@ const GAP: u64 = 1000;
 /// is about to write it. So a driver that looks all the time halves the rate of a device in software, and sees few frames
 /// each time.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub(crate) struct PollGap {
     /// When the last look came to the end of what the device had done; 0 if it did not.
     end_seen: u64,
 }
 
-impl Pace {
+impl PollGap {
     /// Whether the look before came to the end, and was not long ago: then there is nothing to look for yet.
     #[inline(always)]
     pub(crate) fn is_early(&mut self) -> bool {
@@ -33,7 +33,7 @@ impl Pace {
     }
 
     /// There is something, as is known from elsewhere.
-    pub(crate) fn forget(&mut self) {
+    pub(crate) fn reset(&mut self) {
         self.end_seen = 0;
     }
 

@@ -18,7 +18,7 @@ use std::ptr::NonNull;
 /// flight, `chains[id]` is the length for the id that names it, and `PART` for the others; it is 0 for all other ids. `long`
 /// is the number of such chains.
 #[derive(Debug)]
-pub(super) struct Ledger {
+pub(super) struct DescriptorState {
     chains: Table<u16>,
     /// The next descriptor of a chain.
     next: Table<u16>,
@@ -51,7 +51,7 @@ pub(crate) struct Used {
     pub(crate) len: u32,
 }
 
-impl Ledger {
+impl DescriptorState {
     /// For a ring of `size` descriptors, a power of two.
     pub(super) fn new(size: u16, in_order: bool) -> Self {
         let size = usize::from(size);
@@ -102,7 +102,7 @@ impl Ledger {
         number(self.tail & self.free.mask())
     }
 
-    /// For a run of single descriptors; [`Self::took`] or [`Self::reclaimed`] follows.
+    /// For a run of single descriptors; [`Self::posted`] or [`Self::reclaimed`] follows.
     #[inline(always)]
     pub(super) fn run(&mut self) -> Run<'_> {
         let mask = self.free.mask();
@@ -111,7 +111,7 @@ impl Ledger {
         let head = unsafe { free.add(self.head & mask) };
         // SAFETY: as above.
         let tail = unsafe { free.add(self.tail & mask) };
-        Run { mask, next: self.next_free(), head, tail, _ledger: PhantomData }
+        Run { mask, next: self.next_free(), head, tail, _state: PhantomData }
     }
 
     /// The longest run that can be posted: free ids, up to the end of their table.
@@ -124,17 +124,17 @@ impl Ledger {
     /// chain, or is in the middle of a batch.
     #[inline(always)]
     pub(super) fn most_reclaimed(&self) -> usize {
-        if self.long > 0 || self.mid_batch() { 0 } else { self.free.len() - (self.tail & self.free.mask()) }
+        if self.long > 0 || self.is_amid_batch() { 0 } else { self.free.len() - (self.tail & self.free.mask()) }
     }
 
     /// A run of `count` posted descriptors took the first free ids.
     #[inline(always)]
-    pub(super) fn took(&mut self, count: usize) {
+    pub(super) fn posted(&mut self, count: usize) {
         self.head += count;
     }
 
     /// A run of `count` single descriptors has left the ring, in whatever order.
-    pub(super) fn scattered(&mut self, count: usize) {
+    pub(super) fn reclaimed_out_of_order(&mut self, count: usize) {
         self.sequential &= count == 0;
         self.reclaimed(count);
     }
@@ -199,7 +199,7 @@ impl Ledger {
     }
 
     /// The id behind `id` in a chain that was just completed.
-    pub(super) fn after(&self, id: u16) -> u16 {
+    pub(super) fn next_in_chain(&self, id: u16) -> u16 {
         *self.next.at(id.into())
     }
 
@@ -210,7 +210,7 @@ impl Ledger {
             Some(order) if order.batch.is_none() && id == u32::from(self.oldest()) => (id, len),
             Some(_) => self.batched(id, len, &known)?,
         };
-        let (id, count) = self.named(id, known)?;
+        let (id, count) = self.chain_named(id, known)?;
         self.sequential &= id == self.oldest();
         let mut part = id;
         for _ in 0..count {
@@ -225,7 +225,7 @@ impl Ledger {
     }
 
     /// The length of the chain in flight that `id` names.
-    fn named(&self, id: u32, known: impl Fn(u16) -> bool) -> Result<(u16, u16), Fault> {
+    fn chain_named(&self, id: u32, known: impl Fn(u16) -> bool) -> Result<(u16, u16), Fault> {
         let index = id as usize;
         if index >= self.chains.len() {
             return Err(Fault::IdOutOfRange);
@@ -245,7 +245,7 @@ impl Ledger {
         let batch = self.order.as_ref().and_then(|order| order.batch);
         let (last, last_len) = match batch {
             Some(batch) => batch,
-            None => (self.named(id, known)?.0, len),
+            None => (self.chain_named(id, known)?.0, len),
         };
         let oldest = self.oldest();
         let Some(order) = &mut self.order else { return Ok((id, len)) };
@@ -259,31 +259,31 @@ impl Ledger {
 
     /// Whether chains are waiting of a batch whose end the device has reported already.
     #[inline(always)]
-    pub(super) fn mid_batch(&self) -> bool {
+    pub(super) fn is_amid_batch(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.batch.is_some())
     }
 }
 
-/// The part of a [`Ledger`] that a run of single descriptors needs, in one place for its loop.
+/// The part of a [`DescriptorState`] that a run of single descriptors needs, in one place for its loop.
 ///
 /// # Invariants
 ///
-/// `head` and `tail` point into the ledger's table of free ids, which are at most `mask`.
+/// `head` and `tail` point into the table of free ids, which are at most `mask`.
 pub(super) struct Run<'l> {
     mask: usize,
     /// Place of `head` in the table.
     next: u16,
     head: NonNull<u16>,
     tail: NonNull<u16>,
-    _ledger: PhantomData<&'l mut Ledger>,
+    _state: PhantomData<&'l mut DescriptorState>,
 }
 
 impl Run<'_> {
-    /// The id that the `n`th of the run takes when posted, while the ledger is sequential.
+    /// The id that the `n`th of the run takes when posted, while the state is sequential.
     ///
     /// # Safety
     ///
-    /// `n` is less than [`Ledger::most_posted`] was.
+    /// `n` is less than [`DescriptorState::most_posted`] was.
     #[inline(always)]
     pub(super) unsafe fn nth_next(&self, n: usize) -> Id {
         Id(self.next + number(n))
@@ -293,7 +293,7 @@ impl Run<'_> {
     ///
     /// # Safety
     ///
-    /// `n` is less than [`Ledger::most_posted`] was.
+    /// `n` is less than [`DescriptorState::most_posted`] was.
     #[inline(always)]
     pub(super) unsafe fn nth_free(&self, n: usize) -> Id {
         // SAFETY: before the table's end, by the caller's word.
@@ -313,7 +313,7 @@ impl Run<'_> {
     ///
     /// # Safety
     ///
-    /// `n` is less than [`Ledger::most_reclaimed`] was, and the id from [`Self::in_range`].
+    /// `n` is less than [`DescriptorState::most_reclaimed`] was, and the id from [`Self::in_range`].
     #[inline(always)]
     pub(super) unsafe fn free(&mut self, id: u16, n: usize) {
         // SAFETY: before the table's end, by the caller's word.
@@ -323,7 +323,7 @@ impl Run<'_> {
     }
 }
 
-/// The id of a descriptor of the ring whose ledger named it, so below its size.
+/// The id of a descriptor of the ring that a `DescriptorState` named it, so below its size.
 #[derive(Clone, Copy)]
 pub(super) struct Id(u16);
 

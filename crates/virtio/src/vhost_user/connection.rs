@@ -43,7 +43,7 @@ type Result<T> = std::result::Result<T, Failure>;
 
 /// A connection to a back end.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct Connection {
     socket: Arc<BackgroundClose<UnixStream>>,
     offered: u64,
     reply_ack: bool,
@@ -63,10 +63,10 @@ struct Queue {
     call: Arc<EventFd>,
 }
 
-impl Line {
+impl Connection {
     /// Takes ownership of the back end and asks what it can do.
     pub(super) fn open(socket: UnixStream, deadline: &Deadline) -> Result<Self> {
-        let mut line = Self {
+        let mut connection = Self {
             socket: Arc::new(socket.into()),
             offered: 0,
             reply_ack: false,
@@ -75,18 +75,18 @@ impl Line {
             running: false,
             broken: Cell::new(false),
         };
-        line.tell(message::SET_OWNER, &[], &[], deadline)?;
-        line.offered = line.ask(message::GET_FEATURES, &[], deadline)?;
-        if line.offered & PROTOCOL_FEATURES != 0 {
-            let chosen = line.ask(message::GET_PROTOCOL_FEATURES, &[], deadline)? & (MQ | REPLY_ACK);
-            line.tell(message::SET_PROTOCOL_FEATURES, &message::longs([chosen]), &[], deadline)?;
-            line.reply_ack = chosen & REPLY_ACK != 0;
+        connection.command(message::SET_OWNER, &[], &[], deadline)?;
+        connection.offered = connection.query(message::GET_FEATURES, &[], deadline)?;
+        if connection.offered & PROTOCOL_FEATURES != 0 {
+            let chosen = connection.query(message::GET_PROTOCOL_FEATURES, &[], deadline)? & (MQ | REPLY_ACK);
+            connection.command(message::SET_PROTOCOL_FEATURES, &message::longs([chosen]), &[], deadline)?;
+            connection.reply_ack = chosen & REPLY_ACK != 0;
             if chosen & MQ != 0 {
-                let pairs = line.ask(message::GET_QUEUE_NUM, &[], deadline)?.clamp(1, MOST_PAIRS);
-                line.pairs = u16::try_from(pairs).unwrap_or(1);
+                let pairs = connection.query(message::GET_QUEUE_NUM, &[], deadline)?.clamp(1, MOST_PAIRS);
+                connection.pairs = u16::try_from(pairs).unwrap_or(1);
             }
         }
-        Ok(line)
+        Ok(connection)
     }
 
     /// The features that the back end offers.
@@ -106,7 +106,7 @@ impl Line {
 
     pub(super) fn set_features(&mut self, features: u64, deadline: &Deadline) -> Result<()> {
         let features = features | self.offered & PROTOCOL_FEATURES;
-        self.tell(message::SET_FEATURES, &message::longs([features]), &[], deadline)
+        self.command(message::SET_FEATURES, &message::longs([features]), &[], deadline)
     }
 
     /// Notes where a ring is, and what its interrupts signal.
@@ -122,22 +122,22 @@ impl Line {
         for queue in &self.queues {
             let (index, setup) = (u32::from(queue.index), &queue.setup);
             let base = if setup.packed { PACKED_BASE } else { 0 };
-            self.tell(message::SET_VRING_NUM, &message::words([index, setup.size.into()]), &[], deadline)?;
-            self.tell(message::SET_VRING_BASE, &message::words([index, base]), &[], deadline)?;
+            self.command(message::SET_VRING_NUM, &message::words([index, setup.size.into()]), &[], deadline)?;
+            self.command(message::SET_VRING_BASE, &message::words([index, base]), &[], deadline)?;
             let mut addresses = message::words([index, 0]);
             addresses.extend(message::longs([setup.descriptors, setup.device, setup.driver, 0]));
-            self.tell(message::SET_VRING_ADDR, &addresses, &[], deadline)?;
+            self.command(message::SET_VRING_ADDR, &addresses, &[], deadline)?;
             let index = message::longs([queue.index.into()]);
-            self.tell(message::SET_VRING_CALL, &index, &[queue.call.as_fd()], deadline)?;
-            self.tell(message::SET_VRING_KICK, &index, &[queue.kick.as_fd()], deadline)?;
+            self.command(message::SET_VRING_CALL, &index, &[queue.call.as_fd()], deadline)?;
+            self.command(message::SET_VRING_KICK, &index, &[queue.kick.as_fd()], deadline)?;
         }
         if self.offered & PROTOCOL_FEATURES != 0 {
             for queue in &self.queues {
-                self.tell(message::SET_VRING_ENABLE, &message::words([queue.index.into(), 1]), &[], deadline)?;
+                self.command(message::SET_VRING_ENABLE, &message::words([queue.index.into(), 1]), &[], deadline)?;
             }
         }
         // A back end that does not acknowledge closes the connection when it is not content: this would show it.
-        self.ask(message::GET_FEATURES, &[], deadline).map(drop)
+        self.query(message::GET_FEATURES, &[], deadline).map(drop)
     }
 
     /// Sends the table of all memory.
@@ -154,7 +154,7 @@ impl Line {
             body.extend(message::longs([*iova, memory.len() as u64, *iova, 0]));
             fds.push(fd);
         }
-        self.tell(message::SET_MEM_TABLE, &body, &fds, deadline)
+        self.command(message::SET_MEM_TABLE, &body, &fds, deadline)
     }
 
     /// Stops all rings: the back end answers when it has done with them. Returns whether there is a sign that it reaches
@@ -179,9 +179,9 @@ impl Line {
         for queue in &self.queues {
             let index = u32::from(queue.index);
             if self.offered & PROTOCOL_FEATURES != 0 {
-                self.tell(message::SET_VRING_ENABLE, &message::words([index, 0]), &[], deadline)?;
+                self.command(message::SET_VRING_ENABLE, &message::words([index, 0]), &[], deadline)?;
             }
-            let answer = self.ask(message::GET_VRING_BASE, &message::words([index, 0]), deadline)?.to_ne_bytes();
+            let answer = self.query(message::GET_VRING_BASE, &message::words([index, 0]), deadline)?.to_ne_bytes();
             if answer[..4] != index.to_ne_bytes() {
                 let source = io::Error::new(io::ErrorKind::InvalidData, "it answers for another ring");
                 return Err(Failure { step: message::GET_VRING_BASE.1, source });
@@ -205,7 +205,7 @@ impl Line {
     }
 
     /// Whether something came that nobody asked for. (Of a byte that is out of band, only poll knows.)
-    pub(super) fn is_talkative(&self) -> bool {
+    pub(super) fn has_unexpected_data(&self) -> bool {
         let readable = PollFlags::IN | PollFlags::PRI;
         let mut fds = [PollFd::new(&*self.socket, readable)];
         poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().intersects(readable)
@@ -226,24 +226,24 @@ impl Line {
     }
 
     /// Sends a request, and waits for the acknowledgement if the back end gives one.
-    fn tell(&self, request: Request, body: &[u8], fds: &[BorrowedFd<'_>], deadline: &Deadline) -> Result<()> {
+    fn command(&self, request: Request, body: &[u8], fds: &[BorrowedFd<'_>], deadline: &Deadline) -> Result<()> {
         let sent = message::send(&self.socket, request, self.reply_ack, body, fds, deadline);
         let answer =
             sent.and_then(|()| if self.reply_ack { message::receive(&self.socket, request, deadline) } else { Ok(0) });
-        match self.whole(request, answer)? {
+        match self.checked(request, answer)? {
             0 => Ok(()),
             _ => Err(Failure { step: request.1, source: io::Error::other("it refuses; its log says why") }),
         }
     }
 
     /// Sends a request that is a question.
-    fn ask(&self, request: Request, body: &[u8], deadline: &Deadline) -> Result<u64> {
+    fn query(&self, request: Request, body: &[u8], deadline: &Deadline) -> Result<u64> {
         let sent = message::send(&self.socket, request, false, body, &[], deadline);
-        self.whole(request, sent.and_then(|()| message::receive(&self.socket, request, deadline)))
+        self.checked(request, sent.and_then(|()| message::receive(&self.socket, request, deadline)))
     }
 
-    /// The answer; without one nothing more can be said on this line.
-    fn whole(&self, request: Request, answer: io::Result<u64>) -> Result<u64> {
+    /// The answer; without one nothing more can be asked on this connection.
+    fn checked(&self, request: Request, answer: io::Result<u64>) -> Result<u64> {
         answer.map_err(|source| {
             self.broken.set(true);
             Failure { step: request.1, source }
@@ -251,7 +251,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for Connection {
     fn drop(&mut self) {
         // The back end sees the end now, whenever the socket is closed.
         let _ = self.socket.shutdown(Shutdown::Both);

@@ -14,14 +14,14 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What the port and its keeper share.
+/// What the port and its watcher share.
 pub(crate) struct ControlSide<T: Transport> {
     pub(crate) config: Config,
     pool: Pool,
     live: Mutex<Live<T>>,
     /// A session has begun, or there will be none.
     pub(crate) changed: Condvar,
-    /// Ends the keeper, and what it is doing.
+    /// Ends the watcher, and what it is doing.
     stop: Arc<AtomicBool>,
     lines: Mutex<LineLimit>,
 }
@@ -32,11 +32,11 @@ pub(crate) struct Live<T: Transport> {
     pub(crate) mac: Option<[u8; 6]>,
     /// Why there is no session.
     pub(crate) trouble: Option<Error>,
-    /// The keeper has panicked: nobody watches the device any more.
+    /// The watcher has panicked: nobody watches the device any more.
     pub(crate) unwatched: bool,
 }
 
-/// How often the keeper looks at the device.
+/// How often the watcher looks at the device.
 pub(crate) const TICK: Duration = Duration::from_millis(50);
 /// What taking memory back from a device may take where nobody waits for the rest of the operation.
 const GRACE: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl<T: Transport> ControlSide<T> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the keeper end, within 20 ms or the time that its device takes for what it is asked.
+    /// Has the watcher end, within 20 ms or the time that its device takes for what it is asked.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -94,7 +94,7 @@ impl<T: Transport> ControlSide<T> {
         (live.agreed, live.trouble) = (Some(agreed), None);
         drop(live);
         self.changed.notify_all();
-        if let Some(left_out) = self.may_log() {
+        if let Some(left_out) = self.log_permit() {
             tracing::info!("{}: in use: {features}{left_out}", shared.transport.name());
         }
         Ok(())
@@ -109,18 +109,18 @@ impl<T: Transport> ControlSide<T> {
         }
         let told = transport.status().and_then(|now| transport.set_status(now | status::FAILED));
         if let Err(error) = told.and_then(|()| shared.end())
-            && let Some(left_out) = self.may_log()
+            && let Some(left_out) = self.log_permit()
         {
             tracing::warn!("{}: while giving up: {error}{left_out}", transport.name());
         }
     }
 
     /// Starts the thread that watches the device. It has no deadline set.
-    pub(crate) fn keep(self: &Arc<Self>, shared: &Arc<Shared<T>>) -> Result<JoinHandle<()>> {
+    pub(crate) fn start_watcher(self: &Arc<Self>, shared: &Arc<Shared<T>>) -> Result<JoinHandle<()>> {
         let (control, shared) = (Arc::clone(self), Arc::clone(shared));
         let name = shared.transport.name().to_owned();
-        let thread = std::thread::Builder::new().name("virtio-keeper".to_owned());
-        let keeper = move || {
+        let thread = std::thread::Builder::new().name("virtio-watcher".to_owned());
+        let watcher = move || {
             if catch_unwind(AssertUnwindSafe(|| control.watch(&shared))).is_err() {
                 // Written down before anything is said: the log may be what panics.
                 control.live().unwatched = true;
@@ -129,7 +129,7 @@ impl<T: Transport> ControlSide<T> {
                 let _ = catch_unwind(AssertUnwindSafe(say));
             }
         };
-        thread.spawn(keeper).map_err(|source| {
+        thread.spawn(watcher).map_err(|source| {
             device::Error::system("start a thread to watch", name, source, "raise the limit of processes").into()
         })
     }
@@ -146,7 +146,7 @@ impl<T: Transport> ControlSide<T> {
                 };
                 (begun, self.live().agreed) = (None, None);
                 pause = restarts.after(since.elapsed());
-                if let Some(left_out) = self.may_log() {
+                if let Some(left_out) = self.log_permit() {
                     let name = shared.transport.name();
                     tracing::warn!("{name}: {reason}; starting again in {} ms{left_out}", pause.as_millis());
                 }
@@ -156,7 +156,7 @@ impl<T: Transport> ControlSide<T> {
                 Err(error) => {
                     let absent = is_absent(&error);
                     pause = if absent { &mut absence } else { &mut restarts }.after(Duration::ZERO);
-                    self.note(error);
+                    self.record_trouble(error);
                 }
             }
         }
@@ -199,15 +199,15 @@ impl<T: Transport> ControlSide<T> {
 
     /// Maps the pools that queues have met packets of. One that the device does not take is not offered again.
     fn map_pools(&self, shared: &Shared<T>) {
-        while let Some(pool) = shared.pools.wanted() {
+        while let Some(pool) = shared.pools.next_unmapped() {
             let mapped = self.within(&self.begin(), shared, || shared.transport.dma().map(pool.memory()));
             match mapped {
-                Ok(translation) => shared.pools.answer(&pool, Mapping::Known(translation)),
+                Ok(translation) => shared.pools.set_mapping(&pool, Mapping::Known(translation)),
                 // It was not refused: the device is gone, and the next one is asked again.
                 Err(_) if shared.transport.watch(Duration::ZERO) != Attention::None => return,
                 Err(error) => {
-                    shared.pools.answer(&pool, Mapping::Refused);
-                    if let Some(left_out) = self.may_log() {
+                    shared.pools.set_mapping(&pool, Mapping::Refused);
+                    if let Some(left_out) = self.log_permit() {
                         let name = shared.transport.name();
                         tracing::error!("{name}: a packet pool cannot be mapped: {error}{left_out}");
                     }
@@ -217,16 +217,16 @@ impl<T: Transport> ControlSide<T> {
     }
 
     /// Logs what is in the way, once.
-    fn note(&self, error: Error) {
+    fn record_trouble(&self, error: Error) {
         let text = error.to_string();
         let known = self.live().trouble.replace(error).is_some_and(|known| known.to_string() == text);
-        if !known && let Some(left_out) = self.may_log() {
+        if !known && let Some(left_out) = self.log_permit() {
             tracing::warn!("{text}{left_out}");
         }
     }
 
     /// What to put behind a line of the log, if there may be one now.
-    fn may_log(&self) -> Option<String> {
+    fn log_permit(&self) -> Option<String> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let left_out = lines.next(Instant::now())?;
         Some(if left_out == 0 { String::new() } else { format!(" ({left_out} lines were left out before this)") })
