@@ -2,6 +2,7 @@
 //! the software cost of a packet. The completion function's own cost is measured apart and subtracted.
 #![expect(unsafe_code, reason = "a device made of memory")]
 
+mod frames;
 mod rig;
 mod route;
 mod virtio;

@@ -1,9 +1,9 @@
-//! The four things that are measured, each as one burst.
+//! What is measured, each as one burst.
 
-use crate::{Completer, MemoryNic};
+use crate::{Completer, MemoryNic, frames};
 use ethdev::{RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
-use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use mempool::{Batch, Packet, PoolCache};
 use std::fmt;
 use std::str::FromStr;
 
@@ -47,6 +47,16 @@ impl FromStr for Work {
     }
 }
 
+/// What [`Work::Forward`] does with a burst.
+#[inline(always)]
+pub(crate) fn change_a_byte(packets: &mut [Packet]) {
+    for packet in packets {
+        if let Some(first) = packet.data_mut().first_mut() {
+            *first = first.wrapping_add(1);
+        }
+    }
+}
+
 /// A driver on a device made of memory.
 #[derive(Debug)]
 pub struct Rig {
@@ -70,7 +80,7 @@ impl Rig {
     pub fn new(burst: usize, ring: u16) -> Self {
         let (nic, mut hardware) = MemoryNic::new();
         let slots = usize::from(ring) * 2 + burst + 1024;
-        let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).expect("a packet pool");
+        let pool = frames::pool(slots).expect("a packet pool");
         let mut config = Config::default();
         config.port.rx_ring = ring;
         config.port.tx_ring = ring;
@@ -102,19 +112,22 @@ impl Rig {
                 cache.free_batch(batch);
                 allocated
             }
-            Work::Forward => {
-                hardware.receive(*burst, FRAME.into());
-                rx.recv(cache, batch);
-                for packet in batch.iter_mut() {
-                    if let Some(first) = packet.data_mut().first_mut() {
-                        *first = first.wrapping_add(1);
-                    }
-                }
-                let sent = tx.send(cache, batch);
-                hardware.transmit(*burst);
-                sent
-            }
+            Work::Forward => self.forward_with(change_a_byte),
         }
+    }
+
+    /// Receives a burst, calls `function` with it and transmits it, the hardware's part included. Returns the packets sent.
+    ///
+    /// Each frame is as the function has left it in that buffer before; at first it is UDP over IPv4, of [`FRAME`] bytes.
+    #[inline(always)]
+    pub fn forward_with(&mut self, function: impl FnOnce(&mut [Packet])) -> usize {
+        let Self { rx, tx, hardware, cache, batch, burst, .. } = self;
+        hardware.receive(*burst, FRAME.into());
+        rx.recv(cache, batch);
+        function(batch);
+        let sent = tx.send(cache, batch);
+        hardware.transmit(*burst);
+        sent
     }
 
     /// Does only the hardware's part of one burst of `work`.
