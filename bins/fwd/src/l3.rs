@@ -155,3 +155,65 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> (Vec<Wired>, Vec<
     }
     (workers, published)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{self, Wishes};
+    use crate::run::Ended;
+    use mempool::PoolConfig;
+    use nic::PortConfig;
+    use router::Routes;
+
+    #[test]
+    fn frames_of_two_pools_leave_by_one_port_and_every_buffer_comes_home() {
+        let config = PoolConfig { slots: 4096, ..PoolConfig::default() };
+        let pools = [Pool::new(&config).unwrap(), Pool::new(&config).unwrap()];
+        let ports = ["soft:l3-near?wire=gen&count=3000", "soft:l3-far?wire=gen&count=2000"];
+        let open = |(port, pool): (&str, &Pool)| nic::open(&port.parse().unwrap(), &PortConfig::default(), pool);
+        let opened = ports.into_iter().zip(&pools).map(|port| open(port).unwrap()).collect();
+        let mut ports = Ports { pools: pools.to_vec(), opened };
+        let available = [Lcore { number: 0, node: None }];
+        let nodes = [Some(0), Some(1)];
+        let wishes = Wishes {
+            ports: 2,
+            queues: None,
+            bindings: None,
+            available: &available,
+            nodes: &nodes,
+            soft: true,
+            output: |_| None,
+        };
+        let (mut workers, published) = wire(&plan::plan(&wishes).unwrap(), &mut ports, Duration::from_secs(60));
+        let (_, inputs, senders, of_inputs) = workers.remove(0);
+        assert_eq!(of_inputs.iter().map(Pool::id).collect::<Vec<_>>(), pools.each_ref().map(Pool::id));
+
+        let routes = Routes::parse(b"0.0.0.0/0 via 02:00:00:00:00:02 port 0\n", 2).unwrap();
+        let interface = Interface { mac: [2, 0, 0, 0, 0, 1], promiscuous: true, mtu: 1500 };
+        let fib = Fib::new(&routes, &[interface, interface]).unwrap();
+        let stop = lcore::Stop::new().unwrap();
+        let poll_loop = lcore::Loop::new(&stop).yield_after(Some(1));
+        let worker = Worker {
+            inputs,
+            senders,
+            forwarder: fib.forwarder(Miss::Refuse),
+            pools: of_inputs,
+            batch: 32,
+            stop: stop.clone(),
+            yields: true,
+            poll_loop,
+        };
+        let work = std::thread::spawn(move || worker.run());
+        while published.iter().map(|lane| lane.counters.read().tx_packets).sum::<u64>() < 5000 {
+            std::thread::yield_now();
+        }
+        stop.request();
+        let ended: Vec<Ended> = work.join().unwrap();
+        assert_eq!(ended.iter().map(|ended| ended.counters.rx_packets).sum::<u64>(), 5000);
+        drop(ended);
+        for opened in ports.opened {
+            opened.close().unwrap();
+        }
+        assert_eq!(pools.each_ref().map(Pool::away), [0, 0]);
+    }
+}
