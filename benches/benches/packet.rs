@@ -1,11 +1,13 @@
-//! Cycles per packet of the drivers, of the pool and of the router, over burst and ring sizes. The hardware's part is measured in the
+//! Cycles per packet of the drivers, of the pool, of the ring between lcores and of the router, over burst and ring sizes. The hardware's part is measured in the
 //! same sample and subtracted.
 
 mod cycles;
 
-use benches::{Rig, RouteRig, Table, VirtioRig, Work};
+use benches::{FRAME, Rig, RouteRig, Table, VirtioRig, Work};
 use criterion::{Criterion, criterion_group, criterion_main};
 use cycles::{Cycles, measure};
+use lcore::{PacketReceiver, PacketSender};
+use mempool::{Batch, Pool, PoolConfig};
 
 const RING: u16 = 512;
 /// Of rigs that are measured beside the 82599's.
@@ -59,6 +61,21 @@ fn pool(criterion: &mut Criterion<Cycles>) {
     }
 }
 
+/// Sends a burst into a ring between lcores and receives it from there, both on this one.
+fn between_lcores(criterion: &mut Criterion<Cycles>) {
+    for burst in BURSTS {
+        let pool = Pool::new(&PoolConfig::default()).expect("a packet pool");
+        let mut batch = Batch::with_capacity(burst);
+        pool.cache().alloc_batch(&mut batch, burst, FRAME.into());
+        let (sender, receiver) = lcore::ring(1024);
+        let pass = |(sender, receiver, batch): &mut (PacketSender, PacketReceiver, Batch)| {
+            sender.send(batch);
+            receiver.recv(batch).len()
+        };
+        measure(criterion, ("lcore", "ring", burst), burst, (sender, receiver, batch), pass, |_| burst);
+    }
+}
+
 /// `fwd l3` on the 82599: receives a burst, routes it to two ports, and transmits.
 fn route(criterion: &mut Criterion<Cycles>) {
     for (name, table) in [("full-table", Table::Full), ("1000-routes", Table::Small)] {
@@ -73,5 +90,5 @@ fn route(criterion: &mut Criterion<Cycles>) {
     }
 }
 
-criterion_group! { name = packet; config = cycles::criterion(); targets = bursts, rings, virtio, pool, route }
+criterion_group! { name = packet; config = cycles::criterion(); targets = bursts, rings, virtio, pool, between_lcores, route }
 criterion_main!(packet);
