@@ -5,9 +5,9 @@ use std::fmt;
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 14;
 /// EtherType of IPv4 (RFC 894).
-pub(crate) const IPV4: [u8; 2] = [0x08, 0x00];
+pub(crate) const IPV4: [u8; 2] = wire::ether_type::IPV4.to_be_bytes();
 /// EtherType of IPv6 (RFC 2464, section 3).
-pub(crate) const IPV6: [u8; 2] = [0x86, 0xDD];
+pub(crate) const IPV6: [u8; 2] = wire::ether_type::IPV6.to_be_bytes();
 
 /// An Ethernet address.
 ///
