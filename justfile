@@ -21,7 +21,7 @@ doc:
 
 # Route tables against an oracle, and readers beside a writer, for longer than `just test` has them.
 lpm SECONDS="60":
-    RINGWAY_LPM_SECONDS={{SECONDS}} cargo test --release -p lpm --test differential --test concurrent -- --test-threads 8
+    RINGWAY_LPM_SECONDS={{SECONDS}} cargo test --release -p ringway-lpm --test differential --test concurrent -- --test-threads 8
 
 # Pool, driver rings and the strict model under Miri (nightly).
 miri:

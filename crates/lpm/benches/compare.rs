@@ -1,8 +1,9 @@
 //! Lookups, loads and updates of full and small tables beside those of other crates and of DPDK, all in one run.
 //!
-//! `benches/lpm/run` builds DPDK's part and runs this; `cargo bench -p lpm --bench compare -- [ROUNDS] [NAME…]` runs it without:
-//! those whose name contains a NAME, of the subjects and of "updates", "load" and "writer". Each round measures every subject on every trace once, in random order, pinned to
-//! one CPU; the figure is the tenth percentile over the rounds.
+//! `benches/lpm/run` builds DPDK's part and runs this; `cargo bench -p ringway-lpm --bench compare -- [ROUNDS] [NAME…]`
+//! runs it without: those whose name contains a NAME, of the subjects and of "updates", "load" and "writer". Each round
+//! measures every subject on every trace once, in random order, pinned to one CPU; the figure is the tenth percentile over
+//! the rounds.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Looks the addresses of one file up in the table of another.
 //!
-//! `cargo run --release -p lpm --example lpm_lookup -- [--stats] [--accelerate] TABLE ADDRESSES`
+//! `cargo run --release -p ringway-lpm --example lpm_lookup -- [--stats] [--accelerate] TABLE ADDRESSES`
 //!
 //! TABLE has a line `PREFIX NEXTHOP` per route, ADDRESSES an address per line, IPv4 and IPv6 as they come; empty lines
 //! and lines that start with `#` are passed over. Prints `ADDRESS NEXTHOP`, or `ADDRESS -` without a route.

@@ -124,7 +124,7 @@ impl Drop for Pin<'_> {
     }
 }
 
-/// Run with `RUSTFLAGS="--cfg loom" cargo test -p lpm --release --lib clock`.
+/// Run with `RUSTFLAGS="--cfg loom" cargo test -p ringway-lpm --release --lib clock`.
 #[cfg(all(test, loom))]
 mod tests {
     use std::vec;

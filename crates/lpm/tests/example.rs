@@ -7,7 +7,7 @@ fn the_lookup_example_finds_the_longest_prefixes() {
     // Beside this test's own folder, where cargo puts examples.
     let deps = std::env::current_exe().unwrap();
     let example = deps.parent().unwrap().parent().unwrap().join("examples/lpm_lookup");
-    assert!(example.exists(), "the example is not built; cargo test -p lpm builds it");
+    assert!(example.exists(), "the example is not built; cargo test -p ringway-lpm builds it");
     let folder = tempfile::tempdir().unwrap();
     let (table, addresses) = (folder.path().join("table"), folder.path().join("addresses"));
     let routes =

@@ -89,7 +89,7 @@ impl<T, const N: usize> Registry<T, N> {
     }
 }
 
-/// Run with `RUSTFLAGS="--cfg loom" cargo test -p mempool --release --lib`.
+/// Run with `RUSTFLAGS="--cfg loom" cargo test -p ringway-mempool --release --lib`.
 #[cfg(all(test, loom))]
 mod tests {
     use super::*;

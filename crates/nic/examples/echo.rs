@@ -1,4 +1,6 @@
-//! Receives frames, swaps their MAC addresses and sends them back. `cargo run -p nic --example echo -- [ADDRESS [FRAMES]]`
+//! Receives frames, swaps their MAC addresses and sends them back.
+//!
+//! `cargo run -p ringway-nic --example echo -- [ADDRESS [FRAMES]]`
 
 use mempool::{Batch, Pool, PoolConfig, frames_mut};
 use nic::{Address, PortConfig, RxQueue as _, TxQueue as _, open};

@@ -134,7 +134,7 @@ fn the_echo_example_swaps_every_frame_once() {
     let deps = std::env::current_exe().unwrap();
     let example: PathBuf = deps.parent().unwrap().parent().unwrap().join("examples/echo");
     if !example.exists() {
-        return skip::test!("the example is not built; cargo test -p nic builds it");
+        return skip::test!("the example is not built; cargo test -p ringway-nic builds it");
     }
     let run = |arguments: &[&str]| {
         let output = Command::new(&example).args(arguments).output().unwrap();

@@ -160,7 +160,7 @@ mod tests {
     }
 }
 
-/// Run with `RUSTFLAGS="--cfg loom" cargo test -p lpm --release --lib newest`.
+/// Run with `RUSTFLAGS="--cfg loom" cargo test -p ringway-lpm --release --lib newest`.
 #[cfg(all(test, loom))]
 mod tests {
     use loom::sync::atomic::AtomicBool;

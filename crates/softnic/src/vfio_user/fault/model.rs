@@ -1,4 +1,4 @@
-//! The entry as loom runs it: `RUSTFLAGS="--cfg loom" cargo test -p softnic --release --lib fault`.
+//! The entry as loom runs it: `RUSTFLAGS="--cfg loom" cargo test -p ringway-softnic --release --lib fault`.
 
 #[path = "entry.rs"]
 mod entry;
