@@ -159,7 +159,7 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> (Vec<Wired>, Vec<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{self, Wishes};
+    use crate::plan::{self, Request};
     use crate::run::Ended;
     use mempool::PoolConfig;
     use nic::PortConfig;
@@ -175,7 +175,7 @@ mod tests {
         let mut ports = Ports { pools: pools.to_vec(), opened };
         let available = [Lcore { number: 0, node: None }];
         let nodes = [Some(0), Some(1)];
-        let wishes = Wishes {
+        let wishes = Request {
             ports: 2,
             queues: None,
             bindings: None,
