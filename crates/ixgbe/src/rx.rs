@@ -66,6 +66,8 @@ pub struct RxQueue<D: Device> {
     most_segments: usize,
     /// The frame that the next descriptors belong to has been given up.
     skipping: bool,
+    /// Bytes of the longest frame that the straight path and the loops take: `buffer`, but 0 while `skipping`.
+    usual_limit: u16,
     has_avx2: bool,
     index: u32,
     counters: RxCounters,
@@ -89,9 +91,11 @@ impl<D: Device> RxQueue<D> {
         let translation = shared.regs.device().dma().map(pool.memory())?;
         // SRRCTL counts in KiB, and a buffer must hold all that the device is told it may write.
         let kib = (pool.data_room() / 1024).min(16);
+        let most_segments = config.max_frame().div_ceil(usize::from(kib.max(1)) * 1024).min(MOST_SEGMENTS - 1);
         let mut cache = pool.cache();
-        // Without slots to spare no frame could ever be taken out of the ring.
-        let wanted = ring.size() + CHUNK;
+        // Without slots to spare for the largest frame, beside those that a transmit ring is slow to give back, it could never be
+        // taken out of the ring.
+        let wanted = ring.size() + CHUNK + most_segments - 1;
         if kib == 0 || cache.reserve(wanted) < wanted {
             let name = shared.regs.device().name().to_owned();
             return Err(Error::Pool {
@@ -120,8 +124,9 @@ impl<D: Device> RxQueue<D> {
             linear,
             meta: Meta::new(pool.headroom(), 0, pool.id()),
             buffer,
-            most_segments: config.max_frame().div_ceil(buffer.into()).min(MOST_SEGMENTS - 1),
+            most_segments,
             skipping: false,
+            usual_limit: buffer,
             has_avx2: has_avx2(),
             index,
             counters: RxCounters::default(),
@@ -208,7 +213,7 @@ impl<D: Device> RxQueue<D> {
             return self.recv_many(cache, batch, NoInfos);
         }
         let received = self.ring.at(self.next).received();
-        let Some(len) = received.single(self.buffer) else {
+        let Some(len) = received.single(self.usual_limit) else {
             return if received.is_done() { self.recv_many(cache, batch, NoInfos) } else { 0 };
         };
         let Some(delta) = self.linear else { return self.recv_many(cache, batch, NoInfos) };
@@ -322,7 +327,7 @@ impl<D: Device> RxQueue<D> {
             infos: infos.as_mut_ptr(),
             wanted: PhantomData,
             count,
-            limit: self.buffer,
+            limit: self.usual_limit,
             meta: self.meta,
         };
         // SAFETY: `fresh` holds as many slots at least, and those used are taken off the cache.
@@ -351,8 +356,12 @@ impl<D: Device> RxQueue<D> {
         infos: &mut [RxInfo],
     ) -> bool {
         if cache.reserve(1) == 0 {
-            self.counters.no_buffers += 1;
-            return false;
+            // A cache of our own, from a call with another pool's, may have the last.
+            self.own_cache = None;
+            if cache.reserve(1) == 0 {
+                self.counters.no_buffers += 1;
+                return false;
+            }
         }
         let mut lens = [0; MOST_SEGMENTS];
         let mut segments = 0;
@@ -373,10 +382,11 @@ impl<D: Device> RxQueue<D> {
             }
         };
         let whole = last.is_last();
+        self.usual_limit = if whole { self.buffer } else { 0 };
         let reason = if std::mem::replace(&mut self.skipping, !whole) {
             // The rest of a frame that is counted already.
             None
-        } else if !whole {
+        } else if !whole || segments > self.most_segments {
             Some(&mut self.counters.too_long)
         } else if bad_length {
             Some(&mut self.counters.bad_length)

@@ -265,7 +265,7 @@ impl<D: Device> TxQueue<D> {
         let sent = self.send_run(&packets, loops);
         // SAFETY: the ring has taken over the slots of these packets.
         unsafe { packets.take(sent) };
-        let sent = if packets.is_empty() { packets.taken() } else { self.send_rest(cache, packets, loops) };
+        let sent = if packets.is_empty() { packets.taken() } else { self.send_rest(cache, packets) };
         if self.tail != self.announced {
             self.ring_doorbell();
         }
@@ -275,9 +275,9 @@ impl<D: Device> TxQueue<D> {
     /// Sends the others: behind the end of a chunk, an unusual frame, or where the ring is full. Returns the number of packets that
     /// have left the batch then.
     #[inline(never)]
-    fn send_rest(&mut self, cache: &mut PoolCache, mut packets: Sending<'_>, loops: impl Loops) -> usize {
+    fn send_rest(&mut self, cache: &mut PoolCache, mut packets: Sending<'_>) -> usize {
         while !packets.is_empty() {
-            let sent = self.send_run(&packets, loops);
+            let sent = self.send_next(&packets);
             // SAFETY: the ring has taken over the slots of these packets.
             unsafe { packets.take(sent) };
             if sent == 0 && !self.send_unusual(cache, &mut packets) {
@@ -287,8 +287,30 @@ impl<D: Device> TxQueue<D> {
         packets.taken()
     }
 
+    /// [`Self::send_run`] with the loops for what the usual pool is now: an unusual frame before may have made its own pool that.
+    fn send_next(&mut self, packets: &[Packet]) -> usize {
+        match self.linear {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: the processor has AVX2.
+            Some(delta) if self.has_avx2 => unsafe { self.send_run_avx2(packets, delta) },
+            Some(delta) => self.send_run(packets, OneByOne { delta }),
+            None => {
+                let translation = &*Arc::clone(&self.known[0].translation);
+                self.send_run(packets, Paged { translation, offset: 0 })
+            }
+        }
+    }
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(never)]
+    #[target_feature(enable = "avx2")]
+    fn send_run_avx2(&mut self, packets: &[Packet], delta: u64) -> usize {
+        // SAFETY: the processor has AVX2.
+        self.send_run(packets, unsafe { Avx2::new(delta) })
+    }
+
     /// Sends frames of one segment from the usual pool, as many as there is room for within one chunk, up to the first that is
-    /// not such. Returns how many; the ring has their slots, and the caller takes them out of the batch.
+    /// not such; `loops` are for that pool. Returns how many; the ring has their slots, and the caller takes them out of the batch.
     #[inline(always)]
     fn send_run(&mut self, packets: &[Packet], loops: impl Loops) -> usize {
         let most = packets.len().min(CHUNK - self.tail % CHUNK).min(self.ring.mask() - self.in_use());

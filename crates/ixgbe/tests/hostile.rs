@@ -425,3 +425,58 @@ fn a_slow_device_has_little_time_for_questions_once_the_flag_is_set() {
     }
     close(Opened { port, rx: opened.rx, tx: opened.tx }, &[&pool]);
 }
+
+/// Frames of more buffers than the MTU allows are dropped whole, and the frames behind them come whole, whatever their number of
+/// buffers.
+#[test]
+fn the_rest_of_a_frame_that_is_too_long_is_not_taken_for_a_frame() {
+    for burst in [1, 2, 4, 32] {
+        let pool = pool(512);
+        let (fake, mut opened) = open(&pool);
+        let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(burst));
+        // 9000 bytes are 5 buffers of 2 KiB.
+        let sizes = [1, 9, 2, 1, 8, 1, 5, 6, 13, 2, 2];
+        let (mut next, mut seen) = (0, Vec::new());
+        for (frame, buffers) in sizes.into_iter().enumerate() {
+            for buffer in 0..buffers {
+                let end = if buffer + 1 == buffers { EOP } else { 0 };
+                let len = 100 + frame as u64;
+                fake.set_descriptor(Queue::Rx(0), next, 1, len << 32 | DD | end);
+                next += 1;
+            }
+            // A frame in as many calls as its buffers at most; of those that do not fit into the batch, none.
+            for _ in 0..20 {
+                opened.rx[0].recv(&mut cache, &mut batch);
+                seen.extend(batch.iter().map(|packet| (packet.len(), packet.continues())));
+                cache.free_batch(&mut batch);
+            }
+        }
+        let good = sizes.into_iter().enumerate().filter(|(_, buffers)| *buffers <= 5.min(burst));
+        let expected: Vec<_> = good
+            .flat_map(|(frame, buffers)| (0..buffers).map(move |buffer| (100 + frame, buffer + 1 < buffers)))
+            .collect();
+        assert_eq!(seen, expected, "bursts of {burst}");
+        let counters = opened.rx[0].counters();
+        assert_eq!(counters.too_long, 4, "bursts of {burst}");
+        let small = sizes.iter().filter(|buffers| **buffers <= 5 && **buffers > burst).count();
+        assert_eq!(counters.batch_too_small, small as u64, "bursts of {burst}");
+        drop((cache, batch));
+        close(opened, &[&pool]);
+    }
+}
+
+/// Slots that a call with another pool's cache has put aside are there for the next call.
+#[test]
+fn slots_of_the_own_cache_are_not_kept_from_a_ring_that_lacks_them() {
+    let (pool, foreign) = (pool(64 + 36), self::pool(64));
+    let (fake, mut opened) = open(&pool);
+    let mut batch = Batch::with_capacity(32);
+    fake.set_descriptor(Queue::Rx(0), 0, 1, 60 << 32 | DD | EOP);
+    assert_eq!(opened.rx[0].recv(&mut foreign.cache(), &mut batch).len(), 1);
+    fake.set_descriptor(Queue::Rx(0), 1, 1, 60 << 32 | DD | EOP);
+    let mut cache = pool.cache();
+    assert_eq!(opened.rx[0].recv(&mut cache, &mut batch).len(), 1);
+    assert_eq!(opened.rx[0].counters().no_buffers, 0);
+    drop((cache, batch));
+    close(opened, &[&pool, &foreign]);
+}

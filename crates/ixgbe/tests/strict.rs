@@ -190,3 +190,35 @@ fn a_partial_checksum_is_completed_before_it_leaves() {
     }
     assert_eq!(bench.close(), 0);
 }
+
+/// A pool that the queue has not met becomes its usual one when nothing is in flight: what follows in the same burst must go by
+/// that pool's addresses, too.
+#[test]
+fn a_burst_of_another_pool_on_an_idle_queue_is_sent_whole() {
+    for count in if cfg!(miri) { 2..4 } else { 1..40 } {
+        let mut bench = bench(&Config::default(), 1024);
+        let others: Vec<_> =
+            (0..2).map(|_| Pool::new(&PoolConfig { slots: 64, ..PoolConfig::default() }).unwrap()).collect();
+        // The first pool comes back at last, and all of them take turns.
+        let pools = [&others[0], &others[1], &bench.pool.clone()];
+        let mut expected = Vec::new();
+        for (round, pool) in pools.into_iter().cycle().take(6).enumerate() {
+            let mut batch = Batch::with_capacity(count);
+            for number in 0..count {
+                let frame = frame(round * 50 + number, 60 + number);
+                let mut packet = pool.alloc().unwrap();
+                packet.append(frame.len()).unwrap().copy_from_slice(&frame);
+                batch.push(packet).unwrap();
+                expected.push(frame);
+            }
+            while !batch.is_empty() {
+                bench.tx.send(&mut bench.cache, &mut batch);
+                bench.nic.step();
+            }
+        }
+        bench.nic.step_until_idle(1000);
+        assert_eq!(bench.nic.transmitted(), expected, "{count} a burst");
+        assert_eq!(bench.close(), 0);
+        assert!(others.iter().all(|pool| pool.away() == 0));
+    }
+}

@@ -32,12 +32,15 @@ impl Flow {
                 let header = Ipv4Header::first(packet).filter(|header| header.version() == 4)?;
                 let ends =
                     (!header.is_fragment() && header.header_len() >= header.0.len()).then(|| header.header_len());
+                // What lies behind the packet's end is padding.
+                let packet = packet.get(..header.total_len()).unwrap_or(packet);
                 let payload = ends.and_then(|end| packet.get(end..)).unwrap_or_default();
                 Some(Self::new(header.protocol(), header.source().into(), header.destination().into(), payload))
             }
             ether_type::IPV6 => {
                 let header = Ipv6Header::first(packet).filter(|header| header.version() == 6)?;
                 let payload = packet.get(header.0.len()..).unwrap_or_default();
+                let payload = payload.get(..header.payload_len()).unwrap_or(payload);
                 Some(Self::new(header.next_header(), header.source().into(), header.destination().into(), payload))
             }
             _ => None,

@@ -80,11 +80,12 @@ impl<'a> IcmpMut<'a> {
 }
 
 /// Makes an Ethernet frame with an echo request for `address` the reply to it. Returns false, and changes nothing, for other frames
-/// and for fragments. What was wrong with checksums stays wrong.
+/// (those to a group of stations among them) and for fragments. What was wrong with checksums stays wrong.
 pub fn answer_ping(frame: &mut [u8], address: Ipv4Addr) -> bool {
     let Some(mut ethernet) = EthernetMut::parse(frame) else { return false };
     let (to, from) = (ethernet.view().destination(), ethernet.view().source());
-    if ethernet.view().ether_type() != ether_type::IPV4 {
+    let to_group = to[0] & 1 != 0;
+    if to_group || ethernet.view().ether_type() != ether_type::IPV4 {
         return false;
     }
     let Some(mut ip) = Ipv4Mut::parse(ethernet.payload_mut()) else { return false };

@@ -122,6 +122,8 @@ fn whole_frames_are_answered_if_they_are_for_the_address() {
     let mut ping = [&here[..], &host, &[8, 0], &ip].concat();
     let before = ping.clone();
     assert!(!answer_ping(&mut ping, [192, 0, 2, 8].into()) && ping == before);
+    let mut broadcast = [&[0xff; 6][..], &ping[6..]].concat();
+    assert!(!answer_ping(&mut broadcast, address.into()), "nobody's address would be its source");
     assert!(answer_ping(&mut ping, address.into()));
     assert_eq!((&ping[..6], &ping[6..12]), (&host[..], &here[..]));
     let reply = Ipv4::parse(&ping[14..]).unwrap();
@@ -281,4 +283,22 @@ proptest! {
         }
         let _ = (Tcp::parse(&bytes), Udp::parse(&bytes), Icmp::parse(&bytes), Arp::parse(&bytes));
     }
+}
+
+#[test]
+fn padding_is_no_part_of_a_flow() {
+    let mut frame = vec![0xab; 60];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..34].copy_from_slice(&[0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+    assert_eq!(Flow::of(&frame).unwrap().ports, None);
+    frame[17] = 24;
+    assert_eq!(Flow::of(&frame).unwrap().ports, Some((0xabab, 0xabab)));
+    // One that says it is longer than what is there.
+    frame[17] = 200;
+    assert_eq!(Flow::of(&frame).unwrap().ports, Some((0xabab, 0xabab)));
+    let mut frame = vec![0xab; 60];
+    frame[12..21].copy_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 17]);
+    assert_eq!(Flow::of(&frame).unwrap().ports, None);
+    frame[19] = 6;
+    assert_eq!(Flow::of(&frame).unwrap().ports, Some((0xabab, 0xabab)));
 }
