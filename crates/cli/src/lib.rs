@@ -1,5 +1,25 @@
 //! What the programs `fwd` and `pktgen` share: lcores, signals, opening ports, counters between threads, the live
 //! screen, and errors of one line.
+//!
+//! ```no_run
+//! use cli::{args::RunOptions, exit, human, output};
+//! use clap::Parser;
+//!
+//! /// Says how long it would run.
+//! #[derive(Parser)]
+//! struct Args {
+//!     #[command(flatten)]
+//!     run: RunOptions,
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     exit::run("example", || {
+//!         let args: Args = exit::parse("example")?;
+//!         let seconds = args.run.duration.map_or(0, |duration| duration.as_secs());
+//!         output::print(&human::counted(seconds, "second"))
+//!     })
+//! }
+//! ```
 
 #![deny(unsafe_code)]
 
@@ -17,3 +37,8 @@ pub mod screen;
 pub mod stop;
 pub mod team;
 mod trust;
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,5 +1,24 @@
 //! Access to PCI devices from user space: discovery and binding, VFIO and sysfs, registers, DMA memory.
 //!
+//! ```no_run
+//! use device::{Bar as _, Device as _, Host, VfioDevice};
+//!
+//! /// Reads register 0 of each network controller that VFIO has.
+//! fn main() -> device::Result<()> {
+//!     let host = Host::system();
+//!     for controller in host.network_controllers()? {
+//!         let status = host.status(&controller);
+//!         if status.is_usable() {
+//!             let device = VfioDevice::open(&host, controller.address)?;
+//!             println!("{}: {:#x}", controller.address, device.bar().read32(0));
+//!         } else {
+//!             println!("{}: {status}", controller.address);
+//!         }
+//!     }
+//!     Ok(())
+//! }
+//! ```
+//!
 //! A driver is written against three things from this crate and nothing else:
 //!
 //! * [`Device`]: one opened device, with its [`Bar`], its [`DmaDomain`], reset and bus mastering;
@@ -71,3 +90,8 @@ pub use traits::{Device, PciFunction, PciIds};
 pub use trusted_peer::TrustedPeer;
 pub use vfio::{VfioDevice, VfioEvent};
 pub use vfio_user::{VfioUserDevice, VfioUserRegisters};
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -50,3 +50,8 @@ pub use port::{Opened, Port, RxQueue, TxQueue};
 pub use rss::{HashTypes, Reta, Rss, hash_frame, hash_ipv4, hash_ipv6, toeplitz};
 pub use rx_info::{ChecksumVerdict, PacketType, RxInfo, RxInfos};
 pub use wait::{NoInterrupts, wait_any};
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -60,3 +60,8 @@ pub use port::{Opened, Port, open};
 pub use rx::RxQueue;
 pub use stats::{HardwareStatistics, PauseFrames, QueueStatistics, ReceiveErrors};
 pub use tx::TxQueue;
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

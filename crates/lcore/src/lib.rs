@@ -52,3 +52,8 @@ pub use run::Loop;
 pub use stop::Stop;
 pub use switch::{Steer, Switch};
 pub use team::Team;
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

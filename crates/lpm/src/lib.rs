@@ -67,3 +67,8 @@ pub use table::{Config, Ipv4Reader, Ipv4Table, Ipv6Reader, Ipv6Table, Iter, Memo
 pub use tables::{Addresses, Family};
 pub use v4::V4;
 pub use v6::V6;
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -43,3 +43,8 @@ pub use sending::Sending;
 
 /// Slots that threads exchange at a time.
 pub const CHUNK: usize = 32;
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

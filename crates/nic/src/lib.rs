@@ -40,3 +40,8 @@ pub use ethdev::{
 };
 pub use identify::identify;
 pub use port::{AnyPort, Opened, check, open};
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

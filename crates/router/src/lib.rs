@@ -54,3 +54,8 @@ pub use ethernet::{Interface, MacAddress};
 pub use fib::Fib;
 pub use forwarder::{Forwarder, Miss};
 pub use routes::{Neighbour, Routes};
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -48,3 +48,8 @@ pub use violation::{OnViolation, Ring, TransmitFault, Violation};
 pub use wire::WireCounters;
 #[doc(hidden)]
 pub use wire::replay;
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -70,3 +70,8 @@ pub use rx::RxQueue;
 pub use transport::Transport;
 pub use tx::TxQueue;
 pub use vhost_user::{Kick, VhostUser};
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -38,3 +38,8 @@ pub use icmp::{Icmp, IcmpMut, answer_ping, icmp_type};
 pub use ipv4::{Ipv4, Ipv4Header, Ipv4Mut, hop};
 pub use ipv6::{Ipv6, Ipv6Header};
 pub use transport::{Tcp, TransportMut, Udp, protocol, tcp_flags};
+
+/// The program of the README is tested with the examples.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
