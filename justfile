@@ -75,6 +75,10 @@ virtio-user *ARGS:
 deny:
     cargo deny --all-features check
 
+# Packages of all crates and programs, built from what they hold; nothing is uploaded.
+packages *ARGS:
+    tests/packages {{ARGS}}
+
 # What the larger tests need: packages, toolchains, cargo-fuzz, cargo-deny.
 setup *ARGS:
     tests/setup {{ARGS}}
