@@ -16,6 +16,12 @@ pub(crate) struct PollGap {
 }
 
 impl PollGap {
+    /// Whether the look before came to the end.
+    #[inline(always)]
+    pub(crate) fn has_end(&self) -> bool {
+        self.end_seen != 0
+    }
+
     /// Whether the look before came to the end, and was not long ago: then there is nothing to look for yet.
     #[inline(always)]
     pub(crate) fn is_early(&mut self) -> bool {

@@ -9,7 +9,6 @@ use device::Deadline;
 use ethdev::{Capabilities, ConfigError, LinkStatus, MacAddress, Port as _, Statistics};
 use mempool::Pool;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -56,10 +55,7 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
     }
     let mut port = Port {
         rx: rx.iter().map(|queue| Arc::clone(queue.published_counters())).collect(),
-        tx: tx
-            .iter()
-            .map(|queue| (Arc::clone(queue.published_counters()), Arc::clone(queue.in_flight_gauge())))
-            .collect(),
+        tx: tx.iter().map(|queue| Arc::clone(queue.published_counters())).collect(),
         open: true,
         watcher: None,
         control,
@@ -75,7 +71,7 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
 /// Dropping it closes it; errors are logged then.
 pub struct Port<T: Transport> {
     rx: Vec<Arc<PublishedCounters>>,
-    tx: Vec<(Arc<PublishedCounters>, Arc<AtomicUsize>)>,
+    tx: Vec<Arc<PublishedCounters>>,
     /// The device has not been stopped yet.
     open: bool,
     watcher: Option<JoinHandle<()>>,
@@ -238,11 +234,10 @@ impl<T: Transport> ethdev::Port for Port<T> {
     }
 
     fn totals(&self) -> Statistics {
-        let sum = |queues: &mut dyn Iterator<Item = &Arc<PublishedCounters>>| {
-            queues.map(|published| published.get()).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
+        let sum = |queues: &[Arc<PublishedCounters>]| {
+            queues.iter().map(|queue| queue.get()).fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1))
         };
-        let (rx_packets, rx_bytes) = sum(&mut self.rx.iter());
-        let (tx_packets, tx_bytes) = sum(&mut self.tx.iter().map(|(published, _)| published));
+        let ((rx_packets, rx_bytes), (tx_packets, tx_bytes)) = (sum(&self.rx), sum(&self.tx));
         Statistics {
             rx_packets,
             rx_bytes: rx_bytes + Statistics::CRC * rx_packets,
@@ -254,7 +249,7 @@ impl<T: Transport> ethdev::Port for Port<T> {
 
     /// Whether the device has reported everything done that transmit queues were seen to hand it.
     fn transmit_idle(&self) -> bool {
-        self.tx.iter().all(|(_, in_flight)| in_flight.load(Ordering::Relaxed) == 0)
+        !self.tx.iter().any(|queue| queue.is_busy())
     }
 
     /// The device is reset.

@@ -79,10 +79,26 @@ pub(crate) unsafe trait Virtqueue {
     fn free(&self) -> usize;
     /// Descriptors in flight.
     fn in_flight(&self) -> usize;
+    /// Whether ids go round in order, as far as is known now: then runs are for [`Self::post`] and [`Self::reclaim`].
+    fn is_simple(&self) -> bool;
+    /// The id of the next descriptor to be made available, if one is free; `None` also where ids do not go round in order.
+    /// [`Self::post_next`] follows.
+    fn next_free(&self) -> Option<usize>;
+    /// Makes a buffer available, once published, under the id of [`Self::next_free`].
+    fn post_next(&mut self, address: u64, len: u32, writable: bool);
+    /// Id and length of the next descriptor that the device has done with, a single one; `None` where there is none, or ids do not
+    /// go round in order. [`Self::take_next`] follows, if the queue knows the id.
+    fn next_used(&mut self) -> Result<Option<(usize, u32)>, Fault>;
+    /// Takes the descriptor of [`Self::next_used`] out of the ring.
+    fn take_next(&mut self);
+    /// Whether the device has done with another one, as far as is known without asking it anew.
+    fn has_more(&self) -> bool;
     /// Makes a run of up to `most` buffers available, once published, as many as there are free descriptors, until `each` has
     /// no more or a ring begins again. `each` is told the place in the run and the id, and says address and length. Returns how
-    /// many.
-    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, u16) -> Option<(u64, u32)>) -> usize;
+    /// many: none where ids are not handed out in order, which is for [`Self::post_any`].
+    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, usize) -> Option<(u64, u32)>) -> usize;
+    /// [`Self::post`], with whatever ids are free.
+    fn post_any(&mut self, most: usize, writable: bool, each: impl FnMut(usize, usize) -> Option<(u64, u32)>) -> usize;
     /// Makes a chain available, once published. As many descriptors must be free. `each` hears of the id of every part.
     /// Device-writable parts come last.
     fn post_chain(&mut self, chain: &[Buffer], each: impl FnMut(usize, u16));
@@ -95,11 +111,13 @@ pub(crate) unsafe trait Virtqueue {
     /// Asks for one interrupt when the device has done with the next chain. What it had done with before shows in
     /// [`Self::has_used`] afterwards. Interrupts are off again when more is published.
     fn arm(&mut self);
-    /// Goes through a run of up to `most` single descriptors that the device has done with, and takes them out of the ring.
-    /// `each` is told the place in the run, id and length, and whether it knows the id is what makes it one in flight. Stops
-    /// at the first that it refuses, where a ring begins again, and at anything unusual. A run of none, with more to come, is
-    /// one for [`Self::used`].
+    /// Goes through a run of up to `most` single descriptors that the device has done with, in the order in which they were
+    /// posted, and takes them out of the ring. `each` is told the place in the run, id and length, and whether it knows the id is
+    /// what makes it one in flight. Stops at the first that it refuses, where a ring begins again, and at anything unusual. A
+    /// run of none, with more to come, is one for [`Self::reclaim_any`].
     fn reclaim(&mut self, most: usize, each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault>;
+    /// [`Self::reclaim`] in whatever order the device reports them. A run of none, with more to come, is one for [`Self::used`].
+    fn reclaim_any(&mut self, most: usize, each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault>;
     /// The next chain that the device has done with; `None` when there is none. Whether a single descriptor is in flight,
     /// `known` says.
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault>;

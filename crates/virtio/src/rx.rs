@@ -3,7 +3,7 @@
 use crate::poll_gap::PollGap;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, Word, each_layout};
 use crate::session::{Header, PublishedCounters, QueueSession, Shared};
-use crate::transport::{Notifier as _, Transport};
+use crate::transport::{Notifier, Transport};
 use crate::{Config, Error, Result};
 use device::Translation;
 use ethdev::RxCounters;
@@ -43,7 +43,6 @@ pub struct RxQueue<T: Transport> {
     /// Used when a caller's cache is of another pool than the queue's.
     own_cache: Option<PoolCache>,
     poll_gap: PollGap,
-    published: Arc<PublishedCounters>,
     shared: Arc<Shared<T>>,
 }
 
@@ -60,8 +59,8 @@ struct RxBuffers {
     most: usize,
     /// Buffers that the present ring holds.
     target: usize,
-    /// As many are missing when fresh ones are made available, if frames come.
-    refill: usize,
+    /// Fresh ones are made available when the ring has as many free descriptors, or no frame comes.
+    refill_at: usize,
     /// 1 where a buffer takes two descriptors, 0 otherwise.
     chain_shift: u32,
     pool: Pool,
@@ -82,15 +81,47 @@ struct RxBuffers {
     missing_segments: u16,
     /// Buffers to be passed over: the rest of a frame that was given up.
     skipping: u16,
+    good: GoodFrame,
+    /// But for frames and bytes, which are in `published`.
     counters: RxCounters,
+    published: Arc<PublishedCounters>,
 }
 
-/// A buffer that the device has done with.
+/// What makes a buffer a good frame of its own in the present session, and into what packet.
 #[derive(Clone, Copy)]
-struct UsedBuffer {
-    slot: Slot,
-    /// Bytes that the device says it wrote.
-    len: u32,
+struct GoodFrame {
+    /// The packet's word for a length of 0.
+    meta: u64,
+    /// Where the header begins in the slot.
+    start: usize,
+    header_len: u32,
+    /// Bytes of data that a buffer takes.
+    data_room: u32,
+    /// The header says in how many buffers the frame lies.
+    mergeable: bool,
+}
+
+impl GoodFrame {
+    fn new(buffers: &RxBuffers, header: &Header) -> Self {
+        Self {
+            meta: Meta::new(buffers.data_at, 0, buffers.pool_id).0,
+            start: usize::from(buffers.data_at - header.len),
+            header_len: header.len.into(),
+            data_room: buffers.data_room.into(),
+            mergeable: header.mergeable,
+        }
+    }
+
+    /// The packet in a buffer that the device has done with, and into which it says that it wrote `len` bytes behind the header. Of
+    /// the header of another one nothing is carried on: [`RxBuffers::recv_buffer`] reads it, once, and goes by that alone.
+    #[inline(always)]
+    fn packet(self, slot: Slot, len: u32) -> Option<Packet> {
+        if len.wrapping_sub(1) >= self.data_room || !RxHeader::read_once(slot, self.start, self.mergeable).is_plain() {
+            return None;
+        }
+        // SAFETY: a slot of the queue's, which gives it up; header and data are within it.
+        Some(unsafe { Packet::from_slot(slot, Meta(self.meta.wrapping_add(u64::from(len) << 16))) })
+    }
 }
 
 impl<T: Transport> RxQueue<T> {
@@ -107,21 +138,20 @@ impl<T: Transport> RxQueue<T> {
             return Err(pool_error(shared.transport.name(), pool, problem));
         }
         let mut spare = Vec::with_capacity(buffers);
-        let keep = |taken: &[Slot]| {
-            spare.extend_from_slice(taken);
-            taken.len()
-        };
-        // SAFETY: all these slots are reserved; they are kept in the queue.
-        unsafe { cache.take(buffers, keep) };
+        let fresh = cache.lend(buffers);
+        spare.extend_from_slice(&fresh);
+        // SAFETY: they are kept in the queue.
+        unsafe { fresh.used(spare.len()) };
         // A multiple of 4, so that words of the header are aligned.
         let data_at = (pool.headroom() & !3).max(LONGEST_HEADER);
         let most_segments = config.port.max_frame().div_ceil(pool.data_room().into());
+        let none = GoodFrame { meta: 0, start: 0, header_len: 0, data_room: 0, mergeable: false };
         let buffers = RxBuffers {
             slots: Table::new(1, |_| None),
             spare,
             most: buffers,
             target: 0,
-            refill: 0,
+            refill_at: 0,
             chain_shift: 0,
             pool: pool.clone(),
             pool_id: pool.id(),
@@ -136,19 +166,12 @@ impl<T: Transport> RxQueue<T> {
             frame: Vec::with_capacity(most_segments),
             missing_segments: 0,
             skipping: 0,
+            good: none,
             counters: RxCounters::default(),
+            published: Arc::default(),
         };
-        let (shared, published) = (Arc::clone(shared), Arc::default());
-        Ok(Self {
-            session: None,
-            epoch: 0,
-            buffers,
-            index,
-            own_cache: None,
-            poll_gap: PollGap::default(),
-            published,
-            shared,
-        })
+        let shared = Arc::clone(shared);
+        Ok(Self { session: None, epoch: 0, buffers, index, own_cache: None, poll_gap: PollGap::default(), shared })
     }
 
     /// The queue's number.
@@ -158,48 +181,64 @@ impl<T: Transport> RxQueue<T> {
     }
 
     pub(crate) fn published_counters(&self) -> &Arc<PublishedCounters> {
-        &self.published
+        &self.buffers.published
     }
 
     /// Receives with a cache of the queue's own.
     #[cold]
-    fn recv_own(&mut self, batch: &mut Batch) -> usize {
+    fn recv_own(&mut self, batch: &mut Batch) {
         let mut own = self.own_cache.take().unwrap_or_else(|| self.buffers.pool.cache());
-        let received = self.recv_from(&mut own, batch);
+        self.recv_from(&mut own, batch);
         self.own_cache = Some(own);
-        received
     }
 
-    fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+    /// Receives. A good frame that came alone, in a session that is on, takes the straight way here, which calls nothing but where it
+    /// ends.
+    #[inline(never)]
+    fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
+        let room = batch.spare();
+        if self.shared.epoch() != self.epoch || self.poll_gap.has_end() || self.buffers.is_amid_frame() {
+            return self.recv_slow(cache, batch);
+        }
+        let Some(session) = &mut self.session else { return };
+        if cache.len() < room {
+            return self.recv_slow(cache, batch);
+        }
+        each_layout!(&mut session.ring, ring => {
+            if !self.buffers.recv_one(ring, batch) {
+                return self.recv_burst(cache, batch, 0);
+            }
+            if room > 1 && ring.has_more() || ring.free() >= self.buffers.refill_at {
+                return self.recv_burst(cache, batch, 1);
+            }
+        });
+        if room > 1 {
+            self.poll_gap.found_the_end();
+        }
+    }
+
+    /// Receives where there may be a new session, or nothing to be looked for yet.
+    #[inline(never)]
+    fn recv_slow(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
         if self.shared.epoch() != self.epoch {
             self.enter_session();
         }
-        let Some(session) = &mut self.session else { return 0 };
-        if self.poll_gap.is_early() {
-            return 0;
+        if self.session.is_some() && !self.poll_gap.is_early() {
+            self.recv_burst(cache, batch, 0);
         }
-        let (before, spare) = (batch.len(), batch.spare());
-        let header = session.header;
-        let (buffers, notifier) = (&mut self.buffers, &session.notifier);
-        let result = each_layout!(&mut session.ring, ring => {
-            let result = buffers.recv(ring, header, cache, batch);
-            let missing = buffers.missing(ring);
-            if missing >= buffers.refill || batch.len() == before {
-                buffers.fill(ring, header, cache, missing);
-                if ring.unpublished() > 0 && ring.publish() {
-                    notifier.notify();
-                }
-            }
-            result
-        });
-        self.published.set(self.buffers.counters.packets, self.buffers.counters.bytes);
-        if batch.len() - before < spare {
-            self.poll_gap.found_the_end();
+    }
+
+    /// Receives behind the `received` packets of this call that are in the batch.
+    #[inline(never)]
+    fn recv_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch, received: usize) {
+        let Some(session) = &mut self.session else { return };
+        let room = batch.spare();
+        let (buffers, header, notifier) = (&mut self.buffers, &session.header, &session.notifier);
+        match each_layout!(&mut session.ring, ring => buffers.recv(ring, header, notifier, cache, batch, received)) {
+            Ok(received) if received < room => self.poll_gap.found_the_end(),
+            Ok(_) => {}
+            Err(fault) => self.end_session(fault),
         }
-        if let Err(fault) = result {
-            self.end_session(fault);
-        }
-        batch.len() - before
     }
 
     /// Moves to the present session, if there is one.
@@ -212,7 +251,7 @@ impl<T: Transport> RxQueue<T> {
         self.session = session;
         if let Some(session) = &mut self.session {
             each_layout!(&mut session.ring, ring => {
-                self.buffers.post_spare(ring, session.header);
+                self.buffers.post_spare(ring, &session.header);
                 if ring.publish() {
                     session.notifier.notify();
                 }
@@ -236,15 +275,16 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         let before = batch.len();
         if cache.pool_id() == self.buffers.pool_id {
-            self.recv_from(cache, batch)
+            self.recv_from(cache, batch);
         } else {
-            self.recv_own(batch)
-        };
+            self.recv_own(batch);
+        }
         batch.get_mut(before..).unwrap_or_default()
     }
 
     fn counters(&self) -> RxCounters {
-        self.buffers.counters
+        let (packets, bytes) = self.buffers.published.get();
+        RxCounters { packets, bytes, ..self.buffers.counters }
     }
 
     fn is_ready(&mut self) -> bool {
@@ -270,13 +310,9 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
         if let Some(session) = &mut self.session {
             each_layout!(&mut session.ring, ring => {
                 // What the device has not been given would not wake anybody. The caller's cache is not at hand.
-                let missing = self.buffers.missing(ring);
-                if missing > 0 {
+                if self.buffers.missing(ring) > 0 || ring.unpublished() > 0 {
                     let mut cache = self.buffers.pool.cache();
-                    self.buffers.fill(ring, session.header, &mut cache, missing);
-                }
-                if ring.unpublished() > 0 && ring.publish() {
-                    session.notifier.notify();
+                    self.buffers.refill(ring, &session.header, &session.notifier, &mut cache);
                 }
                 ring.arm();
             });
@@ -290,164 +326,160 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
 }
 
 impl RxBuffers {
-    /// Receives frames; stops at the batch's end, the ring's or the pool's.
+    /// Receives frames, up to the batch's end, the ring's or the pool's, and makes fresh buffers available. `before` packets of this
+    /// call are in the batch already. Returns the number of packets, without those. Frames in a buffer each, which the device
+    /// completes in order, take the straight way here; all else is done by [`Self::recv_rest`].
     #[inline(always)]
     fn recv<R: Virtqueue>(
         &mut self,
         ring: &mut R,
-        header: Header,
+        header: &Header,
+        notifier: &impl Notifier,
         cache: &mut PoolCache,
         batch: &mut Batch,
-    ) -> Result<(), Fault> {
-        if !self.frame.is_empty() && self.missing_segments == 0 && !self.deliver_frame(batch) {
-            return Ok(());
-        }
+        before: usize,
+    ) -> Result<usize, Fault> {
         let room = batch.spare();
-        let most = cache.reserve(room);
-        if most == 0 {
-            self.counters.no_buffers += u64::from(room > 0 && ring.has_used());
-            return Ok(());
+        let most = if self.is_amid_frame() { 0 } else { cache.reserve(before + room).saturating_sub(before) };
+        let run = self.recv_run(ring, batch, most)?;
+        let mut received = run.count;
+        if received < room && (run.more || most == 0) {
+            received += self.recv_rest(ring, header, cache, batch, before + received)?;
         }
-        if self.is_amid_frame() || self.recv_runs(ring, header, cache, batch, most)? {
-            return self.recv_rest(ring, header, cache, batch);
+        if before + received == 0 || ring.free() >= self.refill_at {
+            self.refill(ring, header, notifier, cache);
         }
-        Ok(())
+        Ok(received)
     }
 
-    /// Receives frames from up to `most` buffers, which have a place in the batch, up to the first that the ring does not give
-    /// in a run. Returns whether such a buffer waits.
+    /// Receives a good frame of a buffer, if there is one next, and a place in the batch. Returns whether there was.
     #[inline(always)]
-    fn recv_runs<R: Virtqueue>(
-        &mut self,
-        ring: &mut R,
-        header: Header,
-        cache: &mut PoolCache,
-        batch: &mut Batch,
-        most: usize,
-    ) -> Result<bool, Fault> {
-        let mut taken = 0;
-        while taken < most && !self.is_amid_frame() {
-            let mut used = [const { MaybeUninit::uninit() }; CHUNK];
-            let run = self.take_run(ring, &mut used, CHUNK.min(most - taken))?;
-            let used = &used[..run.count.min(CHUNK)];
-            // SAFETY: as many were written.
-            let used = unsafe { std::slice::from_raw_parts(used.as_ptr().cast::<UsedBuffer>(), used.len()) };
-            let good = self.deliver_run(used, header, batch);
-            if good < used.len() {
-                self.recv_unusual(&used[good..], header, batch, cache);
-            }
-            if run.count == 0 || !run.more {
-                return Ok(run.more);
-            }
-            taken += run.count;
-        }
-        Ok(self.is_amid_frame())
-    }
-
-    /// Takes a run of up to `most` buffers out of the ring.
-    #[inline(always)]
-    fn take_run<R: Virtqueue>(
-        &mut self,
-        ring: &mut R,
-        used: &mut [MaybeUninit<UsedBuffer>; CHUNK],
-        most: usize,
-    ) -> Result<Passed, Fault> {
-        let data_at = usize::from(self.data_at);
+    fn recv_one<R: Virtqueue>(&mut self, ring: &mut R, batch: &mut Batch) -> bool {
+        let Some(to) = batch.spare_slots().first_mut() else { return false };
+        // What is wrong shows when it is looked at again.
+        let Ok(Some((id, len))) = ring.next_used() else { return false };
+        let len = len.wrapping_sub(self.good.header_len);
         let mut slots = self.slots.view();
-        // By value: what it refers to would be read from the stack anew for each buffer.
-        ring.reclaim(most.min(CHUNK), move |n, id, len| {
+        // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+        let place = unsafe { slots.of(id) };
+        let Some(slot) = *place else { return false };
+        let Some(packet) = self.good.packet(slot, len) else { return false };
+        *place = None;
+        to.write(packet);
+        // SAFETY: a packet was written.
+        unsafe { batch.received(1) };
+        ring.take_next();
+        self.published.add(1, len.into());
+        true
+    }
+
+    /// Receives good frames of a buffer each, `most` at most, which have places in the batch, up to the first other one.
+    #[inline(always)]
+    fn recv_run<R: Virtqueue>(&mut self, ring: &mut R, batch: &mut Batch, most: usize) -> Result<Passed, Fault> {
+        let packets = batch.spare_slots().as_mut_ptr();
+        let (mut slots, good, mut bytes) = (self.slots.view(), self.good, 0);
+        let run = ring.reclaim(most, |n, id, len| {
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             let place = unsafe { slots.of(id) };
+            let len = len.wrapping_sub(good.header_len);
             let Some(slot) = *place else { return false };
+            let Some(packet) = good.packet(slot, len) else { return false };
             *place = None;
-            // Where a device has written the header anew, those of a run come from another processor's cache all at once. The
-            // data stays where it is for whoever wants it: who does not would take lines from the device that it writes next.
-            slot.prefetch(data_at - 1);
-            // SAFETY: a run is as long as there are places, at most.
-            unsafe { used.get_unchecked_mut(n) }.write(UsedBuffer { slot, len });
-            true
-        })
-    }
-
-    /// Puts frames into the batch, up to the first that is not a good one of its own. Returns the number of frames. Of the
-    /// header of that one nothing is carried on: [`Self::recv_buffer`] reads it, once, and goes by that alone.
-    #[inline(always)]
-    fn deliver_run(&mut self, used: &[UsedBuffer], header: Header, batch: &mut Batch) -> usize {
-        let (data_at, room) = (self.data_at, u32::from(self.data_room));
-        // Lengths include the header; so a packet's word is this, plus the length in its place.
-        let meta = Meta::new(data_at, 0, self.pool_id).0.wrapping_sub(u64::from(header.len) << 16);
-        let least = u32::from(header.len) + 1;
-        let (mut good, mut bytes) = (0, 0);
-        for (used, place) in used.iter().zip(batch.spare_slots()) {
-            let UsedBuffer { slot, len } = *used;
-            if len.wrapping_sub(least) >= room || !RxHeader::read_once(slot, data_at, header).is_plain() {
-                break;
-            }
-            // SAFETY: the device has done with the slot, which the ring gave up; header and data are within it.
-            place.write(unsafe { Packet::from_slot(slot, Meta(meta.wrapping_add(u64::from(len) << 16))) });
+            // SAFETY: the run is no longer than the spare room.
+            let to = unsafe { packets.add(n) };
+            // SAFETY: as above.
+            unsafe { to.write(MaybeUninit::new(packet)) };
             bytes += u64::from(len);
-            good += 1;
-        }
+            true
+        })?;
         // SAFETY: as many packets were written.
-        unsafe { batch.received(good) };
-        self.counters.packets += good as u64;
-        self.counters.bytes += bytes - good as u64 * u64::from(header.len);
-        good
+        unsafe { batch.received(run.count) };
+        self.published.add(run.count as u64, bytes);
+        Ok(run)
     }
 
-    /// Deals one by one with the buffers of a run from the first on that is not a good frame of its own. Each has a place in
-    /// the batch.
-    #[cold]
-    #[inline(never)]
-    fn recv_unusual(&mut self, used: &[UsedBuffer], header: Header, batch: &mut Batch, cache: &mut PoolCache) {
-        let mut rest = used;
-        while let [first, others @ ..] = rest {
-            self.recv_buffer(*first, header, batch.capacity(), cache);
-            if !self.frame.is_empty() && self.missing_segments == 0 {
-                let delivered = self.deliver_frame(batch);
-                debug_assert!(delivered, "its segments have places in the batch");
-            }
-            let good = if self.is_amid_frame() { 0 } else { self.deliver_run(others, header, batch) };
-            rest = &others[good..];
-        }
+    /// [`Self::recv_run`] from a device that does not complete in order.
+    fn recv_run_any<R: Virtqueue>(&mut self, ring: &mut R, batch: &mut Batch, most: usize) -> Result<Passed, Fault> {
+        let good = self.good;
+        let (mut slots, places, mut bytes) = (self.slots.view(), batch.spare_slots(), 0);
+        let run = ring.reclaim_any(most, |n, id, len| {
+            let Some(to) = places.get_mut(n) else { return false };
+            // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+            let place = unsafe { slots.of(id) };
+            let len = len.wrapping_sub(good.header_len);
+            let Some(slot) = *place else { return false };
+            let Some(packet) = good.packet(slot, len) else { return false };
+            *place = None;
+            to.write(packet);
+            bytes += u64::from(len);
+            true
+        })?;
+        // SAFETY: as many packets were written.
+        unsafe { batch.received(run.count) };
+        self.published.add(run.count as u64, bytes);
+        Ok(run)
     }
 
-    /// Goes on after something unusual, for as many buffers as the ring has descriptors at most. (Runs before it may have had
-    /// as many as the batch has room for, all bad.)
+    /// Goes on where something unusual is in the way, for as many buffers and runs as the ring has descriptors at most. `taken`
+    /// buffers of this call are in the batch already, for which the cache has fresh ones. Returns the number of packets, without
+    /// those.
     #[cold]
     #[inline(never)]
     fn recv_rest<R: Virtqueue>(
         &mut self,
         ring: &mut R,
-        header: Header,
+        header: &Header,
         cache: &mut PoolCache,
         batch: &mut Batch,
-    ) -> Result<(), Fault> {
+        taken: usize,
+    ) -> Result<usize, Fault> {
+        let before = batch.len();
         for _ in 0..ring.size() {
             if !self.frame.is_empty() && self.missing_segments == 0 && !self.deliver_frame(batch) {
-                return Ok(());
+                return Ok(batch.len() - before);
             }
-            if batch.spare() == 0 || cache.reserve(1) == 0 {
-                return Ok(());
+            let room = batch.spare();
+            let taken = taken + batch.len() - before;
+            let most = cache.reserve(taken + room).saturating_sub(taken);
+            if most == 0 {
+                self.counters.no_buffers += u64::from(room > 0 && ring.has_used());
+                return Ok(batch.len() - before);
             }
-            let Some(used) = ring.used(|id| self.slots.at(id.into()).is_some())? else { return Ok(()) };
+            if !self.is_amid_frame() {
+                let mut run = self.recv_run(ring, batch, most)?;
+                if run.count == 0 && run.more {
+                    run = self.recv_run_any(ring, batch, most)?;
+                }
+                if !run.more {
+                    return Ok(batch.len() - before);
+                }
+                if run.count > 0 {
+                    continue;
+                }
+            }
+            let Some(used) = ring.used(|id| self.slots.at(id.into()).is_some())? else {
+                return Ok(batch.len() - before);
+            };
             let Some(slot) = self.slots.at_mut(used.id.into()).take() else { continue };
-            self.recv_buffer(UsedBuffer { slot, len: used.len }, header, batch.capacity(), cache);
+            self.recv_buffer(slot, used.len, header, batch.capacity(), cache);
         }
-        Ok(())
+        // The frame that the last buffer ended.
+        if !self.frame.is_empty() && self.missing_segments == 0 {
+            self.deliver_frame(batch);
+        }
+        Ok(batch.len() - before)
     }
 
     #[inline(always)]
     fn is_amid_frame(&self) -> bool {
-        self.missing_segments | self.skipping != 0
+        self.frame.len() | usize::from(self.skipping) != 0
     }
 
     /// Deals with a buffer that did not look like a good frame of its own. The device may have made its header one since: what
     /// is read here is what counts.
     #[cold]
     #[inline(never)]
-    fn recv_buffer(&mut self, used: UsedBuffer, header: Header, batch: usize, cache: &mut PoolCache) {
-        let UsedBuffer { slot, len: used } = used;
+    fn recv_buffer(&mut self, slot: Slot, used: u32, header: &Header, batch: usize, cache: &mut PoolCache) {
         let room = u32::from(self.data_room + header.len);
         // The device filled the buffer, says the ring.
         let len = if used == u32::MAX { room } else { used };
@@ -460,11 +492,11 @@ impl RxBuffers {
             if len <= header.len.into() || len > room {
                 Some(&mut self.counters.bad_length)
             } else {
-                let fields = RxHeader::read_once(slot, self.data_at, header);
+                let fields = RxHeader::read_once(slot, start.into(), header.mergeable);
                 let buffers = fields.buffers;
                 self.skipping = buffers.saturating_sub(1);
                 let meta = self.meta(self.data_at, len - u32::from(header.len));
-                let checksum = fields.checksum(slot, self.data_at, header);
+                let checksum = fields.checksum(slot, start.into(), header);
                 match checksum.and_then(|checksum| meta.with_checksum(checksum)) {
                     None => Some(&mut self.counters.frame_errors),
                     Some(_) if buffers == 0 => Some(&mut self.counters.frame_errors),
@@ -519,9 +551,8 @@ impl RxBuffers {
         if self.frame.len() > batch.spare() {
             return false;
         }
-        self.counters.packets += 1;
+        self.published.add(1, self.frame.iter().map(|packet| packet.len() as u64).sum());
         for packet in self.frame.drain(..) {
-            self.counters.bytes += packet.len() as u64;
             let pushed = batch.push(packet);
             debug_assert!(pushed.is_ok(), "the room was checked");
         }
@@ -529,23 +560,24 @@ impl RxBuffers {
     }
 
     /// Buffers that the ring is to have, and has not.
-    #[inline(always)]
     fn missing<R: Virtqueue>(&self, ring: &R) -> usize {
         self.target.saturating_sub(ring.in_flight() >> self.chain_shift)
     }
 
-    /// Makes fresh buffers available, as many as the ring is `missing`, or the pool has.
+    /// Makes fresh buffers available, as many as the ring is missing, or the pool has.
     #[inline(never)]
-    fn fill<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache, missing: usize) {
-        let count = cache.reserve(missing);
-        let fill = |fresh: &[Slot]| self.post(ring, header, fresh);
-        // SAFETY: `count` are reserved; those posted are the ring's now, from the last on.
-        unsafe { cache.take(count, fill) };
+    fn refill<R: Virtqueue>(&mut self, ring: &mut R, header: &Header, notifier: &impl Notifier, cache: &mut PoolCache) {
+        let fresh = cache.lend(self.missing(ring));
+        let posted = self.post(ring, header, &fresh);
+        // SAFETY: those posted are the ring's now, from the last on.
+        unsafe { fresh.used(posted) };
+        if ring.unpublished() > 0 && ring.publish() {
+            notifier.notify();
+        }
     }
 
     /// Makes these buffers available, from the last on, as many as the ring takes. Returns how many.
-    #[inline(never)]
-    fn post<R: Virtqueue>(&mut self, ring: &mut R, header: Header, fresh: &[Slot]) -> usize {
+    fn post<R: Virtqueue>(&mut self, ring: &mut R, header: &Header, fresh: &[Slot]) -> usize {
         if header.is_apart() {
             return self.post_apart(ring, header, fresh);
         }
@@ -553,9 +585,9 @@ impl RxBuffers {
         match self.linear {
             Some(delta) => {
                 let delta = delta.wrapping_add(start);
-                self.post_at(ring, header, fresh, |slot, _| (slot.as_ptr() as u64).wrapping_add(delta))
+                self.post_at(ring, header, fresh, move |slot, _| (slot.as_ptr() as u64).wrapping_add(delta))
             }
-            None => self.post_at(ring, header, fresh, |slot, paged| paged.iova(slot.as_ptr()).wrapping_add(start)),
+            None => self.post_at(ring, header, fresh, move |slot, paged| paged.iova(slot.as_ptr()).wrapping_add(start)),
         }
     }
 
@@ -563,31 +595,35 @@ impl RxBuffers {
     fn post_at<R: Virtqueue>(
         &mut self,
         ring: &mut R,
-        header: Header,
+        header: &Header,
         fresh: &[Slot],
-        address: impl Fn(Slot, &Translation) -> u64,
+        address: impl Fn(Slot, &Translation) -> u64 + Copy,
     ) -> usize {
         let room = u32::from(self.data_room + header.len);
-        let (mut slots, translation) = (self.slots.view(), &*self.translation);
+        let translation = &*self.translation;
         let mut left = fresh.len();
-        loop {
-            let run = ring.post(left, true, |n, id| {
+        while left > 0 {
+            let mut slots = self.slots.view();
+            // By value: what it refers to would be read from the stack anew for each buffer.
+            let each = move |n, id| {
                 // SAFETY: a run of `left` at most.
                 let slot = unsafe { *fresh.get_unchecked(left - 1 - n) };
                 // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-                unsafe { *slots.of(id.into()) = Some(slot) };
+                unsafe { *slots.of(id) = Some(slot) };
                 Some((address(slot, translation), room))
-            });
-            left -= run;
-            if left == 0 || run == 0 {
-                return fresh.len() - left;
+            };
+            let run = if ring.is_simple() { ring.post(left, true, each) } else { ring.post_any(left, true, each) };
+            if run == 0 {
+                break;
             }
+            left -= run;
         }
+        fresh.len() - left
     }
 
     /// [`Self::post`] where the header wants a descriptor of its own.
     #[cold]
-    fn post_apart<R: Virtqueue>(&mut self, ring: &mut R, header: Header, fresh: &[Slot]) -> usize {
+    fn post_apart<R: Virtqueue>(&mut self, ring: &mut R, header: &Header, fresh: &[Slot]) -> usize {
         let count = fresh.len().min(ring.free() / 2);
         for slot in fresh.iter().rev().take(count) {
             let data = self.translation.iova(slot.as_ptr()).wrapping_add(self.data_at.into());
@@ -613,13 +649,14 @@ impl RxBuffers {
     }
 
     /// Gives the ring of a new session the buffers at hand.
-    fn post_spare<R: Virtqueue>(&mut self, ring: &mut R, header: Header) {
+    fn post_spare<R: Virtqueue>(&mut self, ring: &mut R, header: &Header) {
         if self.slots.len() != ring.size() {
             self.slots = Table::new(ring.size(), |_| None);
         }
         self.chain_shift = header.is_apart().into();
         self.target = self.most.min(ring.size() >> self.chain_shift);
-        self.refill = DOORBELL.min(self.target / 4);
+        self.refill_at = ring.size() - ((self.target - DOORBELL.min(self.target / 4)) << self.chain_shift);
+        self.good = GoodFrame::new(self, header);
         let count = self.spare.len().min(self.target);
         let spare = self.spare.split_off(self.spare.len() - count);
         self.post(ring, header, &spare);
@@ -658,31 +695,30 @@ struct RxHeader {
 
 impl RxHeader {
     #[inline(always)]
-    fn read_once(slot: Slot, data_at: u16, header: Header) -> Self {
-        let start = usize::from(data_at - header.len);
+    fn read_once(slot: Slot, start: usize, mergeable: bool) -> Self {
         // SAFETY: the header lies in the slot, in front of the data.
         let kinds = unsafe { read_word_once(slot, start) };
         // SAFETY: as above; one that is mergeable has 12 bytes.
-        let buffers = if header.mergeable { unsafe { read_word_once(slot, start + 10) } } else { 1 };
+        let buffers = if mergeable { unsafe { read_word_once(slot, start + 10) } } else { 1 };
         Self { kinds, buffers }
     }
 
     /// It says what nearly all say: no offload, one buffer.
     #[inline(always)]
     fn is_plain(self) -> bool {
-        self.kinds | (self.buffers ^ 1) == 0
+        self.kinds == 0 && self.buffers == 1
     }
 
     /// What it says of the checksum; `None` for what was not agreed on: a part of a checksum, or segmentation. Flags that
     /// mean nothing here are ignored (section 5.1.6.4.2).
     #[cold]
-    fn checksum(self, slot: Slot, data_at: u16, header: Header) -> Option<Checksum> {
+    fn checksum(self, slot: Slot, start: usize, header: &Header) -> Option<Checksum> {
         let [flags, segmentation] = self.kinds.to_le_bytes();
         let says = |flag| flags & flag != 0;
         if segmentation != 0 || says(NEEDS_CSUM) && (!header.guest_checksum || says(RSC_INFO)) {
             None
         } else if says(NEEDS_CSUM) {
-            let fields = usize::from(data_at - header.len) + CSUM_START;
+            let fields = start + CSUM_START;
             // SAFETY: the header lies in the slot, in front of the data.
             let start = unsafe { read_word_once(slot, fields) };
             // SAFETY: as above.

@@ -221,23 +221,37 @@ impl<T: Transport> fmt::Debug for Shared<T> {
     }
 }
 
-/// Frames and bytes of one queue, for those who watch. Written by the queue's thread only, once a burst; Relaxed, since
-/// each is a number for itself: a reader may find the frames of one burst with the bytes of the next.
+/// Frames and bytes of one queue, for whoever watches. Written by the queue's thread only; Relaxed, since each is a number for
+/// itself: a reader may find the frames of one burst with the bytes of the next.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct PublishedCounters {
     packets: AtomicU64,
     bytes: AtomicU64,
+    busy: AtomicBool,
 }
 
 impl PublishedCounters {
+    /// Counts frames of so many bytes.
     #[inline(always)]
-    pub(crate) fn set(&self, packets: u64, bytes: u64) {
-        self.packets.store(packets, Ordering::Relaxed);
-        self.bytes.store(bytes, Ordering::Relaxed);
+    pub(crate) fn add(&self, packets: u64, bytes: u64) {
+        // There is one writer, so nothing is lost between a load and its store.
+        self.packets.store(self.packets.load(Ordering::Relaxed).wrapping_add(packets), Ordering::Relaxed);
+        self.bytes.store(self.bytes.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
     }
 
+    /// Frames and bytes.
     pub(crate) fn get(&self) -> (u64, u64) {
         (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_busy(&self, busy: bool) {
+        self.busy.store(busy, Ordering::Relaxed);
+    }
+
+    /// Whether the device had not reported everything done at the end of the last burst.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed)
     }
 }

@@ -5,14 +5,13 @@ use crate::pools::Mapping;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
 use crate::rx::{CSUM_START, LARGEST_HEADER, LONGEST_HEADER, NEEDS_CSUM};
 use crate::session::{Header, PublishedCounters, QueueSession, Shared};
-use crate::transport::{Notifier as _, Transport};
+use crate::transport::{Notifier, Transport};
 use device::Translation;
 use ethdev::TxCounters;
 use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Sending, Slot, complete_checksum};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Shortest frame that is sent, in bytes: an Ethernet header.
 const SHORTEST: u16 = 14;
@@ -55,8 +54,6 @@ pub struct TxQueue<T: Transport> {
     epoch: u32,
     buffers: TxBuffers<T>,
     index: u16,
-    published: Arc<PublishedCounters>,
-    in_flight: Arc<AtomicUsize>,
 }
 
 /// The queue but for the ring.
@@ -72,15 +69,20 @@ struct TxBuffers<T: Transport> {
     known: Vec<KnownPool>,
     /// Pools that the device does not take.
     refused: Vec<Pool>,
-    /// Id of the first known pool.
+    /// The first known pool, and its id.
+    pool: Pool,
     usual: u16,
-    /// IOVA = address + this in the first known pool, where its translation is linear.
-    linear: Option<u64>,
+    usual_frame: UsualFrame,
     /// Descriptors of the ring.
     ring: usize,
-    /// Buffers that are left in the ring, although the device may have done with them.
-    held: usize,
+    /// Of the present session.
+    header: Option<Header>,
+    /// With fewer free descriptors buffers are taken back; until then they are left in the ring, although the device may have done
+    /// with them.
+    keep_free: usize,
+    /// But for frames and bytes, which are in `published`.
     counters: TxCounters,
+    published: Arc<PublishedCounters>,
     shared: Arc<Shared<T>>,
 }
 
@@ -103,15 +105,18 @@ impl<T: Transport> TxQueue<T> {
             packets: Table::new(1, |_| None),
             known: vec![KnownPool { pool: pool.clone(), translation }],
             refused: Vec::new(),
+            pool: pool.clone(),
             usual: 0,
-            linear: None,
+            usual_frame: UsualFrame::default(),
+            header: None,
             ring: 0,
-            held: 0,
+            keep_free: 0,
             counters: TxCounters::default(),
+            published: Arc::default(),
             shared: Arc::clone(shared),
         };
         buffers.first_known_is_usual();
-        Ok(Self { session: None, epoch: 0, buffers, index, published: Arc::default(), in_flight: Arc::default() })
+        Ok(Self { session: None, epoch: 0, buffers, index })
     }
 
     /// The queue's number.
@@ -121,36 +126,86 @@ impl<T: Transport> TxQueue<T> {
     }
 
     pub(crate) fn published_counters(&self) -> &Arc<PublishedCounters> {
-        &self.published
+        &self.buffers.published
     }
 
-    pub(crate) fn in_flight_gauge(&self) -> &Arc<AtomicUsize> {
-        &self.in_flight
-    }
-
-    #[inline]
+    /// Sends. An ordinary frame that goes alone takes the straight way here, which calls nothing but where it ends.
+    #[inline(never)]
     fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        if self.buffers.shared.epoch() != self.epoch || self.buffers.is_pool_low() {
+            return self.send_slow(cache, batch);
+        }
+        let Some(session) = &mut self.session else { return 0 };
+        each_layout!(&mut session.ring, ring => {
+            if ring.free() < self.buffers.keep_free + batch.len() {
+                return self.send_slow(cache, batch);
+            }
+            if !batch.first().is_some_and(|packet| self.buffers.send_one(ring, packet)) {
+                return self.send_slow(cache, batch);
+            }
+            if batch.len() > 1 {
+                return self.send_more(cache, batch, 1);
+            }
+            // SAFETY: the ring has taken over the slot.
+            unsafe { batch.sent_all() };
+            self.buffers.published.set_busy(true);
+            if ring.publish() {
+                return self.notify(1);
+            }
+        });
+        1
+    }
+
+    /// Sends where there may be a new session, or buffers to be taken back.
+    #[inline(never)]
+    fn send_slow(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         if self.buffers.shared.epoch() != self.epoch {
             self.enter_session();
         }
         let Some(session) = &mut self.session else { return 0 };
-        let header = session.header;
-        let (buffers, notifier) = (&mut self.buffers, &session.notifier);
-        let (done, in_flight, result) = each_layout!(&mut session.ring, ring => {
-            let held = if batch.is_empty() || buffers.is_pool_low() { 0 } else { buffers.held };
-            let most = (ring.in_flight() + batch.len()).saturating_sub(held);
-            // Many at a time.
-            let result = if most > 0 { buffers.reclaim(ring, cache, most.max(CHUNK)) } else { Ok(()) };
-            let done = if result.is_ok() { buffers.send(ring, header, cache, batch) } else { 0 };
-            if ring.unpublished() > 0 && ring.publish() {
-                notifier.notify();
+        let buffers = &mut self.buffers;
+        match each_layout!(&mut session.ring, ring => buffers.make_free(ring, cache, batch.len())) {
+            Ok(()) => self.send_more(cache, batch, 0),
+            Err(fault) => {
+                self.end_session(fault);
+                0
             }
-            (done, ring.in_flight(), result)
+        }
+    }
+
+    /// Sends what is behind the first `sent` packets of a batch, which the ring has taken over.
+    #[inline(never)]
+    fn send_more(&mut self, cache: &mut PoolCache, batch: &mut Batch, sent: usize) -> usize {
+        let Some(session) = &mut self.session else { return 0 };
+        each_layout!(&mut session.ring, ring => {
+            let sent = sent + self.buffers.send_run(ring, batch.get(sent..).unwrap_or_default());
+            if sent == 0 || sent < batch.len() {
+                return self.send_rest(cache, batch, sent);
+            }
+            // SAFETY: the ring has taken over the slots of all of them.
+            unsafe { batch.sent_all() };
+            self.buffers.published.set_busy(true);
+            if ring.publish() { self.notify(sent) } else { sent }
+        })
+    }
+
+    /// Sends what is behind the first `sent` packets of a batch, which the ring has taken over.
+    #[inline(never)]
+    fn send_rest(&mut self, cache: &mut PoolCache, batch: &mut Batch, sent: usize) -> usize {
+        let Some(session) = &mut self.session else { return 0 };
+        let (buffers, header) = (&mut self.buffers, &session.header);
+        let (done, wants) = each_layout!(&mut session.ring, ring => {
+            let done = buffers.send(ring, header, cache, batch, sent);
+            buffers.published.set_busy(ring.in_flight() > 0);
+            (done, ring.unpublished() > 0 && ring.publish())
         });
-        self.published.set(self.buffers.counters.packets, self.buffers.counters.bytes);
-        self.in_flight.store(in_flight, Ordering::Relaxed);
-        if let Err(fault) = result {
-            self.end_session(fault);
+        if wants { self.notify(done) } else { done }
+    }
+
+    #[inline(never)]
+    fn notify(&self, done: usize) -> usize {
+        if let Some(session) = &self.session {
+            session.notifier.notify();
         }
         done
     }
@@ -162,15 +217,16 @@ impl<T: Transport> TxQueue<T> {
         let (epoch, session) = self.buffers.shared.take_session(2 * self.index + 1);
         self.epoch = epoch;
         self.buffers.leave_ring();
-        self.in_flight.store(0, Ordering::Relaxed);
+        self.buffers.published.set_busy(false);
         self.session = session;
         let size = self.session.as_ref().map_or(0, |session| each_layout!(&session.ring, ring => ring.size()));
         if self.buffers.packets.len() < size {
             self.buffers.slots = Table::new(size, |_| None);
             self.buffers.packets = Table::new(size, |_| None);
         }
+        self.buffers.header = self.session.as_ref().map(|session| session.header);
         self.buffers.ring = size;
-        self.buffers.hold();
+        self.buffers.first_known_is_usual();
     }
 
     /// Touches the ring no more; its packets stay with the device until it has been reset.
@@ -190,7 +246,8 @@ impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
     }
 
     fn counters(&self) -> TxCounters {
-        self.buffers.counters
+        let (packets, bytes) = self.buffers.published.get();
+        TxCounters { packets, bytes, ..self.buffers.counters }
     }
 
     fn in_flight(&self) -> usize {
@@ -199,38 +256,69 @@ impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
 }
 
 impl<T: Transport> TxBuffers<T> {
-    /// Takes back the buffers of everything that the device has done with.
+    /// Takes back the buffers of `most` frames that the device has done with, if there are as many.
     #[inline(never)]
     fn reclaim<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache, mut most: usize) -> Result<(), Fault> {
         if cache.pool_id() != self.usual {
             return self.reclaim_rest(ring, cache);
         }
         while most > 0 {
-            let mut passed = Ok(Passed { count: 0, more: false });
-            let mut sent = self.slots.view();
-            let run = |places: &mut [MaybeUninit<Slot>]| {
-                // By value: what it refers to would be read from the stack anew for each buffer.
-                passed = ring.reclaim(places.len(), move |n, id, _| {
-                    // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-                    let Some(slot) = unsafe { sent.of(id) }.take() else { return false };
-                    // SAFETY: a run is as long as there are places, at most.
-                    unsafe { places.get_unchecked_mut(n) }.write(slot);
-                    true
-                });
-                passed.as_ref().map_or(0, |passed| passed.count)
-            };
-            // SAFETY: a slot of this pool was written for each that was reclaimed, and the queue has given it up.
-            unsafe { cache.put_with(CHUNK.min(most), run) };
-            let passed = passed?;
-            if !passed.more {
+            let mut run = self.reclaim_run(ring, cache, most)?;
+            if run.count == 0 && run.more {
+                run = self.reclaim_run_any(ring, cache, most)?;
+                if run.count == 0 {
+                    return self.reclaim_rest(ring, cache);
+                }
+            }
+            if !run.more {
                 return Ok(());
             }
-            if passed.count == 0 {
-                return self.reclaim_rest(ring, cache);
-            }
-            most -= passed.count;
+            most -= run.count;
         }
         Ok(())
+    }
+
+    /// Takes back buffers of the usual pool, [`CHUNK`] at most.
+    #[inline(always)]
+    fn reclaim_run<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache, most: usize) -> Result<Passed, Fault> {
+        let places = cache.room(CHUNK.min(most));
+        let (count, places) = (places.len(), places.as_mut_ptr());
+        let mut sent = self.slots.view();
+        // By value: what it refers to would be read from the stack anew for each buffer.
+        let run = ring.reclaim(count, move |n, id, _| {
+            // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+            let Some(slot) = unsafe { sent.of(id) }.take() else { return false };
+            // SAFETY: a run is as long as there are places, at most.
+            let place = unsafe { places.add(n) };
+            // SAFETY: as above.
+            unsafe { place.write(MaybeUninit::new(slot)) };
+            true
+        })?;
+        // SAFETY: a slot of this pool was written for each that was reclaimed, and the queue has given it up.
+        unsafe { cache.filled(run.count) };
+        Ok(run)
+    }
+
+    /// [`Self::reclaim_run`] from a device that does not complete in order.
+    #[inline(never)]
+    fn reclaim_run_any<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        cache: &mut PoolCache,
+        most: usize,
+    ) -> Result<Passed, Fault> {
+        let places = cache.room(CHUNK.min(most));
+        let mut sent = self.slots.view();
+        let run = ring.reclaim_any(places.len(), |n, id, _| {
+            let Some(place) = places.get_mut(n) else { return false };
+            // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+            let Some(slot) = unsafe { sent.of(id) }.take() else { return false };
+            place.write(slot);
+            true
+        })?;
+        // SAFETY: a slot of this pool was written for each that was reclaimed, and the queue has given it up.
+        unsafe { cache.filled(run.count) };
+        Ok(run)
     }
 
     /// Goes on where something unusual is in the way.
@@ -264,38 +352,73 @@ impl<T: Transport> TxBuffers<T> {
         packet.or_else(|| self.packets.at_mut(id).take())
     }
 
+    /// Takes back buffers, if fewer descriptors would be free behind `count` packets than are kept free.
     #[inline(always)]
-    fn send<R: Virtqueue>(&mut self, ring: &mut R, header: Header, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        let (mut done, mut unknown) = self.send_known(ring, header, cache, batch);
-        // Each pool is met once.
+    fn make_free<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache, count: usize) -> Result<(), Fault> {
+        let keep_free = if count == 0 || self.is_pool_low() { ring.size() } else { self.keep_free };
+        // Many at a time.
+        let most = (keep_free + count).saturating_sub(ring.free());
+        if most > 0 { self.reclaim(ring, cache, most.max(CHUNK)) } else { Ok(()) }
+    }
+
+    /// Sends a frame of one segment from the usual pool, with room in front for the header. Returns whether it was such, and the
+    /// ring had room; the caller takes it out of the batch then, and nothing panics until it has.
+    #[inline(always)]
+    fn send_one<R: Virtqueue>(&mut self, ring: &mut R, packet: &Packet) -> bool {
+        let Some(id) = ring.next_free() else { return false };
+        let (slot, usual) = (packet.slot(), &self.usual_frame);
+        let Some((data, len)) = usual.data(slot, packet.meta()) else { return false };
+        let (address, total) = ((data as u64).wrapping_add(usual.delta), len + usual.header_len);
+        let mut slots = self.slots.view();
+        // The packet leaves the batch without being dropped there.
+        // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+        unsafe { *slots.of(id) = Some(slot) };
+        ring.post_next(address, total, false);
+        self.published.add(1, len.into());
+        true
+    }
+
+    /// Sends frames behind the first `sent` packets, which the ring has taken over, up to the first that there is no room for or that
+    /// has to wait for its pool to be mapped. Returns the number of packets that left the batch.
+    fn send<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        header: &Header,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+        sent: usize,
+    ) -> usize {
+        let (mut done, mut unknown) = self.send_known(ring, header, cache, batch, sent);
+        // Each pool is asked for once.
         while let Some(packet) = unknown.and_then(|place| batch.get(place))
             && self.add_pool(packet, ring.in_flight() == 0)
         {
             let more;
-            (more, unknown) = self.send_known(ring, header, cache, batch);
+            (more, unknown) = self.send_known(ring, header, cache, batch, 0);
             done += more;
         }
         done
     }
 
-    /// Sends frames of known pools, up to the first that there is no room for or that has a packet of another pool. Returns
-    /// the number of packets that left the batch, and the place of that packet.
-    #[inline(always)]
+    /// Sends frames of known pools, up to the first that there is no room for or that has a packet of another pool. The ring has
+    /// taken over the first `sent` packets. Returns the number of packets that left the batch, and the place of that packet.
     fn send_known<R: Virtqueue>(
         &mut self,
         ring: &mut R,
-        header: Header,
+        header: &Header,
         cache: &mut PoolCache,
         batch: &mut Batch,
+        sent: usize,
     ) -> (usize, Option<usize>) {
         let mut sending = batch.sending();
+        // SAFETY: by the caller's word, and `Self::send`'s, of which nothing panicked since.
+        unsafe { sending.take(sent) };
         let mut unknown = None;
         while !sending.is_empty() {
-            let mut rest = &*sending;
-            if header.longest != u32::MAX {
-                rest = allowed(header, rest);
+            let mut run = self.send_run(ring, &sending);
+            if run == 0 {
+                run = self.send_run_any(ring, header, &sending);
             }
-            let run = self.send_run(ring, header, rest);
             // SAFETY: a run has no more packets than there were, and the ring has taken over their slots.
             unsafe { sending.take(run) };
             if run > 0 {
@@ -313,74 +436,38 @@ impl<T: Transport> TxBuffers<T> {
         (sending.taken(), unknown)
     }
 
-    /// Sends frames of one segment from the usual pool, with room in front for the header, up to the first that is not
-    /// such, or the end of the ring.
+    /// Sends frames as [`Self::send_one`] does, up to the first that is not such, or the end of the ring. Returns their number.
     #[inline(always)]
-    fn send_run<R: Virtqueue>(&mut self, ring: &mut R, header: Header, packets: &[Packet]) -> usize {
-        let Some(first) = packets.first().filter(|first| has_room(header, first)) else { return 0 };
-        // SAFETY: the offset is within the slot.
-        let data = unsafe { first.slot().as_ptr().add(first.meta().offset().into()) };
-        // SAFETY: there is room for a header in front of the data, and it belongs to the packet.
-        let cleared = unsafe { is_cleared(data) };
-        // The device may have the header's line. A write would take it away, so where the first is as it should be all are
-        // looked at; where it is not, as after a receive, a look would be for nothing.
-        let clear = |data| {
-            // SAFETY: promised to `send_run_at`.
-            if !unsafe { is_cleared(data) } {
-                // SAFETY: as above.
-                unsafe { clear_header(data) }
-            }
-        };
-        match self.linear {
-            Some(delta) => {
-                let address = |start: *mut u8, _: &Translation| (start as u64).wrapping_add(delta);
-                if cleared {
-                    self.send_run_at(ring, header, packets, address, clear)
-                } else {
-                    // SAFETY: promised to `send_run_at`.
-                    self.send_run_at(ring, header, packets, address, |data| unsafe { clear_header(data) })
-                }
-            }
-            None => self.send_run_at(ring, header, packets, |start, paged| paged.iova(start), clear),
-        }
-    }
-
-    /// `clear` writes the header in front of data; it is called where there is room that belongs to the packet. A function for
-    /// each: of all in one the compiler keeps too little in registers.
-    #[inline(never)]
-    fn send_run_at<R: Virtqueue>(
-        &mut self,
-        ring: &mut R,
-        header: Header,
-        packets: &[Packet],
-        address: impl Fn(*mut u8, &Translation) -> u64,
-        clear: impl Fn(*mut u8),
-    ) -> usize {
-        // Subtracted from a packet's word this leaves pool and flags zero, and offset and length without their highest bits, if
-        // there is room for the header, the frame is not too short, and the pool the usual one.
-        const REFUSED: u64 = u64::MAX << 32 | 1 << 31 | 1 << 15;
-        let least = Meta::new(LONGEST_HEADER, SHORTEST, self.usual).0;
-        let mut bytes = 0;
-        let (mut slots, translation) = (self.slots.view(), &self.known[0].translation);
+    fn send_run<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
+        let (usual, mut slots, mut bytes) = (self.usual_frame, self.slots.view(), 0);
         let sent = ring.post(packets.len(), false, |n, id| {
             // SAFETY: a run of as many at most.
             let packet = unsafe { packets.get_unchecked(n) };
-            let meta = packet.meta();
-            if meta.0.wrapping_sub(least) & REFUSED != 0 {
-                return None;
-            }
-            // SAFETY: the offset is within the slot.
-            let data = unsafe { packet.slot().as_ptr().add(meta.offset().into()) };
-            clear(data);
-            let address = address(data, translation).wrapping_sub(header.len.into());
-            // The packet leaves the batch without being dropped there.
+            let slot = packet.slot();
+            let (data, len) = usual.data(slot, packet.meta())?;
+            bytes += u64::from(len);
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-            unsafe { *slots.of(id.into()) = Some(packet.slot()) };
-            bytes += u64::from(meta.len());
-            Some((address, u32::from(meta.len()) + u32::from(header.len)))
+            unsafe { *slots.of(id) = Some(slot) };
+            Some(((data as u64).wrapping_add(usual.delta), len + usual.header_len))
         });
-        self.counters.packets += sent as u64;
-        self.counters.bytes += bytes;
+        self.published.add(sent as u64, bytes);
+        sent
+    }
+
+    /// [`Self::send_run`] with any translation and ids.
+    fn send_run_any<R: Virtqueue>(&mut self, ring: &mut R, header: &Header, packets: &[Packet]) -> usize {
+        let translation = Arc::clone(&self.known[0].translation);
+        let usual = UsualFrame { longest: if header.any_layout { header.longest } else { 0 }, ..self.usual_frame };
+        let (mut slots, mut bytes) = (self.slots.view(), 0);
+        let sent = ring.post_any(packets.len(), false, |n, id| {
+            let packet = packets.get(n)?;
+            let (data, len) = usual.data(packet.slot(), packet.meta())?;
+            bytes += u64::from(len);
+            // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
+            unsafe { *slots.of(id) = Some(packet.slot()) };
+            Some((translation.iova(data).wrapping_sub(header.len.into()), len + usual.header_len))
+        });
+        self.published.add(sent as u64, bytes);
         sent
     }
 
@@ -391,7 +478,7 @@ impl<T: Transport> TxBuffers<T> {
     fn send_unusual<R: Virtqueue>(
         &mut self,
         ring: &mut R,
-        header: Header,
+        header: &Header,
         cache: &mut PoolCache,
         sending: &mut Sending<'_>,
     ) -> Unusual {
@@ -418,8 +505,7 @@ impl<T: Transport> TxBuffers<T> {
                 complete_checksum(frame);
             }
             self.send_frame(ring, header, frame);
-            self.counters.packets += 1;
-            self.counters.bytes += len as u64;
+            self.published.add(1, len as u64);
             // SAFETY: the ring has taken over these packets.
             unsafe { sending.take(segments) };
             return Unusual::Taken;
@@ -458,28 +544,33 @@ impl<T: Transport> TxBuffers<T> {
     fn first_known_is_usual(&mut self) {
         let KnownPool { pool, translation } = &self.known[0];
         self.usual = pool.id();
-        self.linear = match **translation {
-            Translation::Linear { delta } => Some(delta),
-            Translation::Paged { .. } => None,
-        };
-        self.hold();
+        self.pool = pool.clone();
+        let least = Meta::new(LONGEST_HEADER, SHORTEST, self.usual).0;
+        self.usual_frame = UsualFrame { least, ..UsualFrame::default() };
+        if let Some(header) = self.header {
+            self.usual_frame.header_len = header.len.into();
+            if let (Translation::Linear { delta }, true) = (&**translation, header.any_layout) {
+                self.usual_frame.longest = header.longest;
+                self.usual_frame.delta = delta.wrapping_sub(header.len.into());
+            }
+        }
+        self.set_keep_free();
     }
 
     /// Most of the ring is left to the device, so that this side seldom touches a cache line which that side is about to
     /// write; but no more than a quarter of the pool.
-    fn hold(&mut self) {
-        self.held = (self.ring - self.ring / 8).min(self.known[0].pool.slots() / 4);
+    fn set_keep_free(&mut self) {
+        self.keep_free = self.ring - (self.ring - self.ring / 8).min(self.known[0].pool.slots() / 4);
     }
 
     /// Whether the usual pool may soon have nothing for a receive queue.
     #[inline(always)]
     fn is_pool_low(&self) -> bool {
-        let pool = &self.known[0].pool;
-        pool.slots() - pool.away() < 2 * CHUNK
+        self.pool.slots() - self.pool.away() < 2 * CHUNK
     }
 
     /// Sends a frame of any number of segments from known pools; there is room for them and the header.
-    fn send_frame<R: Virtqueue>(&mut self, ring: &mut R, header: Header, frame: &[Packet]) {
+    fn send_frame<R: Virtqueue>(&mut self, ring: &mut R, header: &Header, frame: &[Packet]) {
         let nothing = Buffer { address: 0, len: 0, writable: false };
         let mut chain = [nothing; MOST_SEGMENTS + 1];
         chain[0] = Buffer { address: header.zeros, len: header.len.into(), writable: false };
@@ -522,6 +613,42 @@ impl<T: Transport> TxBuffers<T> {
     }
 }
 
+/// What makes a packet a frame that goes out as it is, with the header in front.
+#[derive(Clone, Copy, Default)]
+struct UsualFrame {
+    /// The word of a packet of the usual pool with the least offset and length.
+    least: u64,
+    /// Longest frame, in bytes: 0 where the header wants a descriptor of its own, or the pool's translation is not linear.
+    longest: u32,
+    header_len: u32,
+    /// IOVA of the header = address of the data + this.
+    delta: u64,
+}
+
+impl UsualFrame {
+    /// The data of a packet that is such a frame, in front of which its header asks for nothing now, and their length; `None` for
+    /// another packet.
+    #[inline(always)]
+    fn data(&self, slot: Slot, meta: Meta) -> Option<(*mut u8, u32)> {
+        // Of a word less the least one: pool and flags, which have to be the same, and the highest bits of offset and length,
+        // which are set where there is no room for the header, or the frame is too short.
+        const REFUSED: u64 = u64::MAX << 32 | 1 << 31 | 1 << 15;
+        let len = u32::from(meta.len());
+        if meta.0.wrapping_sub(self.least) & REFUSED != 0 || len > self.longest {
+            return None;
+        }
+        // SAFETY: the offset is within the slot.
+        let data = unsafe { slot.as_ptr().add(meta.offset().into()) };
+        // The device may have the header's line, and a write would take it away.
+        // SAFETY: there is room for a header in front of the data, and it belongs to the packet.
+        if !unsafe { is_cleared(data) } {
+            // SAFETY: as above.
+            unsafe { clear_header(data) };
+        }
+        Some((data, len))
+    }
+}
+
 /// Writes a header that asks for nothing in front of the data: zeros, as many as the longest has.
 ///
 /// # Safety
@@ -558,7 +685,7 @@ unsafe fn is_cleared(data: *mut u8) -> bool {
 /// # Safety
 ///
 /// As [`clear_header`].
-unsafe fn ask_for_checksum(data: *mut u8, header: Header, start: u16, offset: u16) {
+unsafe fn ask_for_checksum(data: *mut u8, header: &Header, start: u16, offset: u16) {
     let ([a, b], [c, d]) = (start.to_le_bytes(), offset.to_le_bytes());
     // SAFETY: promised by the caller; a header is not longer.
     let flags = unsafe { data.sub(header.len.into()) };
@@ -570,14 +697,8 @@ unsafe fn ask_for_checksum(data: *mut u8, header: Header, start: u16, offset: u1
     unsafe { fields.cast::<[u8; 4]>().write([a, b, c, d]) };
 }
 
-/// The frames up to the first that may be longer than the device's MTU allows.
-fn allowed(header: Header, packets: &[Packet]) -> &[Packet] {
-    let long = packets.iter().position(|packet| packet.len() > header.longest as usize);
-    &packets[..long.unwrap_or(packets.len())]
-}
-
 /// Whether the header goes in front of the data of a frame's first packet, in the same buffer.
-fn has_room(header: Header, first: &Packet) -> bool {
+fn has_room(header: &Header, first: &Packet) -> bool {
     header.any_layout && first.meta().offset() >= LONGEST_HEADER
 }
 

@@ -1,8 +1,6 @@
 //! What the driver knows of a ring without asking the ring: which ids are free, which chains are in flight.
 
 use super::{Fault, Table, number};
-use std::marker::PhantomData;
-use std::ptr::NonNull;
 
 /// The private record of a virtqueue's descriptors. The device cannot reach it, so nothing it writes can make an id
 /// complete twice, or complete one that was never made available.
@@ -16,7 +14,7 @@ use std::ptr::NonNull;
 /// Every id is free, or in exactly one chain in flight. `free[head..tail]` (free-running, modulo the size) are the free
 /// ones. While `sequential`, `free[n]` is n, and the oldest id in flight is `tail` (modulo the size). Of a longer chain in
 /// flight, `chains[id]` is the length for the id that names it, and `PART` for the others; it is 0 for all other ids. `long`
-/// is the number of such chains.
+/// is the number of such chains. `simple` is what [`Self::check_simple`] makes of the others.
 #[derive(Debug)]
 pub(super) struct DescriptorState {
     chains: Table<u16>,
@@ -29,6 +27,8 @@ pub(super) struct DescriptorState {
     /// All chains so far were completed in the order in which they were posted.
     sequential: bool,
     order: Option<Order>,
+    skewed: bool,
+    simple: bool,
 }
 
 const PART: u16 = u16::MAX;
@@ -64,6 +64,8 @@ impl DescriptorState {
             long: 0,
             sequential: true,
             order: in_order.then(Order::default),
+            skewed: false,
+            simple: true,
         }
     }
 
@@ -79,21 +81,27 @@ impl DescriptorState {
         self.chains.len() - self.free()
     }
 
-    /// Whether the device has always completed in order. Then the ids of a run are those from [`Self::oldest`] on, or
-    /// [`Run::nth_next`].
+    /// Whether the device has always completed in order, all in flight are single descriptors, and none of them is in a batch of
+    /// which only the last was reported. Then an id is a place in the ring: free ids begin where the next descriptor is made
+    /// available, and those in flight where the next is reported used.
     #[inline(always)]
-    pub(super) fn is_sequential(&self) -> bool {
-        self.sequential
+    pub(super) fn is_simple(&self) -> bool {
+        self.simple
+    }
+
+    fn check_simple(&mut self) {
+        self.simple = self.sequential && !self.skewed && self.long == 0 && !self.is_amid_batch();
+    }
+
+    /// The ring was given fewer entries than ids: ids are no places from here on.
+    pub(super) fn skew(&mut self) {
+        self.skewed = true;
+        self.check_simple();
     }
 
     /// Whether the device has to complete in order.
     pub(super) fn is_ordered(&self) -> bool {
         self.order.is_some()
-    }
-
-    #[inline(always)]
-    fn next_free(&self) -> u16 {
-        number(self.head & self.free.mask())
     }
 
     /// The id that a device names next that completes in order, while sequential.
@@ -102,29 +110,27 @@ impl DescriptorState {
         number(self.tail & self.free.mask())
     }
 
-    /// For a run of single descriptors; [`Self::posted`] or [`Self::reclaimed`] follows.
-    #[inline(always)]
-    pub(super) fn run(&mut self) -> Run<'_> {
-        let mask = self.free.mask();
-        let free = self.free.first();
-        // SAFETY: masked, so within the table.
-        let head = unsafe { free.add(self.head & mask) };
-        // SAFETY: as above.
-        let tail = unsafe { free.add(self.tail & mask) };
-        Run { mask, next: self.next_free(), head, tail, _state: PhantomData }
+    /// The id that the `n`th to be posted takes, of as many as are free; [`Self::posted`] follows.
+    pub(super) fn nth_free(&self, n: usize) -> Id {
+        Id(*self.free.at(self.head + n))
     }
 
-    /// The longest run that can be posted: free ids, up to the end of their table.
-    #[inline(always)]
-    pub(super) fn most_posted(&self) -> usize {
-        self.free().min(self.free.len() - (self.head & self.free.mask()))
-    }
-
-    /// The longest run that can be reclaimed: to the end of the table of free ids. None while the device may name a longer
-    /// chain, or is in the middle of a batch.
-    #[inline(always)]
+    /// The longest run that can be reclaimed out of order: to the end of the table of free ids. None while the device may name a
+    /// longer chain, or is in the middle of a batch.
     pub(super) fn most_reclaimed(&self) -> usize {
         if self.long > 0 || self.is_amid_batch() { 0 } else { self.free.len() - (self.tail & self.free.mask()) }
+    }
+
+    /// The `n`th of a run of up to [`Self::most_reclaimed`] leaves the ring, and had this id; [`Self::reclaimed_out_of_order`]
+    /// follows.
+    pub(super) fn free_nth(&mut self, n: usize, id: u16) {
+        *self.free.at_mut(self.tail + n) = id;
+    }
+
+    /// The id, if the ring has it.
+    pub(super) fn in_range(&self, id: u32) -> Option<u16> {
+        let index = id as usize;
+        (index <= self.free.mask()).then(|| number(index))
     }
 
     /// A run of `count` posted descriptors took the first free ids.
@@ -137,6 +143,7 @@ impl DescriptorState {
     pub(super) fn reclaimed_out_of_order(&mut self, count: usize) {
         self.sequential &= count == 0;
         self.reclaimed(count);
+        self.check_simple();
     }
 
     /// A run of `count` single descriptors has left the ring; while sequential, the oldest.
@@ -174,6 +181,7 @@ impl DescriptorState {
             order.batch = (done <= ahead).then_some((last, last_len));
         }
         self.reclaimed(done);
+        self.check_simple();
         done
     }
 
@@ -193,6 +201,7 @@ impl DescriptorState {
         if count > 1 {
             *self.chains.at_mut(first.into()) = number(count);
             self.long += 1;
+            self.check_simple();
         }
         self.head += count;
         first
@@ -221,6 +230,7 @@ impl DescriptorState {
             part = *self.next.at(part.into());
         }
         self.long -= usize::from(count > 1);
+        self.check_simple();
         Ok(Used { id, count, len })
     }
 
@@ -264,66 +274,7 @@ impl DescriptorState {
     }
 }
 
-/// The part of a [`DescriptorState`] that a run of single descriptors needs, in one place for its loop.
-///
-/// # Invariants
-///
-/// `head` and `tail` point into the table of free ids, which are at most `mask`.
-pub(super) struct Run<'l> {
-    mask: usize,
-    /// Place of `head` in the table.
-    next: u16,
-    head: NonNull<u16>,
-    tail: NonNull<u16>,
-    _state: PhantomData<&'l mut DescriptorState>,
-}
-
-impl Run<'_> {
-    /// The id that the `n`th of the run takes when posted, while the state is sequential.
-    ///
-    /// # Safety
-    ///
-    /// `n` is less than [`DescriptorState::most_posted`] was.
-    #[inline(always)]
-    pub(super) unsafe fn nth_next(&self, n: usize) -> Id {
-        Id(self.next + number(n))
-    }
-
-    /// The id that the `n`th of the run takes when posted.
-    ///
-    /// # Safety
-    ///
-    /// `n` is less than [`DescriptorState::most_posted`] was.
-    #[inline(always)]
-    pub(super) unsafe fn nth_free(&self, n: usize) -> Id {
-        // SAFETY: before the table's end, by the caller's word.
-        let place = unsafe { self.head.add(n) };
-        // SAFETY: as above.
-        Id(unsafe { place.read() })
-    }
-
-    /// The id, if the ring has it.
-    #[inline(always)]
-    pub(super) fn in_range(&self, id: u32) -> Option<u16> {
-        let index = id as usize;
-        (index <= self.mask).then(|| number(index))
-    }
-
-    /// The `n`th of the run leaves the ring, and had this id.
-    ///
-    /// # Safety
-    ///
-    /// `n` is less than [`DescriptorState::most_reclaimed`] was, and the id from [`Self::in_range`].
-    #[inline(always)]
-    pub(super) unsafe fn free(&mut self, id: u16, n: usize) {
-        // SAFETY: before the table's end, by the caller's word.
-        let place = unsafe { self.tail.add(n) };
-        // SAFETY: as above.
-        unsafe { place.write(id) };
-    }
-}
-
-/// The id of a descriptor of the ring that a `DescriptorState` named it, so below its size.
+/// The id of a descriptor of the ring, named by its [`DescriptorState`], so below its size.
 #[derive(Clone, Copy)]
 pub(super) struct Id(u16);
 

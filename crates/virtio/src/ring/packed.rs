@@ -1,6 +1,6 @@
 //! Packed virtqueues (Virtio 1.2, section 2.8).
 
-use super::descriptor_state::{DescriptorState, Id, Used};
+use super::descriptor_state::{DescriptorState, Used};
 use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, Word, number, passes};
 use device::barrier::dma_wmb;
 use std::fmt;
@@ -77,10 +77,15 @@ impl Packed {
         unsafe { self.driver_event.as_ref() }.write(flags << 16 | u32::from(place), Ordering::Relaxed);
     }
 
-    #[cold]
     fn disarm(&mut self) {
         self.armed = false;
         self.ask(DISABLE, 0);
+    }
+
+    /// The place of a free-running position, and the id that a descriptor there has while ids go round in order.
+    #[inline(always)]
+    fn place(&self, position: u16) -> usize {
+        usize::from(position & (self.size - 1))
     }
 
     /// The descriptors from a free-running position on.
@@ -136,38 +141,6 @@ impl Packed {
     }
 }
 
-impl Packed {
-    /// [`Virtqueue::reclaim`] where the device does not name the oldest next.
-    #[inline(never)]
-    fn reclaim_other(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Passed {
-        let used = self.from(self.used);
-        let done = self.state.reclaim_batch(used.done(0), most, &mut each);
-        if done > 0 || self.state.is_ordered() {
-            self.skip_used(done);
-            return Passed { count: done, more: true };
-        }
-        let count = most.min(used.count).min(self.state.most_reclaimed());
-        let mut run = self.state.run();
-        let (mut done, mut more) = (0, true);
-        while done < count {
-            let Some((id, len)) = used.done(done) else {
-                more = false;
-                break;
-            };
-            let Some(id) = run.in_range(id) else { break };
-            if !each(done, id.into(), len) {
-                break;
-            }
-            // SAFETY: a run of at most `most_reclaimed`.
-            unsafe { run.free(id, done) };
-            done += 1;
-        }
-        self.state.reclaimed_out_of_order(done);
-        self.skip_used(done);
-        Passed { count: done, more }
-    }
-}
-
 // SAFETY: runs stay within `most`, and the ids of `DescriptorState` are below the size.
 unsafe impl Virtqueue for Packed {
     #[inline(always)]
@@ -186,19 +159,82 @@ unsafe impl Virtqueue for Packed {
     }
 
     #[inline(always)]
-    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, u16) -> Option<(u64, u32)>) -> usize {
+    fn is_simple(&self) -> bool {
+        self.state.is_simple()
+    }
+
+    #[inline(always)]
+    fn next_free(&self) -> Option<usize> {
+        (self.state.is_simple() && self.state.free() > 0).then_some(self.place(self.avail))
+    }
+
+    #[inline(always)]
+    fn post_next(&mut self, address: u64, len: u32, writable: bool) {
+        let to = self.from(self.avail);
+        let state = to.available | if writable { WRITE } else { 0 } | u32::from(self.avail & (self.size - 1));
+        let mut first = 0;
+        to.write(0, address, word(len, state), &mut first);
+        self.state.posted(1);
+        self.written(to, 1, first);
+    }
+
+    #[inline(always)]
+    fn next_used(&mut self) -> Result<Option<(usize, u32)>, Fault> {
+        let (used, oldest) = (self.from(self.used), self.place(self.used));
+        let (state, len) = used.rest(0);
+        let expected = used.used | u32::from(number(oldest));
+        let is_next = (state ^ expected) & (AVAIL | USED | ID) == 0 && self.state.is_simple();
+        Ok(is_next.then_some((oldest, len)))
+    }
+
+    #[inline(always)]
+    fn take_next(&mut self) {
+        self.state.reclaimed(1);
+        self.skip_used(1);
+    }
+
+    #[inline(always)]
+    fn has_more(&self) -> bool {
+        self.from(self.used).done(0).is_some()
+    }
+
+    #[inline(always)]
+    fn post(&mut self, most: usize, writable: bool, mut each: impl FnMut(usize, usize) -> Option<(u64, u32)>) -> usize {
         let to = self.from(self.avail);
         let flags = to.available | if writable { WRITE } else { 0 };
-        let count = most.min(self.state.most_posted()).min(to.count);
-        let sequential = self.state.is_sequential();
-        let run = self.state.run();
-        let (done, first) = if sequential {
-            // SAFETY: a run of at most `most_posted`.
-            to.write_run(count, flags, |n| unsafe { run.nth_next(n) }, each)
-        } else {
-            // SAFETY: as above.
-            to.write_run(count, flags, |n| unsafe { run.nth_free(n) }, each)
-        };
+        let id = self.place(self.avail);
+        let most = if self.state.is_simple() { most.min(self.state.free()) } else { 0 };
+        let count = most.min(to.count);
+        let (mut done, mut first) = (0, 0);
+        let mut state = word(0, flags | u32::from(number(id)));
+        while done < count {
+            let Some((address, len)) = each(done, id + done) else { break };
+            to.write(done, address, state | u64::from(len), &mut first);
+            state += word(0, 1);
+            done += 1;
+        }
+        self.state.posted(done);
+        self.written(to, done, first);
+        done
+    }
+
+    #[inline(never)]
+    fn post_any(
+        &mut self,
+        most: usize,
+        writable: bool,
+        mut each: impl FnMut(usize, usize) -> Option<(u64, u32)>,
+    ) -> usize {
+        let to = self.from(self.avail);
+        let flags = to.available | if writable { WRITE } else { 0 };
+        let count = most.min(self.state.free()).min(to.count);
+        let (mut done, mut first) = (0, 0);
+        while done < count {
+            let id = self.state.nth_free(done).number();
+            let Some((address, len)) = each(done, id.into()) else { break };
+            to.write(done, address, word(len, flags | u32::from(id)), &mut first);
+            done += 1;
+        }
         self.state.posted(done);
         self.written(to, done, first);
         done
@@ -255,31 +291,53 @@ unsafe impl Virtqueue for Packed {
 
     #[inline(always)]
     fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
-        if self.state.is_sequential() {
-            let used = self.from(self.used);
-            let count = most.min(used.count).min(self.state.most_reclaimed());
-            let oldest = self.state.oldest();
-            let mut expected = used.used | u32::from(oldest);
-            let (mut done, mut more) = (0, true);
-            while done < count {
-                let (state, len) = used.rest(done);
-                if (state ^ expected) & (AVAIL | USED | ID) != 0 {
-                    more = used.is_used(state);
-                    break;
-                }
-                if !each(done, usize::from(oldest) + done, len) {
-                    break;
-                }
-                done += 1;
-                expected += 1;
+        let used = self.from(self.used);
+        let oldest = self.place(self.used);
+        let count = if self.state.is_simple() { most.min(used.count) } else { 0 };
+        let mut expected = used.used | u32::from(number(oldest));
+        let (mut done, mut more) = (0, true);
+        while done < count {
+            let (state, len) = used.rest(done);
+            if (state ^ expected) & (AVAIL | USED | ID) != 0 {
+                more = used.is_used(state);
+                break;
             }
-            self.state.reclaimed(done);
-            self.skip_used(done);
-            if done > 0 || !more {
-                return Ok(Passed { count: done, more });
+            if !each(done, oldest + done, len) {
+                break;
             }
+            done += 1;
+            expected += 1;
         }
-        Ok(self.reclaim_other(most, each))
+        self.state.reclaimed(done);
+        self.skip_used(done);
+        Ok(Passed { count: done, more })
+    }
+
+    #[inline(never)]
+    fn reclaim_any(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
+        let used = self.from(self.used);
+        let done = self.state.reclaim_batch(used.done(0), most, &mut each);
+        if done > 0 || self.state.is_ordered() {
+            self.skip_used(done);
+            return Ok(Passed { count: done, more: true });
+        }
+        let count = most.min(used.count).min(self.state.most_reclaimed());
+        let (mut done, mut more) = (0, true);
+        while done < count {
+            let Some((id, len)) = used.done(done) else {
+                more = false;
+                break;
+            };
+            let Some(id) = self.state.in_range(id) else { break };
+            if !each(done, id.into(), len) {
+                break;
+            }
+            self.state.free_nth(done, id);
+            done += 1;
+        }
+        self.state.reclaimed_out_of_order(done);
+        self.skip_used(done);
+        Ok(Passed { count: done, more })
     }
 
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
@@ -324,26 +382,6 @@ impl Descriptors {
         unsafe { place.as_ref() }
     }
 
-    /// Writes descriptors of up to `count` buffers, of which `each` says address and length, until it has no more. Returns how
-    /// many, and what is to be the second word of the first, which is not written.
-    #[inline(always)]
-    fn write_run(
-        &self,
-        count: usize,
-        flags: u32,
-        id: impl Fn(usize) -> Id,
-        mut each: impl FnMut(usize, u16) -> Option<(u64, u32)>,
-    ) -> (usize, u64) {
-        let (mut done, mut first) = (0, 0);
-        while done < count {
-            let id = id(done);
-            let Some((address, len)) = each(done, id.number()) else { break };
-            self.write(done, address, word(len, flags | u32::from(id.number())), &mut first);
-            done += 1;
-        }
-        (done, first)
-    }
-
     /// Writes the `n`th descriptor, but of the first one the second word goes to `first`.
     #[inline(always)]
     fn write(&self, n: usize, address: u64, rest: u64, first: &mut u64) {
@@ -363,10 +401,8 @@ impl Descriptors {
 
     /// The two halves of the second word of the `n`th: id and flags, and the length.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
     fn rest(&self, n: usize) -> (u32, u32) {
-        let rest = self.word(2 * n + 1).read_once(Ordering::Acquire);
-        ((rest >> 32) as u32, rest as u32)
+        halves(self.word(2 * n + 1).read_once(Ordering::Acquire))
     }
 
     /// Whether these flags say that the device has used the descriptor.
@@ -387,6 +423,13 @@ impl Descriptors {
 #[inline(always)]
 fn word(len: u32, state: u32) -> u64 {
     u64::from(len) | u64::from(state) << 32
+}
+
+/// Id and flags, and the length, of a descriptor's second word.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+fn halves(rest: u64) -> (u32, u32) {
+    ((rest >> 32) as u32, rest as u32)
 }
 
 impl fmt::Debug for Packed {

@@ -1,6 +1,6 @@
 //! Split virtqueues (Virtio 1.2, section 2.7).
 
-use super::descriptor_state::{DescriptorState, Id, Used};
+use super::descriptor_state::{DescriptorState, Used};
 use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, Word, number, passes};
 use device::barrier::{dma_rmb, dma_wmb};
 use std::fmt;
@@ -25,7 +25,7 @@ pub(crate) struct Split {
     /// The index that the device was shown last.
     published: u16,
     /// The next entry of the used ring to be read.
-    next_used: u16,
+    used_next: u16,
     /// The device's used index, as last read and checked.
     device_used: u16,
     /// Where used_event was last set, if notifications go by ring position.
@@ -58,7 +58,7 @@ impl Split {
             state: DescriptorState::new(layout.size, in_order),
             next_avail: 0,
             published: 0,
-            next_used: 0,
+            used_next: 0,
             device_used: 0,
             used_event: event_idx.then_some(0),
             armed: false,
@@ -92,75 +92,97 @@ impl Split {
         unsafe { place.as_ref() }
     }
 
-    /// Where entry `index` of the used ring begins: id and length.
+    /// Where the used ring's entries are.
     #[inline(always)]
-    fn used_at(&self, index: u16) -> NonNull<Word<AtomicU32>> {
+    fn used_entries(&self) -> UsedEntries {
         // Aligned: the ring begins at a multiple of 4, and entries 4 bytes behind.
-        // SAFETY: masked, so within the ring.
-        unsafe { self.used.add(2 + 4 * usize::from(index & self.mask)) }.cast()
+        // SAFETY: the entries begin behind flags and index.
+        UsedEntries(unsafe { self.used.add(2) }.cast())
     }
 
-    /// Where entry `index` of the available ring is.
+    /// Where descriptors and the available ring's entries are.
     #[inline(always)]
-    fn avail_at(&self, index: u16) -> NonNull<Word<AtomicU16>> {
-        // SAFETY: masked, so within the ring.
-        unsafe { self.avail.add(2 + usize::from(index & self.mask)) }
+    fn descriptors(&self) -> Descriptors {
+        // SAFETY: the entries begin behind flags and index.
+        Descriptors { table: self.table, entries: unsafe { self.avail.add(2) } }
     }
 
-    /// Entries from `index` to the end of a ring.
+    /// Place of a free-running index.
     #[inline(always)]
-    fn until_wrap(&self, index: u16) -> usize {
-        self.size() - usize::from(index & self.mask)
+    fn place(&self, index: u16) -> usize {
+        usize::from(index & self.mask)
     }
 
-    /// The descriptor table.
+    /// Id and length in the `n`th entry of the used ring from the next on.
     #[inline(always)]
-    fn table(&self) -> Descriptors {
-        Descriptors(self.table)
+    fn nth_used(&self, n: usize) -> (u32, u32) {
+        // SAFETY: a place of this ring.
+        unsafe { self.used_entries().at(self.place(self.used_next.wrapping_add(number(n)))) }
     }
 
-    /// How many entries of the used ring can be read in one run, up to `most`.
+    /// Shows the device that entries up to this index are available.
+    #[inline(always)]
+    fn show(&mut self, index: u16) {
+        // What was posted is visible to a device before the index is; Release alone orders it for processors (section
+        // 2.7.13.3.1).
+        dma_wmb();
+        self.avail(1).write(index, Ordering::Release);
+        self.published = index;
+        // The index must be visible before the device's wish is read (section 2.7.13.4.1).
+        fence(Ordering::SeqCst);
+    }
+
+    /// As many were written.
+    #[inline(always)]
+    fn posted(&mut self, count: usize) -> usize {
+        self.state.posted(count);
+        self.next_avail = self.next_avail.wrapping_add(number(count));
+        count
+    }
+
+    /// The number of entries of the used ring that wait to be read, up to `most`.
     #[inline(always)]
     fn waiting(&mut self, most: usize) -> Result<usize, Fault> {
-        let most = most.min(self.until_wrap(self.next_used));
-        if usize::from(self.device_used.wrapping_sub(self.next_used)) < most {
-            self.read_index()?;
+        let mut waiting = usize::from(self.device_used.wrapping_sub(self.used_next));
+        if waiting < most {
+            waiting = self.read_index()?;
         }
-        Ok(most.min(self.device_used.wrapping_sub(self.next_used).into()))
+        Ok(most.min(waiting))
     }
 
     /// Reads the device's index if there is nothing left of what was read before.
     #[inline(always)]
     fn refresh_index(&mut self) -> Result<bool, Fault> {
-        if self.next_used != self.device_used {
+        if self.used_next != self.device_used {
             return Ok(true);
         }
         self.read_index()?;
-        Ok(self.next_used != self.device_used)
+        Ok(self.used_next != self.device_used)
     }
 
+    /// Reads the device's index. Returns the number of entries that wait.
     #[inline(always)]
-    fn read_index(&mut self) -> Result<(), Fault> {
+    fn read_index(&mut self) -> Result<usize, Fault> {
         let index = self.used_half(1).read_once(Ordering::Acquire);
         dma_rmb();
+        let waiting = index.wrapping_sub(self.used_next);
         // It cannot have used more than it was shown.
-        if index.wrapping_sub(self.next_used) > self.published.wrapping_sub(self.next_used) {
+        if waiting > self.published.wrapping_sub(self.used_next) {
             return Err(Fault::UsedIndex);
         }
         self.device_used = index;
-        Ok(())
+        Ok(waiting.into())
     }
 
     /// Keeps used_event far ahead, so that the device never comes to it: this driver polls.
     #[inline(always)]
     fn advance_used_event(&mut self) {
-        if self.used_event.is_some_and(|event| self.next_used.wrapping_sub(event) > 1 << 14) {
-            self.used_event = Some(self.next_used);
-            self.set_used_event(self.next_used.wrapping_sub(1));
+        if self.used_event.is_some_and(|event| self.used_next.wrapping_sub(event) > 1 << 14) {
+            self.used_event = Some(self.used_next);
+            self.set_used_event(self.used_next.wrapping_sub(1));
         }
     }
 
-    #[cold]
     fn disarm(&mut self) {
         self.armed = false;
         self.avail(0).write(NO_INTERRUPT, Ordering::Relaxed);
@@ -168,36 +190,6 @@ impl Split {
 
     fn set_used_event(&self, value: u16) {
         self.avail(usize::from(self.mask) + 3).write(value, Ordering::Relaxed);
-    }
-}
-
-impl Split {
-    /// [`Virtqueue::reclaim`] where the device does not name the oldest next.
-    #[inline(never)]
-    fn reclaim_other(&mut self, waiting: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Passed {
-        let used = self.used_at(self.next_used);
-        // In the middle of a batch the entry holds whatever it held; `DescriptorState` does not look at it.
-        // SAFETY: the first of a run.
-        let named = unsafe { used_entry(used, 0) };
-        let mut done = self.state.reclaim_batch(Some(named), waiting, &mut each);
-        if done == 0 && !self.state.is_ordered() {
-            let count = waiting.min(self.state.most_reclaimed());
-            let mut run = self.state.run();
-            while done < count {
-                // SAFETY: the run ends before the ring does.
-                let (id, len) = unsafe { used_entry(used, done) };
-                let Some(id) = run.in_range(id) else { break };
-                if !each(done, id.into(), len) {
-                    break;
-                }
-                // SAFETY: a run of at most `most_reclaimed`.
-                unsafe { run.free(id, done) };
-                done += 1;
-            }
-            self.state.reclaimed_out_of_order(done);
-        }
-        self.next_used = self.next_used.wrapping_add(number(done));
-        Passed { count: done, more: self.next_used != self.device_used }
     }
 }
 
@@ -219,57 +211,114 @@ unsafe impl Virtqueue for Split {
     }
 
     #[inline(always)]
-    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, u16) -> Option<(u64, u32)>) -> usize {
+    fn is_simple(&self) -> bool {
+        self.state.is_simple()
+    }
+
+    #[inline(always)]
+    fn next_free(&self) -> Option<usize> {
+        (self.state.is_simple() && self.state.free() > 0).then_some(self.place(self.next_avail))
+    }
+
+    #[inline(always)]
+    fn post_next(&mut self, address: u64, len: u32, writable: bool) {
+        let (to, place) = (self.descriptors(), self.place(self.next_avail));
         let flags = if writable { WRITE << 32 } else { 0 };
-        let count = most.min(self.state.most_posted()).min(self.until_wrap(self.next_avail));
-        let (table, entries) = (self.table(), self.avail_at(self.next_avail));
-        let sequential = self.state.is_sequential();
-        let run = self.state.run();
-        let done = if sequential {
-            // SAFETY: a run of at most `most_posted`.
-            let id = |n| unsafe { run.nth_next(n) };
+        // SAFETY: masked, so a place of this ring.
+        unsafe { to.write(place, address, u64::from(len) | flags) };
+        // SAFETY: as above.
+        unsafe { to.make_available(place, number(place)) };
+        self.posted(1);
+    }
+
+    #[inline(always)]
+    fn next_used(&mut self) -> Result<Option<(usize, u32)>, Fault> {
+        if !self.refresh_index()? || !self.state.is_simple() {
+            return Ok(None);
+        }
+        let (place, (id, len)) = (self.place(self.used_next), self.nth_used(0));
+        Ok((id as usize == place).then_some((place, len)))
+    }
+
+    #[inline(always)]
+    fn take_next(&mut self) {
+        self.state.reclaimed(1);
+        self.used_next = self.used_next.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn has_more(&self) -> bool {
+        self.used_next != self.device_used
+    }
+
+    #[inline(always)]
+    fn post(&mut self, most: usize, writable: bool, mut each: impl FnMut(usize, usize) -> Option<(u64, u32)>) -> usize {
+        let flags = if writable { WRITE << 32 } else { 0 };
+        let (to, first) = (self.descriptors(), self.place(self.next_avail));
+        let most = if self.state.is_simple() { most.min(self.state.free()) } else { 0 };
+        let end = first + most.min(self.size() - first);
+        let mut place = first;
+        while place < end {
+            let Some((address, len)) = each(place - first, place) else { break };
             // SAFETY: the run ends before the ring does.
-            unsafe { table.write_run(entries, count, flags, id, each) }
-        } else {
+            unsafe { to.write(place, address, u64::from(len) | flags) };
             // SAFETY: as above.
-            let id = |n| unsafe { run.nth_free(n) };
-            // SAFETY: as above.
-            unsafe { table.write_run(entries, count, flags, id, each) }
-        };
-        self.state.posted(done);
-        self.next_avail = self.next_avail.wrapping_add(number(done));
-        done
+            unsafe { to.make_available(place, number(place)) };
+            place += 1;
+        }
+        self.posted(place - first)
+    }
+
+    #[inline(never)]
+    fn post_any(
+        &mut self,
+        most: usize,
+        writable: bool,
+        mut each: impl FnMut(usize, usize) -> Option<(u64, u32)>,
+    ) -> usize {
+        let flags = if writable { WRITE << 32 } else { 0 };
+        let to = self.descriptors();
+        let mut done = 0;
+        while done < most.min(self.state.free()) {
+            let id = self.state.nth_free(done);
+            let Some((address, len)) = each(done, id.number().into()) else { break };
+            // SAFETY: an id of this ring.
+            unsafe { to.write(id.number().into(), address, u64::from(len) | flags) };
+            // SAFETY: a place of this ring.
+            unsafe { to.make_available(self.place(self.next_avail.wrapping_add(number(done))), id.number()) };
+            done += 1;
+        }
+        self.posted(done)
     }
 
     fn post_chain(&mut self, chain: &[Buffer], mut each: impl FnMut(usize, u16)) {
-        let table = self.table();
+        let to = self.descriptors();
         let first = self.state.take_chain(chain.len(), |place, id, next| {
             let buffer = &chain[place];
             let flags = if buffer.writable { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
             let rest = u64::from(buffer.len) | flags << 32 | u64::from(next.unwrap_or(0)) << 48;
-            table.write(id, buffer.address, rest);
+            // SAFETY: an id of this ring.
+            unsafe { to.write(id.number().into(), buffer.address, rest) };
             each(place, id.number());
         });
-        // SAFETY: the first of a run.
-        unsafe { entry(self.avail_at(self.next_avail), 0) }.write(first, Ordering::Relaxed);
+        // SAFETY: a place of this ring.
+        unsafe { to.make_available(self.place(self.next_avail), first) };
+        if chain.len() > 1 {
+            self.state.skew();
+        }
         self.next_avail = self.next_avail.wrapping_add(1);
     }
 
     #[inline(always)]
     fn publish(&mut self) -> bool {
         let (old, new) = (self.published, self.next_avail);
-        self.advance_used_event();
-        // What was posted is visible to a device before the index is; Release alone orders it for processors (section
-        // 2.7.13.3.1).
-        dma_wmb();
-        self.avail(1).write(new, Ordering::Release);
-        self.published = new;
-        // The index must be visible before the device's wish is read (section 2.7.13.4.1).
-        fence(Ordering::SeqCst);
         if self.used_event.is_some() {
+            self.advance_used_event();
+            self.show(new);
             let event = self.used_half(2 + 4 * self.size()).read_once(Ordering::Relaxed);
             passes(event, new, old)
         } else {
+            self.show(new);
             if self.armed {
                 self.disarm();
             }
@@ -290,8 +339,8 @@ unsafe impl Virtqueue for Split {
     fn arm(&mut self) {
         if self.used_event.is_some() {
             // Passed once, it lies behind the device until `advance_used_event` moves it far ahead again.
-            self.used_event = Some(self.next_used);
-            self.set_used_event(self.next_used);
+            self.used_event = Some(self.used_next);
+            self.set_used_event(self.used_next);
         } else {
             self.armed = true;
             self.avail(0).write(0, Ordering::Relaxed);
@@ -303,26 +352,47 @@ unsafe impl Virtqueue for Split {
     #[inline(always)]
     fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
         let waiting = self.waiting(most)?;
-        if self.state.is_sequential() {
+        let waiting = if self.state.is_simple() { waiting } else { 0 };
+        let (used, first) = (self.used_entries(), self.place(self.used_next));
+        let end = first + waiting.min(self.size() - first);
+        let mut place = first;
+        while place < end {
+            // SAFETY: the run ends before the ring does.
+            let (id, len) = unsafe { used.at(place) };
+            if id as usize != place || !each(place - first, place, len) {
+                break;
+            }
+            place += 1;
+        }
+        let done = place - first;
+        self.state.reclaimed(done);
+        self.used_next = self.used_next.wrapping_add(number(done));
+        Ok(Passed { count: done, more: self.used_next != self.device_used })
+    }
+
+    #[inline(never)]
+    fn reclaim_any(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
+        let waiting = self.waiting(most)?;
+        let mut done = 0;
+        if waiting > 0 {
+            // In the middle of a batch the entry holds whatever it held; `DescriptorState` does not look at it.
+            done = self.state.reclaim_batch(Some(self.nth_used(0)), waiting, &mut each);
+        }
+        if done == 0 && !self.state.is_ordered() {
             let count = waiting.min(self.state.most_reclaimed());
-            let (used, oldest) = (self.used_at(self.next_used), self.state.oldest());
-            let mut done = 0;
             while done < count {
-                // SAFETY: the run ends before the ring does.
-                let (id, len) = unsafe { used_entry(used, done) };
-                let expected = usize::from(oldest) + done;
-                if id as usize != expected || !each(done, expected, len) {
+                let (id, len) = self.nth_used(done);
+                let Some(id) = self.state.in_range(id) else { break };
+                if !each(done, id.into(), len) {
                     break;
                 }
+                self.state.free_nth(done, id);
                 done += 1;
             }
-            self.state.reclaimed(done);
-            self.next_used = self.next_used.wrapping_add(number(done));
-            if done > 0 || waiting == 0 {
-                return Ok(Passed { count: done, more: self.next_used != self.device_used });
-            }
+            self.state.reclaimed_out_of_order(done);
         }
-        Ok(self.reclaim_other(waiting, each))
+        self.used_next = self.used_next.wrapping_add(number(done));
+        Ok(Passed { count: done, more: self.used_next != self.device_used })
     }
 
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
@@ -330,9 +400,8 @@ unsafe impl Virtqueue for Split {
             return Ok(None);
         }
         // In the middle of a batch the entry holds whatever it held; `DescriptorState` does not look at it.
-        // SAFETY: the first of a run.
-        let (id, len) = unsafe { used_entry(self.used_at(self.next_used), 0) };
-        self.next_used = self.next_used.wrapping_add(1);
+        let (id, len) = self.nth_used(0);
+        self.used_next = self.used_next.wrapping_add(1);
         self.state.complete(id, len, known).map(Some)
     }
 
@@ -341,43 +410,23 @@ unsafe impl Virtqueue for Split {
     }
 }
 
-/// The descriptor table of a ring that outlives this value.
+/// Where descriptors and the available ring's entries are, of a ring that outlives this value.
 #[derive(Clone, Copy)]
-struct Descriptors(NonNull<Word<AtomicU64>>);
+struct Descriptors {
+    table: NonNull<Word<AtomicU64>>,
+    entries: NonNull<Word<AtomicU16>>,
+}
 
 impl Descriptors {
-    /// Writes descriptors of up to `count` buffers, of which `each` says address and length, until it has no more, and names
-    /// them in the available ring's entries. Returns how many.
+    /// Writes a descriptor.
     ///
     /// # Safety
     ///
-    /// `entries` is from [`Split::avail_at`], and the ring does not end before `count` entries.
+    /// The ring has it.
     #[inline(always)]
-    unsafe fn write_run(
-        self,
-        entries: NonNull<Word<AtomicU16>>,
-        count: usize,
-        flags: u64,
-        id: impl Fn(usize) -> Id,
-        mut each: impl FnMut(usize, u16) -> Option<(u64, u32)>,
-    ) -> usize {
-        let mut done = 0;
-        while done < count {
-            let id = id(done);
-            let Some((address, len)) = each(done, id.number()) else { break };
-            self.write(id, address, u64::from(len) | flags);
-            // SAFETY: the ring does not end before, by the caller's word.
-            unsafe { entry(entries, done) }.write(id.number(), Ordering::Relaxed);
-            done += 1;
-        }
-        done
-    }
-
-    /// Writes a descriptor of this ring.
-    #[inline(always)]
-    fn write(self, id: Id, address: u64, rest: u64) {
-        // SAFETY: below the size, so within the table.
-        let low = unsafe { self.0.add(2 * usize::from(id.number())) };
+    unsafe fn write(self, id: usize, address: u64, rest: u64) {
+        // SAFETY: within the table, by the caller's word.
+        let low = unsafe { self.table.add(2 * id) };
         // SAFETY: as above.
         let high = unsafe { low.add(1) };
         // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
@@ -385,37 +434,43 @@ impl Descriptors {
         // SAFETY: as above.
         unsafe { high.as_ref() }.write(rest, Ordering::Relaxed);
     }
+
+    /// Names a descriptor in the entry at `place`.
+    ///
+    /// # Safety
+    ///
+    /// The ring has that place.
+    #[inline(always)]
+    unsafe fn make_available(self, place: usize, id: u16) {
+        // SAFETY: within the ring, by the caller's word.
+        let entry = unsafe { self.entries.add(place) };
+        // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
+        unsafe { entry.as_ref() }.write(id, Ordering::Relaxed);
+    }
 }
 
-/// The `n`th entry of the available ring from `first` on.
-///
-/// # Safety
-///
-/// `first` is from [`Split::avail_at`] of a ring that lives for `'r`, and the ring does not end before that entry.
-#[inline(always)]
-unsafe fn entry<'r>(first: NonNull<Word<AtomicU16>>, n: usize) -> &'r Word<AtomicU16> {
-    // SAFETY: within the ring, by the caller's word.
-    let place = unsafe { first.add(n) };
-    // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
-    unsafe { place.as_ref() }
-}
+/// Where the used ring's entries are, of a ring that outlives this value.
+#[derive(Clone, Copy)]
+struct UsedEntries(NonNull<Word<AtomicU32>>);
 
-/// Id and length in the `n`th entry of the used ring from `first` on.
-///
-/// # Safety
-///
-/// `first` is from [`Split::used_at`], and the ring does not end before that entry.
-#[inline(always)]
-unsafe fn used_entry(first: NonNull<Word<AtomicU32>>, n: usize) -> (u32, u32) {
-    // SAFETY: within the ring, by the caller's word.
-    let id = unsafe { first.add(2 * n) };
-    // SAFETY: an entry is two words.
-    let len = unsafe { id.add(1) };
-    // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
-    let id = unsafe { id.as_ref() }.read_once(Ordering::Relaxed);
-    // SAFETY: as above.
-    let len = unsafe { len.as_ref() }.read_once(Ordering::Relaxed);
-    (id, len)
+impl UsedEntries {
+    /// Id and length in the entry at `place`.
+    ///
+    /// # Safety
+    ///
+    /// The ring has that place.
+    #[inline(always)]
+    unsafe fn at(self, place: usize) -> (u32, u32) {
+        // SAFETY: within the ring, by the caller's word.
+        let id = unsafe { self.0.add(2 * place) };
+        // SAFETY: an entry is two words.
+        let len = unsafe { id.add(1) };
+        // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
+        let id = unsafe { id.as_ref() }.read_once(Ordering::Relaxed);
+        // SAFETY: as above.
+        let len = unsafe { len.as_ref() }.read_once(Ordering::Relaxed);
+        (id, len)
+    }
 }
 
 impl fmt::Debug for Split {

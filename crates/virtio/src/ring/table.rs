@@ -1,7 +1,6 @@
 //! Records by descriptor.
 
 use std::fmt;
-use std::ptr::NonNull;
 
 /// One entry for each descriptor of a ring. Indices wrap round at the size, so none is out of range.
 ///
@@ -40,12 +39,6 @@ impl<T> Table<T> {
     #[inline(always)]
     pub(crate) fn mask(&self) -> usize {
         self.mask
-    }
-
-    /// The address of the first entry.
-    #[inline(always)]
-    pub(crate) fn first(&mut self) -> NonNull<T> {
-        NonNull::from(&mut *self.entries).cast()
     }
 
     /// The same table, so that a loop can keep its address in registers.
