@@ -222,46 +222,6 @@ impl PoolCache {
         unsafe { self.slots.set_len(held) }
     }
 
-    /// Shows the `count` uppermost slots of the stack, the top last, and takes as many off as `used` says it used,
-    /// from the top down: for rings. Returns what `used` returned. If `used` panics, all `count` are lost, as they may be in
-    /// use.
-    ///
-    /// # Safety
-    ///
-    /// `count` is at most what [`Self::reserve`] returned just before. `used` returns at most `count`, say k, and the
-    /// caller then owns the last k slots of the slice: it must make each into a packet, put it back or keep it in a
-    /// ring, exactly once.
-    #[inline(always)]
-    pub unsafe fn take(&mut self, count: usize, used: impl FnOnce(&[Slot]) -> usize) -> usize {
-        let held = self.slots.len();
-        // Should `used` panic, nobody knows which it has used: then none of them stays on the stack.
-        let mut shown = Lent { stack: &mut self.slots, left: held.wrapping_sub(count) };
-        // SAFETY: the stack holds at least `count` slots, by the caller's word.
-        let top = unsafe { shown.stack.get_unchecked(shown.left..) };
-        let taken = used(top);
-        debug_assert!(taken <= count, "more slots used than shown");
-        shown.left = held.wrapping_sub(taken);
-        taken
-    }
-
-    /// Puts slots on the stack that `fill` writes into room for `count`, from the front on: for rings. `fill` returns how many.
-    ///
-    /// # Safety
-    ///
-    /// As many were written as `fill` returns, at most `count`; the caller owns them, all of this pool, and gives them up.
-    #[inline(always)]
-    pub unsafe fn put_with(&mut self, count: usize, fill: impl FnOnce(&mut [MaybeUninit<Slot>]) -> usize) {
-        self.make_room(count);
-        self.slots.reserve(count);
-        let held = self.slots.len();
-        // SAFETY: reserved just now.
-        let room = unsafe { self.slots.spare_capacity_mut().get_unchecked_mut(..count) };
-        let filled = fill(room);
-        debug_assert!(filled <= count, "more slots written than there is room for");
-        // SAFETY: so many slots were written behind those held, by the caller's word.
-        unsafe { self.slots.set_len(held + filled) }
-    }
-
     /// Sends slots from the bottom of the stack home, half a cache at least, unless `count` more fit.
     #[inline(always)]
     fn make_room(&mut self, count: usize) {

@@ -62,12 +62,10 @@ fn p3_slots_shown_to_a_ring_that_panics_are_not_given_out_again() {
     assert_eq!(cache.reserve(10), 10);
     let mut ring: Vec<Slot> = Vec::new();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let used = |slots: &[Slot]| {
-            ring.extend_from_slice(&slots[slots.len() - 3..]);
-            resume_unwind(Box::new(()))
-        };
-        // SAFETY: ten are reserved; it does not return.
-        unsafe { cache.take(10, used) };
+        let lent = cache.lend(10);
+        assert_eq!(lent.len(), 10);
+        ring.extend_from_slice(&lent[7..]);
+        resume_unwind(Box::new(()));
     }));
     assert!(outcome.is_err());
     assert_eq!(pool.away(), cache.len() + 10);
@@ -85,12 +83,8 @@ fn slots_that_a_ring_gives_while_it_panics_are_in_no_two_places() {
     let mut slots: Vec<Slot> = packets.into_iter().map(Packet::into_slot).collect();
     let mut cache = pool.cache();
     let outcome = catch_unwind(AssertUnwindSafe(|| {
-        let fill = |places: &mut [std::mem::MaybeUninit<Slot>]| {
-            places[0].write(slots.remove(0));
-            resume_unwind(Box::new(()))
-        };
-        // SAFETY: it does not return.
-        unsafe { cache.put_with(5, fill) };
+        cache.room(5)[0].write(slots.remove(0));
+        resume_unwind(Box::new(()));
     }));
     assert!(outcome.is_err());
     // SAFETY: the ring still has these.

@@ -36,7 +36,7 @@ impl Config {
     ///
     /// [`Error::Config`] names the first setting that is wrong and what it may be.
     pub fn validate(&self) -> Result<()> {
-        let PortConfig { rx_queues, tx_queues, rss, .. } = &self.port;
+        let PortConfig { rx_queues, tx_queues, rss, strip_vlan, .. } = &self.port;
         self.port.validate()?;
         if rx_queues < tx_queues {
             let problem = format!(
@@ -48,6 +48,10 @@ impl Config {
         if *rx_queues > 1 && *rss != Rss::default() {
             let problem = "a virtio device spreads flows over queues by rules of its own; leave the default";
             return Err(Error::Config(ConfigError::new("rss", problem)));
+        }
+        if *strip_vlan {
+            let problem = "a virtio device leaves VLAN tags in frames; leave it false, and read tags from the frames";
+            return Err(Error::Config(ConfigError::new("strip_vlan", problem)));
         }
         Ok(())
     }
@@ -82,5 +86,11 @@ mod tests {
         let table = Reta::Table(vec![0]);
         assert_eq!(refusal(|c| c.rss.reta = table.clone()), None, "of one queue");
         assert!(refusal(|c| (c.rx_queues, c.rss.reta) = (2, table)).unwrap().starts_with("rss: "));
+    }
+
+    #[test]
+    fn vlan_tags_stay_where_they_are() {
+        assert!(refusal(|c| c.strip_vlan = true).unwrap().starts_with("strip_vlan: a virtio device leaves VLAN tags"));
+        assert_eq!(refusal(|c| c.strip_vlan = false), None);
     }
 }
