@@ -176,9 +176,9 @@ fn check(burst: usize, count: u16, longest: usize, strips: bool) {
 #[test]
 fn each_frame_comes_with_what_the_device_said_of_it() {
     let count = if cfg!(miri) { 12 } else { 300 };
-    for burst in [1, 3, 4, 7, 32] {
-        check(burst, count, 900, false);
-    }
+    // Opening a port takes Miri long.
+    let bursts: &[_] = if cfg!(miri) { &[3] } else { &[1, 3, 4, 7, 32] };
+    bursts.iter().for_each(|burst| check(*burst, count, 900, false));
 }
 
 #[test]
@@ -188,7 +188,6 @@ fn frames_of_several_buffers_say_the_same_of_each() {
 
 #[test]
 fn tags_that_are_taken_out_are_told() {
-    for burst in [1, 4, 32] {
-        check(burst, if cfg!(miri) { 12 } else { 100 }, 900, true);
-    }
+    let bursts: &[_] = if cfg!(miri) { &[8] } else { &[1, 4, 32] };
+    bursts.iter().for_each(|burst| check(*burst, if cfg!(miri) { 12 } else { 100 }, 900, true));
 }
