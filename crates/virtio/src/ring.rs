@@ -91,8 +91,9 @@ pub(crate) unsafe trait Virtqueue {
     fn next_used(&mut self) -> Result<Option<(usize, u32)>, Fault>;
     /// Takes the descriptor of [`Self::next_used`] out of the ring.
     fn take_next(&mut self);
-    /// Whether the device has done with another one, as far as is known without asking it anew.
-    fn has_more(&self) -> bool;
+    /// Whether there is more to look at than a lone descriptor that the device has done with, which is for [`Self::next_used`]. A
+    /// hint; it may say so of none, too.
+    fn has_several(&mut self) -> bool;
     /// Makes a run of up to `most` buffers available, once published, as many as there are free descriptors, until `each` has
     /// no more or a ring begins again. `each` is told the place in the run and the id, and says address and length. Returns how
     /// many: none where ids are not handed out in order, which is for [`Self::post_any`].

@@ -112,14 +112,35 @@ impl GoodFrame {
         }
     }
 
+    /// Whether the header says what nearly all say: no offload, one buffer.
+    ///
+    /// # Safety
+    ///
+    /// A slot of the queue's, with room for the header.
+    #[inline(always)]
+    unsafe fn has_plain_header(self, slot: Slot) -> bool {
+        // SAFETY: the header lies in the slot, in front of the data.
+        if unsafe { read_word_once(slot, self.start + KINDS) } != 0 {
+            return false;
+        }
+        // SAFETY: as above; one that is mergeable has 12 bytes.
+        !self.mergeable || unsafe { read_word_once(slot, self.start + BUFFERS) } == 1
+    }
+
     /// The packet in a buffer that the device has done with, and into which it says that it wrote `len` bytes behind the header. Of
     /// the header of another one nothing is carried on: [`RxBuffers::recv_buffer`] reads it, once, and goes by that alone.
+    ///
+    /// # Safety
+    ///
+    /// A slot of the queue's, with room for header and data. A caller that is given the packet has to give the slot up, and may
+    /// not panic before.
     #[inline(always)]
-    fn packet(self, slot: Slot, len: u32) -> Option<Packet> {
-        if len.wrapping_sub(1) >= self.data_room || !RxHeader::read_once(slot, self.start, self.mergeable).is_plain() {
+    unsafe fn packet(self, slot: Slot, len: u32) -> Option<Packet> {
+        // SAFETY: by the caller's word.
+        if len.wrapping_sub(1) >= self.data_room || !unsafe { self.has_plain_header(slot) } {
             return None;
         }
-        // SAFETY: a slot of the queue's, which gives it up; header and data are within it.
+        // SAFETY: by the caller's word; the length was checked.
         Some(unsafe { Packet::from_slot(slot, Meta(self.meta.wrapping_add(u64::from(len) << 16))) })
     }
 }
@@ -205,10 +226,10 @@ impl<T: Transport> RxQueue<T> {
             return self.recv_slow(cache, batch);
         }
         each_layout!(&mut session.ring, ring => {
-            if !self.buffers.recv_one(ring, batch) {
+            if room > 1 && ring.has_several() || !self.buffers.recv_one(ring, batch) {
                 return self.recv_burst(cache, batch, 0);
             }
-            if room > 1 && ring.has_more() || ring.free() >= self.buffers.refill_at {
+            if ring.free() >= self.buffers.refill_at {
                 return self.recv_burst(cache, batch, 1);
             }
         });
@@ -363,7 +384,8 @@ impl RxBuffers {
         // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
         let place = unsafe { slots.of(id) };
         let Some(slot) = *place else { return false };
-        let Some(packet) = self.good.packet(slot, len) else { return false };
+        // SAFETY: a slot of the queue's (type invariant), which gives it up below.
+        let Some(packet) = (unsafe { self.good.packet(slot, len) }) else { return false };
         *place = None;
         to.write(packet);
         // SAFETY: a packet was written.
@@ -383,7 +405,8 @@ impl RxBuffers {
             let place = unsafe { slots.of(id) };
             let len = len.wrapping_sub(good.header_len);
             let Some(slot) = *place else { return false };
-            let Some(packet) = good.packet(slot, len) else { return false };
+            // SAFETY: a slot of the queue's (type invariant), which gives it up below.
+            let Some(packet) = (unsafe { good.packet(slot, len) }) else { return false };
             *place = None;
             // SAFETY: the run is no longer than the spare room.
             let to = unsafe { packets.add(n) };
@@ -408,7 +431,8 @@ impl RxBuffers {
             let place = unsafe { slots.of(id) };
             let len = len.wrapping_sub(good.header_len);
             let Some(slot) = *place else { return false };
-            let Some(packet) = good.packet(slot, len) else { return false };
+            // SAFETY: a slot of the queue's (type invariant), which gives it up below.
+            let Some(packet) = (unsafe { good.packet(slot, len) }) else { return false };
             *place = None;
             to.write(packet);
             bytes += u64::from(len);
@@ -694,19 +718,12 @@ struct RxHeader {
 }
 
 impl RxHeader {
-    #[inline(always)]
     fn read_once(slot: Slot, start: usize, mergeable: bool) -> Self {
         // SAFETY: the header lies in the slot, in front of the data.
-        let kinds = unsafe { read_word_once(slot, start) };
+        let kinds = unsafe { read_word_once(slot, start + KINDS) };
         // SAFETY: as above; one that is mergeable has 12 bytes.
-        let buffers = if mergeable { unsafe { read_word_once(slot, start + 10) } } else { 1 };
+        let buffers = if mergeable { unsafe { read_word_once(slot, start + BUFFERS) } } else { 1 };
         Self { kinds, buffers }
-    }
-
-    /// It says what nearly all say: no offload, one buffer.
-    #[inline(always)]
-    fn is_plain(self) -> bool {
-        self.kinds == 0 && self.buffers == 1
     }
 
     /// What it says of the checksum; `None` for what was not agreed on: a part of a checksum, or segmentation. Flags that
@@ -751,6 +768,9 @@ const DATA_VALID: u8 = 2;
 /// With it `csum_start` and `csum_offset` mean something else.
 const RSC_INFO: u8 = 4;
 pub(crate) const CSUM_START: usize = 6;
+/// Where flags and kind of segmentation are, and the number of buffers.
+const KINDS: usize = 0;
+const BUFFERS: usize = 10;
 /// The longest header, with the number of buffers.
 pub(crate) const LARGEST_HEADER: usize = LONGEST_HEADER as usize;
 pub(crate) const LONGEST_HEADER: u16 = 12;

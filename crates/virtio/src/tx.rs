@@ -132,28 +132,23 @@ impl<T: Transport> TxQueue<T> {
     /// Sends. An ordinary frame that goes alone takes the straight way here, which calls nothing but where it ends.
     #[inline(never)]
     fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        if self.buffers.shared.epoch() != self.epoch || self.buffers.is_pool_low() {
+        let count = batch.len();
+        if self.buffers.shared.epoch() != self.epoch || count == 0 || self.buffers.is_pool_low() {
             return self.send_slow(cache, batch);
         }
         let Some(session) = &mut self.session else { return 0 };
         each_layout!(&mut session.ring, ring => {
-            if ring.free() < self.buffers.keep_free + batch.len() {
+            if ring.free() < self.buffers.keep_free + count {
                 return self.send_slow(cache, batch);
             }
-            if !batch.first().is_some_and(|packet| self.buffers.send_one(ring, packet)) {
-                return self.send_slow(cache, batch);
-            }
-            if batch.len() > 1 {
-                return self.send_more(cache, batch, 1);
+            if count > 1 || !batch.first().is_some_and(|packet| self.buffers.send_one(ring, packet)) {
+                return self.send_many(cache, batch);
             }
             // SAFETY: the ring has taken over the slot.
             unsafe { batch.sent_all() };
             self.buffers.published.set_busy(true);
-            if ring.publish() {
-                return self.notify(1);
-            }
-        });
-        1
+            if ring.publish() { self.notify(1) } else { 1 }
+        })
     }
 
     /// Sends where there may be a new session, or buffers to be taken back.
@@ -165,7 +160,7 @@ impl<T: Transport> TxQueue<T> {
         let Some(session) = &mut self.session else { return 0 };
         let buffers = &mut self.buffers;
         match each_layout!(&mut session.ring, ring => buffers.make_free(ring, cache, batch.len())) {
-            Ok(()) => self.send_more(cache, batch, 0),
+            Ok(()) => self.send_many(cache, batch),
             Err(fault) => {
                 self.end_session(fault);
                 0
@@ -173,12 +168,12 @@ impl<T: Transport> TxQueue<T> {
         }
     }
 
-    /// Sends what is behind the first `sent` packets of a batch, which the ring has taken over.
+    /// Sends packets of a batch; there are descriptors for them, if the device has done its part.
     #[inline(never)]
-    fn send_more(&mut self, cache: &mut PoolCache, batch: &mut Batch, sent: usize) -> usize {
+    fn send_many(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         let Some(session) = &mut self.session else { return 0 };
         each_layout!(&mut session.ring, ring => {
-            let sent = sent + self.buffers.send_run(ring, batch.get(sent..).unwrap_or_default());
+            let sent = self.buffers.send_run(ring, batch);
             if sent == 0 || sent < batch.len() {
                 return self.send_rest(cache, batch, sent);
             }
@@ -368,6 +363,8 @@ impl<T: Transport> TxBuffers<T> {
         let Some(id) = ring.next_free() else { return false };
         let (slot, usual) = (packet.slot(), &self.usual_frame);
         let Some((data, len)) = usual.data(slot, packet.meta()) else { return false };
+        // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
+        unsafe { make_clear(data) };
         let (address, total) = ((data as u64).wrapping_add(usual.delta), len + usual.header_len);
         let mut slots = self.slots.view();
         // The packet leaves the batch without being dropped there.
@@ -439,12 +436,28 @@ impl<T: Transport> TxBuffers<T> {
     /// Sends frames as [`Self::send_one`] does, up to the first that is not such, or the end of the ring. Returns their number.
     #[inline(always)]
     fn send_run<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
+        // Where the first header says something, as after a receive, a look at the others would be for nothing.
+        let first = packets.first().and_then(|packet| self.usual_frame.data(packet.slot(), packet.meta()));
+        // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
+        if first.is_some_and(|(data, _)| !unsafe { is_cleared(data) }) && self.usual_frame.longest == u32::MAX {
+            // SAFETY: as above.
+            self.send_run_with(ring, packets, |data| unsafe { clear_header(data) })
+        } else {
+            // SAFETY: as above.
+            self.send_run_with(ring, packets, |data| unsafe { make_clear(data) })
+        }
+    }
+
+    /// `clear` clears the header in front of the data; it is called where there is room that belongs to the packet.
+    #[inline(always)]
+    fn send_run_with<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet], clear: impl Fn(*mut u8)) -> usize {
         let (usual, mut slots, mut bytes) = (self.usual_frame, self.slots.view(), 0);
         let sent = ring.post(packets.len(), false, |n, id| {
             // SAFETY: a run of as many at most.
             let packet = unsafe { packets.get_unchecked(n) };
             let slot = packet.slot();
             let (data, len) = usual.data(slot, packet.meta())?;
+            clear(data);
             bytes += u64::from(len);
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             unsafe { *slots.of(id) = Some(slot) };
@@ -462,6 +475,8 @@ impl<T: Transport> TxBuffers<T> {
         let sent = ring.post_any(packets.len(), false, |n, id| {
             let packet = packets.get(n)?;
             let (data, len) = usual.data(packet.slot(), packet.meta())?;
+            // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
+            unsafe { make_clear(data) };
             bytes += u64::from(len);
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             unsafe { *slots.of(id) = Some(packet.slot()) };
@@ -626,8 +641,8 @@ struct UsualFrame {
 }
 
 impl UsualFrame {
-    /// The data of a packet that is such a frame, in front of which its header asks for nothing now, and their length; `None` for
-    /// another packet.
+    /// The data of a packet that is such a frame, in front of which is room for the header, and their length; `None` for another
+    /// packet.
     #[inline(always)]
     fn data(&self, slot: Slot, meta: Meta) -> Option<(*mut u8, u32)> {
         // Of a word less the least one: pool and flags, which have to be the same, and the highest bits of offset and length,
@@ -637,15 +652,7 @@ impl UsualFrame {
         if meta.0.wrapping_sub(self.least) & REFUSED != 0 || len > self.longest {
             return None;
         }
-        // SAFETY: the offset is within the slot.
-        let data = unsafe { slot.as_ptr().add(meta.offset().into()) };
-        // The device may have the header's line, and a write would take it away.
-        // SAFETY: there is room for a header in front of the data, and it belongs to the packet.
-        if !unsafe { is_cleared(data) } {
-            // SAFETY: as above.
-            unsafe { clear_header(data) };
-        }
-        Some((data, len))
+        Some((slot.as_ptr().wrapping_add(meta.offset().into()), len))
     }
 }
 
@@ -660,6 +667,20 @@ unsafe fn clear_header(data: *mut u8) {
     let start = unsafe { data.sub(LARGEST_HEADER) };
     // SAFETY: promised by the caller.
     unsafe { start.cast::<[u8; LARGEST_HEADER]>().write([0; LARGEST_HEADER]) };
+}
+
+/// [`clear_header`] where it is not yet: the device may have the header's line, and a write would take it away.
+///
+/// # Safety
+///
+/// As [`clear_header`].
+#[inline(always)]
+unsafe fn make_clear(data: *mut u8) {
+    // SAFETY: promised by the caller.
+    if !unsafe { is_cleared(data) } {
+        // SAFETY: as above.
+        unsafe { clear_header(data) };
+    }
 }
 
 /// Whether the header in front of the data asks for nothing.

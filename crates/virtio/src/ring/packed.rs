@@ -19,6 +19,8 @@ pub(crate) struct Packed {
     driver_event: NonNull<Word<AtomicU32>>,
     device_event: NonNull<Word<AtomicU32>>,
     size: u16,
+    /// `size - 1`.
+    mask: u16,
     event_idx: bool,
     /// Interrupts are on.
     armed: bool,
@@ -29,8 +31,8 @@ pub(crate) struct Packed {
     used: u16,
     /// Descriptors not shown to the device yet.
     unpublished: u16,
-    /// Place and second word of the first of them, which is written last.
-    first: Option<(u16, u64)>,
+    /// Second word of the first of them, which is written last.
+    first: u64,
     _area: Area,
 }
 
@@ -58,13 +60,14 @@ impl Packed {
             driver_event: area.at(driver, 1),
             device_event: area.at(device, 1),
             size,
+            mask: size - 1,
             event_idx,
             armed: false,
             state: DescriptorState::new(size, in_order),
             avail: 0,
             used: 0,
             unpublished: 0,
-            first: None,
+            first: 0,
             _area: area,
         };
         ring.ask(DISABLE, 0);
@@ -85,13 +88,13 @@ impl Packed {
     /// The place of a free-running position, and the id that a descriptor there has while ids go round in order.
     #[inline(always)]
     fn place(&self, position: u16) -> usize {
-        usize::from(position & (self.size - 1))
+        usize::from(position & self.mask)
     }
 
     /// The descriptors from a free-running position on.
     #[inline(always)]
     fn from(&self, position: u16) -> Descriptors {
-        let place = usize::from(position & (self.size - 1));
+        let place = usize::from(position & self.mask);
         // SAFETY: masked, so within the ring.
         let first = unsafe { self.ring.add(2 * place) };
         let first_lap = position & self.size == 0;
@@ -107,8 +110,8 @@ impl Packed {
     /// been shown all others.
     #[inline(always)]
     fn written(&mut self, to: Descriptors, count: usize, first: u64) {
-        if count > 0 && self.first.is_none() {
-            self.first = Some((self.avail, first));
+        if self.unpublished == 0 {
+            self.first = first;
         } else if count > 0 {
             to.store(0, first, Ordering::Relaxed);
         }
@@ -122,22 +125,28 @@ impl Packed {
         self.used = self.used.wrapping_add(number(count));
     }
 
+    /// Whether the device wants to be notified of the last descriptors, as many as were posted.
+    #[inline(always)]
     fn wants_notification(&self, posted: u16) -> bool {
         // SAFETY: valid and accessed as an atomic only (type invariant).
         let event = unsafe { self.device_event.as_ref() }.read_once(Ordering::Relaxed);
         match event >> 16 & 3 {
             DISABLE => false,
-            AT_DESCRIPTOR if self.event_idx => {
-                let new = self.avail & (self.size - 1);
-                let mut place = (event & 0x7fff) as u16;
-                let lap_of_event = event >> 15 & 1 == 1;
-                if lap_of_event != (self.avail & self.size == 0) {
-                    place = place.wrapping_sub(self.size);
-                }
-                passes(place, new, new.wrapping_sub(posted))
-            }
+            AT_DESCRIPTOR if self.event_idx => self.passes(event, posted),
             _ => true,
         }
+    }
+
+    /// Whether the last descriptors passed the one that the event names.
+    #[inline(never)]
+    fn passes(&self, event: u32, posted: u16) -> bool {
+        let new = self.avail & self.mask;
+        let mut place = (event & 0x7fff) as u16;
+        let lap_of_event = event >> 15 & 1 == 1;
+        if lap_of_event != (self.avail & self.size == 0) {
+            place = place.wrapping_sub(self.size);
+        }
+        passes(place, new, new.wrapping_sub(posted))
     }
 }
 
@@ -171,7 +180,7 @@ unsafe impl Virtqueue for Packed {
     #[inline(always)]
     fn post_next(&mut self, address: u64, len: u32, writable: bool) {
         let to = self.from(self.avail);
-        let state = to.available | if writable { WRITE } else { 0 } | u32::from(self.avail & (self.size - 1));
+        let state = to.available | if writable { WRITE } else { 0 } | u32::from(self.avail & self.mask);
         let mut first = 0;
         to.write(0, address, word(len, state), &mut first);
         self.state.posted(1);
@@ -194,8 +203,8 @@ unsafe impl Virtqueue for Packed {
     }
 
     #[inline(always)]
-    fn has_more(&self) -> bool {
-        self.from(self.used).done(0).is_some()
+    fn has_several(&mut self) -> bool {
+        self.from(self.used.wrapping_add(1)).done(0).is_some()
     }
 
     #[inline(always)]
@@ -254,12 +263,14 @@ unsafe impl Virtqueue for Packed {
 
     #[inline(always)]
     fn publish(&mut self) -> bool {
-        let Some((position, rest)) = self.first.take() else { return false };
+        let posted = std::mem::take(&mut self.unpublished);
+        if posted == 0 {
+            return false;
+        }
         // The rest is visible to a device before the first descriptor's flags are; Release alone orders it for processors
         // (section 2.8.21.2.1).
         dma_wmb();
-        self.from(position).store(0, rest, Ordering::Release);
-        let posted = std::mem::take(&mut self.unpublished);
+        self.from(self.avail.wrapping_sub(posted)).store(0, self.first, Ordering::Release);
         if self.armed {
             self.disarm();
         }
@@ -281,7 +292,7 @@ unsafe impl Virtqueue for Packed {
         self.armed = true;
         if self.event_idx {
             let wrap = if self.used & self.size == 0 { 1 << 15 } else { 0 };
-            self.ask(AT_DESCRIPTOR, self.used & (self.size - 1) | wrap);
+            self.ask(AT_DESCRIPTOR, self.used & self.mask | wrap);
         } else {
             self.ask(ENABLE, 0);
         }
