@@ -50,6 +50,8 @@ mod port;
 mod ring;
 #[expect(unsafe_code, reason = "buffers shared with the device")]
 mod rx;
+#[expect(unsafe_code, reason = "buffers shared with the device")]
+mod rx_header;
 mod session;
 #[expect(unsafe_code, reason = "the trait that memory safety is built on")]
 pub mod transport;

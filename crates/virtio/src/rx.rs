@@ -1,18 +1,18 @@
 //! Receive queues (Virtio 1.2, section 5.1.6.3).
 
 use crate::poll_gap::PollGap;
-use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, Word, each_layout};
+use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
+use crate::rx_header::{GoodFrame, LONGEST_HEADER, RxHeader};
 use crate::session::{Header, PublishedCounters, QueueSession, Shared};
 use crate::transport::{Notifier, Transport};
 use crate::{Config, Error, Result};
 use device::Translation;
 use ethdev::RxCounters;
-use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Slot};
+use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Buffers made available at a time, in a large ring: one look at the device's wish for a notification for so many.
 const DOORBELL: usize = 32;
@@ -87,64 +87,6 @@ struct RxBuffers {
     published: Arc<PublishedCounters>,
 }
 
-/// What makes a buffer a good frame of its own in the present session, and into what packet.
-#[derive(Clone, Copy)]
-struct GoodFrame {
-    /// The packet's word for a length of 0.
-    meta: u64,
-    /// Where the header begins in the slot.
-    start: usize,
-    header_len: u32,
-    /// Bytes of data that a buffer takes.
-    data_room: u32,
-    /// The header says in how many buffers the frame lies.
-    mergeable: bool,
-}
-
-impl GoodFrame {
-    fn new(buffers: &RxBuffers, header: &Header) -> Self {
-        Self {
-            meta: Meta::new(buffers.data_at, 0, buffers.pool_id).0,
-            start: usize::from(buffers.data_at - header.len),
-            header_len: header.len.into(),
-            data_room: buffers.data_room.into(),
-            mergeable: header.mergeable,
-        }
-    }
-
-    /// Whether the header says what nearly all say: no offload, one buffer.
-    ///
-    /// # Safety
-    ///
-    /// A slot of the queue's, with room for the header.
-    #[inline(always)]
-    unsafe fn has_plain_header(self, slot: Slot) -> bool {
-        // SAFETY: the header lies in the slot, in front of the data.
-        if unsafe { read_word_once(slot, self.start + KINDS) } != 0 {
-            return false;
-        }
-        // SAFETY: as above; one that is mergeable has 12 bytes.
-        !self.mergeable || unsafe { read_word_once(slot, self.start + BUFFERS) } == 1
-    }
-
-    /// The packet in a buffer that the device has done with, and into which it says that it wrote `len` bytes behind the header. Of
-    /// the header of another one nothing is carried on: [`RxBuffers::recv_buffer`] reads it, once, and goes by that alone.
-    ///
-    /// # Safety
-    ///
-    /// A slot of the queue's, with room for header and data. A caller that is given the packet has to give the slot up, and may
-    /// not panic before.
-    #[inline(always)]
-    unsafe fn packet(self, slot: Slot, len: u32) -> Option<Packet> {
-        // SAFETY: by the caller's word.
-        if len.wrapping_sub(1) >= self.data_room || !unsafe { self.has_plain_header(slot) } {
-            return None;
-        }
-        // SAFETY: by the caller's word; the length was checked.
-        Some(unsafe { Packet::from_slot(slot, Meta(self.meta.wrapping_add(u64::from(len) << 16))) })
-    }
-}
-
 impl<T: Transport> RxQueue<T> {
     /// A queue with buffers from `pool`, in no session yet.
     pub(crate) fn new(shared: &Arc<Shared<T>>, index: u16, config: &Config, pool: &Pool) -> Result<Self> {
@@ -166,7 +108,6 @@ impl<T: Transport> RxQueue<T> {
         // A multiple of 4, so that words of the header are aligned.
         let data_at = (pool.headroom() & !3).max(LONGEST_HEADER);
         let most_segments = config.port.max_frame().div_ceil(pool.data_room().into());
-        let none = GoodFrame { meta: 0, start: 0, header_len: 0, data_room: 0, mergeable: false };
         let buffers = RxBuffers {
             slots: Table::new(1, |_| None),
             spare,
@@ -187,7 +128,7 @@ impl<T: Transport> RxQueue<T> {
             frame: Vec::with_capacity(most_segments),
             missing_segments: 0,
             skipping: 0,
-            good: none,
+            good: GoodFrame::default(),
             counters: RxCounters::default(),
             published: Arc::default(),
         };
@@ -226,14 +167,49 @@ impl<T: Transport> RxQueue<T> {
             return self.recv_slow(cache, batch);
         }
         each_layout!(&mut session.ring, ring => {
-            if room > 1 && ring.has_several() || !self.buffers.recv_one(ring, batch) {
+            if room > 1 && ring.has_several() {
+                return self.recv_many(cache, batch);
+            }
+            if !self.buffers.recv_one(ring, batch) {
                 return self.recv_burst(cache, batch, 0);
             }
             if ring.free() >= self.buffers.refill_at {
-                return self.recv_burst(cache, batch, 1);
+                return self.recv_end(cache, room > 1);
             }
         });
         if room > 1 {
+            self.poll_gap.found_the_end();
+        }
+    }
+
+    /// Receives good frames of a buffer each into the batch's room, for which the cache has fresh ones.
+    #[inline(never)]
+    fn recv_many(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
+        let Some(session) = &mut self.session else { return };
+        let room = batch.spare();
+        let received = each_layout!(&mut session.ring, ring => {
+            // A fault shows when the ring is looked at again.
+            let run = self.buffers.recv_run(ring, batch, room).unwrap_or(Passed { count: 0, more: true });
+            if run.count == 0 || run.more && run.count < room {
+                return self.recv_burst(cache, batch, run.count);
+            }
+            if ring.free() >= self.buffers.refill_at {
+                return self.recv_end(cache, run.count < room);
+            }
+            run.count
+        });
+        if received < room {
+            self.poll_gap.found_the_end();
+        }
+    }
+
+    /// Makes fresh buffers available at the end of a burst, which may have come to the end of the ring.
+    #[inline(never)]
+    fn recv_end(&mut self, cache: &mut PoolCache, is_end: bool) {
+        let Some(session) = &mut self.session else { return };
+        let (buffers, header, notifier) = (&mut self.buffers, &session.header, &session.notifier);
+        each_layout!(&mut session.ring, ring => buffers.refill(ring, header, notifier, cache));
+        if is_end {
             self.poll_gap.found_the_end();
         }
     }
@@ -348,8 +324,7 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
 
 impl RxBuffers {
     /// Receives frames, up to the batch's end, the ring's or the pool's, and makes fresh buffers available. `before` packets of this
-    /// call are in the batch already. Returns the number of packets, without those. Frames in a buffer each, which the device
-    /// completes in order, take the straight way here; all else is done by [`Self::recv_rest`].
+    /// call are in the batch already. Returns the number of packets, without those.
     #[inline(always)]
     fn recv<R: Virtqueue>(
         &mut self,
@@ -360,13 +335,7 @@ impl RxBuffers {
         batch: &mut Batch,
         before: usize,
     ) -> Result<usize, Fault> {
-        let room = batch.spare();
-        let most = if self.is_amid_frame() { 0 } else { cache.reserve(before + room).saturating_sub(before) };
-        let run = self.recv_run(ring, batch, most)?;
-        let mut received = run.count;
-        if received < room && (run.more || most == 0) {
-            received += self.recv_rest(ring, header, cache, batch, before + received)?;
-        }
+        let received = self.recv_rest(ring, header, cache, batch, before)?;
         if before + received == 0 || ring.free() >= self.refill_at {
             self.refill(ring, header, notifier, cache);
         }
@@ -516,11 +485,13 @@ impl RxBuffers {
             if len <= header.len.into() || len > room {
                 Some(&mut self.counters.bad_length)
             } else {
-                let fields = RxHeader::read_once(slot, start.into(), header.mergeable);
+                // SAFETY: a buffer of the queue's has room for the header in front of the data, which begins at an even place.
+                let fields = unsafe { RxHeader::read_once(slot, start.into(), header.mergeable) };
                 let buffers = fields.buffers;
                 self.skipping = buffers.saturating_sub(1);
                 let meta = self.meta(self.data_at, len - u32::from(header.len));
-                let checksum = fields.checksum(slot, start.into(), header);
+                // SAFETY: as above.
+                let checksum = unsafe { fields.checksum(slot, start.into(), header) };
                 match checksum.and_then(|checksum| meta.with_checksum(checksum)) {
                     None => Some(&mut self.counters.frame_errors),
                     Some(_) if buffers == 0 => Some(&mut self.counters.frame_errors),
@@ -680,7 +651,7 @@ impl RxBuffers {
         self.chain_shift = header.is_apart().into();
         self.target = self.most.min(ring.size() >> self.chain_shift);
         self.refill_at = ring.size() - ((self.target - DOORBELL.min(self.target / 4)) << self.chain_shift);
-        self.good = GoodFrame::new(self, header);
+        self.good = GoodFrame::new(header, self.pool_id, self.data_at, self.data_room);
         let count = self.spare.len().min(self.target);
         let spare = self.spare.split_off(self.spare.len() - count);
         self.post(ring, header, &spare);
@@ -708,72 +679,6 @@ impl<T: Transport> fmt::Debug for RxQueue<T> {
     }
 }
 
-/// What the device wrote into a header: each word read once, and carried by value from then on.
-#[derive(Clone, Copy)]
-struct RxHeader {
-    /// Flags in the lower byte, kind of segmentation in the upper.
-    kinds: u16,
-    /// Buffers of the frame.
-    buffers: u16,
-}
-
-impl RxHeader {
-    fn read_once(slot: Slot, start: usize, mergeable: bool) -> Self {
-        // SAFETY: the header lies in the slot, in front of the data.
-        let kinds = unsafe { read_word_once(slot, start + KINDS) };
-        // SAFETY: as above; one that is mergeable has 12 bytes.
-        let buffers = if mergeable { unsafe { read_word_once(slot, start + BUFFERS) } } else { 1 };
-        Self { kinds, buffers }
-    }
-
-    /// What it says of the checksum; `None` for what was not agreed on: a part of a checksum, or segmentation. Flags that
-    /// mean nothing here are ignored (section 5.1.6.4.2).
-    #[cold]
-    fn checksum(self, slot: Slot, start: usize, header: &Header) -> Option<Checksum> {
-        let [flags, segmentation] = self.kinds.to_le_bytes();
-        let says = |flag| flags & flag != 0;
-        if segmentation != 0 || says(NEEDS_CSUM) && (!header.guest_checksum || says(RSC_INFO)) {
-            None
-        } else if says(NEEDS_CSUM) {
-            let fields = start + CSUM_START;
-            // SAFETY: the header lies in the slot, in front of the data.
-            let start = unsafe { read_word_once(slot, fields) };
-            // SAFETY: as above.
-            let offset = unsafe { read_word_once(slot, fields + 2) };
-            Some(Checksum::Partial { start, offset })
-        } else if says(DATA_VALID) && header.guest_checksum {
-            Some(Checksum::Valid)
-        } else {
-            Some(Checksum::Unknown)
-        }
-    }
-}
-
-/// Reads 16 bits of a header, which the device may be writing, in one access.
-///
-/// # Safety
-///
-/// They are initialised bytes of a slot that a queue owns, at an even `offset`.
-#[inline(always)]
-unsafe fn read_word_once(slot: Slot, offset: usize) -> u16 {
-    // SAFETY: within the slot, by the caller's word.
-    let place = unsafe { slot.as_ptr().add(offset) };
-    // SAFETY: initialised, and aligned, as slots are; nothing on this side writes to it while the queue owns the slot.
-    unsafe { &*place.cast::<Word<AtomicU16>>() }.read_once(Ordering::Relaxed)
-}
-
-/// Flags in the header (section 5.1.6), and where it says what part of the frame is summed, and where the sum goes.
-pub(crate) const NEEDS_CSUM: u8 = 1;
-const DATA_VALID: u8 = 2;
-/// With it `csum_start` and `csum_offset` mean something else.
-const RSC_INFO: u8 = 4;
-pub(crate) const CSUM_START: usize = 6;
-/// Where flags and kind of segmentation are, and the number of buffers.
-const KINDS: usize = 0;
-const BUFFERS: usize = 10;
-/// The longest header, with the number of buffers.
-pub(crate) const LARGEST_HEADER: usize = LONGEST_HEADER as usize;
-pub(crate) const LONGEST_HEADER: u16 = 12;
 /// No buffer may be smaller, or a frame would take more than there are descriptors.
 const SMALLEST_ROOM: u16 = 256;
 

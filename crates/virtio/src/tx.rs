@@ -3,7 +3,7 @@
 use crate::Result;
 use crate::pools::Mapping;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
-use crate::rx::{CSUM_START, LARGEST_HEADER, LONGEST_HEADER, NEEDS_CSUM};
+use crate::rx_header::{CSUM_START, LARGEST_HEADER, LONGEST_HEADER, NEEDS_CSUM};
 use crate::session::{Header, PublishedCounters, QueueSession, Shared};
 use crate::transport::{Notifier, Transport};
 use device::Translation;
