@@ -439,13 +439,24 @@ impl<T: Transport> TxBuffers<T> {
         // Where the first header says something, as after a receive, a look at the others would be for nothing.
         let first = packets.first().and_then(|packet| self.usual_frame.data(packet.slot(), packet.meta()));
         // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
-        if first.is_some_and(|(data, _)| !unsafe { is_cleared(data) }) && self.usual_frame.longest == u32::MAX {
-            // SAFETY: as above.
-            self.send_run_with(ring, packets, |data| unsafe { clear_header(data) })
-        } else {
+        let cleared = first.is_none_or(|(data, _)| unsafe { is_cleared(data) });
+        if self.usual_frame.longest != u32::MAX {
+            return self.send_run_limited(ring, packets);
+        }
+        if cleared {
             // SAFETY: as above.
             self.send_run_with(ring, packets, |data| unsafe { make_clear(data) })
+        } else {
+            // SAFETY: as above.
+            self.send_run_with(ring, packets, |data| unsafe { clear_header(data) })
         }
+    }
+
+    /// [`Self::send_run`] for a device with an MTU.
+    #[inline(never)]
+    fn send_run_limited<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
+        // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
+        self.send_run_with(ring, packets, |data| unsafe { make_clear(data) })
     }
 
     /// `clear` clears the header in front of the data; it is called where there is room that belongs to the packet.
