@@ -386,7 +386,7 @@ impl<D: Device> RxQueue<D> {
         let reason = if std::mem::replace(&mut self.skipping, !whole) {
             // The rest of a frame that is counted already.
             None
-        } else if !whole || segments > self.most_segments {
+        } else if !whole {
             Some(&mut self.counters.too_long)
         } else if bad_length {
             Some(&mut self.counters.bad_length)
