@@ -91,11 +91,9 @@ impl<D: Device> RxQueue<D> {
         let translation = shared.regs.device().dma().map(pool.memory())?;
         // SRRCTL counts in KiB, and a buffer must hold all that the device is told it may write.
         let kib = (pool.data_room() / 1024).min(16);
-        let most_segments = config.max_frame().div_ceil(usize::from(kib.max(1)) * 1024).min(MOST_SEGMENTS - 1);
         let mut cache = pool.cache();
-        // Without slots to spare for the largest frame, beside those that a transmit ring is slow to give back, it could never be
-        // taken out of the ring.
-        let wanted = ring.size() + CHUNK + most_segments - 1;
+        // Without slots to spare no frame could ever be taken out of the ring.
+        let wanted = ring.size() + CHUNK;
         if kib == 0 || cache.reserve(wanted) < wanted {
             let name = shared.regs.device().name().to_owned();
             return Err(Error::Pool {
@@ -124,7 +122,7 @@ impl<D: Device> RxQueue<D> {
             linear,
             meta: Meta::new(pool.headroom(), 0, pool.id()),
             buffer,
-            most_segments,
+            most_segments: config.max_frame().div_ceil(buffer.into()).min(MOST_SEGMENTS - 1),
             skipping: false,
             usual_limit: buffer,
             has_avx2: has_avx2(),
