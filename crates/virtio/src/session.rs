@@ -235,7 +235,7 @@ impl PublishedCounters {
     /// Counts frames of so many bytes.
     #[inline(always)]
     pub(crate) fn add(&self, packets: u64, bytes: u64) {
-        // There is one writer, so nothing is lost between a load and its store.
+        // Only the one queue that counts here writes, so no count falls between a load and its store.
         self.packets.store(self.packets.load(Ordering::Relaxed).wrapping_add(packets), Ordering::Relaxed);
         self.bytes.store(self.bytes.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
     }
