@@ -1,14 +1,12 @@
-//! The guest's second serial line: scripts go in, output and exit status come back.
+//! The guest's shell behind a port of virtio-serial: scripts go in, output and exit status come back.
+//!
+//! Not a UART: QEMU's loses interrupts on a busy host, and the guest then waits for what is already there.
 
 use anyhow::{Context as _, Result, bail};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-
-/// After so long without a word from the guest, it is nudged: on a busy host QEMU's serial line may lose the interrupt for what it
-/// has received, and the guest learns of it with the next byte.
-const NUDGE: Duration = Duration::from_secs(20);
 
 /// What a script printed and how it ended.
 #[derive(Debug)]
@@ -30,7 +28,7 @@ impl Shell {
     pub(crate) fn new(input: ChildStdin, output: ChildStdout) -> Self {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
-            // A serial line may carry anything.
+            // A port may carry anything.
             for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
                 if sender.send(line).is_err() {
@@ -66,16 +64,11 @@ impl Shell {
         let mut text = String::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.lines.recv_timeout(left.min(NUDGE)) {
+            match self.lines.recv_timeout(left) {
                 Ok(line) if line.starts_with("@@") && line.ends_with(mark) => return Ok((text, line)),
                 Ok(line) => {
                     text.push_str(&line);
                     text.push('\n');
-                }
-                Err(RecvTimeoutError::Timeout) if left > NUDGE => {
-                    // An empty line in front of the next script.
-                    self.input.write_all(b"\n")?;
-                    self.input.flush()?;
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     bail!("no answer from the guest within {} s; so far:\n{text}", patience.as_secs())

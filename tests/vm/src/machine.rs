@@ -156,7 +156,9 @@ impl Rig {
         qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024", "-nodefaults", "-no-reboot"]);
         qemu.args(["-smp", &if setup.cpus == 0 { 2 } else { setup.cpus }.to_string()]);
         qemu.args(["-display", "none", "-kernel", &inside(&file("vmlinuz")), "-initrd", &inside(&file("initramfs"))]);
-        qemu.args(["-serial", &format!("file:{}", inside(&file("console"))), "-serial", "stdio"]);
+        qemu.args(["-serial", &format!("file:{}", inside(&file("console")))]);
+        qemu.args(["-chardev", "stdio,id=scripts", "-device", "virtio-serial-pci,addr=0x1e"]);
+        qemu.args(["-device", "virtserialport,chardev=scripts"]);
         // On a busy host the kernel's test of its timer can fail, and then it panics.
         // Lines of the console begin with their level, as those of `dmesg -r`.
         let words = "console=ttyS0 console_msg_format=syslog panic=-1 no_timer_check";
