@@ -1,7 +1,7 @@
 //! What is measured, each as one burst.
 
 use crate::{Completer, MemoryNic, frames};
-use ethdev::{RxQueue as _, TxQueue as _};
+use ethdev::{RxInfos, RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
 use mempool::{Batch, Packet, PoolCache};
 use std::fmt;
@@ -15,6 +15,8 @@ pub const FRAME: u16 = 60;
 pub enum Work {
     /// Receive a burst and give its buffers back to the cache.
     Receive,
+    /// The same, with what the device says of each packet.
+    ReceiveWith,
     /// Take a burst of buffers from the cache and transmit it.
     Transmit,
     /// Take a burst of buffers from the cache and give it back.
@@ -25,13 +27,14 @@ pub enum Work {
 
 impl Work {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Receive, Self::Transmit, Self::Pool, Self::Forward];
+    pub const ALL: [Self; 5] = [Self::Receive, Self::ReceiveWith, Self::Transmit, Self::Pool, Self::Forward];
 }
 
 impl fmt::Display for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Receive => "receive",
+            Self::ReceiveWith => "receive-with",
             Self::Transmit => "transmit",
             Self::Pool => "pool",
             Self::Forward => "forward",
@@ -66,6 +69,7 @@ pub struct Rig {
     hardware: Completer,
     cache: PoolCache,
     batch: Batch,
+    infos: RxInfos,
     burst: usize,
 }
 
@@ -87,17 +91,24 @@ impl Rig {
         let Opened { port, mut rx, mut tx } = ixgbe::open(nic, &config, &pool).expect("the driver on memory");
         hardware.start();
         let (rx, tx) = (rx.pop().expect("a receive queue"), tx.pop().expect("a transmit queue"));
-        Self { _port: port, rx, tx, hardware, cache: pool.cache(), batch: Batch::with_capacity(burst), burst }
+        let (batch, infos) = (Batch::with_capacity(burst), RxInfos::with_capacity(burst));
+        Self { _port: port, rx, tx, hardware, cache: pool.cache(), batch, infos, burst }
     }
 
     /// Does one burst of `work`, the hardware's part included. Returns the packets it handled.
     #[inline(always)]
     pub fn burst(&mut self, work: Work) -> usize {
-        let Self { rx, tx, hardware, cache, batch, burst, .. } = self;
+        let Self { rx, tx, hardware, cache, batch, infos, burst, .. } = self;
         match work {
             Work::Receive => {
                 hardware.receive(*burst, FRAME.into());
                 let received = rx.recv(cache, batch).len();
+                cache.free_batch(batch);
+                received
+            }
+            Work::ReceiveWith => {
+                hardware.receive(*burst, FRAME.into());
+                let received = rx.recv_with(cache, batch, infos).len();
                 cache.free_batch(batch);
                 received
             }
@@ -133,7 +144,7 @@ impl Rig {
     /// Does only the hardware's part of one burst of `work`.
     #[inline(always)]
     pub fn hardware_burst(&mut self, work: Work) {
-        if matches!(work, Work::Receive | Work::Forward) {
+        if matches!(work, Work::Receive | Work::ReceiveWith | Work::Forward) {
             self.hardware.receive(self.burst, FRAME.into());
         }
         if matches!(work, Work::Transmit | Work::Forward) {

@@ -6,7 +6,7 @@ use crate::{FRAME, Identity, Work, frames};
 use ::virtio::transport::{Attention, Notifier, QueueSetup, Transport};
 use ::virtio::{Config, Features, Opened, Port, RxQueue, TxQueue};
 use device::{DmaDomain, EventFd, Interrupts};
-use ethdev::{RxQueue as _, TxQueue as _};
+use ethdev::{RxInfos, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Packet, PoolCache};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -173,6 +173,7 @@ pub struct VirtioRig {
     transmit: Side,
     cache: PoolCache,
     batch: Batch,
+    infos: RxInfos,
     burst: usize,
 }
 
@@ -203,7 +204,17 @@ impl VirtioRig {
         rx.recv(&mut cache, &mut batch);
         let setups = queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let side = |index: usize| Side { setup: setups[index], at: 0 };
-        Self { _port: port, rx, tx, receive: side(0), transmit: side(1), cache, batch, burst }
+        Self {
+            _port: port,
+            rx,
+            tx,
+            receive: side(0),
+            transmit: side(1),
+            cache,
+            batch,
+            infos: RxInfos::with_capacity(burst),
+            burst,
+        }
     }
 
     /// Does one burst of `work`, the device's part included. Returns the packets it handled.
@@ -221,11 +232,15 @@ impl VirtioRig {
 
     #[inline(always)]
     fn work_with(&mut self, work: Work, function: impl FnOnce(&mut [Packet])) -> usize {
-        let Self { rx, tx, receive, transmit, cache, batch, burst, .. } = self;
+        let Self { rx, tx, receive, transmit, cache, batch, infos, burst, .. } = self;
         let mut handled = 0;
-        if matches!(work, Work::Receive | Work::Forward) {
+        if matches!(work, Work::Receive | Work::ReceiveWith | Work::Forward) {
             receive.use_up(*burst, RECEIVED, true);
-            handled = rx.recv(cache, batch).len();
+            handled = if work == Work::ReceiveWith {
+                rx.recv_with(cache, batch, infos).len()
+            } else {
+                rx.recv(cache, batch).len()
+            };
         } else {
             handled += cache.alloc_batch(batch, *burst, FRAME.into());
         }
@@ -244,7 +259,7 @@ impl VirtioRig {
     /// Does only the device's part of one burst of `work`.
     #[inline(always)]
     pub fn hardware_burst(&mut self, work: Work) {
-        if matches!(work, Work::Receive | Work::Forward) {
+        if matches!(work, Work::Receive | Work::ReceiveWith | Work::Forward) {
             self.receive.use_up(self.burst, RECEIVED, true);
         }
         if matches!(work, Work::Transmit | Work::Forward) {

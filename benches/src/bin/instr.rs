@@ -29,7 +29,7 @@ fn main() -> ExitCode {
 
 fn table() -> Result<(), String> {
     for driver in DRIVERS {
-        for work in [Work::Forward, Work::Receive, Work::Transmit, Work::Pool] {
+        for work in [Work::Forward, Work::Receive, Work::ReceiveWith, Work::Transmit, Work::Pool] {
             // The pool is the same for all of them.
             if work == Work::Pool && driver != DRIVERS[0] {
                 continue;
