@@ -333,10 +333,13 @@ impl Pool {
         self.inner().slots
     }
 
-    /// Slots that are not in the shared queue: in packets, rings and caches.
+    /// Slots that are not in the shared queue: in packets, rings and caches. A slot that another thread is just bringing home counts
+    /// until that has ended, so the number may be too high meanwhile, up to that of all slots.
     #[must_use]
     pub fn away(&self) -> usize {
-        usize::try_from(self.inner().uses.slots()).unwrap_or(usize::MAX)
+        let inner = self.inner();
+        // One that was taken again before the thread that brought it home has counted is there twice.
+        usize::try_from(inner.uses.slots()).unwrap_or(usize::MAX).min(inner.slots)
     }
 
     /// Bytes before the data of a new packet.
