@@ -1,7 +1,7 @@
 //! The contract of ports and queues.
 
 use crate::{
-    Capabilities, Events, LinkStatus, MacAddress, PortError, Reta, RxCounters, RxInfo, RxInfos, Statistics, TxCounters,
+    Capabilities, Events, LinkStatus, MacAddress, PortError, Reta, RxCounters, RxInfos, Statistics, TxCounters,
     Unsupported,
 };
 use mempool::{Batch, Packet, PoolCache};
@@ -29,9 +29,7 @@ pub trait RxQueue: fmt::Debug + Send {
     /// Whoever does not ask for it pays nothing.
     fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
         let packets = self.recv(cache, batch);
-        let room = infos.room(packets.len());
-        room.iter_mut().zip(&*packets).for_each(|(info, packet)| *info = RxInfo::of(packet));
-        infos.filled(packets.len());
+        infos.describe(packets);
         packets
     }
 

@@ -1,6 +1,6 @@
 //! What a device says of received frames beside their bytes.
 
-use mempool::{Checksum, Packet};
+use mempool::{Checksum, Meta, Packet};
 use std::fmt;
 use std::ops::Deref;
 
@@ -108,11 +108,11 @@ impl RxInfo {
         Self { high: with_verdict(self.high, said, TRANSPORT_CHECKED, TRANSPORT_WRONG), ..self }
     }
 
-    /// What a packet itself says ([`Packet::checksum`]), for devices that say nothing else: one whose checksum is valid, or still to
-    /// be completed by its sender's leave, has the verdict good.
+    /// What a frame itself says, by its first packet ([`Packet::checksum`]), for devices that say nothing else: one whose checksum is
+    /// valid, or still to be completed by its sender's leave, has the verdict good.
     #[must_use]
-    pub fn of(packet: &Packet) -> Self {
-        match packet.checksum() {
+    pub fn of(first: &Packet) -> Self {
+        match first.checksum() {
             Checksum::Unknown => Self::default(),
             Checksum::Valid | Checksum::Partial { .. } => {
                 Self::default().with_transport_checksum(ChecksumVerdict::Good)
@@ -198,6 +198,21 @@ impl RxInfos {
         &mut self.infos[..count]
     }
 
+    /// These packets have come in, now, and what they say themselves is all that is known ([`RxInfo::of`]).
+    #[inline]
+    pub(crate) fn describe(&mut self, packets: &[Packet]) {
+        let room = self.room(packets.len());
+        let mut words = 0;
+        for (place, packet) in room.iter_mut().zip(packets) {
+            *place = RxInfo::default();
+            words |= packet.meta().0;
+        }
+        if words & Meta::FLAGS != 0 {
+            describe_frames(room, packets);
+        }
+        self.filled(packets.len());
+    }
+
     /// So many packets have come in, now, and the room for them is filled.
     #[inline]
     pub fn filled(&mut self, count: usize) {
@@ -213,6 +228,16 @@ impl Deref for RxInfos {
     fn deref(&self) -> &[RxInfo] {
         // Never more than there are.
         self.infos.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// What the first packet of each frame says, for all of the frame's.
+#[inline(never)]
+fn describe_frames(infos: &mut [RxInfo], packets: &[Packet]) {
+    let mut infos = infos.iter_mut();
+    for frame in mempool::frames(packets) {
+        let info = frame.first().map(RxInfo::of).unwrap_or_default();
+        infos.by_ref().take(frame.len()).for_each(|place| *place = info);
     }
 }
 

@@ -2,9 +2,10 @@
 //! knows no commands. Whoever uses it gets wrong figures, and loses no buffer.
 
 use ethdev::{
-    LinkStatus, MacAddress, Opened, Port, Reta, RxCounters, RxQueue, Statistics, TxCounters, TxQueue, Unsupported,
+    ChecksumVerdict, LinkStatus, MacAddress, Opened, Port, Reta, RxCounters, RxInfos, RxQueue, Statistics, TxCounters,
+    TxQueue, Unsupported,
 };
-use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig};
+use mempool::{Batch, Checksum, Packet, Pool, PoolCache, PoolConfig};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[derive(Debug)]
@@ -126,4 +127,42 @@ fn commands_that_a_port_does_not_know_say_so() {
         assert!(message.starts_with("liar: cannot change its ") && message.contains("do without"), "{message}");
     }
     assert!(port.stop_receiving().is_ok() && port.events().is_ok() && port.event_fds().is_empty());
+}
+
+/// Receives a long frame whose checksum is valid, a short one, and one that is cut off.
+#[derive(Debug)]
+struct Marked;
+
+impl RxQueue for Marked {
+    fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
+        cache.alloc_batch(batch, 5, 60);
+        for (at, packet) in batch.iter_mut().enumerate() {
+            packet.set_continues(matches!(at, 0 | 1 | 4));
+            let checksum = if at == 0 { Checksum::Valid } else { Checksum::Unknown };
+            assert!(packet.set_checksum(checksum));
+        }
+        batch
+    }
+
+    fn counters(&self) -> RxCounters {
+        RxCounters::default()
+    }
+
+    fn is_ready(&mut self) -> bool {
+        true
+    }
+}
+
+/// A port that says nothing of its frames: `recv_with` says what they do.
+#[test]
+fn all_packets_of_a_frame_say_the_same() {
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let (mut batch, mut infos) = (Batch::with_capacity(8), RxInfos::with_capacity(0));
+    Marked.recv_with(&mut pool.cache(), &mut batch, &mut infos);
+    let verdicts: Vec<_> = infos.iter().map(|info| info.transport_checksum()).collect();
+    let (good, unknown) = (ChecksumVerdict::Good, ChecksumVerdict::Unknown);
+    assert_eq!(verdicts, [good, good, good, unknown, unknown]);
+    batch.clear();
+    LyingRx { calls: 1 }.recv_with(&mut pool.cache(), &mut batch, &mut infos);
+    assert!(infos.is_empty());
 }

@@ -205,18 +205,24 @@ impl<D: Device> RxQueue<D> {
     /// Receives what fits into `batch`. Returns the number of packets. A frame that came alone takes the straight way here; all
     /// else is done by [`Self::recv_burst`].
     #[inline(never)]
-    fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+    fn recv_from<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I) -> usize {
         let room = batch.spare();
         if room == 0 || (room > 1 && self.ring.at(self.next + 1).received().is_done()) {
-            return self.recv_many(cache, batch, NoInfos);
+            return self.recv_many(cache, batch, infos);
         }
-        let received = self.ring.at(self.next).received();
+        let descriptor = self.ring.at(self.next);
+        let received = descriptor.received();
         let Some(len) = received.single(self.usual_limit) else {
-            return if received.is_done() { self.recv_many(cache, batch, NoInfos) } else { 0 };
+            return if received.is_done() { self.recv_many(cache, batch, infos) } else { 0 };
         };
-        let Some(delta) = self.linear else { return self.recv_many(cache, batch, NoInfos) };
+        let Some(delta) = self.linear else { return self.recv_many(cache, batch, infos) };
         if self.unannounced + 1 >= DOORBELL || cache.is_empty() {
-            return self.recv_many(cache, batch, NoInfos);
+            return self.recv_many(cache, batch, infos);
+        }
+        if I::WANTED
+            && let Some(place) = infos.from(0).first_mut()
+        {
+            *place = received.info(descriptor.first_word());
         }
         let Some(fresh) = cache.lend_one() else { return 0 };
         let start = (fresh.as_ptr() as u64).wrapping_add(delta);
@@ -481,7 +487,7 @@ impl<D: Device> ethdev::RxQueue for RxQueue<D> {
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         let before = batch.len();
         if cache.pool_id() == self.meta.pool() {
-            self.recv_from(cache, batch)
+            self.recv_from(cache, batch, NoInfos)
         } else {
             self.recv_own(batch, NoInfos)
         };
@@ -494,7 +500,7 @@ impl<D: Device> ethdev::RxQueue for RxQueue<D> {
         let before = batch.len();
         let room = infos.room(batch.spare());
         let count = if cache.pool_id() == self.meta.pool() {
-            self.recv_many(cache, batch, room)
+            self.recv_from(cache, batch, room)
         } else {
             self.recv_own(batch, room)
         };

@@ -93,6 +93,8 @@ pub struct Meta(pub u64);
 impl Meta {
     /// The frame goes on in the next packet of the batch.
     pub const CONTINUES: u64 = 1 << 48;
+    /// All flags. Without any it is a whole frame of whose checksum nothing is known.
+    pub const FLAGS: u64 = u64::MAX << 48;
 
     /// A word from its parts, without flags.
     #[inline(always)]
