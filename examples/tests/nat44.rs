@@ -159,6 +159,11 @@ fn what_has_no_business_is_dropped() {
     assert_eq!(rig.out(&fragment), None, "a fragment");
     let old = frame([rig.macs[0], HOST], UDP, inside, remote, (1, 0), b"");
     assert_eq!(rig.out(&old), None, "its last hop");
+    // RFC 1812, 5.3.4: a DHCP discovery, and mDNS.
+    for (mac, ip) in [([0xff; 6], [255; 4]), ([1, 0, 0x5e, 0, 0, 251], [224, 0, 0, 251])] {
+        let to_all = frame([mac, HOST], UDP, inside, end(ip, 67), (64, 0), b"data");
+        assert_eq!(rig.out(&to_all), None, "it is for all of the inside");
+    }
     let whole = rig.inside_frame(UDP, inside, remote, 0, b"data");
     for len in 6..whole.len() {
         assert_eq!(rig.out(&whole[..len]), None, "cut off at {len}");

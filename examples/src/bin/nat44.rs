@@ -44,8 +44,8 @@ pub(crate) struct Nat {
 
 impl Nat {
     pub(crate) fn new(worker: usize, macs: [MacAddress; 2], addresses: [Ipv4Addr; 2], gateway: MacAddress) -> Self {
-        let (outside, hosts) = (HashMap::new(), HashMap::new());
-        Self { worker, macs, addresses, gateway, outside, hosts, next_port: 1024, begun: Instant::now(), minute: 0 }
+        let (outside, hosts, begun) = (HashMap::new(), HashMap::new(), Instant::now());
+        Self { worker, macs, addresses, gateway, outside, hosts, next_port: 1024, begun, minute: 0 }
     }
 
     fn leave(&mut self, packet: &mut TransportMut<'_>, station: [u8; 6]) -> Option<[u8; 6]> {
@@ -86,20 +86,20 @@ impl Steer for Nat {
         if answer_arp(packet.data_mut(), self.addresses[side], self.macs[side].0) {
             return Some(side);
         }
-        let mut ethernet =
-            EthernetMut::parse(packet.data_mut()).filter(|frame| frame.ether_type() == ether_type::IPV4)?;
+        let ours = (ether_type::IPV4, self.macs[side].0); // not to all of a link: RFC 1812, 5.3.4
+        let mut ethernet = EthernetMut::parse(packet.data_mut())
+            .filter(|frame| (frame.ether_type(), frame.view().destination()) == ours)?;
         let station = ethernet.view().source();
         let mut packet = TransportMut::parse(ethernet.payload_mut())?;
-        let lives = packet.hop();
-        let next_hop = if side == INSIDE { self.leave(&mut packet, station) } else { self.enter(&mut packet) }?;
+        let next_hop = if side == INSIDE { self.leave(&mut packet, station) } else { self.enter(&mut packet) };
+        let next_hop = next_hop.filter(|_| packet.hop())?;
         ethernet.set_addresses(next_hop, self.macs[1 - side].0);
-        lives.then_some(1 - side)
+        Some(1 - side)
     }
 
     fn publish(&mut self) {
         let minute = self.begun.elapsed().as_secs() / 60;
-        if minute > self.minute {
-            self.minute = minute;
+        if std::mem::replace(&mut self.minute, minute) < minute {
             self.hosts.retain(|_, (_, _, used)| minute - *used < IDLE_MINUTES);
             self.outside.retain(|(protocol, _, remote), own| self.hosts.contains_key(&(*protocol, *own, *remote)));
         }

@@ -110,7 +110,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let _ = Loop::new(&stop).run(|_: &mut Clock| {
         tx[0].send(&mut cache, &mut batch);
         rx[0].recv(&mut cache, &mut batch);
-        if rx[0].counters().packets >= 32 * rounds {
+        if rx[0].counters().packets / 32 >= rounds {
             stop.request();
         }
         true

@@ -111,7 +111,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let argument = |number, default: &str| std::env::args().nth(number).unwrap_or(default.to_owned());
     let pool = Pool::new(&PoolConfig::default())?;
     let mut port = nic::open(&argument(1, "soft:a?wire=gen").parse()?, &PortConfig::default(), &pool)?;
-    let address = argument(2, "192.0.2.1/24").parse().map_err(|()| "write an address such as 192.0.2.1/24")?;
+    let address = argument(2, "192.0.2.1/24").parse().ok().filter(|cidr: &IpCidr| cidr.address().is_unicast());
+    let address = address.ok_or("write an address such as 192.0.2.1/24")?;
     let mut echo = Echo::new(port.rx.remove(0), port.tx.remove(0), &pool, port.port.mac().0, address);
     let poll = move |_: &mut Clock| echo.poll(Instant::now());
     Team::run_for([poll], Duration::from_secs(argument(3, "10").parse()?))?;
