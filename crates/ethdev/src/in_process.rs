@@ -8,7 +8,7 @@ use crate::{
     Rss, RssCapabilities, RxCounters, RxErrors, RxInfo, RxInfos, RxQueue, Statistics, TxCounters, TxQueue, Unsupported,
     hash_frame,
 };
-use crossbeam::queue::ArrayQueue;
+use crossbeam_queue::ArrayQueue;
 use device::{EventFd, Interrupts};
 use mempool::{Batch, Packet, Pool, PoolCache, complete_checksum};
 use std::collections::VecDeque;

@@ -2,7 +2,7 @@
 
 use crate::uses::{ONE_HANDLE, ONE_SLOT, Registry, Uses};
 use crate::{CHUNK, Meta, Packet, PoolCache, Slot};
-use crossbeam::queue::ArrayQueue;
+use crossbeam_queue::ArrayQueue;
 use device::{DmaMemory, MemoryRequest, PageSize};
 use std::fmt;
 use std::ptr::NonNull;
