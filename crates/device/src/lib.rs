@@ -29,6 +29,9 @@
 //! A program comes to a device in three steps: [`Host`] lists what there is, says whether it can be used
 //! ([`Host::status`], and of the whole host [`Host::examine`]) and binds it to `vfio-pci` ([`Host::bind`]);
 //! [`VfioDevice::open`] opens it.
+//!
+//! Feature `vfio-user` (off by default): `VfioUserDevice`, a device that another process plays, and the messages for either
+//! side.
 #![expect(unsafe_code, reason = "registers, DMA memory and the promises that drivers are built on")]
 
 mod background_close;
@@ -61,6 +64,7 @@ mod traits;
 mod trusted_peer;
 pub mod tsc;
 mod vfio;
+#[cfg(feature = "vfio-user")]
 pub mod vfio_user;
 
 pub use background_close::BackgroundClose;
@@ -89,6 +93,7 @@ pub use sysfs::SysfsDevice;
 pub use traits::{Device, PciFunction, PciIds};
 pub use trusted_peer::TrustedPeer;
 pub use vfio::{VfioDevice, VfioEvent};
+#[cfg(feature = "vfio-user")]
 pub use vfio_user::{VfioUserDevice, VfioUserRegisters};
 
 /// The program of the README is tested with the examples.
