@@ -204,7 +204,8 @@ pub(crate) fn set_address(header: &mut [u8; SHORTEST], at: usize, address: Ipv4A
 }
 
 /// Counts the time to live of a header down by one, and the checksum with it (RFC 1624, equation 3: the word of time to live and
-/// protocol falls by 0x100, so the checksum rises by as much). A time to live of 0 becomes 255.
+/// protocol falls by 0x100, so the checksum rises by as much). For one that may be forwarded: a time to live of 0 becomes 255, and the
+/// checksum is wrong.
 #[inline(always)]
 pub fn hop(header: &mut [u8; SHORTEST]) {
     let [_, _, _, _, _, _, _, _, ttl, _, high, low, ..] = header;
