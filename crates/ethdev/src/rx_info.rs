@@ -63,6 +63,9 @@ impl RxInfo {
     }
 
     /// Whether the checksum of TCP, UDP or SCTP is right.
+    ///
+    /// An 82599 may say that it is wrong of a UDP datagram that has none, with 0 in the field (Linux's `ixgbe` believes it of no UDP
+    /// datagram): look at the field before you drop one.
     #[inline(always)]
     #[must_use]
     pub const fn transport_checksum(self) -> ChecksumVerdict {
