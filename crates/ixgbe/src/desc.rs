@@ -63,10 +63,10 @@ impl Descriptor {
 pub(crate) struct Received(u64);
 
 impl Received {
-    /// What the device says of the frame, with the descriptor's first word.
+    /// What the device says of the frame, with the descriptor's first word; of the second, the bits in `meant`.
     #[inline(always)]
-    pub(crate) fn info(self, first_word: u64) -> RxInfo {
-        RxInfo::from_write_back(first_word, self.0)
+    pub(crate) fn info(self, first_word: u64, meant: u64) -> RxInfo {
+        RxInfo::from_write_back(first_word, self.0 & meant)
     }
 
     /// Whether the descriptor is the driver's again.
@@ -106,6 +106,8 @@ pub(crate) mod rx {
     pub(crate) const DD: u64 = 1 << 0;
     /// Last buffer of the frame.
     pub(crate) const EOP: u64 = 1 << 1;
+    /// The frame has a VLAN tag; if the queue strips tags, it has had one.
+    pub(crate) const VP: u64 = 1 << 3;
     /// Errors of the frame itself: CE, LE, PE, OSE, USE (the 82599 reports them all as RXE, bit 29). Checksum errors
     /// (bits 30 and 31) are the end hosts' concern, not a forwarder's.
     pub(crate) const FRAME_ERRORS: u64 = 1 << 24 | 1 << 25 | 1 << 27 | 1 << 28 | 1 << 29;

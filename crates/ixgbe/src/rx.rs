@@ -1,6 +1,6 @@
 //! Receive queues (82599 datasheet 7.1).
 
-use crate::desc::{DESCRIPTOR_BYTES, Descriptor};
+use crate::desc::{self, DESCRIPTOR_BYTES, Descriptor};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::loops::Avx2;
 use crate::loops::{Done, Loops, OneByOne, Paged, has_avx2};
@@ -68,6 +68,8 @@ pub struct RxQueue<D: Device> {
     skipping: bool,
     /// Bytes of the longest frame that the straight path and the loops take: `buffer`, but 0 while `skipping`.
     usual_limit: u16,
+    /// Bits of a write-back's second word that mean what [`RxInfo`] says of them: not VP where no tags are stripped (7.1.6.2).
+    meant: u64,
     has_avx2: bool,
     index: u32,
     counters: RxCounters,
@@ -120,6 +122,7 @@ impl<D: Device> RxQueue<D> {
             unannounced: 0,
             translation,
             linear,
+            meant: if config.port.strip_vlan { u64::MAX } else { !desc::rx::VP },
             meta: Meta::new(pool.headroom(), 0, pool.id()),
             buffer,
             most_segments: config.max_frame().div_ceil(buffer.into()).min(MOST_SEGMENTS - 1),
@@ -222,7 +225,7 @@ impl<D: Device> RxQueue<D> {
         if I::WANTED
             && let Some(place) = infos.from(0).first_mut()
         {
-            *place = received.info(descriptor.first_word());
+            *place = received.info(descriptor.first_word(), self.meant);
         }
         let Some(fresh) = cache.lend_one() else { return 0 };
         let start = (fresh.as_ptr() as u64).wrapping_add(delta);
@@ -330,6 +333,7 @@ impl<D: Device> RxQueue<D> {
             packets: batch.spare_slots().as_mut_ptr(),
             infos: infos.as_mut_ptr(),
             wanted: PhantomData,
+            meant: self.meant,
             count,
             limit: self.usual_limit,
             meta: self.meta,
@@ -399,7 +403,7 @@ impl<D: Device> RxQueue<D> {
         } else if segments > batch.capacity() {
             Some(&mut self.counters.batch_too_small)
         } else {
-            let info = last.info(self.ring.at(self.next + segments - 1).first_word());
+            let info = last.info(self.ring.at(self.next + segments - 1).first_word(), self.meant);
             let received = self.recv_frame(cache, batch, lens.get(..segments).unwrap_or_default());
             if received {
                 infos.iter_mut().take(segments).for_each(|place| *place = info);
@@ -577,6 +581,8 @@ pub(crate) struct Exchange<I: Infos> {
     /// Where infos go, if they are wanted.
     pub(crate) infos: *mut RxInfo,
     wanted: PhantomData<I>,
+    /// Of a write-back's second word, the bits that infos keep.
+    pub(crate) meant: u64,
     pub(crate) count: usize,
     /// Bytes that fit into a buffer.
     pub(crate) limit: u16,
@@ -613,7 +619,7 @@ impl<I: Infos> Exchange<I> {
                 // SAFETY: `done < count` elements (type invariant).
                 let info = unsafe { self.infos.add(done) };
                 // SAFETY: as above.
-                unsafe { info.write(received.info(descriptor.first_word())) };
+                unsafe { info.write(received.info(descriptor.first_word(), self.meant)) };
             }
             // SAFETY: `done < count` slots before the top.
             let fresh = unsafe { top.sub(done + 1) };

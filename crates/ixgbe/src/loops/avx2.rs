@@ -86,6 +86,7 @@ impl<I: Infos> Exchange<I> {
         let half_word = _mm256_set1_epi64x(0xffff);
         let limit = _mm256_set1_epi64x(i64::from(self.limit));
         let zero = _mm256_setzero_si256();
+        let meant = _mm256_set_epi64x(lanes(self.meant), -1, lanes(self.meant), -1);
         let mut bytes = zero;
         let mut done = 0;
         while done + STEP <= count {
@@ -106,6 +107,7 @@ impl<I: Infos> Exchange<I> {
             if I::WANTED {
                 // SAFETY: `done + 4 <= count` infos.
                 let info = unsafe { self.infos.add(done) }.cast::<__m256i>();
+                let (front, back) = (_mm256_and_si256(front, meant), _mm256_and_si256(back, meant));
                 // SAFETY: an info is two words, as a descriptor.
                 unsafe { _mm256_storeu_si256(info, front) }
                 // SAFETY: two infos further.

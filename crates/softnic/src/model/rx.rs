@@ -182,7 +182,7 @@ impl Receive {
         };
         let known = source.sums_known && flow.packet_type == rx_sums::GENERATED;
         let sums = if known { rx_sums::GENERATED_RIGHT } else { rx_sums::check(frame, &flow) };
-        let annotation = Annotation { low: flow.packet_type | kind, hash, sums, tag: strip_tag };
+        let annotation = Annotation { low: flow.packet_type | kind, hash, sums, vlan: tag.is_some(), tag: strip_tag };
         let delivered = queue.deliver(io, bytes, annotation, faults);
         io.stats.received(Cast::of(destination), on_wire);
         if delivered {

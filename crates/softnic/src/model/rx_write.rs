@@ -52,6 +52,8 @@ pub(super) struct Annotation {
     pub(super) hash: u32,
     /// Checksum status and errors, in quadword 1 of the last descriptor.
     pub(super) sums: u64,
+    /// Whether the frame has a VLAN tag, stripped or not.
+    pub(super) vlan: bool,
     /// The stripped VLAN tag.
     pub(super) tag: Option<u16>,
 }
@@ -126,7 +128,7 @@ impl RxQueue {
         if io.checks.strict() {
             io.posted.receive_done(buffer);
         }
-        let status = DD | if last { EOP | annotation.sums } else { 0 } | if annotation.tag.is_some() { VP } else { 0 };
+        let status = DD | if last { EOP | annotation.sums } else { 0 } | if annotation.vlan { VP } else { 0 };
         let (length, tag) = (part.len() as u64 & 0xFFFF, u64::from(annotation.tag.unwrap_or(0)));
         let mut high = tag << 48 | length << 32 | status;
         if faults.any {
