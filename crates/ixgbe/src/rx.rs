@@ -321,7 +321,7 @@ impl<D: Device> RxQueue<D> {
         infos: &mut [RxInfo],
     ) -> usize {
         let first = self.next;
-        let fresh = cache.lend(batch.spare());
+        let fresh = cache.lend_some(batch.spare());
         let mut count = fresh.len().min(self.ring.size() - first);
         if I::WANTED {
             count = count.min(infos.len());

@@ -480,3 +480,27 @@ fn slots_of_the_own_cache_are_not_kept_from_a_ring_that_lacks_them() {
     drop((cache, batch));
     close(opened, &[&pool, &foreign]);
 }
+
+/// A queue with a large batch takes as many fresh buffers as it may need, but leaves the pool's to the others.
+#[test]
+fn a_large_batch_starves_no_other_queue() {
+    let pool = Pool::new(&PoolConfig { slots: 1024, ..PoolConfig::default() }).unwrap();
+    let mut config = config();
+    config.port.rx_queues = 2;
+    let fake = Fake::new(0x10fb);
+    let Opened { port: _port, mut rx, tx: _tx } = ixgbe::open(fake.clone(), &config, &pool).unwrap();
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(1024));
+    for at in 0..2 {
+        fake.descriptors(Queue::Rx(0)).unwrap().set(at, 1, 60 << 32 | EOP | DD);
+    }
+    assert_eq!(rx[0].recv(&mut cache, &mut batch).len(), 2);
+    assert!(cache.len() <= 1024 / 8, "{}", cache.len());
+    // The other queue receives 600 frames, of which somebody keeps all.
+    let (mut kept, mut cache) = (Batch::with_capacity(640), pool.cache());
+    for _ in 0..10 {
+        for at in 0..60 {
+            fake.descriptors(Queue::Rx(1)).unwrap().set((kept.len() + at) % 64, 1, 60 << 32 | EOP | DD);
+        }
+        assert_eq!(rx[1].recv(&mut cache, &mut kept).len(), 60);
+    }
+}

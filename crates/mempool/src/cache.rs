@@ -182,6 +182,22 @@ impl PoolCache {
         Lent { stack: &mut self.slots, left }
     }
 
+    /// [`Self::lend`] for up to `count` frames of which nobody knows yet how many there are: if fewer slots are on the stack, it fetches
+    /// no more than the cache keeps, so that a thread with a large batch starves no other.
+    #[inline(always)]
+    pub fn lend_some(&mut self, count: usize) -> Lent<'_> {
+        let count = if self.slots.len() < count { self.refill_some(count) } else { count };
+        let left = self.slots.len().wrapping_sub(count);
+        Lent { stack: &mut self.slots, left }
+    }
+
+    /// [`Self::lend_some`] where slots are missing.
+    #[cold]
+    fn refill_some(&mut self, count: usize) -> usize {
+        let most = self.limit.max(self.slots.len());
+        self.refill(count.min(most))
+    }
+
     /// Lends the uppermost slot of the stack to a ring; `None` when the pool is empty. The ring takes it with [`LentOne::used`],
     /// or drops what it was given, and the slot stays.
     #[inline(always)]

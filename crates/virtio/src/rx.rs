@@ -217,6 +217,8 @@ impl<T: Transport> RxQueue<T> {
     /// Receives where there may be a new session, or nothing to be looked for yet.
     #[inline(never)]
     fn recv_slow(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
+        // One from a call with another pool's may have the last slots.
+        self.own_cache = None;
         if self.shared.epoch() != self.epoch {
             self.enter_session();
         }
@@ -433,7 +435,8 @@ impl RxBuffers {
             }
             let room = batch.spare();
             let taken = taken + batch.len() - before;
-            let most = cache.reserve(taken + room).saturating_sub(taken);
+            // A chunk at a time: nobody knows how many frames wait, and what is fetched for none of them is missed elsewhere.
+            let most = cache.reserve(taken + room.min(CHUNK)).saturating_sub(taken);
             if most == 0 {
                 self.counters.no_buffers += u64::from(room > 0 && ring.has_used());
                 return Ok(batch.len() - before);

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{Rig, config, frame, layouts};
-use ethdev::{Port as _, RxQueue as _, TxQueue as _};
+use ethdev::{Opened, Port as _, RxQueue as _, TxQueue as _};
+use mempool::{Batch, Pool, PoolConfig};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use virtio::Features;
@@ -312,5 +313,37 @@ fn an_in_order_device_may_report_the_last_of_a_batch_only() {
             assert_eq!(rig.tx.in_flight(), 0, "{features}: all up to the last are done");
         }
         rig.close();
+    }
+}
+
+/// A call with another pool's cache takes slots of the queue's own, and gives them back to a later call that misses them.
+#[test]
+fn a_call_with_the_cache_of_another_pool_starves_no_later_one() {
+    for (features, slots) in
+        layouts().into_iter().flat_map(|features| [(features, 97), (features, 150), (features, 512)])
+    {
+        let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
+        let other = Pool::new(&PoolConfig { slots: 64, ..PoolConfig::default() }).unwrap();
+        let device = FakeDevice::new(FakeConfig { features, ..FakeConfig::default() });
+        let Opened { port, mut rx, tx } = virtio::open(device.transport(), &config(), &pool).unwrap();
+        let mut batch = Batch::with_capacity(slots);
+        rx[0].recv(&mut other.cache(), &mut batch);
+        assert!(pool.away() <= 64 + 2 * 32, "{} of {slots} are away", pool.away());
+        let mut cache = pool.cache();
+        let mut received = 0;
+        for n in 0..200 {
+            assert!(device.deliver(0, &frame(n, 60)), "{features}");
+            // A look is not taken for a while after one that found nothing.
+            received += (0..100_000)
+                .find_map(|_| match rx[0].recv(&mut cache, &mut batch).len() {
+                    0 => None,
+                    count => Some(count),
+                })
+                .unwrap_or(0);
+            cache.free_batch(&mut batch);
+        }
+        assert_eq!(received, 200, "{features}, {slots} slots");
+        drop((rx, tx));
+        port.close().unwrap();
     }
 }
