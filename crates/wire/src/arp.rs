@@ -69,7 +69,7 @@ impl<'a> ArpMut<'a> {
 }
 
 /// Makes an Ethernet frame that asks for the station of `address` the reply to it, from station `mac`. Returns false, and changes
-/// nothing, for other frames.
+/// nothing, for other frames, and where the station that asks is a group.
 pub fn answer_arp(frame: &mut [u8], address: Ipv4Addr, mac: [u8; 6]) -> bool {
     let Some(mut ethernet) = EthernetMut::parse(frame) else { return false };
     if ethernet.view().ether_type() != ether_type::ARP {
@@ -80,6 +80,9 @@ pub fn answer_arp(frame: &mut [u8], address: Ipv4Addr, mac: [u8; 6]) -> bool {
         return false;
     }
     let (asks, _) = arp.view().sender();
+    if asks[0] & 1 != 0 {
+        return false;
+    }
     arp.answer(mac);
     ethernet.set_addresses(asks, mac);
     true

@@ -79,13 +79,14 @@ impl<'a> IcmpMut<'a> {
     }
 }
 
-/// Makes an Ethernet frame with an echo request for `address` the reply to it. Returns false, and changes nothing, for other frames
-/// (those to a group of stations among them) and for fragments. What was wrong with checksums stays wrong.
+/// Makes an Ethernet frame with an echo request for `address` the reply to it, with a time to live of 64. Returns false, and changes
+/// nothing, for other frames, for fragments, and for what is from or to a group of stations or hosts, or from `address` itself
+/// (RFC 1122, 3.2.1.3 and 3.2.2.6). What was wrong with checksums stays wrong.
 pub fn answer_ping(frame: &mut [u8], address: Ipv4Addr) -> bool {
     let Some(mut ethernet) = EthernetMut::parse(frame) else { return false };
     let (to, from) = (ethernet.view().destination(), ethernet.view().source());
-    let to_group = to[0] & 1 != 0;
-    if to_group || ethernet.view().ether_type() != ether_type::IPV4 {
+    let is_group = (to[0] | from[0]) & 1 != 0;
+    if is_group || ethernet.view().ether_type() != ether_type::IPV4 {
         return false;
     }
     let Some(mut ip) = Ipv4Mut::parse(ethernet.payload_mut()) else { return false };
@@ -94,9 +95,13 @@ pub fn answer_ping(frame: &mut [u8], address: Ipv4Addr) -> bool {
     if header.protocol() != protocol::ICMP || header.is_fragment() || header.destination() != address {
         return false;
     }
+    if asks == address || asks.is_multicast() || asks.is_broadcast() || asks.is_unspecified() {
+        return false;
+    }
     if !IcmpMut::parse(ip.payload_mut()).is_some_and(|mut message| message.answer_echo()) {
         return false;
     }
+    ip.set_ttl(64);
     ip.set_source(address);
     ip.set_destination(asks);
     ethernet.set_addresses(from, to);

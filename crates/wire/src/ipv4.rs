@@ -1,6 +1,6 @@
 //! IPv4 headers (RFC 791).
 
-use crate::checksum::{Sum, update_u32};
+use crate::checksum::{Sum, update_u16, update_u32};
 use std::net::Ipv4Addr;
 
 /// Bytes of a header without options.
@@ -173,6 +173,15 @@ impl<'a> Ipv4Mut<'a> {
             hop(self.header);
         }
         lives
+    }
+
+    /// Changes the time to live, and the header checksum with it.
+    pub fn set_ttl(&mut self, ttl: u8) {
+        let [_, _, _, _, _, _, _, _, old, protocol, high, low, ..] = &mut *self.header;
+        let word = |ttl: u8| u16::from_be_bytes([ttl, *protocol]);
+        let checksum = update_u16(u16::from_be_bytes([*high, *low]), word(*old), word(ttl));
+        [*high, *low] = checksum.to_be_bytes();
+        *old = ttl;
     }
 
     /// Writes the header checksum anew.

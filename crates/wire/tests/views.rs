@@ -107,6 +107,9 @@ fn whole_frames_are_answered_if_they_are_for_the_address() {
     let (host, here, address) = ([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 9], [192, 0, 2, 9]);
     let request =
         [&[0xff; 6][..], &host, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1], &host, &[192, 0, 2, 1], &[0; 6], &address].concat();
+    let mut from_group = request.clone();
+    from_group[22] |= 1;
+    assert!(!answer_arp(&mut from_group, address.into(), here));
     let mut frame = request.clone();
     assert!(!answer_arp(&mut frame, [192, 0, 2, 8].into(), here) && frame == request);
     assert!(answer_arp(&mut frame, address.into(), here));
@@ -124,11 +127,20 @@ fn whole_frames_are_answered_if_they_are_for_the_address() {
     assert!(!answer_ping(&mut ping, [192, 0, 2, 8].into()) && ping == before);
     let mut broadcast = [&[0xff; 6][..], &ping[6..]].concat();
     assert!(!answer_ping(&mut broadcast, address.into()), "nobody's address would be its source");
+    let mut from_group = ping.clone();
+    from_group[6] |= 1;
+    assert!(!answer_ping(&mut from_group, address.into()));
+    for source in [[255; 4], [224, 0, 0, 1], [0; 4], address] {
+        let mut odd = ping.clone();
+        Ipv4Mut::parse(&mut odd[14..]).unwrap().set_source(source.into());
+        assert!(!answer_ping(&mut odd, address.into()), "from {source:?}");
+    }
     assert!(answer_ping(&mut ping, address.into()));
     assert_eq!((&ping[..6], &ping[6..12]), (&host[..], &here[..]));
     let reply = Ipv4::parse(&ping[14..]).unwrap();
     assert_eq!((&ping[26..30], &ping[30..34]), (&address[..], &[192, 0, 2, 1][..]));
     let message = Icmp::parse(reply.payload()).unwrap();
+    assert_eq!(reply.header().ttl(), 64);
     assert!(reply.is_checksum_right() && message.is_checksum_right() && message.kind() == (0, 0));
     assert_eq!(&ping[38..], &before[38..]);
 }

@@ -2,7 +2,8 @@
 //!
 //! Frames that come in by port CLIENTS for ADDRESS leave by port SERVERS to one of the servers' MAC addresses. All servers have ADDRESS
 //! (on their loopback interface), and answer the clients themselves: direct server return. Flows are hashed consistently: without a
-//! server only its own flows move. The balancer keeps no state, answers ARP and ping for ADDRESS itself, and drops all else.
+//! server only its own flows move; fragments, which have no ports, count as another flow of the same hosts. The balancer keeps no state,
+//! answers ARP and ping for ADDRESS itself, and drops all else.
 
 use ethdev::{MacAddress, Port as _, PortConfig};
 use lcore::{Steer, Switch, Team};
