@@ -38,8 +38,8 @@ pub struct PortConfig {
     /// something takes a slower path. Worth it between ports whose peers do without checksums, such as virtual machines of
     /// one host.
     pub checksum_offload: bool,
-    /// Have the device take the VLAN tag (EtherType 0x8100) out of each received frame that has one; default false. What it was
-    /// says [`crate::RxInfo::vlan_tag`], and nobody else. An 82599 does it ([`crate::Capabilities::strip_vlan`]).
+    /// Have the device take the VLAN tag (EtherType 0x8100) out of each received frame that has one; default false. Only
+    /// [`crate::RxInfo::vlan_tag`] has the tag then. An 82599 can do it ([`crate::Capabilities::strip_vlan`]).
     pub strip_vlan: bool,
     /// Whether receive queues and the port can be waited for; default off. There are no interrupts through sysfs.
     pub interrupts: Interrupts,
