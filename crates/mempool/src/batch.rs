@@ -5,10 +5,10 @@ use crate::{CHUNK, Packet, PoolCache, Sending};
 use std::fmt;
 use std::ops::{Deref, DerefMut, RangeBounds};
 
-/// Up to a fixed number of packets: what a receive call fills and a transmit call empties. It is a slice of
-/// [`Packet`]. Dropping it takes all packets home, [`CHUNK`] at a time.
+/// A fixed-capacity burst of packets, which a receive call fills and a transmit call empties. It dereferences to a
+/// slice of [`Packet`]. Dropping it returns all packets to their pools, [`CHUNK`] at a time.
 ///
-/// A view into a packet of it ends before the batch is given away:
+/// A reference to a packet's data must end before the batch is given away:
 ///
 /// ```compile_fail,E0502
 /// # use mempool::{Batch, Pool, PoolConfig};
@@ -29,7 +29,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch for up to `capacity` packets; 32 to 64 is best for throughput.
+    /// Creates an empty batch for up to `capacity` packets; 32 to 64 gives the best throughput.
     ///
     /// # Panics
     ///
@@ -39,25 +39,25 @@ impl Batch {
         Self { packets: Vec::with_capacity(capacity), capacity }
     }
 
-    /// How many packets it takes.
+    /// Returns the number of packets the batch can hold.
     #[inline(always)]
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// How many more packets it takes.
+    /// Returns the number of packets that can still be added.
     #[inline(always)]
     #[must_use]
     pub fn spare(&self) -> usize {
         self.capacity - self.packets.len()
     }
 
-    /// Adds a packet at the end; gives it back when the batch is full.
+    /// Appends a packet; if the batch is full, the packet is returned as the error.
     ///
     /// # Errors
     ///
-    /// The packet, when there is no room.
+    /// The packet, if there is no room.
     #[inline(always)]
     pub fn push(&mut self, packet: Packet) -> Result<(), Packet> {
         let len = self.packets.len();
@@ -73,17 +73,18 @@ impl Batch {
         Ok(())
     }
 
-    /// Takes the last packet.
+    /// Removes and returns the last packet; `None` if the batch is empty.
     pub fn pop(&mut self) -> Option<Packet> {
         self.packets.pop()
     }
 
-    /// Takes all packets out, in order; those not taken when the iterator is dropped go home one by one.
+    /// Removes all packets, in order. Those not taken from the iterator when it is dropped are freed one by one.
     pub fn drain(&mut self) -> impl ExactSizeIterator<Item = Packet> + '_ {
         self.packets.drain(..)
     }
 
-    /// Takes the packets of `range` out, likewise.
+    /// Removes the packets of `range`, in order. Those not taken from the iterator when it is dropped are freed one by
+    /// one.
     ///
     /// # Panics
     ///
@@ -92,8 +93,8 @@ impl Batch {
         self.packets.drain(range)
     }
 
-    /// Keeps the packets that `keep` returns true for, in order, and takes the others home by `cache`. Should `keep` panic, those it
-    /// has not seen stay.
+    /// Keeps the packets for which `keep` returns true, in order, and frees the others through `cache`. If `keep`
+    /// panics, the packets it has not been called for stay in the batch.
     ///
     /// ```
     /// # use mempool::{Batch, Pool, PoolConfig};
@@ -110,7 +111,8 @@ impl Batch {
         self.packets.extract_if(.., |packet| !keep(packet)).for_each(|packet| cache.free(packet));
     }
 
-    /// Moves packets from the front of `other` to the end of this batch, as many as fit. Returns how many.
+    /// Moves packets from the front of `other` to the end of this batch, as many as fit. Returns the number of packets
+    /// moved.
     pub fn append(&mut self, other: &mut Self) -> usize {
         let count = self.spare().min(other.len());
         // They fit, so the vector does not grow.
@@ -118,11 +120,11 @@ impl Batch {
         count
     }
 
-    /// Moves the packets from number `at` on into a new batch of the same capacity.
+    /// Moves the packets from index `at` to the end into a new batch of the same capacity.
     ///
     /// # Panics
     ///
-    /// If there are fewer packets than `at`.
+    /// If `at` is greater than the number of packets.
     #[must_use]
     pub fn split_off(&mut self, at: usize) -> Self {
         let mut rest = Self::with_capacity(self.capacity);
@@ -130,8 +132,9 @@ impl Batch {
         rest
     }
 
-    /// Moves each packet to the end of that batch of `outputs` whose number `output` returns. Those it returns no batch's
-    /// number for, or a full one's, stay here, in order; and so do those not looked at yet when `output` panics.
+    /// Moves each packet to the end of the batch in `outputs` whose index `output` returns. A packet stays here, in
+    /// order, if that index names no batch or a full one. If `output` panics, the packets it has not been called for
+    /// stay too.
     ///
     /// ```
     /// # use mempool::{Batch, Pool, PoolConfig};
@@ -196,7 +199,7 @@ impl Batch {
         }
     }
 
-    /// Room for packets behind the last, for a receive ring to write. Follow with [`Self::received`].
+    /// Returns the room behind the last packet, for a receive ring to write packets to. Follow with [`Self::received`].
     #[inline(always)]
     #[must_use]
     pub fn spare_slots(&mut self) -> &mut [std::mem::MaybeUninit<Packet>] {
@@ -205,7 +208,7 @@ impl Batch {
         unsafe { self.packets.spare_capacity_mut().get_unchecked_mut(..spare) }
     }
 
-    /// Takes over `count` packets written through [`Self::spare_slots`].
+    /// Adds the `count` packets that were written through [`Self::spare_slots`].
     ///
     /// # Safety
     ///
@@ -224,7 +227,7 @@ impl Batch {
         Sending::new(self)
     }
 
-    /// Empties the batch without dropping the packets: a transmit ring has taken their slots.
+    /// Empties the batch without dropping the packets, after a transmit ring has taken their slots.
     ///
     /// # Safety
     ///
@@ -235,8 +238,8 @@ impl Batch {
         unsafe { self.packets.set_len(0) }
     }
 
-    /// Removes the first `count` packets without dropping them: a transmit ring has taken their slots. For drivers,
-    /// [`Self::sending`] is safer: it settles the batch when the driver panics, too.
+    /// Removes the first `count` packets without dropping them, after a transmit ring has taken their slots. Drivers
+    /// should prefer [`Self::sending`], which also leaves the batch in order if the driver panics.
     ///
     /// # Safety
     ///

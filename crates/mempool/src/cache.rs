@@ -9,11 +9,11 @@ use std::ops::Deref;
 /// Slots a cache of a large pool keeps at most.
 const CAPACITY: usize = 512;
 
-/// A stack of free slots for one thread: allocation and freeing without atomics, the last freed first (so that it is
-/// still in the processor's cache). It exchanges slots with the pool in chunks of [`CHUNK`], and keeps an eighth of
-/// the pool at most (but 32 slots in a small one, and 512 in a large one), so that an idle thread starves no other.
+/// A stack of free slots for one thread. It allocates and frees without atomics, the slot freed last first, as that is
+/// still in the processor's cache. It exchanges slots with the pool in chunks of [`CHUNK`]. So that an idle thread does
+/// not starve others, it keeps at most an eighth of the pool (32 slots for a small pool, 512 for a large one).
 ///
-/// Two threads cannot use one at the same time; each makes its own:
+/// Two threads cannot use one cache at the same time; each makes its own:
 ///
 /// ```compile_fail,E0499
 /// # use mempool::{Pool, PoolConfig};
@@ -44,39 +44,39 @@ impl PoolCache {
         Self { slots: Vec::with_capacity(limit + CHUNK), pool_id, headroom, limit, pool }
     }
 
-    /// The pool.
+    /// Returns the pool of this cache.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// The id of the pool.
+    /// Returns the id of the pool.
     #[inline(always)]
     #[must_use]
     pub fn pool_id(&self) -> u16 {
         self.pool_id
     }
 
-    /// Where the data of a new packet begins in its slot.
+    /// Returns the offset of a new packet's data in its slot, in bytes.
     #[inline(always)]
     #[must_use]
     pub fn headroom(&self) -> u16 {
         self.headroom
     }
 
-    /// Slots on the stack.
+    /// Returns the number of slots on the stack.
     #[must_use]
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// Whether the stack is empty; the pool may have more.
+    /// Returns whether the stack is empty; the pool may still have slots.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// Allocates a packet of length 0; `None` when the pool is empty.
+    /// Allocates a packet of length 0; `None` if the pool is empty.
     pub fn alloc(&mut self) -> Option<Packet> {
         if self.reserve(1) == 0 {
             return None;
@@ -86,7 +86,7 @@ impl PoolCache {
         Some(unsafe { Packet::from_slot(slot, Meta::new(self.headroom, 0, self.pool_id)) })
     }
 
-    /// Allocates a packet that holds `bytes`; `None` when the pool is empty or its slots are too small.
+    /// Allocates a packet that holds `bytes`; `None` if the pool is empty or its slots are too small.
     ///
     /// ```
     /// # use mempool::{Pool, PoolConfig};
@@ -104,8 +104,9 @@ impl PoolCache {
         Some(packet)
     }
 
-    /// Allocates up to `count` packets of `len` bytes (whatever the bytes hold) at the end of `batch`, as many as
-    /// the pool has and the batch takes. Returns how many. Lengths beyond the data room give none.
+    /// Allocates up to `count` packets of `len` bytes, whose content is unspecified, at the end of `batch`: as many as
+    /// the pool has and the batch can hold. Returns the number of packets allocated; 0 if `len` is more than the data
+    /// room.
     pub fn alloc_batch(&mut self, batch: &mut Batch, count: usize, len: usize) -> usize {
         let Some(len) = u16::try_from(len).ok().filter(|len| *len <= self.pool.data_room()) else { return 0 };
         let count = self.reserve(count.min(batch.spare()));
@@ -124,7 +125,7 @@ impl PoolCache {
         count
     }
 
-    /// Takes a packet home; of this pool, without an atomic operation.
+    /// Returns a packet to its pool; if that is the pool of this cache, without an atomic operation.
     #[inline]
     pub fn free(&mut self, packet: Packet) {
         if packet.pool_id() == self.pool_id {
@@ -134,7 +135,7 @@ impl PoolCache {
         }
     }
 
-    /// Takes all packets of `batch` home and leaves it empty.
+    /// Returns all packets of `batch` to their pools and leaves the batch empty.
     pub fn free_batch(&mut self, batch: &mut Batch) {
         let count = batch.len();
         self.make_room(count);
@@ -155,7 +156,7 @@ impl PoolCache {
         }
     }
 
-    /// Makes sure that up to `count` slots are on the stack, fetching from the pool if need be. Returns how many of
+    /// Makes sure that up to `count` slots are on the stack, fetching from the pool if necessary. Returns how many of
     /// the `count` are there.
     #[inline(always)]
     pub fn reserve(&mut self, count: usize) -> usize {
@@ -174,7 +175,7 @@ impl PoolCache {
         self.slots.len().min(count)
     }
 
-    /// Lends the uppermost slots of the stack to a ring, `count` at most: see [`Lent`].
+    /// Lends up to `count` slots from the top of the stack to a ring: see [`Lent`].
     #[inline(always)]
     pub fn lend(&mut self, count: usize) -> Lent<'_> {
         let count = self.reserve(count);
@@ -182,8 +183,8 @@ impl PoolCache {
         Lent { stack: &mut self.slots, left }
     }
 
-    /// [`Self::lend`] for up to `count` frames of which nobody knows yet how many there are: if fewer slots are on the stack, it fetches
-    /// no more than the cache keeps, so that a thread with a large batch starves no other.
+    /// Like [`Self::lend`], for up to `count` frames when it is not yet known how many there are. If fewer slots are on
+    /// the stack, it fetches no more than the cache keeps, so that a thread with a large batch does not starve others.
     #[inline(always)]
     pub fn lend_some(&mut self, count: usize) -> Lent<'_> {
         let count = if self.slots.len() < count { self.refill_some(count) } else { count };
@@ -198,14 +199,14 @@ impl PoolCache {
         self.refill(count.min(most))
     }
 
-    /// Lends the uppermost slot of the stack to a ring; `None` when the pool is empty. The ring takes it with [`LentOne::used`],
-    /// or drops what it was given, and the slot stays.
+    /// Lends the slot on top of the stack to a ring; `None` if the pool is empty. The ring takes it with
+    /// [`LentOne::used`]; if it drops the [`LentOne`] instead, the slot stays on the stack.
     #[inline(always)]
     pub fn lend_one(&mut self) -> Option<LentOne<'_>> {
         if self.reserve(1) == 0 { None } else { Some(LentOne { stack: &mut self.slots }) }
     }
 
-    /// Puts slots on the stack: for rings.
+    /// Pushes slots of a ring onto the stack.
     ///
     /// # Safety
     ///
@@ -216,7 +217,8 @@ impl PoolCache {
         self.slots.extend_from_slice(slots);
     }
 
-    /// Room for `count` slots on top of the stack, for a ring to write from the front on. Follow with [`Self::filled`].
+    /// Returns room for `count` slots on top of the stack, for a ring to fill from the front. Follow with
+    /// [`Self::filled`].
     #[inline(always)]
     pub fn room(&mut self, count: usize) -> &mut [MaybeUninit<Slot>] {
         self.make_room(count);
@@ -225,11 +227,11 @@ impl PoolCache {
         unsafe { self.slots.spare_capacity_mut().get_unchecked_mut(..count) }
     }
 
-    /// Takes over the first `count` slots that a ring wrote into [`Self::room`].
+    /// Pushes the first `count` slots that a ring wrote into [`Self::room`].
     ///
     /// # Safety
     ///
-    /// As many were written; the caller owned them, all of this pool, and gives them up.
+    /// The first `count` slots of the room were written; the caller owned them, all of this pool, and gives them up.
     #[inline(always)]
     pub unsafe fn filled(&mut self, count: usize) {
         let held = self.slots.len() + count;
@@ -256,11 +258,11 @@ impl PoolCache {
     }
 }
 
-/// Slots that a [`PoolCache`] lends to a ring: a slice of them, the top of the stack last. The ring uses them from the top down,
-/// and says how many with [`Self::used`]; the others stay on the stack.
+/// Slots that a [`PoolCache`] lends to a ring. It dereferences to a slice of them, the top of the stack last. The ring
+/// uses them from the top down and reports the number with [`Self::used`]; the others stay on the stack.
 ///
-/// If it is dropped without a word, all of them come off the stack and never come home, as a ring may have some: that is so
-/// when a driver panics in between.
+/// If it is dropped without that call, as when a driver panics in between, all of them are removed from the stack and
+/// never return to the pool, since the ring may hold some of them.
 ///
 /// # Invariants
 ///
@@ -272,12 +274,12 @@ pub struct Lent<'a> {
 }
 
 impl Lent<'_> {
-    /// Takes the last `count` slots off the stack, and leaves the others there.
+    /// Takes the last `count` slots off the stack and leaves the others there.
     ///
     /// # Safety
     ///
-    /// `count` is at most the length of the slice. The caller owns those slots from here on, and must make each into a packet, put
-    /// it back or keep it in a ring, exactly once; of the others it has kept none.
+    /// `count` is at most the length of the slice. The caller owns those slots from here on, and must make each into a
+    /// packet, put it back or keep it in a ring, exactly once; it has kept none of the others.
     #[inline(always)]
     pub unsafe fn used(mut self, count: usize) {
         debug_assert!(count <= self.len(), "more slots used than lent");
@@ -285,7 +287,7 @@ impl Lent<'_> {
     }
 }
 
-/// The uppermost slot of a [`PoolCache`], lent to a ring; see [`PoolCache::lend_one`].
+/// The slot on top of the stack of a [`PoolCache`], lent to a ring; see [`PoolCache::lend_one`].
 ///
 /// # Invariants
 ///

@@ -3,7 +3,7 @@
 use crate::{Meta, Packet};
 use wire::Sum;
 
-/// What is known of the checksum that a frame's transport protocol (TCP, UDP) has in its header.
+/// What is known about the checksum in the transport header (TCP, UDP) of a frame.
 ///
 /// ```
 /// use mempool::{Checksum, Pool, PoolConfig, complete_checksum};
@@ -20,23 +20,24 @@ use wire::Sum;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Checksum {
-    /// Nothing: it is as it was received or written.
+    /// Nothing is known: the checksum is as it was received or written.
     #[default]
     Unknown,
     /// A device has verified it, or vouches for it.
     Valid,
-    /// It is not complete: the field holds the sum of the pseudo-header. Before the frame leaves for a wire, the field has to
-    /// hold the complement of the sum of all bytes from `start` to the frame's end (Virtio 1.2, section 5.1.6.2).
+    /// It is not complete: the field holds the sum of the pseudo-header. Before the frame is sent on a wire, the field
+    /// must be set to the complement of the sum of all bytes from `start` to the end of the frame (Virtio 1.2, section
+    /// 5.1.6.2).
     Partial {
-        /// Where the transport header begins, in bytes from the start of the frame.
+        /// Offset of the transport header from the start of the frame, in bytes.
         start: u16,
-        /// Where the field is in that header, in bytes: 16 (TCP) or 6 (UDP).
+        /// Offset of the field in that header, in bytes: 16 (TCP) or 6 (UDP).
         offset: u16,
     },
 }
 
 impl Meta {
-    /// The word with what is known of the checksum; `None` when it cannot be kept: see [`Packet::set_checksum`].
+    /// Returns the word with `checksum` recorded in it; `None` if it cannot be: see [`Packet::set_checksum`].
     #[must_use]
     pub fn with_checksum(self, checksum: Checksum) -> Option<Self> {
         let others = self.0 & !(u64::MAX << KIND_SHIFT);
@@ -72,16 +73,18 @@ impl Meta {
 }
 
 impl Packet {
-    /// What is known of its checksum; of a frame of several packets the first one says it.
+    /// Returns what is known about the checksum. For a frame of several packets, the first packet holds this.
     #[must_use]
     pub fn checksum(&self) -> Checksum {
         self.meta().checksum()
     }
 
-    /// Says what is known of the checksum. Returns false, and changes nothing, for a partial one whose field is not within
-    /// this packet's data, is that of neither TCP nor UDP, or whose header begins beyond byte 8191 of the slot.
+    /// Records what is known about the checksum. Returns false, and changes nothing, for a partial checksum whose field
+    /// is not within this packet's data or is that of neither TCP nor UDP, or whose transport header begins beyond byte
+    /// 8191 of the slot.
     ///
-    /// Head room may be taken and given back afterwards; data cut off in front of the field is forgotten with it.
+    /// Head room may be used and given back afterwards. If the data in front of the field is cut off, the record is
+    /// lost with it.
     pub fn set_checksum(&mut self, checksum: Checksum) -> bool {
         let changed = self.meta().with_checksum(checksum);
         if let Some(meta) = changed {
@@ -91,7 +94,7 @@ impl Packet {
     }
 }
 
-/// Completes the checksum of a frame, one packet or a run of them, if it is a partial one; for devices that do not do it
+/// Completes the checksum of a frame (one packet, or a run of them) if it is partial; for devices that do not do so
 /// themselves.
 pub fn complete_checksum(frame: &mut [Packet]) {
     let Some(first) = frame.first_mut() else { return };

@@ -2,7 +2,7 @@
 
 use crate::{Packet, PoolCache};
 
-/// The frames of some packets, in order: each is one packet, or a run of them of which all but the last
+/// Returns the frames of `packets`, in order. Each is one packet, or a run of packets of which all but the last
 /// [continue](Packet::continues).
 ///
 /// ```
@@ -18,20 +18,21 @@ pub fn frames(packets: &[Packet]) -> impl Iterator<Item = &[Packet]> {
     packets.chunk_by(|packet, _| packet.continues())
 }
 
-/// The frames, to be changed; none is empty. Where a frame ends is what its packets say when the iterator comes to it.
+/// Like [`frames`], with mutable access; no frame is empty. Where a frame ends is read from its packets when the
+/// iterator reaches it.
 pub fn frames_mut(packets: &mut [Packet]) -> impl Iterator<Item = &mut [Packet]> {
     packets.chunk_by_mut(|packet, _| packet.continues())
 }
 
-/// The length of a frame in bytes.
+/// Returns the length of a frame in bytes.
 #[must_use]
 pub fn frame_len(frame: &[Packet]) -> usize {
     frame.iter().map(Packet::len).sum()
 }
 
 impl PoolCache {
-    /// A copy of a frame in one packet, with what is known of its checksum; `None` when the pool is empty or its slots are too
-    /// small. See also [`Packet::try_copy`].
+    /// Copies a frame into one packet, with what is known about its checksum; `None` if the pool is empty or its slots
+    /// are too small. See also [`Packet::try_copy`].
     ///
     /// ```
     /// # use mempool::{Pool, PoolConfig};

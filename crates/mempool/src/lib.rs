@@ -1,10 +1,10 @@
 //! Packet buffers in memory that network devices can reach.
 //!
-//! A [`Pool`] is one DMA region cut into equal slots. A [`Packet`] owns one slot: 16 bytes, no reference count. It is
-//! moved from the pool to the application or a receive ring, from there to a transmit ring, and home again. There are
-//! three ways home, cheapest first: a [`PoolCache`] (one thread's own stack of slots, no atomics), dropping a
-//! [`Batch`] (one push for up to 32 packets), and dropping a lone [`Packet`] (always right, slow). Any thread may free
-//! what another allocated, and a pool's memory stays until its last slot is home.
+//! A [`Pool`] is one DMA region divided into equal slots. A [`Packet`] owns one slot; it takes 16 bytes and has no
+//! reference count. It is moved from the pool to the application or a receive ring, from there to a transmit ring, and
+//! back to its pool. There are three ways back, cheapest first: through a [`PoolCache`] (a thread's own stack of slots,
+//! no atomics), dropping a [`Batch`] (one push for up to 32 packets), and dropping a single [`Packet`] (always correct,
+//! slow). Any thread may free what another allocated. A pool's memory is kept until its last slot is back.
 //!
 //! ```
 //! use mempool::{Batch, Pool, PoolConfig};
@@ -41,7 +41,7 @@ pub use packet::{Meta, Packet, Slot};
 pub use pool::{Error, MAX_POOLS, Pool, PoolConfig};
 pub use sending::Sending;
 
-/// Slots that threads exchange at a time.
+/// The number of slots that threads exchange at a time.
 pub const CHUNK: usize = 32;
 
 /// The program of the README is tested with the examples.

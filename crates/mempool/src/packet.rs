@@ -5,7 +5,8 @@ use crate::{Pool, PoolCache};
 use std::fmt;
 use std::ptr::NonNull;
 
-/// The address of a slot. Plain data: whoever holds the matching [`Packet`], ring entry or cache entry owns the bytes.
+/// The address of a slot. It is plain data: the bytes belong to the owner of the matching [`Packet`], ring entry or
+/// cache entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Slot(pub(crate) NonNull<u8>);
@@ -16,15 +17,15 @@ unsafe impl Send for Slot {}
 unsafe impl Sync for Slot {}
 
 impl Slot {
-    /// The slot's first byte, where the head room begins.
+    /// Returns a pointer to the slot's first byte, where the head room begins.
     #[inline(always)]
     #[must_use]
     pub fn as_ptr(self) -> *mut u8 {
         self.0.as_ptr()
     }
 
-    /// Asks the processor to fetch the cache line `offset` bytes into the slot, as it will be read soon. Whatever owns the
-    /// slot, nothing else comes of it.
+    /// Prefetches the cache line at `offset` bytes into the slot, which will be read soon. This is only a hint, with no
+    /// other effect, whoever owns the slot.
     #[inline(always)]
     pub fn prefetch(self, offset: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -39,8 +40,8 @@ impl Slot {
     }
 }
 
-/// An owned packet buffer of 16 bytes: slot, offset of the data, length, pool and flags. Dropping it takes the slot
-/// home by the slow way; busy code gives it to [`PoolCache::free`] or a transmit queue.
+/// An owned packet buffer. The value takes 16 bytes: slot, offset of the data, length, pool and flags. Dropping it
+/// returns the slot to its pool in the slow way; busy code gives it to [`PoolCache::free`] or a transmit queue.
 ///
 /// A frame longer than a slot is a run of packets, each but the last with [`Packet::continues`] set.
 ///
@@ -58,7 +59,7 @@ impl Slot {
 /// packet.data();
 /// ```
 ///
-/// nor can a view of its bytes outlive the move:
+/// A reference to its bytes cannot outlive the move:
 ///
 /// ```compile_fail,E0505
 /// # use mempool::{Batch, Pool, PoolConfig};
@@ -70,7 +71,7 @@ impl Slot {
 /// println!("{header:?}");
 /// ```
 ///
-/// nor can it be in two places:
+/// It cannot be duplicated:
 ///
 /// ```compile_fail,E0599
 /// # use mempool::{Pool, PoolConfig};
@@ -84,26 +85,27 @@ pub struct Packet {
     meta: Meta,
 }
 
-/// Offset of the data (bits 15:0), its length (31:16), pool id (47:32) and flags (63:48): one word, so that a ring
-/// reads and writes it at once. Flags are [`Self::CONTINUES`], and what is known of a checksum (63:49; 0 is nothing).
+/// A packet's offset of the data (bits 15:0), its length (31:16), pool id (47:32) and flags (63:48) in one word, so
+/// that a ring reads and writes them at once. The flags are [`Self::CONTINUES`] and what is known about the checksum
+/// (63:49; 0 is nothing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Meta(pub u64);
 
 impl Meta {
-    /// The frame goes on in the next packet of the batch.
+    /// Flag: the frame continues in the next packet of the batch.
     pub const CONTINUES: u64 = 1 << 48;
-    /// All flags. Without any it is a whole frame of whose checksum nothing is known.
+    /// All flags. Without any, the packet is a whole frame about whose checksum nothing is known.
     pub const FLAGS: u64 = u64::MAX << 48;
 
-    /// A word from its parts, without flags.
+    /// Makes a word from its parts, without flags.
     #[inline(always)]
     #[must_use]
     pub const fn new(offset: u16, len: u16, pool: u16) -> Self {
         Self(offset as u64 | (len as u64) << 16 | (pool as u64) << 32)
     }
 
-    /// Bytes between the slot's start and the data.
+    /// Returns the number of bytes between the start of the slot and the data.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the field is the low half word")]
@@ -111,7 +113,7 @@ impl Meta {
         self.0 as u16
     }
 
-    /// Bytes of data.
+    /// Returns the length of the data in bytes.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the field is a half word")]
@@ -119,13 +121,13 @@ impl Meta {
         (self.0 >> 16) as u16
     }
 
-    /// Whether there is no data.
+    /// Returns whether there is no data.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// The pool's id.
+    /// Returns the id of the pool.
     #[inline(always)]
     #[must_use]
     #[expect(clippy::cast_possible_truncation, reason = "the field is a half word")]
@@ -152,7 +154,7 @@ impl Packet {
         Self { slot, meta }
     }
 
-    /// Offset, length, pool and flags in one word.
+    /// Returns offset, length, pool and flags in one word.
     #[inline(always)]
     #[must_use]
     pub fn meta(&self) -> Meta {
@@ -174,35 +176,35 @@ impl Packet {
         slot
     }
 
-    /// The slot, which stays owned by the packet.
+    /// Returns the slot, which the packet still owns.
     #[inline(always)]
     #[must_use]
     pub fn slot(&self) -> Slot {
         self.slot
     }
 
-    /// The id of the pool it came from.
+    /// Returns the id of the pool that the packet came from.
     #[inline(always)]
     #[must_use]
     pub fn pool_id(&self) -> u16 {
         self.meta.pool()
     }
 
-    /// Bytes between the slot's start and the data.
+    /// Returns the number of bytes between the start of the slot and the data.
     #[inline(always)]
     #[must_use]
     pub fn offset(&self) -> u16 {
         self.meta.offset()
     }
 
-    /// Whether the frame goes on in the next packet of the batch.
+    /// Returns whether the frame continues in the next packet of the batch.
     #[inline(always)]
     #[must_use]
     pub fn continues(&self) -> bool {
         self.meta.0 & Meta::CONTINUES != 0
     }
 
-    /// Sets or clears [`Self::continues`].
+    /// Sets or clears the flag that [`Self::continues`] returns.
     pub fn set_continues(&mut self, continues: bool) {
         let others = self.meta.0 & !Meta::CONTINUES;
         self.meta = Meta(if continues { others | Meta::CONTINUES } else { others });
@@ -215,20 +217,20 @@ impl Packet {
         unsafe { inner.as_ref() }
     }
 
-    /// Length of the data in bytes.
+    /// Returns the length of the data in bytes.
     #[inline(always)]
     #[must_use]
     pub fn len(&self) -> usize {
         self.meta.len().into()
     }
 
-    /// Whether there is no data.
+    /// Returns whether there is no data.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.meta.is_empty()
     }
 
-    /// The data.
+    /// Returns the data.
     #[inline(always)]
     #[must_use]
     pub fn data(&self) -> &[u8] {
@@ -238,7 +240,7 @@ impl Packet {
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.meta.len().into()) }
     }
 
-    /// The data, to be changed.
+    /// Returns the data, with mutable access.
     #[inline(always)]
     #[must_use]
     pub fn data_mut(&mut self) -> &mut [u8] {
@@ -248,28 +250,28 @@ impl Packet {
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.meta.len().into()) }
     }
 
-    /// Free bytes before the data.
+    /// Returns the number of free bytes before the data.
     #[must_use]
     pub fn headroom(&self) -> usize {
         self.meta.offset().into()
     }
 
-    /// Free bytes behind the data.
+    /// Returns the number of free bytes behind the data.
     #[must_use]
     pub fn tailroom(&self) -> usize {
         usize::from(self.inner().slot_bytes - self.meta.offset() - self.meta.len())
     }
 
-    /// Grows the data by `count` bytes at the front and returns them; what they hold is left from earlier use.
-    /// `None`, and no change, when the head room is smaller.
+    /// Grows the data by `count` bytes at the front and returns these bytes, which hold whatever was left there.
+    /// Returns `None`, and changes nothing, if the head room is smaller than that.
     pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
         let more = u16::try_from(count).ok().filter(|more| *more <= self.meta.offset())?;
         self.meta = self.meta.with_data(self.meta.offset() - more, self.meta.len() + more);
         self.data_mut().get_mut(..count)
     }
 
-    /// Grows the data by `count` bytes at the end and returns them; what they hold is left from earlier use.
-    /// `None`, and no change, when the room behind is smaller.
+    /// Grows the data by `count` bytes at the end and returns these bytes, which hold whatever was left there. Returns
+    /// `None`, and changes nothing, if the room behind the data is smaller than that.
     pub fn append(&mut self, count: usize) -> Option<&mut [u8]> {
         let more = u16::try_from(count).ok().filter(|_| count <= self.tailroom())?;
         let old = self.len();
@@ -277,21 +279,21 @@ impl Packet {
         self.data_mut().get_mut(old..)
     }
 
-    /// Cuts `count` bytes off the front. Returns whether there were as many; if not, nothing changes.
+    /// Removes `count` bytes from the front. Returns false, and changes nothing, if there is less data than that.
     pub fn trim_front(&mut self, count: usize) -> bool {
         let Some(less) = u16::try_from(count).ok().filter(|less| *less <= self.meta.len()) else { return false };
         self.meta = self.meta.with_data(self.meta.offset() + less, self.meta.len() - less);
         true
     }
 
-    /// Shortens the data to `len` bytes; longer than it is changes nothing.
+    /// Shortens the data to `len` bytes. Does nothing if it is not longer than that.
     pub fn truncate(&mut self, len: usize) {
         let old = self.meta.len();
         self.meta = self.meta.with_data(self.meta.offset(), u16::try_from(len).map_or(old, |len| len.min(old)));
     }
 
-    /// A new packet with the same data, from `cache`; `None` when that pool is empty, its slots are too small, or its head
-    /// room is too large for a partial checksum.
+    /// Copies the packet into a new one from `cache`. Returns `None` if that pool is empty, its slots are too small, or
+    /// its head room is too large for a partial checksum.
     #[must_use]
     pub fn try_copy(&self, cache: &mut PoolCache) -> Option<Self> {
         let mut copy = cache.alloc()?;
@@ -329,7 +331,7 @@ impl AsRef<[u8]> for Packet {
     }
 }
 
-/// A handle of the pool it came from.
+/// A handle of the pool that the packet came from.
 impl From<&Packet> for Pool {
     fn from(packet: &Packet) -> Self {
         Self::of(packet)

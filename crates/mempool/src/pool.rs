@@ -8,26 +8,26 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Pools that can exist at once in a process.
+/// The largest number of pools that can exist at once in a process.
 pub const MAX_POOLS: usize = 4096;
 
 const CACHE_LINE: usize = 64;
 
-/// What a pool is made of.
+/// The sizes of a pool and where its memory is.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolConfig {
-    /// Number of slots. A receive ring holds as many as it has descriptors, and each [`PoolCache`] keeps up to an
-    /// eighth of the pool (at least 32, at most 512) that other threads cannot get at, so plan for the sum of the
-    /// rings and the caches.
+    /// Number of slots, 1 to 16,777,216; default 4096. A receive ring holds as many slots as it has descriptors, and
+    /// each [`PoolCache`] keeps up to an eighth of the pool (at least 32, at most 512) out of reach of other threads,
+    /// so plan for the sum of the rings and the caches.
     pub slots: usize,
-    /// Bytes in a slot for packet data; 2048 takes a standard frame with a VLAN tag. Larger frames arrive in several
-    /// packets.
+    /// Bytes for packet data in a slot, 64 at least; default 2048, enough for a standard frame with a VLAN tag. Larger
+    /// frames arrive in several packets.
     pub data_room: u16,
-    /// Bytes before the data of a received or new packet, for headers to be put in front.
+    /// Bytes before the data of a received or new packet, for headers to be put in front; default 128.
     pub headroom: u16,
-    /// The pages it lies on.
+    /// The page size of its memory; default [`PageSize::Auto`].
     pub pages: PageSize,
-    /// The NUMA node it lies on; the node of the receiving NIC is best.
+    /// The NUMA node of its memory; the node of the receiving NIC is best. Default `None`.
     pub numa_node: Option<u32>,
 }
 
@@ -37,26 +37,26 @@ impl Default for PoolConfig {
     }
 }
 
-/// Why a pool cannot be made.
+/// Why a pool cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size out of range.
+    /// A size is out of range.
     #[error("packet pool: {what} is {value}; it must be {range}")]
     Config {
         /// The parameter.
         what: &'static str,
         /// Its value.
         value: usize,
-        /// What it may be.
+        /// The values it may have.
         range: &'static str,
     },
-    /// Too many pools at once.
+    /// Too many pools exist at once.
     #[error(
         "packet pool: {MAX_POOLS} pools exist already; drop one that is not needed, and the transmit queues that have sent from it"
     )]
     TooMany,
-    /// No memory.
+    /// The memory cannot be allocated.
     #[error("packet pool: {0}")]
     Memory(#[from] device::Error),
 }
@@ -180,8 +180,8 @@ impl Inner {
     }
 }
 
-/// A pool of packet buffers; a handle, cheap to clone. The memory is freed when the last handle is dropped and the
-/// last slot is home. A transmit queue keeps a handle of each pool that it has sent from, until it is dropped.
+/// A handle of a pool of packet buffers, cheap to clone. The memory is freed once the last handle is dropped and the
+/// last slot is back. A transmit queue keeps a handle of each pool that it has sent from, until it is dropped.
 pub struct Pool {
     inner: NonNull<Inner>,
 }
@@ -196,7 +196,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// When a size is out of range (a slot is at most 65,535 bytes), or memory of the wanted kind is not to be had.
+    /// If a size is out of range (a slot is at most 65,535 bytes), or memory of the requested kind is not available.
     pub fn new(config: &PoolConfig) -> Result<Self, Error> {
         let PoolConfig { slots, data_room, headroom, pages, numa_node } = *config;
         if slots == 0 || slots > 1 << 24 {
@@ -261,16 +261,16 @@ impl Pool {
         self.inner
     }
 
-    /// A cache of this pool's slots for one thread.
+    /// Creates a cache of this pool's slots for one thread.
     #[must_use]
     pub fn cache(&self) -> PoolCache {
         PoolCache::new(self.clone())
     }
 
-    /// Allocates a single packet of length 0 through the shared queue. Slow: on a busy thread use a [`PoolCache`].
+    /// Allocates a single packet of length 0 from the shared queue. This is slow: on a busy thread use a [`PoolCache`].
     ///
-    /// `None` when the queue is empty: all slots are in packets, rings and caches (up to [`CHUNK`] may be in the
-    /// hands of another thread that is allocating at this moment).
+    /// Returns `None` if the queue is empty: all slots are in packets, rings and caches (up to [`CHUNK`] of them may be
+    /// held by another thread that is allocating at this moment).
     #[must_use]
     pub fn alloc(&self) -> Option<Packet> {
         let slot = self.take_one()?;
@@ -295,7 +295,7 @@ impl Pool {
         first
     }
 
-    /// The pool that a packet came from.
+    /// Returns the pool that a packet came from.
     #[must_use]
     pub fn of(packet: &Packet) -> Self {
         // SAFETY: the packet holds a slot of that pool.
@@ -305,7 +305,7 @@ impl Pool {
         Self { inner }
     }
 
-    /// Puts slots home: for rings whose thread has no [`PoolCache`] of this pool.
+    /// Returns slots to the pool; for rings whose thread has no [`PoolCache`] of this pool.
     ///
     /// # Safety
     ///
@@ -315,26 +315,27 @@ impl Pool {
         unsafe { Inner::put_home(self.inner, slots) }
     }
 
-    /// Identifies the pool among those alive; a packet carries its pool's id.
+    /// Returns the id of the pool, unique among the pools that exist; each packet carries the id of its pool.
     #[must_use]
     pub fn id(&self) -> u16 {
         self.inner().id
     }
 
-    /// The memory behind it, to be mapped into a device's address space.
+    /// Returns the memory of the pool, to be mapped into a device's address space.
     #[must_use]
     pub fn memory(&self) -> &Arc<DmaMemory> {
         &self.inner().memory
     }
 
-    /// Number of slots.
+    /// Returns the number of slots.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.inner().slots
     }
 
-    /// Slots that are not in the shared queue: in packets, rings and caches. A slot that another thread is just bringing home counts
-    /// until that has ended, so the number may be too high meanwhile, up to that of all slots.
+    /// Returns the number of slots that are not in the shared queue but in packets, rings and caches. A slot that
+    /// another thread is returning counts until that is complete, so the number may be too high for a moment, but is
+    /// never more than [`Self::slots`].
     #[must_use]
     pub fn away(&self) -> usize {
         let inner = self.inner();
@@ -342,13 +343,13 @@ impl Pool {
         usize::try_from(inner.uses.slots()).unwrap_or(usize::MAX).min(inner.slots)
     }
 
-    /// Bytes before the data of a new packet.
+    /// Returns the number of bytes before the data of a new packet.
     #[must_use]
     pub fn headroom(&self) -> u16 {
         self.inner().headroom
     }
 
-    /// Bytes for data in a new packet.
+    /// Returns the number of bytes for data in a new packet.
     #[must_use]
     pub fn data_room(&self) -> u16 {
         self.inner().slot_bytes - self.inner().headroom

@@ -3,13 +3,13 @@
 use crate::{Batch, Packet};
 use std::ops::{Deref, DerefMut};
 
-/// The packets of a [`Batch`] that a transmit ring has not taken yet: a slice of them, which gets shorter from the front
-/// as the ring takes them. From [`Batch::sending`].
+/// The packets of a [`Batch`] that a transmit ring has not taken yet, from [`Batch::sending`]. It dereferences to a
+/// slice of them, which shrinks from the front as the ring takes them.
 ///
-/// What the ring has taken is recorded here at once, and the batch is settled when this value is dropped: the packets
-/// that were taken are gone from it, and the others are at its front, in order. That is so when the driver panics in
-/// between, too: no packet is both in the ring and in the batch. If this value is forgotten
-/// ([`std::mem::forget`]), the batch is empty, and the slots of what was not taken never come home.
+/// Packets taken by the ring are recorded here at once, and the batch is updated when this value is dropped: it then
+/// holds only the packets not taken, in order. The same happens if the driver panics in between, so no packet is both
+/// in the ring and in the batch. If this value is forgotten ([`std::mem::forget`]), the batch is empty, and the slots
+/// of the packets not taken never return to their pools.
 ///
 /// ```
 /// use mempool::{Batch, Pool, PoolConfig};
@@ -46,7 +46,7 @@ impl<'a> Sending<'a> {
         Self { batch, taken: 0, len }
     }
 
-    /// Number of packets taken so far.
+    /// Returns the number of packets taken so far.
     #[inline(always)]
     #[must_use]
     pub fn taken(&self) -> usize {
@@ -66,7 +66,7 @@ impl<'a> Sending<'a> {
         self.taken += count;
     }
 
-    /// Takes the first packet out.
+    /// Takes the first packet out; `None` if there is none left.
     #[expect(clippy::should_implement_trait, reason = "an iterator would hide that it is a slice")]
     pub fn next(&mut self) -> Option<Packet> {
         if self.taken == self.len {
