@@ -1,11 +1,12 @@
-//! The time as a loop knows it.
+//! The time as read by a loop.
 
 use device::tsc;
 
-/// The time-stamp counter as a loop read it last. All times are in its cycles ([`tsc::frequency_hz`] a second).
+/// The time-stamp counter, as a loop last read it. All times are in its cycles, of which there are
+/// [`tsc::frequency_hz`] a second.
 ///
-/// A function that counts cycles takes a lap after each queue it polls. What it does after its last lap belongs to the first
-/// lap of the next round.
+/// A function that counts cycles takes a lap after each queue it polls. The time after its last lap is part of the
+/// first lap of the next round.
 ///
 /// ```
 /// use lcore::{Loop, Stop};
@@ -47,14 +48,14 @@ impl Clock {
         cycles
     }
 
-    /// The counter as last read.
+    /// Returns the counter as last read.
     #[inline(always)]
     #[must_use]
     pub fn now(&self) -> u64 {
         self.now
     }
 
-    /// The round that is under way ends with a publication, and with a look at the stop flag: for a round that took unusually long.
+    /// Ends the current round with a publication and a check of the stop flag; for a round that took unusually long.
     #[inline(always)]
     pub fn publish_soon(&mut self) {
         self.next_publication = self.now;

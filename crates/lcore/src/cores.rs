@@ -1,4 +1,4 @@
-//! Logical cores: which there are, and threads pinned to them.
+//! Logical cores: listing those available, and pinning threads to them.
 
 use device::Host;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -17,17 +17,17 @@ use std::io;
 pub struct Lcore {
     /// Its number.
     pub number: usize,
-    /// Its NUMA node, if the host says.
+    /// Its NUMA node, if the host reports one.
     pub node: Option<u32>,
 }
 
-/// The lcores to run workers on, ascending: those this process was given, and isolated ones. `isolcpus` keeps a core out
-/// of what every process is given, so that only those come to it who name it. A process that was given less
-/// (`taskset`) keeps to that.
+/// Returns the lcores to run workers on, in ascending order: those in the affinity mask of this process, and isolated
+/// ones. The kernel parameter `isolcpus` removes cores from the default affinity mask, so that only threads that ask
+/// for them run there. If the mask was narrowed further (`taskset`), only the lcores in it are returned.
 ///
 /// # Errors
 ///
-/// When the kernel does not say.
+/// If the kernel does not report the affinity mask.
 pub fn available() -> io::Result<Vec<Lcore>> {
     let host = Host::system();
     Ok(permitted()?.into_iter().map(|number| Lcore { number, node: host.cpu_node(number) }).collect())
@@ -68,7 +68,7 @@ fn with_isolated(given: Vec<usize>, permitted: Vec<usize>, isolated: &[usize]) -
 ///
 /// # Errors
 ///
-/// When this process may not run there.
+/// If this process may not run there.
 pub fn pin(lcore: usize) -> io::Result<()> {
     let mut set = CpuSet::new();
     if lcore >= CpuSet::MAX_CPU {

@@ -1,4 +1,4 @@
-//! What can go wrong before and after a loop.
+//! Errors of lcores, threads and their work.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No eventfd for a [`Stop`](crate::Stop).
+    /// An eventfd for a [`Stop`](crate::Stop) cannot be made.
     #[error(transparent)]
     Device(#[from] device::Error),
     /// A thread cannot be started.
@@ -23,7 +23,7 @@ pub enum Error {
     Spawn {
         /// The thread's name.
         name: String,
-        /// What the kernel says.
+        /// The error that the kernel returned.
         error: io::Error,
     },
     /// A thread cannot be pinned.
@@ -31,7 +31,7 @@ pub enum Error {
     Pin {
         /// The lcore.
         lcore: usize,
-        /// What the kernel says.
+        /// The error that the kernel returned.
         error: io::Error,
     },
     /// A thread panicked.

@@ -1,12 +1,12 @@
-//! What an lcore does.
+//! The work of an lcore.
 
 use crate::Clock;
 use ethdev::RxQueue;
 
-/// What an lcore does each round of its [`Loop`](crate::Loop).
+/// The work of an lcore in each round of its [`Loop`](crate::Loop).
 ///
-/// A closure `FnMut(&mut Clock) -> bool` is one: it only polls, and so never sleeps. A type of one's own can sleep, and has moments to
-/// make its counters visible to other threads:
+/// A closure `FnMut(&mut Clock) -> bool` is a function that only polls, and so never sleeps. A type that implements
+/// this trait can sleep, and can make its counters visible to other threads:
 ///
 /// ```
 /// use ethdev::{PortConfig, RxQueue, in_process};
@@ -57,25 +57,26 @@ use ethdev::RxQueue;
 pub trait Function {
     /// Polls each queue once. Returns whether packets moved.
     ///
-    /// It should take a lap of `clock` for each queue if it counts cycles; if it takes none, the loop takes one for the round. Mark it
-    /// `#[inline(always)]`: it is called from one place.
+    /// If it counts cycles, it should take a lap of `clock` for each queue; if it takes none, the loop takes one for
+    /// the round. Mark it `#[inline(always)]`, as it is called from one place.
     fn poll(&mut self, clock: &mut Clock) -> bool;
 
-    /// Makes counters visible to other threads: every 2 ms, before each sleep, and after the last round.
+    /// Makes counters visible to other threads. Called every 2 ms, before each sleep, and after the last round.
     fn publish(&mut self) {}
 
-    /// The receive queues whose interrupts wake the lcore. With none (the default), or with one that has no interrupts, it never
-    /// sleeps. Called at the start and before each sleep, not each round.
+    /// Returns the receive queues whose interrupts wake the lcore. If there are none (the default), or if one of them
+    /// has no interrupts, the lcore never sleeps. Called at the start and before each sleep, not each round.
     fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
         Vec::new()
     }
 
-    /// Whether the work is over though no stop was requested. Called before each publication; if so, the loop ends with it.
+    /// Returns whether the work is done even if no stop was requested; by default false. Called before each
+    /// publication; if it returns true, the loop ends with that publication.
     fn is_done(&self) -> bool {
         false
     }
 
-    /// Sends what is held back, before the last publication.
+    /// Sends what is still held back. Called before the last publication.
     fn finish(&mut self) {}
 }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long an lcore has slept, as it tells other threads ([`Loop::sleeps`](crate::Loop::sleeps)); on a cache line of its own.
+/// How often and how long an lcore has slept, for other threads to read ([`Loop::sleeps`](crate::Loop::sleeps)). It has
+/// a cache line of its own.
 ///
 /// ```
 /// use lcore::{Loop, Stop};
@@ -29,13 +30,13 @@ pub struct Sleeps {
 }
 
 impl Sleeps {
-    /// Times that it slept and woke up.
+    /// Returns how many times the lcore slept and woke up.
     #[must_use]
     pub fn wakeups(&self) -> u64 {
         self.wakeups.load(Ordering::Relaxed)
     }
 
-    /// Time asleep, all together, without a sleep that lasts.
+    /// Returns the total time asleep, without a sleep that is still under way.
     #[must_use]
     pub fn asleep(&self) -> Duration {
         Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))

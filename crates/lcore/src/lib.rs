@@ -1,8 +1,9 @@
 //! The loop of an lcore: poll, idle, publish, stop; threads pinned to lcores, and rings between them.
 //!
-//! What an lcore does each round is a [`Function`]: a closure, or a type with queues to sleep on and counters to publish. A [`Loop`] runs
-//! it until a [`Stop`] is requested, and a [`Team`] runs loops on threads, each pinned to its lcore. A [`ring()`] takes packets from one
-//! lcore to another, for pipelines. A whole program, which sends every frame back to where it came from:
+//! A [`Function`] is what an lcore does each round: a closure, or a type with queues to sleep on and counters to
+//! publish. A [`Loop`] runs it until a [`Stop`] is requested, and a [`Team`] runs loops on threads, each pinned to its
+//! lcore. A [`ring()`] passes packets from one lcore to another, for pipelines. A complete program, which sends every
+//! frame back to the port it came from:
 //!
 //! ```
 //! use ethdev::{Opened, PortConfig, RxQueue as _, TxQueue as _, in_process};

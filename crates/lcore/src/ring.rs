@@ -1,14 +1,14 @@
-//! Rings between lcores: what one has received, another works on.
+//! Rings between lcores: one lcore receives packets, another works on them.
 
 use mempool::{Batch, Packet};
 use rtrb::{Consumer, Producer, RingBuffer};
 use std::fmt;
 
-/// Makes a ring for `capacity` packets, 1 at least, from one lcore to another; each end may be sent to its thread. A pipeline is
-/// lcores with rings between them. An lcore that spreads its packets over several others has a ring to each
-/// ([`Batch::distribute`] sorts them).
+/// Makes a ring for `capacity` packets (at least 1) from one lcore to another; each end may be moved to its thread. A
+/// pipeline consists of lcores with rings between them. An lcore that spreads its packets over several others has a
+/// ring to each ([`Batch::distribute`] sorts the packets).
 ///
-/// A whole program: the first lcore receives, the second changes addresses and transmits.
+/// A complete program: the first lcore receives, the second changes addresses and transmits.
 ///
 /// ```
 /// use ethdev::{Opened, PortConfig, RxQueue as _, TxQueue as _, in_process};
@@ -62,9 +62,9 @@ pub fn ring(capacity: usize) -> (PacketSender, PacketReceiver) {
     (PacketSender { ring: producer, too_long: 0 }, PacketReceiver { ring: consumer, batch_too_small: 0 })
 }
 
-/// The end of a [`ring()`] that packets go into: belongs to one thread at a time.
+/// The sending end of a [`ring()`]: belongs to one thread at a time.
 ///
-/// When it is dropped, what it has sent can still be received.
+/// After it is dropped, the packets it has sent can still be received.
 ///
 /// ```
 /// use mempool::{Batch, Pool, PoolConfig};
@@ -86,11 +86,11 @@ pub struct PacketSender {
 }
 
 impl PacketSender {
-    /// Moves packets from the front of `batch` into the ring, as many as it has room for; the rest stay in the batch, and all of
-    /// them once the receiver is gone. Returns the number of packets that left the batch.
+    /// Moves packets from the front of `batch` into the ring, as many as there is room for; the rest stay in the batch.
+    /// Once the receiver is gone, all of them stay. Returns the number of packets that left the batch.
     ///
-    /// Whole frames only; a run of packets whose last one [continues](Packet::continues) counts as whole. A frame of more packets
-    /// than the ring's capacity is dropped and counted.
+    /// Frames are sent whole; a run of packets whose last one [continues](Packet::continues) counts as whole. A frame
+    /// of more packets than the ring's capacity is dropped and counted.
     #[inline]
     pub fn send(&mut self, batch: &mut Batch) -> usize {
         let len = batch.len();
@@ -130,25 +130,25 @@ impl PacketSender {
         }
     }
 
-    /// Packets that there is room for at this moment; more as the receiver takes some.
+    /// Returns the number of packets there is room for at this moment; it grows as the receiver takes some.
     #[must_use]
     pub fn spare(&self) -> usize {
         self.ring.slots()
     }
 
-    /// Packets that the ring holds at most.
+    /// Returns the largest number of packets the ring can hold.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.ring.buffer().capacity()
     }
 
-    /// Frames dropped since they had more packets than the ring holds.
+    /// Returns the number of frames dropped because they had more packets than the ring can hold.
     #[must_use]
     pub fn too_long(&self) -> u64 {
         self.too_long
     }
 
-    /// Whether the receiver is gone, so that nothing can be sent any more.
+    /// Returns whether the receiver is gone, so that nothing can be sent any more.
     #[inline]
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
@@ -156,10 +156,11 @@ impl PacketSender {
     }
 }
 
-/// The end of a [`ring()`] that packets come out of: belongs to one thread at a time.
+/// The receiving end of a [`ring()`]: belongs to one thread at a time.
 ///
-/// It is polled, as it has no interrupts: a [`Function`](crate::Function) that waits for one must not sleep, so it names no
-/// [`queues`](crate::Function::queues). When it is dropped, the packets in the ring go home.
+/// It has no interrupts and must be polled, so a [`Function`](crate::Function) that waits for packets from a ring must
+/// not sleep: it returns no [`queues`](crate::Function::queues). When the receiver is dropped, the packets in the ring
+/// return to their pools.
 ///
 /// ```
 /// use mempool::{Batch, Pool, PoolConfig};
@@ -182,10 +183,10 @@ pub struct PacketReceiver {
 }
 
 impl PacketReceiver {
-    /// Puts the packets that have come at the end of `batch`, as many as fit. Returns those that came in, which are the last of
-    /// `batch`; what was in it before is not among them.
+    /// Appends packets from the ring to `batch`, as many as fit. Returns the packets received: the last ones of
+    /// `batch`, without those that were in it before.
     ///
-    /// Whole frames only. A frame of more packets than an empty batch takes is dropped and counted.
+    /// Frames are received whole. A frame of more packets than an empty batch can hold is dropped and counted.
     #[inline]
     pub fn recv<'b>(&mut self, batch: &'b mut Batch) -> &'b mut [Packet] {
         let (before, spare) = (batch.len(), batch.spare());
@@ -220,25 +221,25 @@ impl PacketReceiver {
         waiting
     }
 
-    /// Packets that wait in the ring at this moment; more as the sender sends some.
+    /// Returns the number of packets waiting in the ring at this moment; it grows as the sender sends some.
     #[must_use]
     pub fn len(&self) -> usize {
         self.ring.slots()
     }
 
-    /// Whether none waits.
+    /// Returns whether no packet is waiting.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
     }
 
-    /// Frames dropped since they had more packets than the batch takes.
+    /// Returns the number of frames dropped because they had more packets than the batch can hold.
     #[must_use]
     pub fn batch_too_small(&self) -> u64 {
         self.batch_too_small
     }
 
-    /// Whether the sender is gone: once [`Self::recv`] after that finds nothing, nothing will come.
+    /// Returns whether the sender is gone. If so, and [`Self::recv`] then finds nothing, no more packets will come.
     #[inline]
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
@@ -246,7 +247,7 @@ impl PacketReceiver {
     }
 }
 
-/// Takes the packets home; those that a sender sends at the same moment come home with it.
+/// Returns the packets in the ring to their pools, with any that a sender sends at the same moment.
 impl Drop for PacketReceiver {
     fn drop(&mut self) {
         if let Ok(chunk) = self.ring.read_chunk(self.ring.slots()) {

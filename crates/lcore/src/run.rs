@@ -1,17 +1,17 @@
-//! The loop.
+//! The loop of an lcore.
 
 use crate::idle::{Idle, Settings};
 use crate::{Clock, Function, Sleeps, Stop};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The loop of one lcore: polls a [`Function`], idles when there is nothing to do, publishes every 2 ms, and ends when a [`Stop`] is
-/// requested.
+/// The loop of one lcore: polls a [`Function`], idles when there is nothing to do, publishes every 2 ms, and ends when
+/// a [`Stop`] is requested.
 ///
-/// It allocates nothing, takes no lock and makes no system call per round, but to idle: to yield, or to sleep. What moved is in
-/// the hands of the function. It looks at the stop flag when it publishes, and then makes some rounds more: one at least, as
-/// the round in which it sees the flag may have looked at a ring before the last frames came; then as long as packets move, 4096
-/// at most.
+/// A round allocates nothing, takes no lock and makes no system call, except to idle: to yield or to sleep. What is
+/// done with packets is up to the function. The loop checks the stop flag when it publishes, and then makes some more
+/// rounds: at least one, as the round in which it sees the flag may have looked at a ring before the last frames came;
+/// then as long as packets move, 4096 at most.
 ///
 /// ```
 /// use lcore::{Clock, Loop, Stop};
@@ -38,8 +38,8 @@ const GRACE: Duration = Duration::from_millis(1);
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
 
 impl Loop {
-    /// One that ends by `stop`. It sleeps after a millisecond without a packet, if the function has queues to be woken by, and does
-    /// not yield.
+    /// Creates a loop that `stop` ends. It sleeps after a millisecond without a packet, if the function has queues that
+    /// can wake it, and does not yield.
     #[must_use]
     pub fn new(stop: &Stop) -> Self {
         let sleeps = Arc::default();
@@ -47,35 +47,38 @@ impl Loop {
         Self { stop: stop.clone(), idle }
     }
 
-    /// Sleeps after so long without a packet, rounded down to microseconds; `None` for a loop that never sleeps.
+    /// Sets the time without a packet after which the loop sleeps, rounded down to microseconds; default 1 ms, `None`
+    /// for a loop that never sleeps.
     #[must_use]
     pub fn grace(mut self, grace: Option<Duration>) -> Self {
         self.idle.grace = grace;
         self
     }
 
-    /// Yields after so many rounds without a packet, and after each one more: for an lcore that others want too, such as the
-    /// threads of software NICs. `None` for a loop that never yields.
+    /// Sets the number of rounds without a packet after which the loop yields, and yields again after each further one;
+    /// for an lcore that other threads need too, such as those of software NICs. Default `None`, for a loop that never
+    /// yields.
     #[must_use]
     pub fn yield_after(mut self, rounds: Option<u32>) -> Self {
         self.idle.yield_after = rounds;
         self
     }
 
-    /// The longest sleep: then it comes round whatever happens.
+    /// Sets the longest sleep, after which the loop makes a round in any case; default 1 s.
     #[must_use]
     pub fn longest_sleep(mut self, longest: Duration) -> Self {
         self.idle.longest_sleep = longest;
         self
     }
 
-    /// How it sleeps, to be read by another thread.
+    /// Returns how often and how long the loop has slept, to be read by another thread.
     #[must_use]
     pub fn sleeps(&self) -> Arc<Sleeps> {
         Arc::clone(&self.idle.sleeps)
     }
 
-    /// Runs `function` on this thread until a stop is requested and what has arrived is worked off, or until it is done. Returns it.
+    /// Runs `function` on this thread until it is done, or until a stop is requested and the frames that have arrived
+    /// are processed. Returns the function.
     #[inline]
     pub fn run<F: Function>(self, mut function: F) -> F {
         let Self { stop, idle } = self;

@@ -1,4 +1,4 @@
-//! The end of a run.
+//! The flag that ends a run.
 
 use crate::Error;
 use device::EventFd;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// A flag that ends loops, and an eventfd that wakes lcores asleep. Clones are the same flag.
+/// A flag that ends loops, with an eventfd that wakes sleeping lcores. Clones share the flag.
 ///
 /// ```
 /// use lcore::Stop;
@@ -29,30 +29,31 @@ struct Shared {
 }
 
 impl Stop {
-    /// A new one, not requested.
+    /// Creates a flag that is not set.
     ///
     /// # Errors
     ///
-    /// When the process has no file descriptors left.
+    /// If the process has no file descriptors left.
     pub fn new() -> Result<Self, Error> {
         Ok(Self(Arc::new(Shared { requested: AtomicBool::new(false), event: EventFd::new()? })))
     }
 
-    /// Asks for the end, and wakes lcores that sleep.
+    /// Requests a stop, and wakes sleeping lcores.
     pub fn request(&self) {
         // Who sees it sees what came before, such as the last frames of a device that takes no more.
         self.0.requested.store(true, Ordering::Release);
         self.0.event.signal();
     }
 
-    /// Whether the end was asked for.
+    /// Returns whether a stop was requested.
     #[inline(always)]
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.0.requested.load(Ordering::Acquire)
     }
 
-    /// Waits until the end is asked for, `limit` at most, or until a signal handler has run. Returns whether it was.
+    /// Waits until a stop is requested or a signal handler has run, for `limit` at most. Returns whether a stop was
+    /// requested.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> bool {
         // A wait that fails for want of memory is a short one.
@@ -61,7 +62,7 @@ impl Stop {
 }
 
 impl AsFd for Stop {
-    /// What is readable from [`Self::request`] on.
+    /// Returns the eventfd, which is readable from [`Self::request`] on.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.event.as_fd()
     }

@@ -1,13 +1,14 @@
-//! Frames between ports.
+//! Moving frames between ports.
 
 use crate::{Clock, Function};
 use ethdev::{Opened, Port, RxQueue, TxQueue};
 use mempool::{Batch, Packet, Pool, PoolCache};
 
-/// Says where frames go. A closure is one.
+/// Decides where frames go. A closure can be used.
 pub trait Steer {
-    /// The number of the port by which a frame leaves that came in by port `port`; `None`, or no port's number, drops it. It may be
-    /// changed here. `packet` is all of it, or its first buffer if it is longer than one.
+    /// Returns the number of the port that sends a frame received on port `port`; `None`, or a number that no port has,
+    /// drops the frame. It may also change the frame. `packet` is the whole frame, or its first buffer if it is longer
+    /// than one.
     fn steer(&mut self, port: usize, packet: &mut Packet) -> Option<usize>;
 
     /// As [`Function::publish`].
@@ -21,10 +22,11 @@ impl<F: FnMut(usize, &mut Packet) -> Option<usize>> Steer for F {
     }
 }
 
-/// A [`Function`] that moves frames between ports: it receives a burst by each, asks a [`Steer`] where each frame goes, and sends.
+/// A [`Function`] that moves frames between ports: it receives a burst from each, asks a [`Steer`] where each frame
+/// goes, and sends.
 ///
-/// What a port has no room for waits for the next round; what is more than a burst then is dropped. A whole program, which sends
-/// everything on by the other of two ports:
+/// Packets that a port has no room for wait for the next round; if more than a burst (32) of them are left, all of
+/// these are dropped. A complete program, which sends everything to the other of two ports:
 ///
 /// ```
 /// use ethdev::{PortConfig, in_process};
@@ -51,7 +53,7 @@ pub struct Switch<R, T, S> {
     received: Batch,
     cache: PoolCache,
     dropped: u64,
-    /// What says where frames go.
+    /// Decides where frames go.
     pub steer: S,
 }
 
@@ -59,7 +61,7 @@ pub struct Switch<R, T, S> {
 const BURST: usize = 32;
 
 impl<R: RxQueue, T: TxQueue, S: Steer> Switch<R, T, S> {
-    /// One between these queues, a pair of each port.
+    /// Creates a switch between these queues, a receive and a transmit queue of each port.
     #[must_use]
     pub fn new(ports: Vec<(R, T)>, pool: &Pool, steer: S) -> Self {
         // All that is received in a round may go to one port, where a burst is waiting.
@@ -68,7 +70,8 @@ impl<R: RxQueue, T: TxQueue, S: Steer> Switch<R, T, S> {
         Self { outputs, ports, received: Batch::with_capacity(BURST), cache: pool.cache(), dropped: 0, steer }
     }
 
-    /// One for each pair of queues that all `ports` have, taken out of them; `steer` is called with its number.
+    /// Creates a switch for each pair of queues that all `ports` have, and takes the queues out of `ports`. `steer` is
+    /// called with the number of the pair.
     #[must_use]
     pub fn of<P: Port<Rx = R, Tx = T>>(
         ports: &mut [Opened<P>],
@@ -83,7 +86,8 @@ impl<R: RxQueue, T: TxQueue, S: Steer> Switch<R, T, S> {
         pairs.into_iter().enumerate().map(|(number, pair)| Self::new(pair, pool, steer(number))).collect()
     }
 
-    /// The number of packets dropped: those that were not to leave, and those that a port had no room for.
+    /// Returns the number of packets dropped: those for which there was no port to send them to, and those that a port
+    /// had no room for.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped

@@ -1,4 +1,4 @@
-//! Threads at work, each on its lcore.
+//! Threads that run functions, each on its lcore.
 
 use crate::{Error, Function, Loop, Stop, available, pin};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Threads at work; each returns a `T` when it is done. Dropping a team lets its threads go on.
+/// A group of running threads, each of which returns a `T` when it is done. Dropping a team leaves its threads running.
 ///
 /// ```
 /// use lcore::{Stop, Team};
@@ -25,8 +25,9 @@ pub struct Team<T> {
 }
 
 impl<F: Function + Send + 'static> Team<F> {
-    /// Runs each function in a [`Loop`] of its own, on an lcore of its own as long as there are enough, from the last on; further ones
-    /// on any. The loops yield when nothing moves, so that others may share the lcores. Joining the team returns the functions.
+    /// Runs each function in a [`Loop`] of its own. As long as there are enough lcores, each loop has one of its own,
+    /// beginning with the last; further loops run on any. The loops yield when nothing moves, so that others may share
+    /// the lcores. Joining the team returns the functions.
     ///
     /// ```
     /// use lcore::{Clock, Stop, Team};
@@ -40,7 +41,7 @@ impl<F: Function + Send + 'static> Team<F> {
     ///
     /// # Errors
     ///
-    /// As [`Self::start`].
+    /// Those of [`Self::start`].
     pub fn run(functions: impl IntoIterator<Item = F>, stop: &Stop) -> Result<Self, Error> {
         // A host that does not say which there are pins nothing.
         let mut lcores = available().unwrap_or_default();
@@ -51,7 +52,8 @@ impl<F: Function + Send + 'static> Team<F> {
         Self::start(members.collect(), stop)
     }
 
-    /// The same, and asks them to end after so long. Returns the functions.
+    /// Runs the functions like [`Self::run`], requests a stop after `time`, and waits for them to end. Returns the
+    /// functions.
     ///
     /// ```
     /// use lcore::{Clock, Team};
@@ -64,7 +66,7 @@ impl<F: Function + Send + 'static> Team<F> {
     ///
     /// # Errors
     ///
-    /// As [`Self::start`] and [`Self::join`].
+    /// Those of [`Self::start`] and [`Self::join`].
     pub fn run_for(functions: impl IntoIterator<Item = F>, time: Duration) -> Result<Vec<F>, Error> {
         let (stop, begun) = (Stop::new()?, Instant::now());
         let team = Self::run(functions, &stop)?;
@@ -79,11 +81,12 @@ impl<F: Function + Send + 'static> Team<F> {
 const IDLE_ROUNDS: u32 = 100;
 
 impl<T: Send + 'static> Team<T> {
-    /// Starts a thread for each member, pinned to its lcore if it has one, and named after it (`lcore-3`, or `worker`).
+    /// Starts a thread for each member, pinned to its lcore if it has one, and named after that (`lcore-3`, or
+    /// `worker`).
     ///
     /// # Errors
     ///
-    /// When a thread cannot be made or pinned; then `stop` is requested.
+    /// If a thread cannot be started or pinned; then a stop is requested on `stop`.
     pub fn start<F>(members: Vec<(Option<usize>, F)>, stop: &Stop) -> Result<Self, Error>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -91,12 +94,12 @@ impl<T: Send + 'static> Team<T> {
         Self::start_with(members, stop, || {})
     }
 
-    /// The same; each thread calls `ended` when it has done its work or panicked, to wake whoever watches
-    /// [`Self::any_finished`].
+    /// Like [`Self::start`], but each thread also calls `ended` when it has finished its work or panicked. Use this to
+    /// wake a thread that watches [`Self::any_finished`].
     ///
     /// # Errors
     ///
-    /// As [`Self::start`].
+    /// Those of [`Self::start`].
     pub fn start_with<F>(
         members: Vec<(Option<usize>, F)>,
         stop: &Stop,
@@ -134,29 +137,29 @@ impl<T: Send + 'static> Team<T> {
         Ok(Self { threads, finished, begun: Instant::now() })
     }
 
-    /// Whether a thread has done its work, or panicked.
+    /// Returns whether a thread has finished its work or panicked.
     #[must_use]
     pub fn any_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire) > 0
     }
 
-    /// Whether all threads have.
+    /// Returns whether all threads have finished their work or panicked.
     #[must_use]
     pub fn all_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire) == self.threads.len()
     }
 
-    /// When they began.
+    /// Returns the time at which the threads were started.
     #[must_use]
     pub fn begun(&self) -> Instant {
         self.begun
     }
 
-    /// Waits for all threads. Returns what they returned, in the order of the members.
+    /// Waits for all threads. Returns their results, in the order of the members.
     ///
     /// # Errors
     ///
-    /// When one of them panicked.
+    /// If one of them panicked.
     pub fn join(self) -> Result<Vec<T>, Error> {
         let join = |(name, thread): (String, JoinHandle<T>)| thread.join().map_err(|_| Error::Panicked { name });
         // All of them, before the first that panicked is reported.
