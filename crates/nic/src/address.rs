@@ -1,4 +1,4 @@
-//! Device addresses: one string names a device everywhere.
+//! Device addresses: a device has the same name everywhere.
 
 use crate::{Error, Result};
 use device::{Host, PciAddress};
@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// The name of a device.
+/// The address of a device.
 ///
 /// | form | device |
 /// |---|---|
@@ -37,15 +37,16 @@ pub enum Address {
     VfioUser(PathBuf),
     /// A virtio-net device whose back end is another process.
     VhostUser {
-        /// The Unix socket.
+        /// The path of the Unix socket.
         path: PathBuf,
-        /// The back end connects to this process, not this process to the back end.
+        /// If true, this process listens at the socket and the back end connects to it; if false, this process connects
+        /// to the back end.
         server: bool,
     },
 }
 
 impl Address {
-    /// The address without its settings, which follow a `?`.
+    /// Returns the address without its settings, which follow a `?`.
     #[must_use]
     pub fn name(&self) -> String {
         let address = self.to_string();
@@ -56,13 +57,15 @@ impl Address {
         }
     }
 
-    /// Whether software plays the device, a thread of this process or another process, so that it wants a core too.
+    /// Returns whether the device is implemented in software, by a thread of this process or by another process, and so
+    /// needs a core too.
     #[must_use]
     pub fn is_soft(&self) -> bool {
         matches!(self, Self::Soft(_) | Self::VfioUser(_) | Self::VhostUser { .. })
     }
 
-    /// The NUMA node of the device, where the host says so: the best place for its packets and threads.
+    /// Returns the NUMA node of the device, if the host reports one. It is the best place for the device's packets and
+    /// threads.
     #[must_use]
     pub fn numa_node(&self) -> Option<u32> {
         match self {

@@ -19,14 +19,14 @@ macro_rules! drivers {
             };
         }
 
-        /// Any driver's receive queue.
+        /// A receive queue of any driver.
         #[derive(Debug)]
         #[non_exhaustive]
         pub enum AnyRxQueue {
             $($(#[doc = $doc])* $(#[cfg(feature = $feature)])? $name($driver::RxQueue<$device>),)*
         }
 
-        /// Any driver's transmit queue.
+        /// A transmit queue of any driver.
         #[derive(Debug)]
         #[non_exhaustive]
         pub enum AnyTxQueue {
@@ -59,7 +59,7 @@ drivers! {$
     Vfio: ixgbe over device::VfioDevice;
     /// 82599 family, through sysfs without an IOMMU.
     Sysfs: ixgbe over device::SysfsDevice;
-    /// 82599 family, played by another process.
+    /// 82599 family, implemented by another process.
     VfioUser: ixgbe over device::VfioUserDevice;
     /// A software 82599.
     Soft if "soft": ixgbe over softnic::SoftDevice;
@@ -67,7 +67,7 @@ drivers! {$
     VirtioVfio: virtio over virtio::Pci<device::VfioDevice>;
     /// virtio-net on PCI, through sysfs without an IOMMU.
     VirtioSysfs: virtio over virtio::Pci<device::SysfsDevice>;
-    /// virtio-net, played by another process.
+    /// virtio-net, implemented by another process.
     VhostUser: virtio over virtio::VhostUser;
 }
 #[expect(clippy::single_component_path_imports, reason = "makes the macro one of the crate")]
@@ -124,17 +124,17 @@ pub(crate) fn listed<P: Listed>(opened: Result<ethdev::Opened<P>, P::Error>) -> 
     Ok(P::listed(opened?))
 }
 
-/// What a driver says.
+/// An error of any driver.
 pub struct DriverError(Box<dyn PortError>);
 
 impl DriverError {
-    /// Whether it is about what was asked for, and not about this host or the device.
+    /// Returns whether the error is in what was requested, not in this host or the device.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         self.0.is_usage()
     }
 
-    /// Whether the device no longer answers.
+    /// Returns whether the device no longer answers.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         self.0.is_gone()

@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Not an address.
+    /// The text is not the address of a device.
     #[error(
         "\"{text}\": {cause}; write a PCI address (0000:03:00.0 or 03:00.0), soft:NAME?key=value&... for a software NIC, \
          vfio-user:PATH for a device behind a socket, or vhost-user:PATH (with ?server to listen) for a virtual switch's port"
@@ -37,7 +37,8 @@ pub enum Error {
         /// The address.
         address: String,
     },
-    /// The process behind the socket would share packet memory, and nobody has vouched for it.
+    /// The process behind the socket would share packet memory, and [`crate::PortConfig::trusted_peer`] does not vouch
+    /// for it.
     #[error(
         "{address}: the process behind this socket would share packet memory, and nobody has vouched for it; set \
          PortConfig::trusted_peer to TrustedPeer::vouched_for() if it is one you trust"
@@ -46,12 +47,12 @@ pub enum Error {
         /// The address.
         address: String,
     },
-    /// The time for opening it is used up, or the operation was cancelled ([`crate::TimeLimit`]).
+    /// The time for opening the device has run out, or the operation was cancelled ([`crate::TimeLimit`]).
     #[error("cannot open {address}: {expired}; try again, or allow more time (PortConfig::time_limit)")]
     Expired {
         /// The address.
         address: String,
-        /// Which of the two.
+        /// Which of the two it was.
         expired: device::Expired,
     },
     /// Access to the device failed.
@@ -62,22 +63,22 @@ pub enum Error {
     Open {
         /// The address.
         address: String,
-        /// What the driver says.
+        /// The error of the driver.
         source: DriverError,
     },
-    /// An operation that the device does not know.
+    /// The device does not support the operation.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The device does not work, or the driver refuses it.
     #[error(transparent)]
     Driver(DriverError),
-    /// The kernel wants the device back and waits for it.
+    /// The kernel has requested the device back and waits until it is closed.
     #[error("{device}: the kernel asked for it back, to unbind or remove it, and waits until it is closed")]
     Released {
         /// The device.
         device: String,
     },
-    /// The device reported an error after which nothing it does can be trusted.
+    /// The device reported an error after which it can no longer be trusted.
     #[error("{device}: {what}; close it, look at what the kernel says (dmesg), and open it again")]
     Broken {
         /// The device.
@@ -85,7 +86,7 @@ pub enum Error {
         /// What it reported.
         what: &'static str,
     },
-    /// The process that played the device has ended, or no longer answers.
+    /// The process that serves the device has ended, or no longer answers.
     #[error(
         "{device}: gone: the process that serves this socket has ended or no longer answers; start it again, then open the device again"
     )]
@@ -93,24 +94,24 @@ pub enum Error {
         /// The device.
         device: String,
     },
-    /// The wire of a software NIC has lost frames: those sent are not in their capture, a capture is damaged, or a TAP interface was
-    /// down or deleted.
+    /// The wire of a software NIC has lost frames: sent frames are missing in their capture, a capture is damaged, or a
+    /// TAP interface was down or deleted.
     #[cfg(feature = "soft")]
     #[error("{device}: {source}")]
     Lost {
         /// The device.
         device: String,
-        /// The file or the interface, the cause and the number of frames.
+        /// Names the file or the interface, the cause and the number of frames.
         source: softnic::WireError,
     },
-    /// The software NIC refused.
+    /// The software NIC reported an error.
     #[cfg(feature = "soft")]
     #[error(transparent)]
     Soft(#[from] softnic::Error),
 }
 
 impl Error {
-    /// Whether it is about what was asked for, and not about this host or the device.
+    /// Returns whether the error is in what was requested, not in this host or the device.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         match self {

@@ -1,13 +1,13 @@
-//! What a PCI function is.
+//! Identification of PCI functions.
 
 use crate::drivers::Driver;
 use device::PciIds;
 
-/// The name of a device that there is a driver for.
+/// Returns the name of a device that there is a driver for.
 ///
 /// # Errors
 ///
-/// For any other device: what it is, as far as known, in a few words.
+/// For any other device, a short description of what it is, as far as known.
 ///
 /// ```
 /// let ids = device::PciIds { vendor: 0x8086, device: 0x10fb, ..Default::default() };

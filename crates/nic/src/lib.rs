@@ -1,9 +1,9 @@
-//! Any network device, by its address: one API over the drivers.
+//! Opens any network device by its address, and drives it through one API.
 //!
-//! [`open`] takes an [`Address`] such as `0000:03:00.0`, `soft:a?wire=loop` or `vhost-user:/run/a.sock`, chooses the driver, and returns an
-//! [`AnyPort`] (statistics, link, MAC) and its [`AnyRxQueue`]s and [`AnyTxQueue`]s, which go to threads of their own. They keep the
-//! contract of every port and queue, the traits [`Port`], [`RxQueue`] and [`TxQueue`], so what is written for these works on any
-//! driver; receiving and sending a burst costs one `match` over the drivers.
+//! [`open`] takes an [`Address`] such as `0000:03:00.0`, `soft:a?wire=loop` or `vhost-user:/run/a.sock`, chooses the
+//! driver, and returns an [`AnyPort`] (statistics, link, MAC) and its [`AnyRxQueue`]s and [`AnyTxQueue`]s, which can be
+//! moved to threads. They implement the traits of all ports and queues, [`Port`], [`RxQueue`] and [`TxQueue`], so code
+//! written for these works with any driver. Receiving or sending a burst costs one `match` over the drivers.
 //!
 //! ```
 //! use mempool::{Batch, Pool, PoolConfig};

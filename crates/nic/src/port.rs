@@ -1,4 +1,4 @@
-//! Opening a device, and its control side.
+//! Opening a device, and controlling it.
 
 use crate::drivers::{Driver, DriverError, DriverPort, each, listed};
 use crate::kernel_events::KernelEvents;
@@ -10,15 +10,16 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::Duration;
 
-/// An opened device: the control side, and queues to give to threads.
+/// An opened device: its port, which controls it, and its queues, which can be moved to threads.
 pub type Opened = ethdev::Opened<AnyPort>;
 
-/// Checks the addresses of devices that are to be opened together, before the first is: the settings of software NICs, and that
-/// no capture is to be written that is to be read too, as opening one empties the file. Changes nothing.
+/// Checks the addresses of devices that are to be opened together, before the first one is opened: that the settings of
+/// software NICs are valid, and that no capture is to be both read and written, as opening it for writing empties the
+/// file. Changes nothing.
 ///
 /// # Errors
 ///
-/// What is wrong with the first that is.
+/// The first problem found.
 #[cfg_attr(not(feature = "soft"), expect(unused_variables, reason = "others are checked as they are opened"))]
 pub fn check(addresses: &[Address]) -> Result<()> {
     #[cfg(feature = "soft")]
@@ -30,13 +31,13 @@ pub fn check(addresses: &[Address]) -> Result<()> {
     Ok(())
 }
 
-/// Opens the device at `address` with its driver and starts it. The receive rings take their buffers from `pool`. Does
-/// not wait for the link. [`PortConfig::time_limit`] holds for the whole of it.
+/// Opens the device at `address` with its driver and starts it. The receive rings take their buffers from `pool`. It
+/// does not wait for the link. [`PortConfig::time_limit`] applies to the whole call.
 ///
 /// # Errors
 ///
-/// One line that names the device, the cause and the next step: the address names nothing, nothing that there is a
-/// driver for, or something that this process may not use; a setting is out of range; the device does not start.
+/// One line that names the device, the cause and the next step. The causes: the address names no device, one without a
+/// driver, or one that this process may not use; a setting is out of range; the device does not start.
 pub fn open(address: &Address, config: &PortConfig, pool: &Pool) -> Result<Opened> {
     let deadline = config.time_limit.begin();
     deadline.check().map_err(|expired| Error::Expired { address: address.to_string(), expired })?;
@@ -122,7 +123,7 @@ impl Opening<'_> {
     }
 }
 
-/// Any driver's port. Dropping it stops the device, as [`Port::close`] does.
+/// A port of any driver. Dropping it stops the device, as [`Port::close`] does.
 #[derive(Debug)]
 pub struct AnyPort {
     driver: DriverPort,
@@ -224,14 +225,16 @@ impl Port for AnyPort {
         each!(DriverPort, &self.driver, port => port.transmit_idle())
     }
 
-    /// Without interrupts there is still what the kernel says of a device that was opened through VFIO.
+    /// For a device opened through VFIO, there are also descriptors for what the kernel reports about it; those do not
+    /// need interrupts.
     fn event_fds(&self) -> Vec<BorrowedFd<'_>> {
         let mut fds = each!(DriverPort, &self.driver, port => port.event_fds());
         fds.extend(self.kernel.fds());
         fds
     }
 
-    /// A device that must not be used any more is an error: [`Error::Released`], [`Error::Broken`], or it is gone.
+    /// Returns an error if the device must not be used any more: [`Error::Released`], [`Error::Broken`], or that it is
+    /// gone.
     fn events(&mut self) -> Result<Events> {
         self.kernel.check(self.name())?;
         let events = ask!(self, mut port => port.events())?;
@@ -242,7 +245,7 @@ impl Port for AnyPort {
         Ok(events)
     }
 
-    /// Also an error: that the wire of a software NIC has lost frames.
+    /// Also returns an error if the wire of a software NIC has lost frames.
     fn close(self) -> Result<Statistics> {
         let name = self.name().to_owned();
         let statistics = each!(DriverPort, self.driver, port => port.close().map_err(DriverError::from))
@@ -257,16 +260,15 @@ impl Port for AnyPort {
 }
 
 impl AnyPort {
-    /// A handle of the device, if it is a software NIC of this process.
+    /// Returns a handle of the device, if it is a software NIC of this process.
     #[cfg(feature = "soft")]
     #[must_use]
     pub fn soft(&self) -> Option<&softnic::SoftControl> {
         self.soft.as_ref()
     }
 
-    /// Whether a source of finite length behind the device (a capture, a count of frames) has handed over all it
-    /// has. Always true of devices that do not say: real NICs, and those
-    /// of other processes.
+    /// Returns whether a source of finite length behind the device (a capture, a number of frames) has delivered
+    /// everything it has. Always true for devices that cannot tell: real NICs, and those of other processes.
     #[must_use]
     pub fn source_finished(&self) -> bool {
         #[cfg(feature = "soft")]
@@ -276,8 +278,8 @@ impl AnyPort {
         true
     }
 
-    /// The other end of a soft NIC's cable (`wire=peer:NAME`) if no device of that name is open in this process: no frame
-    /// comes or leaves until one is.
+    /// Returns the name of the software NIC at the other end of the cable (`wire=peer:NAME`) if no device of that name
+    /// is open in this process; until one is, no frame arrives or leaves.
     #[must_use]
     pub fn missing_peer(&self) -> Option<String> {
         #[cfg(feature = "soft")]
@@ -287,7 +289,8 @@ impl AnyPort {
         None
     }
 
-    /// Why the link of a soft NIC is down, and what to do, if its wire can say (`wire=tap:IFNAME`: the interface is down).
+    /// Returns why the link of a software NIC is down and what to do, if its wire can tell (`wire=tap:IFNAME`: the
+    /// interface is down).
     #[must_use]
     pub fn no_carrier(&self) -> Option<String> {
         #[cfg(feature = "soft")]
@@ -297,7 +300,8 @@ impl AnyPort {
         None
     }
 
-    /// Whether what a soft NIC is plugged into is gone for good (a TAP interface was deleted), so that no frame will leave any more.
+    /// Returns whether what a software NIC is plugged into is gone for good (a TAP interface was deleted), so that no
+    /// more frames will leave.
     #[must_use]
     pub fn wire_gone(&self) -> bool {
         #[cfg(feature = "soft")]
