@@ -14,26 +14,26 @@ const REPLY: [u8; 2] = [0, 2];
 pub struct Arp<'a>(&'a [u8; LEN]);
 
 impl<'a> Arp<'a> {
-    /// `None` if it is cut off, or about anything but IPv4 over Ethernet.
+    /// Parses an ARP packet; `None` if it is cut off, or for anything but IPv4 over Ethernet.
     #[must_use]
     pub fn parse(packet: &'a [u8]) -> Option<Self> {
         packet.first_chunk().filter(|packet| packet.starts_with(&KIND)).map(Self)
     }
 
-    /// Whether it asks for a station's address.
+    /// Returns whether it is a request: whether it asks for the Ethernet address of a host.
     #[must_use]
     pub fn is_request(&self) -> bool {
         self.0[6..8] == REQUEST
     }
 
-    /// The IPv4 address that is asked for, or that a reply is for.
+    /// Returns the target IPv4 address: the one that a request asks for, or that a reply is sent to.
     #[must_use]
     pub fn target(&self) -> Ipv4Addr {
         let [.., a, b, c, d] = *self.0;
         Ipv4Addr::new(a, b, c, d)
     }
 
-    /// Whose packet it is: Ethernet and IPv4 address.
+    /// Returns the Ethernet and IPv4 address of the sender.
     #[must_use]
     pub fn sender(&self) -> ([u8; 6], Ipv4Addr) {
         let [_, _, _, _, _, _, _, _, a, b, c, d, e, f, w, x, y, z, ..] = *self.0;
@@ -41,24 +41,24 @@ impl<'a> Arp<'a> {
     }
 }
 
-/// The same, to be changed.
+/// A mutable view of an ARP packet.
 #[derive(Debug)]
 pub struct ArpMut<'a>(&'a mut [u8; LEN]);
 
 impl<'a> ArpMut<'a> {
-    /// As [`Arp::parse`].
+    /// Parses an ARP packet like [`Arp::parse`].
     #[must_use]
     pub fn parse(packet: &'a mut [u8]) -> Option<Self> {
         packet.first_chunk_mut().filter(|packet| packet.starts_with(&KIND)).map(Self)
     }
 
-    /// The view that reads.
+    /// Returns a read-only view of the packet.
     #[must_use]
     pub fn view(&self) -> Arp<'_> {
         Arp(self.0)
     }
 
-    /// Makes a request the reply to it: the address that was asked for is at station `mac`.
+    /// Turns a request into the reply to it, which says that the requested address is at station `mac`.
     pub fn answer(&mut self, mac: [u8; 6]) {
         let packet = &mut *self.0;
         packet[6..8].copy_from_slice(&REPLY);
@@ -68,8 +68,8 @@ impl<'a> ArpMut<'a> {
     }
 }
 
-/// Makes an Ethernet frame that asks for the station of `address` the reply to it, from station `mac`. Returns false, and changes
-/// nothing, for other frames, and where the station that asks is a group.
+/// Turns an Ethernet frame with an ARP request for `address` into the reply to it, from station `mac`. Returns false,
+/// and changes nothing, for other frames, and if the sender's Ethernet address is a group address.
 pub fn answer_arp(frame: &mut [u8], address: Ipv4Addr, mac: [u8; 6]) -> bool {
     let Some(mut ethernet) = EthernetMut::parse(frame) else { return false };
     if ethernet.view().ether_type() != ether_type::ARP {

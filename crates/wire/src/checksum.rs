@@ -1,4 +1,4 @@
-//! The Internet checksum (RFC 1071), and how it follows the change of a field (RFC 1624).
+//! The Internet checksum (RFC 1071), and its update when a field changes (RFC 1624).
 //!
 //! ```
 //! use wire::{Sum, checksum};
@@ -11,10 +11,10 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The ones' complement sum of 16-bit big-endian words, over pieces that follow each other. A piece may have an odd length: the
-/// next goes on in the middle of a word. An odd byte at the very end is the upper half of a word.
+/// The ones' complement sum of 16-bit big-endian words, over consecutive pieces. A piece may have an odd length; the
+/// next one then begins in the middle of a word. An odd byte at the very end is the upper half of a word.
 ///
-/// Right for 2^32 bytes in all.
+/// The sum is correct for up to 2^32 bytes in all.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sum {
     /// Words as the host reads them: the sum of words in the other byte order is the sum in the other byte order (RFC 1071, section
@@ -25,14 +25,14 @@ pub struct Sum {
 }
 
 impl Sum {
-    /// The sum of one piece.
+    /// Returns the sum of one piece.
     #[inline(always)]
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self { words: words(bytes), odd: bytes.len() % 2 == 1 }
     }
 
-    /// The sum with a further piece.
+    /// Returns the sum with another piece added.
     #[inline]
     #[must_use]
     pub fn and(self, bytes: &[u8]) -> Self {
@@ -41,35 +41,37 @@ impl Sum {
         Self { words: self.words + more, odd: self.odd ^ (bytes.len() % 2 == 1) }
     }
 
-    /// The sum of the IPv4 pseudo-header of a TCP segment or UDP datagram of `len` bytes (RFC 9293, 3.1; RFC 768).
+    /// Returns the sum of the IPv4 pseudo-header of a TCP segment or UDP datagram of `len` bytes (RFC 9293, 3.1; RFC
+    /// 768).
     #[must_use]
     pub fn pseudo_ipv4(source: Ipv4Addr, destination: Ipv4Addr, protocol: u8, len: u16) -> Self {
         let [high, low] = len.to_be_bytes();
         Self::of(&source.octets()).and(&destination.octets()).and(&[0, protocol, high, low])
     }
 
-    /// The sum of the IPv6 pseudo-header of a TCP segment, UDP datagram or ICMPv6 message of `len` bytes (RFC 8200, 8.1).
+    /// Returns the sum of the IPv6 pseudo-header of a TCP segment, UDP datagram or ICMPv6 message of `len` bytes (RFC
+    /// 8200, 8.1).
     #[must_use]
     pub fn pseudo_ipv6(source: Ipv6Addr, destination: Ipv6Addr, next_header: u8, len: u32) -> Self {
         Self::of(&source.octets()).and(&destination.octets()).and(&len.to_be_bytes()).and(&[0, 0, 0, next_header])
     }
 
-    /// The sum with all carries added in.
+    /// Returns the sum with all carries added in.
     #[inline]
     #[must_use]
     pub fn folded(self) -> u16 {
         u16::from_be_bytes(fold(self.words).to_ne_bytes())
     }
 
-    /// The checksum: the complement of the sum. For UDP, write 0xffff where it is 0 (RFC 768).
+    /// Returns the checksum: the complement of the sum. For UDP, write 0xffff where it is 0 (RFC 768).
     #[inline]
     #[must_use]
     pub fn checksum(self) -> u16 {
         !self.folded()
     }
 
-    /// Whether the bytes, with their checksum among them, are as they were sent: the sum is 0xffff (RFC 1071, section 1). True of
-    /// zeros, too.
+    /// Returns whether the bytes, which include their checksum, are as they were sent: whether the sum is 0xffff (RFC
+    /// 1071, section 1). Also true for all zeros.
     #[inline(always)]
     #[must_use]
     pub fn is_right(self) -> bool {
@@ -78,14 +80,14 @@ impl Sum {
     }
 }
 
-/// The checksum after a 16-bit field changed from `old` to `new` (RFC 1624, equation 3).
+/// Returns the checksum after a 16-bit field has changed from `old` to `new` (RFC 1624, equation 3).
 #[inline(always)]
 #[must_use]
 pub fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(u64::from(!checksum) + u64::from(!old) + u64::from(new))
 }
 
-/// The checksum after a 32-bit field, on a 16-bit boundary, changed from `old` to `new`.
+/// Returns the checksum after a 32-bit field, on a 16-bit boundary, has changed from `old` to `new`.
 #[inline(always)]
 #[must_use]
 pub fn update_u32(checksum: u16, old: u32, new: u32) -> u16 {

@@ -8,7 +8,7 @@ pub mod ether_type {
     pub const ARP: u16 = 0x0806;
     /// A VLAN tag.
     pub const VLAN: u16 = 0x8100;
-    /// A service VLAN tag, which another tag follows as a rule.
+    /// A service VLAN tag, usually followed by another tag.
     pub const SERVICE_VLAN: u16 = 0x88a8;
     /// IPv6 (RFC 2464, section 3).
     pub const IPV6: u16 = 0x86dd;
@@ -19,7 +19,7 @@ const TAG: usize = 4;
 /// VLAN tags that are looked behind.
 const MOST_TAGS: usize = 2;
 
-/// An Ethernet frame without its check sequence, with up to two VLAN tags.
+/// A view of an Ethernet frame without its check sequence, with up to two VLAN tags.
 #[derive(Clone, Copy, Debug)]
 pub struct Ethernet<'a> {
     header: &'a [u8; HEADER],
@@ -28,7 +28,7 @@ pub struct Ethernet<'a> {
 }
 
 impl<'a> Ethernet<'a> {
-    /// `None` if the frame ends within its header or a tag.
+    /// Parses a frame; `None` if it ends within its header or a tag.
     #[inline]
     #[must_use]
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
@@ -37,34 +37,34 @@ impl<'a> Ethernet<'a> {
         Some(Self { header, payload: rest.get(at..)?, ether_type })
     }
 
-    /// The station it is for.
+    /// Returns the destination address.
     #[must_use]
     pub fn destination(&self) -> [u8; 6] {
         let [a, b, c, d, e, f, ..] = *self.header;
         [a, b, c, d, e, f]
     }
 
-    /// The station it comes from.
+    /// Returns the source address.
     #[must_use]
     pub fn source(&self) -> [u8; 6] {
         let [_, _, _, _, _, _, a, b, c, d, e, f, ..] = *self.header;
         [a, b, c, d, e, f]
     }
 
-    /// What the payload is: the EtherType behind the tags.
+    /// Returns the type of the payload: the EtherType behind the tags.
     #[must_use]
     pub fn ether_type(&self) -> u16 {
         self.ether_type
     }
 
-    /// What is behind header and tags, padding included.
+    /// Returns the bytes behind header and tags, padding included.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// The same, to be changed.
+/// A mutable view of an Ethernet frame without its check sequence, with up to two VLAN tags.
 #[derive(Debug)]
 pub struct EthernetMut<'a> {
     header: &'a mut [u8; HEADER],
@@ -73,7 +73,7 @@ pub struct EthernetMut<'a> {
 }
 
 impl<'a> EthernetMut<'a> {
-    /// As [`Ethernet::parse`].
+    /// Parses a frame like [`Ethernet::parse`].
     #[inline]
     #[must_use]
     pub fn parse(frame: &'a mut [u8]) -> Option<Self> {
@@ -82,13 +82,13 @@ impl<'a> EthernetMut<'a> {
         Some(Self { header, payload: rest.get_mut(at..)?, ether_type })
     }
 
-    /// The view that reads.
+    /// Returns a read-only view of the frame.
     #[must_use]
     pub fn view(&self) -> Ethernet<'_> {
         Ethernet { header: self.header, payload: self.payload, ether_type: self.ether_type }
     }
 
-    /// What the payload is.
+    /// Returns the type of the payload: the EtherType behind the tags.
     #[must_use]
     pub fn ether_type(&self) -> u16 {
         self.ether_type
@@ -100,7 +100,7 @@ impl<'a> EthernetMut<'a> {
         [addresses[0], addresses[1]] = [destination, source];
     }
 
-    /// What is behind header and tags.
+    /// Returns the bytes behind header and tags, padding included.
     #[must_use]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         self.payload

@@ -10,19 +10,19 @@ use std::net::{IpAddr, SocketAddr};
 /// Protocol, addresses and ports of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Flow {
-    /// What the packet carries: see [`protocol`]. Of IPv6 the next header, be it an extension header.
+    /// The protocol of the payload: see [`protocol`]. For IPv6 it is the next header, which may be an extension header.
     pub protocol: u8,
-    /// Where it comes from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where it goes to.
+    /// The destination address.
     pub destination: IpAddr,
-    /// Source and destination port of TCP and UDP; none in fragments, or where they are cut off.
+    /// Source and destination port of TCP and UDP; `None` for fragments, or if they are cut off.
     pub ports: Option<(u16, u16)>,
 }
 
 impl Flow {
-    /// The flow of an Ethernet frame, also behind VLAN tags; `None` for what is no IP packet, or is cut off within its fixed header.
-    /// IPv6 extension headers are not looked behind.
+    /// Returns the flow of an Ethernet frame, with or without VLAN tags; `None` if it is not an IP packet, or is cut
+    /// off within the fixed header. IPv6 extension headers are not parsed.
     #[must_use]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let ethernet = Ethernet::parse(frame)?;
@@ -57,7 +57,7 @@ impl Flow {
     }
 }
 
-/// Such as `tcp 192.0.2.1:49152 -> 198.51.100.1:80`.
+/// Formats the flow, for example as `tcp 192.0.2.1:49152 -> 198.51.100.1:80`.
 impl fmt::Display for Flow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.protocol {

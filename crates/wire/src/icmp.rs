@@ -6,7 +6,7 @@ use crate::ipv4::Ipv4Mut;
 use crate::transport::protocol;
 use std::net::Ipv4Addr;
 
-/// Types of messages.
+/// Types of ICMP messages.
 pub mod icmp_type {
     /// The answer to a ping.
     pub const ECHO_REPLY: u8 = 0;
@@ -16,7 +16,7 @@ pub mod icmp_type {
 
 const HEADER: usize = 8;
 
-/// An ICMP message.
+/// A view of an ICMP message.
 #[derive(Clone, Copy, Debug)]
 pub struct Icmp<'a> {
     header: &'a [u8; HEADER],
@@ -24,26 +24,26 @@ pub struct Icmp<'a> {
 }
 
 impl<'a> Icmp<'a> {
-    /// The message that is an IPv4 packet's payload; `None` if it is cut off.
+    /// Parses the payload of an IPv4 packet; `None` if the message is cut off.
     #[must_use]
     pub fn parse(message: &'a [u8]) -> Option<Self> {
         message.split_first_chunk().map(|(header, payload)| Self { header, payload })
     }
 
-    /// Type and code.
+    /// Returns type and code.
     #[must_use]
     pub fn kind(&self) -> (u8, u8) {
         (self.header[0], self.header[1])
     }
 
-    /// Whether it is as it was sent.
+    /// Returns whether the checksum is correct.
     #[must_use]
     pub fn is_checksum_right(&self) -> bool {
         Sum::of(self.header).and(self.payload).is_right()
     }
 }
 
-/// The same, to be changed.
+/// A mutable view of an ICMP message.
 #[derive(Debug)]
 pub struct IcmpMut<'a> {
     header: &'a mut [u8; HEADER],
@@ -51,20 +51,20 @@ pub struct IcmpMut<'a> {
 }
 
 impl<'a> IcmpMut<'a> {
-    /// As [`Icmp::parse`].
+    /// Parses a message like [`Icmp::parse`].
     #[must_use]
     pub fn parse(message: &'a mut [u8]) -> Option<Self> {
         message.split_first_chunk_mut().map(|(header, payload)| Self { header, payload })
     }
 
-    /// The view that reads.
+    /// Returns a read-only view of the message.
     #[must_use]
     pub fn view(&self) -> Icmp<'_> {
         Icmp { header: self.header, payload: self.payload }
     }
 
-    /// Makes an echo request the reply to it, and the checksum with it; what is wrong stays wrong. Returns false, and changes
-    /// nothing, for other messages.
+    /// Turns an echo request into the reply to it, and updates the checksum; a wrong checksum stays wrong. Returns
+    /// false, and changes nothing, for other messages.
     pub fn answer_echo(&mut self) -> bool {
         let [kind, code, high, low, ..] = self.header;
         if (*kind, *code) != (icmp_type::ECHO_REQUEST, 0) {
@@ -79,9 +79,9 @@ impl<'a> IcmpMut<'a> {
     }
 }
 
-/// Makes an Ethernet frame with an echo request for `address` the reply to it, with a time to live of 64. Returns false, and changes
-/// nothing, for other frames, for fragments, and for what is from or to a group of stations or hosts, or from `address` itself
-/// (RFC 1122, 3.2.1.3 and 3.2.2.6). What was wrong with checksums stays wrong.
+/// Turns an Ethernet frame with an echo request for `address` into the reply to it, with a time to live of 64. Returns
+/// false, and changes nothing, for other frames, for fragments, and for frames from or to a group of stations or hosts,
+/// or from `address` itself (RFC 1122, 3.2.1.3 and 3.2.2.6). Wrong checksums stay wrong.
 pub fn answer_ping(frame: &mut [u8], address: Ipv4Addr) -> bool {
     let Some(mut ethernet) = EthernetMut::parse(frame) else { return false };
     let (to, from) = (ethernet.view().destination(), ethernet.view().source());

@@ -6,61 +6,61 @@ use std::net::Ipv4Addr;
 /// Bytes of a header without options.
 const SHORTEST: usize = 20;
 
-/// The fixed part of an IPv4 header, as it is: nothing in it is checked.
+/// A view of the fixed part of an IPv4 header, as it is: nothing in it is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4Header<'a>(pub &'a [u8; SHORTEST]);
 
 impl<'a> Ipv4Header<'a> {
-    /// The header that `packet` begins with; `None` if it has less than 20 bytes.
+    /// Returns the header at the start of `packet`; `None` if that has fewer than 20 bytes.
     #[inline(always)]
     #[must_use]
     pub fn first(packet: &'a [u8]) -> Option<Self> {
         packet.first_chunk().map(Self)
     }
 
-    /// The version: 4.
+    /// Returns the version, which should be 4.
     #[inline(always)]
     #[must_use]
     pub fn version(self) -> u8 {
         self.0[0] >> 4
     }
 
-    /// Bytes of the header with its options.
+    /// Returns the length of the header with its options, in bytes.
     #[inline(always)]
     #[must_use]
     pub fn header_len(self) -> usize {
         usize::from(self.0[0] & 0xf) * 4
     }
 
-    /// Bytes of the packet.
+    /// Returns the length of the packet in bytes.
     #[inline(always)]
     #[must_use]
     pub fn total_len(self) -> usize {
         u16::from_be_bytes([self.0[2], self.0[3]]).into()
     }
 
-    /// Whether it is a fragment: not the first, or not the last.
+    /// Returns whether the packet is a fragment: not the first, or not the last.
     #[inline(always)]
     #[must_use]
     pub fn is_fragment(self) -> bool {
         u16::from_be_bytes([self.0[6], self.0[7]]) & 0x3fff != 0
     }
 
-    /// Time to live.
+    /// Returns the time to live.
     #[inline(always)]
     #[must_use]
     pub fn ttl(self) -> u8 {
         self.0[8]
     }
 
-    /// What the payload is: see [`crate::protocol`].
+    /// Returns the protocol of the payload: see [`crate::protocol`].
     #[inline(always)]
     #[must_use]
     pub fn protocol(self) -> u8 {
         self.0[9]
     }
 
-    /// Where it comes from.
+    /// Returns the source address.
     #[inline(always)]
     #[must_use]
     pub fn source(self) -> Ipv4Addr {
@@ -68,7 +68,7 @@ impl<'a> Ipv4Header<'a> {
         Ipv4Addr::new(a, b, c, d)
     }
 
-    /// Where it goes to.
+    /// Returns the destination address.
     #[inline(always)]
     #[must_use]
     pub fn destination(self) -> Ipv4Addr {
@@ -84,7 +84,7 @@ impl<'a> Ipv4Header<'a> {
     }
 }
 
-/// An IPv4 packet.
+/// A view of an IPv4 packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv4<'a> {
     header: &'a [u8; SHORTEST],
@@ -93,8 +93,8 @@ pub struct Ipv4<'a> {
 }
 
 impl<'a> Ipv4<'a> {
-    /// `None` if it is cut off, has another version, or its lengths contradict each other. Bytes behind the packet, such as padding,
-    /// are left out. The checksum is not looked at: see [`Self::is_checksum_right`].
+    /// Parses a packet; `None` if it is cut off, has another version, or its lengths contradict each other. Bytes
+    /// behind the packet, such as padding, are left out. The checksum is not verified: see [`Self::is_checksum_right`].
     #[inline]
     #[must_use]
     pub fn parse(packet: &'a [u8]) -> Option<Self> {
@@ -104,21 +104,21 @@ impl<'a> Ipv4<'a> {
         Some(Self { header, options, payload: rest })
     }
 
-    /// The fields of its header.
+    /// Returns the fixed part of the header.
     #[inline(always)]
     #[must_use]
     pub fn header(&self) -> Ipv4Header<'a> {
         Ipv4Header(self.header)
     }
 
-    /// What is behind header and options, to the end of the packet.
+    /// Returns the bytes behind header and options, to the end of the packet.
     #[inline(always)]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 
-    /// Whether header and options are as they were sent.
+    /// Returns whether the header checksum is correct.
     #[inline]
     #[must_use]
     pub fn is_checksum_right(&self) -> bool {
@@ -126,7 +126,7 @@ impl<'a> Ipv4<'a> {
     }
 }
 
-/// The same, to be changed.
+/// A mutable view of an IPv4 packet.
 #[derive(Debug)]
 pub struct Ipv4Mut<'a> {
     pub(crate) header: &'a mut [u8; SHORTEST],
@@ -135,7 +135,7 @@ pub struct Ipv4Mut<'a> {
 }
 
 impl<'a> Ipv4Mut<'a> {
-    /// As [`Ipv4::parse`].
+    /// Parses a packet like [`Ipv4::parse`].
     #[inline]
     #[must_use]
     pub fn parse(packet: &'a mut [u8]) -> Option<Self> {
@@ -145,27 +145,27 @@ impl<'a> Ipv4Mut<'a> {
         Some(Self { header, options, payload })
     }
 
-    /// The view that reads.
+    /// Returns a read-only view of the packet.
     #[inline(always)]
     #[must_use]
     pub fn view(&self) -> Ipv4<'_> {
         Ipv4 { header: self.header, options: self.options, payload: self.payload }
     }
 
-    /// Changes where it comes from, and the header checksum with it.
+    /// Changes the source address, and updates the header checksum.
     #[inline]
     pub fn set_source(&mut self, source: Ipv4Addr) {
         set_address(self.header, 12, source);
     }
 
-    /// Changes where it goes to, and the header checksum with it.
+    /// Changes the destination address, and updates the header checksum.
     #[inline]
     pub fn set_destination(&mut self, destination: Ipv4Addr) {
         set_address(self.header, 16, destination);
     }
 
-    /// Counts the time to live down by one, and the header checksum with it, as a router does. Returns false, and changes nothing, if
-    /// the packet may not be forwarded, as it has no further hop to live.
+    /// Decrements the time to live, and updates the header checksum, as a router does. Returns false, and changes
+    /// nothing, if the packet may not be forwarded, because its time to live is 1 or 0.
     #[inline]
     pub fn hop(&mut self) -> bool {
         let lives = self.view().header().ttl() > 1;
@@ -175,7 +175,7 @@ impl<'a> Ipv4Mut<'a> {
         lives
     }
 
-    /// Changes the time to live, and the header checksum with it.
+    /// Changes the time to live, and updates the header checksum.
     pub fn set_ttl(&mut self, ttl: u8) {
         let [_, _, _, _, _, _, _, _, old, protocol, high, low, ..] = &mut *self.header;
         let word = |ttl: u8| u16::from_be_bytes([ttl, *protocol]);
@@ -184,14 +184,14 @@ impl<'a> Ipv4Mut<'a> {
         *old = ttl;
     }
 
-    /// Writes the header checksum anew.
+    /// Computes the header checksum and writes it.
     pub fn fill_checksum(&mut self) {
         self.header[CHECKSUM..CHECKSUM + 2].fill(0);
         let checksum = Sum::of(self.header).and(self.options).checksum();
         self.header[CHECKSUM..CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// What is behind header and options, to the end of the packet.
+    /// Returns the bytes behind header and options, to the end of the packet.
     #[inline(always)]
     #[must_use]
     pub fn payload_mut(&mut self) -> &mut [u8] {
@@ -212,9 +212,9 @@ pub(crate) fn set_address(header: &mut [u8; SHORTEST], at: usize, address: Ipv4A
     header[at..at + 4].copy_from_slice(&address.octets());
 }
 
-/// Counts the time to live of a header down by one, and the checksum with it (RFC 1624, equation 3: the word of time to live and
-/// protocol falls by 0x100, so the checksum rises by as much). For one that may be forwarded: a time to live of 0 becomes 255, and the
-/// checksum is wrong.
+/// Decrements the time to live of a header, and updates the checksum (RFC 1624, equation 3: the word of time to live
+/// and protocol falls by 0x100, so the checksum rises by as much). Only for a packet that may be forwarded: a time to
+/// live of 0 becomes 255, with a wrong checksum.
 #[inline(always)]
 pub fn hop(header: &mut [u8; SHORTEST]) {
     let [_, _, _, _, _, _, _, _, ttl, _, high, low, ..] = header;

@@ -4,54 +4,54 @@ use std::net::Ipv6Addr;
 
 const HEADER: usize = 40;
 
-/// An IPv6 header, as it is: nothing in it is checked.
+/// A view of an IPv6 header, as it is: nothing in it is checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6Header<'a>(pub &'a [u8; HEADER]);
 
 impl<'a> Ipv6Header<'a> {
-    /// The header that `packet` begins with; `None` if it has less than 40 bytes.
+    /// Returns the header at the start of `packet`; `None` if that has fewer than 40 bytes.
     #[inline(always)]
     #[must_use]
     pub fn first(packet: &'a [u8]) -> Option<Self> {
         packet.first_chunk().map(Self)
     }
 
-    /// The version: 6.
+    /// Returns the version, which should be 6.
     #[inline(always)]
     #[must_use]
     pub fn version(self) -> u8 {
         self.0[0] >> 4
     }
 
-    /// Bytes of the packet behind this header.
+    /// Returns the number of bytes of the packet behind this header.
     #[inline(always)]
     #[must_use]
     pub fn payload_len(self) -> usize {
         u16::from_be_bytes([self.0[4], self.0[5]]).into()
     }
 
-    /// What follows the header: see [`crate::protocol`], or an extension header.
+    /// Returns the protocol of what follows the header: see [`crate::protocol`]; it may be an extension header.
     #[inline(always)]
     #[must_use]
     pub fn next_header(self) -> u8 {
         self.0[6]
     }
 
-    /// The hop limit.
+    /// Returns the hop limit.
     #[inline(always)]
     #[must_use]
     pub fn hop_limit(self) -> u8 {
         self.0[7]
     }
 
-    /// Where it comes from.
+    /// Returns the source address.
     #[inline(always)]
     #[must_use]
     pub fn source(self) -> Ipv6Addr {
         self.address(0)
     }
 
-    /// Where it goes to.
+    /// Returns the destination address.
     #[inline(always)]
     #[must_use]
     pub fn destination(self) -> Ipv6Addr {
@@ -65,7 +65,7 @@ impl<'a> Ipv6Header<'a> {
     }
 }
 
-/// An IPv6 packet.
+/// A view of an IPv6 packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Ipv6<'a> {
     header: &'a [u8; HEADER],
@@ -73,7 +73,7 @@ pub struct Ipv6<'a> {
 }
 
 impl<'a> Ipv6<'a> {
-    /// `None` if it is cut off or has another version. Bytes behind the packet are left out.
+    /// Parses a packet; `None` if it is cut off or has another version. Bytes behind the packet are left out.
     #[inline]
     #[must_use]
     pub fn parse(packet: &'a [u8]) -> Option<Self> {
@@ -83,14 +83,14 @@ impl<'a> Ipv6<'a> {
         Some(Self { header, payload })
     }
 
-    /// The fields of its header.
+    /// Returns the header.
     #[inline(always)]
     #[must_use]
     pub fn header(&self) -> Ipv6Header<'a> {
         Ipv6Header(self.header)
     }
 
-    /// What is behind the header, extension headers included.
+    /// Returns the bytes behind the header, extension headers included.
     #[inline(always)]
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {

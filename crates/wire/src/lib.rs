@@ -1,7 +1,7 @@
-//! Headers as they are on the wire, read and changed in place, and the Internet checksum.
+//! Protocol headers, read and changed in place as they are on the wire, and the Internet checksum.
 //!
-//! A view borrows the bytes; nothing is copied. Lengths are checked once, when a view is made, so its getters cannot panic:
-//! `parse` returns `None` for bytes that are cut off or contradict themselves. Integers are in the host's byte order.
+//! A view borrows the bytes; nothing is copied. Lengths are checked once, when a view is made, so its getters cannot
+//! panic: `parse` returns `None` for bytes that are cut off or contradict themselves. Integers are in host byte order.
 //!
 //! ```
 //! use wire::{Ethernet, Flow, Ipv4, Udp, ether_type, protocol};

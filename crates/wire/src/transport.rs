@@ -4,7 +4,7 @@ use crate::checksum::{update_u16, update_u32};
 use crate::ipv4::{Ipv4Header, Ipv4Mut, hop, set_address};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-/// What an IP packet carries (the IP protocol numbers of IANA).
+/// Protocols in IP packets (the IP protocol numbers of IANA).
 pub mod protocol {
     /// ICMP.
     pub const ICMP: u8 = 1;
@@ -22,11 +22,11 @@ pub mod tcp_flags {
     pub const SYN: u8 = 2;
     /// Resets the connection.
     pub const RST: u8 = 4;
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: u8 = 16;
 }
 
-/// A TCP segment.
+/// A view of a TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub struct Tcp<'a> {
     header: &'a [u8; 20],
@@ -34,7 +34,8 @@ pub struct Tcp<'a> {
 }
 
 impl<'a> Tcp<'a> {
-    /// The segment that is an IP packet's payload; `None` if it is cut off, or its header says it has less than 20 bytes.
+    /// Parses the payload of an IP packet; `None` if the segment is cut off, or its header claims to have fewer than 20
+    /// bytes.
     #[must_use]
     pub fn parse(segment: &'a [u8]) -> Option<Self> {
         let header = segment.first_chunk::<20>()?;
@@ -42,26 +43,26 @@ impl<'a> Tcp<'a> {
         Some(Self { header, payload: segment.get(payload..).filter(|_| payload >= header.len())? })
     }
 
-    /// Source and destination port.
+    /// Returns source and destination port.
     #[must_use]
     pub fn ports(&self) -> (u16, u16) {
         ports(self.header)
     }
 
-    /// The low 8 flags: see [`tcp_flags`].
+    /// Returns the low 8 flags: see [`tcp_flags`].
     #[must_use]
     pub fn flags(&self) -> u8 {
         self.header[13]
     }
 
-    /// What is behind header and options.
+    /// Returns the bytes behind header and options.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// A UDP datagram.
+/// A view of a UDP datagram.
 #[derive(Clone, Copy, Debug)]
 pub struct Udp<'a> {
     header: &'a [u8; 8],
@@ -69,8 +70,8 @@ pub struct Udp<'a> {
 }
 
 impl<'a> Udp<'a> {
-    /// The datagram that is an IP packet's payload; `None` if it is cut off, or says it is shorter than its header. Bytes behind it
-    /// are left out.
+    /// Parses the payload of an IP packet; `None` if the datagram is cut off, or claims to be shorter than its header.
+    /// Bytes behind it are left out.
     #[must_use]
     pub fn parse(datagram: &'a [u8]) -> Option<Self> {
         let header = datagram.first_chunk::<8>()?;
@@ -78,21 +79,21 @@ impl<'a> Udp<'a> {
         Some(Self { header, payload: datagram.get(header.len()..len)? })
     }
 
-    /// Source and destination port.
+    /// Returns source and destination port.
     #[must_use]
     pub fn ports(&self) -> (u16, u16) {
         ports(self.header)
     }
 
-    /// What is behind the header.
+    /// Returns the bytes behind the header.
     #[must_use]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }
 }
 
-/// Addresses and ports of a TCP segment or UDP datagram in one IPv4 packet. All checksums follow what is changed (RFC 1624), and one
-/// that was wrong stays wrong.
+/// A mutable view of the addresses and ports of a TCP segment or UDP datagram in an unfragmented IPv4 packet. All
+/// checksums are updated with each change (RFC 1624); one that was wrong stays wrong.
 ///
 /// ```
 /// # let mut packet = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 51, 100, 1, 0xc0, 0, 0, 53, 0, 8, 0, 0];
@@ -112,7 +113,8 @@ pub struct TransportMut<'a> {
 }
 
 impl<'a> TransportMut<'a> {
-    /// `None` for what is no [whole](crate::Ipv4::parse) IPv4 packet, a fragment, or neither TCP nor UDP.
+    /// Parses an IPv4 packet; `None` if it is not [whole](crate::Ipv4::parse), is a fragment, or is neither TCP nor
+    /// UDP.
     #[inline]
     #[must_use]
     pub fn parse(packet: &'a mut [u8]) -> Option<Self> {
@@ -132,34 +134,34 @@ impl<'a> TransportMut<'a> {
         Some(Self { header, ports, checksum: rest.get_mut(at..)?.first_chunk_mut()?, flags })
     }
 
-    /// [`protocol::TCP`] or [`protocol::UDP`].
+    /// Returns [`protocol::TCP`] or [`protocol::UDP`].
     #[inline]
     #[must_use]
     pub fn protocol(&self) -> u8 {
         Ipv4Header(self.header).protocol()
     }
 
-    /// Where it comes from.
+    /// Returns source address and port.
     #[inline]
     #[must_use]
     pub fn source(&self) -> SocketAddrV4 {
         SocketAddrV4::new(Ipv4Header(self.header).source(), ports(self.ports).0)
     }
 
-    /// Where it goes to.
+    /// Returns destination address and port.
     #[inline]
     #[must_use]
     pub fn destination(&self) -> SocketAddrV4 {
         SocketAddrV4::new(Ipv4Header(self.header).destination(), ports(self.ports).1)
     }
 
-    /// The flags of a TCP segment: see [`tcp_flags`]; 0 for UDP.
+    /// Returns the flags of a TCP segment: see [`tcp_flags`]; 0 for UDP.
     #[must_use]
     pub fn flags(&self) -> u8 {
         self.flags
     }
 
-    /// Changes where it comes from.
+    /// Changes source address and port.
     #[inline]
     pub fn set_source(&mut self, source: SocketAddrV4) {
         let [a, b, ..] = self.ports;
@@ -169,7 +171,7 @@ impl<'a> TransportMut<'a> {
         self.follow(old, source);
     }
 
-    /// Changes where it goes to.
+    /// Changes destination address and port.
     #[inline]
     pub fn set_destination(&mut self, destination: SocketAddrV4) {
         let [.., a, b] = self.ports;
@@ -179,7 +181,7 @@ impl<'a> TransportMut<'a> {
         self.follow(old, destination);
     }
 
-    /// As [`Ipv4Mut::hop`].
+    /// Decrements the time to live like [`Ipv4Mut::hop`].
     #[inline]
     pub fn hop(&mut self) -> bool {
         let lives = Ipv4Header(self.header).ttl() > 1;
