@@ -1,10 +1,10 @@
-//! What a user chooses about a port.
+//! Settings of a port.
 
 use crate::{MacType, Result};
 use device::Interrupts;
 use ethdev::{ConfigError, PortConfig, Statistics};
 
-/// Settings of a port of this family. Take the default and change fields; opening a port validates them.
+/// Settings of a port of this family. Start from the default and change fields; opening a port validates them.
 ///
 /// ```
 /// use ethdev::PortConfig;
@@ -22,29 +22,30 @@ use ethdev::{ConfigError, PortConfig, Statistics};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// What every port has. RSS reaches 16 receive queues, on X550 64; with interrupts there can be 63.
+    /// The settings that every port has. RSS can use 16 receive queues, on X550 64; with interrupts there can be 63.
     pub port: PortConfig,
     /// When the device fetches and writes back transmit descriptors.
     pub thresholds: Thresholds,
     /// Drop packets for a queue without free descriptors instead of holding up all queues; default true.
     pub drop_en: bool,
-    /// Least time between two interrupts of a queue at 10 Gbit/s, in microseconds: 0 (no limit) to 1046; default 20.
-    /// Rounded down to steps of 2.048, and ten times as long at 1 Gbit/s. A waiting receive wakes later by up to as much.
+    /// The minimum time between two interrupts of a queue at 10 Gbit/s, in microseconds: 0 (no limit) to 1046; default
+    /// 20. It is rounded down to a multiple of 2.048, and is ten times as long at 1 Gbit/s. A thread that waits for a
+    /// frame may wake later by up to that time.
     pub interrupt_interval_us: u16,
 }
 
 impl Config {
-    /// The largest frame in bytes: MTU, Ethernet header, one VLAN tag and CRC.
+    /// Returns the size of the largest frame in bytes: MTU, Ethernet header, one VLAN tag and CRC.
     #[must_use]
     pub fn max_frame(&self) -> usize {
         self.port.max_frame() + CRC
     }
 
-    /// Checks every setting against its range, for a MAC of type `mac`.
+    /// Checks that every setting is in its range for a MAC of type `mac`.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Config`] names the first setting that is wrong and what it may be.
+    /// [`crate::Error::Config`] names the first setting that is wrong and the values it may have.
     pub fn validate(&self, mac: MacType) -> Result<()> {
         self.port.validate()?;
         self.thresholds.validate()?;
@@ -79,11 +80,11 @@ impl From<PortConfig> for Config {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Thresholds {
-    /// PTHRESH: fetch when the device holds fewer than this; with `write_back` at most 40.
+    /// PTHRESH: the device fetches descriptors when it holds fewer than this; with `write_back` at most 40.
     pub prefetch: u8,
-    /// HTHRESH: and at least this many wait in the ring; 1 to 127 unless `prefetch` is 0.
+    /// HTHRESH: the device fetches only if at least this many wait in the ring; 1 to 127 unless `prefetch` is 0.
     pub host: u8,
-    /// WTHRESH: write back in groups of this many; 0 writes each back at once.
+    /// WTHRESH: the device writes back in groups of this many; 0 writes each back at once.
     pub write_back: u8,
 }
 

@@ -1,4 +1,4 @@
-//! What can go wrong between this driver and its device.
+//! Errors of this driver and its device.
 
 use device::PciIds;
 use ethdev::{ConfigError, PortError, Unsupported};
@@ -21,7 +21,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This driver does not drive such a device.
+    /// The driver does not support the device.
     #[error("{ids} is {what}")]
     UnknownDevice {
         /// The device's ids.
@@ -32,10 +32,10 @@ pub enum Error {
     /// A setting is outside its range, or settings contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An operation that the device does not know.
+    /// The device does not support the operation.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// The device did not do what was waited for.
+    /// The device did not reach the expected state in time.
     #[error(
         "{device}: gave up waiting for {waiting_for}: {register} reads {last:#010x} after {waited:?}; \
          reset the device (open it again), and if that does not help power-cycle the host"
@@ -45,23 +45,23 @@ pub enum Error {
         device: String,
         /// The register that was polled.
         register: &'static str,
-        /// How long.
+        /// How long the driver waited.
         waited: Duration,
         /// Its last value.
         last: u32,
-        /// What was expected of it.
+        /// What the driver waited for.
         waiting_for: &'static str,
     },
-    /// The operation took longer than it may as a whole ([`ethdev::PortConfig::time_limit`]), or was cancelled.
+    /// The operation took longer in all than its limit ([`ethdev::PortConfig::time_limit`]), or was cancelled.
     #[error(
         "{device}: gave up waiting for {waiting_for}: {expired}; try again, or allow more time (PortConfig::time_limit)"
     )]
     Expired {
         /// The device's address.
         device: String,
-        /// What was expected of it.
+        /// What the driver waited for.
         waiting_for: &'static str,
-        /// Which of the two.
+        /// Which of the two it was.
         expired: device::Expired,
     },
     /// The device no longer answers: every register reads all ones.
@@ -72,10 +72,10 @@ pub enum Error {
     Gone {
         /// The device's address.
         device: String,
-        /// The register that was read when it was noticed.
+        /// The register whose read revealed it.
         register: &'static str,
     },
-    /// What the EEPROM holds, or should have loaded into the device, is not usable.
+    /// The content of the EEPROM, or what it should have loaded into the device, is unusable.
     #[error("{device}: EEPROM: {problem}")]
     Eeprom {
         /// The device's address.
@@ -91,14 +91,14 @@ pub enum Error {
     Pool {
         /// The device's address.
         device: String,
-        /// Slots of the pool.
+        /// Number of slots in the pool.
         slots: usize,
-        /// Slots that a receive ring wants: its descriptors and a burst.
+        /// Number of slots that a receive ring needs: its descriptors and a burst.
         ring: usize,
         /// Bytes for data in a slot.
         data_room: u16,
     },
-    /// Device access failed.
+    /// Access to the device failed.
     #[error(transparent)]
     Device(#[from] device::Error),
 }

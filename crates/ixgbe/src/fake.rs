@@ -1,6 +1,6 @@
-//! A scripted device, for unit tests, tests of other crates and fuzz targets: registers that remember, closures for those
-//! that act, a log of every write, removal at any read; and rings that hold whatever a test writes into them, at any time,
-//! from any thread. It moves no frame by itself.
+//! A scripted device, for unit tests, tests of other crates and fuzz targets. It has registers that keep what is
+//! written, hooks (closures) for registers with effects, a log of every write, removal at any read, and rings to which
+//! a test can write anything, at any time, from any thread. It moves no frames by itself.
 //!
 //! ```
 //! use ethdev::{Opened, Port as _, RxQueue as _};
@@ -49,7 +49,7 @@ struct State {
     gone_after_write: Option<(u32, usize)>,
 }
 
-/// Its register window.
+/// The register window of a [`Fake`].
 pub struct FakeBar(Mutex<State>);
 
 impl FakeBar {
@@ -101,14 +101,14 @@ impl fmt::Debug for FakeBar {
 /// How a [`Fake`] maps memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mapping {
-    /// At the addresses that the program sees it at.
+    /// At the addresses at which the program sees it.
     #[default]
     Linear,
-    /// The same, as pages of 4 KiB, as on a host without IOMMU.
+    /// At the addresses at which the program sees it, in pages of 4 KiB, as on a host without IOMMU.
     Paged,
-    /// Not at all: an error.
+    /// Mapping fails with an error.
     Fails,
-    /// Not at all: a panic.
+    /// Mapping panics.
     Panics,
 }
 
@@ -137,7 +137,7 @@ impl Space {
     }
 }
 
-/// The descriptors of a ring, which it keeps in memory.
+/// The descriptors of a ring. This value keeps their memory.
 ///
 /// # Invariants
 ///
@@ -150,19 +150,19 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// How many there are.
+    /// Returns the number of descriptors.
     #[must_use]
     pub fn count(&self) -> usize {
         self.size
     }
 
-    /// Word `word` (0 low, 1 high) of descriptor `index` modulo the ring's size.
+    /// Returns word `word` (0 low, 1 high) of descriptor `index` modulo the ring's size.
     #[must_use]
     pub fn get(&self, index: usize, word: usize) -> u64 {
         u64::from_le(self.word(index, word).load(Ordering::Acquire))
     }
 
-    /// Writes a word of a descriptor.
+    /// Writes word `word` (0 low, 1 high) of descriptor `index` modulo the ring's size.
     pub fn set(&self, index: usize, word: usize, value: u64) {
         self.word(index, word).store(value.to_le(), Ordering::Release);
     }
@@ -193,8 +193,8 @@ pub enum Queue {
     Tx(u32),
 }
 
-/// The device, which behaves like a healthy one until told otherwise. Clones are handles of the same: one goes to the
-/// driver, and the test keeps another.
+/// A fake device, which behaves like a healthy one until a test changes that. Clones are handles of the same device:
+/// one goes to the driver, and the test keeps another.
 #[derive(Clone)]
 pub struct Fake(Arc<Parts>);
 
@@ -204,11 +204,11 @@ impl fmt::Debug for Fake {
     }
 }
 
-/// Its station address, unless set.
+/// The default station address of a [`Fake`].
 pub const STATION: [u8; 6] = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
 
 impl Fake {
-    /// An Intel device with this id whose EEPROM is loaded and whose resets finish at once.
+    /// Creates an Intel device with this id whose EEPROM is loaded and whose resets finish at once.
     #[must_use]
     pub fn new(device: u16) -> Self {
         let ids = PciIds { vendor: 0x8086, device, class: 0x02_0000, revision: 1 };
@@ -256,18 +256,19 @@ impl Fake {
         crate::wait::Timed::new(&regs, limit.begin())
     }
 
-    /// From now on memory is mapped so.
+    /// Sets how memory is mapped from now on.
     pub fn set_mapping(&self, mapping: Mapping) {
         self.0.space.memory().mapping = mapping;
     }
 
-    /// How often the driver has asked to map memory.
+    /// Returns how many times the driver has asked to map memory.
     #[must_use]
     pub fn map_tries(&self) -> usize {
         self.0.space.memory().tries
     }
 
-    /// Whether bus mastering can neither be set nor cleared, nor the function be reset.
+    /// Sets whether the device is stuck: then bus mastering can neither be set nor cleared, and the function cannot be
+    /// reset.
     pub fn set_stuck(&self, stuck: bool) {
         *self.0.stuck.lock().unwrap_or_else(PoisonError::into_inner) = stuck;
     }
@@ -279,7 +280,8 @@ impl Fake {
         }
     }
 
-    /// The descriptors of a ring, as the driver programmed it; `None` if they are not in mapped memory, or not aligned.
+    /// Returns the descriptors of a ring, as the driver programmed it; `None` if they are not in mapped memory, or not
+    /// aligned.
     #[must_use]
     pub fn descriptors(&self, queue: Queue) -> Option<Descriptors> {
         let state = self.0.bar.state();
@@ -294,7 +296,7 @@ impl Fake {
         (len >= 16 && offset.is_multiple_of(16)).then_some(Descriptors { memory, offset, size: len as usize / 16 })
     }
 
-    /// The tail as the driver wrote it last.
+    /// Returns the tail as last written by the driver.
     #[must_use]
     pub fn tail(&self, queue: Queue) -> u32 {
         match queue {
@@ -303,22 +305,23 @@ impl Fake {
         }
     }
 
-    /// [`Descriptors::get`]; `None` if the ring is not mapped.
+    /// Returns a word of a descriptor, as [`Descriptors::get`]; `None` if the ring is not mapped.
     #[must_use]
     pub fn descriptor(&self, queue: Queue, index: usize, word: usize) -> Option<u64> {
         self.descriptors(queue).map(|ring| ring.get(index, word))
     }
 
-    /// [`Descriptors::set`]; false if the ring is not mapped.
+    /// Writes a word of a descriptor, as [`Descriptors::set`]. Returns false if the ring is not mapped.
     pub fn set_descriptor(&self, queue: Queue, index: usize, word: usize, value: u64) -> bool {
         self.descriptors(queue).map(|ring| ring.set(index, word, value)).is_some()
     }
 
-    /// Writes into memory that the driver has mapped; false if it is not.
+    /// Writes to memory that the driver has mapped. Returns false if it is not mapped.
     ///
     /// # Safety
     ///
-    /// Nobody has a reference to these bytes meanwhile, as is so for buffers of descriptors that are not done.
+    /// During the call nothing has a reference to these bytes, as is the case for buffers of descriptors that are not
+    /// done.
     pub unsafe fn write_memory(&self, iova: u64, bytes: &[u8]) -> bool {
         let Some((memory, offset)) = self.0.space.find(iova, bytes.len()) else { return false };
         let place = memory.base().as_ptr().wrapping_add(offset);
@@ -327,7 +330,7 @@ impl Fake {
         true
     }
 
-    /// Loads these EEPROM words, 0 beyond them.
+    /// Sets the words of the EEPROM; those beyond are 0.
     pub fn set_eeprom(&self, words: Vec<u16>) {
         self.on_write(EERD, move |storage, value| {
             let address = eerd::ADDR.get(value) as usize;
@@ -343,50 +346,50 @@ impl Fake {
         self.set(rah(0), high | if valid { rah_fields::AV.mask() } else { 0 });
     }
 
-    /// Sets what a register holds.
+    /// Sets the stored value of a register.
     pub fn set<A>(&self, register: Reg<Ixgbe, A>, value: u32) {
         self.0.bar.state().storage.insert(register.offset(), value);
     }
 
-    /// The stored value, without the effects of a read.
+    /// Returns the stored value of a register, without the effects of a read.
     #[must_use]
     pub fn get<A>(&self, register: Reg<Ixgbe, A>) -> u32 {
         self.0.bar.state().storage.get(&register.offset()).copied().unwrap_or(0)
     }
 
-    /// From now on reads of `register` return what `hook` does.
+    /// Makes reads of `register` return what `hook` returns from now on.
     pub fn on_read<A>(&self, register: Reg<Ixgbe, A>, hook: impl FnMut(&mut Storage) -> u32 + Send + 'static) {
         self.on_read_at(register.offset(), hook);
     }
 
-    /// As [`Self::on_read`], of a register by its offset.
+    /// Like [`Self::on_read`], for a register by its offset.
     pub fn on_read_at(&self, offset: u32, hook: impl FnMut(&mut Storage) -> u32 + Send + 'static) {
         self.0.bar.state().on_read.insert(offset, Box::new(hook));
     }
 
-    /// From now on writes of `register` do what `hook` does, and no more.
+    /// Makes writes of `register` call `hook` from now on, with no other effect.
     pub fn on_write<A>(&self, register: Reg<Ixgbe, A>, hook: impl FnMut(&mut Storage, u32) + Send + 'static) {
         self.0.bar.state().on_write.insert(register.offset(), Box::new(hook));
     }
 
-    /// All reads from the `position`th (from 0) return all ones.
+    /// Makes all reads from now on, except the next `position`, return all ones.
     pub fn vanish_at_read(&self, position: usize) {
         let state = &mut *self.0.bar.state();
         state.gone_from = Some(state.reads.len() + position);
     }
 
-    /// All reads but the first `reads` after the next write of `register` return all ones.
+    /// Makes all reads after the next write of `register`, except the first `reads`, return all ones.
     pub fn vanish_after_write<A>(&self, register: Reg<Ixgbe, A>, reads: usize) {
         self.0.bar.state().gone_after_write = Some((register.offset(), reads));
     }
 
-    /// Writes so far: offset and value.
+    /// Returns all writes so far: offset and value.
     #[must_use]
     pub fn writes(&self) -> Vec<(u32, u32)> {
         self.0.bar.state().writes.clone()
     }
 
-    /// Offsets read so far.
+    /// Returns the offsets of all reads so far.
     #[must_use]
     pub fn reads(&self) -> Vec<u32> {
         self.0.bar.state().reads.clone()

@@ -9,7 +9,8 @@ use device::{Device, TimeLimit};
 use ethdev::PortConfig;
 use std::collections::BTreeSet;
 
-/// The filters of a port, each call within [`PortConfig::time_limit`]. Broadcast frames pass, VLAN tags are not looked at, until told otherwise.
+/// The receive filters of a port. Each call takes [`PortConfig::time_limit`] at most. Initially broadcast frames are
+/// received, and VLAN tags are ignored.
 pub struct Filters<D: Device> {
     regs: Registers<D>,
     time_limit: TimeLimit,
@@ -54,7 +55,8 @@ impl<D: Device> Filters<D> {
         Ok(filters)
     }
 
-    /// Takes frames for any address, unicast or multicast, or only for those added.
+    /// Turns promiscuous mode on or off. When on, frames for any address, unicast or multicast, are received; when off,
+    /// those for the addresses that were added.
     ///
     /// # Errors
     ///
@@ -65,7 +67,8 @@ impl<D: Device> Filters<D> {
         self.write_promiscuous()
     }
 
-    /// Takes frames for any multicast address, or only for those added. A promiscuous port takes them all anyway.
+    /// Turns the reception of all multicast frames on or off. When off, those for the addresses that were added are
+    /// received. A promiscuous port receives all of them in either case.
     ///
     /// # Errors
     ///
@@ -83,7 +86,7 @@ impl<D: Device> Filters<D> {
         self.write_unicast(0);
     }
 
-    /// Takes broadcast frames or not.
+    /// Turns the reception of broadcast frames on or off.
     ///
     /// # Errors
     ///
@@ -93,11 +96,11 @@ impl<D: Device> Filters<D> {
         self.write_broadcast(on)
     }
 
-    /// Takes frames for `address`, unicast or multicast. Adding one twice changes nothing.
+    /// Starts receiving frames for `address`, unicast or multicast. Adding an address again changes nothing.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for the zero or broadcast address, or when all 128 unicast filters are in use.
+    /// [`Error::Config`] for the zero or broadcast address, or if all 128 unicast filters are in use.
     pub fn add_address(&mut self, address: [u8; 6]) -> Result<()> {
         if address == [0; 6] || address == [0xFF; 6] {
             return Err(Error::config("address", format!("{}: neither unicast nor multicast", Mac(address))));
@@ -127,7 +130,8 @@ impl<D: Device> Filters<D> {
         }
     }
 
-    /// No longer takes frames for `address`. Whether it was there; the station's own address stays.
+    /// Stops receiving frames for `address`. Returns whether it had been added; the station's own address cannot be
+    /// removed.
     pub fn remove_address(&mut self, address: [u8; 6]) -> bool {
         let _command = self.command();
         if is_multicast(address) {
@@ -145,7 +149,8 @@ impl<D: Device> Filters<D> {
         }
     }
 
-    /// Takes tagged frames only of the VLANs added, or of any. Untagged frames pass either way.
+    /// Turns the VLAN filter on or off. When on, tagged frames are received only if their VLAN was added; when off, the
+    /// tag is ignored. Untagged frames are received in either case.
     ///
     /// # Errors
     ///
@@ -155,7 +160,7 @@ impl<D: Device> Filters<D> {
         self.write_vlan_filter(on)
     }
 
-    /// Lets VLAN `id`, 0 to 4095, through the VLAN filter.
+    /// Adds VLAN `id`, 0 to 4095, to those that the VLAN filter lets through.
     ///
     /// # Errors
     ///
@@ -170,7 +175,7 @@ impl<D: Device> Filters<D> {
         Ok(())
     }
 
-    /// No longer lets VLAN `id` through. Whether it was let through before.
+    /// Removes VLAN `id` from those that the VLAN filter lets through. Returns whether it was one of them.
     pub fn remove_vlan(&mut self, id: u16) -> bool {
         let _command = self.command();
         let known = self.vlans.remove(&id);

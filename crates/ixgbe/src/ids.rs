@@ -8,7 +8,7 @@ use MacType::{Mac82599, X540, X550};
 use Media::{Backplane, Copper, Cx4, Fibre};
 use Refused::{NotYet, Older, Other};
 
-/// The MAC generation: decides buffer sizes, semaphores, EEPROM access and the size of the RSS table.
+/// The MAC generation. It determines buffer sizes, semaphores, EEPROM access and the size of the RSS table.
 ///
 /// ```
 /// use ixgbe::MacType;
@@ -27,7 +27,7 @@ pub enum MacType {
 }
 
 impl MacType {
-    /// Receive packet buffer, KiB (82599 datasheet 8.2.3.8, X540 and X550 datasheets).
+    /// Returns the size of the receive packet buffer in KiB (82599 datasheet 8.2.3.8, X540 and X550 datasheets).
     #[must_use]
     pub const fn receive_buffer_kib(self) -> u32 {
         match self {
@@ -36,7 +36,7 @@ impl MacType {
         }
     }
 
-    /// Entries of the RSS redirection table.
+    /// Returns the number of entries of the RSS redirection table.
     #[must_use]
     pub const fn reta_entries(self) -> u16 {
         match self {
@@ -45,7 +45,7 @@ impl MacType {
         }
     }
 
-    /// How many queues an entry of the redirection table can name: 4 bits, on X550 6.
+    /// Returns how many queues an entry of the redirection table can select from: it has 4 bits, on X550 6.
     #[must_use]
     pub const fn rss_queues(self) -> u16 {
         match self {
@@ -65,7 +65,7 @@ impl fmt::Display for MacType {
     }
 }
 
-/// How the MAC is connected to the outside.
+/// The medium that the MAC is connected to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Media {
     /// SFP+ or QSFP+ cage, by the serial interface (SFI).
@@ -78,7 +78,7 @@ pub enum Media {
     Copper,
 }
 
-/// A device this driver takes.
+/// A device that this driver supports.
 ///
 /// ```
 /// use ixgbe::{MacType, Media, Model};
@@ -93,18 +93,18 @@ pub enum Media {
 pub struct Model {
     /// MAC generation.
     pub mac: MacType,
-    /// Connection.
+    /// The medium it is connected to.
     pub media: Media,
-    /// Name of chip and connection.
+    /// Name of the chip and its medium.
     pub name: &'static str,
 }
 
 impl Model {
-    /// The model with these ids.
+    /// Returns the model with these ids.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`], which names the device, for anything that is not on the list.
+    /// [`Error::UnknownDevice`], which names the device, for a device that is not supported.
     pub fn identify(ids: PciIds) -> Result<Self> {
         Self::of(ids).ok_or_else(|| Error::UnknownDevice { ids, what: refusal(ids) })
     }

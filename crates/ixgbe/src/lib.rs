@@ -1,6 +1,7 @@
 //! Driver for the Intel 82599 family: 82599 (X520), X540 and X550.
 //!
-//! [`open`] takes a [`device::Device`] and gives a [`Port`], which controls it, and its queues, which go to threads:
+//! [`open`] takes a [`device::Device`] and returns a [`Port`], which controls it, and its queues, which can be moved to
+//! threads:
 //!
 //! ```no_run
 //! use ethdev::{Opened, RxQueue as _, TxQueue as _};
@@ -19,10 +20,10 @@
 //! # }
 //! ```
 //!
-//! The queues are [`ethdev::RxQueue`] and [`ethdev::TxQueue`], the port is an [`ethdev::Port`]. With
-//! [`ethdev::PortConfig::interrupts`] on, a receive queue can be waited for.
+//! The queues implement [`ethdev::RxQueue`] and [`ethdev::TxQueue`], the port [`ethdev::Port`]. With
+//! [`ethdev::PortConfig::interrupts`] on, a program can wait for a receive queue.
 //!
-//! Frames longer than a buffer are received into several, chained as a run of packets.
+//! Frames longer than a buffer are received into several buffers, as a run of packets.
 
 mod config;
 mod desc;

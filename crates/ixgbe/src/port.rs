@@ -1,4 +1,4 @@
-//! A port: opening and closing a device, and control of it while its queues are at work elsewhere.
+//! A port: opening and closing a device, and controlling it while other threads use its queues.
 
 use crate::regs::Registers;
 use crate::ring::{RingMemory, Shared};
@@ -22,16 +22,16 @@ use std::time::Duration;
 /// An open device of this family.
 pub type Opened<D> = ethdev::Opened<Port<D>>;
 
-/// Opens a device of this family: resets it, sets up the link, and starts its queues with buffers from `pool`. The
-/// link may take seconds to come up; see [`Port::wait_link`].
+/// Opens a device of this family: resets it, sets up the link, and starts its queues with buffers from `pool`. The link
+/// may take seconds to come up; see [`Port::wait_link`].
 ///
-/// The device is moved in, so that nobody else can drive it.
+/// The device is passed by value, so that nothing else can drive it.
 ///
 /// # Errors
 ///
-/// When the driver does not know the device, a setting is out of range, the device does not do its part in time, or
-/// the pool has fewer slots than the receive rings have descriptors. [`Error::Expired`] when all of it together takes longer
-/// than it may, or is cancelled ([`PortConfig::time_limit`]); stopping the device then takes a time limit of its own.
+/// If the driver does not support the device, a setting is out of range, the device does not respond in time, or the
+/// pool has fewer slots than the receive rings have descriptors. [`Error::Expired`] if the whole call takes longer than
+/// [`PortConfig::time_limit`], or is cancelled; stopping the device then has a time limit of its own.
 pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened<D>> {
     let model = Model::identify(device.ids())?;
     config.validate(model.mac)?;
@@ -71,9 +71,9 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     Ok(Opened { port, rx, tx })
 }
 
-/// Control of an open device: link, filters, statistics, and the end of it.
+/// The port of an open device: link, filters, statistics and closing.
 ///
-/// Dropping it closes it; errors are logged then.
+/// Dropping it closes it; errors are then logged.
 pub struct Port<D: Device> {
     shared: Arc<Shared<D>>,
     model: Model,
@@ -129,7 +129,7 @@ impl<D: Device> Port<D> {
         Ok(())
     }
 
-    /// What device it is.
+    /// Returns the model of the device.
     #[must_use]
     pub fn model(&self) -> Model {
         self.model
@@ -145,12 +145,12 @@ impl<D: Device> Port<D> {
         (Some(Command::begin(self.regs(), &self.config.time_limit)), limit)
     }
 
-    /// Which frames the device receives.
+    /// Returns the receive filters.
     pub fn filters(&mut self) -> &mut Filters<D> {
         &mut self.filters
     }
 
-    /// All that the device counts, as last read by [`ethdev::Port::statistics`].
+    /// Returns all counters of the device, as last read by [`ethdev::Port::statistics`].
     #[must_use]
     pub fn hardware_statistics(&self) -> &HardwareStatistics {
         self.counters.totals()
@@ -194,8 +194,8 @@ impl<D: Device> Port<D> {
     }
 }
 
-/// Time limits: [`PortConfig::time_limit`] holds for each call, and longer where a method says so. A device that does not answer
-/// within it counts as gone.
+/// Each call takes [`PortConfig::time_limit`] at most, and longer only where a method says so. A device that does not
+/// answer within that time is treated as gone.
 impl<D: Device> ethdev::Port for Port<D> {
     type Rx = RxQueue<D>;
     type Tx = TxQueue<D>;
@@ -229,7 +229,7 @@ impl<D: Device> ethdev::Port for Port<D> {
         link::status(self.regs(), self.model.mac)
     }
 
-    /// The device has `limit` and [`PortConfig::time_limit`] together for its answers.
+    /// The device has the sum of `limit` and [`PortConfig::time_limit`] for its answers.
     fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
         let own = &self.config.time_limit;
         let both = TimeLimit { total: own.total.saturating_add(limit), ..own.clone() };
@@ -275,11 +275,11 @@ impl<D: Device> ethdev::Port for Port<D> {
         init::stop_receiving(self.regs())
     }
 
-    /// The device's own counters are 32 bits wide: to be called at least once a second.
+    /// The device's own counters are 32 bits wide, so call this at least once a second.
     ///
-    /// Reading ends before the next counter when [`PortConfig::time_limit`] is over, or when its cancel flag is set meanwhile; if
-    /// the flag was set before, after a second. [`Statistics::unread`] says how many counters are left; the next call, or
-    /// closing, begins with them.
+    /// Reading stops before the next counter when [`PortConfig::time_limit`] is over, or when its cancel flag is set
+    /// during the call; if the flag was set before, it stops after a second. [`Statistics::unread`] is the number of
+    /// counters not read; the next call, or closing, begins with them.
     fn statistics(&mut self) -> Result<Statistics> {
         let (_hurried, limit) = self.reading();
         Ok(self.counters.poll(Some(limit.begin()))?.into())
@@ -289,7 +289,7 @@ impl<D: Device> ethdev::Port for Port<D> {
         self.counters.totals().into()
     }
 
-    /// Reading ends before the next register, with `false`, as that of statistics does.
+    /// Reading stops before the next register, and returns `false`, under the same limits as in [`Self::statistics`].
     fn transmit_idle(&self) -> bool {
         let (_hurried, limit) = self.reading();
         let regs = Timed::new(self.regs(), limit.begin());
@@ -312,13 +312,13 @@ impl<D: Device> ethdev::Port for Port<D> {
         interrupts::take(self.regs())
     }
 
-    /// Stops the device: receiver off, frames of the transmit queues sent as long as the link is up, queues disabled, DMA
-    /// drained, reset, bus mastering off (4.6.7.1.2, 4.6.8.2, 5.2.5.3.2).
+    /// Stops the device: turns the receiver off, sends the frames of the transmit queues as long as the link is up,
+    /// disables the queues, drains DMA, resets, and turns bus mastering off (4.6.7.1.2, 4.6.8.2, 5.2.5.3.2).
     ///
-    /// All of it takes [`PortConfig::time_limit`] and a second at most, as far as registers are memory and not messages to
-    /// another process: when time is up, each step that is left is still asked of the device, and not waited for, and taking
-    /// memory access from it has the second. Reading the counters has a second of the first. The cancel flag is not looked at:
-    /// it is usually why a port is closed.
+    /// All of it takes [`PortConfig::time_limit`] plus a second at most, provided that registers are memory and not
+    /// messages to another process. When the time limit is over, the remaining steps are still requested of the device,
+    /// but not waited for; the extra second is for taking memory access from it. Reading the counters takes up to a
+    /// second of the time limit. The cancel flag is ignored, as it is usually the reason for closing a port.
     fn close(mut self) -> Result<Statistics> {
         self.stop()?;
         Ok(self.counters.totals().into())

@@ -1,8 +1,8 @@
 //! The register map of the 82599, X540 and X550 (82599 datasheet, chapter 8.2.3), grouped by its sections.
 //!
-//! Only what the driver uses is listed. Registers through which the device learns of memory (descriptor rings,
-//! buffer sizes, queue enables, head write-back) are of class `dma`, so that safe code can read them only. The global
-//! enables `RXCTRL.RXEN` and `DMATXCTL.TE` are not: without an enabled queue they move nothing.
+//! Only the registers that the driver uses are listed. Registers that tell the device of memory (descriptor rings,
+//! buffer sizes, queue enables, head write-back) are of class `dma`, so that safe code can only read them. The global
+//! enables `RXCTRL.RXEN` and `DMATXCTL.TE` are not: without an enabled queue they cause no memory access.
 
 use device::{MapPromise, ReadWrite, Reg, Regs, registers};
 
@@ -12,21 +12,21 @@ pub type Registers<D> = Regs<Ixgbe, D>;
 /// Number of receive address filters (`RAL`, `RAH`): entry 0 holds the station address.
 pub const RECEIVE_ADDRESSES: u32 = 128;
 
-/// Receive address `n`, low half: bytes 0 to 3 of the address, byte 0 in bits 7:0. `n` must be below
+/// Returns the low half of receive address `n`: bytes 0 to 3 of the address, byte 0 in bits 7:0. `n` must be below
 /// [`RECEIVE_ADDRESSES`].
 #[must_use]
 pub const fn ral(n: u32) -> Reg<Ixgbe, ReadWrite> {
     if n < 16 { RAL.at(n) } else { RALX.at(n - 16) }
 }
 
-/// Receive address `n`, high half: bytes 4 and 5 of the address and the valid bit. `n` must be below
+/// Returns the high half of receive address `n`: bytes 4 and 5 of the address and the valid bit. `n` must be below
 /// [`RECEIVE_ADDRESSES`].
 #[must_use]
 pub const fn rah(n: u32) -> Reg<Ixgbe, ReadWrite> {
     if n < 16 { RAH.at(n) } else { RAHX.at(n - 16) }
 }
 
-/// Throttling of MSI-X vector `n`, which must be below 64.
+/// Returns the throttling register of MSI-X vector `n`, which must be below 64.
 #[must_use]
 pub const fn eitr(n: u32) -> Reg<Ixgbe, ReadWrite> {
     if n < 24 { EITR.at(n) } else { EITRX.at(n - 24) }

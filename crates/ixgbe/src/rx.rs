@@ -25,7 +25,7 @@ const DOORBELL: usize = 32;
 /// Buffers of the largest frame that a port can be set to (9238 bytes in buffers of 1 KiB), and some to spare.
 const MOST_SEGMENTS: usize = 16;
 
-/// A receive queue: belongs to one thread at a time, and may be sent to another.
+/// A receive queue: belongs to one thread at a time, and can be moved to another.
 ///
 /// A frame longer than a buffer arrives as a run of packets with [`Packet::continues`] set on all but the last.
 ///
@@ -33,7 +33,7 @@ const MOST_SEGMENTS: usize = 16;
 ///
 /// Every descriptor has a buffer: `slots[i]` is a slot of `pool`, owned by the ring, at descriptor `i`.
 ///
-/// Two threads cannot share it:
+/// Two threads cannot share a queue:
 ///
 /// ```compile_fail,E0499
 /// use ethdev::RxQueue as _;
@@ -185,7 +185,7 @@ impl<D: Device> RxQueue<D> {
         Ok(())
     }
 
-    /// The queue's number.
+    /// Returns the number of the queue.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
@@ -498,7 +498,8 @@ impl<D: Device> ethdev::RxQueue for RxQueue<D> {
         batch.get_mut(before..).unwrap_or_default()
     }
 
-    /// What the device wrote back is stored as it is: hash, packet type, VLAN tag if it strips them, and verdicts on checksums.
+    /// The values that the device wrote back are stored unchanged: hash, packet type, VLAN tag if tags are stripped,
+    /// and checksum verdicts.
     #[inline]
     fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
         let before = batch.len();

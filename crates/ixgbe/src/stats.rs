@@ -11,7 +11,7 @@ use crate::{Error, Result};
 use device::{Deadline, Device, ReadClears, Reg};
 use std::fmt;
 
-/// All that the device counts, since the port was opened. None of it ever decreases.
+/// All counters of the device, since the port was opened. None of them ever decreases.
 ///
 /// ```
 /// let statistics = ixgbe::HardwareStatistics::default();
@@ -21,13 +21,13 @@ use std::fmt;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HardwareStatistics {
-    /// Good packets received and not missed; those without a free descriptor are among them.
+    /// Good packets received and not missed, including those for which there was no free descriptor.
     pub rx_packets: u64,
     /// Bytes of good packets received, missed ones included, from destination address to CRC.
     pub rx_bytes: u64,
     /// Packets lost because the packet buffer was full.
     pub rx_missed: u64,
-    /// Packets dropped because their queue had no free descriptor, all queues.
+    /// Packets dropped because their queue had no free descriptor, in all queues.
     pub rx_no_descriptor: u64,
     /// Multicast packets received.
     pub rx_multicast: u64,
@@ -39,7 +39,7 @@ pub struct HardwareStatistics {
     pub rx_total_bytes: u64,
     /// Good packets received of 64, 65 to 127, 128 to 255, 256 to 511, 512 to 1023, and 1024 or more bytes.
     pub rx_sizes: [u64; 6],
-    /// What was wrong with packets received.
+    /// Errors of received packets.
     pub rx_errors: ReceiveErrors,
     /// Good packets sent, pause frames not counted.
     pub tx_packets: u64,
@@ -51,24 +51,25 @@ pub struct HardwareStatistics {
     pub tx_broadcast: u64,
     /// Packets sent, pause frames included.
     pub tx_total_packets: u64,
-    /// Good packets sent by size, as `rx_sizes`, pause frames not counted.
+    /// Good packets sent, by the same sizes as `rx_sizes`, pause frames not counted.
     pub tx_sizes: [u64; 6],
     /// Link pause frames.
     pub pause: PauseFrames,
-    /// Faults of this side of the link.
+    /// Faults detected by this side of the link.
     pub local_faults: u64,
     /// Faults that the other side of the link reported.
     pub remote_faults: u64,
-    /// Queues, in slots: queue `n` counts in slot `n % 16`.
+    /// Counters of queues, in slots: queue `n` is counted in slot `n % 16`.
     pub queues: [QueueStatistics; 16],
-    /// Readings of a counter that was full: the total is too low. Poll more often.
+    /// How many times a counter was full when it was read, so that its total is too low. If this grows, read more
+    /// often.
     pub saturated: u64,
-    /// Counters that there was no time for when the device was last asked: their totals are older. (One of 36 bits, in two
-    /// registers, is one.)
+    /// Number of counters that there was no time to read in the last call, whose totals are older. A counter of 36
+    /// bits, in two registers, counts as one.
     pub unread: usize,
 }
 
-/// Packets received in error, by what was wrong; several may count the same packet.
+/// Packets received in error, by kind of error; a packet may be counted in several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReceiveErrors {
@@ -80,13 +81,13 @@ pub struct ReceiveErrors {
     pub error_bytes: u64,
     /// Too short for the MAC.
     pub short: u64,
-    /// Length field does not fit the length.
+    /// The length field does not match the length of the packet.
     pub length: u64,
-    /// Below 64 bytes, CRC right.
+    /// Below 64 bytes, CRC correct.
     pub undersize: u64,
     /// Below 64 bytes, CRC wrong.
     pub fragments: u64,
-    /// Above the largest frame, CRC right.
+    /// Above the largest frame, CRC correct.
     pub oversize: u64,
     /// Above the largest frame, CRC wrong.
     pub jabber: u64,
@@ -100,15 +101,15 @@ pub struct ReceiveErrors {
 pub struct PauseFrames {
     /// Sent to stop the other side.
     pub tx_off: u64,
-    /// Sent to let the other side go on.
+    /// Sent to let the other side continue.
     pub tx_on: u64,
-    /// Received, to stop.
+    /// Received, to stop sending.
     pub rx_off: u64,
-    /// Received, to go on.
+    /// Received, to continue sending.
     pub rx_on: u64,
 }
 
-/// The queues that share a slot.
+/// Counters of the queues that share a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct QueueStatistics {
@@ -116,7 +117,7 @@ pub struct QueueStatistics {
     pub rx_packets: u64,
     /// Bytes received.
     pub rx_bytes: u64,
-    /// Packets dropped for want of a free descriptor.
+    /// Packets dropped because there was no free descriptor.
     pub rx_no_descriptor: u64,
     /// Packets sent.
     pub tx_packets: u64,

@@ -44,16 +44,16 @@ const MAP_AGAIN: Duration = Duration::from_secs(1);
 /// It also waits so many times longer than a try took.
 const MAP_AGAIN_FACTOR: u32 = 10;
 
-/// A transmit queue: belongs to one thread at a time, and may be sent to another.
+/// A transmit queue: belongs to one thread at a time, and can be moved to another.
 ///
-/// Buffers come back lazily, [`CHUNK`] at a time, when the device has reported a whole chunk of descriptors done; up
-/// to 31 stay in the ring until more is sent or the port is closed.
+/// Buffers are taken back lazily, [`CHUNK`] at a time, when the device has reported a whole chunk of descriptors done;
+/// up to 31 remain in the ring until more is sent or the port is closed.
 ///
-/// Packets of any pool can be sent. The first of a pool has to wait until that is mapped for the device, which is a system
-/// call, or a message to a vfio-user server; the queue keeps the pool until it is dropped, so a program should have a few
-/// pools that live long. Of a pool that cannot be mapped the log says why, and mapping it is tried again from time to time: once a
-/// second, or more seldom if it takes long to fail. Frames can have 17 to 15,872 bytes in up to 40 segments (32 on a ring of 64
-/// descriptors).
+/// Packets of any pool can be sent. The first packet of a pool waits until that is mapped for the device, which is a
+/// system call, or a message to a vfio-user server. The queue keeps the pool until it is dropped, so a program should
+/// have a few long-lived pools. If a pool cannot be mapped, the reason is logged, and mapping it is tried again from
+/// time to time: once a second, or less often if it takes long to fail. Frames can have 17 to 15,872 bytes in up to 40
+/// segments (32 on a ring of 64 descriptors).
 ///
 /// # Invariants
 ///
@@ -65,7 +65,7 @@ const MAP_AGAIN_FACTOR: u32 = 10;
 /// * If `foreign` is 0, all slots in flight are of the first known pool; else `pools[i]` says of which, and `foreign` of
 ///   them are of others.
 ///
-/// What was sent is gone:
+/// A packet cannot be used after it was sent:
 ///
 /// ```compile_fail,E0382
 /// use ethdev::TxQueue as _;
@@ -184,7 +184,7 @@ impl<D: Device> TxQueue<D> {
         Ok(())
     }
 
-    /// The queue's number.
+    /// Returns the number of the queue.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
