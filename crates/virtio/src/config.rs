@@ -1,9 +1,9 @@
-//! What a user chooses about a port.
+//! Settings of a port.
 
 use crate::{Error, Features, Result};
 use ethdev::{ConfigError, PortConfig, Rss};
 
-/// Settings of a virtio port. Take the default and change fields; opening a port validates them.
+/// Settings of a virtio port. Start from the default and change fields; opening a port validates them.
 ///
 /// ```
 /// use ethdev::PortConfig;
@@ -15,26 +15,27 @@ use ethdev::{ConfigError, PortConfig, Rss};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// What every port has. The device decides which frame goes to which receive queue, and does so over as many as it has pairs
-    /// (section 5.1.6.5.6): a frame for a queue that nobody polls would be lost, so there are no fewer receive queues than
-    /// transmit queues. Frames longer than a buffer need a device that can use several.
+    /// The settings that every port has. The device chooses the receive queue of each frame, from as many queues as it
+    /// has pairs (section 5.1.6.5.6). A frame for a queue that is not polled would be lost, so there must be at least
+    /// as many receive queues as transmit queues. Receiving frames longer than a buffer needs a device that can use
+    /// several buffers for a frame.
     pub port: PortConfig,
-    /// Features not to use even if the device offers them; default none.
+    /// Features that are not used even if the device offers them; default none.
     pub refuse: Features,
 }
 
 impl Config {
-    /// Queue pairs that the device must have: virtio has queues in pairs (section 5.1.2).
+    /// Returns the number of queue pairs that the device must have: virtio queues come in pairs (section 5.1.2).
     #[must_use]
     pub fn pairs(&self) -> u16 {
         self.port.rx_queues
     }
 
-    /// Checks every setting against its range.
+    /// Checks that every setting is in its range.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] names the first setting that is wrong and what it may be.
+    /// [`Error::Config`] names the first setting that is wrong and the values it may have.
     pub fn validate(&self) -> Result<()> {
         let PortConfig { rx_queues, tx_queues, rss, strip_vlan, .. } = &self.port;
         self.port.validate()?;

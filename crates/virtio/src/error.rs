@@ -1,4 +1,4 @@
-//! What can go wrong between this driver and its device.
+//! Errors of this driver and its device.
 
 use device::Expired;
 use ethdev::{ConfigError, PortError, Unsupported};
@@ -14,10 +14,10 @@ pub enum Error {
     /// A setting is outside its range, or settings contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An operation that the device, or this driver, does not know.
+    /// The device or this driver does not support the operation.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// The device lacks something that this driver cannot do without, or does not accept what was negotiated.
+    /// The device lacks something that this driver needs, or rejects what was negotiated.
     #[error("{device}: {problem}")]
     Negotiation {
         /// The device's address.
@@ -40,48 +40,48 @@ pub enum Error {
     Pool {
         /// The device's address.
         device: String,
-        /// Slots of the pool.
+        /// Number of slots in the pool.
         slots: usize,
         /// Bytes for data in a slot.
         data_room: u16,
-        /// What is wanted.
+        /// What is needed.
         problem: String,
     },
-    /// The peer of a vhost-user socket cannot be reached, or the conversation with it failed.
+    /// The peer of a vhost-user socket cannot be reached, or communication with it failed.
     #[error("{device}: {step}: {cause}")]
     Peer {
         /// The device's address.
         device: String,
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
-        /// Why it failed and what to do.
+        /// Why it failed and what to do about it.
         cause: String,
     },
-    /// Nobody has connected to this socket yet. Not a failure: the port starts as soon as somebody does.
+    /// No back end has connected to this socket yet. This is not a failure: the port starts as soon as one connects.
     #[error("{device}: no vhost-user back end has connected yet; start it, as the client of this socket")]
     NoPeer {
         /// The device's address.
         device: String,
     },
-    /// The device did not do what was waited for.
+    /// The device did not reach the expected state in time.
     #[error("{device}: gave up waiting for {waiting_for} after {waited:?}; open the device again to reset it")]
     Timeout {
         /// The device's address.
         device: String,
-        /// What was expected of it.
+        /// What the driver waited for.
         waiting_for: &'static str,
-        /// How long.
+        /// How long the driver waited.
         waited: Duration,
     },
-    /// The operation was ended by [`device::TimeLimit::cancel`].
+    /// The operation was cancelled by [`device::TimeLimit::cancel`].
     #[error("{device}: interrupted while waiting for {waiting_for}")]
     Interrupted {
         /// The device's address.
         device: String,
-        /// What was expected of it.
+        /// What the driver waited for.
         waiting_for: &'static str,
     },
-    /// The thread that watches the device has panicked: a device that goes away does not come back any more.
+    /// The thread that watches the device has panicked, so a device that goes away is not brought up again.
     #[error("{device}: the thread that watches it has panicked, as standard error says; close it and open it again")]
     Unwatched {
         /// The device's address.
@@ -92,7 +92,7 @@ pub enum Error {
     Refused {
         /// The device's address.
         device: String,
-        /// What was asked of it.
+        /// What the command was to do.
         command: &'static str,
     },
     /// The device no longer answers.
@@ -100,10 +100,10 @@ pub enum Error {
     Gone {
         /// The device's address.
         device: String,
-        /// How it was noticed.
+        /// What showed that it is gone.
         symptom: &'static str,
     },
-    /// Device access failed.
+    /// Access to the device failed.
     #[error(transparent)]
     Device(#[from] device::Error),
 }

@@ -1,7 +1,7 @@
-//! A virtio-net device made of memory, for tests, fuzz targets and benches: written from the specification (Virtio 1.2),
-//! naive on purpose, and strict. An access to an address that is not mapped, a chain that is not well formed or memory of
-//! another queue is a panic in whoever runs the device. It does nothing by itself: a test tells it what to do, and may
-//! tell it to break every rule of a ring.
+//! A virtio-net device in memory, for tests, fuzz targets and benches: written from the specification (Virtio 1.2),
+//! simple on purpose, and strict. An access to an address that is not mapped, a malformed chain or memory of another
+//! queue causes a panic in the thread that runs the device. It does nothing by itself: a test tells it what to do, and
+//! may tell it to break every rule of a ring.
 //!
 //! ```
 //! use ethdev::{Opened, Port as _, RxQueue as _};
@@ -36,28 +36,28 @@ use queue::Queue;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What kind of device it is.
+/// Properties of a [`FakeDevice`].
 #[derive(Clone, Debug)]
 pub struct FakeConfig {
-    /// Features that it offers.
+    /// Features that the device offers.
     pub features: Features,
-    /// Pairs of queues.
+    /// Number of queue pairs.
     pub pairs: u16,
-    /// Largest size of each queue.
+    /// Largest size of each queue, in descriptors.
     pub queue_size: u16,
     /// Station address.
     pub mac: [u8; 6],
     /// MTU, if `Features::MTU` is offered.
     pub mtu: u16,
-    /// The interface that it speaks.
+    /// The interface that the device supports.
     pub interface: Interface,
-    /// Whether it wants to be notified.
+    /// Whether the device requests notifications.
     pub wants_notifications: bool,
-    /// Clears FEATURES_OK when the driver sets it.
+    /// Whether the device clears FEATURES_OK when the driver sets it.
     pub refuses_features: bool,
-    /// The configuration changes with every read.
+    /// Whether the configuration changes with every read.
     pub restless: bool,
-    /// Does not answer on the control queue; 255 refuses every command; others are carried out.
+    /// The answer to each command on the control queue: 0 accepts it, 255 refuses it; with `None` there is no answer.
     pub control_answer: Option<u8>,
 }
 
@@ -78,7 +78,7 @@ impl Default for FakeConfig {
     }
 }
 
-/// The device; clones are handles of the same.
+/// A fake device. Clones are handles of the same device.
 #[derive(Clone, Debug)]
 pub struct FakeDevice {
     memory: Arc<Memory>,
@@ -103,7 +103,7 @@ struct State {
 }
 
 impl FakeDevice {
-    /// A device that was just powered on.
+    /// Creates a device that was just powered on.
     #[must_use]
     pub fn new(config: FakeConfig) -> Self {
         let state = State {
@@ -124,7 +124,7 @@ impl FakeDevice {
         Self { memory: Arc::default(), state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The transport by which a driver reaches it.
+    /// Returns the transport by which a driver reaches the device.
     #[must_use]
     pub fn transport(&self) -> FakeTransport {
         FakeTransport { dma: DmaDomain::new(Box::new(Mapper(Arc::clone(&self.memory)))), device: self.clone() }
@@ -143,86 +143,86 @@ impl FakeDevice {
         Some(act(queue, &self.memory))
     }
 
-    /// Whether the driver has said that it is ready.
+    /// Returns whether the driver has reported that it is ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.state().status & status::DRIVER_OK != 0
     }
 
-    /// The features that the driver chose.
+    /// Returns the features that the driver chose.
     #[must_use]
     pub fn features(&self) -> Features {
         Features(self.state().features)
     }
 
-    /// How often it was reset.
+    /// Returns how many times the device was reset.
     #[must_use]
     pub fn resets(&self) -> usize {
         self.state().resets
     }
 
-    /// The commands that came on the control queue, class and command first.
+    /// Returns the commands received on the control queue, each beginning with class and command.
     #[must_use]
     pub fn commands(&self) -> Vec<Vec<u8>> {
         self.state().commands.clone()
     }
 
-    /// What the driver did in the wrong order, in words.
+    /// Returns descriptions of what the driver did in the wrong order.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         self.state().faults.clone()
     }
 
-    /// Changes what the configuration says of the link.
+    /// Changes the link state in the configuration.
     pub fn set_link(&self, up: bool) {
         let mut state = self.state();
         state.link_up = up;
         state.generation = state.generation.wrapping_add(1);
     }
 
-    /// Asks for a reset, or is gone.
+    /// Makes [`Transport::watch`] report the device as lost for `reason`, as if it had requested a reset or was gone.
     pub fn lose(&self, reason: &'static str) {
         self.state().attention = Some(reason);
     }
 
-    /// Says in its status that it needs a reset.
+    /// Sets DEVICE_NEEDS_RESET in the device's status.
     pub fn ask_for_reset(&self) {
         self.state().status |= status::DEVICE_NEEDS_RESET;
     }
 
-    /// Changes how commands on the control queue are answered, if at all.
+    /// Changes the answer to commands on the control queue: see [`FakeConfig::control_answer`].
     pub fn answer_commands(&self, answer: Option<u8>) {
         self.state().config.control_answer = answer;
     }
 
-    /// Changes the features that it offers from its next reset on.
+    /// Changes the features that the device offers, from its next reset on.
     pub fn offer(&self, features: Features) {
         self.state().config.features = features;
     }
 
-    /// Whether a driver that looks for the device finds it.
+    /// Sets whether the device is away: then a driver that looks for it does not find it.
     pub fn set_away(&self, away: bool) {
         self.state().away = away;
     }
 
-    /// Whether a reset fails.
+    /// Sets whether a reset fails.
     pub fn refuse_reset(&self, refuse: bool) {
         self.state().refuses_reset = refuse;
     }
 
-    /// The next chain that the driver made available in `queue`.
+    /// Takes the next chain that the driver made available in `queue`; `None` if there is none.
     #[must_use]
     pub fn next(&self, queue: u16) -> Option<Chain> {
         self.with(queue, Queue::next)?
     }
 
-    /// Reports a chain used, with the bytes that were written to it.
+    /// Reports a chain as used, with the number of bytes that were written to it.
     pub fn report(&self, queue: u16, chain: &Chain, len: u32) {
         self.report_as(queue, chain.id.into(), len, chain.slots());
     }
 
-    /// Reports whatever it is told: id, length, and descriptors to skip in a packed ring. Then interrupts, if the driver
-    /// wants it.
+    /// Reports any id, length, and number of descriptors to skip in a packed ring, correct or not. Then interrupts, if
+    /// the driver requests it.
     pub fn report_as(&self, queue: u16, id: u32, len: u32, slots: u16) {
         let vector = self.with(queue, |queue, memory| queue.report(memory, id, len, slots)).flatten();
         if let Some(vector) = vector.and_then(|vector| self.state().vectors.get(usize::from(vector)).cloned()) {
@@ -230,44 +230,45 @@ impl FakeDevice {
         }
     }
 
-    /// Moves the used index of a split ring without an entry.
+    /// Advances the used index of a split ring without writing an entry.
     pub fn skip_used(&self, queue: u16, by: u16) {
         self.with(queue, |queue, memory| queue.skip_used(memory, by));
     }
 
-    /// Writes nonsense over the descriptors of `queue` that it has taken; in a packed ring, over addresses and lengths.
+    /// Overwrites with nonsense the descriptors of `queue` that the device has taken; in a packed ring, their addresses
+    /// and lengths.
     pub fn scribble(&self, queue: u16) {
         self.with(queue, Queue::scribble);
     }
 
-    /// How often the driver notified `queue`.
+    /// Returns how many times the driver notified `queue`.
     #[must_use]
     pub fn notifications(&self, queue: u16) -> usize {
         self.with(queue, |queue, _| queue.notifications).unwrap_or(0)
     }
 
-    /// Writes into a part of a chain.
+    /// Writes to a part of a chain.
     ///
     /// # Panics
     ///
-    /// When the part is too short, or its memory is not mapped.
+    /// If the part is too short, or its memory is not mapped.
     pub fn write(&self, part: &Part, offset: u32, bytes: &[u8]) {
         assert!(offset as usize + bytes.len() <= part.len as usize, "beyond the part");
         self.memory.write(part.address + u64::from(offset), bytes);
     }
 
-    /// All bytes of a part of a chain.
+    /// Returns all bytes of a part of a chain.
     ///
     /// # Panics
     ///
-    /// When its memory is not mapped.
+    /// If its memory is not mapped.
     #[must_use]
     pub fn read(&self, part: &Part) -> Vec<u8> {
         self.memory.read(part.address, part.len as usize)
     }
 
-    /// Delivers a frame to the driver through receive queue `pair`, in as many buffers as it needs. Whether there were
-    /// enough; what does not fit is lost.
+    /// Delivers a frame to the driver through receive queue `pair`, in as many buffers as it needs. Returns whether
+    /// there were enough buffers; if not, the frame is lost.
     #[must_use]
     pub fn deliver(&self, pair: u16, frame: &[u8]) -> bool {
         let features = self.features();
@@ -303,11 +304,11 @@ impl FakeDevice {
         true
     }
 
-    /// Takes a frame that the driver sent through transmit queue `pair`.
+    /// Takes a frame that the driver sent through transmit queue `pair`; `None` if there is none.
     ///
     /// # Panics
     ///
-    /// When it is not well formed: a header that asks for something, a part that the device may write.
+    /// If it is malformed: its header requests an offload, or a part of it is writable for the device.
     #[must_use]
     pub fn collect(&self, pair: u16) -> Option<Vec<u8>> {
         let chain = self.next(2 * pair + 1)?;
@@ -316,7 +317,7 @@ impl FakeDevice {
         Some(frame)
     }
 
-    /// The frame in a chain of a transmit queue.
+    /// Returns the frame in a chain of a transmit queue.
     ///
     /// # Panics
     ///
@@ -333,7 +334,7 @@ impl FakeDevice {
         frame
     }
 
-    /// Bytes in front of each frame.
+    /// Returns the number of bytes in front of each frame.
     #[must_use]
     pub fn header_len(&self) -> usize {
         let features = self.features();
@@ -371,7 +372,7 @@ impl State {
     }
 }
 
-/// How a driver reaches a [`FakeDevice`].
+/// The transport by which a driver reaches a [`FakeDevice`].
 #[derive(Debug)]
 pub struct FakeTransport {
     dma: DmaDomain,

@@ -26,31 +26,31 @@ macro_rules! features {
 }
 
 features! {
-    /// The device completes checksums of frames that it is given.
+    /// The device completes checksums of frames that it is given to send.
     CSUM = 0, "VIRTIO_NET_F_CSUM";
-    /// The device may leave checksums of frames that it gives to the driver, or say that it has verified them.
+    /// The device may deliver frames whose checksums are incomplete, or report that it has verified them.
     GUEST_CSUM = 1, "VIRTIO_NET_F_GUEST_CSUM";
-    /// The device says its MTU.
+    /// The device reports its MTU.
     MTU = 3, "VIRTIO_NET_F_MTU";
     /// The device has a MAC address.
     MAC = 5, "VIRTIO_NET_F_MAC";
-    /// A received frame may lie in several buffers.
+    /// A received frame may span several buffers.
     MRG_RXBUF = 15, "VIRTIO_NET_F_MRG_RXBUF";
-    /// The device says whether its link is up.
+    /// The device reports whether its link is up.
     STATUS = 16, "VIRTIO_NET_F_STATUS";
     /// There is a control queue.
     CTRL_VQ = 17, "VIRTIO_NET_F_CTRL_VQ";
-    /// It takes receive modes.
+    /// The control queue accepts receive modes.
     CTRL_RX = 18, "VIRTIO_NET_F_CTRL_RX";
-    /// It takes VLAN filters.
+    /// The control queue accepts VLAN filters.
     CTRL_VLAN = 19, "VIRTIO_NET_F_CTRL_VLAN";
     /// There are several pairs of queues.
     MQ = 22, "VIRTIO_NET_F_MQ";
-    /// The control queue takes a MAC address.
+    /// The control queue accepts a MAC address.
     CTRL_MAC_ADDR = 23, "VIRTIO_NET_F_CTRL_MAC_ADDR";
-    /// Descriptors may follow each other in any division of header and data (legacy devices).
+    /// Header and data may be divided over descriptors in any way (legacy devices).
     ANY_LAYOUT = 27, "VIRTIO_F_ANY_LAYOUT";
-    /// Notifications are asked for by ring position.
+    /// Notifications are requested by ring position.
     EVENT_IDX = 29, "VIRTIO_F_EVENT_IDX";
     /// The device follows Virtio 1.0 or later.
     VERSION_1 = 32, "VIRTIO_F_VERSION_1";
@@ -65,14 +65,14 @@ features! {
 }
 
 impl Features {
-    /// Whether all of `other` are in the set.
+    /// Returns whether all of `other` are in the set.
     #[inline]
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// The set without those of `other`.
+    /// Returns the set without those of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

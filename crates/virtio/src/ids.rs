@@ -1,4 +1,4 @@
-//! Which PCI functions are virtio-net devices.
+//! Identification of virtio-net devices on PCI.
 
 use device::PciIds;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::fmt;
 /// How a virtio-net device presents itself on PCI (Virtio 1.2, section 4.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Device id 0x1000: speaks the legacy interface, and most often the modern one too.
+    /// Device id 0x1000: supports the legacy interface, and usually also the modern one.
     Transitional,
-    /// Device id 0x1041: speaks the modern interface only.
+    /// Device id 0x1041: supports the modern interface only.
     Modern,
 }
 
-/// Which kind of virtio-net device has these ids; `None` for every other device.
+/// Returns the kind of virtio-net device with these ids; `None` for any other device.
 ///
 /// ```
 /// use device::PciIds;
@@ -31,7 +31,7 @@ pub fn identify(ids: PciIds) -> Option<Kind> {
 }
 
 impl Kind {
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

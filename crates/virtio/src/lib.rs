@@ -1,6 +1,7 @@
 //! Driver for virtio-net devices (Virtio 1.2, chapters 2 and 5.1): split and packed virtqueues over any [`Transport`].
 //!
-//! [`open`] takes a transport and gives a [`Port`], which controls the device, and its queues, which go to threads:
+//! [`open`] takes a transport and returns a [`Port`], which controls the device, and its queues, which can be moved to
+//! threads:
 //!
 //! ```no_run
 //! use ethdev::{Opened, RxQueue as _, TxQueue as _};
@@ -19,12 +20,12 @@
 //! # }
 //! ```
 //!
-//! [`Pci`] is the transport to a device on PCI, [`VhostUser`] to one that another process plays. The queues are
-//! [`ethdev::RxQueue`] and [`ethdev::TxQueue`], the port is an [`ethdev::Port`].
+//! [`Pci`] is the transport to a device on PCI, [`VhostUser`] to one that another process implements. The queues
+//! implement [`ethdev::RxQueue`] and [`ethdev::TxQueue`], the port [`ethdev::Port`].
 //!
-//! The device is not trusted. What the driver knows of a ring (free descriptors, chains in flight, their buffers) is in
-//! memory that the device cannot reach; of the ring itself only what the device reports is read, once, and checked. A
-//! device that breaks the rules is reset and brought up again.
+//! The device is not trusted. The driver keeps its knowledge of a ring (free descriptors, chains in flight, their
+//! buffers) in memory that the device cannot reach. From the ring itself it reads only what the device reports, once,
+//! and checks it. A device that violates the specification is reset and brought up again.
 
 //!
 //! # Requirements of the specification

@@ -66,12 +66,12 @@ trait Registers<B>: Send + Sync {
 type Problem = String;
 
 impl<F: PciFunction> Pci<F> {
-    /// Finds the registers of an opened function. Nothing is done to the device yet.
+    /// Finds the registers of an opened function. It does not change the device.
     ///
     /// # Errors
     ///
-    /// When its ids are not those of a virtio-net device, or it has no interface that this driver knows: what its
-    /// capabilities say does not hold together.
+    /// If its ids are not those of a virtio-net device, or it has no interface that this driver supports because its
+    /// capabilities are inconsistent.
     pub fn new(function: F) -> Result<Self> {
         let Some(kind) = identify(function.ids()) else {
             let problem = format!("{} is not a virtio-net device", function.ids());
@@ -118,7 +118,7 @@ impl<F: PciFunction> Pci<F> {
     }
 }
 
-/// Notifies a queue by writing its number to its place.
+/// Notifies a queue by writing its number to the queue's notification address.
 pub struct Doorbell<B> {
     region: Arc<B>,
     at: u32,

@@ -1,4 +1,4 @@
-//! A port: opening and closing a device, and control of it while its queues are at work elsewhere.
+//! A port: opening and closing a device, and controlling it while other threads use its queues.
 
 use crate::negotiate::Agreed;
 use crate::session::{PublishedCounters, Shared};
@@ -16,20 +16,22 @@ use std::time::{Duration, Instant};
 /// An open virtio device.
 pub type Opened<T> = ethdev::Opened<Port<T>>;
 
-/// Opens a device: resets it, agrees on features, and starts its queues with buffers from `pool`.
+/// Opens a device: resets it, negotiates features, and starts its queues with buffers from `pool`.
 ///
-/// From then on a thread watches the device. When it asks for a reset, breaks the rules of a ring, or goes away (with
-/// vhost-user: its process ends), the thread resets it and brings it up again as soon as it is there; the queues go on by
-/// themselves. Before each new start is a pause: 50 ms, then twice the one before, up to 5 s, until a session has held for
-/// longer than that. One that is not there at all is looked for again after 50 ms, doubling to 500 ms.
+/// From then on a thread watches the device. If the device requests a reset, violates the rules of a ring, or goes away
+/// (with vhost-user: its process ends), the thread resets it and brings it up again as soon as it is there; the queues
+/// then continue by themselves. Before each new start there is a pause: 50 ms, then twice the previous one, up to 5 s,
+/// until a session has lasted longer than that. A device that is absent is looked for again after 50 ms, doubling to
+/// 500 ms.
 ///
-/// [`ethdev::PortConfig::time_limit`] is for all of it together. A device that was started already has 1 s more to give memory back.
+/// [`ethdev::PortConfig::time_limit`] applies to the whole call. A device that was started already has 1 s more to give
+/// memory back.
 ///
 /// # Errors
 ///
-/// When a setting is out of range, the device lacks what is needed or does not do its part in time, or the pool has fewer
-/// slots than the receive rings have descriptors. That nobody has connected to a listening vhost-user socket yet is no
-/// error: the link is down until somebody does.
+/// If a setting is out of range, the device lacks what is needed or does not respond in time, or the pool has fewer
+/// slots than the receive rings have descriptors. It is not an error if no back end has connected to a listening
+/// vhost-user socket yet: the link is down until one does.
 pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<Opened<T>> {
     config.validate()?;
     let deadline = transport.deadline().unwrap_or_else(|| config.port.time_limit.begin());
@@ -66,9 +68,9 @@ pub fn open<T: Transport>(transport: T, config: &Config, pool: &Pool) -> Result<
     Ok(Opened { port, rx, tx })
 }
 
-/// Control of an open device: link, receive mode, totals, and the end of it.
+/// The port of an open device: link, receive mode, totals and closing.
 ///
-/// Dropping it closes it; errors are logged then.
+/// Dropping it closes it; errors are then logged.
 pub struct Port<T: Transport> {
     rx: Vec<Arc<PublishedCounters>>,
     tx: Vec<Arc<PublishedCounters>>,
@@ -80,17 +82,18 @@ pub struct Port<T: Transport> {
 }
 
 impl<T: Transport> Port<T> {
-    /// The features in use; none while the device is away.
+    /// Returns the features in use; none while the device is away.
     #[must_use]
     pub fn features(&self) -> Features {
         self.control.live().agreed.as_ref().map_or_else(Features::default, |agreed| agreed.features)
     }
 
-    /// Whether to receive frames with the tag `vlan`, 0 to 4095. A device that is promiscuous receives them anyhow.
+    /// Sets whether to receive frames with the VLAN tag `vlan`, 0 to 4095. A promiscuous device receives them in any
+    /// case.
     ///
     /// # Errors
     ///
-    /// When the device is away, cannot be told so, or refuses.
+    /// If the device is away, does not support it, or refuses.
     pub fn set_vlan(&mut self, vlan: u16, receive: bool) -> Result<()> {
         self.command(Features::CTRL_VLAN, |control, deadline| control.set_vlan(vlan, receive, deadline))
     }
@@ -139,7 +142,7 @@ impl<T: Transport> Port<T> {
     }
 }
 
-/// A virtio device does not count: [`Statistics`] are what its queues have handed on.
+/// A virtio device has no counters: [`Statistics`] are the frames that its queues have handed on.
 impl<T: Transport> ethdev::Port for Port<T> {
     type Rx = RxQueue<T>;
     type Tx = TxQueue<T>;
@@ -172,7 +175,8 @@ impl<T: Transport> ethdev::Port for Port<T> {
         capabilities
     }
 
-    /// Down while the device is away. [`Error::Unwatched`] after a panic of the thread that watches the device.
+    /// The link is down while the device is away. Returns [`Error::Unwatched`] after a panic of the thread that watches
+    /// the device.
     fn link(&self) -> Result<LinkStatus> {
         let live = self.control.live();
         if live.unwatched {
@@ -183,7 +187,8 @@ impl<T: Transport> ethdev::Port for Port<T> {
         Ok(LinkStatus { up, speed_mbps: if up { SPEED_MBPS } else { 0 } })
     }
 
-    /// Also an error: why there is still no session with the device, unless nobody has connected yet.
+    /// If the link is still down at the end, it returns the error that prevents a session with the device, if there is
+    /// one. That no back end has connected yet is not an error: then the link is reported as down.
     fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
         let deadline = Instant::now() + limit;
         loop {
@@ -201,7 +206,7 @@ impl<T: Transport> ethdev::Port for Port<T> {
         }
     }
 
-    /// A device that has no such mode passes on all that it is given.
+    /// A device without this mode passes on every frame that it is given.
     fn set_promiscuous(&mut self, on: bool) -> Result<()> {
         if on && !self.features().contains(Features::CTRL_RX) {
             return Ok(());
@@ -209,7 +214,7 @@ impl<T: Transport> ethdev::Port for Port<T> {
         self.command(Features::CTRL_RX, |control, deadline| control.set_promiscuous(on, deadline))
     }
 
-    /// A device that has no such mode passes on all that it is given.
+    /// A device without this mode passes on every frame that it is given.
     fn set_all_multicast(&mut self, on: bool) -> Result<()> {
         if on && !self.features().contains(Features::CTRL_RX) {
             return Ok(());
@@ -247,15 +252,16 @@ impl<T: Transport> ethdev::Port for Port<T> {
         }
     }
 
-    /// Whether the device has reported everything done that transmit queues were seen to hand it.
+    /// Returns whether the device has reported everything done that transmit queues were seen to hand to it.
     fn transmit_idle(&self) -> bool {
         !self.tx.iter().any(|queue| queue.is_busy())
     }
 
-    /// The device is reset.
+    /// Resets the device.
     ///
-    /// Takes [`ethdev::PortConfig::time_limit`] at most, or 1 s if its cancel flag is set. (That flag does not keep a port from being
-    /// closed.) [`Error::Unwatched`] when the device confirmed that it is quiet, but the thread that watched it had panicked.
+    /// It takes [`ethdev::PortConfig::time_limit`] at most, or 1 s if its cancel flag is set; that flag does not
+    /// prevent closing a port. Returns [`Error::Unwatched`] if the device confirmed that it is quiet, but the thread
+    /// that watched it had panicked.
     fn close(mut self) -> Result<Statistics> {
         self.stop()?;
         Ok(self.totals())

@@ -16,16 +16,16 @@ pub(crate) use word::Word;
 
 use std::fmt;
 
-/// What a device did to a ring that no device may do. The queue is not touched any more until the device is reset.
+/// How a device has violated the rules of a ring. The queue is then not used until the device is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Fault {
-    /// The used index ran ahead of what was made available.
+    /// The used index is beyond what was made available.
     UsedIndex = 1,
-    /// A used id beyond the ring.
+    /// A used id is beyond the ring.
     IdOutOfRange = 2,
-    /// A used id of nothing in flight, or of something that had completed before.
+    /// A used id is not in flight, or has completed before.
     IdNotInFlight = 3,
     /// The control queue did not answer.
     ControlQueue = 4,

@@ -17,10 +17,10 @@ use std::sync::Arc;
 /// Buffers made available at a time, in a large ring: one look at the device's wish for a notification for so many.
 const DOORBELL: usize = 32;
 
-/// A receive queue: belongs to one thread at a time, and may be sent to another.
+/// A receive queue: belongs to one thread at a time, and can be moved to another.
 ///
-/// A frame longer than a buffer arrives as a run of packets with [`Packet::continues`] set on all but the last. While the
-/// device is away nothing arrives, and the buffers wait for it to come back.
+/// A frame longer than a buffer arrives as a run of packets with [`Packet::continues`] set on all but the last. While
+/// the device is away no frames arrive, and the buffers are kept until it comes back.
 ///
 /// ```no_run
 /// use ethdev::RxQueue as _;
@@ -136,7 +136,7 @@ impl<T: Transport> RxQueue<T> {
         Ok(Self { session: None, epoch: 0, buffers, index, own_cache: None, poll_gap: PollGap::default(), shared })
     }
 
-    /// The queue's number.
+    /// Returns the number of the queue.
     #[must_use]
     pub fn index(&self) -> u16 {
         self.index
@@ -268,8 +268,8 @@ impl<T: Transport> RxQueue<T> {
 }
 
 impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
-    /// For 1,000 cycles after a call that came to the end of the ring it returns nothing without a look: a look takes from the
-    /// device the cache line that it is about to write.
+    /// For 1,000 cycles after a call that reached the end of the ring it returns nothing and does not read the ring:
+    /// reading takes from the device the cache line that it is about to write.
     #[inline]
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         let before = batch.len();

@@ -24,16 +24,17 @@ struct KnownPool {
     translation: Arc<Translation>,
 }
 
-/// A transmit queue: belongs to one thread at a time, and may be sent to another.
+/// A transmit queue: belongs to one thread at a time, and can be moved to another.
 ///
-/// Buffers come back lazily: when seven eighths of the ring are in flight, or a quarter of their pool, or that pool has few
-/// left. While the device is away nothing is taken.
+/// Buffers are taken back lazily: when seven eighths of the ring are in flight, or a quarter of their pool, or that
+/// pool has few left. While the device is away no packets are taken.
 ///
-/// Packets of any pool can be sent, but the first of a pool that is new to the port stay in the batch until another thread has
-/// mapped it (about 50 ms; with vhost-user, what the back end takes to answer). Frames can have from 14 bytes to the device's MTU,
-/// Ethernet header and one VLAN tag, if it has an MTU (Virtio 1.2, section 5.1.4.2), in up to 40 segments.
+/// Packets of any pool can be sent. The first packets of a pool that is new to the port stay in the batch until another
+/// thread has mapped that pool (about 50 ms; with vhost-user, as long as the back end takes to answer). A frame must
+/// have at least 14 bytes. If the device has an MTU (Virtio 1.2, section 5.1.4.2), the frame can have at most that, an
+/// Ethernet header and one VLAN tag. It can have up to 40 segments.
 ///
-/// What was sent is gone:
+/// A packet cannot be used after it was sent:
 ///
 /// ```compile_fail,E0382
 /// use ethdev::TxQueue as _;
@@ -119,7 +120,7 @@ impl<T: Transport> TxQueue<T> {
         Ok(Self { session: None, epoch: 0, buffers, index })
     }
 
-    /// The queue's number.
+    /// Returns the number of the queue.
     #[must_use]
     pub fn index(&self) -> u16 {
         self.index
@@ -234,7 +235,7 @@ impl<T: Transport> TxQueue<T> {
 }
 
 impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
-    /// While the device is away it does nothing.
+    /// Does nothing while the device is away.
     #[inline]
     fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         self.send_burst(cache, batch)

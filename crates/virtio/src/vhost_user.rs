@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A device behind a vhost-user socket.
+/// A virtio-net device behind a vhost-user socket.
 ///
 /// ```no_run
 /// use device::TrustedPeer;
@@ -108,22 +108,22 @@ impl Shared {
 }
 
 impl VhostUser {
-    /// A device whose back end listens at `path`, and has the word of `peer`. Nothing is sent yet.
+    /// Creates a device whose back end listens at `path`, and for which `peer` vouches. Nothing is sent yet.
     ///
     /// # Errors
     ///
-    /// When the system has no random numbers for a MAC address.
+    /// If the system has no random numbers for a MAC address.
     pub fn connect(path: &Path, peer: TrustedPeer) -> Result<Self> {
         let _ = peer;
         Self::new(format!("vhost-user:{}", path.display()), Endpoint::Client(path.to_owned()))
     }
 
-    /// A device whose back end will connect to the socket `path`, which is made now, for this user only. Whoever connects
-    /// has the word of `peer`.
+    /// Creates a device whose back end will connect to the socket `path`, which is made now, for this user only. `peer`
+    /// vouches for any process that connects.
     ///
     /// # Errors
     ///
-    /// When the socket cannot be made, or somebody listens there.
+    /// If the socket cannot be made, or a process listens there.
     pub fn listen(path: &Path, peer: TrustedPeer) -> Result<Self> {
         let _ = peer;
         let name = format!("vhost-user:{}", path.display());
@@ -140,18 +140,19 @@ impl VhostUser {
         Self::new(name, Endpoint::Server(listener))
     }
 
-    /// A device whose back end is at the other end of `socket`, once, and has the word of `peer`.
+    /// Creates a device whose back end is at the other end of `socket`, for one connection, and for which `peer`
+    /// vouches.
     ///
     /// # Errors
     ///
-    /// As [`Self::connect`].
+    /// Those of [`Self::connect`].
     #[cfg(feature = "fake")]
     pub fn over(socket: UnixStream, peer: TrustedPeer) -> Result<Self> {
         let _ = peer;
         Self::new("vhost-user:given".to_owned(), Endpoint::Given(Mutex::new(Some(socket))))
     }
 
-    /// What says how often the back end's socket was tried to be connected to.
+    /// Returns a function that returns the number of attempts so far to connect to the back end's socket.
     #[cfg(feature = "fake")]
     pub fn dials(&self) -> impl Fn() -> usize + use<> {
         let shared = Arc::clone(&self.shared);
@@ -227,7 +228,7 @@ impl VhostUser {
     }
 }
 
-/// Kicks a ring.
+/// Notifies the back end of a ring by a kick.
 #[derive(Debug)]
 pub struct Kick(Arc<EventFd>);
 

@@ -20,16 +20,16 @@ pub enum Offers {
     Both,
 }
 
-/// What is odd about a function, for tests to change.
+/// Abnormal behaviour of a function, for tests to turn on.
 #[derive(Clone, Copy, Debug)]
 pub struct Oddities {
-    /// It was pulled out: all registers read all ones.
+    /// The function was pulled out: all registers read all ones.
     pub gone: bool,
-    /// It takes no interrupt vectors.
+    /// The function accepts no interrupt vectors.
     pub no_vectors: bool,
     /// The notification offset of every queue, in place of the queue's number.
     pub notify_off: Option<u16>,
-    /// Bits of the status field stay as they are.
+    /// The status field does not change when it is written.
     pub stuck: bool,
 }
 
@@ -89,12 +89,12 @@ const PORTS: usize = 0x40;
 const NO_VECTOR: u16 = 0xFFFF;
 
 impl FakeFunction {
-    /// A function with `device` behind it, whose configuration space is written to `config`, an empty file. An IOMMU is said
-    /// to be in front of it if `iommu`.
+    /// Creates a function with `device` behind it, whose configuration space is written to `config`, an empty file.
+    /// `iommu` sets whether it reports an IOMMU in front of it.
     ///
     /// # Panics
     ///
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     #[must_use]
     pub fn new(device: &FakeDevice, offers: Offers, iommu: bool, config: File) -> Self {
         let front = Front { transport: device.transport(), state: Mutex::new(Registers::new()) };
@@ -107,13 +107,13 @@ impl FakeFunction {
         Self { ids, config, offers, iommu, most_vectors: 8, front, bar }
     }
 
-    /// The same with these ids.
+    /// Returns the function with these ids instead.
     #[must_use]
     pub fn with_ids(self, ids: PciIds) -> Self {
         Self { ids, ..self }
     }
 
-    /// A region of it, through which its oddities can be changed while a driver has the function.
+    /// Returns a region of the function, through which its [`Oddities`] can be changed while a driver has the function.
     #[must_use]
     pub fn handle(&self) -> FakeBar {
         self.bar.clone()
@@ -121,12 +121,12 @@ impl FakeFunction {
 }
 
 impl FakeBar {
-    /// Changes what is odd about the function.
+    /// Changes the [`Oddities`] of the function.
     pub fn change(&self, change: impl FnOnce(&mut Oddities)) {
         change(&mut self.front.state().oddities);
     }
 
-    /// Whether bus mastering is on.
+    /// Returns whether bus mastering is on.
     #[must_use]
     pub fn is_bus_master(&self) -> bool {
         self.front.state().bus_master

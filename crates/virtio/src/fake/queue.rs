@@ -5,14 +5,14 @@ use crate::Features;
 use crate::transport::QueueSetup;
 use std::sync::atomic::Ordering;
 
-/// A part of a chain, as its descriptor says.
+/// A part of a chain, as described by its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Where it lies, in the device's addresses.
+    /// Its address, as the device sees it.
     pub address: u64,
-    /// Bytes.
+    /// Its length in bytes.
     pub len: u32,
-    /// The device may write to it.
+    /// Whether the device may write to it.
     pub writable: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Descriptors.
+    /// Returns the number of descriptors.
     #[must_use]
     pub fn slots(&self) -> u16 {
         u16::try_from(self.parts.len()).unwrap_or(u16::MAX)
