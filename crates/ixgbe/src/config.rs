@@ -29,8 +29,8 @@ pub struct Config {
     /// Drop packets for a queue without free descriptors instead of holding up all queues; default true.
     pub drop_en: bool,
     /// The minimum time between two interrupts of a queue at 10 Gbit/s, in microseconds: 0 (no limit) to 1046; default
-    /// 20. It is rounded down to a multiple of 2.048, and is ten times as long at 1 Gbit/s. A thread that waits for a
-    /// frame may wake later by up to that time.
+    /// 20. It is rounded down to a multiple of 2.048 microseconds, and is ten times as long at 1 Gbit/s. A thread that
+    /// waits for a frame may wake later by up to that time.
     pub interrupt_interval_us: u16,
 }
 
