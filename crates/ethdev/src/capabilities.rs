@@ -1,48 +1,49 @@
-//! What an open device can do.
+//! Capabilities of an open device.
 
 use crate::HashTypes;
 
-/// What a device can do, as it was opened. A call of [`crate::Port`] that is not among it fails with
+/// The capabilities of a device as it was opened. An operation of [`crate::Port`] that they do not include fails with
 /// [`crate::Unsupported`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Receive queues that the device has, at most.
+    /// Largest number of receive queues.
     pub rx_queues: u16,
-    /// Transmit queues that the device has, at most.
+    /// Largest number of transmit queues.
     pub tx_queues: u16,
     /// Largest MTU in bytes.
     pub mtu: u16,
-    /// How it spreads flows over receive queues; `None` if that is not for this side to say.
+    /// How the device spreads flows over receive queues; `None` if the driver has no say in that.
     pub rss: Option<RssCapabilities>,
-    /// The station address can be changed.
+    /// Whether the station address can be changed.
     pub set_mac: bool,
-    /// Frames for other stations can be kept out, and let in.
+    /// Whether reception of frames for other stations can be switched on and off.
     pub set_promiscuous: bool,
-    /// It can be told to take no more frames ([`crate::Port::stop_receiving`]).
+    /// Whether the device can be told to receive no more frames ([`crate::Port::stop_receiving`]).
     pub stop_receiving: bool,
-    /// It completes partial checksums of frames that are sent. On every other device they are completed in software.
+    /// Whether the device completes partial checksums of frames that are sent. On every other device they are completed
+    /// in software.
     pub checksum_offload: bool,
-    /// It takes VLAN tags out of received frames ([`crate::PortConfig::strip_vlan`]).
+    /// Whether the device takes VLAN tags out of received frames ([`crate::PortConfig::strip_vlan`]).
     pub strip_vlan: bool,
-    /// Receive queues can be waited for.
+    /// Whether receive queues have interrupts to wait for.
     pub interrupts: bool,
 }
 
-/// What a device knows of receive side scaling.
+/// What a device supports of receive side scaling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RssCapabilities {
-    /// Receive queues that it reaches: those from this number on get nothing.
+    /// Number of receive queues that RSS reaches: queues with this number or a higher one receive nothing.
     pub queues: u16,
-    /// Entries of the redirection table.
+    /// Number of entries of the redirection table.
     pub table: u16,
-    /// Packet types that it can hash.
+    /// Packet types that the device can hash.
     pub hash: HashTypes,
 }
 
 impl Capabilities {
-    /// Nothing but one queue each way, for drivers to change fields of.
+    /// Creates the smallest set, for drivers to change fields of: one queue each way and an MTU of 1500.
     #[must_use]
     pub fn new() -> Self {
         Self { rx_queues: 1, tx_queues: 1, mtu: 1500, ..Self::default() }
@@ -50,7 +51,8 @@ impl Capabilities {
 }
 
 impl RssCapabilities {
-    /// Reaches `queues` queues by a table of `table` entries, for packets of the types `hash`.
+    /// Creates the capabilities of a device that reaches `queues` queues by a table of `table` entries, for packets of
+    /// the types `hash`.
     #[must_use]
     pub fn new(queues: u16, table: u16, hash: HashTypes) -> Self {
         Self { queues, table, hash }

@@ -1,4 +1,4 @@
-//! What a user chooses about a port.
+//! Settings of a port.
 
 use crate::{ConfigError, Rss};
 use device::{Interrupts, NoIommu, TimeLimit, TrustedPeer};
@@ -16,58 +16,67 @@ use device::{Interrupts, NoIommu, TimeLimit, TrustedPeer};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Receive queues, 1 to 64; default 1. Flows are spread over them by [`Self::rss`], which reaches 16 queues of an 82599 or
-    /// X540 and 64 of an X550; a virtio device spreads them itself, over as many as it offers.
+    /// Number of receive queues, 1 to 64; default 1. Flows are spread over them by [`Self::rss`], which reaches 16
+    /// queues of an 82599 or X540 and 64 of an X550; a virtio device spreads them itself, over as many as it offers.
     pub rx_queues: u16,
-    /// Transmit queues, 1 to 64; default 1. On a virtio device no more than receive queues, as it has them in pairs.
+    /// Number of transmit queues, 1 to 64; default 1. On a virtio device there can be no more of them than receive
+    /// queues, as its queues come in pairs.
     pub tx_queues: u16,
-    /// Descriptors of a receive ring: a power of two from 64 to 4096; default 512. A virtio device that allows fewer gets fewer.
+    /// Number of descriptors of a receive ring: a power of two from 64 to 4096; default 512. If a virtio device allows
+    /// fewer, its rings have fewer.
     pub rx_ring: u16,
-    /// Descriptors of a transmit ring, likewise.
+    /// Number of descriptors of a transmit ring; range and default are those of [`Self::rx_ring`].
     pub tx_ring: u16,
     /// Largest IP packet in bytes, 68 to 9216; default 1500.
     pub mtu: u16,
-    /// Receive frames for any address, unicast and multicast; default true, as a forwarder needs.
+    /// Whether frames for any address, unicast and multicast, are received; default true, as a forwarder needs.
     pub promiscuous: bool,
-    /// Receive frames for any multicast address; default true. A promiscuous port receives them all the same.
+    /// Whether frames for any multicast address are received; default true. A promiscuous port receives them in any
+    /// case.
     pub all_multicast: bool,
-    /// How flows are spread over receive queues. A virtio device with several queues takes the default only.
+    /// How flows are spread over receive queues. A virtio device with several queues accepts only the default.
     pub rss: Rss,
-    /// Use the device's checksum offload where it has one (virtio); default false. Frames may then arrive with a partial
-    /// checksum ([`mempool::Packet::checksum`]), and those that have one leave with it. Any frame of which the device says
-    /// something takes a slower path. Worth it between ports whose peers do without checksums, such as virtual machines of
-    /// one host.
+    /// Whether to use the device's checksum offload where it has one (virtio); default false. If true, frames may
+    /// arrive with a partial checksum ([`mempool::Packet::checksum`]), and frames that have one are sent with it. Any
+    /// frame about which the device reports something takes a slower path. This pays off between ports whose peers do
+    /// without checksums, such as virtual machines of one host.
     pub checksum_offload: bool,
-    /// Have the device take the VLAN tag (EtherType 0x8100) out of each received frame that has one; default false. Only
-    /// [`crate::RxInfo::vlan_tag`] has the tag then. An 82599 can do it ([`crate::Capabilities::strip_vlan`]).
+    /// Whether the device takes the VLAN tag (EtherType 0x8100) out of each received frame that has one; default false.
+    /// The tag is then found only in [`crate::RxInfo::vlan_tag`]. An 82599 can do it
+    /// ([`crate::Capabilities::strip_vlan`]).
     pub strip_vlan: bool,
-    /// Whether receive queues and the port can be waited for; default off. There are no interrupts through sysfs.
+    /// Whether the receive queues and the port have interrupts to wait for; default off. Through sysfs there are no
+    /// interrupts.
     pub interrupts: Interrupts,
-    /// Open PCI devices that no IOMMU guards, through sysfs (needs root and huge pages). Such a device can overwrite any
-    /// memory of the host, so somebody has to vouch for it. Devices with an IOMMU group are opened through VFIO all the
-    /// same. For who opens devices by address, not for drivers.
+    /// Allows PCI devices that no IOMMU guards to be opened, through sysfs (needs root and huge pages); default `None`,
+    /// which does not. Such a device can overwrite any memory of the host, so somebody has to vouch for it. Devices
+    /// with an IOMMU group are opened through VFIO in any case. This setting is for code that opens devices by address,
+    /// not for drivers.
     pub no_iommu: Option<NoIommu>,
-    /// Open devices that another process plays. It shares packet memory, so somebody has to vouch for it; without this such an
-    /// address is refused. For who opens devices by address, not for drivers.
+    /// Allows devices that another process emulates to be opened; default `None`: addresses of such devices are
+    /// refused. The process shares packet memory, so somebody has to vouch for it. This setting is for code that opens
+    /// devices by address, not for drivers.
     pub trusted_peer: Option<TrustedPeer>,
-    /// Limit of each operation as a whole (open, close, a command, a reconnect), and a flag that ends it earlier; 5 s by
-    /// default. If the device was opened within a deadline that still runs, opening keeps to that. Closing does not
-    /// look at the flag, and may take a second more.
+    /// Time limit of each operation as a whole (open, close, a command, a reconnect), and a flag that ends it earlier;
+    /// default 5 s without a flag. If the device was opened within a deadline that still runs, opening the port keeps
+    /// to that deadline. Closing ignores the flag, and may take a second more.
     pub time_limit: TimeLimit,
 }
 
 impl PortConfig {
-    /// The largest frame in bytes: MTU, Ethernet header and one VLAN tag, without frame check sequence.
+    /// Returns the size of the largest frame in bytes: MTU, Ethernet header and one VLAN tag, without frame check
+    /// sequence.
     #[must_use]
     pub fn max_frame(&self) -> usize {
         usize::from(self.mtu) + ETHERNET_HEADER + VLAN_TAG
     }
 
-    /// Checks each setting against the range that holds for every device; drivers check what else theirs lacks.
+    /// Checks each setting against the range that holds for every device. Drivers also check settings against the
+    /// limits of their own devices.
     ///
     /// # Errors
     ///
-    /// Names the first setting that is wrong and what it may be.
+    /// If a setting is out of range; the error names the first such setting and its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
         ConfigError::unless_in("rx_queues", self.rx_queues, 1..=64, "queues")?;
         ConfigError::unless_in("tx_queues", self.tx_queues, 1..=64, "queues")?;

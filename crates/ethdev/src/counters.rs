@@ -1,13 +1,13 @@
-//! What queues and devices count.
+//! Counters of queues and devices.
 
-/// What a receive queue has counted since it was opened.
+/// The counters of a receive queue since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxCounters {
     /// Frames handed to the application.
     pub packets: u64,
-    /// Their bytes, without frame check sequence.
+    /// Bytes of these frames, without frame check sequence.
     pub bytes: u64,
-    /// Frames dropped because the device marked them bad, or says of them what was not agreed on.
+    /// Frames dropped because the device marked them bad, or reported something about them that was not negotiated.
     pub frame_errors: u64,
     /// Frames dropped because the device reported a length of 0, or more than the buffer holds.
     pub bad_length: u64,
@@ -15,24 +15,24 @@ pub struct RxCounters {
     pub too_long: u64,
     /// Frames dropped because a batch is too small for their segments.
     pub batch_too_small: u64,
-    /// Times that frames were waiting and the pool had no buffer to replace theirs. No frame is lost by it here.
+    /// Times that frames were waiting and the pool had no buffer to replace theirs. This queue loses no frame by it.
     pub no_buffers: u64,
 }
 
 impl RxCounters {
-    /// Frames that arrived in a descriptor and did not reach the application.
+    /// Returns the number of frames that arrived in a descriptor and did not reach the application.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.frame_errors + self.bad_length + self.too_long + self.batch_too_small
     }
 }
 
-/// What a transmit queue has counted since it was opened.
+/// The counters of a transmit queue since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TxCounters {
     /// Frames handed to the device.
     pub packets: u64,
-    /// Their bytes, without padding and frame check sequence.
+    /// Bytes of these frames, without padding and frame check sequence.
     pub bytes: u64,
     /// Frames dropped because they are empty, have an empty segment, or are shorter than the device can send.
     pub bad_length: u64,
@@ -48,7 +48,7 @@ pub struct TxCounters {
 }
 
 impl TxCounters {
-    /// Frames that were taken out of a batch and not handed to the device.
+    /// Returns the number of frames that were taken out of a batch and not handed to the device.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.bad_length + self.too_long + self.too_many_segments + self.unmapped_pool
@@ -62,35 +62,35 @@ impl TxCounters {
 pub struct Statistics {
     /// Good frames received.
     pub rx_packets: u64,
-    /// Their bytes, with frame check sequence.
+    /// Bytes of these frames, with frame check sequence.
     pub rx_bytes: u64,
     /// Good frames sent.
     pub tx_packets: u64,
-    /// Their bytes, with frame check sequence.
+    /// Bytes of these frames, with frame check sequence.
     pub tx_bytes: u64,
     /// Frames lost because no descriptor or no buffer of the device was free for them.
     pub rx_missed: u64,
-    /// Frames that the device dropped because of what they are.
+    /// Frames that the device dropped as faulty.
     pub rx_errors: RxErrors,
-    /// Counters that there was no time for when the device was last asked: what they count is older.
+    /// Number of counters that could not be read in time when the device was last asked; their values here are older.
     pub unread: usize,
 }
 
-/// Frames dropped by a device before they came to a receive ring, by what was wrong with them.
+/// Frames dropped by a device before they reached a receive ring, by what was wrong with them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RxErrors {
-    /// Wrong check sequence.
+    /// Frames with a wrong check sequence.
     pub crc: u64,
-    /// The length field does not fit.
+    /// Frames whose length field does not match their length.
     pub length: u64,
-    /// Shorter than a frame may be.
+    /// Frames shorter than the shortest allowed.
     pub undersize: u64,
-    /// Longer than a frame may be.
+    /// Frames longer than the longest allowed.
     pub oversize: u64,
 }
 
 impl RxErrors {
-    /// The sum of all of them.
+    /// Returns the sum of all these errors.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.crc + self.length + self.undersize + self.oversize
@@ -98,6 +98,6 @@ impl RxErrors {
 }
 
 impl Statistics {
-    /// Bytes of a frame check sequence, which totals count.
+    /// Bytes of a frame check sequence, which the totals include.
     pub const CRC: u64 = 4;
 }

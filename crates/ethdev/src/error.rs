@@ -1,43 +1,43 @@
-//! What every driver's errors have in common.
+//! Errors that all drivers share.
 
 use std::ops::RangeInclusive;
 
-/// An error of a driver, in one line: the object, the cause and the next step.
+/// An error of a driver. Its message is one line: the object, the cause and the next step.
 pub trait PortError: std::error::Error + Send + Sync + 'static {
-    /// Whether it is about what was asked for, and not about this host or the device.
+    /// Returns whether the error lies in the request, and not in this host or the device.
     fn is_usage(&self) -> bool {
         false
     }
 
-    /// Whether the device no longer answers, and will not again until it is opened anew.
+    /// Returns whether the device no longer answers, and will not until it is opened again.
     fn is_gone(&self) -> bool {
         false
     }
 }
 
-/// A setting is outside its range, or settings contradict each other.
+/// The error for a setting outside its range, or for settings that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{setting}: {problem}")]
 #[non_exhaustive]
 pub struct ConfigError {
     /// The setting's name in [`crate::PortConfig`] or the driver's own settings, or the argument of an operation.
     pub setting: &'static str,
-    /// What is wrong and what would be right.
+    /// What is wrong, and what would be right.
     pub problem: String,
 }
 
 impl ConfigError {
-    /// `setting` is refused because of `problem`.
+    /// Creates the error that `setting` is refused because of `problem`.
     #[must_use]
     pub fn new(setting: &'static str, problem: impl Into<String>) -> Self {
         Self { setting, problem: problem.into() }
     }
 
-    /// Refuses a value outside `range`, which counts in `unit`.
+    /// Checks that `value` is within `range`, whose numbers have the unit `unit`.
     ///
     /// # Errors
     ///
-    /// If it is.
+    /// If it is not.
     pub fn unless_in(setting: &'static str, value: u16, range: RangeInclusive<u16>, unit: &str) -> Result<(), Self> {
         if range.contains(&value) {
             return Ok(());
@@ -52,19 +52,19 @@ impl PortError for ConfigError {
     }
 }
 
-/// An operation that the device, or its driver, does not know: [`crate::Capabilities`] says so beforehand.
+/// The error for an operation that the device or its driver does not support; [`crate::Capabilities`] tells beforehand.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{device}: cannot {operation}: this device does not know how; do without, or choose another device")]
 #[non_exhaustive]
 pub struct Unsupported {
     /// The device's address.
     pub device: String,
-    /// What was asked for.
+    /// The requested operation.
     pub operation: &'static str,
 }
 
 impl Unsupported {
-    /// `device` cannot `operation`.
+    /// Creates the error that `device` cannot do `operation`.
     #[must_use]
     pub fn new(device: &str, operation: &'static str) -> Self {
         Self { device: device.to_owned(), operation }

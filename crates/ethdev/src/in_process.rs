@@ -1,7 +1,8 @@
-//! A port whose wire is the program: what is injected is received, and what is sent can be collected.
+//! A port whose wire is the program itself: the program injects frames that the port receives, and collects those it
+//! sends.
 //!
-//! For tests, examples and simulations. It is a plain implementation of the contract, in safe code: a model for a port of one's own.
-//! See the [crate documentation](crate) for a program that uses it.
+//! It is for tests, examples and simulations. It is also a plain implementation of the port traits in safe code, which
+//! can serve as a model for a port of your own. See the [crate documentation](crate) for a program that uses it.
 
 use crate::{
     Capabilities, ConfigError, Events, HashTypes, LinkStatus, MacAddress, Opened, Port, PortConfig, PortError, Reta,
@@ -16,12 +17,12 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Opens a port named `name`, and gives its wire, which may go to another thread. Injected frames take their buffers from
-/// `pool`. The link is up as long as the wire exists.
+/// Opens a port named `name`. Returns it with its wire, which may be moved to another thread. Injected frames take
+/// their buffers from `pool`. The link is up as long as the wire exists.
 ///
 /// # Errors
 ///
-/// When a setting is out of range, or no eventfd is to be had for interrupts that are required.
+/// If a setting is out of range, or interrupts are required and no eventfd can be made.
 pub fn open(name: &str, config: &PortConfig, pool: &Pool) -> Result<(Opened<InProcess>, Wire), Error> {
     config.validate()?;
     config.rss.validate(config.rx_queues, QUEUES, TABLE)?;
@@ -163,7 +164,7 @@ impl Shared {
     }
 }
 
-/// The control side of such a port.
+/// The control side of a port in process.
 #[derive(Debug)]
 pub struct InProcess {
     shared: Arc<Shared>,
@@ -274,7 +275,7 @@ impl Drop for InProcess {
     }
 }
 
-/// A receive queue of such a port.
+/// A receive queue of a port in process.
 #[derive(Debug)]
 pub struct InProcessRx {
     shared: Arc<Shared>,
@@ -345,7 +346,7 @@ impl RxQueue for InProcessRx {
     }
 }
 
-/// A transmit queue of such a port.
+/// A transmit queue of a port in process.
 #[derive(Debug)]
 pub struct InProcessTx {
     shared: Arc<Shared>,
@@ -393,7 +394,7 @@ impl TxQueue for InProcessTx {
     }
 }
 
-/// The other end of such a port's cable. Dropping it takes the link down.
+/// The other end of the cable of a port in process. Dropping it takes the link down.
 #[derive(Debug)]
 pub struct Wire {
     shared: Arc<Shared>,
@@ -403,9 +404,10 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Puts a frame (without frame check sequence) into the receive queue that its hash leads to. Returns false, and counts, if it
-    /// does not get there: it is filtered out, empty or longer than the port's MTU allows, the ring is full or the pool empty, the
-    /// link is down, or the port takes no more.
+    /// Puts a frame (without frame check sequence) into the receive queue that its hash selects. Returns whether it was
+    /// put there. It is not if it is filtered out, is empty or longer than the MTU allows, or if the ring is full,
+    /// the pool is empty, the link is down, or the port receives no more. [`Port::totals`] counts frames that are too
+    /// long or find the ring full or the pool empty.
     pub fn inject(&mut self, frame: &[u8]) -> bool {
         let queue = {
             let settings = self.shared.settings();
@@ -414,7 +416,8 @@ impl Wire {
         self.inject_into(queue.into(), frame)
     }
 
-    /// The same into receive queue `queue`; false also if there is none of that number.
+    /// Puts a frame into receive queue `queue`, like [`Self::inject`]. Also returns false if there is no queue of that
+    /// number.
     pub fn inject_into(&mut self, queue: usize, frame: &[u8]) -> bool {
         let Shared { rx, totals, link, stopped, .. } = &*self.shared;
         if queue >= rx.len() || !link.load(Ordering::SeqCst) || stopped.load(Ordering::SeqCst) || frame.is_empty() {
@@ -465,7 +468,7 @@ impl Wire {
         Some(packets)
     }
 
-    /// The next frame that the port has sent, from its transmit queues in turn.
+    /// Returns the next frame that the port has sent, taking its transmit queues in turn; `None` if there is none.
     pub fn collect(&mut self) -> Option<Vec<u8>> {
         for _ in 0..self.shared.tx.len() {
             let queue = self.next;
@@ -477,7 +480,7 @@ impl Wire {
         None
     }
 
-    /// The next frame that transmit queue `queue` has sent.
+    /// Returns the next frame that transmit queue `queue` has sent; `None` if there is none.
     pub fn collect_from(&mut self, queue: usize) -> Option<Vec<u8>> {
         let frame = self.shared.tx.get(queue)?.pop()?;
         let bytes: Vec<u8> = frame.iter().flat_map(|packet| packet.data()).copied().collect();
@@ -488,7 +491,7 @@ impl Wire {
         Some(bytes)
     }
 
-    /// Takes the link up or down. While it is down nothing can be injected.
+    /// Takes the link up or down. While it is down, nothing can be injected.
     pub fn set_link(&mut self, up: bool) {
         self.shared.set_link(up);
     }
@@ -500,17 +503,17 @@ impl Drop for Wire {
     }
 }
 
-/// Why such a port cannot be opened or told something.
+/// An error of opening or controlling a port in process.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A setting.
+    /// A setting is refused.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// An operation that it does not know.
+    /// The port does not support the operation.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
-    /// No eventfd is to be had.
+    /// An eventfd cannot be made.
     #[error(transparent)]
     Device(#[from] device::Error),
 }

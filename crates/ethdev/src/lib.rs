@@ -1,8 +1,8 @@
-//! What a network port is to everybody: one contract for drivers, programs and tests.
+//! Network ports as every driver, program and test sees them: one set of traits and types for all.
 //!
-//! A driver implements [`Port`], [`RxQueue`] and [`TxQueue`]; a program is written against them and runs on any driver. All of them
-//! share [`PortConfig`], the counters, [`LinkStatus`], [`MacAddress`] and [`Rss`]. [`in_process`] is a port whose wire is
-//! the program itself, for tests and examples:
+//! A driver implements [`Port`], [`RxQueue`] and [`TxQueue`]; a program is written against these traits and runs on any
+//! driver. [`PortConfig`], the counters, [`LinkStatus`], [`MacAddress`] and [`Rss`] are common to all of them.
+//! [`in_process`] is a port whose wire is the program itself, for tests and examples:
 //!
 //! ```
 //! use ethdev::{Opened, Port as _, PortConfig, RxQueue as _, TxQueue as _, in_process};

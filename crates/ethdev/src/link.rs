@@ -1,8 +1,8 @@
-//! The link, and what else a port has to tell.
+//! The state of the link, and other events of a port.
 
 use std::fmt;
 
-/// Whether the link is up, and how fast.
+/// The state of a link: whether it is up, and its speed.
 ///
 /// ```
 /// let status = ethdev::LinkStatus { up: true, speed_mbps: 10_000 };
@@ -10,9 +10,10 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStatus {
-    /// Frames can pass.
+    /// Whether frames can pass.
     pub up: bool,
-    /// Mbit/s; 0 while down. A virtio device has no speed of its own and says 10,000, as with Linux and DPDK.
+    /// Speed in Mbit/s; 0 while the link is down. A virtio device has no speed of its own and reports 10,000, as with
+    /// Linux and DPDK.
     pub speed_mbps: u32,
 }
 
@@ -22,12 +23,12 @@ impl fmt::Display for LinkStatus {
     }
 }
 
-/// What has happened to a port since it was last asked.
+/// Events of a port since it was last asked for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Events {
-    /// The link came up or went down; [`crate::Port::link`] says which.
+    /// Whether the link came up or went down; [`crate::Port::link`] returns its present state.
     pub link_changed: bool,
-    /// A memory of the device is damaged beyond correction: what it moves from here on is not to be trusted. Close the
-    /// port and open it again.
+    /// Whether a memory of the device is damaged beyond correction. If so, do not trust what the device moves from here
+    /// on: close the port and open it again.
     pub memory_error: bool,
 }

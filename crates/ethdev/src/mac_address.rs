@@ -18,18 +18,18 @@ use std::str::FromStr;
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// All stations.
+    /// The broadcast address, which stands for all stations.
     pub const BROADCAST: Self = Self([0xff; 6]);
-    /// No station: zeros.
+    /// The all-zeros address, which no station has.
     pub const ZERO: Self = Self([0; 6]);
 
-    /// Whether it is the address of one station: neither that of a group nor zero.
+    /// Returns whether this is the address of one station: neither that of a group nor zero.
     #[must_use]
     pub const fn is_unicast(self) -> bool {
         !self.is_multicast() && !matches!(self.0, [0, 0, 0, 0, 0, 0])
     }
 
-    /// Whether it is the address of a group of stations; all stations are one.
+    /// Returns whether this is the address of a group of stations; broadcast is one.
     #[must_use]
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 == 1
@@ -61,7 +61,7 @@ impl fmt::Debug for MacAddress {
     }
 }
 
-/// A text that is no MAC address.
+/// The error for a text that is not a MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a MAC address: write six bytes of two hexadecimal digits, such as 02:00:00:00:00:2a")]
 pub struct ParseMacAddressError(());

@@ -22,11 +22,11 @@ use wire::Flow;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rss {
-    /// The hash key. Who knows it can aim all flows at one queue.
+    /// The hash key. Anyone who knows it can aim all flows at one queue.
     pub key: [u8; 40],
-    /// From hash to queue.
+    /// The redirection table, from hash to queue.
     pub reta: Reta,
-    /// Which packets are hashed over what; a packet of no chosen type has hash 0.
+    /// Which packets are hashed over which fields; a packet whose type is not in the set has hash 0.
     pub hash: HashTypes,
 }
 
@@ -57,23 +57,24 @@ impl Default for Rss {
 }
 
 impl Rss {
-    /// The same with another table.
+    /// Returns these settings with the table `reta` instead.
     #[must_use]
     pub fn with_table(&self, reta: &Reta) -> Self {
         Self { reta: reta.clone(), ..self.clone() }
     }
 
-    /// The receive queue, of `queues`, that a hash leads to by a table of 128 entries.
+    /// Returns the receive queue, out of `queues`, that a hash leads to by a table of 128 entries.
     #[must_use]
     pub fn queue(&self, hash: u32, queues: u16) -> u8 {
         self.reta.queue(hash % 128, queues)
     }
 
-    /// Checks it for `queues` receive queues on a device that reaches `reach` of them by a table of `entries`.
+    /// Checks these settings for `queues` receive queues on a device that reaches `reach` of them by a table of
+    /// `entries`.
     ///
     /// # Errors
     ///
-    /// Says what the device can do.
+    /// If the device does not support them; the error says what it supports.
     pub fn validate(&self, queues: u16, reach: u16, entries: u16) -> Result<(), ConfigError> {
         match &self.reta {
             Reta::Even if queues > reach => Err(ConfigError::new(
@@ -107,12 +108,13 @@ pub enum Reta {
     /// All receive queues in turn.
     #[default]
     Even,
-    /// These queues in turn, repeated to fill the device's table (128 entries; X550: 512); at least 1, at most that many.
+    /// These queues in turn, repeated to fill the device's table (128 entries; X550: 512); from 1 queue to as many as
+    /// the table has entries.
     Table(Vec<u8>),
 }
 
 impl Reta {
-    /// Entry `index` of the table, with `queues` receive queues.
+    /// Returns entry `index` of the table, with `queues` receive queues.
     #[must_use]
     pub fn queue(&self, index: u32, queues: u16) -> u8 {
         match self {
@@ -131,17 +133,17 @@ impl Reta {
 pub struct HashTypes(u16);
 
 impl HashTypes {
-    /// All types.
+    /// All packet types.
     pub const ALL: Self = Self((1 << 9) - 1);
-    /// Nothing: every packet goes to the queue in entry 0 of the table.
+    /// No packet types: every packet goes to the queue in entry 0 of the table.
     pub const NONE: Self = Self(0);
     /// TCP over IPv4: addresses and ports.
     pub const TCP_IPV4: Self = Self(1 << 0);
     /// IPv4: addresses.
     pub const IPV4: Self = Self(1 << 1);
-    /// TCP over IPv6, home address and routing header looked at.
+    /// TCP over IPv6 with extension headers: the home address and the routing header are taken into account.
     pub const TCP_IPV6_EX: Self = Self(1 << 2);
-    /// IPv6, home address and routing header looked at.
+    /// IPv6 with extension headers: the home address and the routing header are taken into account.
     pub const IPV6_EX: Self = Self(1 << 3);
     /// IPv6: addresses.
     pub const IPV6: Self = Self(1 << 4);
@@ -151,16 +153,16 @@ impl HashTypes {
     pub const UDP_IPV4: Self = Self(1 << 6);
     /// UDP over IPv6: addresses and ports.
     pub const UDP_IPV6: Self = Self(1 << 7);
-    /// UDP over IPv6, home address and routing header looked at.
+    /// UDP over IPv6 with extension headers: the home address and the routing header are taken into account.
     pub const UDP_IPV6_EX: Self = Self(1 << 8);
 
-    /// Whether all of `types` are in the set.
+    /// Returns whether all of `types` are in the set.
     #[must_use]
     pub const fn contains(self, types: Self) -> bool {
         self.0 & types.0 == types.0
     }
 
-    /// One bit for each type, from bit 0 in the order of the constants above.
+    /// Returns the set as bits, one for each type, from bit 0 in the order of the constants above.
     #[must_use]
     pub const fn bits(self) -> u16 {
         self.0
@@ -180,7 +182,7 @@ impl Default for HashTypes {
     }
 }
 
-/// The hash of an IPv4 packet: over addresses, and over ports (source, destination) where given.
+/// Returns the hash of an IPv4 packet: over the addresses, and over the ports (source, destination) if given.
 ///
 /// ```
 /// use ethdev::{Rss, hash_ipv4};
@@ -193,7 +195,7 @@ pub fn hash_ipv4(key: &[u8; 40], source: Ipv4Addr, destination: Ipv4Addr, ports:
     hash(key, &source.octets(), &destination.octets(), ports)
 }
 
-/// The hash of an IPv6 packet: over addresses, and over ports (source, destination) where given.
+/// Returns the hash of an IPv6 packet: over the addresses, and over the ports (source, destination) if given.
 ///
 /// ```
 /// use ethdev::{Rss, hash_ipv6};
@@ -217,8 +219,8 @@ fn hash(key: &[u8; 40], source: &[u8], destination: &[u8], ports: Option<(u16, u
     toeplitz_of(key, source.iter().chain(destination).chain(ports))
 }
 
-/// The Toeplitz hash of `input` (7.1.2.8.1). A key of 40 bytes serves 36 bytes of input; further input hashes as
-/// if the key went on with zeros.
+/// Returns the Toeplitz hash of `input` (7.1.2.8.1). A key of 40 bytes is enough for 36 bytes of input; further input
+/// is hashed as if the key continued with zeros.
 #[must_use]
 pub fn toeplitz(key: &[u8; 40], input: &[u8]) -> u32 {
     toeplitz_of(key, input.iter())
@@ -239,9 +241,9 @@ fn toeplitz_of<'a>(key: &[u8; 40], input: impl Iterator<Item = &'a u8>) -> u32 {
     hash
 }
 
-/// The hash of an Ethernet frame, over what `rss` says for its type: addresses and ports of TCP and UDP in IPv4 and IPv6, also behind
-/// VLAN tags; addresses alone for fragments and other packets; 0 for what is no IP packet, is cut off, or of no chosen type. IPv6
-/// extension headers are not looked behind.
+/// Returns the hash of an Ethernet frame, over the fields that `rss` selects for its type: addresses and ports of TCP
+/// and UDP in IPv4 and IPv6, also behind VLAN tags; only addresses for fragments and other packets; 0 for a frame that
+/// is not an IP packet, is cut off, or is of a type not selected. What follows IPv6 extension headers is not examined.
 ///
 /// ```
 /// use ethdev::{Rss, hash_frame};

@@ -1,13 +1,15 @@
-//! What a device says of received frames beside their bytes.
+//! What a device reports about received frames besides their bytes.
 
 use mempool::{Checksum, Meta, Packet};
 use std::fmt;
 use std::ops::Deref;
 
-/// What a device says of a received frame: RSS hash, packet type, VLAN tag and checksum verdicts, each as far as the device knows it.
+/// What a device reports about a received frame: RSS hash, packet type, VLAN tag and checksum verdicts, each as far as
+/// the device knows it.
 ///
-/// Two words in the layout of the 82599's receive write-back (datasheet 7.1.6.2), so that a driver for that family stores what the
-/// device wrote and nothing is worked out before somebody asks. Others make it up from [`Self::default`], which says nothing.
+/// It consists of two words in the layout of the 82599's receive write-back (datasheet 7.1.6.2), so that a driver for
+/// that family stores what the device wrote, and nothing is decoded until it is asked for. Other drivers build it from
+/// [`Self::default`], which reports nothing.
 ///
 /// ```
 /// use ethdev::{ChecksumVerdict, PacketType, RxInfo};
@@ -25,29 +27,30 @@ pub struct RxInfo {
 }
 
 impl RxInfo {
-    /// From the two words of an 82599's write-back.
+    /// Creates it from the two words of an 82599's write-back.
     #[inline(always)]
     #[must_use]
     pub const fn from_write_back(low: u64, high: u64) -> Self {
         Self { low, high }
     }
 
-    /// The RSS hash; `None` if the device worked none out, as for frames of no chosen type.
+    /// Returns the RSS hash; `None` if the device computed none, as for frames of types that are not hashed.
     #[inline(always)]
     #[must_use]
     pub const fn hash(self) -> Option<u32> {
         if self.low & RSS_TYPE != 0 { Some((self.low >> 32) as u32) } else { None }
     }
 
-    /// The tag control information of a VLAN tag that the device has taken out of the frame ([`crate::PortConfig::strip_vlan`]):
-    /// priority in bits 15:13, VLAN identifier in 11:0.
+    /// Returns the tag control information of a VLAN tag that the device has taken out of the frame
+    /// ([`crate::PortConfig::strip_vlan`]): priority in bits 15:13, VLAN identifier in 11:0. `None` if it has taken
+    /// none out.
     #[inline(always)]
     #[must_use]
     pub const fn vlan_tag(self) -> Option<u16> {
         if self.high & STRIPPED != 0 { Some((self.high >> 48) as u16) } else { None }
     }
 
-    /// What kind of packet it is.
+    /// Returns the type of the packet in the frame.
     #[inline(always)]
     #[must_use]
     pub fn packet_type(self) -> PacketType {
@@ -55,37 +58,37 @@ impl RxInfo {
         PacketType { ipv4: bit(4), ipv6: bit(6), options: bit(5) | bit(7), tcp: bit(8), udp: bit(9), sctp: bit(10) }
     }
 
-    /// Whether the checksum of the IPv4 header is right.
+    /// Returns the device's verdict on the checksum of the IPv4 header.
     #[inline(always)]
     #[must_use]
     pub const fn ip_checksum(self) -> ChecksumVerdict {
         verdict(self.high, IP_CHECKED, IP_WRONG)
     }
 
-    /// Whether the checksum of TCP, UDP or SCTP is right.
+    /// Returns the device's verdict on the checksum of TCP, UDP or SCTP.
     ///
-    /// An 82599 may say that it is wrong of a UDP datagram that has none, with 0 in the field (Linux's `ixgbe` believes it of no UDP
-    /// datagram): look at the field before you drop one.
+    /// An 82599 may report a wrong checksum for a UDP datagram that has none, with 0 in the field (Linux's `ixgbe`
+    /// ignores this verdict for all UDP datagrams): look at the field before you drop one.
     #[inline(always)]
     #[must_use]
     pub const fn transport_checksum(self) -> ChecksumVerdict {
         verdict(self.high, TRANSPORT_CHECKED, TRANSPORT_WRONG)
     }
 
-    /// With an RSS hash.
+    /// Adds an RSS hash.
     #[must_use]
     pub const fn with_hash(self, hash: u32) -> Self {
         // The type says which fields were hashed; nothing here asks.
         Self { low: self.low & 0xffff_ffff | (hash as u64) << 32 | 1, ..self }
     }
 
-    /// With the tag control information of a tag that was taken out of the frame.
+    /// Adds the tag control information of a VLAN tag that was taken out of the frame.
     #[must_use]
     pub const fn with_vlan_tag(self, tag: u16) -> Self {
         Self { high: self.high & !(0xffff << 48) | (tag as u64) << 48 | STRIPPED, ..self }
     }
 
-    /// With a packet type.
+    /// Sets the packet type.
     #[must_use]
     pub const fn with_packet_type(self, kind: PacketType) -> Self {
         let PacketType { ipv4, ipv6, options, tcp, udp, sctp } = kind;
@@ -99,20 +102,20 @@ impl RxInfo {
         Self { low: self.low & !PACKET_TYPE | bits, ..self }
     }
 
-    /// With a verdict on the checksum of the IPv4 header.
+    /// Sets the verdict on the checksum of the IPv4 header.
     #[must_use]
     pub const fn with_ip_checksum(self, said: ChecksumVerdict) -> Self {
         Self { high: with_verdict(self.high, said, IP_CHECKED, IP_WRONG), ..self }
     }
 
-    /// With a verdict on the checksum of TCP, UDP or SCTP.
+    /// Sets the verdict on the checksum of TCP, UDP or SCTP.
     #[must_use]
     pub const fn with_transport_checksum(self, said: ChecksumVerdict) -> Self {
         Self { high: with_verdict(self.high, said, TRANSPORT_CHECKED, TRANSPORT_WRONG), ..self }
     }
 
-    /// What a frame itself says, by its first packet ([`Packet::checksum`]), for devices that say nothing else: one whose checksum is
-    /// valid, or still to be completed by its sender's leave, has the verdict good.
+    /// Creates it from the checksum state of a frame's first packet ([`Packet::checksum`]), for devices that report
+    /// nothing else. A checksum that is valid, or that the sender left to be completed, has the verdict good.
     #[must_use]
     pub fn of(first: &Packet) -> Self {
         match first.checksum() {
@@ -136,41 +139,41 @@ impl fmt::Debug for RxInfo {
     }
 }
 
-/// What kind of packet a frame holds, as far as the device has looked.
+/// The type of the packet in a frame, as far as the device has determined it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are bits, and any may be set")]
 pub struct PacketType {
-    /// An IPv4 header.
+    /// Whether there is an IPv4 header.
     pub ipv4: bool,
-    /// An IPv6 header.
+    /// Whether there is an IPv6 header.
     pub ipv6: bool,
-    /// The header has options or extensions.
+    /// Whether the IP header has options or extensions.
     pub options: bool,
-    /// A TCP header.
+    /// Whether there is a TCP header.
     pub tcp: bool,
-    /// A UDP header.
+    /// Whether there is a UDP header.
     pub udp: bool,
-    /// An SCTP header.
+    /// Whether there is an SCTP header.
     pub sctp: bool,
 }
 
-/// What a device has found out of a checksum.
+/// What a device reports about a checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChecksumVerdict {
-    /// Nothing: there is none, or the device has not looked.
+    /// Unknown: there is no checksum, or the device has not checked it.
     #[default]
     Unknown,
-    /// It is right.
+    /// The checksum is right.
     Good,
-    /// It is wrong.
+    /// The checksum is wrong.
     Bad,
 }
 
-/// An [`RxInfo`] for each packet of a burst, and the time at which the burst was received: what
-/// [`RxQueue::recv_with`](crate::RxQueue::recv_with) fills.
+/// An [`RxInfo`] for each packet of a burst, and the time at which the burst was received.
+/// [`RxQueue::recv_with`](crate::RxQueue::recv_with) fills it.
 ///
-/// It is a slice with an element for each packet that the last call returned, in order. Of a frame of several packets all say the
-/// same.
+/// It is a slice with an element for each packet that the last call returned, in order. If a frame consists of several
+/// packets, their elements are equal.
 #[derive(Clone, Debug)]
 pub struct RxInfos {
     infos: Vec<RxInfo>,
@@ -179,19 +182,22 @@ pub struct RxInfos {
 }
 
 impl RxInfos {
-    /// Room for the infos of `capacity` packets: as many as the batches that are received into. A larger batch makes it grow.
+    /// Creates room for the infos of `capacity` packets: as many as the batches that are received into hold. A larger
+    /// batch makes it grow.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
         Self { infos: vec![RxInfo::default(); capacity], len: 0, received_at: 0 }
     }
 
-    /// When the burst was received, as [`device::tsc::now`] counts; not when its frames were on the wire.
+    /// Returns the time when the burst was received, in counts of [`device::tsc::now`]; not when its frames were on the
+    /// wire.
     #[must_use]
     pub fn received_at(&self) -> u64 {
         self.received_at
     }
 
-    /// Room for the infos of a burst of up to `count` packets, for a driver to write from the front on; [`Self::filled`] follows.
+    /// Returns room for the infos of a burst of up to `count` packets, for a driver to write from the front on and then
+    /// call [`Self::filled`].
     #[inline]
     pub fn room(&mut self, count: usize) -> &mut [RxInfo] {
         self.len = 0;
@@ -216,7 +222,7 @@ impl RxInfos {
         self.filled(packets.len());
     }
 
-    /// So many packets have come in, now, and the room for them is filled.
+    /// Records that `count` packets have been received now, and that the room for them is filled.
     #[inline]
     pub fn filled(&mut self, count: usize) {
         self.len = count.min(self.infos.len());

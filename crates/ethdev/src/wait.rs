@@ -4,13 +4,13 @@ use crate::RxQueue;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 
-/// A wait for a queue that has no interrupts.
+/// The error for a wait on a queue that has no interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the port was opened without interrupts, so there is nothing to wait for; set PortConfig::interrupts, or poll")]
 pub struct NoInterrupts;
 
-/// Waits until a frame is there to receive by one of `queues`, `limit` at most, or until a port of theirs is closed. Returns whether
-/// one is (or a part of one that is still arriving).
+/// Waits until one of `queues` has a frame to receive or is closed with its port, for `limit` at most. Returns whether
+/// one has a frame (or a part of one that is still arriving).
 ///
 /// ```
 /// use ethdev::{Interrupts, PortConfig, RxQueue as _, in_process, wait_any};
@@ -30,7 +30,7 @@ pub struct NoInterrupts;
 ///
 /// # Errors
 ///
-/// When one of them has no interrupts.
+/// If one of them has no interrupts.
 pub fn wait_any<Q: RxQueue>(queues: &mut [Q], limit: Duration) -> Result<bool, NoInterrupts> {
     if queues.iter().any(|queue| queue.eventfd().is_none()) {
         return Err(NoInterrupts);
