@@ -1,4 +1,4 @@
-//! Closing what a peer has a say in, without waiting for it.
+//! Closing what a peer can delay, in the background.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -11,12 +11,13 @@ const MOST: usize = 256;
 const STACK: usize = 64 << 10;
 static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
 
-/// Something that may take as long to close as a peer likes, and is closed by a thread of its own: a descriptor that a peer
-/// has sent, or a socket on which it may have sent descriptors that were never read, which the kernel closes with it.
+/// A value that may take as long to close as a peer likes, and so is closed by a thread of its own: a descriptor that a
+/// peer has sent, or a socket on which it may have sent descriptors that were never read, which the kernel closes with
+/// it.
 ///
-/// close(2) waits for a socket that lingers (socket(7), `SO_LINGER`), and for the file system of a file, which may be the
-/// peer's own (FUSE). When 256 such closings are under way in this process, the next values stay open instead. A process
-/// that ends does not wait for sockets; it does wait for file systems.
+/// close(2) waits for a socket that lingers (socket(7), `SO_LINGER`), and for the file system of a file, which may be
+/// the peer's own (FUSE). While 256 of these values are being closed in this process, further ones stay open instead. A
+/// process that ends does not wait for sockets; it does wait for file systems.
 ///
 /// ```
 /// use device::BackgroundClose;
@@ -35,7 +36,7 @@ impl<T: Send + 'static> From<T> for BackgroundClose<T> {
 }
 
 impl<T: Send + 'static> BackgroundClose<T> {
-    /// The value, for a caller that closes it itself.
+    /// Returns the value, for a caller that closes it itself.
     #[must_use]
     pub fn into_inner(self) -> T {
         let mut this = ManuallyDrop::new(self);

@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 /// A window of little-endian device registers (a PCI base address region).
 ///
-/// Offsets are in bytes from the start of the region and multiples of the access's width. An access outside the region
-/// behaves as on the bus: reads return all ones, writes are lost. So do accesses of 8 and 16 bits to a window that has
-/// registers of 32 bits only, as an 82599's.
+/// Offsets are in bytes from the start of the region, and multiples of the access's width. An access outside the region
+/// behaves as on the bus: reads return all ones, writes are lost. Accesses of 8 and 16 bits to a window that has
+/// registers of 32 bits only, such as an 82599's, do the same.
 pub trait Bar: Send + Sync + 'static {
-    /// Size of the region in bytes.
+    /// Returns the size of the region in bytes.
     fn size(&self) -> usize;
 
     /// Reads the register at `offset`. Reading may have side effects in the device (clear on read). Later loads of this
@@ -32,11 +32,11 @@ pub trait Bar: Send + Sync + 'static {
         u16::MAX
     }
 
-    /// Writes the 16-bit register at `offset`, as [`Self::write32`].
+    /// Writes the 16-bit register at `offset`, with the ordering of [`Self::write32`].
     ///
     /// # Safety
     ///
-    /// As [`Self::write32`].
+    /// That of [`Self::write32`].
     unsafe fn write16(&self, _offset: u32, _value: u16) {}
 
     /// Reads the 8-bit register at `offset`.
@@ -44,15 +44,15 @@ pub trait Bar: Send + Sync + 'static {
         u8::MAX
     }
 
-    /// Writes the 8-bit register at `offset`, as [`Self::write32`].
+    /// Writes the 8-bit register at `offset`, with the ordering of [`Self::write32`].
     ///
     /// # Safety
     ///
-    /// As [`Self::write32`].
+    /// That of [`Self::write32`].
     unsafe fn write8(&self, _offset: u32, _value: u8) {}
 }
 
-/// A [`Bar`] that is mapped memory: a BAR mapped through VFIO or sysfs, or ordinary memory in a bench.
+/// A [`Bar`] in mapped memory: a BAR mapped through VFIO or sysfs, or ordinary memory in a benchmark.
 ///
 /// # Invariants
 ///
@@ -81,15 +81,15 @@ impl MappedBar {
         Self { base, len: len & !3, rest: None, _owner: owner }
     }
 
-    /// A window of no registers: that of a device without the region.
+    /// Creates a window without registers, for a device that lacks the region.
     #[must_use]
     pub fn empty() -> Self {
         // SAFETY: no bytes at all.
         unsafe { Self::new(NonNull::dangling(), 0, Arc::new(())) }
     }
 
-    /// For a region of which only the first part can be mapped: accesses beyond it go to `whole`, which takes offsets
-    /// from the start of the region and knows its size.
+    /// Adds access to the part of a region that cannot be mapped: accesses beyond the mapped first part go to `whole`,
+    /// which takes offsets from the start of the region and knows its size.
     #[must_use]
     pub fn with_rest(self, whole: Box<dyn Bar>) -> Self {
         Self { rest: Some(whole), ..self }

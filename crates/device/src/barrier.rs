@@ -1,12 +1,13 @@
 //! Order between this CPU's accesses to DMA memory and to registers, as a device sees it. The names are Linux's
 //! (`Documentation/memory-barriers.txt`, "Kernel I/O barrier effects").
 //!
-//! [`crate::MappedBar`] has them in it: a driver calls them only where it orders accesses to DMA memory among themselves.
+//! [`crate::MappedBar`] includes these barriers: a driver calls them only to order accesses to DMA memory among
+//! themselves.
 
 #[cfg(not(all(target_arch = "aarch64", not(miri))))]
 use std::sync::atomic::Ordering;
 
-/// Stores before this are visible to the device before stores after it, to memory or to registers.
+/// Makes stores before this call visible to the device before stores after it, to memory or to registers.
 ///
 /// A `fence(Release)` is not enough outside x86: on AArch64 it is `dmb ish`, which orders for CPUs, not for devices.
 #[inline(always)]
@@ -25,8 +26,8 @@ pub fn dma_wmb() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// Loads before this, from memory or from registers, are done before loads after it: what the device had written before it
-/// wrote what was loaded first is seen.
+/// Completes loads before this call, from memory or from registers, before loads after it: these see all that the
+/// device had written before it wrote what the first ones loaded.
 #[inline(always)]
 pub fn dma_rmb() {
     #[cfg(all(target_arch = "aarch64", not(miri)))]

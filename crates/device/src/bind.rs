@@ -5,19 +5,20 @@ use crate::{Error, Host, PciAddress, PciDevice, Result};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// What to do when the kernel's network interface on a device is in use.
+/// What to do if the kernel's network interface on a device is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IfInUse {
-    /// Refuse, and say what it is used for.
+    /// Refuse, with an error that says what the interface is used for.
     #[default]
     Refuse,
-    /// Take it away all the same. A remote login over it ends.
+    /// Take the device from the kernel nevertheless. A remote login over the interface ends.
     TakeAnyway,
 }
 
 impl Host {
-    /// Binds a function to a driver, `vfio-pci` as a rule, and checks that it got there. Nothing to do if it is bound to
-    /// it already. When the driver does not take the function, it goes back to the one it had.
+    /// Binds a function to a driver, usually `vfio-pci`, and checks that it was bound. Does nothing if it is bound to
+    /// that driver already. If the driver does not take the function, the function goes back to the driver that the
+    /// kernel chooses for it.
     ///
     /// ```no_run
     /// use device::{Host, IfInUse};
@@ -31,8 +32,8 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// When its network interface is in use, the driver is not loaded or does not take it, or this process may not
-    /// write to sysfs.
+    /// If the function's network interface is in use, the driver is not loaded or does not take the function, or this
+    /// process may not write to sysfs.
     pub fn bind(&self, address: PciAddress, driver: &str, if_in_use: IfInUse) -> Result<()> {
         let device = self.pci_device(address)?;
         if device.driver.as_deref() == Some(driver) {
@@ -58,19 +59,19 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// As [`Self::bind`].
+    /// Those of [`Self::bind`] that do not concern the new driver.
     pub fn unbind(&self, address: PciAddress, if_in_use: IfInUse) -> Result<()> {
         let device = self.pci_device(address)?;
         self.refuse_if_in_use(&device, if_in_use)?;
         self.release(&device)
     }
 
-    /// Undoes [`Self::bind`]: the function goes to the driver that the kernel chooses for it. Returns that driver;
-    /// `None` if the kernel has none.
+    /// Undoes [`Self::bind`]: the function goes to the driver that the kernel chooses for it. Returns that driver's
+    /// name; `None` if the kernel has no driver for it.
     ///
     /// # Errors
     ///
-    /// When this process may not write to sysfs.
+    /// If this process may not write to sysfs.
     pub fn restore(&self, address: PciAddress) -> Result<Option<String>> {
         let device = self.pci_device(address)?;
         self.write(&device.path().join("driver_override"), "\n")?;
@@ -136,9 +137,9 @@ const NO_GROUP_HINT: &str = "it is not in an IOMMU group, and vfio-pci takes no 
 
 /// Use of a device's network interfaces by the kernel.
 impl Host {
-    /// What the kernel uses the device's network interfaces for, in words; `None` if it does not. Interfaces that are
-    /// down count as unused, and so do those with no more than a link-local address. Sees this process's network
-    /// namespace only.
+    /// Returns in words what the kernel uses the device's network interfaces for; `None` if it does not use them.
+    /// Interfaces that are down count as unused, and so do those that have at most a link-local address. Only
+    /// interfaces in this process's network namespace are seen.
     #[must_use]
     pub fn use_of(&self, device: &PciDevice) -> Option<String> {
         let up = device.interfaces.iter().filter(|interface| self.is_up(interface));

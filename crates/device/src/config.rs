@@ -1,11 +1,11 @@
-//! PCI configuration space (PCI Local Bus Specification 3.0, section 6.1): a file, or a part of one.
+//! PCI configuration space (PCI Local Bus Specification 3.0, section 6.1), in a file or part of a file.
 
 use crate::{Error, PciIds, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A device's configuration space. Reading is for everyone; what is written goes through the device's own methods.
+/// A device's configuration space. It can be read by anyone, and is written only by methods of the device.
 #[derive(Debug)]
 pub struct ConfigSpace {
     file: Arc<File>,
@@ -26,7 +26,7 @@ pub struct Capability {
 }
 
 impl ConfigSpace {
-    /// The `len` bytes from `start` of `file`; `name` is the device's, for messages.
+    /// Creates it from the `len` bytes of `file` from `start` on; `name` is the device's name, for messages.
     pub fn new(file: Arc<File>, start: u64, len: u64, name: impl Into<String>) -> Self {
         Self { file, start, len, name: name.into(), command: Mutex::default() }
     }
@@ -35,7 +35,7 @@ impl ConfigSpace {
     ///
     /// # Errors
     ///
-    /// When they do not all lie in configuration space, or the device is gone.
+    /// If they do not all lie in configuration space, or the device is gone.
     pub fn read<const N: usize>(&self, offset: u16) -> Result<[u8; N]> {
         let mut bytes = [0; N];
         let at = self.at(offset, N)?;
@@ -47,7 +47,7 @@ impl ConfigSpace {
     ///
     /// # Errors
     ///
-    /// As [`Self::read`].
+    /// Those of [`Self::read`].
     pub fn read16(&self, offset: u16) -> Result<u16> {
         Ok(u16::from_le_bytes(self.read(offset)?))
     }
@@ -56,7 +56,7 @@ impl ConfigSpace {
     ///
     /// # Errors
     ///
-    /// As [`Self::read`].
+    /// Those of [`Self::read`].
     pub fn read32(&self, offset: u16) -> Result<u32> {
         Ok(u32::from_le_bytes(self.read(offset)?))
     }
@@ -73,11 +73,12 @@ impl ConfigSpace {
         })
     }
 
-    /// The capability list, in its own order (section 6.7). A list that runs in circles or out of its area ends there.
+    /// Returns the capability list, in its own order (section 6.7). If the list loops or leaves its area, it ends
+    /// there.
     ///
     /// # Errors
     ///
-    /// When configuration space cannot be read.
+    /// If configuration space cannot be read.
     pub fn capabilities(&self) -> Result<Vec<Capability>> {
         const HAS_LIST: u16 = 1 << 4;
         const FIRST: u8 = 0x40;

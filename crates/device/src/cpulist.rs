@@ -1,7 +1,8 @@
 //! Lists of numbers as the kernel writes those of cores and nodes: "0-3,8" (Linux `Documentation/core-api/printk-formats.rst`,
 //! `%*pbl`).
 
-/// The numbers of a list, in its order. Parts that are no numbers count for nothing, and none beyond 65,536 does.
+/// Returns the numbers of a list, in its order. Parts that are not numbers are ignored, and so are numbers beyond
+/// 65,536.
 ///
 /// ```
 /// assert_eq!(device::cpulist::parse("0-2,8"), [0, 1, 2, 8]);
@@ -16,7 +17,7 @@ pub fn parse(text: &str) -> Vec<usize> {
     text.split(',').filter_map(range).flatten().collect()
 }
 
-/// A list of ascending numbers.
+/// Returns ascending numbers as a list.
 ///
 /// ```
 /// assert_eq!(device::cpulist::format(&[0, 1, 2, 8]), "0-2,8");

@@ -1,4 +1,4 @@
-//! One limit for all of an operation, however many steps it takes, and a way to end it earlier.
+//! One time limit for a whole operation, however many steps it takes, and a way to end it earlier.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long one operation with a device or a peer (open, close, a command, a reconnect) may take as a whole, and a flag
-/// that ends it at once.
+/// that ends it earlier.
 ///
 /// ```
 /// use device::TimeLimit;
@@ -26,14 +26,14 @@ use std::time::{Duration, Instant};
 /// ```
 #[derive(Clone, Debug)]
 pub struct TimeLimit {
-    /// Time for the whole operation; 5 s unless set.
+    /// Time for the whole operation; default 5 s.
     pub total: Duration,
-    /// Ends every operation within 20 ms of becoming true, for instance because of SIGINT.
+    /// Ends every operation within 20 ms of becoming true, for instance because of SIGINT; default `None`.
     pub cancel: Option<Arc<AtomicBool>>,
 }
 
 impl TimeLimit {
-    /// Starts the clock of one operation.
+    /// Starts the clock of one operation, and returns its deadline.
     #[must_use]
     pub fn begin(&self) -> Deadline {
         let now = Instant::now();
@@ -63,7 +63,7 @@ impl PartialEq for TimeLimit {
 
 impl Eq for TimeLimit {}
 
-/// The end of an operation that has begun: made by [`TimeLimit::begin`], handed to each of its steps.
+/// The time at which an operation under way has to end: made by [`TimeLimit::begin`], and passed to each of its steps.
 #[derive(Clone, Debug)]
 pub struct Deadline {
     end: Instant,
@@ -71,12 +71,12 @@ pub struct Deadline {
     cancel: Option<Arc<AtomicBool>>,
 }
 
-/// Why a [`Deadline`] ended an operation.
+/// The reason why a [`Deadline`] ended an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expired {
-    /// The operation's whole time is used up.
+    /// The time for the whole operation is used up.
     TimedOut {
-        /// That time.
+        /// The time for the whole operation.
         total: Duration,
     },
     /// The cancel flag was set.
@@ -108,11 +108,11 @@ impl From<Expired> for io::Error {
 const SLICE: Duration = Duration::from_millis(20);
 
 impl Deadline {
-    /// Time that is left.
+    /// Returns the time that is left.
     ///
     /// # Errors
     ///
-    /// When none is left, or the operation was cancelled.
+    /// If none is left, or the operation was cancelled.
     pub fn remaining(&self) -> Result<Duration, Expired> {
         if self.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
             return Err(Expired::Cancelled);
@@ -121,23 +121,23 @@ impl Deadline {
         if left.is_zero() { Err(Expired::TimedOut { total: self.total }) } else { Ok(left) }
     }
 
-    /// `Ok` while the operation may go on.
+    /// Returns `Ok` while the operation may go on.
     ///
     /// # Errors
     ///
-    /// As [`Self::remaining`].
+    /// Those of [`Self::remaining`].
     pub fn check(&self) -> Result<(), Expired> {
         self.remaining().map(drop)
     }
 
-    /// This deadline, or one `limit` from now if that is earlier: for a step that has a limit of its own.
+    /// Returns this deadline, or one `limit` from now if that is earlier; for a step that has a limit of its own.
     #[must_use]
     pub fn at_most(&self, limit: Duration) -> Self {
         let end = Instant::now().checked_add(limit).map_or(self.end, |end| end.min(self.end));
         Self { end, total: if end < self.end { limit } else { self.total }, cancel: self.cancel.clone() }
     }
 
-    /// This deadline without a `pause` that did not belong to the operation: as much later.
+    /// Returns this deadline moved later by `pause`, for a pause that was not part of the operation.
     #[must_use]
     pub fn after(&self, pause: Duration) -> Self {
         Self { end: self.end.checked_add(pause).unwrap_or(self.end), ..self.clone() }
@@ -147,7 +147,7 @@ impl Deadline {
     ///
     /// # Errors
     ///
-    /// As [`Self::remaining`], as soon as it holds.
+    /// Those of [`Self::remaining`], as soon as the time is used up or the operation is cancelled.
     pub fn sleep(&self, time: Duration) -> Result<(), Expired> {
         let until = Instant::now() + time;
         loop {
@@ -160,13 +160,13 @@ impl Deadline {
         }
     }
 
-    /// Connects to the Unix stream socket at `path`, a socket whose calls block. A listener whose backlog is full is tried
-    /// again every 5 ms.
+    /// Connects to the Unix stream socket at `path`, and returns a socket in blocking mode. If the listener's backlog
+    /// is full, it tries again every 5 ms.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::TimedOut`] or [`io::ErrorKind::Interrupted`] as [`Self::remaining`] says, and what `connect` fails
-    /// with.
+    /// [`io::ErrorKind::TimedOut`] or [`io::ErrorKind::Interrupted`] if [`Self::remaining`] fails, and errors of
+    /// `connect`.
     pub fn connect(&self, path: &Path) -> io::Result<UnixStream> {
         let address = SocketAddrUnix::new(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -192,8 +192,8 @@ impl Deadline {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::TimedOut`] or [`io::ErrorKind::Interrupted`] as [`Self::remaining`] says, and what `poll` fails
-    /// with.
+    /// [`io::ErrorKind::TimedOut`] or [`io::ErrorKind::Interrupted`] if [`Self::remaining`] fails, and errors of
+    /// `poll`.
     pub fn wait_for(&self, fd: BorrowedFd<'_>, events: PollFlags) -> io::Result<()> {
         loop {
             let slice = self.remaining()?.min(SLICE);

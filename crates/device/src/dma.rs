@@ -1,21 +1,21 @@
-//! DMA address spaces: what a device can reach, and at which address it sees it.
+//! DMA address spaces: what memory a device can reach, and at which addresses.
 
 use crate::{DmaMemory, Error, Result};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How to turn a pointer into a region into the address the device uses (IOVA).
+/// How a pointer into a region is turned into the address that the device uses (IOVA).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Translation {
     /// IOVA = pointer + `delta`, wrapping.
     Linear {
-        /// The constant.
+        /// The difference between the two addresses.
         delta: u64,
     },
-    /// No IOMMU: each page has a bus address of its own.
+    /// No IOMMU: each page has its own bus address.
     Paged {
-        /// Address of the region's first byte.
+        /// Pointer to the region's first byte, as an address of this process.
         base: u64,
         /// log2 of the page size.
         shift: u32,
@@ -25,8 +25,8 @@ pub enum Translation {
 }
 
 impl Translation {
-    /// The device's address of `pointer`, which must point into the region; for any other pointer the answer is
-    /// an address the device may not reach.
+    /// Returns the device's address of `pointer`, which must point into the region. For any other pointer the result is
+    /// an address that the device may not be able to reach.
     #[inline]
     #[must_use]
     pub fn iova(&self, pointer: *const u8) -> u64 {
@@ -43,33 +43,34 @@ impl Translation {
     }
 }
 
-/// Puts memory into, and takes it out of, one device's address space: the IOMMU behind a [`DmaDomain`].
+/// Maps memory into one device's address space and unmaps it: the IOMMU behind a [`DmaDomain`].
 ///
 /// # Safety
 ///
-/// After `map` returned a translation, the device reaches exactly the region at the translated addresses; when
-/// `unmap` has returned `Ok` it reaches it no longer. (Where an IOMMU cannot tell devices apart, as those of one IOMMU
-/// group, they are one device here: what another one still has mapped, both reach, and the other's domain keeps it
-/// allocated.) When `unmap` returned an error, or either unwound, whether it is mapped is not known.
+/// After `map` has returned a translation, the device reaches exactly the region, at the translated addresses; after
+/// `unmap` has returned `Ok`, it reaches the region no longer. (Devices that an IOMMU cannot tell apart, as those of
+/// one IOMMU group, are one device here: what another of them still has mapped, both reach, and the other's domain
+/// keeps it allocated.) If `unmap` has returned an error, or either function has unwound, it is not known whether the
+/// region is mapped.
 pub unsafe trait DmaMapper: Send + Sync {
     /// Maps a whole region for reading and writing.
     ///
     /// # Errors
     ///
-    /// When the address space is full, a limit is reached, or this path cannot map such memory.
+    /// If the address space is full, a limit is reached, or this access path cannot map such memory.
     fn map(&self, memory: &Arc<DmaMemory>) -> Result<Translation>;
 
     /// Removes a mapping made by `map`.
     ///
     /// # Errors
     ///
-    /// When the mapping may still be in force.
+    /// If the mapping may still be in force.
     fn unmap(&self, memory: &Arc<DmaMemory>, translation: &Translation) -> Result<()>;
 }
 
-/// One device's DMA address space. A region mapped here stays allocated until the domain is dropped or unmaps it:
-/// mappings leave the IOMMU before memory is unmapped, and a mapping that cannot be removed keeps its memory for
-/// ever (and says so in the log).
+/// One device's DMA address space. A region mapped here stays allocated until the domain is dropped or unmaps it.
+/// Mappings leave the IOMMU before memory is unmapped, and if a mapping cannot be removed, its memory is kept for ever,
+/// and the log says so.
 pub struct DmaDomain {
     mapper: Box<dyn DmaMapper>,
     mapped: Mutex<Vec<Mapping>>,
@@ -83,17 +84,17 @@ struct Mapping {
 }
 
 impl DmaDomain {
-    /// A domain with nothing mapped.
+    /// Creates a domain in which nothing is mapped.
     #[must_use]
     pub fn new(mapper: Box<dyn DmaMapper>) -> Self {
         Self { mapper, mapped: Mutex::default() }
     }
 
-    /// Maps a region, or finds the mapping that it already has. A system call the first time.
+    /// Maps a region, or returns the mapping that it already has. The first call for a region makes a system call.
     ///
     /// # Errors
     ///
-    /// As [`DmaMapper::map`].
+    /// Those of [`DmaMapper::map`].
     pub fn map(&self, memory: &Arc<DmaMemory>) -> Result<Arc<Translation>> {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = mapped.iter().find(|known| Arc::ptr_eq(&known.memory, memory)) {
@@ -115,11 +116,12 @@ impl DmaDomain {
         }
     }
 
-    /// Removes a mapping, so that the region can be freed before the domain is. One that is not there is no error.
+    /// Removes a mapping, so that the region can be freed before the domain is. A region that is not mapped is not an
+    /// error.
     ///
     /// # Errors
     ///
-    /// As [`DmaMapper::unmap`]; the region stays mapped, and allocated.
+    /// Those of [`DmaMapper::unmap`]; the region then stays mapped and allocated.
     pub fn unmap(&self, memory: &Arc<DmaMemory>) -> Result<()> {
         let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(place) = mapped.iter().position(|known| Arc::ptr_eq(&known.memory, memory)) else { return Ok(()) };
@@ -129,7 +131,7 @@ impl DmaDomain {
         Ok(())
     }
 
-    /// How many regions are mapped.
+    /// Returns the number of mapped regions.
     #[must_use]
     pub fn mappings(&self) -> usize {
         self.mapped.lock().unwrap_or_else(PoisonError::into_inner).len()

@@ -1,8 +1,10 @@
-//! Whether a host is ready for its network cards: what breaks a run, what makes it slow, and what mends it.
+//! Checks whether a host is ready for its network cards: what makes a run fail, what makes it slow, and what to do
+//! about it.
 //!
-//! Every check reads `/sys`, `/proc` and `/dev` and changes nothing. None needs root; what only root could see is said.
-//! A file that is missing says something only where the kernel leaves it out for a reason: so a check looks first whether
-//! the file system is there ([`Host::unseen_sys`], [`Host::unseen_proc`]), and is [`Verdict::Unknown`] without it.
+//! Every check reads `/sys`, `/proc` and `/dev` and changes nothing. None needs root; if something can only be seen by
+//! root, the finding says so. A missing file tells something only where the kernel leaves it out for a reason: so a
+//! check first looks whether the file system is there ([`Host::unseen_sys`], [`Host::unseen_proc`]), and without it the
+//! result is [`Verdict::Unknown`].
 
 use crate::remedy::Remedy;
 use crate::{Host, PciAddress, PciDevice};
@@ -12,7 +14,7 @@ mod iommu;
 mod memory;
 mod nic;
 
-/// What one check found.
+/// The result of one check.
 ///
 /// ```no_run
 /// use device::{Host, Needs, Verdict};
@@ -27,26 +29,26 @@ mod nic;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// The check, such as `iommu` or `huge pages`.
+    /// Name of the check, such as `iommu` or `huge pages`.
     pub check: &'static str,
-    /// The device it is about; `None` for the host.
+    /// The device that was checked; `None` for the host.
     pub device: Option<PciAddress>,
-    /// Fine or not.
+    /// How good or bad it is.
     pub verdict: Verdict,
-    /// How things are, one line.
+    /// What was found, in one line.
     pub what: String,
-    /// What that costs or breaks, one line; empty where nothing.
+    /// What it costs or breaks, in one line; empty if nothing.
     pub effect: String,
     /// What to do; may be empty.
     pub remedy: Remedy,
 }
 
-/// How bad a [`Finding`] is.
+/// How good or bad a [`Finding`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// As it should be.
+    /// Nothing is wrong.
     Fine,
-    /// This user, this host or the lack of a device does not let it be seen.
+    /// It cannot be seen: this user may not, or the host or the device does not show it.
     Unknown,
     /// A run works, but is slower or less safe.
     Costs,
@@ -54,22 +56,22 @@ pub enum Verdict {
     Breaks,
 }
 
-/// What is to run on the host.
+/// What will run on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// The cards to open.
+    /// The cards that will be opened.
     pub devices: Vec<PciDevice>,
-    /// Bytes of packet memory, which every card maps.
+    /// Size in bytes of packet memory, all of which every card maps.
     pub pool: usize,
-    /// Bytes of descriptor rings of each card.
+    /// Size in bytes of the descriptor rings of each card.
     pub rings: usize,
-    /// Bytes of a page of such packet memory when it was allocated for a try, with [`crate::PageSize::Auto`]; `None` if
-    /// nobody tried.
+    /// Page size in bytes of such packet memory when it was allocated as a test, with [`crate::PageSize::Auto`]; `None`
+    /// if it was not tested.
     pub tried_page: Option<usize>,
 }
 
 impl Host {
-    /// Examines the host, and each device of `needs`. The findings about the host come first.
+    /// Checks the host, and each device of `needs`. Returns the findings, those about the host first.
     #[must_use]
     pub fn examine(&self, needs: &Needs) -> Vec<Finding> {
         let mut findings = vec![iommu::iommu(self), iommu::interrupt_remapping(self), iommu::modules(self)];

@@ -1,4 +1,4 @@
-//! What can go wrong when opening or using a device.
+//! Errors of opening and using devices.
 
 use std::io;
 
@@ -9,22 +9,22 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An operation of the system on a named object failed.
+    /// A system call on a named object failed.
     #[error("cannot {operation} {object}: {source}{}{hint}", if hint.is_empty() { "" } else { "; " })]
     System {
-        /// What was tried ("open", "map").
+        /// The operation ("open", "map").
         operation: &'static str,
-        /// On what (a path, an address).
+        /// The object (a path, an address).
         object: String,
-        /// What the system said.
+        /// The error that the system returned.
         source: io::Error,
         /// What to do next; may be empty.
         hint: String,
     },
-    /// Something is not as the device, the host or the caller must have it.
+    /// A device, the host or an argument is not as required.
     #[error("{object}: {cause}{}{hint}", if hint.is_empty() { "" } else { "; " })]
     Unusable {
-        /// Which device, file or argument.
+        /// The device, file or argument.
         object: String,
         /// What is wrong.
         cause: String,
@@ -34,7 +34,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// An [`Error::System`] from its parts.
+    /// Creates an [`Error::System`] from its parts.
     pub fn system(
         operation: &'static str,
         object: impl Into<String>,
@@ -44,7 +44,7 @@ impl Error {
         Self::System { operation, object: object.into(), source: source.into(), hint: hint.into() }
     }
 
-    /// An [`Error::Unusable`] from its parts.
+    /// Creates an [`Error::Unusable`] from its parts.
     pub fn unusable(object: impl Into<String>, cause: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Unusable { object: object.into(), cause: cause.into(), hint: hint.into() }
     }

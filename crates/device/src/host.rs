@@ -1,4 +1,4 @@
-//! Where the kernel's files are: `/sys`, `/proc` and `/dev` of this host, or of a made tree.
+//! Location of the kernel's files: `/sys`, `/proc` and `/dev` of this host, or of a tree made for tests.
 
 use crate::{Error, Result};
 use std::fs::OpenOptions;
@@ -34,13 +34,13 @@ impl Host {
         (root, host)
     }
 
-    /// The host this process runs on.
+    /// Returns the host on which this process runs.
     #[must_use]
     pub fn system() -> Self {
         Self::at("/")
     }
 
-    /// The host whose `sys`, `proc`, `dev`, `etc`, `lib` and `usr` are folders of `root`.
+    /// Returns the host whose `sys`, `proc`, `dev`, `etc`, `lib` and `usr` are folders of `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }

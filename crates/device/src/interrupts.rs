@@ -1,4 +1,4 @@
-//! Interrupts as user space sees them: eventfds that count (Linux eventfd(2)).
+//! Interrupts in user space: eventfds (Linux eventfd(2)).
 
 use crate::{Device, Error, Result, Signaller};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -8,24 +8,25 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Whether a driver is to set up interrupts.
+/// Whether a driver sets up interrupts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interrupts {
-    /// None: queues can only be polled.
+    /// No interrupts: queues can only be polled.
     #[default]
     Off,
-    /// Where the device and the way to it have them; else none.
+    /// Interrupts if the device and the access path have them, else none.
     IfAvailable,
-    /// Yes, or the device is not opened.
+    /// Interrupts; a device without them is not opened.
     Required,
 }
 
 impl Interrupts {
-    /// Enables `vectors` MSI-X vectors of `device`, as wished: all of them or none.
+    /// Enables `vectors` MSI-X vectors of `device`, all of them or none, and returns an eventfd for each. Without
+    /// interrupts the list is empty.
     ///
     /// # Errors
     ///
-    /// With [`Interrupts::Required`], when the device has fewer or cannot be reached by interrupts.
+    /// With [`Interrupts::Required`], if the device has fewer vectors or the access path has no interrupts.
     pub fn enable(self, device: &impl Device, vectors: u16) -> Result<Vec<EventFd>> {
         if self == Self::Off {
             return Ok(Vec::new());
@@ -47,11 +48,11 @@ impl Interrupts {
     }
 }
 
-/// An eventfd: one side signals, the other waits. Readable while a signal has not been cleared.
+/// An eventfd: one side signals, the other waits. It is readable from a signal on, until it is cleared.
 ///
-/// Where another process shares the eventfd, that process can make its file blocking and fill the counter; neither
-/// [`Self::signal`] nor [`Self::clear`] waits for it even then. (`signal` may wait only where the kernel has no asynchronous
-/// I/O for this process, see [`Signaller::new`]; `clear` only before Linux 5.8.)
+/// If another process shares the eventfd, that process can make its file blocking and fill the counter; neither
+/// [`Self::signal`] nor [`Self::clear`] waits even then. (`signal` may wait only if the kernel has no asynchronous I/O
+/// for this process, see [`Signaller::new`]; `clear` only before Linux 5.8.)
 ///
 /// ```
 /// use device::EventFd;
@@ -68,18 +69,18 @@ impl Interrupts {
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// A new one, not signalled.
+    /// Creates an eventfd that is not signalled.
     ///
     /// # Errors
     ///
-    /// When the process has no file descriptors left.
+    /// If the process has no file descriptors left.
     pub fn new() -> Result<Self> {
         let made = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let hint = "raise the limit of open files: ulimit -n";
         made.map(Self).map_err(|errno| Error::system("make", "an eventfd", errno, hint))
     }
 
-    /// Signals it.
+    /// Signals the other side.
     pub fn signal(&self) {
         /// One for the process; `None` where there is none to be had.
         static SIGNALLER: OnceLock<Option<Signaller>> = OnceLock::new();
@@ -94,7 +95,7 @@ impl EventFd {
         }
     }
 
-    /// Takes all signals so far off it; whether there were any.
+    /// Clears all signals so far. Returns whether there were any.
     #[expect(clippy::must_use_candidate, reason = "usually called to clear")]
     pub fn clear(&self) -> bool {
         let mut count = [0; 8];
@@ -107,11 +108,12 @@ impl EventFd {
         rustix::io::read(&self.0, &mut count).is_ok()
     }
 
-    /// Waits for a signal, `limit` at most, or until a signal handler has run; whether there is one. Does not clear it.
+    /// Waits for a signal or until a signal handler has run, for `limit` at most. Returns whether there is a signal,
+    /// and does not clear it.
     ///
     /// # Errors
     ///
-    /// When the kernel has no memory for it.
+    /// If the kernel has no memory for the wait.
     pub fn wait(&self, limit: Duration) -> Result<bool> {
         // A limit beyond what the kernel can count is none.
         let limit = Timespec::try_from(limit).ok();

@@ -1,9 +1,9 @@
-//! Allocation of IOVAs: addresses in a device's address space, inside the ranges its IOMMU translates.
+//! Allocation of IOVAs: addresses in a device's address space, within the ranges that its IOMMU translates.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Hands out parts of a set of address ranges: first fit from the lowest address, so that addresses stay short.
+/// Allocates parts of a set of address ranges: first fit from the lowest address, so that addresses stay short.
 ///
 /// ```
 /// use device::IovaAllocator;
@@ -25,7 +25,7 @@ pub struct IovaAllocator {
 }
 
 impl IovaAllocator {
-    /// An allocator over `ranges`, which may come in any order and overlap. Empty ranges count for nothing.
+    /// Creates an allocator over `ranges`, which may be in any order and overlap. Empty ranges are ignored.
     #[must_use]
     pub fn new(ranges: impl IntoIterator<Item = RangeInclusive<u64>>) -> Self {
         let mut ranges: Vec<_> = ranges.into_iter().filter(|range| !range.is_empty()).collect();
@@ -45,8 +45,8 @@ impl IovaAllocator {
         allocator
     }
 
-    /// Takes `len` bytes at a multiple of `align`. `None` when no free range holds them, when `len` is 0, or when
-    /// `align` is no power of two.
+    /// Allocates `len` bytes at a multiple of `align`, and returns the first address. Returns `None` if no free range
+    /// holds them, if `len` is 0, or if `align` is not a power of two.
     #[must_use]
     pub fn allocate(&mut self, len: u64, align: u64) -> Option<u64> {
         let more = len.checked_sub(1)?;
@@ -69,8 +69,8 @@ impl IovaAllocator {
         Some(first)
     }
 
-    /// Gives back what `allocate` returned as `first`, and says how long it was; `None` if that was never handed out
-    /// or has been given back already.
+    /// Frees what `allocate` returned as `first`, and returns its length in bytes; `None` if `first` was never
+    /// allocated or is free already.
     pub fn free(&mut self, first: u64) -> Option<u64> {
         let len = self.taken.remove(&first)?;
         let (mut start, mut end) = (first, first + (len - 1));
@@ -89,7 +89,7 @@ impl IovaAllocator {
         Some(len)
     }
 
-    /// The free ranges, lowest first.
+    /// Returns the free ranges, lowest first.
     pub fn free_ranges(&self) -> impl Iterator<Item = RangeInclusive<u64>> {
         self.free.iter().map(|(&start, &end)| start..=end)
     }

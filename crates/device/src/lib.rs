@@ -19,19 +19,19 @@
 //! }
 //! ```
 //!
-//! A driver is written against three things from this crate and nothing else:
+//! A driver is written against three parts of this crate and nothing else:
 //!
 //! * [`Device`]: one opened device, with its [`Bar`], its [`DmaDomain`], reset and bus mastering;
 //! * [`registers!`] and [`Regs`]: typed registers, where a register through which the device learns an
 //!   address has only an unsafe setter;
 //! * [`DmaMemory`]: memory the device can reach, never unmapped before the IOMMU has forgotten it.
 //!
-//! A program comes to a device in three steps: [`Host`] lists what there is, says whether it can be used
-//! ([`Host::status`], and of the whole host [`Host::examine`]) and binds it to `vfio-pci` ([`Host::bind`]);
-//! [`VfioDevice::open`] opens it.
+//! A program gets to a device in three steps: [`Host`] lists the devices, reports whether they can be used
+//! ([`Host::status`]; for the whole host, [`Host::examine`]) and binds them to `vfio-pci` ([`Host::bind`]);
+//! [`VfioDevice::open`] opens one.
 //!
-//! Feature `vfio-user` (off by default): `VfioUserDevice`, a device that another process plays, and the messages for either
-//! side.
+//! Feature `vfio-user` (off by default): `VfioUserDevice`, a device that another process emulates, and the messages for
+//! both sides.
 #![expect(unsafe_code, reason = "registers, DMA memory and the promises that drivers are built on")]
 
 mod background_close;

@@ -1,4 +1,4 @@
-//! A Unix socket that listens at a path, in place of one that nobody serves any more.
+//! A Unix socket that listens at a path, in place of an abandoned one.
 
 use rustix::fs::{FileType, FlockOperation, Mode, OFlags, RawMode, Stat, fchmod, flock, lstat, open};
 use rustix::io::Errno;
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The file of a listening socket ([`SocketFile::listen`]), which goes with the value, unless another has taken its place. Drop it
-/// before the listener.
+/// The file of a listening socket ([`SocketFile::listen`]). Dropping it removes the file, unless another socket has
+/// replaced it. Drop it before the listener.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -24,12 +24,14 @@ pub struct SocketFile {
 }
 
 impl SocketFile {
-    /// Listens at `path`, with places for `backlog` connections that nobody has accepted yet. A socket that nobody listens at any
-    /// more is replaced. `mode` is that of the file, instead of what the umask makes of it.
+    /// Listens at `path`, with a queue of `backlog` connections that are not accepted yet. Returns the listener and its
+    /// file. A socket at which nobody listens any more is replaced. `mode` is the mode of the file; `None` leaves that
+    /// to the umask.
     ///
-    /// To look at what is there, to remove it, to bind and to listen are one step for all who do it by this function, in any
-    /// process: meanwhile the folder is locked (flock(2)). A folder that this user may not read, or of a file system without such
-    /// locks, is not; there, of two who start at the same moment both may believe that the path is theirs.
+    /// For all processes that use this function, checking what is at the path, removing it, binding and listening are
+    /// one step: meanwhile the folder is locked (flock(2)). A folder that this user may not read, or one on a file
+    /// system without such locks, is not locked; if two processes start there at the same moment, both may take the
+    /// path for theirs.
     ///
     /// ```
     /// use device::SocketFile;
@@ -45,8 +47,9 @@ impl SocketFile {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::AddrInUse`] when somebody listens there, or there is something else than a socket;
-    /// [`io::ErrorKind::ResourceBusy`] when another process keeps the folder locked for a second; and what the system says.
+    /// [`io::ErrorKind::AddrInUse`] if a socket listens there, or the path is something other than a socket;
+    /// [`io::ErrorKind::ResourceBusy`] if another process keeps the folder locked for a second; and errors of the
+    /// system calls.
     pub fn listen(path: &Path, backlog: u16, mode: Option<u32>) -> io::Result<(UnixListener, Self)> {
         let address = SocketAddrUnix::new(path)?;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
@@ -70,7 +73,7 @@ impl SocketFile {
         Ok((socket.into(), file))
     }
 
-    /// Where it is.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

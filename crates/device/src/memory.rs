@@ -16,33 +16,33 @@ mod placement;
 use backing::Backing;
 pub(crate) use hugepages::HugePages;
 
-/// Which pages DMA memory is made of.
+/// The pages that DMA memory is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageSize {
-    /// 2 MiB huge pages if the host has enough free, else ordinary pages (what was taken is in [`DmaMemory::page_size`]).
+    /// 2 MiB huge pages if the host has enough free, else ordinary pages ([`DmaMemory::page_size`] says which).
     #[default]
     Auto,
-    /// Ordinary pages. Enough for software devices and behind an IOMMU; a real device without one refuses them.
+    /// Ordinary pages. They suffice for software devices and behind an IOMMU; a real device without one refuses them.
     Ordinary,
-    /// 2 MiB huge pages or an error.
+    /// 2 MiB huge pages; an error if there are too few.
     Huge2M,
-    /// 1 GiB huge pages or an error.
+    /// 1 GiB huge pages; an error if there are too few.
     Huge1G,
 }
 
 /// A request for DMA memory.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MemoryRequest {
-    /// Bytes wanted; rounded up to whole pages.
+    /// Size in bytes; rounded up to whole pages.
     pub bytes: usize,
     /// Page size.
     pub pages: PageSize,
-    /// NUMA node the pages must lie on; `None` leaves it to the kernel.
+    /// NUMA node that the pages must lie on; `None` leaves it to the kernel.
     pub numa_node: Option<u32>,
 }
 
-/// A zeroed, page-aligned memory region for packets or descriptor rings, backed by a memfd so that other
-/// processes can map it. All its pages are present from the start. It is unmapped when the last handle goes; a
+/// A zeroed, page-aligned memory region for packets or descriptor rings, backed by a memfd so that other processes can
+/// map it. All its pages are present from the start. It is unmapped when the last handle is dropped; a
 /// [`crate::DmaDomain`] that has mapped it holds a handle.
 ///
 /// ```
@@ -55,8 +55,8 @@ pub struct MemoryRequest {
 /// # Ok::<(), device::Error>(())
 /// ```
 ///
-/// Safe code cannot change it behind the back of whoever owns parts of it (short of what the operating system lets every
-/// program do to itself, such as writing to `/proc/self/mem`):
+/// Safe code cannot change it while others own parts of it (apart from what the operating system lets every program do
+/// to itself, such as writing to `/proc/self/mem`):
 ///
 /// ```compile_fail,E0133
 /// fn file(memory: &device::DmaMemory) -> Option<std::os::fd::BorrowedFd<'_>> { memory.fd() }
@@ -73,11 +73,11 @@ pub struct DmaMemory {
 }
 
 impl DmaMemory {
-    /// Allocates zeroed memory. Takes about a third of a second per GiB, as every page is touched.
+    /// Allocates zeroed memory. This takes about a third of a second per GiB, as every page is touched.
     ///
     /// # Errors
     ///
-    /// When the pages asked for are not to be had; the message says how many are free and how to reserve more.
+    /// If the requested pages are not available; the message says how many are free and how to reserve more.
     pub fn allocate(request: &MemoryRequest) -> Result<Arc<Self>> {
         let host = Host::system();
         if let Some(node) = request.numa_node {
@@ -99,58 +99,58 @@ impl DmaMemory {
         Ok(Arc::new(memory))
     }
 
-    /// The first byte. Aligned to [`Self::page_size`].
+    /// Returns a pointer to the first byte, aligned to [`Self::page_size`].
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.backing.base()
     }
 
-    /// Length in bytes, a multiple of [`Self::page_size`].
+    /// Returns the length in bytes, a multiple of [`Self::page_size`].
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "never empty")]
     pub fn len(&self) -> usize {
         self.backing.len()
     }
 
-    /// Size in bytes of the pages it lies on: 4096, 2 MiB or 1 GiB.
+    /// Returns the size in bytes of the pages that the memory lies on: 4096, 2 MiB or 1 GiB.
     #[must_use]
     pub fn page_size(&self) -> usize {
         self.page_size
     }
 
-    /// Size and pages in words, for a user: "64 MiB on 2 MiB pages", or why it is on ordinary pages and what would
-    /// change that.
+    /// Returns size and pages in words, for a user: "64 MiB on 2 MiB pages", or why the memory is on ordinary pages and
+    /// what would change that.
     #[must_use]
     pub fn describe(&self) -> &str {
         &self.description
     }
 
-    /// How many of its bytes lie on which NUMA node, as the kernel says now.
+    /// Returns the number of bytes on each NUMA node, as the kernel reports it now.
     ///
     /// # Errors
     ///
-    /// When the kernel does not say.
+    /// If the kernel does not report it.
     pub fn numa_nodes(&self) -> Result<BTreeMap<u32, usize>> {
         placement::nodes(self.base(), self.len(), self.page_size)
     }
 
-    /// The memfd behind it, for another process to map. `None` under Miri.
+    /// Returns the memfd behind it, for another process to map; `None` under Miri.
     ///
     /// # Safety
     ///
-    /// Writing to the descriptor, punching a hole and writing through a mapping of it change bytes of this process. Whoever
-    /// has it does so only with bytes that are lent to it, as a [`crate::TrustedPeer`] does.
+    /// Writing to the descriptor, punching a hole in it or writing through a mapping of it changes bytes of this
+    /// process. Code that has it does so only with bytes that are lent to it, as a [`crate::TrustedPeer`] does.
     #[must_use]
     pub unsafe fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.backing.fd()
     }
 
-    /// The physical address of each page, in order, for a device without an IOMMU in front of it.
+    /// Returns the physical address of each page, in order, for a device without an IOMMU in front of it.
     ///
     /// # Errors
     ///
-    /// On ordinary pages, which the kernel may move at any time; and without `CAP_SYS_ADMIN`, which the kernel wants
-    /// to see before it shows physical addresses.
+    /// If the memory is on ordinary pages, which the kernel may move at any time; or without `CAP_SYS_ADMIN`, which the
+    /// kernel requires to show physical addresses.
     pub fn physical_pages(&self) -> Result<Vec<u64>> {
         if self.page_size <= ORDINARY {
             let hint = "reserve huge pages, for example: sudo sysctl vm.nr_hugepages=64";

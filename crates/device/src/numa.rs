@@ -3,7 +3,7 @@
 use crate::Host;
 
 impl Host {
-    /// The NUMA node of logical processor `cpu`; `None` if the host does not say.
+    /// Returns the NUMA node of logical processor `cpu`; `None` if the host does not report one.
     #[must_use]
     pub fn cpu_node(&self, cpu: usize) -> Option<u32> {
         let names = self.names(&self.sys(format!("devices/system/cpu/cpu{cpu}")));

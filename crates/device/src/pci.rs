@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Where a PCI function is: domain, bus, device and function.
+/// The address of a PCI function: domain, bus, device and function.
 ///
 /// ```
 /// use device::PciAddress;
@@ -24,7 +24,7 @@ pub struct PciAddress {
     function: u8,
 }
 
-/// One of a device's base address regions, from its `resource` file.
+/// A base address region of a device, from its `resource` file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PciRegion {
@@ -34,43 +34,43 @@ pub struct PciRegion {
     pub address: u64,
     /// Length in bytes.
     pub len: u64,
-    /// I/O ports, not memory.
+    /// Whether it is I/O ports rather than memory.
     pub io: bool,
-    /// The address takes two registers.
+    /// Whether its address takes two registers.
     pub is_64bit: bool,
-    /// Reads have no side effects.
+    /// Whether reads have no side effects.
     pub prefetchable: bool,
 }
 
-/// A PCI function as sysfs describes it.
+/// A PCI function, as sysfs describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PciDevice {
-    /// Where it is.
+    /// Its address.
     pub address: PciAddress,
     /// Vendor, device, class and revision.
     pub ids: PciIds,
     /// Subsystem vendor and subsystem device.
     pub subsystem: (u16, u16),
-    /// Name of the driver it is bound to.
+    /// Name of the driver it is bound to; `None` if it has no driver.
     pub driver: Option<String>,
-    /// NUMA node it is attached to, where the host says so.
+    /// NUMA node it is attached to; `None` if the host does not report one.
     pub numa_node: Option<u32>,
-    /// Number of its IOMMU group; `None` when no IOMMU translates for it.
+    /// Number of its IOMMU group; `None` if no IOMMU translates for it.
     pub iommu_group: Option<u32>,
-    /// Its base address regions that have an address.
+    /// Those of its base address regions that have an address.
     pub regions: Vec<PciRegion>,
-    /// The kernel's network interfaces on it.
+    /// Names of the kernel's network interfaces on it.
     pub interfaces: Vec<String>,
     path: PathBuf,
 }
 
 impl Host {
-    /// Every PCI function, ordered by address. One that vanishes meanwhile is left out.
+    /// Returns all PCI functions, ordered by address. A function that vanishes meanwhile is left out.
     ///
     /// # Errors
     ///
-    /// When sysfs is not to be read.
+    /// If sysfs cannot be read.
     pub fn pci_devices(&self) -> Result<Vec<PciDevice>> {
         let folder = self.sys("bus/pci/devices");
         if let Err(source) = std::fs::read_dir(&folder) {
@@ -83,22 +83,22 @@ impl Host {
         Ok(devices)
     }
 
-    /// Every network controller (class 0x02xxxx), ordered by address.
+    /// Returns all network controllers (class 0x02xxxx), ordered by address.
     ///
     /// # Errors
     ///
-    /// As [`Self::pci_devices`].
+    /// Those of [`Self::pci_devices`].
     pub fn network_controllers(&self) -> Result<Vec<PciDevice>> {
         let mut devices = self.pci_devices()?;
         devices.retain(PciDevice::is_network_controller);
         Ok(devices)
     }
 
-    /// The function at `address`.
+    /// Returns the function at `address`.
     ///
     /// # Errors
     ///
-    /// When there is none, or its attributes are not as sysfs has them.
+    /// If there is none, or its attributes do not have the form that sysfs gives them.
     pub fn pci_device(&self, address: PciAddress) -> Result<PciDevice> {
         let path = self.sys("bus/pci/devices").join(address.to_string());
         if !path.exists() {
@@ -145,19 +145,19 @@ impl Host {
 }
 
 impl PciDevice {
-    /// Whether its class is 0x02xxxx.
+    /// Returns whether its class is 0x02xxxx.
     #[must_use]
     pub fn is_network_controller(&self) -> bool {
         self.ids.class >> 16 == 0x02
     }
 
-    /// The base address region with this number, if it has an address.
+    /// Returns the base address region with this number; `None` if it has no address.
     #[must_use]
     pub fn region(&self, index: u8) -> Option<&PciRegion> {
         self.regions.iter().find(|region| region.index == index)
     }
 
-    /// Its folder in sysfs.
+    /// Returns its folder in sysfs.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -1,4 +1,4 @@
-//! Typed registers: a map is written once, one line a register, and says what may be done with each.
+//! Typed registers: a register map is written once, one line for each register, and says how each may be accessed.
 
 use crate::{Bar as _, Device, Error, PciIds, Result};
 use std::fmt;
@@ -12,19 +12,19 @@ use std::sync::Arc;
 /// For every device that `covers` accepts, no write to a register of the map whose access class is not [`Dma`] can
 /// make the device access memory that it was not given.
 pub unsafe trait RegisterMap: 'static {
-    /// Whether a device with these ids has these registers.
+    /// Returns whether a device with these ids has these registers.
     fn covers(ids: PciIds) -> bool;
 }
 
-/// Somebody's word that the map `M`, declared with [`crate::registers!`], is what [`RegisterMap`] says.
+/// The author's promise that the map `M`, declared with [`crate::registers!`], is as [`RegisterMap`] requires.
 pub struct MapPromise<M>(PhantomData<fn(M)>);
 
 impl<M> MapPromise<M> {
-    /// Gives that word.
+    /// Makes that promise.
     ///
     /// # Safety
     ///
-    /// As [`RegisterMap`], of the map that it is given to.
+    /// That of [`RegisterMap`], for the map that the promise is made for.
     #[must_use]
     pub const unsafe fn given() -> Self {
         Self(PhantomData)
@@ -37,7 +37,7 @@ impl<M> fmt::Debug for MapPromise<M> {
     }
 }
 
-/// What may be done with a register. Nobody can add to the classes below.
+/// How a register may be accessed. No classes can be added to those below.
 pub trait Access: sealed::Class + 'static {}
 /// Access classes that can be read.
 pub trait Readable: Access {}
@@ -68,7 +68,7 @@ access! {
     WriteOnly: Writable;
     /// Reading clears it (`rc`): statistics and interrupt causes.
     ReadClears: Readable;
-    /// Through it the device learns an address, a length, a ring index or that it may start (`dma`): writing is unsafe.
+    /// The device learns from it an address, a length, a ring index or that it may start (`dma`): writing is unsafe.
     Dma: Readable;
 }
 
@@ -93,9 +93,9 @@ impl<M, A> fmt::Debug for Reg<M, A> {
 }
 
 impl<M, A> Reg<M, A> {
-    /// The register `name` at `offset` bytes, under the word given for its map: if `A` is not [`Dma`], then on every device
-    /// that the map covers, no write there makes the device access memory that it was not given. [`crate::registers!`] calls
-    /// this, and nothing else should.
+    /// Declares the register `name` at `offset` bytes, under the promise for its map: if `A` is not [`Dma`], then on
+    /// every device that the map covers, no write to the register makes the device access memory that it was not given.
+    /// [`crate::registers!`] calls this, and nothing else should.
     #[doc(hidden)]
     #[must_use]
     pub const fn declared(_: MapPromise<M>, name: &'static str, offset: u32) -> Self {
@@ -106,20 +106,20 @@ impl<M, A> Reg<M, A> {
         Self { offset, name, map: PhantomData }
     }
 
-    /// Offset in bytes.
+    /// Returns the offset in bytes.
     #[must_use]
     pub const fn offset(self) -> u32 {
         self.offset
     }
 
-    /// The datasheet's name.
+    /// Returns the datasheet's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         self.name
     }
 }
 
-/// `count` registers at a constant `stride`.
+/// An array of `count` registers at a constant `stride` in bytes.
 pub struct RegArray<M, A> {
     base: u32,
     stride: u32,
@@ -142,25 +142,25 @@ impl<M, A> fmt::Debug for RegArray<M, A> {
 }
 
 impl<M, A> RegArray<M, A> {
-    /// As [`Reg::declared`], of `count` registers.
+    /// Declares `count` registers, like [`Reg::declared`].
     #[doc(hidden)]
     #[must_use]
     pub const fn declared(_: MapPromise<M>, name: &'static str, base: u32, stride: u32, count: u32) -> Self {
         Self { base, stride, count, name, map: PhantomData }
     }
 
-    /// Register `index` of the array.
+    /// Returns register `index` of the array.
     ///
     /// # Panics
     ///
-    /// When `index` is not below [`Self::count`]: a mistake of the driver, not of a user.
+    /// If `index` is not below [`Self::count`]: a mistake in the driver, not by a user.
     #[must_use]
     pub const fn at(self, index: u32) -> Reg<M, A> {
         assert!(index < self.count, "register array index out of range");
         Reg::at_offset(self.name, self.base + self.stride * index)
     }
 
-    /// Number of registers.
+    /// Returns the number of registers.
     #[must_use]
     pub const fn count(self) -> u32 {
         self.count
@@ -175,42 +175,42 @@ pub struct Bits {
 }
 
 impl Bits {
-    /// Bits `low..=high`.
+    /// Creates the field of bits `low..=high`.
     #[must_use]
     pub const fn new(low: u32, high: u32) -> Self {
         assert!(low <= high && high < 32, "a field lies in bits 0..=31, low end first");
         Self { shift: low, width: high - low + 1 }
     }
 
-    /// The field's bits set, all others clear.
+    /// Returns a value in which the field's bits are set and all others clear.
     #[must_use]
     pub const fn mask(self) -> u32 {
         (u32::MAX >> (32 - self.width)) << self.shift
     }
 
-    /// The field out of a register value.
+    /// Extracts the field from a register value.
     #[must_use]
     pub const fn get(self, value: u32) -> u32 {
         (value & self.mask()) >> self.shift
     }
 
-    /// `value` with the field replaced; bits of `field` beyond its width are dropped.
+    /// Returns `value` with the field replaced; bits of `field` beyond its width are dropped.
     #[must_use]
     pub const fn set(self, value: u32, field: u32) -> u32 {
         (value & !self.mask()) | ((field << self.shift) & self.mask())
     }
 
-    /// Whether any bit of the field is set.
+    /// Returns whether any bit of the field is set.
     #[must_use]
     pub const fn is_set(self, value: u32) -> bool {
         value & self.mask() != 0
     }
 }
 
-/// The registers of one open device, seen through map `M`.
+/// The registers of one open device, accessed through map `M`.
 ///
-/// Safe code writes registers through [`Self::write`] alone, and only those which the map's author has called harmless, on
-/// devices that the map covers. It cannot declare a register of a map, its own or another one's:
+/// Safe code writes registers only through [`Self::write`], and only those that the map's author has declared harmless,
+/// on devices that the map covers. It cannot declare a register of a map, whether the map is its own or another's:
 ///
 /// ```compile_fail,E0133
 /// use device::{ReadWrite, Reg};
@@ -230,7 +230,7 @@ impl Bits {
 /// const FORGED: Reg<Map, ReadWrite> = Reg { offset: 0x1000, name: "RDBAL", map: std::marker::PhantomData };
 /// ```
 ///
-/// nor a map, by hand or by macro:
+/// nor declare a map, by hand or by macro:
 ///
 /// ```compile_fail,E0200
 /// enum Map {}
@@ -256,7 +256,7 @@ impl Bits {
 /// }
 /// ```
 ///
-/// nor make a register another class, or a class another kind:
+/// nor change the class of a register, or the kind of a class:
 ///
 /// ```compile_fail,E0308
 /// use device::{Dma, ReadWrite, Reg};
@@ -272,7 +272,7 @@ impl Bits {
 /// impl device::Writable for device::Dma {}
 /// ```
 ///
-/// nor use one map's register on another, nor be a device, nor write past the types:
+/// nor use one map's register with another map, nor act as a device, nor write outside the types:
 ///
 /// ```compile_fail,E0308
 /// use device::{Device, ReadWrite, Reg, RegisterMap, Regs};
@@ -312,12 +312,12 @@ impl<M, D: Device> fmt::Debug for Regs<M, D> {
 }
 
 impl<M: RegisterMap, D: Device> Regs<M, D> {
-    /// The registers of `device`, if the map covers it.
+    /// Returns the registers of `device`, if the map covers it.
     ///
     /// # Errors
     ///
-    /// When it does not: the map would lie about which writes are harmless. And when the device has no registers in region
-    /// 0.
+    /// If the map does not cover the device, for which its promise about harmless writes does not hold; or if the
+    /// device has no registers in region 0.
     pub fn new(device: Arc<D>) -> Result<Self> {
         if !M::covers(device.ids()) {
             let cause = format!("no driver knows the registers of device {}", device.ids());
@@ -330,7 +330,7 @@ impl<M: RegisterMap, D: Device> Regs<M, D> {
         Ok(Self { device, map: PhantomData })
     }
 
-    /// The device.
+    /// Returns the device.
     #[must_use]
     pub fn device(&self) -> &Arc<D> {
         &self.device
@@ -343,25 +343,26 @@ impl<M: RegisterMap, D: Device> Regs<M, D> {
         self.device.bar().read32(register.offset)
     }
 
-    /// Writes a register that cannot lead the device astray.
+    /// Writes a register by which the device cannot be led to memory that it was not given.
     #[inline]
     pub fn write<A: Writable>(&self, register: Reg<M, A>, value: u32) {
         // SAFETY: M covers this device (checked in `new`), and promises that registers which are not `Dma` are harmless.
         unsafe { self.device.bar().write32(register.offset, value) }
     }
 
-    /// Reads, changes and writes back a register.
+    /// Reads a register, changes the value and writes it back.
     #[inline]
     pub fn modify<A: Readable + Writable>(&self, register: Reg<M, A>, change: impl FnOnce(u32) -> u32) {
         let value = self.read(register);
         self.write(register, change(value));
     }
 
-    /// Writes a register through which the device learns of memory.
+    /// Writes a register through which the device learns about memory.
     ///
     /// # Safety
     ///
-    /// As [`crate::Bar::write32`]: all memory that the device can reach after this write must have been given to it.
+    /// That of [`crate::Bar::write32`]: all memory that the device can reach after this write must have been given to
+    /// it.
     #[inline]
     pub unsafe fn write_dma(&self, register: Reg<M, Dma>, value: u32) {
         // SAFETY: promised by the caller.
@@ -371,12 +372,12 @@ impl<M: RegisterMap, D: Device> Regs<M, D> {
 
 /// Declares a register map: a type that names the map, and a constant for each register and bit field.
 ///
-/// One line a register: name (with `[count; stride]` for an array), offset, access class (`ro`, `rw`, `wo`, `rc`
-/// read-clears, `dma`), a module name, the fields with their bits, and the datasheet section in the doc comment.
-/// The fields become [`Bits`] constants in that module.
+/// Each register has one line: name (with `[count; stride]` for an array), offset, access class (`ro`, `rw`, `wo`, `rc`
+/// read-clears, `dma`), a module name, the fields with their bits, and the datasheet section in the doc comment. The
+/// fields become [`Bits`] constants in that module.
 ///
-/// The [`MapPromise`] is that of [`RegisterMap`]: every register that could make the device reach memory is of class
-/// `dma`. Only unsafe code can make it.
+/// The [`MapPromise`] promises what [`RegisterMap`] requires: every register that could make the device reach memory is
+/// of class `dma`. Only unsafe code can make this promise.
 ///
 /// ```
 /// use device::{Bits, MapPromise, PciIds, registers};

@@ -4,7 +4,7 @@ use crate::Host;
 use std::fmt;
 use std::path::Path;
 
-/// How to remedy something. Empty when there is nothing to do.
+/// What a user can do about a problem. Empty if there is nothing to do.
 ///
 /// ```no_run
 /// use device::Host;
@@ -20,10 +20,10 @@ use std::path::Path;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Remedy {
-    /// What to do, a few words.
+    /// What to do, in a few words.
     pub how: String,
-    /// Shell commands that do it, in this order; `sudo` in front of those that need root. Empty where no command can
-    /// (firmware, a slot).
+    /// Shell commands that do it, in this order, with `sudo` in front of those that need root. Empty if no command can
+    /// do it (firmware, a slot).
     pub commands: Vec<String>,
 }
 
@@ -50,7 +50,7 @@ impl Remedy {
         Self::words(self.how + more)
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.how.is_empty() && self.commands.is_empty()

@@ -1,33 +1,36 @@
-//! SIGBUS: memory that is mapped and cannot be had. A peer may take away pages that it shares, or memory runs out.
+//! SIGBUS: an access to mapped memory that has no page. A peer may take away pages that it shares, or memory may run
+//! out.
 
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::io;
 use std::sync::OnceLock;
 
-/// A handler as `sigaction(2)` has it with `SA_SIGINFO`: number of the signal, where it happened, context.
+/// A handler for `sigaction(2)` with `SA_SIGINFO`: it is given the signal's number, information on where it happened,
+/// and the context.
 pub type Handler = extern "C" fn(c_int, *mut libc::siginfo_t, *mut libc::c_void);
 
-/// What handled SIGBUS before one of our handlers: a value for each of them.
+/// The action for SIGBUS before one of our handlers was installed. Each handler needs a value of its own.
 #[derive(Debug)]
 pub struct Previous(OnceLock<libc::sigaction>);
 
 impl Previous {
-    /// Nothing yet.
+    /// Creates an empty value, for a handler that is not installed yet.
     #[must_use]
     pub const fn none() -> Self {
         Self(OnceLock::new())
     }
 
-    /// Installs `handler`, which hands on with [`Self::pass_on`] what is not its own.
+    /// Installs `handler`, which passes on with [`Self::pass_on`] the signals that do not concern it.
     ///
     /// # Errors
     ///
-    /// What `sigaction(2)` fails with.
+    /// Those of `sigaction(2)`.
     ///
     /// # Safety
     ///
-    /// `handler` does only what a signal handler may do (Linux signal-safety(7)). It is installed once in a process.
+    /// `handler` does only what a signal handler may do (Linux signal-safety(7)). It is installed only once in a
+    /// process.
     pub unsafe fn replace_by(&self, handler: Handler) -> rustix::io::Result<()> {
         // SAFETY: all zeros is a valid sigaction: the default handler, no flags, an empty mask.
         let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -45,11 +48,12 @@ impl Previous {
         if installed == 0 { Ok(()) } else { Err(last_errno()) }
     }
 
-    /// Hands the signal to the handler that was there before, or lets the access end the process.
+    /// Passes the signal to the handler that was there before, if that was installed with `SA_SIGINFO`; else lets the
+    /// access end the process.
     ///
     /// # Safety
     ///
-    /// Called by the handler, with its own arguments.
+    /// It is called by the handler, with the handler's own arguments.
     pub unsafe fn pass_on(&self, signal: c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
         // Rust's own, which finds stack overflows, is of this kind. One without SA_SIGINFO is not called: the access would be
         // repeated for ever if it did nothing about it.
@@ -75,8 +79,8 @@ fn last_errno() -> Errno {
 static BEFORE_WORDS: Previous = Previous::none();
 static WORDS: OnceLock<String> = OnceLock::new();
 
-/// Has a SIGBUS that nobody handles say one line on standard error before it ends the process, as an error would. For the
-/// start of `program`.
+/// Makes an unhandled SIGBUS print one line on standard error before it ends the process, in the form of an error. Call
+/// it at the start of the program; `program` is its name.
 pub fn say_so(program: &str) {
     let words = || {
         format!(

@@ -1,9 +1,9 @@
-//! Eventfds that other processes share, signalled without ever waiting.
+//! Signals eventfds that other processes share, without ever waiting.
 //!
-//! Writing to an eventfd whose counter is full waits for its reader, unless it is `O_NONBLOCK`: a flag of the file, which
-//! whoever shares the file can clear at any time, between `poll` and `write` too. So nothing is written here: the kernel
-//! adds to the counter itself when an asynchronous read of no bytes has ended (`io_submit(2)`, `IOCB_FLAG_RESFD`), and stops
-//! at the counter's maximum.
+//! Writing to an eventfd whose counter is full waits for its reader, unless it is `O_NONBLOCK`. That is a flag of the
+//! file, which any process that shares the file can clear at any time, also between `poll` and `write`. So nothing is
+//! written here: the kernel itself adds to the counter when an asynchronous read of no bytes has ended (`io_submit(2)`,
+//! `IOCB_FLAG_RESFD`), and stops at the counter's maximum.
 
 use libc::{c_long, c_ulong, syscall};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -15,8 +15,8 @@ const REQUESTS: usize = 64;
 const PREAD: u16 = 0;
 const RESFD: u32 = 1;
 
-/// What makes the kernel signal eventfds: a context of asynchronous I/O, and an empty file to read. Any number of threads may
-/// use it at once.
+/// Makes the kernel signal eventfds, by a context of asynchronous I/O and an empty file to read. Any number of threads
+/// may use it at once.
 ///
 /// # Invariants
 ///
@@ -49,12 +49,12 @@ struct Request {
 type Event = [u64; 4];
 
 impl Signaller {
-    /// A signaller.
+    /// Creates a signaller.
     ///
     /// # Errors
     ///
-    /// Where the kernel has no asynchronous I/O for this process: it was left out, a filter of system calls forbids it, or
-    /// `fs.aio-max-nr` is reached.
+    /// If the kernel has no asynchronous I/O for this process: it was built without, a filter of system calls forbids
+    /// it, or `fs.aio-max-nr` is reached.
     pub fn new() -> io::Result<Self> {
         let empty = memfd_create("no-bytes", MemfdFlags::CLOEXEC)?;
         let mut context: c_ulong = 0;
@@ -63,8 +63,8 @@ impl Signaller {
         if made == 0 { Ok(Self { context, empty }) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Adds one to the counter of an eventfd; one that is full stays so, as its reader has been told already. Whether that was
-    /// done.
+    /// Adds one to the counter of an eventfd; a counter that is full stays as it is, as its reader has been woken
+    /// already. Returns whether the kernel did it.
     pub fn signal(&self, eventfd: impl AsFd) -> bool {
         let fd = |fd: &dyn AsFd| fd.as_fd().as_raw_fd().cast_unsigned();
         let mut request =

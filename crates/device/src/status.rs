@@ -1,4 +1,4 @@
-//! Whether a device can be opened, and if not, why and what to do about it.
+//! Whether a device can be opened, and if not, why, and what to do about it.
 
 use crate::remedy::{self, Remedy};
 use crate::{Host, PciDevice};
@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::fmt;
 use std::path::Path;
 
-/// Whether a device can be opened through VFIO.
+/// Whether a device can be opened through VFIO, with reason and next step.
 ///
 /// ```no_run
 /// use device::Host;
@@ -21,15 +21,15 @@ use std::path::Path;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// The case, for programs.
+    /// The state, for programs.
     pub kind: StatusKind,
-    /// The case in words, one line.
+    /// The state in words, in one line.
     pub reason: String,
-    /// What to do; empty when there is nothing to do.
+    /// What to do; empty if there is nothing to do.
     pub next_step: Remedy,
 }
 
-/// The cases of [`Status`].
+/// The states of a device in a [`Status`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StatusKind {
@@ -43,9 +43,9 @@ pub enum StatusKind {
     NoDriver,
     /// No IOMMU translates for it.
     NoIommuGroup,
-    /// VFIO offers it without an IOMMU, which Ringway refuses.
+    /// VFIO offers it only without an IOMMU, which Ringway refuses.
     NoIommuMode,
-    /// Another device of its IOMMU group is with a kernel driver.
+    /// Another device of its IOMMU group is bound to a kernel driver.
     GroupNotViable,
     /// A node in `/dev/vfio` is missing.
     NodeMissing,
@@ -54,7 +54,7 @@ pub enum StatusKind {
 }
 
 impl Status {
-    /// Whether the device can be opened as things are.
+    /// Returns whether the device can be opened as it is.
     #[must_use]
     pub fn is_usable(&self) -> bool {
         self.kind == StatusKind::Ready
@@ -69,7 +69,7 @@ impl fmt::Display for Status {
 }
 
 impl Host {
-    /// Whether `device` can be opened through VFIO.
+    /// Returns whether `device` can be opened through VFIO, with reason and next step.
     #[must_use]
     pub fn status(&self, device: &PciDevice) -> Status {
         let status = self.group_status(device);

@@ -1,5 +1,5 @@
 //! Devices through sysfs, without an IOMMU (Linux `Documentation/PCI/sysfs-pci.rst`): `resource0`, `config`, `enable`,
-//! `reset`. The device reaches any memory of the host, by physical address, so opening one is an unsafe function.
+//! `reset`. The device reaches any memory of the host, by physical address, so the function that opens one is unsafe.
 
 use crate::claim::Claim;
 use crate::region_file::RegionFile;
@@ -17,10 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A PCI function opened through sysfs, without an IOMMU in front of it.
 ///
-/// Dropping it switches bus mastering off; where that cannot be confirmed, the DMA memory it knows is kept for ever.
+/// Dropping it switches bus mastering off; if that cannot be confirmed, the DMA memory that the device knows is kept
+/// for ever.
 ///
-/// A process that is killed (SIGKILL, the kernel's out-of-memory killer) drops nothing: its memory goes to others while the
-/// card still writes received frames into it. Nothing stops that but a card that is reset or a rebooted host.
+/// If a process is killed (SIGKILL, the kernel's out-of-memory killer), nothing is dropped: its memory goes to other
+/// processes while the card still writes received frames into it. Only a reset of the card or a reboot of the host
+/// stops that.
 #[derive(Debug)]
 pub struct SysfsDevice {
     name: String,
@@ -39,15 +41,15 @@ pub struct SysfsDevice {
 }
 
 impl SysfsDevice {
-    /// Opens the function at `address`. Registers can be reached at once; bus mastering is off. Needs root.
+    /// Opens the function at `address`. Its registers can be accessed at once; bus mastering is off. Needs root.
     ///
-    /// A function with an IOMMU group is refused: behind a translating IOMMU physical addresses lead nowhere, and in
-    /// pass-through mode VFIO does the same work with protection.
+    /// A function with an IOMMU group is refused: behind a translating IOMMU physical addresses lead nowhere, and if
+    /// the IOMMU passes addresses through, VFIO does the same work with protection.
     ///
     /// # Errors
     ///
-    /// When the function has an IOMMU group or a driver, another process has it open through sysfs, or this process
-    /// may not do it.
+    /// If the function has an IOMMU group or a driver, another process has it open through sysfs, or this process lacks
+    /// the permission.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! The surface a driver sees of an opened device.
+//! Traits of an opened device, as drivers use them.
 
 use crate::{Bar, ConfigSpace, Deadline, DmaDomain, Result};
 use std::fmt;
@@ -23,60 +23,62 @@ impl fmt::Display for PciIds {
     }
 }
 
-/// One opened device. Holding the value is holding the device: nobody else in this process can open it meanwhile.
+/// One opened device. As long as the value exists, nothing else in this process can open the device.
 ///
 /// # Safety
 ///
-/// Drivers build memory safety on an implementation's word:
+/// The memory safety of drivers depends on these promises of an implementation:
 /// * `bar` is the register region of a device with the identity that `ids` returns;
 /// * while a successful `set_bus_master(false)` is in force, and after a successful `reset` until bus mastering is
 ///   set again, the device makes no memory access;
-/// * `dma` is the address space of this device: what is not mapped there it cannot reach (with an IOMMU), or has
-///   not been told of (without one).
+/// * `dma` is the address space of this device: memory that is not mapped there it cannot reach (with an IOMMU), or has
+///   not been told about (without one).
 pub unsafe trait Device: Send + Sync + 'static {
     /// The register window, usually [`crate::MappedBar`].
     type Bar: Bar;
 
-    /// The address by which the user named it, for messages.
+    /// Returns the address by which the user named the device, for messages.
     fn name(&self) -> &str;
 
-    /// Vendor, device, class and revision.
+    /// Returns vendor, device, class and revision.
     fn ids(&self) -> PciIds;
 
-    /// Region 0, the registers.
+    /// Returns region 0, the registers.
     fn bar(&self) -> &Self::Bar;
 
-    /// The device's DMA address space.
+    /// Returns the device's DMA address space.
     fn dma(&self) -> &DmaDomain;
 
-    /// Sets or clears bus mastering (PCI command register, bit 2). A driver that has unmapped memory resets the device before
-    /// it sets bus mastering again: where no IOMMU guards memory, a device that still knew the addresses would use them.
+    /// Sets or clears bus mastering (PCI command register, bit 2). A driver that has unmapped memory resets the device
+    /// before it sets bus mastering again: if no IOMMU guards memory, a device that still knew the addresses would use
+    /// them.
     ///
     /// # Errors
     ///
-    /// When configuration space cannot be written, or does not read back as written.
+    /// If configuration space cannot be written, or does not read back as written.
     fn set_bus_master(&self, on: bool) -> Result<()>;
 
     /// Resets the function (FLR or what the platform offers). Leaves bus mastering off.
     ///
     /// # Errors
     ///
-    /// When the device has no reset method or is gone.
+    /// If the device has no reset method or is gone.
     fn reset(&self) -> Result<()>;
 
-    /// Sets the end of the operation that is under way: until it is set anew, everything that this device is asked to do
-    /// ends by then, or with an error. With `None` each call has the access path's own limit. A path that cannot stall has
-    /// nothing to do here.
+    /// Sets the deadline of the operation under way: until it is set again, everything that this device is asked to do
+    /// ends by then, if necessary with an error. With `None`, each call has the access path's own limit. By default it
+    /// does nothing, for access paths that cannot stall.
     fn set_deadline(&self, deadline: Option<Deadline>) {
         let _ = deadline;
     }
 
-    /// The deadline that was set last. A device that was opened within one returns it, so that a driver goes on with it.
+    /// Returns the deadline that was set last; by default `None`. A device that was opened within a deadline returns
+    /// that one, so that a driver continues with it.
     fn deadline(&self) -> Option<Deadline> {
         None
     }
 
-    /// The NUMA node it is attached to, if known.
+    /// Returns the NUMA node that the device is attached to; `None`, the default, if it is not known.
     fn numa_node(&self) -> Option<u32> {
         None
     }
@@ -86,26 +88,27 @@ pub unsafe trait Device: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// When the device has fewer vectors or the access path has no interrupts.
+    /// If the device has fewer vectors, or the access path has no interrupts.
     fn enable_msix(&self, vectors: u16) -> Result<Vec<OwnedFd>>;
 }
 
-/// A device of which a driver reads configuration space and uses other regions than the first, as virtio-pci's.
+/// A device whose driver reads configuration space and uses regions other than the first, such as a virtio-pci device.
 ///
 /// # Safety
 ///
-/// As of [`Device`]: configuration space and regions are those of the device with these ids.
+/// That of [`Device`], and: configuration space and regions are those of the device with these ids.
 pub unsafe trait PciFunction: Device {
-    /// Configuration space.
+    /// Returns the configuration space.
     fn config(&self) -> &ConfigSpace;
 
-    /// Base address region `index`, 0 to 5. I/O ports, and parts that cannot be mapped, are reached by system calls.
+    /// Returns base address region `index`, 0 to 5. I/O ports, and parts that cannot be mapped, are accessed by system
+    /// calls.
     ///
     /// # Errors
     ///
-    /// When the device has no such region, or it cannot be reached.
+    /// If the device has no such region, or it cannot be accessed.
     fn region(&self, index: u8) -> Result<Self::Bar>;
 
-    /// Whether an IOMMU translates the addresses that the device uses.
+    /// Returns whether an IOMMU translates the addresses that the device uses.
     fn has_iommu(&self) -> bool;
 }

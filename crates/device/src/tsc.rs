@@ -1,9 +1,9 @@
-//! The time-stamp counter: cycles at a constant rate, the clock of every per-packet figure.
+//! The time-stamp counter: cycles at a constant rate, the clock of every figure per packet.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Reads the time-stamp counter.
+/// Returns the present value of the time-stamp counter.
 #[inline(always)]
 #[must_use]
 pub fn now() -> u64 {
@@ -19,7 +19,8 @@ pub fn now() -> u64 {
     }
 }
 
-/// Ticks of the time-stamp counter per second, measured once against the monotonic clock (takes 20 ms).
+/// Returns the ticks of the time-stamp counter per second. The first call measures it against the monotonic clock,
+/// which takes 20 ms.
 #[must_use]
 pub fn frequency_hz() -> u64 {
     static HZ: OnceLock<u64> = OnceLock::new();

@@ -1,7 +1,7 @@
 //! Devices through VFIO: a group and a type 1 container (Linux `Documentation/driver-api/vfio.rst`).
 //!
-//! The IOMMU lets the device reach what is mapped for it and nothing else. VFIO's mode without an IOMMU is refused, as it
-//! gives up exactly that; see [`crate::SysfsDevice`] for a device on a host without one.
+//! The IOMMU lets the device reach the memory that is mapped for it and no other. VFIO's mode without an IOMMU is
+//! refused, as it gives up exactly that; see [`crate::SysfsDevice`] for a device on a host without one.
 
 use crate::claim::Claim;
 use crate::region_file::RegionFile;
@@ -57,22 +57,22 @@ pub struct VfioDevice {
     _claim: Claim,
 }
 
-/// What VFIO can tell a program about its device (`VFIO_PCI_ERR_IRQ_INDEX`, `VFIO_PCI_REQ_IRQ_INDEX`).
+/// An event that VFIO can report about a device (`VFIO_PCI_ERR_IRQ_INDEX`, `VFIO_PCI_REQ_IRQ_INDEX`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum VfioEvent {
-    /// An uncorrectable error was reported by the device: stop using it.
+    /// The device has reported an uncorrectable error: stop using it.
     Error = 3,
-    /// Someone wants the device back (unbind, removal) and waits: drop it soon.
+    /// The kernel wants the device back (unbind, removal) and waits for it: drop it soon.
     Release = 4,
 }
 
 impl VfioDevice {
-    /// Opens the function at `address`. Registers can be reached at once; bus mastering is off.
+    /// Opens the function at `address`. Its registers can be accessed at once; bus mastering is off.
     ///
     /// # Errors
     ///
-    /// When the function cannot be used through VFIO as things are; the message says why and what to do.
+    /// If the function cannot be used through VFIO as it is; the message says why and what to do.
     pub fn open(host: &Host, address: PciAddress) -> Result<Self> {
         let claim = Claim::new(address)?;
         let pci = host.pci_device(address)?;
@@ -113,11 +113,12 @@ impl VfioDevice {
         })
     }
 
-    /// An eventfd that fires when `event` happens. A later call for the same event replaces the earlier eventfd.
+    /// Returns an eventfd that fires when `event` happens. A later call for the same event replaces the earlier
+    /// eventfd.
     ///
     /// # Errors
     ///
-    /// When this device does not report such events.
+    /// If this device does not report such events.
     pub fn watch(&self, event: VfioEvent) -> Result<OwnedFd> {
         let mut eventfds = self.set_irqs(event as u32, 1)?;
         eventfds.pop().ok_or_else(|| Error::unusable(&self.name, "no eventfd was made", ""))

@@ -1,5 +1,5 @@
-//! Devices in another process, over a Unix socket (QEMU `docs/interop/vfio-user.rst`). The server is the device: it gets
-//! descriptors of the memory that it may reach, and answers for registers.
+//! Devices in another process, over a Unix socket (QEMU `docs/interop/vfio-user.rst`). The server acts as the device:
+//! it is given descriptors of the memory that it may reach, and answers accesses to registers.
 
 use crate::{
     BackgroundClose, Deadline, Device, DmaDomain, DmaMapper, DmaMemory, Error, IovaAllocator, MappedBar, PciIds,
@@ -30,7 +30,7 @@ use connection::{Connection, cut_short};
 use message::{Fields, MAX_FDS, command, irq, region, words};
 use vfio::RegionInfo;
 
-/// A PCI function that another process plays.
+/// A PCI function that another process emulates.
 ///
 /// ```no_run
 /// use device::{Bar as _, Device as _, TimeLimit, TrustedPeer, VfioUserDevice};
@@ -44,9 +44,9 @@ use vfio::RegionInfo;
 /// # Ok::<(), device::Error>(())
 /// ```
 ///
-/// When the server dies, registers read all ones, and every method that needs it is an error: at once, or at the deadline
-/// that was set ([`Device::set_deadline`]), and in any case after five seconds of silence. Dropping it takes as long as that
-/// deadline leaves, or five seconds where there is none.
+/// If the server dies, registers read all ones, and every method that needs the server returns an error: at once, or at
+/// the deadline that was set ([`Device::set_deadline`]), and in any case after five seconds without an answer. Dropping
+/// the device takes at most the time that this deadline leaves, or five seconds if there is none.
 #[derive(Debug)]
 pub struct VfioUserDevice {
     name: String,
@@ -59,7 +59,7 @@ pub struct VfioUserDevice {
     connection: Arc<Connection>,
 }
 
-/// Reads registers of a [`VfioUserDevice`] beside its driver. Outlives it harmlessly.
+/// Reads registers of a [`VfioUserDevice`] while a driver has the device. It may be kept longer than the device.
 ///
 /// ```no_run
 /// # use device::{TimeLimit, TrustedPeer, VfioUserDevice};
@@ -77,7 +77,8 @@ pub struct VfioUserRegisters {
 }
 
 impl VfioUserRegisters {
-    /// The register of region 0 at `offset`, always by message; all ones if the device is closed or its server gone.
+    /// Reads the register of region 0 at `offset`, always by message; all ones if the device is closed or its server is
+    /// gone.
     #[must_use]
     pub fn read32(&self, offset: u32) -> u32 {
         let Some(connection) = self.connection.upgrade() else { return u32::MAX };
@@ -90,23 +91,24 @@ const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
 
 impl VfioUserDevice {
-    /// Connects to the server at `path` and resets the device, if it can be reset. Bus mastering is off. The `deadline` is
-    /// for all of this, and stays set: whoever uses the device next goes on with it, or sets another or none.
+    /// Connects to the server at `path` and resets the device, if it can be reset. Bus mastering is off. The `deadline`
+    /// is for all of this, and stays set: the next user of the device continues with it, or sets another or none.
     ///
     /// # Errors
     ///
-    /// When nobody serves there, another client has the device, what is served is no PCI device, or it took too long.
+    /// If nobody serves there, another client has the device, the server's device is not a PCI device, or it took too
+    /// long.
     pub fn open(path: &Path, peer: TrustedPeer, deadline: &Deadline) -> Result<Self> {
         let name = format!("vfio-user:{}", path.display());
         let connected = Connection::open(path, &name, deadline)?;
         Self::on(name, connected, peer)
     }
 
-    /// As [`Self::open`], with the server at the other end of `socket`.
+    /// Like [`Self::open`], but with the server at the other end of `socket`.
     ///
     /// # Errors
     ///
-    /// As [`Self::open`].
+    /// Those of [`Self::open`].
     pub fn over(socket: UnixStream, peer: TrustedPeer, deadline: &Deadline) -> Result<Self> {
         let name = "vfio-user:given".to_owned();
         let connected = Connection::over(socket, &name, deadline)?;
@@ -159,18 +161,19 @@ impl VfioUserDevice {
     ///
     /// # Errors
     ///
-    /// When they do not all lie in configuration space, or the server is gone.
+    /// If they do not all lie in configuration space, or the server is gone.
     pub fn config<const N: usize>(&self, offset: u16) -> Result<[u8; N]> {
         self.connection.read(region::CONFIG, offset.into()).map_err(|source| self.config_failed("read", source))
     }
 
-    /// A view of the registers that stays when the device is given to a driver.
+    /// Returns a view of the registers that remains usable when the device is given to a driver.
     #[must_use]
     pub fn registers(&self) -> VfioUserRegisters {
         VfioUserRegisters { connection: Arc::downgrade(&self.connection) }
     }
 
-    /// Whether doorbells (the tail registers of rings) are stores to memory that the device polls, and not messages.
+    /// Returns whether doorbells (the tail registers of rings) are stores to memory that the device polls, and not
+    /// messages.
     #[must_use]
     pub fn has_doorbell_memory(&self) -> bool {
         self.bar.doorbells.is_some()

@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fmt;
 use std::sync::Arc;
 
-/// The register window of a [`super::VfioUserDevice`]. When the server has gone away, registers read all ones.
+/// The register window of a [`super::VfioUserDevice`]. If the server is gone, registers read all ones.
 pub struct VfioUserBar {
     pub(super) connection: Arc<Connection>,
     pub(super) size: usize,

@@ -1,6 +1,6 @@
 //! Messages of the vfio-user protocol: the header, the commands, sending and receiving with file descriptors
-//! (`vfio-user.rst`, sections "Header" and "VFIO-user Commands"). Both sides use it: the client here, and the server of
-//! the software NIC. All numbers are little endian.
+//! (`vfio-user.rst`, sections "Header" and "VFIO-user Commands"). Both sides use them: the client in this crate, and
+//! the server of the software NIC. All numbers are little endian.
 
 use crate::{BackgroundClose, Deadline};
 use rustix::event::PollFlags;
@@ -14,16 +14,17 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// Bytes of a header.
+/// Size of a header in bytes.
 pub const HEADER: usize = 16;
-/// The longest body that is received, in bytes. No memory is taken for more.
+/// The longest body that is received, in bytes. Headers that announce more are refused before memory is allocated.
 pub const MAX_BODY: usize = 1 << 20;
-/// The most file descriptors that come with a message.
+/// The largest number of file descriptors that a message may carry.
 pub const MAX_FDS: usize = 16;
 /// As many descriptors as the kernel passes at once (unix(7), `SCM_MAX_FD`). Those that find no room it closes itself, however
 /// long that takes, while who receives waits.
 const MOST_AT_ONCE: usize = 253;
-/// The most data bytes in a region read or write that the software NIC's server and the client here take.
+/// The largest number of data bytes in a region read or write that the software NIC's server and the client here
+/// accept.
 pub const MAX_TRANSFER: u32 = 64 << 10;
 
 /// Command numbers.
@@ -32,7 +33,7 @@ pub mod command {
     pub const VERSION: u16 = 1;
     /// Gives the device access to memory.
     pub const DMA_MAP: u16 = 2;
-    /// Takes it away.
+    /// Takes access to memory away from the device.
     pub const DMA_UNMAP: u16 = 3;
     /// Numbers of regions and interrupts.
     pub const DEVICE_GET_INFO: u16 = 4;
@@ -50,7 +51,7 @@ pub mod command {
     pub const DEVICE_RESET: u16 = 13;
 }
 
-/// Region numbers, as of PCI devices in VFIO.
+/// Region numbers, which are those of PCI devices in VFIO.
 pub mod region {
     /// Base address region 0.
     pub const BAR0: u32 = 0;
@@ -62,13 +63,13 @@ pub mod region {
 
 /// Flags of `SET_IRQS` (`struct vfio_irq_set`).
 pub mod irq {
-    /// No data: the action is on all interrupts of the range.
+    /// The command carries no data: the action is on all interrupts of the range.
     pub const DATA_NONE: u32 = 1;
-    /// A byte for each interrupt.
+    /// The command carries a byte for each interrupt.
     pub const DATA_BOOL: u32 = 1 << 1;
-    /// An eventfd for each interrupt; none at all disconnects the range.
+    /// The command carries an eventfd for each interrupt; without any, it disconnects the range.
     pub const DATA_EVENTFD: u32 = 1 << 2;
-    /// The action: fire, or connect what fires.
+    /// The action: fire the interrupts, or connect the eventfds that they fire.
     pub const ACTION_TRIGGER: u32 = 1 << 5;
     /// The index of MSI.
     pub const MSI: u32 = 1;
@@ -81,7 +82,7 @@ const REPLY: u32 = 1;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// The 16 bytes that every message begins with.
+/// The 16-byte header with which every message begins.
 ///
 /// ```
 /// use device::vfio_user::message::{Header, command};
@@ -92,57 +93,57 @@ const ERROR: u32 = 1 << 5;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Chosen by the sender of a command, repeated in the reply.
+    /// Chosen by the sender of a command, and repeated in the reply.
     pub id: u16,
-    /// What is asked, or was.
+    /// Number of the command that is sent or replied to ([`command`]).
     pub command: u16,
-    /// Bytes of the message, header included.
+    /// Size of the message in bytes, header included.
     pub size: u32,
-    /// Bits 3:0 type (0 command, 1 reply), 4 no reply is wanted, 5 error.
+    /// Bits 3:0: type (0 command, 1 reply); bit 4: no reply is wanted; bit 5: error.
     pub flags: u32,
-    /// An errno in error replies.
+    /// The error number (errno), in error replies.
     pub errno: u32,
 }
 
 impl Header {
-    /// The header of a command with a body of `body` bytes.
+    /// Creates the header of a command with a body of `body` bytes.
     #[must_use]
     pub fn command(id: u16, command: u16, body: usize) -> Self {
         Self { id, command, size: size(body), flags: 0, errno: 0 }
     }
 
-    /// The same command, for which no reply is wanted.
+    /// Returns the header of the same command, with the flag that no reply is wanted.
     #[must_use]
     pub fn posted(self) -> Self {
         Self { flags: self.flags | NO_REPLY, ..self }
     }
 
-    /// The header of the reply to this command, with a body of `body` bytes.
+    /// Returns the header of the reply to this command, with a body of `body` bytes.
     #[must_use]
     pub fn reply(self, body: usize) -> Self {
         Self { size: size(body), flags: REPLY, errno: 0, ..self }
     }
 
-    /// The reply to this command that says it failed.
+    /// Returns the header of the reply that this command failed with `errno`.
     #[must_use]
     pub fn error(self, errno: i32) -> Self {
         let errno = u32::try_from(errno).unwrap_or(0).max(1);
         Self { size: size(0), flags: REPLY | ERROR, errno, ..self }
     }
 
-    /// Whether it is a reply; every other type counts as a command.
+    /// Returns whether it is a reply; every other type counts as a command.
     #[must_use]
     pub fn is_reply(self) -> bool {
         self.flags & TYPE == REPLY
     }
 
-    /// Whether it is a command to which a reply is wanted.
+    /// Returns whether it is a command that wants a reply.
     #[must_use]
     pub fn wants_reply(self) -> bool {
         self.flags & (TYPE | NO_REPLY) == 0
     }
 
-    /// What a reply says has failed.
+    /// Returns the error that an error reply carries; `None` for any other message.
     #[must_use]
     pub fn failure(self) -> Option<io::Error> {
         let errno =
@@ -150,7 +151,7 @@ impl Header {
         (self.flags & ERROR != 0).then(|| io::Error::from_raw_os_error(errno))
     }
 
-    /// As sent.
+    /// Returns the header's bytes, as sent.
     #[must_use]
     pub fn to_bytes(self) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
@@ -162,7 +163,7 @@ impl Header {
         bytes
     }
 
-    /// As received.
+    /// Creates a header from its bytes, as received.
     #[must_use]
     pub fn from_bytes(bytes: [u8; HEADER]) -> Self {
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -170,7 +171,7 @@ impl Header {
         Self { id: half(0), command: half(2), size: word(4), flags: word(8), errno: word(12) }
     }
 
-    /// Bytes of the body; `None` if the size is impossible or more than [`MAX_BODY`].
+    /// Returns the size of the body in bytes; `None` if the size is impossible or more than [`MAX_BODY`].
     #[must_use]
     pub fn body_len(self) -> Option<usize> {
         let len = usize::try_from(self.size).ok()?.checked_sub(HEADER)?;
@@ -182,12 +183,12 @@ fn size(body: usize) -> u32 {
     u32::try_from(HEADER + body).unwrap_or(u32::MAX)
 }
 
-/// A message as it arrived.
+/// A message that has been received.
 #[derive(Debug)]
 pub struct Message {
     /// Its header.
     pub header: Header,
-    /// What follows it.
+    /// The bytes after the header.
     pub body: Vec<u8>,
     /// The descriptors that came with it.
     pub fds: BackgroundClose<Vec<OwnedFd>>,
@@ -197,16 +198,17 @@ pub struct Message {
 ///
 /// # Errors
 ///
-/// When the connection is broken, or its timeout has passed; what was sent is then incomplete.
+/// If the connection is broken, or its timeout has passed; then the message is sent only in part.
 pub fn send(socket: &UnixStream, header: Header, body: &[&[u8]], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     send_by(socket, None, header, body, fds)
 }
 
-/// As [`send`], to a peer that may stop reading: all of it has been taken by the `deadline`, or that is the error.
+/// Sends like [`send`], to a peer that may stop reading: either the peer has taken all of it by the `deadline`, or this
+/// is an error.
 ///
 /// # Errors
 ///
-/// When the connection is broken, or the deadline has passed; what was sent is then incomplete.
+/// If the connection is broken, or the deadline has passed; then the message is sent only in part.
 pub fn send_by(
     socket: &UnixStream,
     deadline: Option<&Deadline>,
@@ -237,26 +239,26 @@ pub fn send_by(
     Ok(())
 }
 
-/// Receives a message; `None` when the other side has ended the connection between two messages. With a `deadline` all of
-/// the message is there by then, or that is the error.
+/// Receives a message; `None` if the other side has ended the connection between two messages. With a `deadline`,
+/// either all of the message has arrived by then, or this is an error.
 ///
 /// # Errors
 ///
-/// When the connection breaks or stalls, a header gives a size that cannot be, or more than [`MAX_FDS`] descriptors come;
-/// nothing more can be received then.
+/// If the connection breaks or stalls, a header gives an impossible size, or more than [`MAX_FDS`] descriptors arrive.
+/// Nothing more can be received after an error.
 pub fn receive(socket: &UnixStream, deadline: Option<&Deadline>) -> io::Result<Option<Message>> {
     let mut fds = BackgroundClose::from(Vec::new());
     let received = receive_with(socket, deadline, &mut fds, MOST_AT_ONCE)?;
     Ok(received.map(|(header, body)| Message { header, body, fds }))
 }
 
-/// As [`receive`], and adds the descriptors to `fds`, also those that came before an error: for who closes them in its own way.
-/// Of those that are too many, at most [`MAX_FDS`] at a time find room in this process; the kernel closes the others, and
-/// this waits for that.
+/// Receives like [`receive`], but adds the descriptors to `fds`, including those that arrived before an error; for
+/// callers that close them in their own way. If there are too many, at most [`MAX_FDS`] at a time are accepted by this
+/// process; the kernel closes the others, and this function waits for that.
 ///
 /// # Errors
 ///
-/// As [`receive`].
+/// Those of [`receive`].
 pub fn receive_into(
     socket: &UnixStream,
     deadline: Option<&Deadline>,
@@ -351,28 +353,28 @@ fn wait(socket: &UnixStream, deadline: Option<&Deadline>, events: PollFlags, err
 pub struct Fields<'b>(&'b [u8]);
 
 impl<'b> Fields<'b> {
-    /// From the beginning of `bytes`.
+    /// Starts at the beginning of `bytes`.
     #[must_use]
     pub fn new(bytes: &'b [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The next 16 bits.
+    /// Reads the next 16 bits; `None` if there are not so many left.
     pub fn u16(&mut self) -> Option<u16> {
         self.take().map(u16::from_le_bytes)
     }
 
-    /// The next 32 bits.
+    /// Reads the next 32 bits; `None` if there are not so many left.
     pub fn u32(&mut self) -> Option<u32> {
         self.take().map(u32::from_le_bytes)
     }
 
-    /// The next 64 bits.
+    /// Reads the next 64 bits; `None` if there are not so many left.
     pub fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
 
-    /// What has not been read.
+    /// Returns the bytes that have not been read.
     #[must_use]
     pub fn rest(self) -> &'b [u8] {
         self.0
@@ -385,7 +387,7 @@ impl<'b> Fields<'b> {
     }
 }
 
-/// The little-endian bytes of some 32-bit numbers.
+/// Returns the little-endian bytes of 32-bit numbers.
 #[must_use]
 pub fn words<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
