@@ -3,7 +3,7 @@
 use crate::ethernet::{self, HEADER, Station};
 use crate::{ipv4, ipv6};
 
-/// Why a frame is not forwarded. The first of these that holds is the one that is told.
+/// The reason why a frame is not forwarded. If several hold, it is the first in this order.
 ///
 /// ```
 /// use router::Refusal;
@@ -12,11 +12,11 @@ use crate::{ipv4, ipv6};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
-    /// Neither IPv4 nor IPv6 directly behind the Ethernet header; VLAN tags are not looked behind.
+    /// Neither IPv4 nor IPv6 directly after the Ethernet header; what follows a VLAN tag is not examined.
     NotIp,
-    /// For a group of stations (RFC 1812, 5.3.4).
+    /// Sent to a group of stations (RFC 1812, 5.3.4).
     LinkMulticast,
-    /// For another station than the interface.
+    /// Sent to a station other than the interface.
     OtherStation,
     /// The IP version is not that of the EtherType (RFC 1812, 5.2.2 (3)).
     Version,
@@ -26,21 +26,22 @@ pub enum Refusal {
     TotalLength,
     /// The IPv4 header checksum is wrong (RFC 1812, 5.2.2 (2)).
     Checksum,
-    /// A source address that no packet may come from (RFC 1812, 5.3.7; RFC 3927, 7; RFC 4291, 2.5 and 2.7).
+    /// The source is an address that no packet may come from (RFC 1812, 5.3.7; RFC 3927, 7; RFC 4291, 2.5 and 2.7).
     MartianSource,
-    /// A destination address that no router sends to, multicast among them (the same sections).
+    /// The destination is an address that no router sends to, such as multicast (the sections of
+    /// [`Self::MartianSource`]).
     MartianDestination,
-    /// Time to live or hop limit is used up (RFC 1812, 5.3.1; RFC 8200, section 3).
+    /// The time to live or hop limit is used up (RFC 1812, 5.3.1; RFC 8200, section 3).
     Ttl,
-    /// No route to the destination (RFC 1812, 5.2.4.3).
+    /// There is no route to the destination (RFC 1812, 5.2.4.3).
     NoRoute,
-    /// Longer than the MTU of the port it would leave by (RFC 8200, section 5). IPv4 packets are not fragmented either, with or
-    /// without DF, though RFC 1812, 4.2.2.7, asks for it.
+    /// Longer than the MTU of the output port (RFC 8200, section 5). IPv4 packets are not fragmented, with or without
+    /// DF, although RFC 1812, 4.2.2.7, requires it.
     TooBig,
 }
 
 impl Refusal {
-    /// All of them.
+    /// All reasons.
     pub const ALL: [Self; 12] = [
         Self::NotIp,
         Self::LinkMulticast,

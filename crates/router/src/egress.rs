@@ -1,9 +1,9 @@
-//! Where a burst goes: one burst for each output port, and what is refused.
+//! The result of routing a burst: one burst for each output port, and the refused frames.
 
 use crate::check::Refusal;
 use mempool::{Batch, Packet};
 
-/// Frames grouped by output port, and frames refused. Send what [`Self::outputs`] hold, and empty
+/// Frames grouped by output port, and refused frames. Send the bursts of [`Self::outputs`], and empty
 /// [`Self::drain_refused`], before the next burst or every few bursts.
 ///
 /// ```
@@ -19,7 +19,8 @@ pub struct Egress {
 }
 
 impl Egress {
-    /// For `ports` output ports, with room for `capacity` packets at each and as many refused.
+    /// Creates one for `ports` output ports, with room for `capacity` packets at each of them and for as many refused
+    /// ones.
     #[must_use]
     pub fn new(ports: usize, capacity: usize) -> Self {
         Self {
@@ -29,7 +30,7 @@ impl Egress {
         }
     }
 
-    /// How many packets it takes, wherever they may go.
+    /// Returns the number of packets there is room for, whichever ports they go to.
     #[inline]
     #[must_use]
     pub fn room(&self) -> usize {
@@ -42,16 +43,16 @@ impl Egress {
         self.outputs.len()
     }
 
-    /// The burst of each port, to be sent.
+    /// Returns the burst of each port, to be sent.
     #[inline]
     #[must_use]
     pub fn outputs(&mut self) -> &mut [Batch] {
         &mut self.outputs
     }
 
-    /// Takes the refused packets out, in order, each with the reason for its frame; those not taken when the iterator is
-    /// dropped go home. The packets of a frame in several buffers follow each other, all but the last with
-    /// [`Packet::continues`] set.
+    /// Removes the refused packets, in order, each with the reason for its frame. Packets that are left when the
+    /// iterator is dropped return to their pools. The packets of a frame in several buffers follow each other, all but
+    /// the last with [`Packet::continues`] set.
     #[inline]
     pub fn drain_refused(&mut self) -> impl Iterator<Item = (Packet, Refusal)> + '_ {
         self.refused.drain().zip(self.refusals.drain(..))

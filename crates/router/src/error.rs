@@ -1,14 +1,14 @@
-//! What can go wrong, and what to do about it.
+//! Errors of routes files and tables, with what to do about them.
 
 use std::fmt;
 
-/// The result of an operation of this crate.
+/// `Result` with this crate's [`Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A place in a routes file; both numbers count from 1, columns in characters.
+/// A position in a routes file. Both numbers count from 1; columns are in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
-    /// The line.
+    /// The line number.
     pub line: usize,
     /// The column.
     pub column: usize,
@@ -20,7 +20,7 @@ impl fmt::Display for At {
     }
 }
 
-/// An error of this crate. What was in force before stays in force.
+/// An error of this crate. Routes in force before the error stay in force.
 ///
 /// ```
 /// let error = router::Routes::parse(b"10.1.2.3/16 via 02:00:00:00:00:02 port 0", 1).unwrap_err();
@@ -32,7 +32,7 @@ impl fmt::Display for At {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file is not there, is none that can be read to its end, or is too long.
+    /// The file does not exist, cannot be read to its end, or is too long.
     #[error("{cause}; {next}")]
     File {
         /// What is wrong.
@@ -43,66 +43,66 @@ pub enum Error {
     /// The text is not UTF-8.
     #[error("{at}: a byte that is no text; write the file in UTF-8")]
     NotText {
-        /// Where.
+        /// Position of the first such byte.
         at: At,
     },
     /// A line does not have the form of a route.
     #[error("{at}: {found} where {expected} should stand; write PREFIX via MAC port NUMBER")]
     Form {
-        /// Where.
+        /// Position of what was found.
         at: At,
-        /// What stands there.
+        /// What was found.
         found: String,
-        /// What should.
+        /// What was expected.
         expected: &'static str,
     },
-    /// A prefix that is none.
+    /// A prefix is not valid.
     #[error("{at}: {source}")]
     Prefix {
-        /// Where.
+        /// Position of the prefix.
         at: At,
         /// What is wrong with it.
         source: lpm::Error,
     },
-    /// A next hop that is not the address of one station.
+    /// A next hop is not the address of one station.
     #[error("{at}: next hop {mac} is {what}; use the MAC address of one station")]
     NextHop {
-        /// Where.
+        /// Position of the address.
         at: At,
         /// The address as written.
         mac: String,
-        /// What it is.
+        /// What the address stands for.
         what: &'static str,
     },
-    /// A port that there is not.
+    /// There is no port of this number.
     #[error("{at}: there is no port {port}; {}", ports_in_words(*.ports))]
     Port {
-        /// Where.
+        /// Position of the number.
         at: At,
         /// The number as written.
         port: String,
-        /// How many ports there are.
+        /// The number of ports.
         ports: usize,
     },
-    /// A prefix that has a route already.
+    /// A prefix has a route already.
     #[error("{at}: {prefix} has a route in line {first} already; leave one of them out")]
     Duplicate {
-        /// Where the second one is.
+        /// Position of the second route.
         at: At,
         /// The prefix.
         prefix: String,
         /// The line of the first one.
         first: usize,
     },
-    /// Routes made for other ports than those of the table.
+    /// The routes were parsed for more ports than the table has.
     #[error("the routes are for {routes} ports and the table has {interfaces}; parse them for as many")]
     PortCount {
-        /// Ports the routes were parsed for.
+        /// Number of ports that the routes were parsed for.
         routes: usize,
-        /// Ports of the table.
+        /// Number of ports of the table.
         interfaces: usize,
     },
-    /// There is not enough memory for the routes as a file has them.
+    /// There is not enough memory for the routes in the form of the file.
     #[error("out of memory; allow this process more (`ulimit -v`), or leave routes out")]
     OutOfMemory,
     /// The lookup tables cannot be built.

@@ -22,7 +22,7 @@ pub(crate) const IPV6: [u8; 2] = wire::ether_type::IPV6.to_be_bytes();
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// Whether it stands for several stations: multicast or broadcast.
+    /// Returns whether it is the address of several stations: multicast or broadcast.
     #[must_use]
     pub fn is_group(self) -> bool {
         self.0[0] & 1 != 0
@@ -51,7 +51,7 @@ impl std::str::FromStr for MacAddress {
     }
 }
 
-/// A port of the router, as the network sees it.
+/// A port of the router, as seen from the network.
 ///
 /// ```
 /// let interface = router::Interface { mac: [2, 0, 0, 0, 0, 1], promiscuous: false, mtu: 1500 };
@@ -59,12 +59,12 @@ impl std::str::FromStr for MacAddress {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interface {
-    /// Its MAC address: the source of what it sends.
+    /// Its MAC address, the source address of the frames it sends.
     pub mac: [u8; 6],
-    /// Routes frames for any one station, as replayed captures need. A router on a shared segment must not: what a
-    /// switch floods it would send twice.
+    /// Whether frames for any single station are routed, as replayed captures need. A router on a shared segment must
+    /// leave this false: it would send a second time what a switch floods.
     pub promiscuous: bool,
-    /// Bytes of the longest IP packet that it sends; more than 65,521 counts as that.
+    /// Size in bytes of the longest IP packet that it sends; values above 65,521 count as 65,521.
     pub mtu: u16,
 }
 

@@ -1,4 +1,4 @@
-//! The forwarding table: routes and adjacencies, changed by one thread, read by the forwarders of others.
+//! The forwarding table: routes and adjacencies, changed by one thread and read by the forwarders of others.
 
 use crate::ethernet::{HEADER, Interface, Station};
 use crate::{Error, Forwarder, Miss, Neighbour, Result, Routes};
@@ -6,7 +6,7 @@ use lpm::{Config, Ipv4Reader, Ipv4Table, Ipv6Reader, Ipv6Table};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The forwarding table of a router. It belongs to one thread; [`Fib::forwarder`] gives handles for others.
+/// The forwarding table of a router. It belongs to one thread; [`Fib::forwarder`] returns handles for other threads.
 ///
 /// ```
 /// use router::{Fib, Interface, Miss, Routes};
@@ -28,23 +28,24 @@ pub struct Fib {
 }
 
 impl Fib {
-    /// A table of these routes, for a router with these interfaces, in the order of their ports.
+    /// Creates a table of these routes, for a router with these interfaces, in the order of their ports.
     ///
     /// # Errors
     ///
-    /// [`Error::PortCount`] for routes of other ports, [`Error::Table`] without memory.
+    /// [`Error::PortCount`] if the routes were parsed for more ports than there are interfaces, [`Error::Table`] if
+    /// memory is short.
     pub fn new(routes: &Routes, interfaces: &[Interface]) -> Result<Self> {
         let tables = Tables::build(routes, interfaces)?;
         let shared = Shared { generation: AtomicU64::new(0), view: Mutex::new(tables.view()) };
         Ok(Self { tables, retired: Vec::new(), interfaces: interfaces.into(), shared: Arc::new(shared) })
     }
 
-    /// Puts other routes in place of all there are. Each forwarder goes over to them between two bursts; none ever sees
-    /// some of the old and some of the new.
+    /// Replaces all routes by those of `routes`. Each forwarder changes over to them between two bursts, so that no
+    /// burst is routed by a mixture of old and new routes.
     ///
     /// # Errors
     ///
-    /// As [`Self::new`]; the routes before then stay in force.
+    /// Those of [`Self::new`]; then the previous routes stay in force.
     pub fn replace(&mut self, routes: &Routes) -> Result<()> {
         let tables = Tables::build(routes, &self.interfaces)?;
         *self.shared.view() = tables.view();
@@ -54,25 +55,25 @@ impl Fib {
         Ok(())
     }
 
-    /// Frees the tables that no forwarder reads any more. So the memory of a large table is given back here, and not by
-    /// a forwarder in the middle of its work. [`Self::replace`] does it too.
+    /// Frees the tables that no forwarder reads any more. In this way the memory of a large table is freed here, and
+    /// not by a forwarder in the middle of its work. [`Self::replace`] also does this.
     pub fn reclaim(&mut self) {
         self.retired.retain(|tables| Arc::strong_count(&tables.adjacencies) > 1);
     }
 
-    /// Tables replaced that forwarders may still be reading.
+    /// Returns the number of replaced tables that forwarders may still be reading.
     #[must_use]
     pub fn retired(&self) -> usize {
         self.retired.len()
     }
 
-    /// A handle for one thread.
+    /// Creates a handle for one thread.
     #[must_use]
     pub fn forwarder(&self, miss: Miss) -> Forwarder {
         Forwarder::new(Follower::new(&self.shared), &self.interfaces, miss)
     }
 
-    /// How many IPv4 and IPv6 routes are in force.
+    /// Returns the numbers of IPv4 and IPv6 routes in force.
     #[must_use]
     pub fn route_counts(&self) -> (usize, usize) {
         (self.tables.v4.len(), self.tables.v6.len())

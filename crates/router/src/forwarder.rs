@@ -9,21 +9,22 @@ use lpm::NextHop;
 use mempool::{Batch, Packet};
 use std::sync::Arc;
 
-/// What becomes of frames that there is no route for.
+/// What happens to frames for which there is no route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Miss {
-    /// They are refused, as routers do.
+    /// They are refused, as by any router.
     #[default]
     Refuse,
-    /// They go back to the station they came from, one hop older.
+    /// They are sent back to the station they came from, with time to live or hop limit reduced by one.
     Return,
 }
 
-/// One thread's handle of a router. It allocates nothing once it has seen its longest burst. It takes a lock only with its first
-/// burst after [`Fib::replace`](crate::Fib::replace), for as long as a handful of counters take. No content of a frame makes it
-/// panic: tests and the fuzz target `router` hold it beside a router written from the RFCs.
+/// One thread's handle of a router. It allocates nothing once it has seen its longest burst. It takes a lock only in
+/// its first burst after [`Fib::replace`](crate::Fib::replace), for the time it takes to change a handful of reference
+/// counters. No content of a frame makes it panic: tests and the fuzz target `router` compare it with a router written
+/// from the RFCs.
 ///
-/// The crate's documentation has an example.
+/// See the crate's documentation for an example.
 #[derive(Debug)]
 pub struct Forwarder {
     fib: Follower,
@@ -79,12 +80,12 @@ impl Forwarder {
         Self { fib, interfaces: Arc::clone(interfaces), stations, miss, scratch }
     }
 
-    /// Routes all packets of `batch`, which came in by port `ingress`, into `egress`, and leaves it empty. Returns how
-    /// many they were. Does nothing and returns 0 when `egress` has not that much [room](Egress::room) or fewer ports than
-    /// the router, or there is no such port as `ingress`.
+    /// Routes all packets of `batch`, which were received on port `ingress`, into `egress`, and leaves `batch` empty.
+    /// Returns the number of packets routed. Does nothing and returns 0 if `egress` does not have [room](Egress::room)
+    /// for them or has fewer ports than the router, or if there is no port `ingress`.
     ///
-    /// Frames with the same output keep their order. The headers of a frame must be in its first buffer. Bytes behind
-    /// the IP packet, such as the padding of short frames, are cut off. IPv4 options pass unread.
+    /// Frames with the same output keep their order. The headers of a frame must be in its first buffer. Bytes after
+    /// the IP packet, such as the padding of short frames, are cut off. IPv4 options are passed on without being read.
     #[inline]
     pub fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
         let count = batch.len();

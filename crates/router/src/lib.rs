@@ -1,17 +1,17 @@
-//! The data path of an IP router: bursts of Ethernet frames go in; frames to be sent, grouped by output port, and frames
-//! refused, each with its reason, come out. No I/O: whoever has ports calls it between receive and transmit.
+//! The data path of an IP router: bursts of Ethernet frames go in; frames to be sent, grouped by output port, and
+//! refused frames, each with its reason, come out. It does no I/O: a program calls it between receive and transmit.
 //!
-//! A [`Fib`] is made from [`Routes`] and hands out a [`Forwarder`] for each thread. [`Forwarder::route`] takes a burst
+//! A [`Fib`] is made from [`Routes`] and provides a [`Forwarder`] for each thread. [`Forwarder::route`] takes a burst
 //! and fills an [`Egress`]:
 //!
 //! 1. parse and check each frame (RFC 1812, 5.2.2 and 5.3; RFC 8200; RFC 4291),
-//! 2. look the destinations of the whole burst up,
+//! 2. look up the destinations of the whole burst,
 //! 3. rewrite both MAC addresses, time to live or hop limit, and checksum,
 //! 4. append each frame to the burst of its output port.
 //!
-//! Frames that it refuses leave unchanged but for bytes behind the IP packet, which are cut off; so whoever wants to
-//! answer them (ICMP errors, ARP, a host's own stack) finds them in the [`Egress`] with their [`Refusal`], outside of
-//! the path that forwarded frames take.
+//! Refused frames come out unchanged, apart from bytes after the IP packet, which are cut off. A program that wants to
+//! answer them (ICMP errors, ARP, a host's own stack) finds them in the [`Egress`] with their [`Refusal`], outside the
+//! path that forwarded frames take.
 //!
 //! ```
 //! use mempool::{Batch, Pool, PoolConfig};

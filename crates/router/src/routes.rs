@@ -1,4 +1,4 @@
-//! Routes files: a route a line, `PREFIX via MAC port NUMBER`.
+//! Routes files: one route in each line, `PREFIX via MAC port NUMBER`.
 
 use crate::error::{At, Error, Result};
 use crate::ethernet::MacAddress;
@@ -26,11 +26,11 @@ pub struct Neighbour {
     pub mac: MacAddress,
 }
 
-/// Routes as a file holds them.
+/// The routes of a routes file.
 ///
-/// A line is a route, `PREFIX via MAC port NUMBER`; a `#` begins a comment; empty lines are left out. Prefixes of both
-/// families may be mixed, in any order, each once. Ports count from 0. Lines may end as in DOS, and the file may begin with a
-/// byte order mark.
+/// Each line is a route, `PREFIX via MAC port NUMBER`; a `#` begins a comment; empty lines are ignored. Prefixes of
+/// both families may be mixed, in any order; each may occur once. Ports count from 0. Lines may end as in DOS, and the
+/// file may begin with a byte order mark.
 ///
 /// ```
 /// let text = "\
@@ -51,12 +51,12 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Reads the text of a routes file, for a router with so many ports.
+    /// Parses the text of a routes file, for a router with `ports` ports.
     ///
     /// # Errors
     ///
-    /// The first thing that is wrong with it, with line and column; of several routes for one prefix the lowest prefix.
-    /// [`Error::OutOfMemory`].
+    /// The first mistake in the text, with line and column; if several prefixes have more than one route, the lowest of
+    /// these prefixes. [`Error::OutOfMemory`] if memory is short.
     pub fn parse(text: &[u8], ports: usize) -> Result<Self> {
         let text = std::str::from_utf8(text).map_err(|error| not_text(text, error.valid_up_to()))?;
         // Some editors put a byte order mark there.
@@ -70,12 +70,13 @@ impl Routes {
         Ok(Self { v4, v6, neighbours, ports })
     }
 
-    /// Reads a routes file: a regular file of at most [`Self::LONGEST`] bytes, of which the last is a line feed. Directories, pipes and devices, which may never
-    /// end, are refused before they are read.
+    /// Reads and parses a routes file: a regular file of at most [`Self::LONGEST`] bytes, of which the last is a line
+    /// feed. Directories, pipes and devices, which may never end, are refused before they are read.
     ///
     /// # Errors
     ///
-    /// [`Error::File`] when it cannot be read, is no regular file or is too long; else as [`Self::parse`].
+    /// [`Error::File`] if it cannot be read, is not a regular file, is too long or does not end with a line feed; else
+    /// those of [`Self::parse`].
     pub fn read(path: &Path, ports: usize) -> Result<Self> {
         let failed = |error: std::io::Error| match error.kind() {
             std::io::ErrorKind::OutOfMemory => Error::OutOfMemory,
@@ -110,28 +111,28 @@ impl Routes {
         Self::parse(&text, ports)
     }
 
-    /// Bytes of a routes file, at most: 512 MiB, some 10 million routes.
+    /// Largest size of a routes file in bytes: 512 MiB, some 10 million routes.
     pub const LONGEST: u64 = 512 << 20;
 
-    /// IPv4 routes in prefix order. A next hop is an index into [`Self::neighbours`].
+    /// Returns the IPv4 routes in prefix order. A next hop is an index into [`Self::neighbours`].
     #[must_use]
     pub fn ipv4(&self) -> &[(Ipv4Prefix, NextHop)] {
         &self.v4
     }
 
-    /// IPv6 routes in prefix order. A next hop is an index into [`Self::neighbours`].
+    /// Returns the IPv6 routes in prefix order. A next hop is an index into [`Self::neighbours`].
     #[must_use]
     pub fn ipv6(&self) -> &[(Ipv6Prefix, NextHop)] {
         &self.v6
     }
 
-    /// The next hops, each once.
+    /// Returns the next hops, each once.
     #[must_use]
     pub fn neighbours(&self) -> &[Neighbour] {
         &self.neighbours
     }
 
-    /// How many ports they are for.
+    /// Returns the number of ports that the routes were parsed for.
     #[must_use]
     pub fn ports(&self) -> usize {
         self.ports
