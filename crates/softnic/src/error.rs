@@ -1,4 +1,4 @@
-//! What can go wrong when opening a soft NIC.
+//! Errors of opening a soft NIC, and losses of its wire.
 
 use std::io;
 
@@ -6,27 +6,27 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A key that the specification does not have.
+    /// The specification has an unknown key.
     #[error("soft NIC {spec:?}: unknown key {key:?}; allowed are {allowed}")]
     UnknownKey {
         /// The whole specification.
         spec: String,
         /// The key.
         key: String,
-        /// What there is.
+        /// The keys that there are.
         allowed: String,
     },
-    /// A value that its key does not take.
+    /// A key has an invalid value.
     #[error("soft NIC: bad value {value:?} for {key}; allowed: {allowed}")]
     BadValue {
         /// The key.
         key: &'static str,
         /// The value.
         value: String,
-        /// What it takes.
+        /// The values that the key accepts.
         allowed: String,
     },
-    /// A specification that has no name, or keys that do not go together.
+    /// The specification has no name, or its keys contradict each other.
     #[error("soft NIC {spec:?}: {cause}; the form is soft:NAME?key=value&key=value")]
     BadSpec {
         /// The whole specification.
@@ -34,7 +34,7 @@ pub enum Error {
         /// What is wrong.
         cause: String,
     },
-    /// The name is open already in this process.
+    /// The name is already open in this process.
     #[error("soft NIC {name}: device busy: it is open already in this process; choose another name or close it first")]
     Busy {
         /// The name.
@@ -47,22 +47,22 @@ pub enum Error {
         name: String,
         /// The device it names.
         peer: String,
-        /// Why not.
+        /// The reason, in words.
         cause: String,
     },
     /// An operation of the system on a named object failed.
     #[error("cannot {operation} {object}: {source}{}{hint}", if hint.is_empty() { "" } else { "; " })]
     System {
-        /// What was tried.
+        /// The operation.
         operation: &'static str,
-        /// On what.
+        /// The object.
         object: String,
-        /// What the system said.
+        /// The error that the system returned.
         source: io::Error,
         /// What to do next; may be empty.
         hint: &'static str,
     },
-    /// A capture file that cannot be read.
+    /// A capture file cannot be read.
     #[error("cannot read capture {path}: {cause}; it must be pcap or pcapng with Ethernet frames")]
     Capture {
         /// The file.
@@ -70,43 +70,44 @@ pub enum Error {
         /// What is wrong.
         cause: String,
     },
-    /// A file that a capture would be written to is the input or the output of another, or its own input.
+    /// A file to which a capture would be written is the input or the output of another capture, or the input of this
+    /// one.
     #[error("cannot use {path} as a capture: {cause}; name a file of its own for each output")]
     SameFile {
         /// The file.
         path: String,
-        /// What it is already.
+        /// What the file is used for already.
         cause: String,
     },
 }
 
-/// What a wire has lost: the traffic of a device is not where it should be.
+/// A loss on a wire: the traffic of a device is not where it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// Frames that were sent are not in the capture they were meant for.
+    /// Frames that were sent are missing from the capture they were meant for.
     #[error("cannot write {path}: {cause}; {frames} sent frames are not in it")]
     Lost {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The error that the system returned.
         cause: String,
-        /// How many frames are missing, all of them at the end.
+        /// Number of frames that are missing, all of them at the end.
         frames: u64,
     },
-    /// A TAP interface did not take frames that were to be sent.
+    /// A TAP interface did not accept frames that were to be sent.
     #[error("{frames} frames to be sent were lost: the interface {interface} {cause}; {next}")]
     NotTaken {
         /// The interface.
         interface: String,
-        /// Why not.
+        /// The reason, in words.
         cause: String,
         /// What to do.
         next: String,
-        /// How many frames.
+        /// Number of these frames.
         frames: u64,
     },
-    /// A TAP interface is no more, so that nothing can come or leave by it.
+    /// A TAP interface was deleted, so that nothing can be received or sent by it any more.
     #[error(
         "the interface {interface} was deleted, alone or with its network namespace, and {frames} frames to be sent were lost; leave \
          it there while it is used, and start again"
@@ -114,10 +115,10 @@ pub enum WireError {
     Gone {
         /// The interface.
         interface: String,
-        /// How many frames were to leave by it.
+        /// Number of frames that were to be sent by it.
         frames: u64,
     },
-    /// A capture is damaged: the frames before were replayed.
+    /// A capture is damaged: only the frames before the damage were replayed.
     #[error("cannot read the rest of capture {path}: {cause}")]
     Damaged {
         /// The file.

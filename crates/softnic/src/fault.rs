@@ -1,4 +1,4 @@
-//! Faults to inject: the ways in which hardware breaks its word.
+//! Faults to inject: ways in which hardware deviates from its datasheet.
 
 use crate::Error;
 use std::fmt;
@@ -21,20 +21,20 @@ pub enum Fault {
     StuckReset,
     /// `stuck-gio`: STATUS.GIO never drops after CTRL.GIO_DIS.
     StuckGio,
-    /// `removal:N`: after N register reads every read is all ones, configuration space too, and there is no DMA any more;
-    /// with 0, the default, at once.
+    /// `removal:N`: after N register reads, every read returns all ones, also in configuration space, and there is no
+    /// DMA any more; with 0, the default, at once.
     Removal {
-        /// Register reads that still succeed.
+        /// Number of register reads that still succeed.
         after_reads: u64,
     },
     /// `rx-length-zero:N`: one received frame in N (default 1) is written back with length 0.
     RxLengthZero {
-        /// One in so many.
+        /// One frame in this many is affected.
         every: u32,
     },
-    /// `rx-length-over:N`: frames are written back with length N (default 65535) whatever the buffer.
+    /// `rx-length-over:N`: frames are written back with length N (default 65535), whatever the size of the buffer.
     RxLengthOver {
-        /// The length written.
+        /// The length written back.
         length: u16,
     },
     /// `rx-no-eop`: EOP is never set.
@@ -43,10 +43,10 @@ pub enum Fault {
     RxOutOfOrder,
     /// `rx-error-bits:N`: one received frame in N (default 1) has error bit 29 (RXE) set.
     RxErrorBits {
-        /// One in so many.
+        /// One frame in this many is affected.
         every: u32,
     },
-    /// `tx-frozen`: TDH stops, nothing is sent or written back.
+    /// `tx-frozen`: TDH stops, and nothing is sent or written back.
     TxFrozen,
     /// `tx-out-of-order`: descriptors are written back in pairs, the second first.
     TxOutOfOrder,
@@ -54,7 +54,7 @@ pub enum Fault {
     TxNoDd,
     /// `link-flap:N`: the link changes its state every N steps (default 1000).
     LinkFlap {
-        /// Steps between two changes, at least 1.
+        /// Number of steps between two changes, at least 1.
         period: u32,
     },
 }

@@ -1,12 +1,14 @@
-//! A software 82599: the NIC that drivers are developed and tested against where there is no NIC.
+//! A software 82599: a NIC for developing and testing drivers on machines without one.
 //!
-//! One register-level model, split as the datasheet is, with three faces that a driver cannot tell from a device:
+//! It is one register-level model, divided into files like the datasheet into chapters, with three faces that a driver
+//! cannot tell from a device:
 //!
-//! * [`StrictNic`]: single-threaded, for tests. The test calls [`StrictControl::step`], puts frames in and takes frames out;
-//!   what a real 82599 would answer with silence or a stray DMA is a [`Violation`] and panics at the offending access.
+//! * [`StrictNic`]: single-threaded, for tests. The test calls [`StrictControl::step`], puts frames in and takes frames
+//!   out. A mistake to which a real 82599 would react with silence or a stray DMA is a [`Violation`], and panics at the
+//!   offending access.
 //! * [`SoftDevice`]: works by itself on one engine thread per process, at millions of packets a second, with a wire of
-//!   choice: a generator, a sink, a loop, another soft NIC, a TAP interface, capture files.
-//! * [`VfioUserServer`]: the same for drivers in other processes and for QEMU, on a Unix socket.
+//!   your choice: a generator, a sink, a loop, another soft NIC, a TAP interface, capture files.
+//! * [`VfioUserServer`]: works like [`SoftDevice`], for drivers in other processes and for QEMU, on a Unix socket.
 //!
 //! ```
 //! use device::{Bar as _, Device as _};
@@ -18,7 +20,7 @@
 //! # Ok::<(), softnic::Error>(())
 //! ```
 //!
-//! What both can be made to do wrong is listed in [`Fault`].
+//! [`Fault`] lists the faults that all of them can be made to show.
 
 #[expect(unsafe_code, reason = "DMA memory, as a card reaches it")]
 mod dma;

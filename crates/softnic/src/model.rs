@@ -33,19 +33,19 @@ use map::{Kind, RegisterFile};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What one step of the device did.
+/// The result of one step of the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
-    /// Frames taken from the wire, whether delivered or dropped.
+    /// Number of frames taken from the wire, whether delivered or dropped.
     pub received: u32,
-    /// Frames sent or dropped from transmit rings.
+    /// Number of frames sent or dropped from transmit rings.
     pub transmitted: u32,
     /// Whether transmit descriptors were done, of whatever kind: a context descriptor sends nothing.
     moved: bool,
 }
 
 impl Step {
-    /// Whether nothing moved.
+    /// Returns whether nothing moved.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.received == 0 && self.transmitted == 0 && !self.moved

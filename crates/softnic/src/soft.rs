@@ -16,9 +16,9 @@ pub(crate) const BAR_SIZE: usize = 512 * 1024;
 /// MSI-X vectors (PCI capability at 0x70).
 pub(crate) const VECTORS: u16 = 64;
 
-/// A software 82599 in this process, working on the engine thread.
+/// A software 82599 in this process, which works on the engine thread.
 ///
-/// Opened from `NAME?key=value&key=value` (after `soft:`, which may be there too):
+/// It is opened from `NAME?key=value&key=value` (also with `soft:` in front):
 ///
 /// | key | value | default |
 /// |---|---|---|
@@ -33,19 +33,21 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |
 ///
-/// `peer:NAME` lays a cable to another device of the process, which is opened before or after, names no wire or names this
-/// device in turn.
+/// `peer:NAME` connects a cable to another device of the process, which is opened before or after; that device names no
+/// wire, or names this device in turn.
 ///
-/// `pcap:IN,OUT` replays IN (pcap or pcapng, Ethernet) as fast as the driver gives descriptors: the time stamps are not
-/// looked at, and frames that a snap length has cut are sent as they are there. What is sent goes to OUT (pcap, microseconds). Either may be left out. OUT may be a pipe with a reader; no file
-/// may be an output and anything else at a time, in any process, and none to which standard output or error goes. Devices to be
-/// opened together are checked by [`crate::check`] first, as opening one empties its OUT. What could not be written, or read, is told by [`SoftControl::wire_error`].
+/// `pcap:IN,OUT` replays IN (pcap or pcapng, Ethernet) as fast as the driver provides descriptors: time stamps are
+/// ignored, and frames that a snap length has cut are sent as they are in the file. Frames that the device sends are
+/// written to OUT (pcap, microseconds). Either may be left out. OUT may be a pipe with a reader; a file that is an
+/// output may not be used for anything else at the same time, in any process, and standard output or error may not go
+/// to it. Check devices that are to be opened together with [`crate::check`] first, as opening one empties its OUT.
+/// [`SoftControl::wire_error`] returns what could not be written or read.
 ///
-/// `tap:IFNAME` is made if there is none. The link is up while the interface is, as a cable that is in: until then, what is to be
-/// sent waits on its ring. An interface that is deleted takes the link down for good.
+/// `tap:IFNAME` is created if it does not exist. The link is up while the interface is up, as if a cable were plugged
+/// in: until then, frames to be sent wait on their ring. If the interface is deleted, the link is down for good.
 ///
-/// The value is the device: it is moved into a driver. What a test or a program asks beside the driver is asked of the
-/// [`SoftControl`], which it dereferences to and which can be kept.
+/// The value is the device: it is moved into a driver. What a test or a program asks of it besides goes through the
+/// [`SoftControl`], to which it dereferences, and which can be kept.
 #[derive(Debug)]
 pub struct SoftDevice {
     name: String,
@@ -55,13 +57,14 @@ pub struct SoftDevice {
     dma: DmaDomain,
 }
 
-/// Watches a [`SoftDevice`] and its wire, and injects faults, while a driver has the device. Outlives it harmlessly.
+/// Watches a [`SoftDevice`] and its wire, and injects faults, while a driver has the device. It may be kept longer than
+/// the device.
 #[derive(Clone, Debug)]
 pub struct SoftControl {
     station: Arc<Station>,
 }
 
-/// The register window of a [`SoftDevice`]: the tail registers are plain stores, everything else asks the model.
+/// The register window of a [`SoftDevice`]: the tail registers are plain stores, all other accesses go to the model.
 #[derive(Debug)]
 pub struct SoftBar {
     doorbells: Arc<Doorbells>,
@@ -73,7 +76,7 @@ impl SoftDevice {
     ///
     /// # Errors
     ///
-    /// A specification with mistakes, a name that is open already, a wire that cannot be opened.
+    /// If the specification has mistakes, its name is already open, or its wire cannot be opened.
     pub fn open(spec: &str) -> Result<Self, Error> {
         let spec: Spec = spec.parse()?;
         let space = Arc::new(AddressSpace::default());
@@ -89,7 +92,7 @@ impl SoftDevice {
         })
     }
 
-    /// A handle that stays when the device is given to a driver.
+    /// Returns a handle that can be kept when the device is given to a driver.
     #[must_use]
     pub fn control(&self) -> SoftControl {
         self.control.clone()
@@ -109,79 +112,85 @@ impl SoftControl {
         Self { station }
     }
 
-    /// Frames that crossed the wire.
+    /// Returns the counters of frames that crossed the wire.
     #[must_use]
     pub fn wire_counters(&self) -> WireCounters {
         self.station().with(|model| model.counters())
     }
 
-    /// Whether a finite source (`gen` with a count, `pcap` with an IN) has nothing left: every frame is in a
-    /// descriptor or was dropped. True for wires without a source of their own.
+    /// Returns whether a finite source (`gen` with a count, `pcap` with an IN) has nothing left: every frame is in a
+    /// descriptor or was dropped. Also true for wires without a source of their own.
     #[must_use]
     pub fn source_finished(&self) -> bool {
         self.station().with(|model| model.wire().finished())
     }
 
-    /// Whether every frame on every transmit ring has been sent and what was sent is written out (`pcap`), or lost: see
-    /// [`Self::wire_error`].
+    /// Returns whether every frame on every transmit ring has been sent, and what was sent is written out (`pcap`) or
+    /// lost: see [`Self::wire_error`].
     #[must_use]
     pub fn transmit_idle(&self) -> bool {
         self.station().with(|model| model.transmit_idle() && model.wire().flush())
     }
 
-    /// What the wire lost: frames that a `pcap` output could not be given ([`WireError::Lost`]: a full disk, a pipe that was
-    /// closed, a file that somebody deleted or whose length somebody changed), or a `pcap` input that is damaged behind some good frames ([`WireError::Damaged`]); frames that waited for a `tap`
-    /// interface which was down when their queue was stopped ([`WireError::NotTaken`]), or one that was deleted
-    /// ([`WireError::Gone`]). `None` if nothing. Ask after the device was closed or dropped to know the whole.
+    /// Returns what the wire has lost; `None` if nothing. That is: frames that could not be written to a `pcap` output
+    /// ([`WireError::Lost`]: a full disk, a pipe that was closed, a file that was deleted or whose length was changed
+    /// meanwhile); the rest of a `pcap` input that is damaged after some good frames ([`WireError::Damaged`]);
+    /// frames that waited for a `tap` interface which was down when their queue was stopped ([`WireError::NotTaken`]),
+    /// or for one that was deleted ([`WireError::Gone`]). The result is complete only after the device was closed or
+    /// dropped.
     #[must_use]
     pub fn wire_error(&self) -> Option<WireError> {
         self.station().with(|model| model.wire_error())
     }
 
-    /// Why the wire has no carrier, and what to do: `the interface tap0 is down; bring it up: ip link set tap0 up`. `None` if it has
-    /// one, or cannot say.
+    /// Returns why the wire has no carrier, and what to do; `None` if it has one, or cannot tell. An example:
+    /// `the interface tap0 is down; bring it up: ip link set tap0 up`.
     #[must_use]
     pub fn no_carrier(&self) -> Option<String> {
         self.station().with(|model| model.wire().no_carrier())
     }
 
-    /// Whether the wire is gone for good (`tap`: the interface was deleted): frames that are still to be sent never will be.
+    /// Returns whether the wire is gone for good (`tap`: the interface was deleted): frames that are still to be sent
+    /// never will be.
     #[must_use]
     pub fn wire_gone(&self) -> bool {
         self.station().with(|model| model.wire().is_gone())
     }
 
-    /// The other end of a cable (`peer:NAME`) if no device of that name is open now: what is sent there is lost.
+    /// Returns the name of the device at the other end of a cable (`peer:NAME`) if it is not open now: frames sent
+    /// there are lost.
     #[must_use]
     pub fn missing_peer(&self) -> Option<String> {
         self.station().with(|model| model.wire().missing_peer())
     }
 
-    /// How many mistakes the driver made, and the last 64. Only those that cost nothing to find are looked for:
-    /// see [`OnViolation::Count`].
+    /// Returns the number of mistakes that the driver has made, and the last 64 of them. Only mistakes that cost
+    /// nothing to find are looked for: see [`OnViolation::Count`].
     #[must_use]
     pub fn violations(&self) -> (u64, Vec<Violation>) {
         self.station().with(|model| (model.violations().count(), model.violations().kept()))
     }
 
-    /// Accesses to memory since the device was last stopped: by a reset, by CTRL.GIO_DIS, or by bus mastering going off.
+    /// Returns the number of memory accesses since the device was last stopped: by a reset, by CTRL.GIO_DIS, or by
+    /// clearing bus mastering.
     #[must_use]
     pub fn dma_accesses(&self) -> u64 {
         self.station().with(|model| model.dma_accesses())
     }
 
-    /// Regions of memory that the device can reach at present: those mapped, and (vfio-user) that came with a descriptor.
+    /// Returns the number of memory regions that the device can reach at present: those that are mapped and (vfio-user)
+    /// came with a descriptor.
     #[must_use]
     pub fn mappings(&self) -> usize {
         self.station().with(Model::mappings)
     }
 
-    /// Sets a fault; what it counts is counted from now on.
+    /// Sets a fault. Its counting starts now.
     pub fn inject_fault(&self, fault: Fault) {
         self.station().with(|model| model.inject_fault(fault));
     }
 
-    /// Removes all faults. A removed device stays removed.
+    /// Removes all faults. A device that was removed by a fault stays removed.
     pub fn clear_faults(&self) {
         self.station().with(Model::clear_faults);
     }

@@ -47,12 +47,13 @@ struct Pairs<'s> {
     faults: Vec<&'s str>,
 }
 
-/// Checks specifications of devices that are to be opened together, before the first is: each for itself, and that no capture is
-/// to be written that is to be read too, or twice. Changes nothing.
+/// Checks the specifications of devices that are to be opened together, before the first is opened: each by itself, and
+/// that no capture to be written is also to be read, or written twice. Changes nothing.
 ///
 /// # Errors
 ///
-/// What opening them would say, of the first that is wrong; not what only a device that works finds out.
+/// The error that opening them would return, for the first that is wrong; without errors that only an open device can
+/// find.
 pub fn check(specs: &[&str]) -> Result<(), Error> {
     let specs = specs.iter().map(|spec| spec.parse()).collect::<Result<Vec<Spec>, _>>()?;
     let captures: Vec<_> = specs

@@ -1,4 +1,4 @@
-//! The strict face: single-threaded, for tests.
+//! The strict face of the model: single-threaded, for tests.
 
 use crate::dma::{AddressSpace, SoftMapper};
 use crate::model::{Model, Setup};
@@ -9,7 +9,7 @@ use device::{Bar, Device, DmaDomain, PciIds};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A software 82599 that moves only when the test says so, and does not forgive.
+/// A software 82599 that works only when the test says so, and by default panics at mistakes of the driver.
 ///
 /// ```
 /// use softnic::{OnViolation, StrictNic};
@@ -28,8 +28,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// # Ok::<(), device::Error>(())
 /// ```
 ///
-/// The value is the device: it is moved into a driver. What the test does itself it does through the [`StrictControl`],
-/// which it dereferences to and which can be kept.
+/// The value is the device: it is moved into a driver. The test controls it through the [`StrictControl`], to which it
+/// dereferences, and which can be kept.
 #[derive(Debug)]
 pub struct StrictNic {
     name: String,
@@ -38,7 +38,7 @@ pub struct StrictNic {
     dma: DmaDomain,
 }
 
-/// The test's hand on a [`StrictNic`]: time, the wire, violations and faults.
+/// The test's control of a [`StrictNic`]: time, the wire, violations and faults.
 #[derive(Clone, Debug)]
 pub struct StrictControl {
     bar: StrictBar,
@@ -51,7 +51,7 @@ pub struct StrictBar {
     model: Arc<Mutex<Model>>,
 }
 
-/// What a [`StrictNic`] is to be.
+/// The settings of a [`StrictNic`].
 #[derive(Debug)]
 pub struct StrictBuilder {
     name: String,
@@ -59,7 +59,7 @@ pub struct StrictBuilder {
 }
 
 impl StrictNic {
-    /// A builder with the defaults: 10F9, link up, no faults, violations panic.
+    /// Creates a builder with the defaults: 10F9, link up, no faults, violations panic.
     #[must_use]
     pub fn builder() -> StrictBuilder {
         let setup = Setup {
@@ -72,7 +72,7 @@ impl StrictNic {
         StrictBuilder { name: "soft:strict".to_owned(), setup }
     }
 
-    /// A handle that stays when the device is given to a driver.
+    /// Returns a handle that can be kept when the device is given to a driver.
     #[must_use]
     pub fn control(&self) -> StrictControl {
         self.control.clone()
@@ -88,7 +88,7 @@ impl std::ops::Deref for StrictNic {
 }
 
 impl StrictControl {
-    /// Lets the device work: a bounded number of frames in each direction.
+    /// Lets the device work on a bounded number of frames in each direction. Returns what it did.
     ///
     /// # Panics
     ///
@@ -97,11 +97,11 @@ impl StrictControl {
         self.model().step()
     }
 
-    /// Steps until nothing moves any more, at most `limit` times; returns the sum.
+    /// Steps until nothing moves any more, at most `limit` times. Returns the sum of all steps.
     ///
     /// # Panics
     ///
-    /// As [`Self::step`].
+    /// That of [`Self::step`].
     pub fn step_until_idle(&self, limit: u32) -> Step {
         let mut sum = Step::default();
         for _ in 0..limit {
@@ -115,30 +115,30 @@ impl StrictControl {
         sum
     }
 
-    /// Puts a frame (without CRC) on the wire. It arrives at the next step: it is lost if the receiver is off then,
-    /// waits in the packet buffer (512 KiB) if there is no descriptor, and is missed (MPC) if that is full.
+    /// Puts a frame (without CRC) on the wire. It arrives at the next step: if the receiver is off then, it is lost; if
+    /// there is no descriptor, it waits in the packet buffer (512 KiB); if that is full, it is missed (MPC).
     pub fn inject(&self, frame: &[u8]) {
         self.port.inject(frame);
     }
 
-    /// Takes the frames (without CRC, padded) that were sent since the last call.
+    /// Returns the frames (without CRC, padded) that were sent since the last call.
     #[must_use]
     pub fn transmitted(&self) -> Vec<Vec<u8>> {
         self.port.transmitted()
     }
 
-    /// Takes the violations since the last call.
+    /// Returns the violations since the last call.
     #[must_use]
     pub fn violations(&self) -> Vec<Violation> {
         self.model().violations().take()
     }
 
-    /// Sets a fault; what it counts is counted from now on.
+    /// Sets a fault. Its counting starts now.
     pub fn inject_fault(&self, fault: Fault) {
         self.model().inject_fault(fault);
     }
 
-    /// Removes all faults. A removed device stays removed.
+    /// Removes all faults. A device that was removed by a fault stays removed.
     pub fn clear_faults(&self) {
         self.model().clear_faults();
     }
@@ -148,13 +148,13 @@ impl StrictControl {
         self.model().set_link(up);
     }
 
-    /// Frames that crossed the wire.
+    /// Returns the counters of frames that crossed the wire.
     #[must_use]
     pub fn wire_counters(&self) -> WireCounters {
         self.model().counters()
     }
 
-    /// Whether every frame on every transmit ring has been sent.
+    /// Returns whether every frame on every transmit ring has been sent.
     #[must_use]
     pub fn transmit_idle(&self) -> bool {
         self.model().transmit_idle()
@@ -166,28 +166,28 @@ impl StrictControl {
 }
 
 impl StrictBuilder {
-    /// The name for messages.
+    /// Sets the name for messages.
     #[must_use]
     pub fn name(mut self, name: &str) -> Self {
         self.name = format!("soft:{name}");
         self
     }
 
-    /// Which 82599.
+    /// Sets the variant of the 82599; default 10F9.
     #[must_use]
     pub fn id(mut self, id: DeviceId) -> Self {
         self.setup.id = id;
         self
     }
 
-    /// The station address in its EEPROM.
+    /// Sets the station address in the EEPROM.
     #[must_use]
     pub fn mac(mut self, mac: [u8; 6]) -> Self {
         self.setup.mac = mac;
         self
     }
 
-    /// Whether the cable is plugged in.
+    /// Sets whether the cable is plugged in; default true.
     #[must_use]
     pub fn link(mut self, up: bool) -> Self {
         self.setup.link = up;
@@ -201,14 +201,14 @@ impl StrictBuilder {
         self
     }
 
-    /// What violations do.
+    /// Sets what happens on violations; by default they panic.
     #[must_use]
     pub fn on_violation(mut self, mode: OnViolation) -> Self {
         self.setup.on_violation = mode;
         self
     }
 
-    /// The device, as after power-on.
+    /// Creates the device, in its state after power-on.
     #[must_use]
     pub fn build(self) -> StrictNic {
         let space = Arc::new(AddressSpace::default());

@@ -1,4 +1,4 @@
-//! The third face: a device for other processes, on a Unix socket (QEMU `docs/interop/vfio-user.rst`).
+//! The third face of the model: a device for other processes, on a Unix socket (QEMU `docs/interop/vfio-user.rst`).
 
 mod accept;
 mod closer;
@@ -33,19 +33,20 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use vectors::Vectors;
 
-/// A software 82599 that serves clients on a Unix socket, one at a time: our own driver through
+/// A software 82599 that serves clients on a Unix socket, one at a time: Ringway's driver through
 /// [`device::VfioUserDevice`], or QEMU with `-device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"…"}}'`.
 ///
-/// When a client goes, properly or not, the device is reset and has let go of the client's memory before the next one is
-/// heard. One that comes while another is served is refused at once (`EBUSY`). Dropping the value ends the service and
-/// removes the socket.
+/// When a client disconnects, properly or not, the device is reset and has released the client's memory before the next
+/// client is served. A client that connects while another is served is refused at once (`EBUSY`). Dropping the value
+/// ends the service and removes the socket.
 ///
-/// A client costs others nothing but its own device: it may have 16,384 mappings (with more than three devices in the process,
-/// an equal share of 49,152) of 64 GiB together, in memfds that it has sealed against shrinking; it must finish each
-/// message it has begun, and take each reply, within 5 s; its eventfds are signalled without waiting. What it breaks
-/// costs it its connection, with one line in the log, at most one a second. Descriptors that nobody asked for are closed by
-/// threads of their own, 16 at a time; one that sends more than 16 that are slow to close (sockets that linger, files of a file
-/// system of its own) holds up its device until they are, and the end of the service for a second.
+/// A client can harm only its own device. It may have 16,384 mappings (with more than three devices in the process, an
+/// equal share of 49,152) of 64 GiB in total, in memfds that it has sealed against shrinking; it must finish each
+/// message it has begun, and take each reply, within 5 s; its eventfds are signalled without waiting. A client that
+/// breaks these rules loses its connection, with one line in the log, at most one a second. Descriptors that were not
+/// asked for are closed by threads of their own, 16 at a time; a client that sends more than 16 that are slow to close
+/// (sockets that linger, files of a file system of its own) delays its own device until they are closed, and the end of
+/// the service for a second.
 ///
 /// ```
 /// use device::{Bar as _, Device as _, TimeLimit, TrustedPeer, VfioUserDevice};
@@ -73,12 +74,12 @@ pub struct VfioUserServer {
 }
 
 impl VfioUserServer {
-    /// Opens the soft NIC `spec` (as [`crate::SoftDevice::open`] does) and serves it at `socket`. A socket that a server
+    /// Opens the soft NIC `spec` (like [`crate::SoftDevice::open`]) and serves it at `socket`. A socket that a server
     /// has left behind is replaced.
     ///
     /// # Errors
     ///
-    /// As [`crate::SoftDevice::open`]; and when something else is at `socket`, or the socket cannot be made.
+    /// Those of [`crate::SoftDevice::open`]; and if something else is at `socket`, or the socket cannot be made.
     pub fn start(spec: &str, socket: &Path) -> Result<Self, Error> {
         let spec: Spec = spec.parse()?;
         let (listener, socket) = listen(socket)?;
@@ -127,13 +128,13 @@ impl VfioUserServer {
         Ok(())
     }
 
-    /// Where it serves.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn socket(&self) -> &Path {
         self.socket.path()
     }
 
-    /// Watches the device and its wire, and injects faults.
+    /// Returns a handle that watches the device and its wire, and injects faults.
     #[must_use]
     pub fn control(&self) -> SoftControl {
         SoftControl::new(Arc::clone(&self.station))

@@ -1,4 +1,4 @@
-//! What a driver can do wrong, and what happens when it does.
+//! Mistakes that a driver can make, and what happens then.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,7 +21,7 @@ impl fmt::Display for Ring {
     }
 }
 
-/// A mistake of the driver, as a real 82599 would meet it with silence, a hang or a stray DMA.
+/// A mistake of the driver, to which a real 82599 would react with silence, a hang or a stray DMA.
 ///
 /// ```
 /// use device::{Bar as _, Device as _};
@@ -39,7 +39,7 @@ pub enum Violation {
     UnknownRegister {
         /// Byte offset.
         offset: u32,
-        /// Whether it was written.
+        /// Whether it was a write.
         write: bool,
     },
     /// A write to a register that can only be read.
@@ -61,13 +61,13 @@ pub enum Violation {
         offset: u32,
         /// The value written.
         value: u32,
-        /// The reserved bits in it.
+        /// The reserved bits that were set in it.
         bits: u32,
     },
     /// A ring's base, length, head or thresholds were changed while the queue was enabled.
     #[error("{ring}: {name} changed while the queue is enabled")]
     RingChangedWhileEnabled {
-        /// Which ring.
+        /// The ring.
         ring: Ring,
         /// Datasheet name of the register.
         name: &'static str,
@@ -75,7 +75,7 @@ pub enum Violation {
     /// A queue was enabled with a ring that cannot work.
     #[error("{ring} enabled with {cause}")]
     BadRing {
-        /// Which ring.
+        /// The ring.
         ring: Ring,
         /// What is wrong with it.
         cause: &'static str,
@@ -83,35 +83,35 @@ pub enum Violation {
     /// A tail at or beyond the end of the ring.
     #[error("{ring}: tail {tail} is beyond the ring of {descriptors} descriptors")]
     TailBeyondRing {
-        /// Which ring.
+        /// The ring.
         ring: Ring,
         /// The value written.
         tail: u32,
-        /// Descriptors in the ring.
+        /// Number of descriptors in the ring.
         descriptors: u32,
     },
     /// A tail other than 0 was written before the queue was enabled.
     #[error("{ring}: tail {tail} written while the queue is not enabled")]
     TailWhileDisabled {
-        /// Which ring.
+        /// The ring.
         ring: Ring,
         /// The value written.
         tail: u32,
     },
-    /// The device would have had to reach memory that is not mapped.
+    /// The device would have had to access memory that is not mapped.
     #[error("{ring}: DMA {what} at unmapped address {iova:#x}")]
     UnmappedDma {
-        /// Which ring.
+        /// The ring.
         ring: Ring,
-        /// What the access was for.
+        /// The purpose of the access.
         what: &'static str,
-        /// The device address.
+        /// The device address (IOVA).
         iova: u64,
     },
-    /// There is work on a ring, but the device is not bus master.
+    /// There is work on a ring, but bus mastering is off.
     #[error("{ring}: work for the device while bus mastering is off")]
     NotBusMaster {
-        /// Which ring.
+        /// The ring.
         ring: Ring,
     },
     /// A receive descriptor was handed over with DD still set.
@@ -122,17 +122,17 @@ pub enum Violation {
         /// Index in the ring.
         index: u32,
     },
-    /// Memory is given to the device for receiving although it has it already.
+    /// Memory was given to the device for receiving although the device has it already.
     #[error("{ring}: buffer {iova:#x} is already posted on {other}")]
     BufferPostedTwice {
-        /// Where it was posted now.
+        /// The ring to which it was given now.
         ring: Ring,
-        /// Where it had been posted.
+        /// The ring to which it had been given.
         other: Ring,
-        /// The device address.
+        /// The device address (IOVA).
         iova: u64,
     },
-    /// A transmit descriptor that an 82599 does not define an outcome for.
+    /// A transmit descriptor for which the 82599 defines no outcome.
     #[error("transmit queue {queue}: descriptor {index}: {cause}")]
     TransmitDescriptor {
         /// Queue number.
@@ -142,7 +142,7 @@ pub enum Violation {
         /// What is wrong with it.
         cause: TransmitFault,
     },
-    /// Steps of the datasheet's order were swapped or left out.
+    /// Steps of the order that the datasheet requires were swapped or left out.
     #[error("{0}")]
     Order(&'static str),
 }
@@ -151,7 +151,7 @@ pub enum Violation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransmitFault {
-    /// DD was set when it was handed over.
+    /// DD was set when the descriptor was handed over.
     #[error("DD is already set")]
     Done,
     /// Its length is 0.
@@ -165,31 +165,31 @@ pub enum TransmitFault {
         /// PAYLEN of the first descriptor.
         paylen: u32,
     },
-    /// Neither a context (2) nor a data descriptor (3).
+    /// Its type is neither context (2) nor data (3).
     #[error("DTYP {0} is unknown")]
     UnknownType(u8),
-    /// A context descriptor in the middle of a frame, or advanced and legacy mixed in one.
+    /// There is a context descriptor in the middle of a frame, or a frame mixes advanced and legacy descriptors.
     #[error("a frame's descriptors are of different kinds")]
     Mixed,
-    /// IPsec offload, which the model does not do.
+    /// It asks for IPsec offload, which the model does not have.
     #[error("asks for IPsec, which is not modelled")]
     Ipsec,
-    /// CC is set, or an offload asked for, but no context descriptor was seen for the index.
+    /// CC is set or an offload is requested, but no context descriptor has been seen for the index.
     #[error("refers to context {0}, which was never set")]
     MissingContext(u8),
     /// IDX is beyond the two contexts of a queue.
     #[error("context index {0}: a queue has only 0 and 1")]
     ContextIndex(u8),
-    /// What is asked for does not fit the frame, or its context.
+    /// The requested offload does not match the frame, or its context.
     #[error("its offloads cannot be done: {0}")]
     Context(&'static str),
-    /// Longer than the MAC sends.
+    /// The frame is longer than the MAC sends.
     #[error("the frame is longer than 15872 bytes")]
     TooLong,
-    /// A frame of more descriptors than drivers make: the queue has stopped.
+    /// The frame has more descriptors than drivers use; the queue has stopped.
     #[error("the frame does not end within 64 descriptors")]
     TooManyDescriptors,
-    /// No CRC insertion was asked for, and the frame does not end in its own.
+    /// No CRC insertion is requested, and the frame does not end in its own CRC.
     #[error("IFCS is clear and the frame does not end in a correct FCS")]
     BadFcs,
 }
@@ -200,10 +200,11 @@ pub enum OnViolation {
     /// Panic at the offending access.
     #[default]
     Panic,
-    /// Keep them for [`crate::StrictControl::violations`].
+    /// Store them for [`crate::StrictControl::violations`].
     Record,
-    /// Count them and keep the last few. Only those that cost nothing to find are looked for, and only mistakes that silicon
-    /// does not forgive either: foreign drivers read registers that the model does not know, and take short cuts.
+    /// Count them and keep the last 64. Only those that cost nothing to find are looked for, and only mistakes that
+    /// real hardware does not tolerate either: other drivers read registers that the model does not know, and take
+    /// short cuts.
     Count,
 }
 

@@ -1,4 +1,4 @@
-//! What a soft NIC's port is plugged into.
+//! The wires that the port of a soft NIC can be plugged into.
 
 mod fifo;
 mod generator;
@@ -22,28 +22,28 @@ pub(crate) use peer::{Cable, PeerWire};
 pub(crate) use sink::SinkWire;
 pub(crate) use tap::{TapWire, name_of as tap_name};
 
-/// Frames that crossed the wire, counted beside the device's own statistics. Bytes are without CRC.
+/// Counters of frames that crossed the wire, in addition to the device's own statistics. Bytes are without CRC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WireCounters {
     /// Frames the device took from the wire: `delivered + dropped`.
     pub offered: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub offered_bytes: u64,
     /// Frames written to receive descriptors.
     pub delivered: u64,
-    /// Their bytes on the wire.
+    /// Bytes of these frames on the wire.
     pub delivered_bytes: u64,
-    /// Frames that filters, size limits or a queue without descriptors (DROP_EN) discarded.
+    /// Frames discarded by filters, by size limits, or because a queue had no descriptors (DROP_EN).
     pub dropped: u64,
-    /// Frames that never reached the device: its packet buffer was full (MPC). Not in `offered`.
+    /// Frames that never reached the device because its packet buffer was full (MPC). Not in `offered`.
     pub missed: u64,
-    /// Frames the wire took from the device. For a capture, those in the file and those of [`WireError::Lost`].
+    /// Frames that the wire took from the device. For a capture, those in the file and those of [`WireError::Lost`].
     pub sent: u64,
-    /// Their bytes.
+    /// Bytes of these frames.
     pub sent_bytes: u64,
-    /// Frames that nobody was there to take, and those that were still to be sent when their queue was stopped while the wire had
-    /// no carrier. Not in `sent`.
+    /// Frames for which there was no receiver, and those that were still to be sent when their queue was stopped while
+    /// the wire had no carrier. Not in `sent`.
     pub lost: u64,
     /// Frames the device could not send: bad descriptors, offloads that cannot be done.
     pub discarded: u64,

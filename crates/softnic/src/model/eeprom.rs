@@ -2,18 +2,18 @@
 
 use super::map;
 
-/// Which 82599 the model is.
+/// The variant of the 82599 that the model is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceId {
-    /// 10F9, CX4: no PHY, no module, the least that foreign drivers ask for.
+    /// 10F9, CX4: without PHY or module, the simplest variant for other drivers.
     #[default]
     Cx4,
-    /// 10FB, SFP+ (X520), with a passive direct attach cable in its cage, which answers on the two-wire bus (SFF-8472).
+    /// 10FB, SFP+ (X520): with a passive direct attach cable in its cage, which answers on the two-wire bus (SFF-8472).
     SfpPlus,
 }
 
 impl DeviceId {
-    /// The PCI device id.
+    /// Returns the PCI device id.
     #[must_use]
     pub fn pci(self) -> u16 {
         match self {

@@ -86,7 +86,7 @@ impl Wire for PcapWire {
     }
 }
 
-/// The frames of a capture as `wire=pcap` replays them, and what is wrong with it, if anything: for fuzzing.
+/// Returns the frames of a capture as `wire=pcap` replays them, and what is wrong with it, if anything; for fuzzing.
 #[must_use]
 pub fn replay(capture: &[u8]) -> (Vec<Vec<u8>>, Option<String>) {
     let mut frames = Vec::new();
