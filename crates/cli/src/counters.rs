@@ -1,56 +1,56 @@
-//! What a worker counts, and how the main thread sees it without disturbing it.
+//! Counters of a worker, and how the main thread reads them without disturbing it.
 
 use nic::{RxCounters, TxCounters};
 use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Why a frame that was received did not leave again.
+/// The reason why a received frame was not sent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Reason {
-    /// The device marked it bad.
+    /// The device marked the frame bad.
     RxFrameError,
-    /// The device reported a length of 0, or beyond the buffer.
+    /// The device reported a length of 0, or more than the buffer holds.
     RxBadLength,
-    /// It came in more buffers than the largest frame needs.
+    /// The frame came in more buffers than the largest frame needs.
     RxTooLong,
-    /// It came in more buffers than `--batch` packets.
+    /// The frame came in more buffers than a batch (`--batch`) has packets.
     RxBatchTooSmall,
-    /// It was in the receive ring when the run ended.
+    /// The frame was in the receive ring when the run ended.
     RxUnread,
-    /// Neither IPv4 nor IPv6.
+    /// The frame is neither IPv4 nor IPv6.
     NotIp,
-    /// For a group of stations on the link, and a router does not forward that.
+    /// The frame is for a group of stations on the link, which a router does not forward.
     LinkMulticast,
-    /// For another station on the link.
+    /// The frame is for another station on the link.
     OtherStation,
     /// The IP version is not that of the EtherType.
     IpVersion,
-    /// The IP header is cut off, or says it is too short.
+    /// The IP header is cut off, or gives a length that is too short.
     IpHeaderLength,
-    /// The IP packet does not fit its header or its frame.
+    /// The length of the IP packet does not match its header or the frame.
     IpTotalLength,
     /// The IPv4 header checksum is wrong.
     IpChecksum,
-    /// No packet may come from its IP source.
+    /// Packets may not come from the IP source address.
     MartianSource,
-    /// No router sends to its IP destination.
+    /// No router sends to the IP destination address.
     MartianDestination,
-    /// Its time to live, or hop limit, is used up.
+    /// The time to live or hop limit is used up.
     TtlExpired,
-    /// There is no route to its destination.
+    /// There is no route to the destination.
     NoRoute,
-    /// It is longer than the MTU of the port it would leave by.
+    /// The packet is longer than the MTU of the output port.
     TooBig,
-    /// The output ring did not take it in time.
+    /// The output ring had no room in time.
     TxFull,
-    /// No device can send a frame of its length.
+    /// No device can send a frame of this length.
     TxBadLength,
-    /// It has more segments than the output ring has descriptors.
+    /// The frame has more segments than the output ring has descriptors.
     TxTooManySegments,
-    /// Its buffer cannot be mapped for the output device.
+    /// The frame's buffer cannot be mapped for the output device.
     TxUnmappedPool,
-    /// The output ring took it, and the device had not sent it when it went away, or when the run ended.
+    /// The output ring took the frame, but the device had not sent it when the device went away or the run ended.
     TxUnsent,
 }
 
@@ -81,7 +81,7 @@ impl Reason {
         Self::TxUnsent,
     ];
 
-    /// Its name in tables and JSON.
+    /// Returns the reason's name in tables and JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -110,29 +110,29 @@ impl Reason {
         }
     }
 
-    /// Whether it happened on the way in, before anybody looked at the frame.
+    /// Returns whether the frame was dropped at input, before it was looked at.
     #[must_use]
     pub fn is_input(self) -> bool {
         self as usize <= Self::RxUnread as usize
     }
 
-    /// Whether it happened on the way out.
+    /// Returns whether the frame was dropped at output.
     #[must_use]
     pub fn is_output(self) -> bool {
         self as usize >= Self::TxFull as usize
     }
 }
 
-/// Totals of one (port, queue) pair and of the queue its frames leave by.
+/// Totals of one (port, queue) pair, and of the queue that sends its frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Frames handed over by the receive queue.
+    /// Frames received from the receive queue.
     pub rx_packets: u64,
-    /// Their bytes, without frame check sequence.
+    /// Bytes of these frames, without frame check sequence.
     pub rx_bytes: u64,
-    /// Frames taken by the transmit queue.
+    /// Frames handed to the transmit queue.
     pub tx_packets: u64,
-    /// Their bytes, without frame check sequence.
+    /// Bytes of these frames, without frame check sequence.
     pub tx_bytes: u64,
     /// Time-stamp counter cycles of the polls that moved packets.
     pub cycles: u64,
@@ -141,7 +141,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Frames dropped for `reason`.
+    /// Returns the number of frames dropped for `reason`.
     #[must_use]
     pub fn dropped(&self, reason: Reason) -> u64 {
         self.drops[reason as usize]
@@ -152,19 +152,19 @@ impl Counters {
         self.drops[reason as usize] += frames;
     }
 
-    /// Frames dropped by the receive queue.
+    /// Returns the number of frames dropped at input, by the receive queue.
     #[must_use]
     pub fn dropped_in(&self) -> u64 {
         Reason::ALL.iter().filter(|reason| reason.is_input()).map(|reason| self.dropped(*reason)).sum()
     }
 
-    /// Frames dropped on the way out.
+    /// Returns the number of frames dropped at output.
     #[must_use]
     pub fn dropped_out(&self) -> u64 {
         Reason::ALL.iter().filter(|reason| reason.is_output()).map(|reason| self.dropped(*reason)).sum()
     }
 
-    /// Takes over what a receive queue has counted.
+    /// Sets the counters that come from a receive queue.
     pub fn set_rx(&mut self, rx: RxCounters) {
         (self.rx_packets, self.rx_bytes) = (rx.packets, rx.bytes);
         self.drops[Reason::RxFrameError as usize] = rx.frame_errors;
@@ -173,7 +173,7 @@ impl Counters {
         self.drops[Reason::RxBatchTooSmall as usize] = rx.batch_too_small;
     }
 
-    /// Takes over what a transmit queue has counted.
+    /// Sets the counters that come from a transmit queue.
     pub fn set_tx(&mut self, tx: TxCounters) {
         (self.tx_packets, self.tx_bytes) = (tx.packets, tx.bytes);
         self.drops[Reason::TxUnsent as usize] = 0;
@@ -183,7 +183,8 @@ impl Counters {
         self.drops[Reason::TxUnmappedPool as usize] = tx.unmapped_pool;
     }
 
-    /// Moves frames from sent to dropped, as their device has not sent them, and as many bytes as frames have on average.
+    /// Moves `frames` from sent to dropped, as the device has not sent them, with as many bytes as the frames have on
+    /// average.
     pub fn unsend(&mut self, frames: u64) {
         let frames = frames.min(self.tx_packets);
         self.tx_bytes -= self.tx_bytes / self.tx_packets.max(1) * frames;
@@ -212,8 +213,8 @@ impl Sub for Counters {
     }
 }
 
-/// [`Counters`] as one worker publishes them every few milliseconds, on cache lines of their own. A reader may see some
-/// words of one publication and some of the next; each is right for some moment.
+/// [`Counters`] that one worker publishes every few milliseconds, on cache lines of their own. A reader may see some
+/// values of one publication and some of the next; each is correct for some moment.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct Published {
@@ -223,7 +224,7 @@ pub struct Published {
 }
 
 impl Published {
-    /// Makes `counters` visible. `idle` says that no packet moved since the last publication.
+    /// Makes `counters` visible. `idle` is true if no packet moved since the last publication.
     pub fn publish(&self, mut counters: Counters, idle: bool) {
         for (shared, own) in self.words.iter().zip(counters.words()) {
             shared.store(*own, Ordering::Relaxed);
@@ -233,7 +234,7 @@ impl Published {
         self.publications.store(self.publications.load(Ordering::Relaxed) + 1, Ordering::Release);
     }
 
-    /// The counters as last published.
+    /// Returns the counters as last published.
     #[must_use]
     pub fn read(&self) -> Counters {
         let mut counters = Counters::default();
@@ -243,13 +244,13 @@ impl Published {
         counters
     }
 
-    /// How many times in a row nothing had moved.
+    /// Returns how many publications in a row were idle.
     #[must_use]
     pub fn idle(&self) -> u64 {
         self.idle.load(Ordering::Relaxed)
     }
 
-    /// How many times anything was published.
+    /// Returns the number of publications.
     #[must_use]
     pub fn publications(&self) -> u64 {
         self.publications.load(Ordering::Acquire)

@@ -1,4 +1,4 @@
-//! How a program ends: exit codes, and errors of one line.
+//! The end of a program: exit codes, and errors of one line.
 
 use crate::output::{Log, offer};
 use clap::error::ErrorKind;
@@ -8,22 +8,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Why a program did not do what it was asked to.
+/// The error with which a program ends.
 #[derive(Debug)]
 pub enum Failure {
     /// The command line is wrong: exit code 2.
     Usage(String),
-    /// It could not be done: exit code 1.
+    /// The operation failed: exit code 1.
     Failed(anyhow::Error),
 }
 
 impl Failure {
-    /// A wrong command line.
+    /// Creates the error for a wrong command line.
     pub fn usage(message: impl Display) -> Self {
         Self::Usage(message.to_string())
     }
 
-    /// What it says of itself, in one line: object, cause and next step.
+    /// Returns the message in one line: object, cause and next step.
     #[must_use]
     pub fn message(&self) -> String {
         one_line(&match self {
@@ -39,8 +39,8 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
-/// Runs a program and turns its result into an exit code: 0, 1 for a failure, 2 for a wrong command line, each with one
-/// line `program: object: cause; next step` on standard error.
+/// Runs a program and returns its exit code: 0, 1 for a failure, 2 for a wrong command line. In the latter two cases it
+/// prints one line `program: object: cause; next step` on standard error.
 pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(
@@ -78,11 +78,11 @@ fn with_limit(error: &anyhow::Error) -> String {
     }
 }
 
-/// Reads the command line. Help and version go to standard output and end the process with code 0.
+/// Parses the command line. Help and version are printed on standard output, and the process ends with code 0.
 ///
 /// # Errors
 ///
-/// [`Failure::Usage`] with clap's message and tips in one line, and where to read on.
+/// [`Failure::Usage`] with clap's message and tips in one line, and which help to read.
 pub fn parse<A: clap::Parser>(program: &str) -> Result<A, Failure> {
     let matches = numbers_may_be_negative(A::command()).try_get_matches();
     let parsed = matches.and_then(|mut matches| A::from_arg_matches_mut(&mut matches));

@@ -1,6 +1,6 @@
-//! Numbers for people.
+//! Numbers in readable form.
 
-/// A whole number with thousands separated by commas: `12,345`.
+/// Formats a whole number with commas between thousands: `12,345`.
 #[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -14,20 +14,20 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// `count` and the noun that goes with it: `1 packet`, `2,000 packets`.
+/// Formats `count` with its noun: `1 packet`, `2,000 packets`.
 #[must_use]
 pub fn counted(count: u64, noun: &str) -> String {
     format!("{} {noun}{}", grouped(count), if count == 1 { "" } else { "s" })
 }
 
-/// A rate or a total that is read at a glance, to four digits, with the prefix of its unit: `0`, `0.5`, `350`, `1.157 M`.
+/// Formats a rate or a total to four digits, with the prefix of its unit: `0`, `0.5`, `350`, `1.157 M`.
 #[must_use]
 pub fn scaled(value: f64) -> String {
     let (number, prefix) = parts(value);
     if prefix.is_empty() { number } else { format!("{number} {prefix}") }
 }
 
-/// [`scaled`] with its unit: `350 pps`, `1.157 Mpps`.
+/// Formats a value like [`scaled`], with its unit: `350 pps`, `1.157 Mpps`.
 #[must_use]
 pub fn with_unit(value: f64, unit: &str) -> String {
     let (number, prefix) = parts(value);

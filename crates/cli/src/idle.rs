@@ -17,7 +17,8 @@ pub enum IdleMode {
     Sleep,
 }
 
-/// The interrupts to open ports with. Without a choice of the user: what the device has.
+/// Returns the setting of interrupts to open ports with. If the user has not chosen a mode, interrupts are used where
+/// the device has them.
 #[must_use]
 pub fn interrupts(mode: Option<IdleMode>) -> Interrupts {
     match mode {
@@ -27,8 +28,8 @@ pub fn interrupts(mode: Option<IdleMode>) -> Interrupts {
     }
 }
 
-/// The loop of an lcore until `stop`, idling as `--idle` says. `yields`: a software NIC wants a core too. `watched`: somebody waits
-/// for it to be idle (`--exit-when-idle`).
+/// Creates the loop of an lcore, which runs until `stop` and idles as `--idle` says. `yields` is true if a software NIC
+/// needs a core too; `watched` is true if the program waits for the lcore to be idle (`--exit-when-idle`).
 #[must_use]
 pub fn poll_loop(mode: Option<IdleMode>, yields: bool, watched: bool, stop: &Stop) -> Loop {
     let grace = match mode {
@@ -49,17 +50,17 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// The longest sleep where somebody waits to be told that nothing is left to do.
 const LONGEST_WATCHED: Duration = Duration::from_millis(5);
 
-/// How long an lcore has slept.
+/// How often and how long an lcore has slept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Slept {
     /// Times that it slept and woke up.
     pub wakeups: u64,
-    /// Seconds asleep, all together.
+    /// Total time asleep, in seconds.
     pub asleep_s: f64,
 }
 
 impl Slept {
-    /// The sleep so far, without one that lasts.
+    /// Returns the sleep so far, without a sleep that is still under way.
     #[must_use]
     pub fn of(sleeps: &Sleeps) -> Self {
         let asleep_s = crate::report::rounded(sleeps.asleep().as_secs_f64());
@@ -67,7 +68,7 @@ impl Slept {
     }
 }
 
-/// How all lcores have slept in words; empty if none did.
+/// Returns in words how often and how long all lcores have slept; empty if none did.
 #[must_use]
 pub fn words(slept: &[Slept], seconds: f64) -> String {
     let wakeups: u64 = slept.iter().map(|slept| slept.wakeups).sum();

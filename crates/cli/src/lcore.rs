@@ -1,15 +1,16 @@
-//! Which lcore does what.
+//! Assignment of work to lcores.
 
 pub use ::lcore::{Lcore, available};
 pub use device::cpulist::format as ranges;
 use std::str::FromStr;
 
-/// An lcore, and the numbers of the pieces of work that it has.
+/// An lcore (`None`: not pinned), and the numbers of its pieces of work.
 pub type Share = (Option<usize>, Vec<usize>);
 
-/// Deals out pieces of work, of which each has the NUMA node of its NIC: an lcore of that node for each, as far as there
-/// are any; then they are shared. Lcores of other nodes have work only where its own node has no lcore. One stays free for
-/// the thread of software NICs if `soft`. `None` means not pinned: a single lcore serves all.
+/// Distributes pieces of work over lcores. `work` has the NUMA node of each piece's NIC. Each piece gets an lcore of
+/// that node, as long as there are any; further pieces share them. A piece is given to an lcore of another node only if
+/// its own node has no lcore. If `soft`, one lcore is left for the thread of software NICs. If there is only one lcore,
+/// it does everything, and is `None`: not pinned.
 #[must_use]
 pub fn spread(work: &[Option<u32>], available: &[Lcore], soft: bool) -> Vec<Share> {
     if available.len() <= 1 {
@@ -38,15 +39,15 @@ pub fn spread(work: &[Option<u32>], available: &[Lcore], soft: bool) -> Vec<Shar
 /// One receive queue of one port, and the lcore that polls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binding {
-    /// The port: 0 is the first one named.
+    /// Number of the port; 0 is the first one named.
     pub port: usize,
-    /// The queue of that port.
+    /// Number of the queue of that port.
     pub queue: usize,
-    /// The lcore.
+    /// Number of the lcore.
     pub lcore: usize,
 }
 
-/// Triples `(port,queue,lcore)`, as in `(0,0,2),(1,0,3)`.
+/// A list of triples `(port,queue,lcore)`, such as `(0,0,2),(1,0,3)`.
 ///
 /// ```
 /// use cli::lcore::{Binding, Bindings};

@@ -1,4 +1,4 @@
-//! What the programs `fwd` and `pktgen` share: lcores, signals, opening ports, counters between threads, the live
+//! Common parts of the programs `fwd` and `pktgen`: lcores, signals, opening ports, counters between threads, the live
 //! screen, and errors of one line.
 //!
 //! ```no_run

@@ -1,5 +1,5 @@
-//! What a program was asked to print: all of it is on standard output, or the program fails. What it says beside that, as far as
-//! somebody reads it.
+//! Output that a program was asked for: either all of it is on standard output, or the program fails. Other output is
+//! written only as far as it is read.
 
 use crate::exit::Failure;
 use anyhow::anyhow;
@@ -10,12 +10,12 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Prints text for people and a newline. A reader who has gone away (`| head -1`) does not want the rest, which is no
-/// failure.
+/// Prints text for people and a newline. If the reader has closed the pipe (`| head -1`), it does not want the rest;
+/// that is not a failure.
 ///
 /// # Errors
 ///
-/// When standard output takes no more: a full disk, a closed terminal.
+/// If standard output cannot take the text: a full disk, a closed terminal.
 pub fn print(text: &str) -> Result<(), Failure> {
     match write(text) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -23,21 +23,22 @@ pub fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints an object as one line of JSON. Whoever asks for that reads it, so a reader who has gone away is a failure too.
+/// Prints an object as one line of JSON. A program that asks for it wants all of it, so a closed pipe is a failure too.
 ///
 /// # Errors
 ///
-/// When not all of it could be written.
+/// If not all of it could be written.
 pub fn print_json(object: &impl Serialize) -> Result<(), Failure> {
     write(&serde_json::to_string(object)?).map_err(lost)
 }
 
-/// Writes `text` as far as its reader has room for it, so that one who has stopped reading (a pager, a terminal after Ctrl-S) stops
-/// nothing here: each part is waited for `patience` long, and the rest then left out. Returns whether all was written.
+/// Writes `text` as far as its reader has room for it, so that a reader who has stopped reading (a pager, a terminal
+/// after Ctrl-S) does not stop this program: it waits for room up to `patience` for each part, and then leaves out the
+/// rest. Returns whether all was written.
 ///
 /// # Errors
 ///
-/// As `write(2)`.
+/// Those of `write(2)`.
 pub fn offer(out: impl AsFd, text: &str, patience: Duration) -> io::Result<bool> {
     // A pipe that says it has room takes a page without waiting, a terminal what it is sure to have room for.
     let part = if out.as_fd().is_terminal() { 256 } else { 4096 };

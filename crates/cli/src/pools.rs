@@ -1,4 +1,4 @@
-//! Packet memory: a pool for each NUMA node, so that it lies where its cards are.
+//! Packet memory: a pool for each NUMA node, so that it is on the node of its cards.
 
 use crate::args::PortOptions;
 use crate::ports::Queues;
@@ -10,34 +10,34 @@ use std::collections::BTreeMap;
 /// A pool that a run needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolPlan {
-    /// The NUMA node it lies on; `None` leaves it to the kernel.
+    /// The NUMA node of its memory; `None` leaves it to the kernel.
     pub numa_node: Option<u32>,
-    /// The ports that receive into it, by number, ascending.
+    /// Numbers of the ports that receive into it, in ascending order.
     pub ports: Vec<usize>,
-    /// Its slots.
+    /// Number of its slots.
     pub slots: usize,
 }
 
-/// What the pools of a run are planned from.
+/// The data from which the pools of a run are planned.
 #[derive(Clone, Copy, Debug)]
 pub struct Demand<'a> {
-    /// The NUMA node of each port, where the host says so.
+    /// The NUMA node of each port, if the host reports it.
     pub nodes: &'a [Option<u32>],
     /// The queues of each port.
     pub queues: &'a [Queues],
-    /// For each worker, the ports that it receives from.
+    /// For each worker, the numbers of the ports that it receives from.
     pub workers: &'a [Vec<usize>],
     /// Ring and burst sizes.
     pub options: &'a PortOptions,
-    /// Slots that each worker wants beyond its cache and a burst.
+    /// Slots that each worker needs beyond its cache and a burst.
     pub spare: usize,
 }
 
-/// The pools of a run: one for each NUMA node that a port is on. Ports whose node is not known receive into the first of them, or,
-/// if no port's is known, into one that lies anywhere.
+/// Returns the pools that a run needs: one for each NUMA node of a port. Ports whose node is not known receive into the
+/// first of them; if no port's node is known, there is one pool, on any node.
 ///
-/// Each is large enough for the receive rings of its ports, for the transmit rings of all ports, as frames may leave by any, and
-/// for the workers that receive from its ports.
+/// Each is large enough for the receive rings of its ports, for the transmit rings of all ports, as any of them may
+/// send a frame, and for the workers that receive from its ports.
 #[must_use]
 pub fn plan(demand: &Demand<'_>) -> Vec<PoolPlan> {
     let first = demand.nodes.iter().find_map(|node| *node);
@@ -63,11 +63,11 @@ fn slots(demand: &Demand<'_>, ports: &[usize]) -> usize {
     rings + workers * (512 + 64 + usize::from(options.batch) + spare)
 }
 
-/// Makes the pools of a run. Returns the pool of each port.
+/// Creates the pools of a run. Returns the pool of each port.
 ///
 /// # Errors
 ///
-/// When memory is not to be had.
+/// If there is not enough memory.
 pub fn allocate(demand: &Demand<'_>) -> Result<Vec<Pool>, Error> {
     let mut by_port = BTreeMap::new();
     for PoolPlan { numa_node, ports, slots } in plan(demand) {
@@ -78,7 +78,7 @@ pub fn allocate(demand: &Demand<'_>) -> Result<Vec<Pool>, Error> {
     Ok(by_port.into_values().collect())
 }
 
-/// Each pool once.
+/// Returns each of `pools` once.
 #[must_use]
 pub fn distinct<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> Vec<&'p Pool> {
     let mut distinct: Vec<&Pool> = Vec::new();
@@ -90,7 +90,7 @@ pub fn distinct<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> Vec<&'p Pool> 
     distinct
 }
 
-/// The place of `pool` in `pools`, at the end if it was not there.
+/// Returns the index of `pool` in `pools`, to which it is appended if it is not there.
 pub fn place(pools: &mut Vec<Pool>, pool: &Pool) -> usize {
     pools.iter().position(|known| known.id() == pool.id()).unwrap_or_else(|| {
         pools.push(pool.clone());
@@ -98,19 +98,19 @@ pub fn place(pools: &mut Vec<Pool>, pool: &Pool) -> usize {
     })
 }
 
-/// Packet memory as the kernel has placed it, for JSON.
+/// Packet memory as the kernel has placed it, for JSON output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Placement {
     /// Size in bytes.
     pub bytes: usize,
-    /// Bytes of a page; of the smallest, if there are several sizes.
+    /// Size of a page in bytes; that of the smallest, if there are several sizes.
     pub page_size: usize,
-    /// Bytes on each NUMA node; `null` if the kernel does not say.
+    /// Bytes on each NUMA node; `null` if the kernel does not report it.
     pub numa_nodes: Option<BTreeMap<u32, usize>>,
 }
 
 impl Placement {
-    /// Of some pools; those named twice count once.
+    /// Returns the placement of the memory of `pools`, each counted once.
     #[must_use]
     pub fn of<'p>(pools: impl IntoIterator<Item = &'p Pool>) -> Self {
         let mut all = Self { bytes: 0, page_size: usize::MAX, numa_nodes: Some(BTreeMap::new()) };

@@ -17,19 +17,19 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Queues of one port.
+/// Number of queues of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues {
-    /// Receive queues, 1 at least.
+    /// Receive queues, at least 1.
     pub rx: u16,
-    /// Transmit queues, 1 at least.
+    /// Transmit queues, at least 1.
     pub tx: u16,
 }
 
-/// The ports of a run, and the pools that their packets come from.
+/// The ports of a run, and the pools of their packets.
 #[derive(Debug)]
 pub struct Ports {
-    /// The pool that each port receives into. Ports of a NUMA node share one.
+    /// The pool that each port receives into. Ports of one NUMA node share a pool.
     pub pools: Vec<Pool>,
     /// The opened devices, in the order of their addresses.
     pub opened: Vec<Opened>,
@@ -39,17 +39,18 @@ pub struct Ports {
 ///
 /// # Errors
 ///
-/// As [`nic::check`].
+/// Those of [`nic::check`].
 pub fn check(addresses: &[Address]) -> Result<(), Failure> {
     nic::check(addresses).map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })
 }
 
-/// Opens a port for each address, on packet pools for each NUMA node ([`pools::plan`]). `workers` has for each worker the ports that
-/// it receives from; each wants `spare` slots beyond its cache and a burst. A signal that `stop` catches ends it at once.
+/// Opens a port for each address, with a packet pool for each NUMA node ([`pools::plan`]). `workers` lists for each
+/// worker the ports that it receives from; each worker needs `spare` slots beyond its cache and a burst. A signal that
+/// `stop` catches ends the opening at once.
 ///
 /// # Errors
 ///
-/// When memory or a device is not to be had; what was opened is closed again.
+/// If memory is short or a device cannot be opened; the ports opened so far are closed again.
 pub fn open(
     addresses: &[Address],
     queues: &[Queues],
@@ -111,11 +112,12 @@ fn audibly<T>(address: &Address, open: impl FnOnce() -> T) -> T {
 /// How long opening a device says nothing.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// A few words on packet memory and each port, for the start of a run with all its ports open.
+/// Returns a few lines on packet memory and each port, for the start of a run. `all` has to contain all its ports.
 ///
 /// # Errors
 ///
-/// When the cable of a soft NIC leads to one that is not among them, so that nothing will ever come or leave by it.
+/// If the cable of a soft NIC leads to a soft NIC that is not among them, so that nothing can be received or sent by
+/// it.
 pub fn describe(all: &[Ports]) -> Result<String, Failure> {
     let pools = pools::distinct(all.iter().flat_map(|ports| &ports.pools));
     let mut memory: Vec<&str> = pools.into_iter().map(|pool| pool.memory().describe()).collect();
@@ -137,21 +139,21 @@ pub fn describe(all: &[Ports]) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// What becomes readable when one of the ports has something to tell.
+/// Returns descriptors that become readable when one of the ports has an event.
 ///
 /// # Errors
 ///
-/// When the process has no file descriptors left.
+/// If the process has no file descriptors left.
 pub fn event_fds<'p>(opened: impl Iterator<Item = &'p Opened>) -> Result<Vec<OwnedFd>, Failure> {
     let fds = opened.flat_map(|opened| opened.port.event_fds()).map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned());
     Ok(fds.collect::<Result<_, _>>()?)
 }
 
-/// Asks each port what has happened.
+/// Asks each port for its events, and logs changes of its link.
 ///
 /// # Errors
 ///
-/// When a device must not be used any more: the kernel wants it back, it is broken, or gone.
+/// If a device must not be used any more: the kernel wants it back, it is broken, or it is gone.
 pub fn take_events<'p>(opened: impl Iterator<Item = &'p mut Opened>) -> Result<(), Failure> {
     for Opened { port, .. } in opened {
         if port.events()?.link_changed {
@@ -162,7 +164,8 @@ pub fn take_events<'p>(opened: impl Iterator<Item = &'p mut Opened>) -> Result<(
     Ok(())
 }
 
-/// Warns in one line if lcores poll ports of another NUMA node. `polled` has lcores, and names and nodes of ports.
+/// Logs a warning of one line if lcores poll ports of another NUMA node. `polled` yields an lcore with the name and
+/// node of a port that it polls.
 pub fn warn_if_crossing(polled: impl Iterator<Item = (usize, String, Option<u32>)>, available: &[Lcore]) {
     if let Some(crossing) = crossing(polled, available) {
         tracing::warn!("{crossing}");
@@ -186,8 +189,8 @@ fn crossing(polled: impl Iterator<Item = (usize, String, Option<u32>)>, availabl
     Some(if more == 0 { first } else { format!("{first} (and {more} more)") })
 }
 
-/// Waits until the devices have sent what their transmit queues took: a second at most, 50 ms after a signal. Returns
-/// whether each has. `pools` has the pool of each port.
+/// Waits until the devices have sent all frames of their transmit queues, for at most a second, or 50 ms once a signal
+/// has arrived. Returns for each port whether it has sent them. `pools` has the pool of each port.
 pub fn drain(opened: &mut [Opened], pools: &[Pool], stop: &Stop) -> Vec<bool> {
     let (mut caches, mut none) = (pools.iter().map(Pool::cache).collect::<Vec<_>>(), Batch::with_capacity(1));
     let begun = Instant::now();
@@ -213,8 +216,8 @@ pub fn drain(opened: &mut [Opened], pools: &[Pool], stop: &Stop) -> Vec<bool> {
     }
 }
 
-/// At the end of a run: no more frames are to come in, so that workers come to the end of what has arrived; then the workers are
-/// told to end.
+/// Makes the ports receive no more frames, at the end of a run, so that workers can finish those that have arrived;
+/// then requests the workers to stop.
 pub fn stop_receiving<'a>(ports: impl Iterator<Item = &'a mut Opened>, stop: &Stop) {
     for opened in ports {
         // Of a device that is gone nothing comes; who closes it says so.
@@ -223,8 +226,8 @@ pub fn stop_receiving<'a>(ports: impl Iterator<Item = &'a mut Opened>, stop: &St
     stop.request();
 }
 
-/// What a receive queue has counted to the end, when the workers have returned: what is still in its ring, where a device could
-/// not be told to take no more, is dropped.
+/// Sets the final counts of a receive queue in `counters`, after the workers have returned. Frames that are still in
+/// its ring, where a device could not be told to receive no more, are dropped and counted.
 pub fn count_unread(queue: &mut AnyRxQueue, pool: &Pool, counters: &mut Counters) {
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(usize::from(MOST_BATCH)));
     let looked_at = (counters.rx_packets, counters.rx_bytes);
@@ -245,8 +248,9 @@ pub fn count_unread(queue: &mut AnyRxQueue, pool: &Pool, counters: &mut Counters
 const MOST_BATCH: u16 = 1024;
 const MOST_DESCRIPTORS: u16 = 4096;
 
-/// What a transmit queue has counted to the end: frames that it was given and its device has not sent, since it went away or
-/// since [`drain`] has given up on it (`idle` is its answer), are dropped and not sent.
+/// Sets the final counts of a transmit queue in `counters`. Frames that its device has not sent, because the device
+/// went away or because [`drain`] gave up on it (`idle` is what `drain` returned for its port), count as dropped and
+/// not as sent.
 pub fn count_unsent(queue: &AnyTxQueue, idle: bool, counters: &mut Counters) {
     counters.set_tx(queue.counters());
     if !idle {

@@ -1,4 +1,4 @@
-//! Totals of ports: what tables and JSON show.
+//! Totals of ports, as shown in tables and JSON.
 
 use crate::counters::{Counters, Reason};
 use nic::{AnyPort, LinkStatus, Port as _};
@@ -17,28 +17,30 @@ pub struct PortTotals {
     pub numa_node: Option<u32>,
     /// Frames that arrived in its receive rings.
     pub rx_packets: u64,
-    /// Bytes of those that were handed over, without frame check sequence.
+    /// Bytes of the frames that were received from the rings, without frame check sequence.
     pub rx_bytes: u64,
-    /// Frames its device was given to send.
+    /// Frames handed to its device for sending.
     pub tx_packets: u64,
-    /// Their bytes, without frame check sequence.
+    /// Bytes of these frames, without frame check sequence.
     pub tx_bytes: u64,
     /// Frames lost because no descriptor was free.
     pub rx_missed: u64,
     /// Frames that the device dropped: damaged, too short or too long.
     pub rx_errors: u64,
-    /// Frames that were to leave by it and were dropped.
+    /// Frames to be sent by it that were dropped.
     pub tx_dropped: u64,
-    /// Counters that its device was too slow to tell in time: what they count is older.
+    /// Counters of its device that could not be read in time; their values here are older.
     pub counters_unread: usize,
-    /// Receive queues that were polled, by number; their packets, bytes and drops are part of the port's.
+    /// Receive queues that were polled, in the order of their numbers; their packets, bytes and drops are included in
+    /// the port's.
     pub rx_queues: Vec<QueueTotals>,
-    /// Transmit queues that were used, by number; their packets, bytes and drops are the port's.
+    /// Transmit queues that were used, in the order of their numbers; their packets, bytes and drops add up to the
+    /// port's.
     pub tx_queues: Vec<QueueTotals>,
-    /// Those by what was wrong.
+    /// The frames of `rx_errors`, by what was wrong.
     #[serde(skip)]
     pub errors: nic::RxErrors,
-    /// The link in words.
+    /// The state of the link in words.
     #[serde(skip)]
     pub link: String,
 }
@@ -46,18 +48,19 @@ pub struct PortTotals {
 /// Totals of one queue of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueTotals {
-    /// Its number.
+    /// Number of the queue.
     pub queue: usize,
-    /// Frames that arrived in its ring, or that its device was given to send.
+    /// Frames that arrived in its ring, or that were handed to its device for sending.
     pub packets: u64,
-    /// Bytes of those that were handed over or sent, without frame check sequence.
+    /// Bytes of the frames that were received or sent, without frame check sequence.
     pub bytes: u64,
-    /// Frames dropped by the receive queue (part of `packets`), or that were to leave by the transmit queue.
+    /// Frames dropped by the receive queue (included in `packets`), or frames to be sent by the transmit queue that
+    /// were dropped.
     pub dropped: u64,
 }
 
 impl PortTotals {
-    /// Adds what a receive queue of the port has counted.
+    /// Adds the counters of a receive queue of the port.
     pub fn add_rx(&mut self, queue: usize, counters: &Counters) {
         let dropped = counters.dropped_in();
         let packets = counters.rx_packets + dropped;
@@ -66,7 +69,7 @@ impl PortTotals {
         insert(&mut self.rx_queues, QueueTotals { queue, packets, bytes: counters.rx_bytes, dropped });
     }
 
-    /// Adds what a transmit queue of the port has counted.
+    /// Adds the counters of a transmit queue of the port.
     pub fn add_tx(&mut self, queue: usize, counters: &Counters) {
         let (packets, bytes, dropped) = (counters.tx_packets, counters.tx_bytes, counters.dropped_out());
         self.tx_packets += packets;
@@ -93,7 +96,8 @@ impl PortTotals {
     }
 }
 
-/// What the devices of ports have counted, and their links. An error when one is gone; its figures are those of before.
+/// Reads the counters of the ports' devices, and their links. Returns an error beside them if a device is gone; its
+/// totals are then those of the last reading.
 pub fn read_devices<'a>(ports: impl Iterator<Item = &'a mut AnyPort>) -> (Vec<PortTotals>, Result<(), nic::Error>) {
     let mut result = Ok(());
     let totals = ports.map(|port| {
@@ -106,8 +110,8 @@ pub fn read_devices<'a>(ports: impl Iterator<Item = &'a mut AnyPort>) -> (Vec<Po
     (totals.collect(), result)
 }
 
-/// As [`read_devices`], for the last time: before [`crate::stop::Stop::closing`], so that a slow device has a second for it
-/// when a signal has ended the run. Figures that are not of now are told of.
+/// Reads like [`read_devices`], for the last time. It is called before [`crate::stop::Stop::closing`], so that a slow
+/// device has a second to answer if a signal has ended the run. Logs a warning if counters could not be read in time.
 pub fn read_devices_last<'a>(
     ports: impl Iterator<Item = &'a mut AnyPort>,
 ) -> (Vec<PortTotals>, Result<(), nic::Error>) {
@@ -128,7 +132,7 @@ fn insert(queues: &mut Vec<QueueTotals>, totals: QueueTotals) {
     queues.insert(queues.partition_point(|known| known.queue <= totals.queue), totals);
 }
 
-/// A link in words: `10 Gbit/s`, `down`.
+/// Returns the state of a link in words: `10 Gbit/s`, `down`.
 #[must_use]
 pub fn link_words(link: LinkStatus) -> String {
     match link.speed_mbps {
@@ -141,18 +145,18 @@ pub fn link_words(link: LinkStatus) -> String {
 /// The state of a run at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// Seconds since the start.
+    /// Time since the start in seconds.
     pub seconds: f64,
-    /// All workers together.
+    /// Counters of all workers together.
     pub counters: Counters,
-    /// Each port.
+    /// Totals of each port.
     pub ports: Vec<PortTotals>,
-    /// More lines under the table.
+    /// Further lines under the table.
     pub notes: Vec<String>,
 }
 
 impl Totals {
-    /// Frames dropped, by reason; those that did not happen are left out.
+    /// Returns the numbers of frames dropped, by reason; reasons with no frames are left out.
     #[must_use]
     pub fn drops(&self) -> BTreeMap<&'static str, u64> {
         let sum = |field: fn(&PortTotals) -> u64| self.ports.iter().map(field).sum();
@@ -167,13 +171,13 @@ impl Totals {
         by_workers.chain(by_devices).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Frames that came to the ports: into rings, missed or damaged.
+    /// Returns the number of frames that arrived at the ports: into rings, missed or damaged.
     #[must_use]
     pub fn received(&self) -> u64 {
         self.ports.iter().map(|port| port.rx_packets + port.rx_missed + port.rx_errors).sum()
     }
 
-    /// What happened since `before`.
+    /// Returns the rates since `before`.
     #[must_use]
     pub fn since(&self, before: &Self) -> Rates {
         let seconds = (self.seconds - before.seconds).max(1e-9);
@@ -197,26 +201,27 @@ impl Totals {
 /// Rates between two moments.
 #[derive(Clone, Debug)]
 pub struct Rates {
-    /// Each port.
+    /// Rates of each port.
     pub ports: Vec<PortRates>,
-    /// Cycles of the polls that moved packets, per packet; `None` if none moved.
+    /// Cycles per packet of the polls that moved packets; `None` if none moved.
     pub cycles_per_packet: Option<f64>,
 }
 
-/// Rates of one port: frames a second, and bit/s on the wire.
+/// Rates of one port, in frames a second, and in bit/s on the wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortRates {
-    /// Received.
+    /// Frames received per second.
     pub rx_pps: f64,
-    /// Received, with check sequence, preamble and gap.
+    /// Received bit/s, with check sequence, preamble and gap.
     pub rx_bps: f64,
-    /// Sent.
+    /// Frames sent per second.
     pub tx_pps: f64,
-    /// Sent, with check sequence, preamble and gap.
+    /// Sent bit/s, with check sequence, preamble and gap.
     pub tx_bps: f64,
 }
 
-/// Cycles of the polls that moved packets, per packet received (or sent, where nothing is received).
+/// Returns the cycles of the polls that moved packets, per packet received (or sent, if more were sent); `None` if none
+/// moved.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub fn cycles_per_packet(counters: &Counters) -> Option<f64> {
@@ -224,14 +229,14 @@ pub fn cycles_per_packet(counters: &Counters) -> Option<f64> {
     (packets > 0).then(|| counters.cycles as f64 / packets as f64)
 }
 
-/// So many a second; 0 in no time.
+/// Returns `count` per second. Times below a nanosecond count as a nanosecond.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
 pub fn per_second(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds.max(1e-9)
 }
 
-/// Millions a second.
+/// Returns `count` per second, in millions.
 #[must_use]
 pub fn mega(count: u64, seconds: f64) -> f64 {
     per_second(count, seconds) / 1e6
@@ -241,7 +246,7 @@ fn wire_bits(bytes: u64, packets: u64, seconds: f64) -> f64 {
     per_second((bytes + packets * WIRE_OVERHEAD) * 8, seconds)
 }
 
-/// Rounds to three decimals, for JSON.
+/// Rounds to three decimals, for JSON output.
 #[must_use]
 pub fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0

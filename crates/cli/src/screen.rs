@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
-/// Where a run shows how it goes.
+/// The output that shows the progress of a run.
 #[derive(Debug)]
 pub struct Screen {
     output: Output,
@@ -30,7 +30,8 @@ enum Style {
 }
 
 impl Screen {
-    /// On standard output; on standard error if `json` is to have that for itself; nowhere if `quiet`.
+    /// Creates the output: on standard output; on standard error if `json`, as standard output is then for JSON only;
+    /// none if `quiet`.
     #[must_use]
     pub fn new(json: bool, quiet: bool) -> Self {
         let (output, terminal) = match json {
@@ -47,7 +48,7 @@ impl Screen {
         Self { output, style, last: Totals::default() }
     }
 
-    /// Prints a message that stays.
+    /// Prints a message that is not overwritten.
     pub fn say(&mut self, message: &str) {
         match &mut self.style {
             Style::Nothing => return,
@@ -58,7 +59,7 @@ impl Screen {
         self.write(&format!("{}\n{gap}", message.trim_end()));
     }
 
-    /// Shows rates since the last call, and totals.
+    /// Shows the rates since the last call, and the totals.
     pub fn update(&mut self, now: Totals) {
         let text = match self.style {
             Style::Nothing => return,
@@ -168,7 +169,7 @@ fn directions(port: &PortTotals, rate: PortRates) -> [[String; 6]; 2] {
     ]
 }
 
-/// The name of a port in the tables at the end of a run, so that they fit 60 columns: at most 16 letters.
+/// Shortens the name of a port to at most 16 characters, so that the tables at the end of a run fit 60 columns.
 #[must_use]
 pub fn short_name(name: &str) -> String {
     shortened(name, 16)
@@ -235,7 +236,7 @@ fn status(now: &Totals, before: &Totals) -> String {
     text
 }
 
-/// Drops by reason in words.
+/// Returns the drops by reason, in words.
 #[must_use]
 pub fn drop_words(totals: &Totals) -> String {
     let drops = totals.drops();
@@ -245,7 +246,7 @@ pub fn drop_words(totals: &Totals) -> String {
     drops.iter().map(|(reason, count)| format!("{reason} {}", grouped(*count))).collect::<Vec<_>>().join(", ")
 }
 
-/// A table without lines and frames.
+/// Creates a table without lines and frames.
 #[must_use]
 pub fn plain_table(header: &[&str]) -> Table {
     let mut table = Table::new();
@@ -258,13 +259,13 @@ pub fn align_right(table: &mut Table, words: usize) {
     table.column_iter_mut().skip(words).for_each(|column| column.set_cell_alignment(CellAlignment::Right));
 }
 
-/// A table as text, without white space at the ends of lines.
+/// Returns a table as text, without white space at the ends of lines.
 #[must_use]
 pub fn trimmed(table: &Table) -> String {
     table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// A table of totals: two words of a port and its direction, then numbers under their names.
+/// Returns a table of totals: each row has two words, a port and its direction, followed by numbers under their names.
 #[must_use]
 pub fn totals_table(numbers: &[&str], rows: impl Iterator<Item = ([String; 2], Vec<u64>)>) -> String {
     let mut table = plain_table(&[&["port", ""], numbers].concat());

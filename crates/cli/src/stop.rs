@@ -1,4 +1,4 @@
-//! The end of a run (SIGHUP is none): SIGINT, SIGTERM, or the program's own wish, and a main thread that wakes at once.
+//! The end of a run: by SIGINT, SIGTERM or the program itself, but not by SIGHUP; and a main thread that wakes at once.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// The flag that ends workers ([`lcore::Stop`]), and a way to wait for a signal. A signal does not set the flag: the waiting
-/// thread does ([`Self::request`]), when it has seen to it that no more frames come in.
+/// The flag that ends workers ([`lcore::Stop`]), and a way to wait for a signal. A signal does not set the flag: the
+/// waiting thread does ([`Self::request`]), after it has made sure that no more frames come in.
 #[derive(Debug)]
 pub struct Stop {
     flag: lcore::Stop,
@@ -26,11 +26,11 @@ pub struct Stop {
 pub struct Waker(UnixStream);
 
 impl Stop {
-    /// One that only [`Self::request`] ends.
+    /// Creates one that only [`Self::request`] ends.
     ///
     /// # Errors
     ///
-    /// When the process has no file descriptors left.
+    /// If the process has no file descriptors left.
     pub fn new() -> io::Result<Self> {
         let (wakes, waker) = UnixStream::pair()?;
         wakes.set_nonblocking(true)?;
@@ -39,12 +39,13 @@ impl Stop {
         Ok(Self { flag, signalled: Arc::default(), cancel: Arc::default(), wakes, waker })
     }
 
-    /// Catches SIGINT and SIGTERM from here on: the first wakes the waiting thread, the second ends
-    /// the process at once with code 1. SIGHUP is no reason to end: it is ignored, unless somebody else catches it too.
+    /// Creates one that also catches SIGINT and SIGTERM from now on: the first signal wakes the waiting thread, the
+    /// second ends the process at once with code 1. SIGHUP does not end the run: it is ignored, unless something else
+    /// catches it too.
     ///
     /// # Errors
     ///
-    /// When the process has no file descriptors left.
+    /// If the process has no file descriptors left.
     pub fn on_signals() -> io::Result<Self> {
         let stop = Self::new()?;
         flag::register(SIGHUP, Arc::default())?;
@@ -57,51 +58,51 @@ impl Stop {
         Ok(stop)
     }
 
-    /// The flag, for workers.
+    /// Returns the flag, for workers.
     #[must_use]
     pub fn flag(&self) -> lcore::Stop {
         self.flag.clone()
     }
 
-    /// Whether the end was asked for, by the program or by a signal.
+    /// Returns whether a stop was requested, by the program or by a signal.
     #[must_use]
     pub fn is_requested(&self) -> bool {
         self.flag.is_requested() || self.is_signalled()
     }
 
-    /// Whether a signal asked for it: somebody waits.
+    /// Returns whether a signal requested a stop; then a user is waiting for the end.
     #[must_use]
     pub fn is_signalled(&self) -> bool {
         self.signalled.load(Ordering::Relaxed)
     }
 
-    /// Ends operations with devices and peers ([`nic::TimeLimit::cancel`]): set by a signal.
+    /// Returns the flag that ends operations with devices and peers ([`nic::TimeLimit::cancel`]). A signal sets it.
     #[must_use]
     pub fn cancel(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.cancel)
     }
 
-    /// The run is over and ports are being closed: a signal that ended the run does not end that too. One that comes now
-    /// does.
+    /// Clears the flag of [`Self::cancel`], when the run is over and ports are being closed: the signal that ended the
+    /// run does not end the closing too. A later signal does.
     pub fn closing(&self) {
         self.cancel.store(false, Ordering::Relaxed);
     }
 
-    /// Asks for the end, and wakes workers that sleep.
+    /// Requests a stop, and wakes workers that sleep.
     pub fn request(&self) {
         self.flag.request();
     }
 
-    /// For another thread, to wake the waiting one.
+    /// Returns a handle with which another thread can wake the waiting one.
     ///
     /// # Errors
     ///
-    /// When the process has no file descriptors left.
+    /// If the process has no file descriptors left.
     pub fn waker(&self) -> io::Result<Waker> {
         Ok(Waker(self.waker.try_clone()?))
     }
 
-    /// Waits for a signal, a [`Waker`] or one of `others` to be readable, `limit` at most.
+    /// Waits until a signal arrives, a [`Waker`] wakes it or one of `others` is readable, for `limit` at most.
     pub fn wait<'f>(&self, limit: Duration, others: impl IntoIterator<Item = BorrowedFd<'f>>) {
         let limit = Timespec::try_from(limit).ok();
         let mut fds = vec![PollFd::new(&self.wakes, PollFlags::IN)];
@@ -114,7 +115,7 @@ impl Stop {
 }
 
 impl Waker {
-    /// Wakes it.
+    /// Wakes the waiting thread.
     pub fn wake(&self) {
         // A full pipe wakes it too.
         let _ = (&self.0).write(&[0]);

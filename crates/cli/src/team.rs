@@ -14,11 +14,12 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Starts a thread for each member, pinned to its lcore if it has one; the end of each wakes whoever waits on `stop`.
+/// Starts a thread for each member, pinned to its lcore if it has one. The end of each thread wakes the thread that
+/// waits on `stop`.
 ///
 /// # Errors
 ///
-/// When a thread cannot be made or pinned.
+/// If a thread cannot be started or pinned.
 pub fn start<T, F>(members: Vec<(Option<usize>, F)>, stop: &Stop) -> Result<Team<T>, Failure>
 where
     T: Send + 'static,
@@ -32,7 +33,7 @@ where
 ///
 /// # Errors
 ///
-/// When one of them panicked.
+/// If one of them panicked.
 pub fn join<T: Send + 'static>(team: Team<T>) -> Result<Vec<T>, Failure> {
     team.join().map_err(failure)
 }
@@ -50,13 +51,13 @@ fn failure(error: Error) -> Failure {
     }
 }
 
-/// Watches a run until a signal, `--duration`, `finished`, or (with `--exit-when-idle`) until `idle`. Shows `totals` once
-/// a second, and asks for `events` as soon as one of `event_fds` is readable. Returns how long it ran. The workers go on: see
-/// [`crate::ports::stop_receiving`].
+/// Watches a run until a signal, until `--duration` is over, until `finished` or (with `--exit-when-idle`) `idle`
+/// returns true. Shows `totals` once a second, and calls `events` as soon as one of `event_fds` is readable. Returns
+/// how long the run took. The workers continue: see [`crate::ports::stop_receiving`].
 ///
 /// # Errors
 ///
-/// What `totals` or `events` fail with.
+/// Those of `totals` and `events`.
 #[expect(clippy::too_many_arguments, reason = "what to watch, and what to ask of it")]
 pub fn watch(
     stop: &Stop,
@@ -101,8 +102,8 @@ const TICK: Duration = Duration::from_secs(1);
 /// How often to look whether all is idle.
 const IDLE_CHECK: Duration = Duration::from_millis(5);
 
-/// Tells when nothing is left to do: every source has played, every frame has been sent (or never will be, as the wire is gone), and
-/// all workers have looked at all their queues since then and found nothing.
+/// Determines when nothing is left to do: every source has played, every frame has been sent (or never will be, as the
+/// wire is gone), and all workers have polled all their queues since then and found nothing.
 #[derive(Debug)]
 pub struct IdleWatch {
     published: Vec<Arc<Published>>,
@@ -111,13 +112,13 @@ pub struct IdleWatch {
 }
 
 impl IdleWatch {
-    /// For workers that publish to `published`.
+    /// Creates it for workers that publish to `published`.
     #[must_use]
     pub fn new(published: Vec<Arc<Published>>) -> Self {
         Self { published, since: None }
     }
 
-    /// Whether all is idle; to be asked again and again.
+    /// Returns whether all is idle; to be called repeatedly.
     pub fn is_idle<'a>(&mut self, mut ports: impl Iterator<Item = &'a AnyPort>) -> bool {
         if !ports.all(|port| port.source_finished() && (port.transmit_idle() || port.wire_gone())) {
             self.since = None;

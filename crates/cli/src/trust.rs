@@ -1,4 +1,4 @@
-//! What the command line vouches for: the one place of this crate with unsafe code.
+//! The promises that the command line makes: the one place of this crate with unsafe code.
 #![allow(unsafe_code, reason = "the user's word is taken here")]
 
 use nic::{NoIommu, TrustedPeer};
