@@ -1,7 +1,8 @@
 //! Settings of a port.
 
 use crate::{Error, Features, Result};
-use ethdev::{ConfigError, PortConfig, Rss};
+use ethdev::{ConfigError, PortConfig};
+use std::collections::BTreeSet;
 
 /// Settings of a virtio port. Start from the default and change fields; opening a port validates them.
 ///
@@ -15,13 +16,18 @@ use ethdev::{ConfigError, PortConfig, Rss};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The settings that every port has. The device chooses the receive queue of each frame, from as many queues as it
-    /// has pairs (section 5.1.6.5.6). A frame for a queue that is not polled would be lost, so there must be at least
+    /// The settings that every port has. With several receive queues the device chooses one for each frame: by RSS where
+    /// it offers that (`VIRTIO_NET_F_RSS`), and by rules of its own otherwise (section 5.1.6.5.6); then [`PortConfig::rss`]
+    /// must be the default. A frame for a queue that is not polled would be lost, so there must be at least
     /// as many receive queues as transmit queues. Receiving frames longer than a buffer needs a device that can use
     /// several buffers for a frame.
     pub port: PortConfig,
     /// Features that are not used even if the device offers them; default none.
     pub refuse: Features,
+    /// The station address that the device is to have; `None` for its own.
+    pub(crate) mac: Option<[u8; 6]>,
+    /// VLANs whose frames it is to receive.
+    pub(crate) vlans: BTreeSet<u16>,
 }
 
 impl Config {
@@ -37,7 +43,7 @@ impl Config {
     ///
     /// [`Error::Config`] names the first setting that is wrong and the values it may have.
     pub fn validate(&self) -> Result<()> {
-        let PortConfig { rx_queues, tx_queues, rss, strip_vlan, .. } = &self.port;
+        let PortConfig { rx_queues, tx_queues, strip_vlan, .. } = &self.port;
         self.port.validate()?;
         if rx_queues < tx_queues {
             let problem = format!(
@@ -45,10 +51,6 @@ impl Config {
                  queues; poll as many receive queues as there are transmit queues"
             );
             return Err(Error::Config(ConfigError::new("rx_queues", problem)));
-        }
-        if *rx_queues > 1 && *rss != Rss::default() {
-            let problem = "a virtio device spreads flows over queues by rules of its own; leave the default";
-            return Err(Error::Config(ConfigError::new("rss", problem)));
         }
         if *strip_vlan {
             let problem = "a virtio device leaves VLAN tags in frames; leave it false, and read tags from the frames";
@@ -60,7 +62,7 @@ impl Config {
 
 impl From<PortConfig> for Config {
     fn from(port: PortConfig) -> Self {
-        Self { port, refuse: Features::default() }
+        Self { port, ..Self::default() }
     }
 }
 
@@ -70,7 +72,6 @@ pub(crate) const VLAN_TAG: usize = 4;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ethdev::Reta;
 
     fn refusal(change: impl FnOnce(&mut PortConfig)) -> Option<String> {
         let mut config = Config::default();
@@ -84,9 +85,6 @@ mod tests {
         assert_eq!(refusal(|c| (c.rx_queues, c.tx_queues) = (4, 2)), None);
         assert!(refusal(|c| c.tx_queues = 2).unwrap().contains("poll as many receive queues"));
         assert!(refusal(|c| c.mtu = 67).unwrap().starts_with("mtu: 67 bytes"));
-        let table = Reta::Table(vec![0]);
-        assert_eq!(refusal(|c| c.rss.reta = table.clone()), None, "of one queue");
-        assert!(refusal(|c| (c.rx_queues, c.rss.reta) = (2, table)).unwrap().starts_with("rss: "));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The control queue (Virtio 1.2, section 5.1.6.5).
 
+use crate::net::NetConfig;
 use crate::ring::{Area, Buffer, Ring, Virtqueue as _, Word, each_layout};
 use crate::transport::{Notifier as _, Transport};
 use crate::{Config, Error, Features, Result};
@@ -29,13 +30,16 @@ const VLAN_ADD: u8 = 0;
 const VLAN_REMOVE: u8 = 1;
 const MQ: u8 = 4;
 const MQ_PAIRS: u8 = 0;
+const MQ_RSS: u8 = 1;
+/// Virtio 1.2 lets no command of the class of addresses be issued without `CTRL_RX` (section 5.1.6.5.2.2).
+pub(crate) const SET_MAC: Features = Features(Features::CTRL_MAC_ADDR.0 | Features::CTRL_RX.0);
 /// The answer to a command that was carried out.
 const OK: u8 = 0;
 
 /// A device answers in microseconds.
 const PAUSE: Duration = Duration::from_micros(50);
 /// Where the answer lies in the page.
-const ANSWER: usize = 256;
+const ANSWER: usize = 512;
 
 impl<T: Transport> Control<T> {
     pub(crate) fn new(transport: Arc<T>, ring: Ring, notifier: T::Notifier, page: Area) -> Self {
@@ -43,9 +47,23 @@ impl<T: Transport> Control<T> {
     }
 
     /// Tells a device that has just started what the configuration wants of it.
-    pub(crate) fn prepare(&mut self, config: &Config, features: Features, deadline: &Deadline) -> Result<()> {
-        if features.contains(Features::MQ) {
+    pub(crate) fn prepare(
+        &mut self,
+        config: &Config,
+        features: Features,
+        net: &NetConfig,
+        deadline: &Deadline,
+    ) -> Result<()> {
+        if let Some(hashable) = net.rss {
+            self.set_rss(&hashable.command(&config.port.rss, config.pairs()), deadline)?;
+        } else if features.contains(Features::MQ) {
             self.command("use as many queue pairs", MQ, MQ_PAIRS, &config.pairs().to_le_bytes(), deadline)?;
+        }
+        if let Some(mac) = config.mac.filter(|_| features.contains(SET_MAC)) {
+            self.set_mac(mac, deadline)?;
+        }
+        if features.contains(Features::CTRL_VLAN) {
+            config.vlans.iter().try_for_each(|vlan| self.set_vlan(*vlan, true, deadline))?;
         }
         if features.contains(Features::CTRL_RX) {
             self.set_promiscuous(config.port.promiscuous, deadline)?;
@@ -67,6 +85,11 @@ impl<T: Transport> Control<T> {
     /// The station address.
     pub(crate) fn set_mac(&mut self, mac: [u8; 6], deadline: &Deadline) -> Result<()> {
         self.command("change its MAC address", MAC, MAC_ADDRESS, &mac, deadline)
+    }
+
+    /// How flows are spread over how many queues, as [`crate::rss::Hashable::command`] has it.
+    pub(crate) fn set_rss(&mut self, data: &[u8], deadline: &Deadline) -> Result<()> {
+        self.command("spread flows over queues", MQ, MQ_RSS, data, deadline)
     }
 
     /// Whether frames with this VLAN tag are received.

@@ -49,6 +49,9 @@ pub struct FakeConfig {
     pub mac: [u8; 6],
     /// MTU, if `Features::MTU` is offered.
     pub mtu: u16,
+    /// Largest RSS key in bytes, largest redirection table in entries, and supported hash types, if `Features::RSS` is
+    /// offered.
+    pub rss: (u8, u16, u32),
     /// The interface that the device supports.
     pub interface: Interface,
     /// Whether the device requests notifications.
@@ -69,6 +72,7 @@ impl Default for FakeConfig {
             queue_size: 256,
             mac: [2, 0, 0, 0, 0, 1],
             mtu: 1500,
+            rss: (40, 128, 0x1ff),
             interface: Interface::Modern,
             wants_notifications: false,
             refuses_features: false,
@@ -488,6 +492,12 @@ unsafe impl Transport for FakeTransport {
         all.extend(u16::from(state.link_up).to_le_bytes());
         all.extend(state.config.pairs.to_le_bytes());
         all.extend(state.config.mtu.to_le_bytes());
+        // Speed and duplex, which the driver does not ask for.
+        all.extend([0; 5]);
+        let (key, table, types) = state.config.rss;
+        all.push(key);
+        all.extend(table.to_le_bytes());
+        all.extend(types.to_le_bytes());
         let start = usize::from(offset);
         bytes.copy_from_slice(all.get(start..start + bytes.len()).ok_or_else(|| self.gone("no such field"))?);
         Ok(())

@@ -62,6 +62,8 @@ features! {
     IN_ORDER = 35, "VIRTIO_F_IN_ORDER";
     /// The device orders its memory accesses as the platform's devices do.
     ORDER_PLATFORM = 36, "VIRTIO_F_ORDER_PLATFORM";
+    /// The control queue accepts RSS settings.
+    RSS = 60, "VIRTIO_NET_F_RSS";
 }
 
 impl Features {
@@ -129,7 +131,8 @@ const USED: Features = Features(
         | Features::ACCESS_PLATFORM.0
         | Features::RING_PACKED.0
         | Features::IN_ORDER.0
-        | Features::ORDER_PLATFORM.0,
+        | Features::ORDER_PLATFORM.0
+        | Features::RSS.0,
 );
 
 /// Pairs of a feature and what it needs (sections 5.1.3.1 and 6.1). A device may offer nonsense; the dependent one is
@@ -142,6 +145,9 @@ const NEEDS: &[(Features, Features)] = &[
     (Features::RING_PACKED, Features::VERSION_1),
     (Features::IN_ORDER, Features::VERSION_1),
     (Features::ORDER_PLATFORM, Features::VERSION_1),
+    (Features::RSS, Features::CTRL_VQ),
+    // For a device with one pair of queues there is nothing to spread.
+    (Features::RSS, Features::MQ),
 ];
 
 /// The features to use of those `offered`, leaving out `refused`. `pairs_without_control`: queue pairs need no control
@@ -157,13 +163,13 @@ pub(crate) fn choose(
         Interface::Legacy => Features(chosen.0 & 0xffff_ffff),
         Interface::Modern => chosen.without(Features::ANY_LAYOUT),
     };
+    if !pairs_without_control && !chosen.contains(Features::CTRL_VQ) {
+        chosen = chosen.without(Features::MQ);
+    }
     for (feature, needed) in NEEDS {
         if !chosen.contains(*needed) {
             chosen = chosen.without(*feature);
         }
-    }
-    if !pairs_without_control && !chosen.contains(Features::CTRL_VQ) {
-        chosen = chosen.without(Features::MQ);
     }
     chosen
 }
@@ -176,7 +182,10 @@ mod tests {
     fn only_what_the_driver_knows_is_chosen() {
         let chosen = choose(Features(u64::MAX), Features::default(), Interface::Modern, false);
         assert_eq!(chosen, USED.without(Features::ANY_LAYOUT));
-        assert_eq!(choose(Features(u64::MAX), Features::MQ, Interface::Modern, false), chosen.without(Features::MQ));
+        assert_eq!(
+            choose(Features(u64::MAX), Features::MQ, Interface::Modern, false),
+            chosen.without(Features::MQ | Features::RSS)
+        );
     }
 
     #[test]

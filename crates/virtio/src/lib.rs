@@ -49,6 +49,7 @@ mod pools;
 mod port;
 #[expect(unsafe_code, reason = "memory shared with the device")]
 mod ring;
+mod rss;
 #[expect(unsafe_code, reason = "buffers shared with the device")]
 mod rx;
 #[expect(unsafe_code, reason = "buffers shared with the device")]

@@ -8,6 +8,7 @@ use crate::rx::pool_error;
 use crate::session::{Header, QueueSession, Shared};
 use crate::transport::{Interface, QueueSetup, Transport, status};
 use crate::{Config, Error, Features, Result, features};
+use ethdev::{ConfigError, Rss};
 use mempool::Pool;
 use std::sync::Arc;
 
@@ -46,6 +47,9 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
         }
     }
     let net = net::read(transport, features)?;
+    if let Some(hashable) = net.rss {
+        hashable.check(&config.port.rss, config.pairs())?;
+    }
     let header = header(transport, features, &net);
     check_sizes(transport, config, pool, &net, header)?;
 
@@ -55,7 +59,7 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
     let mut agreed = Agreed { features, net, control };
     if let Some(control) = &mut agreed.control {
         let deadline = transport.deadline().unwrap_or_else(|| config.port.time_limit.begin());
-        control.prepare(config, features, &deadline)?;
+        control.prepare(config, features, &net, &deadline)?;
     }
     shared.begin(sessions);
     Ok(agreed)
@@ -66,7 +70,7 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
     let offered = Features(transport.device_features()?);
     let mut refuse = config.refuse;
     if config.pairs() == 1 {
-        refuse = refuse | Features::MQ;
+        refuse = refuse | Features::MQ | Features::RSS;
     }
     if !config.port.checksum_offload {
         refuse = refuse | features::OFFLOADS;
@@ -86,6 +90,11 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
     if config.pairs() > 1 && !chosen.contains(Features::MQ) {
         let problem = format!("{} queue pairs are asked for, and the device has 1; ask for 1", config.pairs());
         return Err(refused(transport, problem));
+    }
+    if config.pairs() > 1 && config.port.rss != Rss::default() && !chosen.contains(Features::RSS) {
+        let problem = "the device spreads flows over queues by rules of its own, as it does not offer VIRTIO_NET_F_RSS; leave \
+                       the default";
+        return Err(Error::Config(ConfigError::new("rss", problem)));
     }
     transport.set_driver_features(chosen.0)?;
     Ok(chosen)

@@ -1,5 +1,6 @@
 //! The configuration of a network device (Virtio 1.2, section 5.1.4).
 
+use crate::rss::Hashable;
 use crate::transport::Transport;
 use crate::{Error, Features, Result};
 
@@ -11,12 +12,15 @@ pub(crate) struct NetConfig {
     /// Pairs of queues.
     pub(crate) pairs: u16,
     pub(crate) mtu: Option<u16>,
+    /// What it can hash for RSS.
+    pub(crate) rss: Option<Hashable>,
 }
 
 const MAC: u16 = 0;
 const STATUS: u16 = 6;
 const MAX_PAIRS: u16 = 8;
 const MTU: u16 = 10;
+const RSS: u16 = 17;
 /// Bit of the status field.
 const LINK_UP: u16 = 1;
 /// The field must be 1 to this.
@@ -40,7 +44,7 @@ pub(crate) fn mac<T: Transport>(transport: &T) -> Result<Option<[u8; 6]>> {
 }
 
 fn read_once<T: Transport>(transport: &T, features: Features) -> Result<NetConfig> {
-    let mut config = NetConfig { mac: None, link_up: true, pairs: 1, mtu: None };
+    let mut config = NetConfig { mac: None, link_up: true, pairs: 1, mtu: None, rss: None };
     if features.contains(Features::MAC) {
         config.mac = mac(transport)?;
     }
@@ -55,6 +59,17 @@ fn read_once<T: Transport>(transport: &T, features: Features) -> Result<NetConfi
     if features.contains(Features::MTU) {
         // Smaller than an IPv4 packet must be (RFC 791) is nonsense, and taken for nothing.
         config.mtu = Some(read_u16(transport, MTU)?).filter(|mtu| *mtu >= 68);
+    }
+    if features.contains(Features::RSS) {
+        let mut bytes = [0; 7];
+        transport.read_config(RSS, &mut bytes)?;
+        let [key, t0, t1, types @ ..] = bytes;
+        config.rss = Hashable::new(key, u16::from_le_bytes([t0, t1]), u32::from_le_bytes(types));
+        if config.rss.is_none() {
+            let problem =
+                "has room for fewer than 40 bytes of RSS key or 128 entries of table; turn its RSS off".to_owned();
+            return Err(Error::Negotiation { device: transport.name().to_owned(), problem });
+        }
     }
     Ok(config)
 }

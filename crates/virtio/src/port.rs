@@ -1,12 +1,13 @@
 //! A port: opening and closing a device, and controlling it while other threads use its queues.
 
+use crate::control::SET_MAC;
 use crate::negotiate::Agreed;
 use crate::session::{PublishedCounters, Shared};
 use crate::transport::Transport;
 use crate::watcher::{ControlSide, GiveUp, TICK, closing, unwatched};
 use crate::{Config, Error, Fault, Features, Result, RxQueue, TxQueue, net};
 use device::Deadline;
-use ethdev::{Capabilities, ConfigError, LinkStatus, MacAddress, Port as _, Statistics};
+use ethdev::{Capabilities, ConfigError, LinkStatus, MacAddress, Port as _, Reta, Statistics};
 use mempool::Pool;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
@@ -95,7 +96,10 @@ impl<T: Transport> Port<T> {
     ///
     /// If the device is away, does not support it, or refuses.
     pub fn set_vlan(&mut self, vlan: u16, receive: bool) -> Result<()> {
-        self.command(Features::CTRL_VLAN, |control, deadline| control.set_vlan(vlan, receive, deadline))
+        self.command(Features::CTRL_VLAN, |control, deadline| control.set_vlan(vlan, receive, deadline))?;
+        let vlans = &mut self.control.live().wanted.vlans;
+        let _ = if receive { vlans.insert(vlan) } else { vlans.remove(&vlan) };
+        Ok(())
     }
 
     fn command(
@@ -168,7 +172,9 @@ impl<T: Transport> ethdev::Port for Port<T> {
         let pairs = net.map_or(self.control.config.pairs(), |net| net.pairs);
         (capabilities.rx_queues, capabilities.tx_queues) = (pairs, pairs);
         capabilities.mtu = net.and_then(|net| net.mtu).unwrap_or(9216);
-        capabilities.set_mac = features.contains(Features::CTRL_MAC_ADDR | Features::CTRL_RX);
+        capabilities.set_mac = features.contains(SET_MAC);
+        capabilities.rss =
+            net.and_then(|net| net.rss).map(|hashable| hashable.capabilities(self.control.config.pairs()));
         capabilities.set_promiscuous = features.contains(Features::CTRL_RX);
         capabilities.checksum_offload = features.contains(Features::CSUM);
         capabilities.interrupts = self.shared.vector(0).is_some();
@@ -211,7 +217,9 @@ impl<T: Transport> ethdev::Port for Port<T> {
         if on && !self.features().contains(Features::CTRL_RX) {
             return Ok(());
         }
-        self.command(Features::CTRL_RX, |control, deadline| control.set_promiscuous(on, deadline))
+        self.command(Features::CTRL_RX, |control, deadline| control.set_promiscuous(on, deadline))?;
+        self.control.live().wanted.port.promiscuous = on;
+        Ok(())
     }
 
     /// A device without this mode passes on every frame that it is given.
@@ -219,18 +227,34 @@ impl<T: Transport> ethdev::Port for Port<T> {
         if on && !self.features().contains(Features::CTRL_RX) {
             return Ok(());
         }
-        self.command(Features::CTRL_RX, |control, deadline| control.set_all_multicast(on, deadline))
+        self.command(Features::CTRL_RX, |control, deadline| control.set_all_multicast(on, deadline))?;
+        self.control.live().wanted.port.all_multicast = on;
+        Ok(())
     }
 
     fn set_mac(&mut self, mac: MacAddress) -> Result<()> {
         if !mac.is_unicast() {
             return Err(Error::Config(ConfigError::new("mac", format!("{mac}: not the address of one station"))));
         }
-        // Virtio 1.2 lets no command of the class be issued without CTRL_RX (section 5.1.6.5.2.2).
-        self.command(Features::CTRL_MAC_ADDR | Features::CTRL_RX, |control, deadline| {
-            control.set_mac(mac.0, deadline)
-        })?;
-        self.control.live().mac = Some(mac.0);
+        self.command(SET_MAC, |control, deadline| control.set_mac(mac.0, deadline))?;
+        let mut live = self.control.live();
+        (live.mac, live.wanted.mac) = (Some(mac.0), Some(mac.0));
+        Ok(())
+    }
+
+    fn set_rss_table(&mut self, table: &Reta) -> Result<()> {
+        let (rss, hashable) = {
+            let live = self.control.live();
+            (live.wanted.port.rss.with_table(table), live.agreed.as_ref().and_then(|agreed| agreed.net.rss))
+        };
+        let queues = self.control.config.pairs();
+        let mut data = Vec::new();
+        if let Some(hashable) = hashable {
+            hashable.check(&rss, queues)?;
+            data = hashable.command(&rss, queues);
+        }
+        self.command(Features::RSS, |control, deadline| control.set_rss(&data, deadline))?;
+        self.control.live().wanted.port.rss = rss;
         Ok(())
     }
 

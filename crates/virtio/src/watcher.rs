@@ -27,6 +27,8 @@ pub(crate) struct ControlSide<T: Transport> {
 }
 
 pub(crate) struct Live<T: Transport> {
+    /// The settings, with what was changed since the port was opened: a device that starts again is told all of it.
+    pub(crate) wanted: Config,
     /// Of the present session.
     pub(crate) agreed: Option<Agreed<T>>,
     pub(crate) mac: Option<[u8; 6]>,
@@ -60,7 +62,7 @@ pub(crate) enum GiveUp {
 
 impl<T: Transport> ControlSide<T> {
     pub(crate) fn new(config: &Config, pool: &Pool) -> Self {
-        let live = Live { agreed: None, mac: None, trouble: None, unwatched: false };
+        let live = Live { wanted: config.clone(), agreed: None, mac: None, trouble: None, unwatched: false };
         Self {
             config: config.clone(),
             pool: pool.clone(),
@@ -87,10 +89,11 @@ impl<T: Transport> ControlSide<T> {
 
     /// Brings the device up, before the deadline that is set.
     pub(crate) fn bring_up(&self, shared: &Shared<T>, otherwise: GiveUp) -> Result<()> {
-        let agreed = negotiate::start(shared, &self.config, &self.pool, || self.give_up(shared, otherwise))?;
+        let wanted = self.live().wanted.clone();
+        let agreed = negotiate::start(shared, &wanted, &self.pool, || self.give_up(shared, otherwise))?;
         let features = agreed.features;
         let mut live = self.live();
-        live.mac = agreed.net.mac.or(live.mac);
+        live.mac = wanted.mac.or(agreed.net.mac).or(live.mac);
         (live.agreed, live.trouble) = (Some(agreed), None);
         drop(live);
         self.changed.notify_all();

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{BASE, Rig, config, frame, wait};
-use ethdev::{MacAddress, Port as _, RxQueue as _, TxQueue as _};
+use ethdev::{HashTypes, MacAddress, Port as _, Reta, Rss, RxQueue as _, TxQueue as _};
 use mempool::{Pool, PoolConfig};
 use std::time::Duration;
 use virtio::fake::{FakeConfig, FakeDevice};
@@ -144,6 +144,82 @@ fn commands_on_the_control_queue() {
         assert_eq!(rig.device.commands(), expected);
         rig.close();
     }
+}
+
+/// What `VIRTIO_NET_CTRL_MQ_RSS_CONFIG` says with these types and this table over two queues (section 5.1.6.5.7).
+fn rss_command(types: u16, key: &[u8; 40], table: [u8; 2]) -> Vec<u8> {
+    let [low, high] = types.to_le_bytes();
+    let mut command = vec![4, 1, low, high, 0, 0, 127, 0, table[0], 0];
+    (0..64).for_each(|_| command.extend([table[0], 0, table[1], 0]));
+    command.extend([2, 0, 40]);
+    command.extend(key);
+    command
+}
+
+#[test]
+fn flows_are_spread_as_asked_and_again_when_the_device_comes_back() {
+    let control = Features::CTRL_VQ | Features::CTRL_RX | Features::CTRL_VLAN | Features::CTRL_MAC_ADDR;
+    let fake = FakeConfig { pairs: 4, rss: (40, 128, 0x3f), ..with(BASE | control | Features::MQ | Features::RSS) };
+    let mut config = config();
+    (config.port.rx_queues, config.port.tx_queues) = (2, 2);
+    config.port.rss.key = Rss::SYMMETRIC_KEY;
+    config.port.rss.hash = HashTypes::IPV4 | HashTypes::TCP_IPV4 | HashTypes::UDP_IPV6;
+    let mut rig = Rig::with(fake, &config);
+    let able = rig.port.capabilities().rss.unwrap();
+    assert_eq!((able.queues, able.table, able.hash), (2, 128, HashTypes::default()));
+    let even = rss_command(0b10_0011, &Rss::SYMMETRIC_KEY, [0, 1]);
+    assert_eq!(rig.device.commands(), [even, vec![0, 0, 1], vec![0, 1, 1]]);
+
+    rig.port.set_rss_table(&Reta::Table(vec![1, 0])).unwrap();
+    let turned = rss_command(0b10_0011, &Rss::SYMMETRIC_KEY, [1, 0]);
+    assert_eq!(rig.device.commands().last(), Some(&turned));
+    for bad in [vec![], vec![2], vec![0; 129]] {
+        let message = rig.port.set_rss_table(&Reta::Table(bad)).unwrap_err().to_string();
+        assert!(message.contains("rss.reta: "), "{message}");
+    }
+    rig.port.set_promiscuous(false).unwrap();
+    rig.port.set_all_multicast(false).unwrap();
+    rig.port.set_mac(MacAddress([2, 4, 6, 8, 10, 12])).unwrap();
+    rig.port.set_vlan(5, true).unwrap();
+    rig.port.set_vlan(6, true).unwrap();
+    rig.port.set_vlan(5, false).unwrap();
+
+    let told = rig.device.commands().len();
+    rig.device.lose("it asks for a reset");
+    wait("another session", || rig.device.commands().len() == told + 5);
+    let expected = [turned, vec![1, 1, 2, 4, 6, 8, 10, 12], vec![2, 0, 6, 0], vec![0, 0, 0], vec![0, 1, 0]];
+    assert_eq!(rig.device.commands()[told..], expected);
+    wait("the link", || rig.port.link().unwrap().up);
+    assert_eq!(rig.port.mac().0, [2, 4, 6, 8, 10, 12]);
+    rig.close();
+}
+
+#[test]
+fn a_device_that_cannot_spread_flows_as_asked_is_refused() {
+    let mut config = config();
+    (config.port.rx_queues, config.port.tx_queues) = (2, 2);
+    let mq = BASE | Features::CTRL_VQ | Features::MQ;
+    let device = |features, rss| FakeConfig { pairs: 2, rss, ..with(features) };
+    // By default the device may do as it likes.
+    for (features, rss) in [(mq, (0, 0, 0)), (mq | Features::RSS, (40, 128, 1))] {
+        Rig::with(device(features, rss), &config).close();
+    }
+    let says = |features, rss, config: &Config, word: &str| {
+        let message = refusal(device(features, rss), config);
+        assert!(message.contains(word), "{message}");
+    };
+    says(mq | Features::RSS, (39, 128, 1), &config, "fewer than 40 bytes of RSS key");
+    says(mq | Features::RSS, (40, 127, 1), &config, "128 entries of table");
+    config.port.rss.hash = HashTypes::IPV4 | HashTypes::UDP_IPV4;
+    says(mq, (40, 128, 0x1ff), &config, "rss: the device spreads flows over queues by rules of its own");
+    says(mq | Features::RSS, (40, 128, 1), &config, "rss.hash: this device cannot hash UDP_IPV4;");
+    config.port.rss = Rss { reta: Reta::Table(vec![2]), ..Rss::default() };
+    says(mq | Features::RSS, (40, 128, 0x1ff), &config, "rss.reta: names queue 2");
+    // Of one queue there is nothing to say.
+    (config.port.rx_queues, config.port.tx_queues) = (1, 1);
+    let rig = Rig::with(device(mq | Features::RSS, (0, 0, 0)), &config);
+    assert_eq!((rig.port.capabilities().rss, rig.device.commands().len()), (None, 0));
+    rig.close();
 }
 
 #[test]
