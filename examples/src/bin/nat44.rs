@@ -2,7 +2,7 @@
 //! `nat44 [INSIDE [OUTSIDE [INSIDE-IP [OUTSIDE-IP [GATEWAY-MAC [SECONDS]]]]]]`.
 //!
 //! The RSS key is symmetric: a flow and its return come to the same worker. Outside, the flow has another source, and each worker takes
-//! only ports whose return flow leads to it. Not for virtio devices, which choose queues themselves.
+//! only ports whose return flow leads to it. A virtio device must offer RSS (QEMU: `rss=on`).
 
 use ethdev::{HashTypes, MacAddress, Port as _, PortConfig, Rss, hash_ipv4};
 use lcore::{Steer, Switch, Team};

@@ -46,6 +46,11 @@ pub(crate) const ALL: &[Scenario] = &[
     of("virtio-packed", "QEMU's virtio-net with packed rings", virtio::packed),
     of("virtio-iommu", "QEMU's virtio-net behind an IOMMU, through VFIO, with interrupts", virtio::iommu),
     of("virtio-mq", "four queue pairs of QEMU's virtio-net, a vector each", virtio::mq),
+    of(
+        "virtio-rss",
+        "RSS of QEMU's virtio-net leads each flow's answers to the worker that translates it",
+        virtio::rss,
+    ),
     of("virtio-checksum", "Linux leaves checksums to virtio NICs, which leave them to fwd", offload::checksum),
     of("virtio-vhost-legacy", "QEMU's legacy virtio-net with DPDK's vhost library at the other side", vhost::legacy),
     of("virtio-vhost-transitional", "the same as it is by default", vhost::transitional),

@@ -239,23 +239,7 @@ pub(super) fn mq(rig: &Rig, checks: &mut Checks) -> Result<()> {
         checks.skip(reason);
         return Ok(());
     }
-    rig.give_tun()?;
-    let taps = [0, 1].map(|nic| format!("rwvm{}n{nic}", std::process::id()));
-    let mut words = Vec::new();
-    for (nic, tap) in taps.iter().enumerate() {
-        let backend = format!("tap,id=tap{nic},ifname={tap},script=no,downscript=no,queues={PAIRS}");
-        let properties = format!("mq=on,vectors={},disable-legacy=on,iommu_platform=on", 2 * PAIRS + 2);
-        let device = format!("virtio-net-pci,netdev=tap{nic},addr={:#x},{properties}", 5 + nic);
-        words.extend(["-netdev".to_owned(), backend, "-device".to_owned(), device]);
-    }
-    let qemu: Vec<&str> = words.iter().map(String::as_str).collect();
-    let setup = Setup { qemu: &qemu, iommu: Iommu::Full, huge_pages: 64, cpus: 4, ..Setup::default() };
-    let mut vm = rig.boot(&setup)?;
-    let hosts = [Namespace::new(), Namespace::new()];
-    for (nic, (host, tap)) in hosts.iter().zip(&taps).enumerate() {
-        host_up(host, tap, nic + 1)?;
-    }
-    vm.sh(GIVE)?;
+    let (mut vm, hosts, taps) = between_taps(rig, "")?;
     let refused = vm.try_sh(&as_user(&format!("fwd l2 {PORTS} --queues 5 --duration 1 --quiet")))?;
     checks.contains("more queues than it has", &refused.text, "5 queue pairs are asked for, and the device has 4");
     let lcores: Vec<_> = (0..PAIRS).map(|queue| format!("(0,{queue},{queue}),(1,{queue},{queue})")).collect();
@@ -279,6 +263,58 @@ pub(super) fn mq(rig: &Rig, checks: &mut Checks) -> Result<()> {
     checks.that(sum("forwarded") >= DATAGRAMS as u64 + 20, format!("forwarded: {}", sum("forwarded")));
     checks.equal("drops", report["drops"].to_string(), "{}".to_owned());
     Ok(())
+}
+
+/// NAT on two workers that share nothing: an answer has to come to the worker that knows the flow, so the device must hash as
+/// it was told to, with a key of ours. RSS is QEMU's own, in software.
+pub(super) fn rss(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    const FLOWS: usize = 64;
+    const GATEWAY: &str = "02:00:00:00:00:09";
+    if let Err(reason) = namespaces_possible(&["bash"]) {
+        checks.skip(reason);
+        return Ok(());
+    }
+    let (mut vm, hosts, taps) = between_taps(rig, "rss=on,")?;
+    hosts[0].output(&["ip", "route", "add", "default", "via", "10.9.0.254"]);
+    hosts[1].output(&["ip", "address", "add", "10.8.0.2/24", "dev", &taps[1]]);
+    hosts[1].output(&["ip", "link", "set", &taps[1], "address", GATEWAY]);
+    vm.sh(&format!("nat44 {PORTS} 10.9.0.254 10.8.0.254 {GATEWAY} 20 >/tmp/said 2>&1 & echo $! >/tmp/pid"))?;
+    // Nobody listens, so each attempt at a connection is answered by a reset, if both came through.
+    let attempt = |port| format!("timeout 2 bash -c '</dev/tcp/10.8.0.2/{port}' 2>&1");
+    vm.until("nat44 translates", |_| {
+        hosts[0].output(&["sh", "-c", &format!("{}; true", attempt(7))]).contains("refused")
+    });
+    let all = (8..FLOWS + 7).map(attempt).collect::<Vec<_>>().join("; ");
+    let said = hosts[0].output(&["sh", "-c", &format!("{all}; true")]);
+    checks.equal("flows that came through, and their answers", said.matches("connect: Connection refused").count(), FLOWS - 1);
+    let said = vm.sh("while kill -0 $(cat /tmp/pid) 2>/dev/null; do sleep 0.1; done; cat /tmp/said")?;
+    let bindings: Vec<usize> = said.lines().filter_map(|line| line.split_once(" bindings")?.0.parse().ok()).collect();
+    let both = bindings.len() == 2 && bindings.iter().all(|count| *count > 0);
+    checks.that(both && bindings.iter().sum::<usize>() >= FLOWS, format!("bindings of the two workers: {bindings:?}"));
+    Ok(())
+}
+
+/// A machine with two NICs of [`PAIRS`] queue pairs whose wires are TAP interfaces of this host, each alone in a namespace with
+/// the address 10.9.0.1 or 10.9.0.2; and the names of the interfaces.
+fn between_taps(rig: &Rig, more: &str) -> Result<(Machine, [Namespace; 2], [String; 2])> {
+    rig.give_tun()?;
+    let taps = [0, 1].map(|nic| format!("rwvm{}n{nic}", std::process::id()));
+    let mut words = Vec::new();
+    for (nic, tap) in taps.iter().enumerate() {
+        let backend = format!("tap,id=tap{nic},ifname={tap},script=no,downscript=no,queues={PAIRS}");
+        let properties = format!("{more}mq=on,vectors={},disable-legacy=on,iommu_platform=on", 2 * PAIRS + 2);
+        let device = format!("virtio-net-pci,netdev=tap{nic},addr={:#x},{properties}", 5 + nic);
+        words.extend(["-netdev".to_owned(), backend, "-device".to_owned(), device]);
+    }
+    let qemu: Vec<&str> = words.iter().map(String::as_str).collect();
+    let setup = Setup { qemu: &qemu, iommu: Iommu::Full, huge_pages: 64, cpus: 4, ..Setup::default() };
+    let mut vm = rig.boot(&setup)?;
+    let hosts = [Namespace::new(), Namespace::new()];
+    for (nic, (host, tap)) in hosts.iter().zip(&taps).enumerate() {
+        host_up(host, tap, nic + 1)?;
+    }
+    vm.sh(GIVE)?;
+    Ok((vm, hosts, taps))
 }
 
 /// Moves a TAP interface into a namespace and gives it 10.9.0.LAST.
