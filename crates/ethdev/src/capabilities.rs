@@ -26,6 +26,8 @@ pub struct Capabilities {
     pub checksum_offload: bool,
     /// Whether the device takes VLAN tags out of received frames ([`crate::PortConfig::strip_vlan`]).
     pub strip_vlan: bool,
+    /// Whether the device reports the RSS hash of received frames ([`crate::PortConfig::report_hash`]).
+    pub report_hash: bool,
     /// Whether receive queues have interrupts to wait for.
     pub interrupts: bool,
 }

@@ -17,7 +17,7 @@ use device::{Interrupts, NoIommu, TimeLimit, TrustedPeer};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// Number of receive queues, 1 to 64; default 1. Flows are spread over them by [`Self::rss`], which reaches 16
-    /// queues of an 82599 or X540 and 64 of an X550; a virtio device spreads them itself, over as many as it offers.
+    /// queues of an 82599 or X540 and 64 of an X550. A virtio device without RSS spreads them by rules of its own.
     pub rx_queues: u16,
     /// Number of transmit queues, 1 to 64; default 1. On a virtio device there can be no more of them than receive
     /// queues, as its queues come in pairs.
@@ -34,8 +34,13 @@ pub struct PortConfig {
     /// Whether frames for any multicast address are received; default true. A promiscuous port receives them in any
     /// case.
     pub all_multicast: bool,
-    /// How flows are spread over receive queues. A virtio device with several queues accepts only the default.
+    /// How flows are spread over receive queues. A virtio device with several queues that does not offer RSS accepts only
+    /// the default.
     pub rss: Rss,
+    /// Whether the device is to report the RSS hash and the packet type of each received frame ([`crate::RxInfo`]);
+    /// default false. An 82599 does in any case. A virtio device can, if it offers VIRTIO_NET_F_HASH_REPORT; then each
+    /// frame sent takes a descriptor more.
+    pub report_hash: bool,
     /// Whether to use the device's checksum offload where it has one (virtio); default false. If true, frames may
     /// arrive with a partial checksum ([`mempool::Packet::checksum`]), and frames that have one are sent with it. Any
     /// frame about which the device reports something takes a slower path. This pays off between ports whose peers do
@@ -101,6 +106,7 @@ impl Default for PortConfig {
             promiscuous: true,
             all_multicast: true,
             rss: Rss::default(),
+            report_hash: false,
             checksum_offload: false,
             strip_vlan: false,
             interrupts: Interrupts::Off,

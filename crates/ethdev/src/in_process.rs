@@ -194,6 +194,7 @@ impl Port for InProcess {
             stop_receiving: true,
             checksum_offload: false,
             strip_vlan: false,
+            report_hash: true,
             interrupts: self.shared.rx.iter().all(|ring| ring.event.is_some()),
         }
     }

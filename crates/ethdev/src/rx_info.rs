@@ -207,9 +207,10 @@ impl RxInfos {
         &mut self.infos[..count]
     }
 
-    /// These packets have come in, now, and what they say themselves is all that is known ([`RxInfo::of`]).
+    /// Records that these packets have been received now, and that what they tell themselves is all that is known of them
+    /// ([`RxInfo::of`]).
     #[inline]
-    pub(crate) fn describe(&mut self, packets: &[Packet]) {
+    pub fn describe(&mut self, packets: &[Packet]) {
         let room = self.room(packets.len());
         let mut words = 0;
         for (place, packet) in room.iter_mut().zip(packets) {

@@ -220,7 +220,7 @@ impl<D: Device> ethdev::Port for Port<D> {
         capabilities.rss = Some(RssCapabilities::new(mac.rss_queues(), mac.reta_entries(), HashTypes::ALL));
         (capabilities.set_mac, capabilities.set_promiscuous, capabilities.stop_receiving) = (true, true, true);
         capabilities.interrupts = self.shared.other_vector().is_some();
-        capabilities.strip_vlan = true;
+        (capabilities.strip_vlan, capabilities.report_hash) = (true, true);
         capabilities
     }
 

@@ -31,6 +31,7 @@ const VLAN_REMOVE: u8 = 1;
 const MQ: u8 = 4;
 const MQ_PAIRS: u8 = 0;
 const MQ_RSS: u8 = 1;
+const MQ_HASH: u8 = 2;
 /// Virtio 1.2 lets no command of the class of addresses be issued without `CTRL_RX` (section 5.1.6.5.2.2).
 pub(crate) const SET_MAC: Features = Features(Features::CTRL_MAC_ADDR.0 | Features::CTRL_RX.0);
 /// The answer to a command that was carried out.
@@ -54,9 +55,15 @@ impl<T: Transport> Control<T> {
         net: &NetConfig,
         deadline: &Deadline,
     ) -> Result<()> {
-        if let Some(hashable) = net.rss {
-            self.set_rss(&hashable.command(&config.port.rss, config.pairs()), deadline)?;
-        } else if features.contains(Features::MQ) {
+        let rss = &config.port.rss;
+        match net.hashable {
+            Some(hashable) if features.contains(Features::RSS) => {
+                self.set_rss(&hashable.rss_command(rss, config.pairs()), deadline)?;
+            }
+            Some(hashable) => self.command("hash frames", MQ, MQ_HASH, &hashable.hash_command(rss), deadline)?,
+            None => {}
+        }
+        if features.contains(Features::MQ) && !features.contains(Features::RSS) {
             self.command("use as many queue pairs", MQ, MQ_PAIRS, &config.pairs().to_le_bytes(), deadline)?;
         }
         if let Some(mac) = config.mac.filter(|_| features.contains(SET_MAC)) {
@@ -87,7 +94,7 @@ impl<T: Transport> Control<T> {
         self.command("change its MAC address", MAC, MAC_ADDRESS, &mac, deadline)
     }
 
-    /// How flows are spread over how many queues, as [`crate::rss::Hashable::command`] has it.
+    /// How flows are spread over how many queues, as [`crate::rss::Hashable::rss_command`] has it.
     pub(crate) fn set_rss(&mut self, data: &[u8], deadline: &Deadline) -> Result<()> {
         self.command("spread flows over queues", MQ, MQ_RSS, data, deadline)
     }

@@ -342,6 +342,9 @@ impl FakeDevice {
     #[must_use]
     pub fn header_len(&self) -> usize {
         let features = self.features();
+        if features.contains(Features::HASH_REPORT) {
+            return 20;
+        }
         if features.contains(Features::VERSION_1) || features.contains(Features::MRG_RXBUF) { 12 } else { 10 }
     }
 }

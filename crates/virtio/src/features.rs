@@ -62,6 +62,8 @@ features! {
     IN_ORDER = 35, "VIRTIO_F_IN_ORDER";
     /// The device orders its memory accesses as the platform's devices do.
     ORDER_PLATFORM = 36, "VIRTIO_F_ORDER_PLATFORM";
+    /// The device reports a hash of each received frame.
+    HASH_REPORT = 57, "VIRTIO_NET_F_HASH_REPORT";
     /// The control queue accepts RSS settings.
     RSS = 60, "VIRTIO_NET_F_RSS";
 }
@@ -132,6 +134,7 @@ const USED: Features = Features(
         | Features::RING_PACKED.0
         | Features::IN_ORDER.0
         | Features::ORDER_PLATFORM.0
+        | Features::HASH_REPORT.0
         | Features::RSS.0,
 );
 
@@ -145,6 +148,9 @@ const NEEDS: &[(Features, Features)] = &[
     (Features::RING_PACKED, Features::VERSION_1),
     (Features::IN_ORDER, Features::VERSION_1),
     (Features::ORDER_PLATFORM, Features::VERSION_1),
+    (Features::HASH_REPORT, Features::CTRL_VQ),
+    // With buffers that may be any part of a frame, received headers need no descriptors of their own.
+    (Features::HASH_REPORT, Features::MRG_RXBUF),
     (Features::RSS, Features::CTRL_VQ),
     // For a device with one pair of queues there is nothing to spread.
     (Features::RSS, Features::MQ),

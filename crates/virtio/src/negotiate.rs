@@ -5,6 +5,7 @@ use crate::control::Control;
 use crate::net::{self, NetConfig};
 use crate::ring::{Area, Layout, Packed, Ring, RingMemory, Split};
 use crate::rx::pool_error;
+use crate::rx_header::WITH_HASH;
 use crate::session::{Header, QueueSession, Shared};
 use crate::transport::{Interface, QueueSetup, Transport, status};
 use crate::{Config, Error, Features, Result, features};
@@ -47,7 +48,7 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
         }
     }
     let net = net::read(transport, features)?;
-    if let Some(hashable) = net.rss {
+    if let Some(hashable) = net.hashable {
         hashable.check(&config.port.rss, config.pairs())?;
     }
     let header = header(transport, features, &net);
@@ -71,6 +72,9 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
     let mut refuse = config.refuse;
     if config.pairs() == 1 {
         refuse = refuse | Features::MQ | Features::RSS;
+    }
+    if !config.port.report_hash {
+        refuse = refuse | Features::HASH_REPORT;
     }
     if !config.port.checksum_offload {
         refuse = refuse | features::OFFLOADS;
@@ -103,10 +107,17 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
 fn header<T: Transport>(transport: &T, features: Features, net: &NetConfig) -> Header {
     let modern = transport.interface() == Interface::Modern;
     let mergeable = features.contains(Features::MRG_RXBUF);
+    let hash = features.contains(Features::HASH_REPORT);
     Header {
-        len: if modern || mergeable { 12 } else { 10 },
+        len: match (hash, modern || mergeable) {
+            (true, _) => WITH_HASH,
+            (false, true) => 12,
+            (false, false) => 10,
+        },
         mergeable,
-        any_layout: modern || features.contains(Features::ANY_LAYOUT),
+        // What transmit queues write in front of a frame is no longer than 12 bytes.
+        any_layout: !hash && (modern || features.contains(Features::ANY_LAYOUT)),
+        hash,
         longest: net.mtu.map_or(u32::MAX, |mtu| u32::from(mtu) + u32::from(ETHERNET_HEADER)),
         device_checksum: features.contains(Features::CSUM),
         guest_checksum: features.contains(Features::GUEST_CSUM),

@@ -12,8 +12,8 @@ pub(crate) struct NetConfig {
     /// Pairs of queues.
     pub(crate) pairs: u16,
     pub(crate) mtu: Option<u16>,
-    /// What it can hash for RSS.
-    pub(crate) rss: Option<Hashable>,
+    /// What it can hash, for RSS or for reports.
+    pub(crate) hashable: Option<Hashable>,
 }
 
 const MAC: u16 = 0;
@@ -44,7 +44,7 @@ pub(crate) fn mac<T: Transport>(transport: &T) -> Result<Option<[u8; 6]>> {
 }
 
 fn read_once<T: Transport>(transport: &T, features: Features) -> Result<NetConfig> {
-    let mut config = NetConfig { mac: None, link_up: true, pairs: 1, mtu: None, rss: None };
+    let mut config = NetConfig { mac: None, link_up: true, pairs: 1, mtu: None, hashable: None };
     if features.contains(Features::MAC) {
         config.mac = mac(transport)?;
     }
@@ -60,12 +60,15 @@ fn read_once<T: Transport>(transport: &T, features: Features) -> Result<NetConfi
         // Smaller than an IPv4 packet must be (RFC 791) is nonsense, and taken for nothing.
         config.mtu = Some(read_u16(transport, MTU)?).filter(|mtu| *mtu >= 68);
     }
-    if features.contains(Features::RSS) {
+    let rss = features.contains(Features::RSS);
+    if rss || features.contains(Features::HASH_REPORT) {
         let mut bytes = [0; 7];
         transport.read_config(RSS, &mut bytes)?;
         let [key, t0, t1, types @ ..] = bytes;
-        config.rss = Hashable::new(key, u16::from_le_bytes([t0, t1]), u32::from_le_bytes(types));
-        if config.rss.is_none() {
+        // Without RSS there is no table.
+        let table = if rss { u16::from_le_bytes([t0, t1]) } else { u16::MAX };
+        config.hashable = Hashable::new(key, table, u32::from_le_bytes(types));
+        if config.hashable.is_none() {
             let problem =
                 "has room for fewer than 40 bytes of RSS key or 128 entries of table; turn its RSS off".to_owned();
             return Err(Error::Negotiation { device: transport.name().to_owned(), problem });

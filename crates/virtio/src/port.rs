@@ -173,8 +173,10 @@ impl<T: Transport> ethdev::Port for Port<T> {
         (capabilities.rx_queues, capabilities.tx_queues) = (pairs, pairs);
         capabilities.mtu = net.and_then(|net| net.mtu).unwrap_or(9216);
         capabilities.set_mac = features.contains(SET_MAC);
-        capabilities.rss =
-            net.and_then(|net| net.rss).map(|hashable| hashable.capabilities(self.control.config.pairs()));
+        if let Some(hashable) = net.and_then(|net| net.hashable).filter(|_| features.contains(Features::RSS)) {
+            capabilities.rss = Some(hashable.capabilities(self.control.config.pairs()));
+        }
+        capabilities.report_hash = features.contains(Features::HASH_REPORT);
         capabilities.set_promiscuous = features.contains(Features::CTRL_RX);
         capabilities.checksum_offload = features.contains(Features::CSUM);
         capabilities.interrupts = self.shared.vector(0).is_some();
@@ -245,13 +247,13 @@ impl<T: Transport> ethdev::Port for Port<T> {
     fn set_rss_table(&mut self, table: &Reta) -> Result<()> {
         let (rss, hashable) = {
             let live = self.control.live();
-            (live.wanted.port.rss.with_table(table), live.agreed.as_ref().and_then(|agreed| agreed.net.rss))
+            (live.wanted.port.rss.with_table(table), live.agreed.as_ref().and_then(|agreed| agreed.net.hashable))
         };
         let queues = self.control.config.pairs();
         let mut data = Vec::new();
         if let Some(hashable) = hashable {
             hashable.check(&rss, queues)?;
-            data = hashable.command(&rss, queues);
+            data = hashable.rss_command(&rss, queues);
         }
         self.command(Features::RSS, |control, deadline| control.set_rss(&data, deadline))?;
         self.control.live().wanted.port.rss = rss;

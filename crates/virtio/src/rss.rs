@@ -1,6 +1,6 @@
-//! Receive side scaling (Virtio 1.2, section 5.1.6.5.7).
+//! Receive side scaling, and hashes of received frames (Virtio 1.2, sections 5.1.6.4.3, 5.1.6.5.6.4 and 5.1.6.5.7).
 
-use ethdev::{ConfigError, HashTypes, Rss, RssCapabilities};
+use ethdev::{ConfigError, HashTypes, PacketType, Rss, RssCapabilities, RxInfo};
 
 /// Entries of the redirection table: as many as every device has room for (section 5.1.4.1).
 const TABLE: u16 = 128;
@@ -50,15 +50,45 @@ impl Hashable {
     }
 
     /// The data of the command `VIRTIO_NET_CTRL_MQ_RSS_CONFIG`. What is not hashed goes where the hash 0 goes.
-    pub(crate) fn command(self, rss: &Rss, queues: u16) -> Vec<u8> {
-        let both = |each| rss.hash.contains(each) && self.0.contains(each);
-        let types = TYPES.iter().enumerate().fold(0_u32, |bits, (bit, (each, _))| bits | u32::from(both(*each)) << bit);
+    pub(crate) fn rss_command(self, rss: &Rss, queues: u16) -> Vec<u8> {
         let entry = |hash| u16::from(rss.queue(hash, queues));
         let halves = [TABLE - 1, entry(0)].into_iter().chain((0..u32::from(TABLE)).map(entry)).chain([queues]);
-        let mut data = types.to_le_bytes().to_vec();
+        let mut data = self.types(rss).to_vec();
         data.extend(halves.flat_map(u16::to_le_bytes));
         data.push(KEY);
         data.extend(rss.key);
         data
     }
+
+    /// The data of the command `VIRTIO_NET_CTRL_MQ_HASH_CONFIG`, for a device that hashes and spreads nothing.
+    pub(crate) fn hash_command(self, rss: &Rss) -> Vec<u8> {
+        let reserved = [0; 8];
+        [&self.types(rss)[..], &reserved, &[KEY], &rss.key].concat()
+    }
+
+    /// The types to be hashed, as bits of the device's.
+    fn types(self, rss: &Rss) -> [u8; 4] {
+        let both = |each| rss.hash.contains(each) && self.0.contains(each);
+        let bits = TYPES.iter().enumerate().fold(0_u32, |bits, (bit, (each, _))| bits | u32::from(both(*each)) << bit);
+        bits.to_le_bytes()
+    }
+}
+
+/// What is known of a frame by its header's fields `hash_value` and `hash_report`, added to what `info` says. A type that the
+/// specification does not have says nothing.
+pub(crate) fn with_report(info: RxInfo, hash: u32, report: u16) -> RxInfo {
+    let (family, protocol) = match report {
+        1..=6 => ((report - 1) / 3, (report - 1) % 3),
+        7..=9 => (2, report - 7),
+        _ => return info,
+    };
+    let kind = PacketType {
+        ipv4: family == 0,
+        ipv6: family > 0,
+        options: family == 2,
+        tcp: protocol == 1,
+        udp: protocol == 2,
+        sctp: false,
+    };
+    info.with_hash(hash).with_packet_type(kind)
 }

@@ -2,12 +2,13 @@
 
 use crate::poll_gap::PollGap;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
-use crate::rx_header::{GoodFrame, LONGEST_HEADER, RxHeader};
+use crate::rss::with_report;
+use crate::rx_header::{GoodFrame, HASH, RxHeader, WITH_HASH};
 use crate::session::{Header, PublishedCounters, QueueSession, Shared};
 use crate::transport::{Notifier, Transport};
 use crate::{Config, Error, Result};
 use device::Translation;
-use ethdev::RxCounters;
+use ethdev::{RxCounters, RxInfos};
 use mempool::{Batch, CHUNK, Meta, Packet, Pool, PoolCache, Slot};
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -82,6 +83,8 @@ struct RxBuffers {
     /// Buffers to be passed over: the rest of a frame that was given up.
     skipping: u16,
     good: GoodFrame,
+    /// Headers of the present session end with a hash.
+    has_hashes: bool,
     /// But for frames and bytes, which are in `published`.
     counters: RxCounters,
     published: Arc<PublishedCounters>,
@@ -106,7 +109,7 @@ impl<T: Transport> RxQueue<T> {
         // SAFETY: they are kept in the queue.
         unsafe { fresh.used(spare.len()) };
         // A multiple of 4, so that words of the header are aligned.
-        let data_at = (pool.headroom() & !3).max(LONGEST_HEADER);
+        let data_at = (pool.headroom() & !3).max(WITH_HASH);
         let most_segments = config.port.max_frame().div_ceil(pool.data_room().into());
         let buffers = RxBuffers {
             slots: Table::new(1, |_| None),
@@ -129,6 +132,7 @@ impl<T: Transport> RxQueue<T> {
             missing_segments: 0,
             skipping: 0,
             good: GoodFrame::default(),
+            has_hashes: false,
             counters: RxCounters::default(),
             published: Arc::default(),
         };
@@ -279,6 +283,15 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
             self.recv_own(batch);
         }
         batch.get_mut(before..).unwrap_or_default()
+    }
+
+    fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
+        let packets = self.recv(cache, batch);
+        infos.describe(packets);
+        if self.buffers.has_hashes {
+            add_hashes(packets, infos);
+        }
+        packets
     }
 
     fn counters(&self) -> RxCounters {
@@ -654,6 +667,7 @@ impl RxBuffers {
         self.chain_shift = header.is_apart().into();
         self.target = self.most.min(ring.size() >> self.chain_shift);
         self.refill_at = ring.size() - ((self.target - DOORBELL.min(self.target / 4)) << self.chain_shift);
+        self.has_hashes = header.hash;
         self.good = GoodFrame::new(header, self.pool_id, self.data_at, self.data_room);
         let count = self.spare.len().min(self.target);
         let spare = self.spare.split_off(self.spare.len() - count);
@@ -680,6 +694,25 @@ impl<T: Transport> fmt::Debug for RxQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RxQueue").field("index", &self.index).field("session", &self.session).finish_non_exhaustive()
     }
+}
+
+/// Adds what headers say of hashes: that of a frame's first packet, for all of them.
+#[inline(never)]
+fn add_hashes(packets: &mut [Packet], infos: &mut RxInfos) {
+    let count = packets.len();
+    let (mut is_first, mut hash, mut report) = (true, 0, 0);
+    for (packet, info) in packets.iter_mut().zip(infos.room(count)) {
+        if is_first {
+            // In front of the data, where the header ended.
+            if let Some(&mut [h0, h1, h2, h3, r0, r1, ..]) = packet.prepend(HASH) {
+                (hash, report) = (u32::from_le_bytes([h0, h1, h2, h3]), u16::from_le_bytes([r0, r1]));
+            }
+            packet.trim_front(HASH);
+        }
+        is_first = !packet.continues();
+        *info = with_report(*info, hash, report);
+    }
+    infos.filled(count);
 }
 
 /// No buffer may be smaller, or a frame would take more than there are descriptors.

@@ -136,6 +136,9 @@ pub(crate) const CSUM_START: usize = 6;
 /// Where flags and kind of segmentation are, and the number of buffers.
 const KINDS: usize = 0;
 const BUFFERS: usize = 10;
-/// The longest header, with the number of buffers.
+/// The header of a device that reports hashes; the hash and its type are in its last 8 bytes.
+pub(crate) const WITH_HASH: u16 = 20;
+pub(crate) const HASH: usize = 8;
+/// The longest other header, with the number of buffers.
 pub(crate) const LARGEST_HEADER: usize = LONGEST_HEADER as usize;
 pub(crate) const LONGEST_HEADER: u16 = 12;

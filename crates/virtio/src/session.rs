@@ -32,6 +32,8 @@ pub(crate) struct Header {
     pub(crate) mergeable: bool,
     /// It may share a descriptor with the frame.
     pub(crate) any_layout: bool,
+    /// It ends with a hash of the frame (`VIRTIO_NET_F_HASH_REPORT`).
+    pub(crate) hash: bool,
     /// Longest frame without a VLAN tag that the device takes, in bytes; `u32::MAX` for one that does not say.
     pub(crate) longest: u32,
     /// The device completes checksums (`VIRTIO_NET_F_CSUM`).

@@ -230,7 +230,7 @@ impl Rig {
         let tree = tempfile::tempdir()?;
         let folder = tree.path().join("usr/local/bin");
         fs::create_dir_all(&folder)?;
-        for program in ["fwd", "pktgen", "nat44"] {
+        for program in ["fwd", "pktgen", "nat44", "hashes"] {
             fs::copy(self.programs.join(program), folder.join(program))?;
         }
         let archive = File::options().append(true).open(to)?;

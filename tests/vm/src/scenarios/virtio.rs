@@ -274,7 +274,8 @@ pub(super) fn rss(rig: &Rig, checks: &mut Checks) -> Result<()> {
         checks.skip(reason);
         return Ok(());
     }
-    let (mut vm, hosts, taps) = between_taps(rig, "rss=on,")?;
+    let (mut vm, hosts, taps) = between_taps(rig, "rss=on,hash=on,")?;
+    hashes(&mut vm, checks, &hosts[0])?;
     hosts[0].output(&["ip", "route", "add", "default", "via", "10.9.0.254"]);
     hosts[1].output(&["ip", "address", "add", "10.8.0.2/24", "dev", &taps[1]]);
     hosts[1].output(&["ip", "link", "set", &taps[1], "address", GATEWAY]);
@@ -286,7 +287,11 @@ pub(super) fn rss(rig: &Rig, checks: &mut Checks) -> Result<()> {
     });
     let all = (8..FLOWS + 7).map(attempt).collect::<Vec<_>>().join("; ");
     let said = hosts[0].output(&["sh", "-c", &format!("{all}; true")]);
-    checks.equal("flows that came through, and their answers", said.matches("connect: Connection refused").count(), FLOWS - 1);
+    checks.equal(
+        "flows that came through, and their answers",
+        said.matches("connect: Connection refused").count(),
+        FLOWS - 1,
+    );
     let said = vm.sh("while kill -0 $(cat /tmp/pid) 2>/dev/null; do sleep 0.1; done; cat /tmp/said")?;
     let bindings: Vec<usize> = said.lines().filter_map(|line| line.split_once(" bindings")?.0.parse().ok()).collect();
     let both = bindings.len() == 2 && bindings.iter().all(|count| *count > 0);
@@ -294,11 +299,33 @@ pub(super) fn rss(rig: &Rig, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// What QEMU says of datagrams to many ports: their hashes, and the queues that follow.
+fn hashes(vm: &mut Machine, checks: &mut Checks, host: &Namespace) -> Result<()> {
+    const DATAGRAMS: usize = 64;
+    let program = format!("hashes 0000:00:05.0 {PAIRS} {DATAGRAMS}");
+    let listens = "for try in $(seq 300); do grep -q listening /tmp/said && break; sleep 0.1; done";
+    vm.sh(&format!("{program} >/tmp/said 2>&1 & echo $! >/tmp/pid\n{listens}"))?;
+    let script = format!("for port in $(seq {DATAGRAMS}); do echo x >/dev/udp/10.9.0.2/$port; done; true");
+    host.output(&["ip", "neighbour", "replace", "10.9.0.2", "lladdr", "02:00:00:00:00:02", "dev", &tap(0)]);
+    ensure!(host.succeeds(&["bash", "-c", &script]), "datagrams cannot be sent");
+    let said = vm.sh("while kill -0 $(cat /tmp/pid) 2>/dev/null; do sleep 0.1; done; cat /tmp/said")?;
+    let wanted =
+        format!("{DATAGRAMS} datagrams: 0 without a hash, 0 with a wrong one, 0 in a wrong queue, 0 of a wrong type");
+    checks.contains("QEMU's hashes are ours", &said, &wanted);
+    host.output(&["ip", "neighbour", "del", "10.9.0.2", "dev", &tap(0)]);
+    Ok(())
+}
+
+/// The name of the TAP interface at the other end of a NIC.
+fn tap(nic: usize) -> String {
+    format!("rwvm{}n{nic}", std::process::id())
+}
+
 /// A machine with two NICs of [`PAIRS`] queue pairs whose wires are TAP interfaces of this host, each alone in a namespace with
 /// the address 10.9.0.1 or 10.9.0.2; and the names of the interfaces.
 fn between_taps(rig: &Rig, more: &str) -> Result<(Machine, [Namespace; 2], [String; 2])> {
     rig.give_tun()?;
-    let taps = [0, 1].map(|nic| format!("rwvm{}n{nic}", std::process::id()));
+    let taps = [0, 1].map(tap);
     let mut words = Vec::new();
     for (nic, tap) in taps.iter().enumerate() {
         let backend = format!("tap,id=tap{nic},ifname={tap},script=no,downscript=no,queues={PAIRS}");
