@@ -13,6 +13,7 @@ pub mod vfio_user_server;
 #[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod vhost_user;
 pub mod virtio_rings;
+pub mod wire;
 
 /// A fuzz target: its name, which is that of its corpus, and what it does with an input.
 pub type Target = (&'static str, fn(&[u8]));
@@ -29,4 +30,5 @@ pub const TARGETS: &[Target] = &[
     ("vhost_user", vhost_user::run),
     ("virtio_packed", virtio_rings::packed),
     ("virtio_split", virtio_rings::split),
+    ("wire", wire::run),
 ];
