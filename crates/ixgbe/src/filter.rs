@@ -6,7 +6,7 @@ use crate::regs::{
 use crate::wait::{Command, modify};
 use crate::{Error, Result};
 use device::{Device, TimeLimit};
-use ethdev::PortConfig;
+use ethdev::{MacAddress, PortConfig};
 use std::collections::BTreeSet;
 
 /// The receive filters of a port. Each call takes [`PortConfig::time_limit`] at most. Initially broadcast frames are
@@ -42,13 +42,9 @@ impl<D: Device> Filters<D> {
         for index in 0..RECEIVE_ADDRESSES {
             filters.write_unicast(index);
         }
-        for i in 0..MTA.count() {
-            regs.write(MTA.at(i), 0);
-        }
-        for i in 0..VFTA.count() {
-            regs.write(VFTA.at(i), 0);
-        }
-        modify(regs, MCSTCTRL, |value| mcstctrl::MO.set(value, OFFSET as u32) | mcstctrl::MFE.mask())?;
+        (0..MTA.count()).for_each(|i| regs.write(MTA.at(i), 0));
+        (0..VFTA.count()).for_each(|i| regs.write(VFTA.at(i), 0));
+        modify(regs, MCSTCTRL, |value| mcstctrl::MO.set(value, MULTICAST_BITS_47_36) | mcstctrl::MFE.mask())?;
         filters.write_vlan_filter(false)?;
         filters.write_broadcast(true)?;
         filters.write_promiscuous()?;
@@ -102,13 +98,14 @@ impl<D: Device> Filters<D> {
     ///
     /// [`Error::Config`] for the zero or broadcast address, or if all 128 unicast filters are in use.
     pub fn add_address(&mut self, address: [u8; 6]) -> Result<()> {
-        if address == [0; 6] || address == [0xFF; 6] {
-            return Err(Error::config("address", format!("{}: neither unicast nor multicast", Mac(address))));
+        let mac = MacAddress(address);
+        if mac == MacAddress::ZERO || mac == MacAddress::BROADCAST {
+            return Err(Error::config("address", format!("{mac}: neither unicast nor multicast")));
         }
         let _command = self.command();
-        if is_multicast(address) {
+        if mac.is_multicast() {
             self.multicast.insert(address);
-            self.write_multicast(multicast_hash(address, OFFSET));
+            self.write_multicast(multicast_hash(address));
             return Ok(());
         }
         if self.unicast.contains(&Some(address)) {
@@ -121,10 +118,8 @@ impl<D: Device> Filters<D> {
                 Ok(())
             }
             None => {
-                let problem = format!(
-                    "{}: all {RECEIVE_ADDRESSES} filters are in use, remove one or go promiscuous",
-                    Mac(address)
-                );
+                let problem =
+                    format!("{mac}: all {RECEIVE_ADDRESSES} filters are in use, remove one or go promiscuous");
                 Err(Error::config("address", problem))
             }
         }
@@ -134,9 +129,9 @@ impl<D: Device> Filters<D> {
     /// removed.
     pub fn remove_address(&mut self, address: [u8; 6]) -> bool {
         let _command = self.command();
-        if is_multicast(address) {
+        if MacAddress(address).is_multicast() {
             let known = self.multicast.remove(&address);
-            self.write_multicast(multicast_hash(address, OFFSET));
+            self.write_multicast(multicast_hash(address));
             return known;
         }
         match self.unicast.iter().skip(1).position(|&entry| entry == Some(address)) {
@@ -216,7 +211,7 @@ impl<D: Device> Filters<D> {
 
     /// Writes the dword of the multicast table that holds the bit of `hash`: several addresses share bits and dwords.
     fn write_multicast(&self, hash: u16) {
-        let bits = self.multicast.iter().map(|&address| multicast_hash(address, OFFSET));
+        let bits = self.multicast.iter().map(|&address| multicast_hash(address));
         self.regs.write(MTA.at(u32::from(hash >> 5)), dword_of(hash, bits));
     }
 
@@ -238,27 +233,12 @@ impl<D: Device> std::fmt::Debug for Filters<D> {
     }
 }
 
-/// The bit of a multicast address in the 4096-bit table: 12 bits of the address, from bit 36, 35, 34 or 32 up as
-/// MCSTCTRL.MO says (7.1.1.2).
-fn multicast_hash(address: [u8; 6], offset: MulticastOffset) -> u16 {
-    let [.., fifth, sixth] = address;
-    let shift = match offset {
-        MulticastOffset::Bit36 => 4,
-        MulticastOffset::Bit35 => 3,
-        MulticastOffset::Bit34 => 2,
-        MulticastOffset::Bit32 => 0,
-    };
-    (u16::from_le_bytes([fifth, sixth]) >> shift) & 0xFFF
-}
+/// MCSTCTRL.MO: bits 47:36 of a multicast address select its bit in the table.
+const MULTICAST_BITS_47_36: u32 = 0;
 
-/// MCSTCTRL.MO: the lowest bit of a multicast address that counts in the table.
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "all values of the field; one is used"))]
-enum MulticastOffset {
-    Bit36,
-    Bit35,
-    Bit34,
-    Bit32,
+/// Returns the bit of a multicast address in the 4096-bit table (7.1.1.2).
+fn multicast_hash([.., fifth, sixth]: [u8; 6]) -> u16 {
+    u16::from_le_bytes([fifth, sixth]) >> 4
 }
 
 /// The dword in which `member` of a 4096-bit table lies, with the bits of all `members` that lie there too.
@@ -266,24 +246,9 @@ fn dword_of(member: u16, members: impl Iterator<Item = u16>) -> u32 {
     members.filter(|other| other >> 5 == member >> 5).fold(0, |dword, other| dword | 1 << (other & 31))
 }
 
-fn is_multicast(address: [u8; 6]) -> bool {
-    address[0] & 1 == 1
-}
-
 fn index(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(0)
 }
-
-struct Mac([u8; 6]);
-
-impl std::fmt::Display for Mac {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
-const OFFSET: MulticastOffset = MulticastOffset::Bit36;
 
 #[cfg(test)]
 mod tests {
@@ -371,12 +336,9 @@ mod tests {
     }
 
     #[test]
-    fn each_offset_takes_its_12_bits() {
-        use MulticastOffset::{Bit32, Bit34, Bit35, Bit36};
+    fn the_upper_12_bits_select_the_bit_of_the_table() {
         // Bits 47:32 are the sixth and fifth byte: 0xabcd.
-        let hashes = [Bit36, Bit35, Bit34, Bit32].map(|offset| multicast_hash([1, 0, 0, 0, 0xCD, 0xAB], offset));
-        assert_eq!(hashes, [0xABC, 0x579, 0xAF3, 0xBCD]);
-        assert_eq!([Bit36 as u32, Bit35 as u32, Bit34 as u32, Bit32 as u32], [0, 1, 2, 3]);
+        assert_eq!(multicast_hash([1, 0, 0, 0, 0xCD, 0xAB]), 0xABC);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::fmt;
 
 use MacType::{Mac82599, X540, X550};
 use Media::{Backplane, Copper, Cx4, Fibre};
-use Refused::{NotYet, Older, Other};
 
 /// The MAC generation. It determines buffer sizes, semaphores, EEPROM access and the size of the RSS table.
 ///
@@ -120,18 +119,16 @@ fn refusal(ids: PciIds) -> String {
     if ids.vendor != INTEL {
         return match ids.vendor {
             0x1AF4 => "a virtio device: use the virtio driver".to_owned(),
-            0x15B3 => "an NVIDIA (Mellanox) device: not an 82599-family NIC".to_owned(),
-            0x14E4 => "a Broadcom device: not an 82599-family NIC".to_owned(),
-            _ => "not an Intel device: not an 82599-family NIC".to_owned(),
+            0x15B3 => format!("an NVIDIA (Mellanox) device: {OTHER}"),
+            0x14E4 => format!("a Broadcom device: {OTHER}"),
+            _ => format!("not an Intel device: {OTHER}"),
         };
     }
     let near = NEIGHBOURS.iter().find(|(first, last, ..)| (*first..=*last).contains(&ids.device));
     match near {
-        Some((_, _, name, Refused::NotYet)) => format!("{name}: not supported yet"),
-        Some((_, _, name, Refused::Older)) => format!("{name}: its registers differ, not supported"),
-        Some((_, _, name, Refused::Other)) => format!("{name}: not an 82599-family NIC"),
-        None if ids.class >> 8 == 0x0200 => "an unknown Intel NIC: not an 82599-family NIC".to_owned(),
-        None => "an unknown Intel device: not an 82599-family NIC".to_owned(),
+        Some((_, _, name, reason)) => format!("{name}: {reason}"),
+        None if ids.class >> 8 == 0x0200 => format!("an unknown Intel NIC: {OTHER}"),
+        None => format!("an unknown Intel device: {OTHER}"),
     }
 }
 
@@ -160,57 +157,54 @@ const SUPPORTED: &[(u16, MacType, Media, &str)] = &[
     (0x15D1, X550, Copper, "X550-T1"),
 ];
 
-#[derive(Clone, Copy)]
-enum Refused {
-    NotYet,
-    Older,
-    Other,
-}
+const NOT_YET: &str = "not supported yet";
+const OLDER: &str = "its registers differ, not supported";
+const OTHER: &str = "not an 82599-family NIC";
 
 /// Ranges of device ids that are often found next to, or taken for, the supported ones. First match counts.
-const NEIGHBOURS: &[(u16, u16, &str, Refused)] = &[
-    (0x10ED, 0x10ED, "an 82599 virtual function", NotYet),
-    (0x152E, 0x152E, "an 82599 virtual function (Hyper-V)", NotYet),
-    (0x1515, 0x1515, "an X540 virtual function", NotYet),
-    (0x1530, 0x1530, "an X540 virtual function (Hyper-V)", NotYet),
-    (0x1564, 0x1565, "an X550 virtual function", NotYet),
-    (0x15A8, 0x15A9, "an X550EM_x virtual function", NotYet),
-    (0x15B4, 0x15B4, "an X550EM_a virtual function (Hyper-V)", NotYet),
-    (0x15C5, 0x15C5, "an X550EM_a virtual function", NotYet),
-    (0x57AD, 0x57AD, "an E610 virtual function", NotYet),
-    (0x15AA, 0x15B0, "an X550EM_x (Xeon D)", NotYet),
-    (0x15C2, 0x15CE, "an X550EM_a (Atom C3000)", NotYet),
-    (0x15E4, 0x15E5, "an X550EM_a (Atom C3000)", NotYet),
-    (0x57AE, 0x57B2, "an E610", NotYet),
-    (0x10B6, 0x10B6, "an 82598", Older),
-    (0x10C6, 0x10C8, "an 82598", Older),
-    (0x10DB, 0x10DD, "an 82598", Older),
-    (0x10E1, 0x10E1, "an 82598", Older),
-    (0x10EC, 0x10EC, "an 82598", Older),
-    (0x10F1, 0x10F4, "an 82598", Older),
-    (0x1508, 0x1508, "an 82598", Older),
-    (0x150B, 0x150B, "an 82598", Older),
-    (0x154C, 0x154C, "an Intel 700 series virtual function (iavf)", Other),
-    (0x1571, 0x1571, "an Intel 700 series virtual function (iavf)", Other),
-    (0x1572, 0x1572, "an Intel X710 (i40e)", Other),
-    (0x1580, 0x1584, "an Intel XL710 (i40e)", Other),
-    (0x1585, 0x1586, "an Intel X710 (i40e)", Other),
-    (0x1587, 0x1588, "an Intel XL710 (i40e)", Other),
-    (0x1589, 0x1589, "an Intel X710 (i40e)", Other),
-    (0x158A, 0x158B, "an Intel XXV710 (i40e)", Other),
-    (0x15FF, 0x15FF, "an Intel X710 (i40e)", Other),
-    (0x37CD, 0x37CD, "an Intel X722 virtual function (iavf)", Other),
-    (0x37CE, 0x37D3, "an Intel X722 (i40e)", Other),
-    (0x1591, 0x159B, "an Intel E810 (ice)", Other),
-    (0x1889, 0x1889, "an Intel adaptive virtual function (iavf)", Other),
-    (0x10C9, 0x10C9, "an Intel 82576 (igb)", Other),
-    (0x1521, 0x1524, "an Intel I350 (igb)", Other),
-    (0x1533, 0x1538, "an Intel I210 (igb)", Other),
-    (0x1539, 0x1539, "an Intel I211 (igb)", Other),
-    (0x15F2, 0x15F3, "an Intel I225 (igc)", Other),
-    (0x125B, 0x125C, "an Intel I226 (igc)", Other),
-    (0x100E, 0x100F, "an Intel 82540EM or 82545EM (e1000)", Other),
-    (0x10D3, 0x10D3, "an Intel 82574L (e1000e)", Other),
+const NEIGHBOURS: &[(u16, u16, &str, &str)] = &[
+    (0x10ED, 0x10ED, "an 82599 virtual function", NOT_YET),
+    (0x152E, 0x152E, "an 82599 virtual function (Hyper-V)", NOT_YET),
+    (0x1515, 0x1515, "an X540 virtual function", NOT_YET),
+    (0x1530, 0x1530, "an X540 virtual function (Hyper-V)", NOT_YET),
+    (0x1564, 0x1565, "an X550 virtual function", NOT_YET),
+    (0x15A8, 0x15A9, "an X550EM_x virtual function", NOT_YET),
+    (0x15B4, 0x15B4, "an X550EM_a virtual function (Hyper-V)", NOT_YET),
+    (0x15C5, 0x15C5, "an X550EM_a virtual function", NOT_YET),
+    (0x57AD, 0x57AD, "an E610 virtual function", NOT_YET),
+    (0x15AA, 0x15B0, "an X550EM_x (Xeon D)", NOT_YET),
+    (0x15C2, 0x15CE, "an X550EM_a (Atom C3000)", NOT_YET),
+    (0x15E4, 0x15E5, "an X550EM_a (Atom C3000)", NOT_YET),
+    (0x57AE, 0x57B2, "an E610", NOT_YET),
+    (0x10B6, 0x10B6, "an 82598", OLDER),
+    (0x10C6, 0x10C8, "an 82598", OLDER),
+    (0x10DB, 0x10DD, "an 82598", OLDER),
+    (0x10E1, 0x10E1, "an 82598", OLDER),
+    (0x10EC, 0x10EC, "an 82598", OLDER),
+    (0x10F1, 0x10F4, "an 82598", OLDER),
+    (0x1508, 0x1508, "an 82598", OLDER),
+    (0x150B, 0x150B, "an 82598", OLDER),
+    (0x154C, 0x154C, "an Intel 700 series virtual function (iavf)", OTHER),
+    (0x1571, 0x1571, "an Intel 700 series virtual function (iavf)", OTHER),
+    (0x1572, 0x1572, "an Intel X710 (i40e)", OTHER),
+    (0x1580, 0x1584, "an Intel XL710 (i40e)", OTHER),
+    (0x1585, 0x1586, "an Intel X710 (i40e)", OTHER),
+    (0x1587, 0x1588, "an Intel XL710 (i40e)", OTHER),
+    (0x1589, 0x1589, "an Intel X710 (i40e)", OTHER),
+    (0x158A, 0x158B, "an Intel XXV710 (i40e)", OTHER),
+    (0x15FF, 0x15FF, "an Intel X710 (i40e)", OTHER),
+    (0x37CD, 0x37CD, "an Intel X722 virtual function (iavf)", OTHER),
+    (0x37CE, 0x37D3, "an Intel X722 (i40e)", OTHER),
+    (0x1591, 0x159B, "an Intel E810 (ice)", OTHER),
+    (0x1889, 0x1889, "an Intel adaptive virtual function (iavf)", OTHER),
+    (0x10C9, 0x10C9, "an Intel 82576 (igb)", OTHER),
+    (0x1521, 0x1524, "an Intel I350 (igb)", OTHER),
+    (0x1533, 0x1538, "an Intel I210 (igb)", OTHER),
+    (0x1539, 0x1539, "an Intel I211 (igb)", OTHER),
+    (0x15F2, 0x15F3, "an Intel I225 (igc)", OTHER),
+    (0x125B, 0x125C, "an Intel I226 (igc)", OTHER),
+    (0x100E, 0x100F, "an Intel 82540EM or 82545EM (e1000)", OTHER),
+    (0x10D3, 0x10D3, "an Intel 82574L (e1000e)", OTHER),
 ];
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use crate::regs::{
 use crate::wait::read;
 use crate::{Error, Result};
 use device::{Deadline, Device, ReadClears, Reg};
-use std::fmt;
 
 /// All counters of the device, since the port was opened. None of them ever decreases.
 ///
@@ -137,24 +136,21 @@ pub(crate) struct Counters<D: Device> {
     at: usize,
     /// The first one that the last poll has not read.
     next: usize,
-    good_received: Difference,
+    differences: Differences,
+}
+
+/// Why a poll ends early: an error, or `None` when all have been read or its deadline is over. What was not read keeps
+/// counting in the device.
+type Halt = Option<Error>;
+
+/// The totals that are less than what the device counts: it counts missed packets as received, pause frames as sent.
+#[derive(Default)]
+struct Differences {
+    received: Difference,
     sent: Difference,
     sent_bytes: Difference,
     sent_multicast: Difference,
     sent_64: Difference,
-}
-
-/// Why a poll ends early.
-enum Halt {
-    /// All have been read, or it is over its deadline. What was not read keeps counting in the device.
-    Over,
-    Failed(Error),
-}
-
-impl From<Error> for Halt {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
 }
 
 impl<D: Device> Counters<D> {
@@ -170,27 +166,21 @@ impl<D: Device> Counters<D> {
             regs.write(RQSMR.at(i), slots);
             regs.write(TQSM.at(i), slots);
         }
-        let mut before = Self::zeroed(regs.clone(), usize::MAX);
-        before.begin(None);
-        before.go_round()?;
-        Ok(Self::zeroed(regs.clone(), before.at))
-    }
-
-    fn zeroed(regs: Registers<D>, whole: usize) -> Self {
-        Self {
-            regs,
+        let mut counters = Self {
+            regs: regs.clone(),
             totals: HardwareStatistics::default(),
-            whole,
+            whole: 0,
             deadline: None,
-            left: 0,
+            left: usize::MAX,
             at: 0,
             next: 0,
-            good_received: Difference::default(),
-            sent: Difference::default(),
-            sent_bytes: Difference::default(),
-            sent_multicast: Difference::default(),
-            sent_64: Difference::default(),
-        }
+            differences: Differences::default(),
+        };
+        counters.go_round()?;
+        counters.whole = counters.at;
+        // What was counted before belongs to nobody.
+        (counters.totals, counters.differences) = Default::default();
+        Ok(counters)
     }
 
     /// The totals of the last poll.
@@ -206,7 +196,7 @@ impl<D: Device> Counters<D> {
     ///
     /// [`Error::Gone`]; what was read before counts.
     pub(crate) fn poll(&mut self, deadline: Option<Deadline>) -> Result<&HardwareStatistics> {
-        self.begin(deadline);
+        (self.deadline, self.left) = (deadline, self.whole);
         self.go_round()?;
         if self.next == 0 && self.left > 0 {
             // It had begun in the middle.
@@ -216,17 +206,13 @@ impl<D: Device> Counters<D> {
         Ok(&self.totals)
     }
 
-    fn begin(&mut self, deadline: Option<Deadline>) {
-        (self.deadline, self.left) = (deadline, self.whole);
-    }
-
     /// From the next counter to the last, or to where the poll ends.
     fn go_round(&mut self) -> Result<()> {
         self.at = 0;
         match self.poll_all() {
             Ok(()) => self.next = 0,
-            Err(Halt::Over) => {}
-            Err(Halt::Failed(error)) => return Err(error),
+            Err(None) => {}
+            Err(Some(error)) => return Err(error),
         }
         Ok(())
     }
@@ -263,10 +249,10 @@ impl<D: Device> Counters<D> {
             (LXOFFTXC, |pause| &mut pause.tx_off),
         ] {
             let sent = self.add(register, |totals| total(&mut totals.pause))?;
-            self.sent.add(0, sent);
-            self.sent_bytes.add(0, sent * 64);
-            self.sent_multicast.add(0, sent);
-            self.sent_64.add(0, sent);
+            self.differences.sent.add(0, sent);
+            self.differences.sent_bytes.add(0, sent * 64);
+            self.differences.sent_multicast.add(0, sent);
+            self.differences.sent_64.add(0, sent);
         }
         self.add(LXONRXCNT, |totals| &mut totals.pause.rx_on)?;
         self.add(LXOFFRXCNT, |totals| &mut totals.pause.rx_off)?;
@@ -277,10 +263,10 @@ impl<D: Device> Counters<D> {
         // GPRC counts missed packets too, and may do so in an earlier poll than MPC.
         for class in 0..MPC.count() {
             let missed = self.add(MPC.at(class), |totals| &mut totals.rx_missed)?;
-            self.good_received.add(0, missed);
+            self.differences.received.add(0, missed);
         }
         let good = self.count(GPRC)?;
-        self.totals.rx_packets = self.good_received.add(good, 0);
+        self.totals.rx_packets = self.differences.received.add(good, 0);
         self.add_pair(GORCL, GORCH, |totals| &mut totals.rx_bytes)?;
         self.add_pair(TORL, TORH, |totals| &mut totals.rx_total_bytes)?;
         self.add(TPR, |totals| &mut totals.rx_total_packets)?;
@@ -294,15 +280,15 @@ impl<D: Device> Counters<D> {
 
     fn poll_sent(&mut self) -> Result<(), Halt> {
         let sent = self.count(GPTC)?;
-        self.totals.tx_packets = self.sent.add(sent, 0);
+        self.totals.tx_packets = self.differences.sent.add(sent, 0);
         let bytes = self.count_pair(GOTCL, GOTCH)?;
-        self.totals.tx_bytes = self.sent_bytes.add(bytes, 0);
+        self.totals.tx_bytes = self.differences.sent_bytes.add(bytes, 0);
         let multicast = self.count(MPTC)?;
-        self.totals.tx_multicast = self.sent_multicast.add(multicast, 0);
+        self.totals.tx_multicast = self.differences.sent_multicast.add(multicast, 0);
         self.add(BPTC, |totals| &mut totals.tx_broadcast)?;
         self.add(TPT, |totals| &mut totals.tx_total_packets)?;
         let smallest = self.count(PTC.at(0))?;
-        self.totals.tx_sizes[0] = self.sent_64.add(smallest, 0);
+        self.totals.tx_sizes[0] = self.differences.sent_64.add(smallest, 0);
         for (register, size) in (1..).zip(1..self.totals.tx_sizes.len()) {
             self.add(PTC.at(register), |totals| &mut totals.tx_sizes[size])?;
         }
@@ -373,16 +359,10 @@ impl<D: Device> Counters<D> {
         }
         self.next = at;
         if self.left == 0 || self.deadline.as_ref().is_some_and(|deadline| deadline.check().is_err()) {
-            return Err(Halt::Over);
+            return Err(None);
         }
         self.left -= 1;
         Ok(true)
-    }
-}
-
-impl<D: Device> fmt::Debug for Counters<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counters").field("totals", &self.totals).finish_non_exhaustive()
     }
 }
 
