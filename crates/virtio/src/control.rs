@@ -5,7 +5,6 @@ use crate::ring::{Area, Buffer, Ring, Virtqueue as _, Word, each_layout};
 use crate::transport::{Notifier as _, Transport};
 use crate::{Config, Error, Features, Result};
 use device::{Deadline, Expired};
-use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -160,10 +159,4 @@ impl<T: Transport> Control<T> {
 fn len(data: &[u8]) -> u32 {
     debug_assert!(data.len() < ANSWER - 2, "commands are short");
     u32::try_from(data.len()).unwrap_or(0)
-}
-
-impl<T: Transport> fmt::Debug for Control<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Control").field("ring", &self.ring).finish_non_exhaustive()
-    }
 }

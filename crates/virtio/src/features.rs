@@ -22,6 +22,8 @@ macro_rules! features {
             $($(#[$doc])* pub const $name: Self = Self(1 << $bit);)*
         }
         const NAMES: &[(u32, &str)] = &[$(($bit, $text)),*];
+        /// What the driver uses where a device offers it: every feature that it has a name for.
+        const USED: Features = Features($(1 << $bit)|*);
     };
 }
 
@@ -114,29 +116,6 @@ impl fmt::Debug for Features {
 /// Offloads, which are used only if they are asked for: few forwarders have a use for them, and most of what a device could
 /// lie about is in their header fields.
 pub(crate) const OFFLOADS: Features = Features(Features::CSUM.0 | Features::GUEST_CSUM.0);
-
-/// What the driver uses where a device offers it.
-const USED: Features = Features(
-    OFFLOADS.0
-        | Features::MTU.0
-        | Features::MAC.0
-        | Features::MRG_RXBUF.0
-        | Features::STATUS.0
-        | Features::CTRL_VQ.0
-        | Features::CTRL_RX.0
-        | Features::CTRL_VLAN.0
-        | Features::MQ.0
-        | Features::CTRL_MAC_ADDR.0
-        | Features::ANY_LAYOUT.0
-        | Features::EVENT_IDX.0
-        | Features::VERSION_1.0
-        | Features::ACCESS_PLATFORM.0
-        | Features::RING_PACKED.0
-        | Features::IN_ORDER.0
-        | Features::ORDER_PLATFORM.0
-        | Features::HASH_REPORT.0
-        | Features::RSS.0,
-);
 
 /// Pairs of a feature and what it needs (sections 5.1.3.1 and 6.1). A device may offer nonsense; the dependent one is
 /// dropped then.

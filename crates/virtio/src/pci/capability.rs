@@ -8,7 +8,6 @@ use device::{Bar as _, Error, PciFunction};
 use std::sync::Arc;
 
 /// The registers of a modern device. (Its ISR status is for interrupts by line, which this driver does not use.)
-#[derive(Debug)]
 pub(super) struct Layout<B> {
     /// Common configuration, section 4.1.4.3.
     pub(super) common: Window<B>,

@@ -6,7 +6,6 @@ use crate::transport::{Interface, QueueSetup};
 use device::Bar;
 
 /// A legacy device's registers.
-#[derive(Debug)]
 pub(super) struct Legacy<B>(pub(super) Window<B>);
 
 const DEVICE_FEATURES: u32 = 0;

@@ -7,7 +7,6 @@ use crate::transport::{Interface, QueueSetup};
 use device::Bar;
 
 /// A modern device's registers.
-#[derive(Debug)]
 pub(super) struct Modern<B>(pub(super) Layout<B>);
 
 /// Offsets in the common configuration.

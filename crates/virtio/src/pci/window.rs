@@ -1,7 +1,6 @@
 //! A part of a region.
 
 use device::Bar;
-use std::fmt;
 use std::sync::Arc;
 
 /// Registers at a place of a region. Offsets count from there; what lies beyond the end is not there.
@@ -67,11 +66,5 @@ impl<B: Bar> Window<B> {
     /// What notifies `queue` by the 16 bits at `offset`, which the window has.
     pub(super) fn doorbell(&self, offset: u32, queue: u16) -> super::Doorbell<B> {
         super::Doorbell { region: Arc::clone(&self.region), at: self.place(offset, 2), queue }
-    }
-}
-
-impl<B> fmt::Debug for Window<B> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Window({:#x}+{:#x})", self.at, self.len)
     }
 }
