@@ -125,6 +125,7 @@ pub(crate) fn listed<P: Listed>(opened: Result<ethdev::Opened<P>, P::Error>) -> 
 }
 
 /// An error of any driver.
+#[derive(Debug)]
 pub struct DriverError(Box<dyn PortError>);
 
 impl DriverError {
@@ -144,12 +145,6 @@ impl DriverError {
 impl<E: PortError> From<E> for DriverError {
     fn from(error: E) -> Self {
         Self(Box::new(error))
-    }
-}
-
-impl fmt::Debug for DriverError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
     }
 }
 

@@ -156,6 +156,17 @@ macro_rules! ask {
     }};
 }
 
+/// What a software NIC answers; `$otherwise` for any other device.
+macro_rules! ask_soft {
+    ($self:ident, $method:ident, $otherwise:expr) => {{
+        #[cfg(feature = "soft")]
+        if let Some(device) = &$self.soft {
+            return device.$method();
+        }
+        $otherwise
+    }};
+}
+
 impl Port for AnyPort {
     type Rx = AnyRxQueue;
     type Tx = AnyTxQueue;
@@ -218,11 +229,7 @@ impl Port for AnyPort {
     }
 
     fn transmit_idle(&self) -> bool {
-        #[cfg(feature = "soft")]
-        if let Some(device) = &self.soft {
-            return device.transmit_idle();
-        }
-        each!(DriverPort, &self.driver, port => port.transmit_idle())
+        ask_soft!(self, transmit_idle, each!(DriverPort, &self.driver, port => port.transmit_idle()))
     }
 
     /// For a device opened through VFIO, there are also descriptors for what the kernel reports about it; those do not
@@ -271,44 +278,28 @@ impl AnyPort {
     /// everything it has. Always true for devices that cannot tell: real NICs, and those of other processes.
     #[must_use]
     pub fn source_finished(&self) -> bool {
-        #[cfg(feature = "soft")]
-        if let Some(device) = &self.soft {
-            return device.source_finished();
-        }
-        true
+        ask_soft!(self, source_finished, true)
     }
 
     /// Returns the name of the software NIC at the other end of the cable (`wire=peer:NAME`) if no device of that name
     /// is open in this process; until one is, no frame arrives or leaves.
     #[must_use]
     pub fn missing_peer(&self) -> Option<String> {
-        #[cfg(feature = "soft")]
-        if let Some(device) = &self.soft {
-            return device.missing_peer();
-        }
-        None
+        ask_soft!(self, missing_peer, None)
     }
 
     /// Returns why the link of a software NIC is down and what to do, if its wire can tell (`wire=tap:IFNAME`: the
     /// interface is down).
     #[must_use]
     pub fn no_carrier(&self) -> Option<String> {
-        #[cfg(feature = "soft")]
-        if let Some(device) = &self.soft {
-            return device.no_carrier();
-        }
-        None
+        ask_soft!(self, no_carrier, None)
     }
 
     /// Returns whether what a software NIC is plugged into is gone for good (a TAP interface was deleted), so that no
     /// more frames will leave.
     #[must_use]
     pub fn wire_gone(&self) -> bool {
-        #[cfg(feature = "soft")]
-        if let Some(device) = &self.soft {
-            return device.wire_gone();
-        }
-        false
+        ask_soft!(self, wire_gone, false)
     }
 }
 
