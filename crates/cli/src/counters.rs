@@ -4,123 +4,76 @@ use nic::{RxCounters, TxCounters};
 use std::ops::{AddAssign, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The reason why a received frame was not sent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(usize)]
-pub enum Reason {
-    /// The device marked the frame bad.
-    RxFrameError,
-    /// The device reported a length of 0, or more than the buffer holds.
-    RxBadLength,
-    /// The frame came in more buffers than the largest frame needs.
-    RxTooLong,
-    /// The frame came in more buffers than a batch (`--batch`) has packets.
-    RxBatchTooSmall,
-    /// The frame was in the receive ring when the run ended.
-    RxUnread,
-    /// The frame is neither IPv4 nor IPv6.
-    NotIp,
-    /// The frame is for a group of stations on the link, which a router does not forward.
-    LinkMulticast,
-    /// The frame is for another station on the link.
-    OtherStation,
-    /// The IP version is not that of the EtherType.
-    IpVersion,
-    /// The IP header is cut off, or gives a length that is too short.
-    IpHeaderLength,
-    /// The length of the IP packet does not match its header or the frame.
-    IpTotalLength,
-    /// The IPv4 header checksum is wrong.
-    IpChecksum,
-    /// Packets may not come from the IP source address.
-    MartianSource,
-    /// No router sends to the IP destination address.
-    MartianDestination,
-    /// The time to live or hop limit is used up.
-    TtlExpired,
-    /// There is no route to the destination.
-    NoRoute,
-    /// The packet is longer than the MTU of the output port.
-    TooBig,
-    /// The output ring had no room in time.
-    TxFull,
-    /// No device can send a frame of this length.
-    TxBadLength,
-    /// The frame has more segments than the output ring has descriptors.
-    TxTooManySegments,
-    /// The frame's buffer cannot be mapped for the output device.
-    TxUnmappedPool,
-    /// The output ring took the frame, but the device had not sent it when the device went away or the run ended.
-    TxUnsent,
+/// From a list of reasons and their names: the enum, in the order of the list.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $reason:ident = $name:literal;)*) => {
+        /// The reason why a received frame was not sent on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Reason {
+            $($(#[$doc])* $reason,)*
+        }
+
+        impl Reason {
+            /// All reasons.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$reason),*];
+
+            /// Returns the reason's name in tables and JSON.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$reason => $name,)*
+                }
+            }
+        }
+    };
 }
 
-impl Reason {
-    /// All reasons.
-    pub const ALL: [Self; 22] = [
-        Self::RxFrameError,
-        Self::RxBadLength,
-        Self::RxTooLong,
-        Self::RxBatchTooSmall,
-        Self::RxUnread,
-        Self::NotIp,
-        Self::LinkMulticast,
-        Self::OtherStation,
-        Self::IpVersion,
-        Self::IpHeaderLength,
-        Self::IpTotalLength,
-        Self::IpChecksum,
-        Self::MartianSource,
-        Self::MartianDestination,
-        Self::TtlExpired,
-        Self::NoRoute,
-        Self::TooBig,
-        Self::TxFull,
-        Self::TxBadLength,
-        Self::TxTooManySegments,
-        Self::TxUnmappedPool,
-        Self::TxUnsent,
-    ];
-
-    /// Returns the reason's name in tables and JSON.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::RxFrameError => "rx_frame_error",
-            Self::RxBadLength => "rx_bad_length",
-            Self::RxTooLong => "rx_too_long",
-            Self::RxBatchTooSmall => "rx_batch_too_small",
-            Self::RxUnread => "rx_unread",
-            Self::NotIp => "not_ip",
-            Self::LinkMulticast => "link_multicast",
-            Self::OtherStation => "other_station",
-            Self::IpVersion => "ip_version",
-            Self::IpHeaderLength => "ip_header_length",
-            Self::IpTotalLength => "ip_total_length",
-            Self::IpChecksum => "ip_checksum",
-            Self::MartianSource => "martian_source",
-            Self::MartianDestination => "martian_destination",
-            Self::TtlExpired => "ttl_expired",
-            Self::NoRoute => "no_route",
-            Self::TooBig => "too_big",
-            Self::TxFull => "tx_full",
-            Self::TxBadLength => "tx_bad_length",
-            Self::TxTooManySegments => "tx_too_many_segments",
-            Self::TxUnmappedPool => "tx_unmapped_pool",
-            Self::TxUnsent => "tx_unsent",
-        }
-    }
-
-    /// Returns whether the frame was dropped at input, before it was looked at.
-    #[must_use]
-    pub fn is_input(self) -> bool {
-        self as usize <= Self::RxUnread as usize
-    }
-
-    /// Returns whether the frame was dropped at output.
-    #[must_use]
-    pub fn is_output(self) -> bool {
-        self as usize >= Self::TxFull as usize
-    }
+reasons! {
+    /// The device marked the frame bad.
+    RxFrameError = "rx_frame_error";
+    /// The device reported a length of 0, or more than the buffer holds.
+    RxBadLength = "rx_bad_length";
+    /// The frame came in more buffers than the largest frame needs.
+    RxTooLong = "rx_too_long";
+    /// The frame came in more buffers than a batch (`--batch`) has packets.
+    RxBatchTooSmall = "rx_batch_too_small";
+    /// The frame was in the receive ring when the run ended.
+    RxUnread = "rx_unread";
+    /// The frame is neither IPv4 nor IPv6.
+    NotIp = "not_ip";
+    /// The frame is for a group of stations on the link, which a router does not forward.
+    LinkMulticast = "link_multicast";
+    /// The frame is for another station on the link.
+    OtherStation = "other_station";
+    /// The IP version is not that of the EtherType.
+    IpVersion = "ip_version";
+    /// The IP header is cut off, or gives a length that is too short.
+    IpHeaderLength = "ip_header_length";
+    /// The length of the IP packet does not match its header or the frame.
+    IpTotalLength = "ip_total_length";
+    /// The IPv4 header checksum is wrong.
+    IpChecksum = "ip_checksum";
+    /// Packets may not come from the IP source address.
+    MartianSource = "martian_source";
+    /// No router sends to the IP destination address.
+    MartianDestination = "martian_destination";
+    /// The time to live or hop limit is used up.
+    TtlExpired = "ttl_expired";
+    /// There is no route to the destination.
+    NoRoute = "no_route";
+    /// The packet is longer than the MTU of the output port.
+    TooBig = "too_big";
+    /// The output ring had no room in time.
+    TxFull = "tx_full";
+    /// No device can send a frame of this length.
+    TxBadLength = "tx_bad_length";
+    /// The frame has more segments than the output ring has descriptors.
+    TxTooManySegments = "tx_too_many_segments";
+    /// The frame's buffer cannot be mapped for the output device.
+    TxUnmappedPool = "tx_unmapped_pool";
+    /// The output ring took the frame, but the device had not sent it when the device went away or the run ended.
+    TxUnsent = "tx_unsent";
 }
 
 /// Totals of one (port, queue) pair, and of the queue that sends its frames.
@@ -152,16 +105,16 @@ impl Counters {
         self.drops[reason as usize] += frames;
     }
 
-    /// Returns the number of frames dropped at input, by the receive queue.
+    /// Returns the number of frames dropped at input, by the receive queue: those reasons come first.
     #[must_use]
     pub fn dropped_in(&self) -> u64 {
-        Reason::ALL.iter().filter(|reason| reason.is_input()).map(|reason| self.dropped(*reason)).sum()
+        self.drops[..=Reason::RxUnread as usize].iter().sum()
     }
 
-    /// Returns the number of frames dropped at output.
+    /// Returns the number of frames dropped at output: those reasons come last.
     #[must_use]
     pub fn dropped_out(&self) -> u64 {
-        Reason::ALL.iter().filter(|reason| reason.is_output()).map(|reason| self.dropped(*reason)).sum()
+        self.drops[Reason::TxFull as usize..].iter().sum()
     }
 
     /// Sets the counters that come from a receive queue.
