@@ -78,7 +78,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ForwardArgs {
     /// Ports
     #[arg(required = true, value_name = "PORT")]

@@ -2,7 +2,7 @@
 
 use crate::args::ForwardArgs;
 use crate::l2::L2;
-use cli::args::{PortOptions, RunOptions};
+use cli::args::RunOptions;
 use cli::exit::Failure;
 use cli::screen::Screen;
 use nic::Address;
@@ -25,16 +25,7 @@ pub(crate) fn run(mut options: RunOptions) -> Result<(), Failure> {
     ));
     let ports: Result<Vec<Address>, _> = PORTS.iter().map(|port| port.parse()).collect();
     let (json, quiet) = (options.json, options.quiet);
-    crate::run::run::<L2>(&ForwardArgs {
-        ports: ports?,
-        queues: None,
-        tx_wait: None,
-        lcores: None,
-        idle: None,
-        checksum_offload: false,
-        port_options: PortOptions::default(),
-        run: options,
-    })?;
+    crate::run::run::<L2>(&ForwardArgs { ports: ports?, run: options, ..ForwardArgs::default() })?;
     if !quiet {
         Screen::new(json, quiet).say(
             "\nWith NICs of this host (82599, X520, X540, X550, or a virtual machine's virtio-net):\n  \

@@ -83,7 +83,7 @@ pub(crate) fn list(json: bool) -> Result<(), Failure> {
     output::print(&format!("{}{steps}", screen::trimmed(&table)))
 }
 
-/// What a device is, and whether it can be used; if not, why and the next step.
+/// Returns what a device is, and whether it can be used; if not, why, and the next step.
 fn verdict(host: &Host, device: &PciDevice) -> (Option<&'static str>, Result<(), (String, String)>) {
     match nic::identify(device.ids) {
         Err(what) => (None, Err((what, String::new()))),

@@ -3,7 +3,7 @@
 use crate::args::DoctorArgs;
 use cli::args::PortOptions;
 use cli::exit::Failure;
-use cli::human::counted;
+use cli::human::{self, counted};
 use cli::output;
 use cli::pools::{self, Demand, Placement};
 use cli::ports::Queues;
@@ -47,6 +47,14 @@ struct Row {
     remedy: String,
     /// And in commands for a shell.
     commands: Vec<String>,
+}
+
+impl Row {
+    /// Creates a finding about the host that breaks a run.
+    fn breaks(check: &'static str, what: String, effect: &str) -> Self {
+        let (remedy, commands) = Default::default();
+        Self { check, device: None, verdict: BREAKS, what, effect: effect.to_owned(), remedy, commands }
+    }
 }
 
 impl From<Finding> for Row {
@@ -93,7 +101,8 @@ impl Report {
     }
 }
 
-/// The devices to examine: those named, else all that there is a driver for. And a row for each named without a driver.
+/// Returns the devices to examine: those named, or else all that there is a driver for; and a row for each one named that
+/// has no driver.
 fn devices(host: &Host, args: &DoctorArgs) -> Result<(Vec<PciDevice>, Vec<Row>), Failure> {
     let named = !args.addresses.is_empty();
     let mut found = if named {
@@ -110,13 +119,10 @@ fn devices(host: &Host, args: &DoctorArgs) -> Result<(Vec<PciDevice>, Vec<Row>),
         match nic::identify(device.ids) {
             Ok(_) => devices.push(device),
             Err(what) if named => others.push(Row {
-                check: "driver",
                 device: Some(device.address.to_string()),
-                verdict: BREAKS,
-                what,
-                effect: "Ringway cannot drive it".to_owned(),
                 remedy: "choose an 82599, X520, X540, X550 or virtio-net device from the list of".to_owned(),
                 commands: vec![as_typed("fwd devices")],
+                ..Row::breaks("driver", what, "Ringway cannot drive it")
             }),
             Err(_) => {}
         }
@@ -124,7 +130,7 @@ fn devices(host: &Host, args: &DoctorArgs) -> Result<(Vec<PciDevice>, Vec<Row>),
     Ok((devices, others))
 }
 
-/// What a run on these devices takes: the packet memory that `fwd l2` would allocate for them (for two if there are
+/// Returns what a run on these devices needs: the packet memory that `fwd l2` would allocate for them (for two if there are
 /// fewer), tried out and given back, with one queue each and one worker. And a row if there is not even that.
 fn needs(devices: Vec<PciDevice>) -> (Needs, Option<Row>) {
     const DESCRIPTOR: usize = 16;
@@ -142,21 +148,13 @@ fn needs(devices: Vec<PciDevice>) -> (Needs, Option<Row>) {
             (Needs { devices, pool: bytes, rings, tried_page: Some(page_size) }, None)
         }
         Err(error) => {
-            let row = Row {
-                check: "packet memory",
-                device: None,
-                verdict: BREAKS,
-                what: error.to_string(),
-                effect: "no packet can be received".to_owned(),
-                remedy: String::new(),
-                commands: Vec::new(),
-            };
+            let row = Row::breaks("packet memory", error.to_string(), "no packet can be received");
             (Needs { devices, rings, ..Needs::default() }, Some(row))
         }
     }
 }
 
-/// A command as this user types it here: root needs no sudo, and this program goes by the name it was started with.
+/// Returns a command as this user has to type it: root needs no sudo, and this program goes by the name it was started with.
 fn as_typed(command: &str) -> String {
     let command = if geteuid().is_root() { command.replace("sudo ", "") } else { command.to_owned() };
     let program = std::env::args().next().filter(|name| name.contains('/') && !name.contains(' '));
@@ -166,9 +164,12 @@ fn as_typed(command: &str) -> String {
     }
 }
 
-/// The findings for a reader: host first, then each device, and a line that sums up.
+/// Returns the findings as text: host first, then each device, and a line that sums up.
 fn page(report: &Report, colour: bool) -> String {
+    const COLUMNS: usize = 90;
     const INDENT: usize = 9;
+    // Commands do not go through it, as their blanks must stay.
+    let wrapped = |words: &str| human::wrapped(words.split_whitespace(), COLUMNS, INDENT, INDENT);
     let mut text = String::new();
     let mut device = None;
     for row in &report.findings {
@@ -183,11 +184,11 @@ fn page(report: &Report, colour: bool) -> String {
             _ => ("32", "fine"),
         };
         let label = if colour { format!("\x1b[{code}m{label:<7}\x1b[0m") } else { format!("{label:<7}") };
-        text += &format!("{label}  {}\n", wrapped(&format!("{}: {}", row.check, row.what), INDENT));
+        text += &format!("{label}  {}\n", wrapped(&format!("{}: {}", row.check, row.what)));
         for (mark, words) in [("=> ", &row.effect), ("", &row.remedy)] {
             if !words.is_empty() {
                 let colon = if mark.is_empty() && !row.commands.is_empty() { ":" } else { "" };
-                let words = wrapped(&format!("{mark}{words}{colon}"), INDENT);
+                let words = wrapped(&format!("{mark}{words}{colon}"));
                 text += &format!("{:INDENT$}{words}\n", "");
             }
         }
@@ -202,27 +203,6 @@ fn page(report: &Report, colour: bool) -> String {
         findings.len()
     );
     text.trim_start().to_owned()
-}
-
-/// Words in lines of up to 90 columns; all but the first line indented. Blanks in a word that must stay together are
-/// not known here, so commands do not go through it.
-fn wrapped(words: &str, indent: usize) -> String {
-    const COLUMNS: usize = 90;
-    let mut text = String::new();
-    let mut column = indent;
-    for word in words.split_whitespace() {
-        let len = word.chars().count();
-        if column > indent && column + 1 + len > COLUMNS {
-            text += &format!("\n{:indent$}", "");
-            column = indent;
-        } else if column > indent {
-            text.push(' ');
-            column += 1;
-        }
-        text += word;
-        column += len;
-    }
-    text
 }
 
 #[cfg(test)]

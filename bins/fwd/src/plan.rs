@@ -29,12 +29,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The ports that each worker receives from.
+    /// Returns the ports that each worker receives from.
     pub(crate) fn ports_of_workers(&self) -> Vec<Vec<usize>> {
         self.workers.iter().map(|worker| worker.lanes.iter().map(|lane| lane.port).collect()).collect()
     }
 
-    /// The pinned lcores, and the ports that each polls.
+    /// Returns each pinned lcore with each port that it polls.
     pub(crate) fn polled(&self) -> impl Iterator<Item = (usize, usize)> {
         let pinned = self.workers.iter().filter_map(|worker| Some((worker.lcore?, &worker.lanes)));
         pinned.flat_map(|(lcore, lanes)| lanes.iter().map(move |lane| (lcore, lane.port)))

@@ -6,18 +6,19 @@ use crate::plan::{self, Plan, Request};
 use crate::summary;
 use crate::worker::{Lane, Mode, Worker};
 use crate::workers::{self, WorkerHandle, WorkerReport};
-use cli::counters::{Counters, Published};
+use cli::counters::Published;
 use cli::exit::Failure;
 use cli::idle;
 use cli::lcore::Lcore;
 use cli::pools::{self, Placement};
 use cli::ports::{self, Ports};
-use cli::report::{PortTotals, Totals, read_devices, read_devices_last};
+use cli::report::Totals;
+pub(crate) use cli::run::{Ended, PublishedLane};
 use cli::screen::Screen;
 use cli::stop::Stop;
-use cli::team::{self, IdleWatch};
+use lcore::Team;
 use mempool::Pool;
-use nic::{AnyRxQueue, AnyTxQueue, Opened};
+use nic::Opened;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,7 +59,8 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
     outcome.result
 }
 
-/// Who polls what, with a warning where an lcore is far from its port. Frames of a port leave by the port `output` says.
+/// Plans which lcore polls which queue, with a warning where an lcore is far from its port. Frames of a port leave by the
+/// port that `output` returns.
 pub(crate) fn plan(
     args: &ForwardArgs,
     available: &[Lcore],
@@ -102,17 +104,6 @@ pub(crate) struct Outcome {
     pub(crate) result: Result<(), Failure>,
 }
 
-/// A receive queue, a transmit queue or both, as their worker gives them back.
-pub(crate) struct Ended {
-    pub(crate) rx: Option<AnyRxQueue>,
-    pub(crate) tx: Option<AnyTxQueue>,
-    /// Port and number of `rx`.
-    pub(crate) input: Option<(usize, usize)>,
-    /// Port and number of `tx`.
-    pub(crate) output: Option<(usize, usize)>,
-    pub(crate) counters: Counters,
-}
-
 impl From<Lane> for Ended {
     fn from(lane: Lane) -> Self {
         let Lane { rx, tx, input, output, counters, .. } = lane;
@@ -136,43 +127,16 @@ impl Run<'_> {
         F: FnOnce() -> Vec<E> + Send + 'static,
         E: Into<Ended> + Send + 'static,
     {
-        let Self { args, stop, mut screen, available, handles, published, mut opened, pools } = self;
-        let team = team::start(members, &stop)?;
-        let begun = team.begun();
-
-        let mut idle = IdleWatch::new(published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
-        let event_fds = ports::event_fds(opened.iter())?;
-        let opened_cell = std::cell::RefCell::new(&mut opened);
-        let watched = team::watch(
-            &stop,
-            &args.run,
-            begun,
-            &mut screen,
-            &event_fds,
-            || ports::take_events(opened_cell.borrow_mut().iter_mut()),
-            |elapsed| {
-                let lanes = published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
-                let (ports, result) = read_devices(opened_cell.borrow_mut().iter_mut().map(|opened| &mut opened.port));
-                let mut totals = totals(elapsed, lanes, ports);
-                let slept = workers::sleep_words(&workers::report(&handles, &available), totals.seconds);
-                totals.notes.extend(notes().into_iter().chain((!slept.is_empty()).then_some(slept)));
-                result?;
-                Ok(totals)
-            },
-            || team.any_finished(),
-            || idle.is_idle(opened_cell.borrow().iter().map(|opened| &opened.port)),
-        );
-        ports::stop_receiving(opened_cell.into_inner().iter_mut(), &stop);
-        let ended: Vec<Ended> = team::join(team)?.into_iter().flatten().map(Into::into).collect();
-        let (ran, trouble) = match watched {
-            Ok(ran) => (ran, Ok(())),
-            Err(failure) => (begun.elapsed(), Err(failure)),
+        let Self { args, stop, mut screen, available, handles, published, opened, pools } = self;
+        let run =
+            cli::run::Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools };
+        let notes = |seconds| {
+            let slept = workers::sleep_words(&workers::report(&handles, &available), seconds);
+            notes().into_iter().chain((!slept.is_empty()).then_some(slept)).collect()
         };
-        // Nothing of a device that the kernel wants back may stay open.
-        drop(event_fds);
-        let (totals, closed) = finish(ran, ended, opened, &pools, &stop);
+        let (totals, result) = run.supervise(members, Team::any_finished, notes, Into::into)?;
         let workers = workers::report(&handles, &available);
-        Ok(Outcome { totals, workers, memory: Placement::of(&pools), result: trouble.and(closed) })
+        Ok(Outcome { totals, workers, memory: Placement::of(&pools), result })
     }
 }
 
@@ -183,14 +147,7 @@ struct Wiring {
     published: Vec<PublishedLane>,
 }
 
-/// What the main thread knows of a lane: port and number of its receive and transmit queue, and what it counts.
-pub(crate) struct PublishedLane {
-    pub(crate) input: Option<(usize, usize)>,
-    pub(crate) output: Option<(usize, usize)>,
-    pub(crate) counters: Arc<Published>,
-}
-
-/// How long workers wait for a full ring.
+/// Returns how long workers wait for room in a full ring.
 pub(crate) fn patience(args: &ForwardArgs, soft: bool) -> Duration {
     let wished = args.tx_wait.map(|us| Duration::from_micros(us.into()));
     wished.unwrap_or(if soft { SOFT_PATIENCE } else { PATIENCE })
@@ -230,66 +187,6 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> Wiring {
 
 fn take<T>(queues: &mut [Vec<Option<T>>], (port, queue): (usize, usize)) -> Option<T> {
     queues.get_mut(port)?.get_mut(queue)?.take()
-}
-
-/// Port and number of a receive queue, of a transmit queue, and what was counted between them.
-type Counted = (Option<(usize, usize)>, Option<(usize, usize)>, Counters);
-
-/// Adds up what lanes have counted, beside what devices have.
-fn totals(elapsed: Duration, lanes: impl Iterator<Item = Counted>, ports: Vec<PortTotals>) -> Totals {
-    let mut totals = Totals { seconds: elapsed.as_secs_f64(), ports, ..Totals::default() };
-    for (input, output, counters) in lanes {
-        totals.counters += counters;
-        if let Some((port, queue)) = input {
-            totals.ports[port].add_rx(queue, &counters);
-        }
-        if let Some((port, queue)) = output {
-            totals.ports[port].add_tx(queue, &counters);
-        }
-    }
-    totals
-}
-
-/// Reads the devices' counters, lets the devices send what they hold, counts what they did not and what nobody has looked at,
-/// and closes them.
-fn finish(
-    ran: Duration,
-    ended: Vec<Ended>,
-    mut opened: Vec<Opened>,
-    pools: &[Pool],
-    stop: &Stop,
-) -> (Totals, Result<(), Failure>) {
-    let mut counted = Vec::new();
-    // Where the queues of each are among those of their ports.
-    let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-    for Ended { rx, tx, input, output, counters } in ended {
-        counted.push((input, output, counters));
-        inputs.push(input.map(|(port, _)| (port, opened[port].rx.len())));
-        outputs.push(output.map(|(port, _)| (port, opened[port].tx.len())));
-        if let Some((rx, (port, _))) = rx.zip(input) {
-            opened[port].rx.push(rx);
-        }
-        if let Some((tx, (port, _))) = tx.zip(output) {
-            opened[port].tx.push(tx);
-        }
-    }
-    let (ports, read) = read_devices_last(opened.iter_mut().map(|opened| &mut opened.port));
-    let idle = ports::drain(&mut opened, pools, stop);
-    stop.closing();
-    for ((_, _, counters), output) in counted.iter_mut().zip(outputs) {
-        let Some((port, at)) = output else { continue };
-        ports::count_unsent(&opened[port].tx[at], idle[port], counters);
-    }
-    for ((_, _, counters), input) in counted.iter_mut().zip(inputs) {
-        let Some((port, at)) = input else { continue };
-        ports::count_unread(&mut opened[port].rx[at], &pools[port], counters);
-    }
-    let totals = totals(ran, counted.into_iter(), ports);
-    let mut result = read.map_err(Failure::from);
-    for opened in opened {
-        result = result.and(opened.close().map(drop).map_err(Failure::from));
-    }
-    (totals, result)
 }
 
 #[cfg(test)]
@@ -333,7 +230,7 @@ mod tests {
         stop.request();
         let ended: Vec<Ended> = work.join().unwrap().into_iter().map(Into::into).collect();
         let (totals, closed) =
-            finish(Duration::from_secs(1), ended, ports.opened, &pools, &Stop::on_signals().unwrap());
+            cli::run::finish(Duration::from_secs(1), ended, ports.opened, &pools, &Stop::on_signals().unwrap());
         closed.unwrap();
         assert_eq!((totals.counters.rx_packets, totals.counters.tx_packets), (5000, 5000));
         assert_eq!(pools.each_ref().map(Pool::away), [0, 0]);

@@ -5,9 +5,9 @@ use crate::run::Outcome;
 use crate::workers::{self, WorkerReport};
 use cli::args::RunOptions;
 use cli::exit::Failure;
-use cli::human::{counted, grouped, with_unit};
+use cli::human::grouped;
 use cli::output;
-use cli::report::{self, Totals};
+use cli::report::Totals;
 use cli::screen;
 
 /// Prints the summary, or with `--json` the object. A router has `routes` too.
@@ -29,8 +29,6 @@ fn words(mode: &str, totals: &Totals, workers: &[WorkerReport]) -> String {
         "rxonly" => ("counted", totals.counters.rx_packets),
         _ => ("forwarded", totals.counters.tx_packets),
     };
-    let cycles = report::cycles_per_packet(&totals.counters);
-    let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.1} cycles per packet"));
     let rows = totals.ports.iter().flat_map(|port| {
         let received = vec![port.rx_packets, port.rx_missed + port.rx_errors];
         let sent = vec![port.tx_packets, port.tx_dropped];
@@ -39,16 +37,14 @@ fn words(mode: &str, totals: &Totals, workers: &[WorkerReport]) -> String {
     let slept = workers::sleep_words(workers, totals.seconds);
     let slept = if slept.is_empty() { slept } else { format!("{slept}\n") };
     format!(
-        "\n{mode}: {verb} {} in {:.2} s: {}{cycles}\n{slept}{}\n{}",
-        counted(handled, "packet"),
-        totals.seconds,
-        with_unit(report::per_second(handled, totals.seconds), "pps"),
+        "\n{mode}: {verb} {}\n{slept}{}\n{}",
+        totals.pace(handled),
         screen::totals_table(&["total packets", "total lost"], rows),
         account(verb, handled, totals),
     )
 }
 
-/// The line that shows that nothing is missing.
+/// Returns the line that shows that all frames received are accounted for.
 fn account(verb: &str, handled: u64, totals: &Totals) -> String {
     let (received, dropped) = (totals.received(), totals.drops().values().sum::<u64>());
     let reasons = if dropped > 0 { format!(" ({})", screen::drop_words(totals)) } else { String::new() };

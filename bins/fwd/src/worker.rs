@@ -16,7 +16,7 @@ pub(crate) trait Mode: Default + Send + 'static {
     /// Ports must come in pairs.
     const PAIRS: bool = false;
 
-    /// The port by which frames of `port` leave; `None` if they stay.
+    /// Returns the port by which frames of `port` leave; `None` if they are not sent.
     fn output(port: usize) -> Option<usize>;
 
     /// Changes the frames of a burst. All of them are whole.
@@ -66,7 +66,7 @@ struct Forwarding<M> {
 }
 
 impl<M: Mode> Worker<M> {
-    /// Works until told to stop, and that what has arrived is worked off; then returns the queues, with final counters.
+    /// Works until told to stop and all frames that have arrived are handled. Returns the queues, with final counters.
     pub(crate) fn run(self) -> Vec<Lane> {
         let Self { lanes, pools, batch, mode, stop, yields, poll_loop } = self;
         let (caches, batch) = (pools.iter().map(Pool::cache).collect(), Batch::with_capacity(batch));

@@ -24,7 +24,7 @@ pub(crate) struct WorkerReport {
     slept: Slept,
 }
 
-/// All of them as they are now.
+/// Returns the present state of all workers.
 pub(crate) fn report(handles: &[WorkerHandle], available: &[Lcore]) -> Vec<WorkerReport> {
     let report = |handle: &WorkerHandle| WorkerReport {
         lcore: handle.lcore,
@@ -34,7 +34,7 @@ pub(crate) fn report(handles: &[WorkerHandle], available: &[Lcore]) -> Vec<Worke
     handles.iter().map(report).collect()
 }
 
-/// How they have slept in words; empty if none did.
+/// Returns in words how the workers have slept; empty if none did.
 pub(crate) fn sleep_words(workers: &[WorkerReport], seconds: f64) -> String {
     let slept: Vec<Slept> = workers.iter().map(|worker| worker.slept).collect();
     cli::idle::words(&slept, seconds)

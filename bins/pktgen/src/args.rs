@@ -4,7 +4,7 @@ use crate::frame::{LONGEST, SHORTEST};
 use clap::{Parser, Subcommand};
 use cli::args::{PortOptions, RunOptions};
 use cli::idle::IdleMode;
-use nic::Address;
+use nic::{Address, MacAddress};
 use std::net::Ipv4Addr;
 
 /// Sends numbered UDP/IPv4 frames through user-space drivers, and counts them where they arrive.
@@ -84,16 +84,8 @@ pub(crate) struct RxArgs {
 }
 
 fn mac(text: &str) -> Result<[u8; 6], String> {
-    let byte = |text: &str| {
-        if text.len() == 2 && text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            u8::from_str_radix(text, 16).ok()
-        } else {
-            None
-        }
-    };
-    let bytes: Option<Vec<u8>> = text.split(':').map(byte).collect();
-    let six = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
-    six.ok_or_else(|| "write six hexadecimal bytes, such as 02:00:00:00:00:02".to_owned())
+    let address = text.parse::<MacAddress>().map_err(|_| "write six hexadecimal bytes, such as 02:00:00:00:00:02")?;
+    Ok(address.0)
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(crate) struct Destination {
     pub(crate) ip: Ipv4Addr,
 }
 
-/// A frame of `size` bytes, number 0 of its stream and flow 0; `None` if `size` is not from [`SHORTEST`] to [`LONGEST`].
+/// Returns a frame of `size` bytes, number 0 of its stream and flow 0; `None` if `size` is not from [`SHORTEST`] to [`LONGEST`].
 pub(crate) fn template(source: [u8; 6], to: Destination, stream: u32, size: u16) -> Option<Vec<u8>> {
     let ip_length = (SHORTEST..=LONGEST).contains(&size).then(|| size - 14)?;
     let [.., high, low] = stream.to_be_bytes();
@@ -79,7 +79,7 @@ pub(crate) fn set_flow(frame: &mut [u8], checksum: u16, flow: u16) {
     [head[SOURCE_END - 2], head[SOURCE_END - 1]] = new.to_be_bytes();
 }
 
-/// The IPv4 header checksum of a [`template`].
+/// Returns the IPv4 header checksum of a [`template`].
 pub(crate) fn checksum(frame: &[u8]) -> u16 {
     frame.get(CHECKSUM_AT..CHECKSUM_AT + 2).map_or(0, |bytes| u16::from_be_bytes([bytes[0], bytes[1]]))
 }

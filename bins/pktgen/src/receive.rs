@@ -49,7 +49,7 @@ struct Receiving {
 }
 
 impl Receiver {
-    /// Receives until told to stop, and that what has arrived is looked at; then returns the queues, with final counters.
+    /// Receives until told to stop and all frames that have arrived are looked at. Returns the queues, with final counters.
     pub(crate) fn run(self) -> Vec<Sink> {
         let Self { sinks, batch, poll_loop } = self;
         let with_cache = |sink: Sink| {
@@ -161,7 +161,7 @@ impl PublishedVerdict {
         self.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 
-    /// The verdict, and the number of foreign frames.
+    /// Returns the verdict, and the number of foreign frames.
     pub(crate) fn read(&self) -> (Verdict, u64) {
         let [received, lost, reordered, duplicates, foreign] =
             [0, 1, 2, 3, 4].map(|index| self.0[index].load(Ordering::Relaxed));

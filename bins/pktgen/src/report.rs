@@ -3,7 +3,7 @@
 use crate::sequence::{Stream, Verdict};
 use cli::args::RunOptions;
 use cli::exit::Failure;
-use cli::human::{counted, grouped, with_unit};
+use cli::human::grouped;
 use cli::output;
 use cli::report::{self, PortTotals, Totals};
 use cli::screen;
@@ -53,16 +53,15 @@ struct StreamReport {
     verdict: Verdict,
 }
 
-/// After `pktgen tx`, which ended with `result`.
+/// Prints the report of `pktgen tx`, which ended with `result`.
 pub(crate) fn sent(totals: &Totals, options: &RunOptions, result: &Result<(), Failure>) -> Result<(), Failure> {
     let sent = totals.counters.tx_packets;
-    let mpps = report::mega(sent, totals.seconds);
     if options.json {
         return output::print_json(&TxReport {
             mode: "tx",
             duration_s: report::rounded(totals.seconds),
             sent,
-            mpps: report::rounded(mpps),
+            mpps: report::rounded(report::mega(sent, totals.seconds)),
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             ports: &totals.ports,
             drops: totals.drops(),
@@ -75,30 +74,24 @@ pub(crate) fn sent(totals: &Totals, options: &RunOptions, result: &Result<(), Fa
         table.add_row(std::iter::once(screen::short_name(&port.name)).chain(numbers.map(grouped)));
     }
     screen::align_right(&mut table, 1);
-    output::print(&format!(
-        "\ntx: sent {}{}\n{}",
-        counted(sent, "packet"),
-        rates(totals, sent),
-        screen::trimmed(&table)
-    ))
+    output::print(&format!("\ntx: sent {}\n{}", totals.pace(sent), screen::trimmed(&table)))
 }
 
-/// After `pktgen rx`, which ended with `result`. Streams come with the name of the port they arrived at.
+/// Prints the report of `pktgen rx`, which ended with `result`. Each stream has the number of the port it arrived at.
 pub(crate) fn received(
     totals: &Totals,
-    streams: &[(String, Stream)],
+    streams: &[(usize, Stream)],
     foreign: u64,
     options: &RunOptions,
     result: &Result<(), Failure>,
 ) -> Result<(), Failure> {
     let consumed = totals.counters.rx_packets;
-    let mpps = report::mega(consumed, totals.seconds);
     let mut numbered = Verdict::default();
     streams.iter().for_each(|(_, stream)| numbered += stream.verdict());
     if options.json {
         let streams = streams.iter().map(|(port, stream)| StreamReport {
             stream: format!("{:08x}", stream.id()),
-            port: port.clone(),
+            port: totals.ports[*port].name.clone(),
             verdict: stream.verdict(),
         });
         return output::print_json(&RxReport {
@@ -106,7 +99,7 @@ pub(crate) fn received(
             duration_s: report::rounded(totals.seconds),
             received: totals.received(),
             consumed,
-            mpps: report::rounded(mpps),
+            mpps: report::rounded(report::mega(consumed, totals.seconds)),
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             foreign,
             numbered,
@@ -116,12 +109,12 @@ pub(crate) fn received(
             error: result.as_ref().err().map(Failure::message),
         });
     }
-    let mut text = format!("\nrx: counted {}{}", counted(consumed, "packet"), rates(totals, consumed));
+    let mut text = format!("\nrx: counted {}", totals.pace(consumed));
     let mut table = screen::plain_table(&["stream", "port", "received", "lost", "reordered", "duplicates"]);
     for (port, stream) in streams {
         let verdict = stream.verdict();
         let numbers = [verdict.received, verdict.lost, verdict.reordered, verdict.duplicates];
-        let words = [format!("{:08x}", stream.id()), screen::short_name(port)];
+        let words = [format!("{:08x}", stream.id()), screen::short_name(&totals.ports[*port].name)];
         table.add_row(words.into_iter().chain(numbers.map(grouped)));
     }
     screen::align_right(&mut table, 2);
@@ -130,10 +123,4 @@ pub(crate) fn received(
     }
     text += &format!("\nforeign frames: {}, drops: {}", grouped(foreign), screen::drop_words(totals));
     output::print(&text)
-}
-
-fn rates(totals: &Totals, handled: u64) -> String {
-    let cycles = report::cycles_per_packet(&totals.counters);
-    let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.1} cycles per packet"));
-    format!(" in {:.2} s: {}{cycles}", totals.seconds, with_unit(report::per_second(handled, totals.seconds), "pps"))
 }

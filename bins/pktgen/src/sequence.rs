@@ -36,7 +36,7 @@ pub(crate) struct Verdict {
 }
 
 impl Stream {
-    /// A stream whose first frame seen has this number.
+    /// Creates a stream whose first frame seen has this number.
     pub(crate) fn new(id: u32, number: u64) -> Self {
         let mut stream =
             Self { id, first: number, next: number, received: 0, reordered: 0, duplicates: 0, seen: [0; WORDS] };

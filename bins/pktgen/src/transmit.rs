@@ -108,7 +108,7 @@ impl Function for Sending {
         self.running.iter_mut().for_each(Running::publish);
     }
 
-    /// At the stop too, without last rounds: there is always more to send.
+    /// Returns true at a stop too: no last rounds are needed, as there is always more to send.
     fn is_done(&self) -> bool {
         self.stop.is_requested() || self.running.iter().all(Running::is_done)
     }

@@ -34,6 +34,27 @@ pub fn with_unit(value: f64, unit: &str) -> String {
     format!("{number} {prefix}{unit}")
 }
 
+/// Joins words to lines of at most `columns` columns, where they fit. The first line begins at column `start`, and all
+/// others are indented by `indent`.
+#[must_use]
+pub fn wrapped<'w>(words: impl Iterator<Item = &'w str>, columns: usize, start: usize, indent: usize) -> String {
+    let (mut text, mut column, mut is_first) = (String::new(), start, true);
+    for word in words {
+        let len = word.chars().count();
+        if !is_first && column + 1 + len > columns {
+            text += &format!("\n{:indent$}", "");
+            column = indent;
+        } else if !is_first {
+            text.push(' ');
+            column += 1;
+        }
+        text += word;
+        column += len;
+        is_first = false;
+    }
+    text
+}
+
 fn parts(value: f64) -> (String, &'static str) {
     const PREFIXES: [&str; 6] = ["", "k", "M", "G", "T", "P"];
     let (mut value, mut at) = (value.max(0.0), 0);

@@ -33,9 +33,9 @@ pub mod output;
 pub mod pools;
 pub mod ports;
 pub mod report;
+pub mod run;
 pub mod screen;
 pub mod stop;
-pub mod team;
 mod trust;
 
 /// The program of the README is tested with the examples.

@@ -140,21 +140,14 @@ pub fn describe(all: &[Ports]) -> Result<String, Failure> {
 }
 
 /// Returns descriptors that become readable when one of the ports has an event.
-///
-/// # Errors
-///
-/// If the process has no file descriptors left.
-pub fn event_fds<'p>(opened: impl Iterator<Item = &'p Opened>) -> Result<Vec<OwnedFd>, Failure> {
+pub(crate) fn event_fds<'p>(opened: impl Iterator<Item = &'p Opened>) -> Result<Vec<OwnedFd>, Failure> {
     let fds = opened.flat_map(|opened| opened.port.event_fds()).map(|fd: BorrowedFd<'_>| fd.try_clone_to_owned());
     Ok(fds.collect::<Result<_, _>>()?)
 }
 
-/// Asks each port for its events, and logs changes of its link.
-///
-/// # Errors
-///
-/// If a device must not be used any more: the kernel wants it back, it is broken, or it is gone.
-pub fn take_events<'p>(opened: impl Iterator<Item = &'p mut Opened>) -> Result<(), Failure> {
+/// Asks each port for its events, and logs changes of its link. Returns an error if a device must not be used any more: the
+/// kernel wants it back, it is broken, or it is gone.
+pub(crate) fn take_events<'p>(opened: impl Iterator<Item = &'p mut Opened>) -> Result<(), Failure> {
     for Opened { port, .. } in opened {
         if port.events()?.link_changed {
             let link = port.link()?;
@@ -191,7 +184,7 @@ fn crossing(polled: impl Iterator<Item = (usize, String, Option<u32>)>, availabl
 
 /// Waits until the devices have sent all frames of their transmit queues, for at most a second, or 50 ms once a signal
 /// has arrived. Returns for each port whether it has sent them. `pools` has the pool of each port.
-pub fn drain(opened: &mut [Opened], pools: &[Pool], stop: &Stop) -> Vec<bool> {
+pub(crate) fn drain(opened: &mut [Opened], pools: &[Pool], stop: &Stop) -> Vec<bool> {
     let (mut caches, mut none) = (pools.iter().map(Pool::cache).collect::<Vec<_>>(), Batch::with_capacity(1));
     let begun = Instant::now();
     let mut limit = Duration::from_secs(1);
@@ -218,7 +211,7 @@ pub fn drain(opened: &mut [Opened], pools: &[Pool], stop: &Stop) -> Vec<bool> {
 
 /// Makes the ports receive no more frames, at the end of a run, so that workers can finish those that have arrived;
 /// then requests the workers to stop.
-pub fn stop_receiving<'a>(ports: impl Iterator<Item = &'a mut Opened>, stop: &Stop) {
+pub(crate) fn stop_receiving<'a>(ports: impl Iterator<Item = &'a mut Opened>, stop: &Stop) {
     for opened in ports {
         // Of a device that is gone nothing comes; who closes it says so.
         let _ = opened.port.stop_receiving();
@@ -228,7 +221,7 @@ pub fn stop_receiving<'a>(ports: impl Iterator<Item = &'a mut Opened>, stop: &St
 
 /// Sets the final counts of a receive queue in `counters`, after the workers have returned. Frames that are still in
 /// its ring, where a device could not be told to receive no more, are dropped and counted.
-pub fn count_unread(queue: &mut AnyRxQueue, pool: &Pool, counters: &mut Counters) {
+pub(crate) fn count_unread(queue: &mut AnyRxQueue, pool: &Pool, counters: &mut Counters) {
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(usize::from(MOST_BATCH)));
     let looked_at = (counters.rx_packets, counters.rx_bytes);
     // A ring that is filled while it is emptied is left with what came meanwhile.
@@ -251,7 +244,7 @@ const MOST_DESCRIPTORS: u16 = 4096;
 /// Sets the final counts of a transmit queue in `counters`. Frames that its device has not sent, because the device
 /// went away or because [`drain`] gave up on it (`idle` is what `drain` returned for its port), count as dropped and
 /// not as sent.
-pub fn count_unsent(queue: &AnyTxQueue, idle: bool, counters: &mut Counters) {
+pub(crate) fn count_unsent(queue: &AnyTxQueue, idle: bool, counters: &mut Counters) {
     counters.set_tx(queue.counters());
     if !idle {
         counters.unsend(queue.in_flight() as u64);

@@ -1,6 +1,7 @@
 //! Totals of ports, as shown in tables and JSON.
 
 use crate::counters::{Counters, Reason};
+use crate::human::{counted, with_unit};
 use nic::{AnyPort, LinkStatus, Port as _};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -98,7 +99,9 @@ impl PortTotals {
 
 /// Reads the counters of the ports' devices, and their links. Returns an error beside them if a device is gone; its
 /// totals are then those of the last reading.
-pub fn read_devices<'a>(ports: impl Iterator<Item = &'a mut AnyPort>) -> (Vec<PortTotals>, Result<(), nic::Error>) {
+pub(crate) fn read_devices<'a>(
+    ports: impl Iterator<Item = &'a mut AnyPort>,
+) -> (Vec<PortTotals>, Result<(), nic::Error>) {
     let mut result = Ok(());
     let totals = ports.map(|port| {
         let (totals, read) = PortTotals::read(port);
@@ -112,7 +115,7 @@ pub fn read_devices<'a>(ports: impl Iterator<Item = &'a mut AnyPort>) -> (Vec<Po
 
 /// Reads like [`read_devices`], for the last time. It is called before [`crate::stop::Stop::closing`], so that a slow
 /// device has a second to answer if a signal has ended the run. Logs a warning if counters could not be read in time.
-pub fn read_devices_last<'a>(
+pub(crate) fn read_devices_last<'a>(
     ports: impl Iterator<Item = &'a mut AnyPort>,
 ) -> (Vec<PortTotals>, Result<(), nic::Error>) {
     let (totals, result) = read_devices(ports);
@@ -133,8 +136,7 @@ fn insert(queues: &mut Vec<QueueTotals>, totals: QueueTotals) {
 }
 
 /// Returns the state of a link in words: `10 Gbit/s`, `down`.
-#[must_use]
-pub fn link_words(link: LinkStatus) -> String {
+pub(crate) fn link_words(link: LinkStatus) -> String {
     match link.speed_mbps {
         _ if !link.up => "down".to_owned(),
         speed if speed >= 1000 => format!("{} Gbit/s", f64::from(speed) / 1000.0),
@@ -169,6 +171,15 @@ impl Totals {
         ];
         let by_workers = Reason::ALL.iter().map(|reason| (reason.name(), self.counters.dropped(*reason)));
         by_workers.chain(by_devices).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Returns in words how many packets were handled, in what time, and at what rate.
+    #[must_use]
+    pub fn pace(&self, handled: u64) -> String {
+        let cycles = cycles_per_packet(&self.counters);
+        let cycles = cycles.map_or(String::new(), |cycles| format!(", {cycles:.1} cycles per packet"));
+        let rate = with_unit(per_second(handled, self.seconds), "pps");
+        format!("{} in {:.2} s: {rate}{cycles}", counted(handled, "packet"), self.seconds)
     }
 
     /// Returns the number of frames that arrived at the ports: into rings, missed or damaged.

@@ -1,6 +1,6 @@
 //! The live table: redrawn in place on a terminal, plain lines elsewhere.
 
-use crate::human::{grouped, scaled, with_unit};
+use crate::human::{grouped, scaled, with_unit, wrapped};
 use crate::output::offer;
 use crate::report::{PortRates, PortTotals, Totals};
 use comfy_table::{CellAlignment, Table, presets};
@@ -144,7 +144,7 @@ fn table(now: &Totals, before: &Totals, columns: usize) -> String {
         text += &format!("{}\n", line.trim_end());
     }
     for line in status(now, before).lines() {
-        text += &format!("{}\n", folded(line, columns));
+        text += &format!("{}\n", wrapped(line.split(' '), columns, 0, 1));
     }
     text
 }
@@ -183,24 +183,6 @@ fn shortened(name: &str, columns: usize) -> String {
     }
     let (head, tail) = (columns.saturating_sub(2) / 2, columns.saturating_sub(2).div_ceil(2));
     letters[..head].iter().chain(&['.', '.']).chain(&letters[letters.len() - tail..]).collect()
-}
-
-/// Words in lines of at most `columns`, where they fit.
-fn folded(line: &str, columns: usize) -> String {
-    let (mut text, mut column) = (String::new(), 0);
-    for word in line.split(' ') {
-        let len = word.chars().count();
-        if column > 0 && column + 1 + len > columns {
-            text += "\n ";
-            column = 1;
-        } else if column > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text += word;
-        column += len;
-    }
-    text
 }
 
 /// One line a port, then one for all.
@@ -328,7 +310,7 @@ mod tests {
     fn long_names_keep_both_ends_and_lines_are_folded_at_blanks() {
         assert_eq!(shortened("vfio-user:/tmp/a.sock", 12), "vfio-...sock");
         assert_eq!(shortened("soft:a", 12), "soft:a");
-        assert_eq!(folded("one two three", 7), "one two\n three");
+        assert_eq!(wrapped("one two three".split(' '), 7, 0, 1), "one two\n three");
         let name = "vfio-user:/run/user/1000/ringway/left.sock".to_owned();
         let table = totals_table(
             &["total packets", "total lost"],

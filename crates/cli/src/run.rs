@@ -1,0 +1,250 @@
+//! A run: workers that receive or send, watched from their start until the ports are closed.
+
+use crate::args::RunOptions;
+use crate::counters::{Counters, Published};
+use crate::exit::Failure;
+use crate::ports;
+use crate::report::{PortTotals, Totals, read_devices, read_devices_last};
+use crate::screen::Screen;
+use crate::stop::Stop;
+use ::lcore::Team;
+use anyhow::anyhow;
+use mempool::Pool;
+use nic::{AnyPort, AnyRxQueue, AnyTxQueue, Opened, Port as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A receive queue, a transmit queue or both, as the main thread sees them while a worker has them.
+#[derive(Clone, Debug)]
+pub struct PublishedLane {
+    /// Port and number of the receive queue.
+    pub input: Option<(usize, usize)>,
+    /// Port and number of the transmit queue.
+    pub output: Option<(usize, usize)>,
+    /// What the worker counts.
+    pub counters: Arc<Published>,
+}
+
+/// A receive queue, a transmit queue or both, as their worker returns them.
+#[derive(Debug)]
+pub struct Ended {
+    /// The receive queue.
+    pub rx: Option<AnyRxQueue>,
+    /// The transmit queue.
+    pub tx: Option<AnyTxQueue>,
+    /// Port and number of `rx`.
+    pub input: Option<(usize, usize)>,
+    /// Port and number of `tx`.
+    pub output: Option<(usize, usize)>,
+    /// What the worker has counted.
+    pub counters: Counters,
+}
+
+/// A run that is ready to start.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// How long it runs, and what it shows.
+    pub options: &'a RunOptions,
+    /// Ends it.
+    pub stop: &'a Stop,
+    /// Shows its totals.
+    pub screen: &'a mut Screen,
+    /// The queues that workers have.
+    pub published: Vec<PublishedLane>,
+    /// The ports, with the queues that no worker has.
+    pub opened: Vec<Opened>,
+    /// The pool that each port receives into.
+    pub pools: &'a [Pool],
+}
+
+impl Run<'_> {
+    /// Starts the workers, each with its lcore, and watches them until a signal, until `--duration` is over, until
+    /// `finished` returns true or (with `--exit-when-idle`) nothing is left to do. Shows the totals once a second, with
+    /// the lines of `notes`, which is given the seconds since the start. Then stops the workers, lets the devices send
+    /// what they hold, and closes the ports. `end` takes the queues out of what a worker returns.
+    ///
+    /// Returns the totals, and beside them an error if a device was gone or did not close; the totals are right all the
+    /// same.
+    ///
+    /// # Errors
+    ///
+    /// If workers cannot be started, or one panicked.
+    pub fn supervise<F, E: Send + 'static>(
+        mut self,
+        members: Vec<(Option<usize>, F)>,
+        finished: impl Fn(&Team<Vec<E>>) -> bool,
+        notes: impl FnMut(f64) -> Vec<String>,
+        end: impl FnMut(E) -> Ended,
+    ) -> Result<(Totals, Result<(), Failure>), Failure>
+    where
+        F: FnOnce() -> Vec<E> + Send + 'static,
+    {
+        let waker = self.stop.waker()?;
+        let team = Team::start_with(members, &self.stop.flag(), move || waker.wake()).map_err(team_failure)?;
+        let begun = team.begun();
+        let watched = self.watch(&team, finished, notes);
+        // A port whose receive queues nobody polls has nothing to finish.
+        ports::stop_receiving(self.opened.iter_mut().filter(|opened| opened.rx.is_empty()), self.stop);
+        let ended = team.join().map_err(team_failure)?.into_iter().flatten().map(end).collect();
+        let (ran, trouble) = match watched {
+            Ok(ran) => (ran, Ok(())),
+            Err(failure) => (begun.elapsed(), Err(failure)),
+        };
+        let (totals, closed) = finish(ran, ended, self.opened, self.pools, self.stop);
+        Ok((totals, trouble.and(closed)))
+    }
+
+    /// Watches the run until it ends, and returns how long it took. The workers continue. No descriptor of a port stays open,
+    /// as the kernel may want its device back.
+    fn watch<T: Send + 'static>(
+        &mut self,
+        team: &Team<T>,
+        finished: impl Fn(&Team<T>) -> bool,
+        mut notes: impl FnMut(f64) -> Vec<String>,
+    ) -> Result<Duration, Failure> {
+        let Self { options, stop, screen, published, opened, .. } = self;
+        let event_fds = ports::event_fds(opened.iter())?;
+        let mut idle = IdleWatch::new(published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
+        let end = options.duration.and_then(|duration| team.begun().checked_add(duration));
+        let mut tick = team.begun() + TICK;
+        while !stop.is_requested() && !finished(team) {
+            let now = Instant::now();
+            let is_over = end.is_some_and(|end| now >= end);
+            if is_over || (options.exit_when_idle && idle.is_idle(opened.iter().map(|opened| &opened.port))) {
+                break;
+            }
+            if now >= tick {
+                let lanes = published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
+                let (devices, read) = read_devices(opened.iter_mut().map(|opened| &mut opened.port));
+                let mut totals = totals(team.begun().elapsed(), lanes, devices);
+                totals.notes = notes(totals.seconds);
+                read?;
+                screen.update(totals);
+                // Of seconds that this process was stopped for, or its output stalled, one is shown.
+                while tick <= now {
+                    tick += TICK;
+                }
+            }
+            let mut until = end.map_or(tick, |end| end.min(tick));
+            if options.exit_when_idle {
+                until = until.min(now + IDLE_CHECK);
+            }
+            stop.wait(until.saturating_duration_since(Instant::now()), event_fds.iter().map(OwnedFd::as_fd));
+            ports::take_events(opened.iter_mut())?;
+        }
+        Ok(team.begun().elapsed())
+    }
+}
+
+/// How often the live table is renewed.
+const TICK: Duration = Duration::from_secs(1);
+/// How often to look whether all is idle.
+const IDLE_CHECK: Duration = Duration::from_millis(5);
+
+/// Port and number of a receive queue, of a transmit queue, and what was counted between them.
+type Counted = (Option<(usize, usize)>, Option<(usize, usize)>, Counters);
+
+/// Adds up what queues have counted, beside what devices have.
+fn totals(elapsed: Duration, lanes: impl Iterator<Item = Counted>, ports: Vec<PortTotals>) -> Totals {
+    let mut totals = Totals { seconds: elapsed.as_secs_f64(), ports, ..Totals::default() };
+    for (input, output, counters) in lanes {
+        totals.counters += counters;
+        if let Some((port, queue)) = input {
+            totals.ports[port].add_rx(queue, &counters);
+        }
+        if let Some((port, queue)) = output {
+            totals.ports[port].add_tx(queue, &counters);
+        }
+    }
+    totals
+}
+
+/// Reads the devices' counters, lets the devices send what they hold, counts what they did not and what nobody has
+/// looked at, and closes them. `pools` has the pool of each port. Returns the totals of a run that took as long as
+/// `ran`, and beside them an error if a device is gone or does not close.
+pub fn finish(
+    ran: Duration,
+    mut ended: Vec<Ended>,
+    mut opened: Vec<Opened>,
+    pools: &[Pool],
+    stop: &Stop,
+) -> (Totals, Result<(), Failure>) {
+    // Where each transmit queue is among those of its port.
+    let give_back = |lane: &mut Ended| {
+        let (port, _) = lane.output?;
+        opened[port].tx.push(lane.tx.take()?);
+        Some((port, opened[port].tx.len() - 1))
+    };
+    let outputs: Vec<_> = ended.iter_mut().map(give_back).collect();
+    let (devices, read) = read_devices_last(opened.iter_mut().map(|opened| &mut opened.port));
+    let idle = ports::drain(&mut opened, pools, stop);
+    stop.closing();
+    for (lane, output) in ended.iter_mut().zip(outputs) {
+        if let Some((port, at)) = output {
+            ports::count_unsent(&opened[port].tx[at], idle[port], &mut lane.counters);
+        }
+        if let Some((rx, (port, _))) = lane.rx.as_mut().zip(lane.input) {
+            ports::count_unread(rx, &pools[port], &mut lane.counters);
+        }
+    }
+    let totals = totals(ran, ended.iter().map(|lane| (lane.input, lane.output, lane.counters)), devices);
+    drop(ended);
+    let mut result = read.map_err(Failure::from);
+    for opened in opened {
+        result = result.and(opened.close().map(drop).map_err(Failure::from));
+    }
+    (totals, result)
+}
+
+/// Returns the error of a team in the words of the command line.
+fn team_failure(error: ::lcore::Error) -> Failure {
+    match error {
+        ::lcore::Error::Pin { lcore, error } => {
+            anyhow!("lcore {lcore}: cannot pin a thread to it: {error}; choose another with --lcores").into()
+        }
+        ::lcore::Error::Panicked { .. } => {
+            anyhow!("worker: stopped by a fault in this program; please report the message above").into()
+        }
+        other => anyhow::Error::from(other).into(),
+    }
+}
+
+/// Determines when nothing is left to do: every source has played, every frame has been sent (or never will be, as the
+/// wire is gone), and all workers have polled all their queues since then and found nothing.
+struct IdleWatch {
+    published: Vec<Arc<Published>>,
+    /// Publications when sources and transmit rings were first found done.
+    since: Option<Vec<u64>>,
+}
+
+impl IdleWatch {
+    /// Creates it for workers that publish to `published`.
+    fn new(published: Vec<Arc<Published>>) -> Self {
+        Self { published, since: None }
+    }
+
+    /// Returns whether all is idle; to be called repeatedly.
+    fn is_idle<'a>(&mut self, mut ports: impl Iterator<Item = &'a AnyPort>) -> bool {
+        if !ports.all(|port| port.source_finished() && (port.transmit_idle() || port.wire_gone())) {
+            self.since = None;
+            return false;
+        }
+        let Some(since) = &self.since else {
+            self.since = Some(self.published.iter().map(|published| published.publications()).collect());
+            return false;
+        };
+        // The first publication may cover a time before; the second covers a time after, all of it.
+        let mut all = true;
+        for (published, since) in self.published.iter().zip(since) {
+            let passed = published.publications() - since;
+            if published.idle() < passed {
+                // Something moved: once more.
+                self.since = None;
+                return false;
+            }
+            all &= passed >= 2;
+        }
+        all
+    }
+}
