@@ -1,6 +1,6 @@
 //! Settings of a port.
 
-use crate::{Error, Features, Result};
+use crate::{Features, Result};
 use ethdev::{ConfigError, PortConfig};
 use std::collections::BTreeSet;
 
@@ -41,7 +41,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] names the first setting that is wrong and the values it may have.
+    /// [`crate::Error::Config`] names the first setting that is wrong and the values it may have.
     pub fn validate(&self) -> Result<()> {
         let PortConfig { rx_queues, tx_queues, strip_vlan, .. } = &self.port;
         self.port.validate()?;
@@ -50,11 +50,11 @@ impl Config {
                 "{rx_queues} of them, and {tx_queues} transmit queues: a virtio device spreads frames over all its pairs of \
                  queues; poll as many receive queues as there are transmit queues"
             );
-            return Err(Error::Config(ConfigError::new("rx_queues", problem)));
+            return Err(ConfigError::new("rx_queues", problem).into());
         }
         if *strip_vlan {
             let problem = "a virtio device leaves VLAN tags in frames; leave it false, and read tags from the frames";
-            return Err(Error::Config(ConfigError::new("strip_vlan", problem)));
+            return Err(ConfigError::new("strip_vlan", problem).into());
         }
         Ok(())
     }

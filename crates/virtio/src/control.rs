@@ -46,7 +46,7 @@ impl<T: Transport> Control<T> {
         Self { transport, ring, notifier, page }
     }
 
-    /// Tells a device that has just started what the configuration wants of it.
+    /// Sends the commands that the configuration needs to a device that has just started.
     pub(crate) fn prepare(
         &mut self,
         config: &Config,
@@ -78,27 +78,27 @@ impl<T: Transport> Control<T> {
         Ok(())
     }
 
-    /// Frames for any address.
+    /// Sets whether frames for any address are received.
     pub(crate) fn set_promiscuous(&mut self, on: bool, deadline: &Deadline) -> Result<()> {
         self.command("change its receive mode", RX, RX_PROMISCUOUS, &[on.into()], deadline)
     }
 
-    /// Frames for any multicast address.
+    /// Sets whether frames for any multicast address are received.
     pub(crate) fn set_all_multicast(&mut self, on: bool, deadline: &Deadline) -> Result<()> {
         self.command("change its receive mode", RX, RX_ALL_MULTICAST, &[on.into()], deadline)
     }
 
-    /// The station address.
+    /// Sets the station address.
     pub(crate) fn set_mac(&mut self, mac: [u8; 6], deadline: &Deadline) -> Result<()> {
         self.command("change its MAC address", MAC, MAC_ADDRESS, &mac, deadline)
     }
 
-    /// How flows are spread over how many queues, as [`crate::rss::Hashable::rss_command`] has it.
+    /// Sets how flows are spread over queues; `data` is of [`crate::rss::Hashable::rss_command`].
     pub(crate) fn set_rss(&mut self, data: &[u8], deadline: &Deadline) -> Result<()> {
         self.command("spread flows over queues", MQ, MQ_RSS, data, deadline)
     }
 
-    /// Whether frames with this VLAN tag are received.
+    /// Sets whether frames with this VLAN tag are received.
     pub(crate) fn set_vlan(&mut self, vlan: u16, receive: bool, deadline: &Deadline) -> Result<()> {
         let command = if receive { VLAN_ADD } else { VLAN_REMOVE };
         self.command("change its VLAN filter", VLAN, command, &vlan.to_le_bytes(), deadline)
@@ -138,7 +138,7 @@ impl<T: Transport> Control<T> {
                 Ok(None) => deadline.sleep(PAUSE).map_err(|expired| self.expired(expired))?,
                 Err(fault) => {
                     let problem = format!("on the control queue {fault}; the device is broken");
-                    return Err(Error::Negotiation { device: self.transport.name().to_owned(), problem });
+                    return Err(Error::negotiation(self.transport.name(), problem));
                 }
             }
         }

@@ -109,7 +109,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// The end of a wait.
+    /// Returns the error for a device that lacks what is needed, or does not keep to the specification.
+    pub(crate) fn negotiation(device: &str, problem: impl Into<String>) -> Self {
+        Self::Negotiation { device: device.to_owned(), problem: problem.into() }
+    }
+
+    /// Returns the error for a wait that has ended.
     pub(crate) fn expired(device: &str, waiting_for: &'static str, expired: Expired) -> Self {
         let device = device.to_owned();
         match expired {

@@ -89,7 +89,7 @@ pub struct FakeDevice {
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     config: FakeConfig,
     link_up: bool,
@@ -110,21 +110,7 @@ impl FakeDevice {
     /// Creates a device that was just powered on.
     #[must_use]
     pub fn new(config: FakeConfig) -> Self {
-        let state = State {
-            config,
-            link_up: true,
-            status: 0,
-            features: 0,
-            queues: Vec::new(),
-            generation: 0,
-            resets: 0,
-            attention: None,
-            away: false,
-            refuses_reset: false,
-            commands: Vec::new(),
-            faults: Vec::new(),
-            vectors: Vec::new(),
-        };
+        let state = State { config, link_up: true, ..State::default() };
         Self { memory: Arc::default(), state: Arc::new(Mutex::new(state)) }
     }
 

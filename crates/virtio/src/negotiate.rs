@@ -20,8 +20,8 @@ pub(crate) struct Agreed<T: Transport> {
     pub(crate) control: Option<Control<T>>,
 }
 
-/// Brings a device up that has been reset, and lets the queues in. One that is there and cannot be brought up is for
-/// `give_up` to tell so, and to reset: it may have been started.
+/// Brings up a device that has been reset, and lets the queues in. If the device is there and cannot be brought up, calls
+/// `give_up`, which has to tell and reset it, as it may have been started.
 pub(crate) fn start<T: Transport>(
     shared: &Shared<T>,
     config: &Config,
@@ -44,7 +44,10 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
         reached |= status::FEATURES_OK;
         transport.set_status(reached)?;
         if transport.status()? & status::FEATURES_OK == 0 {
-            return Err(refused(transport, format!("the device does not accept these features together: {features}")));
+            return Err(Error::negotiation(
+                transport.name(),
+                format!("the device does not accept these features together: {features}"),
+            ));
         }
     }
     let net = net::read(transport, features)?;
@@ -81,19 +84,19 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
     }
     let chosen = features::choose(offered, refuse, transport.interface(), transport.starts_all_pairs());
     if transport.interface() == Interface::Modern && !chosen.contains(Features::VERSION_1) {
-        return Err(refused(
-            transport,
+        return Err(Error::negotiation(
+            transport.name(),
             "the device does not offer VIRTIO_F_VERSION_1; use one that follows Virtio 1.0 or later",
         ));
     }
     if transport.wants_access_platform() && !chosen.contains(Features::ACCESS_PLATFORM) {
         let problem = "the device does not offer VIRTIO_F_ACCESS_PLATFORM, so it bypasses the IOMMU; \
                        turn it on (QEMU: disable-legacy=on,iommu_platform=on)";
-        return Err(refused(transport, problem));
+        return Err(Error::negotiation(transport.name(), problem));
     }
     if config.pairs() > 1 && !chosen.contains(Features::MQ) {
         let problem = format!("{} queue pairs are asked for, and the device has 1; ask for 1", config.pairs());
-        return Err(refused(transport, problem));
+        return Err(Error::negotiation(transport.name(), problem));
     }
     if config.pairs() > 1 && config.port.rss != Rss::default() && !chosen.contains(Features::RSS) {
         let problem = "the device spreads flows over queues by rules of its own, as it does not offer VIRTIO_NET_F_RSS; leave \
@@ -125,7 +128,7 @@ fn header<T: Transport>(transport: &T, features: Features, net: &NetConfig) -> H
     }
 }
 
-/// Whether buffers are large enough for what the device may receive (section 5.1.6.3.1).
+/// Returns an error if buffers are too small for what the device may receive (section 5.1.6.3.1).
 fn check_sizes<T: Transport>(
     transport: &T,
     config: &Config,
@@ -135,7 +138,7 @@ fn check_sizes<T: Transport>(
 ) -> Result<()> {
     if let Some(mtu) = net.mtu.filter(|mtu| *mtu < config.port.mtu) {
         let problem = format!("an MTU of {} is asked for, and the device allows {mtu}; ask for that", config.port.mtu);
-        return Err(refused(transport, problem));
+        return Err(Error::negotiation(transport.name(), problem));
     }
     // Also for what a device with a larger MTU may receive (section 5.1.4.2).
     let frame = net
@@ -168,7 +171,7 @@ impl Queues {
                 config.pairs(),
                 net.pairs
             );
-            return Err(refused(transport, problem));
+            return Err(Error::negotiation(transport.name(), problem));
         }
         let packed = features.contains(Features::RING_PACKED);
         let layout =
@@ -209,7 +212,7 @@ impl Queues {
 
 type Started<T> = (Vec<Option<Box<QueueSession<<T as Transport>::Notifier>>>>, Option<Control<T>>);
 
-/// The size of a queue: what is wished for, unless the device allows less, or has its own (legacy).
+/// Returns the size to use for a queue: what is wished for, unless the device allows less, or has its own (legacy).
 fn size<T: Transport>(transport: &T, queue: u16, wish: u16, packed: bool) -> Result<u16> {
     let largest = transport.queue_size(queue)?;
     let fault = |problem: String| Error::Queue { device: transport.name().to_owned(), queue, problem };
@@ -257,10 +260,6 @@ fn set_up<T: Transport>(transport: &T, index: u16, setup: &QueueSetup) -> Result
     // SAFETY: the areas were cut from mapped memory for this queue alone, are sized for the layout, and are kept until the
     // device has been reset; buffers in the ring are owned by the queue until then.
     unsafe { transport.set_up_queue(index, setup) }
-}
-
-fn refused<T: Transport>(transport: &T, problem: impl Into<String>) -> Error {
-    Error::Negotiation { device: transport.name().to_owned(), problem: problem.into() }
 }
 
 /// Descriptors of the control queue: one command at a time.

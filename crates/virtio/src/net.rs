@@ -4,7 +4,7 @@ use crate::rss::Hashable;
 use crate::transport::Transport;
 use crate::{Error, Features, Result};
 
-/// What the device says of itself. Fields of features that were not agreed on have their defaults.
+/// What the device reports about itself. Fields of features that were not agreed on have their defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NetConfig {
     pub(crate) mac: Option<[u8; 6]>,
@@ -31,12 +31,12 @@ pub(crate) fn read<T: Transport>(transport: &T, features: Features) -> Result<Ne
     steady(transport, || read_once(transport, features))
 }
 
-/// Whether the device says its link is up; true when it does not say.
+/// Returns whether the device says that its link is up; true if it does not say.
 pub(crate) fn link_up<T: Transport>(transport: &T, features: Features) -> Result<bool> {
     if features.contains(Features::STATUS) { Ok(read_u16(transport, STATUS)? & LINK_UP != 0) } else { Ok(true) }
 }
 
-/// The device's address, if it has one that an interface may have.
+/// Returns the device's address, if it is one that an interface may have.
 pub(crate) fn mac<T: Transport>(transport: &T) -> Result<Option<[u8; 6]>> {
     let mut mac = [0; 6];
     transport.read_config(MAC, &mut mac)?;
@@ -53,7 +53,7 @@ fn read_once<T: Transport>(transport: &T, features: Features) -> Result<NetConfi
         config.pairs = read_u16(transport, MAX_PAIRS)?;
         if !(1..=MOST_PAIRS).contains(&config.pairs) {
             let problem = format!("says it has {} pairs of queues; such a device cannot be used", config.pairs);
-            return Err(Error::Negotiation { device: transport.name().to_owned(), problem });
+            return Err(Error::negotiation(transport.name(), problem));
         }
     }
     if features.contains(Features::MTU) {
@@ -98,6 +98,5 @@ fn steady<T: Transport>(transport: &T, read: impl Fn() -> Result<NetConfig>) -> 
             return Ok(config);
         }
     }
-    let problem = "its configuration changes with every read; such a device cannot be used".to_owned();
-    Err(Error::Negotiation { device: transport.name().to_owned(), problem })
+    Err(Error::negotiation(transport.name(), "its configuration changes with every read; such a device cannot be used"))
 }

@@ -52,7 +52,7 @@ trait Registers<B>: Send + Sync {
     fn set_status(&self, status: u8);
     fn device_features(&self) -> u64;
     fn set_driver_features(&self, features: u64);
-    /// Where the device's configuration is: a window, and the offset in it.
+    /// Returns the window of the device's configuration, and its offset in that window.
     fn config(&self, msix: bool) -> (&Window<B>, u32);
     fn generation(&self) -> Option<u8>;
     fn queue_size(&self, queue: u16) -> u16;
@@ -75,7 +75,7 @@ impl<F: PciFunction> Pci<F> {
     pub fn new(function: F) -> Result<Self> {
         let Some(kind) = identify(function.ids()) else {
             let problem = format!("{} is not a virtio-net device", function.ids());
-            return Err(Error::Negotiation { device: function.name().to_owned(), problem });
+            return Err(Error::negotiation(function.name(), problem));
         };
         let registers: Box<dyn Registers<F::Bar>> = match capability::find(&function)? {
             Some(layout) => Box::new(Modern(layout)),
@@ -85,8 +85,8 @@ impl<F: PciFunction> Pci<F> {
                 Box::new(Legacy(Window::new(Arc::new(region), 0, len)))
             }
             None => {
-                let problem = "a modern device without virtio capabilities; such a device cannot be used".to_owned();
-                return Err(Error::Negotiation { device: function.name().to_owned(), problem });
+                let problem = "a modern device without virtio capabilities; such a device cannot be used";
+                return Err(Error::negotiation(function.name(), problem));
             }
         };
         tracing::debug!("{}: {kind}, driven by its {:?} interface", function.name(), registers.interface());
@@ -103,7 +103,7 @@ impl<F: PciFunction> Pci<F> {
         self.selection.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An error if the device is gone, `result` otherwise.
+    /// Returns an error if the device is gone, `result` otherwise.
     fn alive<R>(&self, result: R) -> Result<R> {
         self.status().map(|_| result)
     }
@@ -222,7 +222,7 @@ unsafe impl<F: PciFunction> Transport for Pci<F> {
         let at = start + u32::from(offset);
         if !window.has(at.into(), bytes.len() as u64) {
             let problem = format!("its configuration ends before byte {offset}; such a device cannot be used");
-            return Err(Error::Negotiation { device: self.name().to_owned(), problem });
+            return Err(Error::negotiation(self.name(), problem));
         }
         // Fields of 16 bits in one access, addresses byte by byte.
         if let Ok(bytes) = <&mut [u8; 2]>::try_from(&mut *bytes) {

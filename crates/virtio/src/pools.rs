@@ -25,12 +25,12 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// Held for a few comparisons only.
+    /// Locks the list, which is held for a few comparisons only.
     fn entries(&self) -> MutexGuard<'_, Vec<(Pool, Mapping)>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is known of a packet's pool. One that is new is noted for the watcher.
+    /// Returns what is known of a packet's pool. A new pool is noted for the watcher to map.
     pub(crate) fn look_up(&self, packet: &Packet) -> (Pool, Mapping) {
         let mut entries = self.entries();
         if let Some(known) = entries.iter().find(|(pool, _)| pool.id() == packet.pool_id()) {
@@ -41,12 +41,12 @@ impl Pools {
         new
     }
 
-    /// A pool that has to be mapped.
+    /// Returns a pool that has to be mapped.
     pub(crate) fn next_unmapped(&self) -> Option<Pool> {
         self.entries().iter().find(|(_, mapping)| matches!(mapping, Mapping::Wanted)).map(|(pool, _)| pool.clone())
     }
 
-    /// Writes down what came of that.
+    /// Records the result of mapping a pool.
     pub(crate) fn set_mapping(&self, pool: &Pool, mapping: Mapping) {
         if let Some(entry) = self.entries().iter_mut().find(|(known, _)| known.id() == pool.id()) {
             entry.1 = mapping;

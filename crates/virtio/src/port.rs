@@ -119,10 +119,7 @@ impl<T: Transport> Port<T> {
                 }
                 result
             }
-            Some(_) => {
-                let problem = format!("the device does not offer {needs}; do without");
-                Err(Error::Negotiation { device: self.name().to_owned(), problem })
-            }
+            Some(_) => Err(Error::negotiation(self.name(), format!("the device does not offer {needs}; do without"))),
         }
     }
 
@@ -236,7 +233,7 @@ impl<T: Transport> ethdev::Port for Port<T> {
 
     fn set_mac(&mut self, mac: MacAddress) -> Result<()> {
         if !mac.is_unicast() {
-            return Err(Error::Config(ConfigError::new("mac", format!("{mac}: not the address of one station"))));
+            return Err(ConfigError::new("mac", format!("{mac}: not the address of one station")).into());
         }
         self.command(SET_MAC, |control, deadline| control.set_mac(mac.0, deadline))?;
         let mut live = self.control.live();
@@ -258,10 +255,6 @@ impl<T: Transport> ethdev::Port for Port<T> {
         self.command(Features::RSS, |control, deadline| control.set_rss(&data, deadline))?;
         self.control.live().wanted.port.rss = rss;
         Ok(())
-    }
-
-    fn statistics(&mut self) -> Result<Statistics> {
-        Ok(self.totals())
     }
 
     fn totals(&self) -> Statistics {

@@ -45,12 +45,12 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Where a frame is received, the header wants a descriptor of its own (section 5.1.6.3, legacy interface).
+    /// Returns whether the header of a received frame needs a descriptor of its own (section 5.1.6.3, legacy interface).
     pub(crate) fn is_apart(self) -> bool {
         !self.any_layout && !self.mergeable
     }
 
-    /// Whether the device takes a frame of `len` bytes that begins with this packet (section 5.1.4.2): of its MTU and an
+    /// Returns whether the device accepts a frame of `len` bytes that begins with this packet (section 5.1.4.2): of its MTU and an
     /// Ethernet header, to which a VLAN tag belongs.
     pub(crate) fn allows(self, len: usize, first: &Packet) -> bool {
         let longest = self.longest as usize;
@@ -95,30 +95,30 @@ pub(crate) struct Shared<T: Transport> {
 }
 
 impl<T: Transport> Shared<T> {
-    /// For a device that has been reset. `vectors` are those of receive queues.
+    /// Creates it for a device that has been reset. `vectors` has a vector for each receive queue, or none.
     pub(crate) fn new(transport: Arc<T>, vectors: Vec<Arc<EventFd>>) -> Self {
         let state = State { sessions: Vec::new(), memory: None, parked: Vec::new(), quiet: true };
         let (epoch, fault, closed) = (AtomicU32::new(0), AtomicU64::new(0), AtomicBool::new(false));
         Self { transport, epoch, fault, vectors, closed, pools: Pools::default(), state: Mutex::new(state) }
     }
 
-    /// What receive queue `queue` is woken by.
+    /// Returns the eventfd that wakes receive queue `queue`; `None` without interrupts.
     pub(crate) fn vector(&self, queue: u16) -> Option<&Arc<EventFd>> {
         self.vectors.get(usize::from(queue))
     }
 
-    /// Wakes queues that wait, as something has changed that is no frame.
+    /// Wakes the queues that wait, when a session begins or the port is closed.
     fn wake(&self) {
         self.vectors.iter().for_each(|vector| vector.signal());
     }
 
-    /// There will be no session any more; nobody need wait.
+    /// Marks the port as closed, after which no session begins, and wakes the queues that wait.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.wake();
     }
 
-    /// Whether the port is closed.
+    /// Returns whether the port is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -127,18 +127,18 @@ impl<T: Transport> Shared<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session's number; odd while one is on.
+    /// Returns the session's number; odd while one is on.
     #[inline(always)]
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Whether a session is on.
+    /// Returns whether a session is on.
     pub(crate) fn is_on(&self) -> bool {
         self.epoch() % 2 == 1
     }
 
-    /// The device is about to be given memory.
+    /// Records that the device is about to be given `memory`.
     pub(crate) fn begin_dma(&self, memory: &Arc<DmaMemory>) {
         let mut state = self.state();
         state.quiet = false;
@@ -175,7 +175,8 @@ impl<T: Transport> Shared<T> {
         Ok(())
     }
 
-    /// The place of virtqueue `index` in the present session, and its number. `None` if there is none, or it is taken.
+    /// Returns the number of the present session and the place of virtqueue `index` in it; `None` if there is none, or it is
+    /// taken.
     pub(crate) fn take_session(&self, index: u16) -> (u32, Option<Box<QueueSession<T::Notifier>>>) {
         let mut state = self.state();
         // Read under the lock, so that the number belongs to the sessions.
@@ -192,13 +193,13 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// A queue has seen the device do what no device may do, in session `epoch`.
+    /// Records that a queue has seen the device break a rule in session `epoch`.
     #[cold]
     pub(crate) fn report_fault(&self, epoch: u32, fault: Fault) {
         self.fault.store(u64::from(epoch) << 32 | fault as u64, Ordering::Relaxed);
     }
 
-    /// The fault that the present session has to end for.
+    /// Returns the fault for which the present session has to end.
     pub(crate) fn fault(&self) -> Option<Fault> {
         let fault = self.fault.load(Ordering::Relaxed);
         Fault::of(fault & 0xffff_ffff).filter(|_| fault >> 32 == u64::from(self.epoch()))
@@ -242,7 +243,7 @@ impl PublishedCounters {
         self.bytes.store(self.bytes.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
     }
 
-    /// Frames and bytes.
+    /// Returns the numbers of frames and bytes.
     pub(crate) fn get(&self) -> (u64, u64) {
         (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
@@ -252,7 +253,7 @@ impl PublishedCounters {
         self.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// Whether the device had not reported everything done at the end of the last burst.
+    /// Returns whether something was still under way at the device at the end of the last burst.
     pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Relaxed)
     }

@@ -96,7 +96,7 @@ impl Shared {
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The end of the operation that is under way.
+    /// Returns the deadline of the present operation.
     fn deadline(&self) -> Deadline {
         let deadline = self.deadline.lock().unwrap_or_else(PoisonError::into_inner).clone();
         deadline.unwrap_or_else(|| TimeLimit::default().begin())
@@ -294,7 +294,7 @@ unsafe impl Transport for VhostUser {
         let socket = self.next_socket()?;
         let connection = Connection::open(socket, &self.shared.deadline()).map_err(|failure| self.failed(failure))?;
         let mut back_end = self.shared.back_end();
-        self.shared.pairs.store(connection.pairs(), Ordering::Relaxed);
+        self.shared.pairs.store(connection.pairs, Ordering::Relaxed);
         back_end.connection = Some(connection);
         Ok(())
     }
@@ -321,7 +321,7 @@ unsafe impl Transport for VhostUser {
     }
 
     fn device_features(&self) -> Result<u64> {
-        let (features, pairs) = self.with_connection(|connection| (connection.features(), connection.pairs()))?;
+        let (features, pairs) = self.with_connection(|connection| (connection.features(), connection.pairs))?;
         let mut features = Features(features & OF_RINGS.0);
         if pairs > 1 {
             features = features | Features::MQ;
@@ -354,7 +354,7 @@ unsafe impl Transport for VhostUser {
     }
 
     fn queue_size(&self, queue: u16) -> Result<u16> {
-        let pairs = self.with_connection(|connection| connection.pairs())?;
+        let pairs = self.with_connection(|connection| connection.pairs)?;
         Ok(if queue / 2 < pairs { LARGEST_QUEUE } else { 0 })
     }
 
@@ -371,11 +371,11 @@ unsafe impl Transport for VhostUser {
     }
 
     fn watch(&self, limit: Duration) -> Attention {
-        let Ok(socket) = self.with_connection(|connection| connection.socket()) else {
+        let Ok(socket) = self.with_connection(|connection| Arc::clone(&connection.socket)) else {
             return Attention::Lost("there is no connection to its back end");
         };
         if !is_ready(socket.as_fd(), limit) {
-            let broken = self.with_connection(|connection| connection.is_broken()).unwrap_or(false);
+            let broken = self.with_connection(|connection| connection.broken.get()).unwrap_or(false);
             return if broken { Attention::Lost("its back end does not answer") } else { Attention::None };
         }
         // Under the lock, so that it is not the reply to a question of another thread.

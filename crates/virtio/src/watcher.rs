@@ -165,7 +165,7 @@ impl<T: Transport> ControlSide<T> {
         }
     }
 
-    /// Why the session has to end, if it has to; waits a while for that.
+    /// Returns why the session has to end; `None` if it does not. Waits up to [`TICK`] for a reason.
     fn lost(&self, shared: &Shared<T>) -> Option<String> {
         match (shared.transport.watch(TICK), shared.fault()) {
             (Attention::Lost(reason), _) => Some(reason.to_owned()),
@@ -195,7 +195,7 @@ impl<T: Transport> ControlSide<T> {
         result
     }
 
-    /// A deadline that outlasts a pause.
+    /// Returns a deadline that outlasts a pause.
     fn begin_for(&self, pause: Duration) -> Deadline {
         TimeLimit { total: pause + TICK, cancel: Some(Arc::clone(&self.stop)) }.begin()
     }
@@ -219,7 +219,7 @@ impl<T: Transport> ControlSide<T> {
         }
     }
 
-    /// Logs what is in the way, once.
+    /// Records why there is no session, and logs it unless it is the same as before.
     fn record_trouble(&self, error: Error) {
         let text = error.to_string();
         let known = self.live().trouble.replace(error).is_some_and(|known| known.to_string() == text);
@@ -228,7 +228,7 @@ impl<T: Transport> ControlSide<T> {
         }
     }
 
-    /// What to put behind a line of the log, if there may be one now.
+    /// Returns what to append to a line of the log; `None` if no line may be logged now.
     fn log_permit(&self) -> Option<String> {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         let left_out = lines.next(Instant::now())?;
@@ -236,12 +236,12 @@ impl<T: Transport> ControlSide<T> {
     }
 }
 
-/// What is wrong when nobody watches a device.
+/// Returns the error for a device whose watcher has panicked.
 pub(crate) fn unwatched(device: &str) -> Error {
     Error::Unwatched { device: device.to_owned() }
 }
 
-/// Whether nobody is there to talk to. To look for somebody costs neither side anything.
+/// Returns whether the error says that nobody is there to talk to. Looking for somebody costs neither side anything.
 fn is_absent(error: &Error) -> bool {
     match error {
         Error::NoPeer { .. } => true,
@@ -272,7 +272,7 @@ impl BackOff {
         Self { next: SHORTEST, longest }
     }
 
-    /// The pause after a session that held for so long.
+    /// Returns the pause after a session that lasted as long as `held`.
     fn after(&mut self, held: Duration) -> Duration {
         if held > self.longest {
             self.next = SHORTEST;
@@ -296,7 +296,7 @@ struct LineLimit {
 }
 
 impl LineLimit {
-    /// The number of lines that were left out before this one; `None` leaves this one out.
+    /// Returns the number of lines that were left out before this one; `None` if this one is to be left out.
     fn next(&mut self, now: Instant) -> Option<u64> {
         if self.begun.is_none_or(|begun| now.duration_since(begun) >= WINDOW) {
             (self.begun, self.lines) = (Some(now), 0);

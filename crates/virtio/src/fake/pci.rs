@@ -5,7 +5,7 @@ use super::{FakeDevice, FakeNotifier, FakeTransport};
 use crate::transport::{Notifier as _, QueueSetup, Transport as _, status};
 use device::{Bar, ConfigSpace, Device, DmaDomain, Error, EventFd, PciFunction, PciIds, Result};
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,7 +21,7 @@ pub enum Offers {
 }
 
 /// Abnormal behaviour of a function, for tests to turn on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Oddities {
     /// The function was pulled out: all registers read all ones.
     pub gone: bool,
@@ -58,7 +58,7 @@ struct Front {
     state: Mutex<Registers>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Registers {
     oddities: Oddities,
     bus_master: bool,
@@ -97,7 +97,7 @@ impl FakeFunction {
     /// If the file cannot be written.
     #[must_use]
     pub fn new(device: &FakeDevice, offers: Offers, iommu: bool, config: File) -> Self {
-        let front = Front { transport: device.transport(), state: Mutex::new(Registers::new()) };
+        let front = Front { transport: device.transport(), state: Mutex::default() };
         let front = Arc::new(front);
         config.write_all_at(&config_space(offers), 0).expect("the file can be written");
         let device = if offers == Offers::Modern { 0x1041 } else { 0x1000 };
@@ -134,14 +134,6 @@ impl FakeBar {
 }
 
 impl Registers {
-    fn new() -> Self {
-        let oddities = Oddities { gone: false, no_vectors: false, notify_off: None, stuck: false };
-        let (bus_master, msix) = (false, false);
-        let (device_half, driver_half, driver_features, selected) = (0, 0, 0, 0);
-        let queues = Vec::new();
-        Self { oddities, bus_master, msix, device_half, driver_half, driver_features, selected, queues }
-    }
-
     fn queue(&mut self) -> &mut Queue {
         let index = usize::from(self.selected);
         if self.queues.len() <= index {
@@ -401,16 +393,14 @@ unsafe impl Device for FakeFunction {
             return Err(Error::unusable("fake", cause, "use fewer queues or poll"));
         }
         self.front.state().msix = vectors > 0;
-        let failed = |source| Error::system("make", "an eventfd", source, "");
-        let mut ours = Vec::new();
+        let mut drivers = Vec::new();
         for _ in 0..vectors {
-            let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-            let event = rustix::event::eventfd(0, flags).map_err(|errno| failed(errno.into()))?;
-            let theirs = EventFd::from(event.try_clone().map_err(failed)?);
-            self.front.transport.device.state().vectors.push(Arc::new(theirs));
-            ours.push(event);
+            let event = EventFd::new()?;
+            let clone = event.as_fd().try_clone_to_owned();
+            drivers.push(clone.map_err(|source| Error::system("make", "an eventfd", source, ""))?);
+            self.front.transport.device.state().vectors.push(Arc::new(event));
         }
-        Ok(ours)
+        Ok(drivers)
     }
 }
 

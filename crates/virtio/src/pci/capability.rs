@@ -81,7 +81,7 @@ fn pointers<F: PciFunction>(function: &F) -> Result<Vec<Pointer>> {
     Ok(pointers)
 }
 
-/// Name, alignment and least length of a structure.
+/// Returns the name, alignment and least length of a structure.
 fn shape(kind: u8) -> (&'static str, u32, u32) {
     match kind {
         COMMON => ("common", 4, 56),
@@ -90,7 +90,7 @@ fn shape(kind: u8) -> (&'static str, u32, u32) {
     }
 }
 
-/// The part of a region that a capability points at, or why there is none.
+/// Returns the part of a region that a capability points at, or why there is none.
 fn window<F: PciFunction>(
     function: &F,
     pointer: &Pointer,

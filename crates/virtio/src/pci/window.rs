@@ -11,18 +11,18 @@ pub(super) struct Window<B> {
 }
 
 impl<B: Bar> Window<B> {
-    /// `len` bytes from `at` on, which the region has.
+    /// Creates a window of `len` bytes from `at`, which the region must have.
     pub(super) fn new(region: Arc<B>, at: u32, len: u32) -> Self {
         Self { region, at, len }
     }
 
-    /// Where in the region the `width` bytes at `offset` are. What is not in the window is in no region either.
+    /// Returns where in the region the `width` bytes at `offset` are; a place in no region if they are not in the window.
     fn place(&self, offset: u32, width: u32) -> u32 {
         let inside = offset.checked_add(width).is_some_and(|end| end <= self.len);
         inside.then(|| self.at.checked_add(offset)).flatten().unwrap_or(u32::MAX)
     }
 
-    /// Whether the window has `width` bytes at `offset`.
+    /// Returns whether the window has `width` bytes at `offset`.
     pub(super) fn has(&self, offset: u64, width: u64) -> bool {
         offset.checked_add(width).is_some_and(|end| end <= u64::from(self.len))
     }
@@ -63,7 +63,7 @@ impl<B: Bar> Window<B> {
         unsafe { self.region.write32(self.place(offset, 4), value) }
     }
 
-    /// What notifies `queue` by the 16 bits at `offset`, which the window has.
+    /// Returns the doorbell that notifies `queue` by the 16 bits at `offset`, which the window must have.
     pub(super) fn doorbell(&self, offset: u32, queue: u16) -> super::Doorbell<B> {
         super::Doorbell { region: Arc::clone(&self.region), at: self.place(offset, 2), queue }
     }

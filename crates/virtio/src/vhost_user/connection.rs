@@ -44,14 +44,15 @@ type Result<T> = std::result::Result<T, Failure>;
 /// A connection to a back end.
 #[derive(Debug)]
 pub(super) struct Connection {
-    socket: Arc<BackgroundClose<UnixStream>>,
+    pub(super) socket: Arc<BackgroundClose<UnixStream>>,
     offered: u64,
     reply_ack: bool,
-    pairs: u16,
+    /// Pairs of queues that the back end has.
+    pub(super) pairs: u16,
     queues: Vec<Queue>,
     pub(super) running: bool,
     /// A conversation was broken off: what comes next may be an answer to what was asked before.
-    broken: Cell<bool>,
+    pub(super) broken: Cell<bool>,
 }
 
 /// A ring as the back end is told of it.
@@ -94,22 +95,12 @@ impl Connection {
         self.offered & !PROTOCOL_FEATURES
     }
 
-    /// Pairs of queues that it has.
-    pub(super) fn pairs(&self) -> u16 {
-        self.pairs
-    }
-
-    /// A second handle of the socket, to wait on.
-    pub(super) fn socket(&self) -> Arc<BackgroundClose<UnixStream>> {
-        Arc::clone(&self.socket)
-    }
-
     pub(super) fn set_features(&mut self, features: u64, deadline: &Deadline) -> Result<()> {
         let features = features | self.offered & PROTOCOL_FEATURES;
         self.command(message::SET_FEATURES, &message::longs([features]), &[], deadline)
     }
 
-    /// Notes where a ring is, and what its interrupts signal.
+    /// Records where a ring is, and what its interrupts signal.
     pub(super) fn add_queue(&mut self, index: u16, setup: &QueueSetup, kick: &Arc<EventFd>, call: Arc<EventFd>) {
         self.queues.push(Queue { index, setup: *setup, kick: Arc::clone(kick), call });
     }
@@ -190,7 +181,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether the back end has closed the connection.
+    /// Returns whether the back end has closed the connection.
     pub(super) fn is_closed(&self) -> bool {
         let mut byte = [0; 1];
         let ended = match rustix::net::recv(&*self.socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -204,7 +195,7 @@ impl Connection {
         ended || hung_up
     }
 
-    /// Whether something came that nobody asked for. (Of a byte that is out of band, only poll knows.)
+    /// Returns whether data has come that nobody asked for. (Out-of-band bytes are seen by poll only.)
     pub(super) fn has_unexpected_data(&self) -> bool {
         let readable = PollFlags::IN | PollFlags::PRI;
         let mut fds = [PollFd::new(&*self.socket, readable)];
@@ -220,11 +211,6 @@ impl Connection {
         true
     }
 
-    /// Whether a conversation was broken off, so that no other one can follow.
-    pub(super) fn is_broken(&self) -> bool {
-        self.broken.get()
-    }
-
     /// Sends a request, and waits for the acknowledgement if the back end gives one.
     fn command(&self, request: Request, body: &[u8], fds: &[BorrowedFd<'_>], deadline: &Deadline) -> Result<()> {
         let sent = message::send(&self.socket, request, self.reply_ack, body, fds, deadline);
@@ -236,13 +222,13 @@ impl Connection {
         }
     }
 
-    /// Sends a request that is a question.
+    /// Sends a request and returns its answer.
     fn query(&self, request: Request, body: &[u8], deadline: &Deadline) -> Result<u64> {
         let sent = message::send(&self.socket, request, false, body, &[], deadline);
         self.checked(request, sent.and_then(|()| message::receive(&self.socket, request, deadline)))
     }
 
-    /// The answer; without one nothing more can be asked on this connection.
+    /// Returns the answer. Without one, nothing more can be asked on this connection.
     fn checked(&self, request: Request, answer: io::Result<u64>) -> Result<u64> {
         answer.map_err(|source| {
             self.broken.set(true);

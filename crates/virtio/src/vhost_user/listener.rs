@@ -24,7 +24,7 @@ impl Listener {
         Ok(Self { _file: file, socket })
     }
 
-    /// A back end that has connected, if there is one.
+    /// Accepts a back end that has connected; `None` if there is none.
     pub(super) fn accept(&self) -> io::Result<Option<UnixStream>> {
         match self.socket.accept() {
             Ok((stream, _)) => Ok(Some(stream)),
@@ -34,7 +34,7 @@ impl Listener {
     }
 }
 
-/// Connects without waiting for a place: [`Errno::AGAIN`] when as many wait already as the listener lets.
+/// Connects without waiting. Returns [`Errno::AGAIN`] when the backlog of the listener is full.
 pub(super) fn dial(path: &Path) -> rustix::io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

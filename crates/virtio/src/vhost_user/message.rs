@@ -100,7 +100,7 @@ fn nonsense(text: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// What a user has to know of a failure.
+/// Returns the error in the words of a user of the back end.
 fn in_words(source: io::Error) -> io::Error {
     let text = match source.kind() {
         io::ErrorKind::TimedOut => format!("no answer: {source}"),
@@ -148,12 +148,12 @@ fn fill(socket: &UnixStream, buffer: &mut [u8], deadline: &Deadline) -> io::Resu
     Ok(())
 }
 
-/// Numbers of 32 bits as a body.
+/// Returns numbers of 32 bits as the body of a message.
 pub(super) fn words<const N: usize>(numbers: [u32; N]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
 
-/// Numbers of 64 bits as a body.
+/// Returns numbers of 64 bits as the body of a message.
 pub(super) fn longs<const N: usize>(numbers: [u64; N]) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
