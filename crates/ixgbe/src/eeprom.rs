@@ -31,7 +31,7 @@ pub(crate) fn check<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
     Ok(sum == CHECKSUM)
 }
 
-/// The sum of all covered words: 0 to 0x3F, and the sections that words 3 to 0xE point to.
+/// Returns the sum of all covered words: 0 to 0x3F, and the sections that words 3 to 0xE point to.
 fn sum<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<u16> {
     let mut sum = 0u16;
     let mut sections = Vec::new();

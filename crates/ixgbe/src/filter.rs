@@ -23,10 +23,6 @@ pub struct Filters<D: Device> {
 
 impl<D: Device> Filters<D> {
     /// Clears every filter of the device, and sets its own address and what `config` says.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Gone`].
     pub(crate) fn new(regs: &Registers<D>, station: [u8; 6], config: &PortConfig) -> Result<Self> {
         let mut unicast = vec![None; RECEIVE_ADDRESSES as usize];
         unicast[0] = Some(station);
@@ -199,7 +195,7 @@ impl<D: Device> Filters<D> {
         })
     }
 
-    /// The valid bit goes first and comes last, so that no half-written address matches.
+    /// Writes a unicast filter. The valid bit is cleared first and set last, so that no half-written address matches.
     fn write_unicast(&self, index: u32) {
         self.regs.write(rah(index), 0);
         let a = self.unicast[index as usize].unwrap_or_default();
@@ -241,7 +237,7 @@ fn multicast_hash([.., fifth, sixth]: [u8; 6]) -> u16 {
     u16::from_le_bytes([fifth, sixth]) >> 4
 }
 
-/// The dword in which `member` of a 4096-bit table lies, with the bits of all `members` that lie there too.
+/// Returns the dword of a 4096-bit table that holds the bit of `member`, with the bits of all `members` in that dword.
 fn dword_of(member: u16, members: impl Iterator<Item = u16>) -> u32 {
     members.filter(|other| other >> 5 == member >> 5).fold(0, |dword, other| dword | 1 << (other & 31))
 }

@@ -3,6 +3,7 @@
 use crate::{Error, Result};
 use device::PciIds;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use MacType::{Mac82599, X540, X550};
 use Media::{Backplane, Copper, Cx4, Fibre};
@@ -124,9 +125,8 @@ fn refusal(ids: PciIds) -> String {
             _ => format!("not an Intel device: {OTHER}"),
         };
     }
-    let near = NEIGHBOURS.iter().find(|(first, last, ..)| (*first..=*last).contains(&ids.device));
-    match near {
-        Some((_, _, name, reason)) => format!("{name}: {reason}"),
+    match NEIGHBOURS.iter().find(|(ranges, ..)| ranges.iter().any(|range| range.contains(&ids.device))) {
+        Some((_, name, reason)) => format!("{name}: {reason}"),
         None if ids.class >> 8 == 0x0200 => format!("an unknown Intel NIC: {OTHER}"),
         None => format!("an unknown Intel device: {OTHER}"),
     }
@@ -161,50 +161,51 @@ const NOT_YET: &str = "not supported yet";
 const OLDER: &str = "its registers differ, not supported";
 const OTHER: &str = "not an 82599-family NIC";
 
-/// Ranges of device ids that are often found next to, or taken for, the supported ones. First match counts.
-const NEIGHBOURS: &[(u16, u16, &str, &str)] = &[
-    (0x10ED, 0x10ED, "an 82599 virtual function", NOT_YET),
-    (0x152E, 0x152E, "an 82599 virtual function (Hyper-V)", NOT_YET),
-    (0x1515, 0x1515, "an X540 virtual function", NOT_YET),
-    (0x1530, 0x1530, "an X540 virtual function (Hyper-V)", NOT_YET),
-    (0x1564, 0x1565, "an X550 virtual function", NOT_YET),
-    (0x15A8, 0x15A9, "an X550EM_x virtual function", NOT_YET),
-    (0x15B4, 0x15B4, "an X550EM_a virtual function (Hyper-V)", NOT_YET),
-    (0x15C5, 0x15C5, "an X550EM_a virtual function", NOT_YET),
-    (0x57AD, 0x57AD, "an E610 virtual function", NOT_YET),
-    (0x15AA, 0x15B0, "an X550EM_x (Xeon D)", NOT_YET),
-    (0x15C2, 0x15CE, "an X550EM_a (Atom C3000)", NOT_YET),
-    (0x15E4, 0x15E5, "an X550EM_a (Atom C3000)", NOT_YET),
-    (0x57AE, 0x57B2, "an E610", NOT_YET),
-    (0x10B6, 0x10B6, "an 82598", OLDER),
-    (0x10C6, 0x10C8, "an 82598", OLDER),
-    (0x10DB, 0x10DD, "an 82598", OLDER),
-    (0x10E1, 0x10E1, "an 82598", OLDER),
-    (0x10EC, 0x10EC, "an 82598", OLDER),
-    (0x10F1, 0x10F4, "an 82598", OLDER),
-    (0x1508, 0x1508, "an 82598", OLDER),
-    (0x150B, 0x150B, "an 82598", OLDER),
-    (0x154C, 0x154C, "an Intel 700 series virtual function (iavf)", OTHER),
-    (0x1571, 0x1571, "an Intel 700 series virtual function (iavf)", OTHER),
-    (0x1572, 0x1572, "an Intel X710 (i40e)", OTHER),
-    (0x1580, 0x1584, "an Intel XL710 (i40e)", OTHER),
-    (0x1585, 0x1586, "an Intel X710 (i40e)", OTHER),
-    (0x1587, 0x1588, "an Intel XL710 (i40e)", OTHER),
-    (0x1589, 0x1589, "an Intel X710 (i40e)", OTHER),
-    (0x158A, 0x158B, "an Intel XXV710 (i40e)", OTHER),
-    (0x15FF, 0x15FF, "an Intel X710 (i40e)", OTHER),
-    (0x37CD, 0x37CD, "an Intel X722 virtual function (iavf)", OTHER),
-    (0x37CE, 0x37D3, "an Intel X722 (i40e)", OTHER),
-    (0x1591, 0x159B, "an Intel E810 (ice)", OTHER),
-    (0x1889, 0x1889, "an Intel adaptive virtual function (iavf)", OTHER),
-    (0x10C9, 0x10C9, "an Intel 82576 (igb)", OTHER),
-    (0x1521, 0x1524, "an Intel I350 (igb)", OTHER),
-    (0x1533, 0x1538, "an Intel I210 (igb)", OTHER),
-    (0x1539, 0x1539, "an Intel I211 (igb)", OTHER),
-    (0x15F2, 0x15F3, "an Intel I225 (igc)", OTHER),
-    (0x125B, 0x125C, "an Intel I226 (igc)", OTHER),
-    (0x100E, 0x100F, "an Intel 82540EM or 82545EM (e1000)", OTHER),
-    (0x10D3, 0x10D3, "an Intel 82574L (e1000e)", OTHER),
+/// Devices that are often found next to, or taken for, the supported ones: ranges of device ids, name, and why they are
+/// refused. The first match counts.
+const NEIGHBOURS: &[(&[RangeInclusive<u16>], &str, &str)] = &[
+    (&[0x10ED..=0x10ED], "an 82599 virtual function", NOT_YET),
+    (&[0x152E..=0x152E], "an 82599 virtual function (Hyper-V)", NOT_YET),
+    (&[0x1515..=0x1515], "an X540 virtual function", NOT_YET),
+    (&[0x1530..=0x1530], "an X540 virtual function (Hyper-V)", NOT_YET),
+    (&[0x1564..=0x1565], "an X550 virtual function", NOT_YET),
+    (&[0x15A8..=0x15A9], "an X550EM_x virtual function", NOT_YET),
+    (&[0x15B4..=0x15B4], "an X550EM_a virtual function (Hyper-V)", NOT_YET),
+    (&[0x15C5..=0x15C5], "an X550EM_a virtual function", NOT_YET),
+    (&[0x57AD..=0x57AD], "an E610 virtual function", NOT_YET),
+    (&[0x15AA..=0x15B0], "an X550EM_x (Xeon D)", NOT_YET),
+    (&[0x15C2..=0x15CE, 0x15E4..=0x15E5], "an X550EM_a (Atom C3000)", NOT_YET),
+    (&[0x57AE..=0x57B2], "an E610", NOT_YET),
+    (
+        &[
+            0x10B6..=0x10B6,
+            0x10C6..=0x10C8,
+            0x10DB..=0x10DD,
+            0x10E1..=0x10E1,
+            0x10EC..=0x10EC,
+            0x10F1..=0x10F4,
+            0x1508..=0x1508,
+            0x150B..=0x150B,
+        ],
+        "an 82598",
+        OLDER,
+    ),
+    (&[0x154C..=0x154C, 0x1571..=0x1571], "an Intel 700 series virtual function (iavf)", OTHER),
+    (&[0x1572..=0x1572, 0x1585..=0x1586, 0x1589..=0x1589, 0x15FF..=0x15FF], "an Intel X710 (i40e)", OTHER),
+    (&[0x1580..=0x1584, 0x1587..=0x1588], "an Intel XL710 (i40e)", OTHER),
+    (&[0x158A..=0x158B], "an Intel XXV710 (i40e)", OTHER),
+    (&[0x37CD..=0x37CD], "an Intel X722 virtual function (iavf)", OTHER),
+    (&[0x37CE..=0x37D3], "an Intel X722 (i40e)", OTHER),
+    (&[0x1591..=0x159B], "an Intel E810 (ice)", OTHER),
+    (&[0x1889..=0x1889], "an Intel adaptive virtual function (iavf)", OTHER),
+    (&[0x10C9..=0x10C9], "an Intel 82576 (igb)", OTHER),
+    (&[0x1521..=0x1524], "an Intel I350 (igb)", OTHER),
+    (&[0x1533..=0x1538], "an Intel I210 (igb)", OTHER),
+    (&[0x1539..=0x1539], "an Intel I211 (igb)", OTHER),
+    (&[0x15F2..=0x15F3], "an Intel I225 (igc)", OTHER),
+    (&[0x125B..=0x125C], "an Intel I226 (igc)", OTHER),
+    (&[0x100E..=0x100F], "an Intel 82540EM or 82545EM (e1000)", OTHER),
+    (&[0x10D3..=0x10D3], "an Intel 82574L (e1000e)", OTHER),
 ];
 
 #[cfg(test)]
@@ -234,6 +235,7 @@ mod tests {
             (0x8086, 0x10C6, "8086:10c6 is an 82598: its registers differ, not supported"),
             (0x8086, 0x57B1, "8086:57b1 is an E610: not supported yet"),
             (0x8086, 0x1515, "8086:1515 is an X540 virtual function: not supported yet"),
+            (0x8086, 0x15C5, "8086:15c5 is an X550EM_a virtual function: not supported yet"),
             (0x8086, 0xFFFF, "8086:ffff is an unknown Intel NIC: not an 82599-family NIC"),
             (0x1AF4, 0x1041, "1af4:1041 is a virtio device: use the virtio driver"),
             (0x1022, 0x10FB, "1022:10fb is not an Intel device: not an 82599-family NIC"),
@@ -246,7 +248,7 @@ mod tests {
     #[test]
     fn no_id_is_both_taken_and_refused() {
         for (device, ..) in SUPPORTED {
-            let clash = NEIGHBOURS.iter().find(|(first, last, ..)| (first..=last).contains(&device));
+            let clash = NEIGHBOURS.iter().find(|(ranges, ..)| ranges.iter().any(|range| range.contains(device)));
             assert!(clash.is_none(), "{device:04x}");
         }
     }

@@ -32,7 +32,7 @@ pub(crate) fn reset<D: Device>(regs: &Timed<D>) -> Result<()> {
     Ok(())
 }
 
-/// The address that the EEPROM loaded into receive address 0 (4.6.3.2).
+/// Returns the station address, which the EEPROM has loaded into receive address 0 (4.6.3.2).
 ///
 /// # Errors
 ///
@@ -57,11 +57,8 @@ pub(crate) fn station_address<D: Device>(regs: &Registers<D>) -> Result<[u8; 6]>
     Err(Error::Eeprom { device: regs.device().name().to_owned(), problem })
 }
 
-/// Everything about receiving that is not a queue's (4.6.7), receiver off. The configuration must be valid for `mac`.
-///
-/// # Errors
-///
-/// [`Error::Gone`].
+/// Sets up all of receiving that is not part of a queue (4.6.7), with the receiver off. The configuration must be valid for
+/// `mac`.
 pub(crate) fn receive_path<D: Device>(regs: &Registers<D>, config: &Config, mac: MacType) -> Result<()> {
     modify(regs, RXCTRL, |value| rxctrl::RXEN.set(value, 0))?;
     for class in 0..RXPBSIZE.count() {
@@ -89,17 +86,13 @@ pub(crate) fn receive_path<D: Device>(regs: &Registers<D>, config: &Config, mac:
     })
 }
 
-/// The longest frame that is received, in bytes, with CRC (8.2.3.22.8).
+/// Sets the size of the longest frame that is received, in bytes, with CRC (8.2.3.22.8).
 pub(crate) fn set_max_frame<D: Device>(regs: &Registers<D>, bytes: usize) -> Result<()> {
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     modify(regs, MAXFRS, |value| maxfrs::MFS.set(value, bytes))
 }
 
-/// Everything about sending that is not a queue's (4.6.8): one buffer, one traffic class, no rate limits, DMA on.
-///
-/// # Errors
-///
-/// [`Error::Gone`].
+/// Sets up all of sending that is not part of a queue (4.6.8): one buffer, one traffic class, no rate limits, DMA on.
 pub(crate) fn transmit_path<D: Device>(regs: &Registers<D>) -> Result<()> {
     modify(regs, HLREG0, |value| value | hlreg0::TXCRCEN.mask() | hlreg0::TXPADEN.mask())?;
     for class in 0..TXPBSIZE.count() {
@@ -119,10 +112,6 @@ pub(crate) fn transmit_path<D: Device>(regs: &Registers<D>) -> Result<()> {
 }
 
 /// Tells the firmware that a driver is in charge, and stops it from snooping (4.6.7, CTRL_EXT in 8.2.3.1).
-///
-/// # Errors
-///
-/// [`Error::Gone`].
 pub(crate) fn announce<D: Device>(regs: &Registers<D>) -> Result<()> {
     modify(regs, CTRL_EXT, |value| value | ctrl_ext::NS_DIS.mask() | ctrl_ext::DRV_LOAD.mask())
 }
@@ -147,10 +136,6 @@ pub(crate) fn start_receiving<D: Device>(regs: &Timed<D>) -> Result<()> {
 }
 
 /// Stops frames from coming in: the first step of a shutdown, before queues are disabled (4.6.7.1.2).
-///
-/// # Errors
-///
-/// [`Error::Gone`].
 pub(crate) fn stop_receiving<D: Device>(regs: &Registers<D>) -> Result<()> {
     modify(regs, RXCTRL, |value| rxctrl::RXEN.set(value, 0))
 }

@@ -14,10 +14,6 @@ use device::Device;
 use ethdev::Events;
 
 /// Routes receive queue `n` to vector `n` and other causes to the vector after the last queue's. Queues stay masked.
-///
-/// # Errors
-///
-/// [`Error::Gone`].
 pub(crate) fn set_up<D: Device>(regs: &Registers<D>, config: &Config) -> Result<()> {
     let queues = u32::from(config.port.rx_queues);
     // OCD: reading EICR leaves the causes of queues alone.
@@ -47,16 +43,12 @@ pub(crate) fn arm<D: Device>(regs: &Registers<D>, queue: u32) {
     regs.write(EIMS_EX.at(queue / 32), 1 << (queue % 32));
 }
 
-/// Lets the other vector fire, whenever there is something for [`take`] to tell.
+/// Lets the other vector fire whenever there is something for [`take`] to report.
 pub(crate) fn watch<D: Device>(regs: &Registers<D>) {
     regs.write(EIMS, eims::LSC.mask() | eims::ECC.mask());
 }
 
-/// Takes the other causes since the last call.
-///
-/// # Errors
-///
-/// [`Error::Gone`].
+/// Returns the other causes since the last call, and clears them.
 pub(crate) fn take<D: Device>(regs: &Registers<D>) -> Result<Events> {
     let causes = read(regs, EICR)?;
     Ok(Events { link_changed: eicr::LSC.is_set(causes), memory_error: eicr::ECC.is_set(causes) })

@@ -39,11 +39,7 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model) -> Result<()> {
     })
 }
 
-/// The state of the link now.
-///
-/// # Errors
-///
-/// [`Error::Gone`].
+/// Returns the present state of the link.
 pub(crate) fn status<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<LinkStatus> {
     // Link-down sticks until it is read: the first read tells of the past.
     read(regs, LINKS)?;
@@ -51,10 +47,6 @@ pub(crate) fn status<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<Lin
 }
 
 /// Waits for the link to come up, and returns its state when it has, `limit` is over, or the operation is cancelled.
-///
-/// # Errors
-///
-/// [`Error::Gone`].
 pub(crate) fn wait_link<D: Device>(regs: &Timed<D>, mac: MacType, limit: Duration) -> Result<LinkStatus> {
     match wait(regs, LINKS, |value| links::UP.is_set(value), limit, "the link (LINKS.UP)") {
         Ok(value) => Ok(decode(value, mac)),

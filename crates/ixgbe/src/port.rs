@@ -135,8 +135,8 @@ impl<D: Device> Port<D> {
         self.model
     }
 
-    /// The limit of reading many registers, to be looked at between any two. If the cancel flag is set already it is a second,
-    /// and until the other value is dropped the device has two seconds for its answers.
+    /// Returns the time limit of an operation that reads many registers, to be checked before each of them. If the cancel
+    /// flag is set already, the limit is a second, and the device has two seconds for its answers until the command is dropped.
     fn reading(&self) -> (Option<Command<D>>, TimeLimit) {
         if !is_cancelled(&self.config.time_limit) {
             return (None, self.config.time_limit.clone());
@@ -181,7 +181,7 @@ impl<D: Device> Port<D> {
         result
     }
 
-    /// Lets frames that the device was given leave by the wire, within limits.
+    /// Waits, for a limited time, until the device has sent the frames that it was given.
     fn drain(&self, regs: &Timed<D>) -> Result<()> {
         let link = link::status(regs, self.model.mac)?;
         if !link.up {

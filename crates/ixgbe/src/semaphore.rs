@@ -51,7 +51,7 @@ fn acquire<D: Device>(regs: &Timed<D>, mac: MacType, resource: Bits) -> Result<(
 }
 
 /// Offers the value of SW_FW_SYNC to `change` under the lock of that register, and writes what it returns, if anything.
-/// Whether it was written.
+/// Returns whether it was written.
 fn under_lock<D: Device>(regs: &Timed<D>, mac: MacType, change: impl FnOnce(u32) -> Option<u32>) -> Result<bool> {
     lock(regs, mac)?;
     let sync = read(regs, SW_FW_SYNC)?;

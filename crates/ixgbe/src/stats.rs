@@ -128,13 +128,13 @@ pub struct QueueStatistics {
 pub(crate) struct Counters<D: Device> {
     regs: Registers<D>,
     totals: HardwareStatistics,
-    /// How many there are.
+    /// Number of counters.
     whole: usize,
-    /// When the poll under way has to end, how many it has left to read, and the number of the counter that comes next in it.
+    /// When the present poll has to end, how many counters it has left to read, and the number of its next counter.
     deadline: Option<Deadline>,
     left: usize,
     at: usize,
-    /// The first one that the last poll has not read.
+    /// Number of the first counter that the last poll has not read.
     next: usize,
     differences: Differences,
 }
@@ -155,10 +155,6 @@ struct Differences {
 
 impl<D: Device> Counters<D> {
     /// Maps queues to slots and clears the device's counters.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::Error::Gone`].
     pub(crate) fn new(regs: &Registers<D>) -> Result<Self> {
         for i in 0..RQSMR.count() {
             let slots = [0, 1, 2, 3].map(|queue| (i * 4 + queue) % SLOTS);
@@ -183,7 +179,7 @@ impl<D: Device> Counters<D> {
         Ok(counters)
     }
 
-    /// The totals of the last poll.
+    /// Returns the totals as of the last poll.
     pub(crate) fn totals(&self) -> &HardwareStatistics {
         &self.totals
     }
@@ -206,7 +202,7 @@ impl<D: Device> Counters<D> {
         Ok(&self.totals)
     }
 
-    /// From the next counter to the last, or to where the poll ends.
+    /// Reads the counters from the next one to the last, or until the poll ends.
     fn go_round(&mut self) -> Result<()> {
         self.at = 0;
         match self.poll_all() {
@@ -217,7 +213,7 @@ impl<D: Device> Counters<D> {
         Ok(())
     }
 
-    /// What is read is added up at once, since reading clears.
+    /// Reads all counters that are due. Each is added to its total at once, since reading clears it.
     fn poll_all(&mut self) -> Result<(), Halt> {
         self.poll_errors()?;
         self.poll_pause()?;
@@ -242,7 +238,8 @@ impl<D: Device> Counters<D> {
         Ok(())
     }
 
-    /// The device counts pause frames among what it sends: as packets of 64 bytes, to a multicast address.
+    /// Reads the counters of pause frames. The device also counts these among the frames that it sends: as packets of 64
+    /// bytes, to a multicast address.
     fn poll_pause(&mut self) -> Result<(), Halt> {
         for (register, total) in [
             (LXONTXC, (|pause| &mut pause.tx_on) as fn(&mut PauseFrames) -> &mut u64),
@@ -306,7 +303,7 @@ impl<D: Device> Counters<D> {
         Ok(())
     }
 
-    /// Reads a counter into a total, and returns what it had.
+    /// Reads a counter, adds it to a total, and returns it.
     fn add(
         &mut self,
         register: Reg<Ixgbe, ReadClears>,
@@ -328,7 +325,7 @@ impl<D: Device> Counters<D> {
         Ok(())
     }
 
-    /// What a counter has; 0 for one that is not this poll's.
+    /// Reads a counter. Returns 0 for one that this poll does not read.
     fn count(&mut self, register: Reg<Ixgbe, ReadClears>) -> Result<u64, Halt> {
         if !self.is_due()? {
             return Ok(0);
@@ -338,7 +335,7 @@ impl<D: Device> Counters<D> {
         Ok(value.into())
     }
 
-    /// A counter of 36 bits: the high half is read last, since reading it clears both.
+    /// Reads a counter of 36 bits. The high half is read last, since reading it clears both.
     fn count_pair(&mut self, low: Reg<Ixgbe, ReadClears>, high: Reg<Ixgbe, ReadClears>) -> Result<u64, Halt> {
         if !self.is_due()? {
             return Ok(0);
@@ -350,7 +347,7 @@ impl<D: Device> Counters<D> {
         Ok(value)
     }
 
-    /// Whether the counter that comes next is to be read; false for those that the last poll, or this one, has read already.
+    /// Returns whether the next counter is to be read: not if the last poll, or this one, has read it already.
     fn is_due(&mut self) -> Result<bool, Halt> {
         let at = self.at;
         self.at += 1;

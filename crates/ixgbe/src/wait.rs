@@ -1,4 +1,5 @@
-//! Register reads that notice a vanished device, and the one bounded wait.
+//! Register reads that notice a vanished device, and the one bounded wait. Whatever reads a register may return
+//! [`Error::Gone`].
 
 use crate::regs::{Ixgbe, Registers, STATUS};
 use crate::{Error, Result};
@@ -19,12 +20,12 @@ impl<D: Device> Timed<D> {
         Self { regs: regs.clone(), deadline }
     }
 
-    /// The same, with `limit` from now at most.
+    /// Returns the same registers with a deadline of at most `limit` from now.
     pub(crate) fn at_most(&self, limit: Duration) -> Self {
         Self::new(&self.regs, self.deadline.at_most(limit))
     }
 
-    /// The same with time of its own, for what has to be put in order when time is up.
+    /// Returns the same registers with a deadline of `total` from now, for what has to be put in order when time is up.
     pub(crate) fn afterwards(&self, total: Duration) -> Self {
         Self::new(&self.regs, TimeLimit { total, cancel: None }.begin())
     }
@@ -33,20 +34,12 @@ impl<D: Device> Timed<D> {
         &self.deadline
     }
 
-    /// Whether the operation may go on.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Expired`].
+    /// Returns [`Error::Expired`] if the operation has to end.
     pub(crate) fn check(&self, waiting_for: &'static str) -> Result<()> {
         self.deadline.check().map_err(|expired| self.expired(expired, waiting_for))
     }
 
-    /// Sleeps.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Expired`] as soon as the operation has to end.
+    /// Sleeps. Returns [`Error::Expired`] as soon as the operation has to end.
     pub(crate) fn sleep(&self, time: Duration, waiting_for: &'static str) -> Result<()> {
         self.deadline.sleep(time).map_err(|expired| self.expired(expired, waiting_for))
     }
@@ -86,16 +79,12 @@ impl<D: Device> Drop for Command<D> {
 /// Twice what reading the counters has when all is to end, so that the answer that is due at the end of that is not the last.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// Whether the flag of a time limit is set.
+/// Returns whether the cancel flag of a time limit is set.
 pub(crate) fn is_cancelled(limit: &TimeLimit) -> bool {
     limit.cancel.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
-/// Reads a register.
-///
-/// # Errors
-///
-/// [`Error::Gone`] when it and STATUS read all ones.
+/// Reads a register. Returns [`Error::Gone`] when it and STATUS read all ones.
 pub(crate) fn read<D: Device, A: Readable>(regs: &Registers<D>, register: Reg<Ixgbe, A>) -> Result<u32> {
     let value = regs.read(register);
     if value == u32::MAX && is_gone(regs) {
@@ -105,10 +94,6 @@ pub(crate) fn read<D: Device, A: Readable>(regs: &Registers<D>, register: Reg<Ix
 }
 
 /// Reads, changes and writes back a register. Nothing is written when the device is gone.
-///
-/// # Errors
-///
-/// As [`read`].
 pub(crate) fn modify<D: Device, A: Readable + Writable>(
     regs: &Registers<D>,
     register: Reg<Ixgbe, A>,
@@ -197,7 +182,7 @@ impl Pace {
         }
     }
 
-    /// Counts a read that did not do, `waited` after the start.
+    /// Counts a read, `waited` after the start, that did not end the wait. Returns whether to give up.
     fn is_over(&mut self, waited: Duration) -> bool {
         self.reads += 1;
         (waited >= self.limit && self.reads >= FEWEST_READS) || self.reads >= self.most_reads
