@@ -79,29 +79,19 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text.split_once(':') {
-            Some(("soft", spec)) => {
-                let name = spec.split('?').next().unwrap_or_default();
-                if name.is_empty() {
-                    return Err(Error::Address { text: text.to_owned(), cause: "a software NIC without a name" });
-                }
-                Ok(Self::Soft(spec.to_owned()))
-            }
-            Some(("vfio-user", "")) => Err(Error::Address { text: text.to_owned(), cause: "no socket is named" }),
-            Some(("vfio-user", path)) => Ok(Self::VfioUser(path.into())),
-            Some(("vhost-user", rest)) => {
-                let refuse = |cause| Err(Error::Address { text: text.to_owned(), cause });
-                match rest.split_once('?').map_or((rest, None), |(path, setting)| (path, Some(setting))) {
-                    ("", _) => refuse("no socket is named"),
-                    (path, None) => Ok(Self::VhostUser { path: path.into(), server: false }),
-                    (path, Some("server")) => Ok(Self::VhostUser { path: path.into(), server: true }),
-                    _ => refuse("the only setting of such a device is ?server"),
-                }
-            }
-            _ => match text.parse() {
-                Ok(address) => Ok(Self::Pci(address)),
-                Err(_) => Err(Error::Address { text: text.to_owned(), cause: "not the address of a device" }),
-            },
+        let refuse = |cause| Err(Error::Address { text: text.to_owned(), cause });
+        let Some((kind, rest)) = text.split_once(':') else { return refuse("not the address of a device") };
+        let (name, setting) = rest.split_once('?').map_or((rest, None), |(name, setting)| (name, Some(setting)));
+        match (kind, setting) {
+            ("soft", _) if name.is_empty() => refuse("a software NIC without a name"),
+            ("soft", _) => Ok(Self::Soft(rest.to_owned())),
+            ("vfio-user", _) if rest.is_empty() => refuse("no socket is named"),
+            ("vfio-user", _) => Ok(Self::VfioUser(rest.into())),
+            ("vhost-user", _) if name.is_empty() => refuse("no socket is named"),
+            ("vhost-user", None) => Ok(Self::VhostUser { path: name.into(), server: false }),
+            ("vhost-user", Some("server")) => Ok(Self::VhostUser { path: name.into(), server: true }),
+            ("vhost-user", _) => refuse("the only setting of such a device is ?server"),
+            _ => text.parse().map(Self::Pci).or_else(|_| refuse("not the address of a device")),
         }
     }
 }

@@ -81,7 +81,7 @@ pub(crate) enum Driver {
 }
 
 impl Driver {
-    /// The driver of a function and the function's name, or, in a few words, what it is instead.
+    /// Returns the driver of a function and the function's name, or a short description of a function without a driver.
     pub(crate) fn of(ids: PciIds) -> Result<(Self, &'static str), String> {
         if let Some(kind) = virtio::identify(ids) {
             return Ok((Self::Virtio, kind.name()));
@@ -115,11 +115,11 @@ const VIRTIO: u16 = 0x1af4;
 
 /// A port of the list.
 pub(crate) trait Listed: Port + Sized {
-    /// The same as one of any driver.
+    /// Returns an opened device of this driver as one of any driver.
     fn listed(opened: ethdev::Opened<Self>) -> Opened;
 }
 
-/// What a driver has opened, as one of any driver.
+/// Returns what a driver has opened as a device of any driver.
 pub(crate) fn listed<P: Listed>(opened: Result<ethdev::Opened<P>, P::Error>) -> Result<Opened, DriverError> {
     Ok(P::listed(opened?))
 }

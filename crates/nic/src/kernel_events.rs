@@ -12,7 +12,7 @@ pub(crate) struct KernelEvents {
 }
 
 impl KernelEvents {
-    /// Has the kernel tell what it can tell about this device.
+    /// Asks the kernel to report what it can about this device.
     pub(crate) fn watch(device: &VfioDevice) -> Self {
         let watch = |event| match device.watch(event) {
             Ok(fd) => Some(EventFd::from(fd)),
@@ -28,7 +28,7 @@ impl KernelEvents {
         [&self.release, &self.error].into_iter().flatten().map(|event| event.as_fd())
     }
 
-    /// An error if either has happened to `device`.
+    /// Returns an error if the kernel wants `device` back, or has reported an error of it.
     pub(crate) fn check(&self, device: &str) -> Result<()> {
         let device = device.to_owned();
         if self.release.as_ref().is_some_and(EventFd::clear) {

@@ -103,13 +103,13 @@ impl Opening<'_> {
         Err(Error::NoSoft { address: self.address.to_string() })
     }
 
-    /// A device whose driver opens it within the deadline.
+    /// Returns the device with the deadline set, within which its driver opens it.
     fn in_time<D: Device>(&self, device: D) -> D {
         device.set_deadline(Some(self.deadline.clone()));
         device
     }
 
-    /// The word for the process behind the address, or an error that says how to give it.
+    /// Returns the vouching for the process behind the address, or an error that says how to give it.
     fn trusted_peer(&self) -> Result<TrustedPeer> {
         self.config.trusted_peer.ok_or_else(|| Error::UntrustedPeer { address: self.address.to_string() })
     }
@@ -303,8 +303,8 @@ impl AnyPort {
     }
 }
 
-/// The driver's words, and in front of them the device, unless they name it. A process that has gone is no card that fell
-/// out.
+/// Returns an error with the words of the driver, and the device in front of them unless they name it. Says of a process
+/// that has gone that it has gone, and not that a card fell out.
 fn driver_error(name: &str, source: DriverError) -> Error {
     if name.starts_with("vfio-user:") && source.is_gone() {
         return Error::PeerGone { device: name.to_owned() };
