@@ -1,7 +1,6 @@
 //! `fwd l2`: frames pass unchanged between the two ports of a pair.
 
 use crate::worker::Mode;
-use mempool::Batch;
 
 #[derive(Debug, Default)]
 pub(crate) struct L2;
@@ -14,7 +13,4 @@ impl Mode for L2 {
     fn output(port: usize) -> Option<usize> {
         Some(port ^ 1)
     }
-
-    #[inline(always)]
-    fn rewrite(&mut self, _: &mut Batch) {}
 }

@@ -64,11 +64,7 @@ pub(crate) struct Request<'a> {
 const MOST_QUEUES: usize = 64;
 
 /// Makes the plan. Without triples: as many workers as there are lcores for on the NUMA nodes of the ports, the two
-/// directions of a pair of ports on the same worker.
-///
-/// # Errors
-///
-/// When the request contradicts itself or the host.
+/// directions of a pair of ports on the same worker. Returns an error if the request contradicts itself or the host.
 pub(crate) fn plan(request: &Request) -> Result<Plan, Failure> {
     match request.bindings {
         Some(bindings) => from_bindings(request, bindings),

@@ -113,11 +113,7 @@ impl From<Lane> for Ended {
 
 impl Run<'_> {
     /// Starts the workers, each with its lcore, watches them until the run ends, and closes the ports. `notes` are more
-    /// lines under the live table.
-    ///
-    /// # Errors
-    ///
-    /// When workers cannot be started, or one fails.
+    /// lines under the live table. Returns an error if workers cannot be started, or one fails.
     pub(crate) fn supervise<F, E>(
         self,
         members: Vec<(Option<usize>, F)>,

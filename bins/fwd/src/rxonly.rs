@@ -1,7 +1,6 @@
 //! `fwd rxonly`: frames are counted and go nowhere.
 
 use crate::worker::Mode;
-use mempool::Batch;
 
 #[derive(Debug, Default)]
 pub(crate) struct Rxonly;
@@ -12,7 +11,4 @@ impl Mode for Rxonly {
     fn output(_: usize) -> Option<usize> {
         None
     }
-
-    #[inline(always)]
-    fn rewrite(&mut self, _: &mut Batch) {}
 }

@@ -19,8 +19,11 @@ pub(crate) trait Mode: Default + Send + 'static {
     /// Returns the port by which frames of `port` leave; `None` if they are not sent.
     fn output(port: usize) -> Option<usize>;
 
-    /// Changes the frames of a burst. All of them are whole.
-    fn rewrite(&mut self, batch: &mut Batch);
+    /// Changes the frames of a burst, all of which are whole; the default leaves them as they are.
+    #[inline(always)]
+    fn rewrite(&mut self, batch: &mut Batch) {
+        let _ = batch;
+    }
 }
 
 /// A receive queue, the transmit queue its frames leave by, and what happened between them.
