@@ -107,10 +107,10 @@ impl<D: Device> Filters<D> {
         if self.unicast.contains(&Some(address)) {
             return Ok(());
         }
-        match self.unicast.iter().position(Option::is_none) {
-            Some(free) => {
-                self.unicast[free] = Some(address);
-                self.write_unicast(index(free));
+        match (0..).zip(&mut self.unicast).find(|(_, entry)| entry.is_none()) {
+            Some((index, free)) => {
+                *free = Some(address);
+                self.write_unicast(index);
                 Ok(())
             }
             None => {
@@ -130,14 +130,11 @@ impl<D: Device> Filters<D> {
             self.write_multicast(multicast_hash(address));
             return known;
         }
-        match self.unicast.iter().skip(1).position(|&entry| entry == Some(address)) {
-            Some(position) => {
-                self.unicast[position + 1] = None;
-                self.write_unicast(index(position + 1));
-                true
-            }
-            None => false,
-        }
+        let known = (0..).zip(&mut self.unicast).skip(1).find(|(_, entry)| **entry == Some(address));
+        let Some((index, entry)) = known else { return false };
+        *entry = None;
+        self.write_unicast(index);
+        true
     }
 
     /// Turns the VLAN filter on or off. When on, tagged frames are received only if their VLAN was added; when off, the
@@ -240,10 +237,6 @@ fn multicast_hash([.., fifth, sixth]: [u8; 6]) -> u16 {
 /// Returns the dword of a 4096-bit table that holds the bit of `member`, with the bits of all `members` in that dword.
 fn dword_of(member: u16, members: impl Iterator<Item = u16>) -> u32 {
     members.filter(|other| other >> 5 == member >> 5).fold(0, |dword, other| dword | 1 << (other & 31))
-}
-
-fn index(position: usize) -> u32 {
-    u32::try_from(position).unwrap_or(0)
 }
 
 #[cfg(test)]
