@@ -3,7 +3,7 @@
 
 use crate::rig::change_a_byte;
 use crate::{FRAME, Identity, Work, frames};
-use ::virtio::transport::{Attention, Notifier, QueueSetup, Transport};
+use ::virtio::transport::{Notifier, QueueSetup, Transport};
 use ::virtio::{Config, Features, Opened, Port, RxQueue, TxQueue};
 use device::{DmaDomain, EventFd, Interrupts};
 use ethdev::{RxInfos, RxQueue as _, TxQueue as _};
@@ -86,9 +86,9 @@ unsafe impl Transport for MemoryVirtio {
         Ok(Quiet)
     }
 
-    fn watch(&self, limit: Duration) -> Attention {
+    fn watch(&self, limit: Duration) -> Option<&'static str> {
         std::thread::sleep(limit);
-        Attention::None
+        None
     }
 }
 

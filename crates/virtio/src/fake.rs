@@ -28,7 +28,7 @@ mod queue;
 pub use pci::{FakeBar, FakeFunction, Oddities, Offers};
 pub use queue::{Chain, Part};
 
-use crate::transport::{Attention, Interface, Notifier, QueueSetup, Transport, status};
+use crate::transport::{Interface, Notifier, QueueSetup, Transport, status};
 use crate::{Error, Features, Result};
 use device::{DmaDomain, EventFd, Interrupts};
 use memory::{Mapper, Memory};
@@ -519,8 +519,8 @@ unsafe impl Transport for FakeTransport {
         Ok(FakeNotifier { queue, device: self.device.clone() })
     }
 
-    fn watch(&self, limit: Duration) -> Attention {
+    fn watch(&self, limit: Duration) -> Option<&'static str> {
         std::thread::sleep(limit.min(Duration::from_millis(2)));
-        self.device.state().attention.map_or(Attention::None, Attention::Lost)
+        self.device.state().attention
     }
 }

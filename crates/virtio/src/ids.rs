@@ -1,7 +1,6 @@
 //! Identification of virtio-net devices on PCI.
 
 use device::PciIds;
-use std::fmt;
 
 /// How a virtio-net device presents itself on PCI (Virtio 1.2, section 4.1.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,12 +37,6 @@ impl Kind {
             Self::Transitional => "transitional virtio-net",
             Self::Modern => "modern virtio-net",
         }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -89,7 +89,8 @@ impl<F: PciFunction> Pci<F> {
                 return Err(Error::negotiation(function.name(), problem));
             }
         };
-        tracing::debug!("{}: {kind}, driven by its {:?} interface", function.name(), registers.interface());
+        let (name, kind, interface) = (function.name(), kind.name(), registers.interface());
+        tracing::debug!("{name}: {kind}, driven by its {interface:?} interface");
         Ok(Self {
             function,
             registers,

@@ -56,15 +56,6 @@ pub struct QueueSetup {
     pub vector: Option<u16>,
 }
 
-/// What a device needs from its driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attention {
-    /// Nothing.
-    None,
-    /// The device must be reset and set up again, for this reason: it asked for that, or its peer is gone.
-    Lost(&'static str),
-}
-
 /// Tells a device that a queue has something for it (Virtio 1.2, section 4.1.5.2, and the kick of vhost-user).
 pub trait Notifier: Send + std::fmt::Debug + 'static {
     /// Notifies the device. All earlier stores of this thread are visible to the device before that.
@@ -224,13 +215,14 @@ pub unsafe trait Transport: Send + Sync + 'static {
     /// it is known to be reset. So does every buffer that will be made available in the ring.
     unsafe fn set_up_queue(&self, queue: u16, setup: &QueueSetup) -> Result<Self::Notifier>;
 
-    /// Waits until the device needs attention, for `limit` at most.
-    fn watch(&self, limit: Duration) -> Attention {
+    /// Waits, for `limit` at most, until the device must be reset and set up again: it asked for that, or its peer is gone.
+    /// Returns the reason; `None` if it need not be.
+    fn watch(&self, limit: Duration) -> Option<&'static str> {
         std::thread::sleep(limit);
         match self.status() {
-            Ok(value) if value & status::DEVICE_NEEDS_RESET == 0 => Attention::None,
-            Ok(_) => Attention::Lost("the device asks to be reset"),
-            Err(_) => Attention::Lost("the device does not answer"),
+            Ok(value) if value & status::DEVICE_NEEDS_RESET == 0 => None,
+            Ok(_) => Some("the device asks to be reset"),
+            Err(_) => Some("the device does not answer"),
         }
     }
 

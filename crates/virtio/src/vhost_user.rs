@@ -17,7 +17,7 @@ mod connection;
 mod listener;
 mod message;
 
-use crate::transport::{Attention, CONNECT, Notifier, QueueSetup, Transport, status};
+use crate::transport::{CONNECT, Notifier, QueueSetup, Transport, status};
 use crate::{Error, Features, Result};
 use connection::{Connection, Failure, Region, is_ready};
 use device::{
@@ -370,21 +370,21 @@ unsafe impl Transport for VhostUser {
         Ok(Kick(kick))
     }
 
-    fn watch(&self, limit: Duration) -> Attention {
+    fn watch(&self, limit: Duration) -> Option<&'static str> {
         let Ok(socket) = self.with_connection(|connection| Arc::clone(&connection.socket)) else {
-            return Attention::Lost("there is no connection to its back end");
+            return Some("there is no connection to its back end");
         };
         if !is_ready(socket.as_fd(), limit) {
             let broken = self.with_connection(|connection| connection.broken.get()).unwrap_or(false);
-            return if broken { Attention::Lost("its back end does not answer") } else { Attention::None };
+            return broken.then_some("its back end does not answer");
         }
         // Under the lock, so that it is not the reply to a question of another thread.
         self.with_connection(|connection| match (connection.is_closed(), connection.has_unexpected_data()) {
-            (true, _) => Attention::Lost("its back end has closed the connection"),
-            (false, true) => Attention::Lost("its back end says what nobody asked for"),
-            (false, false) => Attention::None,
+            (true, _) => Some("its back end has closed the connection"),
+            (false, true) => Some("its back end says what nobody asked for"),
+            (false, false) => None,
         })
-        .unwrap_or(Attention::None)
+        .unwrap_or(None)
     }
 }
 

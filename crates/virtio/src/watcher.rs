@@ -3,7 +3,7 @@
 use crate::negotiate::{self, Agreed};
 use crate::pools::Mapping;
 use crate::session::Shared;
-use crate::transport::{Attention, CONNECT, Transport, status};
+use crate::transport::{CONNECT, Transport, status};
 use crate::{Config, Error, Result};
 use device::{Deadline, Expired, TimeLimit};
 use mempool::Pool;
@@ -167,10 +167,8 @@ impl<T: Transport> ControlSide<T> {
 
     /// Returns why the session has to end; `None` if it does not. Waits up to [`TICK`] for a reason.
     fn lost(&self, shared: &Shared<T>) -> Option<String> {
-        match (shared.transport.watch(TICK), shared.fault()) {
-            (Attention::Lost(reason), _) => Some(reason.to_owned()),
-            (Attention::None, fault) => fault.map(|fault| fault.to_string()),
-        }
+        let reason = shared.transport.watch(TICK).map(str::to_owned);
+        reason.or_else(|| shared.fault().map(|fault| fault.to_string()))
     }
 
     /// Ends the session, which nobody need wait for, and begins the next one after a pause: one operation with one deadline,
@@ -207,7 +205,7 @@ impl<T: Transport> ControlSide<T> {
             match mapped {
                 Ok(translation) => shared.pools.set_mapping(&pool, Mapping::Known(translation)),
                 // It was not refused: the device is gone, and the next one is asked again.
-                Err(_) if shared.transport.watch(Duration::ZERO) != Attention::None => return,
+                Err(_) if shared.transport.watch(Duration::ZERO).is_some() => return,
                 Err(error) => {
                     shared.pools.set_mapping(&pool, Mapping::Refused);
                     if let Some(left_out) = self.log_permit() {

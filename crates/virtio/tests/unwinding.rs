@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use virtio::fake::{FakeConfig, FakeDevice, FakeNotifier, FakeTransport};
-use virtio::transport::{Attention, Interface, Notifier, QueueSetup};
+use virtio::transport::{Interface, Notifier, QueueSetup};
 use virtio::{Features, Result, Transport};
 
 /// A transport whose notifications panic while they are told to.
@@ -85,7 +85,7 @@ unsafe impl Transport for Cracked {
         Ok(Bell(bell, Arc::clone(&self.1)))
     }
 
-    fn watch(&self, limit: Duration) -> Attention {
+    fn watch(&self, limit: Duration) -> Option<&'static str> {
         self.0.watch(limit)
     }
 }
