@@ -8,6 +8,30 @@ use crate::tx::Post;
 use device::Translation;
 use mempool::{Packet, Slot};
 
+/// Which loops a queue uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// [`Avx2`].
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    Avx2,
+    /// [`OneByOne`].
+    OneByOne,
+    /// [`Paged`].
+    Paged,
+}
+
+impl Way {
+    /// For buffers of a pool with this translation, on this processor; and what is added to their addresses, if that is all.
+    pub(crate) fn of(translation: &Translation) -> (Self, u64) {
+        match *translation {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            Translation::Linear { delta } if std::arch::is_x86_feature_detected!("avx2") => (Self::Avx2, delta),
+            Translation::Linear { delta } => (Self::OneByOne, delta),
+            Translation::Paged { .. } => (Self::Paged, 0),
+        }
+    }
+}
+
 /// How far a loop has come.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Done {
@@ -108,31 +132,49 @@ impl Avx2 {
     pub(crate) unsafe fn new(delta: u64) -> Self {
         Self(OneByOne { delta })
     }
+
+    /// Only the part that goes four at a time.
+    #[inline(always)]
+    pub(crate) fn fours(self) -> Fours {
+        Fours(self)
+    }
+}
+
+/// [`Avx2`] without what is left over behind whole fours.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[derive(Clone, Copy)]
+pub(crate) struct Fours(Avx2);
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+impl Loops for Fours {
+    #[inline(always)]
+    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done {
+        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
+        unsafe { exchange.avx2(top, self.0.0.delta) }
+    }
+
+    #[inline(always)]
+    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done {
+        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
+        unsafe { post.avx2(packets, self.0.0.delta) }
+    }
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 impl Loops for Avx2 {
     #[inline(always)]
     unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done {
-        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
-        let done = unsafe { exchange.avx2(top, self.0.delta) };
+        // SAFETY: the caller's word.
+        let done = unsafe { self.fours().exchange(exchange, top) };
         // SAFETY: the caller's word.
         unsafe { exchange.one_by_one(top, done, |slot| self.0.iova(slot)) }
     }
 
     #[inline(always)]
     unsafe fn post(self, post: Post, packets: &[Packet]) -> Done {
-        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
-        let done = unsafe { post.avx2(packets, self.0.delta) };
+        // SAFETY: the caller's word.
+        let done = unsafe { self.fours().post(post, packets) };
         // SAFETY: the caller's word.
         unsafe { post.one_by_one(packets, done, |slot| self.0.iova(slot)) }
     }
-}
-
-/// Whether this processor has AVX2, and may use it here.
-pub(crate) fn has_avx2() -> bool {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    return std::arch::is_x86_feature_detected!("avx2");
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    false
 }

@@ -3,7 +3,7 @@
 use crate::desc::{self, DESCRIPTOR_BYTES, Descriptor};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::loops::Avx2;
-use crate::loops::{Done, Loops, OneByOne, Paged, has_avx2};
+use crate::loops::{Done, Loops, OneByOne, Paged, Way};
 use crate::regs::{
     DCA_RXCTRL, PSRTYPE, RDBAH, RDBAL, RDH, RDLEN, RDT, RSCCTL, RXDCTL, SRRCTL, dca_rxctrl, rxdctl, srrctl,
 };
@@ -51,13 +51,14 @@ const MOST_SEGMENTS: usize = 16;
 pub struct RxQueue<D: Device> {
     ring: Ring,
     slots: Box<[Slot]>,
-    /// The descriptor to be filled next.
+    /// Descriptors received from so far, free-running: the next one, modulo the size.
     next: usize,
-    /// Descriptors refilled since the last doorbell.
-    unannounced: usize,
+    /// As many of them were handed back to the device.
+    announced: usize,
     translation: Arc<Translation>,
-    /// IOVA of a buffer's data = address of its slot + this, where the translation is linear.
-    linear: Option<u64>,
+    way: Way,
+    /// IOVA of a buffer's data = address of its slot + this, unless the way is `Paged`.
+    delta: u64,
     /// The word of a received packet of length 0.
     meta: Meta,
     /// Bytes that the device may write into a buffer.
@@ -70,9 +71,11 @@ pub struct RxQueue<D: Device> {
     usual_limit: u16,
     /// Bits of a write-back's second word that mean what [`RxInfo`] says of them: not VP where no tags are stripped (7.1.6.2).
     meant: u64,
-    has_avx2: bool,
     index: u32,
+    /// All but the number of packets: that is `next`, less the other descriptors.
     counters: RxCounters,
+    /// Descriptors that were no frame's first, or whose frame was dropped.
+    no_packets: u64,
     pool: Pool,
     /// Used when a caller's cache is of another pool than the ring.
     own_cache: Option<PoolCache>,
@@ -111,26 +114,24 @@ impl<D: Device> RxQueue<D> {
         // SAFETY: they are kept in the ring.
         unsafe { fresh.used(slots.len()) };
         let buffer = kib * 1024;
-        let linear = match *translation {
-            Translation::Linear { delta } => Some(delta.wrapping_add(pool.headroom().into())),
-            Translation::Paged { .. } => None,
-        };
+        let (way, delta) = Way::of(&translation);
         let mut queue = Self {
             ring,
             slots: slots.into_boxed_slice(),
             next: 0,
-            unannounced: 0,
+            announced: 0,
             translation,
-            linear,
+            way,
+            delta: delta.wrapping_add(pool.headroom().into()),
             meant: if config.port.strip_vlan { u64::MAX } else { !desc::rx::VP },
             meta: Meta::new(pool.headroom(), 0, pool.id()),
             buffer,
             most_segments: config.max_frame().div_ceil(buffer.into()).min(MOST_SEGMENTS - 1),
             skipping: false,
             usual_limit: buffer,
-            has_avx2: has_avx2(),
             index,
             counters: RxCounters::default(),
+            no_packets: 0,
             pool: pool.clone(),
             own_cache: None,
             shared: Arc::clone(shared),
@@ -205,8 +206,7 @@ impl<D: Device> RxQueue<D> {
         received
     }
 
-    /// Receives what fits into `batch`. Returns the number of packets. A frame that came alone takes the straight way here; all
-    /// else is done by [`Self::recv_burst`].
+    /// Receives what fits into `batch`. Returns the number of packets. A frame that came alone takes the straight way here.
     #[inline(never)]
     fn recv_from<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I) -> usize {
         let room = batch.spare();
@@ -216,11 +216,10 @@ impl<D: Device> RxQueue<D> {
         let descriptor = self.ring.at(self.next);
         let received = descriptor.received();
         let Some(len) = received.single(self.usual_limit) else {
-            return if received.is_done() { self.recv_many(cache, batch, infos) } else { 0 };
+            return if received.is_done() { self.recv_rest(cache, batch, infos, 0) } else { 0 };
         };
-        let Some(delta) = self.linear else { return self.recv_many(cache, batch, infos) };
-        if self.unannounced + 1 >= DOORBELL || cache.is_empty() {
-            return self.recv_many(cache, batch, infos);
+        if self.way == Way::Paged || self.unannounced() + 1 >= DOORBELL || cache.is_empty() {
+            return self.recv_rest(cache, batch, infos, 0);
         }
         if I::WANTED
             && let Some(place) = infos.from(0).first_mut()
@@ -228,74 +227,79 @@ impl<D: Device> RxQueue<D> {
             *place = received.info(descriptor.first_word(), self.meant);
         }
         let Some(fresh) = cache.lend_one() else { return 0 };
-        let start = (fresh.as_ptr() as u64).wrapping_add(delta);
+        let start = (fresh.as_ptr() as u64).wrapping_add(self.delta);
         // SAFETY: there is room in the batch, and the device has written so many bytes.
         unsafe { self.exchange(fresh, start, Meta(self.meta.0 | u64::from(len) << 16), batch) };
-        self.counters.packets += 1;
         1
+    }
+
+    /// Descriptors refilled since the last doorbell.
+    #[inline(always)]
+    fn unannounced(&self) -> usize {
+        self.next.wrapping_sub(self.announced)
     }
 
     /// Receives what fits into `batch`, with the loops that this processor has.
     #[inline(always)]
     fn recv_many(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: impl Infos) -> usize {
-        match self.linear {
+        match self.way {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: the processor has AVX2.
-            Some(delta) if self.has_avx2 => unsafe { self.recv_avx2(cache, batch, delta, infos) },
-            Some(delta) => self.recv_one_by_one(cache, batch, delta, infos),
-            None => self.recv_paged(cache, batch, infos),
+            Way::Avx2 => unsafe { self.recv_fours(cache, batch, infos) },
+            _ => self.recv_rest(cache, batch, infos, 0),
+        }
+    }
+
+    /// Receives frames as the loop for AVX2 takes them, in whole fours. Where there is more to do it goes on elsewhere, as its last
+    /// act: calls in between would have it save registers for every burst.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(never)]
+    #[target_feature(enable = "avx2")]
+    fn recv_fours<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, mut infos: I) -> usize {
+        let room = batch.spare();
+        if cache.len() < room {
+            return self.recv_rest(cache, batch, infos, 0);
+        }
+        // SAFETY: the processor has AVX2.
+        let loops = unsafe { Avx2::new(self.delta) };
+        let taken = self.recv_run::<I>(cache, batch, loops.fours(), infos.from(0));
+        if taken < room && self.has_next() {
+            return self.recv_rest(cache, batch, infos, taken);
+        }
+        if self.unannounced() >= DOORBELL { self.ring_doorbell(taken) } else { taken }
+    }
+
+    /// Goes on behind a run of `taken` frames. Returns the number of packets received with those of the run.
+    #[inline(never)]
+    fn recv_rest<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: I, taken: usize) -> usize {
+        match self.way {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: the processor has AVX2.
+            Way::Avx2 => unsafe { self.recv_rest_avx2(cache, batch, infos, taken) },
+            Way::Paged => {
+                let translation = &*Arc::clone(&self.translation);
+                self.recv_runs(cache, batch, Paged { translation, offset: self.meta.offset() }, infos, taken)
+            }
+            _ => self.recv_runs(cache, batch, OneByOne { delta: self.delta }, infos, taken),
         }
     }
 
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    #[inline(never)]
     #[target_feature(enable = "avx2")]
-    fn recv_avx2(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64, infos: impl Infos) -> usize {
+    fn recv_rest_avx2<I: Infos>(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: I, taken: usize) -> usize {
         // SAFETY: the processor has AVX2.
-        self.recv_burst(cache, batch, unsafe { Avx2::new(delta) }, infos)
+        self.recv_runs(cache, batch, unsafe { Avx2::new(self.delta) }, infos, taken)
     }
 
-    #[inline(never)]
-    fn recv_one_by_one(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64, infos: impl Infos) -> usize {
-        self.recv_burst(cache, batch, OneByOne { delta }, infos)
-    }
-
-    #[inline(never)]
-    fn recv_paged(&mut self, cache: &mut PoolCache, batch: &mut Batch, infos: impl Infos) -> usize {
-        let translation = &*Arc::clone(&self.translation);
-        self.recv_burst(cache, batch, Paged { translation, offset: self.meta.offset() }, infos)
-    }
-
-    /// Receives what fits into `batch`.
+    /// [`Self::recv_rest`]: run by run, and what is unusual in between.
     #[inline(always)]
-    fn recv_burst<I: Infos>(
+    fn recv_runs<I: Infos>(
         &mut self,
         cache: &mut PoolCache,
         batch: &mut Batch,
         loops: impl Loops,
         mut infos: I,
-    ) -> usize {
-        let room = batch.spare();
-        let mut taken = self.recv_run::<I>(cache, batch, loops, infos.from(0));
-        if taken < room && self.has_next() {
-            taken = self.recv_rest(cache, batch, taken, loops, infos);
-        }
-        if self.unannounced >= DOORBELL {
-            self.ring_doorbell();
-        }
-        taken
-    }
-
-    /// Goes on behind a run of `taken` frames where another frame waits: at the end of the ring or of the buffers at hand, or
-    /// because it is an unusual one. Returns the number of packets received with those of the run.
-    #[inline(never)]
-    fn recv_rest<I: Infos>(
-        &mut self,
-        cache: &mut PoolCache,
-        batch: &mut Batch,
         taken: usize,
-        loops: impl Loops,
-        mut infos: I,
     ) -> usize {
         let before = batch.len() - taken;
         let mut dropped = 0;
@@ -307,7 +311,8 @@ impl<D: Device> RxQueue<D> {
                 break;
             }
         }
-        batch.len() - before
+        let taken = batch.len() - before;
+        if self.unannounced() >= DOORBELL { self.ring_doorbell(taken) } else { taken }
     }
 
     /// Receives frames of one buffer each, as many as there are room and fresh buffers for up to the end of the ring; stops before
@@ -320,7 +325,7 @@ impl<D: Device> RxQueue<D> {
         loops: impl Loops,
         infos: &mut [RxInfo],
     ) -> usize {
-        let first = self.next;
+        let first = self.next & self.ring.mask();
         let fresh = cache.lend_some(batch.spare());
         let mut count = fresh.len().min(self.ring.size() - first);
         if I::WANTED {
@@ -344,9 +349,7 @@ impl<D: Device> RxQueue<D> {
         unsafe { fresh.used(taken) };
         // SAFETY: as many packets were written.
         unsafe { batch.received(taken) };
-        self.next = (first + taken) & self.ring.mask();
-        self.unannounced += taken;
-        self.counters.packets += taken as u64;
+        self.next = self.next.wrapping_add(taken);
         self.counters.bytes += bytes;
         taken
     }
@@ -414,10 +417,10 @@ impl<D: Device> RxQueue<D> {
             *reason += 1;
         }
         for _ in 0..segments {
-            self.post(self.next);
-            self.next = (self.next + 1) & self.ring.mask();
+            self.post(self.next & self.ring.mask());
+            self.next = self.next.wrapping_add(1);
         }
-        self.unannounced += segments;
+        self.no_packets += segments as u64;
         *dropped += segments;
         *dropped < self.ring.size()
     }
@@ -439,7 +442,7 @@ impl<D: Device> RxQueue<D> {
             // SAFETY: there is room in the batch, the descriptor is done, and the caller checked its length.
             unsafe { self.exchange(fresh, start, Meta(self.meta.0 | u64::from(len) << 16 | continues), batch) };
         }
-        self.counters.packets += 1;
+        self.no_packets += lens.len() as u64 - 1;
         true
     }
 
@@ -451,8 +454,8 @@ impl<D: Device> RxQueue<D> {
     /// There is room in the batch, the device has done with the descriptor, and the length of `meta` is within the buffer.
     #[inline(always)]
     unsafe fn exchange(&mut self, fresh: LentOne<'_>, start: u64, meta: Meta, batch: &mut Batch) {
-        let at = self.next;
-        self.next = (at + 1) & self.ring.mask();
+        let at = self.next & self.ring.mask();
+        self.next = self.next.wrapping_add(1);
         // SAFETY: below the size of the ring, and there are as many slots.
         let posted = unsafe { self.slots.get_unchecked_mut(at) };
         // SAFETY: it is in the ring from here on.
@@ -465,7 +468,6 @@ impl<D: Device> RxQueue<D> {
         // SAFETY: written just now.
         unsafe { batch.received(1) };
         self.counters.bytes += u64::from(meta.len());
-        self.unannounced += 1;
     }
 
     /// Gives descriptor `index` the buffer `slots[index]`.
@@ -473,16 +475,17 @@ impl<D: Device> RxQueue<D> {
         self.ring.at(index).write(start_iova(&self.translation, self.slots[index], self.meta.offset()), 0);
     }
 
-    /// Hands the refilled descriptors to the device, if it still runs.
+    /// Hands the refilled descriptors to the device, if it still runs. Returns `taken`, as the last act of a burst.
     #[inline(never)]
-    fn ring_doorbell(&mut self) {
+    fn ring_doorbell(&mut self, taken: usize) -> usize {
         if self.shared.is_quiet() {
-            return;
+            return taken;
         }
-        self.unannounced = 0;
+        self.announced = self.next;
         let tail = low_half((self.next.wrapping_sub(1) & self.ring.mask()) as u64);
         // SAFETY: every descriptor has a buffer that belongs to the ring.
         unsafe { self.shared.regs.device().bar().write32(RDT.at(0).offset() + 0x40 * self.index, tail) }
+        taken
     }
 }
 
@@ -514,7 +517,7 @@ impl<D: Device> ethdev::RxQueue for RxQueue<D> {
     }
 
     fn counters(&self) -> RxCounters {
-        self.counters
+        RxCounters { packets: (self.next as u64).wrapping_sub(self.no_packets), ..self.counters }
     }
 
     fn is_ready(&mut self) -> bool {

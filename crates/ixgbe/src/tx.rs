@@ -3,7 +3,7 @@
 use crate::desc::{DESCRIPTOR_BYTES, Descriptor, tx};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::loops::Avx2;
-use crate::loops::{Done, Loops, OneByOne, Paged, has_avx2};
+use crate::loops::{Done, Loops, OneByOne, Paged, Way};
 use crate::regs::{DCA_TXCTRL, TDBAH, TDBAL, TDH, TDLEN, TDT, TDWBAH, TDWBAL, TXDCTL, dca_txctrl, txdctl};
 use crate::ring::{Ring, RingMemory, Shared};
 use crate::rx::low_half;
@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Shortest frame the device takes, in bytes without frame check sequence (7.2.3.2.4); it pads to 60.
-pub(crate) const SHORTEST: u64 = 17;
+const SHORTEST: u16 = 17;
 /// Longest frame the device takes, in bytes (7.2.1.1: 15.5 KiB).
-pub(crate) const LONGEST: u64 = 15_872;
+const LONGEST: u16 = 15_872;
 
 /// Most descriptors of a frame (7.2.3.2.4). A ring must also have room for them beside an unfinished chunk, or they
 /// would wait for ever.
@@ -94,14 +94,15 @@ pub struct TxQueue<D: Device> {
     refused: Vec<RefusedPool>,
     /// Id of the first known pool.
     usual: u16,
-    /// The upper half of the word of a packet that is sent the usual way: that pool, and no flags. No packet's while `foreign` is
+    /// The least word of a packet that is sent the usual way: [`least_word`] of that pool. Above any packet's while `foreign` is
     /// not 0.
-    usual_word: u32,
-    /// IOVA = address + this in the first known pool, where its translation is linear.
-    linear: Option<u64>,
-    /// Command bits of every descriptor.
+    least: u64,
+    /// For the first known pool.
+    way: Way,
+    /// IOVA = address + this in that pool, unless the way is `Paged`.
+    delta: u64,
+    /// Command bits of a frame's last descriptor.
     command: u64,
-    has_avx2: bool,
     index: u32,
     /// All but the number of packets: that is `tail`, less the descriptors of frames beyond their first.
     counters: TxCounters,
@@ -136,10 +137,10 @@ impl<D: Device> TxQueue<D> {
             known: vec![KnownPool { pool: pool.clone(), translation }],
             refused: Vec::new(),
             usual: 0,
-            usual_word: 0,
-            linear: None,
-            command: tx::DATA | report_all,
-            has_avx2: has_avx2(),
+            least: 0,
+            way: Way::Paged,
+            delta: 0,
+            command: tx::DATA | tx::EOP | report_all,
             index,
             counters: TxCounters::default(),
             more_segments: 0,
@@ -195,20 +196,20 @@ impl<D: Device> TxQueue<D> {
         self.tail.wrapping_sub(self.head)
     }
 
-    /// Sends a packet that comes alone, the straight way; unusual ones by [`Self::send_burst`]. Returns 1 if it has left the batch.
+    /// Sends a packet that comes alone, the straight way; unusual ones by [`Self::send_rest`]. Returns 1 if it has left the batch.
     #[inline(never)]
     fn send_one(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        let ([packet], Some(delta)) = (&**batch, self.linear) else { return self.send_many(cache, batch) };
+        let [packet] = &**batch else { return self.send_rest(cache, batch, 0) };
         let ends_chunk = (self.tail + 1).is_multiple_of(CHUNK);
         // A ring has 64 descriptors at least.
-        if ends_chunk || self.in_use() >= CHUNK || self.shared.is_quiet() {
+        if ends_chunk || self.in_use() >= CHUNK || self.shared.is_quiet() || self.way == Way::Paged {
             return self.send_many(cache, batch);
         }
-        let Some(high) = usual_word(packet.meta(), self.usual_word, self.command | tx::EOP) else {
-            return self.send_many(cache, batch);
+        let Some(high) = usual_word(packet.meta(), self.least, self.command) else {
+            return self.send_rest(cache, batch, 0);
         };
         let (at, slot) = (self.tail & self.ring.mask(), packet.slot());
-        let start = (slot.as_ptr() as u64).wrapping_add(delta).wrapping_add(packet.offset().into());
+        let start = (slot.as_ptr() as u64).wrapping_add(self.delta).wrapping_add(packet.offset().into());
         self.counters.bytes = self.counters.bytes.wrapping_add(packet.len() as u64);
         // SAFETY: below the size of the ring, and there are as many slots; the ring owns the slot from here.
         *unsafe { self.slots.get_unchecked_mut(at) } = Some(slot);
@@ -216,66 +217,64 @@ impl<D: Device> TxQueue<D> {
         self.tail = self.tail.wrapping_add(1);
         // SAFETY: the only packet is in the ring.
         unsafe { batch.sent_all() };
-        self.ring_doorbell();
-        1
+        self.ring_doorbell(1)
     }
 
     /// Sends what the ring takes, with the loops that this processor has.
     #[inline(always)]
     fn send_many(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        match self.linear {
-            #[cfg(all(target_arch = "x86_64", not(miri)))]
-            // SAFETY: the processor has AVX2.
-            Some(delta) if self.has_avx2 => unsafe { self.send_avx2(cache, batch, delta) },
-            Some(delta) => self.send_one_by_one(cache, batch, delta),
-            None => self.send_paged(cache, batch),
-        }
-    }
-
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    #[inline(never)]
-    #[target_feature(enable = "avx2")]
-    fn send_avx2(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64) -> usize {
-        // SAFETY: the processor has AVX2.
-        self.send_burst(cache, batch, unsafe { Avx2::new(delta) })
-    }
-
-    #[inline(never)]
-    fn send_one_by_one(&mut self, cache: &mut PoolCache, batch: &mut Batch, delta: u64) -> usize {
-        self.send_burst(cache, batch, OneByOne { delta })
-    }
-
-    #[inline(never)]
-    fn send_paged(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        // The first known pool is the usual one.
-        let translation = &*Arc::clone(&self.known[0].translation);
-        self.send_burst(cache, batch, Paged { translation, offset: 0 })
-    }
-
-    /// Sends what the ring takes.
-    #[inline(always)]
-    fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch, loops: impl Loops) -> usize {
         if self.shared.is_quiet() {
             return 0;
         }
-        if self.in_use() >= CHUNK {
-            self.reclaim(cache);
-        }
-        let mut packets = batch.sending();
-        let sent = self.send_run(&packets, loops);
-        // SAFETY: the ring has taken over the slots of these packets.
-        unsafe { packets.take(sent) };
-        let sent = if packets.is_empty() { packets.taken() } else { self.send_rest(cache, packets) };
-        if self.tail != self.announced {
-            self.ring_doorbell();
-        }
-        sent
+        if self.in_use() >= CHUNK { self.send_reclaiming(cache, batch) } else { self.send_runs(cache, batch) }
     }
 
-    /// Sends the others: behind the end of a chunk, an unusual frame, or where the ring is full. Returns the number of packets that
-    /// have left the batch then.
+    /// [`Self::send_many`] after the device may have sent frames of before.
     #[inline(never)]
-    fn send_rest(&mut self, cache: &mut PoolCache, mut packets: Sending<'_>) -> usize {
+    fn send_reclaiming(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        self.reclaim(cache);
+        self.send_runs(cache, batch)
+    }
+
+    #[inline(always)]
+    fn send_runs(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        match self.way {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            // SAFETY: the processor has AVX2.
+            Way::Avx2 => unsafe { self.send_fours(cache, batch) },
+            _ => self.send_rest(cache, batch, 0),
+        }
+    }
+
+    /// Sends frames as the loop for AVX2 takes them, in whole fours. Where there is more to do it goes on elsewhere, as its last
+    /// act: calls in between would have it save registers for every burst.
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[inline(never)]
+    #[target_feature(enable = "avx2")]
+    fn send_fours(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        // SAFETY: the processor has AVX2.
+        let sent = self.post_run(batch, unsafe { Avx2::new(self.delta) }.fours());
+        if sent < batch.len() || self.tail.is_multiple_of(CHUNK) {
+            return self.send_rest(cache, batch, sent);
+        }
+        if sent == 0 {
+            return 0;
+        }
+        // SAFETY: all packets are in the ring.
+        unsafe { batch.sent_all() };
+        self.ring_doorbell(sent)
+    }
+
+    /// Goes on behind the first `sent` packets, which the ring has: at the end of a chunk, an unusual frame, or where the ring is
+    /// full. Returns the number of packets that have left the batch then.
+    #[inline(never)]
+    fn send_rest(&mut self, cache: &mut PoolCache, batch: &mut Batch, sent: usize) -> usize {
+        let mut packets = batch.sending();
+        // SAFETY: the ring has taken over the slots of these packets.
+        unsafe { packets.take(sent) };
+        if sent > 0 && self.tail.is_multiple_of(CHUNK) {
+            self.end_chunk();
+        }
         while !packets.is_empty() {
             let sent = self.send_next(&packets);
             // SAFETY: the ring has taken over the slots of these packets.
@@ -284,17 +283,19 @@ impl<D: Device> TxQueue<D> {
                 break;
             }
         }
-        packets.taken()
+        let sent = packets.taken();
+        if self.tail == self.announced { sent } else { self.ring_doorbell(sent) }
     }
 
     /// [`Self::send_run`] with the loops for what the usual pool is now: an unusual frame before may have made its own pool that.
     fn send_next(&mut self, packets: &[Packet]) -> usize {
-        match self.linear {
+        match self.way {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
             // SAFETY: the processor has AVX2.
-            Some(delta) if self.has_avx2 => unsafe { self.send_run_avx2(packets, delta) },
-            Some(delta) => self.send_run(packets, OneByOne { delta }),
-            None => {
+            Way::Avx2 => unsafe { self.send_run_avx2(packets) },
+            Way::OneByOne => self.send_run(packets, OneByOne { delta: self.delta }),
+            Way::Paged => {
+                // The first known pool is the usual one.
                 let translation = &*Arc::clone(&self.known[0].translation);
                 self.send_run(packets, Paged { translation, offset: 0 })
             }
@@ -304,15 +305,26 @@ impl<D: Device> TxQueue<D> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     #[inline(never)]
     #[target_feature(enable = "avx2")]
-    fn send_run_avx2(&mut self, packets: &[Packet], delta: u64) -> usize {
+    fn send_run_avx2(&mut self, packets: &[Packet]) -> usize {
         // SAFETY: the processor has AVX2.
-        self.send_run(packets, unsafe { Avx2::new(delta) })
+        self.send_run(packets, unsafe { Avx2::new(self.delta) })
+    }
+
+    /// [`Self::post_run`], and has the device report a chunk that is full then.
+    #[inline(always)]
+    fn send_run(&mut self, packets: &[Packet], loops: impl Loops) -> usize {
+        let sent = self.post_run(packets, loops);
+        if sent > 0 && self.tail.is_multiple_of(CHUNK) {
+            self.end_chunk();
+        }
+        sent
     }
 
     /// Sends frames of one segment from the usual pool, as many as there is room for within one chunk, up to the first that is
-    /// not such; `loops` are for that pool. Returns how many; the ring has their slots, and the caller takes them out of the batch.
+    /// not such; `loops` are for that pool. Returns how many; the ring has their slots, and the caller takes them out of the batch
+    /// and ends the chunk that is full then.
     #[inline(always)]
-    fn send_run(&mut self, packets: &[Packet], loops: impl Loops) -> usize {
+    fn post_run(&mut self, packets: &[Packet], loops: impl Loops) -> usize {
         let most = packets.len().min(CHUNK - self.tail % CHUNK).min(self.ring.mask() - self.in_use());
         // SAFETY: not more than there are.
         let packets = unsafe { packets.get_unchecked(..most) };
@@ -321,16 +333,13 @@ impl<D: Device> TxQueue<D> {
             descriptors: self.ring.pointer(first),
             // SAFETY: there are as many slots as descriptors; a run ends with a chunk, so at the ring's end at the latest.
             slots: unsafe { self.slots.as_mut_ptr().add(first) },
-            usual: self.usual_word,
-            command: self.command | tx::EOP,
+            least: self.least,
+            command: self.command,
         };
         // SAFETY: there are descriptors and slots for all these packets.
         let Done { count: sent, bytes } = unsafe { loops.post(post, packets) };
         self.counters.bytes = self.counters.bytes.wrapping_add(bytes);
         self.tail = self.tail.wrapping_add(sent);
-        if self.tail.is_multiple_of(CHUNK) && sent > 0 {
-            self.end_chunk();
-        }
         sent
     }
 
@@ -353,7 +362,7 @@ impl<D: Device> TxQueue<D> {
         let frame = &mut packets[..segments];
         let len: u64 = frame.iter().map(|packet| packet.len() as u64).sum();
         let mut failure = None;
-        if !(SHORTEST..=LONGEST).contains(&len) || frame.iter().any(Packet::is_empty) {
+        if !(SHORTEST.into()..=LONGEST.into()).contains(&len) || frame.iter().any(Packet::is_empty) {
             self.counters.bad_length += 1;
         } else if segments > MOST_SEGMENTS.min(self.ring.size() - CHUNK) {
             self.counters.too_many_segments += 1;
@@ -377,7 +386,7 @@ impl<D: Device> TxQueue<D> {
         if let Some(error) = failure {
             // Logging may take its time, and may panic: nothing that was given to the device waits for it.
             if self.tail != self.announced {
-                self.ring_doorbell();
+                self.ring_doorbell(0);
             }
             let name = self.shared.regs.device().name();
             tracing::error!("{name}: a packet pool cannot be mapped, frames from it are dropped: {error}");
@@ -422,11 +431,8 @@ impl<D: Device> TxQueue<D> {
     fn first_known_is_usual(&mut self) {
         let KnownPool { pool, translation } = &self.known[0];
         self.usual = pool.id();
-        self.usual_word = self.usual.into();
-        self.linear = match **translation {
-            Translation::Linear { delta } => Some(delta),
-            Translation::Paged { .. } => None,
-        };
+        self.least = least_word(self.usual);
+        (self.way, self.delta) = Way::of(translation);
     }
 
     /// Sends a frame of any number of segments from known pools; there is room for them. Returns their number: the ring
@@ -449,7 +455,7 @@ impl<D: Device> TxQueue<D> {
             boundaries += usize::from(tail.is_multiple_of(CHUNK));
             let mut high = tx::DATA | packet.len() as u64 | len << tx::PAYLEN_SHIFT;
             if left == 0 {
-                high |= self.command | tx::EOP | if boundaries > 0 { tx::RS } else { 0 };
+                high |= self.command | if boundaries > 0 { tx::RS } else { 0 };
             }
             self.slots[at] = Some(packet.slot());
             self.pools[at] = packet.pool_id();
@@ -466,7 +472,7 @@ impl<D: Device> TxQueue<D> {
         // All or nothing: from here on the frame is in flight, and nothing panics until it has left the batch.
         self.foreign = self.foreign.wrapping_add(foreign);
         if self.foreign > 0 {
-            self.usual_word = u32::MAX;
+            self.least = u64::MAX << 32;
         }
         self.tail = tail;
         frame.len()
@@ -509,16 +515,18 @@ impl<D: Device> TxQueue<D> {
         }
         self.foreign -= foreign;
         if self.foreign == 0 {
-            self.usual_word = self.usual.into();
+            self.least = least_word(self.usual);
         }
     }
 
-    #[inline]
-    fn ring_doorbell(&mut self) {
+    /// Shows the device what was posted. Returns `sent`, as the last act of a burst.
+    #[inline(always)]
+    fn ring_doorbell(&mut self, sent: usize) -> usize {
         self.announced = self.tail;
         let tail = low_half((self.tail & self.ring.mask()) as u64);
         // SAFETY: all descriptors up to the tail name buffers that belong to the ring.
         unsafe { self.shared.regs.device().bar().write32(TDT.at(0).offset() + 0x40 * self.index, tail) }
+        sent
     }
 }
 
@@ -540,13 +548,22 @@ impl<D: Device> ethdev::TxQueue for TxQueue<D> {
 /// The high word of the descriptor of a frame that is one packet of the usual pool without flags, and neither too short nor too
 /// long; `None` for others.
 #[inline(always)]
-fn usual_word(meta: Meta, usual: u32, command: u64) -> Option<u64> {
-    let len = u64::from(meta.len());
-    if meta.0 >> 32 != u64::from(usual) || len.wrapping_sub(SHORTEST) > LONGEST - SHORTEST {
+fn usual_word(meta: Meta, least: u64, command: u64) -> Option<u64> {
+    if meta.0.wrapping_sub(least) >= USUAL_WORDS {
         return None;
     }
+    let len = u64::from(meta.len());
     Some(command | len | len << tx::PAYLEN_SHIFT)
 }
+
+/// The least word of a packet of this pool that has no flags and is not too short.
+fn least_word(pool: u16) -> u64 {
+    Meta::new(0, SHORTEST, pool).0
+}
+
+/// So many words from that on are those of such packets that are not too long either, whatever their offset: it is the lowest half
+/// word, and the length the next.
+pub(crate) const USUAL_WORDS: u64 = ((LONGEST - SHORTEST + 1) as u64) << 16;
 
 /// A run of free descriptors that are given packets.
 ///
@@ -557,8 +574,8 @@ fn usual_word(meta: Meta, usual: u32, command: u64) -> Option<u64> {
 pub(crate) struct Post {
     pub(crate) descriptors: *const Descriptor,
     pub(crate) slots: *mut Option<Slot>,
-    /// Pool and flags of packets that go this way.
-    pub(crate) usual: u32,
+    /// The least word of a packet that goes this way.
+    pub(crate) least: u64,
     /// Command bits.
     pub(crate) command: u64,
 }
@@ -574,7 +591,7 @@ impl Post {
         let Done { count: mut done, mut bytes } = from;
         while done < packets.len() {
             let packet = &packets[done];
-            let Some(high) = usual_word(packet.meta(), self.usual, self.command) else { break };
+            let Some(high) = usual_word(packet.meta(), self.least, self.command) else { break };
             let slot = packet.slot();
             // SAFETY: there are as many as packets.
             let kept = unsafe { self.slots.add(done) };

@@ -4,12 +4,15 @@
 use crate::desc::{Descriptor, rx, tx};
 use crate::loops::Done;
 use crate::rx::{Exchange, Infos};
-use crate::tx::{LONGEST, Post, SHORTEST};
+use crate::tx::{Post, USUAL_WORDS};
 use core::arch::x86_64::*;
 use mempool::{Packet, Slot};
 
 /// Descriptors, slots or packets at a time.
 const STEP: usize = 4;
+
+/// Words with this bit inverted compare as signed ones as they do as unsigned ones without.
+const SIGN: u64 = 1 << 63;
 
 #[inline(always)]
 fn lanes(value: u64) -> i64 {
@@ -59,6 +62,8 @@ unsafe fn store_pairs(to: *mut __m256i, low: __m256i, high: __m256i) {
     unsafe { _mm256_storeu_si256(second, back) }
 }
 
+/// Both halves of each word in the other's place.
+const HALVES_SWAPPED: i32 = 0b10_11_00_01;
 /// 0, 1, 2, 3 from or to 0, 2, 1, 3.
 const MIDDLE_SWAPPED: i32 = 0b11_01_10_00;
 /// 0, 2, 1, 3 from 3, 2, 1, 0.
@@ -80,27 +85,28 @@ impl<I: Infos> Exchange<I> {
             return Done::default();
         }
         let delta = _mm256_set1_epi64x(lanes(delta));
-        let mask = _mm256_set1_epi64x(lanes(rx::SINGLE_MASK));
-        let single = _mm256_set1_epi64x(lanes(rx::SINGLE));
+        let mask = _mm256_set1_epi64x(lanes(rx::SINGLE_MASK << 32 | 0xffff));
+        let least = _mm256_set1_epi64x(lanes((rx::SINGLE << 32 | 1) ^ SIGN));
         let meta = _mm256_set1_epi64x(lanes(self.meta.0));
         let half_word = _mm256_set1_epi64x(0xffff);
-        let limit = _mm256_set1_epi64x(i64::from(self.limit));
+        let limit = _mm256_set1_epi64x(lanes(u64::from(self.limit) ^ SIGN));
         let zero = _mm256_setzero_si256();
         let meant = _mm256_set_epi64x(lanes(self.meant), -1, lanes(self.meant), -1);
         let mut bytes = zero;
-        let mut done = 0;
-        while done + STEP <= count {
+        let (mut done, end) = (0, count & !(STEP - 1));
+        while done < end {
             // SAFETY: `done + 4 <= count` descriptors.
             let at = unsafe { self.descriptors.add(done) };
             // SAFETY: four descriptors.
             let (front, back) = unsafe { read_four(at) };
             // In the order 0, 2, 1, 3, as all below.
             let high = _mm256_unpackhi_epi64(front, back);
-            let len = _mm256_and_si256(_mm256_srli_epi64::<32>(high), half_word);
-            let good = _mm256_cmpeq_epi64(_mm256_and_si256(high, mask), single);
-            // 0 < len <= limit.
-            let fits = _mm256_andnot_si256(_mm256_cmpgt_epi64(len, limit), _mm256_cmpgt_epi64(len, zero));
-            if _mm256_movemask_epi8(_mm256_and_si256(good, fits)) != -1 {
+            // Status and errors above, the length in the lowest half word: of a good frame the word less that of one of a byte is
+            // below the limit.
+            let high = _mm256_shuffle_epi32::<HALVES_SWAPPED>(high);
+            let len = _mm256_and_si256(high, half_word);
+            let good = _mm256_cmpgt_epi64(limit, _mm256_sub_epi64(_mm256_and_si256(high, mask), least));
+            if _mm256_movemask_epi8(good) != -1 {
                 break;
             }
             bytes = _mm256_add_epi64(bytes, len);
@@ -156,13 +162,12 @@ impl Post {
         }
         let delta = _mm256_set1_epi64x(lanes(delta));
         let command = _mm256_set1_epi64x(lanes(self.command));
-        let usual = _mm256_set1_epi64x(i64::from(self.usual));
+        let least = _mm256_set1_epi64x(lanes(self.least ^ SIGN));
+        let usual = _mm256_set1_epi64x(lanes(USUAL_WORDS ^ SIGN));
         let half_word = _mm256_set1_epi64x(0xffff);
-        let longest = _mm256_set1_epi64x(lanes(LONGEST));
-        let shortest = _mm256_set1_epi64x(lanes(SHORTEST - 1));
         let mut bytes = _mm256_setzero_si256();
-        let mut done = 0;
-        while done + STEP <= count {
+        let (mut done, end) = (0, count & !(STEP - 1));
+        while done < end {
             // SAFETY: `done + 4 <= count` packets.
             let from = unsafe { packets.as_ptr().add(done) }.cast::<__m256i>();
             // SAFETY: two packets of 16 bytes.
@@ -174,9 +179,8 @@ impl Post {
             let slots = _mm256_unpacklo_epi64(first, second);
             let words = _mm256_unpackhi_epi64(first, second);
             let len = _mm256_and_si256(_mm256_srli_epi64::<16>(words), half_word);
-            let good = _mm256_cmpeq_epi64(_mm256_srli_epi64::<32>(words), usual);
-            let fits = _mm256_andnot_si256(_mm256_cmpgt_epi64(len, longest), _mm256_cmpgt_epi64(len, shortest));
-            if _mm256_movemask_epi8(_mm256_and_si256(good, fits)) != -1 {
+            let good = _mm256_cmpgt_epi64(usual, _mm256_sub_epi64(words, least));
+            if _mm256_movemask_epi8(good) != -1 {
                 break;
             }
             bytes = _mm256_add_epi64(bytes, len);
