@@ -343,6 +343,14 @@ impl Pool {
         usize::try_from(inner.uses.slots()).unwrap_or(usize::MAX).min(inner.slots)
     }
 
+    /// Returns whether fewer than `count` slots are in the shared queue, going by [`Self::away`].
+    #[inline]
+    #[must_use]
+    pub fn is_low(&self, count: usize) -> bool {
+        let inner = self.inner();
+        inner.uses.slots() + count as u64 > inner.slots as u64
+    }
+
     /// Returns the number of bytes before the data of a new packet.
     #[must_use]
     pub fn headroom(&self) -> u16 {

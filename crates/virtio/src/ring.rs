@@ -7,7 +7,7 @@ mod split;
 mod table;
 mod word;
 
-pub(crate) use descriptor_state::Used;
+pub(crate) use descriptor_state::{DescriptorState, Used};
 pub(crate) use memory::{Area, Layout, RingMemory};
 pub(crate) use packed::Packed;
 pub(crate) use split::Split;
@@ -67,63 +67,251 @@ pub(crate) struct Passed {
     pub(crate) more: bool,
 }
 
-/// The driver's side of a virtqueue (Virtio 1.2, section 2.6).
+/// The driver's side of a virtqueue (Virtio 1.2, section 2.6): what the layouts have of their own, and on top of that the loops over
+/// runs of single descriptors.
 ///
 /// # Safety
 ///
-/// Queues rely on this: ids are less than [`Self::size`], and places in a run less than what was asked for at most.
-pub(crate) unsafe trait Virtqueue {
-    /// Descriptors.
-    fn size(&self) -> usize;
-    /// Free descriptors.
-    fn free(&self) -> usize;
-    /// Descriptors in flight.
-    fn in_flight(&self) -> usize;
-    /// Whether ids go round in order, as far as is known now: then runs are for [`Self::post`] and [`Self::reclaim`].
-    fn is_simple(&self) -> bool;
-    /// The id of the next descriptor to be made available, if one is free; `None` also where ids do not go round in order.
-    /// [`Self::post_next`] follows.
-    fn next_free(&self) -> Option<usize>;
-    /// Makes a buffer available, once published, under the id of [`Self::next_free`].
-    fn post_next(&mut self, address: u64, len: u32, writable: bool);
-    /// Id and length of the next descriptor that the device has done with, a single one; `None` where there is none, or ids do not
-    /// go round in order. [`Self::take_next`] follows, if the queue knows the id.
-    fn next_used(&mut self) -> Result<Option<(usize, u32)>, Fault>;
-    /// Takes the descriptor of [`Self::next_used`] out of the ring.
-    fn take_next(&mut self);
-    /// Whether there is more to look at than a lone descriptor that the device has done with, which is for [`Self::next_used`]. A
-    /// hint; it may say so of none, too.
-    fn has_several(&mut self) -> bool;
-    /// Makes a run of up to `most` buffers available, once published, as many as there are free descriptors, until `each` has
-    /// no more or a ring begins again. `each` is told the place in the run and the id, and says address and length. Returns how
-    /// many: none where ids are not handed out in order, which is for [`Self::post_any`].
-    fn post(&mut self, most: usize, writable: bool, each: impl FnMut(usize, usize) -> Option<(u64, u32)>) -> usize;
-    /// [`Self::post`], with whatever ids are free.
-    fn post_any(&mut self, most: usize, writable: bool, each: impl FnMut(usize, usize) -> Option<(u64, u32)>) -> usize;
+/// Queues rely on this: ids are less than [`Self::size`], and places in a run less than what was asked for at most. So
+/// [`Self::state`] is of this ring, and [`Self::reader`] counts no more than it was asked for, nor beyond the ring's end.
+pub(crate) unsafe trait Virtqueue: Sized {
+    type Writer: Writer;
+    type Reader: Reader;
+
+    /// What the driver knows of the ring without asking it.
+    fn state(&self) -> &DescriptorState;
+    fn state_mut(&mut self) -> &mut DescriptorState;
+    /// For descriptors from the next on, of buffers of `len` bytes or more.
+    fn writer(&self, writable: bool, len: u32) -> Self::Writer;
+    /// So many were written there, and make a run.
+    fn written(&mut self, writer: Self::Writer, count: usize);
+    /// For used descriptors from the next on, and how many of them to look at: `most` at most.
+    fn reader(&mut self, most: usize) -> Result<(Self::Reader, usize), Fault>;
+    /// Whether the device may have done with more than was passed over, as far as is known.
+    fn may_have_more(&self) -> bool;
     /// Makes a chain available, once published. As many descriptors must be free. `each` hears of the id of every part.
     /// Device-writable parts come last.
     fn post_chain(&mut self, chain: &[Buffer], each: impl FnMut(usize, u16));
     /// Shows the device what was posted. Returns whether it wants to be notified of it.
     fn publish(&mut self) -> bool;
-    /// Buffers posted since the last [`Self::publish`].
-    fn unpublished(&self) -> usize;
+    /// Whether there is more to look at than a lone descriptor that the device has done with. A hint; it may say so of none, too.
+    fn has_several(&mut self) -> bool;
     /// Whether the device has done with something, as far as can be told without a check.
     fn has_used(&mut self) -> bool;
     /// Asks for one interrupt when the device has done with the next chain. What it had done with before shows in
     /// [`Self::has_used`] afterwards. Interrupts are off again when more is published.
     fn arm(&mut self);
+    /// The next chain that the device has done with; `None` when there is none. Whether a single descriptor is in flight,
+    /// `known` says.
+    fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault>;
+
+    /// Descriptors.
+    #[inline(always)]
+    fn size(&self) -> usize {
+        self.state().size()
+    }
+
+    /// Free descriptors.
+    #[inline(always)]
+    fn free(&self) -> usize {
+        self.state().free()
+    }
+
+    /// Descriptors in flight.
+    #[inline(always)]
+    fn in_flight(&self) -> usize {
+        self.state().in_flight()
+    }
+
+    /// Whether ids go round in order, as far as is known now: then runs are for [`Self::post`] and [`Self::reclaim`].
+    #[inline(always)]
+    fn is_simple(&self) -> bool {
+        self.state().is_simple()
+    }
+
+    /// Buffers posted since the last [`Self::publish`].
+    #[inline(always)]
+    fn unpublished(&self) -> usize {
+        self.state().unpublished().into()
+    }
+
+    /// The id behind `id` in a chain just returned by [`Self::used`].
+    fn next_in_chain(&self, id: u16) -> u16 {
+        self.state().next_in_chain(id)
+    }
+
+    /// The id of the next descriptor to be made available, if one is free; `None` also where ids do not go round in order.
+    /// [`Self::post_next`] follows.
+    #[inline(always)]
+    fn next_free(&self) -> Option<usize> {
+        let state = self.state();
+        (state.is_simple() && state.free() > 0).then_some(state.place(state.avail))
+    }
+
+    /// Makes a buffer available, once published, under the id of [`Self::next_free`].
+    #[inline(always)]
+    fn post_next(&mut self, id: usize, address: u64, len: u32) {
+        let mut to = self.writer(false, 0);
+        // SAFETY: the ring's next place, of a descriptor that is free.
+        unsafe { to.write(0, id, address, len) };
+        self.written(to, 1);
+    }
+
+    /// Id and length of the next descriptor that the device has done with, a single one; `None` where there is none, or ids do not
+    /// go round in order. [`Self::take_next`] follows, if the queue knows the id.
+    #[inline(always)]
+    fn next_used(&mut self) -> Result<Option<(usize, u32)>, Fault> {
+        let (used, count) = self.reader(1)?;
+        let state = self.state();
+        if count == 0 || !state.is_simple() {
+            return Ok(None);
+        }
+        let oldest = state.place(state.used);
+        // SAFETY: one to look at.
+        Ok(unsafe { used.expect(0, oldest) }.ok().map(|len| (oldest, len)))
+    }
+
+    /// Takes the descriptor of [`Self::next_used`] out of the ring.
+    #[inline(always)]
+    fn take_next(&mut self) {
+        self.state_mut().reclaimed(1);
+    }
+
+    /// Makes a run of up to `most` buffers available, once published, as many as there are free descriptors, until `each` has
+    /// no more or a ring begins again. `each` is told the place in the run and the id, and says the address, and how much longer than
+    /// `len` the buffer is. Returns how many: none where ids are not handed out in order, which is for [`Self::post_any`].
+    #[inline(always)]
+    fn post(
+        &mut self,
+        most: usize,
+        writable: bool,
+        len: u32,
+        mut each: impl FnMut(usize, usize) -> Option<(u64, u32)>,
+    ) -> usize {
+        let state = self.state();
+        let first = state.place(state.avail);
+        let most = if state.is_simple() { most.min(state.free()) } else { 0 };
+        let count = most.min(state.size() - first);
+        let mut to = self.writer(writable, len);
+        let mut done = 0;
+        while done < count {
+            let Some((address, more)) = each(done, first + done) else { break };
+            // SAFETY: the run ends before the ring does, and the id is a place of it.
+            unsafe { to.write(done, first + done, address, more) };
+            done += 1;
+        }
+        self.written(to, done);
+        done
+    }
+
+    /// [`Self::post`], with whatever ids are free.
+    #[inline(never)]
+    fn post_any(
+        &mut self,
+        most: usize,
+        writable: bool,
+        len: u32,
+        mut each: impl FnMut(usize, usize) -> Option<(u64, u32)>,
+    ) -> usize {
+        let state = self.state();
+        let count = most.min(state.free()).min(state.size() - state.place(state.avail));
+        let mut to = self.writer(writable, len);
+        let mut done = 0;
+        while done < count {
+            let id = state.nth_free(done).into();
+            let Some((address, more)) = each(done, id) else { break };
+            // SAFETY: the run ends before the ring does, and the ring has that id.
+            unsafe { to.write(done, id, address, more) };
+            done += 1;
+        }
+        self.written(to, done);
+        done
+    }
+
     /// Goes through a run of up to `most` single descriptors that the device has done with, in the order in which they were
     /// posted, and takes them out of the ring. `each` is told the place in the run, id and length, and whether it knows the id is
     /// what makes it one in flight. Stops at the first that it refuses, where a ring begins again, and at anything unusual. A
     /// run of none, with more to come, is one for [`Self::reclaim_any`].
-    fn reclaim(&mut self, most: usize, each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault>;
+    #[inline(always)]
+    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
+        let (used, count) = self.reader(most)?;
+        let state = self.state_mut();
+        let first = state.place(state.used);
+        let count = if state.is_simple() { count } else { 0 };
+        let (mut done, mut more) = (0, true);
+        while done < count {
+            // SAFETY: one to look at.
+            match unsafe { used.expect(done, first + done) } {
+                Ok(len) if each(done, first + done, len) => done += 1,
+                Ok(_) => break,
+                Err(is_used) => {
+                    more = is_used;
+                    break;
+                }
+            }
+        }
+        state.reclaimed(done);
+        Ok(Passed { count: done, more: more && self.may_have_more() })
+    }
+
     /// [`Self::reclaim`] in whatever order the device reports them. A run of none, with more to come, is one for [`Self::used`].
-    fn reclaim_any(&mut self, most: usize, each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault>;
-    /// The next chain that the device has done with; `None` when there is none. Whether a single descriptor is in flight,
-    /// `known` says.
-    fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault>;
-    /// The id behind `id` in a chain just returned by [`Self::used`].
-    fn next_in_chain(&self, id: u16) -> u16;
+    #[inline(never)]
+    fn reclaim_any(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
+        let (used, count) = self.reader(most)?;
+        let state = self.state_mut();
+        let (mut done, mut more) = (0, true);
+        if count > 0 {
+            // In the middle of a batch it holds whatever it held; `DescriptorState` does not look at it.
+            // SAFETY: one to look at.
+            done = state.reclaim_batch(unsafe { used.nth(0) }, count, &mut each);
+        }
+        if done == 0 && !state.is_ordered() {
+            let count = count.min(state.most_reclaimed());
+            while done < count {
+                // SAFETY: one to look at.
+                let Some((id, len)) = (unsafe { used.nth(done) }) else {
+                    more = false;
+                    break;
+                };
+                let Some(id) = state.in_range(id) else { break };
+                if !each(done, id.into(), len) {
+                    break;
+                }
+                state.free_nth(done, id);
+                done += 1;
+            }
+            state.reclaimed_out_of_order(done);
+        }
+        Ok(Passed { count: done, more: more && self.may_have_more() })
+    }
+}
+
+/// Where descriptors are made available, from the next place of a ring on.
+pub(crate) trait Writer {
+    /// Makes descriptor `id` available at the `n`th place, for a buffer that is so much longer than the shortest.
+    ///
+    /// # Safety
+    ///
+    /// The ring, which is still there, has that id, and that place before its end.
+    unsafe fn write(&mut self, n: usize, id: usize, address: u64, more: u32);
+}
+
+/// Where the device says what it has done with, from the next place of a ring on.
+pub(crate) trait Reader {
+    /// The length that the device reports at the `n`th place, if it is that of descriptor `id`; or else whether it reports
+    /// anything there.
+    ///
+    /// # Safety
+    ///
+    /// The ring is still there, and the place one that [`Virtqueue::reader`] counted.
+    unsafe fn expect(&self, n: usize, id: usize) -> Result<u32, bool>;
+
+    /// Id and length at the `n`th place, if the device reports anything there.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::expect`].
+    unsafe fn nth(&self, n: usize) -> Option<(u32, u32)>;
 }
 
 /// A virtqueue of the layout that was negotiated.
@@ -131,6 +319,13 @@ pub(crate) unsafe trait Virtqueue {
 pub(crate) enum Ring {
     Split(Split),
     Packed(Packed),
+}
+
+impl Ring {
+    #[inline(always)]
+    pub(crate) fn is_packed(&self) -> bool {
+        matches!(self, Self::Packed(_))
+    }
 }
 
 /// Runs the same expression on whichever layout it is.

@@ -158,21 +158,18 @@ impl<T: Transport> RxQueue<T> {
         self.own_cache = Some(own);
     }
 
-    /// Receives. A good frame that came alone, in a session that is on, takes the straight way here, which calls nothing but where it
-    /// ends.
+    /// Receives. A frame that came alone is received here. All calls come as the last act, so that they cost no saved registers.
     #[inline(never)]
     fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
         let room = batch.spare();
-        if self.shared.epoch() != self.epoch || self.poll_gap.has_end() || self.buffers.is_amid_frame() {
+        if self.shared.epoch() != self.epoch || self.poll_gap.has_end() || cache.len() < room {
             return self.recv_slow(cache, batch);
         }
         let Some(session) = &mut self.session else { return };
-        if cache.len() < room {
-            return self.recv_slow(cache, batch);
-        }
         each_layout!(&mut session.ring, ring => {
             if room > 1 && ring.has_several() {
-                return self.recv_many(cache, batch);
+                let is_packed = session.ring.is_packed();
+                return if is_packed { self.recv_ring::<true>(cache, batch) } else { self.recv_ring::<false>(cache, batch) };
             }
             if !self.buffers.recv_one(ring, batch) {
                 return self.recv_burst(cache, batch, 0);
@@ -186,25 +183,28 @@ impl<T: Transport> RxQueue<T> {
         }
     }
 
-    /// Receives good frames of a buffer each into the batch's room, for which the cache has fresh ones.
+    /// Receives good frames of a buffer each into the batch's room, for which the cache has fresh ones, from a ring that is packed, or
+    /// not.
     #[inline(never)]
-    fn recv_many(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
+    fn recv_ring<const PACKED: bool>(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
         let Some(session) = &mut self.session else { return };
+        if session.ring.is_packed() != PACKED {
+            return;
+        }
         let room = batch.spare();
-        let received = each_layout!(&mut session.ring, ring => {
+        each_layout!(&mut session.ring, ring => {
             // A fault shows when the ring is looked at again.
-            let run = self.buffers.recv_run(ring, batch, room).unwrap_or(Passed { count: 0, more: true });
+            let run = self.buffers.recv_run(ring, batch, room, false).unwrap_or(Passed { count: 0, more: true });
             if run.count == 0 || run.more && run.count < room {
                 return self.recv_burst(cache, batch, run.count);
             }
             if ring.free() >= self.buffers.refill_at {
                 return self.recv_end(cache, run.count < room);
             }
-            run.count
+            if run.count < room {
+                self.poll_gap.found_the_end();
+            }
         });
-        if received < room {
-            self.poll_gap.found_the_end();
-        }
     }
 
     /// Makes fresh buffers available at the end of a burst, which may have come to the end of the ring.
@@ -338,6 +338,11 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
 }
 
 impl RxBuffers {
+    /// Only frames that begin are taken for good ones of a buffer each.
+    fn set_good_frame(&mut self) {
+        self.good.set_room(if self.is_amid_frame() { 0 } else { self.data_room });
+    }
+
     /// Receives frames, up to the batch's end, the ring's or the pool's, and makes fresh buffers available. `before` packets of this
     /// call are in the batch already. Returns the number of packets, without those.
     #[inline(always)]
@@ -351,6 +356,7 @@ impl RxBuffers {
         before: usize,
     ) -> Result<usize, Fault> {
         let received = self.recv_rest(ring, header, cache, batch, before)?;
+        self.set_good_frame();
         if before + received == 0 || ring.free() >= self.refill_at {
             self.refill(ring, header, notifier, cache);
         }
@@ -363,68 +369,51 @@ impl RxBuffers {
         let Some(to) = batch.spare_slots().first_mut() else { return false };
         // What is wrong shows when it is looked at again.
         let Ok(Some((id, len))) = ring.next_used() else { return false };
-        let len = len.wrapping_sub(self.good.header_len);
         let mut slots = self.slots.view();
         // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
         let place = unsafe { slots.of(id) };
         let Some(slot) = *place else { return false };
         // SAFETY: a slot of the queue's (type invariant), which gives it up below.
-        let Some(packet) = (unsafe { self.good.packet(slot, len) }) else { return false };
+        let Some((packet, more)) = (unsafe { self.good.packet(slot, len) }) else { return false };
         *place = None;
         to.write(packet);
         // SAFETY: a packet was written.
         unsafe { batch.received(1) };
         ring.take_next();
-        self.published.add(1, len.into());
+        self.published.add(1, u64::from(more) + 1);
         true
     }
 
-    /// Receives good frames of a buffer each, `most` at most, which have places in the batch, up to the first other one.
+    /// Receives good frames of a buffer each, `most` at most, which have places in the batch, up to the first other one; in whatever
+    /// order the device completes them, if `any`.
     #[inline(always)]
-    fn recv_run<R: Virtqueue>(&mut self, ring: &mut R, batch: &mut Batch, most: usize) -> Result<Passed, Fault> {
+    fn recv_run<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        batch: &mut Batch,
+        most: usize,
+        any: bool,
+    ) -> Result<Passed, Fault> {
         let packets = batch.spare_slots().as_mut_ptr();
         let (mut slots, good, mut bytes) = (self.slots.view(), self.good, 0);
-        let run = ring.reclaim(most, |n, id, len| {
+        let each = |n, id, len| {
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             let place = unsafe { slots.of(id) };
-            let len = len.wrapping_sub(good.header_len);
             let Some(slot) = *place else { return false };
             // SAFETY: a slot of the queue's (type invariant), which gives it up below.
-            let Some(packet) = (unsafe { good.packet(slot, len) }) else { return false };
+            let Some((packet, more)) = (unsafe { good.packet(slot, len) }) else { return false };
             *place = None;
             // SAFETY: the run is no longer than the spare room.
             let to = unsafe { packets.add(n) };
             // SAFETY: as above.
             unsafe { to.write(MaybeUninit::new(packet)) };
-            bytes += u64::from(len);
+            bytes += u64::from(more);
             true
-        })?;
+        };
+        let run = if any { ring.reclaim_any(most, each)? } else { ring.reclaim(most, each)? };
         // SAFETY: as many packets were written.
         unsafe { batch.received(run.count) };
-        self.published.add(run.count as u64, bytes);
-        Ok(run)
-    }
-
-    /// [`Self::recv_run`] from a device that does not complete in order.
-    fn recv_run_any<R: Virtqueue>(&mut self, ring: &mut R, batch: &mut Batch, most: usize) -> Result<Passed, Fault> {
-        let good = self.good;
-        let (mut slots, places, mut bytes) = (self.slots.view(), batch.spare_slots(), 0);
-        let run = ring.reclaim_any(most, |n, id, len| {
-            let Some(to) = places.get_mut(n) else { return false };
-            // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-            let place = unsafe { slots.of(id) };
-            let len = len.wrapping_sub(good.header_len);
-            let Some(slot) = *place else { return false };
-            // SAFETY: a slot of the queue's (type invariant), which gives it up below.
-            let Some(packet) = (unsafe { good.packet(slot, len) }) else { return false };
-            *place = None;
-            to.write(packet);
-            bytes += u64::from(len);
-            true
-        })?;
-        // SAFETY: as many packets were written.
-        unsafe { batch.received(run.count) };
-        self.published.add(run.count as u64, bytes);
+        self.published.add(run.count as u64, bytes + run.count as u64);
         Ok(run)
     }
 
@@ -454,10 +443,11 @@ impl RxBuffers {
                 self.counters.no_buffers += u64::from(room > 0 && ring.has_used());
                 return Ok(batch.len() - before);
             }
+            self.set_good_frame();
             if !self.is_amid_frame() {
-                let mut run = self.recv_run(ring, batch, most)?;
+                let mut run = self.recv_run(ring, batch, most, false)?;
                 if run.count == 0 && run.more {
-                    run = self.recv_run_any(ring, batch, most)?;
+                    run = self.recv_run(ring, batch, most, true)?;
                 }
                 if !run.more {
                     return Ok(batch.len() - before);
@@ -479,7 +469,6 @@ impl RxBuffers {
         Ok(batch.len() - before)
     }
 
-    #[inline(always)]
     fn is_amid_frame(&self) -> bool {
         self.frame.len() | usize::from(self.skipping) != 0
     }
@@ -621,9 +610,13 @@ impl RxBuffers {
                 let slot = unsafe { *fresh.get_unchecked(left - 1 - n) };
                 // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
                 unsafe { *slots.of(id) = Some(slot) };
-                Some((address(slot, translation), room))
+                Some((address(slot, translation), 0))
             };
-            let run = if ring.is_simple() { ring.post(left, true, each) } else { ring.post_any(left, true, each) };
+            let run = if ring.is_simple() {
+                ring.post(left, true, room, each)
+            } else {
+                ring.post_any(left, true, room, each)
+            };
             if run == 0 {
                 break;
             }

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// What makes a buffer a good frame of its own in the present session, and into what packet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct GoodFrame {
-    /// The packet's word for a length of 0.
+    /// The word of a packet of one byte.
     meta: u64,
     /// Where the header begins in the slot.
     start: usize,
-    pub(crate) header_len: u32,
-    /// Bytes of data that a buffer takes.
+    /// Header and data of that.
+    least: u32,
+    /// Bytes of data that a buffer takes; 0 where no frame is good.
     data_room: u32,
     /// The header says in how many buffers the frame lies.
     mergeable: bool,
@@ -23,12 +24,17 @@ impl GoodFrame {
     /// For slots of `pool` whose data begins at `data_at`, and has `data_room` bytes.
     pub(crate) fn new(header: &Header, pool: u16, data_at: u16, data_room: u16) -> Self {
         Self {
-            meta: Meta::new(data_at, 0, pool).0,
+            meta: Meta::new(data_at, 1, pool).0,
             start: usize::from(data_at - header.len),
-            header_len: header.len.into(),
+            least: u32::from(header.len) + 1,
             data_room: data_room.into(),
             mergeable: header.mergeable,
         }
+    }
+
+    /// Sets the bytes of data that a buffer takes.
+    pub(crate) fn set_room(&mut self, data_room: u16) {
+        self.data_room = data_room.into();
     }
 
     /// Whether the header says what nearly all say: no offload, one buffer.
@@ -46,21 +52,23 @@ impl GoodFrame {
         !self.mergeable || unsafe { read_word_once(slot, self.start + BUFFERS) } == 1
     }
 
-    /// The packet in a buffer that the device has done with, and into which it says that it wrote `len` bytes behind the header. Of
-    /// the header of another one nothing is carried on: the queue reads it anew, once, and goes by that alone.
+    /// The packet in a buffer that the device has done with, and into which it says that it wrote `len` bytes with the header;
+    /// and the number of data bytes in it beyond the first. Of the header of another one nothing is carried on: the queue reads it anew, once, and goes by that alone.
     ///
     /// # Safety
     ///
     /// A slot of the queue's, with room for header and data. A caller that is given the packet has to give the slot up, and may
     /// not panic before.
     #[inline(always)]
-    pub(crate) unsafe fn packet(self, slot: Slot, len: u32) -> Option<Packet> {
+    pub(crate) unsafe fn packet(self, slot: Slot, len: u32) -> Option<(Packet, u32)> {
+        let more = len.wrapping_sub(self.least);
         // SAFETY: by the caller's word.
-        if len.wrapping_sub(1) >= self.data_room || !unsafe { self.has_plain_header(slot) } {
+        if more >= self.data_room || !unsafe { self.has_plain_header(slot) } {
             return None;
         }
         // SAFETY: by the caller's word; the length was checked.
-        Some(unsafe { Packet::from_slot(slot, Meta(self.meta.wrapping_add(u64::from(len) << 16))) })
+        let packet = unsafe { Packet::from_slot(slot, Meta(self.meta.wrapping_add(u64::from(more) << 16))) };
+        Some((packet, more))
     }
 }
 

@@ -74,6 +74,9 @@ struct TxBuffers<T: Transport> {
     pool: Pool,
     usual: u16,
     usual_frame: UsualFrame,
+    /// The length of each frame and the header in front of it are to be looked at: the device has an MTU, or the last such header
+    /// was clear.
+    looks: bool,
     /// Descriptors of the ring.
     ring: usize,
     /// Of the present session.
@@ -109,6 +112,7 @@ impl<T: Transport> TxQueue<T> {
             pool: pool.clone(),
             usual: 0,
             usual_frame: UsualFrame::default(),
+            looks: true,
             header: None,
             ring: 0,
             keep_free: 0,
@@ -130,7 +134,7 @@ impl<T: Transport> TxQueue<T> {
         &self.buffers.published
     }
 
-    /// Sends. An ordinary frame that goes alone takes the straight way here, which calls nothing but where it ends.
+    /// Sends. A packet that goes alone is sent here. All calls come as the last act, so that they cost no saved registers.
     #[inline(never)]
     fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         let count = batch.len();
@@ -138,12 +142,16 @@ impl<T: Transport> TxQueue<T> {
             return self.send_slow(cache, batch);
         }
         let Some(session) = &mut self.session else { return 0 };
+        let is_packed = session.ring.is_packed();
         each_layout!(&mut session.ring, ring => {
             if ring.free() < self.buffers.keep_free + count {
                 return self.send_slow(cache, batch);
             }
-            if count > 1 || !batch.first().is_some_and(|packet| self.buffers.send_one(ring, packet)) {
-                return self.send_many(cache, batch);
+            if count > 1 {
+                return if is_packed { self.send_ring::<true>(cache, batch) } else { self.send_ring::<false>(cache, batch) };
+            }
+            if !batch.first().is_some_and(|packet| self.buffers.send_one(ring, packet)) {
+                return self.send_rest(cache, batch, 0);
             }
             // SAFETY: the ring has taken over the slot.
             unsafe { batch.sent_all() };
@@ -158,21 +166,27 @@ impl<T: Transport> TxQueue<T> {
         if self.buffers.shared.epoch() != self.epoch {
             self.enter_session();
         }
+        self.buffers.look_at_header(batch);
         let Some(session) = &mut self.session else { return 0 };
         let buffers = &mut self.buffers;
-        match each_layout!(&mut session.ring, ring => buffers.make_free(ring, cache, batch.len())) {
-            Ok(()) => self.send_many(cache, batch),
-            Err(fault) => {
-                self.end_session(fault);
-                0
-            }
+        if let Err(fault) = each_layout!(&mut session.ring, ring => buffers.make_free(ring, cache, batch.len())) {
+            self.end_session(fault);
+            return 0;
+        }
+        if session.ring.is_packed() {
+            self.send_ring::<true>(cache, batch)
+        } else {
+            self.send_ring::<false>(cache, batch)
         }
     }
 
-    /// Sends packets of a batch; there are descriptors for them, if the device has done its part.
+    /// Sends packets of a batch in a ring that is packed, or not; there are descriptors for them, if the device has done its part.
     #[inline(never)]
-    fn send_many(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+    fn send_ring<const PACKED: bool>(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         let Some(session) = &mut self.session else { return 0 };
+        if session.ring.is_packed() != PACKED {
+            return 0;
+        }
         each_layout!(&mut session.ring, ring => {
             let sent = self.buffers.send_run(ring, batch);
             if sent == 0 || sent < batch.len() {
@@ -259,9 +273,9 @@ impl<T: Transport> TxBuffers<T> {
             return self.reclaim_rest(ring, cache);
         }
         while most > 0 {
-            let mut run = self.reclaim_run(ring, cache, most)?;
+            let mut run = self.reclaim_run(ring, cache, most, false)?;
             if run.count == 0 && run.more {
-                run = self.reclaim_run_any(ring, cache, most)?;
+                run = self.reclaim_run(ring, cache, most, true)?;
                 if run.count == 0 {
                     return self.reclaim_rest(ring, cache);
                 }
@@ -274,14 +288,20 @@ impl<T: Transport> TxBuffers<T> {
         Ok(())
     }
 
-    /// Takes back buffers of the usual pool, [`CHUNK`] at most.
+    /// Takes back buffers of the usual pool, [`CHUNK`] at most; in whatever order the device completes them, if `any`.
     #[inline(always)]
-    fn reclaim_run<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache, most: usize) -> Result<Passed, Fault> {
+    fn reclaim_run<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        cache: &mut PoolCache,
+        most: usize,
+        any: bool,
+    ) -> Result<Passed, Fault> {
         let places = cache.room(CHUNK.min(most));
         let (count, places) = (places.len(), places.as_mut_ptr());
         let mut sent = self.slots.view();
         // By value: what it refers to would be read from the stack anew for each buffer.
-        let run = ring.reclaim(count, move |n, id, _| {
+        let each = move |n, id, _| {
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             let Some(slot) = unsafe { sent.of(id) }.take() else { return false };
             // SAFETY: a run is as long as there are places, at most.
@@ -289,29 +309,8 @@ impl<T: Transport> TxBuffers<T> {
             // SAFETY: as above.
             unsafe { place.write(MaybeUninit::new(slot)) };
             true
-        })?;
-        // SAFETY: a slot of this pool was written for each that was reclaimed, and the queue has given it up.
-        unsafe { cache.filled(run.count) };
-        Ok(run)
-    }
-
-    /// [`Self::reclaim_run`] from a device that does not complete in order.
-    #[inline(never)]
-    fn reclaim_run_any<R: Virtqueue>(
-        &mut self,
-        ring: &mut R,
-        cache: &mut PoolCache,
-        most: usize,
-    ) -> Result<Passed, Fault> {
-        let places = cache.room(CHUNK.min(most));
-        let mut sent = self.slots.view();
-        let run = ring.reclaim_any(places.len(), |n, id, _| {
-            let Some(place) = places.get_mut(n) else { return false };
-            // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
-            let Some(slot) = unsafe { sent.of(id) }.take() else { return false };
-            place.write(slot);
-            true
-        })?;
+        };
+        let run = if any { ring.reclaim_any(count, each)? } else { ring.reclaim(count, each)? };
         // SAFETY: a slot of this pool was written for each that was reclaimed, and the queue has given it up.
         unsafe { cache.filled(run.count) };
         Ok(run)
@@ -371,7 +370,7 @@ impl<T: Transport> TxBuffers<T> {
         // The packet leaves the batch without being dropped there.
         // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
         unsafe { *slots.of(id) = Some(slot) };
-        ring.post_next(address, total, false);
+        ring.post_next(id, address, total);
         self.published.add(1, len.into());
         true
     }
@@ -437,34 +436,43 @@ impl<T: Transport> TxBuffers<T> {
     /// Sends frames as [`Self::send_one`] does, up to the first that is not such, or the end of the ring. Returns their number.
     #[inline(always)]
     fn send_run<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
-        // Where the first header says something, as after a receive, a look at the others would be for nothing.
-        let first = packets.first().and_then(|packet| self.usual_frame.data(packet.slot(), packet.meta()));
-        // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
-        let cleared = first.is_none_or(|(data, _)| unsafe { is_cleared(data) });
-        if self.usual_frame.longest != u32::MAX {
-            return self.send_run_limited(ring, packets);
+        if self.looks {
+            return self.send_run_looking(ring, packets);
         }
-        if cleared {
-            // SAFETY: as above.
-            self.send_run_with(ring, packets, |data| unsafe { make_clear(data) })
-        } else {
-            // SAFETY: as above.
-            self.send_run_with(ring, packets, |data| unsafe { clear_header(data) })
+        // A device without an MTU.
+        let usual = UsualFrame { longest: u32::MAX, ..self.usual_frame };
+        // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
+        self.send_run_with(ring, packets, usual, |data| unsafe { clear_header(data) })
+    }
+
+    /// Looks whether the next burst's headers are clear: where the first says something, as after a receive, a look at the others
+    /// would be for nothing.
+    fn look_at_header(&mut self, packets: &[Packet]) {
+        let first = packets.first().and_then(|packet| self.usual_frame.data(packet.slot(), packet.meta()));
+        if let Some((data, _)) = first {
+            // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
+            self.looks = self.usual_frame.longest != u32::MAX || unsafe { is_cleared(data) };
         }
     }
 
-    /// [`Self::send_run`] for a device with an MTU.
+    /// [`Self::send_run`] for a device with an MTU, or where most headers are clear.
     #[inline(never)]
-    fn send_run_limited<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
+    fn send_run_looking<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
         // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
-        self.send_run_with(ring, packets, |data| unsafe { make_clear(data) })
+        self.send_run_with(ring, packets, self.usual_frame, |data| unsafe { make_clear(data) })
     }
 
     /// `clear` clears the header in front of the data; it is called where there is room that belongs to the packet.
     #[inline(always)]
-    fn send_run_with<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet], clear: impl Fn(*mut u8)) -> usize {
-        let (usual, mut slots, mut bytes) = (self.usual_frame, self.slots.view(), 0);
-        let sent = ring.post(packets.len(), false, |n, id| {
+    fn send_run_with<R: Virtqueue>(
+        &mut self,
+        ring: &mut R,
+        packets: &[Packet],
+        usual: UsualFrame,
+        clear: impl Fn(*mut u8),
+    ) -> usize {
+        let (mut slots, mut bytes) = (self.slots.view(), 0);
+        let sent = ring.post(packets.len(), false, usual.header_len, |n, id| {
             // SAFETY: a run of as many at most.
             let packet = unsafe { packets.get_unchecked(n) };
             let slot = packet.slot();
@@ -473,7 +481,7 @@ impl<T: Transport> TxBuffers<T> {
             bytes += u64::from(len);
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             unsafe { *slots.of(id) = Some(slot) };
-            Some(((data as u64).wrapping_add(usual.delta), len + usual.header_len))
+            Some(((data as u64).wrapping_add(usual.delta), len))
         });
         self.published.add(sent as u64, bytes);
         sent
@@ -484,7 +492,7 @@ impl<T: Transport> TxBuffers<T> {
         let translation = Arc::clone(&self.known[0].translation);
         let usual = UsualFrame { longest: if header.any_layout { header.longest } else { 0 }, ..self.usual_frame };
         let (mut slots, mut bytes) = (self.slots.view(), 0);
-        let sent = ring.post_any(packets.len(), false, |n, id| {
+        let sent = ring.post_any(packets.len(), false, usual.header_len, |n, id| {
             let packet = packets.get(n)?;
             let (data, len) = usual.data(packet.slot(), packet.meta())?;
             // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
@@ -492,7 +500,7 @@ impl<T: Transport> TxBuffers<T> {
             bytes += u64::from(len);
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             unsafe { *slots.of(id) = Some(packet.slot()) };
-            Some((translation.iova(data).wrapping_sub(header.len.into()), len + usual.header_len))
+            Some((translation.iova(data).wrapping_sub(header.len.into()), len))
         });
         self.published.add(sent as u64, bytes);
         sent
@@ -581,6 +589,7 @@ impl<T: Transport> TxBuffers<T> {
                 self.usual_frame.delta = delta.wrapping_sub(header.len.into());
             }
         }
+        self.looks = true;
         self.set_keep_free();
     }
 
@@ -593,7 +602,7 @@ impl<T: Transport> TxBuffers<T> {
     /// Whether the usual pool may soon have nothing for a receive queue.
     #[inline(always)]
     fn is_pool_low(&self) -> bool {
-        self.pool.slots() - self.pool.away() < 2 * CHUNK
+        self.pool.is_low(2 * CHUNK)
     }
 
     /// Sends a frame of any number of segments from known pools; there is room for them and the header.

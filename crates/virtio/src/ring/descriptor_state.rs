@@ -16,7 +16,15 @@ use super::{Fault, Table, number};
 /// flight, `chains[id]` is the length for the id that names it, and `PART` for the others; it is 0 for all other ids. `long`
 /// is the number of such chains. `simple` is what [`Self::check_simple`] makes of the others.
 #[derive(Debug)]
-pub(super) struct DescriptorState {
+pub(crate) struct DescriptorState {
+    /// Entries of the ring filled so far, free-running: where the next goes.
+    pub(super) avail: u16,
+    /// Those of them that the device was shown.
+    pub(super) published: u16,
+    /// Entries seen used so far, likewise.
+    pub(super) used: u16,
+    /// The size, less one.
+    mask: u16,
     chains: Table<u16>,
     /// The next descriptor of a chain.
     next: Table<u16>,
@@ -54,8 +62,12 @@ pub(crate) struct Used {
 impl DescriptorState {
     /// For a ring of `size` descriptors, a power of two.
     pub(super) fn new(size: u16, in_order: bool) -> Self {
-        let size = usize::from(size);
+        let (mask, size) = (size - 1, usize::from(size));
         Self {
+            avail: 0,
+            published: 0,
+            used: 0,
+            mask,
             chains: Table::new(size, |_| 0),
             next: Table::new(size, |_| 0),
             free: Table::new(size, number),
@@ -69,6 +81,24 @@ impl DescriptorState {
         }
     }
 
+    /// Descriptors of the ring.
+    #[inline(always)]
+    pub(super) fn size(&self) -> usize {
+        usize::from(self.mask) + 1
+    }
+
+    /// The place of a free-running position, and the id that a descriptor there has while ids go round in order.
+    #[inline(always)]
+    pub(super) fn place(&self, position: u16) -> usize {
+        usize::from(position & self.mask)
+    }
+
+    /// Entries filled since the device was shown some.
+    #[inline(always)]
+    pub(super) fn unpublished(&self) -> u16 {
+        self.avail.wrapping_sub(self.published)
+    }
+
     /// Free ids.
     #[inline(always)]
     pub(super) fn free(&self) -> usize {
@@ -78,7 +108,7 @@ impl DescriptorState {
     /// Ids in flight.
     #[inline(always)]
     pub(super) fn in_flight(&self) -> usize {
-        self.chains.len() - self.free()
+        self.size() - self.free()
     }
 
     /// Whether the device has always completed in order, all in flight are single descriptors, and none of them is in a batch of
@@ -111,8 +141,8 @@ impl DescriptorState {
     }
 
     /// The id that the `n`th to be posted takes, of as many as are free; [`Self::posted`] follows.
-    pub(super) fn nth_free(&self, n: usize) -> Id {
-        Id(*self.free.at(self.head + n))
+    pub(super) fn nth_free(&self, n: usize) -> u16 {
+        *self.free.at(self.head + n)
     }
 
     /// The longest run that can be reclaimed out of order: to the end of the table of free ids. None while the device may name a
@@ -133,10 +163,11 @@ impl DescriptorState {
         (index <= self.free.mask()).then(|| number(index))
     }
 
-    /// A run of `count` posted descriptors took the first free ids.
+    /// A run of `count` posted descriptors took the first free ids, and an entry each.
     #[inline(always)]
     pub(super) fn posted(&mut self, count: usize) {
         self.head += count;
+        self.avail = self.avail.wrapping_add(number(count));
     }
 
     /// A run of `count` single descriptors has left the ring, in whatever order.
@@ -150,6 +181,7 @@ impl DescriptorState {
     #[inline(always)]
     pub(super) fn reclaimed(&mut self, count: usize) {
         self.tail += count;
+        self.used = self.used.wrapping_add(number(count));
     }
 
     /// Takes a run of up to `most` single descriptors, the oldest, out of the ring, of which the device has `named` only the
@@ -186,7 +218,7 @@ impl DescriptorState {
     }
 
     /// Takes the ids of a chain of `count` descriptors, in order. As many must be free.
-    pub(super) fn take_chain(&mut self, count: usize, mut each: impl FnMut(usize, Id, Option<u16>)) -> u16 {
+    pub(super) fn take_chain(&mut self, count: usize, mut each: impl FnMut(usize, u16, Option<u16>)) -> u16 {
         let nth = |n: usize| *self.free.at(self.head + n);
         let first = nth(0);
         for place in 0..count {
@@ -196,7 +228,7 @@ impl DescriptorState {
             if count > 1 {
                 *self.chains.at_mut(id.into()) = PART;
             }
-            each(place, Id(id), next);
+            each(place, id, next);
         }
         if count > 1 {
             *self.chains.at_mut(first.into()) = number(count);
@@ -271,16 +303,5 @@ impl DescriptorState {
     #[inline(always)]
     pub(super) fn is_amid_batch(&self) -> bool {
         self.order.as_ref().is_some_and(|order| order.batch.is_some())
-    }
-}
-
-/// The id of a descriptor of the ring, named by its [`DescriptorState`], so below its size.
-#[derive(Clone, Copy)]
-pub(super) struct Id(u16);
-
-impl Id {
-    #[inline(always)]
-    pub(super) fn number(self) -> u16 {
-        self.0
     }
 }

@@ -1,7 +1,7 @@
 //! Split virtqueues (Virtio 1.2, section 2.7).
 
 use super::descriptor_state::{DescriptorState, Used};
-use super::{Area, Buffer, Fault, Layout, Passed, Virtqueue, Word, number, passes};
+use super::{Area, Buffer, Fault, Layout, Reader, Virtqueue, Word, Writer, number, passes};
 use device::barrier::{dma_rmb, dma_wmb};
 use std::fmt;
 use std::ptr::NonNull;
@@ -13,19 +13,12 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 /// # Invariants
 ///
 /// `table` points to `2 * size` words, `avail` to `size + 3` and `used` to `4 * size + 3` half words in `area`, which
-/// nothing but these atomics accesses on this side. `size` is a power of two, and `mask` is `size - 1`.
+/// nothing but these atomics accesses on this side. `size`, that of `state`, is a power of two.
 pub(crate) struct Split {
     table: NonNull<Word<AtomicU64>>,
     avail: NonNull<Word<AtomicU16>>,
     used: NonNull<Word<AtomicU16>>,
-    mask: u16,
     state: DescriptorState,
-    /// Where the next entry of the available ring goes.
-    next_avail: u16,
-    /// The index that the device was shown last.
-    published: u16,
-    /// The next entry of the used ring to be read.
-    used_next: u16,
     /// The device's used index, as last read and checked.
     device_used: u16,
     /// Where used_event was last set, if notifications go by ring position.
@@ -54,11 +47,7 @@ impl Split {
             table: area.at(0, 2 * size),
             avail: area.at(layout.driver(), size + 3),
             used: area.at(layout.device(), 4 * size + 3),
-            mask: layout.size - 1,
             state: DescriptorState::new(layout.size, in_order),
-            next_avail: 0,
-            published: 0,
-            used_next: 0,
             device_used: 0,
             used_event: event_idx.then_some(0),
             armed: false,
@@ -75,7 +64,7 @@ impl Split {
     /// Half word `index` of the available ring: flags, idx, entries, `used_event`.
     #[inline(always)]
     fn avail(&self, index: usize) -> &Word<AtomicU16> {
-        debug_assert!(index <= usize::from(self.mask) + 3, "within the available ring");
+        debug_assert!(index < self.state.size() + 3, "within the available ring");
         // SAFETY: all callers stay within the area's half words.
         let place = unsafe { self.avail.add(index) };
         // SAFETY: valid and accessed as an atomic only (type invariant).
@@ -85,39 +74,11 @@ impl Split {
     /// Half word `index` of the used ring: flags, idx, entries of four, `avail_event`.
     #[inline(always)]
     fn used_half(&self, index: usize) -> &Word<AtomicU16> {
-        debug_assert!(index <= 4 * usize::from(self.mask) + 7, "within the used ring");
+        debug_assert!(index < 4 * self.state.size() + 3, "within the used ring");
         // SAFETY: all callers stay within the area's half words.
         let place = unsafe { self.used.add(index) };
         // SAFETY: valid and accessed as an atomic only (type invariant).
         unsafe { place.as_ref() }
-    }
-
-    /// Where the used ring's entries are.
-    #[inline(always)]
-    fn used_entries(&self) -> UsedEntries {
-        // Aligned: the ring begins at a multiple of 4, and entries 4 bytes behind.
-        // SAFETY: the entries begin behind flags and index.
-        UsedEntries(unsafe { self.used.add(2) }.cast())
-    }
-
-    /// Where descriptors and the available ring's entries are.
-    #[inline(always)]
-    fn descriptors(&self) -> Descriptors {
-        // SAFETY: the entries begin behind flags and index.
-        Descriptors { table: self.table, entries: unsafe { self.avail.add(2) } }
-    }
-
-    /// Place of a free-running index.
-    #[inline(always)]
-    fn place(&self, index: u16) -> usize {
-        usize::from(index & self.mask)
-    }
-
-    /// Id and length in the `n`th entry of the used ring from the next on.
-    #[inline(always)]
-    fn nth_used(&self, n: usize) -> (u32, u32) {
-        // SAFETY: a place of this ring.
-        unsafe { self.used_entries().at(self.place(self.used_next.wrapping_add(number(n)))) }
     }
 
     /// Shows the device that entries up to this index are available.
@@ -127,23 +88,15 @@ impl Split {
         // 2.7.13.3.1).
         dma_wmb();
         self.avail(1).write(index, Ordering::Release);
-        self.published = index;
+        self.state.published = index;
         // The index must be visible before the device's wish is read (section 2.7.13.4.1).
         fence(Ordering::SeqCst);
-    }
-
-    /// As many were written.
-    #[inline(always)]
-    fn posted(&mut self, count: usize) -> usize {
-        self.state.posted(count);
-        self.next_avail = self.next_avail.wrapping_add(number(count));
-        count
     }
 
     /// The number of entries of the used ring that wait to be read, up to `most`.
     #[inline(always)]
     fn waiting(&mut self, most: usize) -> Result<usize, Fault> {
-        let mut waiting = usize::from(self.device_used.wrapping_sub(self.used_next));
+        let mut waiting = usize::from(self.device_used.wrapping_sub(self.state.used));
         if waiting < most {
             waiting = self.read_index()?;
         }
@@ -153,11 +106,11 @@ impl Split {
     /// Reads the device's index if there is nothing left of what was read before.
     #[inline(always)]
     fn refresh_index(&mut self) -> Result<bool, Fault> {
-        if self.used_next != self.device_used {
+        if self.may_have_more() {
             return Ok(true);
         }
         self.read_index()?;
-        Ok(self.used_next != self.device_used)
+        Ok(self.may_have_more())
     }
 
     /// Reads the device's index. Returns the number of entries that wait.
@@ -165,9 +118,9 @@ impl Split {
     fn read_index(&mut self) -> Result<usize, Fault> {
         let index = self.used_half(1).read_once(Ordering::Acquire);
         dma_rmb();
-        let waiting = index.wrapping_sub(self.used_next);
+        let waiting = index.wrapping_sub(self.state.used);
         // It cannot have used more than it was shown.
-        if waiting > self.published.wrapping_sub(self.used_next) {
+        if waiting > self.state.published.wrapping_sub(self.state.used) {
             return Err(Fault::UsedIndex);
         }
         self.device_used = index;
@@ -177,9 +130,9 @@ impl Split {
     /// Keeps used_event far ahead, so that the device never comes to it: this driver polls.
     #[inline(always)]
     fn advance_used_event(&mut self) {
-        if self.used_event.is_some_and(|event| self.used_next.wrapping_sub(event) > 1 << 14) {
-            self.used_event = Some(self.used_next);
-            self.set_used_event(self.used_next.wrapping_sub(1));
+        if self.used_event.is_some_and(|event| self.state.used.wrapping_sub(event) > 1 << 14) {
+            self.used_event = Some(self.state.used);
+            self.set_used_event(self.state.used.wrapping_sub(1));
         }
     }
 
@@ -189,130 +142,78 @@ impl Split {
     }
 
     fn set_used_event(&self, value: u16) {
-        self.avail(usize::from(self.mask) + 3).write(value, Ordering::Relaxed);
+        self.avail(self.state.size() + 2).write(value, Ordering::Relaxed);
     }
 }
 
-// SAFETY: runs stay within `most`, and the ids of `DescriptorState` are below the size.
+// SAFETY: the state is of this ring, and runs stay within `most` and the ring.
 unsafe impl Virtqueue for Split {
+    type Writer = AvailableEntries;
+    type Reader = UsedEntries;
+
     #[inline(always)]
-    fn size(&self) -> usize {
-        usize::from(self.mask) + 1
+    fn state(&self) -> &DescriptorState {
+        &self.state
     }
 
     #[inline(always)]
-    fn free(&self) -> usize {
-        self.state.free()
+    fn state_mut(&mut self) -> &mut DescriptorState {
+        &mut self.state
     }
 
     #[inline(always)]
-    fn in_flight(&self) -> usize {
-        self.state.in_flight()
-    }
-
-    #[inline(always)]
-    fn is_simple(&self) -> bool {
-        self.state.is_simple()
-    }
-
-    #[inline(always)]
-    fn next_free(&self) -> Option<usize> {
-        (self.state.is_simple() && self.state.free() > 0).then_some(self.place(self.next_avail))
-    }
-
-    #[inline(always)]
-    fn post_next(&mut self, address: u64, len: u32, writable: bool) {
-        let (to, place) = (self.descriptors(), self.place(self.next_avail));
-        let flags = if writable { WRITE << 32 } else { 0 };
-        // SAFETY: masked, so a place of this ring.
-        unsafe { to.write(place, address, u64::from(len) | flags) };
-        // SAFETY: as above.
-        unsafe { to.make_available(place, number(place)) };
-        self.posted(1);
-    }
-
-    #[inline(always)]
-    fn next_used(&mut self) -> Result<Option<(usize, u32)>, Fault> {
-        if !self.refresh_index()? || !self.state.is_simple() {
-            return Ok(None);
-        }
-        let (place, (id, len)) = (self.place(self.used_next), self.nth_used(0));
-        Ok((id as usize == place).then_some((place, len)))
-    }
-
-    #[inline(always)]
-    fn take_next(&mut self) {
-        self.state.reclaimed(1);
-        self.used_next = self.used_next.wrapping_add(1);
-    }
-
-    #[inline(always)]
-    fn has_several(&mut self) -> bool {
-        // A fault shows up when the entry is read.
-        self.waiting(2) != Ok(1)
-    }
-
-    #[inline(always)]
-    fn post(&mut self, most: usize, writable: bool, mut each: impl FnMut(usize, usize) -> Option<(u64, u32)>) -> usize {
-        let flags = if writable { WRITE << 32 } else { 0 };
-        let (to, first) = (self.descriptors(), self.place(self.next_avail));
-        let most = if self.state.is_simple() { most.min(self.state.free()) } else { 0 };
-        let end = first + most.min(self.size() - first);
-        let mut place = first;
-        while place < end {
-            let Some((address, len)) = each(place - first, place) else { break };
-            // SAFETY: the run ends before the ring does.
-            unsafe { to.write(place, address, u64::from(len) | flags) };
-            // SAFETY: as above.
-            unsafe { to.make_available(place, number(place)) };
-            place += 1;
-        }
-        self.posted(place - first)
-    }
-
-    #[inline(never)]
-    fn post_any(
-        &mut self,
-        most: usize,
-        writable: bool,
-        mut each: impl FnMut(usize, usize) -> Option<(u64, u32)>,
-    ) -> usize {
-        let flags = if writable { WRITE << 32 } else { 0 };
-        let to = self.descriptors();
-        let mut done = 0;
-        while done < most.min(self.state.free()) {
-            let id = self.state.nth_free(done);
-            let Some((address, len)) = each(done, id.number().into()) else { break };
-            // SAFETY: an id of this ring.
-            unsafe { to.write(id.number().into(), address, u64::from(len) | flags) };
+    fn writer(&self, writable: bool, len: u32) -> AvailableEntries {
+        // Behind flags and index.
+        let entry = 2 + self.state.place(self.state.avail);
+        AvailableEntries {
+            table: self.table,
             // SAFETY: a place of this ring.
-            unsafe { to.make_available(self.place(self.next_avail.wrapping_add(number(done))), id.number()) };
-            done += 1;
+            entries: unsafe { self.avail.add(entry) },
+            rest: u64::from(len) | if writable { WRITE << 32 } else { 0 },
         }
-        self.posted(done)
+    }
+
+    #[inline(always)]
+    fn written(&mut self, _: AvailableEntries, count: usize) {
+        self.state.posted(count);
+    }
+
+    #[inline(always)]
+    fn reader(&mut self, most: usize) -> Result<(UsedEntries, usize), Fault> {
+        let waiting = self.waiting(most)?;
+        let place = self.state.place(self.state.used);
+        // SAFETY: a place of this ring: entries of two words begin behind flags and index.
+        let entries = unsafe { self.used.add(2 + 4 * place) };
+        // Aligned: the ring begins at a multiple of 4, and entries 4 bytes behind.
+        Ok((UsedEntries(entries.cast()), waiting.min(self.state.size() - place)))
+    }
+
+    #[inline(always)]
+    fn may_have_more(&self) -> bool {
+        self.state.used != self.device_used
     }
 
     fn post_chain(&mut self, chain: &[Buffer], mut each: impl FnMut(usize, u16)) {
-        let to = self.descriptors();
+        let to = self.writer(false, 0);
         let first = self.state.take_chain(chain.len(), |place, id, next| {
             let buffer = &chain[place];
             let flags = if buffer.writable { WRITE } else { 0 } | if next.is_some() { NEXT } else { 0 };
             let rest = u64::from(buffer.len) | flags << 32 | u64::from(next.unwrap_or(0)) << 48;
             // SAFETY: an id of this ring.
-            unsafe { to.write(id.number().into(), buffer.address, rest) };
-            each(place, id.number());
+            unsafe { to.describe(id.into(), buffer.address, rest) };
+            each(place, id);
         });
         // SAFETY: a place of this ring.
-        unsafe { to.make_available(self.place(self.next_avail), first) };
+        unsafe { to.entries.as_ref() }.write(first, Ordering::Relaxed);
         if chain.len() > 1 {
             self.state.skew();
         }
-        self.next_avail = self.next_avail.wrapping_add(1);
+        self.state.avail = self.state.avail.wrapping_add(1);
     }
 
     #[inline(always)]
     fn publish(&mut self) -> bool {
-        let (old, new) = (self.published, self.next_avail);
+        let (old, new) = (self.state.published, self.state.avail);
         if self.used_event.is_some() {
             self.advance_used_event();
             self.show(new);
@@ -328,8 +229,9 @@ unsafe impl Virtqueue for Split {
     }
 
     #[inline(always)]
-    fn unpublished(&self) -> usize {
-        self.next_avail.wrapping_sub(self.published).into()
+    fn has_several(&mut self) -> bool {
+        // A fault shows up when the entry is read.
+        self.waiting(2) != Ok(1)
     }
 
     fn has_used(&mut self) -> bool {
@@ -340,8 +242,8 @@ unsafe impl Virtqueue for Split {
     fn arm(&mut self) {
         if self.used_event.is_some() {
             // Passed once, it lies behind the device until `advance_used_event` moves it far ahead again.
-            self.used_event = Some(self.used_next);
-            self.set_used_event(self.used_next);
+            self.used_event = Some(self.state.used);
+            self.set_used_event(self.state.used);
         } else {
             self.armed = true;
             self.avail(0).write(0, Ordering::Relaxed);
@@ -350,82 +252,36 @@ unsafe impl Virtqueue for Split {
         fence(Ordering::SeqCst);
     }
 
-    #[inline(always)]
-    fn reclaim(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
-        let waiting = self.waiting(most)?;
-        let waiting = if self.state.is_simple() { waiting } else { 0 };
-        let (used, first) = (self.used_entries(), self.place(self.used_next));
-        let end = first + waiting.min(self.size() - first);
-        let mut place = first;
-        while place < end {
-            // SAFETY: the run ends before the ring does.
-            let (id, len) = unsafe { used.at(place) };
-            if id as usize != place || !each(place - first, place, len) {
-                break;
-            }
-            place += 1;
-        }
-        let done = place - first;
-        self.state.reclaimed(done);
-        self.used_next = self.used_next.wrapping_add(number(done));
-        Ok(Passed { count: done, more: self.used_next != self.device_used })
-    }
-
-    #[inline(never)]
-    fn reclaim_any(&mut self, most: usize, mut each: impl FnMut(usize, usize, u32) -> bool) -> Result<Passed, Fault> {
-        let waiting = self.waiting(most)?;
-        let mut done = 0;
-        if waiting > 0 {
-            // In the middle of a batch the entry holds whatever it held; `DescriptorState` does not look at it.
-            done = self.state.reclaim_batch(Some(self.nth_used(0)), waiting, &mut each);
-        }
-        if done == 0 && !self.state.is_ordered() {
-            let count = waiting.min(self.state.most_reclaimed());
-            while done < count {
-                let (id, len) = self.nth_used(done);
-                let Some(id) = self.state.in_range(id) else { break };
-                if !each(done, id.into(), len) {
-                    break;
-                }
-                self.state.free_nth(done, id);
-                done += 1;
-            }
-            self.state.reclaimed_out_of_order(done);
-        }
-        self.used_next = self.used_next.wrapping_add(number(done));
-        Ok(Passed { count: done, more: self.used_next != self.device_used })
-    }
-
     fn used(&mut self, known: impl Fn(u16) -> bool) -> Result<Option<Used>, Fault> {
         if !self.refresh_index()? {
             return Ok(None);
         }
+        let (entries, _) = self.reader(1)?;
         // In the middle of a batch the entry holds whatever it held; `DescriptorState` does not look at it.
-        let (id, len) = self.nth_used(0);
-        self.used_next = self.used_next.wrapping_add(1);
+        // SAFETY: there is one.
+        let (id, len) = unsafe { entries.at(0) };
+        self.state.used = self.state.used.wrapping_add(1);
         self.state.complete(id, len, known).map(Some)
     }
-
-    fn next_in_chain(&self, id: u16) -> u16 {
-        self.state.next_in_chain(id)
-    }
 }
 
-/// Where descriptors and the available ring's entries are, of a ring that outlives this value.
+/// The descriptor table, and the available ring's entries from the next on.
 #[derive(Clone, Copy)]
-struct Descriptors {
+pub(crate) struct AvailableEntries {
     table: NonNull<Word<AtomicU64>>,
     entries: NonNull<Word<AtomicU16>>,
+    /// Second word of the shortest buffer.
+    rest: u64,
 }
 
-impl Descriptors {
+impl AvailableEntries {
     /// Writes a descriptor.
     ///
     /// # Safety
     ///
-    /// The ring has it.
+    /// The ring, which is still there, has it.
     #[inline(always)]
-    unsafe fn write(self, id: usize, address: u64, rest: u64) {
+    unsafe fn describe(self, id: usize, address: u64, rest: u64) {
         // SAFETY: within the table, by the caller's word.
         let low = unsafe { self.table.add(2 * id) };
         // SAFETY: as above.
@@ -435,35 +291,34 @@ impl Descriptors {
         // SAFETY: as above.
         unsafe { high.as_ref() }.write(rest, Ordering::Relaxed);
     }
+}
 
-    /// Names a descriptor in the entry at `place`.
-    ///
-    /// # Safety
-    ///
-    /// The ring has that place.
+impl Writer for AvailableEntries {
     #[inline(always)]
-    unsafe fn make_available(self, place: usize, id: u16) {
+    unsafe fn write(&mut self, n: usize, id: usize, address: u64, more: u32) {
+        // SAFETY: the caller's word.
+        unsafe { self.describe(id, address, self.rest.wrapping_add(more.into())) };
         // SAFETY: within the ring, by the caller's word.
-        let entry = unsafe { self.entries.add(place) };
+        let entry = unsafe { self.entries.add(n) };
         // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
-        unsafe { entry.as_ref() }.write(id, Ordering::Relaxed);
+        unsafe { entry.as_ref() }.write(number(id), Ordering::Relaxed);
     }
 }
 
-/// Where the used ring's entries are, of a ring that outlives this value.
+/// The used ring's entries from the next on.
 #[derive(Clone, Copy)]
-struct UsedEntries(NonNull<Word<AtomicU32>>);
+pub(crate) struct UsedEntries(NonNull<Word<AtomicU32>>);
 
 impl UsedEntries {
-    /// Id and length in the entry at `place`.
+    /// Id and length in the `n`th entry.
     ///
     /// # Safety
     ///
-    /// The ring has that place.
+    /// The ring, which is still there, has that entry before its end.
     #[inline(always)]
-    unsafe fn at(self, place: usize) -> (u32, u32) {
+    unsafe fn at(self, n: usize) -> (u32, u32) {
         // SAFETY: within the ring, by the caller's word.
-        let id = unsafe { self.0.add(2 * place) };
+        let id = unsafe { self.0.add(2 * n) };
         // SAFETY: an entry is two words.
         let len = unsafe { id.add(1) };
         // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
@@ -471,6 +326,21 @@ impl UsedEntries {
         // SAFETY: as above.
         let len = unsafe { len.as_ref() }.read_once(Ordering::Relaxed);
         (id, len)
+    }
+}
+
+impl Reader for UsedEntries {
+    #[inline(always)]
+    unsafe fn expect(&self, n: usize, id: usize) -> Result<u32, bool> {
+        // SAFETY: the caller's word.
+        let (used, len) = unsafe { self.at(n) };
+        if used as usize == id { Ok(len) } else { Err(true) }
+    }
+
+    #[inline(always)]
+    unsafe fn nth(&self, n: usize) -> Option<(u32, u32)> {
+        // SAFETY: the caller's word.
+        Some(unsafe { self.at(n) })
     }
 }
 
