@@ -3,12 +3,11 @@
 
 mod common;
 
-use common::{Naive, Route, checksum};
-use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig};
+use common::{Naive, Route, Sent, checksum, frames, push, text};
+use mempool::{Batch, Pool, PoolConfig};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use router::{Egress, Fib, Interface, Miss, Refusal, Routes};
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const PORTS: usize = 3;
@@ -67,13 +66,6 @@ const V6: [&str; 15] = [
 
 fn mac(port: usize) -> [u8; 6] {
     [2, 0, 0, 0, 1, u8::try_from(port).unwrap()]
-}
-
-/// A frame, the port it comes by, and where it is cut into buffers.
-#[derive(Clone, Debug)]
-struct Sent {
-    bytes: Vec<u8>,
-    cuts: Vec<usize>,
 }
 
 fn link() -> impl Strategy<Value = Vec<u8>> {
@@ -174,40 +166,6 @@ fn sent() -> impl Strategy<Value = Sent> {
         cuts.dedup();
         Sent { bytes, cuts }
     })
-}
-
-/// Puts a frame into a batch, cut as it wants.
-fn push(cache: &mut PoolCache, batch: &mut Batch, sent: &Sent) {
-    let mut from = 0;
-    for to in sent.cuts.iter().copied().chain([sent.bytes.len()]) {
-        let mut packet = cache.alloc().unwrap();
-        packet.append(to - from).unwrap().copy_from_slice(&sent.bytes[from..to]);
-        packet.set_continues(to < sent.bytes.len());
-        batch.push(packet).unwrap();
-        from = to;
-    }
-}
-
-/// The frames of a run of packets, none of which is empty.
-fn frames(packets: &[Packet]) -> Vec<Vec<u8>> {
-    let (mut frames, mut frame) = (Vec::new(), Vec::new());
-    for packet in packets {
-        assert!(!packet.is_empty());
-        frame.extend_from_slice(packet.data());
-        if !packet.continues() {
-            frames.push(std::mem::take(&mut frame));
-        }
-    }
-    assert!(frame.is_empty(), "a frame without an end");
-    frames
-}
-
-fn text(routes: &[Route]) -> String {
-    let mut text = String::new();
-    for Route { address, len, mac: [a, b, c, d, e, f], port } in routes {
-        writeln!(text, "{address}/{len} via {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x} port {port}").unwrap();
-    }
-    text
 }
 
 proptest! {

@@ -1,7 +1,9 @@
 //! A router as the RFCs tell it, without any of the library's code: one frame at a time, linear search.
 #![allow(dead_code, reason = "each test uses its part")]
 
+use mempool::{Batch, Packet, PoolCache};
 use router::Refusal;
+use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A route, by address and length of its prefix.
@@ -150,4 +152,45 @@ fn ipv6(ip: &[u8]) -> Result<(IpAddr, Vec<u8>), Refusal> {
         return Err(Refusal::Ttl);
     }
     Ok((address(24).into(), ip[..total].to_vec()))
+}
+
+/// A frame, and where it is cut into buffers.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) cuts: Vec<usize>,
+}
+
+/// Puts a frame into a batch, cut as it wants.
+pub(crate) fn push(cache: &mut PoolCache, batch: &mut Batch, sent: &Sent) {
+    let mut from = 0;
+    for to in sent.cuts.iter().copied().chain([sent.bytes.len()]) {
+        let mut packet = cache.alloc().unwrap();
+        packet.append(to - from).unwrap().copy_from_slice(&sent.bytes[from..to]);
+        packet.set_continues(to < sent.bytes.len());
+        batch.push(packet).unwrap();
+        from = to;
+    }
+}
+
+/// The frames of a run of packets, none of which is empty.
+pub(crate) fn frames(packets: &[Packet]) -> Vec<Vec<u8>> {
+    let (mut frames, mut frame) = (Vec::new(), Vec::new());
+    for packet in packets {
+        assert!(!packet.is_empty());
+        frame.extend_from_slice(packet.data());
+        if !packet.continues() {
+            frames.push(std::mem::take(&mut frame));
+        }
+    }
+    assert!(frame.is_empty(), "a frame without an end");
+    frames
+}
+
+pub(crate) fn text(routes: &[Route]) -> String {
+    let mut text = String::new();
+    for Route { address, len, mac: [a, b, c, d, e, f], port } in routes {
+        writeln!(text, "{address}/{len} via {a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x} port {port}").unwrap();
+    }
+    text
 }
