@@ -1,4 +1,4 @@
-//! Whether a frame may be forwarded: the checks in full, in order. [`crate::ipv4::plain`] is the short cut for most.
+//! Whether a frame may be forwarded: the checks in full, in order. [`crate::judge`] has short cuts for most.
 
 use crate::ethernet::{self, HEADER, Station};
 use crate::{ipv4, ipv6};

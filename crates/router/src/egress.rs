@@ -37,6 +37,12 @@ impl Egress {
         self.outputs.iter().map(Batch::spare).fold(self.refused.spare(), usize::min)
     }
 
+    /// Whether there is room for so many packets.
+    #[inline(always)]
+    pub(crate) fn has_room(&self, count: usize) -> bool {
+        self.refused.spare() >= count && self.outputs.iter().all(|output| output.spare() >= count)
+    }
+
     /// The number of output ports.
     #[inline]
     pub(crate) fn ports(&self) -> usize {
@@ -55,7 +61,10 @@ impl Egress {
     /// the last with [`Packet::continues`] set.
     #[inline]
     pub fn drain_refused(&mut self) -> impl Iterator<Item = (Packet, Refusal)> + '_ {
-        self.refused.drain().zip(self.refusals.drain(..))
+        // They are taken from the end, as a batch lets go of its last packet in the fewest instructions.
+        self.refused.reverse();
+        self.refusals.reverse();
+        DrainRefused(self)
     }
 
     #[inline]
@@ -64,6 +73,28 @@ impl Egress {
         debug_assert!(pushed.is_ok(), "room was asked for");
         if pushed.is_ok() {
             self.refusals.push(refusal);
+        }
+    }
+}
+
+/// The refused packets in reverse order, and those of them that are left.
+struct DrainRefused<'a>(&'a mut Egress);
+
+impl Iterator for DrainRefused<'_> {
+    type Item = (Packet, Refusal);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Self::Item> {
+        Some((self.0.refused.pop()?, self.0.refusals.pop()?))
+    }
+}
+
+impl Drop for DrainRefused<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.0.refused.is_empty() {
+            self.0.refused.clear();
+            self.0.refusals.clear();
         }
     }
 }

@@ -182,12 +182,6 @@ impl Follower {
         &mut self.view
     }
 
-    /// The view that was the newest when it was asked for last.
-    #[inline(always)]
-    pub(crate) fn current(&self) -> &View {
-        &self.view
-    }
-
     /// The view may be newer than `generation` says; then it is fetched once more, which does no harm.
     #[cold]
     fn renew(&mut self, generation: u64) {

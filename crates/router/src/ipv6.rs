@@ -1,7 +1,36 @@
 //! IPv6 (RFC 8200, RFC 4291).
 
 use crate::check::Refusal;
+use crate::ethernet::{self, HEADER, Station};
 use wire::Ipv6Header;
+
+/// Bytes of a header.
+const FIXED: usize = 40;
+
+/// The destination of a packet in a frame of at most `longest` bytes that passes all checks, and where in the frame it ends;
+/// `None` sends whoever asks to [`check`]. `start` are Ethernet and IP header of a frame of `len` bytes.
+#[inline(always)]
+pub(crate) fn plain(
+    start: &[u8; HEADER + FIXED],
+    len: usize,
+    station: Station,
+    longest: usize,
+) -> Option<(u128, usize)> {
+    let [m0, m1, m2, m3, m4, m5, m6, m7, _, _, _, _, t0, t1, ip @ ..] = start;
+    let header = Ipv6Header(ip);
+    let end = HEADER + FIXED + header.payload_len();
+    // Whatever `is_martian` looks at begins with 0, or with 0xFE or more.
+    let is_usual = |first: u8| (1..0xFE).contains(&first);
+    let passes = [*t0, *t1] == ethernet::IPV6
+        && header.version() == 6
+        && station.takes([*m0, *m1, *m2, *m3, *m4, *m5, *m6, *m7])
+        && header.hop_limit() > 1
+        && end <= len
+        && end <= longest
+        && is_usual(ip[8])
+        && is_usual(ip[24]);
+    passes.then(|| (header.destination().to_bits(), end))
+}
 
 /// All checks. `start` begins with the header of a packet in `len` bytes of frame. Returns destination, and the
 /// length with the header.

@@ -45,6 +45,8 @@ mod fib;
 mod forwarder;
 mod ipv4;
 mod ipv6;
+mod judge;
+mod rewrite;
 mod routes;
 
 pub use check::Refusal;

@@ -32,6 +32,19 @@ impl Sum {
         Self { words: words(bytes), odd: bytes.len() % 2 == 1 }
     }
 
+    /// Returns the sum of an IPv4 header without options, in fewer instructions than [`Self::of`] takes.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_header(header: &[u8; 20]) -> Self {
+        let (words, last) = header.as_chunks::<8>();
+        let last = last.first_chunk().map_or(0, |last| u64::from(u32::from_ne_bytes(*last)));
+        let [first, second] = [words[0], words[1]].map(u64::from_ne_bytes);
+        // What is carried out at the top comes in at the bottom, which keeps the remainder.
+        let (sum, carry) = first.overflowing_add(second);
+        let (sum, more) = sum.overflowing_add(last + u64::from(carry));
+        Self { words: sum + u64::from(more), odd: false }
+    }
+
     /// Returns the sum with another piece added.
     #[inline]
     #[must_use]
