@@ -101,7 +101,7 @@ fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
     if config.pairs() > 1 && config.port.rss != Rss::default() && !chosen.contains(Features::RSS) {
         let problem = "the device spreads flows over queues by rules of its own, as it does not offer VIRTIO_NET_F_RSS; leave \
                        the default";
-        return Err(Error::Config(ConfigError::new("rss", problem)));
+        return Err(ConfigError::new("rss", problem).into());
     }
     transport.set_driver_features(chosen.0)?;
     Ok(chosen)
