@@ -191,17 +191,17 @@ pub(crate) unsafe trait Virtqueue: Sized {
         let state = self.state();
         let first = state.place(state.avail);
         let most = if state.is_simple() { most.min(state.free()) } else { 0 };
-        let count = most.min(state.size() - first);
+        let end = first + most.min(state.size() - first);
         let mut to = self.writer(writable, len);
-        let mut done = 0;
-        while done < count {
-            let Some((address, more)) = each(done, first + done) else { break };
+        let mut id = first;
+        while id < end {
+            let Some((address, more)) = each(id - first, id) else { break };
             // SAFETY: the run ends before the ring does, and the id is a place of it.
-            unsafe { to.write(done, first + done, address, more) };
-            done += 1;
+            unsafe { to.write(id - first, id, address, more) };
+            id += 1;
         }
-        self.written(to, done);
-        done
+        self.written(to, id - first);
+        id - first
     }
 
     /// [`Self::post`], with whatever ids are free.

@@ -44,6 +44,8 @@ pub struct RxQueue<T: Transport> {
     /// Used when a caller's cache is of another pool than the queue's.
     own_cache: Option<PoolCache>,
     poll_gap: PollGap,
+    /// The last call found several frames, so the next one does not look first whether there is only one.
+    several: bool,
     shared: Arc<Shared<T>>,
 }
 
@@ -136,8 +138,16 @@ impl<T: Transport> RxQueue<T> {
             counters: RxCounters::default(),
             published: Arc::default(),
         };
-        let shared = Arc::clone(shared);
-        Ok(Self { session: None, epoch: 0, buffers, index, own_cache: None, poll_gap: PollGap::default(), shared })
+        Ok(Self {
+            session: None,
+            epoch: 0,
+            buffers,
+            index,
+            own_cache: None,
+            poll_gap: PollGap::default(),
+            several: false,
+            shared: Arc::clone(shared),
+        })
     }
 
     /// Returns the number of the queue.
@@ -166,9 +176,9 @@ impl<T: Transport> RxQueue<T> {
             return self.recv_slow(cache, batch);
         }
         let Some(session) = &mut self.session else { return };
+        let is_packed = session.ring.is_packed();
         each_layout!(&mut session.ring, ring => {
-            if room > 1 && ring.has_several() {
-                let is_packed = session.ring.is_packed();
+            if room > 1 && (self.several || ring.has_several()) {
                 return if is_packed { self.recv_ring::<true>(cache, batch) } else { self.recv_ring::<false>(cache, batch) };
             }
             if !self.buffers.recv_one(ring, batch) {
@@ -195,6 +205,7 @@ impl<T: Transport> RxQueue<T> {
         each_layout!(&mut session.ring, ring => {
             // A fault shows when the ring is looked at again.
             let run = self.buffers.recv_run(ring, batch, room, false).unwrap_or(Passed { count: 0, more: true });
+            self.several = run.count > 1;
             if run.count == 0 || run.more && run.count < room {
                 return self.recv_burst(cache, batch, run.count);
             }

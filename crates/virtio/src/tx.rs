@@ -54,6 +54,8 @@ pub struct TxQueue<T: Transport> {
     session: Option<Box<QueueSession<T::Notifier>>>,
     epoch: u32,
     buffers: TxBuffers<T>,
+    /// The session's ring is packed.
+    is_packed: bool,
     index: u16,
 }
 
@@ -74,8 +76,7 @@ struct TxBuffers<T: Transport> {
     pool: Pool,
     usual: u16,
     usual_frame: UsualFrame,
-    /// The length of each frame and the header in front of it are to be looked at: the device has an MTU, or the last such header
-    /// was clear.
+    /// Each frame's length and header are to be looked at: the device has an MTU, or the last header looked at was clear.
     looks: bool,
     /// Descriptors of the ring.
     ring: usize,
@@ -121,7 +122,7 @@ impl<T: Transport> TxQueue<T> {
             shared: Arc::clone(shared),
         };
         buffers.first_known_is_usual();
-        Ok(Self { session: None, epoch: 0, buffers, index })
+        Ok(Self { session: None, epoch: 0, buffers, is_packed: false, index })
     }
 
     /// Returns the number of the queue.
@@ -134,21 +135,23 @@ impl<T: Transport> TxQueue<T> {
         &self.buffers.published
     }
 
-    /// Sends. A packet that goes alone is sent here. All calls come as the last act, so that they cost no saved registers.
+    /// Whether a call for so many packets is one for [`Self::send_slow`].
+    #[inline(always)]
+    fn is_slow(&self, count: usize) -> bool {
+        self.buffers.shared.epoch() != self.epoch || count == 0 || self.buffers.is_pool_low()
+    }
+
+    /// Sends an ordinary frame that goes alone. All calls here and in [`Self::send_ring`] come as the last act, so that they cost no
+    /// saved registers.
     #[inline(never)]
-    fn send_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        let count = batch.len();
-        if self.buffers.shared.epoch() != self.epoch || count == 0 || self.buffers.is_pool_low() {
+    fn send_lone(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        if self.is_slow(batch.len()) {
             return self.send_slow(cache, batch);
         }
         let Some(session) = &mut self.session else { return 0 };
-        let is_packed = session.ring.is_packed();
         each_layout!(&mut session.ring, ring => {
-            if ring.free() < self.buffers.keep_free + count {
+            if ring.free() < self.buffers.keep_free + 1 {
                 return self.send_slow(cache, batch);
-            }
-            if count > 1 {
-                return if is_packed { self.send_ring::<true>(cache, batch) } else { self.send_ring::<false>(cache, batch) };
             }
             if !batch.first().is_some_and(|packet| self.buffers.send_one(ring, packet)) {
                 return self.send_rest(cache, batch, 0);
@@ -157,6 +160,42 @@ impl<T: Transport> TxQueue<T> {
             unsafe { batch.sent_all() };
             self.buffers.published.set_busy(true);
             if ring.publish() { self.notify(1) } else { 1 }
+        })
+    }
+
+    /// Sends packets of a batch. `READY` says that buffers were taken back for it.
+    #[inline(always)]
+    fn send_many<const READY: bool>(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        if self.is_packed {
+            self.send_ring::<true, READY>(cache, batch)
+        } else {
+            self.send_ring::<false, READY>(cache, batch)
+        }
+    }
+
+    /// [`Self::send_many`] in a ring that is packed, or not.
+    #[inline(never)]
+    fn send_ring<const PACKED: bool, const READY: bool>(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        let count = batch.len();
+        if !READY && self.is_slow(count) {
+            return self.send_slow(cache, batch);
+        }
+        let Some(session) = &mut self.session else { return 0 };
+        if session.ring.is_packed() != PACKED {
+            return 0;
+        }
+        each_layout!(&mut session.ring, ring => {
+            if !READY && ring.free() < self.buffers.keep_free + count {
+                return self.send_slow(cache, batch);
+            }
+            let sent = self.buffers.send_run(ring, batch);
+            if sent == 0 || sent < count {
+                return self.send_rest(cache, batch, sent);
+            }
+            // SAFETY: the ring has taken over the slots of all of them.
+            unsafe { batch.sent_all() };
+            self.buffers.published.set_busy(true);
+            if ring.publish() { self.notify(sent) } else { sent }
         })
     }
 
@@ -169,34 +208,13 @@ impl<T: Transport> TxQueue<T> {
         self.buffers.look_at_header(batch);
         let Some(session) = &mut self.session else { return 0 };
         let buffers = &mut self.buffers;
-        if let Err(fault) = each_layout!(&mut session.ring, ring => buffers.make_free(ring, cache, batch.len())) {
-            self.end_session(fault);
-            return 0;
-        }
-        if session.ring.is_packed() {
-            self.send_ring::<true>(cache, batch)
-        } else {
-            self.send_ring::<false>(cache, batch)
-        }
-    }
-
-    /// Sends packets of a batch in a ring that is packed, or not; there are descriptors for them, if the device has done its part.
-    #[inline(never)]
-    fn send_ring<const PACKED: bool>(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        let Some(session) = &mut self.session else { return 0 };
-        if session.ring.is_packed() != PACKED {
-            return 0;
-        }
-        each_layout!(&mut session.ring, ring => {
-            let sent = self.buffers.send_run(ring, batch);
-            if sent == 0 || sent < batch.len() {
-                return self.send_rest(cache, batch, sent);
+        match each_layout!(&mut session.ring, ring => buffers.make_free(ring, cache, batch.len())) {
+            Ok(()) => self.send_many::<true>(cache, batch),
+            Err(fault) => {
+                self.end_session(fault);
+                0
             }
-            // SAFETY: the ring has taken over the slots of all of them.
-            unsafe { batch.sent_all() };
-            self.buffers.published.set_busy(true);
-            if ring.publish() { self.notify(sent) } else { sent }
-        })
+        }
     }
 
     /// Sends what is behind the first `sent` packets of a batch, which the ring has taken over.
@@ -229,6 +247,7 @@ impl<T: Transport> TxQueue<T> {
         self.buffers.leave_ring();
         self.buffers.published.set_busy(false);
         self.session = session;
+        self.is_packed = self.session.as_ref().is_some_and(|session| session.ring.is_packed());
         let size = self.session.as_ref().map_or(0, |session| each_layout!(&session.ring, ring => ring.size()));
         if self.buffers.packets.len() < size {
             self.buffers.slots = Table::new(size, |_| None);
@@ -252,7 +271,7 @@ impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
     /// Does nothing while the device is away.
     #[inline]
     fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        self.send_burst(cache, batch)
+        if batch.len() == 1 { self.send_lone(cache, batch) } else { self.send_many::<false>(cache, batch) }
     }
 
     fn counters(&self) -> TxCounters {
@@ -448,9 +467,11 @@ impl<T: Transport> TxBuffers<T> {
     /// Looks whether the next burst's headers are clear: where the first says something, as after a receive, a look at the others
     /// would be for nothing.
     fn look_at_header(&mut self, packets: &[Packet]) {
-        let first = packets.first().and_then(|packet| self.usual_frame.data(packet.slot(), packet.meta()));
-        if let Some((data, _)) = first {
-            // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
+        if let Some(packet) = packets.first()
+            && packet.offset() >= LONGEST_HEADER
+        {
+            let data = packet.slot().as_ptr().wrapping_add(packet.offset().into());
+            // SAFETY: there is room for a header in front of the data, and it belongs to the packet.
             self.looks = self.usual_frame.longest != u32::MAX || unsafe { is_cleared(data) };
         }
     }
@@ -459,7 +480,12 @@ impl<T: Transport> TxBuffers<T> {
     #[inline(never)]
     fn send_run_looking<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
         // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
-        self.send_run_with(ring, packets, self.usual_frame, |data| unsafe { make_clear(data) })
+        let clear = |data| unsafe { make_clear(data) };
+        let usual = self.usual_frame;
+        if usual.longest != u32::MAX {
+            return self.send_run_with(ring, packets, usual, clear);
+        }
+        self.send_run_with(ring, packets, UsualFrame { longest: u32::MAX, ..usual }, clear)
     }
 
     /// `clear` clears the header in front of the data; it is called where there is room that belongs to the packet.

@@ -163,12 +163,11 @@ unsafe impl Virtqueue for Split {
 
     #[inline(always)]
     fn writer(&self, writable: bool, len: u32) -> AvailableEntries {
-        // Behind flags and index.
-        let entry = 2 + self.state.place(self.state.avail);
         AvailableEntries {
             table: self.table,
-            // SAFETY: a place of this ring.
-            entries: unsafe { self.avail.add(entry) },
+            // SAFETY: the entries begin behind flags and index.
+            entries: unsafe { self.avail.add(2) },
+            next: self.state.place(self.state.avail),
             rest: u64::from(len) | if writable { WRITE << 32 } else { 0 },
         }
     }
@@ -204,7 +203,7 @@ unsafe impl Virtqueue for Split {
             each(place, id);
         });
         // SAFETY: a place of this ring.
-        unsafe { to.entries.as_ref() }.write(first, Ordering::Relaxed);
+        unsafe { to.name(to.next, first) };
         if chain.len() > 1 {
             self.state.skew();
         }
@@ -265,11 +264,13 @@ unsafe impl Virtqueue for Split {
     }
 }
 
-/// The descriptor table, and the available ring's entries from the next on.
+/// The descriptor table, and the available ring's entries.
 #[derive(Clone, Copy)]
 pub(crate) struct AvailableEntries {
     table: NonNull<Word<AtomicU64>>,
     entries: NonNull<Word<AtomicU16>>,
+    /// The place of the next entry.
+    next: usize,
     /// Second word of the shortest buffer.
     rest: u64,
 }
@@ -291,6 +292,19 @@ impl AvailableEntries {
         // SAFETY: as above.
         unsafe { high.as_ref() }.write(rest, Ordering::Relaxed);
     }
+
+    /// Names a descriptor in the entry at `place`.
+    ///
+    /// # Safety
+    ///
+    /// The ring, which is still there, has that place.
+    #[inline(always)]
+    unsafe fn name(self, place: usize, id: u16) {
+        // SAFETY: within the ring, by the caller's word.
+        let entry = unsafe { self.entries.add(place) };
+        // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
+        unsafe { entry.as_ref() }.write(id, Ordering::Relaxed);
+    }
 }
 
 impl Writer for AvailableEntries {
@@ -298,10 +312,8 @@ impl Writer for AvailableEntries {
     unsafe fn write(&mut self, n: usize, id: usize, address: u64, more: u32) {
         // SAFETY: the caller's word.
         unsafe { self.describe(id, address, self.rest.wrapping_add(more.into())) };
-        // SAFETY: within the ring, by the caller's word.
-        let entry = unsafe { self.entries.add(n) };
-        // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
-        unsafe { entry.as_ref() }.write(number(id), Ordering::Relaxed);
+        // SAFETY: the caller's word.
+        unsafe { self.name(self.next + n, number(id)) };
     }
 }
 
