@@ -37,12 +37,6 @@ impl Egress {
         self.outputs.iter().map(Batch::spare).fold(self.refused.spare(), usize::min)
     }
 
-    /// Whether there is room for so many packets.
-    #[inline(always)]
-    pub(crate) fn has_room(&self, count: usize) -> bool {
-        self.refused.spare() >= count && self.outputs.iter().all(|output| output.spare() >= count)
-    }
-
     /// The number of output ports.
     #[inline]
     pub(crate) fn ports(&self) -> usize {

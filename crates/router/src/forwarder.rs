@@ -4,9 +4,10 @@ use crate::check::Refusal;
 use crate::egress::Egress;
 use crate::ethernet::{Interface, Station};
 use crate::fib::{Follower, View, stations};
-use crate::judge::{Judged, Verdict};
+use crate::judge::{self, Judged, Verdict};
 use crate::rewrite::Hops;
-use mempool::Batch;
+use lpm::{Ipv4Reader, Ipv6Reader};
+use mempool::{Batch, Packet};
 use std::sync::Arc;
 
 /// What happens to frames for which there is no route.
@@ -51,13 +52,19 @@ impl Forwarder {
         let count = batch.len();
         let Self { fib, interfaces, stations, miss, judged } = self;
         let Some(station) = stations.get(ingress).copied() else { return 0 };
-        if !egress.has_room(count) || egress.ports() < interfaces.len() {
+        if egress.room() < count || egress.ports() < interfaces.len() {
             return 0;
         }
+        let View { v4, v6, adjacencies } = fib.newest();
+        let table = Hops { adjacencies, interfaces, miss: *miss, ingress };
+        if let [packet] = &mut batch[..]
+            && let Some(port) = send_lone(packet, station, judged.longest, v4, &table)
+        {
+            batch.distribute(egress.outputs(), |_| port.into());
+            return count;
+        }
         judged.judge(batch, station);
-        let view = fib.newest();
-        look_up(view, judged, count);
-        let table = Hops { adjacencies: &view.adjacencies, interfaces, miss: *miss, ingress };
+        look_up(v4, v6, judged, count);
         if judged.unusual {
             table.rewrite_frames(batch, judged);
         } else if judged.other_count > 0 {
@@ -98,17 +105,31 @@ fn set_aside(batch: &mut Batch, verdicts: &[Verdict], egress: &mut Egress) {
     }
 }
 
+/// The straight path of a packet that is the only one of its burst: if it is plain IPv4 with a route, gives it its new header and returns
+/// its port.
+#[inline(always)]
+fn send_lone(
+    packet: &mut Packet,
+    station: Station,
+    longest: usize,
+    routes: &mut Ipv4Reader,
+    table: &Hops<'_>,
+) -> Option<u16> {
+    if packet.continues() {
+        return None;
+    }
+    let destination = judge::plain(packet, station, longest)?;
+    table.send_plain(packet, routes.lookup(destination.into()))
+}
+
 /// Looks up the next hops of both families.
 #[inline(always)]
-fn look_up(view: &mut View, judged: &mut Judged, count: usize) {
+fn look_up(routes: &mut Ipv4Reader, v6_routes: &mut Ipv6Reader, judged: &mut Judged, count: usize) {
     let Judged { v4, hops, v6, v6_hops, v6_count, .. } = judged;
-    match (&v4[..count], &mut hops[..count]) {
-        // A lone address takes fewer instructions than a burst of one.
-        ([lone], [hop]) => *hop = view.v4.lookup((*lone).into()),
-        (v4, hops) if *v6_count < count => _ = view.v4.lookup_batch(v4, hops),
-        _ => {}
+    if *v6_count < count {
+        routes.lookup_batch(&v4[..count], &mut hops[..count]);
     }
     if *v6_count > 0 {
-        view.v6.lookup_batch(&v6[..*v6_count], &mut v6_hops[..*v6_count]);
+        v6_routes.lookup_batch(&v6[..*v6_count], &mut v6_hops[..*v6_count]);
     }
 }

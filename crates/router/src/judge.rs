@@ -25,7 +25,7 @@ pub(crate) struct Judged {
     /// Some frame is in several buffers, or longer than some port sends.
     pub(crate) unusual: bool,
     /// Bytes of the longest frame that all ports send.
-    longest: usize,
+    pub(crate) longest: usize,
 }
 
 /// What becomes of a packet.
@@ -157,7 +157,7 @@ impl Judged {
 /// The short cut for most packets: the destination of one of IPv4 without options that passes all checks and is not longer than
 /// `longest` with its header. Cuts off what is behind it.
 #[inline(always)]
-fn plain(packet: &mut Packet, station: Station, longest: usize) -> Option<u32> {
+pub(crate) fn plain(packet: &mut Packet, station: Station, longest: usize) -> Option<u32> {
     let len = packet.meta().len();
     let start = packet.data().first_chunk()?;
     if !ipv4::is_plain(start, station) {

@@ -63,10 +63,11 @@ fn unusual() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// Half of the bursts have some of those.
+/// Some of the bursts have some of those, and some are of one or two frames.
 fn burst() -> impl Strategy<Value = Vec<Kind>> {
-    let some = prop_oneof![20 => kind(), 1 => unusual()];
-    prop_oneof![prop::collection::vec(kind(), 1..=BURST), prop::collection::vec(some, 1..=BURST / 2)]
+    let some = || prop_oneof![20 => kind(), 1 => unusual()];
+    let lens = |most| prop::collection::vec(some(), 1..=most);
+    prop_oneof![prop::collection::vec(kind(), 1..=BURST), lens(BURST / 2), lens(2)]
 }
 
 /// The bytes of a frame; `number` tells it from all others.
