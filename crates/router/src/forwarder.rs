@@ -105,8 +105,8 @@ fn set_aside(batch: &mut Batch, verdicts: &[Verdict], egress: &mut Egress) {
     }
 }
 
-/// The straight path of a packet that is the only one of its burst: if it is plain IPv4 with a route, gives it its new header and returns
-/// its port.
+/// The straight path of a packet that is alone in its burst: if it is IPv4 without options and has a route, gives it its
+/// new header and returns its port.
 #[inline(always)]
 fn send_lone(
     packet: &mut Packet,

@@ -8,8 +8,8 @@ use wire::{Ipv4Header, Sum};
 /// Bytes of a header without options.
 pub(crate) const SHORTEST: usize = 20;
 
-/// Returns whether a packet without options passes all checks but those of its length; if not, [`check`] says why. `start` are
-/// Ethernet and IP header.
+/// Returns whether a packet without options passes all checks but those of its length; if not, [`check`] says why.
+/// `start` are Ethernet and IP header.
 #[inline(always)]
 pub(crate) fn is_plain(start: &[u8; HEADER + SHORTEST], station: Station) -> bool {
     let Some(ip) = start.last_chunk::<SHORTEST>() else { return false };

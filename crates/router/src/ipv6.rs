@@ -7,8 +7,8 @@ use wire::Ipv6Header;
 /// Bytes of a header.
 const FIXED: usize = 40;
 
-/// The destination of a packet in a frame of at most `longest` bytes that passes all checks, and where in the frame it ends;
-/// `None` sends whoever asks to [`check`]. `start` are Ethernet and IP header of a frame of `len` bytes.
+/// Returns the destination of a packet that passes all checks and ends within the first `longest` bytes of its frame of
+/// `len` bytes, and where it ends; `None` sends whoever asks to [`check`]. `start` are Ethernet and IP header.
 #[inline(always)]
 pub(crate) fn plain(
     start: &[u8; HEADER + FIXED],

@@ -9,8 +9,8 @@ use mempool::{Batch, Packet};
 /// What is known of the packets of a burst. No vector is ever shorter than a burst was.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
-    /// IPv4 destinations; 0, to which no packet may go, for all packets that have a verdict instead. Those are looked up along,
-    /// which costs less than sorting.
+    /// IPv4 destinations; 0, to which no packet may go, for all packets that have a verdict instead. Those are looked up
+    /// along, which costs less than sorting.
     pub(crate) v4: Vec<u32>,
     pub(crate) hops: Vec<Option<NextHop>>,
     /// What is to be done with the packets that have no IPv4 destination.
@@ -108,8 +108,8 @@ impl Judged {
         }
     }
 
-    /// Notes verdict and destination of a frame of `len` bytes whose first packet is `at`. Returns the verdict, and where the
-    /// frame ends.
+    /// Notes verdict and destination of a frame of `len` bytes whose first packet is `at`. Returns the verdict, and where
+    /// the frame ends.
     #[inline(always)]
     fn note(&mut self, at: usize, checked: Result<Passed, Refusal>, len: usize) -> (Verdict, usize) {
         let (verdict, v4, end) = match checked {
@@ -154,8 +154,8 @@ impl Judged {
     }
 }
 
-/// The short cut for most packets: the destination of one of IPv4 without options that passes all checks and is not longer than
-/// `longest` with its header. Cuts off what is behind it.
+/// The short cut for most packets: returns the destination of one of IPv4 without options that passes all checks and
+/// ends within the first `longest` bytes of the frame. Cuts off what is behind it.
 #[inline(always)]
 pub(crate) fn plain(packet: &mut Packet, station: Station, longest: usize) -> Option<u32> {
     let len = packet.meta().len();

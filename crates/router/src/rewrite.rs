@@ -18,7 +18,8 @@ pub(crate) struct Hops<'a> {
 }
 
 impl Hops<'_> {
-    /// Gives an IPv4 frame that passed, is short enough for every port and has a route its new header. Returns its port.
+    /// Gives an IPv4 frame that passed and is short enough for every port its new header, if it has a route. Returns its
+    /// port.
     #[inline(always)]
     pub(crate) fn send_plain(&self, packet: &mut Packet, hop: Option<NextHop>) -> Option<u16> {
         let adjacency = self.adjacency(hop)?;

@@ -1,5 +1,5 @@
-//! Bursts one after another, most of whose frames leave, against the router of the RFCs, which takes one frame at a time:
-//! frames to one port leave in the order in which they came, whatever comes between them.
+//! Bursts one after another, most of whose frames leave, against the router of the RFCs, which takes one frame at a
+//! time: frames to one port leave in the order in which they came, whatever comes between them.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
