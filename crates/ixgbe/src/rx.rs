@@ -115,6 +115,8 @@ impl<D: Device> RxQueue<D> {
         unsafe { fresh.used(slots.len()) };
         let buffer = kib * 1024;
         let (way, delta) = Way::of(&translation);
+        // The lowest bit of a buffer's address is no part of it (7.1.6.1).
+        let headroom = pool.headroom() & !1;
         let mut queue = Self {
             ring,
             slots: slots.into_boxed_slice(),
@@ -122,9 +124,9 @@ impl<D: Device> RxQueue<D> {
             announced: 0,
             translation,
             way,
-            delta: delta.wrapping_add(pool.headroom().into()),
+            delta: delta.wrapping_add(headroom.into()),
             meant: if config.port.strip_vlan { u64::MAX } else { !desc::rx::VP },
-            meta: Meta::new(pool.headroom(), 0, pool.id()),
+            meta: Meta::new(headroom, 0, pool.id()),
             buffer,
             most_segments: config.max_frame().div_ceil(buffer.into()).min(MOST_SEGMENTS - 1),
             skipping: false,

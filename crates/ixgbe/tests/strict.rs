@@ -83,6 +83,25 @@ fn frames_come_out_as_they_went_in() {
     }
 }
 
+/// The device does not know the lowest bit of a buffer's address.
+#[test]
+fn a_frame_lies_where_its_packet_says_whatever_the_head_room() {
+    for headroom in [0, 1, 17, 128, 255] {
+        let device = StrictNic::builder().build();
+        let nic = device.control();
+        let pool = Pool::new(&PoolConfig { slots: 1024, headroom, ..PoolConfig::default() }).unwrap();
+        let Opened { port, mut rx, tx: _tx } = ixgbe::open(device, &Config::default(), &pool).unwrap();
+        let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
+        (0..9).for_each(|number| nic.inject(&frame(number, 60 + number)));
+        nic.step();
+        assert_eq!(rx[0].recv(&mut cache, &mut batch).len(), 9);
+        for (number, packet) in batch.iter().enumerate() {
+            assert_eq!(packet.data(), frame(number, 60 + number), "head room {headroom}");
+        }
+        port.close().unwrap();
+    }
+}
+
 #[test]
 fn long_frames_are_chained() {
     let mut config = Config::default();
