@@ -5,7 +5,7 @@ use crate::control::Control;
 use crate::net::{self, NetConfig};
 use crate::ring::{Area, Layout, Packed, Ring, RingMemory, Split};
 use crate::rx::pool_error;
-use crate::rx_header::WITH_HASH;
+use crate::rx_header::{LARGEST_HEADER, WITH_HASH};
 use crate::session::{Header, QueueSession, Shared};
 use crate::transport::{Interface, QueueSetup, Transport, status};
 use crate::{Config, Error, Features, Result, features};
@@ -145,7 +145,7 @@ fn check_sizes<T: Transport>(
         .mtu
         .map_or(0, |mtu| usize::from(mtu) + usize::from(ETHERNET_HEADER) + VLAN_TAG)
         .max(config.port.max_frame());
-    let wanted = (frame + usize::from(header.len)).max(SMALLEST_WHOLE);
+    let wanted = (frame + LARGEST_HEADER.max(header.len.into())).max(SMALLEST_WHOLE);
     if !header.mergeable && usize::from(pool.data_room()) < wanted {
         let problem = format!(
             "without VIRTIO_NET_F_MRG_RXBUF a frame must fit into one buffer of {wanted} bytes; \

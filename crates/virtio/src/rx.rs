@@ -3,7 +3,7 @@
 use crate::poll_gap::PollGap;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
 use crate::rss::with_report;
-use crate::rx_header::{GoodFrame, HASH, RxHeader, WITH_HASH};
+use crate::rx_header::{GoodFrame, HASH, LONGEST_HEADER, RxHeader, WITH_HASH};
 use crate::session::{Header, PublishedCounters, QueueSession, Shared};
 use crate::transport::{Notifier, Transport};
 use crate::{Config, Error, Result};
@@ -111,8 +111,10 @@ impl<T: Transport> RxQueue<T> {
         // SAFETY: they are kept in the queue.
         unsafe { fresh.used(spare.len()) };
         // A multiple of 4, so that words of the header are aligned.
-        let data_at = (pool.headroom() & !3).max(WITH_HASH);
-        let most_segments = config.port.max_frame().div_ceil(pool.data_room().into());
+        let longest_header = if config.port.report_hash { WITH_HASH } else { LONGEST_HEADER };
+        let data_at = (pool.headroom() & !3).max(longest_header);
+        let data_room = pool.headroom() + pool.data_room() - data_at;
+        let most_segments = config.port.max_frame().div_ceil(data_room.into());
         let buffers = RxBuffers {
             slots: Table::new(1, |_| None),
             spare,
@@ -128,7 +130,7 @@ impl<T: Transport> RxQueue<T> {
             },
             translation,
             data_at,
-            data_room: pool.headroom() + pool.data_room() - data_at,
+            data_room,
             most_segments,
             frame: Vec::with_capacity(most_segments),
             missing_segments: 0,

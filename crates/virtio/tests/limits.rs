@@ -331,3 +331,29 @@ fn looking_again_too_early_is_left_out_and_finds_the_frame_later() {
     drop(full);
     rig.close();
 }
+
+#[test]
+fn a_frame_of_the_mtu_fits_whatever_the_head_room() {
+    for (features, headroom, data_room, mtu) in [
+        (BASE, 0, 1534, 1500),
+        (BASE | Features::MRG_RXBUF, 0, 1534, 1500),
+        (BASE | Features::MRG_RXBUF, 12, 2048, 2030),
+        (BASE | Features::MRG_RXBUF, 16, 2048, 2030),
+        (BASE | Features::MRG_RXBUF, 0, 2048, 2030),
+        (BASE | Features::MRG_RXBUF, 0, 256, 9216),
+        (BASE | Features::MRG_RXBUF, 0, 1024, 9198),
+    ] {
+        let pool = Pool::new(&PoolConfig { slots: 1024, headroom, data_room, ..PoolConfig::default() }).unwrap();
+        let device = FakeDevice::new(FakeConfig { features, mtu: 9216, ..FakeConfig::default() });
+        let mut config = config();
+        config.port.mtu = mtu;
+        let Opened { port, mut rx, .. } = virtio::open(device.transport(), &config, &pool).unwrap();
+        let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(64));
+        rx[0].recv(&mut cache, &mut batch);
+        let longest = frame(1, usize::from(mtu) + 18);
+        assert!(device.deliver(0, &longest), "{features}, head room {headroom}, {data_room} bytes, MTU {mtu}");
+        wait("the frame", || !rx[0].recv(&mut cache, &mut batch).is_empty());
+        assert_eq!(batch.iter().flat_map(|packet| packet.data()).copied().collect::<Vec<_>>(), longest);
+        port.close().unwrap();
+    }
+}
