@@ -73,7 +73,7 @@ impl<T: Transport> Control<T> {
         }
         if features.contains(Features::CTRL_RX) {
             self.set_promiscuous(config.port.promiscuous, deadline)?;
-            self.set_all_multicast(config.port.promiscuous || config.port.all_multicast, deadline)?;
+            self.set_all_multicast(config.port.all_multicast, deadline)?;
         }
         Ok(())
     }

@@ -69,7 +69,7 @@ fn read_once<T: Transport>(transport: &T, features: Features) -> Result<NetConfi
         let table = if rss { u16::from_le_bytes([t0, t1]) } else { u16::MAX };
         config.hashable = Hashable::new(key, table, u32::from_le_bytes(types));
         if config.hashable.is_none() {
-            let problem = "has room for fewer than 40 bytes of RSS key or 128 entries of table; turn its RSS off";
+            let problem = "has room for fewer than 40 bytes of RSS key or 128 entries of table, or can hash nothing; turn its RSS off";
             return Err(Error::negotiation(transport.name(), problem));
         }
     }

@@ -4,7 +4,7 @@ use crate::control::SET_MAC;
 use crate::negotiate::Agreed;
 use crate::session::{PublishedCounters, Shared};
 use crate::transport::Transport;
-use crate::watcher::{ControlSide, GiveUp, TICK, closing, unwatched};
+use crate::watcher::{ControlSide, GiveUp, Live, TICK, closing, unwatched};
 use crate::{Config, Error, Fault, Features, Result, RxQueue, TxQueue, net};
 use device::Deadline;
 use ethdev::{Capabilities, ConfigError, LinkStatus, MacAddress, Port as _, Reta, Statistics};
@@ -96,26 +96,33 @@ impl<T: Transport> Port<T> {
     ///
     /// If the device is away, does not support it, or refuses.
     pub fn set_vlan(&mut self, vlan: u16, receive: bool) -> Result<()> {
-        self.command(Features::CTRL_VLAN, |control, deadline| control.set_vlan(vlan, receive, deadline))?;
-        let vlans = &mut self.control.live().wanted.vlans;
-        let _ = if receive { vlans.insert(vlan) } else { vlans.remove(&vlan) };
-        Ok(())
+        let remember = |wanted: &mut Config| {
+            let _ = if receive { wanted.vlans.insert(vlan) } else { wanted.vlans.remove(&vlan) };
+        };
+        self.command(Features::CTRL_VLAN, |control, deadline| control.set_vlan(vlan, receive, deadline), remember)
     }
 
+    /// Sends a command to a device that has the feature it needs. What `remember` changes in the settings holds when the
+    /// device starts again.
     fn command(
         &self,
         needs: Features,
         command: impl FnOnce(&mut crate::control::Control<T>, &Deadline) -> Result<()>,
+        remember: impl FnOnce(&mut Config),
     ) -> Result<()> {
         let deadline = self.control.config.port.time_limit.begin();
         let mut live = self.control.live();
-        match &mut live.agreed {
+        let Live { agreed, wanted, .. } = &mut *live;
+        match agreed {
             None => Err(self.shared.transport.gone("no session with it; wait until its link is up")),
             Some(Agreed { features, control: Some(control), .. }) if features.contains(needs) => {
                 let result = command(control, &deadline);
                 if matches!(result, Err(Error::Timeout { .. } | Error::Interrupted { .. })) {
                     // The answer may still come, into memory that the next command would use.
                     self.shared.report_fault(self.shared.epoch(), Fault::ControlQueue);
+                }
+                if result.is_ok() {
+                    remember(wanted);
                 }
                 result
             }
@@ -216,9 +223,8 @@ impl<T: Transport> ethdev::Port for Port<T> {
         if on && !self.features().contains(Features::CTRL_RX) {
             return Ok(());
         }
-        self.command(Features::CTRL_RX, |control, deadline| control.set_promiscuous(on, deadline))?;
-        self.control.live().wanted.port.promiscuous = on;
-        Ok(())
+        let remember = |wanted: &mut Config| wanted.port.promiscuous = on;
+        self.command(Features::CTRL_RX, |control, deadline| control.set_promiscuous(on, deadline), remember)
     }
 
     /// A device without this mode passes on every frame that it is given.
@@ -226,18 +232,17 @@ impl<T: Transport> ethdev::Port for Port<T> {
         if on && !self.features().contains(Features::CTRL_RX) {
             return Ok(());
         }
-        self.command(Features::CTRL_RX, |control, deadline| control.set_all_multicast(on, deadline))?;
-        self.control.live().wanted.port.all_multicast = on;
-        Ok(())
+        let remember = |wanted: &mut Config| wanted.port.all_multicast = on;
+        self.command(Features::CTRL_RX, |control, deadline| control.set_all_multicast(on, deadline), remember)
     }
 
     fn set_mac(&mut self, mac: MacAddress) -> Result<()> {
         if !mac.is_unicast() {
             return Err(ConfigError::new("mac", format!("{mac}: not the address of one station")).into());
         }
-        self.command(SET_MAC, |control, deadline| control.set_mac(mac.0, deadline))?;
-        let mut live = self.control.live();
-        (live.mac, live.wanted.mac) = (Some(mac.0), Some(mac.0));
+        let remember = |wanted: &mut Config| wanted.mac = Some(mac.0);
+        self.command(SET_MAC, |control, deadline| control.set_mac(mac.0, deadline), remember)?;
+        self.control.live().mac = Some(mac.0);
         Ok(())
     }
 
@@ -252,9 +257,11 @@ impl<T: Transport> ethdev::Port for Port<T> {
             hashable.check(&rss, queues)?;
             data = hashable.rss_command(&rss, queues);
         }
-        self.command(Features::RSS, |control, deadline| control.set_rss(&data, deadline))?;
-        self.control.live().wanted.port.rss = rss;
-        Ok(())
+        self.command(
+            Features::RSS,
+            |control, deadline| control.set_rss(&data, deadline),
+            |wanted| wanted.port.rss = rss,
+        )
     }
 
     fn totals(&self) -> Statistics {

@@ -26,11 +26,11 @@ pub(crate) struct Hashable(HashTypes);
 
 impl Hashable {
     /// From the fields `rss_max_key_size`, `rss_max_indirection_table_length` and `supported_hash_types`. `None` for sizes below
-    /// those that the specification demands.
+    /// those that the specification demands, and for a device that can hash nothing.
     pub(crate) fn new(key: u8, table: u16, types: u32) -> Option<Self> {
         let known = TYPES.iter().enumerate().filter(|(bit, _)| types >> bit & 1 == 1);
         let types = known.fold(HashTypes::NONE, |set, (_, (each, _))| set | *each);
-        (key >= KEY && table >= TABLE).then_some(Self(types))
+        (key >= KEY && table >= TABLE && types != HashTypes::NONE).then_some(Self(types))
     }
 
     pub(crate) fn capabilities(self, queues: u16) -> RssCapabilities {

@@ -1,5 +1,6 @@
 //! The thread that watches a device, and brings it up again when it has gone away; and what it shares with the port.
 
+use crate::control::SET_MAC;
 use crate::negotiate::{self, Agreed};
 use crate::pools::Mapping;
 use crate::session::Shared;
@@ -93,7 +94,8 @@ impl<T: Transport> ControlSide<T> {
         let agreed = negotiate::start(shared, &wanted, &self.pool, || self.give_up(shared, otherwise))?;
         let features = agreed.features;
         let mut live = self.live();
-        live.mac = wanted.mac.or(agreed.net.mac).or(live.mac);
+        let own = wanted.mac.filter(|_| features.contains(SET_MAC));
+        live.mac = own.or(agreed.net.mac).or(live.mac);
         (live.agreed, live.trouble) = (Some(agreed), None);
         drop(live);
         self.changed.notify_all();

@@ -191,6 +191,12 @@ fn flows_are_spread_as_asked_and_again_when_the_device_comes_back() {
     assert_eq!(rig.device.commands()[told..], expected);
     wait("the link", || rig.port.link().unwrap().up);
     assert_eq!(rig.port.mac().0, [2, 4, 6, 8, 10, 12]);
+    // One that takes no address any more has its own.
+    let resets = rig.device.resets();
+    rig.device.offer(BASE | Features::CTRL_VQ | Features::MQ | Features::RSS);
+    rig.device.lose("it asks for a reset");
+    wait("a session without", || rig.device.resets() > resets && rig.port.link().unwrap().up);
+    assert_eq!(rig.port.mac().0, FakeConfig::default().mac);
     rig.close();
 }
 
@@ -210,6 +216,7 @@ fn a_device_that_cannot_spread_flows_as_asked_is_refused() {
     };
     says(mq | Features::RSS, (39, 128, 1), &config, "fewer than 40 bytes of RSS key");
     says(mq | Features::RSS, (40, 127, 1), &config, "128 entries of table");
+    says(mq | Features::RSS, (40, 128, 0), &config, "can hash nothing");
     config.port.rss.hash = HashTypes::IPV4 | HashTypes::UDP_IPV4;
     says(mq, (40, 128, 0x1ff), &config, "rss: the device spreads flows over queues by rules of its own");
     says(mq | Features::RSS, (40, 128, 1), &config, "rss.hash: this device cannot hash UDP_IPV4;");
