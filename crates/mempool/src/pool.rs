@@ -348,7 +348,7 @@ impl Pool {
     #[must_use]
     pub fn is_low(&self, count: usize) -> bool {
         let inner = self.inner();
-        inner.uses.slots() + count as u64 > inner.slots as u64
+        inner.uses.slots().saturating_add(count as u64) > inner.slots as u64
     }
 
     /// Returns the number of bytes before the data of a new packet.
