@@ -51,7 +51,7 @@ impl Egress {
     }
 
     /// Removes the refused packets, in order, each with the reason for its frame. Packets that are left when the
-    /// iterator is dropped return to their pools. The packets of a frame in several buffers follow each other, all but
+    /// iterator is dropped return to their pools; an iterator that is forgotten leaves them in another order. The packets of a frame in several buffers follow each other, all but
     /// the last with [`Packet::continues`] set.
     #[inline]
     pub fn drain_refused(&mut self) -> impl Iterator<Item = (Packet, Refusal)> + '_ {
