@@ -9,34 +9,38 @@
 //!     }
 //! }
 //! kernels::choose_best();
+//! assert!(Choice::ALL.contains(&kernels::current()));
 //! # Ok::<(), lpm::Error>(())
 //! ```
 
 use std::cell::Cell;
 use std::string::String;
 
-use crate::kernel::Kernel;
+use crate::lookup::Kernel;
 
 /// A build of the lookup loops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// For any CPU.
     Portable,
-    /// For x86-64 with POPCNT, BMI1, BMI2 and AVX2.
+    /// For x86-64 with POPCNT, BMI1 and BMI2.
+    Popcnt,
+    /// The same with AVX2.
     Avx2,
-    /// For x86-64 with AVX-512 F, VL and VPOPCNTDQ too.
+    /// The same with AVX-512 F, VL and VPOPCNTDQ.
     Avx512,
 }
 
 impl Choice {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Portable, Self::Avx2, Self::Avx512];
+    pub const ALL: [Self; 4] = [Self::Portable, Self::Popcnt, Self::Avx2, Self::Avx512];
 
     /// The name in lower case, as `avx512`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Portable => "portable",
+            Self::Popcnt => "popcnt",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
         }
@@ -60,6 +64,12 @@ pub fn choose(choice: Choice) -> Result<(), String> {
 /// Lets tables that this thread makes or moves from now on use the best loops the CPU can run, as without a choice.
 pub fn choose_best() {
     CHOSEN.set(None);
+}
+
+/// The loops that tables use which this thread makes or moves from now on.
+#[must_use]
+pub fn current() -> Choice {
+    Kernel::detect().choice()
 }
 
 pub(crate) fn chosen() -> Option<Kernel> {

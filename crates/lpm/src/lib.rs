@@ -30,7 +30,7 @@
 //! * `huge-pages` (default): advises Linux to back tables with huge pages.
 //!
 //! # Unsafe code
-//! Only in `mem`, which holds the memory readers walk, and `kernel`, the lookup loops.
+//! Only in `mem`, which holds the memory readers walk, and `lookup`, the lookup loops.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -42,13 +42,10 @@ mod build;
 mod clock;
 mod error;
 mod hops;
-#[cfg_attr(
-    all(target_arch = "x86_64", feature = "std", not(miri)),
-    expect(unsafe_code, reason = "lookup loops for CPU features found at run time")
-)]
-mod kernel;
 #[cfg(feature = "kernels")]
 pub mod kernels;
+#[expect(unsafe_code, reason = "lookup loops for CPU features found at run time, and loads of several places at once")]
+mod lookup;
 #[expect(unsafe_code, reason = "memory shared by the writer and wait-free readers")]
 mod mem;
 mod next_hop;

@@ -1,4 +1,4 @@
-//! The memory readers walk: the only place, with [`kernel`](crate::kernel), where this crate is unsafe.
+//! The memory readers walk: the only place, with [`lookup`](crate::lookup), where this crate is unsafe.
 //!
 //! A [`Region`] is one zeroed mapping: an array of root words, then blocks. Everything in it is read and
 //! written with atomic operations, because a reader may still be looking at a block that was freed and
@@ -123,7 +123,7 @@ pub(crate) struct PackedRef(u64);
 /// A node over 16 slots. From the lowest bit: 16 for slots that lead to a child; one that says its leaves are in this word; 15 for
 /// slots from 1 on that start another run of equal leaves, children skipped; 32 for the leaves, or the place before those of
 /// `[one NodeRef per child | one leaf per run]`. Of leaves, in words of either kind, the first is in the lowest bits.
-/// The assembly of `kernel` knows these places.
+/// [`lookup`](crate::lookup) knows these places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(transparent)]
 pub(crate) struct NodeRef(u64);
@@ -212,6 +212,12 @@ impl NodeRef {
 impl PageRef {
     /// "No route" for all slots.
     pub(crate) const NONE: Self = Self(0);
+
+    /// The number of its first word.
+    #[inline(always)]
+    pub(crate) fn number(self) -> u32 {
+        self.0
+    }
 
     /// Where the entry for `slot` lies.
     #[inline(always)]
@@ -303,7 +309,7 @@ impl PackedRef {
 
     /// The byte of the first leaf, or the leaves.
     #[inline(always)]
-    fn upper(self) -> u32 {
+    pub(crate) fn upper(self) -> u32 {
         (self.0 >> 32) as u32
     }
 
@@ -325,7 +331,9 @@ impl PackedRef {
 pub(crate) trait Leaf: Copy + Eq {
     /// Says that the answer lies deeper.
     const ESCAPE: Self;
-    const BYTES: u32;
+    /// Bytes of a leaf, and their logarithm.
+    const BYTES: u32 = 1 << Self::LOG;
+    const LOG: u32;
     /// The atomic type of this width.
     type Atomic;
     fn load(atomic: &Self::Atomic) -> Self;
@@ -338,7 +346,7 @@ macro_rules! leaf {
     ($($int:ty, $atomic:ty;)*) => {$(
         impl Leaf for $int {
             const ESCAPE: Self = <$int>::MAX;
-            const BYTES: u32 = <$int>::BITS / 8;
+            const LOG: u32 = (<$int>::BITS / 8).ilog2();
             type Atomic = $atomic;
             #[inline(always)]
             fn load(atomic: &$atomic) -> Self {

@@ -5,7 +5,6 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use crate::clock::Era;
-use crate::kernel::Habit;
 use crate::mem::Newest;
 use crate::prefix::Key;
 use crate::rib::RibIter;
@@ -32,7 +31,7 @@ pub type Ipv6Reader = Reader<V6>;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
-    /// IPv4 only: keep a byte for each /24 (16 MiB) and each /16 that answers before the table proper. Faster on real
+    /// IPv4 only: keep a byte for each /24 (16 MiB) that answers before the table proper. Faster on real
     /// traffic, meant for the one main table of a machine. Only 254 next hops fit; if the most used 254
     /// have less than 95 % of the routes when tables are built, it is left out. Off by default.
     pub accelerator: bool,
@@ -181,11 +180,7 @@ impl<F: Family> Table<F> {
     /// A handle for lookups, to be moved to another thread or cloned for several.
     #[must_use]
     pub fn reader(&self) -> Reader<F> {
-        Reader {
-            tables: Arc::clone(&self.writer.tables),
-            newest: Arc::clone(self.writer.publisher.shared()),
-            habit: Habit::default(),
-        }
+        Reader { tables: Arc::clone(&self.writer.tables), newest: Arc::clone(self.writer.publisher.shared()) }
     }
 
     fn hop(&self, id: u32) -> Option<NextHop> {
@@ -262,7 +257,6 @@ pub struct Reader<F: Family> {
     tables: Arc<Tables<F>>,
     /// Where they are found that replace these.
     newest: Arc<Newest<Tables<F>>>,
-    habit: Habit,
 }
 
 impl<F: Family> Reader<F> {
@@ -291,7 +285,7 @@ impl<F: Family> Reader<F> {
             self.bursts(addrs, out);
             return count;
         }
-        F::burst(tables, addrs, out, &mut self.habit);
+        F::burst(tables, addrs, out);
         if !tables.clock.stands(start) {
             self.burst_again(addrs, out);
         }
@@ -302,7 +296,7 @@ impl<F: Family> Reader<F> {
     fn bursts<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) {
         for (addrs, out) in addrs.chunks(Self::BURST).zip(out.chunks_mut(Self::BURST)) {
             let start = self.start();
-            F::burst(&self.tables, addrs, out, &mut self.habit);
+            F::burst(&self.tables, addrs, out);
             if !self.tables.clock.stands(start) {
                 self.burst_again(addrs, out);
             }
@@ -312,8 +306,7 @@ impl<F: Family> Reader<F> {
     #[cold]
     #[inline(never)]
     fn burst_again<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) {
-        let mut habit = self.habit;
-        self.read_again(|tables| F::burst(tables, addrs, out, &mut habit));
+        self.read_again(|tables| F::burst(tables, addrs, out));
     }
 
     /// Runs `look` on the current tables until its result stands: three times at most, see [`crate::clock`].
@@ -361,7 +354,7 @@ impl<F: Family> Reader<F> {
 
 impl<F: Family> Clone for Reader<F> {
     fn clone(&self) -> Self {
-        Self { tables: Arc::clone(&self.tables), newest: Arc::clone(&self.newest), habit: self.habit }
+        Self { tables: Arc::clone(&self.tables), newest: Arc::clone(&self.newest) }
     }
 }
 

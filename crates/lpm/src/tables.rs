@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::build::Blocks;
 use crate::clock::Clock;
-use crate::kernel::{Habit, Kernel};
+use crate::lookup::Kernel;
 use crate::mem::{Bytes, Region, Roots, Store};
 use crate::prefix::Key;
 use crate::rib::{Built, HopId, Shape};
@@ -45,12 +45,7 @@ pub(crate) trait Layout: Addresses + Roots {
     /// The longest match of one address.
     fn one(tables: &Tables<Self>, addr: Self::Bits) -> Option<NextHop>;
     /// The longest matches of as many addresses as there is room for in `out`.
-    fn burst<A: Copy + Into<Self::Bits>>(
-        tables: &Tables<Self>,
-        addrs: &[A],
-        out: &mut [Option<NextHop>],
-        habit: &mut Habit,
-    );
+    fn burst<A: Copy + Into<Self::Bits>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]);
 
     /// Builds the block of a top-level node from its slots.
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;
@@ -110,10 +105,16 @@ impl Width {
 
     /// Bytes of a leaf.
     pub(crate) fn leaf_bytes(self) -> usize {
+        1 << self.log()
+    }
+
+    /// The logarithm of the bytes of a leaf.
+    #[inline]
+    pub(crate) fn log(self) -> u32 {
         match self {
-            Self::Byte => 1,
-            Self::Short => 2,
-            Self::Word => 4,
+            Self::Byte => 0,
+            Self::Short => 1,
+            Self::Word => 2,
         }
     }
 }
@@ -133,7 +134,7 @@ pub(crate) struct Tables<F: Roots> {
     pub(crate) direct: AtomicBool,
     /// Next hop words by number, the first 65,535; with leaves of that width.
     pub(crate) wide_palette: Option<Box<[AtomicU32; 65536]>>,
-    /// The number of the next hop of each /24, or 255: look in the region. Likewise of each /16.
+    /// The number of the next hop of each /24, or 255: look in the region.
     pub(crate) bytes: Option<Bytes>,
     pub(crate) kernel: Kernel,
 }

@@ -2,8 +2,7 @@
 //!
 //! Most addresses need two dependent loads: the root word, with a bitmap of 32 slots in it, and a leaf. Up to four leaves of a byte
 //! are in the word itself. Multicast and what is reserved beyond it have one root word, as long as no route asks for more.
-//! With the accelerator, a byte per /24 answers first and the blocks take what it cannot; for traffic from all over, a byte
-//! per /16 goes before that.
+//! With the accelerator, a byte per /24 answers first and the blocks take what it cannot.
 //!
 //! A leaf or byte is the number of a next hop, and for small next hops the next hop itself: bursts look at the palette only
 //! if one in use is not.
@@ -13,7 +12,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::Blocks;
-use crate::kernel::{self, Habit};
+use crate::lookup;
 use crate::mem::{Block, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Roots, Slab, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
@@ -69,12 +68,12 @@ impl Layout for V4 {
 
     #[inline]
     fn one(tables: &Tables<Self>, addr: u32) -> Option<NextHop> {
-        kernel::v4_one(tables, addr)
+        lookup::v4_one(tables, addr)
     }
 
     #[inline(always)]
-    fn burst<A: Copy + Into<u32>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>], habit: &mut Habit) {
-        kernel::v4_burst(tables, addrs, out, habit);
+    fn burst<A: Copy + Into<u32>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]) {
+        lookup::v4_burst(tables, addrs, out);
     }
 
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
@@ -273,7 +272,7 @@ mod tests {
 
     use super::*;
     use crate::hops::Hops;
-    use crate::kernel::Kernel;
+    use crate::lookup::Kernel;
     use crate::mem::Store;
 
     const TOP: u32 = 0x0a00_0000;
@@ -338,14 +337,13 @@ mod tests {
             scope.spawn(|| {
                 let addrs: [u32; 45] = core::array::from_fn(|lane| TOP | (lane as u32 * 181));
                 let mut answers = [None; 45];
-                let mut habit = Habit::default();
                 let mut rounds = 0;
                 while !over.load(Ordering::Relaxed) || rounds == 0 {
                     let start = tables.clock.start();
-                    V4::burst(&tables, &addrs, &mut answers, &mut habit);
+                    V4::burst(&tables, &addrs, &mut answers);
                     if !tables.clock.stands(start) {
                         let _pin = tables.clock.pin();
-                        V4::burst(&tables, &addrs, &mut answers, &mut habit);
+                        V4::burst(&tables, &addrs, &mut answers);
                     }
                     for answer in answers {
                         assert!((first - 1..first + 5).contains(&answer.unwrap().get()), "{answer:?}");

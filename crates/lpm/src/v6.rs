@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use crate::NextHop;
 use crate::build::Blocks;
-use crate::kernel::{self, Habit};
+use crate::lookup;
 use crate::mem::{EntryRef, Extent, Heap, Leaf, NodeRef, PageRef, Roots, View, arrive};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
@@ -64,12 +64,12 @@ impl Layout for V6 {
 
     #[inline]
     fn one(tables: &Tables<Self>, addr: u128) -> Option<NextHop> {
-        kernel::v6_one(tables, addr)
+        lookup::v6_one(tables, addr)
     }
 
     #[inline]
-    fn burst<A: Copy + Into<u128>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>], _: &mut Habit) {
-        kernel::v6_burst(tables, addrs, out);
+    fn burst<A: Copy + Into<u128>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]) {
+        lookup::v6_burst(tables, addrs, out);
     }
 
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
@@ -176,25 +176,15 @@ fn build_node<L: Leaf>(blocks: &mut Blocks<'_, V6>, slots: &[Built]) -> Option<N
 /// The answer for one address.
 #[inline(always)]
 pub(crate) fn walk(tables: &Tables<V6>, addr: u128) -> u32 {
-    match (tables.width, &tables.wide_palette) {
-        (Width::Byte, _) => walk_wide(tables, addr, |leaf: u8| word_of(&tables.palette, leaf)),
-        (Width::Short, Some(palette)) => walk_wide(tables, addr, |leaf: u16| word_of(palette, leaf)),
-        (Width::Short, None) => 0,
-        (Width::Word, _) => walk_wide(tables, addr, |leaf: u32| leaf),
-    }
-}
-
-#[inline(always)]
-fn walk_wide<L: Leaf>(tables: &Tables<V6>, addr: u128, word: impl Fn(L) -> u32) -> u32 {
     let region = tables.region.view();
     let mut node = region.node(page_entry(region, high(addr)));
     let arrived = |node: &mut NodeRef, slot| {
         arrive();
         let (child, has_child) = node.child(slot);
         if !has_child {
-            let leaf = region.leaf(*node, slot);
+            let leaf = region.leaf(*node, slot, tables.width.log()) & tables.width.ones();
             arrive();
-            return Some(word(leaf));
+            return Some(word_of_leaf(tables, leaf));
         }
         *node = region.node(child);
         None
@@ -212,6 +202,17 @@ fn walk_wide<L: Leaf>(tables: &Tables<V6>, addr: u128, word: impl Fn(L) -> u32) 
     }
     // Only a reader that is late comes here, and its answer is thrown away.
     0
+}
+
+/// The next hop word of a leaf.
+#[inline(always)]
+pub(crate) fn word_of_leaf(tables: &Tables<V6>, leaf: u32) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "leaves have as many bits as their palette")]
+    match (tables.width, &tables.wide_palette) {
+        (Width::Byte, _) => word_of(&tables.palette, leaf as u8),
+        (Width::Short, Some(palette)) => word_of(palette, leaf as u16),
+        _ => leaf,
+    }
 }
 
 /// The upper half of an address.
@@ -249,7 +250,7 @@ mod tests {
 
     use super::*;
     use crate::hops::Hops;
-    use crate::kernel::Kernel;
+    use crate::lookup::Kernel;
     use crate::mem::{PACKED_SLOTS, Store};
 
     const TOP: u32 = 0x2001_0000;
@@ -323,10 +324,10 @@ mod tests {
                 let mut rounds = 0;
                 while !over.load(Ordering::Relaxed) || rounds == 0 {
                     let start = tables.clock.start();
-                    V6::burst(&tables, &addrs, &mut answers, &mut Habit::default());
+                    V6::burst(&tables, &addrs, &mut answers);
                     if !tables.clock.stands(start) {
                         let _pin = tables.clock.pin();
-                        V6::burst(&tables, &addrs, &mut answers, &mut Habit::default());
+                        V6::burst(&tables, &addrs, &mut answers);
                     }
                     for (addr, answer) in addrs.iter().zip(answers) {
                         assert!((FIRST - 1..FIRST + 5).contains(&answer.unwrap().get()), "{addr:x}: {answer:?}");

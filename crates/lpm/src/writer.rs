@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use crate::build::{self, Blocks, Undo, build_node};
 use crate::hops::Hops;
-use crate::kernel::Kernel;
+use crate::lookup::Kernel;
 use crate::mem::{Bytes, PACKED_SLOTS, Publisher, Root, Store};
 use crate::prefix::Key;
 use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};

@@ -301,29 +301,29 @@ impl<'a, R: Roots<Block = PageRef>> View<'a, R> {
         self.at(0, (place as usize & self.mask()) * UNIT)
     }
 
+    /// The word at a place, which is cut to the region.
+    #[inline(always)]
+    pub(crate) fn word_at(self, place: u32) -> u64 {
+        self.word(place).load(Ordering::Relaxed)
+    }
+
     /// The node of an entry, to be followed after [`super::arrive`].
     #[inline(always)]
     pub(crate) fn node(self, entry: EntryRef) -> NodeRef {
         NodeRef(self.word(entry.0).load(Ordering::Relaxed))
     }
 
-    /// The leaf of `slot` (0 to 15), which has no child, after [`super::arrive`].
+    /// The leaf of `slot` (0 to 15), which has no child, and maybe bits above, after [`super::arrive`]. A leaf has `1 << log` bytes.
     #[inline(always)]
-    pub(crate) fn leaf<L: Leaf>(self, node: NodeRef, slot: u32) -> L {
-        let byte = node.rank(slot) * L::BYTES;
+    pub(crate) fn leaf(self, node: NodeRef, slot: u32, log: u32) -> u32 {
+        let byte = node.rank(slot) << log;
         // Read in any case, as a branch would be guessed wrong.
         let elsewhere = u32::from(node.is_in_place()).wrapping_sub(1);
         let read = self.word(node.leaf_place(byte) & elsewhere).load(Ordering::Relaxed);
         let word = if node.is_in_place() { node.before().into() } else { read };
         #[expect(clippy::cast_possible_truncation, reason = "a leaf has 32 bits at most")]
         let bits = (word >> (8 * (byte % 8))) as u32;
-        L::from_word(bits)
-    }
-
-    /// Asks for the line of an entry, to be read later.
-    #[inline(always)]
-    pub(crate) fn prefetch(self, entry: EntryRef) {
-        self.prefetch_byte(entry.0 as usize * UNIT);
+        bits
     }
 }
 

@@ -129,6 +129,15 @@ impl<R: Roots> Region<R> {
         if block.is_in_place() { L::from_word(block.upper().wrapping_shr(8 * bytes)) } else { read }
     }
 
+    /// The leaf at byte `place` of the blocks.
+    ///
+    /// # Safety
+    /// Such a leaf lies there: a root word says so, or it is the first byte.
+    #[inline(always)]
+    pub(crate) unsafe fn leaf_at<L: Leaf>(&self, place: u32) -> L {
+        L::load(self.at(0, place as usize))
+    }
+
     /// Publishes another leaf for the run that `slot` lies in; neither it nor the one before is an escape, and there is a block.
     pub(crate) fn set_packed_leaf<L: Leaf>(&self, block: PackedRef, slot: u32, leaf: L) {
         assert!(!block.is_in_place(), "a leaf in the word is another word");
@@ -212,60 +221,30 @@ impl<'a, R: Roots> View<'a, R> {
     pub(crate) fn root(self, top: u32) -> R::Block {
         R::Block::load(self.root_word(top))
     }
-
-    /// Asks for the line that byte of the blocks lies in; there may be no such byte.
-    #[inline(always)]
-    pub(super) fn prefetch_byte(self, byte: usize) {
-        #[cfg(all(target_arch = "x86_64", not(miri)))]
-        {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let pointer = self.blocks.as_ptr().wrapping_add(byte);
-            // SAFETY: every x86-64 CPU has the instruction, which reads nothing and faults nowhere.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(pointer.cast()) };
-        }
-        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-        let _ = byte;
-    }
 }
 
-/// One byte per /24 of the IPv4 space: an index into the first 256 palette entries. And one per /16: the same, if all
-/// its /24s have one, else [`Leaf::ESCAPE`].
+/// One byte per /24 of the IPv4 space: an index into the first 256 palette entries, or [`Leaf::ESCAPE`].
 pub(crate) struct Bytes(Mapping);
 
 impl Bytes {
     const COUNT: usize = 1 << 24;
-    /// Where the bytes per /16 start. Gathers of four bytes may read up to three bytes past the last one before.
-    const COARSE: usize = Self::COUNT + 64;
-    const COARSE_COUNT: usize = 1 << 16;
 
     pub(crate) fn new() -> Result<Self> {
-        Mapping::new(Self::COARSE + Self::COARSE_COUNT + 4).map(Self)
+        // Gathers of four bytes may start with the last one.
+        Mapping::new(Self::COUNT + 3).map(Self)
     }
 
-    /// The first byte; `COUNT + 3` bytes follow that may be read.
+    /// The first byte; `COUNT + 3` bytes may be read from there on.
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
     pub(crate) fn base(&self) -> *const u8 {
         self.0.base().as_ptr()
-    }
-
-    /// The first byte per /16; `COARSE_COUNT + 3` bytes follow that may be read.
-    #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    pub(crate) fn coarse_base(&self) -> *const u8 {
-        self.base().wrapping_add(Self::COARSE)
     }
 
     #[inline(always)]
     fn byte(&self, addr: u32) -> &AtomicU8 {
         // SAFETY: the index has 24 bits and the mapping more than COUNT bytes.
         let pointer = unsafe { self.0.base().add((addr >> 8) as usize) };
-        // SAFETY: whoever shares the table accesses it as AtomicU8 (the assembly reads it); `fill`, which does not, has it alone.
-        unsafe { pointer.cast::<AtomicU8>().as_ref() }
-    }
-
-    fn coarse(&self, addr: u32) -> &AtomicU8 {
-        // SAFETY: the index has 16 bits and the mapping more than COARSE_COUNT bytes from COARSE on.
-        let pointer = unsafe { self.0.base().add(Self::COARSE + (addr >> 16) as usize) };
-        // SAFETY: it is only ever accessed as AtomicU8 (the assembly reads it).
+        // SAFETY: whoever shares the table accesses it as AtomicU8 (the gathers read it); `fill`, which does not, has it alone.
         unsafe { pointer.cast::<AtomicU8>().as_ref() }
     }
 
@@ -275,40 +254,22 @@ impl Bytes {
         self.byte(addr).load(Ordering::Relaxed)
     }
 
-    /// Publishes the bytes of /24s from the one of `addr` on, all in one /16.
+    /// Publishes the bytes of /24s from the one of `addr` on.
     pub(crate) fn set(&self, addr: u32, bytes: &[u8]) {
-        let coarse = self.coarse(addr);
-        let all = coarse.load(Ordering::Relaxed);
-        if all != u8::ESCAPE && bytes.iter().all(|byte| *byte == all) {
-            return;
-        }
-        coarse.store(u8::ESCAPE, Ordering::Release);
         for (slot, index) in (0..).zip(bytes) {
             let byte = self.byte(addr + (slot << 8));
             if byte.load(Ordering::Relaxed) != *index {
                 byte.store(*index, Ordering::Release);
             }
         }
-        let first = self.get(addr & !0xffff);
-        let is_first = |slot: u32| self.get(addr & !0xffff | slot << 8) == first;
-        // The last one first: while many /24s are changed in order, it is the last to be the same.
-        if bytes[0] == first && (0..256).rev().all(is_first) {
-            coarse.store(first, Ordering::Release);
-        }
     }
 
     /// Writes the bytes for the /24s of a packed block, the first that of `addr`, while nobody else has the table.
-    /// All of them are filled, in order.
     pub(crate) fn fill(&mut self, addr: u32, bytes: &[u8; PACKED_SLOTS]) {
         // SAFETY: the offset is a multiple of PACKED_SLOTS below COUNT.
         let pointer = unsafe { self.0.base().add((addr >> 8) as usize / PACKED_SLOTS * PACKED_SLOTS) };
         // SAFETY: there are as many bytes at least, and as `self` is exclusive no reference to them is in use.
         unsafe { pointer.cast::<[u8; PACKED_SLOTS]>().write(*bytes) };
-        // The first says of a /16 that it still may be all the same, and each that it is not.
-        let coarse = self.coarse(addr);
-        let all = if addr.trailing_zeros() >= 16 { bytes[0] } else { coarse.load(Ordering::Relaxed) };
-        let all = if *bytes == [all; PACKED_SLOTS] { all } else { u8::ESCAPE };
-        coarse.store(all, Ordering::Relaxed);
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -1,0 +1,134 @@
+//! IPv6: a root word, the entry of a page, and nodes, each for all addresses of a chunk at once; see [`crate::v6`] for what lies
+//! where.
+
+use core::sync::atomic::Ordering;
+
+use super::lanes::{Lanes, MOST, Vector};
+use crate::NextHop;
+use crate::mem::{NodeRef, Roots, arrive};
+use crate::tables::{Layout, Tables, Width};
+use crate::v6::{LAST, V6, walk, word_of_leaf};
+
+/// The longest match of one address.
+#[inline(always)]
+pub(super) fn one(tables: &Tables<V6>, addr: u128) -> Option<NextHop> {
+    NextHop::from_raw(walk(tables, addr))
+}
+
+/// What this is written for.
+const _: () = {
+    assert!(V6::ROOT_BITS == 16 && LAST == 6 && NodeRef::SLOTS == 16);
+    assert!(matches!(V6::SHAPE.strides.first_chunk(), Some([8, 4, 4, 4, 4, 4, 4])));
+};
+
+/// Sees to what leads deeper, and to numbers that are no next hops yet.
+#[inline(always)]
+pub(super) fn turn<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>], deep: u64) {
+    arrive();
+    if tables.width == Width::Short || tables.width == Width::Byte && !tables.direct.load(Ordering::Relaxed) {
+        number_to_word(tables, out);
+    }
+    if deep != 0 {
+        finish(tables, addrs, out, deep);
+    }
+}
+
+/// Puts next hops in the place of their numbers.
+#[cold]
+#[inline(never)]
+fn number_to_word(tables: &Tables<V6>, out: &mut [Option<NextHop>]) {
+    for out in out {
+        let number = out.map_or(0, NextHop::raw);
+        let word = word_of_leaf(tables, number);
+        *out = NextHop::from_raw(word);
+    }
+}
+
+/// Takes all addresses from the root through one node after the other, down to the /48. Puts leaves into `out`, and all ones for
+/// addresses that lead deeper; answers whether one does.
+#[inline(always)]
+pub(super) fn nodes<K: Lanes, A: Copy + Into<u128>, const N: usize>(
+    k: K,
+    tables: &Tables<V6>,
+    addrs: &[A; N],
+    out: &mut [Option<NextHop>; N],
+) -> u64 {
+    let region = &tables.region;
+    let zero = k.long(0);
+    let all = K::Longs::signs(k.long(u64::MAX));
+    // The slots to come, inverted and from the highest bit on, and the nodes they are in.
+    let (mut slots, mut nodes) = ([zero; MOST], [zero; MOST]);
+    for_each!(group in N / K::LONGS, {
+        let high = k.highs(&addrs[group * K::LONGS..]);
+        nodes[group] = k.pages(region, high) + (high >> 40 & k.long(0xff));
+        slots[group] = !high << 24;
+    });
+    arrive();
+    for_each!(group in N / K::LONGS, {
+        let place = nodes[group];
+        nodes[group] = k.nodes(region, place, all, zero);
+    });
+    for _ in 1..LAST {
+        arrive();
+        let mut any = zero;
+        for_each!(group in N / K::LONGS, {
+            let (node, slot) = (nodes[group], slots[group]);
+            let children = children_to(node, slot);
+            any = any | children;
+            let goes_on = K::Longs::signs(children);
+            let place = (node >> 32) + K::Longs::count_ones(children);
+            nodes[group] = k.nodes(region, place, goes_on, node);
+            slots[group] = K::Longs::select(goes_on, slot << 4, slot);
+        });
+        if K::Longs::bits(K::Longs::signs(any)) == 0 {
+            break;
+        }
+    }
+    arrive();
+    leaves(k, tables, &nodes, &slots, out)
+}
+
+/// The bits of children up to that of the slot, which is the highest.
+#[inline(always)]
+fn children_to<V: Vector>(node: V, slots: V) -> V {
+    node << 48 << (slots >> 60)
+}
+
+/// The leaves of nodes and slots.
+#[inline(always)]
+fn leaves<K: Lanes, const N: usize>(
+    k: K,
+    tables: &Tables<V6>,
+    nodes: &[K::Longs; MOST],
+    slots: &[K::Longs; MOST],
+    out: &mut [Option<NextHop>; N],
+) -> u64 {
+    let mut deep = 0;
+    let (log, ones) = (k.long(tables.width.log().into()), k.long(tables.width.ones().into()));
+    for_each!(group in N / K::LONGS, {
+        let (node, slots) = (nodes[group], slots[group]);
+        let children = K::Longs::count_ones(node & k.long(0xffff));
+        // The bytes of leaves before that of the slot.
+        let before = K::Longs::count_ones(node >> 17 << 49 << (slots >> 60)) << log;
+        let place = (node >> 32) + k.long(1) + children + (before >> 3);
+        // The bit says that leaves are in the word.
+        let elsewhere = K::Longs::signs(!(node << 47));
+        let word = k.nodes(&tables.region, place, elsewhere, node >> 32);
+        let leaf = word >> ((before & k.long(7)) << 3) & ones;
+        k.put_longs(leaf, &mut out[group * K::LONGS..]);
+        deep |= K::Longs::bits(K::Longs::signs(children_to(node, slots))) << (group * K::LONGS);
+    });
+    deep
+}
+
+/// Answers the given lanes, which lead beyond the /48.
+#[cold]
+#[inline(never)]
+fn finish<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>], mut deep: u64) {
+    while deep != 0 {
+        let lane = deep.trailing_zeros() as usize;
+        deep &= deep - 1;
+        let (Some(addr), Some(out)) = (addrs.get(lane), out.get_mut(lane)) else { return };
+        *out = super::v6_one(tables, (*addr).into());
+    }
+}
