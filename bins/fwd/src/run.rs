@@ -107,7 +107,7 @@ pub(crate) struct Outcome {
 impl From<Lane> for Ended {
     fn from(lane: Lane) -> Self {
         let Lane { rx, tx, input, output, counters, .. } = lane;
-        Self { rx: Some(rx), tx: tx.map(|output| output.tx), input: Some(input), output, counters }
+        Self { rx: Some(rx.queue), tx: tx.map(|output| output.tx), input: Some(input), output, counters }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::output::Output;
 use cli::counters::{Counters, Published};
-use lcore::{Clock, Function, Loop, Stop};
+use lcore::{Clock, Function, Loop, PacedRx, Stop};
 use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyRxQueue, RxQueue, TxQueue as _};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) trait Mode: Default + Send + 'static {
 /// A receive queue, the transmit queue its frames leave by, and what happened between them.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    pub(crate) rx: AnyRxQueue,
+    pub(crate) rx: PacedRx<AnyRxQueue>,
     pub(crate) tx: Option<Output>,
     /// Port and queue number.
     pub(crate) input: (usize, usize),
@@ -83,7 +83,7 @@ impl<M: Mode> Function for Forwarding<M> {
         let Self { lanes, caches, batch, mode, stop, yields } = self;
         let mut moved = false;
         for lane in lanes {
-            let waited = lane.poll(mode, &mut caches[lane.cache], batch, stop, *yields);
+            let waited = lane.poll(clock, mode, &mut caches[lane.cache], batch, stop, *yields);
             let cycles = clock.lap();
             if let Some(waited) = waited {
                 lane.counters.cycles += cycles.saturating_sub(waited);
@@ -101,7 +101,7 @@ impl<M: Mode> Function for Forwarding<M> {
     }
 
     fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
-        self.lanes.iter_mut().map(|lane| &mut lane.rx as _).collect()
+        self.lanes.iter_mut().map(|lane| &mut lane.rx.queue as _).collect()
     }
 }
 
@@ -113,20 +113,21 @@ impl Lane {
         published: Arc<Published>,
     ) -> Self {
         let (tx, output) = output.unzip();
-        Self { rx, tx, input, cache, output, counters: Counters::default(), published, seen: 0 }
+        Self { rx: PacedRx::new(rx), tx, input, cache, output, counters: Counters::default(), published, seen: 0 }
     }
 
     /// Moves one burst. Returns the cycles waited for the output ring; `None` when there was no packet.
     #[inline(always)]
     fn poll(
         &mut self,
+        clock: &Clock,
         mode: &mut impl Mode,
         cache: &mut PoolCache,
         batch: &mut Batch,
         stop: &Stop,
         yields: bool,
     ) -> Option<u64> {
-        if self.rx.recv(cache, batch).is_empty() {
+        if self.rx.recv(clock, cache, batch).is_empty() {
             return None;
         }
         mode.rewrite(batch);
@@ -139,7 +140,7 @@ impl Lane {
 
     /// Makes the counters visible to the main thread.
     fn publish(&mut self) {
-        self.counters.set_rx(self.rx.counters());
+        self.counters.set_rx(self.rx.queue.counters());
         if let Some(output) = &self.tx {
             self.counters.set_tx(output.tx.counters());
         }

@@ -3,7 +3,7 @@
 use crate::frame;
 use crate::sequence::{Stream, Verdict};
 use cli::counters::{Counters, Published};
-use lcore::{Clock, Function, Loop};
+use lcore::{Clock, Function, Loop, PacedRx};
 use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyRxQueue, RxQueue};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const MOST_STREAMS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Sink {
     pub(crate) port: usize,
-    pub(crate) rx: AnyRxQueue,
+    pub(crate) rx: PacedRx<AnyRxQueue>,
     pub(crate) pool: Pool,
     pub(crate) streams: Vec<Stream>,
     /// Frames that are not numbered by us.
@@ -68,7 +68,7 @@ impl Function for Receiving {
         let Self { sinks, batch } = self;
         let mut moved = false;
         for (sink, cache) in sinks {
-            let received = sink.rx.recv(cache, batch).len();
+            let received = sink.rx.recv(clock, cache, batch).len();
             if received > 0 {
                 sink.look(batch);
                 cache.free_batch(batch);
@@ -87,7 +87,7 @@ impl Function for Receiving {
     }
 
     fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
-        self.sinks.iter_mut().map(|(sink, _)| &mut sink.rx as _).collect()
+        self.sinks.iter_mut().map(|(sink, _)| &mut sink.rx.queue as _).collect()
     }
 }
 
@@ -95,7 +95,7 @@ impl Sink {
     pub(crate) fn new(port: usize, rx: AnyRxQueue, pool: Pool) -> Self {
         Self {
             port,
-            rx,
+            rx: PacedRx::new(rx),
             pool,
             streams: Vec::with_capacity(MOST_STREAMS),
             foreign: 0,
@@ -145,7 +145,7 @@ impl Sink {
     }
 
     fn publish(&mut self) {
-        self.counters.set_rx(self.rx.counters());
+        self.counters.set_rx(self.rx.queue.counters());
         let seen = self.counters.rx_packets + self.counters.dropped_in();
         let mut verdict = Verdict::default();
         self.streams.iter().for_each(|stream| verdict += stream.verdict());

@@ -126,7 +126,7 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let end = |Sink { port, rx, counters, streams: of_sink, foreign: others, .. }| {
         streams.extend(of_sink.into_iter().map(|stream| (port, stream)));
         foreign += others;
-        Ended { rx: Some(rx), tx: None, input: Some((port, 0)), output: None, counters }
+        Ended { rx: Some(rx.queue), tx: None, input: Some((port, 0)), output: None, counters }
     };
     let run = Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools };
     let (totals, result) = run.supervise(members.collect(), Team::all_finished, notes, end)?;

@@ -26,6 +26,8 @@ pub struct Clock {
     now: u64,
     next_publication: u64,
     interval: u64,
+    /// When the lcore woke up.
+    woken: u64,
 }
 
 /// Publications a second, while the loop goes round.
@@ -36,7 +38,7 @@ impl Clock {
     pub(crate) fn start() -> Self {
         let interval = tsc::frequency_hz() / PUBLICATIONS;
         let now = tsc::now();
-        Self { now, next_publication: now + interval, interval }
+        Self { now, next_publication: now + interval, interval, woken: 0 }
     }
 
     /// Reads the counter. Returns the cycles since the last lap.
@@ -65,6 +67,24 @@ impl Clock {
     #[inline(always)]
     pub(crate) fn set(&mut self, now: u64) {
         self.now = now;
+    }
+
+    /// The lcore has slept: whatever was looked at before has changed.
+    #[inline(always)]
+    pub(crate) fn woke(&mut self) {
+        self.woken = self.now;
+    }
+
+    /// The loop ends: from here on each look counts.
+    #[inline(always)]
+    pub(crate) fn is_ending(&mut self) {
+        self.woken = u64::MAX;
+    }
+
+    /// Whether what was looked at then is to be looked at again, however soon.
+    #[inline(always)]
+    pub(crate) fn has_woken_since(&self, then: u64) -> bool {
+        then < self.woken
     }
 
     /// Whether it is time to publish. If so, the next time is an interval away.

@@ -55,7 +55,7 @@ use ethdev::RxQueue;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Function {
-    /// Polls each queue once. Returns whether packets moved.
+    /// Polls each queue once, those of any driver through [`PacedRx`](crate::PacedRx). Returns whether packets moved.
     ///
     /// If it counts cycles, it should take a lap of `clock` for each queue; if it takes none, the loop takes one for
     /// the round. Mark it `#[inline(always)]`, as it is called from one place.

@@ -97,6 +97,7 @@ impl Loop {
                 function.publish();
                 idle.sleep(&stop, &mut function);
                 clock.lap();
+                clock.woke();
                 clock.publish_soon();
             }
             if clock.is_publication_due() {
@@ -110,6 +111,7 @@ impl Loop {
                     return function;
                 }
                 if stops {
+                    clock.is_ending();
                     clock.publish_soon();
                 }
             }

@@ -1,6 +1,6 @@
 //! Moving frames between ports.
 
-use crate::{Clock, Function};
+use crate::{Clock, Function, PacedRx};
 use ethdev::{Opened, Port, RxQueue, TxQueue};
 use mempool::{Batch, Packet, Pool, PoolCache};
 
@@ -48,7 +48,7 @@ impl<F: FnMut(usize, &mut Packet) -> Option<usize>> Steer for F {
 /// ```
 #[derive(Debug)]
 pub struct Switch<R, T, S> {
-    ports: Vec<(R, T)>,
+    ports: Vec<(PacedRx<R>, T)>,
     outputs: Vec<Batch>,
     received: Batch,
     cache: PoolCache,
@@ -67,6 +67,7 @@ impl<R: RxQueue, T: TxQueue, S: Steer> Switch<R, T, S> {
         // All that is received in a round may go to one port, where a burst is waiting.
         let output = || Batch::with_capacity((ports.len() + 1) * BURST);
         let outputs = ports.iter().map(|_| output()).collect();
+        let ports = ports.into_iter().map(|(rx, tx)| (PacedRx::new(rx), tx)).collect();
         Self { outputs, ports, received: Batch::with_capacity(BURST), cache: pool.cache(), dropped: 0, steer }
     }
 
@@ -96,11 +97,11 @@ impl<R: RxQueue, T: TxQueue, S: Steer> Switch<R, T, S> {
 
 impl<R: RxQueue, T: TxQueue, S: Steer> Function for Switch<R, T, S> {
     #[inline(always)]
-    fn poll(&mut self, _: &mut Clock) -> bool {
+    fn poll(&mut self, clock: &mut Clock) -> bool {
         let Self { ports, outputs, received, cache, dropped, steer } = self;
         let mut moved = false;
         for (number, (rx, _)) in ports.iter_mut().enumerate() {
-            moved |= !rx.recv(cache, received).is_empty();
+            moved |= !rx.recv(clock, cache, received).is_empty();
             let (mut output, mut is_start) = (None, true);
             received.distribute(outputs, |packet| {
                 if is_start {
@@ -127,6 +128,6 @@ impl<R: RxQueue, T: TxQueue, S: Steer> Function for Switch<R, T, S> {
     }
 
     fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
-        self.ports.iter_mut().map(|(rx, _)| rx as _).collect()
+        self.ports.iter_mut().map(|(rx, _)| &mut rx.queue as _).collect()
     }
 }

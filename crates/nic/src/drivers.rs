@@ -171,6 +171,10 @@ impl RxQueue for AnyRxQueue {
         each!(Self, self, queue => queue.recv_with(cache, batch, infos))
     }
 
+    fn rest_cycles(&self) -> u64 {
+        each!(Self, self, queue => queue.rest_cycles())
+    }
+
     #[inline]
     fn counters(&self) -> RxCounters {
         each!(Self, self, queue => queue.counters())

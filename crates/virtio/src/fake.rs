@@ -15,7 +15,7 @@
 //! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
 //! rx[0].recv(&mut cache, &mut batch); // takes its place and makes buffers available
 //! assert!(device.deliver(0, &[7; 60]));
-//! while rx[0].recv(&mut cache, &mut batch).is_empty() {} // it looks every 1,000 cycles at most
+//! assert_eq!(rx[0].recv(&mut cache, &mut batch).len(), 1);
 //! assert_eq!(batch[0].data(), [7; 60]);
 //! port.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -44,7 +44,6 @@ mod negotiate;
 mod net;
 #[expect(unsafe_code, reason = "registers through which a device learns of memory")]
 mod pci;
-mod poll_gap;
 mod pools;
 mod port;
 #[expect(unsafe_code, reason = "memory shared with the device")]

@@ -1,6 +1,5 @@
 //! Receive queues (Virtio 1.2, section 5.1.6.3).
 
-use crate::poll_gap::PollGap;
 use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
 use crate::rss::with_report;
 use crate::rx_header::{GoodFrame, HASH, LONGEST_HEADER, RxHeader, WITH_HASH};
@@ -17,6 +16,9 @@ use std::sync::Arc;
 
 /// Buffers made available at a time, in a large ring: one look at the device's wish for a notification for so many.
 const DOORBELL: usize = 32;
+
+/// [`ethdev::RxQueue::rest_cycles`] of all queues.
+const REST_CYCLES: u64 = 1000;
 
 /// A receive queue: belongs to one thread at a time, and can be moved to another.
 ///
@@ -43,7 +45,6 @@ pub struct RxQueue<T: Transport> {
     index: u16,
     /// Used when a caller's cache is of another pool than the queue's.
     own_cache: Option<PoolCache>,
-    poll_gap: PollGap,
     /// The last call found several frames, so the next one does not look first whether there is only one.
     several: bool,
     shared: Arc<Shared<T>>,
@@ -146,7 +147,6 @@ impl<T: Transport> RxQueue<T> {
             buffers,
             index,
             own_cache: None,
-            poll_gap: PollGap::default(),
             several: false,
             shared: Arc::clone(shared),
         })
@@ -174,7 +174,7 @@ impl<T: Transport> RxQueue<T> {
     #[inline(never)]
     fn recv_from(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
         let room = batch.spare();
-        if self.shared.epoch() != self.epoch || self.poll_gap.has_end() || cache.len() < room {
+        if self.shared.epoch() != self.epoch || cache.len() < room {
             return self.recv_slow(cache, batch);
         }
         let Some(session) = &mut self.session else { return };
@@ -184,15 +184,15 @@ impl<T: Transport> RxQueue<T> {
                 return if is_packed { self.recv_ring::<true>(cache, batch) } else { self.recv_ring::<false>(cache, batch) };
             }
             if !self.buffers.recv_one(ring, batch) {
+                if self.buffers.has_nothing_to_do(ring) && !ring.has_used() {
+                    return;
+                }
                 return self.recv_burst(cache, batch, 0);
             }
             if ring.free() >= self.buffers.refill_at {
-                return self.recv_end(cache, room > 1);
+                self.refill(cache);
             }
         });
-        if room > 1 {
-            self.poll_gap.found_the_end();
-        }
     }
 
     /// Receives good frames of a buffer each into the batch's room, for which the cache has fresh ones, from a ring that is packed, or
@@ -208,30 +208,27 @@ impl<T: Transport> RxQueue<T> {
             // A fault shows when the ring is looked at again.
             let run = self.buffers.recv_run(ring, batch, room, false).unwrap_or(Passed { count: 0, more: true });
             self.several = run.count > 1;
+            if run.count == 0 && !run.more && self.buffers.has_nothing_to_do(ring) {
+                return;
+            }
             if run.count == 0 || run.more && run.count < room {
                 return self.recv_burst(cache, batch, run.count);
             }
             if ring.free() >= self.buffers.refill_at {
-                return self.recv_end(cache, run.count < room);
-            }
-            if run.count < room {
-                self.poll_gap.found_the_end();
+                self.refill(cache);
             }
         });
     }
 
-    /// Makes fresh buffers available at the end of a burst, which may have come to the end of the ring.
+    /// Makes fresh buffers available at the end of a burst.
     #[inline(never)]
-    fn recv_end(&mut self, cache: &mut PoolCache, is_end: bool) {
+    fn refill(&mut self, cache: &mut PoolCache) {
         let Some(session) = &mut self.session else { return };
         let (buffers, header, notifier) = (&mut self.buffers, &session.header, &session.notifier);
         each_layout!(&mut session.ring, ring => buffers.refill(ring, header, notifier, cache));
-        if is_end {
-            self.poll_gap.found_the_end();
-        }
     }
 
-    /// Receives where there may be a new session, or nothing to be looked for yet.
+    /// Receives where there may be a new session, or too few fresh buffers in the cache.
     #[inline(never)]
     fn recv_slow(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
         // One from a call with another pool's may have the last slots.
@@ -239,21 +236,22 @@ impl<T: Transport> RxQueue<T> {
         if self.shared.epoch() != self.epoch {
             self.enter_session();
         }
-        if self.session.is_some() && !self.poll_gap.is_early() {
-            self.recv_burst(cache, batch, 0);
-        }
+        self.recv_burst(cache, batch, 0);
     }
 
     /// Receives behind the `received` packets of this call that are in the batch.
     #[inline(never)]
     fn recv_burst(&mut self, cache: &mut PoolCache, batch: &mut Batch, received: usize) {
         let Some(session) = &mut self.session else { return };
-        let room = batch.spare();
         let (buffers, header, notifier) = (&mut self.buffers, &session.header, &session.notifier);
-        match each_layout!(&mut session.ring, ring => buffers.recv(ring, header, notifier, cache, batch, received)) {
-            Ok(received) if received < room => self.poll_gap.found_the_end(),
-            Ok(_) => {}
-            Err(fault) => self.end_session(fault),
+        if received == 0 && each_layout!(&mut session.ring, ring => !ring.has_used() && buffers.has_nothing_to_do(ring))
+        {
+            return;
+        }
+        let result =
+            each_layout!(&mut session.ring, ring => buffers.recv(ring, header, notifier, cache, batch, received));
+        if let Err(fault) = result {
+            self.end_session(fault);
         }
     }
 
@@ -285,8 +283,6 @@ impl<T: Transport> RxQueue<T> {
 }
 
 impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
-    /// For 1,000 cycles after a call that reached the end of the ring it returns nothing and does not read the ring:
-    /// reading takes from the device the cache line that it is about to write.
     #[inline]
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         let before = batch.len();
@@ -307,6 +303,12 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
         packets
     }
 
+    /// 1,000: about 0.4 us, in which a device in software gets a good part of a burst done. A look at the end of what the device has
+    /// done takes the cache line of the next descriptor away from the processor that is about to write it.
+    fn rest_cycles(&self) -> u64 {
+        REST_CYCLES
+    }
+
     fn counters(&self) -> RxCounters {
         let (packets, bytes) = self.buffers.published.get();
         RxCounters { packets, bytes, ..self.buffers.counters }
@@ -315,11 +317,7 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
     fn is_ready(&mut self) -> bool {
         let Some(session) = &mut self.session else { return false };
         let waiting = !self.buffers.frame.is_empty() && self.buffers.missing_segments == 0;
-        let ready = waiting || each_layout!(&mut session.ring, ring => ring.has_used());
-        if ready {
-            self.poll_gap.reset();
-        }
-        ready
+        waiting || each_layout!(&mut session.ring, ring => ring.has_used())
     }
 
     /// The eventfd also becomes readable when the device has come back.
@@ -575,6 +573,12 @@ impl RxBuffers {
     /// Buffers that the ring is to have, and has not.
     fn missing<R: Virtqueue>(&self, ring: &R) -> usize {
         self.target.saturating_sub(ring.in_flight() >> self.chain_shift)
+    }
+
+    /// Whether there is nothing to be done for a ring in which nothing has come.
+    #[inline(always)]
+    fn has_nothing_to_do<R: Virtqueue>(&self, ring: &R) -> bool {
+        self.missing(ring) == 0 && self.frame.is_empty()
     }
 
     /// Makes fresh buffers available, as many as the ring is missing, or the pool has.

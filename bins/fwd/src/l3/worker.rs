@@ -8,7 +8,7 @@ use crate::output::Output;
 use crate::run::Ended;
 use cli::counters::{Counters, Published, Reason};
 use device::tsc;
-use lcore::{Clock, Function, Loop, Stop};
+use lcore::{Clock, Function, Loop, PacedRx, Stop};
 use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue as _};
 use router::{Egress, Forwarder, Refusal};
@@ -35,7 +35,7 @@ pub(crate) struct Worker {
 /// A receive queue, and what became of its frames until they were handed to an output.
 #[derive(Debug)]
 pub(crate) struct Input {
-    pub(super) rx: AnyRxQueue,
+    pub(super) rx: PacedRx<AnyRxQueue>,
     /// Port and queue number.
     input: (usize, usize),
     /// Which of the worker's pools its frames lie in.
@@ -110,7 +110,7 @@ impl Function for Routing {
         let Self { inputs, senders, forwarder, caches, batch, egress, drain, next_drain } = self;
         let mut moved = false;
         for input in inputs {
-            let waited = input.poll(forwarder, senders, &mut caches[input.cache], batch, egress);
+            let waited = input.poll(clock, forwarder, senders, &mut caches[input.cache], batch, egress);
             let cycles = clock.lap();
             if let Some(waited) = waited {
                 input.counters.cycles += cycles.saturating_sub(waited);
@@ -134,7 +134,7 @@ impl Function for Routing {
     }
 
     fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
-        self.inputs.iter_mut().map(|input| &mut input.rx as _).collect()
+        self.inputs.iter_mut().map(|input| &mut input.rx.queue as _).collect()
     }
 
     fn finish(&mut self) {
@@ -159,20 +159,21 @@ impl Senders {
 
 impl Input {
     pub(crate) fn new(rx: AnyRxQueue, input: (usize, usize), cache: usize, published: Arc<Published>) -> Self {
-        Self { rx, input, cache, counters: Counters::default(), published, seen: 0 }
+        Self { rx: PacedRx::new(rx), input, cache, counters: Counters::default(), published, seen: 0 }
     }
 
     /// Routes one burst. Returns the cycles waited for output rings; `None` when there was no packet.
     #[inline(always)]
     fn poll(
         &mut self,
+        clock: &Clock,
         forwarder: &mut Forwarder,
         senders: &mut Senders,
         cache: &mut PoolCache,
         batch: &mut Batch,
         egress: &mut Egress,
     ) -> Option<u64> {
-        if self.rx.recv(cache, batch).is_empty() {
+        if self.rx.recv(clock, cache, batch).is_empty() {
             return None;
         }
         forwarder.route(self.input.0, batch, egress);
@@ -187,7 +188,7 @@ impl Input {
 
     /// Makes the counters visible to the main thread.
     fn publish(&mut self) {
-        self.counters.set_rx(self.rx.counters());
+        self.counters.set_rx(self.rx.queue.counters());
         let seen = self.counters.rx_packets + self.counters.dropped_in();
         self.published.publish(self.counters, seen == self.seen);
         self.seen = seen;
@@ -212,7 +213,7 @@ impl Sender {
 
 impl From<Input> for Ended {
     fn from(Input { rx, input, counters, .. }: Input) -> Self {
-        Self { rx: Some(rx), tx: None, input: Some(input), output: None, counters }
+        Self { rx: Some(rx.queue), tx: None, input: Some(input), output: None, counters }
     }
 }
 

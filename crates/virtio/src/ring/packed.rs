@@ -202,6 +202,7 @@ unsafe impl Virtqueue for Packed {
         self.from(self.state.used.wrapping_add(1)).done(0).is_some()
     }
 
+    #[inline(always)]
     fn has_used(&mut self) -> bool {
         self.state.is_amid_batch() || self.from(self.state.used).done(0).is_some()
     }

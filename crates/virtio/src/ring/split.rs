@@ -230,9 +230,10 @@ unsafe impl Virtqueue for Split {
     #[inline(always)]
     fn has_several(&mut self) -> bool {
         // A fault shows up when the entry is read.
-        self.waiting(2) != Ok(1)
+        self.waiting(2).map_or(true, |waiting| waiting > 1)
     }
 
+    #[inline(always)]
     fn has_used(&mut self) -> bool {
         // A fault shows up when the entry is read.
         self.refresh_index().unwrap_or(true)

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "no test file uses all of it")]
 #![expect(unsafe_code, reason = "the word for a back end of its own")]
 
-use device::{TrustedPeer, tsc};
+use device::TrustedPeer;
 use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use std::time::{Duration, Instant};
@@ -72,16 +72,8 @@ impl<T: Transport> Rig<T> {
         self.tx.send(&mut self.cache, &mut none);
     }
 
-    /// Receives, with a look at the ring in any case.
     pub(crate) fn recv(&mut self) -> usize {
-        let begun = tsc::now();
-        loop {
-            let is_late = tsc::now().wrapping_sub(begun) > 2000;
-            let received = self.rx.recv(&mut self.cache, &mut self.batch).len();
-            if received > 0 || is_late {
-                return received;
-            }
-        }
+        self.rx.recv(&mut self.cache, &mut self.batch).len()
     }
 
     /// What is in the batch, as bytes of frames; runs of packets are put together.
