@@ -252,13 +252,13 @@ impl<D: Device> TxQueue<D> {
     #[inline(never)]
     #[target_feature(enable = "avx2")]
     fn send_fours(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        if batch.is_empty() {
+            return 0;
+        }
         // SAFETY: the processor has AVX2.
         let sent = self.post_run(batch, unsafe { Avx2::new(self.delta) }.fours());
         if sent < batch.len() || self.tail.is_multiple_of(CHUNK) {
             return self.send_rest(cache, batch, sent);
-        }
-        if sent == 0 {
-            return 0;
         }
         // SAFETY: all packets are in the ring.
         unsafe { batch.sent_all() };

@@ -209,6 +209,11 @@ impl<T: Transport> TxQueue<T> {
         let Some(session) = &mut self.session else { return 0 };
         let buffers = &mut self.buffers;
         match each_layout!(&mut session.ring, ring => buffers.make_free(ring, cache, batch.len())) {
+            Ok(()) if batch.is_empty() => {
+                let in_flight = each_layout!(&session.ring, ring => ring.in_flight());
+                self.buffers.published.set_busy(in_flight > 0);
+                0
+            }
             Ok(()) => self.send_many::<true>(cache, batch),
             Err(fault) => {
                 self.end_session(fault);
