@@ -17,10 +17,7 @@ const DRIVER: [Work; 3] = [Work::Receive, Work::Transmit, Work::Forward];
 /// Two rigs: one at work, and one of which only the hardware is.
 fn driver(criterion: &mut Criterion<Cycles>, group: &str, work: Work, burst: usize, ring: u16, parameter: usize) {
     let rigs = (Rig::new(burst, ring), Rig::new(burst, ring));
-    let part = |rigs: &mut (Rig, Rig)| {
-        rigs.1.hardware_burst(work);
-        burst
-    };
+    let part = |rigs: &mut (Rig, Rig)| rigs.1.hardware_part(work, burst);
     measure(criterion, (group, &work.to_string(), parameter), burst, rigs, |rigs| rigs.0.burst(work), part);
 }
 
@@ -44,10 +41,7 @@ fn virtio(criterion: &mut Criterion<Cycles>) {
     for (group, packed) in [("virtio-split", false), ("virtio-packed", true)] {
         for (work, burst) in DRIVER.into_iter().flat_map(|work| BURSTS.map(|burst| (work, burst))) {
             let rigs = (VirtioRig::new(packed, burst, RING), VirtioRig::new(packed, burst, RING));
-            let part = |rigs: &mut (VirtioRig, VirtioRig)| {
-                rigs.1.hardware_burst(work);
-                burst
-            };
+            let part = |rigs: &mut (VirtioRig, VirtioRig)| rigs.1.hardware_part(work, burst);
             measure(criterion, (group, &work.to_string(), burst), burst, rigs, |rigs| rigs.0.burst(work), part);
         }
     }
@@ -81,10 +75,7 @@ fn route(criterion: &mut Criterion<Cycles>) {
     for (name, table) in [("full-table", Table::Full), ("1000-routes", Table::Small)] {
         for burst in BURSTS {
             let rigs = (RouteRig::new(burst, RING, table), RouteRig::new(burst, RING, Table::Small));
-            let part = |rigs: &mut (RouteRig, RouteRig)| {
-                rigs.1.hardware_burst();
-                burst
-            };
+            let part = |rigs: &mut (RouteRig, RouteRig)| rigs.1.hardware_part(burst);
             measure(criterion, ("route", name, burst), burst, rigs, |rigs| rigs.0.burst(), part);
         }
     }

@@ -98,32 +98,38 @@ impl Rig {
     /// Does one burst of `work`, the hardware's part included. Returns the packets it handled.
     #[inline(always)]
     pub fn burst(&mut self, work: Work) -> usize {
-        let Self { rx, tx, hardware, cache, batch, infos, burst, .. } = self;
+        self.part(work, self.burst)
+    }
+
+    /// Does `work` with `count` packets where a burst has room for more. Returns the packets it handled.
+    #[inline(always)]
+    pub fn part(&mut self, work: Work, count: usize) -> usize {
+        let Self { rx, tx, hardware, cache, batch, infos, .. } = self;
         match work {
             Work::Receive => {
-                hardware.receive(*burst, FRAME.into());
+                hardware.receive(count, FRAME.into());
                 let received = rx.recv(cache, batch).len();
                 cache.free_batch(batch);
                 received
             }
             Work::ReceiveWith => {
-                hardware.receive(*burst, FRAME.into());
+                hardware.receive(count, FRAME.into());
                 let received = rx.recv_with(cache, batch, infos).len();
                 cache.free_batch(batch);
                 received
             }
             Work::Transmit => {
-                cache.alloc_batch(batch, *burst, FRAME.into());
+                cache.alloc_batch(batch, count, FRAME.into());
                 let sent = tx.send(cache, batch);
-                hardware.transmit(*burst);
+                hardware.transmit(count);
                 sent
             }
             Work::Pool => {
-                let allocated = cache.alloc_batch(batch, *burst, FRAME.into());
+                let allocated = cache.alloc_batch(batch, count, FRAME.into());
                 cache.free_batch(batch);
                 allocated
             }
-            Work::Forward => self.forward_with(change_a_byte),
+            Work::Forward => self.forward(count, change_a_byte),
         }
     }
 
@@ -132,23 +138,29 @@ impl Rig {
     /// Each frame is as the function has left it in that buffer before; at first it is UDP over IPv4, of [`FRAME`] bytes.
     #[inline(always)]
     pub fn forward_with(&mut self, function: impl FnOnce(&mut [Packet])) -> usize {
-        let Self { rx, tx, hardware, cache, batch, burst, .. } = self;
-        hardware.receive(*burst, FRAME.into());
+        self.forward(self.burst, function)
+    }
+
+    #[inline(always)]
+    fn forward(&mut self, count: usize, function: impl FnOnce(&mut [Packet])) -> usize {
+        let Self { rx, tx, hardware, cache, batch, .. } = self;
+        hardware.receive(count, FRAME.into());
         rx.recv(cache, batch);
         function(batch);
         let sent = tx.send(cache, batch);
-        hardware.transmit(*burst);
+        hardware.transmit(count);
         sent
     }
 
-    /// Does only the hardware's part of one burst of `work`.
+    /// Does only the hardware's part of [`Self::part`]. Returns `count`.
     #[inline(always)]
-    pub fn hardware_burst(&mut self, work: Work) {
+    pub fn hardware_part(&mut self, work: Work, count: usize) -> usize {
         if matches!(work, Work::Receive | Work::ReceiveWith | Work::Forward) {
-            self.hardware.receive(self.burst, FRAME.into());
+            self.hardware.receive(count, FRAME.into());
         }
         if matches!(work, Work::Transmit | Work::Forward) {
-            self.hardware.transmit(self.burst);
+            self.hardware.transmit(count);
         }
+        count
     }
 }

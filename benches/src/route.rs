@@ -3,7 +3,7 @@
 use crate::{Completer, FRAME, MemoryNic};
 use ethdev::{RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
-use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig};
 use router::{Egress, Fib, Forwarder, Interface, Miss, Routes};
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -93,16 +93,36 @@ impl RouteRig {
     /// packets that were routed.
     #[inline(always)]
     pub fn burst(&mut self) -> usize {
-        let Self { ports, forwarder, egress, cache, batch, burst, frames, next, .. } = self;
-        ports[0].hardware.receive(*burst, FRAME.into());
+        self.part(self.burst)
+    }
+
+    /// Does so with `count` packets where a burst has room for more. If they do not fill it, a poll that finds nothing follows, and
+    /// what waits for company is sent, as `fwd l3` does when no more comes.
+    #[inline(always)]
+    pub fn part(&mut self, count: usize) -> usize {
+        let routed = self.round(count, self.burst);
+        if (1..self.burst).contains(&count) {
+            self.round(0, 1);
+        }
+        routed
+    }
+
+    /// Receives `count` packets, routes them, and sends where at least `least` wait.
+    #[inline(always)]
+    fn round(&mut self, count: usize, least: usize) -> usize {
+        let Self { ports, forwarder, egress, cache, batch, frames, next, .. } = self;
+        ports[0].hardware.receive(count, FRAME.into());
         ports[0].rx.recv(cache, batch);
         fill(batch, frames, next);
-        let routed = forwarder.route(0, batch, egress);
-        for (packet, _) in egress.drain_refused() {
-            cache.free(packet);
+        let mut routed = 0;
+        if !batch.is_empty() {
+            routed = forwarder.route(0, batch, egress);
+            for (packet, _) in egress.drain_refused() {
+                cache.free(packet);
+            }
         }
         for (port, output) in ports.iter_mut().zip(egress.outputs()) {
-            if output.len() >= *burst {
+            if output.len() >= least {
                 let sent = port.tx.send(cache, output);
                 port.hardware.transmit(sent);
             }
@@ -110,16 +130,17 @@ impl RouteRig {
         routed
     }
 
-    /// Does only the hardware's part of one burst.
+    /// Does only the hardware's part of [`Self::part`]. Returns `count`.
     #[inline(always)]
-    pub fn hardware_burst(&mut self) {
+    pub fn hardware_part(&mut self, count: usize) -> usize {
         let Self { ports, cache, batch, burst, frames, next, .. } = self;
         if batch.is_empty() {
             cache.alloc_batch(batch, *burst, FRAME.into());
         }
-        ports[0].hardware.receive(*burst, FRAME.into());
-        fill(batch, frames, next);
-        ports[1].hardware.transmit(*burst);
+        ports[0].hardware.receive(count, FRAME.into());
+        fill(batch.get_mut(..count).unwrap_or_default(), frames, next);
+        ports[1].hardware.transmit(count);
+        count
     }
 
     /// Packets sent so far.
@@ -137,7 +158,7 @@ impl RouteRig {
 
 /// The hardware's part that descriptors leave out: the bytes of the frames.
 #[inline(never)]
-fn fill(batch: &mut Batch, frames: &[[u8; FRAME as usize]], next: &mut usize) {
+fn fill(batch: &mut [Packet], frames: &[[u8; FRAME as usize]], next: &mut usize) {
     for packet in batch.iter_mut() {
         *next = (*next + 1) % FRAMES;
         if let Some(bytes) = packet.data_mut().first_chunk_mut() {

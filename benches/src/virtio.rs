@@ -220,51 +220,58 @@ impl VirtioRig {
     /// Does one burst of `work`, the device's part included. Returns the packets it handled.
     #[inline(always)]
     pub fn burst(&mut self, work: Work) -> usize {
-        self.work_with(work, change_a_byte)
+        self.part(work, self.burst)
+    }
+
+    /// As [`crate::Rig::part`].
+    #[inline(always)]
+    pub fn part(&mut self, work: Work, count: usize) -> usize {
+        self.work_with(work, count, change_a_byte)
     }
 
     /// Receives a burst, calls `function` with it and transmits it, the device's part included. Returns the packets sent. Frames are
     /// as [`crate::Rig::forward_with`] says.
     #[inline(always)]
     pub fn forward_with(&mut self, function: impl FnOnce(&mut [Packet])) -> usize {
-        self.work_with(Work::Forward, function)
+        self.work_with(Work::Forward, self.burst, function)
     }
 
     #[inline(always)]
-    fn work_with(&mut self, work: Work, function: impl FnOnce(&mut [Packet])) -> usize {
-        let Self { rx, tx, receive, transmit, cache, batch, infos, burst, .. } = self;
+    fn work_with(&mut self, work: Work, count: usize, function: impl FnOnce(&mut [Packet])) -> usize {
+        let Self { rx, tx, receive, transmit, cache, batch, infos, .. } = self;
         let mut handled = 0;
         if matches!(work, Work::Receive | Work::ReceiveWith | Work::Forward) {
-            receive.use_up(*burst, RECEIVED, true);
+            receive.use_up(count, RECEIVED, true);
             handled = if work == Work::ReceiveWith {
                 rx.recv_with(cache, batch, infos).len()
             } else {
                 rx.recv(cache, batch).len()
             };
         } else {
-            handled += cache.alloc_batch(batch, *burst, FRAME.into());
+            handled += cache.alloc_batch(batch, count, FRAME.into());
         }
         if work == Work::Forward {
             function(batch);
         }
         if matches!(work, Work::Transmit | Work::Forward) {
             handled = tx.send(cache, batch);
-            transmit.use_up(*burst, 0, false);
+            transmit.use_up(count, 0, false);
         } else {
             cache.free_batch(batch);
         }
         handled
     }
 
-    /// Does only the device's part of one burst of `work`.
+    /// Does only the device's part of [`Self::part`]. Returns `count`.
     #[inline(always)]
-    pub fn hardware_burst(&mut self, work: Work) {
+    pub fn hardware_part(&mut self, work: Work, count: usize) -> usize {
         if matches!(work, Work::Receive | Work::ReceiveWith | Work::Forward) {
-            self.receive.use_up(self.burst, RECEIVED, true);
+            self.receive.use_up(count, RECEIVED, true);
         }
         if matches!(work, Work::Transmit | Work::Forward) {
-            self.transmit.use_up(self.burst, 0, false);
+            self.transmit.use_up(count, 0, false);
         }
+        count
     }
 }
 

@@ -46,7 +46,7 @@ fn measure(arguments: &[String]) -> Result<String, String> {
         let start = tsc::now();
         whole(&mut rig, burst, bursts)?;
         let middle = tsc::now();
-        hardware_alone(&mut hardware, bursts);
+        hardware_alone(&mut hardware, burst, bursts);
         let end = tsc::now();
         let (whole, alone) = ((middle - start) as f64, (end - middle) as f64);
         samples.push((whole - alone) / (bursts * burst) as f64);
@@ -71,9 +71,9 @@ fn whole(rig: &mut Rig, burst: usize, bursts: usize) -> Result<(), String> {
 }
 
 #[inline(never)]
-fn hardware_alone(rig: &mut Rig, bursts: usize) {
+fn hardware_alone(rig: &mut Rig, burst: usize, bursts: usize) {
     for _ in 0..bursts {
-        rig.hardware_burst(Work::Forward);
+        rig.hardware_part(Work::Forward, burst);
     }
 }
 

@@ -1,19 +1,31 @@
-//! Counts instructions per packet with callgrind: `instr` prints a line for each driver, work and burst, and one for `fwd l3`
-//! with a full IPv4 table; `instr DRIVER WORK BURST RING BURSTS [hardware]` is what it runs under valgrind to get there.
+//! Counts instructions with callgrind: `instr` prints a line for each driver, work and size of bursts, and some for `fwd l3`;
+//! `instr DRIVER WORK SIZES RING ROUNDS [hardware]` is what it runs under valgrind to get there.
 //!
-//! Each figure is the difference between two runs of different length, so that what happens once cancels out, less
-//! the same difference for the hardware's part alone.
+//! SIZES is a burst, `32`, or how many packets are found where a burst has room for more, `3/32`; several, in turn, are `1,32,3/32`.
+//! 0 is a poll that finds nothing. Rounds are counted once the rings have gone round some times, less the hardware's part alone.
 
 use benches::{Rig, RouteRig, Table, VirtioRig, Work};
+use std::fmt;
 use std::process::{Command, ExitCode};
+use std::str::FromStr;
 
 const RING: u16 = 512;
 const BURSTS: [usize; 5] = [1, 4, 8, 32, 128];
+/// The room of a burst that is not filled.
+const ROOM: usize = 32;
+/// Packets found where there is room for [`ROOM`].
+const PARTS: [usize; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 16];
+/// Packets found in turn: 180 in 16 bursts.
+const MIXED: [usize; 16] = [1, 32, 3, 17, 8, 2, 25, 1, 5, 12, 32, 4, 1, 7, 29, 1];
 const DRIVERS: [&str; 3] = ["ixgbe", "virtio-split", "virtio-packed"];
-const PACKETS: [usize; 2] = [12_800, 64_000];
+/// Packets, or polls that find nothing: about a hundred times around the ring.
+const COUNTED: usize = 51_200;
+/// Before that, so that the rings and the cache are as they stay.
+const WARM_UP: usize = 12_800;
 /// `fwd l3` on ixgbe: receive a burst, route it by a full table to two ports, transmit.
 const ROUTE: &str = "l3";
-const ROUTE_BURST: usize = 32;
+/// The same by a table of a thousand routes, which loads in no time.
+const ROUTE_SMALL: &str = "l3-small";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -27,7 +39,54 @@ fn main() -> ExitCode {
     }
 }
 
+/// Packets found by each of some polls in turn, where there is room for so many.
+#[derive(Clone, Debug)]
+struct Sizes {
+    found: Vec<usize>,
+    room: usize,
+}
+
+impl Sizes {
+    /// Packets found in one turn.
+    fn packets(&self) -> usize {
+        self.found.iter().sum()
+    }
+
+    /// Turns before those that are counted, and what is found in them: full bursts where nothing is found later.
+    fn warm_up(&self) -> (usize, Vec<usize>) {
+        let found = if self.packets() == 0 { vec![self.room] } else { self.found.clone() };
+        (WARM_UP / found.iter().sum::<usize>(), found)
+    }
+
+    /// Turns that find so many packets; of those that find nothing, so many.
+    fn turns(&self, packets: usize) -> usize {
+        packets / self.packets().max(1)
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let found: Vec<String> = self.found.iter().map(ToString::to_string).collect();
+        write!(f, "{}/{}", found.join(","), self.room)
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
+        let (found, room) = text.split_once('/').unwrap_or((text, ""));
+        let found = found.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
+        let most = found.iter().copied().max().unwrap_or(0);
+        let room = if room.is_empty() { most } else { number(room)? };
+        if room == 0 || room < most { Err(format!("{text}: no room for {most}")) } else { Ok(Self { found, room }) }
+    }
+}
+
 fn table() -> Result<(), String> {
+    let full = |burst| Sizes { found: vec![burst], room: burst };
+    let part = |found| Sizes { found: vec![found], room: ROOM };
     for driver in DRIVERS {
         for work in [Work::Forward, Work::Receive, Work::ReceiveWith, Work::Transmit, Work::Pool] {
             // The pool is the same for all of them.
@@ -35,45 +94,54 @@ fn table() -> Result<(), String> {
                 continue;
             }
             for burst in BURSTS {
-                let count = per_packet(driver, work, burst)?;
-                println!("{driver} {work} burst={burst} ring={RING} instructions_per_packet={count:.1}");
+                print(driver, work, &burst.to_string(), &full(burst))?;
             }
         }
+        for found in PARTS {
+            print(driver, Work::Forward, &format!("{found}/{ROOM}"), &part(found))?;
+        }
+        print(driver, Work::Forward, &format!("mixed/{ROOM}"), &Sizes { found: MIXED.to_vec(), room: ROOM })?;
+        for work in [Work::Receive, Work::Transmit] {
+            print(driver, work, &format!("0/{ROOM}"), &part(0))?;
+        }
     }
-    let routed = per_packet(ROUTE, Work::Forward, ROUTE_BURST)?;
-    println!("{ROUTE} burst={ROUTE_BURST} ring={RING} instructions_per_packet={routed:.1}");
+    print(ROUTE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
+    for found in [ROOM].into_iter().chain(PARTS) {
+        print(ROUTE_SMALL, Work::Forward, &format!("{found}/{ROOM}"), &part(found))?;
+    }
+    print(ROUTE_SMALL, Work::Forward, &format!("mixed/{ROOM}"), &Sizes { found: MIXED.to_vec(), room: ROOM })?;
+    print(ROUTE_SMALL, Work::Forward, &format!("0/{ROOM}"), &part(0))
+}
+
+/// Counts and prints a line.
+fn print(driver: &str, work: Work, name: &str, sizes: &Sizes) -> Result<(), String> {
+    // The pool has no hardware's part.
+    let none = work == Work::Pool;
+    let turns = sizes.turns(COUNTED);
+    let (all, hardware) = std::thread::scope(|scope| {
+        let count = |hardware| scope.spawn(move || instructions(driver, work, sizes, turns, hardware));
+        let (all, hardware) = (count(false), (!none).then(|| count(true)));
+        (all.join(), hardware.map(|counted| counted.join()))
+    });
+    let panicked = |_| Err("a thread panicked".into());
+    let count = all.unwrap_or_else(panicked)? - hardware.map_or(Ok(0), |counted| counted.unwrap_or_else(panicked))?;
+    let (of, unit) = match sizes.packets() {
+        0 => (1, "poll"),
+        packets => (packets, "packet"),
+    };
+    let figure = count as f64 / (turns * of) as f64;
+    println!("{driver} {work} burst={name} ring={RING} instructions_per_{unit}={figure:.1}");
     Ok(())
 }
 
-/// Instructions per packet, from four runs at once.
-fn per_packet(driver: &str, work: Work, burst: usize) -> Result<f64, String> {
-    let run = |packets: usize, hardware: bool| {
-        // The pool has no hardware's part.
-        let none = hardware && work == Work::Pool;
-        if none { Ok(0) } else { instructions(driver, work, burst, packets / burst, hardware) }
-    };
-    let counts = std::thread::scope(|scope| {
-        [(0, false), (1, false), (0, true), (1, true)]
-            .map(|(length, hardware)| scope.spawn(move || run(PACKETS[length], hardware)))
-            .map(|counted| counted.join().unwrap_or_else(|_| Err("a thread panicked".into())))
-    });
-    let [few, many, few_hardware, many_hardware] = counts;
-    let count = (many? - few?) as f64 - (many_hardware? - few_hardware?) as f64;
-    let [few, many] = PACKETS.map(|packets| packets / burst * burst);
-    Ok(count / (many - few) as f64)
-}
-
-/// Instructions of a run of `bursts` bursts in a process of its own.
-fn instructions(driver: &str, work: Work, burst: usize, bursts: usize, hardware: bool) -> Result<u64, String> {
+/// Instructions of so many turns in a process of its own.
+fn instructions(driver: &str, work: Work, sizes: &Sizes, turns: usize, hardware: bool) -> Result<i64, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-    if driver == ROUTE {
-        // Loading a table takes a thousand times as many, and never the same, as hash maps are seeded by chance.
-        command.args(["--collect-atstart=no", "--toggle-collect=*route_bursts*"]);
-    }
+    command.args(["--collect-atstart=no", "--toggle-collect=*counted*"]);
     command.arg(program);
-    command.args([driver, &work.to_string(), &burst.to_string(), &RING.to_string(), &bursts.to_string()]);
+    command.args([driver, &work.to_string(), &sizes.to_string(), &RING.to_string(), &turns.to_string()]);
     if hardware {
         command.arg("hardware");
     }
@@ -89,64 +157,119 @@ fn instructions(driver: &str, work: Work, burst: usize, bursts: usize, hardware:
 }
 
 fn run(arguments: &[String]) -> Result<(), String> {
-    let [driver, work, burst, ring, bursts, rest @ ..] = arguments else {
-        return Err("usage: instr [DRIVER WORK BURST RING BURSTS [hardware]]".into());
+    let [driver, work, sizes, ring, turns, rest @ ..] = arguments else {
+        return Err("usage: instr [DRIVER WORK SIZES RING TURNS [hardware]]".into());
     };
-    let work: Work = work.parse()?;
-    let number = |text: &String| text.parse::<usize>().map_err(|error| format!("{text}: {error}"));
-    let (burst, bursts) = (number(burst)?, number(bursts)?);
+    let (work, sizes) = (work.parse::<Work>()?, sizes.parse::<Sizes>()?);
+    let turns = turns.parse().map_err(|error| format!("{turns}: {error}"))?;
     let ring = ring.parse().map_err(|error| format!("{ring}: {error}"))?;
-    let hardware = !rest.is_empty();
+    let what = What { work, sizes, turns, hardware: !rest.is_empty() };
     let packets = match driver.as_str() {
-        "ixgbe" => {
-            let mut rig = Rig::new(burst, ring);
-            repeat(bursts, || {
-                if hardware {
-                    rig.hardware_burst(work);
-                    burst
-                } else {
-                    rig.burst(work)
-                }
-            })
-        }
+        "ixgbe" => what.count(&mut Rig::new(what.sizes.room, ring)),
         "virtio-split" | "virtio-packed" => {
-            let mut rig = VirtioRig::new(driver == "virtio-packed", burst, ring);
-            repeat(bursts, || {
-                if hardware {
-                    rig.hardware_burst(work);
-                    burst
-                } else {
-                    rig.burst(work)
-                }
-            })
+            what.count(&mut VirtioRig::new(driver == "virtio-packed", what.sizes.room, ring))
         }
-        ROUTE => route(burst, ring, bursts, hardware),
+        ROUTE | ROUTE_SMALL => {
+            let full = driver == ROUTE && !what.hardware;
+            let mut rig = RouteRig::new(what.sizes.room, ring, if full { Table::Full } else { Table::Small });
+            let packets = what.count(&mut rig);
+            // Less than a burst waits at each of two ports; all else was sent.
+            let left = usize::try_from(rig.sent()).unwrap_or(0) + rig.waiting();
+            let (turns, found) = what.sizes.warm_up();
+            if what.hardware { packets } else { left - turns * found.iter().sum::<usize>() }
+        }
         _ => return Err(format!("{driver}: no such driver; there are {}", DRIVERS.join(", "))),
     };
-    if packets == bursts * burst { Ok(()) } else { Err(format!("{packets} packets of {}", bursts * burst)) }
+    let expected = turns * what.sizes.packets();
+    if packets == expected { Ok(()) } else { Err(format!("{packets} packets of {expected}")) }
 }
 
-fn route(burst: usize, ring: u16, bursts: usize, hardware: bool) -> usize {
-    let mut rig = RouteRig::new(burst, ring, if hardware { Table::Small } else { Table::Full });
-    route_bursts(&mut rig, bursts, hardware);
-    // Less than a burst waits at each of two ports; all else was sent.
-    let waiting = rig.waiting();
-    if hardware { bursts * burst } else { usize::try_from(rig.sent()).unwrap_or(0) + waiting }
+/// What is counted in a process.
+struct What {
+    work: Work,
+    sizes: Sizes,
+    turns: usize,
+    hardware: bool,
 }
 
-/// What is counted. By its name, valgrind finds it.
-#[inline(never)]
-fn route_bursts(rig: &mut RouteRig, bursts: usize, hardware: bool) {
-    for _ in 0..bursts {
-        if hardware {
-            rig.hardware_burst();
-        } else {
-            rig.burst();
+impl What {
+    /// Some turns that are not counted, and then those that are. Returns the packets of these.
+    fn count(&self, rig: &mut impl Subject) -> usize {
+        let (turns, found) = self.sizes.warm_up();
+        for _ in 0..turns {
+            for count in &found {
+                if self.hardware {
+                    rig.hardware_part(self.work, *count)
+                } else {
+                    rig.part(self.work, *count)
+                };
+            }
         }
+        if self.hardware { self.counted_hardware(rig) } else { self.counted(rig) }
+    }
+
+    /// What is counted. By its name, valgrind finds it.
+    #[inline(never)]
+    fn counted(&self, rig: &mut impl Subject) -> usize {
+        let mut packets = 0;
+        for _ in 0..self.turns {
+            for count in &self.sizes.found {
+                packets += rig.part(self.work, *count);
+            }
+        }
+        packets
+    }
+
+    #[inline(never)]
+    fn counted_hardware(&self, rig: &mut impl Subject) -> usize {
+        let mut packets = 0;
+        for _ in 0..self.turns {
+            for count in &self.sizes.found {
+                packets += rig.hardware_part(self.work, *count);
+            }
+        }
+        packets
     }
 }
 
-#[inline(always)]
-fn repeat(bursts: usize, mut burst: impl FnMut() -> usize) -> usize {
-    (0..bursts).map(|_| burst()).sum()
+/// A rig, and its hardware alone.
+trait Subject {
+    fn part(&mut self, work: Work, count: usize) -> usize;
+    fn hardware_part(&mut self, work: Work, count: usize) -> usize;
+}
+
+impl Subject for Rig {
+    #[inline(always)]
+    fn part(&mut self, work: Work, count: usize) -> usize {
+        self.part(work, count)
+    }
+
+    #[inline(always)]
+    fn hardware_part(&mut self, work: Work, count: usize) -> usize {
+        self.hardware_part(work, count)
+    }
+}
+
+impl Subject for VirtioRig {
+    #[inline(always)]
+    fn part(&mut self, work: Work, count: usize) -> usize {
+        self.part(work, count)
+    }
+
+    #[inline(always)]
+    fn hardware_part(&mut self, work: Work, count: usize) -> usize {
+        self.hardware_part(work, count)
+    }
+}
+
+impl Subject for RouteRig {
+    #[inline(always)]
+    fn part(&mut self, _: Work, count: usize) -> usize {
+        self.part(count)
+    }
+
+    #[inline(always)]
+    fn hardware_part(&mut self, _: Work, count: usize) -> usize {
+        self.hardware_part(count)
+    }
 }
