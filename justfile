@@ -71,6 +71,10 @@ rival-lpm *ARGS:
 virtio-user *ARGS:
     benches/virtio-user/run {{ARGS}}
 
+# Latency of forwarding and routing at small loads (two cores).
+latency *ARGS:
+    benches/latency/run {{ARGS}}
+
 # Licences, advisories and sources of all dependencies (cargo-deny).
 deny:
     cargo deny --all-features check

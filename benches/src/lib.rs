@@ -7,7 +7,7 @@ mod rig;
 mod route;
 mod virtio;
 
-pub use self::virtio::VirtioRig;
+pub use self::virtio::{BackEnd, MemoryVirtio, VirtioPort, VirtioRig};
 pub use rig::{FRAME, Rig, Work};
 pub use route::{RouteRig, Table};
 

@@ -7,14 +7,14 @@ use ::virtio::transport::{Notifier, QueueSetup, Transport};
 use ::virtio::{Config, Features, Opened, Port, RxQueue, TxQueue};
 use device::{DmaDomain, EventFd, Interrupts};
 use ethdev::{RxInfos, RxQueue as _, TxQueue as _};
-use mempool::{Batch, Packet, PoolCache};
+use mempool::{Batch, Packet, Pool, PoolCache};
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The transport: what the driver is told, and where it says its queues are.
 #[derive(Debug)]
-struct MemoryVirtio {
+pub struct MemoryVirtio {
     features: Features,
     dma: DmaDomain,
     queues: Arc<Mutex<Vec<QueueSetup>>>,
@@ -23,7 +23,7 @@ struct MemoryVirtio {
 
 /// Nobody wants to be notified.
 #[derive(Debug)]
-struct Quiet;
+pub struct Quiet;
 
 impl Notifier for Quiet {
     fn notify(&self) {}
@@ -92,6 +92,10 @@ unsafe impl Transport for MemoryVirtio {
     }
 }
 
+/// Flags of a packed ring, in the second word of a descriptor.
+const AVAIL: u64 = 1 << 55;
+const USED: u64 = 1 << 63;
+
 /// The device's side of one queue.
 #[derive(Debug)]
 struct Side {
@@ -104,6 +108,24 @@ impl Side {
     #[inline(never)]
     fn use_up(&mut self, count: usize, len: u32, header: bool) {
         if self.setup.packed { self.use_packed(count, len, header) } else { self.use_split(count, len, header) }
+    }
+
+    /// The address of the next buffer, if the driver has made one available.
+    #[inline(always)]
+    fn next(&self) -> Option<u64> {
+        let place = u64::from(self.at & (self.setup.size - 1));
+        if self.setup.packed {
+            let descriptor = self.setup.descriptors + 16 * place;
+            let state = long(descriptor + 8).load(Ordering::Acquire);
+            let lap = self.at & self.setup.size == 0;
+            let available = (state & AVAIL != 0) == lap && (state & USED != 0) != lap;
+            return available.then(|| long(descriptor).load(Ordering::Relaxed));
+        }
+        if half(self.setup.driver + 2).load(Ordering::Acquire) == self.at {
+            return None;
+        }
+        let id = half(self.setup.driver + 4 + 2 * place).load(Ordering::Relaxed) & (self.setup.size - 1);
+        Some(long(self.setup.descriptors + 16 * u64::from(id)).load(Ordering::Relaxed))
     }
 
     fn use_split(&mut self, count: usize, len: u32, header: bool) {
@@ -123,8 +145,6 @@ impl Side {
     }
 
     fn use_packed(&mut self, count: usize, len: u32, header: bool) {
-        const AVAIL: u64 = 1 << 55;
-        const USED: u64 = 1 << 63;
         let mask = self.setup.size - 1;
         for _ in 0..count {
             let place = self.setup.descriptors + 16 * u64::from(self.at & mask);
@@ -163,6 +183,86 @@ fn long(address: u64) -> &'static AtomicU64 {
     unsafe { &*(address as *const AtomicU64) }
 }
 
+/// The driver's side of a device made of memory, and the device's.
+#[derive(Debug)]
+pub struct VirtioPort {
+    port: Port<MemoryVirtio>,
+    rx: RxQueue<MemoryVirtio>,
+    tx: TxQueue<MemoryVirtio>,
+    receive: Side,
+    transmit: Side,
+}
+
+impl VirtioPort {
+    /// Opens the driver with rings of `ring` descriptors; buffers for frames to receive are in the ring.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot: then there is nothing to measure.
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
+    pub fn open(packed: bool, ring: u16, pool: &Pool) -> Self {
+        let mut features = Features::VERSION_1 | Features::MRG_RXBUF;
+        if packed {
+            features = features | Features::RING_PACKED;
+        }
+        let queues = Arc::<Mutex<Vec<QueueSetup>>>::default();
+        let dma = DmaDomain::new(Box::new(Identity));
+        let transport = MemoryVirtio { features, dma, queues: Arc::clone(&queues), status: AtomicU16::new(0) };
+        let mut config = Config::default();
+        (config.port.rx_ring, config.port.tx_ring) = (ring, ring);
+        let Opened { port, mut rx, mut tx } = ::virtio::open(transport, &config, pool).expect("the driver on memory");
+        let (mut rx, tx) = (rx.pop().expect("a receive queue"), tx.pop().expect("a transmit queue"));
+        // Makes buffers available.
+        rx.recv(&mut pool.cache(), &mut Batch::with_capacity(1));
+        let setups = queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let side = |index: usize| Side { setup: setups[index], at: 0 };
+        Self { port, rx, tx, receive: side(0), transmit: side(1) }
+    }
+
+    /// The queues, and the device's side of them, which may be another thread's. The port stays open for as long as it is used.
+    pub fn parts(&mut self) -> (&mut RxQueue<MemoryVirtio>, &mut TxQueue<MemoryVirtio>, BackEnd<'_>) {
+        let Self { rx, tx, receive, transmit, .. } = self;
+        (rx, tx, BackEnd { receive, transmit })
+    }
+}
+
+/// The device's side of a port.
+#[derive(Debug)]
+pub struct BackEnd<'p> {
+    receive: &'p mut Side,
+    transmit: &'p mut Side,
+}
+
+/// Where a frame carries a stamp: behind its UDP header.
+const STAMP: usize = 42;
+
+impl BackEnd<'_> {
+    /// Writes a frame of [`FRAME`] bytes with that stamp into the next buffer for frames to receive. Returns whether there was one.
+    #[inline(always)]
+    pub fn deliver(&mut self, stamp: u64) -> bool {
+        let Some(buffer) = self.receive.next() else { return false };
+        let mut frame = frames::TEMPLATE;
+        frame[STAMP..STAMP + 8].copy_from_slice(&stamp.to_ne_bytes());
+        write_header(buffer);
+        // SAFETY: the driver gave this buffer, which is longer, to the device until that has used it.
+        unsafe { std::ptr::copy_nonoverlapping(frame.as_ptr(), (buffer + HEADER) as *mut u8, frame.len()) }
+        self.receive.use_up(1, RECEIVED, false);
+        true
+    }
+
+    /// Takes the next frame that the driver sends. Returns its stamp.
+    #[inline(always)]
+    pub fn collect(&mut self) -> Option<u64> {
+        let buffer = self.transmit.next()?;
+        let stamp = (buffer + HEADER + STAMP as u64) as *const u64;
+        // SAFETY: the driver gave this buffer to the device, with a frame of [`BackEnd::deliver`], until that has used it.
+        let stamp = unsafe { stamp.read_unaligned() };
+        self.transmit.use_up(1, 0, false);
+        Some(stamp)
+    }
+}
+
 /// The virtio driver on a device made of memory.
 #[derive(Debug)]
 pub struct VirtioRig {
@@ -188,33 +288,9 @@ impl VirtioRig {
     pub fn new(packed: bool, burst: usize, ring: u16) -> Self {
         let slots = usize::from(ring) * 2 + burst + 1024;
         let pool = frames::pool(slots).expect("a packet pool");
-        let mut features = Features::VERSION_1 | Features::MRG_RXBUF;
-        if packed {
-            features = features | Features::RING_PACKED;
-        }
-        let queues = Arc::<Mutex<Vec<QueueSetup>>>::default();
-        let dma = DmaDomain::new(Box::new(Identity));
-        let transport = MemoryVirtio { features, dma, queues: Arc::clone(&queues), status: AtomicU16::new(0) };
-        let mut config = Config::default();
-        (config.port.rx_ring, config.port.tx_ring) = (ring, ring);
-        let Opened { port, mut rx, mut tx } = ::virtio::open(transport, &config, &pool).expect("the driver on memory");
-        let (mut rx, tx) = (rx.pop().expect("a receive queue"), tx.pop().expect("a transmit queue"));
-        let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(burst));
-        // Makes buffers available.
-        rx.recv(&mut cache, &mut batch);
-        let setups = queues.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let side = |index: usize| Side { setup: setups[index], at: 0 };
-        Self {
-            _port: port,
-            rx,
-            tx,
-            receive: side(0),
-            transmit: side(1),
-            cache,
-            batch,
-            infos: RxInfos::with_capacity(burst),
-            burst,
-        }
+        let VirtioPort { port, rx, tx, receive, transmit } = VirtioPort::open(packed, ring, &pool);
+        let (cache, batch, infos) = (pool.cache(), Batch::with_capacity(burst), RxInfos::with_capacity(burst));
+        Self { _port: port, rx, tx, receive, transmit, cache, batch, infos, burst }
     }
 
     /// Does one burst of `work`, the device's part included. Returns the packets it handled.
@@ -275,5 +351,7 @@ impl VirtioRig {
     }
 }
 
+/// Bytes of the header in front of a frame.
+const HEADER: u64 = 12;
 /// A frame and its header.
 const RECEIVED: u32 = FRAME as u32 + 12;
