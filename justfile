@@ -75,6 +75,10 @@ virtio-user *ARGS:
 latency *ARGS:
     benches/latency/run {{ARGS}}
 
+# `fwd l3` and DPDK's l3fwd, in turn, on vhost-user ports (two cores; DPDK from Debian's packages).
+l3fwd *ARGS:
+    benches/l3fwd/run {{ARGS}}
+
 # Licences, advisories and sources of all dependencies (cargo-deny).
 deny:
     cargo deny --all-features check
