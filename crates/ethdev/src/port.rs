@@ -35,7 +35,7 @@ pub trait RxQueue: fmt::Debug + Send {
         packets
     }
 
-    /// Returns how long a loop should leave the queue alone after a call that did not fill the batch, in cycles of the time-stamp
+    /// Returns how long a loop should leave the queue alone after a call that found nothing, in cycles of the time-stamp
     /// counter; by default 0. It is advice: [`Self::recv`] looks at the queue whenever it is called. A driver gives it where a look
     /// at an empty ring slows down the device. `lcore::PacedRx` follows it, and a loop of one's own may do other work meanwhile.
     fn rest_cycles(&self) -> u64 {

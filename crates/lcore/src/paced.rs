@@ -5,7 +5,7 @@ use ethdev::RxQueue;
 use mempool::{Batch, Packet, PoolCache};
 
 /// A receive queue that a [`Function`](crate::Function) polls in each round, and that is left alone for as long as it asks for
-/// ([`RxQueue::rest_cycles`]) when a call has not filled the batch. Meanwhile the loop goes round, and other queues are polled.
+/// ([`RxQueue::rest_cycles`]) when nothing has come. Meanwhile the loop goes round, and other queues are polled.
 ///
 /// Time is that of the loop's clock, so a queue is polled in each round of a loop whose rounds take longer, and also in the first
 /// round after a sleep and in the last ones before the loop ends.
@@ -54,9 +54,8 @@ impl<Q: RxQueue> PacedRx<Q> {
         if clock.now() < self.next && !clock.has_woken_since(self.next.saturating_sub(self.rest)) {
             return &mut [];
         }
-        let room = batch.spare();
         let packets = self.queue.recv(cache, batch);
-        if packets.len() < room {
+        if packets.is_empty() {
             self.next = clock.now().saturating_add(self.rest);
         }
         packets

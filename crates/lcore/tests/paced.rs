@@ -77,7 +77,7 @@ fn an_empty_queue_holds_up_no_other() {
 }
 
 #[test]
-fn a_queue_that_filled_the_batch_does_not_rest() {
+fn a_queue_that_had_something_does_not_rest() {
     let pool = Pool::new(&PoolConfig::default()).unwrap();
     let (_port, mut rx, mut wire) = open(&pool, LONG);
     let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(4));
@@ -88,7 +88,7 @@ fn a_queue_that_filled_the_batch_does_not_rest() {
         counts.push(rx.recv(clock, &mut cache, &mut batch).len());
         cache.free_batch(&mut batch);
         if counts.len() == 5 {
-            assert_eq!(rx.queue.calls, 3);
+            assert_eq!(rx.queue.calls, 4);
             stop.request();
         }
         false
@@ -108,6 +108,7 @@ fn frames_that_come_while_a_queue_rests_are_received_before_the_end() {
         rounds += 1;
         let moved = switch.poll(clock);
         if rounds == 1 {
+            // The queue was empty.
             assert!(wire.inject(&[0; 60]));
             stop.request();
         }
