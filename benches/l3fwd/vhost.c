@@ -15,6 +15,7 @@
 #include "wire.h"
 
 #define FEATURES (1ull << 30 /* PROTOCOL_FEATURES */ | 1ull << 32 /* VERSION_1 */ | 1ull << 35 /* IN_ORDER */)
+#define MRG_RXBUF (1ull << 15)
 #define RING_PACKED (1ull << 34)
 #define REPLY_ACK (1ull << 3)
 
@@ -117,9 +118,10 @@ static uint32_t obey(struct port *port, struct message *message, const int *desc
 
 	switch (message->request) {
 	case GET_FEATURES:
-		return message->number = FEATURES | (port->may_pack ? RING_PACKED : 0), 8;
+		return message->number = FEATURES | (port->may_pack ? RING_PACKED : 0) | (port->may_merge ? MRG_RXBUF : 0), 8;
 	case SET_FEATURES:
 		port->packed = message->number & RING_PACKED;
+		port->mergeable = message->number & MRG_RXBUF;
 		break;
 	case GET_PROTOCOL_FEATURES:
 		return message->number = REPLY_ACK, 8;
@@ -200,4 +202,5 @@ void listen_at(struct port *port, const char *path)
 		die("cannot listen at %s: %s", path, strerror(errno));
 	port->connection = -1;
 	port->may_pack = strstr(path, ".split.") == NULL;
+	port->may_merge = strstr(path, ".mergeable.") != NULL;
 }

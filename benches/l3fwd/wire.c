@@ -3,8 +3,9 @@
  * sends IPv4 packets to both ports as fast as there is room, takes what comes out, checks and counts it. README.md beside
  * this file says what it does for whom.
  *
- *   wire TRACE SOCKET.0 SOCKET.1 ...   two sockets for each forwarder, made here; one that ends in .split.0 or .split.1 offers
- *                                      no packed rings. TRACE has a line for each packet: destination and port of exit
+ *   wire TRACE SOCKET.0 SOCKET.1 ...   two sockets for each forwarder, made here; one with .split. in its name offers no packed
+ *                                      rings, one with .mergeable. mergeable buffers. TRACE has a line for each packet:
+ *                                      destination and port of exit
  *
  * Standard input: "run N MILLISECONDS PID" sends to forwarder N, which is process PID, and "end" ends. Standard output:
  * "ready N" when all rings of a forwarder are there, and for each run one line of name=figure.
@@ -117,7 +118,9 @@ static bool is_right(const uint8_t *frame, uint32_t port)
 static void send_frame(const struct port *port, uint64_t address)
 {
 	char *at = here(port, address, HEADER + FRAME, false);
-	static const uint8_t header[HEADER];
+	/* A mergeable frame has its number of buffers at the end. */
+	static const uint8_t headers[2][HEADER] = {{0}, {[10] = 1}};
+	const uint8_t *header = headers[port->mergeable];
 
 	if (memcmp(at, header, HEADER) != 0)
 		memcpy(at, header, HEADER);

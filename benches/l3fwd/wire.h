@@ -25,7 +25,7 @@ struct ring {
 
 struct port {
 	int listener, connection;
-	bool may_pack, packed;
+	bool may_pack, packed, may_merge, mergeable;
 	unsigned regions;
 	struct region region[MOST_REGIONS];
 	struct ring rx, tx; /* as the forwarder calls them */
