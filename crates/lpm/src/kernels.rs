@@ -51,7 +51,7 @@ std::thread_local! {
     static CHOSEN: Cell<Option<Kernel>> = const { Cell::new(None) };
 }
 
-/// Lets tables that this thread makes or moves from now on use these loops.
+/// Lets tables that this thread makes from now on use these loops, wherever they move.
 ///
 /// # Errors
 /// The instruction sets that this CPU has not, with commas between them. Nothing is changed then.
@@ -61,12 +61,12 @@ pub fn choose(choice: Choice) -> Result<(), String> {
     Ok(())
 }
 
-/// Lets tables that this thread makes or moves from now on use the best loops the CPU can run, as without a choice.
+/// Lets tables that this thread makes from now on use the best loops the CPU can run, as without a choice.
 pub fn choose_best() {
     CHOSEN.set(None);
 }
 
-/// The loops that tables use which this thread makes or moves from now on.
+/// The loops that tables use which this thread makes from now on.
 #[must_use]
 pub fn current() -> Choice {
     Kernel::detect().choice()

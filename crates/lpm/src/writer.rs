@@ -515,7 +515,8 @@ impl<F: Layout> Writer<F> {
             self.rebuilds += 1;
         }
         let (rib, hops) = (&mut self.rib, &mut self.hops);
-        let (tables, store) = generate::<F>(&self.config, rib, hops, width, self.whole, least, removal)?;
+        let (mut tables, store) = generate::<F>(&self.config, rib, hops, width, self.whole, least, removal)?;
+        tables.kernel = self.tables.kernel;
         self.move_to(tables, store);
         let limbo = core::mem::take(&mut self.limbo);
         for hop in limbo.now.hops.into_iter().chain(limbo.before.hops) {

@@ -193,3 +193,19 @@ fn kernels_agree() {
         agree::<V6>(&v6, &addrs6, false);
     }
 }
+
+#[test]
+fn tables_keep_their_kernel_when_they_move() {
+    for kernel in Choice::ALL.into_iter().filter(|choice| crate::kernels::choose(*choice).is_ok()) {
+        crate::kernels::choose(kernel).unwrap();
+        let mut table = Table::<V4>::new().unwrap();
+        crate::kernels::choose_best();
+        let before = table.memory_use().held;
+        for hop in 0..300 {
+            let prefix = Ipv4Prefix::truncate((hop << 8).into(), 24).unwrap();
+            table.insert(prefix, NextHop::new(hop).unwrap()).unwrap();
+        }
+        assert_ne!(table.memory_use().held, before, "leaves took more room");
+        assert_eq!(table.writer.tables.kernel.choice(), kernel);
+    }
+}
