@@ -1,7 +1,7 @@
 //! A receive queue in a loop, and when it is polled again.
 
 use crate::Clock;
-use ethdev::RxQueue;
+use ethdev::{RxInfos, RxQueue};
 use mempool::{Batch, Packet, PoolCache};
 
 /// A receive queue that a [`Function`](crate::Function) polls in each round, and that is left alone for as long as it asks for
@@ -37,7 +37,8 @@ pub struct PacedRx<Q> {
     /// The queue.
     pub queue: Q,
     rest: u64,
-    /// When it is polled again.
+    /// When nothing had come, and when it is polled again.
+    rests_since: u64,
     next: u64,
 }
 
@@ -45,19 +46,48 @@ impl<Q: RxQueue> PacedRx<Q> {
     /// Creates one that is polled at once.
     #[must_use]
     pub fn new(queue: Q) -> Self {
-        Self { rest: queue.rest_cycles(), queue, next: 0 }
+        Self { rest: queue.rest_cycles(), queue, rests_since: 0, next: 0 }
     }
 
     /// Receives as [`RxQueue::recv`] does; nothing, and without a look at the queue, while that rests.
     #[inline(always)]
     pub fn recv<'b>(&mut self, clock: &Clock, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
-        if clock.now() < self.next && !clock.has_woken_since(self.next.saturating_sub(self.rest)) {
+        if self.rests(clock) {
             return &mut [];
         }
         let packets = self.queue.recv(cache, batch);
-        if packets.is_empty() {
+        self.found(clock, packets.len());
+        packets
+    }
+
+    /// Receives as [`RxQueue::recv_with`] does; nothing, and without a look at the queue, while that rests. Then `infos` is empty.
+    #[inline(always)]
+    pub fn recv_with<'b>(
+        &mut self,
+        clock: &Clock,
+        cache: &mut PoolCache,
+        batch: &'b mut Batch,
+        infos: &mut RxInfos,
+    ) -> &'b mut [Packet] {
+        if self.rests(clock) {
+            infos.room(0);
+            return &mut [];
+        }
+        let packets = self.queue.recv_with(cache, batch, infos);
+        self.found(clock, packets.len());
+        packets
+    }
+
+    #[inline(always)]
+    fn rests(&self, clock: &Clock) -> bool {
+        clock.now() < self.next && !clock.has_woken_since(self.rests_since)
+    }
+
+    #[inline(always)]
+    fn found(&mut self, clock: &Clock, packets: usize) {
+        if packets == 0 {
+            self.rests_since = clock.now();
             self.next = clock.now().saturating_add(self.rest);
         }
-        packets
     }
 }

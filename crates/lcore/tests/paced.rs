@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use ethdev::in_process::{self, InProcess, InProcessRx, Wire};
-use ethdev::{Interrupts, Opened, PortConfig, RxCounters, RxQueue};
+use ethdev::{Interrupts, Opened, PortConfig, RxCounters, RxInfos, RxQueue};
 use lcore::{Clock, Function, Loop, PacedRx, Stop, Switch};
 use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig};
 use std::os::fd::BorrowedFd;
@@ -94,6 +94,27 @@ fn a_queue_that_had_something_does_not_rest() {
         false
     });
     assert_eq!(counts[..5], [4, 4, 2, 0, 0]);
+}
+
+#[test]
+fn a_queue_that_rests_reports_on_no_packets() {
+    let pool = Pool::new(&PoolConfig::default()).unwrap();
+    let (_port, mut rx, mut wire) = open(&pool, LONG);
+    let (mut cache, mut batch, mut infos) = (pool.cache(), Batch::with_capacity(4), RxInfos::with_capacity(4));
+    assert!(wire.inject(&[0; 60]));
+    let stop = Stop::new().unwrap();
+    let mut counts = Vec::new();
+    let _ = Loop::new(&stop).run(|clock: &mut Clock| {
+        let received = rx.recv_with(clock, &mut cache, &mut batch, &mut infos).len();
+        counts.push((received, infos.len()));
+        cache.free_batch(&mut batch);
+        if counts.len() == 4 {
+            assert_eq!(rx.queue.calls, 2);
+            stop.request();
+        }
+        false
+    });
+    assert_eq!(counts[..4], [(1, 1), (0, 0), (0, 0), (0, 0)]);
 }
 
 #[test]
