@@ -34,12 +34,12 @@ fn main() {
     pin(Cpu::Last);
     if let Ok(name) = std::env::var("LPM_KERNEL") {
         let Some(choice) = Choice::ALL.into_iter().find(|choice| choice.name() == name) else {
-            println!("LPM_KERNEL is one of {}", Choice::ALL.map(Choice::name).join(", "));
-            std::process::exit(2);
+            eprintln!("LPM_KERNEL is one of {}", Choice::ALL.map(Choice::name).join(", "));
+            std::process::exit(1);
         };
         if let Err(missing) = kernels::choose(choice) {
-            println!("kernel {name}: this CPU has no {missing}");
-            std::process::exit(2);
+            eprintln!("LPM_KERNEL={name}: this CPU has no {missing}");
+            std::process::exit(1);
         }
     }
     println!("kernel {}", kernels::current().name());

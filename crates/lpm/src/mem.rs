@@ -22,8 +22,7 @@
 //! * The leaf of a run that is no escape may be replaced by another; its reader calls [`arrive`] before it asks the palette.
 //!
 //! Of IPv6's, which [`Heap`] hands out:
-//! * All are read as words of 64 bits (assembly reads the bytes of a leaf, as if it read their words and cut them out), and a
-//!   reader that is late may take any word for any other: the place of one that is read is cut to the region, which has a power
+//! * All are read as words of 64 bits, and a reader that is late may take any word for any other: the place of one that is read is cut to the region, which has a power
 //!   of two of them. Root words only ever hold the [`PageRef`]s that [`Heap`] makes.
 //! * A [`NodeRef`] has its bitmaps with it, in one word. Zero is "no route", and so is the first page, of zeroes, which is
 //!   never written.

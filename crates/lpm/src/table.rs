@@ -274,7 +274,8 @@ impl<F: Family> Reader<F> {
     /// Looks up `addrs` and writes their next hops to `out`, as many as both have; answers how many.
     ///
     /// Addresses are those of the standard library, or integers of the same width in the CPU's byte order.
-    /// Bursts of 32 and more overlap their memory accesses, those of 128 best; a multiple of 32, or else of 8, suits the rest.
+    /// Bursts of 32 and more overlap their memory accesses best, a multiple of 64 where there is AVX-512; what is left of 32 is
+    /// looked up by eights, and what is left of these one by one.
     #[inline(always)]
     pub fn lookup_batch<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) -> usize {
         let count = addrs.len().min(out.len());
