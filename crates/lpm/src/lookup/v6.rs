@@ -44,8 +44,8 @@ fn number_to_word(tables: &Tables<V6>, out: &mut [Option<NextHop>]) {
     }
 }
 
-/// Takes all addresses from the root through one node after the other, down to the /48. Puts leaves into `out`, and all ones for
-/// addresses that lead deeper; answers whether one does.
+/// Takes all addresses from the root through one node after the other, down to the /48. Puts leaves into `out`; answers which
+/// addresses lead deeper, whose leaves mean nothing.
 #[inline(always)]
 pub(super) fn nodes<K: Lanes, A: Copy + Into<u128>, const N: usize>(
     k: K,
