@@ -71,7 +71,7 @@ impl Default for FakeConfig {
             pairs: 1,
             queue_size: 256,
             mac: [2, 0, 0, 0, 0, 1],
-            mtu: 1500,
+            mtu: 9216,
             rss: (40, 128, 0x1ff),
             interface: Interface::Modern,
             wants_notifications: false,

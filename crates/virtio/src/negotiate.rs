@@ -39,7 +39,7 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
     reached |= status::DRIVER;
     transport.set_status(reached)?;
 
-    let features = agree(transport, config)?;
+    let features = agree(transport, config, pool)?;
     if transport.interface() == Interface::Modern {
         reached |= status::FEATURES_OK;
         transport.set_status(reached)?;
@@ -70,9 +70,12 @@ fn try_start<T: Transport>(shared: &Shared<T>, config: &Config, pool: &Pool) -> 
 }
 
 /// Chooses features and tells the device.
-fn agree<T: Transport>(transport: &T, config: &Config) -> Result<Features> {
+fn agree<T: Transport>(transport: &T, config: &Config, pool: &Pool) -> Result<Features> {
     let offered = Features(transport.device_features()?);
     let mut refuse = config.refuse;
+    if needs_no_merging(transport, config, pool, offered)? {
+        refuse = refuse | Features::MRG_RXBUF;
+    }
     if config.pairs() == 1 {
         refuse = refuse | Features::MQ | Features::RSS;
     }
@@ -128,6 +131,25 @@ fn header<T: Transport>(transport: &T, features: Features, net: &NetConfig) -> H
     }
 }
 
+/// Returns whether any frame fits into one buffer, so that a header need not say in how many it lies. Where it does, the
+/// device writes to the header of each frame and transmission clears that again: for a frame that is forwarded a cache line
+/// goes to and fro once more. Legacy devices are left alone, as their header has another length and layout without it.
+fn needs_no_merging<T: Transport>(transport: &T, config: &Config, pool: &Pool, offered: Features) -> Result<bool> {
+    if transport.interface() == Interface::Legacy || config.port.report_hash && offered.contains(Features::HASH_REPORT) {
+        return Ok(false);
+    }
+    // Fields may be read before features are agreed on (section 3.1.1, step 4).
+    let mtu = if config.refuse.contains(Features::MTU) { None } else { net::mtu(transport, offered)? };
+    Ok(usize::from(pool.data_room()) >= largest_buffer(config, mtu, 0))
+}
+
+/// Returns the size of a buffer that holds any frame, with the header: also those that a device with a larger MTU may receive
+/// (section 5.1.4.2).
+fn largest_buffer(config: &Config, mtu: Option<u16>, header: usize) -> usize {
+    let frame = mtu.map_or(0, |mtu| usize::from(mtu) + usize::from(ETHERNET_HEADER) + VLAN_TAG);
+    (frame.max(config.port.max_frame()) + LARGEST_HEADER.max(header)).max(SMALLEST_WHOLE)
+}
+
 /// Returns an error if buffers are too small for what the device may receive (section 5.1.6.3.1).
 fn check_sizes<T: Transport>(
     transport: &T,
@@ -140,12 +162,7 @@ fn check_sizes<T: Transport>(
         let problem = format!("an MTU of {} is asked for, and the device allows {mtu}; ask for that", config.port.mtu);
         return Err(Error::negotiation(transport.name(), problem));
     }
-    // Also for what a device with a larger MTU may receive (section 5.1.4.2).
-    let frame = net
-        .mtu
-        .map_or(0, |mtu| usize::from(mtu) + usize::from(ETHERNET_HEADER) + VLAN_TAG)
-        .max(config.port.max_frame());
-    let wanted = (frame + LARGEST_HEADER.max(header.len.into())).max(SMALLEST_WHOLE);
+    let wanted = largest_buffer(config, net.mtu, header.len.into());
     if !header.mergeable && usize::from(pool.data_room()) < wanted {
         let problem = format!(
             "without VIRTIO_NET_F_MRG_RXBUF a frame must fit into one buffer of {wanted} bytes; \

@@ -43,6 +43,15 @@ pub(crate) fn mac<T: Transport>(transport: &T) -> Result<Option<[u8; 6]>> {
     Ok(Some(mac).filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]))
 }
 
+/// Returns the device's MTU in bytes, if it says one.
+pub(crate) fn mtu<T: Transport>(transport: &T, features: Features) -> Result<Option<u16>> {
+    if !features.contains(Features::MTU) {
+        return Ok(None);
+    }
+    // Smaller than an IPv4 packet must be (RFC 791) is nonsense, and taken for nothing.
+    Ok(Some(read_u16(transport, MTU)?).filter(|mtu| *mtu >= 68))
+}
+
 fn read_once<T: Transport>(transport: &T, features: Features) -> Result<NetConfig> {
     let mut config = NetConfig { mac: None, link_up: true, pairs: 1, mtu: None, hashable: None };
     if features.contains(Features::MAC) {
@@ -56,10 +65,7 @@ fn read_once<T: Transport>(transport: &T, features: Features) -> Result<NetConfi
             return Err(Error::negotiation(transport.name(), problem));
         }
     }
-    if features.contains(Features::MTU) {
-        // Smaller than an IPv4 packet must be (RFC 791) is nonsense, and taken for nothing.
-        config.mtu = Some(read_u16(transport, MTU)?).filter(|mtu| *mtu >= 68);
-    }
+    config.mtu = mtu(transport, features)?;
     let rss = features.contains(Features::RSS);
     if rss || features.contains(Features::HASH_REPORT) {
         let mut bytes = [0; 7];

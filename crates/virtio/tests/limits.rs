@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{BASE, Rig, config, frame, wait};
+use common::{BASE, MERGING, Rig, config, frame, wait};
 use ethdev::{MacAddress, Port as _, RxQueue as _, TxQueue as _};
 use mempool::{Batch, Pool, PoolConfig};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ fn p10_a_device_that_comes_back_with_other_rings_is_in_use_again() {
 /// have room for together.
 #[test]
 fn a_stream_of_bad_frames_is_bounded_work_for_a_call() {
-    for features in [BASE | Features::MRG_RXBUF, BASE | Features::RING_PACKED | Features::MRG_RXBUF] {
+    for features in [BASE | MERGING, BASE | Features::RING_PACKED | MERGING] {
         let mut rig = Rig::new(features);
         let (device, stop) = (rig.device.clone(), Arc::new(AtomicBool::new(false)));
         let stopped = Arc::clone(&stop);

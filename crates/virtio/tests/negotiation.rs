@@ -54,6 +54,36 @@ fn a_device_that_lacks_what_is_needed() {
     assert!(message.contains("an MTU of 1500 is asked for, and the device allows 1400"), "{message}");
 }
 
+/// A header that says in how many buffers a frame lies costs time, so it is agreed on only where it may say more than one.
+#[test]
+fn buffers_are_merged_only_where_one_may_be_too_small() {
+    let with_hash = Features::CTRL_VQ | Features::HASH_REPORT;
+    for (mtu, data_room, more, report_hash, merged) in [
+        (None, 1530, Features::default(), false, false),
+        (None, 1529, Features::default(), false, true),
+        (Some(1500), 1530, Features::default(), false, false),
+        (Some(1501), 1530, Features::default(), false, true),
+        (Some(9000), 2048, Features::default(), false, true),
+        (None, 2048, with_hash, false, false),
+        (None, 2048, with_hash, true, true),
+        // The device cannot report hashes, so nothing wants the longer header.
+        (None, 2048, Features::default(), true, false),
+    ] {
+        let mut features = BASE | Features::MRG_RXBUF | more;
+        if mtu.is_some() {
+            features = features | Features::MTU;
+        }
+        let pool = Pool::new(&PoolConfig { slots: 1024, data_room, ..PoolConfig::default() }).unwrap();
+        let device = FakeDevice::new(FakeConfig { features, mtu: mtu.unwrap_or(9000), ..FakeConfig::default() });
+        let mut config = config();
+        config.port.report_hash = report_hash;
+        let opened = virtio::open(device.transport(), &config, &pool).unwrap();
+        let case = (mtu, data_room, more, report_hash);
+        assert_eq!(device.features().contains(Features::MRG_RXBUF), merged, "{case:?}");
+        opened.port.close().unwrap();
+    }
+}
+
 #[test]
 fn sizes_and_numbers_that_no_device_may_have() {
     let message = refusal(FakeConfig { queue_size: 0, ..with(BASE) }, &config());

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{BASE, Rig, config, frame};
+use common::{BASE, MERGING, Rig, config, frame};
 use device::{DmaDomain, EventFd, Interrupts};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -94,7 +94,7 @@ unsafe impl Transport for Cracked {
 fn p3_a_send_that_unwinds_leaves_each_packet_in_one_place() {
     for layout in [Features::default(), Features::RING_PACKED] {
         let device = FakeDevice::new(FakeConfig {
-            features: BASE | Features::MRG_RXBUF | layout,
+            features: BASE | MERGING | layout,
             wants_notifications: true,
             ..FakeConfig::default()
         });
