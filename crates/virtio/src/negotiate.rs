@@ -135,7 +135,8 @@ fn header<T: Transport>(transport: &T, features: Features, net: &NetConfig) -> H
 /// device writes to the header of each frame and transmission clears that again: for a frame that is forwarded a cache line
 /// goes to and fro once more. Legacy devices are left alone, as their header has another length and layout without it.
 fn needs_no_merging<T: Transport>(transport: &T, config: &Config, pool: &Pool, offered: Features) -> Result<bool> {
-    if transport.interface() == Interface::Legacy || config.port.report_hash && offered.contains(Features::HASH_REPORT) {
+    if transport.interface() == Interface::Legacy || config.port.report_hash && offered.contains(Features::HASH_REPORT)
+    {
         return Ok(false);
     }
     // Fields may be read before features are agreed on (section 3.1.1, step 4).
