@@ -1,0 +1,376 @@
+//! A stream at work: frames, one after the other.
+
+use crate::definition::{Definition, Payload};
+use crate::error::{Error, Result};
+use crate::layout::{Checksum, Field};
+use crate::program::{BURST, Generator, Part, Program, Step, Sum, upper_half};
+use crate::sizes::SMALLEST;
+use crate::values::Values;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use wire::Sum as InternetSum;
+
+/// Frames within which headers have to repeat to be kept in a table, and bytes of the largest table.
+const LONGEST_TABLE: u64 = 65_536;
+const LARGEST_TABLE: u64 = 64 << 20;
+/// Lengths of headers that are copied in a few instructions.
+const HEADS: [usize; 10] = [48, 60, 64, 80, 96, 112, 128, 160, 192, 256];
+
+/// The frames of a [`Definition`].
+///
+/// Headers that repeat within 65,536 frames are kept in a table; others are made for 32 frames at a time, field by field. Either way a
+/// frame is copied whole, so that it does not matter what its buffer held before.
+///
+/// ```
+/// use stream::{Definition, Stream};
+///
+/// let text = "[[stream]]\nframe = ['ethernet', { ipv4 = { ttl = { from = 1, to = 3 } } }, 'udp']";
+/// let mut stream = Stream::new(&Definition::parse("ttl.toml", text)?[0], 14, 1)?;
+/// let mut buffers = [[0xFF; 60]; 4];
+/// assert_eq!(stream.sizes().take(2).collect::<Vec<_>>(), [60, 60]);
+/// assert_eq!(stream.fill(buffers.iter_mut().map(|buffer| &mut buffer[..])), 4);
+/// assert_eq!(buffers.map(|frame| frame[22]), [1, 2, 3, 1]); // time to live
+/// assert_eq!(stream.checksum_at(), Some(40));
+/// # Ok::<(), stream::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Stream {
+    name: String,
+    flows: u64,
+    period: Option<u64>,
+    /// Bytes at the end of each frame that are left zero.
+    tail: usize,
+    checksum_at: Option<usize>,
+    /// Sizes in their order, and which is next.
+    cycle: Vec<u16>,
+    turn: usize,
+    /// Headers of `head` bytes each: all that there are, or a burst of them.
+    rows: Vec<u8>,
+    head: usize,
+    /// The next header, in bytes.
+    next: usize,
+    /// Makes the next burst of headers, if they are not all there.
+    program: Option<Program>,
+    /// The largest frame; what lies behind the header is the same in all.
+    frame: Vec<u8>,
+}
+
+impl Stream {
+    /// Prepares a stream. The last `reserve_tail` bytes of each frame are zero, for the caller to write to. What is random follows
+    /// from `seed`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooSmall`] when the smallest frame has no room for its headers, its fields and `reserve_tail` bytes.
+    pub fn new(definition: &Definition, reserve_tail: usize, seed: u64) -> Result<Self> {
+        let builder = Builder::new(definition, reserve_tail, seed)?;
+        let checksums = &definition.layout.checksums;
+        let checksum_at = checksums.iter().rev().find(|sum| sum.to.is_none()).map(|sum| sum.at);
+        let only = definition.sizes.only().map(usize::from);
+        let (mut frame, mut program) = builder.build();
+        let (end, period) = (program.end(), program.period().filter(|period| *period <= LONGEST_TABLE));
+        let head = head(end, only, definition.sizes.smallest() - reserve_tail);
+        if let Some(size) = only {
+            frame[size - reserve_tail..].fill(0);
+        }
+        let fits = |period: &u64| period * head as u64 <= LARGEST_TABLE;
+        let table = period.filter(fits).and_then(|period| usize::try_from(period).ok());
+        let bursts = table.unwrap_or(BURST).div_ceil(BURST);
+        let mut rows = frame[..head].repeat(bursts * BURST);
+        rows.chunks_exact_mut((BURST * head).max(1)).for_each(|burst| program.run(burst, head));
+        if let Some(period) = table {
+            rows.truncate(period * head);
+        }
+        Ok(Self {
+            name: definition.name.clone(),
+            flows: definition.flows(),
+            period,
+            tail: reserve_tail,
+            checksum_at,
+            cycle: definition.sizes.cycle().to_vec(),
+            turn: 0,
+            rows,
+            head,
+            next: 0,
+            program: table.is_none().then_some(program),
+            frame,
+        })
+    }
+
+    /// The stream's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Flows that it has.
+    #[must_use]
+    pub fn flows_count(&self) -> u64 {
+        self.flows
+    }
+
+    /// Frames after which headers repeat, if they do within 65,536.
+    #[must_use]
+    pub fn period(&self) -> Option<u64> {
+        self.period
+    }
+
+    /// Sizes of the frames that come next, in bytes without FCS; they never end.
+    pub fn sizes(&self) -> impl Iterator<Item = u16> + '_ {
+        self.cycle.iter().copied().cycle().skip(self.turn)
+    }
+
+    /// The size, if all frames have the same.
+    #[must_use]
+    pub fn size(&self) -> Option<u16> {
+        let first = *self.cycle.first()?;
+        self.cycle.iter().all(|size| *size == first).then_some(first)
+    }
+
+    /// Where the checksum lies that covers the reserved bytes, if any does: who writes to these updates it by RFC 1624, and writes
+    /// 0xffff where it becomes 0, which is the same for protocols other than UDP. Of several, one in the other, it is the innermost;
+    /// the others stay right.
+    #[must_use]
+    pub fn checksum_at(&self) -> Option<usize> {
+        self.checksum_at
+    }
+
+    /// Writes the next frames, each into a slice as long as [`Self::sizes`] says: headers and payload in whole, and zeros in the
+    /// reserved bytes. Returns how many. (Of a frame whose slice has another length, as much is written as fits.)
+    #[inline]
+    pub fn fill<'f>(&mut self, frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
+        match self.head {
+            48 => self.fill_heads::<48>(frames),
+            60 => self.fill_heads::<60>(frames),
+            64 => self.fill_heads::<64>(frames),
+            80 => self.fill_heads::<80>(frames),
+            96 => self.fill_heads::<96>(frames),
+            112 => self.fill_heads::<112>(frames),
+            128 => self.fill_heads::<128>(frames),
+            160 => self.fill_heads::<160>(frames),
+            192 => self.fill_heads::<192>(frames),
+            256 => self.fill_heads::<256>(frames),
+            _ => self.fill_any(frames),
+        }
+    }
+
+    #[inline]
+    fn fill_heads<'f, const HEAD: usize>(&mut self, frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
+        let mut count = 0;
+        let mut next = self.next;
+        for frame in frames {
+            if next >= self.rows.len() {
+                next = self.turn_over();
+            }
+            let row = self.rows.get(next..).and_then(<[u8]>::first_chunk::<HEAD>);
+            next += HEAD;
+            count += 1;
+            match (frame.split_first_chunk_mut::<HEAD>(), row) {
+                (Some((head, rest)), Some(row)) => {
+                    *head = *row;
+                    if !rest.is_empty() {
+                        fill_rest(rest, HEAD, &self.frame, self.tail);
+                    }
+                }
+                (None, Some(row)) => frame.copy_from_slice(&row[..frame.len()]),
+                (_, None) => {}
+            }
+        }
+        self.next = next;
+        self.advance(count);
+        count
+    }
+
+    /// Headers of a length that has no copy of its own.
+    #[inline(never)]
+    fn fill_any<'f>(&mut self, frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
+        let (head, mut count) = (self.head, 0);
+        for frame in frames {
+            if self.next >= self.rows.len() {
+                self.next = self.turn_over();
+            }
+            let row = self.rows.get(self.next..self.next + head).unwrap_or(&[]);
+            let (first, rest) = frame.split_at_mut(head.min(frame.len()));
+            first.copy_from_slice(&row[..first.len().min(row.len())]);
+            fill_rest(rest, head, &self.frame, self.tail);
+            self.next += head;
+            count += 1;
+        }
+        self.advance(count);
+        count
+    }
+
+    /// Begins again with the first header, made anew unless all are there. Returns where it is.
+    #[inline]
+    fn turn_over(&mut self) -> usize {
+        if let Some(program) = &mut self.program {
+            program.run(&mut self.rows, self.head);
+        }
+        0
+    }
+
+    /// So many sizes are done.
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        if self.cycle.len() > 1 {
+            self.turn = (self.turn + count) % self.cycle.len();
+        }
+    }
+}
+
+/// Writes what lies behind a frame's head, which is the same in all frames, and zeros at the end.
+#[inline]
+fn fill_rest(rest: &mut [u8], head: usize, model: &[u8], tail: usize) {
+    let (payload, end) = rest.split_at_mut(rest.len().saturating_sub(tail));
+    if let Some(model) = model.get(head..head + payload.len()) {
+        payload.copy_from_slice(model);
+    }
+    end.fill(0);
+}
+
+/// Bytes of each frame that are copied from its header's row: all that moves, at least.
+fn head(end: usize, only: Option<usize>, room: usize) -> usize {
+    if let Some(size) = only.filter(|size| HEADS.contains(size)) {
+        return size;
+    }
+    let most = only.unwrap_or(room);
+    HEADS.into_iter().find(|head| (end..=most).contains(head)).unwrap_or(end)
+}
+
+/// A stream being made.
+struct Builder<'d> {
+    definition: &'d Definition,
+    tail: usize,
+    seed: u64,
+    /// The largest frame: constant bytes and payload.
+    frame: Vec<u8>,
+    steps: Vec<Step>,
+}
+
+impl<'d> Builder<'d> {
+    fn new(definition: &'d Definition, tail: usize, seed: u64) -> Result<Self> {
+        let layout = &definition.layout;
+        let end = layout.fields.iter().map(|field| field.place.end()).chain([layout.bytes.len()]).max().unwrap_or(0);
+        let (size, least) = (definition.sizes.smallest(), end.saturating_add(tail).max(SMALLEST.into()));
+        if size < least {
+            return Err(Error::TooSmall { stream: definition.name.clone(), size, tail, least });
+        }
+        let mut frame = layout.bytes.clone();
+        let rest = definition.sizes.largest() - frame.len();
+        match &definition.payload {
+            Payload::Increment => frame.extend((0..=u8::MAX).cycle().take(rest)),
+            Payload::Random => {
+                let (from, mut random) = (frame.len(), source(seed, usize::MAX));
+                frame.resize(from + rest, 0);
+                random.fill_bytes(&mut frame[from..]);
+            }
+            Payload::Bytes(bytes) => frame.extend(bytes.iter().cycle().take(rest)),
+        }
+        Ok(Self { definition, tail, seed, frame, steps: Vec::new() })
+    }
+
+    fn build(mut self) -> (Vec<u8>, Program) {
+        let definition = self.definition;
+        for (number, field) in definition.layout.fields.iter().enumerate() {
+            self.add_field(number, field);
+        }
+        let checksums = &definition.layout.checksums;
+        let mut sums = Vec::new();
+        for (index, checksum) in checksums.iter().enumerate() {
+            let base = self.base(index, checksum);
+            let parts = parts(&checksums[..index], checksum.at, checksum.at + 2);
+            sums.push(Sum { at: checksum.at, base, never_zero: checksum.never_zero, parts });
+        }
+        (self.frame, Program::new(self.steps, sums))
+    }
+
+    /// Writes a field that is constant; others become a step.
+    fn add_field(&mut self, number: usize, field: &Field) {
+        let Self { definition, seed, .. } = *self;
+        let values = match definition.flows.filter(|_| field.flow) {
+            Some(flows) => in_flows(&field.values, flows, seed, number),
+            None => field.values.clone(),
+        };
+        let generator = match values {
+            Values::Constant(value) => return field.place.write(&mut self.frame, value),
+            Values::Size { minus } => {
+                let length = |size: u16| u64::from(size) - minus as u64;
+                if let Some(size) = definition.sizes.only() {
+                    return field.place.write(&mut self.frame, length(size));
+                }
+                let list = definition.sizes.cycle().iter().copied().map(length).collect();
+                Generator::List { list, next: 0 }
+            }
+            Values::Count { from, step, count } => {
+                Generator::Count { next: from, from, step, last: from + step * (count - 1) }
+            }
+            Values::List(list) => Generator::List { list, next: 0 },
+            Values::Random { from, last } => {
+                Generator::Random { random: Box::new(source(seed, number)), from, last }
+            }
+        };
+        field.place.write(&mut self.frame, 0);
+        let parts = parts(&definition.layout.checksums, field.place.at, field.place.end());
+        self.steps.push(Step { generator, place: Some(field.place), parts });
+    }
+
+    /// The sum of what does not move in a checksum. What follows from the size becomes a step.
+    fn base(&mut self, index: usize, checksum: &Checksum) -> u16 {
+        let Checksum { from, to, ref pseudo, .. } = *checksum;
+        let mut base = InternetSum::default();
+        if let Some((addresses, protocol)) = pseudo {
+            base = base.and(&self.frame[addresses.clone()]).and(&[0, *protocol]);
+        }
+        if let Some(to) = to {
+            return base.and(&self.frame[from..to]).folded();
+        }
+        let length = |size: usize| u32::try_from(if pseudo.is_some() { size - from } else { 0 }).unwrap_or(0).to_be_bytes();
+        let sizes = &self.definition.sizes;
+        if let Some(size) = sizes.only().map(usize::from) {
+            return base.and(&length(size)).and(&self.frame[from..size - self.tail]).folded();
+        }
+        // The sum of everything up to each offset.
+        let mut prefix = vec![InternetSum::default(); self.frame.len() + 1];
+        for at in from..self.frame.len() {
+            prefix[at + 1] = prefix[at].and(&self.frame[at..=at]);
+        }
+        let of = |size: u16| {
+            let size = usize::from(size);
+            InternetSum::of(&length(size)).and(&prefix[size - self.tail].folded().to_be_bytes()).folded().into()
+        };
+        let list = sizes.cycle().iter().copied().map(of).collect();
+        let generator = Generator::List { list, next: 0 };
+        self.steps.push(Step { generator, place: None, parts: vec![Part { of: index, swap: false }] });
+        base.folded()
+    }
+}
+
+/// The checksums that bytes are part of.
+fn parts(checksums: &[Checksum], from: usize, to: usize) -> Vec<Part> {
+    let covers = |checksum: &Checksum| {
+        let covered = checksum.from <= from && checksum.to.is_none_or(|end| to <= end);
+        covered || checksum.pseudo.as_ref().is_some_and(|(addresses, _)| addresses.start <= from && to <= addresses.end)
+    };
+    let covering = checksums.iter().enumerate().filter(|(_, checksum)| covers(checksum));
+    covering.map(|(of, _)| Part { of, swap: to % 2 == 1 }).collect()
+}
+
+/// The values of a field that moves with the flow: as many as there are flows.
+fn in_flows(values: &Values, flows: u64, seed: u64, number: usize) -> Values {
+    match values {
+        Values::Count { from, step, count } if *count >= flows => Values::Count { from: *from, step: *step, count: flows },
+        Values::Count { from, step, count } => Values::List((0..flows).map(|flow| from + step * (flow % count)).collect()),
+        Values::List(list) => Values::List(list.iter().copied().cycle().zip(0..flows).map(|(value, _)| value).collect()),
+        Values::Random { from, last } => {
+            let mut random = source(seed, number);
+            let draw = |_| from.wrapping_add(upper_half(u128::from(random.next_u64()) * (u128::from(*last) + 1)));
+            Values::List((0..flows).map(draw).collect())
+        }
+        Values::Constant(_) | Values::Size { .. } => values.clone(),
+    }
+}
+
+/// A source of random numbers for each field.
+fn source(seed: u64, field: usize) -> Xoshiro256PlusPlus {
+    Xoshiro256PlusPlus::seed_from_u64(seed ^ (field as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
