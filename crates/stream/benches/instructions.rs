@@ -13,7 +13,7 @@ const WARM_UP: usize = 20;
 const TAIL: usize = 8;
 
 /// A name, and the stream that it is.
-const CASES: [(&str, &str); 11] = [
+const CASES: [(&str, &str); 12] = [
     ("constant", "frame = ['ethernet', 'ipv4', 'udp']"),
     ("20000 flows", "flows = 20000\nframe = ['ethernet', 'ipv4', 'udp']"),
     (
@@ -53,6 +53,10 @@ const CASES: [(&str, &str); 11] = [
         "6 random",
         "frame = ['ethernet', { vlan = { id = { random = true } } }, { ipv4 = { source = { random = true }, destination = { random = true }, \
          id = { random = true } } }, { udp = { source = { random = true }, destination = { random = true } } }]",
+    ),
+    (
+        "2 random of odd ranges",
+        "frame = ['ethernet', { ipv4 = { source = { random = true, to = '200.0.0.0' }, destination = { random = true, to = '100.0.0.0' } } }, 'udp']",
     ),
     ("imix, 20000 flows", "size = 'imix'\nflows = 20000\nframe = ['ethernet', 'ipv4', 'udp']"),
 ];
@@ -120,7 +124,7 @@ fn fill(stream: &mut Stream, buffers: &mut [[u8; 2048]]) {
         stream.fill(buffers.iter_mut().map(|buffer| &mut buffer[..size.into()]));
     } else {
         let mut sizes = [0_u16; BURST];
-        sizes.iter_mut().zip(stream.sizes()).for_each(|(size, next)| *size = next);
+        stream.next_sizes(&mut sizes);
         stream.fill(buffers.iter_mut().zip(sizes).map(|(buffer, size)| &mut buffer[..size.into()]));
     }
 }

@@ -1,14 +1,16 @@
 //! Headers of a burst, made field by field: a field's values for all frames, their places, their share of the checksums.
 
 use crate::layout::Place;
+use crate::random::{Lanes, below};
+use crate::rows::{Rows, Strided, Word};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::Rng as _;
 
 /// Headers made at a time.
 pub(crate) const BURST: usize = 32;
+/// Ranges up to so many values take one random number of 32 bits, which favours none by more than 2^-16 of its share; and so do those of
+/// a power of two, where it favours none.
+const SHORT_RANGE: u32 = 1 << 16;
 
-/// Values of a field, one for each frame of a burst.
-type Column = [u64; BURST];
 /// Parts of a sum for each frame of a burst; carries are not added in yet.
 type Sums = [u32; BURST];
 
@@ -17,57 +19,97 @@ type Sums = [u32; BURST];
 pub(crate) enum Generator {
     Count { next: u64, from: u64, step: u64, last: u64 },
     List { list: Vec<u64>, next: usize },
+    /// From `from` to `from + last`.
     Random { random: Box<Xoshiro256PlusPlus>, from: u64, last: u64 },
+    /// The same for values of 32 bits.
+    Lanes { lanes: Box<Lanes>, from: u32, last: u32 },
 }
 
 impl Generator {
     /// Frames after which the values repeat, if they do.
-    pub(crate) fn period(&self) -> Option<u64> {
+    fn period(&self) -> Option<u64> {
         match self {
             Self::Count { from, step, last, .. } => ((last - from) / step).checked_add(1),
             Self::List { list, .. } => u64::try_from(list.len()).ok(),
-            Self::Random { .. } => None,
+            Self::Random { .. } | Self::Lanes { .. } => None,
+        }
+    }
+
+    /// Whether all values have 32 bits at most.
+    fn is_narrow(&self) -> bool {
+        let narrow = |value: &u64| *value <= u32::MAX.into();
+        match self {
+            Self::Count { last, .. } => narrow(last),
+            Self::List { list, .. } => list.iter().all(narrow),
+            Self::Random { .. } => false,
+            Self::Lanes { .. } => true,
         }
     }
 
     #[inline]
-    fn fill(&mut self, column: &mut Column) {
+    fn fill<T: Word>(&mut self, column: &mut [T; BURST]) {
         match self {
-            Self::Count { next, from, step, last } => {
-                let (mut value, from, step, last) = (*next, *from, *step, *last);
-                for place in column {
-                    *place = value;
-                    value = if value == last { from } else { value.wrapping_add(step) };
-                }
-                *next = value;
-            }
+            Self::Count { next, from, step, last } => *next = count(column, *next, *from, *step, *last),
             Self::List { list, next } => {
                 let mut at = *next;
                 for place in column {
-                    *place = list.get(at).copied().unwrap_or(0);
+                    *place = T::of(list.get(at).copied().unwrap_or(0));
                     at = if at + 1 >= list.len() { 0 } else { at + 1 };
                 }
                 *next = at;
             }
             Self::Random { random, from, last } => {
-                let (from, count) = (*from, u128::from(*last) + 1);
                 // A local copy stays in registers.
                 let mut source = (**random).clone();
                 for place in column {
-                    // The upper half of the product is uniform up to 2^-64 of the range.
-                    *place = from.wrapping_add(upper_half(u128::from(source.next_u64()) * count));
+                    *place = T::of(from.wrapping_add(below(&mut source, *last)));
                 }
                 **random = source;
             }
+            Self::Lanes { lanes, from, last } => draw(column, lanes, *from, *last),
         }
     }
 }
 
+/// Counts on from `next`. Returns what comes then.
 #[inline(always)]
-pub(crate) fn upper_half(product: u128) -> u64 {
-    #[expect(clippy::cast_possible_truncation, reason = "the product of 64 bits and at most 2^64 is below 2^128")]
-    let upper = (product >> 64) as u64;
-    upper
+fn count<T: Word>(column: &mut [T; BURST], next: u64, from: u64, step: u64, last: u64) -> u64 {
+    let mut value = next;
+    let within = step.checked_mul(BURST as u64).is_some_and(|way| way <= last - next);
+    if within {
+        for place in column {
+            *place = T::of(value);
+            value += step;
+        }
+    } else {
+        for place in column {
+            *place = T::of(value);
+            value = if value >= last { from } else { value + step };
+        }
+    }
+    value
+}
+
+/// Random numbers from `from` to `from + last`.
+#[inline(always)]
+fn draw<T: Word>(column: &mut [T; BURST], lanes: &mut Lanes, from: u32, last: u32) {
+    let numbers = lanes.next();
+    let upper = |product: u64| product >> 32;
+    let values = u64::from(last) + 1;
+    if last < SHORT_RANGE || values.is_power_of_two() && last != u32::MAX {
+        column.iter_mut().zip(numbers).for_each(|(place, number)| {
+            *place = T::of(u64::from(from) + upper(u64::from(number) * values));
+        });
+    } else if last == u32::MAX {
+        column.iter_mut().zip(numbers).for_each(|(place, number)| *place = T::of(number.into()));
+    } else {
+        // A number of 64 bits, in halves.
+        let lower = lanes.next();
+        column.iter_mut().zip(numbers.iter().zip(lower)).for_each(|(place, (number, lower))| {
+            let carried = upper(u64::from(lower) * values);
+            *place = T::of(u64::from(from) + upper(u64::from(*number) * values + carried));
+        });
+    }
 }
 
 /// A checksum that something is part of.
@@ -102,55 +144,83 @@ pub(crate) struct Sum {
 /// How headers are made.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
-    steps: Vec<Step>,
+    /// With whether the values have 32 bits at most.
+    steps: Vec<(Step, bool)>,
     sums: Vec<Sum>,
     running: Vec<Sums>,
 }
 
 impl Program {
     pub(crate) fn new(steps: Vec<Step>, sums: Vec<Sum>) -> Self {
+        let narrow = |step: &Step| step.generator.is_narrow() && step.place.is_none_or(|place| place.width <= 4);
+        let steps = steps.into_iter().map(|step| (narrow(&step), step)).map(|(narrow, step)| (step, narrow)).collect();
         let running = vec![[0; BURST]; sums.len()];
         Self { steps, sums, running }
     }
 
     /// Frames after which headers repeat, if they do within 2^64.
     pub(crate) fn period(&self) -> Option<u64> {
-        self.steps.iter().try_fold(1_u64, |period, step| lcm(period, step.generator.period()?))
+        self.steps.iter().try_fold(1_u64, |period, (step, _)| lcm(period, step.generator.period()?))
     }
 
     /// The first byte behind all that is written.
     pub(crate) fn end(&self) -> usize {
-        let steps = self.steps.iter().filter_map(|step| Some(step.place?.end()));
+        let steps = self.steps.iter().filter_map(|(step, _)| Some(step.place?.end()));
         steps.chain(self.sums.iter().map(|sum| sum.at + 2)).max().unwrap_or(0)
     }
 
     /// Writes the next [`BURST`] headers, each over one of `stride` bytes from before.
     pub(crate) fn run(&mut self, rows: &mut [u8], stride: usize) {
+        match stride {
+            48 => self.write(rows.as_chunks_mut::<48>().0),
+            60 => self.write(rows.as_chunks_mut::<60>().0),
+            64 => self.write(rows.as_chunks_mut::<64>().0),
+            74 => self.write(rows.as_chunks_mut::<74>().0),
+            76 => self.write(rows.as_chunks_mut::<76>().0),
+            96 => self.write(rows.as_chunks_mut::<96>().0),
+            128 => self.write(rows.as_chunks_mut::<128>().0),
+            _ => self.write(&mut Strided { bytes: rows, stride }),
+        }
+    }
+
+    fn write(&mut self, rows: &mut (impl Rows + ?Sized)) {
         let Self { steps, sums, running } = self;
         for (running, sum) in running.iter_mut().zip(&*sums) {
             *running = [sum.base.into(); BURST];
         }
-        let mut column = [0; BURST];
-        for step in steps {
-            step.generator.fill(&mut column);
-            let width = step.place.map_or(8, |place| {
-                write(place, rows, stride, &column);
-                place.width
-            });
-            if !step.parts.is_empty() {
-                let shift = step.place.map_or(0, |place| place.shift);
-                add(running, &step.parts, &folded(&column, shift, width));
-            }
+        for (step, narrow) in steps {
+            if *narrow { take::<u32>(step, rows, running) } else { take::<u64>(step, rows, running) }
         }
         // What is inside comes first, as its checksum is part of those around it.
         for (index, sum) in sums.iter().enumerate().rev() {
-            let checksums = running[index].map(|sum| u32::from(checksum(sum)));
-            let checksums = if sum.never_zero { checksums.map(|sum| if sum == 0 { 0xFFFF } else { sum }) } else { checksums };
+            let mut checksums = running[index];
+            checksums.iter_mut().for_each(|sum| *sum = checksum(*sum));
+            if sum.never_zero {
+                checksums.iter_mut().for_each(|sum| *sum |= if *sum == 0 { 0xFFFF } else { 0 });
+            }
             add(running, &sum.parts, &checksums);
-            let place = Place { at: sum.at, width: 2, shift: 0, bits: 16 };
-            write(place, rows, stride, &checksums.map(u64::from));
+            rows.put::<2, u32>(sum.at, &checksums);
         }
     }
+}
+
+/// Takes a step for all frames.
+#[inline]
+fn take<T: Word>(step: &mut Step, rows: &mut (impl Rows + ?Sized), running: &mut [Sums]) {
+    let mut column = [T::default(); BURST];
+    step.generator.fill(&mut column);
+    if let Some(place) = step.place {
+        if place.shift > 0 {
+            column.iter_mut().for_each(|value| *value = *value << place.shift);
+        }
+        rows.write(place, &column);
+    }
+    if step.parts.is_empty() {
+        return;
+    }
+    let mut words = [0; BURST];
+    words.iter_mut().zip(&column).for_each(|(words, value)| *words = value.words());
+    add(running, &step.parts, &words);
 }
 
 /// Adds parts to their sums.
@@ -159,91 +229,31 @@ fn add(running: &mut [Sums], parts: &[Part], values: &Sums) {
     for part in parts {
         let Some(sums) = running.get_mut(part.of) else { continue };
         if part.swap {
-            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += u32::from(fold(*value).swap_bytes()));
+            add_swapped(sums, values);
         } else {
             sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += *value);
         }
     }
 }
 
-/// The sum of a field's 16-bit words, below 2^18.
-#[inline]
-fn folded(column: &Column, shift: usize, width: usize) -> Sums {
-    let word = |value: u64, at: usize| {
-        #[expect(clippy::cast_possible_truncation, reason = "16 bits are meant")]
-        let word = (value >> (16 * at)) as u16;
-        u32::from(word)
-    };
-    match (width, shift) {
-        (..=2, 0) => column.map(|value| word(value, 0)),
-        (..=2, _) => column.map(|value| word(value << shift, 0)),
-        (..=4, 0) => column.map(|value| word(value, 0) + word(value, 1)),
-        (..=4, _) => column.map(|value| word(value << shift, 0) + word(value << shift, 1)),
-        _ => column.map(|value| {
-            let value = value << shift;
-            word(value, 0) + word(value, 1) + word(value, 2) + word(value, 3)
-        }),
-    }
+/// Adds values whose bytes are exchanged: once their carries are in.
+#[inline(never)]
+fn add_swapped(sums: &mut Sums, values: &Sums) {
+    let swapped = |value: u32| (fold(value) << 8 | fold(value) >> 8) & 0xFFFF;
+    sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += swapped(*value));
 }
 
 /// Adds carries in.
 #[inline(always)]
-fn fold(sum: u32) -> u16 {
+fn fold(sum: u32) -> u32 {
     let sum = (sum >> 16) + (sum & 0xFFFF);
-    let sum = (sum >> 16) + (sum & 0xFFFF);
-    #[expect(clippy::cast_possible_truncation, reason = "no carry is left")]
-    let sum = sum as u16;
-    sum
+    (sum >> 16) + (sum & 0xFFFF)
 }
 
 /// The Internet checksum of a sum (RFC 1071).
 #[inline(always)]
-fn checksum(sum: u32) -> u16 {
-    !fold(sum)
-}
-
-/// Writes a field's values into all rows.
-#[inline]
-fn write(place: Place, rows: &mut [u8], stride: usize, column: &Column) {
-    if place.bits == 8 * place.width {
-        match place.width {
-            1 => write_bytes::<1>(place.at, rows, stride, column),
-            2 => write_bytes::<2>(place.at, rows, stride, column),
-            3 => write_bytes::<3>(place.at, rows, stride, column),
-            4 => write_bytes::<4>(place.at, rows, stride, column),
-            5 => write_bytes::<5>(place.at, rows, stride, column),
-            6 => write_bytes::<6>(place.at, rows, stride, column),
-            7 => write_bytes::<7>(place.at, rows, stride, column),
-            _ => write_bytes::<8>(place.at, rows, stride, column),
-        }
-    } else {
-        match place.width {
-            1 => write_bits::<1>(place, rows, stride, column),
-            2 => write_bits::<2>(place, rows, stride, column),
-            _ => rows.chunks_exact_mut(stride).zip(column).for_each(|(row, value)| place.write(row, *value)),
-        }
-    }
-}
-
-#[inline(always)]
-fn write_bytes<const WIDTH: usize>(at: usize, rows: &mut [u8], stride: usize, column: &Column) {
-    for (row, value) in rows.chunks_exact_mut(stride).zip(column) {
-        if let (Some(bytes), Some(new)) = (row.get_mut(at..at + WIDTH), value.to_be_bytes().last_chunk::<WIDTH>()) {
-            bytes.copy_from_slice(new);
-        }
-    }
-}
-
-#[inline(always)]
-fn write_bits<const WIDTH: usize>(place: Place, rows: &mut [u8], stride: usize, column: &Column) {
-    let mask = place.mask();
-    for (row, value) in rows.chunks_exact_mut(stride).zip(column) {
-        if let Some(bytes) = row.get_mut(place.at..place.at + WIDTH) {
-            let old = bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            let new = old & !mask | value << place.shift & mask;
-            bytes.copy_from_slice(&new.to_be_bytes()[8 - WIDTH..]);
-        }
-    }
+fn checksum(sum: u32) -> u32 {
+    fold(sum) ^ 0xFFFF
 }
 
 fn lcm(a: u64, b: u64) -> Option<u64> {

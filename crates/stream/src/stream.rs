@@ -2,19 +2,19 @@
 
 use crate::definition::{Definition, Payload};
 use crate::error::{Error, Result};
-use crate::layout::{Checksum, Field};
-use crate::program::{BURST, Generator, Part, Program, Step, Sum, upper_half};
+use crate::layout::{Checksum, Field, Place};
+use crate::program::{BURST, Generator, Part, Program, Step, Sum};
+use crate::random::{Lanes, below, source};
 use crate::sizes::SMALLEST;
 use crate::values::Values;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use rand_xoshiro::rand_core::Rng as _;
 use wire::Sum as InternetSum;
 
 /// Frames within which headers have to repeat to be kept in a table, and bytes of the largest table.
 const LONGEST_TABLE: u64 = 65_536;
 const LARGEST_TABLE: u64 = 64 << 20;
 /// Lengths of headers that are copied in a few instructions.
-const HEADS: [usize; 10] = [48, 60, 64, 80, 96, 112, 128, 160, 192, 256];
+const HEADS: [usize; 7] = [48, 60, 64, 74, 76, 96, 128];
 
 /// The frames of a [`Definition`].
 ///
@@ -47,7 +47,7 @@ pub struct Stream {
     /// Headers of `head` bytes each: all that there are, or a burst of them.
     rows: Vec<u8>,
     head: usize,
-    /// The next header, in bytes.
+    /// Which header is next.
     next: usize,
     /// Makes the next burst of headers, if they are not all there.
     program: Option<Program>,
@@ -75,12 +75,12 @@ impl Stream {
         }
         let fits = |period: &u64| period * head as u64 <= LARGEST_TABLE;
         let table = period.filter(fits).and_then(|period| usize::try_from(period).ok());
+        // A short table is repeated, as its end costs too.
+        let table = table.map(|period| period * BURST.div_ceil(period));
         let bursts = table.unwrap_or(BURST).div_ceil(BURST);
         let mut rows = frame[..head].repeat(bursts * BURST);
         rows.chunks_exact_mut((BURST * head).max(1)).for_each(|burst| program.run(burst, head));
-        if let Some(period) = table {
-            rows.truncate(period * head);
-        }
+        rows.truncate(table.unwrap_or(BURST) * head);
         Ok(Self {
             name: definition.name.clone(),
             flows: definition.flows(),
@@ -120,6 +120,18 @@ impl Stream {
         self.cycle.iter().copied().cycle().skip(self.turn)
     }
 
+    /// Writes the sizes of the frames that come next, in bytes without FCS: a burst at a time, for less than [`Self::sizes`] costs.
+    #[inline]
+    pub fn next_sizes(&self, mut sizes: &mut [u16]) {
+        let mut from = self.turn;
+        while !sizes.is_empty() {
+            let next = self.cycle.get(from..).unwrap_or(&[]);
+            let (now, later) = sizes.split_at_mut(next.len().min(sizes.len()));
+            now.copy_from_slice(&next[..now.len()]);
+            (sizes, from) = (later, 0);
+        }
+    }
+
     /// The size, if all frames have the same.
     #[must_use]
     pub fn size(&self) -> Option<u16> {
@@ -143,42 +155,38 @@ impl Stream {
             48 => self.fill_heads::<48>(frames),
             60 => self.fill_heads::<60>(frames),
             64 => self.fill_heads::<64>(frames),
-            80 => self.fill_heads::<80>(frames),
+            74 => self.fill_heads::<74>(frames),
+            76 => self.fill_heads::<76>(frames),
             96 => self.fill_heads::<96>(frames),
-            112 => self.fill_heads::<112>(frames),
             128 => self.fill_heads::<128>(frames),
-            160 => self.fill_heads::<160>(frames),
-            192 => self.fill_heads::<192>(frames),
-            256 => self.fill_heads::<256>(frames),
             _ => self.fill_any(frames),
         }
     }
 
     #[inline]
-    fn fill_heads<'f, const HEAD: usize>(&mut self, frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
+    fn fill_heads<'f, const HEAD: usize>(&mut self, mut frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
         let mut count = 0;
-        let mut next = self.next;
-        for frame in frames {
-            if next >= self.rows.len() {
-                next = self.turn_over();
-            }
-            let row = self.rows.get(next..).and_then(<[u8]>::first_chunk::<HEAD>);
-            next += HEAD;
-            count += 1;
-            match (frame.split_first_chunk_mut::<HEAD>(), row) {
-                (Some((head, rest)), Some(row)) => {
+        loop {
+            let rows = self.rows.as_chunks::<HEAD>().0.get(self.next..).unwrap_or(&[]);
+            let before = count;
+            for row in rows {
+                let Some(frame) = frames.next() else {
+                    self.next += count - before;
+                    self.advance(count);
+                    return count;
+                };
+                count += 1;
+                if let Some((head, rest)) = frame.split_first_chunk_mut::<HEAD>() {
                     *head = *row;
                     if !rest.is_empty() {
                         fill_rest(rest, HEAD, &self.frame, self.tail);
                     }
+                } else {
+                    frame.copy_from_slice(&row[..frame.len()]);
                 }
-                (None, Some(row)) => frame.copy_from_slice(&row[..frame.len()]),
-                (_, None) => {}
             }
+            self.turn_over();
         }
-        self.next = next;
-        self.advance(count);
-        count
     }
 
     /// Headers of a length that has no copy of its own.
@@ -186,27 +194,27 @@ impl Stream {
     fn fill_any<'f>(&mut self, frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
         let (head, mut count) = (self.head, 0);
         for frame in frames {
-            if self.next >= self.rows.len() {
-                self.next = self.turn_over();
+            if self.next * head >= self.rows.len() {
+                self.turn_over();
             }
-            let row = self.rows.get(self.next..self.next + head).unwrap_or(&[]);
+            let row = self.rows.get(self.next * head..).unwrap_or(&[]);
             let (first, rest) = frame.split_at_mut(head.min(frame.len()));
             first.copy_from_slice(&row[..first.len().min(row.len())]);
             fill_rest(rest, head, &self.frame, self.tail);
-            self.next += head;
+            self.next += 1;
             count += 1;
         }
         self.advance(count);
         count
     }
 
-    /// Begins again with the first header, made anew unless all are there. Returns where it is.
+    /// Begins again with the first header, made anew unless all are there.
     #[inline]
-    fn turn_over(&mut self) -> usize {
+    fn turn_over(&mut self) {
+        self.next = 0;
         if let Some(program) = &mut self.program {
             program.run(&mut self.rows, self.head);
         }
-        0
     }
 
     /// So many sizes are done.
@@ -291,12 +299,20 @@ impl<'d> Builder<'d> {
             Some(flows) => in_flows(&field.values, flows, seed, number),
             None => field.values.clone(),
         };
+        let mut place = field.place;
+        let values = if let Some((constant, values)) = narrowed(&values, place) {
+            place.write(&mut self.frame, constant);
+            place = Place { at: place.end() - 4, width: 4, shift: 0, bits: 32 };
+            values
+        } else {
+            values
+        };
         let generator = match values {
-            Values::Constant(value) => return field.place.write(&mut self.frame, value),
+            Values::Constant(value) => return place.write(&mut self.frame, value),
             Values::Size { minus } => {
                 let length = |size: u16| u64::from(size) - minus as u64;
                 if let Some(size) = definition.sizes.only() {
-                    return field.place.write(&mut self.frame, length(size));
+                    return place.write(&mut self.frame, length(size));
                 }
                 let list = definition.sizes.cycle().iter().copied().map(length).collect();
                 Generator::List { list, next: 0 }
@@ -305,13 +321,16 @@ impl<'d> Builder<'d> {
                 Generator::Count { next: from, from, step, last: from + step * (count - 1) }
             }
             Values::List(list) => Generator::List { list, next: 0 },
-            Values::Random { from, last } => {
-                Generator::Random { random: Box::new(source(seed, number)), from, last }
-            }
+            Values::Random { from, last } => match (u32::try_from(from), u32::try_from(last), from.checked_add(last)) {
+                (Ok(from), Ok(last), Some(end)) if u32::try_from(end).is_ok() => {
+                    Generator::Lanes { lanes: Box::new(Lanes::new(seed, number)), from, last }
+                }
+                _ => Generator::Random { random: Box::new(source(seed, number)), from, last },
+            },
         };
-        field.place.write(&mut self.frame, 0);
-        let parts = parts(&definition.layout.checksums, field.place.at, field.place.end());
-        self.steps.push(Step { generator, place: Some(field.place), parts });
+        place.write(&mut self.frame, 0);
+        let parts = parts(&definition.layout.checksums, place.at, place.end());
+        self.steps.push(Step { generator, place: Some(place), parts });
     }
 
     /// The sum of what does not move in a checksum. What follows from the size becomes a step.
@@ -355,6 +374,23 @@ fn parts(checksums: &[Checksum], from: usize, to: usize) -> Vec<Part> {
     covering.map(|(of, _)| Part { of, swap: to % 2 == 1 }).collect()
 }
 
+/// The constant upper part of values of more than 32 bits that differ in their lower 32 bits only, and these.
+fn narrowed(values: &Values, place: Place) -> Option<(u64, Values)> {
+    let same = |from: u64, to: u64| place.bits > 32 && place.shift == 0 && from >> 32 == to >> 32;
+    let lower = |value: u64| value & u64::from(u32::MAX);
+    let upper = |value: u64| value - lower(value);
+    match *values {
+        Values::Count { from, step, count } => {
+            let narrow = Values::Count { from: lower(from), step, count };
+            same(from, from + step * (count - 1)).then_some((upper(from), narrow))
+        }
+        Values::Random { from, last } => {
+            same(from, from.checked_add(last)?).then_some((upper(from), Values::Random { from: lower(from), last }))
+        }
+        _ => None,
+    }
+}
+
 /// The values of a field that moves with the flow: as many as there are flows.
 fn in_flows(values: &Values, flows: u64, seed: u64, number: usize) -> Values {
     match values {
@@ -363,14 +399,8 @@ fn in_flows(values: &Values, flows: u64, seed: u64, number: usize) -> Values {
         Values::List(list) => Values::List(list.iter().copied().cycle().zip(0..flows).map(|(value, _)| value).collect()),
         Values::Random { from, last } => {
             let mut random = source(seed, number);
-            let draw = |_| from.wrapping_add(upper_half(u128::from(random.next_u64()) * (u128::from(*last) + 1)));
-            Values::List((0..flows).map(draw).collect())
+            Values::List((0..flows).map(|_| from.wrapping_add(below(&mut random, *last))).collect())
         }
         Values::Constant(_) | Values::Size { .. } => values.clone(),
     }
-}
-
-/// A source of random numbers for each field.
-fn source(seed: u64, field: usize) -> Xoshiro256PlusPlus {
-    Xoshiro256PlusPlus::seed_from_u64(seed ^ (field as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15))
 }
