@@ -21,10 +21,7 @@ const CASES: [(&str, &str); 12] = [
         "flows = 20000\nframe = ['ethernet', { ipv4 = { source = { random = true, flow = true }, destination = { random = true, flow = \
          true } } }, { udp = { source = { random = true, flow = true }, destination = { random = true, flow = true } } }]",
     ),
-    (
-        "1 random",
-        "frame = ['ethernet', { ipv4 = { source = { random = true } } }, 'udp']",
-    ),
+    ("1 random", "frame = ['ethernet', { ipv4 = { source = { random = true } } }, 'udp']"),
     (
         "2 counted",
         "frame = ['ethernet', { ipv4 = { source = { from = '10.0.0.0', to = '10.255.255.255' }, \
@@ -92,10 +89,13 @@ fn instructions(name: &str, what: &str) -> Result<f64, String> {
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
     command.args(["--collect-atstart=no", "--toggle-collect=*counted*"]);
     command.arg(program).args(["case", name, what]);
-    let output = command.output().map_err(|error| format!("cannot run valgrind: {error}; install the Debian package valgrind"))?;
+    let output = command
+        .output()
+        .map_err(|error| format!("cannot run valgrind: {error}; install the Debian package valgrind"))?;
     let said = String::from_utf8_lossy(&output.stderr);
     let count = said.lines().find_map(|line| line.split("Collected : ").nth(1));
-    let count: f64 = count.and_then(|count| count.trim().parse().ok()).ok_or_else(|| format!("valgrind failed: {said}"))?;
+    let count: f64 =
+        count.and_then(|count| count.trim().parse().ok()).ok_or_else(|| format!("valgrind failed: {said}"))?;
     Ok(count / (COUNTED * BURST) as f64)
 }
 

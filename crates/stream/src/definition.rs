@@ -10,9 +10,11 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 /// Streams of a file, at most.
-const MOST_STREAMS: usize = 65_536;
+const MOST_STREAMS: usize = 1024;
 /// Flows of a stream, at most.
 const MOST_FLOWS: u64 = 1 << 20;
+/// Values that move with flows in all: flows times fields.
+const MOST_FLOW_VALUES: u64 = 1 << 24;
 /// Flows that differ by address alone: hosts of a /16.
 const FLOWS_BY_ADDRESS: u64 = 65_534;
 /// Fields at given offsets, at most.
@@ -83,7 +85,8 @@ impl Definition {
     fn one(source: Source<'_>, stream: &Value<'_>, number: usize) -> Result<Self> {
         let table = source.table(stream, "a table below a line [[stream]]")?;
         source.only(table, &KEYS)?;
-        let text = |key, expected| get(table, key).map(|value| source.text(value, expected).map(str::to_owned)).transpose();
+        let text =
+            |key, expected| get(table, key).map(|value| source.text(value, expected).map(str::to_owned)).transpose();
         let Some(frame) = get(table, "frame") else {
             let expected = "expected its headers, such as frame = [\"ethernet\", \"ipv4\", \"udp\"]";
             return Err(source.error(stream.span(), "this stream has no frame", expected));
@@ -97,7 +100,8 @@ impl Definition {
             name: text("name", "a name")?.unwrap_or_else(|| (number + 1).to_string()),
             sizes: get(table, "size").map_or(Ok(Sizes::of_smallest()), |size| sizes(source, size))?,
             layout: Layout::parse(source, frame)?,
-            payload: get(table, "payload").map_or(Ok(Payload::Bytes(vec![0])), |payload| self::payload(source, payload))?,
+            payload: get(table, "payload")
+                .map_or(Ok(Payload::Bytes(vec![0])), |payload| self::payload(source, payload))?,
             flows: get(table, "flows").map(|flows| source.word(flows, 1..=MOST_FLOWS)).transpose()?,
             weight: get(table, "weight").map_or(Ok(1), |weight| source.word(weight, 1..=u32::MAX.into()))?,
             rate,
@@ -118,16 +122,22 @@ impl Definition {
 
     /// Reads fields at given offsets.
     fn add_fields(&mut self, source: Source<'_>, fields: &Value<'_>) -> Result<()> {
-        let items = source.array(fields, "an array of fields, such as [{ at = 50, bytes = 2, value = { random = true } }]")?;
+        let items =
+            source.array(fields, "an array of fields, such as [{ at = 50, bytes = 2, value = { random = true } }]")?;
         if items.len() > MOST_FIELDS {
-            return Err(source.error(fields.span(), "these are too many fields", format!("expected at most {MOST_FIELDS}")));
+            return Err(source.error(
+                fields.span(),
+                "these are too many fields",
+                format!("expected at most {MOST_FIELDS}"),
+            ));
         }
         let begin = self.layout.fields.len();
         for item in items {
             let table = source.table(item, "a field, such as { at = 50, bytes = 2, value = { random = true } }")?;
             source.only(table, &["at", "bytes", "value"])?;
             let key = |key: &str| {
-                let missing = || source.error(item.span(), format!("this field has no {key}"), "expected at, bytes and value");
+                let missing =
+                    || source.error(item.span(), format!("this field has no {key}"), "expected at, bytes and value");
                 get(table, key).ok_or_else(missing)
             };
             let at = source.word(key("at")?, 0..=LARGEST.into())?;
@@ -151,9 +161,11 @@ impl Definition {
             let expected = format!("expected a field within the {smallest} bytes of the smallest frame");
             return Err(source.error(at, format!("{bytes} lie outside of the frame"), expected));
         }
-        let header = self.layout.layers.iter().find(|layer| {
-            layer.protocol != Protocol::Raw && layer.from < place.end() && place.at < layer.to
-        });
+        let header = self
+            .layout
+            .layers
+            .iter()
+            .find(|layer| layer.protocol != Protocol::Raw && layer.from < place.end() && place.at < layer.to);
         if let Some(layer) = header {
             let name = layer.protocol.name();
             let expected = format!("expected the fields of {name} by name, or an offset in raw bytes or payload");
@@ -175,6 +187,15 @@ impl Definition {
     /// Makes the source address move with the flow, unless fields are named that do; above 65,534 flows the port too.
     fn let_flow(&mut self, at: Option<Range<usize>>) -> std::result::Result<(), (Range<usize>, String, String)> {
         let moving = self.layout.fields.iter().find(|field| field.flow);
+        let values = self.flows() * self.layout.fields.iter().filter(|field| field.flow).count() as u64;
+        if let Some(at) = at.clone().filter(|_| values > MOST_FLOW_VALUES) {
+            let message = format!("fields that move with these flows have {values} values");
+            return Err((
+                at,
+                message,
+                format!("expected at most {MOST_FLOW_VALUES}: fewer flows, or fewer such fields"),
+            ));
+        }
         let (flows, at) = match (self.flows.zip(at), moving) {
             (None, Some(field)) => {
                 let message = format!("{} moves with the flow, but there are none", field.name);

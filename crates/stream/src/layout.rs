@@ -116,7 +116,11 @@ impl Layout {
             return Err(source.error(first.span.clone(), message, "expected ethernet or raw"));
         }
         if written.len() > MOST_LAYERS {
-            return Err(source.error(frame.span(), "this frame has too many headers", format!("expected at most {MOST_LAYERS}")));
+            return Err(source.error(
+                frame.span(),
+                "this frame has too many headers",
+                format!("expected at most {MOST_LAYERS}"),
+            ));
         }
         let mut layout = Self::default();
         for (at, header) in written.iter().enumerate() {
@@ -167,7 +171,10 @@ impl Layout {
             return Err(source.error(next.span.clone(), message, format!("expected {expected}")));
         };
         // The type of a tag stands before it.
-        let tpid = next.settings.filter(|_| next.protocol == Protocol::Vlan).and_then(|settings| settings.get_ref().as_table());
+        let tpid = next
+            .settings
+            .filter(|_| next.protocol == Protocol::Vlan)
+            .and_then(|settings| settings.get_ref().as_table());
         tpid.and_then(|table| get(table, "tpid")).map_or(Ok(linked), |tpid| source.word(tpid, 0..=0xFFFF))
     }
 
@@ -177,7 +184,11 @@ impl Layout {
         for (flag, field) in GRE_OPTIONS {
             let Some(value) = get(table, field.name) else { continue };
             if field.default == Default::Checksum && value.get_ref().as_bool() == Some(false) {
-                return Err(source.error(value.span(), "there is no such checksum", "expected true, or no checksum at all"));
+                return Err(source.error(
+                    value.span(),
+                    "there is no such checksum",
+                    "expected true, or no checksum at all",
+                ));
             }
             fields.push(HeaderField { bit: 8 * (self.bytes.len() - header), ..field });
             self.bytes[header] |= flag;
@@ -247,7 +258,11 @@ impl Layout {
                 _ => None,
             });
             let Some(ip) = ip else {
-                return Err(source.error(layer.clone(), "this checksum needs an IP header", "expected ipv4 or ipv6 before"));
+                return Err(source.error(
+                    layer.clone(),
+                    "this checksum needs an IP header",
+                    "expected ipv4 or ipv6 before",
+                ));
             };
             pseudo = Some((ip, last.protocol.ip_number().unwrap_or(0)));
         }

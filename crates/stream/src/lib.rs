@@ -68,6 +68,7 @@
 //! random differ in their lower 64 bits.
 #![forbid(unsafe_code)]
 
+mod build;
 mod definition;
 mod error;
 mod flows;

@@ -17,12 +17,28 @@ type Sums = [u32; BURST];
 /// Where the values of a field come from.
 #[derive(Clone, Debug)]
 pub(crate) enum Generator {
-    Count { next: u64, from: u64, step: u64, last: u64 },
-    List { list: Vec<u64>, next: usize },
+    Count {
+        next: u64,
+        from: u64,
+        step: u64,
+        last: u64,
+    },
+    List {
+        list: Vec<u64>,
+        next: usize,
+    },
     /// From `from` to `from + last`.
-    Random { random: Box<Xoshiro256PlusPlus>, from: u64, last: u64 },
+    Random {
+        random: Box<Xoshiro256PlusPlus>,
+        from: u64,
+        last: u64,
+    },
     /// The same for values of 32 bits.
-    Lanes { lanes: Box<Lanes>, from: u32, last: u32 },
+    Lanes {
+        lanes: Box<Lanes>,
+        from: u32,
+        last: u32,
+    },
 }
 
 impl Generator {

@@ -91,11 +91,8 @@ const VXLAN_PORT: u64 = 4789;
 const EXPERIMENT: u64 = 0x88B5;
 const EXPERIMENTAL_PROTOCOL: u64 = 253;
 
-const ETHERNET: &[Field] = &[
-    mac("destination", 0, DESTINATION_MAC),
-    mac("source", 6, SOURCE_MAC),
-    derived("type", 12, 16, Default::Next),
-];
+const ETHERNET: &[Field] =
+    &[mac("destination", 0, DESTINATION_MAC), mac("source", 6, SOURCE_MAC), derived("type", 12, 16, Default::Next)];
 const VLAN: &[Field] = &[
     number("priority", 0, 3, 0),
     number("drop_eligible", 3, 1, 0),

@@ -17,9 +17,7 @@ pub(crate) fn source(seed: u64, field: usize) -> Xoshiro256PlusPlus {
 #[inline(always)]
 pub(crate) fn below(random: &mut Xoshiro256PlusPlus, last: u64) -> u64 {
     let product = u128::from(random.next_u64()) * (u128::from(last) + 1);
-    #[expect(clippy::cast_possible_truncation, reason = "the product of 64 bits and at most 2^64 is below 2^128")]
-    let upper = (product >> 64) as u64;
-    upper
+    u64::try_from(product >> 64).unwrap_or(u64::MAX)
 }
 
 /// Generators of xoshiro128++ (Blackman and Vigna) side by side, one for each frame of a burst, which compilers turn into vector

@@ -86,7 +86,9 @@ impl Replay {
         let mut replay = reader.replay;
         if replay.frames.is_empty() {
             let left_out = replay.left_out;
-            let none = format!("it has no frame to send ({left_out} are shorter than {HEADER} or longer than {LARGEST} bytes)");
+            let none = format!(
+                "it has no frame to send ({left_out} are shorter than {HEADER} or longer than {LARGEST} bytes)"
+            );
             return Err(bad(damage.unwrap_or(none)));
         }
         replay.damage = damage;
@@ -332,6 +334,8 @@ fn describe<I: std::fmt::Debug>(error: &PcapError<I>) -> String {
         PcapError::UnexpectedEof | PcapError::Incomplete(_) => "it is cut short".to_owned(),
         PcapError::ReadError => "reading it failed".to_owned(),
         // Never with the bytes of the record.
-        PcapError::NomError(_, kind) | PcapError::OwnedNomError(_, kind) => format!("it has a damaged record ({kind:?})"),
+        PcapError::NomError(_, kind) | PcapError::OwnedNomError(_, kind) => {
+            format!("it has a damaged record ({kind:?})")
+        }
     }
 }

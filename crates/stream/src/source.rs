@@ -8,8 +8,8 @@ use toml::de::{DeTable, DeValue};
 
 /// Bytes of the longest text.
 const LONGEST: usize = 1 << 20;
-/// Keys that are alike at least so much (Jaro-Winkler) may have been meant.
-const ALIKE: f64 = 0.75;
+/// A name may have been meant if it has at most one error in so many characters, or one at all.
+const CHARACTERS_AN_ERROR: usize = 3;
 /// Columns of a snippet.
 const WIDTH: usize = 120;
 
@@ -54,7 +54,8 @@ impl<'a> Source<'a> {
         let report = [Level::ERROR.no_name().primary_title("").element(snippet)];
         let drawn = Renderer::plain().term_width(WIDTH).render(&report);
         // The title is the line above, which has the place too.
-        let snippet = drawn.lines().skip_while(|line| !line.trim_start().starts_with('|')).collect::<Vec<_>>().join("\n");
+        let snippet =
+            drawn.lines().skip_while(|line| !line.trim_start().starts_with('|')).collect::<Vec<_>>().join("\n");
         Error::Definition {
             file: self.name.to_owned(),
             line,
@@ -81,21 +82,21 @@ impl<'a> Source<'a> {
 
     /// Refuses keys that are not known.
     pub(crate) fn only(&self, table: &DeTable<'_>, known: &[&str]) -> Result<()> {
-        for key in table.keys().filter(|key| !known.contains(&key.get_ref().as_ref())) {
-            return Err(self.unknown("key", key.get_ref(), key.span(), known));
+        match table.keys().find(|key| !known.contains(&key.get_ref().as_ref())) {
+            Some(key) => Err(self.unknown("key", key.get_ref(), key.span(), known)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// A name that is not known, with the near one.
     pub(crate) fn unknown(&self, what: &str, found: &str, span: Range<usize>, known: &[&str]) -> Error {
-        let near = known.iter().map(|name| (strsim::jaro_winkler(name, found), name));
-        let near = near.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(alike, _)| *alike >= ALIKE);
+        let shown: String = found.chars().take(40).collect();
+        let near = known.iter().map(|name| (strsim::damerau_levenshtein(name, &shown), name)).min();
+        let near = near.filter(|(errors, name)| *errors <= (name.len() / CHARACTERS_AN_ERROR).max(1));
         let expected = match near {
             Some((_, name)) => format!("did you mean {name:?}?"),
             None => format!("known are {}", known.join(", ")),
         };
-        let shown: String = found.chars().take(40).collect();
         self.error(span, format!("unknown {what} {shown:?}"), expected)
     }
 

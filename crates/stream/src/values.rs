@@ -19,13 +19,22 @@ pub(crate) enum Kind {
 pub(crate) enum Values {
     Constant(u64),
     /// `from`, `from + step`, and so on, so many, and again from the start.
-    Count { from: u64, step: u64, count: u64 },
+    Count {
+        from: u64,
+        step: u64,
+        count: u64,
+    },
     /// One after the other.
     List(Vec<u64>),
     /// Uniformly random in `from..=from + last`.
-    Random { from: u64, last: u64 },
+    Random {
+        from: u64,
+        last: u64,
+    },
     /// The frame's size less so many bytes.
-    Size { minus: usize },
+    Size {
+        minus: usize,
+    },
 }
 
 /// Values of a field as they were read, and whether they move with the flow.
@@ -112,7 +121,14 @@ fn listed(source: Source<'_>, table: &DeTable<'_>, list: &Value<'_>, kind: Kind,
     values.iter().map(|value| one(source, value, kind, bits)).collect()
 }
 
-fn moving(source: Source<'_>, value: &Value<'_>, table: &DeTable<'_>, kind: Kind, bits: usize, random: bool) -> Result<Wide> {
+fn moving(
+    source: Source<'_>,
+    value: &Value<'_>,
+    table: &DeTable<'_>,
+    kind: Kind,
+    bits: usize,
+    random: bool,
+) -> Result<Wide> {
     let bound = |key| get(table, key).map(|value| one(source, value, kind, bits)).transpose();
     let (from, to) = (bound("from")?, bound("to")?);
     if !random && (from.is_none() || to.is_none()) {
@@ -126,11 +142,19 @@ fn moving(source: Source<'_>, value: &Value<'_>, table: &DeTable<'_>, kind: Kind
     }
     let step = get(table, "step");
     if let Some(step) = step.filter(|_| random) {
-        return Err(source.error(step.span(), "a step stands beside random", "expected a step only between from and to"));
+        return Err(source.error(
+            step.span(),
+            "a step stands beside random",
+            "expected a step only between from and to",
+        ));
     }
     let step = step.map_or(Ok(1), |step| {
         let number = source.word(step, 0..=u64::try_from(i64::MAX).unwrap_or(0))?;
-        if number == 0 { Err(source.error(step.span(), "a step of 0 never moves", "expected 1 or more")) } else { Ok(number) }
+        if number == 0 {
+            Err(source.error(step.span(), "a step of 0 never moves", "expected 1 or more"))
+        } else {
+            Ok(number)
+        }
     })?;
     Ok(if random { Wide::Random { from, to } } else { Wide::Count { from, to, step } })
 }
@@ -151,13 +175,15 @@ fn one(source: Source<'_>, value: &Value<'_>, kind: Kind, bits: usize) -> Result
         Kind::Ipv6 => text.parse::<Ipv6Addr>().ok().map(u128::from),
         Kind::Mac | Kind::Number => mac(text),
     };
-    let bad = || -> Error { source.error(value.span(), "this is no address of the kind", format!("expected {expected}")) };
+    let bad =
+        || -> Error { source.error(value.span(), "this is no address of the kind", format!("expected {expected}")) };
     address.ok_or_else(bad)
 }
 
 fn mac(text: &str) -> Option<u128> {
     let parts: Vec<&str> = text.split(':').collect();
-    let good = parts.len() == 6 && parts.iter().all(|part| part.len() == 2 && part.chars().all(|c| c.is_ascii_hexdigit()));
+    let good =
+        parts.len() == 6 && parts.iter().all(|part| part.len() == 2 && part.chars().all(|c| c.is_ascii_hexdigit()));
     good.then(|| parts.concat()).and_then(|digits| u128::from_str_radix(&digits, 16).ok())
 }
 

@@ -13,7 +13,12 @@ const HEADERS: &[(&str, &str, &str, &str)] = &[
     ("vlan", "{ vlan = { id = 5, priority = 3 } }", "Dot1Q(vlan=5, prio=3)", "vlan"),
     ("vlans", "{ vlan = { id = { from = 10, to = 12 }, drop_eligible = 1 } }", "Dot1Q(vlan=10 + i % 3, id=1)", "vlan"),
     ("mpls1", "{ mpls = { label = 1000, class = 5 } }", "MPLS(label=1000, cos=5, s=0, ttl=64)", "mpls"),
-    ("mpls", "{ mpls = { label = { list = [16, 0xfffff] }, ttl = 9 } }", "MPLS(label=[16, 0xfffff][i % 2], s=1, ttl=9)", "mpls"),
+    (
+        "mpls",
+        "{ mpls = { label = { list = [16, 0xfffff] }, ttl = 9 } }",
+        "MPLS(label=[16, 0xfffff][i % 2], s=1, ttl=9)",
+        "mpls",
+    ),
     ("ip", "'ipv4'", "IP(src='198.18.0.1', dst='198.19.0.1', flags='DF', id=0)", "ip"),
     (
         "ips",
@@ -66,7 +71,12 @@ const HEADERS: &[(&str, &str, &str, &str)] = &[
         "GRE(chksum_present=1, key_present=1, key=7 + i % 3, seqnum_present=1, sequence_number=i)",
         "gre",
     ),
-    ("vxlan", "{ vxlan = { vni = { from = 0xfffffe, to = 0xffffff } } }", "VXLAN(vni=0xfffffe + i % 2, flags=8)", "vxlan"),
+    (
+        "vxlan",
+        "{ vxlan = { vni = { from = 0xfffffe, to = 0xffffff } } }",
+        "VXLAN(vni=0xfffffe + i % 2, flags=8)",
+        "vxlan",
+    ),
     ("udpv", "'udp'", "UDP(sport=49152, dport=4789)", "udp"),
 ];
 
@@ -174,7 +184,12 @@ fn scapy_builds_the_same_frames() {
     for (number, ((stack, size, ours), theirs)) in ours.iter().zip(theirs).enumerate() {
         if ours != theirs {
             let end = ours.len().min(320);
-            wrong.push(format!("{stack}, {size}, frame {}:\n ours   {}\n theirs {}", number % FRAMES, &ours[..end], &theirs[..end.min(theirs.len())]));
+            wrong.push(format!(
+                "{stack}, {size}, frame {}:\n ours   {}\n theirs {}",
+                number % FRAMES,
+                &ours[..end],
+                &theirs[..end.min(theirs.len())]
+            ));
         }
     }
     assert!(wrong.is_empty(), "{} wrong, such as\n{}", wrong.len(), wrong[..wrong.len().min(6)].join("\n"));
@@ -233,7 +248,8 @@ fn tshark_finds_nothing_malformed_and_no_checksum_wrong() {
         assert!(!columns[2].to_lowercase().contains("checksum"), "{stack}, {size}: {}", columns[2]);
         // 1 is good, and 3 is that there is none, as in the headers of UDP that say so.
         let good = |status: &str| status == "1" || status == "3" && stack.contains("udp0");
-        let statuses: Vec<&str> = columns[3..].iter().flat_map(|column| column.split(',')).filter(|text| !text.is_empty()).collect();
+        let statuses: Vec<&str> =
+            columns[3..].iter().flat_map(|column| column.split(',')).filter(|text| !text.is_empty()).collect();
         assert!(statuses.iter().all(|status| good(status)), "{stack}, {size}: {line}");
         let summed = headers(stack).filter(|(.., name)| ["ip", "udp", "tcp", "icmp", "icmpv6"].contains(name)).count();
         assert_eq!(statuses.len(), summed, "{stack}, {size}: {line}");

@@ -2,9 +2,11 @@
 //! replays those that it found (`tests/replay.rs`).
 
 pub mod captures;
+pub mod definitions;
 #[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod ixgbe_rings;
 pub mod lpm;
+pub mod replay;
 pub mod router;
 pub mod routes;
 #[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
@@ -21,8 +23,10 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All fuzz targets.
 pub const TARGETS: &[Target] = &[
     ("captures", captures::run),
+    ("definitions", definitions::run),
     ("ixgbe_rings", ixgbe_rings::run),
     ("lpm", lpm::run),
+    ("replay", replay::run),
     ("router", router::run),
     ("routes", routes::run),
     ("vfio_user_client", vfio_user_client::run),
