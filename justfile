@@ -43,9 +43,10 @@ vm *SCENARIOS="all":
 bench *ARGS:
     cargo bench -p benches {{ARGS}}
 
-# Instructions per packet, counted by callgrind.
+# Instructions per packet, counted by callgrind: of drivers and router, and of frames that are generated.
 instr:
     cargo run --release -p benches --bin instr
+    cargo bench -p ringway-stream --bench instructions
 
 # Each fuzz target for some seconds (cargo-fuzz, nightly).
 fuzz SECONDS="300" *TARGETS:

@@ -56,7 +56,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Error::TooSmall`] when the smallest frame has no room for its headers, its fields and `reserve_tail` bytes.
+    /// [`Error::TooSmall`](crate::Error::TooSmall) when the smallest frame has no room for its headers, its fields and `reserve_tail` bytes.
     pub fn new(definition: &Definition, reserve_tail: usize, seed: u64) -> Result<Self> {
         let builder = Builder::new(definition, reserve_tail, seed)?;
         let checksums = &definition.layout.checksums;
