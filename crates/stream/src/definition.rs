@@ -156,10 +156,10 @@ impl Definition {
     /// Refuses a field outside of the smallest frame, in a header, or over another.
     fn check_place(&self, source: Source<'_>, place: Place, others: &[Field], at: Range<usize>) -> Result<()> {
         let smallest = self.sizes.smallest();
-        let bytes = format!("bytes {} to {}", place.at, place.end() - 1);
+        let field = format!("the field of bytes {} to {}", place.at, place.end() - 1);
         if place.end() > smallest {
             let expected = format!("expected a field within the {smallest} bytes of the smallest frame");
-            return Err(source.error(at, format!("{bytes} lie outside of the frame"), expected));
+            return Err(source.error(at, format!("{field} lies outside of the frame"), expected));
         }
         let header = self
             .layout
@@ -169,7 +169,7 @@ impl Definition {
         if let Some(layer) = header {
             let name = layer.protocol.name();
             let expected = format!("expected the fields of {name} by name, or an offset in raw bytes or payload");
-            return Err(source.error(at, format!("{bytes} overlap with the header {name}"), expected));
+            return Err(source.error(at, format!("{field} overlaps with the header {name}"), expected));
         }
         let overlaps = |other: &&Field| {
             let (a, b) = (place.span(), other.place.span());
@@ -177,7 +177,7 @@ impl Definition {
         };
         match others.iter().find(overlaps) {
             Some(other) => {
-                let message = format!("{bytes} overlap with the {}", other.name);
+                let message = format!("{field} overlaps with the {}", other.name);
                 Err(source.error(at, message, "expected fields apart from each other"))
             }
             None => Ok(()),

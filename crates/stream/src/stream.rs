@@ -100,7 +100,7 @@ impl Stream {
 
     /// Flows that it has.
     #[must_use]
-    pub fn flows_count(&self) -> u64 {
+    pub fn flow_count(&self) -> u64 {
         self.flows
     }
 

@@ -63,19 +63,19 @@ const LINES: &[(&str, &str)] = &[
     ("flows = 0", "f.toml:3:9: this number is out of range; expected a number from 1 to 1048576"),
     (
         "field = [{ at = 60, bytes = 1, value = 1 }]",
-        "f.toml:3:10: bytes 60 to 60 lie outside of the frame; expected a field within the 60 bytes of the smallest frame",
+        "f.toml:3:10: the field of bytes 60 to 60 lies outside of the frame; expected a field within the 60 bytes of the smallest frame",
     ),
     (
         "field = [{ at = 59, bytes = 2, value = 1 }]",
-        "f.toml:3:10: bytes 59 to 60 lie outside of the frame; expected a field within the 60 bytes of the smallest frame",
+        "f.toml:3:10: the field of bytes 59 to 60 lies outside of the frame; expected a field within the 60 bytes of the smallest frame",
     ),
     (
         "field = [{ at = 41, bytes = 2, value = 1 }]",
-        "f.toml:3:10: bytes 41 to 42 overlap with the header udp; expected the fields of udp by name, or an offset in raw bytes or payload",
+        "f.toml:3:10: the field of bytes 41 to 42 overlaps with the header udp; expected the fields of udp by name, or an offset in raw bytes or payload",
     ),
     (
         "field = [{ at = 50, bytes = 4, value = 1 }, { at = 53, bytes = 2, value = 1 }]",
-        "f.toml:3:45: bytes 53 to 54 overlap with the field at 50; expected fields apart from each other",
+        "f.toml:3:45: the field of bytes 53 to 54 overlaps with the field at 50; expected fields apart from each other",
     ),
     (
         "field = [{ at = 50, bytes = 9, value = 1 }]",
@@ -211,7 +211,7 @@ fn flows_that_cannot_be_say_why() {
 fn many_flows_differ_by_port_too() {
     let flows = Flows { flows: 200_000, ..Flows::default() };
     let mut stream = Stream::flows(&flows, 0, 1).unwrap();
-    assert_eq!((stream.flows_count(), stream.period()), (200_000, None));
+    assert_eq!((stream.flow_count(), stream.period()), (200_000, None));
     let mut seen = std::collections::HashSet::new();
     let mut frame = [0; 60];
     for turn in 0..2 {

@@ -69,6 +69,8 @@ struct Case {
     tags: Vec<Moves>,
     outer: Option<(Packet, Moves)>,
     inner: Packet,
+    /// Fields in the payload: bytes before each, its own, and its values.
+    fields: Vec<(usize, usize, Moves)>,
 }
 
 /// An IP packet with ports.
@@ -210,11 +212,17 @@ impl Case {
         let payload = proptest::collection::vec(any::<u8>(), 1..4);
         let tail = prop_oneof![Just(0), Just(8), Just(14), 0..20_usize];
         let tags = proptest::collection::vec(Moves::strategy(12), 0..3);
-        (sizes, payload, tail, tags, outer, Packet::strategy()).prop_map(
-            |(sizes, payload, tail, tags, outer, inner)| {
+        let field = (0..5_usize, 1..=8_usize);
+        let field = field.prop_flat_map(|(gap, width)| {
+            let bits = u32::try_from(8 * width).unwrap();
+            (Just(gap), Just(width), Moves::strategy(bits))
+        });
+        let fields = proptest::collection::vec(field.boxed(), 0..3);
+        (sizes, payload, tail, tags, outer, Packet::strategy(), fields).prop_map(
+            |(sizes, payload, tail, tags, outer, inner, fields)| {
                 // VXLAN is in UDP.
                 let outer = outer.map(|(packet, vni)| (Packet { tcp: false, ..packet }, vni));
-                Self { sizes, payload, tail, tags, outer, inner }
+                Self { sizes, payload, tail, tags, outer, inner, fields }
             },
         )
     }
@@ -233,7 +241,17 @@ impl Case {
         frame.push(self.inner.text());
         let payload: String = self.payload.iter().map(|byte| format!("{byte:02x}")).collect();
         let (sizes, frame) = (&self.sizes, frame.join(",\n"));
-        format!("[[stream]]\nsize = {sizes:?}\npayload = {{ bytes = '{payload}' }}\nframe = [\n{frame}]\n")
+        let mut at = self.headers_len();
+        let mut fields = Vec::new();
+        for (gap, width, moves) in &self.fields {
+            let value = moves.text(|value| format!("{value:#x}"));
+            fields.push(format!("{{ at = {}, bytes = {width}, value = {value} }}", at + gap));
+            at += gap + width;
+        }
+        let fields = fields.join(",\n");
+        format!(
+            "[[stream]]\nsize = {sizes:?}\npayload = {{ bytes = '{payload}' }}\nframe = [\n{frame}]\nfield = [{fields}]\n"
+        )
     }
 
     fn build(&self, number: u64, found: &[u8]) -> Vec<u8> {
@@ -250,6 +268,13 @@ impl Case {
             let len = found.len() - headers;
             let mut payload: Vec<u8> = self.payload.iter().copied().cycle().take(len).collect();
             payload[len - self.tail..].fill(0);
+            let mut at = 0;
+            for (gap, width, moves) in &self.fields {
+                at += gap;
+                let found = found[headers + at..][..*width].iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+                payload[at..at + width].copy_from_slice(&moves.value(number, found).to_be_bytes()[8 - width..]);
+                at += width;
+            }
             payload
         };
         frame.extend(ether_type(self.outer.as_ref().map_or(self.inner.version, |(packet, _)| packet.version)));
@@ -356,6 +381,24 @@ impl Case {
         let tags = 14 + 4 * self.tags.len();
         let outer = self.outer.as_ref().map_or(0, |(packet, _)| packet.header_len() + 8 + 14);
         tags + outer + self.inner.header_len()
+    }
+}
+
+#[test]
+fn a_udp_checksum_of_zero_is_written_as_ones() {
+    // One of all ports makes the sum 0. With another field that moves, headers are made as they are needed.
+    for id in ["0", "{ from = 0, to = 2 }"] {
+        let text = format!(
+            "[[stream]]\nframe = ['ethernet', {{ ipv4 = {{ id = {id} }} }}, {{ udp = {{ source = {{ from = 0, to = 65535 }} }} }}]"
+        );
+        let mut stream = made(&text, 0, 1);
+        assert_eq!(stream.period().is_some(), id == "0");
+        let sums = take(&mut stream, 65_536).into_iter().map(|frame| u16::from_be_bytes([frame[40], frame[41]]));
+        let sums: Vec<u16> = sums.collect();
+        assert_eq!(
+            (sums.iter().filter(|sum| **sum == 0).count(), sums.iter().filter(|sum| **sum == 0xFFFF).count()),
+            (0, 1)
+        );
     }
 }
 
