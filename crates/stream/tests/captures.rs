@@ -1,4 +1,5 @@
 //! Captures: what they hold and when, judged by a reader of the test's own; and damage, which is one clear error or the frames before it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::io::Cursor;

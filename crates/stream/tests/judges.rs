@@ -1,4 +1,5 @@
 //! Scapy builds the same frames byte for byte, and tshark finds none malformed and no checksum wrong.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};

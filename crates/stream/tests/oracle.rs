@@ -1,4 +1,5 @@
 //! Random definitions against an oracle that builds one frame at a time from scratch, with all checksums computed in full.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use proptest::prelude::*;
 use stream::{Definition, Stream};
