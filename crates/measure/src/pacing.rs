@@ -1,0 +1,213 @@
+//! When frames are due.
+
+use crate::Rate;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+
+/// How frames are spread over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// At equal intervals.
+    Even,
+    /// So many at once, then as many intervals later again; 0 is as 1.
+    Bursts(u32),
+    /// At exponential intervals, a Poisson process; the same seed gives the same times.
+    Poisson(u64),
+}
+
+/// Due times, from the rate and a start. They are absolute: what is late does not shift what follows. Whatever was due
+/// longer ago than the limit of catching up, when it could at last have been sent, is missed.
+///
+/// ```
+/// use measure::{Load, Pacer, Pattern};
+///
+/// // A frame every 1,000 ticks; what is late by more than 2,000 is missed.
+/// let mut pacer = Pacer::new("1000".parse::<Load>()?.rate(60, None)?, Pattern::Even, 1_000_000, 2_000);
+/// pacer.start(0, Some(20_000));
+/// let mut due = [0; 8];
+/// assert_eq!(pacer.take(0, &mut due), 1);
+/// // Then nothing until 10,500.
+/// assert_eq!(pacer.take(10_500, &mut due), 2);
+/// assert_eq!((due[0], due[1]), (9_000, 10_000));
+/// assert_eq!((pacer.missed(), pacer.intended()), (8, 11));
+/// # Ok::<(), measure::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pacer {
+    /// Mean interval, and when the next frame is due after the start: ticks, in fixed point of 64 and 64 bits.
+    interval: u128,
+    next: u128,
+    pattern: Pattern,
+    /// Frames of a burst that are still to come.
+    in_burst: u32,
+    random: Xoshiro256PlusPlus,
+    catch_up: u64,
+    start: u64,
+    /// Frames are due before this, in ticks after the start.
+    end: u64,
+    taken: u64,
+    missed: u64,
+}
+
+/// Random intervals skipped in one call.
+const MOST_DRAWN: u32 = 65_536;
+
+impl Pacer {
+    /// Creates one for a counter of `hz` ticks a second. `catch_up` is how late a frame may be sent, in ticks.
+    #[must_use]
+    pub fn new(rate: Rate, pattern: Pattern, hz: u64, catch_up: u64) -> Self {
+        let seed = if let Pattern::Poisson(seed) = pattern { seed } else { 0 };
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let interval = rate.interval(hz);
+        let mut pacer =
+            Self { interval, next: 0, pattern, in_burst: 0, random, catch_up, start: 0, end: 0, taken: 0, missed: 0 };
+        pacer.start(0, None);
+        pacer
+    }
+
+    /// Starts at a time, with nothing taken and nothing missed: from `start` on, for so many ticks, or for ever.
+    pub fn start(&mut self, start: u64, ticks: Option<u64>) {
+        (self.start, self.end, self.next, self.taken, self.missed) = (start, ticks.unwrap_or(u64::MAX), 0, 0, 0);
+        self.in_burst = self.burst();
+        if matches!(self.pattern, Pattern::Poisson(_)) {
+            self.next = self.gap();
+        }
+    }
+
+    /// Returns how many frames were due and are to be sent now, and sets the due times of these in `due`, in ascending
+    /// order; no more than have room there.
+    #[inline(always)]
+    pub fn take(&mut self, now: u64, due: &mut [u64]) -> usize {
+        let now = now.saturating_sub(self.start);
+        if now.saturating_sub(ticks(self.next)) > self.catch_up {
+            self.skip(now - self.catch_up);
+        }
+        // Neither what is still to come, nor what comes after the end.
+        let last = now.min(self.end.saturating_sub(1));
+        let mut count = 0;
+        if ticks(self.next) > last || self.is_off() {
+            return 0;
+        }
+        if self.pattern == Pattern::Even {
+            // From the counter's zero on, which saves an addition for each frame.
+            let start = u128::from(self.start) << 64;
+            let (interval, mut next, last) =
+                (self.interval, self.next.wrapping_add(start), self.start.wrapping_add(last));
+            let (room, mut places) = (due.len(), due.iter_mut());
+            while ticks(next) <= last {
+                let Some(place) = places.next() else { break };
+                *place = ticks(next);
+                next = next.wrapping_add(interval);
+            }
+            count = room - places.len();
+            self.next = next.wrapping_sub(start);
+        } else {
+            for place in due {
+                if ticks(self.next) > last {
+                    break;
+                }
+                *place = self.start.wrapping_add(ticks(self.next));
+                self.advance();
+                count += 1;
+            }
+        }
+        self.taken += count as u64;
+        count
+    }
+
+    /// Misses what was due before `limit`, in ticks after the start.
+    #[cold]
+    #[inline(never)]
+    fn skip(&mut self, limit: u64) {
+        let limit = limit.min(self.end);
+        if let Pattern::Poisson(_) = self.pattern {
+            for _ in 0..MOST_DRAWN {
+                if ticks(self.next) >= limit {
+                    return;
+                }
+                self.advance();
+                self.missed += 1;
+            }
+            return;
+        }
+        let limit = u128::from(limit) << 64;
+        if self.next >= limit {
+            return;
+        }
+        // A burst is due at once, so all of what is left of it, then whole bursts.
+        let of_burst = u128::from(self.burst());
+        let step = self.interval.saturating_mul(of_burst);
+        let steps = (limit - self.next).div_ceil(step);
+        let missed = (steps - 1) * of_burst + u128::from(self.in_burst);
+        self.missed += u64::try_from(missed).unwrap_or(u64::MAX);
+        self.next = self.next.saturating_add(steps.saturating_mul(step));
+        self.in_burst = self.burst();
+    }
+
+    #[inline(always)]
+    fn advance(&mut self) {
+        match self.pattern {
+            Pattern::Even => self.next = self.next.saturating_add(self.interval),
+            Pattern::Bursts(_) => {
+                self.in_burst -= 1;
+                if self.in_burst == 0 {
+                    self.in_burst = self.burst();
+                    self.next = self.next.saturating_add(self.interval.saturating_mul(self.in_burst.into()));
+                }
+            }
+            Pattern::Poisson(_) => self.next = self.next.saturating_add(self.gap()),
+        }
+    }
+
+    fn burst(&self) -> u32 {
+        if let Pattern::Bursts(frames) = self.pattern { frames.max(1) } else { 1 }
+    }
+
+    /// A random interval: by inversion, of a number below 1 with 53 bits.
+    fn gap(&mut self) -> u128 {
+        #[expect(clippy::cast_precision_loss, reason = "53 bits are what it holds")]
+        let uniform = (self.random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        // With 32 bits of fraction, it is below 40 * 2^32.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and below 2^38")]
+        let times = (-(-uniform).ln_1p() * 4_294_967_296.0) as u64;
+        let (high, low) = (self.interval >> 32, self.interval & 0xffff_ffff);
+        high * u128::from(times) + ((low * u128::from(times)) >> 32)
+    }
+
+    /// Returns how many frames were taken.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Returns how many frames are missed.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    /// Returns how many frames were due so far as [`Self::take`] has looked: those taken and those missed.
+    #[must_use]
+    pub fn intended(&self) -> u64 {
+        self.taken + self.missed
+    }
+
+    /// Returns whether it was started for no time at all.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.end == 0
+    }
+
+    /// Returns whether no more frames are to come.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        ticks(self.next) >= self.end
+    }
+}
+
+/// The whole ticks of a time in fixed point.
+#[inline(always)]
+fn ticks(fixed: u128) -> u64 {
+    (fixed >> 64) as u64
+}

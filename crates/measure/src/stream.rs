@@ -1,0 +1,208 @@
+//! What is known of a stream where it arrives.
+
+use crate::{Kind, Latency, Seen, Summary, Tag, Verdict, WINDOW, Window};
+
+/// Entries of [`HandOvers`].
+const FRAMES: usize = 1 << WINDOW.trailing_zeros();
+
+/// A stream where it arrives: the numbers that came, and how long their frames took. At most 460 KiB with its [`HandOvers`].
+///
+/// ```
+/// use measure::{HandOvers, Kind, Stream, TagWriter};
+///
+/// let (mut sent, mut stream) = (HandOvers::new(), Stream::new(7, 0));
+/// let mut frame = [0; 60];
+/// // Due at 1,000, handed over at 1,200, received at 1,500.
+/// TagWriter::new(Kind::Full, 7, 60, 42, None)?.write(&mut frame, 0, 1_000);
+/// sent.note(0, 1, 1_200);
+/// assert_eq!(stream.saw([&frame[..]].into_iter(), 1_500, 1, Some(&sent)), 0);
+/// assert_eq!(stream.from_due().map(|latency| latency.max), Some(500.0));
+/// assert_eq!(stream.from_hand_over().map(|latency| latency.max), Some(300.0));
+/// # Ok::<(), measure::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Stream {
+    number: u16,
+    window: Window,
+    due: Latency,
+    hand_over: Latency,
+    /// Frames whose tag names a time that cannot be.
+    impossible_times: u64,
+    /// Times before this are none of this stream's.
+    begun: u64,
+}
+
+impl Stream {
+    /// Creates stream `number`, of which nothing has arrived. Its first frame is due at `begun`: an earlier time is damage.
+    #[must_use]
+    pub fn new(number: u16, begun: u64) -> Self {
+        let (due, hand_over) = (Latency::new(), Latency::new());
+        Self { number, window: Window::new(), due, hand_over, impossible_times: 0, begun }
+    }
+
+    /// Returns how many different numbers have arrived.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.window.received()
+    }
+
+    /// Notes frames (without check sequence) that arrived by `now`, 65,536 at most, when `sent` frames of the stream had been
+    /// sent. What was sent on this lcore is in `hand_overs`. Returns how many of them are of something else.
+    #[inline(always)]
+    pub fn saw<'f>(
+        &mut self,
+        frames: impl Iterator<Item = &'f [u8]>,
+        now: u64,
+        sent: u64,
+        hand_overs: Option<&HandOvers>,
+    ) -> usize {
+        self.window.set_sent(sent);
+        // Frames in order with a full tag, no unusual time, and a known hand-over go the short way; all others the long.
+        let first = self.window.next();
+        let (mut expected, mut others) = (lower(first), 0);
+        let Some(hand_overs) = hand_overs.filter(|sent| sent.time(expected).is_some()) else {
+            return frames.filter(|frame| !self.saw_unusual(frame, now, hand_overs)).count();
+        };
+        let (begin, times) = (Kind::Full.begin(self.number), &*hand_overs.times);
+        // What has been sent ends there; of more than a burst can hold, some.
+        let end = lower(first + self.window.in_order_at_most().min(1 << 30));
+        // Those that were handed over at one time took equally long: that time, and the first of them.
+        let (mut burst, mut since_number) = (0, expected);
+        let mut due = self.due.recorder();
+        for frame in frames {
+            let short = Tag::number_and_age(frame, begin, now);
+            match short {
+                Some((number, age)) if number == expected && number != end && due.is_within(age) => {
+                    expected = number.wrapping_add(1);
+                    due.record(age);
+                    let time = times[number as usize % FRAMES];
+                    if time != burst {
+                        self.hand_over.record_times(since(now, burst), number.wrapping_sub(since_number).into());
+                        (burst, since_number) = (time, number);
+                    }
+                }
+                _ => {
+                    due.save();
+                    self.window.saw_in_order(expected.wrapping_sub(lower(self.window.next())).into());
+                    self.hand_over.record_times(since(now, burst), expected.wrapping_sub(since_number).into());
+                    others += usize::from(!self.saw_unusual(frame, now, Some(hand_overs)));
+                    due = self.due.recorder();
+                    expected = lower(self.window.next());
+                    since_number = expected;
+                }
+            }
+        }
+        due.save();
+        self.window.saw_in_order(expected.wrapping_sub(lower(self.window.next())).into());
+        self.hand_over.record_times(since(now, burst), expected.wrapping_sub(since_number).into());
+        others
+    }
+
+    /// Any frame. Returns whether it is of the stream.
+    #[inline(never)]
+    fn saw_unusual(&mut self, frame: &[u8], now: u64, hand_overs: Option<&HandOvers>) -> bool {
+        let Some(tag) = Tag::parse(frame).filter(|tag| tag.stream == self.number) else { return false };
+        let age = tag.age(now);
+        if age.is_some_and(|age| age > now.wrapping_sub(self.begun)) {
+            self.impossible_times += 1;
+            return true;
+        }
+        if self.window.saw(tag.number) != Seen::New {
+            return true;
+        }
+        let Some(age) = age else { return true };
+        self.due.record(age);
+        if let Some(time) = hand_overs.and_then(|sent| sent.time(tag.number)) {
+            // Of the time from the due time to the hand-over 32 bits are known.
+            let lateness = time.wrapping_sub(lower(now.wrapping_sub(age)));
+            self.hand_over.record(age.saturating_sub(lateness.into()));
+        }
+        true
+    }
+
+    /// Returns what became of the stream, of which `sent` frames were sent.
+    #[must_use]
+    pub fn verdict(&self, sent: u64) -> Verdict {
+        self.window.verdict(sent)
+    }
+
+    /// Returns how many frames had numbers or times that cannot be.
+    #[must_use]
+    pub fn impossible(&self) -> u64 {
+        self.window.verdict(0).impossible + self.impossible_times
+    }
+
+    /// Returns the latency from the due times, in ticks.
+    #[must_use]
+    pub fn from_due(&self) -> Option<Summary> {
+        self.due.summary()
+    }
+
+    /// Returns the latency from the hand-over to the ring, in ticks.
+    #[must_use]
+    pub fn from_hand_over(&self) -> Option<Summary> {
+        self.hand_over.summary()
+    }
+}
+
+/// Ticks from a time, of which the lower half is known, to `now`: less than 2^32.
+fn since(now: u64, time: u32) -> u64 {
+    lower(now).wrapping_sub(time).into()
+}
+
+#[inline(always)]
+fn lower(number: u64) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    let lower = number as u32;
+    lower
+}
+
+/// When each of the last [`WINDOW`] frames of a stream was handed over, for the receiver on the same lcore.
+#[derive(Clone, Debug)]
+pub struct HandOvers {
+    /// The lower halves of the times, by number modulo [`WINDOW`].
+    times: Box<[u32; FRAMES]>,
+    /// Frames handed over, modulo 2^32.
+    next: u32,
+}
+
+impl HandOvers {
+    /// Creates one for a stream of which nothing has been sent.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { times: Box::new([0; FRAMES]), next: 0 }
+    }
+
+    /// Notes that the next frames, from number `first` on, are handed over now: at most [`WINDOW`] of them.
+    #[inline(always)]
+    pub fn note(&mut self, first: u32, frames: usize, now: u64) {
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half; as many as a window holds")]
+        let (now, count) = (now as u32, frames as u32);
+        let begin = first as usize % FRAMES;
+        match self.times.get_mut(begin..begin.wrapping_add(frames)) {
+            Some(times) => times.fill(now),
+            None => self.note_around(begin, frames, now),
+        }
+        self.next = first.wrapping_add(count);
+    }
+
+    /// What goes beyond the end is at the begin.
+    #[inline(never)]
+    fn note_around(&mut self, begin: usize, frames: usize, now: u32) {
+        (begin..).take(frames.min(FRAMES)).for_each(|at| self.times[at % FRAMES] = now);
+    }
+
+    /// Returns when a frame was handed over, in ticks modulo 2^32; `None` if it was not yet, or [`WINDOW`] frames ago.
+    #[inline(always)]
+    #[must_use]
+    pub fn time(&self, number: u32) -> Option<u32> {
+        let age = self.next.wrapping_sub(1).wrapping_sub(number);
+        (u64::from(age) < WINDOW).then(|| self.times[number as usize % FRAMES])
+    }
+}
+
+impl Default for HandOvers {
+    fn default() -> Self {
+        Self::new()
+    }
+}

@@ -1,0 +1,238 @@
+//! The tag at the end of a frame.
+//!
+//! | bytes | what | short | full |
+//! |---|---|---|---|
+//! | 2 | mark: `RS` or `RF` | yes | yes |
+//! | 2 | stream | yes | yes |
+//! | 4 | number, from 0; after 2^32 - 1 comes 0 | yes | yes |
+//! | 6 | due time in ticks, modulo 2^48 | | yes |
+//!
+//! All are big-endian. At the end it survives what a device does to headers: tags of VLANs that come and go, and tunnels.
+
+use crate::Error;
+use wire::{Sum, checksum::update_u16};
+
+/// What a tag holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Stream and number: 8 bytes.
+    Short,
+    /// And the due time: 14 bytes.
+    Full,
+}
+
+impl Kind {
+    /// Returns the length of the tag in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Short => SHORT,
+            Self::Full => FULL,
+        }
+    }
+
+    const fn mark(self) -> u16 {
+        u16::from_be_bytes(match self {
+            Self::Short => *b"RS",
+            Self::Full => *b"RF",
+        })
+    }
+
+    /// Mark and stream, in the upper half of the first word.
+    const fn head(self, stream: u16) -> u64 {
+        (self.mark() as u64) << 48 | (stream as u64) << 32
+    }
+
+    /// How a tag begins.
+    pub(crate) const fn begin(self, stream: u16) -> [u8; 4] {
+        let [first, second, third, fourth, ..] = self.head(stream).to_be_bytes();
+        [first, second, third, fourth]
+    }
+}
+
+/// What a frame says of itself.
+///
+/// ```
+/// use measure::{Kind, Tag, TagWriter};
+///
+/// let mut frame = [0; 60];
+/// TagWriter::new(Kind::Short, 7, 60, 42, None)?.write(&mut frame, 5, 0);
+/// assert_eq!(Tag::parse(&frame), Some(Tag { stream: 7, number: 5, due: None }));
+/// # Ok::<(), measure::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// Number of the stream.
+    pub stream: u16,
+    /// Number of the frame in its stream.
+    pub number: u32,
+    /// When the frame was due, in ticks of its sender modulo 2^48; only full tags have it.
+    pub due: Option<u64>,
+}
+
+impl Tag {
+    /// Returns the tag at the end of a frame (without check sequence); `None` if there is none.
+    #[inline(always)]
+    #[must_use]
+    pub fn parse(frame: &[u8]) -> Option<Self> {
+        if let Some(tag) = frame.last_chunk::<FULL>() {
+            let [head, due] =
+                [&tag[..8], &tag[6..]].map(|bytes| bytes.first_chunk::<8>().map(|b| u64::from_be_bytes(*b)));
+            let (head, due) = (head?, due? & DUE);
+            if head >> 48 == u64::from(Kind::Full.mark()) {
+                return Some(Self { due: Some(due), ..Self::of(head) });
+            }
+        }
+        Self::parse_short(frame)
+    }
+
+    #[inline(never)]
+    fn parse_short(frame: &[u8]) -> Option<Self> {
+        let head = u64::from_be_bytes(*frame.last_chunk::<SHORT>()?);
+        (head >> 48 == u64::from(Kind::Short.mark())).then(|| Self::of(head))
+    }
+
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "takes the words apart")]
+    fn of(head: u64) -> Self {
+        Self { stream: (head >> 32) as u16, number: head as u32, due: None }
+    }
+
+    /// Returns the ticks from the due time until `now`, if the tag has one. More than half of 2^48 stands for a due time
+    /// that is still to come, which is no time at all.
+    #[inline(always)]
+    #[must_use]
+    pub fn age(&self, now: u64) -> Option<u64> {
+        self.due.map(|due| now.wrapping_sub(due) & DUE)
+    }
+
+    /// Number and age of a frame with a full tag that begins like this; `None` for all others.
+    #[inline(always)]
+    pub(crate) fn number_and_age(frame: &[u8], begin: [u8; 4], now: u64) -> Option<(u32, u64)> {
+        let tag = frame.last_chunk::<FULL>()?;
+        let (head, number, due) = (tag.first_chunk::<4>()?, tag[4..].first_chunk::<4>()?, tag.last_chunk::<8>()?);
+        (*head == begin).then(|| (u32::from_be_bytes(*number), now.wrapping_sub(u64::from_be_bytes(*due)) & DUE))
+    }
+}
+
+/// The checksum of TCP, UDP or ICMP that covers a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    /// Offset of the checksum in the frame.
+    pub checksum_at: usize,
+    /// Offset of the first byte that it covers, pseudo-header apart.
+    pub from: usize,
+    /// A checksum of 0 says that there is none (UDP over IPv4, RFC 768), and stays.
+    pub zero_is_none: bool,
+}
+
+/// Writes the tags of a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct TagWriter {
+    kind: Kind,
+    /// Mark and stream, in the upper half.
+    head: u64,
+    coverage: Option<Coverage>,
+}
+
+impl TagWriter {
+    /// Creates one for frames of `size` bytes (without check sequence), of which `headers` are not free, and of whose tag
+    /// a checksum is to be kept right. A checksum whose place is not in the frame is left alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooSmall`] with the least size.
+    pub fn new(
+        kind: Kind,
+        stream: u16,
+        size: usize,
+        headers: usize,
+        coverage: Option<Coverage>,
+    ) -> Result<Self, Error> {
+        let tag = kind.bytes();
+        if size < headers + tag {
+            return Err(Error::TooSmall { size, headers, tag });
+        }
+        Ok(Self { kind, head: kind.head(stream), coverage })
+    }
+
+    /// Writes a tag over the last bytes of a frame; a checksum that was right for what stood there is right for the tag
+    /// (RFC 1624). A frame that is shorter than a tag is left alone.
+    #[inline(always)]
+    pub fn write(&self, frame: &mut [u8], number: u32, due: u64) {
+        if self.coverage.is_some() {
+            return self.write_covered(frame, number, due);
+        }
+        self.write_tag(frame, number, due);
+    }
+
+    #[inline(always)]
+    fn write_tag(&self, frame: &mut [u8], number: u32, due: u64) {
+        let head = self.head | u64::from(number);
+        match self.kind {
+            Kind::Short => {
+                if let Some(tag) = frame.last_chunk_mut::<SHORT>() {
+                    *tag = head.to_be_bytes();
+                }
+            }
+            Kind::Full => write_full(frame, head, due),
+        }
+    }
+
+    /// Writes the tags of consecutive frames, from number `first` on, each with its due time, like [`Self::write`]; of as many
+    /// frames as have one.
+    #[inline(always)]
+    pub fn write_all<'f>(&self, frames: impl Iterator<Item = &'f mut [u8]>, first: u32, due: &[u64]) {
+        let is_plain = self.kind == Kind::Full && self.coverage.is_none();
+        if is_plain && u32::try_from(due.len()).is_ok_and(|frames| first.checked_add(frames).is_some()) {
+            for (head, (frame, due)) in (self.head | u64::from(first)..).zip(frames.zip(due)) {
+                write_full(frame, head, *due);
+            }
+        } else {
+            let mut number = first;
+            for (frame, due) in frames.zip(due) {
+                self.write(frame, number, *due);
+                number = number.wrapping_add(1);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn write_covered(&self, frame: &mut [u8], number: u32, due: u64) {
+        let Some(at) = frame.len().checked_sub(self.kind.bytes()) else { return };
+        let before = Sum::of(&frame[at..]).folded();
+        self.write_tag(frame, number, due);
+        let after = Sum::of(&frame[at..]).folded();
+        let Some(Coverage { checksum_at, from, zero_is_none }) = self.coverage else { return };
+        // What begins in the middle of a word of the sum counts with its bytes swapped (RFC 1071, section 2 (B)).
+        let swap = |sum: u16| if at.abs_diff(from) % 2 == 1 { sum.swap_bytes() } else { sum };
+        let Some(place) = frame.get_mut(checksum_at..checksum_at + 2).and_then(|place| place.first_chunk_mut::<2>())
+        else {
+            return;
+        };
+        let old = u16::from_be_bytes(*place);
+        if old == 0 && zero_is_none {
+            return;
+        }
+        // 0 and 0xffff are the same sum, and 0 may say that there is none.
+        let new = match update_u16(old, swap(before), swap(after)) {
+            0 => 0xffff,
+            new => new,
+        };
+        *place = new.to_be_bytes();
+    }
+}
+
+#[inline(always)]
+fn write_full(frame: &mut [u8], head: u64, due: u64) {
+    if let Some(tag) = frame.last_chunk_mut::<FULL>() {
+        // Two bytes more than there are, which are then written over.
+        tag[6..].copy_from_slice(&due.to_be_bytes());
+        tag[..8].copy_from_slice(&head.to_be_bytes());
+    }
+}
+
+const SHORT: usize = 8;
+const FULL: usize = 14;
+/// The bits of a due time.
+const DUE: u64 = (1 << 48) - 1;

@@ -1,0 +1,269 @@
+//! Which numbers of a stream have arrived (in the terms of RFC 4737 and RFC 5560).
+
+use std::collections::VecDeque;
+
+/// Numbers below the highest one seen that are remembered one by one.
+pub const WINDOW: u64 = 1 << 16;
+
+const WORDS: usize = (WINDOW / 64) as usize;
+/// Gaps that are remembered, for the extent of reordering.
+const GAPS: usize = 4096;
+
+/// What a number is to a [`Window`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The first frame of this number, in order or not.
+    New,
+    /// The number has come before.
+    Duplicate,
+    /// The number is [`WINDOW`] or more below the highest: nobody knows any more whether it has come before.
+    Late,
+    /// The number has not been sent.
+    Impossible,
+}
+
+/// The numbers that have arrived of a stream that counts from 0, with 32 bits.
+///
+/// ```
+/// use measure::Window;
+///
+/// let mut window = Window::new();
+/// for number in [0, 1, 4, 3, 3] {
+///     window.saw(number);
+/// }
+/// let verdict = window.verdict(6);
+/// assert_eq!((verdict.received, verdict.lost), (4, 2));
+/// assert_eq!((verdict.reordered, verdict.greatest_extent, verdict.duplicate), (1, 1, 1));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Window {
+    /// Which of the [`WINDOW`] numbers below `next` were seen, by number modulo that.
+    seen: Box<[u64; WORDS]>,
+    /// One more than the highest number seen, unwrapped.
+    next: u64,
+    /// Numbers from here on have not been sent.
+    sent: u64,
+    received: u64,
+    unusual: Unusual,
+}
+
+/// What is not counted on a good line.
+#[derive(Clone, Debug, Default)]
+struct Unusual {
+    duplicate: u64,
+    late: u64,
+    impossible: u64,
+    reordered: u64,
+    extents: u64,
+    greatest_extent: u64,
+    /// First number that was left out, and how many frames had arrived by then, in ascending order.
+    gaps: VecDeque<(u64, u64)>,
+}
+
+/// What became of a stream, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Frames sent: always `received + lost`.
+    pub sent: u64,
+    /// Different numbers that arrived in time.
+    pub received: u64,
+    /// Numbers that did not.
+    pub lost: u64,
+    /// Further frames of a number that had arrived.
+    pub duplicate: u64,
+    /// Frames that arrived [`WINDOW`] or more numbers late: they count as lost too.
+    pub late: u64,
+    /// Frames of `received` that arrived after one with a higher number.
+    pub reordered: u64,
+    /// Greatest extent of a reordered frame: how many frames had arrived since the first with a higher number, that one
+    /// included (RFC 4737, 4.2.2). Of more than 4,096 gaps at a time those between numbers further back are taken for one.
+    pub greatest_extent: u64,
+    /// Sum of the extents of all reordered frames.
+    pub extents: u64,
+    /// Frames with a number that was not sent.
+    pub impossible: u64,
+}
+
+impl Window {
+    /// Creates one that has seen nothing, and takes every number for one that may have been sent.
+    #[must_use]
+    pub fn new() -> Self {
+        Self { seen: Box::new([0; WORDS]), next: 0, sent: u64::MAX, received: 0, unusual: Unusual::default() }
+    }
+
+    /// Sets how many frames have been sent so far: higher numbers are impossible, and do not count.
+    #[inline(always)]
+    pub fn set_sent(&mut self, sent: u64) {
+        self.sent = sent;
+    }
+
+    /// Returns one more than the highest number seen.
+    #[inline(always)]
+    #[must_use]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Returns how many different numbers have arrived.
+    #[inline(always)]
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Notes that a frame with this number, modulo 2^32, has arrived. The number is taken for that of these which is
+    /// closest to the highest so far.
+    #[inline(always)]
+    pub fn saw(&mut self, number: u32) -> Seen {
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+        let expected = self.next as u32;
+        if number == expected && self.next < self.sent {
+            // In order: all that happens on a good line.
+            let (word, bit) = place(self.next);
+            self.seen[word] |= bit;
+            self.next += 1;
+            self.received += 1;
+            return Seen::New;
+        }
+        self.saw_unusual(number, expected)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn saw_unusual(&mut self, number: u32, expected: u32) -> Seen {
+        let ahead = number.wrapping_sub(expected);
+        if ahead < 1 << 31 {
+            let number = self.next + u64::from(ahead);
+            if number >= self.sent {
+                self.unusual.impossible += 1;
+                return Seen::Impossible;
+            }
+            self.leave_out(number);
+            let (word, bit) = place(number);
+            self.seen[word] |= bit;
+            self.next = number + 1;
+            self.received += 1;
+            return Seen::New;
+        }
+        let back = u64::from(expected.wrapping_sub(number));
+        let Some(number) = self.next.checked_sub(back) else {
+            // Before the first.
+            self.unusual.impossible += 1;
+            return Seen::Impossible;
+        };
+        if back > WINDOW {
+            self.unusual.late += 1;
+            return Seen::Late;
+        }
+        let (word, bit) = place(number);
+        if self.seen[word] & bit != 0 {
+            self.unusual.duplicate += 1;
+            return Seen::Duplicate;
+        }
+        self.seen[word] |= bit;
+        let extent = self.received - self.unusual.arrived_before_gap(number);
+        self.received += 1;
+        self.unusual.reordered += 1;
+        self.unusual.extents += extent;
+        self.unusual.greatest_extent = self.unusual.greatest_extent.max(extent);
+        Seen::New
+    }
+
+    /// The numbers from the next to the one before `number` are missing so far.
+    fn leave_out(&mut self, number: u64) {
+        if self.unusual.gaps.len() == GAPS {
+            // The two oldest become one.
+            let oldest = self.unusual.gaps.pop_front();
+            if let (Some(oldest), Some(first)) = (oldest, self.unusual.gaps.front_mut()) {
+                *first = oldest;
+            }
+        }
+        self.unusual.gaps.push_back((self.next, self.received));
+        while self.unusual.gaps.len() > 1 && self.unusual.gaps[1].0 + WINDOW <= number {
+            self.unusual.gaps.pop_front();
+        }
+        if number - self.next >= WINDOW {
+            self.seen.fill(0);
+            return;
+        }
+        for_words(self.next, number, |word, bits| self.seen[word] &= !bits);
+    }
+
+    /// Returns how many frames may still come in order: what has been sent, and is above all that came.
+    #[inline(always)]
+    pub(crate) fn in_order_at_most(&self) -> u64 {
+        self.sent.saturating_sub(self.next)
+    }
+
+    /// Notes that the next `frames` numbers have arrived in order; no more than [`Self::in_order_at_most`].
+    #[inline(always)]
+    pub(crate) fn saw_in_order(&mut self, frames: u64) {
+        let end = self.next + frames;
+        for_words(self.next, end, |word, bits| self.seen[word] |= bits);
+        self.next = end;
+        self.received += frames;
+    }
+
+    /// Returns what became of a stream of which `sent` frames were sent; if a higher number has arrived, that many.
+    #[must_use]
+    pub fn verdict(&self, sent: u64) -> Verdict {
+        let sent = sent.max(self.next);
+        let Unusual { duplicate, late, impossible, reordered, extents, greatest_extent, .. } = self.unusual;
+        let received = self.received;
+        Verdict {
+            sent,
+            received,
+            lost: sent - received,
+            duplicate,
+            late,
+            reordered,
+            greatest_extent,
+            extents,
+            impossible,
+        }
+    }
+}
+
+impl Unusual {
+    /// How many frames had arrived when `number` was left out.
+    fn arrived_before_gap(&self, number: u64) -> u64 {
+        let after = self.gaps.partition_point(|(first, _)| *first <= number);
+        self.gaps.get(after.saturating_sub(1)).map_or(0, |(_, arrived)| *arrived)
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Calls `each` with every word that holds numbers from `from` to the one before `to`, and their bits.
+#[inline(always)]
+fn for_words(mut from: u64, to: u64, mut each: impl FnMut(usize, u64)) {
+    while from < to {
+        let end = to.min((from / 64 + 1) * 64);
+        let bits = if end - from == 64 { u64::MAX } else { ((1 << (end - from)) - 1) << (from % 64) };
+        each(place(from).0, bits);
+        from = end;
+    }
+}
+
+#[inline(always)]
+fn place(number: u64) -> (usize, u64) {
+    ((number / 64 % WORDS as u64) as usize, 1 << (number % 64))
+}
+
+impl std::ops::AddAssign for Verdict {
+    fn add_assign(&mut self, other: Self) {
+        self.sent += other.sent;
+        self.received += other.received;
+        self.lost += other.lost;
+        self.duplicate += other.duplicate;
+        self.late += other.late;
+        self.reordered += other.reordered;
+        self.greatest_extent = self.greatest_extent.max(other.greatest_extent);
+        self.extents += other.extents;
+        self.impossible += other.impossible;
+    }
+}

@@ -1,0 +1,136 @@
+//! Due times against fractions and lists of all of them; clocks with holes.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use measure::{HandOvers, Kind, Load, Pacer, Pattern, Rate, Stream, TagWriter};
+use proptest::prelude::*;
+
+const HZ: u64 = 2_445_424_000;
+
+fn rate(text: &str) -> Rate {
+    text.parse::<Load>().unwrap().rate(60, None).unwrap()
+}
+
+/// A pacer that keeps all its due times in a list.
+struct Oracle {
+    due: Vec<u64>,
+    at: usize,
+    missed: u64,
+    catch_up: u64,
+}
+
+impl Oracle {
+    fn take(&mut self, now: u64, room: usize) -> Vec<u64> {
+        while self.due.get(self.at).is_some_and(|due| now.saturating_sub(*due) > self.catch_up) {
+            self.at += 1;
+            self.missed += 1;
+        }
+        let taken: Vec<u64> = self.due[self.at..].iter().copied().take_while(|due| *due <= now).take(room).collect();
+        self.at += taken.len();
+        taken
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_rate_drifts(pps in 1..20_000_000_u64, frames in 0..1_000_000_000_000_u64, hz in 1_000_000..5_000_000_000_u64) {
+        let interval = rate(&pps.to_string()).interval(hz);
+        let exact = u128::from(frames) * u128::from(hz) / u128::from(pps);
+        // frames * interval has more bits than there are: by halves.
+        let (high, low) = (interval >> 64, interval & u128::from(u64::MAX));
+        let paced = u128::from(frames) * high + ((u128::from(frames) * low) >> 64);
+        prop_assert!(paced <= exact && exact - paced <= 1, "{} for {}", paced, exact);
+    }
+
+    #[test]
+    fn agrees_with_a_list(
+        pps in 1_000..3_000_000_u64, burst in 0..40_u32, catch_up in 0..400_000_u64, end in prop::option::of(0..9_000_000_u64),
+        steps in prop::collection::vec((prop_oneof![9 => 0..20_000_u64, 1 => 0..2_000_000_u64], 1..40_usize), 1..150), start in 0..u64::MAX / 2,
+    ) {
+        let pattern = if burst == 0 { Pattern::Even } else { Pattern::Bursts(burst) };
+        let rate = rate(&pps.to_string());
+        let mut pacer = Pacer::new(rate, pattern, HZ, catch_up);
+        pacer.start(start, end);
+        let interval = rate.interval(HZ);
+        let all = u128::from(burst.max(1));
+        let last = u128::from(end.unwrap_or(u64::MAX)).min(u128::from(steps.iter().map(|(step, _)| step).sum::<u64>()) + 1);
+        let due = (0_u128..).map(|n| (n / all * all * interval) >> 64).take_while(|due| *due < last);
+        let mut oracle = Oracle { due: due.map(|due| u64::try_from(due).unwrap()).collect(), at: 0, missed: 0, catch_up };
+        let (mut now, mut taken) = (0, 0);
+        for (step, room) in steps {
+            now += step;
+            let mut due = vec![0; room];
+            let count = pacer.take(start + now, &mut due);
+            let due: Vec<u64> = due[..count].iter().map(|due| due - start).collect();
+            taken += count as u64;
+            prop_assert_eq!(due, oracle.take(now, room));
+            prop_assert_eq!((pacer.missed(), pacer.taken(), pacer.intended()), (oracle.missed, taken, oracle.at as u64));
+        }
+    }
+
+    #[test]
+    fn a_random_process_goes_on_after_a_hole_as_if_there_were_none(seed: u64, hole in 0..60_000_000_u64) {
+        let times = |hole: u64| {
+            let mut pacer = Pacer::new(rate("100000"), Pattern::Poisson(seed), 1_000_000_000, 1_000_000);
+            pacer.start(0, Some(100_000_000));
+            let (mut now, mut all, mut due) = (0, Vec::new(), [0; 1000]);
+            while !pacer.is_over() || now < 100_000_000 {
+                now += if now == 20_000_000 { hole + 100_000 } else { 100_000 };
+                let count = pacer.take(now, &mut due);
+                all.extend_from_slice(&due[..count]);
+            }
+            (all, pacer.missed())
+        };
+        let (whole, none) = times(0);
+        let (holed, missed) = times(hole);
+        prop_assert_eq!(none, 0);
+        prop_assert_eq!(holed.len() as u64 + missed, whole.len() as u64);
+        prop_assert!(holed.iter().all(|due| whole.binary_search(due).is_ok()));
+    }
+}
+
+#[test]
+fn random_intervals_are_exponential() {
+    let mut pacer = Pacer::new(rate("1000000"), Pattern::Poisson(7), 1_000_000_000, u64::MAX);
+    pacer.start(0, None);
+    let mut due = vec![0; 200_000];
+    assert_eq!(pacer.take(u64::MAX, &mut due), due.len());
+    let gaps: Vec<u64> = due.windows(2).map(|two| two[1] - two[0]).collect();
+    #[expect(clippy::cast_precision_loss, reason = "shares")]
+    let share = |least: u64| gaps.iter().filter(|gap| **gap >= least).count() as f64 / gaps.len() as f64;
+    // Mean 1,000 ticks; exp(-x) of all gaps are longer than x means, here within four deviations or so.
+    assert!((due[due.len() - 1] as f64 / due.len() as f64 / 1000.0 - 1.0).abs() < 0.01);
+    for (least, expected) in [(500, 0.6065), (1000, 0.3679), (2000, 0.1353), (4000, 0.0183)] {
+        assert!((share(least) - expected).abs() < 0.005, "{} of {expected} above {least}", share(least));
+    }
+}
+
+/// A stall of 50 ms, and an instrument that says so: frames that are missed, and due-time latency where the frames
+/// themselves took 5 us each.
+#[test]
+fn a_stalled_sender_shows_as_missed_and_in_latency_from_the_due_time() {
+    let (begun, ms) = (77_000_u64, 1_000_000_u64);
+    let mut pacer = Pacer::new(rate("10000"), Pattern::Even, 1_000_000_000, ms);
+    pacer.start(begun, Some(1000 * ms));
+    let (mut hand_overs, mut stream, mut number) = (HandOvers::new(), Stream::new(1, begun), 0_u32);
+    let (mut now, mut due) = (begun, [0; 32]);
+    let writer = TagWriter::new(Kind::Full, 1, 60, 42, None).unwrap();
+    while now < begun + 1001 * ms {
+        now += if now == begun + 500 * ms { 50 * ms } else { ms / 100 };
+        let count = pacer.take(now, &mut due);
+        for due in &due[..count] {
+            let mut frame = [0; 60];
+            writer.write(&mut frame, number, *due);
+            hand_overs.note(number, 1, now);
+            number += 1;
+            assert_eq!(stream.saw([&frame[..]].into_iter(), now + 5_000, number.into(), Some(&hand_overs)), 0);
+        }
+    }
+    // Of the 500 due after 500.0 ms, those from 549.0 to 550.0 ms are made good.
+    assert_eq!((pacer.intended(), pacer.missed()), (10_000, 489));
+    let verdict = stream.verdict(number.into());
+    assert_eq!((verdict.sent, verdict.lost), (9_511, 0));
+    let (from_due, from_ring) = (stream.from_due().unwrap(), stream.from_hand_over().unwrap());
+    assert_eq!((from_ring.min, from_ring.max), (5_000.0, 5_000.0));
+    assert!(from_due.max > 900_000.0 && from_due.max <= 1_005_000.0, "{from_due:?}");
+}

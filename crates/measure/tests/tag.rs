@@ -1,0 +1,100 @@
+//! Tags come back as written, and checksums stay as right as they were, by sums taken a byte at a time.
+
+use measure::{Coverage, Error, Kind, Tag, TagWriter};
+use proptest::prelude::*;
+
+/// The sum of 16-bit words modulo 65535, of bytes that begin at a word.
+fn residue(bytes: &[u8]) -> u64 {
+    let shifted = |(n, byte): (usize, &u8)| u64::from(*byte) << if n.is_multiple_of(2) { 8 } else { 0 };
+    bytes.iter().enumerate().map(shifted).sum::<u64>() % 0xffff
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(stream: u16, number: u32, due in 0..1_u64 << 60, len in 0..80_usize, short: bool, fill: u8) {
+        let kind = if short { Kind::Short } else { Kind::Full };
+        let mut frame = vec![fill; len];
+        let before = frame.clone();
+        TagWriter::new(kind, stream, 60, 42, None).unwrap().write(&mut frame, number, due);
+        let Some(at) = len.checked_sub(kind.bytes()) else {
+            prop_assert_eq!(frame, before);
+            return Ok(());
+        };
+        prop_assert_eq!(&frame[..at], &before[..at]);
+        let due = (!short).then_some(due % (1 << 48));
+        prop_assert_eq!(Tag::parse(&frame), Some(Tag { stream, number, due }));
+        prop_assert_eq!(Tag::parse(&frame[..len - 1]), None);
+        // By hand.
+        prop_assert_eq!(&frame[at..at + 2], if short { b"RS" } else { b"RF" });
+        prop_assert_eq!(&frame[at + 2..at + 4], &stream.to_be_bytes());
+        prop_assert_eq!(&frame[at + 4..at + 8], &number.to_be_bytes());
+        prop_assert_eq!(&frame[at + 8..], &due.map_or(Vec::new(), |due| due.to_be_bytes()[2..].to_vec())[..]);
+    }
+
+    #[test]
+    fn many_are_written_as_one_by_one(short: bool, first: u32, due in prop::collection::vec(any::<u64>(), 0..40), frames in 0..40_usize) {
+        let kind = if short { Kind::Short } else { Kind::Full };
+        let writer = TagWriter::new(kind, 0xffff, 60, 42, None).unwrap();
+        for first in [first, u32::MAX - 5] {
+            let (mut one, mut many) = (vec![[0; 60]; frames], vec![[0; 60]; frames]);
+            for ((frame, due), number) in one.iter_mut().zip(&due).zip(0..) {
+                writer.write(frame, first.wrapping_add(number), *due);
+            }
+            writer.write_all(many.iter_mut().map(|frame| &mut frame[..]), first, &due);
+            prop_assert_eq!(one, many);
+        }
+    }
+
+    #[test]
+    fn a_right_checksum_stays_right(
+        mut frame in prop::collection::vec(any::<u8>(), 70..100), number: u32, due in 0..1_u64 << 48, short: bool,
+        from in 30..36_usize, twice: bool,
+    ) {
+        let checksum_at = from + 6;
+        frame[checksum_at..checksum_at + 2].fill(0);
+        let sum = residue(&frame[from..]);
+        let checksum = u16::try_from(0xffff - sum).unwrap();
+        frame[checksum_at..checksum_at + 2].copy_from_slice(&checksum.to_be_bytes());
+        prop_assert_eq!(residue(&frame[from..]), 0);
+        let coverage = Coverage { checksum_at, from, zero_is_none: true };
+        let kind = if short { Kind::Short } else { Kind::Full };
+        let writer = TagWriter::new(kind, 9, frame.len(), from + 8, Some(coverage)).unwrap();
+        for number in (number..).take(1 + usize::from(twice)) {
+            writer.write(&mut frame, number, due);
+            prop_assert_eq!(residue(&frame[from..]), 0);
+            prop_assert!(frame[checksum_at..checksum_at + 2] != [0, 0], "0 would say that there is none");
+        }
+    }
+}
+
+#[test]
+fn no_checksum_stays_none() {
+    let coverage = Coverage { checksum_at: 40, from: 34, zero_is_none: true };
+    let mut frame = [0; 60];
+    TagWriter::new(Kind::Full, 1, 60, 42, Some(coverage)).unwrap().write(&mut frame, 7, 8);
+    assert_eq!(frame[40..42], [0, 0]);
+    assert_eq!(Tag::parse(&frame).unwrap().number, 7);
+    // Not in the frame: left alone.
+    let coverage = Coverage { checksum_at: 59, from: 34, zero_is_none: false };
+    TagWriter::new(Kind::Full, 1, 60, 42, Some(coverage)).unwrap().write(&mut frame, 8, 8);
+    assert_eq!(Tag::parse(&frame).unwrap().number, 8);
+}
+
+#[test]
+fn the_least_size_is_named() {
+    for (kind, least) in [(Kind::Short, 50), (Kind::Full, 56)] {
+        assert!(TagWriter::new(kind, 0, least, 42, None).is_ok());
+        let error = TagWriter::new(kind, 0, least - 1, 42, None).unwrap_err();
+        assert!(matches!(error, Error::TooSmall { .. }));
+        assert!(error.to_string().ends_with(&format!("take {least} or more")), "{error}");
+    }
+    // A 60-byte UDP frame with a VLAN tag has room for the full one.
+    assert!(TagWriter::new(Kind::Full, 0, 60, 46, None).is_ok());
+}
+
+#[test]
+fn times_wrap() {
+    let tag = Tag { stream: 0, number: 0, due: Some((1 << 48) - 10) };
+    assert_eq!(tag.age((5 << 48) + 7), Some(17));
+    assert_eq!(Tag { due: None, ..tag }.age(7), None);
+}

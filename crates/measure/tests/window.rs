@@ -1,0 +1,126 @@
+//! The window against sets and lists of all that arrived.
+
+use measure::{Seen, Verdict, WINDOW, Window};
+use proptest::prelude::*;
+use std::collections::HashSet;
+
+/// What a window is to say, by looking at everything each time.
+#[derive(Default)]
+struct Oracle {
+    arrived: Vec<u64>,
+    seen: HashSet<u64>,
+    verdict: Verdict,
+}
+
+impl Oracle {
+    fn saw(&mut self, number: u64) -> Seen {
+        let highest = self.arrived.iter().max().copied();
+        if highest.is_some_and(|highest| number + WINDOW <= highest) {
+            self.verdict.late += 1;
+            return Seen::Late;
+        }
+        if !self.seen.insert(number) {
+            self.verdict.duplicate += 1;
+            return Seen::Duplicate;
+        }
+        // RFC 4737, 4.2.2: from the first frame with a higher number.
+        if let Some(first) = self.arrived.iter().position(|other| *other > number) {
+            let extent = (self.arrived.len() - first) as u64;
+            self.verdict.reordered += 1;
+            self.verdict.extents += extent;
+            self.verdict.greatest_extent = self.verdict.greatest_extent.max(extent);
+        }
+        self.arrived.push(number);
+        Seen::New
+    }
+
+    fn verdict(&self, sent: u64) -> Verdict {
+        let highest = self.arrived.iter().max().map_or(0, |highest| highest + 1);
+        let (sent, received) = (sent.max(highest), self.seen.len() as u64);
+        Verdict { sent, received, lost: sent - received, ..self.verdict }
+    }
+}
+
+/// One step of a program: from the highest number so far, ahead or back.
+fn steps() -> impl Strategy<Value = Vec<i64>> {
+    let window = i64::try_from(WINDOW).unwrap_or(i64::MAX);
+    let step = prop_oneof![
+        6 => Just(0_i64),
+        3 => 0..5_i64,
+        3 => -6..0_i64,
+        1 => -3000..3000_i64,
+        1 => (-window - 3)..(-window + 3),
+        1 => (window - 3)..(window + 3),
+        1 => -100_000..200_000_i64,
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_sets_also_where_numbers_wrap(steps in steps(), far: bool) {
+        let (mut window, mut oracle, mut next) = (Window::new(), Oracle::default(), 0_u64);
+        // Almost to the end of 32 bits, in steps that can be told from steps back.
+        let far = if far { &[0, (1_u64 << 31) - 5, (1 << 32) - 50][..] } else { &[] };
+        for number in far {
+            window.saw(u32::try_from(*number).unwrap_or(0));
+            oracle.saw(*number);
+            next = number + 1;
+        }
+        for step in steps {
+            let Some(number) = next.checked_add_signed(step) else { continue };
+            prop_assert_eq!(window.saw(u32::try_from(number % (1 << 32)).unwrap_or(0)), oracle.saw(number), "number {}", number);
+            next = next.max(number + 1);
+        }
+        for sent in [0, next, next + 17] {
+            let verdict = window.verdict(sent);
+            prop_assert_eq!(verdict, oracle.verdict(sent));
+            prop_assert_eq!(verdict.sent, verdict.received + verdict.lost);
+        }
+    }
+
+    #[test]
+    fn any_numbers_keep_the_sum(numbers in prop::collection::vec(any::<u32>(), 0..200), sent in 0..1_u64 << 33) {
+        let mut window = Window::new();
+        window.set_sent(sent);
+        let mut kinds = [0; 4];
+        for number in &numbers {
+            kinds[window.saw(*number) as usize] += 1;
+        }
+        let verdict = window.verdict(sent);
+        prop_assert_eq!(verdict.sent, sent);
+        prop_assert_eq!(verdict.received + verdict.lost, sent);
+        prop_assert_eq!(kinds, [verdict.received, verdict.duplicate, verdict.late, verdict.impossible]);
+        prop_assert_eq!(kinds.iter().sum::<u64>(), numbers.len() as u64);
+    }
+}
+
+#[test]
+fn head_and_tail_are_lost_and_nothing_is_everything() {
+    assert_eq!(Window::new().verdict(1000).lost, 1000);
+    let mut window = Window::new();
+    (1000..4000).for_each(|number| assert_eq!(window.saw(number), Seen::New));
+    let verdict = window.verdict(5000);
+    assert_eq!((verdict.received, verdict.lost, verdict.reordered), (3000, 2000, 0));
+}
+
+#[test]
+fn late_doubles_do_not_make_up_for_losses() {
+    // 500 lost, and 500 others repeated beyond the window.
+    let mut window = Window::new();
+    (0..1000).chain(1500..100_000).for_each(|number| assert_eq!(window.saw(number), Seen::New));
+    (0..500).for_each(|number| assert_eq!(window.saw(number), Seen::Late));
+    let verdict = window.verdict(100_000);
+    assert_eq!((verdict.lost, verdict.late, verdict.duplicate, verdict.reordered), (500, 500, 0, 0));
+}
+
+#[test]
+fn many_gaps_at_a_time_keep_extents_close() {
+    // Every second number, then the others: each of them after half of what came since, and more.
+    let mut window = Window::new();
+    (0..20_000).step_by(2).for_each(|number| assert_eq!(window.saw(number), Seen::New));
+    (1..20_000).step_by(2).for_each(|number| assert_eq!(window.saw(number), Seen::New));
+    let verdict = window.verdict(20_000);
+    assert_eq!((verdict.received, verdict.lost, verdict.reordered), (20_000, 0, 9_999));
+    assert!(verdict.greatest_extent >= 10_000 && verdict.extents <= verdict.reordered * 20_000, "{verdict:?}");
+}
