@@ -124,8 +124,15 @@ impl Run<'_> {
         E: Into<Ended> + Send + 'static,
     {
         let Self { args, stop, mut screen, available, handles, published, opened, pools } = self;
-        let run =
-            cli::run::Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools };
+        let run = cli::run::Run {
+            options: &args.run,
+            stop: &stop,
+            screen: &mut screen,
+            published,
+            opened,
+            pools: &pools,
+            wind_down: None,
+        };
         let notes = |seconds| {
             let slept = workers::sleep_words(&workers::report(&handles, &available), seconds);
             notes().into_iter().chain((!slept.is_empty()).then_some(slept)).collect()

@@ -15,6 +15,8 @@ pub enum Failure {
     Usage(String),
     /// The operation failed: exit code 1.
     Failed(anyhow::Error),
+    /// The operation succeeded, but not as the command line expects: exit code 3.
+    Unmet(String),
 }
 
 impl Failure {
@@ -27,7 +29,7 @@ impl Failure {
     #[must_use]
     pub fn message(&self) -> String {
         one_line(&match self {
-            Self::Usage(message) => message.clone(),
+            Self::Usage(message) | Self::Unmet(message) => message.clone(),
             Self::Failed(error) => with_limit(error),
         })
     }
@@ -39,8 +41,8 @@ impl<E: Into<anyhow::Error>> From<E> for Failure {
     }
 }
 
-/// Runs a program and returns its exit code: 0, 1 for a failure, 2 for a wrong command line. In the latter two cases it
-/// prints one line `program: object: cause; next step` on standard error.
+/// Runs a program and returns its exit code: 0, 1 for a failure, 2 for a wrong command line, 3 for an expectation that
+/// was not met. In the latter three cases it prints one line `program: object: cause; next step` on standard error.
 pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     tracing_subscriber::fmt()
         .with_env_filter(
@@ -64,6 +66,7 @@ pub fn run(program: &str, main: impl FnOnce() -> Result<(), Failure>) -> ExitCod
     ExitCode::from(match failure {
         Failure::Failed(_) => 1,
         Failure::Usage(_) => 2,
+        Failure::Unmet(_) => 3,
     })
 }
 

@@ -13,6 +13,7 @@ use mempool::Pool;
 use nic::{AnyPort, AnyRxQueue, AnyTxQueue, Opened, Port as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// A receive queue, a transmit queue or both, as the main thread sees them while a worker has them.
@@ -56,11 +57,14 @@ pub struct Run<'a> {
     pub opened: Vec<Opened>,
     /// The pool that each port receives into.
     pub pools: &'a [Pool],
+    /// Set by a signal, which then does not end the run: the workers see it, and return when they have finished. A second
+    /// signal ends the process.
+    pub wind_down: Option<Arc<AtomicBool>>,
 }
 
 impl Run<'_> {
-    /// Starts the workers, each with its lcore, and watches them until a signal, until `--duration` is over, until
-    /// `finished` returns true or (with `--exit-when-idle`) nothing is left to do. Shows the totals once a second, with
+    /// Starts the workers, each with its lcore, and watches them until a signal (see [`Self::wind_down`]), until
+    /// `--duration` is over, until `finished` returns true or (with `--exit-when-idle`) nothing is left to do. Shows the totals once a second, with
     /// the lines of `notes`, which is given the seconds since the start. Then stops the workers, lets the devices send
     /// what they hold, and closes the ports. `end` takes the queues out of what a worker returns.
     ///
@@ -103,12 +107,20 @@ impl Run<'_> {
         finished: impl Fn(&Team<T>) -> bool,
         mut notes: impl FnMut(f64) -> Vec<String>,
     ) -> Result<Duration, Failure> {
-        let Self { options, stop, screen, published, opened, .. } = self;
+        let Self { options, stop, screen, published, opened, wind_down, .. } = self;
+        let (stop, wind_down): (&Stop, _) = (stop, wind_down.as_deref());
+        let is_stopped = || match wind_down {
+            None => stop.is_requested(),
+            Some(wind_down) => {
+                wind_down.store(stop.is_signalled(), Ordering::Relaxed);
+                stop.flag().is_requested()
+            }
+        };
         let event_fds = ports::event_fds(opened.iter())?;
         let mut idle = IdleWatch::new(published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
         let end = options.duration.and_then(|duration| team.begun().checked_add(duration));
         let mut tick = team.begun() + TICK;
-        while !stop.is_requested() && !finished(team) {
+        while !is_stopped() && !finished(team) {
             let now = Instant::now();
             let is_over = end.is_some_and(|end| now >= end);
             if is_over || (options.exit_when_idle && idle.is_idle(opened.iter().map(|opened| &opened.port))) {
