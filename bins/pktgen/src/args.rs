@@ -1,5 +1,11 @@
 //! The command line.
 
+mod pace;
+mod run;
+
+pub(crate) use pace::Pace;
+pub(crate) use run::RunArgs;
+
 use crate::frame::{LONGEST, SHORTEST};
 use clap::{Parser, Subcommand};
 use cli::args::{PortOptions, RunOptions};
@@ -7,7 +13,7 @@ use cli::idle::IdleMode;
 use nic::{Address, MacAddress};
 use std::net::Ipv4Addr;
 
-/// Sends numbered UDP/IPv4 frames through user-space drivers, and counts them where they arrive.
+/// Sends numbered UDP/IPv4 frames through user-space drivers, and measures what arrives.
 ///
 /// A PORT is a PCI address such as 0000:03:00.0 or 03:00.0, soft:NAME?wire=... for a software 82599 (wires: sink, loop,
 /// peer:NAME, tap:IFNAME, pcap:IN,OUT, gen), or vhost-user:/path for a port of a virtual switch (with ?server if the switch
@@ -25,6 +31,8 @@ pub(crate) enum Command {
     Tx(TxArgs),
     /// Receive frames; find those that were lost, came late or came twice (up to 1,024 numbers late, and between the lowest and the highest that came)
     Rx(RxArgs),
+    /// Send and receive on pairs of ports, and report rates, loss, reordering and latency of each direction
+    Run(Box<RunArgs>),
 }
 
 #[derive(clap::Args, Debug)]
@@ -33,9 +41,8 @@ pub(crate) struct TxArgs {
     #[arg(required = true, value_name = "PORT")]
     pub(crate) ports: Vec<Address>,
 
-    /// Frames a second on each port; without it as many as it takes
-    #[arg(long, value_name = "PPS", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
-    pub(crate) rate: Option<u64>,
+    #[command(flatten)]
+    pub(crate) pace: Pace,
 
     /// Bytes of a frame, without the 4 of its check sequence
     #[arg(long, value_name = "BYTES", default_value_t = 60,

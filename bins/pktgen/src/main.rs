@@ -3,12 +3,16 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod clock;
 mod frame;
+mod lane;
 mod receive;
 mod report;
 mod run;
 mod sequence;
+mod traffic;
 mod transmit;
+mod trial;
 
 use args::{Args, Command};
 use std::process::ExitCode;
@@ -19,6 +23,7 @@ fn main() -> ExitCode {
         match args.command {
             Command::Tx(args) => run::transmit(&args),
             Command::Rx(args) => run::receive(&args),
+            Command::Run(args) => trial::run(&args),
         }
     })
 }

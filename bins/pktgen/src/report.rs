@@ -16,6 +16,8 @@ struct TxReport<'a> {
     duration_s: f64,
     /// Frames sent.
     sent: u64,
+    /// Frames that were due by `--rate` and not sent, as they were too late.
+    missed: u64,
     mpps: f64,
     cycles_per_packet: Option<f64>,
     ports: &'a [PortTotals],
@@ -54,13 +56,19 @@ struct StreamReport {
 }
 
 /// Prints the report of `pktgen tx`, which ended with `result`.
-pub(crate) fn sent(totals: &Totals, options: &RunOptions, result: &Result<(), Failure>) -> Result<(), Failure> {
+pub(crate) fn sent(
+    totals: &Totals,
+    missed: u64,
+    options: &RunOptions,
+    result: &Result<(), Failure>,
+) -> Result<(), Failure> {
     let sent = totals.counters.tx_packets;
     if options.json {
         return output::print_json(&TxReport {
             mode: "tx",
             duration_s: report::rounded(totals.seconds),
             sent,
+            missed,
             mpps: report::rounded(report::mega(sent, totals.seconds)),
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             ports: &totals.ports,
@@ -74,7 +82,9 @@ pub(crate) fn sent(totals: &Totals, options: &RunOptions, result: &Result<(), Fa
         table.add_row(std::iter::once(screen::short_name(&port.name)).chain(numbers.map(grouped)));
     }
     screen::align_right(&mut table, 1);
-    output::print(&format!("\ntx: sent {}\n{}", totals.pace(sent), screen::trimmed(&table)))
+    let missed =
+        if missed > 0 { format!("\nmissed, as they were too late: {}", grouped(missed)) } else { String::new() };
+    output::print(&format!("\ntx: sent {}\n{}{missed}", totals.pace(sent), screen::trimmed(&table)))
 }
 
 /// Prints the report of `pktgen rx`, which ended with `result`. Each stream has the number of the port it arrived at.

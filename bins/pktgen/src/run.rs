@@ -1,6 +1,7 @@
 //! One run: open, work, watch, drain, report.
 
 use crate::args::{RxArgs, TxArgs};
+use crate::clock::{Calibrated, ticks};
 use crate::frame::{self, Destination};
 use crate::receive::{PublishedVerdict, Receiver, Sink};
 use crate::report;
@@ -18,21 +19,27 @@ use cli::ports::{self, Ports, Queues};
 use cli::run::{Ended, PublishedLane, Run};
 use cli::screen::Screen;
 use cli::stop::Stop;
+use measure::Pacer;
 use nic::{Address, Interrupts, Opened, Port as _};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Buffers beyond those of the rings, for frames on their way.
-const SPARE: usize = 1024;
+pub(crate) const SPARE: usize = 1024;
 
 /// `pktgen tx`.
 pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
+    args.pace.check(args.size)?;
     ports::check(&args.ports)?;
+    let calibrated = Calibrated::begin();
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(Address::is_soft);
     let mut screen = Screen::new(args.run.json, args.run.quiet);
     let Ports { mut opened, pools } = open(&args.ports, &args.port_options, Interrupts::Off, &stop, &mut screen)?;
     wait_for_links(&opened, &stop)?;
+    let rates = args.pace.rates(args.size, &args.ports, &opened)?;
+    let clock = calibrated.clock()?;
+    let catch_up = ticks(&clock, args.pace.catch_up);
 
     let run_id = u32::try_from(device::tsc::now() & 0xffff_ff00).unwrap_or_default();
     let to = Destination { mac: args.dst_mac, ip: args.dst_ip };
@@ -48,7 +55,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
                 tx,
                 pool: pool.clone(),
                 size: args.size,
-                rate: args.rate,
+                pacer: rates[index].map(|rate| Pacer::new(rate, args.pace.pattern(index), clock.hz(), catch_up)),
                 count: args.count,
                 flows: args.flows,
                 checksum: frame::checksum(&template),
@@ -65,13 +72,12 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         let sender = Sender { sources, batch, stop: stop.flag(), yields: soft };
         (lcore, move || sender.run())
     });
-    let run = Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools };
-    let end = |Source { port, tx, counters, .. }| Ended {
-        rx: None,
-        tx: Some(tx),
-        input: None,
-        output: Some((port, 0)),
-        counters,
+    let run =
+        Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down: None };
+    let mut missed = 0;
+    let end = |Source { port, tx, counters, pacer, .. }| {
+        missed += pacer.map_or(0, |pacer| pacer.missed());
+        Ended { rx: None, tx: Some(tx), input: None, output: Some((port, 0)), counters }
     };
     let (totals, closed) = run.supervise(members.collect(), Team::all_finished, |_| Vec::new(), end)?;
     let all_sent = match totals.counters.dropped(Reason::TxUnsent) {
@@ -84,7 +90,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
         _ => Ok(()),
     };
     let result = closed.and(all_sent);
-    report::sent(&totals, &args.run, &result)?;
+    report::sent(&totals, missed, &args.run, &result)?;
     result
 }
 
@@ -128,14 +134,15 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         foreign += others;
         Ended { rx: Some(rx.queue), tx: None, input: Some((port, 0)), output: None, counters }
     };
-    let run = Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools };
+    let run =
+        Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down: None };
     let (totals, result) = run.supervise(members.collect(), Team::all_finished, notes, end)?;
     report::received(&totals, &streams, foreign, &args.run, &result)?;
     result
 }
 
 /// Waits until every link is up, as long as copper may take to negotiate one, or until a signal.
-fn wait_for_links(opened: &[Opened], stop: &Stop) -> Result<(), Failure> {
+pub(crate) fn wait_for_links(opened: &[Opened], stop: &Stop) -> Result<(), Failure> {
     let begun = Instant::now();
     for opened in opened {
         loop {
@@ -162,7 +169,7 @@ const LINK_LIMIT: Duration = Duration::from_secs(10);
 const LINK_SLICE: Duration = Duration::from_millis(100);
 
 /// Opens each port on a packet pool of its own.
-fn open(
+pub(crate) fn open(
     addresses: &[Address],
     options: &PortOptions,
     interrupts: Interrupts,
@@ -181,10 +188,14 @@ fn open(
 }
 
 /// An lcore, and the queues it serves.
-type Share<T> = (Option<usize>, Vec<T>);
+pub(crate) type Share<T> = (Option<usize>, Vec<T>);
 
 /// Deals out queues to as many workers as there are lcores for on the NUMA nodes of their ports.
-fn share_out<'p, T>(queues: Vec<T>, port: impl Fn(&T) -> &'p Opened, soft: bool) -> Result<Vec<Share<T>>, Failure> {
+pub(crate) fn share_out<'p, T>(
+    queues: Vec<T>,
+    port: impl Fn(&T) -> &'p Opened,
+    soft: bool,
+) -> Result<Vec<Share<T>>, Failure> {
     let nodes: Vec<_> = queues.iter().map(|queue| port(queue).port.numa_node()).collect();
     let mut queues: Vec<Option<T>> = queues.into_iter().map(Some).collect();
     let mut take = |index: usize| queues.get_mut(index)?.take();

@@ -2,8 +2,8 @@
 
 use crate::frame;
 use cli::counters::{Counters, Published};
-use device::tsc;
 use lcore::{Clock, Function, Loop, Stop};
+use measure::Pacer;
 use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyTxQueue, TxQueue as _};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ pub(crate) struct Source {
     pub(crate) tx: AnyTxQueue,
     pub(crate) pool: Pool,
     pub(crate) size: u16,
-    /// Frames a second.
-    pub(crate) rate: Option<u64>,
+    /// When frames are due, and which are missed; `None` for as many as the port takes.
+    pub(crate) pacer: Option<Pacer>,
     /// Frames in all.
     pub(crate) count: Option<u64>,
     /// Flows in turn, 1 at least.
@@ -56,6 +56,8 @@ struct Running {
     /// Numbered frames that the ring had no room for.
     batch: Batch,
     numbered: u64,
+    /// Room for when each of a burst is due.
+    due: Box<[u64]>,
     /// Of the next frame.
     flow: u16,
     seen: u64,
@@ -64,8 +66,8 @@ struct Running {
 /// All sources of an lcore at work.
 struct Sending {
     running: Vec<Running>,
-    /// When they began, in cycles.
-    begun: u64,
+    /// Whether pacers have been started: by the first round, not by what comes before it.
+    has_begun: bool,
     stop: Stop,
 }
 
@@ -73,18 +75,18 @@ impl Sender {
     /// Sends until told to stop or all counts are reached; then returns the queues, with final counters.
     pub(crate) fn run(self) -> Vec<Source> {
         let Self { sources, batch, stop, yields } = self;
-        let begun = tsc::now();
         let running = |source: Source| Running {
             cache: source.pool.cache(),
             batch: Batch::with_capacity(batch),
             source,
             numbered: 0,
+            due: vec![0; batch].into(),
             flow: 0,
             seen: 0,
         };
         // A software NIC has the core at once when its ring is full.
         let poll_loop = Loop::new(&stop).yield_after(yields.then_some(1));
-        let sending = Sending { running: sources.into_iter().map(running).collect(), begun, stop };
+        let sending = Sending { running: sources.into_iter().map(running).collect(), has_begun: false, stop };
         poll_loop.run(sending).running.into_iter().map(|running| running.source).collect()
     }
 }
@@ -92,9 +94,14 @@ impl Sender {
 impl Function for Sending {
     #[inline(always)]
     fn poll(&mut self, clock: &mut Clock) -> bool {
+        if !self.has_begun {
+            self.has_begun = true;
+            let pacers = self.running.iter_mut().filter_map(|running| running.source.pacer.as_mut());
+            pacers.for_each(|pacer| pacer.start(clock.now(), None));
+        }
         let mut moved = false;
         for source in &mut self.running {
-            let sent = source.poll(clock.now() - self.begun);
+            let sent = source.poll(clock.now());
             let cycles = clock.lap();
             if sent > 0 {
                 source.source.counters.cycles += cycles;
@@ -115,19 +122,17 @@ impl Function for Sending {
 }
 
 impl Running {
-    /// Numbers and sends what is due, `elapsed` cycles after the start. Returns how many frames left.
+    /// Numbers and sends what is due now. Returns how many frames left.
     #[inline(always)]
-    fn poll(&mut self, elapsed: u64) -> usize {
-        let Self { source, cache, batch, numbered, flow, .. } = self;
+    fn poll(&mut self, now: u64) -> usize {
+        let Self { source, cache, batch, numbered, due: times, flow, .. } = self;
         if batch.is_empty() {
             let mut due = batch.capacity();
-            if let Some(rate) = source.rate {
-                let total = u128::from(elapsed) * u128::from(rate) / u128::from(tsc::frequency_hz());
-                let missing = u64::try_from(total).unwrap_or(u64::MAX).saturating_sub(*numbered);
-                due = due.min(usize::try_from(missing).unwrap_or(usize::MAX));
-            }
             if let Some(count) = source.count {
                 due = due.min(usize::try_from(count - *numbered).unwrap_or(usize::MAX));
+            }
+            if let Some(pacer) = source.pacer.as_mut().filter(|_| due > 0) {
+                due = pacer.take(now, &mut times[..due]);
             }
             cache.alloc_batch(batch, due, source.size.into());
             for packet in batch.iter_mut() {

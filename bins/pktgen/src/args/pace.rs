@@ -1,0 +1,132 @@
+//! Rate and pattern of what is sent.
+
+use cli::exit::Failure;
+use measure::{Load, Pattern, Rate};
+use nic::{Address, Opened, Port as _};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How fast frames are sent.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Rate of each port that sends: frames a second (1500, 1.5M), bit/s with or without preamble and gap (5G:L1, 5G:L2), or a
+    /// share of the line (50%); without it as many as the port takes
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<Load>,
+
+    /// How frames are spread: even, bursts:N or poisson[:SEED]
+    #[arg(long, value_name = "HOW", default_value = "even")]
+    pub(crate) pattern: Spread,
+
+    /// How late a frame may be sent (100us, 1ms); what is later by then is missed, and counted
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = time)]
+    pub(crate) catch_up: Duration,
+
+    /// Speed of the lines in bit/s, where ports do not have one, such as software NICs
+    #[arg(long, value_name = "BPS", value_parser = bits)]
+    pub(crate) line: Option<u64>,
+}
+
+impl Pace {
+    /// Refuses a rate that no port can have, before one is opened.
+    pub(crate) fn check(&self, size: u16) -> Result<(), Failure> {
+        let Some(load) = self.rate else { return Ok(()) };
+        match load.rate(size.into(), self.line) {
+            Ok(_) | Err(measure::Error::NoLine) => Ok(()),
+            Err(error) => Err(Failure::usage(format!("--rate {load}: {error}"))),
+        }
+    }
+
+    /// Returns the rate of what each port sends, by its line.
+    pub(crate) fn rates(
+        &self,
+        size: u16,
+        addresses: &[Address],
+        opened: &[Opened],
+    ) -> Result<Vec<Option<Rate>>, Failure> {
+        let Some(load) = self.rate else { return Ok(vec![None; opened.len()]) };
+        let rate = |(opened, address): (&Opened, &Address)| {
+            let speed = if address.is_soft() { 0 } else { opened.port.link()?.speed_mbps };
+            let line = self.line.or((speed > 0).then(|| u64::from(speed) * 1_000_000));
+            let rate = load.rate(size.into(), line).map(Some);
+            rate.map_err(|error| Failure::usage(format!("{}: {error}", opened.port.name())))
+        };
+        opened.iter().zip(addresses).map(rate).collect()
+    }
+
+    /// Returns the pattern of a port: each has random times of its own.
+    pub(crate) fn pattern(&self, port: usize) -> Pattern {
+        match self.pattern.0 {
+            Pattern::Poisson(seed) => Pattern::Poisson(seed.wrapping_add(port as u64)),
+            other => other,
+        }
+    }
+}
+
+/// The choices of `--pattern`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Spread(pub(crate) Pattern);
+
+impl FromStr for Spread {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || "write even, bursts:N (1 to 65535 frames), poisson or poisson:SEED".to_owned();
+        let (name, number) = text.split_once(':').map_or((text, None), |(name, number)| (name, Some(number)));
+        Ok(Self(match (name, number) {
+            ("even", None) => Pattern::Even,
+            ("poisson", None) => Pattern::Poisson(1),
+            ("poisson", Some(seed)) => Pattern::Poisson(seed.parse().map_err(|_| wrong())?),
+            ("bursts", Some(frames)) => match frames.parse::<u16>() {
+                Ok(frames) if frames > 0 => Pattern::Bursts(frames.into()),
+                _ => return Err(wrong()),
+            },
+            _ => return Err(wrong()),
+        }))
+    }
+}
+
+fn bits(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(Load::Frames(millionths)) if millionths >= 1_000_000 => Ok(millionths / 1_000_000),
+        _ => Err("write bits a second, such as 10G or 2.5G".to_owned()),
+    }
+}
+
+/// A time of at most a second, more than 0.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    match with_unit(text) {
+        Some(time) if !time.is_zero() && time <= Duration::from_secs(1) => Ok(time),
+        _ => Err("write a time of at most a second, such as 100us or 1.5ms".to_owned()),
+    }
+}
+
+/// A number with ns, us, ms or s; without unit it is in seconds.
+pub(super) fn with_unit(text: &str) -> Option<Duration> {
+    let unit = text.trim_start_matches(|letter: char| letter.is_ascii_digit() || letter == '.');
+    let factor = match unit {
+        "ns" => 1e-9,
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "s" | "" => 1.0,
+        _ => return None,
+    };
+    let number: f64 = text[..text.len() - unit.len()].parse().ok()?;
+    Duration::try_from_secs_f64(number * factor).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_have_names_and_numbers() {
+        let pattern = |text: &str| text.parse::<Spread>().ok().map(|spread| spread.0);
+        assert_eq!(pattern("even"), Some(Pattern::Even));
+        assert_eq!(pattern("bursts:16"), Some(Pattern::Bursts(16)));
+        assert_eq!(pattern("poisson:9"), Some(Pattern::Poisson(9)));
+        for text in ["", "bursts", "bursts:0", "bursts:70000", "even:1", "poisson:x"] {
+            assert_eq!(pattern(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! `pktgen run`.
+
+use super::pace::{time, with_unit};
+use super::{Pace, mac};
+use crate::frame::{LONGEST, SHORTEST};
+use cli::args::PortOptions;
+use measure::Kind;
+use nic::Address;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct RunArgs {
+    /// Ports in pairs: A B, or A B C D. What one of a pair sends is expected at the other
+    #[arg(required = true, num_args = 2.., value_name = "PORT")]
+    pub(crate) ports: Vec<Address>,
+
+    /// Only from the first of each pair to the second
+    #[arg(long)]
+    pub(crate) one_way: bool,
+
+    #[command(flatten)]
+    pub(crate) pace: Pace,
+
+    /// Bytes of a frame, without the 4 of its check sequence
+    #[arg(long, value_name = "BYTES", default_value_t = 60,
+          value_parser = clap::value_parser!(u16).range(SHORTEST as i64..=LONGEST as i64))]
+    pub(crate) size: u16,
+
+    /// What frames carry at their end: short (8 bytes: stream and number) or full (14: and the due time, for latency)
+    #[arg(long, value_name = "TAG", default_value = "full", value_parser = kind)]
+    pub(crate) tag: Kind,
+
+    /// MAC addresses that frames are for: of the next hop of A, then of B; without it those of the other port
+    #[arg(long, value_name = "MAC,MAC", value_delimiter = ',', value_parser = mac)]
+    pub(crate) dst_mac: Vec<[u8; 6]>,
+
+    /// IPv4 addresses that frames are for: of those that A sends, then B
+    #[arg(long, value_name = "ADDRESS,ADDRESS", value_delimiter = ',', default_value = "198.19.0.1")]
+    pub(crate) dst_ip: Vec<Ipv4Addr>,
+
+    /// Flows to send in turn each way; they differ in the source address, from 198.18.0.1 upwards
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=65_534))]
+    pub(crate) flows: u16,
+
+    /// Time before the frames that count, in which as many are sent and none is counted (500ms, 1s; 0s for none)
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]
+    pub(crate) warm_up: Duration,
+
+    /// Time in which frames are sent and counted (10s) [default: 10s, or until --count]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub(crate) duration: Option<Duration>,
+
+    /// Frames that are sent and counted each way
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) count: Option<u64>,
+
+    #[command(flatten)]
+    pub(crate) expect: Expectations,
+
+    /// Print one JSON object at the end, on standard output; the live table goes to standard error
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// No live table
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) port_options: PortOptions,
+}
+
+/// What has to hold in each direction, or the exit code is 3.
+#[derive(clap::Args, Clone, Copy, Debug, Default)]
+pub(crate) struct Expectations {
+    /// Exit with 3 if more is lost, in percent of the frames sent (0, 0.5)
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(crate) expect_loss: Option<f64>,
+
+    /// Exit with 3 if less of --rate is offered, by so many percent of it [default: 0.1]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, num_args = 0..=1, default_missing_value = "0.1")]
+    pub(crate) expect_rate: Option<f64>,
+
+    /// Exit with 3 if the 99th percentile of the latency from the due time is longer (50us, 1.5ms)
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) expect_latency_p99: Option<Duration>,
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    match text {
+        "short" => Ok(Kind::Short),
+        "full" => Ok(Kind::Full),
+        _ => Err("write short or full".to_owned()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("write a percentage from 0 to 100, such as 0.5".to_owned()),
+    }
+}
+
+fn time_or_none(text: &str) -> Result<Duration, String> {
+    with_unit(text)
+        .filter(|time| *time <= DAY)
+        .ok_or_else(|| "write a time of at most a day, such as 0s or 1.5s".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    match time_or_none(text) {
+        Ok(time) if time >= Duration::from_micros(1) => Ok(time),
+        _ => Err("write a time of at most a day, such as 10s or 0.5s".to_owned()),
+    }
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, nanoseconds) in
+            [("100us", 100_000), ("1.5ms", 1_500_000), ("0.25", 250_000_000), ("1s", 1_000_000_000)]
+        {
+            assert_eq!(time(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
+        }
+        for text in ["", "us", "-1ms", "1 ms", "1m", "0us", "2s", "nan", "1e3us", "1..5ms"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+        assert_eq!(time_or_none("0s"), Ok(Duration::ZERO));
+        assert!(seconds("0s").is_err() && seconds("2d").is_err() && seconds("90000s").is_err());
+    }
+}

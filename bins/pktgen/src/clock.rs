@@ -1,0 +1,51 @@
+//! The time-stamp counter against the kernel's clock, which is CLOCK_MONOTONIC: it keeps the seconds that other programs see.
+
+use device::tsc;
+use measure::{Bracket, Clock};
+use std::time::{Duration, Instant};
+
+/// A [`Clock`], and what it is read by.
+#[derive(Debug)]
+pub(crate) struct Calibrated {
+    zero: Instant,
+    first: Bracket,
+}
+
+/// Readings of which the narrowest counts.
+const READINGS: usize = 50;
+/// The least time between two of them.
+const APART: Duration = Duration::from_millis(20);
+
+impl Calibrated {
+    /// Takes the first reading.
+    pub(crate) fn begin() -> Self {
+        let zero = Instant::now();
+        Self { zero, first: read(zero) }
+    }
+
+    /// Takes the second, 20 ms after the first or later.
+    pub(crate) fn clock(&self) -> Result<Clock, measure::Error> {
+        std::thread::sleep(APART.saturating_sub(self.zero.elapsed()));
+        Clock::new(self.first, read(self.zero))
+    }
+
+    /// Takes another.
+    pub(crate) fn refine(&self, clock: &mut Clock) -> Result<(), measure::Error> {
+        clock.refine(read(self.zero))
+    }
+}
+
+/// A time in ticks.
+pub(crate) fn ticks(clock: &Clock, time: Duration) -> u64 {
+    u64::try_from(time.as_nanos() * u128::from(clock.hz()) / 1_000_000_000).unwrap_or(u64::MAX)
+}
+
+fn read(zero: Instant) -> Bracket {
+    let reading = || {
+        let before = tsc::now();
+        let kernel = zero.elapsed();
+        Bracket { before, kernel_ns: u64::try_from(kernel.as_nanos()).unwrap_or(u64::MAX), after: tsc::now() }
+    };
+    let first = reading();
+    Bracket::narrowest((1..READINGS).map(|_| reading())).unwrap_or(first)
+}

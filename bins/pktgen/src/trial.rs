@@ -1,0 +1,238 @@
+//! `pktgen run`: sends and receives in one process, from the opening of the ports to the report.
+
+mod figures;
+mod pair;
+mod report;
+
+use crate::args::RunArgs;
+use crate::clock::{Calibrated, ticks};
+use crate::frame::Destination;
+use crate::lane::Lane;
+use crate::run::{SPARE, open, share_out, wait_for_links};
+use crate::traffic::Traffic;
+use ::lcore::Team;
+use anyhow::anyhow;
+use cli::args::RunOptions;
+use cli::exit::Failure;
+use cli::human::grouped;
+use cli::idle::{self, IdleMode};
+use cli::ports::{self, Ports};
+use cli::run::{Ended, PublishedLane, Run};
+use cli::screen::Screen;
+use cli::stop::Stop;
+use figures::{Figures, Setting};
+use measure::{Clock, Pacer, Rate};
+use mempool::{Pool, PoolConfig};
+use nic::{Address, Interrupts, Opened, Port as _};
+use pair::{Direction, Pair, Phase, Plan, Progress, STREAMS};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often a probe is sent, and how long until one has to come back.
+const PROBE_INTERVAL: Duration = Duration::from_millis(10);
+const PROBE_LIMIT: Duration = Duration::from_secs(5);
+/// The drain ends when all has come and no doubles for so long, when nothing has come for so long, and at the latest after
+/// the last.
+const SETTLE: Duration = Duration::from_millis(50);
+const SILENCE: Duration = Duration::from_secs(1);
+const DRAIN: Duration = Duration::from_secs(2);
+/// How long a ring may take for what is tagged already.
+const FLUSH: Duration = Duration::from_secs(1);
+/// How long a run takes without `--duration` and `--count`.
+const DURATION: Duration = Duration::from_secs(10);
+
+/// Runs until all directions are measured, and reports.
+pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    check(args)?;
+    let calibrated = Calibrated::begin();
+    let stop = Stop::on_signals()?;
+    let mut screen = Screen::new(args.json, args.quiet);
+    let Ports { mut opened, pools } = open(&args.ports, &args.port_options, Interrupts::Off, &stop, &mut screen)?;
+    wait_for_links(&opened, &stop)?;
+    let rates = args.pace.rates(args.size, &args.ports, &opened)?;
+    let mut clock = calibrated.clock()?;
+    // The first call measures, which takes its time.
+    let _ = device::tsc::frequency_hz();
+
+    let cut = Arc::new(AtomicBool::new(false));
+    let plan = plan(args, &clock, &cut);
+    let directions = directions(args, &mut opened, &pools, &rates, &clock)?;
+    let names = names(&directions, &opened);
+    let (published, progress) = watched(&directions);
+    let members = members(args, directions, &opened, &plan, &stop)?;
+
+    let options = RunOptions { json: args.json, quiet: args.quiet, ..RunOptions::default() };
+    let wind_down = Some(Arc::clone(&cut));
+    let run = Run { options: &options, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down };
+    let mut trouble = Ok(());
+    let notes = |_| {
+        // A clock that jumps makes times void, and the report says so.
+        trouble = std::mem::replace(&mut trouble, Ok(())).and(calibrated.refine(&mut clock));
+        notes(&names, &progress)
+    };
+    let mut ended = Vec::new();
+    let end = |direction: Direction| {
+        let counters = direction.counters();
+        let (from, to) = (direction.lane.port, direction.to);
+        let (figures, rx, tx) = Figures::of(direction);
+        ended.push(figures);
+        Ended { rx: Some(rx), tx: Some(tx), input: Some((to, 0)), output: Some((from, 0)), counters }
+    };
+    let (totals, closed) = run.supervise(members, Team::all_finished, notes, end)?;
+    let trouble = trouble.and(calibrated.refine(&mut clock)).map_err(Failure::from);
+    let setting = Setting { args, names: &names, rates: &rates, clock: &clock, cut: cut.load(Ordering::Relaxed) };
+    report::print(&setting, &ended, &totals, closed.and(trouble))
+}
+
+/// Refuses what no run can begin with.
+fn check(args: &RunArgs) -> Result<(), Failure> {
+    for (index, port) in args.ports.iter().enumerate() {
+        if args.ports[..index].iter().any(|other| other.name() == port.name()) {
+            return Err(Failure::usage(format!("{}: named twice; name two different ports for a pair", port.name())));
+        }
+    }
+    if args.ports.len() % 2 == 1 {
+        let last = args.ports.last().map(Address::name).unwrap_or_default();
+        return Err(Failure::usage(format!("{last}: has no partner; name ports in pairs, such as A B or A B C D")));
+    }
+    args.pace.check(args.size)?;
+    if args.pace.rate.is_none() && args.expect.expect_rate.is_some() {
+        return Err(Failure::usage("--expect-rate: there is no --rate to compare with; give one"));
+    }
+    if args.expect.expect_latency_p99.is_some() && args.tag == measure::Kind::Short {
+        return Err(Failure::usage("--expect-latency-p99: a short tag has no time; use --tag full"));
+    }
+    ports::check(&args.ports)
+}
+
+fn plan(args: &RunArgs, clock: &Clock, cut: &Arc<AtomicBool>) -> Plan {
+    let ticks = |time: Duration| ticks(clock, time);
+    let duration = args.duration.or(args.count.is_none().then_some(DURATION));
+    Plan {
+        warm_up: ticks(args.warm_up),
+        duration: duration.map(ticks),
+        count: args.count,
+        paced: args.pace.rate.is_some(),
+        probe_interval: ticks(PROBE_INTERVAL),
+        probe_limit: ticks(PROBE_LIMIT),
+        settle: ticks(SETTLE),
+        silence: ticks(SILENCE),
+        drain: ticks(DRAIN),
+        flush: ticks(FLUSH),
+        cut: Arc::clone(cut),
+    }
+}
+
+/// The directions of all pairs, in the order of the ports that send.
+fn directions(
+    args: &RunArgs,
+    opened: &mut [Opened],
+    pools: &[Pool],
+    rates: &[Option<Rate>],
+    clock: &Clock,
+) -> Result<Vec<Direction>, Failure> {
+    // Runs differ, so that none counts another's frames.
+    let [.., high, low] = device::tsc::now().to_be_bytes();
+    let mut base = u16::from_be_bytes([high, low]);
+    let mut directions = Vec::new();
+    for from in (0..opened.len()).filter(|from| !args.one_way || from % 2 == 0) {
+        let (to, way) = (from ^ 1, from % 2);
+        let nth = |addresses: &[[u8; 6]]| addresses.get(way).or(addresses.last()).copied();
+        let mac = nth(&args.dst_mac).unwrap_or(opened[to].port.mac().0);
+        let ip = args.dst_ip.get(way).or(args.dst_ip.last()).copied().unwrap_or(std::net::Ipv4Addr::UNSPECIFIED);
+        let source = opened[from].port.mac().0;
+        let Some(traffic) = Traffic::new(source, Destination { mac, ip }, base, args.size, args.flows) else {
+            continue;
+        };
+        let catch_up = ticks(clock, args.pace.catch_up);
+        let pacer = rates[from].map(|rate| Pacer::new(rate, args.pace.pattern(from), clock.hz(), catch_up));
+        let (Some(tx), Some(rx)) = (opened[from].tx.pop(), opened[to].rx.pop()) else { continue };
+        let pool = frames(args, opened[from].port.numa_node())?;
+        let lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), traffic, args.tag, pacer)
+            .map_err(|error| Failure::usage(format!("--size {}: {error}", args.size)))?;
+        directions.push(Direction::new(lane, to, rx, &pools[to], base));
+        base = base.wrapping_add(STREAMS);
+    }
+    Ok(directions)
+}
+
+/// A pool that nothing is received into, so that its buffers keep the frame.
+fn frames(args: &RunArgs, numa_node: Option<u32>) -> Result<Pool, Failure> {
+    let slots = usize::from(args.port_options.ring_size) + usize::from(args.port_options.batch) + SPARE;
+    Ok(Pool::new(&PoolConfig { slots, pages: args.port_options.pages.into(), numa_node, ..PoolConfig::default() })?)
+}
+
+/// The two ports of each direction, as `A > B`.
+fn names(directions: &[Direction], opened: &[Opened]) -> Vec<[String; 2]> {
+    let name = |port: usize| opened[port].port.name().to_owned();
+    directions.iter().map(|direction| [name(direction.lane.port), name(direction.to)]).collect()
+}
+
+/// What the main thread reads of directions.
+fn watched(directions: &[Direction]) -> (Vec<PublishedLane>, Vec<Arc<Progress>>) {
+    let lane = |direction: &Direction| PublishedLane {
+        input: Some((direction.to, 0)),
+        output: Some((direction.lane.port, 0)),
+        counters: Arc::clone(&direction.published),
+    };
+    let progress = |direction: &Direction| Arc::clone(&direction.progress);
+    (directions.iter().map(lane).collect(), directions.iter().map(progress).collect())
+}
+
+/// An lcore for each pair, as long as there are enough.
+#[expect(clippy::type_complexity, reason = "as a team takes them")]
+fn members(
+    args: &RunArgs,
+    directions: Vec<Direction>,
+    opened: &[Opened],
+    plan: &Plan,
+    stop: &Stop,
+) -> Result<Vec<(Option<usize>, impl FnOnce() -> Vec<Direction> + Send + 'static)>, Failure> {
+    let soft = args.ports.iter().any(Address::is_soft);
+    let mut pairs: Vec<Vec<Direction>> = Vec::new();
+    for direction in directions {
+        match pairs.last_mut().filter(|pair| pair[0].lane.port / 2 == direction.lane.port / 2) {
+            Some(pair) => pair.push(direction),
+            None => pairs.push(vec![direction]),
+        }
+    }
+    let batch = usize::from(args.port_options.batch);
+    let shares = share_out(pairs, |pair| &opened[pair[0].lane.port], soft)?;
+    let member = |(lcore, pairs): (Option<usize>, Vec<Vec<Direction>>)| {
+        let pair = Pair::new(pairs.into_iter().flatten().collect(), plan.clone(), batch);
+        let poll_loop = idle::poll_loop(Some(IdleMode::Poll), soft, false, stop);
+        (lcore, move || pair.run(poll_loop))
+    };
+    Ok(shares.into_iter().map(member).collect())
+}
+
+/// A line for each direction, under the live table.
+fn notes(names: &[[String; 2]], progress: &[Arc<Progress>]) -> Vec<String> {
+    let line = |([from, to], progress): (&[String; 2], &Arc<Progress>)| {
+        let [phase, sent, received, missed] = progress.read();
+        let what = match phase {
+            phase if phase == Phase::Probe as u64 => "waiting for a probe".to_owned(),
+            phase if phase == Phase::WarmUp as u64 => "warming up".to_owned(),
+            _ => format!(
+                "sent {}, received {}, under way or lost {}, missed {}",
+                grouped(sent),
+                grouped(received),
+                grouped(sent.saturating_sub(received)),
+                grouped(missed)
+            ),
+        };
+        format!("{from} > {to}: {what}")
+    };
+    names.iter().zip(progress).map(line).collect()
+}
+
+/// Why a direction has not been measured.
+fn no_probe([from, to]: &[String; 2]) -> Failure {
+    anyhow!(
+        "{from} > {to}: of the probes that {from} sends none arrives at {to} within {} s; see to cables and to what is between \
+         them, and whether that lets these addresses pass (--dst-mac, --dst-ip)",
+        PROBE_LIMIT.as_secs()
+    )
+    .into()
+}

@@ -1,0 +1,190 @@
+//! Whole runs on ports in process, whose wires cut, double and exchange frames as the tests say.
+
+use super::*;
+use crate::frame::Destination;
+use crate::traffic::Traffic;
+use crate::trial::figures::Figures;
+use ethdev::in_process::{self, InProcessRx, InProcessTx, Wire};
+use ethdev::{Opened, PortConfig};
+use measure::{Kind, Pacer, Pattern};
+use mempool::PoolConfig;
+use std::net::Ipv4Addr;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// What a wire does with a counted frame, by its number: the frames that come out.
+type Edit = Box<dyn FnMut(usize, Vec<u8>) -> Vec<Vec<u8>>>;
+
+/// A pair, and the wire from the first port to the second.
+struct Bench {
+    pair: Pair<InProcessRx, InProcessTx>,
+    wires: [Wire; 2],
+    edit: Edit,
+    /// Frames of the counted stream so far.
+    counted: usize,
+    /// Probes that are lost first.
+    deaf: usize,
+    _opened: [Opened<in_process::InProcess>; 2],
+}
+
+impl Function for Bench {
+    fn poll(&mut self, clock: &mut Clock) -> bool {
+        let moved = self.pair.poll(clock);
+        while let Some(frame) = self.wires[0].collect() {
+            let tag = Tag::parse(&frame).unwrap();
+            let frames = match tag.stream.wrapping_sub(BASE) {
+                COUNTED => {
+                    self.counted += 1;
+                    (self.edit)(self.counted - 1, frame)
+                }
+                PROBE if self.deaf > 0 => {
+                    self.deaf -= 1;
+                    Vec::new()
+                }
+                _ => vec![frame],
+            };
+            frames.iter().for_each(|frame| assert!(self.wires[1].inject(frame), "there is room"));
+        }
+        clock.publish_soon();
+        moved
+    }
+
+    fn publish(&mut self) {
+        self.pair.publish();
+    }
+
+    fn is_done(&self) -> bool {
+        self.pair.is_done()
+    }
+}
+
+const BASE: u16 = 0xfffe;
+
+fn plan(count: u64) -> Plan {
+    Plan {
+        warm_up: 0,
+        duration: None,
+        count: Some(count),
+        paced: false,
+        probe_interval: SECOND / 1000,
+        probe_limit: 60 * SECOND,
+        settle: SECOND,
+        silence: 2 * SECOND,
+        drain: 60 * SECOND,
+        flush: 60 * SECOND,
+        cut: Arc::default(),
+    }
+}
+
+/// Runs it, and returns what it measured and how many frames it sent.
+fn run(plan: Plan, deaf: usize, pacer: Option<Pacer>, edit: Edit) -> Figures {
+    let config = PortConfig { rx_ring: 4096, tx_ring: 64, ..PortConfig::default() };
+    let pool = || Pool::new(&PoolConfig { slots: 16_384, ..PoolConfig::default() }).unwrap();
+    let (pools, frames) = ([pool(), pool()], Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap());
+    let (mut a, wire_a) = in_process::open("a", &config, &pools[0]).unwrap();
+    let (mut b, wire_b) = in_process::open("b", &config, &pools[1]).unwrap();
+    let to = Destination { mac: [2, 0, 0, 0, 0, 2], ip: Ipv4Addr::LOCALHOST };
+    let traffic = Traffic::new([2, 0, 0, 0, 0, 1], to, BASE, 60, 3).unwrap();
+    let lane = Lane::new(0, a.tx.remove(0), &frames, 32, traffic, Kind::Full, pacer).unwrap();
+    let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE);
+    let pair = Pair::new(vec![direction], plan, 32);
+    let bench = Bench { pair, wires: [wire_a, wire_b], edit, counted: 0, deaf, _opened: [a, b] };
+    let mut bench = Loop::new(&lcore::Stop::new().unwrap()).run(bench);
+    Figures::of(bench.pair.directions.remove(0)).0
+}
+
+/// Sent, received, lost, duplicate, late and reordered, and the greatest extent.
+fn counts(figures: &Figures) -> [u64; 7] {
+    let verdict = figures.verdict;
+    assert_eq!(verdict.sent, verdict.received + verdict.lost);
+    assert_eq!(
+        figures.from_due.map_or(0, |latency| latency.count),
+        verdict.received,
+        "each frame that counts has a latency"
+    );
+    let [sent, received, lost] = [verdict.sent, verdict.received, verdict.lost];
+    [sent, received, lost, verdict.duplicate, verdict.late, verdict.reordered, verdict.greatest_extent]
+}
+
+/// A wire that keeps the frames whose number `keep` wants.
+fn keeping(keep: impl Fn(usize) -> bool + 'static) -> Edit {
+    Box::new(move |number, frame| if keep(number) { vec![frame] } else { Vec::new() })
+}
+
+#[test]
+fn head_middle_and_tail_count_as_lost_and_nothing_is_everything() {
+    for (keep, lost) in [
+        (keeping(|_| true), 0),
+        (keeping(|number| number >= 1000), 1000),
+        (keeping(|number| number < 4000), 1000),
+        (keeping(|number| number % 100 != 50), 50),
+        (keeping(|_| false), 5000),
+    ] {
+        let figures = run(plan(5000), 0, None, keep);
+        assert_eq!(counts(&figures), [5000, 5000 - lost, lost, 0, 0, 0, 0]);
+        assert_eq!((figures.foreign, figures.impossible), (0, 0));
+    }
+}
+
+#[test]
+fn frames_that_are_lost_before_a_probe_comes_back_do_not_count() {
+    let figures = run(plan(100), 5, None, keeping(|_| true));
+    assert_eq!(counts(&figures), [100, 100, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn no_probe_that_comes_back_is_an_end() {
+    let plan = Plan { probe_limit: SECOND / 10, ..plan(100) };
+    let figures = run(plan, usize::MAX, None, keeping(|_| true));
+    assert!(!figures.answered && figures.sent.is_none());
+    assert_eq!(figures.verdict.sent, 0);
+}
+
+#[test]
+fn doubles_near_and_far_and_exchanges_are_told_apart() {
+    let mut held = Vec::new();
+    let edit = move |number: usize, frame: Vec<u8>| match number {
+        // Doubled at once; doubled 70,000 numbers later, which is beyond the window.
+        100 => vec![frame.clone(), frame],
+        200 => {
+            held.push(frame.clone());
+            vec![frame]
+        }
+        70_200 => vec![frame, held.remove(0)],
+        // 300 comes after 301, 302 and 303.
+        300 => {
+            held.push(frame);
+            Vec::new()
+        }
+        303 => vec![frame, held.remove(1)],
+        // Lost, and no double makes up for it.
+        400..410 => Vec::new(),
+        // Not sent by anybody here: another stream, a number to come, no tag at all.
+        500 => {
+            let mut foreign = [frame.clone(), frame.clone(), frame.clone()];
+            foreign[0][48] ^= 0x55;
+            foreign[1][50] = 0x10;
+            foreign[2].truncate(50);
+            [foreign.to_vec(), vec![frame]].concat()
+        }
+        _ => vec![frame],
+    };
+    let figures = run(plan(80_000), 0, None, Box::new(edit));
+    assert_eq!(counts(&figures), [80_000, 79_990, 10, 1, 1, 1, 3]);
+    assert_eq!((figures.foreign, figures.impossible), (2, 1));
+}
+
+/// At 1,000 frames a second, in ticks that pass much faster than a second's worth: whatever this machine does meanwhile, each
+/// frame is sent or missed.
+#[test]
+fn every_frame_due_is_sent_or_missed() {
+    let rate = "1000".parse::<measure::Load>().unwrap().rate(60, None).unwrap();
+    let pacer = Pacer::new(rate, Pattern::Bursts(4), SECOND, SECOND / 1000);
+    let plan = Plan { paced: true, count: None, duration: Some(SECOND), ..plan(0) };
+    let figures = run(plan, 0, Some(pacer), keeping(|_| true));
+    let sent = figures.sent.unwrap();
+    assert_eq!(sent.handed + figures.missed, 1000);
+    assert_eq!(counts(&figures), [sent.handed, sent.handed, 0, 0, 0, 0, 0]);
+    let (due, ring) = (figures.from_due.unwrap(), figures.from_ring.unwrap());
+    assert!(due.max >= ring.max && due.mean >= ring.mean, "{due:?} {ring:?}");
+}

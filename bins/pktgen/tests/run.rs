@@ -1,0 +1,128 @@
+//! `pktgen run` as a program, on software NICs.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn pktgen(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pktgen")).arg("run").args(arguments).output().unwrap()
+}
+
+#[track_caller]
+fn report(arguments: &[&str], code: i32) -> (Value, String) {
+    let output = pktgen(&[arguments, &["--json", "--quiet", "--warm-up", "10ms"]].concat());
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+    (serde_json::from_slice(&output.stdout).unwrap(), message)
+}
+
+const PAIR: [&str; 2] = ["soft:a?wire=peer:b", "soft:b"];
+
+#[test]
+fn a_cable_loses_nothing() {
+    for options in [
+        &["--rate", "20k"][..],
+        &["--rate", "20k", "--pattern", "bursts:7"],
+        &["--rate", "20k", "--pattern", "poisson"],
+        &[],
+    ] {
+        let (report, _) = report(&[&PAIR[..], &["--count", "3000", "--flows", "5"], options].concat(), 0);
+        let directions = report["directions"].as_array().unwrap();
+        assert_eq!(directions.len(), 2);
+        for (direction, [from, to]) in directions.iter().zip([["soft:a", "soft:b"], ["soft:b", "soft:a"]]) {
+            assert_eq!((&direction["from"], &direction["to"]), (&Value::from(from), &Value::from(to)));
+            for (field, count) in
+                [("sent", 3000), ("received", 3000), ("lost", 0), ("duplicate", 0), ("late", 0), ("reordered", 0)]
+            {
+                assert_eq!(direction[field], count, "{field}: {direction}");
+            }
+            assert_eq!((&direction["foreign"], &direction["damaged"]), (&Value::from(0), &Value::from(0)));
+            for latency in ["latency_from_due_ns", "latency_from_ring_ns"] {
+                let figure = |name: &str| direction[latency][name].as_f64().unwrap();
+                assert_eq!(direction[latency]["count"], 3000);
+                let rising = ["min", "p50", "p90", "p99", "p999", "max"].map(figure);
+                assert!(rising.is_sorted() && rising[0] > 0.0, "{rising:?}");
+            }
+        }
+        assert!(report["clock"]["hz"].as_u64().unwrap() > 1_000_000 && report["error"].is_null(), "{report}");
+    }
+}
+
+#[test]
+fn one_way_and_short_tags() {
+    let (report, _) =
+        report(&[&PAIR[..], &["--one-way", "--tag", "short", "--count", "500", "--expect-loss", "0"]].concat(), 0);
+    assert_eq!(report["directions"].as_array().unwrap().len(), 1);
+    let direction = &report["directions"][0];
+    assert_eq!((&direction["received"], &direction["latency_from_due_ns"]), (&Value::from(500), &Value::Null));
+}
+
+#[test]
+fn what_is_due_is_sent_or_missed() {
+    // More than any machine sends: due are rate times time, and exit code 3 says that it was not so.
+    let options = ["--one-way", "--rate", "1G", "--duration", "100ms", "--expect-rate", "--expect-latency-p99", "1ns"];
+    let (report, message) = report(&[&PAIR[..], &options].concat(), 3);
+    let direction = &report["directions"][0];
+    let [sent, missed] = ["sent", "missed"].map(|field| direction[field].as_u64().unwrap());
+    // A frame at the very end may fall on either side.
+    assert!((sent + missed).abs_diff(100_000_000) <= 2, "{sent} and {missed}");
+    assert_eq!(direction["intended_pps"], 1e9);
+    assert!(report["warnings"][0].as_str().unwrap().contains("less than --rate"), "{report}");
+    for words in ["--expect-rate allows 0.1 %", "--expect-latency-p99 allows 1ns"] {
+        assert!(message.contains(words) && message.lines().count() == 1, "{message}");
+    }
+}
+
+#[test]
+fn without_a_way_there_is_no_measurement() {
+    let (report, message) = report(&["soft:a?wire=sink", "soft:b?wire=sink"], 1);
+    assert!(message.starts_with("pktgen: soft:a > soft:b: of the probes that soft:a sends none arrives"), "{message}");
+    assert_eq!(report["directions"][0]["sent"], 0);
+}
+
+#[test]
+fn the_page_is_for_people() {
+    let output = pktgen(&[&PAIR[..], &["--count", "100", "--rate", "100k", "--quiet", "--warm-up", "0s"]].concat());
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{page}");
+    for words in
+        ["frames of 60 bytes (64 with FCS), full tag", "soft:a > soft:b", "100,000 pps", "LOST", "p50 (typical)", "ppm"]
+    {
+        assert!(page.contains(words), "no {words} in:\n{page}");
+    }
+    assert!(page.lines().all(|line| line.chars().count() <= 100 || line.starts_with("WARNING")), "{page}");
+}
+
+#[test]
+fn bad_input_is_one_line() {
+    for (arguments, code, words) in [
+        (&[][..], 2, "PORT"),
+        (&["soft:a"], 2, "PORT"),
+        (&["soft:a", "soft:a"], 2, "named twice"),
+        (&["soft:a", "soft:b", "soft:c"], 2, "no partner"),
+        (&["soft:a", "soft:b", "--rate", "0"], 2, "a rate of nothing"),
+        (&["soft:a", "soft:b", "--rate", "x"], 2, "no rate"),
+        (&["soft:a", "soft:b", "--rate", "50%"], 2, "--line"),
+        (&["soft:a", "soft:b", "--rate", "15M", "--line", "10G"], 2, "carry 14880952 frames of 60 bytes"),
+        (&["soft:a", "soft:b", "--rate", "1M", "--line", "10"], 2, "above the line"),
+        (&["soft:a", "soft:b", "--size", "59"], 2, "60..=1514"),
+        (&["soft:a", "soft:b", "--size", "1515"], 2, "60..=1514"),
+        (&["soft:a", "soft:b", "--pattern", "bursts"], 2, "bursts:N"),
+        (&["soft:a", "soft:b", "--catch-up", "0"], 2, "at most a second"),
+        (&["soft:a", "soft:b", "--duration", "0s"], 2, "at most a day"),
+        (&["soft:a", "soft:b", "--count", "0"], 2, "--count"),
+        (&["soft:a", "soft:b", "--tag", "long"], 2, "short or full"),
+        (&["soft:a", "soft:b", "--expect-loss", "101"], 2, "percentage"),
+        (&["soft:a", "soft:b", "--expect-rate"], 2, "no --rate"),
+        (&["soft:a", "soft:b", "--tag", "short", "--expect-latency-p99", "1us"], 2, "--tag full"),
+        (&["soft:a?wire=peer:c", "soft:b"], 2, "c is none of the ports"),
+        (&["soft:a", "fffe:ff:1f.7"], 1, "no PCI device"),
+    ] {
+        let output = pktgen(arguments);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+        assert!(message.starts_with("pktgen: ") && message.lines().count() == 1, "{message}");
+        assert!(message.contains(words), "{arguments:?}: {message}");
+    }
+}
