@@ -3,11 +3,13 @@
 #![expect(unsafe_code, reason = "a device made of memory")]
 
 mod frames;
+mod measured;
 mod rig;
 mod route;
 mod virtio;
 
 pub use self::virtio::{BackEnd, MemoryVirtio, VirtioPort, VirtioRig};
+pub use measured::MeasureRig;
 pub use rig::{FRAME, Rig, Work};
 pub use route::{RouteRig, Table};
 

@@ -64,11 +64,11 @@ pub(crate) fn change_a_byte(packets: &mut [Packet]) {
 #[derive(Debug)]
 pub struct Rig {
     _port: Port<MemoryNic>,
-    rx: RxQueue<MemoryNic>,
-    tx: TxQueue<MemoryNic>,
-    hardware: Completer,
-    cache: PoolCache,
-    batch: Batch,
+    pub(crate) rx: RxQueue<MemoryNic>,
+    pub(crate) tx: TxQueue<MemoryNic>,
+    pub(crate) hardware: Completer,
+    pub(crate) cache: PoolCache,
+    pub(crate) batch: Batch,
     infos: RxInfos,
     burst: usize,
 }

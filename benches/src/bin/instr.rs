@@ -4,7 +4,7 @@
 //! SIZES is a burst, `32`, or how many packets are found where a burst has room for more, `3/32`; several, in turn, are `1,32,3/32`.
 //! 0 is a poll that finds nothing. Rounds are counted once the rings have gone round some times, less the hardware's part alone.
 
-use benches::{Rig, RouteRig, Table, VirtioRig, Work};
+use benches::{MeasureRig, Rig, RouteRig, Table, VirtioRig, Work};
 use std::fmt;
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
@@ -22,6 +22,9 @@ const DRIVERS: [&str; 3] = ["ixgbe", "virtio-split", "virtio-packed"];
 const COUNTED: usize = 51_200;
 /// Before that, so that the rings and the cache are as they stay.
 const WARM_UP: usize = 12_800;
+/// `pktgen run` on ixgbe: what it takes to count and time the frames of a burst, beyond receiving them; and to pace and tag
+/// them, beyond sending numbered ones.
+const MEASURE: &str = "measure";
 /// `fwd l3` on ixgbe: receive a burst, route it by a full table to two ports, transmit.
 const ROUTE: &str = "l3";
 /// The same by a table of a thousand routes, which loads in no time.
@@ -105,6 +108,9 @@ fn table() -> Result<(), String> {
             print(driver, work, &format!("0/{ROOM}"), &part(0))?;
         }
     }
+    for work in [Work::Receive, Work::Transmit] {
+        print(MEASURE, work, &ROOM.to_string(), &full(ROOM))?;
+    }
     print(ROUTE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     for found in [ROOM].into_iter().chain(PARTS) {
         print(ROUTE_SMALL, Work::Forward, &format!("{found}/{ROOM}"), &part(found))?;
@@ -169,6 +175,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "virtio-split" | "virtio-packed" => {
             what.count(&mut VirtioRig::new(driver == "virtio-packed", what.sizes.room, ring))
         }
+        MEASURE => what.count(&mut MeasureRig::new(what.sizes.room, ring)),
         ROUTE | ROUTE_SMALL => {
             let full = driver == ROUTE && !what.hardware;
             let mut rig = RouteRig::new(what.sizes.room, ring, if full { Table::Full } else { Table::Small });
@@ -259,6 +266,18 @@ impl Subject for VirtioRig {
     #[inline(always)]
     fn hardware_part(&mut self, work: Work, count: usize) -> usize {
         self.hardware_part(work, count)
+    }
+}
+
+impl Subject for MeasureRig {
+    #[inline(always)]
+    fn part(&mut self, work: Work, count: usize) -> usize {
+        self.part(work, count)
+    }
+
+    #[inline(always)]
+    fn hardware_part(&mut self, work: Work, count: usize) -> usize {
+        self.driver_part(work, count)
     }
 }
 
