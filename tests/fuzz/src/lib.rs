@@ -9,6 +9,7 @@ pub mod lpm;
 pub mod replay;
 pub mod router;
 pub mod routes;
+pub mod tags;
 #[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod vfio_user_client;
 pub mod vfio_user_server;
@@ -29,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     ("replay", replay::run),
     ("router", router::run),
     ("routes", routes::run),
+    ("tags", tags::run),
     ("vfio_user_client", vfio_user_client::run),
     ("vfio_user_server", vfio_user_server::run),
     ("vhost_user", vhost_user::run),

@@ -1,0 +1,59 @@
+//! Frames with tags of any content, in bursts: nothing panics, what is sent is received or lost, and each frame is counted once.
+
+use measure::{HandOvers, Kind, Stream, Tag, TagWriter};
+
+const STREAM: u16 = 7;
+const SIZE: usize = 60;
+const BEGUN: u64 = 1 << 40;
+
+/// Runs one input: 2 bytes of how many frames were sent, then for each frame a byte of its shape, and 1 to 14 bytes.
+pub fn run(input: &[u8]) {
+    let Some(([high, low], mut rest)) = input.split_first_chunk::<2>() else { return };
+    let sent = u64::from(u16::from_be_bytes([*high, *low]));
+    let (mut stream, mut hand_overs) = (Stream::new(STREAM, BEGUN), HandOvers::new());
+    hand_overs.note(0, usize::from(u16::from_be_bytes([*high, *low])), BEGUN + 100);
+    let (mut now, mut frames, mut total, mut foreign) = (BEGUN + 1000, Vec::new(), 0_u64, 0_u64);
+    while let Some((shape, after)) = rest.split_first() {
+        let (bytes, after) = after.split_at(after.len().min(usize::from(shape >> 4).clamp(1, 14)));
+        rest = after;
+        frames.push(frame(*shape, bytes, now));
+        if shape & 4 != 0 || rest.is_empty() {
+            now += 1000;
+            let known = (shape & 8 == 0).then_some(&hand_overs);
+            let of_others =
+                frames.iter().filter(|frame| Tag::parse(frame).is_none_or(|tag| tag.stream != STREAM)).count();
+            assert_eq!(stream.saw(frames.iter().map(Vec::as_slice), now, sent, known), of_others);
+            (total, foreign) = (total + frames.len() as u64, foreign + of_others as u64);
+            frames.clear();
+        }
+    }
+    let verdict = stream.verdict(sent);
+    assert_eq!((verdict.sent, verdict.received + verdict.lost), (sent, sent));
+    let counted = verdict.received + verdict.duplicate + verdict.late + stream.impossible();
+    assert_eq!(counted + foreign, total, "{verdict:?}");
+    for latency in [stream.from_due(), stream.from_hand_over()].into_iter().flatten() {
+        let rising = [latency.min, latency.p50, latency.p90, latency.p99, latency.p999, latency.max];
+        assert!(rising.is_sorted() && latency.count <= verdict.received, "{latency:?}");
+    }
+}
+
+/// A frame that has the bytes at its end, or a tag made of them.
+fn frame(shape: u8, bytes: &[u8], now: u64) -> Vec<u8> {
+    let mut frame = vec![0; SIZE];
+    let kind = match shape & 3 {
+        0 => {
+            frame.extend(bytes);
+            return frame;
+        }
+        1 => Kind::Short,
+        _ => Kind::Full,
+    };
+    let byte = |at: usize| bytes.get(at).copied().unwrap_or(0);
+    let number = u32::from_be_bytes([byte(4), byte(5), byte(1), byte(0)]);
+    let due = now.wrapping_sub(u64::from_be_bytes([0, 0, byte(10), byte(9), byte(8), byte(7), byte(3), byte(2)]));
+    if let Ok(writer) = TagWriter::new(kind, STREAM, SIZE, 42, None) {
+        writer.write(&mut frame, number, due);
+        assert_eq!(Tag::parse(&frame).map(|tag| tag.number), Some(number));
+    }
+    frame
+}
