@@ -45,6 +45,16 @@ impl Choice {
             Self::Avx512 => "avx512",
         }
     }
+
+    /// The instruction sets it takes beyond those of the build before.
+    pub(crate) fn needs(self) -> &'static str {
+        match self {
+            Self::Portable => "",
+            Self::Popcnt => "popcnt, bmi1 or bmi2",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512f, avx512vl or avx512vpopcntdq",
+        }
+    }
 }
 
 std::thread_local! {

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use crate::clock::Era;
+use crate::lookup;
 use crate::mem::Newest;
 use crate::prefix::Key;
 use crate::rib::RibIter;
@@ -136,7 +137,7 @@ impl<F: Family> Table<F> {
     /// The next hop of the longest prefix that contains `addr`.
     #[must_use]
     pub fn lookup(&self, addr: F::Addr) -> Option<NextHop> {
-        F::one(&self.writer.tables, addr.into())
+        lookup::one(&self.writer.tables, addr.into())
     }
 
     /// The routes whose prefixes cover `prefix`, itself included, shortest first.
@@ -268,7 +269,7 @@ impl<F: Family> Reader<F> {
     #[inline]
     pub fn lookup(&mut self, addr: F::Addr) -> Option<NextHop> {
         let addr = addr.into();
-        self.read(|tables| F::one(tables, addr))
+        self.read(|tables| lookup::one(tables, addr))
     }
 
     /// Looks up `addrs` and writes their next hops to `out`, as many as both have; answers how many.
@@ -286,7 +287,7 @@ impl<F: Family> Reader<F> {
             self.bursts(addrs, out);
             return count;
         }
-        F::burst(tables, addrs, out);
+        lookup::burst(tables, addrs, out);
         if !tables.clock.stands(start) {
             self.burst_again(addrs, out);
         }
@@ -297,7 +298,7 @@ impl<F: Family> Reader<F> {
     fn bursts<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) {
         for (addrs, out) in addrs.chunks(Self::BURST).zip(out.chunks_mut(Self::BURST)) {
             let start = self.start();
-            F::burst(&self.tables, addrs, out);
+            lookup::burst(&self.tables, addrs, out);
             if !self.tables.clock.stands(start) {
                 self.burst_again(addrs, out);
             }
@@ -307,7 +308,7 @@ impl<F: Family> Reader<F> {
     #[cold]
     #[inline(never)]
     fn burst_again<A: Copy + Into<F::Bits>>(&mut self, addrs: &[A], out: &mut [Option<NextHop>]) {
-        self.read_again(|tables| F::burst(tables, addrs, out));
+        self.read_again(|tables| lookup::burst(tables, addrs, out));
     }
 
     /// Runs `look` on the current tables until its result stands: three times at most, see [`crate::clock`].

@@ -6,13 +6,13 @@ use core::fmt;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use crate::Result;
 use crate::build::Blocks;
 use crate::clock::Clock;
-use crate::lookup::Kernel;
+use crate::lookup::{Kernel, Lookup};
 use crate::mem::{Bytes, Region, Roots, Store};
 use crate::prefix::Key;
 use crate::rib::{Built, HopId, Shape};
-use crate::{NextHop, Result};
 
 /// The types of an address family.
 pub trait Addresses: Sized + Send + Sync + fmt::Debug + 'static {
@@ -29,7 +29,7 @@ pub trait Addresses: Sized + Send + Sync + fmt::Debug + 'static {
 pub trait Family: Addresses + Layout {}
 
 /// How the tables of a family lie in memory.
-pub(crate) trait Layout: Addresses + Roots {
+pub(crate) trait Layout: Lookup {
     const SHAPE: &'static Shape;
     /// Whether a byte per top-level slot may stand before the tables.
     const HAS_BYTES: bool;
@@ -42,11 +42,6 @@ pub(crate) trait Layout: Addresses + Roots {
     fn prefix(key: Key) -> Self::Prefix;
     /// Whether a route tells addresses apart for which tables that are not whole have one root word.
     fn lies_beyond(key: Key) -> bool;
-    /// The longest match of one address.
-    fn one(tables: &Tables<Self>, addr: Self::Bits) -> Option<NextHop>;
-    /// The longest matches of as many addresses as there is room for in `out`.
-    fn burst<A: Copy + Into<Self::Bits>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]);
-
     /// Builds the block of a top-level node from its slots.
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;
     /// Builds the block of a node of another level.
@@ -129,7 +124,7 @@ pub(crate) struct Tables<F: Roots> {
     pub(crate) width: Width,
     /// Next hop words by number, the first 255.
     pub(crate) palette: Box<[AtomicU32; 256]>,
-    /// Whether each of those words is its own number; once false it stays so. Asked after numbers were read and
+    /// Whether each of those words is its own number, and leaves have no other numbers; once false it stays so. Asked after numbers were read and
     /// [`arrive`](crate::mem::arrive), it holds for these.
     pub(crate) direct: AtomicBool,
     /// Next hop words by number, the first 65,535; with leaves of that width.
@@ -142,6 +137,18 @@ pub(crate) struct Tables<F: Roots> {
 impl<F: Roots> fmt::Debug for Tables<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tables").field("width", &self.width).field("kernel", &self.kernel).finish_non_exhaustive()
+    }
+}
+
+impl<F: Roots> Tables<F> {
+    /// The next hop word of a number.
+    #[inline(always)]
+    pub(crate) fn word(&self, number: u32) -> u32 {
+        let word = match &self.wide_palette {
+            Some(words) => &words[number as usize & 0xffff],
+            None => &self.palette[number as usize & 0xff],
+        };
+        word.load(Ordering::Relaxed)
     }
 }
 
@@ -168,7 +175,7 @@ impl<F: Layout> Tables<F> {
             region,
             width,
             palette,
-            direct: AtomicBool::new(true),
+            direct: AtomicBool::new(F::HAS_BYTES || width != Width::Short),
             wide_palette,
             bytes,
             kernel,

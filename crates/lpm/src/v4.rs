@@ -12,7 +12,6 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::build::Blocks;
-use crate::lookup;
 use crate::mem::{Block, Leaf, LinkRef, PACKED_SLOTS, PackedRef, Roots, Slab, arrive};
 use crate::prefix::{Ipv4Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
@@ -64,16 +63,6 @@ impl Layout for V4 {
 
     fn lies_beyond(key: Key) -> bool {
         key.len > BEYOND_LEN && key.bits >= BEYOND
-    }
-
-    #[inline]
-    fn one(tables: &Tables<Self>, addr: u32) -> Option<NextHop> {
-        lookup::v4_one(tables, addr)
-    }
-
-    #[inline(always)]
-    fn burst<A: Copy + Into<u32>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]) {
-        lookup::v4_burst(tables, addrs, out);
     }
 
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
@@ -272,7 +261,7 @@ mod tests {
 
     use super::*;
     use crate::hops::Hops;
-    use crate::lookup::Kernel;
+    use crate::lookup::{Kernel, burst};
     use crate::mem::Store;
 
     const TOP: u32 = 0x0a00_0000;
@@ -340,10 +329,10 @@ mod tests {
                 let mut rounds = 0;
                 while !over.load(Ordering::Relaxed) || rounds == 0 {
                     let start = tables.clock.start();
-                    V4::burst(&tables, &addrs, &mut answers);
+                    burst(&tables, &addrs, &mut answers);
                     if !tables.clock.stands(start) {
                         let _pin = tables.clock.pin();
-                        V4::burst(&tables, &addrs, &mut answers);
+                        burst(&tables, &addrs, &mut answers);
                     }
                     for answer in answers {
                         assert!((first - 1..first + 5).contains(&answer.unwrap().get()), "{answer:?}");

@@ -7,14 +7,11 @@
 use core::net::Ipv6Addr;
 use core::ops::Range;
 
-use crate::NextHop;
 use crate::build::Blocks;
-use crate::lookup;
 use crate::mem::{EntryRef, Extent, Heap, Leaf, NodeRef, PageRef, Roots, View, arrive};
 use crate::prefix::{Ipv6Prefix, Key};
 use crate::rib::{Built, HopId, Shape};
 use crate::tables::{Addresses, Family, Layout, Tables, Width};
-use crate::v4::word_of;
 
 /// The level of nodes that end with the /48.
 pub(crate) const LAST: usize = 6;
@@ -60,16 +57,6 @@ impl Layout for V6 {
 
     fn lies_beyond(_: Key) -> bool {
         false
-    }
-
-    #[inline]
-    fn one(tables: &Tables<Self>, addr: u128) -> Option<NextHop> {
-        lookup::v6_one(tables, addr)
-    }
-
-    #[inline]
-    fn burst<A: Copy + Into<u128>>(tables: &Tables<Self>, addrs: &[A], out: &mut [Option<NextHop>]) {
-        lookup::v6_burst(tables, addrs, out);
     }
 
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
@@ -184,7 +171,7 @@ pub(crate) fn walk(tables: &Tables<V6>, addr: u128) -> u32 {
         if !has_child {
             let leaf = region.leaf(*node, slot, tables.width.log()) & tables.width.ones();
             arrive();
-            return Some(word_of_leaf(tables, leaf));
+            return Some(if tables.width == Width::Word { leaf } else { tables.word(leaf) });
         }
         *node = region.node(child);
         None
@@ -202,17 +189,6 @@ pub(crate) fn walk(tables: &Tables<V6>, addr: u128) -> u32 {
     }
     // Only a reader that is late comes here, and its answer is thrown away.
     0
-}
-
-/// The next hop word of a leaf.
-#[inline(always)]
-pub(crate) fn word_of_leaf(tables: &Tables<V6>, leaf: u32) -> u32 {
-    #[expect(clippy::cast_possible_truncation, reason = "leaves have as many bits as their palette")]
-    match (tables.width, &tables.wide_palette) {
-        (Width::Byte, _) => word_of(&tables.palette, leaf as u8),
-        (Width::Short, Some(palette)) => word_of(palette, leaf as u16),
-        _ => leaf,
-    }
 }
 
 /// The upper half of an address.
@@ -250,7 +226,7 @@ mod tests {
 
     use super::*;
     use crate::hops::Hops;
-    use crate::lookup::Kernel;
+    use crate::lookup::{Kernel, burst};
     use crate::mem::{PACKED_SLOTS, Store};
 
     const TOP: u32 = 0x2001_0000;
@@ -324,10 +300,10 @@ mod tests {
                 let mut rounds = 0;
                 while !over.load(Ordering::Relaxed) || rounds == 0 {
                     let start = tables.clock.start();
-                    V6::burst(&tables, &addrs, &mut answers);
+                    burst(&tables, &addrs, &mut answers);
                     if !tables.clock.stands(start) {
                         let _pin = tables.clock.pin();
-                        V6::burst(&tables, &addrs, &mut answers);
+                        burst(&tables, &addrs, &mut answers);
                     }
                     for (addr, answer) in addrs.iter().zip(answers) {
                         assert!((FIRST - 1..FIRST + 5).contains(&answer.unwrap().get()), "{addr:x}: {answer:?}");

@@ -15,7 +15,7 @@ use crate::v6::{self, V6};
 /// Numbers of 32 or 64 bits side by side. There is a value only where the CPU has the instructions.
 ///
 /// Shifts are by less than the numbers have bits, or the result means nothing.
-pub(super) trait Vector:
+pub(crate) trait Vector:
     Copy
     + Add<Output = Self>
     + BitAnd<Output = Self>
@@ -42,7 +42,7 @@ pub(super) trait Vector:
 }
 
 /// What a CPU looks several addresses up with. A value is proof that it was asked.
-pub(super) trait Lanes: Copy + Debug {
+pub(crate) trait Lanes: Copy + Debug {
     type Words: Vector;
     type Longs: Vector;
     /// Numbers in `Words`.
@@ -122,7 +122,7 @@ macro_rules! for_each {
     };
 }
 
-pub(super) type Mask<V> = <V as Vector>::Mask;
+pub(crate) type Mask<V> = <V as Vector>::Mask;
 
 /// Intrinsics of a value that there is only where the CPU has the instructions.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
@@ -143,13 +143,13 @@ macro_rules! anyway {
 /// Implements [`Vector`] by an expression for each operation, each inside of `$may` or what stands before it.
 macro_rules! vector {
     ($vector:ty, $mask:ty, $may:ident;
-        not($x:ident) $not:expr; shl($y:ident, $n:ident) $shl:expr; shr $shr:expr;
-        $(impl $trait:ident $op:ident($a:ident, $b:ident) $binary:expr;)*
+        not($x:ident) $not:expr;
+        $(impl $trait:ident<$other:ty> $op:ident($a:ident, $b:ident) $binary:expr;)*
         $(fn $how:ident::$name:ident($($arg:ident: $of:ty),*) -> $ret:ty = $body:expr;)*) => {
-        $(impl core::ops::$trait for $vector {
+        $(impl core::ops::$trait<$other> for $vector {
             type Output = Self;
             #[inline(always)]
-            fn $op(self, $b: Self) -> Self {
+            fn $op(self, $b: $other) -> Self {
                 let $a = self;
                 $may!($binary)
             }
@@ -160,22 +160,6 @@ macro_rules! vector {
             fn not(self) -> Self {
                 let $x = self;
                 $may!($not)
-            }
-        }
-        impl core::ops::Shl<u32> for $vector {
-            type Output = Self;
-            #[inline(always)]
-            fn shl(self, by: u32) -> Self {
-                let ($y, $n) = (self, by);
-                $may!($shl)
-            }
-        }
-        impl core::ops::Shr<u32> for $vector {
-            type Output = Self;
-            #[inline(always)]
-            fn shr(self, by: u32) -> Self {
-                let ($y, $n) = (self, by);
-                $may!($shr)
             }
         }
         impl $crate::lookup::lanes::Vector for $vector {
@@ -252,21 +236,21 @@ macro_rules! lanes {
                 // SAFETY: the CPU was asked. Four bytes are read from a leaf on, so at most three past the last block, and the
                 // mapping goes on for three bytes. The instruction takes a place, that of the byte after the leaf, for a number
                 // with a sign: it is below 2^31, as blocks end a chunk before 2 GiB (`Slab::MOST_CHUNKS`).
-                unsafe { read_words(base, places, mask, others) }
+                Words(unsafe { words_by_bytes(base, places.0, mask, others.0) })
             }
 
             #[inline(always)]
             fn bytes(self, bytes: &Bytes, addrs: Words) -> Words {
                 let all = Words::signs(self.word(u32::MAX));
                 // SAFETY: the CPU was asked. An offset has 24 bits, and `Bytes` has 2^24 bytes and more than three behind them.
-                unsafe { read_words(bytes.base(), addrs >> 8, all, self.word(0)) & self.word(0xff) }
+                Words(unsafe { words_by_bytes(bytes.base(), (addrs >> 8).0, all, self.word(0).0) }) & self.word(0xff)
             }
 
             #[inline(always)]
             fn entries(self, palette: &[AtomicU32; 65536], indices: Words) -> Words {
                 let (all, index) = (Words::signs(self.word(u32::MAX)), indices & self.word(0xffff));
                 // SAFETY: the CPU was asked; there are as many entries, of four bytes, as numbers of 16 bits.
-                unsafe { read_words(palette.as_ptr().cast(), index << 2, all, self.word(0)) }
+                Words(unsafe { words_by_bytes(palette.as_ptr().cast(), (index << 2).0, all, self.word(0).0) })
             }
 
             #[inline(always)]
@@ -278,7 +262,7 @@ macro_rules! lanes {
             fn nodes(self, region: &Region<V6>, places: Longs, mask: Mask<Longs>, others: Longs) -> Longs {
                 let places = places & self.long(region.mask() as u64);
                 // SAFETY: the CPU was asked; the region has as many words.
-                unsafe { read_longs(region.blocks_base(), places, mask, others) }
+                Longs(unsafe { longs_by_longs(region.blocks_base(), places.0, mask, others.0) })
             }
         }
     };
@@ -290,20 +274,20 @@ pub(super) struct Plain;
 
 /// A single number.
 #[derive(Clone, Copy)]
-pub(super) struct One<T>(T);
+pub(crate) struct One<T>(T);
 
 macro_rules! one {
     ($($int:ty)*) => {$(
         vector! {
             One<$int>, bool, anyway;
             not(a) One(!a.0);
-            shl(a, n) One(a.0 << n);
-            shr One(a.0 >> n);
-            impl Add add(a, b) One(a.0.wrapping_add(b.0));
-            impl BitAnd bitand(a, b) One(a.0 & b.0);
-            impl BitOr bitor(a, b) One(a.0 | b.0);
-            impl Shl shl(a, b) One(a.0.wrapping_shl(u64::from(b.0).to_le_bytes()[0].into()));
-            impl Shr shr(a, b) One(a.0.wrapping_shr(u64::from(b.0).to_le_bytes()[0].into()));
+            impl Shl<u32> shl(a, n) One(a.0 << n);
+            impl Shr<u32> shr(a, n) One(a.0 >> n);
+            impl Add<Self> add(a, b) One(a.0.wrapping_add(b.0));
+            impl BitAnd<Self> bitand(a, b) One(a.0 & b.0);
+            impl BitOr<Self> bitor(a, b) One(a.0 | b.0);
+            impl Shl<Self> shl(a, b) One(a.0.wrapping_shl(u64::from(b.0).to_le_bytes()[0].into()));
+            impl Shr<Self> shr(a, b) One(a.0.wrapping_shr(u64::from(b.0).to_le_bytes()[0].into()));
             fn anyway::count_ones(a: Self) -> Self = One(a.0.count_ones().into());
             fn anyway::signs(a: Self) -> bool = a.0.cast_signed() < 0;
             fn anyway::equal(a: Self, b: Self) -> bool = a.0 == b.0;

@@ -12,7 +12,7 @@ use crate::hops::Hops;
 use crate::kernels::Choice;
 use crate::mem::PACKED_SLOTS;
 use crate::rib::{Built, HopId};
-use crate::{Config, Error, Family, Ipv4Prefix, Ipv6Prefix, Table};
+use crate::{Config, Error, Family, Ipv4Prefix, Ipv6Prefix, Table, V4, V6};
 
 fn kernels() -> Vec<Kernel> {
     let named = |choice: Choice| {
@@ -29,7 +29,7 @@ fn all_answer<F: Family>(tables: &mut Tables<F>, addrs: &[F::Bits], expected: &[
         for burst in [1, 8, 16, 32, 64, 128, 253] {
             let mut answers = vec![None; addrs.len()];
             for (addrs, answers) in addrs.chunks(burst).zip(answers.chunks_mut(burst)) {
-                F::burst(tables, addrs, answers);
+                super::burst(tables, addrs, answers);
             }
             assert_eq!(answers, expected, "{kernel:?} in bursts of {burst}");
         }
@@ -163,7 +163,7 @@ fn agree<F: Family>(routes: &[(F::Prefix, NextHop)], addrs: &[F::Bits], accelera
         assert_eq!(table.writer.tables.kernel, Kernel::named(choice).unwrap());
         let mut answers = vec![None; addrs.len()];
         for (addrs, answers) in addrs.chunks(253).zip(answers.chunks_mut(253)) {
-            F::burst(&table.writer.tables, addrs, answers);
+            super::burst(&table.writer.tables, addrs, answers);
         }
         answers
     });

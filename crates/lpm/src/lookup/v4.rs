@@ -1,71 +1,66 @@
 //! IPv4: a root word and a leaf, for all addresses of a chunk at once; see [`crate::v4`] for what lies where.
 
-use core::sync::atomic::Ordering;
-
 use super::lanes::{Lanes, MOST, Vector};
+use super::{Lookup, turn};
 use crate::NextHop;
-use crate::mem::{Leaf, arrive};
-use crate::tables::Tables;
+use crate::mem::{Bytes, Leaf, arrive};
+use crate::tables::{Tables, Width};
 use crate::v4::{V4, walk, word_of};
 
-/// The longest match of one address.
-#[inline(always)]
-pub(super) fn one(tables: &Tables<V4>, addr: u32) -> Option<NextHop> {
-    if let Some(bytes) = &tables.bytes {
-        let byte = bytes.get(addr);
-        arrive();
-        if byte != u8::ESCAPE {
-            return NextHop::from_raw(word_of(&tables.palette, byte));
+impl Lookup for V4 {
+    #[inline(always)]
+    fn one(tables: &Tables<V4>, addr: u32) -> Option<NextHop> {
+        if let Some(bytes) = &tables.bytes {
+            let byte = bytes.get(addr);
+            arrive();
+            if byte != u8::ESCAPE {
+                return NextHop::from_raw(word_of(&tables.palette, byte));
+            }
         }
+        NextHop::from_raw(walk(tables, addr))
     }
-    NextHop::from_raw(walk(tables, addr))
-}
 
-/// Whether addresses that bytes do not answer are so few that they are looked up one by one, not together with the others.
-#[cold]
-#[inline(never)]
-pub(super) fn are_few(deep: u64, all: usize) -> bool {
-    deep.count_ones() as usize * 8 <= all
-}
-
-/// Sees to what leads deeper, and to numbers that are no next hops yet.
-#[inline(always)]
-pub(super) fn turn<A: Copy + Into<u32>>(
-    tables: &Tables<V4>,
-    addrs: &[A],
-    out: &mut [Option<NextHop>],
-    deep: u64,
-    numbers: bool,
-) {
-    arrive();
-    if numbers && !tables.direct.load(Ordering::Relaxed) {
-        number_to_word(tables, out);
+    #[inline(always)]
+    fn accelerated<K: Lanes, A: Copy + Into<u32>, const N: usize>(
+        k: K,
+        tables: &Tables<V4>,
+        addrs: &[A; N],
+        out: &mut [Option<NextHop>; N],
+    ) -> bool {
+        let Some(bytes) = &tables.bytes else { return false };
+        let deep = by_byte(k, bytes, addrs, out);
+        // Few are looked up one by one, not together with the others.
+        let few = deep.count_ones() as usize * 8 <= N;
+        if few {
+            turn(tables, addrs, out, deep, true);
+        }
+        few
     }
-    if deep != 0 {
-        finish(tables, addrs, out, deep);
-    }
-}
 
-/// Puts next hops in the place of their numbers.
-#[cold]
-#[inline(never)]
-fn number_to_word(tables: &Tables<V4>, out: &mut [Option<NextHop>]) {
-    for out in out {
-        #[expect(clippy::cast_possible_truncation, reason = "numbers have a byte")]
-        let number = out.map_or(0, NextHop::raw) as u8;
-        *out = NextHop::from_raw(word_of(&tables.palette, number));
+    #[inline(always)]
+    fn chunk<K: Lanes, A: Copy + Into<u32>, const N: usize>(
+        k: K,
+        tables: &Tables<V4>,
+        addrs: &[A; N],
+        out: &mut [Option<NextHop>; N],
+    ) {
+        let deep = match tables.width {
+            Width::Byte => packed::<_, A, u8, N>(k, tables, addrs, out),
+            Width::Short => packed::<_, A, u16, N>(k, tables, addrs, out),
+            Width::Word => packed::<_, A, u32, N>(k, tables, addrs, out),
+        };
+        turn(tables, addrs, out, deep, tables.width == Width::Byte);
     }
 }
 
 /// Reads the bytes of all addresses, numbers of next hops. Answers which are to be looked up.
 #[inline(always)]
-pub(super) fn by_byte<K: Lanes, A: Copy + Into<u32>, const N: usize>(
+fn by_byte<K: Lanes, A: Copy + Into<u32>, const N: usize>(
     k: K,
-    tables: &Tables<V4>,
+    bytes: &Bytes,
     addrs: &[A; N],
     out: &mut [Option<NextHop>; N],
 ) -> u64 {
-    let Some(bytes) = &tables.bytes else { return 0 };
     let mut deep = 0;
     for_each!(group in N / K::WORDS, {
         let at = group * K::WORDS;
@@ -79,7 +74,7 @@ pub(super) fn by_byte<K: Lanes, A: Copy + Into<u32>, const N: usize>(
 /// Reads root words for all addresses, then leaves for all. Puts numbers of next hops into `out` where leaves are bytes, else next
 /// hops; answers which lead deeper.
 #[inline(always)]
-pub(super) fn packed<K: Lanes, A: Copy + Into<u32>, L: Leaf, const N: usize>(
+fn packed<K: Lanes, A: Copy + Into<u32>, L: Leaf, const N: usize>(
     k: K,
     tables: &Tables<V4>,
     addrs: &[A; N],
@@ -115,16 +110,4 @@ pub(super) fn packed<K: Lanes, A: Copy + Into<u32>, L: Leaf, const N: usize>(
         k.put_words(leaf, &mut out[at..]);
     });
     deep
-}
-
-/// Answers the given lanes, which lead beyond the /24.
-#[cold]
-#[inline(never)]
-fn finish<A: Copy + Into<u32>>(tables: &Tables<V4>, addrs: &[A], out: &mut [Option<NextHop>], mut deep: u64) {
-    while deep != 0 {
-        let lane = deep.trailing_zeros() as usize;
-        deep &= deep - 1;
-        let (Some(addr), Some(out)) = (addrs.get(lane), out.get_mut(lane)) else { return };
-        *out = super::v4_one(tables, (*addr).into());
-    }
 }

@@ -1,18 +1,29 @@
 //! IPv6: a root word, the entry of a page, and nodes, each for all addresses of a chunk at once; see [`crate::v6`] for what lies
 //! where.
 
-use core::sync::atomic::Ordering;
-
 use super::lanes::{Lanes, MOST, Vector};
+use super::{Lookup, turn};
 use crate::NextHop;
 use crate::mem::{NodeRef, Roots, arrive};
 use crate::tables::{Layout, Tables, Width};
-use crate::v6::{LAST, V6, walk, word_of_leaf};
+use crate::v6::{LAST, V6, walk};
 
-/// The longest match of one address.
-#[inline(always)]
-pub(super) fn one(tables: &Tables<V6>, addr: u128) -> Option<NextHop> {
-    NextHop::from_raw(walk(tables, addr))
+impl Lookup for V6 {
+    #[inline(always)]
+    fn one(tables: &Tables<V6>, addr: u128) -> Option<NextHop> {
+        NextHop::from_raw(walk(tables, addr))
+    }
+
+    #[inline(always)]
+    fn chunk<K: Lanes, A: Copy + Into<u128>, const N: usize>(
+        k: K,
+        tables: &Tables<V6>,
+        addrs: &[A; N],
+        out: &mut [Option<NextHop>; N],
+    ) {
+        let deep = nodes(k, tables, addrs, out);
+        turn(tables, addrs, out, deep, tables.width != Width::Word);
+    }
 }
 
 /// What this is written for.
@@ -21,33 +32,10 @@ const _: () = {
     assert!(matches!(V6::SHAPE.strides.first_chunk(), Some([8, 4, 4, 4, 4, 4, 4])));
 };
 
-/// Sees to what leads deeper, and to numbers that are no next hops yet.
-#[inline(always)]
-pub(super) fn turn<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>], deep: u64) {
-    arrive();
-    if tables.width == Width::Short || tables.width == Width::Byte && !tables.direct.load(Ordering::Relaxed) {
-        number_to_word(tables, out);
-    }
-    if deep != 0 {
-        finish(tables, addrs, out, deep);
-    }
-}
-
-/// Puts next hops in the place of their numbers.
-#[cold]
-#[inline(never)]
-fn number_to_word(tables: &Tables<V6>, out: &mut [Option<NextHop>]) {
-    for out in out {
-        let number = out.map_or(0, NextHop::raw);
-        let word = word_of_leaf(tables, number);
-        *out = NextHop::from_raw(word);
-    }
-}
-
 /// Takes all addresses from the root through one node after the other, down to the /48. Puts leaves into `out`; answers which
 /// addresses lead deeper, whose leaves mean nothing.
 #[inline(always)]
-pub(super) fn nodes<K: Lanes, A: Copy + Into<u128>, const N: usize>(
+fn nodes<K: Lanes, A: Copy + Into<u128>, const N: usize>(
     k: K,
     tables: &Tables<V6>,
     addrs: &[A; N],
@@ -119,16 +107,4 @@ fn leaves<K: Lanes, const N: usize>(
         deep |= K::Longs::bits(K::Longs::signs(children_to(node, slots))) << (group * K::LONGS);
     });
     deep
-}
-
-/// Answers the given lanes, which lead beyond the /48.
-#[cold]
-#[inline(never)]
-fn finish<A: Copy + Into<u128>>(tables: &Tables<V6>, addrs: &[A], out: &mut [Option<NextHop>], mut deep: u64) {
-    while deep != 0 {
-        let lane = deep.trailing_zeros() as usize;
-        deep &= deep - 1;
-        let (Some(addr), Some(out)) = (addrs.get(lane), out.get_mut(lane)) else { return };
-        *out = super::v6_one(tables, (*addr).into());
-    }
 }

@@ -7,8 +7,9 @@ use core::arch::asm;
 use core::arch::x86_64::*;
 use core::sync::atomic::AtomicU32;
 
-use super::lanes::{Lanes, Mask, Vector};
+use super::Popcnt;
 use crate::NextHop;
+use crate::lookup::lanes::{Lanes, Mask, Vector};
 use crate::mem::{Bytes, Leaf, Region, Roots};
 use crate::v4::V4;
 use crate::v6::V6;
@@ -18,55 +19,51 @@ use crate::v6::V6;
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    pub(super) fn detect() -> Option<Self> {
-        let all = std::is_x86_feature_detected!("popcnt")
-            && std::is_x86_feature_detected!("bmi1")
-            && std::is_x86_feature_detected!("bmi2")
-            && std::is_x86_feature_detected!("avx2");
-        all.then_some(Self(()))
+    pub(super) fn detect(_: Popcnt) -> Option<Self> {
+        std::is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 }
 
 /// Eight numbers of 32 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Words(__m256i);
+pub(crate) struct Words(__m256i);
 
 /// Four numbers of 64 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Longs(__m256i);
+pub(crate) struct Longs(__m256i);
 
 vector! {
-    Words, Self, asked;
+    Words, __m256i, asked;
     not(a) Self(_mm256_xor_si256(a.0, _mm256_set1_epi32(-1)));
-    shl(a, n) Self(_mm256_sll_epi32(a.0, _mm_cvtsi32_si128(n.cast_signed())));
-    shr Self(_mm256_srl_epi32(a.0, _mm_cvtsi32_si128(n.cast_signed())));
-    impl Add add(a, b) Self(_mm256_add_epi32(a.0, b.0));
-    impl BitAnd bitand(a, b) Self(_mm256_and_si256(a.0, b.0));
-    impl BitOr bitor(a, b) Self(_mm256_or_si256(a.0, b.0));
-    impl Shl shl(a, b) Self(_mm256_sllv_epi32(a.0, b.0));
-    impl Shr shr(a, b) Self(_mm256_srlv_epi32(a.0, b.0));
+    impl Shl<u32> shl(a, n) Self(_mm256_sll_epi32(a.0, _mm_cvtsi32_si128(n.cast_signed())));
+    impl Shr<u32> shr(a, n) Self(_mm256_srl_epi32(a.0, _mm_cvtsi32_si128(n.cast_signed())));
+    impl Add<Self> add(a, b) Self(_mm256_add_epi32(a.0, b.0));
+    impl BitAnd<Self> bitand(a, b) Self(_mm256_and_si256(a.0, b.0));
+    impl BitOr<Self> bitor(a, b) Self(_mm256_or_si256(a.0, b.0));
+    impl Shl<Self> shl(a, b) Self(_mm256_sllv_epi32(a.0, b.0));
+    impl Shr<Self> shr(a, b) Self(_mm256_srlv_epi32(a.0, b.0));
     fn asked::count_ones(a: Self) -> Self = Self(count_words(a.0));
-    fn anyway::signs(a: Self) -> Self = a;
-    fn asked::equal(a: Self, b: Self) -> Self = Self(_mm256_cmpeq_epi32(a.0, b.0));
-    fn asked::bits(mask: Self) -> u64 = _mm256_movemask_ps(_mm256_castsi256_ps(mask.0)) as u64;
-    fn asked::select(mask: Self, yes: Self, no: Self) -> Self = Self(blend_words(mask.0, yes.0, no.0));
+    fn anyway::signs(a: Self) -> __m256i = a.0;
+    fn asked::equal(a: Self, b: Self) -> __m256i = _mm256_cmpeq_epi32(a.0, b.0);
+    fn asked::bits(mask: __m256i) -> u64 = _mm256_movemask_ps(_mm256_castsi256_ps(mask)) as u64;
+    fn asked::select(mask: __m256i, yes: Self, no: Self) -> Self = Self(blend_words(mask, yes.0, no.0));
 }
 
 vector! {
-    Longs, Self, asked;
+    Longs, __m256i, asked;
     not(a) Self(_mm256_xor_si256(a.0, _mm256_set1_epi32(-1)));
-    shl(a, n) Self(_mm256_sll_epi64(a.0, _mm_cvtsi32_si128(n.cast_signed())));
-    shr Self(_mm256_srl_epi64(a.0, _mm_cvtsi32_si128(n.cast_signed())));
-    impl Add add(a, b) Self(_mm256_add_epi64(a.0, b.0));
-    impl BitAnd bitand(a, b) Self(_mm256_and_si256(a.0, b.0));
-    impl BitOr bitor(a, b) Self(_mm256_or_si256(a.0, b.0));
-    impl Shl shl(a, b) Self(_mm256_sllv_epi64(a.0, b.0));
-    impl Shr shr(a, b) Self(_mm256_srlv_epi64(a.0, b.0));
+    impl Shl<u32> shl(a, n) Self(_mm256_sll_epi64(a.0, _mm_cvtsi32_si128(n.cast_signed())));
+    impl Shr<u32> shr(a, n) Self(_mm256_srl_epi64(a.0, _mm_cvtsi32_si128(n.cast_signed())));
+    impl Add<Self> add(a, b) Self(_mm256_add_epi64(a.0, b.0));
+    impl BitAnd<Self> bitand(a, b) Self(_mm256_and_si256(a.0, b.0));
+    impl BitOr<Self> bitor(a, b) Self(_mm256_or_si256(a.0, b.0));
+    impl Shl<Self> shl(a, b) Self(_mm256_sllv_epi64(a.0, b.0));
+    impl Shr<Self> shr(a, b) Self(_mm256_srlv_epi64(a.0, b.0));
     fn asked::count_ones(a: Self) -> Self = Self(_mm256_sad_epu8(count_bytes(a.0), _mm256_setzero_si256()));
-    fn anyway::signs(a: Self) -> Self = a;
-    fn asked::equal(a: Self, b: Self) -> Self = Self(_mm256_cmpeq_epi64(a.0, b.0));
-    fn asked::bits(mask: Self) -> u64 = _mm256_movemask_pd(_mm256_castsi256_pd(mask.0)) as u64;
-    fn asked::select(mask: Self, yes: Self, no: Self) -> Self = Self(blend_longs(mask.0, yes.0, no.0));
+    fn anyway::signs(a: Self) -> __m256i = a.0;
+    fn asked::equal(a: Self, b: Self) -> __m256i = _mm256_cmpeq_epi64(a.0, b.0);
+    fn asked::bits(mask: __m256i) -> u64 = _mm256_movemask_pd(_mm256_castsi256_pd(mask)) as u64;
+    fn asked::select(mask: __m256i, yes: Self, no: Self) -> Self = Self(blend_longs(mask, yes.0, no.0));
 }
 
 #[inline]
@@ -161,24 +158,6 @@ gather!(words_by_bytes, "vpgatherdd", 1, __m256i ymm_reg, __m256i ymm_reg);
 gather!(half_by_words, "vpgatherqd", 4, __m256i ymm_reg, __m128i xmm_reg);
 gather!(longs_by_half, "vpgatherdq", 8, __m128i xmm_reg, __m256i ymm_reg);
 gather!(longs_by_longs, "vpgatherqq", 8, __m256i ymm_reg, __m256i ymm_reg);
-
-/// # Safety
-/// As [`words_by_bytes`].
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn read_words(base: *const u8, offsets: Words, mask: Words, others: Words) -> Words {
-    // SAFETY: the caller's.
-    Words(unsafe { words_by_bytes(base, offsets.0, mask.0, others.0) })
-}
-
-/// # Safety
-/// As [`longs_by_longs`].
-#[inline]
-#[target_feature(enable = "avx2")]
-unsafe fn read_longs(base: *const u8, indices: Longs, mask: Longs, others: Longs) -> Longs {
-    // SAFETY: the caller's.
-    Longs(unsafe { longs_by_longs(base, indices.0, mask.0, others.0) })
-}
 
 /// The root words of eight addresses, their lower and upper halves, and the addresses.
 #[inline]

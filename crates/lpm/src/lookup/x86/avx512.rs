@@ -8,8 +8,8 @@ use core::arch::x86_64::*;
 use core::sync::atomic::AtomicU32;
 
 use super::avx2::Avx2;
-use super::lanes::{Lanes, Mask, Vector};
 use crate::NextHop;
+use crate::lookup::lanes::{Lanes, Mask, Vector};
 use crate::mem::{Bytes, Leaf, Region, Roots};
 use crate::v4::V4;
 use crate::v6::V6;
@@ -19,32 +19,39 @@ use crate::v6::V6;
 pub(crate) struct Avx512(Avx2);
 
 impl Avx512 {
-    pub(super) fn detect() -> Option<Self> {
+    pub(super) fn detect(avx2: Avx2) -> Option<Self> {
         let all = std::is_x86_feature_detected!("avx512f")
             && std::is_x86_feature_detected!("avx512vl")
             && std::is_x86_feature_detected!("avx512vpopcntdq");
-        if all { Avx2::detect().map(Self) } else { None }
+        all.then_some(Self(avx2))
+    }
+}
+
+/// The CPU has that too.
+impl From<Avx512> for Avx2 {
+    fn from(Avx512(avx2): Avx512) -> Self {
+        avx2
     }
 }
 
 /// Sixteen numbers of 32 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Words(__m512i);
+pub(crate) struct Words(__m512i);
 
 /// Eight numbers of 64 bits.
 #[derive(Clone, Copy)]
-pub(super) struct Longs(__m512i);
+pub(crate) struct Longs(__m512i);
 
 vector! {
     Words, u16, asked;
     not(a) Self(_mm512_xor_si512(a.0, _mm512_set1_epi32(-1)));
-    shl(a, n) Self(_mm512_sll_epi32(a.0, _mm_cvtsi32_si128(n.cast_signed())));
-    shr Self(_mm512_srl_epi32(a.0, _mm_cvtsi32_si128(n.cast_signed())));
-    impl Add add(a, b) Self(_mm512_add_epi32(a.0, b.0));
-    impl BitAnd bitand(a, b) Self(_mm512_and_si512(a.0, b.0));
-    impl BitOr bitor(a, b) Self(_mm512_or_si512(a.0, b.0));
-    impl Shl shl(a, b) Self(shl_words(a.0, b.0));
-    impl Shr shr(a, b) Self(shr_words(a.0, b.0));
+    impl Shl<u32> shl(a, n) Self(_mm512_sll_epi32(a.0, _mm_cvtsi32_si128(n.cast_signed())));
+    impl Shr<u32> shr(a, n) Self(_mm512_srl_epi32(a.0, _mm_cvtsi32_si128(n.cast_signed())));
+    impl Add<Self> add(a, b) Self(_mm512_add_epi32(a.0, b.0));
+    impl BitAnd<Self> bitand(a, b) Self(_mm512_and_si512(a.0, b.0));
+    impl BitOr<Self> bitor(a, b) Self(_mm512_or_si512(a.0, b.0));
+    impl Shl<Self> shl(a, b) Self(shl_words(a.0, b.0));
+    impl Shr<Self> shr(a, b) Self(shr_words(a.0, b.0));
     fn asked::count_ones(a: Self) -> Self = Self(_mm512_popcnt_epi32(a.0));
     fn asked::signs(a: Self) -> u16 = _mm512_cmplt_epi32_mask(a.0, _mm512_setzero_si512());
     fn asked::equal(a: Self, b: Self) -> u16 = _mm512_cmpeq_epi32_mask(a.0, b.0);
@@ -55,13 +62,13 @@ vector! {
 vector! {
     Longs, u8, asked;
     not(a) Self(_mm512_xor_si512(a.0, _mm512_set1_epi32(-1)));
-    shl(a, n) Self(_mm512_sll_epi64(a.0, _mm_cvtsi32_si128(n.cast_signed())));
-    shr Self(_mm512_srl_epi64(a.0, _mm_cvtsi32_si128(n.cast_signed())));
-    impl Add add(a, b) Self(_mm512_add_epi64(a.0, b.0));
-    impl BitAnd bitand(a, b) Self(_mm512_and_si512(a.0, b.0));
-    impl BitOr bitor(a, b) Self(_mm512_or_si512(a.0, b.0));
-    impl Shl shl(a, b) Self(shl_longs(a.0, b.0));
-    impl Shr shr(a, b) Self(shr_longs(a.0, b.0));
+    impl Shl<u32> shl(a, n) Self(_mm512_sll_epi64(a.0, _mm_cvtsi32_si128(n.cast_signed())));
+    impl Shr<u32> shr(a, n) Self(_mm512_srl_epi64(a.0, _mm_cvtsi32_si128(n.cast_signed())));
+    impl Add<Self> add(a, b) Self(_mm512_add_epi64(a.0, b.0));
+    impl BitAnd<Self> bitand(a, b) Self(_mm512_and_si512(a.0, b.0));
+    impl BitOr<Self> bitor(a, b) Self(_mm512_or_si512(a.0, b.0));
+    impl Shl<Self> shl(a, b) Self(shl_longs(a.0, b.0));
+    impl Shr<Self> shr(a, b) Self(shr_longs(a.0, b.0));
     fn asked::count_ones(a: Self) -> Self = Self(_mm512_popcnt_epi64(a.0));
     fn asked::signs(a: Self) -> u8 = _mm512_cmplt_epi64_mask(a.0, _mm512_setzero_si512());
     fn asked::equal(a: Self, b: Self) -> u8 = _mm512_cmpeq_epi64_mask(a.0, b.0);
@@ -96,38 +103,29 @@ shift!(shr_words, "vpsrlvd");
 shift!(shl_longs, "vpsllvq");
 shift!(shr_longs, "vpsrlvq");
 
-/// The same number sixteen times: not from memory, where the compiler would put it. A load more is one of the next burst that
+/// The same number everywhere: not from memory, where the compiler would put it. A load more is one of the next burst that
 /// has to wait.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn repeat_word(word: u32) -> __m512i {
-    if word == 0 {
-        return _mm512_setzero_si512();
-    }
-    let words;
-    // SAFETY: the CPU has the instruction.
-    unsafe {
-        asm!("vpbroadcastd {words}, {word:e}", words = lateout(zmm_reg) words, word = in(reg) word,
-            options(pure, nomem, nostack, preserves_flags));
-    }
-    words
+macro_rules! repeat {
+    ($name:ident, $int:ty, $instruction:literal) => {
+        #[inline]
+        #[target_feature(enable = "avx512f")]
+        fn $name(number: $int) -> __m512i {
+            if number == 0 {
+                return _mm512_setzero_si512();
+            }
+            let out;
+            // SAFETY: the CPU has the instruction.
+            unsafe {
+                asm!($instruction, out = lateout(zmm_reg) out, number = in(reg) number,
+                    options(pure, nomem, nostack, preserves_flags));
+            }
+            out
+        }
+    };
 }
 
-/// The same number eight times.
-#[inline]
-#[target_feature(enable = "avx512f")]
-fn repeat_long(long: u64) -> __m512i {
-    if long == 0 {
-        return _mm512_setzero_si512();
-    }
-    let longs;
-    // SAFETY: the CPU has the instruction.
-    unsafe {
-        asm!("vpbroadcastq {longs}, {long}", longs = lateout(zmm_reg) longs, long = in(reg) long,
-            options(pure, nomem, nostack, preserves_flags));
-    }
-    longs
-}
+repeat!(repeat_word, u32, "vpbroadcastd {out}, {number:e}");
+repeat!(repeat_long, u64, "vpbroadcastq {out}, {number}");
 
 #[inline]
 #[target_feature(enable = "avx512f")]
@@ -174,24 +172,6 @@ gather!(words_by_bytes, "vpgatherdd", 1, __m512i zmm_reg, __m512i zmm_reg, u16);
 gather!(half_by_words, "vpgatherqd", 4, __m512i zmm_reg, __m256i ymm_reg, u8);
 gather!(longs_by_half, "vpgatherdq", 8, __m256i ymm_reg, __m512i zmm_reg, u8);
 gather!(longs_by_longs, "vpgatherqq", 8, __m512i zmm_reg, __m512i zmm_reg, u8);
-
-/// # Safety
-/// As [`words_by_bytes`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
-unsafe fn read_words(base: *const u8, offsets: Words, mask: u16, others: Words) -> Words {
-    // SAFETY: the caller's.
-    Words(unsafe { words_by_bytes(base, offsets.0, mask, others.0) })
-}
-
-/// # Safety
-/// As [`longs_by_longs`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512vl")]
-unsafe fn read_longs(base: *const u8, indices: Longs, mask: u8, others: Longs) -> Longs {
-    // SAFETY: the caller's.
-    Longs(unsafe { longs_by_longs(base, indices.0, mask, others.0) })
-}
 
 /// A mask of ones, of which the compiler does not know that it is one.
 #[inline(always)]
@@ -241,13 +221,6 @@ fn pages(region: &Region<V6>, highs: __m512i) -> __m512i {
     let (base, zero) = (region.roots_base(), _mm256_setzero_si256());
     // SAFETY: indices have 16 bits, and there are as many root words.
     _mm512_cvtepu32_epi64(unsafe { half_by_words(base, index, all(), zero) })
-}
-
-impl Avx512 {
-    /// The CPU has that too.
-    pub(super) fn avx2(self) -> Avx2 {
-        self.0
-    }
 }
 
 lanes!(
