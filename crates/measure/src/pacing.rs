@@ -93,13 +93,14 @@ impl Pacer {
             let start = u128::from(self.start) << 64;
             let (interval, mut next, last) =
                 (self.interval, self.next.wrapping_add(start), self.start.wrapping_add(last));
-            let (room, mut places) = (due.len(), due.iter_mut());
-            while ticks(next) <= last {
-                let Some(place) = places.next() else { break };
+            for place in due {
+                if ticks(next) > last {
+                    break;
+                }
                 *place = ticks(next);
                 next = next.wrapping_add(interval);
+                count += 1;
             }
-            count = room - places.len();
             self.next = next.wrapping_sub(start);
         } else {
             for place in due {

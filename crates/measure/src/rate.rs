@@ -47,15 +47,32 @@ impl Load {
     ///
     /// If it is next to nothing, or above the line, or a share of a line without speed.
     pub fn rate(self, size: usize, line_bps: Option<u64>) -> Result<Rate, Error> {
-        let layer2 = (size as u128 + CHECK_SEQUENCE) * 8;
-        let layer1 = layer2 + PREAMBLE_AND_GAP * 8;
+        self.rate_of(size as u128 * MILLION, line_bps)
+    }
+
+    /// Returns the rate for frames of several sizes, `mean` bytes on average, as [`Self::rate`] does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::rate`].
+    pub fn rate_of_mix(self, mean: f64, line_bps: Option<u64>) -> Result<Rate, Error> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "sizes are below 2^16; saturates")]
+        let millionths = (mean.clamp(0.0, 65_535.0) * 1e6).round() as u128;
+        self.rate_of(millionths, line_bps)
+    }
+
+    /// For a size in millionths of a byte.
+    fn rate_of(self, size: u128, line_bps: Option<u64>) -> Result<Rate, Error> {
+        // Millionths of the bits of a frame.
+        let layer2 = (size + CHECK_SEQUENCE * MILLION) * 8;
+        let layer1 = layer2 + PREAMBLE_AND_GAP * MILLION * 8;
         let (frames, seconds) = match self {
             Self::Frames(millionths) => (u128::from(millionths), MILLION),
-            Self::Layer1(millionths) => (millionths, MILLION * layer1),
-            Self::Layer2(millionths) => (millionths, MILLION * layer2),
+            Self::Layer1(millionths) => (millionths, layer1),
+            Self::Layer2(millionths) => (millionths, layer2),
             Self::Percent(millionths) => {
                 let line = u128::from(line_bps.ok_or(Error::NoLine)?);
-                (u128::from(millionths) * line, 100 * MILLION * layer1)
+                (u128::from(millionths) * line, 100 * layer1)
             }
         };
         let rate = Rate { frames, seconds };
@@ -63,12 +80,16 @@ impl Load {
             return Err(Error::Nothing);
         }
         match line_bps {
-            Some(line_bps) if frames * layer1 > u128::from(line_bps) * seconds => Err(Error::AboveLine {
-                asked: u64::try_from(frames / seconds).unwrap_or(u64::MAX),
-                line_bps,
-                most: u64::try_from(u128::from(line_bps) / layer1).unwrap_or(u64::MAX),
-                size,
-            }),
+            Some(line_bps)
+                if frames.checked_mul(layer1).is_none_or(|bits| bits > u128::from(line_bps) * seconds * MILLION) =>
+            {
+                Err(Error::AboveLine {
+                    asked: u64::try_from(frames / seconds).unwrap_or(u64::MAX),
+                    line_bps,
+                    most: u64::try_from(u128::from(line_bps) * MILLION / layer1).unwrap_or(u64::MAX),
+                    size: usize::try_from(size / MILLION).unwrap_or(usize::MAX),
+                })
+            }
             _ => Ok(rate),
         }
     }
