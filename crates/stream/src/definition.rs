@@ -147,7 +147,7 @@ impl Definition {
             self.check_place(source, place, &self.layout.fields[begin..], item.span())?;
             let spec = Spec::parse(source, key("value")?, Kind::Number, place.bits)?;
             let name = format!("field at {at}");
-            let field = Field { name, place, values: spec.wide.low(), flow: spec.flow, text: item.span() };
+            let field = Field { name, place, values: spec.wide.low(), flow: spec.flow, given: true, text: item.span() };
             self.layout.fields.push(field);
         }
         Ok(())
@@ -264,6 +264,30 @@ impl Definition {
     #[must_use]
     pub fn weight(&self) -> u64 {
         self.weight
+    }
+
+    /// Sets the addresses of the outermost Ethernet header, each unless the definition has it.
+    ///
+    /// ```
+    /// use stream::{Definition, Stream};
+    ///
+    /// let text = "[[stream]]\nframe = [{ ethernet = { source = '02:00:00:00:00:07' } }, 'ipv4', 'udp']";
+    /// let mut definition = Definition::parse("a.toml", text)?.remove(0);
+    /// definition.set_macs([2, 0, 0, 0, 0, 8], [2, 0, 0, 0, 0, 9]);
+    /// let mut frame = [0; 60];
+    /// Stream::new(&definition, 0, 1)?.fill([&mut frame[..]].into_iter());
+    /// assert_eq!(frame[..12], [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 7]);
+    /// # Ok::<(), stream::Error>(())
+    /// ```
+    pub fn set_macs(&mut self, source: [u8; 6], destination: [u8; 6]) {
+        let is_ethernet = self.layout.layers.first().is_some_and(|layer| layer.protocol == Protocol::Ethernet);
+        for (at, address) in [(0, destination), (6, source)] {
+            let mut fields = self.layout.fields.iter_mut();
+            if let Some(field) = fields.find(|field| is_ethernet && field.place.at == at && !field.given) {
+                let address = address.into_iter().fold(0, |all, byte| all << 8 | u64::from(byte));
+                field.values = Values::Constant(address);
+            }
+        }
     }
 
     /// Its rate, as it is written; what it means is left to the caller.

@@ -58,6 +58,8 @@ pub(crate) struct Field {
     pub(crate) place: Place,
     pub(crate) values: Values,
     pub(crate) flow: bool,
+    /// The definition has it, so that it is not as it is by default.
+    pub(crate) given: bool,
     /// Where it stands in the definition.
     pub(crate) text: Range<usize>,
 }
@@ -210,6 +212,7 @@ impl Layout {
         // `true` asks for the checksum that is computed.
         let given = value.filter(|value| field.default != Default::Checksum || value.get_ref().as_bool() != Some(true));
         let text = given.map_or(layer.clone(), |value| value.span());
+        let is_given = given.is_some();
         let spec = match (given, field.default) {
             (Some(value), _) => Spec::parse(source, value, field.kind, field.bits)?,
             (None, Default::Value(value)) => Spec::constant(value.into()),
@@ -218,7 +221,7 @@ impl Layout {
             (None, Default::Length(from)) => {
                 let (place, values) = (place(field.bit, field.bits), Values::Size { minus: header + from });
                 let name = self.name(field.name);
-                self.fields.push(Field { name, place, values, flow: false, text });
+                self.fields.push(Field { name, place, values, flow: false, given: false, text });
                 return Ok(());
             }
             (None, Default::Checksum) => {
@@ -228,7 +231,8 @@ impl Layout {
         };
         let (name, flow) = (self.name(field.name), spec.flow);
         let mut push = |bit, bits, values| {
-            self.fields.push(Field { name: name.clone(), place: place(bit, bits), values, flow, text: text.clone() });
+            let (name, text) = (name.clone(), text.clone());
+            self.fields.push(Field { name, place: place(bit, bits), values, flow, given: is_given, text });
         };
         if field.bits <= 64 {
             push(field.bit, field.bits, spec.wide.low());
