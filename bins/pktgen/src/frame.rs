@@ -19,9 +19,6 @@ pub(crate) const SHORTEST: u16 = 60;
 /// Bytes of the longest frame, without check sequence.
 pub(crate) const LONGEST: u16 = 1514;
 
-/// Bytes of the headers.
-pub(crate) const HEADERS: usize = MARK_AT;
-
 const MARK: u32 = u32::from_be_bytes(*b"rwpg");
 const ETHERNET: usize = 14;
 const CHECKSUM_AT: usize = ETHERNET + 10;

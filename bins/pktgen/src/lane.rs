@@ -2,8 +2,8 @@
 
 use crate::traffic::Traffic;
 use cli::counters::Counters;
-use measure::{HandOvers, Kind, Pacer, TagWriter};
-use mempool::{Batch, Packet, Pool, PoolCache};
+use measure::{HandOvers, Pacer};
+use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyTxQueue, TxQueue};
 
 /// A transmit queue and the stream that it sends.
@@ -13,13 +13,11 @@ pub(crate) struct Lane<T = AnyTxQueue> {
     pub(crate) tx: T,
     pub(crate) counters: Counters,
     traffic: Traffic,
-    kind: Kind,
     cache: PoolCache,
     /// Frames that are tagged, and that the ring had no room for.
     batch: Batch,
     /// Room for when each of a burst is due.
     due: Box<[u64]>,
-    writer: TagWriter,
     pacer: Option<Pacer>,
     /// Numbers of the next frame that is tagged, and of the next that is handed over.
     tagged: u64,
@@ -63,22 +61,18 @@ impl<T: TxQueue> Lane<T> {
         tx: T,
         pool: &Pool,
         batch: usize,
-        traffic: Traffic,
-        kind: Kind,
+        mut traffic: Traffic,
         pacer: Option<Pacer>,
-    ) -> Result<Self, measure::Error> {
-        let writer = TagWriter::new(kind, 0, traffic.size(), traffic.headers(), traffic.coverage())?;
+    ) -> Self {
         traffic.prefill(pool);
-        Ok(Self {
+        Self {
             port,
             tx,
             counters: Counters::default(),
             traffic,
-            kind,
             cache: pool.cache(),
             batch: Batch::with_capacity(batch),
             due: vec![0; batch].into(),
-            writer,
             pacer,
             tagged: 0,
             handed: 0,
@@ -87,17 +81,14 @@ impl<T: TxQueue> Lane<T> {
             end: 0,
             last: 0,
             starved: 0,
-        })
+        }
     }
 
     /// Begins with a part, from number 0 on. What the ring had no room for until now is dropped.
     pub(crate) fn begin(&mut self, now: u64, part: Part) {
         self.cache.free_batch(&mut self.batch);
         let Part { stream, paced, limit, ticks } = part;
-        let traffic = &self.traffic;
-        if let Ok(writer) = TagWriter::new(self.kind, stream, traffic.size(), traffic.headers(), traffic.coverage()) {
-            self.writer = writer;
-        }
+        self.traffic.set_stream(stream);
         (self.tagged, self.handed, self.starved, self.last) = (0, 0, 0, now);
         self.limit = limit.unwrap_or(u64::MAX);
         (self.begun, self.end) = (now, ticks.map_or(u64::MAX, |ticks| now.saturating_add(ticks)));
@@ -145,7 +136,7 @@ impl<T: TxQueue> Lane<T> {
 
     #[inline(always)]
     fn fill(&mut self, now: u64) {
-        let Self { batch, due, cache, writer, tagged, .. } = self;
+        let Self { batch, due, cache, tagged, .. } = self;
         let room = usize::try_from(self.limit - *tagged).unwrap_or(usize::MAX).min(due.len());
         let count = match &mut self.pacer {
             _ if room == 0 => 0,
@@ -156,12 +147,9 @@ impl<T: TxQueue> Lane<T> {
             }
             _ => 0,
         };
-        let found = cache.alloc_batch(batch, count, self.traffic.size());
-        self.starved += (count - found) as u64;
-        self.traffic.write(batch);
-        #[expect(clippy::cast_possible_truncation, reason = "numbers wrap")]
-        writer.write_all(batch.iter_mut().map(Packet::data_mut), *tagged as u32, due);
-        *tagged += found as u64;
+        self.traffic.write(cache, batch, *tagged, due.get(..count).unwrap_or_default());
+        self.starved += (count - batch.len()) as u64;
+        *tagged += batch.len() as u64;
     }
 
     /// Whether nothing is left to send.

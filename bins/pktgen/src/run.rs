@@ -29,7 +29,7 @@ pub(crate) const SPARE: usize = 1024;
 
 /// `pktgen tx`.
 pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
-    args.pace.check(args.size)?;
+    args.pace.check(args.size.into())?;
     ports::check(&args.ports)?;
     let calibrated = Calibrated::begin();
     let stop = Stop::on_signals()?;
@@ -37,7 +37,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let mut screen = Screen::new(args.run.json, args.run.quiet);
     let Ports { mut opened, pools } = open(&args.ports, &args.port_options, Interrupts::Off, &stop, &mut screen)?;
     wait_for_links(&opened, &stop)?;
-    let rates = args.pace.rates(args.size, &args.ports, &opened)?;
+    let rates = args.pace.rates(args.size.into(), &args.ports, &opened)?;
     let clock = calibrated.clock()?;
     let catch_up = ticks(&clock, args.pace.catch_up);
 

@@ -1,15 +1,14 @@
 //! `pktgen run`: sends and receives in one process, from the opening of the ports to the report.
 
 mod figures;
+mod frames;
 mod pair;
 mod report;
 
 use crate::args::RunArgs;
 use crate::clock::{Calibrated, ticks};
-use crate::frame::Destination;
 use crate::lane::Lane;
 use crate::run::{SPARE, open, share_out, wait_for_links};
-use crate::traffic::Traffic;
 use ::lcore::Team;
 use anyhow::anyhow;
 use cli::args::RunOptions;
@@ -21,6 +20,7 @@ use cli::run::{Ended, PublishedLane, Run};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use figures::{Figures, Setting};
+use frames::Frames;
 use measure::{Clock, Pacer, Rate};
 use mempool::{Pool, PoolConfig};
 use nic::{Address, Interrupts, Opened, Port as _};
@@ -45,19 +45,21 @@ const DURATION: Duration = Duration::from_secs(10);
 /// Runs until all directions are measured, and reports.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     check(args)?;
+    let frames = Frames::of(args)?;
+    args.pace.check(frames.mean())?;
     let calibrated = Calibrated::begin();
     let stop = Stop::on_signals()?;
     let mut screen = Screen::new(args.json, args.quiet);
     let Ports { mut opened, pools } = open(&args.ports, &args.port_options, Interrupts::Off, &stop, &mut screen)?;
     wait_for_links(&opened, &stop)?;
-    let rates = args.pace.rates(args.size, &args.ports, &opened)?;
+    let rates = args.pace.rates(frames.mean(), &args.ports, &opened)?;
     let mut clock = calibrated.clock()?;
     // The first call measures, which takes its time.
     let _ = device::tsc::frequency_hz();
 
     let cut = Arc::new(AtomicBool::new(false));
     let plan = plan(args, &clock, &cut);
-    let directions = directions(args, &mut opened, &pools, &rates, &clock)?;
+    let directions = directions(args, &frames, &mut opened, &pools, &rates, &clock)?;
     let names = names(&directions, &opened);
     let (published, progress) = watched(&directions);
     let members = members(args, directions, &opened, &plan, &stop)?;
@@ -81,7 +83,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     };
     let (totals, closed) = run.supervise(members, Team::all_finished, notes, end)?;
     let trouble = trouble.and(calibrated.refine(&mut clock)).map_err(Failure::from);
-    let setting = Setting { args, names: &names, rates: &rates, clock: &clock, cut: cut.load(Ordering::Relaxed) };
+    let setting = Setting {
+        args,
+        frames: &frames,
+        names: &names,
+        rates: &rates,
+        clock: &clock,
+        cut: cut.load(Ordering::Relaxed),
+    };
     report::print(&setting, &ended, &totals, closed.and(trouble))
 }
 
@@ -96,7 +105,6 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
         let last = args.ports.last().map(Address::name).unwrap_or_default();
         return Err(Failure::usage(format!("{last}: has no partner; name ports in pairs, such as A B or A B C D")));
     }
-    args.pace.check(args.size)?;
     if args.pace.rate.is_none() && args.expect.expect_rate.is_some() {
         return Err(Failure::usage("--expect-rate: there is no --rate to compare with; give one"));
     }
@@ -127,6 +135,7 @@ fn plan(args: &RunArgs, clock: &Clock, cut: &Arc<AtomicBool>) -> Plan {
 /// The directions of all pairs, in the order of the ports that send.
 fn directions(
     args: &RunArgs,
+    frames: &Frames,
     opened: &mut [Opened],
     pools: &[Pool],
     rates: &[Option<Rate>],
@@ -140,25 +149,20 @@ fn directions(
         let (to, way) = (from ^ 1, from % 2);
         let nth = |addresses: &[[u8; 6]]| addresses.get(way).or(addresses.last()).copied();
         let mac = nth(&args.dst_mac).unwrap_or(opened[to].port.mac().0);
-        let ip = args.dst_ip.get(way).or(args.dst_ip.last()).copied().unwrap_or(std::net::Ipv4Addr::UNSPECIFIED);
-        let source = opened[from].port.mac().0;
-        let Some(traffic) = Traffic::new(source, Destination { mac, ip }, base, args.size, args.flows) else {
-            continue;
-        };
+        let traffic = frames.traffic(args, from, opened[from].port.mac().0, mac)?;
         let catch_up = ticks(clock, args.pace.catch_up);
         let pacer = rates[from].map(|rate| Pacer::new(rate, args.pace.pattern(from), clock.hz(), catch_up));
         let (Some(tx), Some(rx)) = (opened[from].tx.pop(), opened[to].rx.pop()) else { continue };
-        let pool = frames(args, opened[from].port.numa_node())?;
-        let lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), traffic, args.tag, pacer)
-            .map_err(|error| Failure::usage(format!("--size {}: {error}", args.size)))?;
+        let pool = buffers(args, opened[from].port.numa_node())?;
+        let lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), traffic, pacer);
         directions.push(Direction::new(lane, to, rx, &pools[to], base));
         base = base.wrapping_add(STREAMS);
     }
     Ok(directions)
 }
 
-/// A pool that nothing is received into, so that its buffers keep the frame.
-fn frames(args: &RunArgs, numa_node: Option<u32>) -> Result<Pool, Failure> {
+/// A pool that nothing is received into, so that its buffers keep a frame.
+fn buffers(args: &RunArgs, numa_node: Option<u32>) -> Result<Pool, Failure> {
     let slots = usize::from(args.port_options.ring_size) + usize::from(args.port_options.batch) + SPARE;
     Ok(Pool::new(&PoolConfig { slots, pages: args.port_options.pages.into(), numa_node, ..PoolConfig::default() })?)
 }

@@ -94,6 +94,55 @@ fn the_page_is_for_people() {
     assert!(page.lines().all(|line| line.chars().count() <= 100 || line.starts_with("WARNING")), "{page}");
 }
 
+/// What is written in a file of definitions.
+fn definitions(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+#[test]
+fn streams_of_a_file_arrive_as_other_frames_do() {
+    let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../crates/stream/examples/");
+    let own = definitions(
+        "[[stream]]\nweight = 3\nsize = '61,77'\nframe = ['ethernet', 'vlan', 'ipv4', 'udp']\n\
+         [[stream]]\nsize = 200\nframe = ['ethernet', 'ipv6', { udp = { source = { random = true } } }]\n",
+    );
+    for file in [&format!("{examples}mix.toml"), &format!("{examples}tunnels.toml"), own.path().to_str().unwrap()] {
+        for tag in ["short", "full"] {
+            let options = ["--stream", file, "--tag", tag, "--count", "3000", "--rate", "20k", "--catch-up", "1s"];
+            let (report, _) = report(&[&PAIR[..], &options].concat(), 0);
+            for direction in report["directions"].as_array().unwrap() {
+                for (field, count) in
+                    [("sent", 3000), ("received", 3000), ("reordered", 0), ("foreign", 0), ("damaged", 0)]
+                {
+                    assert_eq!(direction[field], count, "{file}, {field}: {direction}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_in_a_definition_shows_its_line() {
+    for (text, message) in [
+        (
+            "[[stream]]\nframe = ['ethernet', { ipv4 = { sorce = '1.2.3.4' } }]\n",
+            ":2:33: unknown key \"sorce\"; did you mean \"source\"?: frame = ['ethernet', { ipv4 = { sorce = '1.2.3.4' } }]\n",
+        ),
+        (
+            "[[stream]]\nframe = ['ethernet']\nrate = 5\n",
+            "stream 1 has a rate: streams have no rates of their own here",
+        ),
+    ] {
+        let file = definitions(text);
+        let output = pktgen(&[&PAIR[..], &["--stream", file.path().to_str().unwrap()]].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(message) && said.lines().count() == 1, "{said}");
+    }
+}
+
 #[test]
 fn bad_input_is_one_line() {
     for (arguments, code, words) in [
@@ -106,8 +155,14 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "--rate", "50%"], 2, "--line"),
         (&["soft:a", "soft:b", "--rate", "15M", "--line", "10G"], 2, "carry 14880952 frames of 60 bytes"),
         (&["soft:a", "soft:b", "--rate", "1M", "--line", "10"], 2, "above the line"),
-        (&["soft:a", "soft:b", "--size", "59"], 2, "60..=1514"),
-        (&["soft:a", "soft:b", "--size", "1515"], 2, "60..=1514"),
+        (&["soft:a", "soft:b", "--size", "59"], 2, "60 to 9216"),
+        (&["soft:a", "soft:b", "--size", "60-1519"], 2, "at most 1518"),
+        (&["soft:a", "soft:b", "--size", "2049", "--mtu", "9000"], 2, "at most 2048"),
+        (&["soft:a?wire=peer:b", "soft:b", "--dst-ip", "2001:2::1"], 2, "the 14 bytes of the tag need 76"),
+        (&["soft:a", "soft:b", "--flows", "1048577"], 2, "1048576"),
+        (&["soft:a", "soft:b", "--stream", "/nowhere.toml"], 1, "--stream /nowhere.toml: cannot be read"),
+        (&["soft:a", "soft:b", "--stream", "/dev/null"], 2, "/dev/null:1:1: there is no stream"),
+        (&["soft:a", "soft:b", "--stream", "x.toml", "--size", "60"], 2, "--size"),
         (&["soft:a", "soft:b", "--pattern", "bursts"], 2, "bursts:N"),
         (&["soft:a", "soft:b", "--catch-up", "0"], 2, "at most a second"),
         (&["soft:a", "soft:b", "--duration", "0s"], 2, "at most a day"),

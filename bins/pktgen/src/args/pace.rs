@@ -29,9 +29,9 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// Refuses a rate that no port can have, before one is opened.
-    pub(crate) fn check(&self, size: u16) -> Result<(), Failure> {
+    pub(crate) fn check(&self, mean_size: f64) -> Result<(), Failure> {
         let Some(load) = self.rate else { return Ok(()) };
-        match load.rate(size.into(), self.line) {
+        match load.rate_of_mix(mean_size, self.line) {
             Ok(_) | Err(measure::Error::NoLine) => Ok(()),
             Err(error) => Err(Failure::usage(format!("--rate {load}: {error}"))),
         }
@@ -40,7 +40,7 @@ impl Pace {
     /// Returns the rate of what each port sends, by its line.
     pub(crate) fn rates(
         &self,
-        size: u16,
+        mean_size: f64,
         addresses: &[Address],
         opened: &[Opened],
     ) -> Result<Vec<Option<Rate>>, Failure> {
@@ -48,7 +48,7 @@ impl Pace {
         let rate = |(opened, address): (&Opened, &Address)| {
             let speed = if address.is_soft() { 0 } else { opened.port.link()?.speed_mbps };
             let line = self.line.or((speed > 0).then(|| u64::from(speed) * 1_000_000));
-            let rate = load.rate(size.into(), line).map(Some);
+            let rate = load.rate_of_mix(mean_size, line).map(Some);
             rate.map_err(|error| Failure::usage(format!("{}: {error}", opened.port.name())))
         };
         opened.iter().zip(addresses).map(rate).collect()

@@ -2,12 +2,13 @@
 
 use super::pace::{time, with_unit};
 use super::{Pace, mac};
-use crate::frame::{LONGEST, SHORTEST};
 use cli::args::PortOptions;
 use measure::Kind;
 use nic::Address;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
+use stream::Sizes;
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct RunArgs {
@@ -22,10 +23,18 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) pace: Pace,
 
-    /// Bytes of a frame, without the 4 of its check sequence
-    #[arg(long, value_name = "BYTES", default_value_t = 60,
-          value_parser = clap::value_parser!(u16).range(SHORTEST as i64..=LONGEST as i64))]
-    pub(crate) size: u16,
+    /// Bytes of frames, without the 4 of their check sequence: a number, several in turn (60,566), a range (60-1514), a mix
+    /// (60*7,566*4,1514), imix or simple-imix
+    #[arg(long, value_name = "SIZES", default_value = "60")]
+    pub(crate) size: Sizes,
+
+    /// Frames that a file of stream definitions (TOML) describes, in place of --size, --flows and --dst-ip. Streams take turns by their weight
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "flows", "dst_ip"])]
+    pub(crate) stream: Option<PathBuf>,
+
+    /// Where random fields of streams begin; the same number gives the same frames
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
 
     /// What frames carry at their end: short (8 bytes: stream and number) or full (14: and the due time, for latency)
     #[arg(long, value_name = "TAG", default_value = "full", value_parser = kind)]
@@ -35,13 +44,14 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MAC,MAC", value_delimiter = ',', value_parser = mac)]
     pub(crate) dst_mac: Vec<[u8; 6]>,
 
-    /// IPv4 addresses that frames are for: of those that A sends, then B
+    /// IPv4 or IPv6 addresses that frames are for: of those that A sends, then B
     #[arg(long, value_name = "ADDRESS,ADDRESS", value_delimiter = ',', default_value = "198.19.0.1")]
-    pub(crate) dst_ip: Vec<Ipv4Addr>,
+    pub(crate) dst_ip: Vec<IpAddr>,
 
-    /// Flows to send in turn each way; they differ in the source address, from 198.18.0.1 upwards
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=65_534))]
-    pub(crate) flows: u16,
+    /// Flows to send in turn each way, up to 1048576; they differ in the source address, from 198.18.0.1 or 2001:2::1 upwards, and above
+    /// 65,534 in the source port too
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) flows: u64,
 
     /// Time before the frames that count, in which as many are sent and none is counted (500ms, 1s; 0s for none)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]

@@ -1,5 +1,6 @@
 //! What is known of a direction at the end of a run.
 
+use super::frames::Frames;
 use super::pair::Direction;
 use crate::args::RunArgs;
 use crate::lane::Sent;
@@ -10,6 +11,7 @@ use nic::{RxQueue, TxQueue};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting<'a> {
     pub(crate) args: &'a RunArgs,
+    pub(crate) frames: &'a Frames,
     /// The ports of each direction.
     pub(crate) names: &'a [[String; 2]],
     /// The rate of each port.

@@ -228,10 +228,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             Phase::Flush => {
                 let is_flushed = self.directions.iter().all(|direction| direction.lane.is_done(now));
                 if is_flushed || elapsed >= self.plan.flush {
-                    for Direction { lane, sent, missed, .. } in &mut self.directions {
-                        lane.give_up();
-                        (*sent, *missed) = (Some(lane.sent()), lane.missed());
-                    }
+                    self.note_sent();
                     self.enter(Phase::Drain, now);
                 }
             }
@@ -263,6 +260,14 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         } else if now >= self.next_probe {
             self.next_probe = now + self.plan.probe_interval;
             self.directions.iter_mut().for_each(|direction| direction.lane.one_more());
+        }
+    }
+
+    /// Nothing more is sent of what counts.
+    fn note_sent(&mut self) {
+        for Direction { lane, sent, missed, .. } in &mut self.directions {
+            lane.give_up();
+            (*sent, *missed) = (Some(lane.sent()), lane.missed());
         }
     }
 
@@ -308,6 +313,13 @@ impl<R: RxQueue, T: TxQueue> Function for Pair<R, T> {
 
     fn is_done(&self) -> bool {
         self.phase == Phase::Done
+    }
+
+    /// At an end that nobody planned, as when a device is gone, what was counted so far is kept.
+    fn finish(&mut self) {
+        if matches!(self.phase, Phase::Counted | Phase::Flush) {
+            self.note_sent();
+        }
     }
 }
 

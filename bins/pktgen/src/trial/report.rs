@@ -2,6 +2,7 @@
 
 use super::figures::{Figures, Rates, Setting, percent};
 use super::no_probe;
+use anyhow::anyhow;
 use cli::exit::Failure;
 use cli::human::{counted, grouped, with_unit};
 use cli::output;
@@ -24,6 +25,9 @@ pub(crate) fn print(
     let unanswered = all.iter().find(|figures| !figures.answered).and_then(name);
     let measured = match unanswered {
         Some(names) if !setting.cut => Err(no_probe(&names)),
+        _ if all.iter().all(|figures| figures.sent.is_none()) => {
+            Err(anyhow!("interrupted by a signal before any frame counted; give it more time").into())
+        }
         _ => Ok(()),
     };
     let result = result.and(measured).and_then(|()| match unmet(setting, all) {
@@ -123,10 +127,9 @@ fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
     };
     let seconds = all.iter().map(|figures| figures.rates(setting).seconds).fold(0.0, f64::max);
     format!(
-        "\nrun: {seconds:.3} s, frames of {} bytes ({} with FCS), {tag} tag\n{rate}{spread}\nclock: {:.3} MHz, wrong by at most {:.3} ppm \
+        "\nrun: {seconds:.3} s, frames of {}, {tag} tag\n{rate}{spread}\nclock: {:.3} MHz, wrong by at most {:.3} ppm \
          and {:.0} ns against CLOCK_MONOTONIC",
-        args.size,
-        args.size + 4,
+        setting.frames.sizes(),
         f64::from(u32::try_from(setting.clock.hz() / 1000).unwrap_or(u32::MAX)) / 1000.0,
         setting.clock.error_ppm(),
         setting.clock.error_ns()
@@ -233,8 +236,8 @@ fn whole(value: f64) -> u64 {
 #[derive(Serialize)]
 struct Report<'a> {
     mode: &'static str,
-    /// Bytes of a frame, without check sequence.
-    size: u16,
+    /// Bytes of a frame on average, without check sequence.
+    mean_size: f64,
     clock: ClockReport,
     directions: Vec<DirectionReport>,
     ports: &'a [PortTotals],
@@ -306,7 +309,7 @@ impl<'a> Report<'a> {
         };
         Self {
             mode: "run",
-            size: setting.args.size,
+            mean_size: rounded(setting.frames.mean()),
             clock,
             directions: all.iter().map(|figures| DirectionReport::of(setting, figures, totals)).collect(),
             ports: &totals.ports,

@@ -1,14 +1,13 @@
 //! Whole runs on ports in process, whose wires cut, double and exchange frames as the tests say.
 
 use super::*;
-use crate::frame::Destination;
 use crate::traffic::Traffic;
 use crate::trial::figures::Figures;
 use ethdev::in_process::{self, InProcessRx, InProcessTx, Wire};
 use ethdev::{Opened, PortConfig};
 use measure::{Kind, Pacer, Pattern};
 use mempool::PoolConfig;
-use std::net::Ipv4Addr;
+use stream::{Flows, Stream as Template};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -53,6 +52,10 @@ impl Function for Bench {
         self.pair.publish();
     }
 
+    fn finish(&mut self) {
+        self.pair.finish();
+    }
+
     fn is_done(&self) -> bool {
         self.pair.is_done()
     }
@@ -78,18 +81,24 @@ fn plan(count: u64) -> Plan {
 
 /// Runs it, and returns what it measured and how many frames it sent.
 fn run(plan: Plan, deaf: usize, pacer: Option<Pacer>, edit: Edit) -> Figures {
+    run_until(&lcore::Stop::new().unwrap(), plan, deaf, pacer, edit)
+}
+
+/// The same, until the stop is requested.
+fn run_until(stop: &lcore::Stop, plan: Plan, deaf: usize, pacer: Option<Pacer>, edit: Edit) -> Figures {
     let config = PortConfig { rx_ring: 4096, tx_ring: 64, ..PortConfig::default() };
     let pool = || Pool::new(&PoolConfig { slots: 16_384, ..PoolConfig::default() }).unwrap();
     let (pools, frames) = ([pool(), pool()], Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap());
     let (mut a, wire_a) = in_process::open("a", &config, &pools[0]).unwrap();
     let (mut b, wire_b) = in_process::open("b", &config, &pools[1]).unwrap();
-    let to = Destination { mac: [2, 0, 0, 0, 0, 2], ip: Ipv4Addr::LOCALHOST };
-    let traffic = Traffic::new([2, 0, 0, 0, 0, 1], to, BASE, 60, 3).unwrap();
-    let lane = Lane::new(0, a.tx.remove(0), &frames, 32, traffic, Kind::Full, pacer).unwrap();
+    let flows = Flows { flows: 3, ..Flows::default() };
+    let streams = vec![(Template::flows(&flows, Kind::Full.bytes(), 1).unwrap(), 1)];
+    let traffic = Traffic::new(streams, 60, Kind::Full).unwrap();
+    let lane = Lane::new(0, a.tx.remove(0), &frames, 32, traffic, pacer);
     let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE);
     let pair = Pair::new(vec![direction], plan, 32);
     let bench = Bench { pair, wires: [wire_a, wire_b], edit, counted: 0, deaf, _opened: [a, b] };
-    let mut bench = Loop::new(&lcore::Stop::new().unwrap()).run(bench);
+    let mut bench = Loop::new(stop).run(bench);
     Figures::of(bench.pair.directions.remove(0)).0
 }
 
@@ -187,4 +196,22 @@ fn every_frame_due_is_sent_or_missed() {
     assert_eq!(counts(&figures), [sent.handed, sent.handed, 0, 0, 0, 0, 0]);
     let (due, ring) = (figures.from_due.unwrap(), figures.from_ring.unwrap());
     assert!(due.max >= ring.max && due.mean >= ring.mean, "{due:?} {ring:?}");
+}
+
+/// A stop from outside, as when a device is gone, in the middle of the frames that count.
+#[test]
+fn an_end_that_nobody_planned_keeps_what_was_counted() {
+    let stop = lcore::Stop::new().unwrap();
+    let request = stop.clone();
+    let edit = move |number: usize, frame: Vec<u8>| {
+        if number == 500 {
+            request.request();
+        }
+        if number < 100 { Vec::new() } else { vec![frame] }
+    };
+    let plan = Plan { count: None, duration: Some(u64::MAX >> 8), ..plan(0) };
+    let figures = run_until(&stop, plan, 0, None, Box::new(edit));
+    let (sent, verdict) = (figures.sent.unwrap().handed, figures.verdict);
+    assert!(sent > 500 && verdict.sent == sent && verdict.lost >= 100, "{figures:?}");
+    assert_eq!(verdict.received + verdict.lost, sent);
 }
