@@ -58,6 +58,32 @@ fn strict_address_filters() {
     assert!(!passes(&mut driver, &other), "AV clear");
 }
 
+/// The 82599's table of what DPF and RFCE do to PAUSE frames (3.7.7.3.2), and their counters (8.2.3.23).
+#[test]
+fn pause_frames() {
+    const MFLCN: u32 = 0x4294;
+    const LXONRXCNT: u32 = 0x41A4;
+    const LXOFFRXCNT: u32 = 0x41A8;
+    let control = |destination, opcode: u8, quanta: u8| {
+        let mut frame = frame(destination, 60, 0);
+        frame[12..18].copy_from_slice(&[0x88, 0x08, 0, opcode, 0, quanta]);
+        frame
+    };
+    let group = [0x01, 0x80, 0xC2, 0x00, 0x00, 0x01];
+    let mut driver = start(Plan::default());
+    for (mflcn, delivered) in [(0, true), (0x2, true), (0x8, true), (0xA, false)] {
+        driver.write(MFLCN, mflcn);
+        assert_eq!(passes(&mut driver, &control(group, 1, 7)), delivered, "XOFF, MFLCN {mflcn:#x}");
+        assert_eq!(passes(&mut driver, &control(STATION, 1, 0)), delivered, "XON, MFLCN {mflcn:#x}");
+        assert!(passes(&mut driver, &control(group, 2, 7)), "not a PAUSE frame");
+        assert!(passes(&mut driver, &control([2, 0, 0, 0, 0, 9], 1, 7)), "for another station");
+        assert_eq!([LXONRXCNT, LXOFFRXCNT].map(|counter| driver.read(counter)), [1, 1]);
+    }
+    driver.write(MFLCN, 0);
+    driver.write(FCTRL, 0);
+    assert!(!passes(&mut driver, &control(group, 1, 7)), "the filters of other frames hold");
+}
+
 #[test]
 fn multicast_table_by_offset() {
     // The last two bytes of 01:00:5E:01:A2:B3 as bits 47:32 of the address are 0xB3A2.

@@ -11,6 +11,8 @@ const CFIEN: u32 = 1 << 29;
 const CFI: u32 = 1 << 28;
 const JUMBOEN: u32 = 1 << 2;
 const AV: u32 = 1 << 31;
+const DPF: u32 = 1 << 1;
+const RFCE: u32 = 1 << 3;
 const BROADCAST: u64 = 0xFFFF_FFFF_FFFF;
 /// Largest frame without JUMBOEN, CRC included.
 const STANDARD_FRAME: usize = 1518;
@@ -23,6 +25,30 @@ pub(super) struct Filters {
     mcstctrl: u32,
     vlnctrl: u32,
     max_frame: usize,
+    mflcn: u32,
+}
+
+/// A PAUSE frame (IEEE 802.3, annex 31B).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// Go on sending: a pause of no time.
+    Xon,
+    Xoff,
+}
+
+impl Pause {
+    /// The EtherType of MAC control frames.
+    pub(super) const ETHERTYPE: u16 = 0x8808;
+    /// 01:80:C2:00:00:01, as [`destination`] has it.
+    const ADDRESS: u64 = 0x0100_00C2_8001;
+
+    /// What a MAC control frame to this address is, if it is a PAUSE frame.
+    #[cold]
+    pub(super) fn parse(frame: &[u8], destination: u64, stations: &[u64]) -> Option<Self> {
+        let [0, 1, high, low] = *frame.get(14..18)? else { return None };
+        let addressed = destination == Self::ADDRESS || stations.contains(&destination);
+        addressed.then_some(if (high, low) == (0, 0) { Self::Xon } else { Self::Xoff })
+    }
 }
 
 /// Kind of a destination address.
@@ -70,7 +96,19 @@ impl Filters {
             mcstctrl: regs.get(map::MCSTCTRL),
             vlnctrl: regs.get(map::VLNCTRL),
             max_frame,
+            mflcn: regs.get(map::MFLCN),
         }
+    }
+
+    /// What a MAC control frame is, if it is a PAUSE frame.
+    pub(super) fn pause(&self, frame: &[u8], destination: u64) -> Option<Pause> {
+        Pause::parse(frame, destination, &self.stations)
+    }
+
+    /// Whether PAUSE frames end in the MAC (3.7.7.3.2, MFLCN in 8.2.3.22.34): DPF discards those that RFCE has recognised;
+    /// without RFCE they are frames like any other.
+    pub(super) fn discards_pause(&self) -> bool {
+        self.mflcn & (DPF | RFCE) == DPF | RFCE
     }
 
     /// EtherType that marks a VLAN tag.

@@ -93,6 +93,7 @@ pub(crate) const HLREG0: u32 = 0x4240;
 pub(crate) const MSCA: u32 = 0x425C;
 pub(crate) const MSRWD: u32 = 0x4260;
 pub(crate) const MAXFRS: u32 = 0x4268;
+pub(crate) const MFLCN: u32 = 0x4294;
 pub(crate) const AUTOC: u32 = 0x42A0;
 pub(crate) const LINKS: u32 = 0x42A4;
 pub(crate) const AUTOC2: u32 = 0x42A8;
@@ -222,7 +223,7 @@ const MAP: &[Line] = &[
     ro("PCSS1", 0x4288),
     ro("PCSS2", 0x428C),
     ro("XPCSS", 0x4290),
-    rw("MFLCN", 0x4294),
+    rw("MFLCN", MFLCN),
     rw("SERDESC", 0x4298),
     rw("MACS", 0x429C),
     rw("AUTOC", AUTOC),

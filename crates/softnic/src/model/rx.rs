@@ -1,6 +1,6 @@
 //! The receive path: filters, queue selection, descriptors (datasheet 7.1).
 
-use super::filters::{Cast, Filters, destination};
+use super::filters::{Cast, Filters, Pause, destination};
 use super::interrupts::{self, queue_vector};
 use super::map::{self, RegisterFile};
 use super::posted::{self, Watch};
@@ -155,6 +155,16 @@ impl Receive {
             return Outcome::Dropped;
         }
         let destination = destination(frame);
+        if ethertype == Pause::ETHERTYPE
+            && tag.is_none()
+            && let Some(pause) = self.filters.pause(frame, destination)
+        {
+            io.stats.paused(pause);
+            if self.filters.discards_pause() {
+                io.stats.arrived(on_wire);
+                return Outcome::Dropped;
+            }
+        }
         if !self.filters.address_passes(io.regs, destination) || !self.filters.vlan_passes(io.regs, tag) {
             io.stats.arrived(on_wire);
             return Outcome::Dropped;

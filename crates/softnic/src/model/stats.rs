@@ -1,7 +1,7 @@
 //! Statistics (datasheet 8.2.3.23): they clear on read and saturate; byte counters have 36 bits, and reading their high half
 //! clears both.
 
-use super::filters::Cast;
+use super::filters::{Cast, Pause};
 
 /// Per-queue counter slots.
 pub(super) const SLOTS: usize = 16;
@@ -18,6 +18,8 @@ pub(super) struct Stats {
     rx_sizes: [u64; 6],
     rx_multicast: u64,
     rx_broadcast: u64,
+    rx_xon: u64,
+    rx_xoff: u64,
     total_rx: u64,
     total_rx_bytes: Octets,
     good_tx: u64,
@@ -91,6 +93,14 @@ impl Stats {
         self.oversize += 1;
     }
 
+    /// A PAUSE frame arrived.
+    pub(super) fn paused(&mut self, pause: Pause) {
+        match pause {
+            Pause::Xon => self.rx_xon += 1,
+            Pause::Xoff => self.rx_xoff += 1,
+        }
+    }
+
     /// Frames lost because the packet buffer was full: GPRC and TPR count them too.
     pub(super) fn missed(&mut self, frames: u64) {
         self.missed += frames;
@@ -148,6 +158,8 @@ impl Stats {
         match offset {
             0x3FA0 => take32(&mut self.missed),
             0x405C..=0x4070 => take32(&mut self.rx_sizes[((offset - 0x405C) / 4) as usize]),
+            0x41A4 => take32(&mut self.rx_xon),
+            0x41A8 => take32(&mut self.rx_xoff),
             0x4074 => take32(&mut self.good_rx),
             0x4078 => take32(&mut self.rx_broadcast),
             0x407C => take32(&mut self.rx_multicast),
