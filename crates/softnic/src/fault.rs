@@ -3,6 +3,7 @@
 use crate::Error;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// One fault. In a device specification it is written `fault=NAME` or `fault=NAME:N`.
 ///
@@ -21,6 +22,12 @@ pub enum Fault {
     StuckReset,
     /// `stuck-gio`: STATUS.GIO never drops after CTRL.GIO_DIS.
     StuckGio,
+    /// `slow-reset:N`: for N milliseconds (default 40) after CTRL.RST or CTRL.LRST the device takes no writes, which 4.6.3.2 of the
+    /// datasheet lets it do for 10; one that comes too early is a violation.
+    SlowReset {
+        /// The time in milliseconds, at least 1.
+        settle_ms: u32,
+    },
     /// `removal:N`: after N register reads, every read returns all ones, also in configuration space, and there is no
     /// DMA any more; with 0, the default, at once.
     Removal {
@@ -60,7 +67,7 @@ pub enum Fault {
 }
 
 /// The names of [`Fault`]s, for messages.
-const NAMES: &str = "stuck-reset, stuck-gio, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
+const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
                      rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
                      link-flap[:steps]";
 
@@ -80,6 +87,7 @@ impl FromStr for Fault {
             "rx-length-zero" => Self::RxLengthZero { every: at_least_1(1)? },
             "rx-length-over" => Self::RxLengthOver { length: or(65535)?.try_into().map_err(|_| bad())? },
             "rx-error-bits" => Self::RxErrorBits { every: at_least_1(1)? },
+            "slow-reset" => Self::SlowReset { settle_ms: at_least_1(40)? },
             "link-flap" => Self::LinkFlap { period: at_least_1(1000)? },
             _ if number.is_some() => return Err(bad()),
             "stuck-reset" => Self::StuckReset,
@@ -109,6 +117,7 @@ impl fmt::Display for Fault {
             Self::TxFrozen => f.write_str("tx-frozen"),
             Self::TxOutOfOrder => f.write_str("tx-out-of-order"),
             Self::TxNoDd => f.write_str("no-dd"),
+            Self::SlowReset { settle_ms } => write!(f, "slow-reset:{settle_ms}"),
             Self::LinkFlap { period } => write!(f, "link-flap:{period}"),
         }
     }
@@ -121,6 +130,7 @@ pub(crate) struct Faults {
     pub(crate) stuck_gio: bool,
     pub(crate) removal: Option<u64>,
     pub(crate) link_flap: Option<u32>,
+    pub(crate) settle: Option<Duration>,
     pub(crate) rx: RxFaults,
     pub(crate) tx: TxFaults,
 }
@@ -152,6 +162,7 @@ impl Faults {
             Fault::StuckReset => self.stuck_reset = true,
             Fault::StuckGio => self.stuck_gio = true,
             Fault::Removal { after_reads } => self.removal = Some(after_reads),
+            Fault::SlowReset { settle_ms } => self.settle = Some(Duration::from_millis(settle_ms.max(1).into())),
             Fault::LinkFlap { period } => self.link_flap = Some(period.max(1)),
             Fault::RxLengthZero { every } => self.rx.length_zero = Some(every.max(1)),
             Fault::RxLengthOver { length } => self.rx.length_over = Some(length),
@@ -198,14 +209,23 @@ mod tests {
 
     #[test]
     fn faults_read_back_as_written() {
-        for text in ["stuck-reset", "stuck-gio", "removal:7", "rx-length-zero:3", "rx-length-over:4000", "rx-no-eop"]
-            .into_iter()
-            .chain(["rx-out-of-order", "rx-error-bits:2", "tx-frozen", "tx-out-of-order", "no-dd", "link-flap:5"])
+        for text in [
+            "stuck-reset",
+            "stuck-gio",
+            "slow-reset:9",
+            "removal:7",
+            "rx-length-zero:3",
+            "rx-length-over:4000",
+            "rx-no-eop",
+        ]
+        .into_iter()
+        .chain(["rx-out-of-order", "rx-error-bits:2", "tx-frozen", "tx-out-of-order", "no-dd", "link-flap:5"])
         {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
         }
         assert_eq!("rx-length-over".parse::<Fault>().unwrap(), Fault::RxLengthOver { length: 65535 });
-        for text in ["", "gremlins", "tx-frozen:3", "link-flap:0", "rx-length-over:65536", "removal:-1"] {
+        for text in ["", "gremlins", "tx-frozen:3", "link-flap:0", "slow-reset:0", "rx-length-over:65536", "removal:-1"]
+        {
             let message = text.parse::<Fault>().unwrap_err().to_string();
             assert!(message.contains("link-flap[:steps]"), "{message}");
         }

@@ -76,7 +76,7 @@ enum Event {
 /// A software 82599.
 ///
 /// Time is counted in ticks: one for each register access and each step. Nothing in it depends on a clock, except the
-/// wires that pace themselves.
+/// wires that pace themselves, and the fault of a slow reset.
 pub(crate) struct Model {
     regs: RegisterFile,
     ticks: u64,
@@ -204,6 +204,10 @@ impl Model {
             return;
         }
         self.tick();
+        if self.faults.settle.is_some_and(|settle| self.general.settling(settle)) {
+            self.checks.report(Violation::Order("a register was written before the last reset had settled"));
+            return;
+        }
         self.memory.refresh();
         let Some((line, real)) = self.regs.lookup(offset) else {
             self.checks.report(Violation::UnknownRegister { offset, write: true });

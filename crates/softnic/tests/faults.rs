@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{BROADCAST, CTRL, Driver, EOP, LINKS, Plan, STATUS, frame, rx, tx};
+use common::{BROADCAST, CTRL, Driver, EOP, LINKS, MAXFRS, Plan, STATUS, frame, rx, tx};
 use device::{Bar as _, Device as _};
-use softnic::{Fault, SoftDevice, StrictNic};
+use softnic::{Fault, OnViolation, SoftDevice, StrictNic, Violation};
 
 fn start() -> Driver<StrictNic> {
     Driver::start(StrictNic::builder().build(), Plan::default())
@@ -171,4 +171,22 @@ fn a_stopped_device_reaches_no_memory_nor_does_a_removed_one() {
         }
         assert_eq!(control.mappings(), 1);
     }
+}
+
+/// What the datasheet lets a device do after a reset (4.6.3.2), and what a driver loses that does not wait.
+#[test]
+fn a_slow_reset_takes_no_writes() {
+    let fault = Fault::SlowReset { settle_ms: 600_000 };
+    let nic = StrictNic::builder().on_violation(OnViolation::Record).fault(fault).build();
+    let driver = Driver::stopped(nic, Plan::default());
+    driver.write(MAXFRS, 0x2400_0000);
+    assert_eq!(driver.read(MAXFRS), 0x2400_0000, "no reset, no wait");
+    driver.write(CTRL, 1 << 26);
+    driver.write(MAXFRS, 0x2400_0000);
+    assert_eq!(driver.read(MAXFRS), 0x05EE_0000, "lost");
+    let said = driver.device.violations();
+    assert!(matches!(said[..], [Violation::Order(what)] if what.contains("settled")), "{said:?}");
+    driver.device.clear_faults();
+    driver.write(MAXFRS, 0x2400_0000);
+    assert_eq!(driver.read(MAXFRS), 0x2400_0000);
 }

@@ -3,6 +3,7 @@
 use super::map::{self, RegisterFile};
 use super::{Event, Model, link};
 use crate::violation::Violation;
+use std::time::{Duration, Instant};
 
 const GIO_DIS: u32 = 1 << 2;
 const LRST: u32 = 1 << 3;
@@ -27,11 +28,18 @@ const DMA_INIT_TICKS: u64 = 8;
 pub(super) struct General {
     resetting: u32,
     dma_ready: bool,
+    /// When the last reset began, by the clock: for one fault only.
+    reset_at: Option<Instant>,
 }
 
 impl General {
     pub(super) fn reset_done(&mut self) {
         self.resetting = 0;
+    }
+
+    /// Whether the last reset began less than `settle` ago.
+    pub(super) fn settling(&self, settle: Duration) -> bool {
+        self.reset_at.is_some_and(|at| at.elapsed() < settle)
     }
 
     pub(super) fn dma_ready(&mut self) {
@@ -52,11 +60,11 @@ impl General {
 impl Model {
     /// CTRL.RST or CTRL.LRST (4.2.1): everything at its reset value; `link` restarts the link too.
     pub(super) fn software_reset(&mut self, link: bool) {
-        let autoc = (self.regs.get(map::AUTOC), self.regs.get(map::AUTOC2));
+        let kept = [map::AUTOC, map::AUTOC2, map::ESDP].map(|register| (register, self.regs.get(register)));
         self.regs.reset();
         self.memory.forget_accesses();
         self.events.retain(|(_, event)| *event == Event::LinkUp);
-        self.general = super::general::General { resetting: 0, dma_ready: false };
+        self.general = super::general::General::default();
         self.doorbells.clear();
         self.rx.reset();
         self.tx.reset();
@@ -73,8 +81,7 @@ impl Model {
             self.regs.set(map::AUTOC, self.link.default_autoc());
             self.restart_link();
         } else {
-            self.regs.set(map::AUTOC, autoc.0);
-            self.regs.set(map::AUTOC2, autoc.1);
+            kept.into_iter().for_each(|(register, value)| self.regs.set(register, value));
         }
     }
 
@@ -118,6 +125,7 @@ impl Model {
                 if reset != 0 {
                     self.software_reset(reset & LRST != 0);
                     self.general.resetting = reset;
+                    self.general.reset_at = self.faults.settle.map(|_| Instant::now());
                     if !self.faults.stuck_reset {
                         self.after(RESET_TICKS, Event::ResetDone);
                     }
