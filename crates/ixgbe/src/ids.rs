@@ -4,6 +4,7 @@ use crate::{Error, Result};
 use device::PciIds;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use MacType::{Mac82599, X540, X550};
 use Media::{Backplane, Copper, Cx4, Fibre};
@@ -33,6 +34,15 @@ impl MacType {
         match self {
             Self::Mac82599 => 512,
             Self::X540 | Self::X550 => 384,
+        }
+    }
+
+    /// Returns the time between a reset and the next access: 4.6.3.2 of the 82599's datasheet asks for 10 ms at least, and all
+    /// drivers of its vendor wait for 50, which the EEPROM and an external PHY take; 100 on X540 and X550, whose PHY is on the chip.
+    pub(crate) const fn settle(self) -> Duration {
+        match self {
+            Self::Mac82599 => Duration::from_millis(50),
+            Self::X540 | Self::X550 => Duration::from_millis(100),
         }
     }
 

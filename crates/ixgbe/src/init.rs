@@ -4,32 +4,32 @@
 //! [`start_receiving`].
 
 use crate::regs::{
-    CTRL, CTRL_EXT, DMATXCTL, DTXMXSZRQ, EEC, EICR, EIMC, EIMC_EX, FCTRL, GCR_EXT, HLREG0, MAXFRS, MTQC, RDRXCTL,
-    RFCTL, RTTBCNRC, RTTDCS, RTTDQSEL, RXCSUM, RXCTRL, RXPBSIZE, Registers, SECRXCTRL, SECRXSTAT, STATUS, TXPBSIZE,
-    TXPBTHRESH, VLNCTRL, ctrl, ctrl_ext, dmatxctl, dtxmxszrq, eec, eimc, fctrl, gcr_ext, hlreg0, maxfrs, rah,
-    rah_fields, ral, rdrxctl, rfctl, rttdcs, rxcsum, rxctrl, rxpbsize, secrxctrl, secrxstat, status, txpbsize,
-    txpbthresh, vlnctrl,
+    CTRL, CTRL_EXT, DMATXCTL, DTXMXSZRQ, EEC, EICR, EIMC, EIMC_EX, FCCFG, FCTRL, GCR_EXT, HLREG0, MAXFRS, MFLCN, MTQC,
+    RDRXCTL, RFCTL, RTTBCNRC, RTTDCS, RTTDQSEL, RXCSUM, RXCTRL, RXPBSIZE, Registers, SECRXCTRL, SECRXSTAT, STATUS,
+    TXPBSIZE, TXPBTHRESH, VLNCTRL, ctrl, ctrl_ext, dmatxctl, dtxmxszrq, eec, eimc, fctrl, gcr_ext, hlreg0, maxfrs,
+    mflcn, rah, rah_fields, ral, rdrxctl, rfctl, rttdcs, rxcsum, rxctrl, rxpbsize, secrxctrl, secrxstat, status,
+    txpbsize, txpbthresh, vlnctrl,
 };
 use crate::wait::{Timed, modify, read, wait};
-use crate::{Config, Error, MacType, Result, rss};
+use crate::{Config, Error, MacType, Result, link, rss};
 use device::Device;
 use std::thread::sleep;
 use std::time::Duration;
 
 /// Brings the device to its state after power-up: no interrupts, no DMA, queues disabled, station address loaded
-/// (4.6.3, 5.2.5.3.2).
+/// (4.6.3, 5.2.5.3.2). A link that is up stays up; returns whether it does.
 ///
 /// # Errors
 ///
 /// [`Error::Timeout`] names the step that did not finish; [`Error::Expired`], [`Error::Gone`].
-pub(crate) fn reset<D: Device>(regs: &Timed<D>) -> Result<()> {
+pub(crate) fn reset<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
     mask_interrupts(regs)?;
-    quiet_reset(regs)?;
+    let linked = quiet_reset(regs, mac)?;
     mask_interrupts(regs)?;
     wait(regs, EEC, |value| eec::ARD.is_set(value), ARD_LIMIT, "the EEPROM to load (EEC.ARD)")?;
     let done = |value| rdrxctl::DMAIDONE.is_set(value);
     wait(regs, RDRXCTL, done, DMA_LIMIT, "the receive DMA to initialise (RDRXCTL.DMAIDONE)")?;
-    Ok(())
+    Ok(linked)
 }
 
 /// Returns the station address, which the EEPROM has loaded into receive address 0 (4.6.3.2).
@@ -84,6 +84,17 @@ pub(crate) fn receive_path<D: Device>(regs: &Registers<D>, config: &Config, mac:
         let value = vlnctrl::VET.set(value, VLAN_ETHERTYPE);
         value & !(vlnctrl::VFE.mask() | vlnctrl::CFIEN.mask())
     })
+}
+
+/// Sets up flow control (3.7.7): no PAUSE frames are sent, and received ones are obeyed if the configuration says so.
+pub(crate) fn flow_control<D: Device>(regs: &Registers<D>, config: &Config) -> Result<()> {
+    modify(regs, MFLCN, |value| {
+        let value = value & !(mflcn::PMCF.mask() | mflcn::RPFCE.mask());
+        // DPF has an effect together with RFCE only; without, a PAUSE frame is a frame like any other (3.7.7.3.2).
+        mflcn::RFCE.set(value | mflcn::DPF.mask(), config.receive_pause.into())
+    })?;
+    regs.write(FCCFG, 0);
+    Ok(())
 }
 
 /// Sets the size of the longest frame that is received, in bytes, with CRC (8.2.3.22.8).
@@ -147,10 +158,10 @@ pub(crate) fn stop_receiving<D: Device>(regs: &Registers<D>) -> Result<()> {
 ///
 /// [`Error::Timeout`] when the reset does not finish: the device's memory must then stay as it is.
 /// [`Error::Gone`].
-pub(crate) fn stop<D: Device>(regs: &Timed<D>) -> Result<()> {
+pub(crate) fn stop<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     mask_interrupts(regs)?;
     modify(regs, CTRL_EXT, |value| ctrl_ext::DRV_LOAD.set(value, 0))?;
-    quiet_reset(regs)?;
+    quiet_reset(regs, mac)?;
     mask_interrupts(regs)
 }
 
@@ -163,25 +174,43 @@ fn mask_interrupts<D: Device>(regs: &Registers<D>) -> Result<()> {
     read(regs, EICR).map(drop)
 }
 
-/// Stops requests to memory, then resets; twice when requests did not end (5.2.5.3.2).
-fn quiet_reset<D: Device>(regs: &Timed<D>) -> Result<()> {
-    modify(regs, CTRL, |value| value | ctrl::GIO_DIS.mask())?;
-    let quiet = |value| !status::GIO.is_set(value);
-    match wait(regs, STATUS, quiet, GIO_LIMIT, "requests to memory to end (STATUS.GIO)") {
-        Ok(_) => software_reset(regs)?,
-        Err(Error::Timeout { last, .. }) => {
-            let name = regs.device().name();
-            tracing::warn!("{name}: requests to memory did not end (STATUS {last:#010x}), resetting twice");
-            flush_pending(regs)?;
-            software_reset(regs)?;
-            software_reset(regs)?;
-        }
-        Err(error) => return Err(error),
+/// Stops requests to memory, then resets; twice when requests did not end (5.2.5.3.2). Returns whether the link was up, and so
+/// stays up.
+fn quiet_reset<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
+    let linked = link::status(regs, mac)?.up;
+    // The MAC of a copper card has no link of its own to reset.
+    let bits = if linked || mac != MacType::Mac82599 { ctrl::RST.mask() } else { ctrl::RST.mask() | ctrl::LRST.mask() };
+    if end_requests(regs)? {
+        software_reset(regs, mac, bits)?;
+    } else {
+        // Whether PCIe transactions are pending is in configuration space, which a `Device` does not show. At opening and at the
+        // end of closing, bus mastering is off besides.
+        flush_pending(regs)?;
+        software_reset(regs, mac, bits)?;
+        software_reset(regs, mac, bits)?;
     }
     if ctrl::GIO_DIS.is_set(read(regs, CTRL)?) {
         modify(regs, CTRL, |value| ctrl::GIO_DIS.set(value, 0))?;
     }
-    Ok(())
+    Ok(linked)
+}
+
+/// Forbids requests to memory. Returns whether those under way have ended (5.2.5.3.2).
+fn end_requests<D: Device>(regs: &Timed<D>) -> Result<bool> {
+    modify(regs, CTRL, |value| value | ctrl::GIO_DIS.mask())?;
+    let forbidden = |value| ctrl::GIO_DIS.is_set(value);
+    let quiet = |value| !status::GIO.is_set(value);
+    let ended = wait(regs, CTRL, forbidden, GIO_LIMIT, "requests to memory to be forbidden (CTRL.GIO_DIS)")
+        .and_then(|_| wait(regs, STATUS, quiet, GIO_LIMIT, "requests to memory to end (STATUS.GIO)"));
+    match ended {
+        Ok(_) => Ok(true),
+        Err(Error::Timeout { register, last, .. }) => {
+            let name = regs.device().name();
+            tracing::warn!("{name}: requests to memory did not end ({register} {last:#010x}), resetting twice");
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Gets rid of requests that hold up a reset: with the MAC looped back and the receiver off, the buffers between
@@ -199,13 +228,13 @@ fn flush_pending<D: Device>(regs: &Registers<D>) -> Result<()> {
     Ok(())
 }
 
-/// Software and link reset, and the wait after it (4.6.3.2).
-fn software_reset<D: Device>(regs: &Timed<D>) -> Result<()> {
-    let bits = ctrl::RST.mask() | ctrl::LRST.mask();
+/// The reset that `bits` of CTRL ask for, and the wait after it (4.6.3.2): LRST resets the link as well, which manageability
+/// firmware may have a session on.
+fn software_reset<D: Device>(regs: &Timed<D>, mac: MacType, bits: u32) -> Result<()> {
     modify(regs, CTRL, |value| value | bits)?;
     sleep(RESET_PAUSE);
     wait(regs, CTRL, |value| value & bits == 0, RESET_LIMIT, "the reset to finish (CTRL.RST, CTRL.LRST)")?;
-    sleep(SETTLE);
+    sleep(mac.settle());
     Ok(())
 }
 
@@ -216,8 +245,6 @@ const RESET_LIMIT: Duration = Duration::from_millis(100);
 const SECRX_LIMIT: Duration = Duration::from_millis(10);
 /// A device in reset does not answer for a moment.
 const RESET_PAUSE: Duration = Duration::from_millis(1);
-/// 4.6.3.2 asks for 10 ms between reset and the next step.
-const SETTLE: Duration = Duration::from_millis(10);
 
 const VLAN_ETHERTYPE: u32 = 0x8100;
 pub(crate) const TRANSMIT_BUFFER_KIB: u32 = 160;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fake::{Fake, STATION};
-use crate::regs::{MRQC, RETA, RSSRK};
+use crate::regs::{LINKS, MRQC, RETA, RSSRK};
 use crate::{filter::Filters, link, stats};
 use MacType::{Mac82599, X540, X550};
 use ethdev::PortConfig;
@@ -54,7 +54,7 @@ fn order(fake: &Fake) -> Vec<&'static str> {
 #[test]
 fn reset_follows_the_datasheet() {
     let fake = Fake::new(0x10FB);
-    reset(&fake.regs()).unwrap();
+    reset(&fake.regs(), Mac82599).unwrap();
     assert_eq!(order(&fake), ["EIMC", "EIMC_EX", "CTRL", "EIMC", "EIMC_EX"]);
     let ctrl: Vec<_> =
         fake.writes().iter().filter(|(offset, _)| *offset == CTRL.offset()).map(|write| write.1).collect();
@@ -78,7 +78,7 @@ fn a_reset_waits_for_each_step() {
         loading += 1;
         if loading < 5 { 0 } else { eec::ARD.mask() }
     });
-    reset(&fake.regs()).unwrap();
+    reset(&fake.regs(), Mac82599).unwrap();
     let ctrl = |bit: device::Bits| fake.writes().iter().filter(|w| w.0 == CTRL.offset() && bit.is_set(w.1)).count();
     assert_eq!(ctrl(ctrl::RST), 1, "requests ended in time: one reset");
 }
@@ -88,7 +88,7 @@ fn requests_that_do_not_end_take_two_resets() {
     let fake = Fake::new(0x10FB);
     fake.on_read(STATUS, |_| status::GIO.mask());
     fake.set(HLREG0, 0xC03);
-    reset(&fake.regs()).unwrap();
+    reset(&fake.regs(), Mac82599).unwrap();
     let clear = ["HLREG0", "RXCTRL", "GCR_EXT", "HLREG0"];
     let expected = [&["EIMC", "EIMC_EX", "CTRL"][..], &clear, &["CTRL", "EIMC", "EIMC_EX"]].concat();
     assert_eq!(order(&fake), expected);
@@ -98,6 +98,56 @@ fn requests_that_do_not_end_take_two_resets() {
     assert_eq!(values(CTRL.offset()).iter().filter(|value| ctrl::RST.is_set(**value)).count(), 2);
 }
 
+/// A link that is up may carry a session of the firmware.
+#[test]
+fn a_link_that_is_up_is_not_reset() {
+    let resets = |device, mac, links| {
+        let fake = Fake::new(device);
+        fake.set(LINKS, links);
+        assert_eq!(reset(&fake.regs(), mac).unwrap(), links != 0);
+        let all = fake.writes().into_iter().filter(|(offset, _)| *offset == CTRL.offset()).map(|write| write.1);
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(resets(0x10FB, Mac82599, 0x7000_0080), [0x4, 0x0400_0004], "RST alone");
+    assert_eq!(resets(0x10FB, Mac82599, 0), [0x4, 0x0400_000C]);
+    assert_eq!(resets(0x1528, X540, 0), [0x4, 0x0400_0004], "its link is the PHY's");
+}
+
+#[test]
+fn a_card_that_does_not_take_gio_dis_is_reset_twice() {
+    let fake = Fake::new(0x10FB);
+    let mut resets = 0;
+    fake.on_write(CTRL, move |storage, value| {
+        resets += u32::from(ctrl::RST.is_set(value));
+        storage.insert(STATUS.offset(), if resets < 2 { status::GIO.mask() } else { 0 });
+    });
+    reset(&fake.regs(), Mac82599).unwrap();
+    let writes = fake.writes();
+    assert_eq!(writes.iter().filter(|w| w.0 == CTRL.offset() && ctrl::RST.is_set(w.1)).count(), 2);
+    assert_eq!(writes.iter().filter(|w| w.0 == GCR_EXT.offset()).count(), 2, "a pulse of BUFFERS_CLEAR");
+}
+
+#[test]
+fn a_reset_has_time_to_settle() {
+    for (device, mac, settle_ms) in [(0x10FB, Mac82599, 50), (0x1528, X540, 100), (0x1563, X550, 100)] {
+        let fake = Fake::new(device);
+        let start = std::time::Instant::now();
+        reset(&fake.regs(), mac).unwrap();
+        assert!(start.elapsed() >= Duration::from_millis(settle_ms));
+    }
+}
+
+#[test]
+fn pause_frames_are_obeyed_only_if_wanted() {
+    for (receive_pause, mflcn) in [(false, 0x2), (true, 0xA)] {
+        let fake = Fake::new(0x10FB);
+        fake.set(MFLCN, 0x5);
+        fake.set(FCCFG, 0x18);
+        flow_control(&fake.regs(), &Config { receive_pause, ..Config::default() }).unwrap();
+        assert_eq!((fake.get(MFLCN), fake.get(FCCFG)), (mflcn, 0));
+    }
+}
+
 #[test]
 fn gio_dis_does_not_outlive_a_reset() {
     let fake = Fake::new(0x10FB);
@@ -105,7 +155,7 @@ fn gio_dis_does_not_outlive_a_reset() {
         storage.insert(CTRL.offset(), value & !(ctrl::RST.mask() | ctrl::LRST.mask()));
         storage.insert(STATUS.offset(), 0);
     });
-    reset(&fake.regs()).unwrap();
+    reset(&fake.regs(), Mac82599).unwrap();
     assert!(!ctrl::GIO_DIS.is_set(fake.get(CTRL)));
 }
 
@@ -119,15 +169,15 @@ fn each_timeout_names_its_register() {
     fake.on_write(CTRL, |storage, value| {
         storage.insert(CTRL.offset(), value);
     });
-    assert_eq!(timeout(reset(&fake.regs())), "CTRL");
+    assert_eq!(timeout(reset(&fake.regs(), Mac82599).map(drop)), "CTRL");
 
     let fake = Fake::new(0x10FB);
     fake.set(EEC, 0x100);
-    assert_eq!(timeout(reset(&fake.regs())), "EEC");
+    assert_eq!(timeout(reset(&fake.regs(), Mac82599).map(drop)), "EEC");
 
     let fake = Fake::new(0x10FB);
     fake.set(RDRXCTL, 0);
-    assert_eq!(timeout(reset(&fake.regs())), "RDRXCTL");
+    assert_eq!(timeout(reset(&fake.regs(), Mac82599).map(drop)), "RDRXCTL");
 
     let fake = Fake::new(0x10FB);
     fake.set(SECRXSTAT, 0);
@@ -217,7 +267,7 @@ fn a_stop_closes_requests_and_resets() {
     announce(&regs).unwrap();
     assert_eq!(fake.get(CTRL_EXT), 0x1001_0000);
     stop_receiving(&regs).unwrap();
-    stop(&regs).unwrap();
+    stop(&regs, Mac82599).unwrap();
     assert_eq!(order(&fake), ["CTRL_EXT", "RXCTRL", "EIMC", "EIMC_EX", "CTRL_EXT", "CTRL", "EIMC", "EIMC_EX"]);
     assert_eq!((fake.get(RXCTRL), fake.get(CTRL_EXT)), (0, 0x0001_0000), "firmware is told");
 }
@@ -227,14 +277,15 @@ fn whole_life(fake: &Fake) -> Result<()> {
     let regs = fake.regs();
     let model = crate::Model::identify(device::Device::ids(fake))?;
     let config = Config::default();
-    reset(&regs)?;
+    let linked = reset(&regs, model.mac)?;
     let station = station_address(&regs)?;
     crate::eeprom::check(&regs, model.mac)?;
-    link::set_up(&regs, model)?;
+    link::set_up(&regs, model, linked)?;
     link::status(&regs, model.mac)?;
     stats::Counters::new(&regs)?.poll(None)?;
     let mut filters = Filters::new(&regs, station, &config.port)?;
     receive_path(&regs, &config, model.mac)?;
+    flow_control(&regs, &config)?;
     transmit_path(&regs)?;
     filters.set_promiscuous(false)?;
     filters.set_all_multicast(false)?;
@@ -242,7 +293,7 @@ fn whole_life(fake: &Fake) -> Result<()> {
     announce(&regs)?;
     start_receiving(&regs)?;
     stop_receiving(&regs)?;
-    stop(&regs)
+    stop(&regs, model.mac)
 }
 
 #[test]
@@ -268,7 +319,7 @@ fn removal_while_requests_do_not_end_is_told() {
         let fake = Fake::new(0x10FB);
         fake.on_read(STATUS, |_| status::GIO.mask());
         fake.vanish_after_write(HLREG0, reads);
-        reset(&fake.regs())
+        reset(&fake.regs(), Mac82599).map(drop)
     };
     let survived = (0..).take_while(|&reads| matches!(reset_after(reads), Err(Error::Gone { .. }))).count();
     // RXCTRL, GCR_EXT, STATUS; CTRL twice for each of two resets, and once after; EICR, EEC, RDRXCTL.

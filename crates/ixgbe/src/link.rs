@@ -9,12 +9,13 @@ use device::Device;
 use ethdev::LinkStatus;
 use std::time::Duration;
 
-/// Tells the MAC what it is connected to and starts the link; does not wait for it. Copper is left to the PHY.
+/// Tells the MAC what it is connected to and starts the link; does not wait for it. A link that is up (`linked`) and set as it
+/// should be stays as it is. Copper is left to the PHY.
 ///
 /// # Errors
 ///
 /// [`Error::Timeout`] when another holder keeps the semaphores, [`Error::Gone`].
-pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model) -> Result<()> {
+pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> Result<()> {
     if model.media == Media::Copper {
         return Ok(());
     }
@@ -23,20 +24,26 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model) -> Result<()> {
         modify(regs, ESDP, |value| esdp::SDP3.set(value, 0))?;
     }
     holding(regs, model.mac, sw_fw_sync::MAC_CSR, || {
-        modify(regs, AUTOC2, |value| {
-            let value = autoc2::LINK_DISABLE.set(value, 0);
-            if model.media == Media::Fibre { autoc2::PMA_SERIAL.set(value, SERIAL_SFI) } else { value }
-        })?;
-        modify(regs, AUTOC, |value| {
-            let value = match model.media {
-                Media::Fibre => autoc::LMS.set(value, LMS_10G_SERIAL),
-                Media::Cx4 => autoc::PMA_10G.set(autoc::LMS.set(value, LMS_10G), PARALLEL_CX4),
-                // Which backplane, and what to advertise on it, is the EEPROM's to know.
-                Media::Backplane | Media::Copper => value,
-            };
-            autoc::FLU.set(value, 0) | autoc::AN_RESTART.mask()
-        })
+        let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
+        let (autoc, autoc2) = wanted(model.media, before);
+        if linked && (autoc, autoc2) == before {
+            return Ok(());
+        }
+        regs.write(AUTOC2, autoc2);
+        regs.write(AUTOC, autoc | autoc::AN_RESTART.mask());
+        Ok(())
     })
+}
+
+/// AUTOC and AUTOC2 for a medium, without a restart.
+fn wanted(media: Media, (autoc, autoc2): (u32, u32)) -> (u32, u32) {
+    let (autoc, autoc2) = (autoc::FLU.set(autoc, 0), autoc2::LINK_DISABLE.set(autoc2, 0));
+    match media {
+        Media::Fibre => (autoc::LMS.set(autoc, LMS_10G_SERIAL), autoc2::PMA_SERIAL.set(autoc2, SERIAL_SFI)),
+        Media::Cx4 => (autoc::PMA_10G.set(autoc::LMS.set(autoc, LMS_10G), PARALLEL_CX4), autoc2),
+        // Which backplane, and what to advertise on it, is the EEPROM's to know.
+        Media::Backplane | Media::Copper => (autoc, autoc2),
+    }
 }
 
 /// Returns the present state of the link.
@@ -91,7 +98,7 @@ mod tests {
     fn set_up_with(device: u16, prepare: impl FnOnce(&Fake)) -> Fake {
         let fake = Fake::new(device);
         prepare(&fake);
-        set_up(&fake.regs(), Model::identify(device::Device::ids(&fake)).unwrap()).unwrap();
+        set_up(&fake.regs(), Model::identify(device::Device::ids(&fake)).unwrap(), false).unwrap();
         fake
     }
 
@@ -121,6 +128,19 @@ mod tests {
         for loaded in [0x8000_8000, 0xC001_C000, 0x2000] {
             let fake = set_up_with(0x1517, |fake| fake.set(AUTOC, loaded));
             assert_eq!(autoc_written(&fake), [loaded | 0x1000]);
+        }
+    }
+
+    #[test]
+    fn a_link_that_is_up_and_right_is_left_alone() {
+        for (autoc, autoc2, written) in
+            [(0xC09C_6004, 0x2_0000, 0), (0xC09C_6005, 0x2_0000, 1), (0xC09C_2004, 0x2_0000, 1), (0xC09C_6004, 0, 1)]
+        {
+            let fake = Fake::new(0x10FB);
+            fake.set(AUTOC, autoc);
+            fake.set(AUTOC2, autoc2);
+            set_up(&fake.regs(), Model::identify(device::Device::ids(&fake)).unwrap(), true).unwrap();
+            assert_eq!(autoc_written(&fake), vec![0xC09C_7004; written], "{autoc:#x} {autoc2:#x}");
         }
     }
 

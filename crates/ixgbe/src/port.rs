@@ -42,7 +42,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let regs: Registers<D> = Regs::new(Arc::new(device))?;
     let regs = Timed::new(&regs, deadline);
     regs.check("its turn to be opened")?;
-    init::reset(&regs)?;
+    let linked = init::reset(&regs, model.mac)?;
     let vectors = config.port.interrupts.enable(&**regs.device(), config.port.rx_queues + 1)?;
     match eeprom::check(&regs, model.mac) {
         Err(error @ Error::Gone { .. }) => return Err(error),
@@ -53,7 +53,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
         Ok(_) => {}
     }
     let address = init::station_address(&regs)?;
-    link::set_up(&regs, model)?;
+    link::set_up(&regs, model, linked)?;
     let mut port = Port {
         filters: Filters::new(&regs, address, &config.port)?,
         counters: Counters::new(&regs)?,
@@ -108,6 +108,7 @@ impl<D: Device> Port<D> {
         device.dma().map(pool.memory())?;
         self.shared.begin_dma()?;
         init::receive_path(self.regs(), config, self.model.mac)?;
+        init::flow_control(self.regs(), config)?;
         init::transmit_path(self.regs())?;
         for index in 0..config.port.tx_queues.into() {
             self.tx_queues += 1;
@@ -172,7 +173,7 @@ impl<D: Device> Port<D> {
             result = result.and(tx::disable(&regs, index));
         }
         result = result.and(self.counters.poll(Some(regs.deadline().at_most(END_LIMIT))).map(drop));
-        result = result.and(init::stop(&regs));
+        result = result.and(init::stop(&regs, self.model.mac));
         // Without this step all memory would have to be kept.
         regs.device().set_deadline(Some(regs.afterwards(END_LIMIT).deadline().clone()));
         result = result.and(self.shared.end_dma());

@@ -152,6 +152,8 @@ registers! {
     RDRXCTL @ 0x02F00, rw, rdrxctl { CRCSTRIP: 1, DMAIDONE: 3, RSCFRSTSIZE: 17..=21, RSCACKC: 25, FCOE_WRFIX: 26 };
     /// Receive packet buffer size in KiB, for each traffic class. 8.2.3.8.
     RXPBSIZE[8; 4] @ 0x03C00, rw, rxpbsize { SIZE: 10..=19 };
+    /// Whether PAUSE frames are sent: 0 for none. 8.2.3.8.
+    FCCFG @ 0x03D00, rw, fccfg { TFCE: 3..=4 };
     /// Receive enable. 8.2.3.8.
     RXCTRL @ 0x03000, rw, rxctrl { RXEN: 0 };
 
@@ -206,6 +208,8 @@ registers! {
 
     /// MAC core control. 8.2.3.22.
     HLREG0 @ 0x04240, rw, hlreg0 { TXCRCEN: 0, RXCRCSTRP: 1, JUMBOEN: 2, TXPADEN: 10, LPBK: 15, MDCSPD: 16, RXLNGTHERREN: 27, RXPADSTRIPEN: 28 };
+    /// What becomes of PAUSE and other MAC control frames that are received. 8.2.3.22.
+    MFLCN @ 0x04294, rw, mflcn { PMCF: 0, DPF: 1, RPFCE: 2, RFCE: 3 };
     /// Largest frame in bytes, CRC included. 8.2.3.22.
     MAXFRS @ 0x04268, rw, maxfrs { MFS: 16..=31 };
     /// Link mode and auto-negotiation. 8.2.3.22.

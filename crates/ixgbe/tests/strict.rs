@@ -241,3 +241,27 @@ fn a_burst_of_another_pool_on_an_idle_queue_is_sent_whole() {
         assert!(others.iter().all(|pool| pool.away() == 0));
     }
 }
+
+/// With PAUSE off, which is the default, such a frame is one like any other (82599 datasheet 3.7.7.3.2); with it on, the card keeps
+/// it. It is counted either way.
+#[test]
+fn pause_frames_come_through_only_if_they_are_not_obeyed() {
+    for receive_pause in [false, true] {
+        let mut config = Config::default();
+        config.receive_pause = receive_pause;
+        let mut bench = bench(&config, 2048);
+        for quanta in [0xFF, 0] {
+            let mut pause = frame(0, 60);
+            pause[..6].copy_from_slice(&[0x01, 0x80, 0xC2, 0, 0, 1]);
+            pause[12..18].copy_from_slice(&[0x88, 0x08, 0, 1, quanta, quanta]);
+            bench.nic.inject(&pause);
+        }
+        bench.nic.inject(&frame(1, 60));
+        bench.forward();
+        assert_eq!(bench.nic.transmitted().len(), if receive_pause { 1 } else { 3 });
+        bench.port.statistics().unwrap();
+        let pause = bench.port.hardware_statistics().pause;
+        assert_eq!((pause.rx_on, pause.rx_off), (1, 1));
+        assert_eq!(bench.close(), 0);
+    }
+}
