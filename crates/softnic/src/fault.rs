@@ -28,6 +28,14 @@ pub enum Fault {
         /// The time in milliseconds, at least 1.
         settle_ms: u32,
     },
+    /// `an-stuck`: auto-negotiation does not leave its idle state (ANLP1) after a restart in another mode.
+    AnStuck,
+    /// `phy-asleep`: the PHY of an X540 is in low power when the device is made, as an earlier driver may leave it.
+    PhyAsleep,
+    /// `phy-silent`: no PHY answers on MDIO.
+    PhySilent,
+    /// `phy-stuck`: commands on MDIO never complete.
+    PhyStuck,
     /// `removal:N`: after N register reads, every read returns all ones, also in configuration space, and there is no
     /// DMA any more; with 0, the default, at once.
     Removal {
@@ -67,7 +75,7 @@ pub enum Fault {
 }
 
 /// The names of [`Fault`]s, for messages.
-const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
+const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
                      rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
                      link-flap[:steps]";
 
@@ -92,6 +100,10 @@ impl FromStr for Fault {
             _ if number.is_some() => return Err(bad()),
             "stuck-reset" => Self::StuckReset,
             "stuck-gio" => Self::StuckGio,
+            "an-stuck" => Self::AnStuck,
+            "phy-asleep" => Self::PhyAsleep,
+            "phy-silent" => Self::PhySilent,
+            "phy-stuck" => Self::PhyStuck,
             "rx-no-eop" => Self::RxNoEop,
             "rx-out-of-order" => Self::RxOutOfOrder,
             "tx-frozen" => Self::TxFrozen,
@@ -111,6 +123,10 @@ impl fmt::Display for Fault {
             Self::Removal { after_reads } => write!(f, "removal:{after_reads}"),
             Self::RxLengthZero { every } => write!(f, "rx-length-zero:{every}"),
             Self::RxLengthOver { length } => write!(f, "rx-length-over:{length}"),
+            Self::AnStuck => f.write_str("an-stuck"),
+            Self::PhyAsleep => f.write_str("phy-asleep"),
+            Self::PhySilent => f.write_str("phy-silent"),
+            Self::PhyStuck => f.write_str("phy-stuck"),
             Self::RxNoEop => f.write_str("rx-no-eop"),
             Self::RxOutOfOrder => f.write_str("rx-out-of-order"),
             Self::RxErrorBits { every } => write!(f, "rx-error-bits:{every}"),
@@ -125,9 +141,14 @@ impl fmt::Display for Fault {
 
 /// The faults in force.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 pub(crate) struct Faults {
     pub(crate) stuck_reset: bool,
     pub(crate) stuck_gio: bool,
+    pub(crate) an_stuck: bool,
+    pub(crate) phy_asleep: bool,
+    pub(crate) phy_silent: bool,
+    pub(crate) phy_stuck: bool,
     pub(crate) removal: Option<u64>,
     pub(crate) link_flap: Option<u32>,
     pub(crate) settle: Option<Duration>,
@@ -161,6 +182,10 @@ impl Faults {
         match fault {
             Fault::StuckReset => self.stuck_reset = true,
             Fault::StuckGio => self.stuck_gio = true,
+            Fault::AnStuck => self.an_stuck = true,
+            Fault::PhyAsleep => self.phy_asleep = true,
+            Fault::PhySilent => self.phy_silent = true,
+            Fault::PhyStuck => self.phy_stuck = true,
             Fault::Removal { after_reads } => self.removal = Some(after_reads),
             Fault::SlowReset { settle_ms } => self.settle = Some(Duration::from_millis(settle_ms.max(1).into())),
             Fault::LinkFlap { period } => self.link_flap = Some(period.max(1)),
@@ -213,6 +238,10 @@ mod tests {
             "stuck-reset",
             "stuck-gio",
             "slow-reset:9",
+            "an-stuck",
+            "phy-asleep",
+            "phy-silent",
+            "phy-stuck",
             "removal:7",
             "rx-length-zero:3",
             "rx-length-over:4000",

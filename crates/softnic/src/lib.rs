@@ -41,7 +41,7 @@ mod wire;
 
 pub use error::{Error, WireError};
 pub use fault::Fault;
-pub use model::{DeviceId, Step};
+pub use model::{DeviceId, ModuleKind, Step};
 pub use soft::{SoftBar, SoftControl, SoftDevice};
 pub use spec::check;
 pub use strict::{StrictBar, StrictBuilder, StrictControl, StrictNic};

@@ -1,6 +1,7 @@
 //! The register-level model of the 82599, split as the datasheet is. Plain and single-threaded: it changes only in
 //! [`Model::read`], [`Model::write`] and [`Model::step`], and reaches memory only through a [`Dma`].
 
+mod cage;
 mod checksum;
 mod eeprom;
 mod filters;
@@ -10,6 +11,7 @@ mod link;
 mod map;
 mod module;
 mod offload;
+mod phy;
 mod posted;
 mod queue;
 mod rss;
@@ -20,6 +22,8 @@ mod stats;
 mod tx;
 mod tx_frame;
 
+pub(crate) use cage::KINDS;
+pub use cage::ModuleKind;
 pub use eeprom::DeviceId;
 pub(crate) use interrupts::InterruptSink;
 pub(crate) use queue::Doorbells;
@@ -56,6 +60,8 @@ impl Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) id: DeviceId,
+    /// On SFP+ boards.
+    pub(crate) module: ModuleKind,
     pub(crate) mac: [u8; 6],
     pub(crate) link: bool,
     pub(crate) faults: Vec<Fault>,
@@ -90,8 +96,10 @@ pub(crate) struct Model {
     memory: Memory,
     general: general::General,
     eeprom: eeprom::Eeprom,
+    id: DeviceId,
     /// What is in the cage, if there is one.
     module: Option<module::Module>,
+    phy: phy::Phy,
     link: link::Link,
     irq: interrupts::Interrupts,
     stats: stats::Stats,
@@ -128,6 +136,9 @@ const HLREG0_LPBK: u32 = 1 << 15;
 /// ESDP.SDP2_DATA (8.2.3.1.4): an input on SFP+ boards, high while there is a module in the cage.
 const SDP2: u32 = 1 << 2;
 
+/// SW_FW_SYNC.REGSMP of the X540.
+const REGSMP: u32 = 1 << 31;
+
 impl Model {
     /// A device as it is after power-on, with bus mastering off.
     pub(crate) fn new(setup: &Setup, dma: Box<dyn Dma>, wire: Box<dyn Wire>) -> Self {
@@ -146,7 +157,9 @@ impl Model {
             memory: Memory::new(dma),
             general: general::General::default(),
             eeprom: eeprom::Eeprom::new(setup.id, setup.mac),
-            module: (setup.id == DeviceId::SfpPlus).then(|| module::Module::new(setup.mac)),
+            id: setup.id,
+            module: (setup.id == DeviceId::SfpPlus).then(|| module::Module::new(setup.module, setup.mac)),
+            phy: phy::Phy::new(setup.id),
             link: link::Link::new(setup.id, setup.link),
             irq: interrupts::Interrupts::new(setup.on_violation),
             stats: stats::Stats::default(),
@@ -158,6 +171,9 @@ impl Model {
             mac_loop: LoopWire::default(),
             counters: WireCounters::default(),
         };
+        if model.faults.phy_asleep {
+            model.phy.sleep();
+        }
         model.software_reset(true);
         model
     }
@@ -189,11 +205,20 @@ impl Model {
             map::FWSM => 0x8000,
             map::LINKS | map::LINKS2 | map::ANLP1 => {
                 self.watch_link();
-                self.link.read(&self.regs, real)
+                self.link.read(&self.regs, real, if self.faults.an_stuck { 0 } else { self.ticks })
             }
             map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => self.irq.read(&self.regs, real),
             map::I2CCTL => self.module.as_ref().map_or(module::RELEASED, module::Module::read),
-            map::ESDP => self.regs.get(real) | if self.module.is_some() { SDP2 } else { 0 },
+            map::ESDP => {
+                let present = self.module.as_ref().is_some_and(module::Module::is_there);
+                self.regs.get(real) | if present { SDP2 } else { 0 }
+            }
+            // Reading the semaphore takes it.
+            map::SW_FW_SYNC if self.id == DeviceId::X540 => {
+                let before = self.regs.get(real);
+                self.regs.set(real, before | REGSMP);
+                before
+            }
             _ => self.regs.get(real),
         }
     }
@@ -232,6 +257,12 @@ impl Model {
                     module.write(value);
                 }
             }
+            map::CORECTL => {
+                self.regs.set(real, value);
+                if let Some(module) = &mut self.module {
+                    module.set_analog(value);
+                }
+            }
             map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => {
                 self.irq.write(real, value);
                 self.irq.deliver(&self.regs, self.ticks);
@@ -243,6 +274,7 @@ impl Model {
             map::AUTOC => {
                 self.regs.set(real, value & !link::AN_RESTART);
                 if value & link::AN_RESTART != 0 {
+                    self.link.take_mode(value, self.ticks);
                     self.restart_link();
                 }
             }

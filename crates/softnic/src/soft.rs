@@ -28,7 +28,8 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `count` | of `gen`: frames until it ends | endless |
 /// | `rate` | of `gen`: frames a second | as fast as descriptors appear |
 /// | `mode` | of `gen` with a rate, and `peer`: `wait` for the receiver, or `drop` and count | `wait` |
-/// | `id` | `10f9` or `10fb` | `10f9` |
+/// | `id` | `10f9` (CX4), `10fb` (SFP+), `x540` (twisted pair) | `10f9` |
+/// | `module` | of `10fb`: the [`ModuleKind`](crate::ModuleKind) in its cage | `dac` |
 /// | `mac` | station address | derived from the name |
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |
@@ -274,6 +275,7 @@ pub(crate) fn start(spec: &Spec, dma: Box<dyn Dma>) -> Result<(Arc<Station>, Arc
     let wire = open_wire(spec)?;
     let setup = Setup {
         id: spec.id,
+        module: spec.module,
         mac: spec.mac,
         link: spec.link,
         faults: spec.faults.clone(),

@@ -1,7 +1,8 @@
 //! Device specifications: `NAME?key=value&key=value`.
 
+use crate::model::KINDS;
 use crate::wire::{GeneratorSetup, check_captures, tap_name};
-use crate::{DeviceId, Error, Fault};
+use crate::{DeviceId, Error, Fault, ModuleKind};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -11,6 +12,7 @@ use std::str::FromStr;
 pub(crate) struct Spec {
     pub(crate) name: String,
     pub(crate) id: DeviceId,
+    pub(crate) module: ModuleKind,
     pub(crate) mac: [u8; 6],
     pub(crate) link: bool,
     pub(crate) faults: Vec<Fault>,
@@ -29,7 +31,7 @@ pub(crate) enum WireSpec {
     Pcap { input: String, output: String },
 }
 
-const KEYS: &str = "wire, size, flows, count, rate, mode, id, mac, link, fault";
+const KEYS: &str = "wire, size, flows, count, rate, mode, id, module, mac, link, fault";
 const WIRES: &str = "gen, sink, loop, peer:NAME, tap:IFNAME, pcap:IN,OUT";
 
 /// The keys and values of a specification, as written.
@@ -42,6 +44,7 @@ struct Pairs<'s> {
     rate: Option<&'s str>,
     mode: Option<&'s str>,
     id: Option<&'s str>,
+    module: Option<&'s str>,
     mac: Option<&'s str>,
     link: Option<&'s str>,
     faults: Vec<&'s str>,
@@ -85,7 +88,13 @@ impl FromStr for Spec {
             Some(mac) => parse_mac(mac)?,
             None => derived_mac(name),
         };
-        let id = one_of("id", pairs.id, &[("10f9", DeviceId::Cx4), ("10fb", DeviceId::SfpPlus)], DeviceId::Cx4)?;
+        let ids =
+            [("10f9", DeviceId::Cx4), ("10fb", DeviceId::SfpPlus), ("x540", DeviceId::X540), ("1528", DeviceId::X540)];
+        let id = one_of("id", pairs.id, &ids, DeviceId::Cx4)?;
+        let module = one_of("module", pairs.module, KINDS, ModuleKind::default())?;
+        if pairs.module.is_some() && id != DeviceId::SfpPlus {
+            return Err(bad("module belongs to id=10fb, which has a cage for it"));
+        }
         let link = one_of("link", pairs.link, &[("up", true), ("down", false)], true)?;
         let faults = pairs.faults.iter().map(|fault| fault.parse()).collect::<Result<_, _>>()?;
         let wire = pairs.wire(name, mac)?;
@@ -97,7 +106,7 @@ impl FromStr for Spec {
         if !is_generator && !matches!(wire, Some(WireSpec::Peer { .. })) && pairs.mode.is_some() {
             return Err(bad("mode belongs to wire=gen and wire=peer:NAME"));
         }
-        Ok(Self { name: name.to_owned(), id, mac, link, faults, wire })
+        Ok(Self { name: name.to_owned(), id, module, mac, link, faults, wire })
     }
 }
 
@@ -114,6 +123,7 @@ impl<'s> Pairs<'s> {
                 "rate" => &mut pairs.rate,
                 "mode" => &mut pairs.mode,
                 "id" => &mut pairs.id,
+                "module" => &mut pairs.module,
                 "mac" => &mut pairs.mac,
                 "link" => &mut pairs.link,
                 "fault" => {
@@ -174,7 +184,12 @@ fn bad_value(key: &'static str, value: &str, allowed: &str) -> Error {
     Error::BadValue { key, value: value.to_owned(), allowed: allowed.to_owned() }
 }
 
-fn one_of<T: Copy>(key: &'static str, value: Option<&str>, choices: &[(&str, T)], default: T) -> Result<T, Error> {
+pub(crate) fn one_of<T: Copy>(
+    key: &'static str,
+    value: Option<&str>,
+    choices: &[(&str, T)],
+    default: T,
+) -> Result<T, Error> {
     let Some(value) = value else { return Ok(default) };
     let found = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(value));
     found.map(|(_, choice)| *choice).ok_or_else(|| {
@@ -294,7 +309,9 @@ mod tests {
             ("a?wire=gen&mode=drop", "rate"),
             ("a?wire=sink&mode=drop", "wire=gen"),
             ("a?flows=3", "wire=gen"),
-            ("a?id=1528", "10f9, 10fb"),
+            ("a?id=1563", "10f9, 10fb, x540"),
+            ("a?id=10fb&module=xfp", "dac, long-dac"),
+            ("a?module=sr", "id=10fb"),
             ("a?mac=01:00:00:00:00:01", "unicast"),
             ("a?mac=02:00:00:00:00", "six"),
             ("a?link=sideways", "up, down"),

@@ -4,7 +4,7 @@ use crate::dma::{AddressSpace, SoftMapper};
 use crate::model::{Model, Setup};
 use crate::spec::derived_mac;
 use crate::wire::{MemoryPort, MemoryWire};
-use crate::{DeviceId, Fault, OnViolation, Step, Violation, WireCounters};
+use crate::{DeviceId, Fault, ModuleKind, OnViolation, Step, Violation, WireCounters};
 use device::{Bar, Device, DmaDomain, PciIds};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -64,6 +64,7 @@ impl StrictNic {
     pub fn builder() -> StrictBuilder {
         let setup = Setup {
             id: DeviceId::default(),
+            module: ModuleKind::default(),
             mac: derived_mac("strict"),
             link: true,
             faults: Vec::new(),
@@ -177,6 +178,13 @@ impl StrictBuilder {
     #[must_use]
     pub fn id(mut self, id: DeviceId) -> Self {
         self.setup.id = id;
+        self
+    }
+
+    /// Sets what is in the cage of an SFP+ port; default a passive cable.
+    #[must_use]
+    pub fn module(mut self, kind: ModuleKind) -> Self {
+        self.setup.module = kind;
         self
     }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Driver, Plan};
-use softnic::{DeviceId, StrictNic};
+use softnic::{DeviceId, ModuleKind, StrictNic};
 
 const I2CCTL: u32 = 0x28;
 const ESDP: u32 = 0x20;
@@ -157,6 +157,112 @@ fn without_a_cage_nobody_answers() {
     }
 }
 
+fn with(kind: ModuleKind) -> Driver<StrictNic> {
+    let driver = Driver::stopped(StrictNic::builder().id(DeviceId::SfpPlus).module(kind).build(), Plan::default());
+    driver.reset();
+    driver
+}
+
+/// LINKS, when the link has had time: 0 without one, else its speed (2: 1 Gb/s, 3: 10 Gb/s).
+fn speed(driver: &Driver<StrictNic>) -> u32 {
+    (0..50).for_each(|_| _ = driver.read(common::LINKS));
+    let links = driver.read(common::LINKS);
+    if links & 1 << 30 == 0 { 0 } else { links >> 28 & 3 }
+}
+
+/// A mode of AUTOC as Intel's drivers set it: bit 2 of LMS toggled, ANLP1 awaited.
+fn set_mode(driver: &Driver<StrictNic>, lms: u32, patient: bool) {
+    let autoc = driver.read(common::AUTOC) & !(7 << 13) | lms << 13 | 1 << 12;
+    driver.write(common::AUTOC, autoc ^ 4 << 13);
+    while patient && driver.read(0x42B0) >> 16 & 0xF == 0 {}
+    driver.write(common::AUTOC, autoc);
+}
+
+#[test]
+fn a_mode_reaches_the_link_through_the_whole_pipeline_only() {
+    let driver = with(ModuleKind::ShortRange1G);
+    assert_eq!(speed(&driver), 0, "10 Gb/s by default");
+    driver.write(common::AUTOC, driver.read(common::AUTOC) & !(7 << 13) | 2 << 13 | 1 << 12);
+    assert_eq!(speed(&driver), 0, "restarted only");
+    set_mode(&driver, 2, false);
+    assert_eq!(speed(&driver), 0, "too fast");
+    let driver = with(ModuleKind::ShortRange1G);
+    set_mode(&driver, 2, true);
+    assert_eq!(speed(&driver), 2);
+    driver.write(common::CTRL, 1 << 3);
+    assert_eq!(speed(&driver), 0, "LRST sets what the EEPROM says");
+}
+
+#[test]
+fn a_module_with_two_rates_follows_its_pin() {
+    let driver = with(ModuleKind::DualRate);
+    assert_eq!(speed(&driver), 0, "SDP5 is not driven");
+    driver.write(ESDP, 1 << 13);
+    assert_eq!(speed(&driver), 0, "1 Gb/s selected");
+    driver.write(ESDP, 1 << 13 | 1 << 5);
+    assert_eq!(speed(&driver), 3);
+}
+
+#[test]
+fn a_long_cable_wants_the_settings_for_cables() {
+    const CORECTL: u32 = 0x1_4F00;
+    let driver = with(ModuleKind::LongCable);
+    assert_eq!(speed(&driver), 0);
+    let word = |address: u32| {
+        driver.write(0x10014, address << 2 | 1);
+        driver.poll("EERD.DONE", 0x10014, 2, 2);
+        driver.read(0x10014) >> 16
+    };
+    let write = |data: u32| {
+        (data + 1..).map(word).take_while(|word| *word != 0xFFFF).for_each(|word| driver.write(CORECTL, word));
+    };
+    let list = word(0x2B);
+    write(word(list + 6));
+    assert_eq!(speed(&driver), 0, "those for optics");
+    write(word(list + 2));
+    assert_eq!(speed(&driver), 3);
+}
+
+#[test]
+fn nobody_is_in_an_empty_cage_and_a_stuck_module_holds_the_clock() {
+    let driver = with(ModuleKind::Empty);
+    assert_eq!(driver.read(ESDP) & 1 << 2, 0, "SDP2");
+    assert_eq!(Master::new(&driver).read(0xA0, 0), None);
+    assert_eq!(speed(&driver), 0);
+    let driver = with(ModuleKind::Stuck);
+    driver.write(I2CCTL, CLK_OUT);
+    driver.write(I2CCTL, 0);
+    driver.write(I2CCTL, CLK_OUT);
+    assert_eq!(driver.read(I2CCTL) & (CLK_IN | CLK_OUT), CLK_OUT);
+}
+
+/// The X540's PHY: clause 45, at one address (IEEE 802.3, 45.3; X540 datasheet, chapter 11).
+#[test]
+fn the_phy_of_an_x540() {
+    let driver = start(DeviceId::X540);
+    let command = |phy: u32, device: u32, op: u32, register: u32| {
+        driver.write(0x425C, register | device << 16 | phy << 21 | op << 26 | 1 << 30);
+        driver.poll("MSCA.MDICMD", 0x425C, 1 << 30, 0);
+    };
+    let read = |phy, device, register| {
+        command(phy, device, 0, register);
+        command(phy, device, 3, register);
+        driver.read(0x4260) >> 16
+    };
+    assert_eq!((read(0, 1, 2), read(0, 1, 3)), (0x0154, 0x0200));
+    assert_eq!((read(1, 1, 2), read(31, 1, 2)), (0xFFFF, 0xFFFF));
+    assert_eq!(speed(&driver), 3);
+    for (power, expected) in [(1 << 11, 0), (0, 3)] {
+        driver.write(0x4260, power);
+        command(0, 0x1E, 0, 0);
+        command(0, 0x1E, 1, 0);
+        assert_eq!((read(0, 0x1E, 0), speed(&driver)), (power, expected));
+    }
+    // Reading SW_FW_SYNC takes its own semaphore (10.5.4 of the X540's datasheet).
+    assert_eq!((driver.read(0x1_0160) >> 31, driver.read(0x1_0160) >> 31), (0, 1));
+    assert_eq!(driver.read(0x3C00), 384 << 10);
+}
+
 /// What identifies an SFP+ board to foreign drivers, by the datasheet's pointers (6.1 to 6.4).
 #[test]
 fn the_eeprom_leads_to_lists_for_this_module() {
@@ -171,8 +277,12 @@ fn the_eeprom_leads_to_lists_for_this_module() {
     assert!(word(word(firmware + 4) + 7) > 5, "a firmware whose modules are initialised by software");
     let list = word(0x2B);
     let pairs: Vec<_> = (1..).step_by(2).map(|at| word(list + at)).take_while(|kind| *kind != 0xFFFF).collect();
-    // 3: direct attach on core 0.
-    assert!(pairs.contains(&3));
+    // 3 and 4: direct attach cables on cores 0 and 1; 5 and 6: optics.
+    assert_eq!(pairs, [3, 4, 5, 6]);
+    for pair in (0..4).map(|pair| list + 1 + 2 * pair) {
+        let words: Vec<_> = (word(pair + 1) + 1..).map(word).take_while(|word| *word != 0xFFFF).collect();
+        assert!((1..16).contains(&words.len()), "settings, and their end: {words:x?}");
+    }
     // MDIO: no PHY answers.
     for phy in 0..32 {
         driver.write(0x425C, 2 | 1 << 16 | phy << 21 | 3 << 26 | 1 << 30);

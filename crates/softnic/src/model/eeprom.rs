@@ -1,5 +1,6 @@
 //! Identity: the EEPROM, its two access paths (EERD and the serial bus behind EEC), semaphores (datasheet 3.4, 6, 8.2.3.2).
 
+use super::cage::{CABLE_LIST, OPTICS_LIST};
 use super::map;
 
 /// The variant of the 82599 that the model is.
@@ -8,8 +9,11 @@ pub enum DeviceId {
     /// 10F9, CX4: without PHY or module, the simplest variant for other drivers.
     #[default]
     Cx4,
-    /// 10FB, SFP+ (X520): with a passive direct attach cable in its cage, which answers on the two-wire bus (SFF-8472).
+    /// 10FB, SFP+ (X520): with a module in its cage, which answers on the two-wire bus (SFF-8472).
     SfpPlus,
+    /// 1528, X540: with a PHY for twisted pair behind MDIO. Of what else differs from the 82599, it has the size of the receive
+    /// buffer and the register semaphore.
+    X540,
 }
 
 impl DeviceId {
@@ -19,6 +23,7 @@ impl DeviceId {
         match self {
             Self::Cx4 => 0x10F9,
             Self::SfpPlus => 0x10FB,
+            Self::X540 => 0x1528,
         }
     }
 }
@@ -169,16 +174,23 @@ fn image(id: DeviceId) -> Box<[u16]> {
             (0x104, 0x110),
             (0x117, 6),
             (0x2B, 0x200),
-            (0x201, 5),
+            // Modules by type and core: cables (3, 4), and what is set up as optics (5, 6).
+            (0x201, 3),
             (0x202, 0x220),
-            (0x203, 3),
+            (0x203, 4),
             (0x204, 0x220),
-            (0x205, 0xFFFF),
-            (0x221, 0xFFFF),
+            (0x205, 5),
+            (0x206, 0x230),
+            (0x207, 6),
+            (0x208, 0x230),
+            (0x209, 0xFFFF),
             // Modules of any vendor, and no work-around for crosstalk, as well.
             (0x2C, 0x83),
         ] {
             words[at] = word;
+        }
+        for (at, list) in [(0x221, CABLE_LIST), (0x231, OPTICS_LIST)] {
+            words[at..at + list.len()].copy_from_slice(&list);
         }
     }
     let sum = words[..0x3F].iter().fold(0u16, |sum, word| sum.wrapping_add(*word));

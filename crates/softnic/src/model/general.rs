@@ -14,7 +14,9 @@ const RXEN: u32 = 1;
 const TE: u32 = 1;
 const SEC_DIS: u32 = 1 << 1;
 const SEC_OFF: u32 = 1 << 1;
-const MDI_CMD: u32 = 1 << 30;
+/// ESDP (8.2.3.1.4): data and direction of SDP5, which selects the rate of a module that has two.
+const SDP5: u32 = 1 << 5;
+const SDP5_DIR: u32 = 1 << 13;
 
 /// Ticks until CTRL.RST reads 0 again.
 const RESET_TICKS: u64 = 3;
@@ -62,6 +64,9 @@ impl Model {
     pub(super) fn software_reset(&mut self, link: bool) {
         let kept = [map::AUTOC, map::AUTOC2, map::ESDP].map(|register| (register, self.regs.get(register)));
         self.regs.reset();
+        if self.id == super::DeviceId::X540 {
+            self.regs.set(map::RXPBSIZE, 384 << 10);
+        }
         self.memory.forget_accesses();
         self.events.retain(|(_, event)| *event == Event::LinkUp);
         self.general = super::general::General::default();
@@ -78,7 +83,11 @@ impl Model {
         self.after(AUTO_READ_TICKS, Event::AutoReadDone);
         self.after(DMA_INIT_TICKS, Event::DmaInitDone);
         if link {
-            self.regs.set(map::AUTOC, self.link.default_autoc());
+            let autoc = self.link.reset();
+            self.regs.set(map::AUTOC, autoc);
+            if let Some(module) = &mut self.module {
+                module.reset_link();
+            }
             self.restart_link();
         } else {
             kept.into_iter().for_each(|(register, value)| self.regs.set(register, value));
@@ -95,7 +104,11 @@ impl Model {
     /// Follows the link's state, raises LSC on a change, and tells whether it is up.
     pub(super) fn watch_link(&mut self) -> bool {
         let carrier = self.wire.carrier();
-        if self.link.update(&self.regs, carrier) {
+        let fits = match &self.module {
+            Some(module) => module.fits(self.link.gigabit(), rate_select(&self.regs)),
+            None => self.phy.is_powered(),
+        };
+        if self.link.update(&self.regs, carrier, fits) {
             self.irq.raise(super::interrupts::LSC);
         }
         self.link.is_up()
@@ -113,7 +126,7 @@ impl Model {
             // The security buffers are empty as soon as they are disabled (RDY), and there is no IPsec (OFF_DIS).
             map::SECRXSTAT => SEC_OFF | u32::from(self.regs.get(map::SECRXCTRL) & SEC_DIS != 0),
             map::SECTXSTAT => SEC_OFF | u32::from(self.regs.get(map::SECTXCTRL) & SEC_DIS != 0),
-            map::MSRWD => stored | 0xFFFF_0000,
+            map::MSRWD => stored | self.phy.data(),
             _ => stored,
         }
     }
@@ -154,8 +167,11 @@ impl Model {
                 }
                 self.regs.set(offset, value);
             }
-            // MDIO completes at once, and no PHY answers.
-            _ => self.regs.set(offset, value & !MDI_CMD),
+            map::MSCA if !self.faults.phy_stuck => {
+                let after = self.phy.command(value, self.regs.get(map::MSRWD), self.faults.phy_silent);
+                self.regs.set(offset, after);
+            }
+            _ => self.regs.set(offset, value),
         }
     }
 
@@ -179,6 +195,12 @@ impl Model {
             self.checks.report_lax(Violation::Order("RDRXCTL.RSCACKC and FCOE_WRFIX are not set"));
         }
     }
+}
+
+/// The level of SDP5, if it is driven.
+fn rate_select(regs: &RegisterFile) -> Option<bool> {
+    let esdp = regs.get(map::ESDP);
+    (esdp & SDP5_DIR != 0).then_some(esdp & SDP5 != 0)
 }
 
 /// DMATXCTL.TE.

@@ -21,6 +21,9 @@ pub(super) struct Link {
     trained: bool,
     up: bool,
     up_since_read: bool,
+    /// AUTOC.LMS as the pipeline took it over, and when.
+    mode: u32,
+    mode_since: u64,
 }
 
 impl Link {
@@ -28,13 +31,35 @@ impl Link {
         let autoc = match id {
             DeviceId::Cx4 => 0x0000_2100,
             DeviceId::SfpPlus => 0xC09C_6000,
+            DeviceId::X540 => 0x0000_2000,
         };
-        Self { autoc, plugged, trained: false, up: false, up_since_read: false }
+        let mode = lms(autoc);
+        Self { autoc, plugged, trained: false, up: false, up_since_read: false, mode, mode_since: 0 }
     }
 
-    /// AUTOC as the EEPROM sets it.
-    pub(super) fn default_autoc(&self) -> u32 {
+    /// The link is reset (CTRL.LRST): AUTOC as the EEPROM sets it. Returns that.
+    pub(super) fn reset(&mut self) -> u32 {
+        self.mode = lms(self.autoc);
+        self.mode_since = 0;
         self.autoc
+    }
+
+    /// AUTOC was written with Restart_AN. A mode reaches the whole pipeline only if bit 2 of LMS changes with it, and, if it does
+    /// twice, only if auto-negotiation has left its idle state in between: so Intel's drivers toggle the bit and watch ANLP1.
+    pub(super) fn take_mode(&mut self, autoc: u32, now: u64) {
+        if (self.mode ^ lms(autoc)) & 4 != 0 && self.negotiating(now) {
+            self.mode = lms(autoc);
+            self.mode_since = now;
+        }
+    }
+
+    fn negotiating(&self, now: u64) -> bool {
+        self.mode_since == 0 || now >= self.mode_since + NEGOTIATING_TICKS
+    }
+
+    /// Whether the MAC runs at 1 Gbit/s.
+    pub(super) fn gigabit(&self) -> bool {
+        matches!(self.mode, 0 | 2 | 5)
     }
 
     pub(super) fn plug(&mut self, plugged: bool) {
@@ -57,36 +82,41 @@ impl Link {
         self.up
     }
 
-    /// Works out whether the link is up; true if that changed.
-    pub(super) fn update(&mut self, regs: &RegisterFile, carrier: bool) -> bool {
+    /// Works out whether the link is up; true if that changed. `fits`: module or PHY can have one as things are set.
+    pub(super) fn update(&mut self, regs: &RegisterFile, carrier: bool, fits: bool) -> bool {
         let forced = regs.get(map::AUTOC) & FLU != 0;
         let disabled = regs.get(map::AUTOC2) & LINK_DISABLE != 0;
-        let up = forced || (self.trained && self.plugged && carrier && !disabled);
+        let up = forced || (self.trained && self.plugged && carrier && fits && !disabled);
         if !up {
             self.up_since_read = false;
         }
         std::mem::replace(&mut self.up, up) != up
     }
 
-    pub(super) fn read(&mut self, regs: &RegisterFile, offset: u32) -> u32 {
+    pub(super) fn read(&mut self, regs: &RegisterFile, offset: u32, now: u64) -> u32 {
         match offset {
             map::LINKS => {
                 // Bit 7 latches a loss: the first read after the link came back still shows it.
                 let latched = if self.up && self.up_since_read { LINKS_UP_SINCE_READ } else { 0 };
                 self.up_since_read = self.up;
-                if self.up { LINKS_UP | self.speed(regs) << 28 | latched } else { 0 }
+                if self.up { LINKS_UP | self.speed() << 28 | latched } else { 0 }
             }
             map::LINKS2 => u32::from(self.up) << 6,
-            map::ANLP1 => 0x0004_0000,
+            map::ANLP1 => u32::from(self.negotiating(now)) << 18,
             _ => regs.get(offset),
         }
     }
 
     /// LINKS.LINK_SPEED: 3 is 10 Gb/s, 2 is 1 Gb/s.
-    fn speed(&self, regs: &RegisterFile) -> u32 {
-        match regs.get(map::AUTOC) >> 13 & 7 {
-            0 | 2 | 5 => 2,
-            _ => 3,
-        }
+    fn speed(&self) -> u32 {
+        if self.gigabit() { 2 } else { 3 }
     }
 }
+
+/// AUTOC.LMS.
+fn lms(autoc: u32) -> u32 {
+    autoc >> 13 & 7
+}
+
+/// Ticks until auto-negotiation has left its idle state (ANLP1).
+const NEGOTIATING_TICKS: u64 = 3;

@@ -126,6 +126,8 @@ pub(crate) const EEC: u32 = 0x1_0010;
 pub(crate) const EERD: u32 = 0x1_0014;
 pub(crate) const SWSM: u32 = 0x1_0140;
 pub(crate) const FWSM: u32 = 0x1_0148;
+pub(crate) const SW_FW_SYNC: u32 = 0x1_0160;
+pub(crate) const CORECTL: u32 = 0x1_4F00;
 pub(crate) const FACTPS: u32 = 0x1_0150;
 
 /// First receive ring, queues 0..=63; 64..=127 follow at [`RX_HIGH`]. One ring each 0x40 bytes.
@@ -416,12 +418,12 @@ const MAP: &[Line] = &[
     rw("SWSM", SWSM),
     ro("FWSM", FWSM),
     ro("FACTPS", FACTPS),
-    rw("SW_FW_SYNC", 0x1_0160),
+    rw("SW_FW_SYNC", SW_FW_SYNC),
     rw("GCR", 0x1_1000),
     rw("GCR_EXT", 0x1_1050),
     rw("DCA_ID", 0x1_1070),
     rw("DCA_CTRL", 0x1_1074),
-    rw("CORECTL", 0x1_4F00),
+    rw("CORECTL", CORECTL),
     rw("HICR", 0x1_5F00).keeps(0),
     // FWRI clears by writing 1; it is never set.
     rw("FWSTS", 0x1_5F0C).keeps(0),

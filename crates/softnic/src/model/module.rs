@@ -1,5 +1,7 @@
-//! The SFP+ module in the cage: a two-wire slave behind I2CCTL (datasheet 3.5, 8.2.3.1.7), with the memory of a passive direct
-//! attach cable (SFF-8472).
+//! The SFP+ module in the cage: a two-wire slave behind I2CCTL (datasheet 3.5, 8.2.3.1.7), with the memory of its kind
+//! (`cage.rs`), and the analog part that drives it.
+
+use super::cage::ModuleKind;
 
 const CLK_IN: u32 = 1;
 const CLK_OUT: u32 = 1 << 1;
@@ -15,7 +17,10 @@ const ADDRESS: u8 = 0xA0;
 /// The module and its end of the bus.
 #[derive(Debug)]
 pub(super) struct Module {
+    kind: ModuleKind,
     page: [u8; 256],
+    /// Words written to CORECTL since the link was last reset, the last [`ANALOG`] of them.
+    analog: Vec<u16>,
     /// Next byte to be read or written.
     pointer: u8,
     clock: bool,
@@ -27,6 +32,9 @@ pub(super) struct Module {
     /// Whether the module pulls the data wire down.
     pulls: bool,
 }
+
+/// More words than the EEPROM has for a module.
+const ANALOG: usize = 16;
 
 /// What the byte on the bus is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,15 +52,42 @@ enum Phase {
 
 impl Module {
     /// A module with a serial number made from the port's address.
-    pub(super) fn new(mac: [u8; 6]) -> Self {
-        let (page, phase) = (page(mac), Phase::Idle);
-        Self { page, pointer: 0, clock: true, data: true, phase, bits: 0, shift: 0, pulls: false }
+    pub(super) fn new(kind: ModuleKind, mac: [u8; 6]) -> Self {
+        let (page, phase, analog) = (kind.page(mac), Phase::Idle, Vec::new());
+        Self { kind, page, analog, pointer: 0, clock: true, data: true, phase, bits: 0, shift: 0, pulls: false }
+    }
+
+    /// Whether there is something in the cage (SDP2).
+    pub(super) fn is_there(&self) -> bool {
+        self.kind != ModuleKind::Empty
+    }
+
+    /// The link is reset, and the analog part with it.
+    pub(super) fn reset_link(&mut self) {
+        self.analog.clear();
+    }
+
+    /// A word for the analog part (CORECTL).
+    pub(super) fn set_analog(&mut self, word: u32) {
+        if self.analog.len() >= ANALOG {
+            self.analog.remove(0);
+        }
+        self.analog.push(u16::try_from(word & 0xFFFF).unwrap_or(0));
+    }
+
+    /// Whether it can have a link at this rate, with SDP5 as it is driven.
+    pub(super) fn fits(&self, gigabit: bool, rate_select: Option<bool>) -> bool {
+        self.kind.fits(gigabit, rate_select, &self.analog)
     }
 
     /// I2CCTL as read: what the wires are at.
     pub(super) fn read(&self) -> u32 {
         let bit = |on: bool, bit: u32| if on { bit } else { 0 };
-        bit(self.clock, CLK_IN | CLK_OUT) | bit(self.data && !self.pulls, DATA_IN) | bit(self.data, DATA_OUT)
+        let held = self.kind == ModuleKind::Stuck && self.phase != Phase::Idle;
+        bit(self.clock && !held, CLK_IN)
+            | bit(self.clock, CLK_OUT)
+            | bit(self.data && !self.pulls, DATA_IN)
+            | bit(self.data, DATA_OUT)
     }
 
     /// I2CCTL as written: a wire is low if either end pulls it down.
@@ -94,7 +129,7 @@ impl Module {
         match (self.phase, self.bits) {
             (Phase::Idle, _) => self.pulls = false,
             (Phase::Read, 8) => self.pulls = false,
-            (_, 8) => self.pulls = self.phase != Phase::Address || self.shift & !1 == ADDRESS,
+            (_, 8) => self.pulls = self.phase != Phase::Address || self.is_called(),
             (_, 9) => self.next(),
             _ => {}
         }
@@ -103,10 +138,14 @@ impl Module {
         }
     }
 
+    fn is_called(&self) -> bool {
+        self.is_there() && self.shift & !1 == ADDRESS
+    }
+
     /// A byte is over.
     fn next(&mut self) {
         let phase = match self.phase {
-            Phase::Address if self.shift & !1 != ADDRESS => Phase::Idle,
+            Phase::Address if !self.is_called() => Phase::Idle,
             Phase::Address if self.shift & 1 != 0 => Phase::Read,
             Phase::Address => Phase::Pointer,
             Phase::Pointer => {
@@ -121,30 +160,4 @@ impl Module {
         };
         self.begin(phase);
     }
-}
-
-/// Page A0h (SFF-8472, table 4-1): a passive direct attach cable of one metre, without diagnostics (page A2h).
-fn page(mac: [u8; 6]) -> [u8; 256] {
-    let mut page = [0; 256];
-    // SFP by its two-wire interface; copper pigtail.
-    page[0..3].copy_from_slice(&[0x03, 0x04, 0x21]);
-    // Passive cable; 10.3 Gb/s in units of 100 MBd; one metre of copper.
-    page[8] = 0x04;
-    page[12] = 103;
-    page[18] = 1;
-    let mut text = |at: usize, len: usize, text: &str| {
-        page[at..at + len].fill(b' ');
-        page[at..at + text.len()].copy_from_slice(text.as_bytes());
-    };
-    text(20, 16, "RINGWAY");
-    text(40, 16, "SOFT-DAC-1M");
-    text(56, 4, "A");
-    let [a, b, c, d, e, f] = mac;
-    text(68, 16, &format!("{a:02X}{b:02X}{c:02X}{d:02X}{e:02X}{f:02X}"));
-    text(84, 8, "260101");
-    // The cable complies with SFF-8431, appendix E.
-    page[60] = 0x01;
-    page[63] = page[..63].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
-    page[95] = page[64..95].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
-    page
 }
