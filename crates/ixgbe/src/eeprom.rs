@@ -31,6 +31,39 @@ pub(crate) fn check<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
     Ok(sum == CHECKSUM)
 }
 
+/// Returns the words that set up the analog part for a module of type `kind`, in the order in which they are to be written; none
+/// if the EEPROM has none. Word 0x2B points to a list of types and of where their words are; both end with 0xFFFF.
+///
+/// # Errors
+///
+/// [`Error::Eeprom`] when a list has no end, [`Error::Timeout`] when a word does not come, [`Error::Expired`], [`Error::Gone`].
+pub(crate) fn analog_words<D: Device>(regs: &Timed<D>, mac: MacType, kind: u16) -> Result<Vec<u16>> {
+    let list = read_list(regs, mac, ANALOG_POINTER, 1)?[0];
+    if list == 0 || list >= WORDS {
+        return Ok(Vec::new());
+    }
+    let pairs = read_list(regs, mac, list + 1, 2 * MOST_TYPES)?;
+    let mut pairs = pairs.chunks_exact(2).take_while(|pair| pair[0] != LIST_END);
+    let data = pairs.find(|pair| pair[0] == kind).map_or(LIST_END, |pair| pair[1]);
+    if data == 0 || data >= WORDS {
+        return Ok(Vec::new());
+    }
+    let mut words = read_list(regs, mac, data + 1, MOST_ANALOG_WORDS)?;
+    let end = words.iter().position(|word| *word == LIST_END).ok_or_else(|| {
+        let problem = format!("the settings for SFP+ modules at word {data:#x} have no end; its settings may be wrong");
+        Error::Eeprom { device: regs.device().name().to_owned(), problem }
+    })?;
+    words.truncate(end);
+    Ok(words)
+}
+
+/// Reads up to `count` words.
+fn read_list<D: Device>(regs: &Timed<D>, mac: MacType, first: u16, count: u16) -> Result<Vec<u16>> {
+    let mut words = Vec::new();
+    read_words(regs, mac, first..first.saturating_add(count).min(WORDS), |_, word| words.push(word))?;
+    Ok(words)
+}
+
 /// Returns the sum of all covered words: 0 to 0x3F, and the sections that words 3 to 0xE point to.
 fn sum<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<u16> {
     let mut sum = 0u16;
@@ -92,6 +125,11 @@ const BLOCK: usize = 64;
 const CHECKSUM: u16 = 0xBABA;
 /// Words that EERD can address.
 const WORDS: u16 = 0x4000;
+const ANALOG_POINTER: u16 = 0x2B;
+/// Types of modules in the list that it points to, and words for one of them, at most.
+const MOST_TYPES: u16 = 16;
+const MOST_ANALOG_WORDS: u16 = 64;
+const LIST_END: u16 = 0xFFFF;
 const SECTION_POINTERS: std::ops::RangeInclusive<u16> = 0x03..=0x0E;
 /// PHY and option ROM pointers, which the X540's checksum leaves out.
 const NOT_ON_X540: [u16; 2] = [0x04, 0x05];
@@ -196,6 +234,32 @@ mod tests {
         let held = writes.split(|(offset, value)| *offset == sync.offset() && *value == 0);
         let most = held.map(|some| some.iter().filter(|(offset, _)| *offset == EERD.offset()).count()).max();
         assert!(most <= Some(64), "{most:?} words in a row");
+    }
+
+    #[test]
+    fn analog_settings_by_type() {
+        let words_of = |change: fn(&mut Vec<u16>), kind| {
+            let fake = Fake::new(0x10FB);
+            let mut words = vec![0; 0x400];
+            words[0x2B] = 0x200;
+            words[0x201..0x206].copy_from_slice(&[5, 0x230, 3, 0x220, 0xFFFF]);
+            words[0x220..0x224].copy_from_slice(&[0, 0x1234, 0x5678, 0xFFFF]);
+            words[0x230..0x232].copy_from_slice(&[0, 0xFFFF]);
+            change(&mut words);
+            fake.set_eeprom(words);
+            analog_words(&fake.regs(), Mac82599, kind)
+        };
+        assert_eq!(words_of(|_| {}, 3).unwrap(), [0x1234, 0x5678]);
+        for kind in [4, 5] {
+            assert_eq!(words_of(|_| {}, kind).unwrap(), [0u16; 0], "not in the list, or nothing behind it");
+        }
+        for pointer in [|words: &mut Vec<u16>| words[0x2B] = 0, |words: &mut Vec<u16>| words[0x2B] = 0xFFFF] {
+            assert_eq!(words_of(pointer, 3).unwrap(), [0u16; 0]);
+        }
+        assert_eq!(words_of(|words| words[0x2B] = 0x3FFF, 3).unwrap(), [0u16; 0]);
+        assert_eq!(words_of(|words| words[0x204] = 0xFFFF, 3).unwrap(), [0u16; 0]);
+        let error = words_of(|words| words[0x223..].fill(7), 3).unwrap_err();
+        assert!(error.to_string().contains("0x220 have no end"), "{error}");
     }
 
     #[test]

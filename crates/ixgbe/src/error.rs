@@ -83,6 +83,14 @@ pub enum Error {
         /// What is wrong and what to do about it.
         problem: String,
     },
+    /// The PHY of a copper card does not do what it is asked.
+    #[error("{device}: PHY: {problem}")]
+    Phy {
+        /// The device's address.
+        device: String,
+        /// What is wrong and what to do about it.
+        problem: String,
+    },
     /// The packet pool does not suit the receive rings.
     #[error(
         "{device}: the packet pool has {slots} slots of {data_room} bytes, and a receive ring wants {ring} free slots \

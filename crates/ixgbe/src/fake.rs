@@ -20,9 +20,9 @@
 //! ```
 
 use crate::regs::{
-    AUTOC, CTRL, EEC, EERD, GCR_EXT, Ixgbe, RDBAH, RDBAL, RDLEN, RDRXCTL, RDT, SECRXSTAT, STATUS, SW_FW_SYNC, SWSM,
-    TDBAH, TDBAL, TDLEN, TDT, autoc, ctrl, eec, eerd, rah, rah_fields, ral, rdrxctl, secrxstat, status, sw_fw_sync,
-    swsm,
+    ANLP1, AUTOC, CTRL, EEC, EERD, GCR_EXT, I2CCTL, Ixgbe, MSCA, MSRWD, RDBAH, RDBAL, RDLEN, RDRXCTL, RDT, SECRXSTAT,
+    STATUS, SW_FW_SYNC, SWSM, TDBAH, TDBAL, TDLEN, TDT, anlp1, autoc, ctrl, eec, eerd, i2cctl, msca, msrwd, rah,
+    rah_fields, ral, rdrxctl, secrxstat, status, sw_fw_sync, swsm,
 };
 use device::{Bar, Deadline, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Reg, Translation};
 use std::collections::BTreeMap;
@@ -207,6 +207,29 @@ impl fmt::Debug for Fake {
 /// The default station address of a [`Fake`].
 pub const STATION: [u8; 6] = [0x02, 0x11, 0x22, 0x33, 0x44, 0x55];
 
+/// Register of a [`Fake`]'s PHY: the upper half of its identity.
+pub const PHY_IDENTITY: u32 = 1 << 16 | 2;
+/// Register of a [`Fake`]'s PHY: control, with the bit for low power.
+pub const PHY_CONTROL: u32 = 0x1E << 16;
+
+/// Where the storage keeps a register of the PHY: beyond all registers of the device.
+fn phy_key(register: u32) -> u32 {
+    register | 1 << 31
+}
+
+/// A command in MSCA, which completes at once.
+fn mdio(storage: &mut Storage, command: u32) {
+    let get = |register: u32| storage.get(&register).copied().unwrap_or(0);
+    let (key, written) = (phy_key(msca::DEVICE.get(command) << 16 | msca::ADDRESS.get(command)), get(MSRWD.offset()));
+    let read = msrwd::READ.set(written, get(key));
+    match msca::OP.get(command) {
+        1 => storage.insert(key, msrwd::WRITE.get(written)),
+        3 => storage.insert(MSRWD.offset(), read),
+        _ => None,
+    };
+    storage.insert(MSCA.offset(), msca::MDI_CMD.set(command, 0));
+}
+
 impl Fake {
     /// Creates an Intel device with this id whose EEPROM is loaded and whose resets finish at once.
     #[must_use]
@@ -222,6 +245,7 @@ impl Fake {
         fake.set(RDRXCTL, rdrxctl::DMAIDONE.mask());
         fake.set(SECRXSTAT, secrxstat::SECRX_RDY.mask());
         fake.set(GCR_EXT, 0);
+        fake.set(ANLP1, anlp1::STATE.set(0, 1));
         fake.set_station(STATION, true);
         fake.on_write(CTRL, |storage, value| {
             let resets = ctrl::RST.mask() | ctrl::LRST.mask();
@@ -233,6 +257,13 @@ impl Fake {
         fake.on_write(AUTOC, |storage, value| {
             storage.insert(AUTOC.offset(), value & !autoc::AN_RESTART.mask());
         });
+        // Nothing is in the cage: wires are where the driver puts them.
+        fake.on_write(I2CCTL, |storage, value| {
+            let value = i2cctl::CLK_IN.set(value, i2cctl::CLK_OUT.get(value));
+            storage.insert(I2CCTL.offset(), i2cctl::DATA_IN.set(value, i2cctl::DATA_OUT.get(value)));
+        });
+        fake.set_phy_register(PHY_IDENTITY, 0x0154);
+        fake.on_write(MSCA, mdio);
         fake.on_read(SWSM, |storage| {
             let old = storage.get(&SWSM.offset()).copied().unwrap_or(0);
             storage.insert(SWSM.offset(), old | swsm::SMBI.mask());
@@ -254,6 +285,17 @@ impl Fake {
         let regs = crate::regs::Registers::new(Arc::new(self.clone())).expect("a device of this family");
         let limit = device::TimeLimit { total: std::time::Duration::from_secs(3600), cancel: None };
         crate::wait::Timed::new(&regs, limit.begin())
+    }
+
+    /// Sets a register of the PHY, which answers at every address: device in bits 31:16, number in bits 15:0.
+    pub fn set_phy_register(&self, register: u32, value: u16) {
+        self.0.bar.state().storage.insert(phy_key(register), value.into());
+    }
+
+    /// Returns a register of the PHY, by device and number as in [`Self::set_phy_register`].
+    #[must_use]
+    pub fn phy_register(&self, register: u32) -> u32 {
+        self.0.bar.state().storage.get(&phy_key(register)).copied().unwrap_or(0)
     }
 
     /// Sets how memory is mapped from now on.

@@ -33,12 +33,15 @@ mod error;
 #[expect(unsafe_code, reason = "a card plays with memory that it was told of")]
 pub mod fake;
 mod filter;
+mod i2c;
 mod ids;
 mod init;
 mod interrupts;
 mod link;
 #[expect(unsafe_code, reason = "buffers and descriptors shared with the card")]
 mod loops;
+mod module;
+mod phy;
 mod port;
 #[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 pub mod regs;
@@ -57,6 +60,7 @@ pub use config::{Config, Thresholds};
 pub use error::{Error, Result};
 pub use filter::Filters;
 pub use ids::{MacType, Media, Model};
+pub use module::{Cage, SfpKind, SfpModule};
 pub use port::{Opened, Port, open};
 pub use rx::RxQueue;
 pub use stats::{HardwareStatistics, PauseFrames, QueueStatistics, ReceiveErrors};

@@ -1,49 +1,103 @@
 //! The link: what the MAC is told about its medium, and what it reports (82599 datasheet 3.7, 4.6.4, AUTOC and LINKS in
 //! 8.2.3.22).
 
-use crate::regs::{AUTOC, AUTOC2, ESDP, LINKS, Registers, autoc, autoc2, esdp, links, sw_fw_sync};
+use crate::regs::{
+    ANLP1, AUTOC, AUTOC2, ESDP, LINKS, MMNGC, Registers, anlp1, autoc, autoc2, esdp, links, mmngc, sw_fw_sync,
+};
 use crate::semaphore::holding;
 use crate::wait::{Timed, modify, read, wait};
-use crate::{Error, MacType, Media, Model, Result};
+use crate::{Cage, Error, MacType, Media, Model, Result, SfpModule, module, phy};
 use device::Device;
 use ethdev::LinkStatus;
 use std::time::Duration;
 
 /// Tells the MAC what it is connected to and starts the link; does not wait for it. A link that is up (`linked`) and set as it
-/// should be stays as it is. Copper is left to the PHY.
+/// should be stays as it is. Returns what is in the cage of an SFP+ port. Copper is left to the PHY, once that is powered.
 ///
 /// # Errors
 ///
-/// [`Error::Timeout`] when another holder keeps the semaphores, [`Error::Gone`].
-pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> Result<()> {
+/// [`Error::Timeout`] when another holder keeps the semaphores, or PHY or auto-negotiation do not answer; [`Error::Phy`],
+/// [`Error::Expired`], [`Error::Gone`].
+pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> Result<Option<Cage>> {
     if model.media == Media::Copper {
-        return Ok(());
+        phy::set_power(regs, model.mac, true)?;
+        return Ok(None);
     }
-    if model.media == Media::Fibre {
-        // Drivers that stop may leave the laser off.
-        modify(regs, ESDP, |value| esdp::SDP3.set(value, 0))?;
+    let cage = if model.media == Media::Fibre { Some(module::identify(regs, model.mac)?) } else { None };
+    if let Some(cage) = &cage {
+        set_pins(regs, cage)?;
+    }
+    let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
+    let after = wanted(model.media, cage.as_ref(), before);
+    if linked && after == before {
+        return Ok(cage);
+    }
+    if mmngc::VETO.is_set(read(regs, MMNGC)?) {
+        tracing::info!("{}: manageability firmware forbids changes of the link (MMNGC)", regs.device().name());
+        return Ok(cage);
+    }
+    if let Some(Cage::Module(module)) = &cage {
+        set_analog(regs, model.mac, module)?;
     }
     holding(regs, model.mac, sw_fw_sync::MAC_CSR, || {
-        let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
-        let (autoc, autoc2) = wanted(model.media, before);
-        if linked && (autoc, autoc2) == before {
+        regs.write(AUTOC2, after.1);
+        if model.media == Media::Cx4 && after.0 == before.0 {
+            regs.write(AUTOC, after.0 | autoc::AN_RESTART.mask());
             return Ok(());
         }
-        regs.write(AUTOC2, autoc2);
-        regs.write(AUTOC, autoc | autoc::AN_RESTART.mask());
-        Ok(())
+        reset_pipeline(regs, after.0)
+    })?;
+    Ok(cage)
+}
+
+/// The pins that go to the module: an earlier driver may have turned the laser off.
+fn set_pins<D: Device>(regs: &Registers<D>, cage: &Cage) -> Result<()> {
+    modify(regs, ESDP, |value| {
+        let value = esdp::SDP3.set(value, 0);
+        if cage.is_dual_rate() { value | esdp::SDP5.mask() | esdp::SDP5_DIR.mask() } else { value }
     })
 }
 
+/// Sets up the analog part, as far as the EEPROM knows how: short cables do without.
+fn set_analog<D: Device>(regs: &Timed<D>, mac: MacType, module: &SfpModule) -> Result<()> {
+    match module::initialise(regs, mac, module) {
+        Err(error @ (Error::Gone { .. } | Error::Expired { .. })) => Err(error),
+        Err(error) => {
+            tracing::warn!("the settings for the SFP+ module cannot be read: {error}");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}
+
 /// AUTOC and AUTOC2 for a medium, without a restart.
-fn wanted(media: Media, (autoc, autoc2): (u32, u32)) -> (u32, u32) {
+fn wanted(media: Media, cage: Option<&Cage>, (autoc, autoc2): (u32, u32)) -> (u32, u32) {
     let (autoc, autoc2) = (autoc::FLU.set(autoc, 0), autoc2::LINK_DISABLE.set(autoc2, 0));
     match media {
-        Media::Fibre => (autoc::LMS.set(autoc, LMS_10G_SERIAL), autoc2::PMA_SERIAL.set(autoc2, SERIAL_SFI)),
+        Media::Fibre => {
+            let autoc = match cage {
+                Some(cage) if cage.is_gigabit() => autoc::PMA_1G.set(autoc::LMS.set(autoc, LMS_1G), 0),
+                _ => autoc::LMS.set(autoc, LMS_10G_SERIAL),
+            };
+            (autoc, autoc2::PMA_SERIAL.set(autoc2, SERIAL_SFI))
+        }
         Media::Cx4 => (autoc::PMA_10G.set(autoc::LMS.set(autoc, LMS_10G), PARALLEL_CX4), autoc2),
         // Which backplane, and what to advertise on it, is the EEPROM's to know.
         Media::Backplane | Media::Copper => (autoc, autoc2),
     }
+}
+
+/// Writes AUTOC and has the whole pipeline take it over: restarted with bit 2 of LMS toggled, and again as wanted once
+/// auto-negotiation has left its idle state. A mere restart may leave parts of it in the earlier mode.
+fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<()> {
+    let restart = autoc | autoc::AN_RESTART.mask();
+    regs.write(AUTOC, autoc::LMS.set(restart, autoc::LMS.get(restart) ^ 4));
+    let begun = |value| anlp1::STATE.get(value) != 0;
+    let begun = wait(regs, ANLP1, begun, NEGOTIATION_LIMIT, "auto-negotiation to begin (ANLP1)");
+    if !matches!(begun, Err(Error::Gone { .. })) {
+        regs.write(AUTOC, restart);
+    }
+    begun.map(drop)
 }
 
 /// Returns the present state of the link.
@@ -82,12 +136,16 @@ fn decode(value: u32, mac: MacType) -> LinkStatus {
 
 /// AUTOC.LMS: 10 Gbit/s parallel, no auto-negotiation.
 const LMS_10G: u32 = 1;
+/// AUTOC.LMS: 1 Gbit/s with auto-negotiation (clause 37).
+const LMS_1G: u32 = 2;
 /// AUTOC.LMS: 10 Gbit/s serial.
 const LMS_10G_SERIAL: u32 = 3;
 /// AUTOC.PMA_10G: CX4.
 const PARALLEL_CX4: u32 = 2;
 /// AUTOC2.PMA_SERIAL: SFI.
 const SERIAL_SFI: u32 = 2;
+/// How long Intel's drivers give auto-negotiation to begin.
+const NEGOTIATION_LIMIT: Duration = Duration::from_millis(80);
 
 #[cfg(test)]
 mod tests {
@@ -113,41 +171,63 @@ mod tests {
             fake.set(AUTOC, 0xC09C_8004);
             fake.set(AUTOC2, 0x7000_0000);
         });
-        assert_eq!(autoc_written(&fake), [0xC09C_7004], "LMS 3, AN_RESTART, advertisement kept");
+        assert_eq!(autoc_written(&fake), [0xC09C_F004, 0xC09C_7004], "LMS 7, then 3, AN_RESTART, advertisement kept");
         assert_eq!((fake.get(AUTOC2), fake.get(ESDP)), (0x0002_0000, 0xF7));
     }
 
     #[test]
     fn cx4_is_parallel_10g() {
         let fake = set_up_with(0x10F9, |fake| fake.set(AUTOC, 0xE001));
-        assert_eq!(autoc_written(&fake), [0x3100], "LMS 1, CX4, AN_RESTART, not forced up");
+        assert_eq!(autoc_written(&fake), [0xB100, 0x3100], "LMS 5, then 1, CX4, AN_RESTART, not forced up");
+        let fake = set_up_with(0x10F9, |fake| fake.set(AUTOC, 0x2100));
+        assert_eq!(autoc_written(&fake), [0x3100], "no change of mode");
+    }
+
+    #[test]
+    fn auto_negotiation_that_does_not_begin_is_one_clear_error() {
+        let fake = Fake::new(0x10FB);
+        fake.on_read(ANLP1, |_| 0);
+        let model = Model::identify(device::Device::ids(&fake)).unwrap();
+        let error = set_up(&fake.regs(), model, false).unwrap_err();
+        assert!(matches!(error, Error::Timeout { register: "ANLP1", .. }), "{error}");
+        assert_eq!(autoc_written(&fake).last(), Some(&0x7000), "in its mode, nevertheless");
+        assert_eq!(fake.get(crate::regs::SW_FW_SYNC), 0, "given back");
+    }
+
+    #[test]
+    fn firmware_may_forbid_changes() {
+        let fake = set_up_with(0x10FB, |fake| fake.set(MMNGC, 1));
+        assert!(autoc_written(&fake).is_empty());
     }
 
     #[test]
     fn a_backplane_is_as_the_eeprom_says() {
         for loaded in [0x8000_8000, 0xC001_C000, 0x2000] {
             let fake = set_up_with(0x1517, |fake| fake.set(AUTOC, loaded));
-            assert_eq!(autoc_written(&fake), [loaded | 0x1000]);
+            assert_eq!(autoc_written(&fake), [(loaded | 0x1000) ^ 0x8000, loaded | 0x1000]);
         }
     }
 
     #[test]
     fn a_link_that_is_up_and_right_is_left_alone() {
         for (autoc, autoc2, written) in
-            [(0xC09C_6004, 0x2_0000, 0), (0xC09C_6005, 0x2_0000, 1), (0xC09C_2004, 0x2_0000, 1), (0xC09C_6004, 0, 1)]
+            [(0xC09C_6004, 0x2_0000, 0), (0xC09C_6005, 0x2_0000, 2), (0xC09C_2004, 0x2_0000, 2), (0xC09C_6004, 0, 2)]
         {
             let fake = Fake::new(0x10FB);
             fake.set(AUTOC, autoc);
             fake.set(AUTOC2, autoc2);
             set_up(&fake.regs(), Model::identify(device::Device::ids(&fake)).unwrap(), true).unwrap();
-            assert_eq!(autoc_written(&fake), vec![0xC09C_7004; written], "{autoc:#x} {autoc2:#x}");
+            assert_eq!(autoc_written(&fake).len(), written, "{autoc:#x} {autoc2:#x}");
+            assert_eq!(fake.get(AUTOC), 0xC09C_6004);
         }
     }
 
     #[test]
     fn copper_is_left_to_its_phy() {
         for device in [0x1528, 0x1563, 0x151C] {
-            assert!(set_up_with(device, |_| {}).writes().is_empty());
+            let fake = set_up_with(device, |_| {});
+            let links = [AUTOC.offset(), AUTOC2.offset(), ESDP.offset()];
+            assert!(!fake.writes().iter().any(|(offset, _)| links.contains(offset)));
         }
     }
 

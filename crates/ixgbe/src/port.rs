@@ -5,8 +5,8 @@ use crate::ring::{RingMemory, Shared};
 use crate::stats::Counters;
 use crate::wait::{Command, Timed, is_cancelled};
 use crate::{
-    Config, Error, Filters, HardwareStatistics, Model, Result, RxQueue, TxQueue, eeprom, init, interrupts, link, rss,
-    rx, tx,
+    Cage, Config, Error, Filters, HardwareStatistics, Model, Result, RxQueue, TxQueue, eeprom, init, interrupts, link,
+    phy, rss, rx, tx,
 };
 use device::{Device, Regs, TimeLimit};
 use ethdev::{
@@ -53,13 +53,14 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
         Ok(_) => {}
     }
     let address = init::station_address(&regs)?;
-    link::set_up(&regs, model, linked)?;
+    let cage = link::set_up(&regs, model, linked)?;
     let mut port = Port {
         filters: Filters::new(&regs, address, &config.port)?,
         counters: Counters::new(&regs)?,
         shared: Arc::new(Shared::new(Registers::clone(&regs), vectors)),
         config: config.port.clone(),
         model,
+        cage,
         address,
         rx_queues: 0,
         tx_queues: 0,
@@ -77,6 +78,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
 pub struct Port<D: Device> {
     shared: Arc<Shared<D>>,
     model: Model,
+    cage: Option<Cage>,
     address: [u8; 6],
     filters: Filters<D>,
     counters: Counters<D>,
@@ -136,6 +138,12 @@ impl<D: Device> Port<D> {
         self.model
     }
 
+    /// Returns what was in the cage when the port was opened; `None` if it has no cage for SFP+ modules.
+    #[must_use]
+    pub fn cage(&self) -> Option<&Cage> {
+        self.cage.as_ref()
+    }
+
     /// Returns the time limit of an operation that reads many registers, to be checked before each of them. If the cancel
     /// flag is set already, the limit is a second, and the device has two seconds for its answers until the command is dropped.
     fn reading(&self) -> (Option<Command<D>>, TimeLimit) {
@@ -173,6 +181,7 @@ impl<D: Device> Port<D> {
             result = result.and(tx::disable(&regs, index));
         }
         result = result.and(self.counters.poll(Some(regs.deadline().at_most(END_LIMIT))).map(drop));
+        result = result.and(phy::set_power(&regs, self.model.mac, false));
         result = result.and(init::stop(&regs, self.model.mac));
         // Without this step all memory would have to be kept.
         regs.device().set_deadline(Some(regs.afterwards(END_LIMIT).deadline().clone()));

@@ -47,8 +47,11 @@ registers! {
     STATUS @ 0x00008, ro, status { LAN_ID: 2..=3, GIO: 19 };
     /// Extended device control. 8.2.3.1.
     CTRL_EXT @ 0x00018, rw, ctrl_ext { PFRSTD: 14, NS_DIS: 16, RO_DIS: 17, DRV_LOAD: 28 };
-    /// Software-definable pins; on SFP+ boards SDP2 is low without a module, SDP3 high turns the laser off. 8.2.3.1.
-    ESDP @ 0x00020, rw, esdp { SDP2: 2, SDP3: 3 };
+    /// Software-definable pins; on SFP+ boards SDP2 is low without a module, SDP3 high turns the laser off, SDP5 high selects the
+    /// higher rate of a module that has two. 8.2.3.1.
+    ESDP @ 0x00020, rw, esdp { SDP2: 2, SDP3: 3, SDP5: 5, SDP5_DIR: 13 };
+    /// The two wires of the bus to an SFP+ module: what they are at, and what this end does. 8.2.3.1.
+    I2CCTL @ 0x00028, rw, i2cctl { CLK_IN: 0, CLK_OUT: 1, DATA_IN: 2, DATA_OUT: 3 };
 
     // 8.2.3.2 EEPROM and flash.
 
@@ -63,6 +66,8 @@ registers! {
     GCR_EXT @ 0x11050, rw, gcr_ext { VT_MODE: 0..=1, BUFFERS_CLEAR: 30, MSIX_EN: 31 };
     /// Software semaphore; reading SMBI sets it. 8.2.3.4.
     SWSM @ 0x10140, rw, swsm { SMBI: 0, SWESMBI: 1 };
+    /// Firmware's mode: bit 1 of MODE is that of pass-through. 8.2.3.4.
+    FWSM @ 0x10148, ro, fwsm { MODE: 1..=3, VALID: 15 };
     /// Software and firmware synchronisation: software's bits, firmware's 5 higher; REGSMP on X540 and later. 8.2.3.4.
     SW_FW_SYNC @ 0x10160, rw, sw_fw_sync { EEP: 0, PHY0: 1, PHY1: 2, MAC_CSR: 3, REGSMP: 31 };
 
@@ -214,6 +219,16 @@ registers! {
     MAXFRS @ 0x04268, rw, maxfrs { MFS: 16..=31 };
     /// Link mode and auto-negotiation. 8.2.3.22.
     AUTOC @ 0x042A0, rw, autoc { FLU: 0, PMA_10G: 7..=8, PMA_1G: 9, AN_RESTART: 12, LMS: 13..=15, KR: 16, KX: 30, KX4: 31 };
+    /// Auto-negotiation: its state, and what the other end offers. 8.2.3.22.
+    ANLP1 @ 0x042B0, ro, anlp1 { STATE: 16..=19 };
+    /// Whether manageability firmware forbids changes of the link. 8.2.3.22.
+    MMNGC @ 0x042D0, ro, mmngc { VETO: 0 };
+    /// A command to a PHY. 8.2.3.22.
+    MSCA @ 0x0425C, rw, msca { ADDRESS: 0..=15, DEVICE: 16..=20, PHY: 21..=25, OP: 26..=27, MDI_CMD: 30 };
+    /// Data to and from a PHY. 8.2.3.22.
+    MSRWD @ 0x04260, rw, msrwd { WRITE: 0..=15, READ: 16..=31 };
+    /// Words for the analog part, as the EEPROM has them. 8.2.3.22.
+    CORECTL @ 0x14F00, rw, corectl {};
     /// Link mode, serial interface and link disable. 8.2.3.22.
     AUTOC2 @ 0x042A8, rw, autoc2 { PMA_SERIAL: 16..=17, LINK_DISABLE: 28..=30 };
     /// Link status; link-down is sticky until read. 8.2.3.22.

@@ -1,0 +1,104 @@
+//! What is at the other end of the MAC: every module in the cage of an SFP+ port, and the PHY of a copper card. The driver
+//! finds out what it is, sets the link up for it, and is neither held up nor fooled by one that does not work.
+
+use ethdev::{LinkStatus, Port as _};
+use ixgbe::{Cage, Config, Error, SfpKind};
+use softnic::{DeviceId, Fault, ModuleKind, OnViolation, StrictBuilder, StrictNic};
+use std::time::{Duration, Instant};
+use tests::{Rig, pool};
+
+const TEN: LinkStatus = LinkStatus { up: true, speed_mbps: 10_000 };
+const ONE: LinkStatus = LinkStatus { up: true, speed_mbps: 1_000 };
+const DOWN: LinkStatus = LinkStatus { up: false, speed_mbps: 0 };
+
+fn sfp(kind: ModuleKind) -> StrictBuilder {
+    StrictNic::builder().id(DeviceId::SfpPlus).module(kind)
+}
+
+fn open(builder: StrictBuilder) -> ixgbe::Result<Rig> {
+    Rig::open(builder, &Config::default(), &pool(1024, 2048))
+}
+
+/// The link, given every chance: time in the model passes with each read.
+fn link(rig: &Rig) -> LinkStatus {
+    (0..100).for_each(|_| drop(rig.port.link()));
+    rig.port.link().expect("the device is there")
+}
+
+#[test]
+fn every_module_has_its_link() {
+    let kinds = [
+        (ModuleKind::Cable, SfpKind::PassiveCable, TEN, "passive cable of 1 m, RINGWAY SOFT-DAC-1M"),
+        (ModuleKind::LongCable, SfpKind::PassiveCable, TEN, "passive cable of 7 m, RINGWAY SOFT-DAC-7M"),
+        (ModuleKind::ActiveCable, SfpKind::ActiveCable, TEN, "active cable of 10 m, RINGWAY SOFT-AOC-10M"),
+        (ModuleKind::ShortRange, SfpKind::ShortRange, TEN, "10GBASE-SR, RINGWAY SOFT-10G-SR"),
+        (ModuleKind::LongRange, SfpKind::LongRange, TEN, "10GBASE-LR, RINGWAY SOFT-10G-LR"),
+        (ModuleKind::DualRate, SfpKind::ShortRange, TEN, "10GBASE-SR, two rates, RINGWAY SOFT-DUAL-SR"),
+        (ModuleKind::ShortRange1G, SfpKind::ShortRange1G, ONE, "1000BASE-SX, RINGWAY SOFT-1G-SX"),
+        (ModuleKind::LongRange1G, SfpKind::LongRange1G, ONE, "1000BASE-LX, RINGWAY SOFT-1G-LX"),
+        (ModuleKind::Copper1G, SfpKind::Copper1G, ONE, "1000BASE-T, RINGWAY SOFT-1G-T"),
+    ];
+    for (inside, kind, expected, text) in kinds {
+        let rig = open(sfp(inside)).expect("a healthy device opens");
+        let Some(Cage::Module(module)) = rig.port.cage() else { panic!("{inside:?}: {:?}", rig.port.cage()) };
+        assert_eq!((module.kind, module.to_string().as_str()), (kind, text));
+        assert_eq!(link(&rig), expected, "{inside:?}");
+        rig.port.close().expect("the device closes");
+    }
+}
+
+#[test]
+fn an_empty_cage_has_no_link_and_is_no_error() {
+    let rig = open(sfp(ModuleKind::Empty)).expect("a module may come later");
+    assert_eq!(rig.port.cage(), Some(&Cage::Empty));
+    assert_eq!(link(&rig), DOWN);
+    let rig = open(StrictNic::builder()).expect("a healthy device opens");
+    assert_eq!(rig.port.cage(), None, "CX4 has no cage");
+    assert_eq!(link(&rig), TEN);
+}
+
+/// One that lies, and one that holds the bus: the port opens, in bounded time, and says in one line what is wrong.
+#[test]
+fn a_module_that_cannot_be_read_is_told_and_does_not_hold_up() {
+    for (inside, cause) in [(ModuleKind::Liar, "checksum"), (ModuleKind::Stuck, "the clock wire")] {
+        let start = Instant::now();
+        let rig = open(sfp(inside)).expect("the link may work nevertheless");
+        assert!(start.elapsed() < Duration::from_secs(10), "bounded");
+        let Some(Cage::Unreadable(problem)) = rig.port.cage() else { panic!("{:?}", rig.port.cage()) };
+        assert!(problem.contains(cause) && !problem.contains('\n'), "{problem}");
+        assert_eq!(link(&rig), TEN, "{inside:?}: as for any module of 10 Gbit/s");
+    }
+}
+
+#[test]
+fn auto_negotiation_that_never_begins_is_one_clear_error() {
+    // Not set as it should be: the mode has to change.
+    let error = open(sfp(ModuleKind::ShortRange1G).fault(Fault::AnStuck)).expect_err("no link is to be had");
+    assert!(matches!(error, Error::Timeout { register: "ANLP1", .. }), "{error}");
+}
+
+#[test]
+fn copper_is_powered() {
+    let x540 = || StrictNic::builder().id(DeviceId::X540);
+    for fault in [None, Some(Fault::PhyAsleep)] {
+        let rig = open(fault.into_iter().fold(x540(), StrictBuilder::fault)).expect("a healthy device opens");
+        assert_eq!(link(&rig), TEN, "{fault:?}");
+        rig.port.close().expect("the device closes");
+    }
+}
+
+#[test]
+fn a_phy_that_does_not_answer_is_one_clear_error() {
+    let broken = |fault| {
+        let builder = StrictNic::builder().id(DeviceId::X540).on_violation(OnViolation::Record).fault(fault);
+        let start = Instant::now();
+        let error = open(builder).expect_err("no link is to be had");
+        assert!(start.elapsed() < Duration::from_secs(10), "bounded");
+        error
+    };
+    let silent = broken(Fault::PhySilent);
+    assert!(matches!(silent, Error::Phy { .. }), "{silent}");
+    assert!(silent.to_string().contains("none answers on MDIO"), "{silent}");
+    let stuck = broken(Fault::PhyStuck);
+    assert!(matches!(stuck, Error::Timeout { register: "MSCA", .. }), "{stuck}");
+}
