@@ -52,11 +52,13 @@ impl Config {
     pub fn validate(&self, mac: MacType) -> Result<()> {
         self.port.validate()?;
         self.thresholds.validate()?;
+        // What the card can do at all comes first.
+        self.port.rss.validate(self.port.rx_queues, mac.rss_queues(), mac.reta_entries())?;
         if self.port.interrupts != Interrupts::Off {
             ConfigError::unless_in("rx_queues", self.port.rx_queues, 1..=63, "queues with interrupts")?;
         }
         ConfigError::unless_in("interrupt_interval_us", self.interrupt_interval_us, 0..=1046, "microseconds")?;
-        Ok(self.port.rss.validate(self.port.rx_queues, mac.rss_queues(), mac.reta_entries())?)
+        Ok(())
     }
 }
 
@@ -164,7 +166,12 @@ mod tests {
 
     #[test]
     fn queues_that_rss_cannot_reach_want_a_table() {
-        assert!(refusal(|c| c.port.rx_queues = 17).unwrap().contains("RSS of this device reaches 16"));
+        for interrupts in [Interrupts::Off, Interrupts::IfAvailable] {
+            for queues in [17, 63, 64] {
+                let problem = refusal(|c| (c.port.rx_queues, c.port.interrupts) = (queues, interrupts)).unwrap();
+                assert!(problem.contains("RSS of this device reaches 16"), "{problem}");
+            }
+        }
         let config = Config::from(PortConfig { rx_queues: 64, ..PortConfig::default() });
         config.validate(MacType::X550).unwrap();
         let with = |queues, table| refusal(|c| (c.port.rx_queues, c.port.rss.reta) = (queues, Reta::Table(table)));
