@@ -84,6 +84,30 @@ pub(super) fn probe(rig: &Rig, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// What Linux makes of other modules than a short cable, and of an X540's PHY: each has its link.
+pub(super) fn modules(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    const NICS: &[&str] =
+        &["a?id=10fb&module=1g-sx", "b?id=10fb&module=dual-sr", "c?id=10fb&module=long-dac", "d?id=x540"];
+    let mut vm = rig.boot(&Setup { nics: NICS, kernel: QUIET, cpus: 4, ..Setup::default() })?;
+    let said = vm.sh(r"
+modprobe ixgbe
+for i in 0 1 2 3; do ip link set $(ls /sys/bus/pci/devices/0000:00:0$((5 + i)).0/net) up; done
+for i in 0 1 2 3; do
+    dev=$(ls /sys/bus/pci/devices/0000:00:0$((5 + i)).0/net)
+    for try in $(seq 300); do ip link show $dev | grep -q LOWER_UP && break; sleep 0.1; done
+    echo nic $i $(cat /sys/class/net/$dev/speed)
+done
+dmesg | grep ixgbe")?;
+    for (index, (nic, speed)) in NICS.iter().zip([1_000, 10_000, 10_000, 10_000]).enumerate() {
+        checks.contains(format!("{nic} has a link of {speed} Mbit/s"), &said, &format!("nic {index} {speed}"));
+    }
+    for (index, nic) in NICS.iter().enumerate() {
+        let (count, last) = vm.nic(index).violations();
+        checks.that(count == 0, format!("nothing that the datasheet forbids was done to {nic}: {last:?}"));
+    }
+    Ok(())
+}
+
 /// Traffic of many kinds between the two, and the counters of both sides.
 pub(super) fn traffic(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let mut vm = pair(rig, "")?;

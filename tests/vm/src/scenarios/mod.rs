@@ -27,6 +27,7 @@ const fn of(name: &'static str, about: &'static str, run: fn(&Rig, &mut Checks) 
 /// All of them, in the order in which they run.
 pub(crate) const ALL: &[Scenario] = &[
     of("linux-probe", "Linux's ixgbe takes an 82599 of either kind and tests it", linux::probe),
+    of("linux-modules", "Linux's ixgbe with SFP+ modules of other kinds, and on an X540", linux::modules),
     of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
     of("linux-wire", "what Linux makes of bad sums, tags, groups and flows, and what it sends", wire::judged),
     of("linux-queues", "RSS over four queues, an MSI-X vector each, moderated", linux::queues),
