@@ -257,12 +257,6 @@ impl Model {
                     module.write(value);
                 }
             }
-            map::CORECTL => {
-                self.regs.set(real, value);
-                if let Some(module) = &mut self.module {
-                    module.set_analog(value);
-                }
-            }
             map::EICR..=map::EIAC | map::EIMS..=map::EIAM | map::EICS_EX..=0xAD7 => {
                 self.irq.write(real, value);
                 self.irq.deliver(&self.regs, self.ticks);
@@ -278,7 +272,7 @@ impl Model {
                     self.restart_link();
                 }
             }
-            map::CTRL | map::RXCTRL | map::DMATXCTL | map::MSCA | map::MTQC => {
+            map::CTRL | map::RXCTRL | map::DMATXCTL | map::MSCA | map::MTQC | map::CORECTL => {
                 self.write_general(real, value & line.write);
             }
             _ => self.regs.set(real, value & line.write),

@@ -172,6 +172,12 @@ impl Model {
                 }
                 self.regs.set(offset, value);
             }
+            map::CORECTL => {
+                self.regs.set(offset, value);
+                if let Some(module) = &mut self.module {
+                    module.set_analog(value);
+                }
+            }
             map::MSCA if !self.faults.phy_stuck => {
                 let after = self.phy.command(value, self.regs.get(map::MSRWD), self.faults.phy_silent);
                 self.regs.set(offset, after);

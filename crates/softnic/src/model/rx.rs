@@ -155,17 +155,8 @@ impl Receive {
             return Outcome::Dropped;
         }
         let destination = destination(frame);
-        if ethertype == Pause::ETHERTYPE
-            && tag.is_none()
-            && let Some(pause) = self.filters.pause(frame, destination)
-        {
-            io.stats.paused(pause);
-            if self.filters.discards_pause() {
-                io.stats.arrived(on_wire);
-                return Outcome::Dropped;
-            }
-        }
-        if !self.filters.address_passes(io.regs, destination) || !self.filters.vlan_passes(io.regs, tag) {
+        let kept = ethertype == Pause::ETHERTYPE && tag.is_none() && self.keeps_pause(io, frame, destination);
+        if kept || !self.filters.address_passes(io.regs, destination) || !self.filters.vlan_passes(io.regs, tag) {
             io.stats.arrived(on_wire);
             return Outcome::Dropped;
         }
@@ -203,6 +194,14 @@ impl Receive {
             io.stats.queue_dropped(queue.slot);
             Outcome::Dropped
         }
+    }
+
+    /// Counts a MAC control frame that is a PAUSE frame; whether it ends here.
+    #[cold]
+    fn keeps_pause(&self, io: &mut Io<'_>, frame: &[u8], destination: u64) -> bool {
+        let Some(pause) = self.filters.pause(frame, destination) else { return false };
+        io.stats.paused(pause);
+        self.filters.discards_pause()
     }
 
     /// Reports what this burst has filled.
