@@ -84,8 +84,8 @@ pub(crate) struct ForwardArgs {
     #[arg(required = true, value_name = "PORT")]
     pub(crate) ports: Vec<Address>,
 
-    /// Receive queues of each port, flows being spread over them: up to 16 on the 82599 family, on a virtio device as many
-    /// as it offers
+    /// Receive queues of each port, flows being spread over them: up to 16 on the 82599 family and the 82576,
+    /// 8 on the I350, on a virtio device as many as it offers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) queues: Option<u16>,
 

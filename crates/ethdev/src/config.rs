@@ -17,7 +17,8 @@ use device::{Interrupts, NoIommu, TimeLimit, TrustedPeer};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// Number of receive queues, 1 to 64; default 1. Flows are spread over them by [`Self::rss`], which reaches 16
-    /// queues of an 82599 or X540 and 64 of an X550. A virtio device without RSS spreads them by rules of its own.
+    /// queues of an 82599, X540 or 82576, 64 of an X550 and 8 of an I350. A virtio device without RSS spreads them by rules
+    /// of its own.
     pub rx_queues: u16,
     /// Number of transmit queues, 1 to 64; default 1. On a virtio device there can be no more of them than receive
     /// queues, as its queues come in pairs.

@@ -59,6 +59,10 @@ drivers! {$
     Vfio: ixgbe over device::VfioDevice;
     /// 82599 family, through sysfs without an IOMMU.
     Sysfs: ixgbe over device::SysfsDevice;
+    /// 82576 and I350, through VFIO.
+    IgbVfio: igb over device::VfioDevice;
+    /// 82576 and I350, through sysfs without an IOMMU.
+    IgbSysfs: igb over device::SysfsDevice;
     /// 82599 family, implemented by another process.
     VfioUser: ixgbe over device::VfioUserDevice;
     /// A software 82599.
@@ -77,6 +81,7 @@ pub(crate) use each;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Driver {
     Ixgbe,
+    Igb,
     Virtio,
 }
 
@@ -89,6 +94,9 @@ impl Driver {
         if ids.vendor == VIRTIO {
             return Err(format!("{ids} is a virtio device, but not a network device"));
         }
+        if let Ok(model) = igb::Model::identify(ids) {
+            return Ok((Self::Igb, model.name));
+        }
         let model = ixgbe::Model::identify(ids).map_err(|error| error.to_string())?;
         Ok((Self::Ixgbe, model.name))
     }
@@ -98,10 +106,12 @@ impl Driver {
     where
         D: Device + PciFunction,
         ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
+        igb::Port<D>: Listed<Error = igb::Error>,
         virtio::Port<virtio::Pci<D>>: Listed<Error = virtio::Error>,
     {
         match self {
             Self::Ixgbe => listed(ixgbe::open(device, &config.clone().into(), pool)),
+            Self::Igb => listed(igb::open(device, &config.clone().into(), pool)),
             Self::Virtio => {
                 let pci = virtio::Pci::new(device);
                 listed(pci.and_then(|pci| virtio::open(pci, &config.clone().into(), pool)))

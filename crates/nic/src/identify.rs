@@ -32,6 +32,10 @@ mod tests {
         assert_eq!(what(0x1af4, 0x1000).unwrap(), "transitional virtio-net");
         assert_eq!(what(0x1af4, 0x1041).unwrap(), "modern virtio-net");
         assert!(what(0x8086, 0x10fb).unwrap().contains("82599"));
+        assert_eq!(
+            [0x10c9, 0x1521].map(|device| what(0x8086, device).unwrap()),
+            ["82576 1000BASE-T", "I350 1000BASE-T"]
+        );
     }
 
     #[test]

@@ -1,0 +1,117 @@
+//! Errors of this driver and its device.
+
+use device::PciIds;
+use ethdev::{ConfigError, PortError, Unsupported};
+use std::time::Duration;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the driver: the object, the cause and the next step.
+///
+/// ```
+/// use igb::Model;
+///
+/// let vf = device::PciIds { vendor: 0x8086, device: 0x10CA, ..Default::default() };
+/// assert_eq!(Model::identify(vf).unwrap_err().to_string(), "8086:10ca is neither an 82576 nor an I350");
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The driver does not support the device.
+    #[error("{ids} is neither an 82576 nor an I350")]
+    UnknownDevice {
+        /// The device's ids.
+        ids: PciIds,
+    },
+    /// A setting is outside its range, or settings contradict each other.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The device does not support the operation.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The device did not reach the expected state in time.
+    #[error(
+        "{device}: gave up waiting for {waiting_for}: {register} reads {last:#010x} after {waited:?}; \
+         reset the device (open it again), and if that does not help power-cycle the host"
+    )]
+    Timeout {
+        /// The device's address.
+        device: String,
+        /// The register that was polled.
+        register: &'static str,
+        /// How long the driver waited.
+        waited: Duration,
+        /// Its last value.
+        last: u32,
+        /// What the driver waited for.
+        waiting_for: &'static str,
+    },
+    /// The operation took longer in all than its limit ([`ethdev::PortConfig::time_limit`]), or was cancelled.
+    #[error(
+        "{device}: gave up waiting for {waiting_for}: {expired}; try again, or allow more time (PortConfig::time_limit)"
+    )]
+    Expired {
+        /// The device's address.
+        device: String,
+        /// What the driver waited for.
+        waiting_for: &'static str,
+        /// Which of the two it was.
+        expired: device::Expired,
+    },
+    /// The device no longer answers: every register reads all ones.
+    #[error(
+        "{device}: gone: {register} and STATUS read all ones; the card was removed, lost power or fell off the bus: \
+         see the kernel log, re-seat it or rescan the bus"
+    )]
+    Gone {
+        /// The device's address.
+        device: String,
+        /// The register whose read revealed it.
+        register: &'static str,
+    },
+    /// The EEPROM has loaded no usable station address.
+    #[error("{device}: EEPROM: {problem}; the card wants its firmware image restored")]
+    Eeprom {
+        /// The device's address.
+        device: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The PHY does not answer the MAC.
+    #[error("{device}: the PHY did not answer for its register {register} (MDIC.ERROR); open the device again")]
+    Phy {
+        /// The device's address.
+        device: String,
+        /// Number of the PHY's register.
+        register: u32,
+    },
+    /// The packet pool does not suit the receive rings.
+    #[error(
+        "{device}: the packet pool has {slots} slots of {data_room} bytes, and a receive ring wants {ring} free slots \
+         of 1024 bytes or more: make the pool larger or the ring smaller"
+    )]
+    Pool {
+        /// The device's address.
+        device: String,
+        /// Number of slots in the pool.
+        slots: usize,
+        /// Number of slots that a receive ring needs: its descriptors and a burst.
+        ring: usize,
+        /// Bytes for data in a slot.
+        data_room: u16,
+    },
+    /// Access to the device failed.
+    #[error(transparent)]
+    Device(#[from] device::Error),
+}
+
+impl PortError for Error {
+    fn is_usage(&self) -> bool {
+        matches!(self, Self::Config(_))
+    }
+
+    fn is_gone(&self) -> bool {
+        matches!(self, Self::Gone { .. })
+    }
+}

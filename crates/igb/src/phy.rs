@@ -1,0 +1,131 @@
+//! The link: the internal PHY and what the MAC reports of it (82576 datasheet 3.5, 8.2; PHY registers IEEE 802.3
+//! clause 22).
+
+use crate::regs::{CTRL, CTRL_EXT, MDIC, Registers, STATUS, ctrl, ctrl_ext, mdic, status, sw_fw_sync};
+use crate::semaphore::holding;
+use crate::wait::{Timed, modify, read, wait};
+use crate::{Error, MacType, Result};
+use device::{Bits, Device};
+use ethdev::LinkStatus;
+use std::time::Duration;
+
+/// Powers the PHY up and has it negotiate anew; does not wait for the link.
+///
+/// # Errors
+///
+/// [`Error::Timeout`] when another holder keeps the semaphores or the PHY is silent, [`Error::Phy`], [`Error::Gone`].
+pub(crate) fn set_up<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
+    // Speed and duplex are the PHY's to tell; pause frames are not taken part in.
+    let forced = ctrl::FRCSPD.mask() | ctrl::FRCDPLX.mask() | ctrl::RFCE.mask() | ctrl::TFCE.mask();
+    modify(regs, CTRL, |value| (value & !(forced | ctrl::VME.mask())) | ctrl::SLU.mask() | ctrl::FD.mask())?;
+    if ctrl_ext::LINK_MODE.get(read(regs, CTRL_EXT)?) != INTERNAL_PHY {
+        let name = regs.device().name();
+        tracing::warn!("{name}: not connected by its internal PHY (CTRL_EXT.LINK_MODE); its link is left as it is");
+        return Ok(());
+    }
+    let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
+    holding(regs, semaphore, || {
+        let control = transfer(regs, mac, mdic::OP.set(0, READ), BMCR)?;
+        let control = (control & !(BMCR_LOOPBACK | BMCR_POWER_DOWN | BMCR_ISOLATE)) | BMCR_AUTO | BMCR_RESTART;
+        transfer(regs, mac, mdic::DATA.set(mdic::OP.set(0, WRITE), control), BMCR).map(drop)
+    })
+}
+
+/// Reads or writes `register` of the PHY, and returns its value.
+fn transfer<D: Device>(regs: &Timed<D>, mac: MacType, operation: u32, register: u32) -> Result<u32> {
+    // Each port of an 82576 has its own PHY at this address; the I350 knows it from the EEPROM (MDICNFG).
+    let address = if mac == MacType::Mac82576 { 1 } else { 0 };
+    regs.write(MDIC, mdic::PHYADD.set(mdic::REGADD.set(operation, register), address));
+    let done = |value| mdic::READY.is_set(value);
+    let value = wait(regs, MDIC, done, MDIC_LIMIT, "the PHY (MDIC.READY)")?;
+    if mdic::ERROR.is_set(value) {
+        return Err(Error::Phy { device: regs.device().name().to_owned(), register });
+    }
+    Ok(mdic::DATA.get(value))
+}
+
+/// Returns the present state of the link.
+pub(crate) fn status<D: Device>(regs: &Registers<D>) -> Result<LinkStatus> {
+    read(regs, STATUS).map(decode)
+}
+
+/// Waits for the link to come up, and returns its state when it has, `limit` is over, or the operation is cancelled.
+pub(crate) fn wait_link<D: Device>(regs: &Timed<D>, limit: Duration) -> Result<LinkStatus> {
+    match wait(regs, STATUS, |value| status::LU.is_set(value), limit, "the link (STATUS.LU)") {
+        Ok(value) => Ok(decode(value)),
+        Err(Error::Timeout { .. } | Error::Expired { .. }) => status(regs),
+        Err(error) => Err(error),
+    }
+}
+
+fn decode(value: u32) -> LinkStatus {
+    if !status::LU.is_set(value) {
+        return LinkStatus::default();
+    }
+    let speed_mbps = match status::SPEED.get(value) {
+        0 => 10,
+        1 => 100,
+        _ => 1000,
+    };
+    LinkStatus { up: true, speed_mbps }
+}
+
+/// CTRL_EXT.LINK_MODE.
+const INTERNAL_PHY: u32 = 0;
+/// The semaphore of each port's PHY.
+const PHYS: [Bits; 4] = [sw_fw_sync::PHY0, sw_fw_sync::PHY1, sw_fw_sync::PHY2, sw_fw_sync::PHY3];
+/// MDIC.OP.
+const WRITE: u32 = 1;
+/// MDIC.OP.
+const READ: u32 = 2;
+/// The PHY takes some 64 us a transfer.
+const MDIC_LIMIT: Duration = Duration::from_millis(10);
+
+/// Number of the PHY's control register, and bits in it.
+const BMCR: u32 = 0;
+const BMCR_RESTART: u32 = 1 << 9;
+const BMCR_ISOLATE: u32 = 1 << 10;
+const BMCR_POWER_DOWN: u32 = 1 << 11;
+const BMCR_AUTO: u32 = 1 << 12;
+const BMCR_LOOPBACK: u32 = 1 << 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use crate::regs::SW_FW_SYNC;
+
+    #[test]
+    fn the_phy_negotiates_anew_under_its_semaphore() {
+        for (device, mac, lan, semaphore, address) in
+            [(0x10C9, MacType::Mac82576, 1, 1 << 2, 1 << 21), (0x1521, MacType::I350, 3, 1 << 6, 0)]
+        {
+            let fake = Fake::new(device);
+            fake.set(STATUS, lan << 2);
+            // Powered down and isolated.
+            fake.on_mdic(move |storage, value| {
+                assert_eq!(storage.get(&SW_FW_SYNC.offset()), Some(&semaphore), "held");
+                assert_eq!(value & 0x03FF_0000, address, "register 0 of the PHY");
+                value & !0xFFFF | 1 << 28 | 0x0C00
+            });
+            set_up(&fake.regs(), mac).unwrap();
+            let written: Vec<u32> = fake.written(MDIC);
+            assert_eq!(written, [0x0800_0000 | address, 0x0400_1200 | address], "read, then up and AUTO, RESTART");
+            assert_eq!((fake.get(SW_FW_SYNC), fake.get(crate::regs::SWSM)), (0, 0), "given back");
+        }
+    }
+
+    #[test]
+    fn a_phy_that_does_not_answer_is_named() {
+        let fake = Fake::new(0x10C9);
+        fake.on_mdic(|_, value| value | 1 << 28 | 1 << 30);
+        assert!(matches!(set_up(&fake.regs(), MacType::Mac82576), Err(Error::Phy { register: 0, .. })));
+        assert_eq!(fake.get(SW_FW_SYNC), 0, "given back");
+    }
+
+    #[test]
+    fn speeds() {
+        let speed = |value| decode(value).speed_mbps;
+        assert_eq!([0x02, 0x42, 0x82, 0xC2, 0xC0].map(speed), [10, 100, 1000, 1000, 0]);
+    }
+}
