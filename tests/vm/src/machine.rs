@@ -51,6 +51,9 @@ pub(crate) struct Setup<'s> {
     /// Properties of virtio NICs that QEMU plays, such as `packed=on`, which follow the soft ones. Each ends in a wire
     /// ([`Machine::wire`]).
     pub(crate) virtio: &'s [&'s str],
+    /// Likewise of QEMU's 82576s (`-device igb`), which follow the soft NICs and come before the virtio NICs. Their virtual
+    /// functions are in the way of a neighbour, so each takes two places: 0000:00:05.0, then 07.0 and so on.
+    pub(crate) igb: &'s [&'s str],
     pub(crate) iommu: Iommu,
     /// Cores; 0 means 2.
     pub(crate) cpus: u32,
@@ -147,8 +150,10 @@ impl Rig {
         let serve = |(index, spec): (usize, &&str)| VfioUserServer::start(spec, &socket(index));
         let nics = setup.nics.iter().enumerate().map(serve).collect::<Result<Vec<_>, _>>()?;
         let wire = |index: usize| file(&format!("wire{index}"));
-        let listeners =
-            (0..setup.virtio.len()).map(|index| UnixListener::bind(wire(index))).collect::<Result<Vec<_>, _>>()?;
+        let wired: Vec<_> = (setup.igb.iter().map(|properties| ("igb", *properties)))
+            .chain(setup.virtio.iter().map(|properties| ("virtio-net-pci", *properties)))
+            .collect();
+        let listeners = (0..wired.len()).map(|index| UnixListener::bind(wire(index))).collect::<Result<Vec<_>, _>>()?;
         let inside = |path: &Path| self.inside(path);
         let mut qemu = Command::new("setpriv");
         qemu.args(["--pdeathsig", "KILL", "chroot"]).arg(self.root()).arg("qemu-system-x86_64");
@@ -198,12 +203,12 @@ impl Rig {
             let socket = format!("\"socket\":{{\"type\":\"unix\",\"path\":\"{path}\"}}");
             qemu.args(["-device", &format!("{{\"driver\":\"vfio-user-pci\",{place},{socket}}}")]);
         }
-        for (index, properties) in setup.virtio.iter().enumerate() {
+        for (index, (driver, properties)) in wired.iter().enumerate() {
             let path = inside(&wire(index));
             let address = format!("addr.type=unix,addr.path={path}");
             qemu.args(["-netdev", &format!("stream,id=wire{index},server=off,{address}")]);
-            let place = nics.len() + index + 5;
-            let device = format!("virtio-net-pci,netdev=wire{index},addr={place:#x},{properties}");
+            let place = nics.len() + index + index.min(setup.igb.len()) + 5;
+            let device = format!("{driver},netdev=wire{index},addr={place:#x},{properties}");
             qemu.args(["-device", device.trim_end_matches(',')]);
         }
         qemu.args(setup.qemu).args(["-append", &kernel]);
@@ -268,7 +273,7 @@ impl Machine {
         self.expected.extend(words.iter().map(|words| (now, *words)));
     }
 
-    /// The other end of virtio NIC `index`.
+    /// The other end of NIC `index` of those that QEMU plays.
     pub(crate) fn wire(&self, index: usize) -> &UnixStream {
         &self.wires[index]
     }
@@ -311,7 +316,7 @@ impl Drop for Machine {
     }
 }
 
-/// The lines of a console that say that something is wrong: warnings and worse of `ixgbe`, faults of the IOMMU, and whatever has a
+/// The lines of a console that say that something is wrong: warnings and worse of `ixgbe` and `igb`, faults of the IOMMU, and whatever has a
 /// stack trace. What a busy host alone can cause, such as a core that was not scheduled for long, is not among them, nor what
 /// QEMU's processors look like (`topology_sane`, before any driver runs).
 fn complaints(console: &str, expected: &[(usize, &str)]) -> Vec<String> {
@@ -324,7 +329,7 @@ fn complaints(console: &str, expected: &[(usize, &str)]) -> Vec<String> {
         let fault = rest.contains("DMAR") && rest.to_lowercase().contains("fault");
         let alarm = ALARMS.iter().any(|word| rest.contains(word))
             && !["soft lockup", "topology_sane"].iter().any(|word| rest.contains(word));
-        alarm || fault || (is_warning && rest.contains("ixgbe"))
+        alarm || fault || (is_warning && ["ixgbe", "igb "].iter().any(|driver| rest.contains(driver)))
     };
     let mut found = Vec::new();
     let mut at = 0;

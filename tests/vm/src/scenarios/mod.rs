@@ -2,6 +2,7 @@
 
 mod dpdk;
 mod host;
+mod igb;
 mod linux;
 mod offload;
 mod ours;
@@ -41,6 +42,14 @@ pub(crate) const ALL: &[Scenario] = &[
     of("ours-numa", "fwd l2 between two NUMA nodes: workers and memory are on the cards'", ours::numa),
     of("ours-restart", "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver", ours::restart),
     of("ours-release", "the kernel wants a card back in mid-traffic, and a card is pulled out", ours::release),
+    of("ours-igb", "fwd l2 on QEMU's 82576 behind an IOMMU, with Linux's igb at both ends", igb::forward),
+    of("ours-igb-queues", "RSS of QEMU's 82576 over four queues, a worker and a vector each", igb::queues),
+    of("ours-igb-sysfs", "fwd l2 on QEMU's 82576 as root without an IOMMU, through sysfs", igb::sysfs),
+    of(
+        "ours-igb-pair",
+        "two of QEMU's 82576s back to back, as README says: pktgen on one, fwd on the other",
+        igb::pair,
+    ),
     of("virtio-legacy", "QEMU's virtio-net through I/O ports, without an IOMMU", virtio::legacy),
     of("virtio-transitional", "QEMU's virtio-net as it is by default, without an IOMMU", virtio::transitional),
     of("virtio-modern", "QEMU's modern virtio-net without an IOMMU", virtio::modern),

@@ -223,7 +223,7 @@ fn back(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-fn wakeups(report: &Value) -> u64 {
+pub(super) fn wakeups(report: &Value) -> u64 {
     let workers = report["workers"].as_array();
     workers.into_iter().flatten().filter_map(|worker| worker["wakeups"].as_u64()).sum()
 }
@@ -366,7 +366,7 @@ fn received(host: &Namespace, tap: &str) -> usize {
 }
 
 /// How often each vector of a function has fired, from `/proc/interrupts`.
-fn interrupts(text: &str, address: &str) -> Vec<u64> {
+pub(super) fn interrupts(text: &str, address: &str) -> Vec<u64> {
     let of_device = |line: &&str| line.contains("vfio-msix[") && line.contains(address);
     let count = |line: &str| line.split_whitespace().skip(1).map_while(|word| word.parse::<u64>().ok()).sum();
     text.lines().filter(of_device).map(count).collect()
