@@ -1,4 +1,4 @@
-//! An 82599 whose registers and rings are plain memory, completed by a function in the same thread: what remains is
+//! An 82599 or 82576 whose registers and rings are plain memory, completed by a function in the same thread: what remains is
 //! the software cost of a packet. The completion function's own cost is measured apart and subtracted.
 #![expect(unsafe_code, reason = "a device made of memory")]
 
@@ -19,12 +19,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const BAR_BYTES: usize = 0x20000;
-const RDBAL: usize = 0x1000;
-const TDBAL: usize = 0x6000;
+
+/// What is made of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chip {
+    /// 82599.
+    Mac82599,
+    /// 82576.
+    Mac82576,
+}
+
+impl Chip {
+    fn device(self) -> u16 {
+        match self {
+            Self::Mac82599 => 0x10F9,
+            Self::Mac82576 => 0x10C9,
+        }
+    }
+
+    /// Where RDBAL0 and TDBAL0 are.
+    fn rings(self) -> [usize; 2] {
+        match self {
+            Self::Mac82599 => [0x1000, 0x6000],
+            Self::Mac82576 => [0xC000, 0xE000],
+        }
+    }
+}
 
 /// The device side of the fake: it owns the register memory.
 #[derive(Debug)]
 pub struct MemoryNic {
+    chip: Chip,
     bar: Registers,
     dma: DmaDomain,
 }
@@ -37,8 +62,16 @@ impl Registers {
     fn new() -> Self {
         let registers = Self((0..BAR_BYTES / 4).map(|_| AtomicU32::new(0)).collect());
         // EEC.ARD, RDRXCTL.DMAIDONE, SECRXSTAT.SECRX_RDY, LINKS up at 10 Gbit/s, RAL0 and RAH0.AV.
-        let reset =
-            [(0x10010, 1 << 9), (0x2F00, 1 << 3), (0x8D04, 1), (0x42A4, 0x7000_0080), (0x5400, 2), (0x5404, 1 << 31)];
+        let mut reset = vec![
+            (0x10010, 1 << 9),
+            (0x2F00, 1 << 3),
+            (0x8D04, 1),
+            (0x42A4, 0x7000_0080),
+            (0x5400, 2),
+            (0x5404, 1 << 31),
+        ];
+        // The 82576's EEC.ARD and EEMNGCTL.CFG_DONE.
+        reset.extend([(0x10, 1 << 9), (0x1010, 1 << 18)]);
         for (offset, value) in reset {
             registers.0[offset / 4].store(value, Ordering::Relaxed);
         }
@@ -65,6 +98,8 @@ impl Bar for Registers {
         let value = match offset {
             0 => value & !(1 << 26 | 1 << 3),
             0x10014 => value & 0xfffc | 2,
+            // MDIC.READY.
+            0x20 => value | 1 << 28,
             0x42A0 => value & !(1 << 12),
             _ => value,
         };
@@ -97,7 +132,7 @@ unsafe impl Device for MemoryNic {
     }
 
     fn ids(&self) -> PciIds {
-        PciIds { vendor: 0x8086, device: 0x10F9, class: 0x02_0000, revision: 1 }
+        PciIds { vendor: 0x8086, device: self.chip.device(), class: 0x02_0000, revision: 1 }
     }
 
     fn bar(&self) -> &Registers {
@@ -124,6 +159,7 @@ unsafe impl Device for MemoryNic {
 /// Plays the hardware: fills receive descriptors and reports transmit descriptors done.
 #[derive(Debug)]
 pub struct Completer {
+    chip: Chip,
     registers: Registers,
     rx: usize,
     tx: usize,
@@ -140,10 +176,10 @@ impl std::fmt::Debug for Registers {
 impl MemoryNic {
     /// A device and its hardware.
     #[must_use]
-    pub fn new() -> (Self, Completer) {
+    pub fn new(chip: Chip) -> (Self, Completer) {
         let registers = Registers::new();
-        let nic = Self { bar: registers.clone(), dma: DmaDomain::new(Box::new(Identity)) };
-        (nic, Completer { registers, rx: 0, tx: 0, rx_size: 0, tx_size: 0 })
+        let nic = Self { chip, bar: registers.clone(), dma: DmaDomain::new(Box::new(Identity)) };
+        (nic, Completer { chip, registers, rx: 0, tx: 0, rx_size: 0, tx_size: 0 })
     }
 }
 
@@ -159,14 +195,15 @@ impl Completer {
 
     /// Learns the ring sizes; call once the queues are started.
     pub fn start(&mut self) {
-        self.rx_size = self.register(RDBAL + 8) as usize / 16;
-        self.tx_size = self.register(TDBAL + 8) as usize / 16;
+        let [rx, tx] = self.chip.rings();
+        self.rx_size = self.register(rx + 8) as usize / 16;
+        self.tx_size = self.register(tx + 8) as usize / 16;
     }
 
     /// Completes the next `count` receive descriptors with frames of `len` bytes.
     #[inline(never)]
     pub fn receive(&mut self, count: usize, len: u64) {
-        let ring = self.ring(RDBAL);
+        let ring = self.ring(self.chip.rings()[0]);
         for _ in 0..count {
             // SAFETY: the driver programmed this ring with this size.
             let high = unsafe { ring.add(self.rx * 2 + 1) };
@@ -179,7 +216,7 @@ impl Completer {
     /// Reports the next `count` transmit descriptors done, where asked to.
     #[inline(never)]
     pub fn transmit(&mut self, count: usize) {
-        let ring = self.ring(TDBAL);
+        let ring = self.ring(self.chip.rings()[1]);
         for _ in 0..count {
             // SAFETY: the driver programmed this ring with this size.
             let high = unsafe { ring.add(self.tx * 2 + 1) };

@@ -1,9 +1,8 @@
 //! What is measured, each as one burst.
 
-use crate::{Completer, MemoryNic, frames};
-use ethdev::{RxInfos, RxQueue as _, TxQueue as _};
-use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
-use mempool::{Batch, Packet, PoolCache};
+use crate::{Chip, Completer, MemoryNic, frames};
+use ethdev::{Opened, Port, PortConfig, RxInfos, RxQueue as _, TxQueue as _};
+use mempool::{Batch, Packet, Pool, PoolCache};
 use std::fmt;
 use std::str::FromStr;
 
@@ -60,12 +59,12 @@ pub(crate) fn change_a_byte(packets: &mut [Packet]) {
     }
 }
 
-/// A driver on a device made of memory.
+/// A driver on a device made of memory: ixgbe, or another of Intel's.
 #[derive(Debug)]
-pub struct Rig {
-    _port: Port<MemoryNic>,
-    pub(crate) rx: RxQueue<MemoryNic>,
-    pub(crate) tx: TxQueue<MemoryNic>,
+pub struct Rig<P: Port = ixgbe::Port<MemoryNic>> {
+    _port: P,
+    pub(crate) rx: P::Rx,
+    pub(crate) tx: P::Tx,
     pub(crate) hardware: Completer,
     pub(crate) cache: PoolCache,
     pub(crate) batch: Batch,
@@ -74,21 +73,42 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Opens the driver with rings of `ring` descriptors, for bursts of `burst` packets.
+    /// Opens ixgbe with rings of `ring` descriptors, for bursts of `burst` packets.
     ///
     /// # Panics
     ///
     /// When it cannot: then there is nothing to measure.
     #[must_use]
-    #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
     pub fn new(burst: usize, ring: u16) -> Self {
-        let (nic, mut hardware) = MemoryNic::new();
+        Self::open(Chip::Mac82599, burst, ring, |nic, config, pool| ixgbe::open(nic, &config.into(), pool))
+    }
+}
+
+impl Rig<igb::Port<MemoryNic>> {
+    /// Opens igb, as [`Rig::new`].
+    ///
+    /// # Panics
+    ///
+    /// When it cannot: then there is nothing to measure.
+    #[must_use]
+    pub fn igb(burst: usize, ring: u16) -> Self {
+        Self::open(Chip::Mac82576, burst, ring, |nic, config, pool| igb::open(nic, &config.into(), pool))
+    }
+}
+
+impl<P: Port> Rig<P> {
+    #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
+    fn open(
+        chip: Chip,
+        burst: usize,
+        ring: u16,
+        driver: impl FnOnce(MemoryNic, PortConfig, &Pool) -> Result<Opened<P>, P::Error>,
+    ) -> Self {
+        let (nic, mut hardware) = MemoryNic::new(chip);
         let slots = usize::from(ring) * 2 + burst + 1024;
         let pool = frames::pool(slots).expect("a packet pool");
-        let mut config = Config::default();
-        config.port.rx_ring = ring;
-        config.port.tx_ring = ring;
-        let Opened { port, mut rx, mut tx } = ixgbe::open(nic, &config, &pool).expect("the driver on memory");
+        let config = PortConfig { rx_ring: ring, tx_ring: ring, ..PortConfig::default() };
+        let Opened { port, mut rx, mut tx } = driver(nic, config, &pool).expect("the driver on memory");
         hardware.start();
         let (rx, tx) = (rx.pop().expect("a receive queue"), tx.pop().expect("a transmit queue"));
         let (batch, infos) = (Batch::with_capacity(burst), RxInfos::with_capacity(burst));

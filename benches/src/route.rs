@@ -1,6 +1,6 @@
 //! A router on devices made of memory: what `fwd l3` does with a burst, from receive to transmit.
 
-use crate::{Completer, FRAME, MemoryNic};
+use crate::{Chip, Completer, FRAME, MemoryNic};
 use ethdev::{RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
 use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig};
@@ -61,7 +61,7 @@ impl RouteRig {
         let mut config = Config::default();
         (config.port.rx_ring, config.port.tx_ring) = (ring, ring);
         let ports = (0..PORTS).map(|_| {
-            let (nic, mut hardware) = MemoryNic::new();
+            let (nic, mut hardware) = MemoryNic::new(Chip::Mac82599);
             let Opened { port, mut rx, mut tx } = ixgbe::open(nic, &config, &pool).expect("the driver on memory");
             hardware.start();
             let (rx, tx) = (rx.pop().expect("a receive queue"), tx.pop().expect("a transmit queue"));

@@ -5,6 +5,7 @@
 //! 0 is a poll that finds nothing. Rounds are counted once the rings have gone round some times, less the hardware's part alone.
 
 use benches::{MeasureRig, Rig, RouteRig, Table, VirtioRig, Work};
+use ethdev::Port;
 use std::fmt;
 use std::process::{Command, ExitCode};
 use std::str::FromStr;
@@ -17,7 +18,7 @@ const ROOM: usize = 32;
 const PARTS: [usize; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 16];
 /// Packets found in turn: 180 in 16 bursts.
 const MIXED: [usize; 16] = [1, 32, 3, 17, 8, 2, 25, 1, 5, 12, 32, 4, 1, 7, 29, 1];
-const DRIVERS: [&str; 3] = ["ixgbe", "virtio-split", "virtio-packed"];
+const DRIVERS: [&str; 4] = ["ixgbe", "igb", "virtio-split", "virtio-packed"];
 /// Packets, or polls that find nothing: about a hundred times around the ring.
 const COUNTED: usize = 51_200;
 /// Before that, so that the rings and the cache are as they stay.
@@ -172,6 +173,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let what = What { work, sizes, turns, hardware: !rest.is_empty() };
     let packets = match driver.as_str() {
         "ixgbe" => what.count(&mut Rig::new(what.sizes.room, ring)),
+        "igb" => what.count(&mut Rig::igb(what.sizes.room, ring)),
         "virtio-split" | "virtio-packed" => {
             what.count(&mut VirtioRig::new(driver == "virtio-packed", what.sizes.room, ring))
         }
@@ -245,7 +247,7 @@ trait Subject {
     fn hardware_part(&mut self, work: Work, count: usize) -> usize;
 }
 
-impl Subject for Rig {
+impl<P: Port> Subject for Rig<P> {
     #[inline(always)]
     fn part(&mut self, work: Work, count: usize) -> usize {
         self.part(work, count)
