@@ -1,6 +1,6 @@
 //! Receive queues (82576 datasheet 7.1).
 
-use crate::desc::DESCRIPTOR_BYTES;
+use crate::desc::{DESCRIPTOR_BYTES, Received};
 use crate::regs::{RDBAH, RDBAL, RDH, RDLEN, RDT, RXCTL, RXDCTL, SRRCTL, rxctl, rxdctl, srrctl};
 use crate::ring::{Ring, RingMemory, Shared};
 use crate::wait::{Timed, wait};
@@ -315,23 +315,8 @@ impl<D: Device> RxQueue<D> {
             }
         }
         let mut lens = [0; MOST_SEGMENTS];
-        let mut segments = 0;
-        let mut bad_length = false;
-        let last = loop {
-            let received = self.ring.at(self.next + segments).received();
-            if !received.is_done() {
-                // The rest of the frame is on its way.
-                return false;
-            }
-            match (received.len(self.buffer), lens.get_mut(segments)) {
-                (Some(len), Some(place)) => *place = len,
-                _ => bad_length = true,
-            }
-            segments += 1;
-            if received.is_last() || segments > self.most_segments || self.skipping {
-                break received;
-            }
-        };
+        // Otherwise the rest of the frame is on its way.
+        let Some((segments, bad_length, last)) = self.look_at_frame(&mut lens) else { return false };
         let whole = last.is_last();
         self.usual_limit = if whole { self.buffer } else { 0 };
         let reason = if std::mem::replace(&mut self.skipping, !whole) {
@@ -363,6 +348,26 @@ impl<D: Device> RxQueue<D> {
         self.no_packets += segments as u64;
         *dropped += segments;
         *dropped < self.ring.size()
+    }
+
+    /// Reads the descriptors of the frame at the front, each once, up to its last or one more than a frame can have (only one while
+    /// skipping). Returns how many, whether a length is wrong, and the last; `None` if one is not done. `lens` gets the lengths.
+    fn look_at_frame(&self, lens: &mut [u16; MOST_SEGMENTS]) -> Option<(usize, bool, Received)> {
+        let (mut segments, mut bad_length) = (0, false);
+        loop {
+            let received = self.ring.at(self.next + segments).received();
+            if !received.is_done() {
+                return None;
+            }
+            match (received.len(self.buffer), lens.get_mut(segments)) {
+                (Some(len), Some(place)) => *place = len,
+                _ => bad_length = true,
+            }
+            segments += 1;
+            if received.is_last() || segments > self.most_segments || self.skipping {
+                return Some((segments, bad_length, received));
+            }
+        }
     }
 
     /// Receives a frame of good buffers with so many bytes in each, as they were when they were checked; false if room or
