@@ -147,7 +147,7 @@ fn pings(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
     let ping = "ip netns exec n0 ping -c 10 -i 0.1 -w 60 10.9.0.2
          ip netns exec n1 ping -c 10 -i 0.1 -w 60 -s 8972 -M do 10.9.0.1";
     let said = vm.sh(&format!("{start}\n {ping} || cat /tmp/said"))?;
-    checks.equal("Linux's igb pings Linux's igb through fwd, 10 short and 10 of 9,000 bytes", received(&said), 2);
+    checks.equal("Linux's igb pings Linux's igb through fwd, 10 short and 10 of 9,000 bytes", answered(&said, 10), 2);
     let said = vm.sh(&format!(
         "ip netns exec n0 ping -i 0.01 -c 100000 10.9.0.2 >/dev/null 2>&1 & pinger=$!
          sleep 0.5; kill -9 $(cat /tmp/pid); while kill -0 $(cat /tmp/pid) 2>/dev/null; do :; done
@@ -161,15 +161,16 @@ fn pings(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
          kill $pinger; kill -INT $(cat /tmp/pid)
          for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done; cat /tmp/said"
     ))?;
-    checks.equal("killed in mid-traffic and started at once, it does again", received(&said), 2);
+    checks.equal("killed in mid-traffic and started at once, it does again", answered(&said, 10), 2);
     checks.contains("  3 MB over TCP arrive as they were sent", &said, "same data");
     checks.contains("  and ends when it is told to", &said, "forwarded");
     Ok(())
 }
 
-/// How many runs of ping got all ten answers.
-fn received(said: &str) -> usize {
-    said.matches(" 10 received").count()
+/// How many runs of ping got `least` answers; on a busy host it asks more often than it was told to.
+fn answered(said: &str, least: u32) -> usize {
+    let answers = |line: &str| line.split_once(" received")?.0.rsplit(' ').next()?.parse::<u32>().ok();
+    said.lines().filter_map(answers).filter(|count| *count >= least).count()
 }
 
 /// The kernel's own driver takes our NICs, and pings over one of them.
@@ -183,7 +184,7 @@ fn back(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
          ping -c 5 -i 0.1 -w 60 10.9.0.1"
     ))?;
     checks.equal("both are back with the kernel's driver", said.matches("back with igb").count(), 2);
-    checks.contains("which pings over one of them", &said, " 5 received");
+    checks.equal("which pings over one of them", answered(&said, 5), 1);
     Ok(())
 }
 
