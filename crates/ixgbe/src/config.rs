@@ -29,7 +29,8 @@ pub struct Config {
     /// Drop packets for a queue without free descriptors instead of holding up all queues; default true.
     pub drop_en: bool,
     /// Stop sending while the other end of the link asks for it by PAUSE frames (IEEE 802.3x), which are then discarded; default
-    /// false: they are frames like any other, which the filters pass to the host in promiscuous mode (82599 datasheet 3.7.7.3.2).
+    /// true. Without it they are frames like any other, which a promiscuous port delivers and a forwarder passes on, though no bridge may
+    /// (82599 datasheet 3.7.7.3.2; IEEE 802.1D, 7.12.6).
     pub receive_pause: bool,
     /// The minimum time between two interrupts of a queue at 10 Gbit/s, in microseconds: 0 (no limit) to 1046; default
     /// 20. It is rounded down to a multiple of 2.048 microseconds, and is ten times as long at 1 Gbit/s. A thread that
@@ -70,7 +71,7 @@ impl Default for Config {
 
 impl From<PortConfig> for Config {
     fn from(port: PortConfig) -> Self {
-        Self { port, thresholds: Thresholds::default(), drop_en: true, receive_pause: false, interrupt_interval_us: 20 }
+        Self { port, thresholds: Thresholds::default(), drop_en: true, receive_pause: true, interrupt_interval_us: 20 }
     }
 }
 

@@ -242,7 +242,7 @@ fn a_burst_of_another_pool_on_an_idle_queue_is_sent_whole() {
     }
 }
 
-/// With PAUSE off, which is the default, such a frame is one like any other (82599 datasheet 3.7.7.3.2); with it on, the card keeps
+/// With PAUSE off such a frame is one like any other (82599 datasheet 3.7.7.3.2); with it on, the card keeps
 /// it. It is counted either way.
 #[test]
 fn pause_frames_come_through_only_if_they_are_not_obeyed() {
