@@ -61,10 +61,11 @@ pub struct Registers(Arc<[AtomicU32]>);
 impl Registers {
     fn new() -> Self {
         let registers = Self((0..BAR_BYTES / 4).map(|_| AtomicU32::new(0)).collect());
-        // EEC.ARD, RDRXCTL.DMAIDONE, SECRXSTAT.SECRX_RDY, LINKS up at 10 Gbit/s, RAL0 and RAH0.AV.
+        // EEC.ARD, RDRXCTL.DMAIDONE, SECRXSTAT.SECRX_RDY, LINKS up at 10 Gbit/s, ANLP1 not idle, RAL0 and RAH0.AV.
         let mut reset = vec![
             (0x10010, 1 << 9),
             (0x2F00, 1 << 3),
+            (0x42B0, 1 << 16),
             (0x8D04, 1),
             (0x42A4, 0x7000_0080),
             (0x5400, 2),
