@@ -37,7 +37,7 @@ fn may_wait(outcome: Result<u32>) -> Result<()> {
 
 /// Sets up all of receiving that is not part of a queue (4.5), with the receiver off.
 pub(crate) fn receive_path<D: Device>(regs: &Registers<D>, config: &Config) -> Result<()> {
-    regs.write(RCTL, rctl::LPE.mask() | rctl::BAM.mask() | rctl::SECRC.mask());
+    regs.write(RCTL, rctl::LPE.mask() | rctl::BAM.mask() | rctl::SECRC.mask() | rctl::DPF.mask());
     Modes::from(&config.port).write(regs)?;
     set_max_frame(regs, config.max_frame());
     modify(regs, RXCSUM, |value| value | rxcsum::IPOFLD.mask() | rxcsum::TUOFLD.mask() | rxcsum::PCSD.mask())?;
@@ -108,6 +108,11 @@ fn quiet_reset<D: Device>(regs: &Timed<D>) -> Result<()> {
             let name = regs.device().name();
             tracing::warn!("{name}: requests to memory did not end (STATUS {last:#010x}), resetting nevertheless");
         }
+        Err(error @ Error::Expired { .. }) => {
+            // There is no time to wait for the reset, but it is requested.
+            modify(regs, CTRL, |value| value | ctrl::RST.mask())?;
+            return Err(error);
+        }
         Err(error) => return Err(error),
     }
     modify(regs, CTRL, |value| value | ctrl::RST.mask())?;
@@ -150,6 +155,16 @@ mod tests {
         assert_eq!((fake.get(RCTL), fake.get(TCTL)), (0, 8));
         let written = fake.written(CTRL);
         assert_eq!(written, [4, 0x0400_0004, 0], "GIO_DIS, then RST, then requests to memory again");
+    }
+
+    #[test]
+    fn a_reset_is_requested_although_time_is_up() {
+        let fake = Fake::new(0x10C9);
+        fake.on_read(STATUS, |_| status::GIO.mask());
+        let limit = device::TimeLimit { total: Duration::ZERO, cancel: None };
+        let outcome = stop(&Timed::new(&fake.regs(), limit.begin()));
+        assert!(matches!(outcome, Err(Error::Expired { .. })), "{outcome:?}");
+        assert!(fake.written(CTRL).iter().any(|value| ctrl::RST.is_set(*value)));
     }
 
     #[test]

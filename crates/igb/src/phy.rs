@@ -15,9 +15,10 @@ use std::time::Duration;
 ///
 /// [`Error::Timeout`] when another holder keeps the semaphores or the PHY is silent, [`Error::Phy`], [`Error::Gone`].
 pub(crate) fn set_up<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
-    // Speed and duplex are the PHY's to tell; pause frames are not taken part in.
-    let forced = ctrl::FRCSPD.mask() | ctrl::FRCDPLX.mask() | ctrl::RFCE.mask() | ctrl::TFCE.mask();
-    modify(regs, CTRL, |value| (value & !(forced | ctrl::VME.mask())) | ctrl::SLU.mask() | ctrl::FD.mask())?;
+    // Speed and duplex are the PHY's to tell. PAUSE frames are obeyed, and so end in the device: it would deliver them to a promiscuous
+    // port otherwise. None is sent.
+    let off = ctrl::FRCSPD.mask() | ctrl::FRCDPLX.mask() | ctrl::TFCE.mask() | ctrl::VME.mask();
+    modify(regs, CTRL, |value| (value & !off) | ctrl::SLU.mask() | ctrl::FD.mask() | ctrl::RFCE.mask())?;
     if ctrl_ext::LINK_MODE.get(read(regs, CTRL_EXT)?) != INTERNAL_PHY {
         let name = regs.device().name();
         tracing::warn!("{name}: not connected by its internal PHY (CTRL_EXT.LINK_MODE); its link is left as it is");

@@ -72,7 +72,7 @@ registers! {
     // 8.10 Receive.
 
     /// Receive control: long frames, multicast hash of bits 47:36 (MO 0), CRC stripping. 8.10.
-    RCTL @ 0x00100, rw, rctl { RXEN: 1, SBP: 2, UPE: 3, MPE: 4, LPE: 5, MO: 12..=13, BAM: 15, BSIZE: 16..=17, VFE: 18, SECRC: 26 };
+    RCTL @ 0x00100, rw, rctl { RXEN: 1, SBP: 2, UPE: 3, MPE: 4, LPE: 5, MO: 12..=13, BAM: 15, BSIZE: 16..=17, VFE: 18, DPF: 22, SECRC: 26 };
     /// Buffer sizes (packet in KiB, header in 64 bytes) and descriptor type. 8.10.
     SRRCTL[16; 0x40] @ 0x0C00C, dma, srrctl { BSIZEPACKET: 0..=6, BSIZEHEADER: 8..=13, RDMTS: 20..=24, DESCTYPE: 25..=27, DROP_EN: 31 };
     /// Ring base address, low half; 128-byte aligned. 8.10.
