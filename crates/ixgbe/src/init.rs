@@ -180,7 +180,12 @@ fn quiet_reset<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
     let linked = link::status(regs, mac)?.up;
     // The MAC of a copper card has no link of its own to reset.
     let bits = if linked || mac != MacType::Mac82599 { ctrl::RST.mask() } else { ctrl::RST.mask() | ctrl::LRST.mask() };
-    if end_requests(regs)? {
+    let ended = end_requests(regs);
+    if matches!(ended, Err(Error::Expired { .. })) {
+        // There is no time to wait for the reset, but it is requested.
+        modify(regs, CTRL, |value| value | bits)?;
+    }
+    if ended? {
         software_reset(regs, mac, bits)?;
     } else {
         // Whether PCIe transactions are pending is in configuration space, which a `Device` does not show. At opening and at the

@@ -128,6 +128,16 @@ fn a_card_that_does_not_take_gio_dis_is_reset_twice() {
 }
 
 #[test]
+fn a_reset_is_requested_although_time_is_up() {
+    let fake = Fake::new(0x10FB);
+    fake.on_read(STATUS, |_| status::GIO.mask());
+    let limit = device::TimeLimit { total: Duration::ZERO, cancel: None };
+    let outcome = stop(&Timed::new(&fake.regs(), limit.begin()), Mac82599);
+    assert!(matches!(outcome, Err(Error::Expired { .. })), "{outcome:?}");
+    assert!(fake.writes().iter().any(|write| write.0 == CTRL.offset() && ctrl::RST.is_set(write.1)));
+}
+
+#[test]
 fn a_reset_has_time_to_settle() {
     for (device, mac, settle_ms) in [(0x10FB, Mac82599, 50), (0x1528, X540, 100), (0x1563, X550, 100)] {
         let fake = Fake::new(device);
