@@ -88,7 +88,8 @@ fn wanted(media: Media, cage: Option<&Cage>, (autoc, autoc2): (u32, u32)) -> (u3
 }
 
 /// Writes AUTOC and has the whole pipeline take it over: restarted with bit 2 of LMS toggled, and again as wanted once
-/// auto-negotiation has left its idle state. A mere restart may leave parts of it in the earlier mode.
+/// auto-negotiation has left its idle state. A mere restart may leave parts of it in the earlier mode. Where it stays idle the link is
+/// restarted all the same, and the log says so, as by Intel's drivers.
 fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<()> {
     let restart = autoc | autoc::AN_RESTART.mask();
     regs.write(AUTOC, autoc::LMS.set(restart, autoc::LMS.get(restart) ^ 4));
@@ -97,7 +98,13 @@ fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<()> {
     if !matches!(begun, Err(Error::Gone { .. })) {
         regs.write(AUTOC, restart);
     }
-    begun.map(drop)
+    match begun {
+        Err(error @ Error::Timeout { .. }) => {
+            tracing::warn!("{error}; the link may not come up");
+            Ok(())
+        }
+        other => other.map(drop),
+    }
 }
 
 /// Returns the present state of the link.
@@ -184,13 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn auto_negotiation_that_does_not_begin_is_one_clear_error() {
+    fn auto_negotiation_that_does_not_begin_ends_in_the_mode_wanted() {
         let fake = Fake::new(0x10FB);
         fake.on_read(ANLP1, |_| 0);
         let model = Model::identify(device::Device::ids(&fake)).unwrap();
-        let error = set_up(&fake.regs(), model, false).unwrap_err();
-        assert!(matches!(error, Error::Timeout { register: "ANLP1", .. }), "{error}");
-        assert_eq!(autoc_written(&fake).last(), Some(&0x7000), "in its mode, nevertheless");
+        set_up(&fake.regs(), model, false).unwrap();
+        assert_eq!(autoc_written(&fake).last(), Some(&0x7000));
         assert_eq!(fake.get(crate::regs::SW_FW_SYNC), 0, "given back");
     }
 
