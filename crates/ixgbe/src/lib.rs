@@ -33,7 +33,6 @@ mod error;
 #[expect(unsafe_code, reason = "a card plays with memory that it was told of")]
 pub mod fake;
 mod filter;
-mod flush;
 mod i2c;
 mod ids;
 mod init;

@@ -5,8 +5,8 @@ use crate::ring::{RingMemory, Shared};
 use crate::stats::Counters;
 use crate::wait::{Command, Timed, is_cancelled};
 use crate::{
-    Cage, Config, Error, Filters, HardwareStatistics, Model, Result, RxQueue, TxQueue, eeprom, flush, init, interrupts,
-    link, phy, rss, rx, tx,
+    Cage, Config, Error, Filters, HardwareStatistics, Model, Result, RxQueue, TxQueue, eeprom, init, interrupts, link,
+    phy, rss, rx, tx,
 };
 use device::{Device, Regs, TimeLimit};
 use ethdev::{
@@ -17,7 +17,6 @@ use mempool::Pool;
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// An open device of this family.
@@ -62,7 +61,6 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
         config: config.port.clone(),
         model,
         cage,
-        was_up: AtomicBool::new(linked),
         address,
         rx_queues: 0,
         tx_queues: 0,
@@ -81,8 +79,6 @@ pub struct Port<D: Device> {
     shared: Arc<Shared<D>>,
     model: Model,
     cage: Option<Cage>,
-    /// Whether a link was seen.
-    was_up: AtomicBool,
     address: [u8; 6],
     filters: Filters<D>,
     counters: Counters<D>,
@@ -238,21 +234,9 @@ impl<D: Device> ethdev::Port for Port<D> {
         capabilities
     }
 
-    /// If the link has been lost, what waits on the transmit queues is discarded: it must not leave when the link is back. What is
-    /// sent between that and the next call waits for either.
     fn link(&self) -> Result<LinkStatus> {
         let _command = Command::begin(self.regs(), &self.config.time_limit);
-        let link = link::status(self.regs(), self.model.mac)?;
-        if link.up {
-            self.was_up.store(true, Ordering::Relaxed);
-        } else if self.was_up.load(Ordering::Relaxed) {
-            let limit = TimeLimit { total: self.config.time_limit.total.min(END_LIMIT), cancel: None };
-            match flush::discard_unsent(&Timed::new(self.regs(), limit.begin()), self.tx_queues) {
-                Err(Error::Expired { .. }) => {}
-                outcome => outcome?,
-            }
-        }
-        Ok(link)
+        link::status(self.regs(), self.model.mac)
     }
 
     /// The device has the sum of `limit` and [`PortConfig::time_limit`] for its answers.
@@ -335,11 +319,7 @@ impl<D: Device> ethdev::Port for Port<D> {
         if let Some(vector) = self.shared.other_vector() {
             vector.clear();
         }
-        let events = interrupts::take(self.regs())?;
-        if events.link_changed {
-            self.link()?;
-        }
-        Ok(events)
+        interrupts::take(self.regs())
     }
 
     /// Stops the device: turns the receiver off, sends the frames of the transmit queues as long as the link is up,

@@ -325,14 +325,8 @@ impl Model {
             }
         }
         if loopback {
-            // What goes round inside the MAC is on no wire. What a driver gets rid of so, with the receiver off, would have waited
-            // for a cable.
+            // What goes round inside the MAC is on no wire.
             self.counters = on_wire;
-            if !receiving && !self.wire.carrier() {
-                let frames = step.transmitted.into();
-                self.counters.lost += frames;
-                self.wire.strand(frames);
-            }
         }
         self.irq.deliver(&self.regs, self.ticks);
         step
