@@ -82,6 +82,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
         Ended { rx: Some(rx), tx: Some(tx), input: Some((to, 0)), output: Some((from, 0)), counters }
     };
     let (totals, closed) = run.supervise(members, Team::all_finished, notes, end)?;
+    // Lcores end in another order than that of the ports, which is that of the names.
+    ended.sort_by_key(|figures| figures.from);
     let trouble = trouble.and(calibrated.refine(&mut clock)).map_err(Failure::from);
     let setting = Setting {
         args,

@@ -12,7 +12,7 @@
 #[non_exhaustive]
 pub enum Error {
     /// A frame has no room for headers and tag. Sizes are in bytes, without check sequence.
-    #[error("{size} bytes have no room for {headers} of headers and {tag} of tag; take {} or more", headers + tag)]
+    #[error("{size} bytes have no room for {headers} of headers and {tag} of tag; take {} or more", headers.saturating_add(*tag))]
     TooSmall {
         /// The frame.
         size: usize,
@@ -40,7 +40,7 @@ pub enum Error {
     #[error(
         "{asked:.0} frames a second are above the line: {} Gbit/s carry {most:.0} frames of {size} bytes ({} with check \
          sequence) a second; ask for less, or for 100%",
-        *line_bps as f64 / 1e9, size + 4
+        *line_bps as f64 / 1e9, size.saturating_add(4)
     )]
     AboveLine {
         /// Frames a second that were asked for, rounded.

@@ -80,8 +80,10 @@ impl Latency {
         let mut recorder = self.recorder();
         recorder.record(ticks);
         recorder.save();
-        self.counts[bucket(float(ticks))] += frames - 1;
-        self.sum += u128::from(ticks) * u128::from(frames - 1);
+        let count = &mut self.counts[bucket(float(ticks))];
+        // Half of what it holds is left for those that come one by one.
+        *count = count.saturating_add(frames - 1).min(u64::MAX >> 1);
+        self.sum = self.sum.saturating_add(u128::from(ticks) * u128::from(frames - 1));
         self.jitter *= 0.9375_f64.powi(i32::try_from(frames - 1).unwrap_or(i32::MAX));
     }
 
@@ -102,23 +104,19 @@ impl Latency {
     pub(crate) fn recorder(&mut self) -> Recorder<'_> {
         let Self { counts, sum, min, span, last, jitter } = self;
         let (before, smoothed) = (*last, *jitter);
-        Recorder {
-            counts,
-            all: sum,
-            min: *min,
-            span: *span,
-            sum: 0,
-            at_end: (last, jitter),
-            last: before,
-            jitter: smoothed,
-        }
+        // Times of a hand-over are known by 32 bits: what is longer goes the long way.
+        let (min, span) = match u64::from(u32::MAX).checked_sub(*min) {
+            Some(most) => (*min, (*span).min(most)),
+            None => (u64::MAX, 0),
+        };
+        Recorder { counts, all: sum, min, span, sum: 0, at_end: (last, jitter), last: before, jitter: smoothed }
     }
 
     /// Returns the figures; `None` if nothing was recorded.
     #[must_use]
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     pub fn summary(&self) -> Option<Summary> {
-        let count: u64 = self.counts.iter().sum();
+        let count = self.counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
         if count == 0 {
             return None;
         }

@@ -72,16 +72,18 @@ impl Load {
             Self::Layer2(millionths) => (millionths, layer2),
             Self::Percent(millionths) => {
                 let line = u128::from(line_bps.ok_or(Error::NoLine)?);
-                (u128::from(millionths) * line, 100 * layer1)
+                (u128::from(millionths) * line, layer1.saturating_mul(100))
             }
         };
         let rate = Rate { frames, seconds };
-        if frames * MILLION < seconds {
+        if frames.saturating_mul(MILLION) < seconds {
             return Err(Error::Nothing);
         }
         match line_bps {
             Some(line_bps)
-                if frames.checked_mul(layer1).is_none_or(|bits| bits > u128::from(line_bps) * seconds * MILLION) =>
+                if frames
+                    .checked_mul(layer1)
+                    .is_none_or(|bits| bits > seconds.saturating_mul(u128::from(line_bps) * MILLION)) =>
             {
                 Err(Error::AboveLine {
                     asked: u64::try_from(frames / seconds).unwrap_or(u64::MAX),

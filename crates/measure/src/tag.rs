@@ -150,7 +150,7 @@ impl TagWriter {
         coverage: Option<Coverage>,
     ) -> Result<Self, Error> {
         let tag = kind.bytes();
-        if size < headers + tag {
+        if size < headers.saturating_add(tag) {
             return Err(Error::TooSmall { size, headers, tag });
         }
         Ok(Self { kind, head: kind.head(stream), coverage })
@@ -206,7 +206,8 @@ impl TagWriter {
         let Some(Coverage { checksum_at, from, zero_is_none }) = self.coverage else { return };
         // What begins in the middle of a word of the sum counts with its bytes swapped (RFC 1071, section 2 (B)).
         let swap = |sum: u16| if at.abs_diff(from) % 2 == 1 { sum.swap_bytes() } else { sum };
-        let Some(place) = frame.get_mut(checksum_at..checksum_at + 2).and_then(|place| place.first_chunk_mut::<2>())
+        let Some(place) =
+            frame.get_mut(checksum_at..checksum_at.saturating_add(2)).and_then(|place| place.first_chunk_mut::<2>())
         else {
             return;
         };

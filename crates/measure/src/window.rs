@@ -256,14 +256,14 @@ fn place(number: u64) -> (usize, u64) {
 
 impl std::ops::AddAssign for Verdict {
     fn add_assign(&mut self, other: Self) {
-        self.sent += other.sent;
-        self.received += other.received;
-        self.lost += other.lost;
-        self.duplicate += other.duplicate;
-        self.late += other.late;
-        self.reordered += other.reordered;
+        self.sent = self.sent.saturating_add(other.sent);
+        self.received = self.received.saturating_add(other.received);
+        self.lost = self.lost.saturating_add(other.lost);
+        self.duplicate = self.duplicate.saturating_add(other.duplicate);
+        self.late = self.late.saturating_add(other.late);
+        self.reordered = self.reordered.saturating_add(other.reordered);
         self.greatest_extent = self.greatest_extent.max(other.greatest_extent);
-        self.extents += other.extents;
-        self.impossible += other.impossible;
+        self.extents = self.extents.saturating_add(other.extents);
+        self.impossible = self.impossible.saturating_add(other.impossible);
     }
 }

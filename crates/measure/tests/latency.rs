@@ -139,3 +139,36 @@ fn doubles_have_no_latency_and_damaged_times_do_not_count() {
     let (due, ring) = (stream.from_due().unwrap(), stream.from_hand_over().unwrap());
     assert_eq!((due.count, due.max, ring.count, ring.max), (1, 100.0, 1, 90.0));
 }
+
+/// 2^32 ticks are 1.4 s at 3 GHz.
+#[test]
+fn times_from_the_hand_over_are_right_beyond_32_bits() {
+    let writer = TagWriter::new(Kind::Full, 7, 60, 42, None).unwrap();
+    let frames: Vec<[u8; 60]> = (0..64)
+        .map(|number| {
+            let mut frame = [0; 60];
+            writer.write(&mut frame, number, 1_000);
+            frame
+        })
+        .collect();
+    for ticks in [1 << 20, (1 << 32) - 1, 1 << 32, 5_000_000_000] {
+        let (mut sent, mut stream) = (HandOvers::new(), Stream::new(7, 0));
+        sent.note(0, 64, 1_000);
+        for burst in frames.chunks(32) {
+            stream.saw(burst.iter().map(|frame| &frame[..]), 1_000 + ticks, 64, Some(&sent));
+        }
+        let (due, ring) = (stream.from_due().unwrap(), stream.from_hand_over().unwrap());
+        #[expect(clippy::cast_precision_loss, reason = "a time")]
+        let expected = ticks as f64;
+        assert_eq!((due.count, due.mean, ring.count, ring.mean, ring.max), (64, expected, 64, expected, expected));
+    }
+}
+
+#[test]
+fn counts_beyond_all_bounds_do_not_wrap() {
+    let mut latency = Latency::new();
+    latency.record_times(1, u64::MAX);
+    latency.record_times(1000, u64::MAX);
+    latency.record_times(1000, u64::MAX);
+    assert!(latency.summary().unwrap().count >= u64::MAX - 1);
+}

@@ -134,3 +134,20 @@ fn a_stalled_sender_shows_as_missed_and_in_latency_from_the_due_time() {
     assert_eq!((from_ring.min, from_ring.max), (5_000.0, 5_000.0));
     assert!(from_due.max > 900_000.0 && from_due.max <= 1_005_000.0, "{from_due:?}");
 }
+
+#[test]
+fn what_is_given_up_is_missed_up_to_then() {
+    for pattern in [Pattern::Even, Pattern::Bursts(10)] {
+        let rate = "1000".parse::<Load>().unwrap().rate(60, None).unwrap();
+        let mut pacer = Pacer::new(rate, pattern, 1_000_000, 500_000);
+        pacer.start(50, Some(1_000_000));
+        let mut due = [0; 10];
+        assert_eq!(pacer.take(50 + 9_000, &mut due), 10);
+        pacer.miss(49);
+        assert_eq!(pacer.missed(), 0, "before it began");
+        pacer.miss(50 + 99_999);
+        assert_eq!(pacer.missed(), 90, "{pattern:?}");
+        pacer.miss(u64::MAX);
+        assert_eq!((pacer.intended(), pacer.is_over()), (1000, true), "{pattern:?}");
+    }
+}

@@ -78,3 +78,30 @@ fn wrong_rates_say_what_would_be_right() {
     );
     assert!(matches!(pps("100.000001%", 1514, LINE), Err(Error::AboveLine { .. })));
 }
+
+#[test]
+fn rates_of_any_number_are_a_rate_or_an_error() {
+    for load in [Load::Frames(u64::MAX), Load::Layer1(u128::MAX), Load::Layer2(u128::MAX), Load::Percent(u64::MAX)] {
+        for line in [None, Some(1), Some(u64::MAX)] {
+            for size in [0, 60, usize::MAX] {
+                let outcome = load.rate(size, line);
+                assert!(outcome.as_ref().is_err() || outcome.as_ref().is_ok_and(|rate| rate.per_second() > 0.0));
+                let _ = outcome.map_err(|error| error.to_string());
+            }
+            for mean in [f64::NAN, f64::INFINITY, -1.0, 353.8] {
+                let _ = load.rate_of_mix(mean, line);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_mix_has_the_rate_of_its_mean_size() {
+    // 28 frames of 60 bytes, 16 of 566, 4 of 1514: 350 bytes on average, and 24 more of each on the line.
+    let mean = (28.0 * 60.0 + 16.0 * 566.0 + 4.0 * 1514.0) / 48.0;
+    let rate = "100%".parse::<Load>().unwrap().rate_of_mix(mean, Some(10_000_000_000)).unwrap();
+    assert!((rate.per_second() - 10e9 / 8.0 / (mean + 24.0)).abs() < 0.01);
+    let one = "37.5%".parse::<Load>().unwrap();
+    let line = Some(25_000_000_000);
+    assert_eq!(one.rate_of_mix(1514.0, line).unwrap().per_second(), one.rate(1514, line).unwrap().per_second());
+}

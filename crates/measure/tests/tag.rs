@@ -98,3 +98,14 @@ fn times_wrap() {
     assert_eq!(tag.age((5 << 48) + 7), Some(17));
     assert_eq!(Tag { due: None, ..tag }.age(7), None);
 }
+
+#[test]
+fn places_outside_of_the_frame_are_left_alone() {
+    for checksum_at in [59, 60, usize::MAX - 1, usize::MAX] {
+        let coverage = Coverage { checksum_at, from: usize::MAX, zero_is_none: false };
+        let mut frame = [0; 60];
+        TagWriter::new(Kind::Full, 0, 60, 42, Some(coverage)).unwrap().write(&mut frame, 1, 2);
+        assert_eq!(frame[..46], [0; 46]);
+    }
+    assert!(TagWriter::new(Kind::Full, 0, 60, usize::MAX, None).unwrap_err().to_string().contains("take "));
+}

@@ -212,7 +212,8 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         let elapsed = now.saturating_sub(self.since);
         match self.phase {
             Phase::Counted => {
-                if self.directions.iter().all(|direction| direction.lane.is_done(now)) {
+                let over = |lane: &Lane<T>| lane.is_past_end(now) || lane.is_done(now);
+                if self.directions.iter().all(|direction| over(&direction.lane)) {
                     self.enter(Phase::Flush, now);
                 }
             }
