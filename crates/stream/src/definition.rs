@@ -10,10 +10,10 @@ use std::ops::Range;
 use toml::de::{DeTable, DeValue};
 
 /// Streams of a file, at most.
-const MOST_STREAMS: usize = 1024;
+const MOST_STREAMS: usize = 128;
 /// Flows of a stream, at most.
 const MOST_FLOWS: u64 = 1 << 20;
-/// Values that move with flows in all: flows times fields.
+/// Values that move with flows in all streams of a file: flows times fields.
 const MOST_FLOW_VALUES: u64 = 1 << 24;
 /// Flows that differ by address alone: hosts of a /16.
 const FLOWS_BY_ADDRESS: u64 = 65_534;
@@ -78,8 +78,22 @@ impl Definition {
             let message = format!("there are {} streams", streams_of.len());
             return Err(source.error(streams.span(), message, format!("expected 1 to {MOST_STREAMS} {expected}")));
         }
-        let streams = streams_of.iter().enumerate();
-        streams.map(|(number, stream)| Self::one(source, stream, number)).collect()
+        let (mut all, mut values) = (Vec::with_capacity(streams_of.len()), 0);
+        for (number, stream) in streams_of.iter().enumerate() {
+            let definition = Self::one(source, stream, number)?;
+            values += definition.flow_values();
+            if values > MOST_FLOW_VALUES {
+                let message =
+                    format!("fields that move with flows have more than {MOST_FLOW_VALUES} values in all streams");
+                return Err(source.error(stream.span(), message, "expected fewer flows, or fewer such fields"));
+            }
+            all.push(definition);
+        }
+        Ok(all)
+    }
+
+    fn flow_values(&self) -> u64 {
+        self.flows() * self.layout.fields.iter().filter(|field| field.flow).count() as u64
     }
 
     fn one(source: Source<'_>, stream: &Value<'_>, number: usize) -> Result<Self> {
@@ -187,7 +201,7 @@ impl Definition {
     /// Makes the source address move with the flow, unless fields are named that do; above 65,534 flows the port too.
     fn let_flow(&mut self, at: Option<Range<usize>>) -> std::result::Result<(), (Range<usize>, String, String)> {
         let moving = self.layout.fields.iter().find(|field| field.flow);
-        let values = self.flows() * self.layout.fields.iter().filter(|field| field.flow).count() as u64;
+        let values = self.flow_values();
         if let Some(at) = at.clone().filter(|_| values > MOST_FLOW_VALUES) {
             let message = format!("fields that move with these flows have {values} values");
             return Err((

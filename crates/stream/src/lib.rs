@@ -64,7 +64,7 @@
 //! | `raw` | its bytes in hexadecimal: `{ raw = "de ad be ef" }` | nothing |
 //!
 //! Lengths, checksums and the protocol that follows are filled in, unless they are given: a wrong one may be wanted, and
-//! `checksum = 0` leaves that of UDP out. Addresses are those of RFC 2544 and RFC 5180 unless given. IPv6 addresses that are counted or
+//! `checksum = 0` leaves that of UDP out. Checksums cover what lies behind them up to the frame's end, whatever a length that is given says. Addresses are those of RFC 2544 and RFC 5180 unless given. IPv6 addresses that are counted or
 //! random differ in their lower 64 bits.
 #![forbid(unsafe_code)]
 

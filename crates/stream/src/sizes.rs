@@ -86,7 +86,7 @@ impl Sizes {
     /// Sizes of so many frames each, spread evenly.
     fn mix(parts: &[(u16, usize)]) -> std::result::Result<Self, String> {
         let divisor = parts.iter().fold(0, |divisor, (_, weight)| gcd(divisor, *weight)).max(1);
-        let total = parts.iter().map(|(_, weight)| weight / divisor).sum::<usize>();
+        let total = parts.iter().fold(0_usize, |total, (_, weight)| total.saturating_add(weight / divisor));
         if total == 0 || total > LONGEST_CYCLE {
             return Err(format!("weights sum up to {total}; write 1 to {LONGEST_CYCLE} in all"));
         }

@@ -7,7 +7,7 @@ use crate::program::{BURST, Program};
 
 /// Frames within which headers have to repeat to be kept in a table, and bytes of the largest table.
 const LONGEST_TABLE: u64 = 65_536;
-const LARGEST_TABLE: u64 = 64 << 20;
+const LARGEST_TABLE: u64 = 8 << 20;
 /// Lengths of headers that are copied in a few instructions.
 const HEADS: [usize; 7] = [48, 60, 64, 74, 76, 96, 128];
 
