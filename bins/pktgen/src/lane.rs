@@ -108,8 +108,11 @@ impl<T: TxQueue> Lane<T> {
         self.limit = self.tagged;
     }
 
-    /// Ends the part, and drops what the ring has no room for.
-    pub(crate) fn give_up(&mut self) {
+    /// Ends the part at `now`, and drops what the ring has no room for. What was due by then is missed.
+    pub(crate) fn give_up(&mut self, now: u64) {
+        if let Some(pacer) = self.pacer.as_mut().filter(|pacer| self.tagged < self.limit && !pacer.is_off()) {
+            pacer.miss(now);
+        }
         self.cut();
         self.starved += self.batch.len() as u64;
         self.cache.free_batch(&mut self.batch);
@@ -159,6 +162,13 @@ impl<T: TxQueue> Lane<T> {
             _ => now >= self.end,
         };
         self.batch.is_empty() && (is_over || self.tagged >= self.limit)
+    }
+
+    /// Whether nothing more becomes due, though the ring may have no room for what is tagged. Without a time at which it ends, a ring
+    /// that has taken nothing for `patience` ticks ends it.
+    pub(crate) fn is_past_end(&self, now: u64, patience: u64) -> bool {
+        let stands_still = !self.batch.is_empty() && now.saturating_sub(self.last) >= patience;
+        now >= self.end || self.tagged >= self.limit || (self.end == u64::MAX && stands_still)
     }
 
     /// Frames handed over so far.

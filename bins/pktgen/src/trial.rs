@@ -32,10 +32,8 @@ use std::time::Duration;
 /// How often a probe is sent, and how long until one has to come back.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
-/// The drain ends when all has come and no doubles for so long, when nothing has come for so long, and at the latest after
-/// the last.
+/// The drain ends when all has come and nothing follows for so long, and at the latest after the second.
 const SETTLE: Duration = Duration::from_millis(50);
-const SILENCE: Duration = Duration::from_secs(1);
 const DRAIN: Duration = Duration::from_secs(2);
 /// How long a ring may take for what is tagged already.
 const FLUSH: Duration = Duration::from_secs(1);
@@ -127,7 +125,6 @@ fn plan(args: &RunArgs, clock: &Clock, cut: &Arc<AtomicBool>) -> Plan {
         probe_interval: ticks(PROBE_INTERVAL),
         probe_limit: ticks(PROBE_LIMIT),
         settle: ticks(SETTLE),
-        silence: ticks(SILENCE),
         drain: ticks(DRAIN),
         flush: ticks(FLUSH),
         cut: Arc::clone(cut),

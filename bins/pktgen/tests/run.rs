@@ -123,6 +123,47 @@ fn streams_of_a_file_arrive_as_other_frames_do() {
     }
 }
 
+/// The device never says that a frame is sent, so its ring is full for good.
+#[test]
+fn a_ring_that_stands_still_does_not_hold_up_the_end() {
+    for end in [&["--duration", "300ms"][..], &["--count", "600"]] {
+        let ports = ["soft:a?wire=peer:b&fault=no-dd", "soft:b"];
+        let options = ["--one-way", "--rate", "2k", "--ring-size", "64", "--catch-up", "1s"];
+        let (report, _) = report(&[&ports[..], &options, end].concat(), 0);
+        let direction = &report["directions"][0];
+        let [sent, missed] = ["sent", "missed"].map(|field| direction[field].as_u64().unwrap());
+        assert!(
+            sent < 64 && missed > 0 && report["warnings"][0].as_str().unwrap().contains("less than --rate"),
+            "{report}"
+        );
+        assert!(end[0] == "--count" || sent + missed == 600, "{sent} and {missed}");
+    }
+}
+
+#[test]
+fn nothing_missed_is_no_rate_missed() {
+    // Of random times more or fewer than the mean are due in a second.
+    for pattern in ["poisson:5", "poisson:7", "bursts:500"] {
+        let options = [
+            "--one-way",
+            "--rate",
+            "1k",
+            "--duration",
+            "1s",
+            "--catch-up",
+            "1s",
+            "--expect-rate",
+            "--pattern",
+            pattern,
+        ];
+        let (report, _) = report(&[&PAIR[..], &options].concat(), 0);
+        assert_eq!(
+            (&report["directions"][0]["missed"], report["warnings"].as_array().unwrap().len()),
+            (&Value::from(0), 0)
+        );
+    }
+}
+
 #[test]
 fn an_error_in_a_definition_shows_its_line() {
     for (text, message) in [
@@ -157,6 +198,8 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "--rate", "1M", "--line", "10"], 2, "above the line"),
         (&["soft:a", "soft:b", "--size", "59"], 2, "60 to 9216"),
         (&["soft:a", "soft:b", "--size", "60-1519"], 2, "at most 1518"),
+        (&["soft:a", "soft:b", "--size", "60*18446744073709551615,61*2"], 2, "weights sum up to"),
+        (&["soft:a", "soft:b", "--stream", "/dev/zero"], 2, "longer than 1 MiB"),
         (&["soft:a", "soft:b", "--size", "2049", "--mtu", "9000"], 2, "at most 2048"),
         (&["soft:a?wire=peer:b", "soft:b", "--dst-ip", "2001:2::1"], 2, "the 14 bytes of the tag need 76"),
         (&["soft:a", "soft:b", "--flows", "1048577"], 2, "1048576"),

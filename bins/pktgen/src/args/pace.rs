@@ -14,7 +14,7 @@ pub(crate) struct Pace {
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Load>,
 
-    /// How frames are spread: even, bursts:N or poisson[:SEED]
+    /// How frames are spread: even, bursts:N, poisson or poisson:SEED
     #[arg(long, value_name = "HOW", default_value = "even")]
     pub(crate) pattern: Spread,
 

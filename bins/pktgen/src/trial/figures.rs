@@ -63,22 +63,29 @@ impl Figures {
         percent(self.verdict.lost, self.verdict.sent)
     }
 
-    /// Frames a second: asked for, due, and handed over. Over the time that the frames due take at the rate asked for, or up
-    /// to the last hand-over if that was later.
+    /// Frames a second: asked for, due, and handed over. Over the time asked for, or that the frames due take at the rate asked for if
+    /// their number or a signal ended it; up to the last hand-over if that was later.
     pub(crate) fn rates(&self, setting: &Setting<'_>) -> Rates {
         let Some(sent) = self.sent else { return Rates::default() };
         let asked = setting.rates[self.from].map(Rate::per_second);
         let to_last = setting.clock.nanoseconds(sent.ticks) / 1e9;
         #[expect(clippy::cast_precision_loss, reason = "figures for people")]
         let [handed, due] = [sent.handed as f64, (sent.handed + self.missed) as f64];
-        let seconds = asked.map_or(to_last, |asked| to_last.max(due / asked)).max(1e-9);
+        let by_time = setting.args.duration.or(setting.args.count.is_none().then_some(super::DURATION));
+        let by_time = by_time.filter(|_| !setting.cut && setting.args.count.is_none_or(|count| sent.handed < count));
+        let seconds = match (asked, by_time) {
+            (None, _) => to_last,
+            (Some(_), Some(time)) => to_last.max(time.as_secs_f64()),
+            (Some(asked), None) => to_last.max(due / asked),
+        };
+        let seconds = seconds.max(1e-9);
         Rates { intended: asked, offered: handed / seconds, missed: (due - handed) / seconds, seconds }
     }
 
     /// Percent of the frames due that were not offered, where there is a rate.
     pub(crate) fn short_percent(&self, setting: &Setting<'_>) -> Option<f64> {
-        let Rates { intended, offered, .. } = self.rates(setting);
-        intended.map(|intended| ((intended - offered) / intended * 100.0).max(0.0))
+        let due = self.sent?.handed + self.missed;
+        setting.rates[self.from].map(|_| percent(self.missed, due))
     }
 }
 

@@ -4,11 +4,15 @@ use crate::args::RunArgs;
 use crate::traffic::Traffic;
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{IpAddr, Ipv6Addr};
 use stream::{Definition, Flows, Stream};
 
 /// The longest frame that arrives in one buffer, without check sequence: a tag that lies in two is not found.
 const LONGEST: usize = 2048;
+/// Bytes that are read of a file, more than one of definitions may have.
+const LONGEST_FILE: u64 = (1 << 20) + 1;
 /// Bytes of an Ethernet header and a VLAN tag.
 const HEADERS: usize = 18;
 
@@ -29,7 +33,10 @@ impl Frames {
         let definitions = match &args.stream {
             Some(path) => {
                 let name = path.display().to_string();
-                let text = std::fs::read_to_string(path)
+                let mut text = String::new();
+                // What is longer than a file may be is not read, and refused.
+                File::open(path)
+                    .and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text))
                     .with_context(|| format!("--stream {name}: cannot be read; name a file of stream definitions"))?;
                 Definition::parse(&name, &text).map_err(|error| Failure::usage(in_one_line(&error, &text)))?
             }
@@ -100,9 +107,12 @@ fn in_one_line(error: &stream::Error, text: &str) -> String {
     let stream::Error::Definition { file, line, column, message, expected, .. } = error else {
         return error.to_string();
     };
-    let about: String = text.lines().nth(line - 1).unwrap_or_default().trim().chars().take(120).collect();
-    let about = if about.is_empty() { about } else { format!(": {about}") };
-    format!("{file}:{line}:{column}: {message}; {expected}{about}")
+    let about = text.lines().nth(line - 1).unwrap_or_default().trim();
+    let about =
+        if about.is_empty() { String::new() } else { format!(": {}", &about.chars().take(120).collect::<String>()) };
+    let all = format!("{file}:{line}:{column}: {message}; {expected}{about}");
+    // A file does not steer the terminal.
+    all.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
 }
 
 /// The flows that options describe.

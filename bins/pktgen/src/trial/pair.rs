@@ -18,10 +18,8 @@ pub(crate) struct Plan {
     pub(crate) paced: bool,
     pub(crate) probe_interval: u64,
     pub(crate) probe_limit: u64,
-    /// The drain ends when all has come and no doubles for so long, when nothing has come for so long, and at the latest
-    /// after the last.
+    /// The drain ends when all has come and nothing follows for so long, and at the latest after `drain`.
     pub(crate) settle: u64,
-    pub(crate) silence: u64,
     pub(crate) drain: u64,
     /// What the ring has not taken by then is not sent.
     pub(crate) flush: u64,
@@ -212,7 +210,9 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         let elapsed = now.saturating_sub(self.since);
         match self.phase {
             Phase::Counted => {
-                let over = |lane: &Lane<T>| lane.is_past_end(now) || lane.is_done(now);
+                // A ring that stands still ends it too: what is tagged has its time in the next phase.
+                let patience = self.plan.flush;
+                let over = |lane: &Lane<T>| lane.is_past_end(now, patience) || lane.is_done(now);
                 if self.directions.iter().all(|direction| over(&direction.lane)) {
                     self.enter(Phase::Flush, now);
                 }
@@ -229,15 +229,16 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             Phase::Flush => {
                 let is_flushed = self.directions.iter().all(|direction| direction.lane.is_done(now));
                 if is_flushed || elapsed >= self.plan.flush {
-                    self.note_sent();
+                    self.note_sent(now);
                     self.enter(Phase::Drain, now);
                 }
             }
             Phase::Drain => {
                 let all =
                     self.directions.iter().all(|one| one.sent.is_some_and(|sent| one.stream.received() == sent.handed));
-                let silence = now.saturating_sub(self.last_arrival);
-                if (all && silence >= self.plan.settle) || silence >= self.plan.silence || elapsed >= self.plan.drain {
+                // Doubles may follow the last.
+                let is_settled = now.saturating_sub(self.last_arrival) >= self.plan.settle;
+                if (all && is_settled) || elapsed >= self.plan.drain {
                     self.phase = Phase::Done;
                 }
             }
@@ -265,9 +266,9 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     }
 
     /// Nothing more is sent of what counts.
-    fn note_sent(&mut self) {
+    fn note_sent(&mut self, now: u64) {
         for Direction { lane, sent, missed, .. } in &mut self.directions {
-            lane.give_up();
+            lane.give_up(now);
             (*sent, *missed) = (Some(lane.sent()), lane.missed());
         }
     }
@@ -319,7 +320,7 @@ impl<R: RxQueue, T: TxQueue> Function for Pair<R, T> {
     /// At an end that nobody planned, as when a device is gone, what was counted so far is kept.
     fn finish(&mut self) {
         if matches!(self.phase, Phase::Counted | Phase::Flush) {
-            self.note_sent();
+            self.note_sent(device::tsc::now());
         }
     }
 }

@@ -30,7 +30,7 @@ pub(crate) fn print(
         }
         _ => Ok(()),
     };
-    let result = result.and(measured).and_then(|()| match unmet(setting, all) {
+    let result = result.and(measured).and(links(all, totals)).and_then(|()| match unmet(setting, all) {
         unmet if unmet.is_empty() => Ok(()),
         unmet => Err(Failure::Unmet(unmet.join("; "))),
     });
@@ -41,6 +41,19 @@ pub(crate) fn print(
         output::print(&page(setting, all, totals, &warnings))?;
     }
     result
+}
+
+/// An error if a link was down at the end.
+fn links(all: &[Figures], totals: &Totals) -> Result<(), Failure> {
+    let ports = all.iter().flat_map(|figures| [figures.from, figures.to]).map(|port| &totals.ports[port]);
+    match ports.into_iter().find(|port| port.link == "down") {
+        Some(port) => {
+            let name = &port.name;
+            Err(anyhow!("{name}: its link went down; what did not arrive for that counts as lost: see to the cable")
+                .into())
+        }
+        None => Ok(()),
+    }
 }
 
 /// The expectations that do not hold, in words.

@@ -72,8 +72,7 @@ fn plan(count: u64) -> Plan {
         probe_interval: SECOND / 1000,
         probe_limit: 60 * SECOND,
         settle: SECOND,
-        silence: 2 * SECOND,
-        drain: 60 * SECOND,
+        drain: 3 * SECOND,
         flush: 60 * SECOND,
         cut: Arc::default(),
     }
