@@ -19,7 +19,7 @@ fn stream(line: &str) -> String {
 const DEFINITIONS: &[(&str, &str)] = &[
     ("", "f.toml:1:1: there is no stream; expected streams, each below a line [[stream]]"),
     ("stream = 5", "f.toml:1:10: this is a number; expected streams, each below a line [[stream]]"),
-    ("stream = []", "f.toml:1:10: there are 0 streams; expected 1 to 1024 streams, each below a line [[stream]]"),
+    ("stream = []", "f.toml:1:10: there are 0 streams; expected 1 to 128 streams, each below a line [[stream]]"),
     ("[[straem]]\n", "f.toml:1:3: unknown key \"straem\"; did you mean \"stream\"?"),
     (
         "[[stream]]\n",
