@@ -11,13 +11,23 @@ mod proxy;
 pub use panics::{panic_at, panics};
 pub use proxy::{Lie, Mapping, Proxy};
 
+use device::{DmaMemory, MemoryRequest, PageSize};
 use mempool::{Pool, PoolConfig};
 use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Takes all huge pages that are free, so that memory is on ordinary ones while this is kept: nobody can write to a file on huge pages.
+#[must_use]
+pub fn all_huge_pages() -> Vec<Arc<DmaMemory>> {
+    const MOST: usize = 1 << 17;
+    let request = MemoryRequest { bytes: 2 << 20, pages: PageSize::Huge2M, ..MemoryRequest::default() };
+    std::iter::from_fn(|| DmaMemory::allocate(&request).ok()).take(MOST).collect()
+}
 
 /// A pool of `slots` slots on ordinary pages, which every host has.
 #[must_use]
 pub fn pool(slots: usize) -> Pool {
-    Pool::new(&PoolConfig { slots, pages: device::PageSize::Ordinary, ..PoolConfig::default() }).expect("a pool")
+    Pool::new(&PoolConfig { slots, pages: PageSize::Ordinary, ..PoolConfig::default() }).expect("a pool")
 }
 
 /// Holds a pool to its promise: every slot is at home, and none is there twice.

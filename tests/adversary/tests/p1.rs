@@ -3,7 +3,7 @@
 
 #![forbid(unsafe_code)]
 
-use adversary::{Lie, Proxy, pool};
+use adversary::{Lie, Proxy, all_huge_pages, pool};
 use mempool::Batch;
 use nic::PortConfig;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,7 @@ const ROOM: usize = 2048;
 
 #[test]
 fn p1_a_length_that_changes_while_it_is_read_makes_no_long_packet() {
+    let _taken = all_huge_pages();
     let (proxy, pool) = (Proxy::start("liar?wire=sink", Lie::None), pool(1024));
     let config = vouch::vouched(PortConfig { rx_ring: 64, tx_ring: 64, ..PortConfig::default() });
     let mut nic = nic::open(&proxy.address(), &config, &pool).expect("an honest start");
