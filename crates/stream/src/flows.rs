@@ -4,7 +4,6 @@ use crate::definition::Definition;
 use crate::error::{Error, Result};
 use crate::sizes::Sizes;
 use crate::stream::Stream;
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// UDP frames of a number of flows, which differ by source address, and above 65,534 flows by source port too.
@@ -103,10 +102,5 @@ impl Stream {
 }
 
 fn mac(address: [u8; 6]) -> String {
-    let mut text = String::new();
-    for (index, byte) in address.into_iter().enumerate() {
-        // Writing to text cannot fail.
-        let _ = write!(text, "{}{byte:02x}", if index == 0 { "" } else { ":" });
-    }
-    text
+    address.map(|byte| format!("{byte:02x}")).join(":")
 }
