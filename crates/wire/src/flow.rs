@@ -26,25 +26,31 @@ impl Flow {
     #[must_use]
     pub fn of(frame: &[u8]) -> Option<Self> {
         let ethernet = Ethernet::parse(frame)?;
-        let packet = ethernet.payload();
         match ethernet.ether_type() {
-            ether_type::IPV4 => {
-                let header = Ipv4Header::first(packet).filter(|header| header.version() == 4)?;
-                let ends =
-                    (!header.is_fragment() && header.header_len() >= header.0.len()).then(|| header.header_len());
-                // What lies behind the packet's end is padding.
-                let packet = packet.get(..header.total_len()).unwrap_or(packet);
-                let payload = ends.and_then(|end| packet.get(end..)).unwrap_or_default();
-                Some(Self::new(header.protocol(), header.source().into(), header.destination().into(), payload))
-            }
-            ether_type::IPV6 => {
-                let header = Ipv6Header::first(packet).filter(|header| header.version() == 6)?;
-                let payload = packet.get(header.0.len()..).unwrap_or_default();
-                let payload = payload.get(..header.payload_len()).unwrap_or(payload);
-                Some(Self::new(header.next_header(), header.source().into(), header.destination().into(), payload))
-            }
+            ether_type::IPV4 => Self::of_ipv4(ethernet.payload()),
+            ether_type::IPV6 => Self::of_ipv6(ethernet.payload()),
             _ => None,
         }
+    }
+
+    /// Returns the flow of an IPv4 packet, as by [`Self::of`].
+    #[must_use]
+    pub fn of_ipv4(packet: &[u8]) -> Option<Self> {
+        let header = Ipv4Header::first(packet).filter(|header| header.version() == 4)?;
+        let ends = (!header.is_fragment() && header.header_len() >= header.0.len()).then(|| header.header_len());
+        // What lies behind the packet's end is padding.
+        let packet = packet.get(..header.total_len()).unwrap_or(packet);
+        let payload = ends.and_then(|end| packet.get(end..)).unwrap_or_default();
+        Some(Self::new(header.protocol(), header.source().into(), header.destination().into(), payload))
+    }
+
+    /// Returns the flow of an IPv6 packet, as by [`Self::of`].
+    #[must_use]
+    pub fn of_ipv6(packet: &[u8]) -> Option<Self> {
+        let header = Ipv6Header::first(packet).filter(|header| header.version() == 6)?;
+        let payload = packet.get(header.0.len()..).unwrap_or_default();
+        let payload = payload.get(..header.payload_len()).unwrap_or(payload);
+        Some(Self::new(header.next_header(), header.source().into(), header.destination().into(), payload))
     }
 
     fn new(protocol: u8, source: IpAddr, destination: IpAddr, payload: &[u8]) -> Self {
