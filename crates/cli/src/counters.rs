@@ -60,10 +60,22 @@ reasons! {
     MartianDestination = "martian_destination";
     /// The time to live or hop limit is used up.
     TtlExpired = "ttl_expired";
+    /// The IPv4 header has options, and somebody else was to read them.
+    IpOptions = "ip_options";
     /// There is no route to the destination.
     NoRoute = "no_route";
     /// The packet is longer than the MTU of the output port.
     TooBig = "too_big";
+    /// The station that the route leads to is not known, or its port is down.
+    Unresolved = "unresolved";
+    /// The destination is an address of this host.
+    ForHost = "for_host";
+    /// The route says to drop it.
+    Blackhole = "blackhole";
+    /// The route says that the destination is unreachable.
+    Unreachable = "unreachable";
+    /// The route says that the destination is forbidden.
+    Prohibited = "prohibited";
     /// The output ring had no room in time.
     TxFull = "tx_full";
     /// No device can send a frame of this length.
@@ -168,12 +180,19 @@ impl Sub for Counters {
 
 /// [`Counters`] that one worker publishes every few milliseconds, on cache lines of their own. A reader may see some
 /// values of one publication and some of the next; each is correct for some moment.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 pub struct Published {
     words: [AtomicU64; 5 + Reason::ALL.len()],
     idle: AtomicU64,
     publications: AtomicU64,
+}
+
+impl Default for Published {
+    fn default() -> Self {
+        let words = std::array::from_fn(|_| AtomicU64::new(0));
+        Self { words, idle: AtomicU64::new(0), publications: AtomicU64::new(0) }
+    }
 }
 
 impl Published {

@@ -33,16 +33,29 @@ pub enum Refusal {
     MartianDestination,
     /// The time to live or hop limit is used up (RFC 1812, 5.3.1; RFC 8200, section 3).
     Ttl,
+    /// The IPv4 header has options, which only a [`LiveForwarder`](crate::LiveForwarder) leaves to others (RFC 1812, 5.2.6).
+    Options,
     /// There is no route to the destination (RFC 1812, 5.2.4.3).
     NoRoute,
     /// Longer than the MTU of the output port (RFC 8200, section 5). IPv4 packets are not fragmented, with or without
     /// DF, although RFC 1812, 4.2.2.7, requires it.
     TooBig,
+    /// The station that the route leads to is not known yet, or its port is down; only of a
+    /// [`LiveFib`](crate::LiveFib), like all that follow.
+    Unresolved,
+    /// The destination is an address of this host.
+    ForHost,
+    /// The route says to drop packets in silence.
+    Blackhole,
+    /// The route says to answer that the destination is unreachable.
+    Unreachable,
+    /// The route says to answer that the destination is forbidden.
+    Prohibited,
 }
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 18] = [
         Self::NotIp,
         Self::LinkMulticast,
         Self::OtherStation,
@@ -53,8 +66,14 @@ impl Refusal {
         Self::MartianSource,
         Self::MartianDestination,
         Self::Ttl,
+        Self::Options,
         Self::NoRoute,
         Self::TooBig,
+        Self::Unresolved,
+        Self::ForHost,
+        Self::Blackhole,
+        Self::Unreachable,
+        Self::Prohibited,
     ];
 }
 

@@ -105,6 +105,47 @@ pub enum Error {
     /// There is not enough memory for the routes in the form of the file.
     #[error("out of memory; allow this process more (`ulimit -v`), or leave routes out")]
     OutOfMemory,
+    /// There are as many of something as may be.
+    #[error(
+        "there are {limit} {what}, of which {waiting} are given up but may still be in use; make the table larger, or see that \
+         forwarders catch up"
+    )]
+    Full {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+        /// How many of them were removed, and wait for forwarders.
+        waiting: usize,
+    },
+    /// A number stands for nothing.
+    #[error("there is no number {number} among the {what}; add it first")]
+    Unknown {
+        /// Among what.
+        what: &'static str,
+        /// The number.
+        number: u32,
+    },
+    /// Something is to be removed to which something leads.
+    #[error("number {number} of the {what} is in use; remove what leads to it first")]
+    InUse {
+        /// Of what.
+        what: &'static str,
+        /// Its number.
+        number: u32,
+    },
+    /// A group cannot have these members.
+    #[error("a group cannot have {problem}")]
+    Members {
+        /// What is wrong.
+        problem: &'static str,
+    },
+    /// A member of a group would lead to a group.
+    #[error("next hop {hop} is a member of a group, and cannot lead to a group itself")]
+    Nested {
+        /// The number of the next hop.
+        hop: u32,
+    },
     /// The lookup tables cannot be built.
     #[error("cannot build the route table: {0}")]
     Table(#[from] lpm::Error),

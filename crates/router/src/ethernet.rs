@@ -1,5 +1,6 @@
 //! Ethernet headers (IEEE 802.3, 3.2): destination, source, EtherType.
 
+use crate::fib::low48;
 use std::fmt;
 
 /// Bytes of the header.
@@ -81,12 +82,17 @@ impl Station {
     /// The bit that tells groups from single stations, of the first byte.
     const GROUP: u64 = 1;
 
+    /// Takes no frame: no address has bits beyond its six bytes.
+    pub(crate) const NOBODY: Self = Self { mask: Self::ADDRESS, bits: u64::MAX };
+
     pub(crate) fn new(interface: &Interface) -> Self {
-        let [a, b, c, d, e, f] = interface.mac;
-        match interface.promiscuous {
-            true => Self { mask: Self::GROUP, bits: 0 },
-            false => Self { mask: Self::ADDRESS, bits: u64::from_le_bytes([a, b, c, d, e, f, 0, 0]) },
-        }
+        Self::of(low48(interface.mac), interface.promiscuous)
+    }
+
+    /// That of an interface whose address these lower 48 bits are, first byte lowest.
+    #[inline(always)]
+    pub(crate) fn of(mac: u64, promiscuous: bool) -> Self {
+        if promiscuous { Self { mask: Self::GROUP, bits: 0 } } else { Self { mask: Self::ADDRESS, bits: mac } }
     }
 
     /// Whether a frame that begins with these bytes is for this interface alone.

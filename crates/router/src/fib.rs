@@ -84,8 +84,10 @@ impl Fib {
 #[derive(Clone, Copy, Debug)]
 #[repr(align(16))]
 pub(crate) struct Adjacency {
-    /// Destination, the next hop's address, and source, the port's.
-    pub(crate) addresses: [u8; 12],
+    /// The first eight bytes of destination, the next hop's address, and source, the port's: lowest first.
+    first: u64,
+    /// The last four.
+    last: u32,
     pub(crate) port: u16,
     /// Bytes of the longest frame.
     longest: u16,
@@ -93,17 +95,40 @@ pub(crate) struct Adjacency {
 
 impl Adjacency {
     pub(crate) fn new(next_hop: [u8; 6], port: u16, interface: &Interface) -> Self {
-        let mut addresses = [0; 12];
-        addresses[..6].copy_from_slice(&next_hop);
-        addresses[6..].copy_from_slice(&interface.mac);
-        Self { addresses, port, longest: u16::try_from(usize::from(interface.mtu) + HEADER).unwrap_or(u16::MAX) }
+        let longest = u16::try_from(usize::from(interface.mtu) + HEADER).unwrap_or(u16::MAX);
+        Self::of_words(low48(next_hop), low48(interface.mac), port, longest)
     }
 
-    /// Whether a frame of `len` bytes is too long for the port.
+    /// That of two addresses in the lower 48 bits of a word each, first byte lowest.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "four bytes are left")]
+    pub(crate) fn of_words(next_hop: u64, source: u64, port: u16, longest: u16) -> Self {
+        Self { first: next_hop | source << 48, last: (source >> 16) as u32, port, longest }
+    }
+
+    /// Writes both addresses.
+    #[inline(always)]
+    pub(crate) fn write(&self, start: &mut [u8; 12]) {
+        let (first, last) = start.split_at_mut(8);
+        first.copy_from_slice(&self.first.to_le_bytes());
+        last.copy_from_slice(&self.last.to_le_bytes());
+    }
+
+    /// Whether a frame of `len` bytes is too long for the port; any is for one that is down.
     #[inline(always)]
     pub(crate) fn refuses(&self, len: usize) -> bool {
         len > usize::from(self.longest)
     }
+
+    /// Whether the port sends nothing.
+    pub(crate) fn is_down(&self) -> bool {
+        self.longest == 0
+    }
+}
+
+/// An Ethernet address in the lower 48 bits, first byte lowest.
+pub(crate) fn low48([a, b, c, d, e, f]: [u8; 6]) -> u64 {
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
 }
 
 /// One generation of routes.

@@ -4,11 +4,13 @@ use crate::check::Refusal;
 use crate::egress::Egress;
 use crate::ethernet::{Interface, Station};
 use crate::fib::{Follower, View, stations};
+use crate::hops::Shared;
 use crate::judge::{self, Judged, Verdict};
-use crate::rewrite::Hops;
+use crate::rewrite::{Hops, NextHops};
 use lpm::{Ipv4Reader, Ipv6Reader};
 use mempool::{Batch, Packet};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What happens to frames for which there is no route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,48 +51,99 @@ impl Forwarder {
     /// the IP packet, such as the padding of short frames, are cut off. IPv4 options are passed on without being read.
     #[inline(never)]
     pub fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
-        let count = batch.len();
         let Self { fib, interfaces, stations, miss, judged } = self;
         let Some(station) = stations.get(ingress).copied() else { return 0 };
-        if egress.room() < count || egress.ports() < interfaces.len() {
+        if egress.room() < batch.len() || egress.ports() < interfaces.len() {
             return 0;
         }
         let View { v4, v6, adjacencies } = fib.newest();
-        let table = Hops { adjacencies, interfaces, miss: *miss, ingress };
-        if let [packet] = &mut batch[..]
-            && let Some(port) = send_lone(packet, station, judged.longest, v4, &table)
-        {
-            batch.distribute(egress.outputs(), |_| port.into());
-            return count;
-        }
-        judged.judge(batch, station);
-        look_up(v4, v6, judged, count);
-        if judged.unusual {
-            table.rewrite_frames(batch, judged);
-        } else if judged.other_count > 0 {
-            table.rewrite_others(batch, judged);
-        }
-        let Judged { v4, verdicts, hops, .. } = judged;
-        let (mut hops, mut left) = (hops[..count].iter(), 0);
-        batch.distribute(egress.outputs(), |packet| {
-            let hop = hops.next().copied().flatten();
-            if let Some(port) = table.send_plain(packet, hop) {
-                return port.into();
-            }
-            let at = count - 1 - hops.len();
-            let verdict = table.settle(packet, v4[at], verdicts[at]);
-            if let Verdict::Out(port) = verdict {
-                return port.into();
-            }
-            verdicts[left] = verdict;
-            left += 1;
-            usize::MAX
-        });
-        if !batch.is_empty() {
-            set_aside(batch, verdicts, egress);
-        }
-        count
+        let table = Hops { next_hops: &**adjacencies, interfaces, miss: *miss, ingress };
+        route(&table, station, judged, (v4, v6), batch, egress)
     }
+}
+
+/// One thread's handle of a [`LiveFib`](crate::LiveFib). It allocates nothing once it has seen its longest burst, and takes no lock. What
+/// it refuses is for somebody else to answer, a host's own stack for example: IPv4 packets with options are among it, which
+/// a [`Forwarder`] passes on.
+///
+/// See [`LiveFib`](crate::LiveFib) for an example.
+#[derive(Debug)]
+pub struct LiveForwarder {
+    shared: Arc<Shared>,
+    seen: Arc<AtomicU64>,
+    v4: Ipv4Reader,
+    v6: Ipv6Reader,
+    judged: Judged,
+}
+
+impl LiveForwarder {
+    pub(crate) fn new(shared: &Arc<Shared>, v4: Ipv4Reader, v6: Ipv6Reader) -> Self {
+        Self { seen: shared.join(), shared: Arc::clone(shared), v4, v6, judged: Judged::new_live() }
+    }
+
+    /// As [`Forwarder::route`], but for options.
+    #[inline(never)]
+    pub fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
+        let Self { shared, seen, v4, v6, judged } = self;
+        if ingress >= shared.ports() || egress.room() < batch.len() || egress.ports() < shared.ports() {
+            return 0;
+        }
+        shared.catch_up(seen);
+        let table = Hops { next_hops: &**shared, interfaces: &[], miss: Miss::Refuse, ingress };
+        route(&table, shared.station(ingress), judged, (v4, v6), batch, egress)
+    }
+
+    /// Tells the table that nothing is under way here. [`Self::route`] does so too, so call it when no packets come, now and then: numbers
+    /// of next hops that were removed wait for it.
+    pub fn catch_up(&mut self) {
+        self.shared.catch_up(&self.seen);
+    }
+}
+
+/// Routes a burst for which there is room. Returns how many packets it had.
+#[inline(always)]
+fn route<N: NextHops>(
+    table: &Hops<'_, N>,
+    station: Station,
+    judged: &mut Judged,
+    (v4, v6): (&mut Ipv4Reader, &mut Ipv6Reader),
+    batch: &mut Batch,
+    egress: &mut Egress,
+) -> usize {
+    let count = batch.len();
+    if let [packet] = &mut batch[..]
+        && let Some(port) = send_lone(packet, station, judged.longest, v4, table)
+    {
+        batch.distribute(egress.outputs(), |_| port.into());
+        return count;
+    }
+    judged.judge(batch, station);
+    look_up(v4, v6, judged, count);
+    if judged.unusual {
+        table.rewrite_frames(batch, judged);
+    } else if judged.other_count > 0 {
+        table.rewrite_others(batch, judged);
+    }
+    let Judged { v4, verdicts, hops, .. } = judged;
+    let (mut hops, mut left) = (hops[..count].iter(), 0);
+    batch.distribute(egress.outputs(), |packet| {
+        let hop = hops.next().copied().flatten();
+        if let Some(port) = table.send_plain(packet, hop) {
+            return port.into();
+        }
+        let at = count - 1 - hops.len();
+        let verdict = table.settle(packet, v4[at], verdicts[at], if N::CHANGE { hop } else { None });
+        if let Verdict::Out(port) = verdict {
+            return port.into();
+        }
+        verdicts[left] = verdict;
+        left += 1;
+        usize::MAX
+    });
+    if !batch.is_empty() {
+        set_aside(batch, verdicts, egress);
+    }
+    count
 }
 
 /// Takes the packets that do not leave out of the way. Those that hold nothing of their frame end here.
@@ -113,7 +166,7 @@ fn send_lone(
     station: Station,
     longest: usize,
     routes: &mut Ipv4Reader,
-    table: &Hops<'_>,
+    table: &Hops<'_, impl NextHops>,
 ) -> Option<u16> {
     if packet.continues() {
         return None;

@@ -26,6 +26,8 @@ pub(crate) struct Judged {
     pub(crate) unusual: bool,
     /// Bytes of the longest frame that all ports send.
     pub(crate) longest: usize,
+    /// Whether IPv4 packets with options are refused.
+    refuse_options: bool,
 }
 
 /// What becomes of a packet.
@@ -48,6 +50,11 @@ impl Judged {
     pub(crate) fn new(interfaces: &[Interface]) -> Self {
         let mtu = interfaces.iter().map(|interface| usize::from(interface.mtu)).min().unwrap_or_default();
         Self { longest: HEADER + mtu, ..Self::default() }
+    }
+
+    /// Leaves the lengths of frames, which change, to the look at the next hop, and options to others.
+    pub(crate) fn new_live() -> Self {
+        Self { longest: usize::MAX, refuse_options: true, ..Self::default() }
     }
 
     /// Checks all frames of a burst.
@@ -95,7 +102,7 @@ impl Judged {
             let plain = data.first_chunk().and_then(|start| ipv6::plain(start, len, station, self.longest));
             let checked = match plain {
                 Some((destination, end)) => Ok(Passed::Ipv6 { destination, end }),
-                None => check::check(data, len, station),
+                None => self.check(data, len, station),
             };
             let (verdict, end) = self.note(at, checked, len);
             if verdict != Verdict::Ipv4 {
@@ -105,6 +112,15 @@ impl Judged {
             if end != len {
                 packet.truncate(end);
             }
+        }
+    }
+
+    /// The checks in full.
+    fn check(&self, data: &[u8], len: usize, station: Station) -> Result<Passed, Refusal> {
+        let passed = check::check(data, len, station)?;
+        match passed {
+            Passed::Ipv4 { .. } if self.refuse_options && data.get(HEADER) != Some(&0x45) => Err(Refusal::Options),
+            _ => Ok(passed),
         }
     }
 
@@ -136,7 +152,7 @@ impl Judged {
             let past = at + segments(&batch[at..]);
             let frame = &mut batch[at..past];
             let len = frame.iter().map(Packet::len).sum();
-            let checked = check::check(frame[0].data(), len, station);
+            let checked = self.check(frame[0].data(), len, station);
             let (_, mut rest) = self.note(at, checked, len);
             for (index, packet) in frame.iter_mut().enumerate() {
                 if index > 0 {

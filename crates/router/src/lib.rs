@@ -9,6 +9,9 @@
 //! 3. rewrite both MAC addresses, time to live or hop limit, and checksum,
 //! 4. append each frame to the burst of its output port.
 //!
+//! Routes that change one by one, as a routing protocol changes them, are the business of [`LiveFib`], with a [`LiveForwarder`] for each
+//! thread: next hops change in place, and a route may lead to several of them.
+//!
 //! Refused frames come out unchanged, apart from bytes after the IP packet, which are cut off. A program that wants to
 //! answer them (ICMP errors, ARP, a host's own stack) finds them in the [`Egress`] with their [`Refusal`], outside the
 //! path that forwarded frames take.
@@ -43,9 +46,14 @@ mod error;
 mod ethernet;
 mod fib;
 mod forwarder;
+mod groups;
+mod hash;
+mod hops;
 mod ipv4;
 mod ipv6;
 mod judge;
+mod live;
+mod numbers;
 mod rewrite;
 mod routes;
 
@@ -54,7 +62,10 @@ pub use egress::Egress;
 pub use error::{At, Error, Result};
 pub use ethernet::{Interface, MacAddress};
 pub use fib::Fib;
-pub use forwarder::{Forwarder, Miss};
+pub use forwarder::{Forwarder, LiveForwarder, Miss};
+pub use hash::Policy;
+pub use hops::{Group, Target};
+pub use live::{LiveConfig, LiveFib};
 pub use routes::{Neighbour, Routes};
 
 /// The program of the README is tested with the examples.

@@ -9,28 +9,55 @@ use crate::judge::{Judged, Verdict, segments};
 use lpm::NextHop;
 use mempool::{Batch, Packet};
 
+/// Where the numbers of next hops lead.
+pub(crate) trait NextHops: Copy {
+    /// Whether that changes, and may be a reason to refuse. Lengths are looked at here then, not before.
+    const CHANGE: bool;
+
+    /// Returns the adjacency for a packet that is a whole frame, if it is to leave by it.
+    fn plain(self, number: u32, packet: &Packet) -> Option<Adjacency>;
+
+    /// Returns the adjacency for a frame whose headers `frame` begins with, however long it is, or why it is refused. No number is
+    /// `u32::MAX`.
+    fn any(self, number: u32, frame: &[u8]) -> Result<Adjacency, Refusal>;
+}
+
+impl NextHops for &[Adjacency] {
+    const CHANGE: bool = false;
+
+    #[inline(always)]
+    fn plain(self, number: u32, _: &Packet) -> Option<Adjacency> {
+        self.get(number as usize).copied()
+    }
+
+    #[inline(always)]
+    fn any(self, number: u32, _: &[u8]) -> Result<Adjacency, Refusal> {
+        self.get(number as usize).copied().ok_or(Refusal::NoRoute)
+    }
+}
+
 /// What next hops stand for.
-pub(crate) struct Hops<'a> {
-    pub(crate) adjacencies: &'a [Adjacency],
+pub(crate) struct Hops<'a, N> {
+    pub(crate) next_hops: N,
     pub(crate) interfaces: &'a [Interface],
     pub(crate) miss: Miss,
     pub(crate) ingress: usize,
 }
 
-impl Hops<'_> {
+impl<N: NextHops> Hops<'_, N> {
     /// Gives an IPv4 frame that passed and is short enough for every port its new header, if it has a route. Returns its
     /// port.
     #[inline(always)]
     pub(crate) fn send_plain(&self, packet: &mut Packet, hop: Option<NextHop>) -> Option<u16> {
-        let adjacency = self.adjacency(hop)?;
-        new_header::<false>(packet.data_mut().first_chunk_mut()?, adjacency);
+        let adjacency = self.next_hops.plain(number(hop), packet)?;
+        new_header::<false>(packet.data_mut().first_chunk_mut()?, &adjacency);
         Some(adjacency.port)
     }
 
     /// Returns the last verdict on a packet that [`Self::send_plain`] did not take. `v4` is its destination, or 0.
     #[inline(never)]
-    pub(crate) fn settle(&self, packet: &mut Packet, v4: u32, verdict: Verdict) -> Verdict {
-        if v4 == 0 { verdict } else { self.rewrite(packet, None, Verdict::Ipv4, None) }
+    pub(crate) fn settle(&self, packet: &mut Packet, v4: u32, verdict: Verdict, hop: Option<NextHop>) -> Verdict {
+        if v4 == 0 { verdict } else { self.rewrite(packet, None, Verdict::Ipv4, hop) }
     }
 
     /// Gives the packets that have no IPv4 destination their last verdict, and no next hop.
@@ -68,23 +95,28 @@ impl Hops<'_> {
     }
 
     /// Gives a frame that has a route its new header. Returns the packet's last verdict. `len` are the bytes of the frame, in
-    /// one buffer or several, unless it is short enough for every port.
+    /// one buffer or several, unless it is in one buffer and short enough for every port.
     #[inline]
     fn rewrite(&self, packet: &mut Packet, len: Option<usize>, verdict: Verdict, hop: Option<NextHop>) -> Verdict {
-        match (verdict, self.adjacency(hop)) {
-            (Verdict::Ipv4 | Verdict::Ipv6, Some(adjacency)) => send_on(packet, len, verdict, adjacency),
-            (Verdict::Ipv4 | Verdict::Ipv6, None) => {
+        if !matches!(verdict, Verdict::Ipv4 | Verdict::Ipv6) {
+            return verdict;
+        }
+        let len = if N::CHANGE { len.or(Some(packet.len())) } else { len };
+        match self.next_hops.any(number(hop), packet.data()) {
+            Ok(adjacency) => send_on(packet, len, verdict, &adjacency),
+            Err(Refusal::NoRoute) => {
                 let back = (self.miss == Miss::Return).then(|| (self.ingress, &self.interfaces[self.ingress]));
                 missed(packet, len, verdict, back)
             }
-            _ => verdict,
+            Err(refusal) => Verdict::Refused(refusal),
         }
     }
+}
 
-    #[inline(always)]
-    fn adjacency(&self, hop: Option<NextHop>) -> Option<&Adjacency> {
-        self.adjacencies.get(hop.map_or(u32::MAX, NextHop::get) as usize)
-    }
+/// The number of a next hop; one that no next hop has for none.
+#[inline(always)]
+fn number(hop: Option<NextHop>) -> u32 {
+    hop.map_or(u32::MAX, NextHop::get)
 }
 
 /// Gives a frame that passed its new header, unless it is too long for the port.
@@ -107,7 +139,7 @@ fn send_on(packet: &mut Packet, len: Option<usize>, verdict: Verdict, adjacency:
 #[inline(always)]
 fn new_header<const V6: bool>(start: &mut [u8; HEADER + SHORTEST], adjacency: &Adjacency) {
     let (addresses, _) = start.as_chunks_mut::<12>();
-    addresses[0] = adjacency.addresses;
+    adjacency.write(&mut addresses[0]);
     let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, ip @ ..] = start;
     if V6 {
         ip[7] = ip[7].wrapping_sub(1);

@@ -237,7 +237,13 @@ fn reason(refusal: Refusal) -> Reason {
         Refusal::MartianSource => Reason::MartianSource,
         Refusal::MartianDestination => Reason::MartianDestination,
         Refusal::Ttl => Reason::TtlExpired,
+        Refusal::Options => Reason::IpOptions,
         Refusal::NoRoute => Reason::NoRoute,
         Refusal::TooBig => Reason::TooBig,
+        Refusal::Unresolved => Reason::Unresolved,
+        Refusal::ForHost => Reason::ForHost,
+        Refusal::Blackhole => Reason::Blackhole,
+        Refusal::Unreachable => Reason::Unreachable,
+        Refusal::Prohibited => Reason::Prohibited,
     }
 }

@@ -1,0 +1,319 @@
+//! A forwarding table that changes in place, as a routing protocol or a kernel's tables change.
+
+use crate::ethernet::Interface;
+use crate::groups;
+use crate::hash::Policy;
+use crate::hops::{BUCKETS, Group, Shared, Target, Word};
+use crate::numbers::Numbers;
+use crate::{Error, LiveForwarder, Refusal, Result};
+use lpm::{Config, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHop};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// How large a [`LiveFib`] may become, and what its groups go by.
+///
+/// ```
+/// let config = router::LiveConfig { next_hops: 1000, ..router::LiveConfig::default() };
+/// # let _ = config;
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveConfig {
+    /// The most next hops, 8 bytes each.
+    pub next_hops: u32,
+    /// The most groups, 1 KiB each.
+    pub groups: u32,
+    /// Whether IPv4 routes get the accelerator of [`lpm::Config`], which pays for the table of a router in the Internet.
+    pub accelerator: bool,
+    /// Any number. Routers in a row need different ones: a flow's bucket in one would else say much about its bucket in the next.
+    pub seed: u64,
+}
+
+impl Default for LiveConfig {
+    /// 65,534 next hops and 1,024 groups, no accelerator.
+    fn default() -> Self {
+        Self { next_hops: 65_534, groups: 1024, accelerator: false, seed: 0 }
+    }
+}
+
+/// The forwarding table of a router whose routes, next hops and ports change one by one, while [`LiveForwarder`]s use it. It belongs to
+/// one thread.
+///
+/// A route leads to the number of a next hop, and that to its [`Target`]: a neighbour, a group of next hops, or a reason to refuse.
+/// A neighbour that changes its MAC address is one store, however many routes lead to it. A forwarder sees each change at once, whole,
+/// and in the order of the calls as far as one packet goes; a burst may see a change in its middle.
+///
+/// ```
+/// use router::{Interface, LiveConfig, LiveFib, MacAddress, Neighbour, Refusal, Target};
+///
+/// let ports = [0, 1].map(|last| Interface { mac: [2, 0, 0, 0, 1, last], promiscuous: false, mtu: 1500 });
+/// let mut fib = LiveFib::new(&LiveConfig::default(), &ports)?;
+/// let gateway = fib.add_next_hop(Target::Refused(Refusal::Unresolved))?;
+/// fib.insert_ipv4("198.51.100.0/24".parse()?, gateway)?;
+/// let forwarder = fib.forwarder();
+/// // The gateway has answered.
+/// let mac = MacAddress([2, 0, 0, 0, 2, 0]);
+/// fib.set_next_hop(gateway, Target::Neighbour(Neighbour { port: 1, mac }))?;
+/// # drop(forwarder);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LiveFib {
+    v4: Ipv4Table,
+    v6: Ipv6Table,
+    shared: Arc<Shared>,
+    /// Uses are routes and memberships.
+    hops: Numbers<Target>,
+    /// Uses are next hops.
+    groups: Numbers<Vec<(u32, u16)>>,
+}
+
+impl LiveFib {
+    /// Creates a table without routes, for a router with these ports, all up.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Table`] if memory is short, [`Error::PortCount`] beyond 65,024 ports.
+    pub fn new(config: &LiveConfig, ports: &[Interface]) -> Result<Self> {
+        let most = usize::from(Word::PORTS);
+        if ports.len() > most {
+            return Err(Error::PortCount { routes: ports.len(), interfaces: most });
+        }
+        let LiveConfig { next_hops, groups, accelerator, seed } = *config;
+        let shared = Shared::new(next_hops.min(NextHop::MAX) as usize, groups as usize, ports, seed);
+        Ok(Self {
+            v4: Ipv4Table::with_config(Config { accelerator, ..Config::default() })?,
+            v6: Ipv6Table::new()?,
+            hops: Numbers::new("next hops", shared.next_hops()),
+            groups: Numbers::new("groups", shared.groups()),
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Creates a handle for one thread.
+    #[must_use]
+    pub fn forwarder(&self) -> LiveForwarder {
+        LiveForwarder::new(&self.shared, self.v4.reader(), self.v6.reader())
+    }
+
+    /// Returns the numbers of IPv4 and IPv6 routes.
+    #[must_use]
+    pub fn route_counts(&self) -> (usize, usize) {
+        (self.v4.len(), self.v6.len())
+    }
+
+    /// Sets the address and MTU of a port, or takes it down (`None`): then it takes no frames, and those that would leave by it are
+    /// refused as [`Refusal::Unresolved`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such port.
+    pub fn set_port(&mut self, port: u16, interface: Option<&Interface>) -> Result<()> {
+        self.known_port(port)?;
+        self.shared.set_port(port.into(), interface);
+        Ok(())
+    }
+
+    /// Sets what tells the flows apart that groups spread.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.shared.set_policy(policy);
+    }
+
+    /// Adds a next hop. Returns its number, the lowest that is free.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Full`] if there are as many as may be, or if those given up last may still be in use by a forwarder: see
+    /// [`LiveForwarder::catch_up`]. Those of [`Self::set_next_hop`].
+    pub fn add_next_hop(&mut self, target: Target) -> Result<NextHop> {
+        self.check(target)?;
+        let number = self.hops.add(target, || self.shared.seen_by_all())?;
+        let hop = NextHop::new(number)?;
+        self.use_group(target, 1);
+        self.shared.set_hop(number, target);
+        Ok(hop)
+    }
+
+    /// Changes where a next hop leads: one store, which forwarders see with their next packet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such next hop, group or port; [`Error::Nested`] if a member of a group would lead to a group.
+    pub fn set_next_hop(&mut self, hop: NextHop, target: Target) -> Result<()> {
+        let number = hop.get();
+        let before = *self.hops.get(number)?;
+        self.check(target)?;
+        let is_member = || self.groups.iter().any(|members| members.iter().any(|(member, _)| *member == number));
+        if matches!(target, Target::Group(_)) && is_member() {
+            return Err(Error::Nested { hop: number });
+        }
+        self.use_group(target, 1);
+        self.use_group(before, -1);
+        *self.hops.get_mut(number)? = target;
+        self.shared.set_hop(number, target);
+        Ok(())
+    }
+
+    /// Returns where a next hop leads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`].
+    pub fn next_hop(&self, hop: NextHop) -> Result<Target> {
+        self.hops.get(hop.get()).copied()
+    }
+
+    /// Removes a next hop. Its number is given to another only when every forwarder has begun a further burst.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`]; [`Error::InUse`] while routes or groups lead to it.
+    pub fn remove_next_hop(&mut self, hop: NextHop) -> Result<()> {
+        let target = self.hops.remove(hop.get(), || self.shared.begin_generation())?;
+        self.use_group(target, -1);
+        self.shared.set_hop(hop.get(), Target::Refused(Refusal::Unresolved));
+        Ok(())
+    }
+
+    /// Adds a group of next hops, each with a weight.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::set_group`]; [`Error::Full`] as for [`Self::add_next_hop`].
+    pub fn add_group(&mut self, members: &[(NextHop, u16)]) -> Result<Group> {
+        self.check_members(members)?;
+        let group = Group(self.groups.add(Vec::new(), || self.shared.seen_by_all())?);
+        self.shared.buckets(group).iter().for_each(|bucket| bucket.store(u32::MAX, Ordering::Release));
+        self.set_group(group, members)?;
+        Ok(group)
+    }
+
+    /// Changes the members of a group. Flows of members that stay do so as far as weights allow: 256 buckets of flows are shared out,
+    /// and as few as may be change hands. Without members all packets are refused as [`Refusal::Unresolved`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such group or next hop; [`Error::Members`] if there are more than 256, one is there twice, or a
+    /// weight is 0; [`Error::Nested`] if a member leads to a group.
+    pub fn set_group(&mut self, group: Group, members: &[(NextHop, u16)]) -> Result<()> {
+        self.groups.get(group.0)?;
+        self.check_members(members)?;
+        let members: Vec<(u32, u16)> = members.iter().map(|(hop, weight)| (hop.get(), *weight)).collect();
+        let places = self.shared.buckets(group);
+        let mut buckets: Vec<u32> = places.iter().map(|bucket| bucket.load(Ordering::Relaxed)).collect();
+        groups::assign(&mut buckets, &members);
+        for (place, bucket) in places.iter().zip(buckets) {
+            place.store(bucket, Ordering::Release);
+        }
+        members.iter().for_each(|(hop, _)| self.hops.used(*hop, 1));
+        let before = std::mem::replace(self.groups.get_mut(group.0)?, members);
+        before.iter().for_each(|(hop, _)| self.hops.used(*hop, -1));
+        Ok(())
+    }
+
+    /// Removes a group. Its memory is given to another only when every forwarder has begun a further burst.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`]; [`Error::InUse`] while next hops lead to it.
+    pub fn remove_group(&mut self, group: Group) -> Result<()> {
+        let members = self.groups.remove(group.0, || self.shared.begin_generation())?;
+        members.iter().for_each(|(hop, _)| self.hops.used(*hop, -1));
+        Ok(())
+    }
+
+    /// Adds a route, or changes the next hop of one. Returns the next hop that it had.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such next hop, [`Error::Table`] if memory is short; then nothing has changed.
+    pub fn insert_ipv4(&mut self, prefix: Ipv4Prefix, hop: NextHop) -> Result<Option<NextHop>> {
+        self.hops.get(hop.get())?;
+        let before = self.v4.insert(prefix, hop)?;
+        self.moved(Some(hop), before);
+        Ok(before)
+    }
+
+    /// As [`Self::insert_ipv4`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::insert_ipv4`].
+    pub fn insert_ipv6(&mut self, prefix: Ipv6Prefix, hop: NextHop) -> Result<Option<NextHop>> {
+        self.hops.get(hop.get())?;
+        let before = self.v6.insert(prefix, hop)?;
+        self.moved(Some(hop), before);
+        Ok(before)
+    }
+
+    /// Removes a route. Returns its next hop.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Table`] if there is none, or memory is short; then nothing has changed.
+    pub fn remove_ipv4(&mut self, prefix: Ipv4Prefix) -> Result<NextHop> {
+        let before = self.v4.remove(prefix)?;
+        self.moved(None, Some(before));
+        Ok(before)
+    }
+
+    /// As [`Self::remove_ipv4`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::remove_ipv4`].
+    pub fn remove_ipv6(&mut self, prefix: Ipv6Prefix) -> Result<NextHop> {
+        let before = self.v6.remove(prefix)?;
+        self.moved(None, Some(before));
+        Ok(before)
+    }
+
+    /// A route leads to `to` now, and led to `from`.
+    fn moved(&mut self, to: Option<NextHop>, from: Option<NextHop>) {
+        if let Some(hop) = to {
+            self.hops.used(hop.get(), 1);
+        }
+        if let Some(hop) = from {
+            self.hops.used(hop.get(), -1);
+        }
+    }
+
+    fn use_group(&mut self, target: Target, times: i64) {
+        if let Target::Group(group) = target {
+            self.groups.used(group.0, times);
+        }
+    }
+
+    fn known_port(&self, port: u16) -> Result<()> {
+        let known = self.shared.ports();
+        if usize::from(port) < known { Ok(()) } else { Err(Error::Unknown { what: "ports", number: port.into() }) }
+    }
+
+    /// Whether there is what a target names.
+    fn check(&self, target: Target) -> Result<()> {
+        match target {
+            Target::Neighbour(neighbour) => self.known_port(neighbour.port),
+            Target::Group(group) => self.groups.get(group.0).map(drop),
+            Target::Refused(_) => Ok(()),
+        }
+    }
+
+    fn check_members(&self, members: &[(NextHop, u16)]) -> Result<()> {
+        if members.len() > BUCKETS {
+            return Err(Error::Members { problem: "more than 256 members" });
+        }
+        let mut numbers: Vec<u32> = members.iter().map(|(hop, _)| hop.get()).collect();
+        numbers.sort_unstable();
+        if numbers.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Error::Members { problem: "a member twice" });
+        }
+        for (hop, weight) in members {
+            if matches!(self.hops.get(hop.get())?, Target::Group(_)) {
+                return Err(Error::Nested { hop: hop.get() });
+            }
+            if *weight == 0 {
+                return Err(Error::Members { problem: "a weight of 0" });
+            }
+        }
+        Ok(())
+    }
+}

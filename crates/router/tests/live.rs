@@ -1,0 +1,469 @@
+//! A table that changes in place: beside the router of the RFCs, under forwarders at work, and in groups of next hops.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Naive, Route, Sent, checksum, frames, push};
+use lpm::NextHop;
+use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use proptest::prelude::*;
+use router::{
+    Egress, Error, Interface, LiveConfig, LiveFib, LiveForwarder, MacAddress, Neighbour, Policy, Refusal, Target,
+};
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const PORTS: usize = 3;
+
+fn mac(port: usize) -> [u8; 6] {
+    [2, 0, 0, 0, 1, u8::try_from(port).unwrap()]
+}
+
+fn interface(port: usize, mtu: u16) -> Interface {
+    Interface { mac: mac(port), promiscuous: false, mtu }
+}
+
+fn table() -> LiveFib {
+    let ports: Vec<Interface> = (0..PORTS).map(|port| interface(port, 1500)).collect();
+    LiveFib::new(&LiveConfig { next_hops: 64, groups: 4, ..LiveConfig::default() }, &ports).unwrap()
+}
+
+fn station(port: u16, last: u8) -> Target {
+    Target::Neighbour(Neighbour { port, mac: MacAddress([2, 0, 0, 0, 9, last]) })
+}
+
+fn pool() -> Pool {
+    Pool::new(&PoolConfig { slots: 512, ..PoolConfig::default() }).unwrap()
+}
+
+/// A forwarder with what it takes to ask it for one frame.
+struct Asked {
+    forwarder: LiveForwarder,
+    cache: PoolCache,
+    batch: Batch,
+    egress: Egress,
+}
+
+impl Asked {
+    fn new(fib: &LiveFib, pool: &Pool) -> Self {
+        let egress = Egress::new(PORTS, 64);
+        Self { forwarder: fib.forwarder(), cache: pool.cache(), batch: Batch::with_capacity(64), egress }
+    }
+
+    /// What becomes of frames in one burst, each in the buffers that it is cut into.
+    fn route(&mut self, sent: &[Sent]) -> (Vec<Vec<Vec<u8>>>, Vec<Refusal>) {
+        sent.iter().for_each(|sent| push(&mut self.cache, &mut self.batch, sent));
+        let packets = self.batch.len();
+        assert_eq!(self.forwarder.route(0, &mut self.batch, &mut self.egress), packets);
+        let refused = self.egress.drain_refused().filter(|(packet, _)| !packet.continues());
+        let refused = refused.map(|(_, refusal)| refusal).collect();
+        let outputs = self.egress.outputs().iter_mut().map(|batch| {
+            let sent = frames(batch);
+            self.cache.free_batch(batch);
+            sent
+        });
+        (outputs.collect(), refused)
+    }
+
+    fn one(&mut self, frame: &[u8]) -> Result<(usize, Vec<u8>), Refusal> {
+        let (outputs, refused) = self.route(&[Sent { bytes: frame.to_vec(), cuts: Vec::new() }]);
+        let sent = outputs.into_iter().enumerate().find_map(|(port, sent)| Some((port, sent.into_iter().next()?)));
+        sent.ok_or_else(|| refused[0])
+    }
+}
+
+/// A frame to port 0, with this EtherType.
+fn ethernet(ether_type: [u8; 2], packet: &[u8]) -> Vec<u8> {
+    [&mac(0)[..], &[2, 7, 7, 7, 7, 7], &ether_type, packet].concat()
+}
+
+fn ipv4(from: Ipv4Addr, to: Ipv4Addr, protocol: u8, fragment: u16, payload: &[u8]) -> Vec<u8> {
+    let [high, low] = u16::try_from(20 + payload.len()).unwrap().to_be_bytes();
+    let [more, offset] = fragment.to_be_bytes();
+    let mut ip =
+        [&[0x45, 0, high, low, 0, 7, more, offset, 64, protocol, 0, 0][..], &from.octets(), &to.octets()].concat();
+    let sum = checksum(&ip);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    ip.extend(payload);
+    ip
+}
+
+fn ipv6(from: Ipv6Addr, to: Ipv6Addr, label: [u8; 2], protocol: u8, payload: &[u8]) -> Vec<u8> {
+    let [high, low] = u16::try_from(payload.len()).unwrap().to_be_bytes();
+    let start = [0x60, 0, label[0], label[1], high, low, protocol, 64];
+    [&start[..], &from.octets(), &to.octets(), payload].concat()
+}
+
+fn udp4(from: Ipv4Addr, to: Ipv4Addr, ports: (u16, u16)) -> Vec<u8> {
+    let udp = [&ports.0.to_be_bytes()[..], &ports.1.to_be_bytes(), &[0, 8, 0, 0]].concat();
+    ethernet([8, 0], &ipv4(from, to, 17, 0, &udp))
+}
+
+fn v4(last: u16) -> Ipv4Addr {
+    let [high, low] = last.to_be_bytes();
+    Ipv4Addr::new(10, 1, high, low)
+}
+
+#[test]
+fn every_reason_is_the_one_that_was_given() {
+    let (pool, mut fib) = (pool(), table());
+    let mut asked = Asked::new(&fib, &pool);
+    let hop = fib.add_next_hop(station(1, 1)).unwrap();
+    fib.insert_ipv4("10.0.0.0/8".parse().unwrap(), hop).unwrap();
+    fib.insert_ipv6("2001:db8::/32".parse().unwrap(), hop).unwrap();
+    let udp = udp4(v4(1), v4(2), (1, 2));
+    let (from, to) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+    let six = ethernet([0x86, 0xDD], &ipv6(from, to, [0, 0], 17, &[0; 8]));
+    for refusal in Refusal::ALL {
+        fib.set_next_hop(hop, Target::Refused(refusal)).unwrap();
+        assert_eq!(fib.next_hop(hop), Ok(Target::Refused(refusal)));
+        let whole = |bytes: &Vec<u8>| Sent { bytes: bytes.clone(), cuts: Vec::new() };
+        let cut = |bytes: &Vec<u8>, at| Sent { bytes: bytes.clone(), cuts: vec![at] };
+        assert_eq!(asked.one(&udp), Err(refusal));
+        assert_eq!(asked.one(&six), Err(refusal));
+        for sent in [[whole(&udp), whole(&six)], [cut(&udp, 38), whole(&six)], [cut(&six, 58), cut(&udp, 38)]] {
+            assert_eq!(asked.route(&sent), (vec![vec![]; PORTS], vec![refusal; 2]));
+        }
+    }
+    fib.set_next_hop(hop, station(2, 7)).unwrap();
+    let (port, sent) = asked.one(&udp).unwrap();
+    assert_eq!((port, &sent[..12]), (2, &[2, 0, 0, 0, 9, 7, 2, 0, 0, 0, 1, 2][..]));
+    // Options are somebody else's to read, whatever the route.
+    let mut options = ipv4(v4(1), v4(2), 17, 0, &[1, 1, 1, 0]);
+    options[0] = 0x46;
+    options[10..12].fill(0);
+    let sum = checksum(&options);
+    options[10..12].copy_from_slice(&sum.to_be_bytes());
+    assert_eq!(asked.one(&ethernet([8, 0], &options)), Err(Refusal::Options));
+}
+
+#[test]
+fn ports_change_their_address_and_mtu_and_go_down() {
+    let (pool, mut fib) = (pool(), table());
+    let mut asked = Asked::new(&fib, &pool);
+    let hop = fib.add_next_hop(station(1, 1)).unwrap();
+    fib.insert_ipv4("10.0.0.0/8".parse().unwrap(), hop).unwrap();
+    let long = ethernet([8, 0], &ipv4(v4(1), v4(2), 17, 0, &[0; 580]));
+    for (mtu, passes) in [(600, true), (599, false), (601, true)] {
+        let new = Interface { mac: [2, 0, 0, 0, 5, 5], promiscuous: false, mtu };
+        fib.set_port(1, Some(&new)).unwrap();
+        match asked.one(&long) {
+            Ok((1, sent)) => assert!(passes && sent[6..12] == [2, 0, 0, 0, 5, 5]),
+            other => assert_eq!((passes, other), (false, Err(Refusal::TooBig))),
+        }
+    }
+    fib.set_port(1, None).unwrap();
+    assert_eq!(asked.one(&long), Err(Refusal::Unresolved));
+    fib.set_port(1, Some(&interface(1, 1500))).unwrap();
+    assert!(asked.one(&long).is_ok());
+    fib.set_port(0, None).unwrap();
+    assert_eq!(asked.one(&long), Err(Refusal::OtherStation), "it came in by a port that is down");
+    fib.set_port(0, Some(&Interface { mac: [2, 0, 0, 0, 6, 6], promiscuous: false, mtu: 1500 })).unwrap();
+    assert_eq!(asked.one(&long), Err(Refusal::OtherStation), "to the address before");
+    fib.set_port(0, Some(&Interface { mac: [2, 0, 0, 0, 6, 6], promiscuous: true, mtu: 1500 })).unwrap();
+    assert!(asked.one(&long).is_ok());
+    assert_eq!(fib.set_port(3, None), Err(Error::Unknown { what: "ports", number: 3 }));
+}
+
+#[test]
+fn mistakes_change_nothing() {
+    let mut fib = table();
+    let (a, b) = (fib.add_next_hop(station(0, 1)).unwrap(), fib.add_next_hop(station(1, 2)).unwrap());
+    assert_eq!((a.get(), b.get()), (0, 1));
+    let group = fib.add_group(&[(a, 1), (b, 2)]).unwrap();
+    let by_group = fib.add_next_hop(Target::Group(group)).unwrap();
+    let unknown = NextHop::new(40).unwrap();
+    let members = |problem| Err(Error::Members { problem });
+    assert_eq!(fib.set_group(group, &[(a, 1), (a, 2)]), members("a member twice"));
+    assert_eq!(fib.set_group(group, &[(a, 0)]), members("a weight of 0"));
+    assert_eq!(fib.set_group(group, &[(a, 1); 257]), members("more than 256 members"));
+    assert_eq!(fib.set_group(group, &[(by_group, 1)]), Err(Error::Nested { hop: 2 }));
+    assert_eq!(fib.set_group(group, &[(unknown, 1)]), Err(Error::Unknown { what: "next hops", number: 40 }));
+    assert_eq!(fib.set_next_hop(a, Target::Group(group)), Err(Error::Nested { hop: 0 }));
+    assert_eq!(fib.set_next_hop(a, station(3, 1)), Err(Error::Unknown { what: "ports", number: 3 }));
+    assert_eq!(fib.add_next_hop(station(3, 1)), Err(Error::Unknown { what: "ports", number: 3 }));
+    assert_eq!(fib.remove_next_hop(a), Err(Error::InUse { what: "next hops", number: 0 }));
+    assert_eq!(fib.remove_group(group), Err(Error::InUse { what: "groups", number: 0 }));
+    assert_eq!(fib.insert_ipv4("10.0.0.0/8".parse().unwrap(), unknown).ok(), None);
+    assert!(fib.remove_ipv4("10.0.0.0/8".parse().unwrap()).is_err());
+    assert_eq!(fib.route_counts(), (0, 0));
+    fib.insert_ipv6("::/0".parse().unwrap(), by_group).unwrap();
+    assert_eq!(fib.remove_next_hop(by_group), Err(Error::InUse { what: "next hops", number: 2 }));
+    assert_eq!(fib.remove_ipv6("::/0".parse().unwrap()), Ok(by_group));
+    fib.remove_next_hop(by_group).unwrap();
+    assert_eq!(fib.remove_next_hop(by_group), Err(Error::Unknown { what: "next hops", number: 2 }));
+    fib.remove_group(group).unwrap();
+    fib.remove_next_hop(a).unwrap();
+    fib.remove_next_hop(b).unwrap();
+    let ports = vec![interface(0, 1500); 65_025];
+    let too_many = LiveFib::new(&LiveConfig::default(), &ports).map(drop);
+    assert_eq!(too_many, Err(Error::PortCount { routes: 65_025, interfaces: 65_024 }));
+}
+
+#[test]
+fn a_number_is_given_out_again_only_behind_every_forwarder() {
+    let (pool, mut fib) = (pool(), table());
+    let mut asked = Asked::new(&fib, &pool);
+    let idle = fib.forwarder();
+    let hops: Vec<NextHop> = (0..64).map(|last| fib.add_next_hop(station(1, last)).unwrap()).collect();
+    let full = |waiting| Err(Error::Full { what: "next hops", limit: 64, waiting });
+    assert_eq!(fib.add_next_hop(station(1, 0)), full(0));
+    fib.remove_next_hop(hops[9]).unwrap();
+    fib.remove_next_hop(hops[5]).unwrap();
+    assert_eq!(fib.add_next_hop(station(1, 0)), full(2), "two forwarders may be at work with it");
+    assert_eq!(asked.one(&udp4(v4(1), v4(2), (1, 2))), Err(Refusal::NoRoute));
+    assert_eq!(fib.add_next_hop(station(1, 0)), full(2), "one still may");
+    let mut idle = idle;
+    idle.catch_up();
+    assert_eq!(fib.add_next_hop(station(1, 0)), Ok(hops[5]), "the lowest first");
+    fib.remove_next_hop(hops[7]).unwrap();
+    drop(idle);
+    assert_eq!(fib.add_next_hop(station(1, 0)), Ok(hops[9]));
+    asked.forwarder.catch_up();
+    assert_eq!(fib.add_next_hop(station(1, 0)), Ok(hops[7]));
+}
+
+/// Where each of some flows goes.
+fn spread(asked: &mut Asked, frames: &[Vec<u8>]) -> Vec<u8> {
+    frames.iter().map(|frame| asked.one(frame).unwrap().1[5]).collect()
+}
+
+#[test]
+fn a_group_shares_by_weight_and_whoever_leaves_moves_only_its_own() {
+    let (pool, mut fib) = (pool(), table());
+    let mut asked = Asked::new(&fib, &pool);
+    let hops: Vec<NextHop> = (0..4).map(|last| fib.add_next_hop(station(1, last)).unwrap()).collect();
+    let weighted: Vec<(NextHop, u16)> = hops.iter().copied().zip([1, 1, 2, 4]).collect();
+    let group = fib.add_group(&weighted).unwrap();
+    let by_group = fib.add_next_hop(Target::Group(group)).unwrap();
+    fib.insert_ipv4("10.0.0.0/8".parse().unwrap(), by_group).unwrap();
+    let count = if cfg!(miri) { 40 } else { 8000 };
+    let flows: Vec<Vec<u8>> = (0..count).map(|flow| udp4(v4(flow), v4(60_000), (7, 8))).collect();
+    let before = spread(&mut asked, &flows);
+    let shares = |to: &[u8]| [0, 1, 2, 3].map(|hop| to.iter().filter(|last| **last == hop).count());
+    if !cfg!(miri) {
+        for (share, eighths) in shares(&before).into_iter().zip([1, 1, 2, 4]) {
+            assert!((eighths * 900..eighths * 1100).contains(&share), "{:?}", shares(&before));
+        }
+    }
+    fib.set_group(group, &[weighted[0], weighted[1], weighted[3]]).unwrap();
+    let after = spread(&mut asked, &flows);
+    assert!(before.iter().zip(&after).all(|(before, after)| before == after || *before == 2), "flows of others moved");
+    // A member that is not resolved keeps its flows.
+    fib.set_next_hop(hops[3], Target::Refused(Refusal::Unresolved)).unwrap();
+    for (flow, to) in flows.iter().zip(&after) {
+        assert_eq!(asked.one(flow).is_err(), *to == 3);
+    }
+    fib.set_group(group, &[]).unwrap();
+    assert_eq!(asked.one(&flows[0]), Err(Refusal::Unresolved));
+}
+
+#[test]
+fn what_makes_a_flow() {
+    let (pool, mut fib) = (pool(), table());
+    let mut asked = Asked::new(&fib, &pool);
+    let hops: Vec<(NextHop, u16)> = (0..60).map(|last| (fib.add_next_hop(station(1, last)).unwrap(), 1)).collect();
+    let group = fib.add_group(&hops).unwrap();
+    let by_group = fib.add_next_hop(Target::Group(group)).unwrap();
+    fib.insert_ipv4("10.0.0.0/8".parse().unwrap(), by_group).unwrap();
+    fib.insert_ipv6("2001:db8::/32".parse().unwrap(), by_group).unwrap();
+    let six = |last: u16| Ipv6Addr::from(0x2001_0DB8 << 96 | u128::from(last));
+    let different = |asked: &mut Asked, frames: &[Vec<u8>]| {
+        let mut ends = spread(asked, frames);
+        ends.sort_unstable();
+        ends.dedup();
+        ends.len()
+    };
+    let ports: Vec<Vec<u8>> = (0..40).map(|port| udp4(v4(1), v4(2), (port, 53))).collect();
+    let labels: Vec<Vec<u8>> = (0..40)
+        .map(|label| ethernet([0x86, 0xDD], &ipv6(six(1), six(2), [0, label], 17, &[0, 7, 0, 53, 0, 8, 0, 0])))
+        .collect();
+    assert_eq!(different(&mut asked, &ports), 1, "addresses alone count");
+    assert!(different(&mut asked, &labels) > 10, "and the label of IPv6");
+    fib.set_policy(Policy::Ports);
+    assert!(different(&mut asked, &ports) > 10);
+    assert_eq!(different(&mut asked, &labels), 1);
+
+    for policy in [Policy::Addresses, Policy::Ports] {
+        fib.set_policy(policy);
+        for flow in 0..20 {
+            let udp = [0, 7, 0, 53, 0, 8, 0, 0];
+            let there = ipv4(v4(flow), v4(99), 17, 0, &udp);
+            let back = ipv4(v4(99), v4(flow), 17, 0, &[0, 53, 0, 7, 0, 8, 0, 0]);
+            // Port unreachable, from a router on the way.
+            let error = ipv4(v4(500), v4(flow), 1, 0, &[&[3, 3, 0, 0, 0, 0, 0, 0][..], &there].concat());
+            let frames = [there, back, error].map(|packet| ethernet([8, 0], &packet));
+            assert_eq!(different(&mut asked, &frames), 1, "flow {flow}");
+            let there = ipv6(six(flow), six(99), [0, 0], 17, &udp);
+            let back = ipv6(six(99), six(flow), [0, 0], 17, &[0, 53, 0, 7, 0, 8, 0, 0]);
+            let error = ipv6(six(500), six(flow), [0, 0], 58, &[&[1, 4, 0, 0, 0, 0, 0, 0][..], &there].concat());
+            let frames = [there, back, error].map(|packet| ethernet([0x86, 0xDD], &packet));
+            assert_eq!(different(&mut asked, &frames), 1, "flow {flow} of IPv6");
+            // Fragments, whatever their bytes would be as ports.
+            let fragments = [0x2000, 0x0001, 0x2002].map(|fragment| {
+                let payload = u64::from(fragment ^ flow).to_be_bytes();
+                ethernet([8, 0], &ipv4(v4(flow), v4(99), 17, fragment, &payload))
+            });
+            assert_eq!(different(&mut asked, &fragments), 1, "fragments of {flow}");
+        }
+    }
+    // Errors whose quotation is cut off, or of which there is none, go somewhere.
+    for quoted in 0..20 {
+        let quoted = &ipv4(v4(1), v4(2), 17, 0, &[])[..quoted];
+        let error = ipv4(v4(500), v4(1), 1, 0, &[&[11, 0, 0, 0, 0, 0, 0, 0][..], quoted].concat());
+        assert!(asked.one(&ethernet([8, 0], &error)).is_ok());
+    }
+    for len in 0..8 {
+        let error = ipv4(v4(500), v4(1), 1, 0, &[3; 8][..len]);
+        assert!(asked.one(&ethernet([8, 0], &error)).is_ok());
+    }
+}
+
+/// While one thread lets a next hop go to and fro between two stations, each frame goes whole to one of them.
+#[test]
+fn a_frame_has_one_adjacency_whatever_changes() {
+    let (pool, mut fib) = (pool(), table());
+    let plain = fib.add_next_hop(station(1, 1)).unwrap();
+    let members = [plain, fib.add_next_hop(station(2, 2)).unwrap()];
+    let group = fib.add_group(&members.map(|hop| (hop, 1))).unwrap();
+    let by_group = fib.add_next_hop(Target::Group(group)).unwrap();
+    fib.insert_ipv4("10.0.0.0/8".parse().unwrap(), plain).unwrap();
+    fib.insert_ipv6("2001:db8::/32".parse().unwrap(), by_group).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let mut asked = Asked::new(&fib, &pool);
+            let done = &done;
+            scope.spawn(move || {
+                let (from, to) = ("2001:db8::1".parse().unwrap(), "2001:db8::2".parse().unwrap());
+                let six = ethernet([0x86, 0xDD], &ipv6(from, to, [0, 0], 17, &[0; 8]));
+                let burst = [udp4(v4(1), v4(2), (1, 2)), six].map(|bytes| Sent { bytes, cuts: Vec::new() });
+                let mut counts = [0; PORTS];
+                while !done.load(Ordering::Relaxed) {
+                    let (outputs, refused) = asked.route(&burst);
+                    for (port, sent) in outputs.iter().enumerate() {
+                        let last = u8::try_from(port).unwrap();
+                        for frame in sent {
+                            assert_eq!(frame[..12], [2, 0, 0, 0, 9, last, 2, 0, 0, 0, 1, last]);
+                        }
+                        counts[port] += sent.len();
+                    }
+                    assert!(refused.iter().all(|refusal| *refusal == Refusal::Unresolved));
+                }
+                assert_eq!(counts[0], 0);
+            });
+        }
+        for turn in 0..if cfg!(miri) { 20_u8 } else { 250 } {
+            let [one, other] = [1 + turn % 2, 2 - turn % 2];
+            fib.set_next_hop(plain, station(one.into(), one)).unwrap();
+            fib.set_group(group, &[(members[usize::from(turn) % 2], 1)]).unwrap();
+            fib.set_next_hop(members[1], station(other.into(), other)).unwrap();
+            if turn.is_multiple_of(16) {
+                fib.set_next_hop(members[1], Target::Refused(Refusal::Unresolved)).unwrap();
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+/// What a table is told.
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(usize, u32),
+    Remove(usize),
+    Change(u32, usize, u8),
+    Ask(usize),
+}
+
+const PREFIXES: [(&str, u32); 8] = [
+    ("10.0.0.0", 8),
+    ("10.1.0.0", 16),
+    ("10.1.2.0", 24),
+    ("10.1.2.3", 32),
+    ("2001:db8::", 32),
+    ("2001:db8:1::", 48),
+    ("2001:db8:1::1", 128),
+    ("::", 0),
+];
+const HOPS: u32 = 5;
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..PREFIXES.len(), 0..HOPS).prop_map(|(prefix, hop)| Step::Insert(prefix, hop)),
+        2 => (0..PREFIXES.len()).prop_map(Step::Remove),
+        2 => (0..HOPS, 0..PORTS, any::<u8>()).prop_map(|(hop, port, last)| Step::Change(hop, port, last)),
+        4 => (0..8_usize).prop_map(Step::Ask),
+    ]
+}
+
+fn question(number: usize) -> Vec<u8> {
+    let to = ["10.0.0.1", "10.1.0.1", "10.1.2.1", "10.1.2.3", "11.0.0.1"];
+    if let Some(to) = to.get(number) {
+        return udp4(v4(1), to.parse().unwrap(), (1, 2));
+    }
+    let to = ["2001:db8::9", "2001:db8:1::1", "2001:db9::1"][number - to.len()];
+    ethernet([0x86, 0xDD], &ipv6("2001:db8::1".parse().unwrap(), to.parse().unwrap(), [0, 0], 17, &[0; 8]))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 2 } else { 300 }))]
+
+    #[test]
+    fn after_any_changes_frames_go_as_the_rfcs_say(steps in prop::collection::vec(step(), 1..60)) {
+        let (pool, mut fib) = (pool(), table());
+        let mut asked = Asked::new(&fib, &pool);
+        let hops: Vec<NextHop> = (0..HOPS).map(|_| fib.add_next_hop(station(0, 0)).unwrap()).collect();
+        let mut targets = vec![(0, 0); hops.len()];
+        let mut routes: HashMap<usize, u32> = HashMap::new();
+        for step in steps {
+            match step {
+                Step::Insert(prefix, hop) => {
+                    let (text, to) = (format!("{}/{}", PREFIXES[prefix].0, PREFIXES[prefix].1), hops[hop as usize]);
+                    let before = if text.contains(':') {
+                        fib.insert_ipv6(text.parse().unwrap(), to)
+                    } else {
+                        fib.insert_ipv4(text.parse().unwrap(), to)
+                    };
+                    prop_assert_eq!(before.unwrap().map(NextHop::get), routes.insert(prefix, hop));
+                }
+                Step::Remove(prefix) => {
+                    let text = format!("{}/{}", PREFIXES[prefix].0, PREFIXES[prefix].1);
+                    let removed = if text.contains(':') {
+                        fib.remove_ipv6(text.parse().unwrap())
+                    } else {
+                        fib.remove_ipv4(text.parse().unwrap())
+                    };
+                    prop_assert_eq!(removed.ok().map(NextHop::get), routes.remove(&prefix));
+                }
+                Step::Change(hop, port, last) => {
+                    fib.set_next_hop(hops[hop as usize], station(u16::try_from(port).unwrap(), last)).unwrap();
+                    targets[hop as usize] = (port, last);
+                }
+                Step::Ask(number) => {
+                    let route = |(prefix, hop): (&usize, &u32)| {
+                        let (port, last) = targets[*hop as usize];
+                        let (address, len) = PREFIXES[*prefix];
+                        let address = address.parse::<IpAddr>().unwrap();
+                        Route { address, len, mac: [2, 0, 0, 0, 9, last], port }
+                    };
+                    let naive = Naive {
+                        routes: routes.iter().map(route).collect(),
+                        macs: (0..PORTS).map(mac).collect(),
+                        promiscuous: false,
+                        returns: false,
+                        mtus: vec![1500; PORTS],
+                    };
+                    let frame = question(number);
+                    prop_assert_eq!(asked.one(&frame), naive.route(0, &frame));
+                }
+            }
+        }
+        for hop in &hops {
+            let used = routes.values().any(|number| *number == hop.get());
+            prop_assert_eq!(fib.remove_next_hop(*hop).is_err(), used);
+        }
+        drop(asked);
+        prop_assert_eq!(pool.away(), 0, "a packet is lost");
+    }
+}
