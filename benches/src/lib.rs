@@ -11,7 +11,7 @@ mod virtio;
 pub use self::virtio::{BackEnd, MemoryVirtio, VirtioPort, VirtioRig};
 pub use measured::MeasureRig;
 pub use rig::{FRAME, Rig, Work};
-pub use route::{RouteRig, Table};
+pub use route::{RouteRig, Routing, Table};
 
 use device::{Bar, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Translation};
 use std::os::fd::OwnedFd;

@@ -4,7 +4,8 @@ use crate::{Chip, Completer, FRAME, MemoryNic};
 use ethdev::{RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
 use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig};
-use router::{Egress, Fib, Forwarder, Interface, Miss, Routes};
+use router::{Egress, Fib, Forwarder, Interface, LiveConfig, LiveFib, LiveForwarder, Miss, Routes, Target};
+use std::any::Any;
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::net::Ipv4Addr;
@@ -27,16 +28,36 @@ pub enum Table {
 
 /// A forwarder between three drivers on devices made of memory; frames come in by the first.
 #[derive(Debug)]
-pub struct RouteRig {
+pub struct RouteRig<F = Forwarder> {
     ports: Vec<MemoryPort>,
-    forwarder: Forwarder,
+    forwarder: F,
     egress: Egress,
     cache: PoolCache,
     batch: Batch,
     burst: usize,
     frames: Vec<[u8; FRAME as usize]>,
     next: usize,
-    _fib: Fib,
+    _table: Box<dyn Any>,
+}
+
+/// A forwarder of either kind.
+pub trait Routing {
+    /// Routes a burst that came in by a port.
+    fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize;
+}
+
+impl Routing for Forwarder {
+    #[inline(always)]
+    fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
+        self.route(ingress, batch, egress)
+    }
+}
+
+impl Routing for LiveForwarder {
+    #[inline(always)]
+    fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
+        self.route(ingress, batch, egress)
+    }
 }
 
 #[derive(Debug)]
@@ -56,6 +77,37 @@ impl RouteRig {
     #[must_use]
     #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
     pub fn new(burst: usize, ring: u16, table: Table) -> Self {
+        Self::with(burst, ring, table, |routes, interfaces| {
+            let fib = Fib::new(routes, interfaces).expect("memory for the table");
+            (fib.forwarder(Miss::Refuse), Box::new(fib))
+        })
+    }
+}
+
+impl RouteRig<LiveForwarder> {
+    /// As [`RouteRig::new`], by a table that changes in place.
+    ///
+    /// # Panics
+    ///
+    /// As [`RouteRig::new`].
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
+    pub fn live(burst: usize, ring: u16, table: Table) -> Self {
+        Self::with(burst, ring, table, |routes, interfaces| {
+            let fib = live_table(routes, interfaces).expect("memory for the table");
+            (fib.forwarder(), Box::new(fib))
+        })
+    }
+}
+
+impl<F: Routing> RouteRig<F> {
+    #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
+    fn with(
+        burst: usize,
+        ring: u16,
+        table: Table,
+        forwarder: impl FnOnce(&Routes, &[Interface]) -> (F, Box<dyn Any>),
+    ) -> Self {
         let slots = usize::from(ring) * 2 * PORTS + 3 * burst + 1024;
         let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).expect("a packet pool");
         let mut config = Config::default();
@@ -74,18 +126,18 @@ impl RouteRig {
         };
         let interfaces = [0, 1, 2].map(|last| Interface { mac: [2, 0, 0, 0, 0, last], promiscuous: false, mtu: 1500 });
         let routes = Routes::parse(routes(&prefixes, &mut random).as_bytes(), PORTS).expect("routes by the form");
-        let fib = Fib::new(&routes, &interfaces).expect("memory for the table");
+        let (forwarder, table) = forwarder(&routes, &interfaces);
         let frames = (0..FRAMES).map(|_| frame(&prefixes, &mut random)).collect();
         Self {
             ports: ports.collect(),
-            forwarder: fib.forwarder(Miss::Refuse),
+            forwarder,
             egress: Egress::new(PORTS, 2 * burst),
             cache: pool.cache(),
             batch: Batch::with_capacity(burst),
             burst,
             frames,
             next: 0,
-            _fib: fib,
+            _table: table,
         }
     }
 
@@ -154,6 +206,19 @@ impl RouteRig {
     pub fn waiting(&mut self) -> usize {
         self.egress.outputs().iter().map(|output| output.len()).sum()
     }
+}
+
+/// The same routes one by one.
+fn live_table(routes: &Routes, interfaces: &[Interface]) -> router::Result<LiveFib> {
+    let accelerator = routes.ipv4().len() >= 100_000;
+    let mut fib = LiveFib::new(&LiveConfig { accelerator, ..LiveConfig::default() }, interfaces)?;
+    for neighbour in routes.neighbours() {
+        fib.add_next_hop(Target::Neighbour(*neighbour))?;
+    }
+    for (prefix, hop) in routes.ipv4() {
+        fib.insert_ipv4(*prefix, *hop)?;
+    }
+    Ok(fib)
 }
 
 /// The hardware's part that descriptors leave out: the bytes of the frames.

@@ -4,7 +4,7 @@
 //! SIZES is a burst, `32`, or how many packets are found where a burst has room for more, `3/32`; several, in turn, are `1,32,3/32`.
 //! 0 is a poll that finds nothing. Rounds are counted once the rings have gone round some times, less the hardware's part alone.
 
-use benches::{MeasureRig, Rig, RouteRig, Table, VirtioRig, Work};
+use benches::{MeasureRig, Rig, RouteRig, Routing, Table, VirtioRig, Work};
 use ethdev::Port;
 use std::fmt;
 use std::process::{Command, ExitCode};
@@ -30,6 +30,8 @@ const MEASURE: &str = "measure";
 const ROUTE: &str = "l3";
 /// The same by a table of a thousand routes, which loads in no time.
 const ROUTE_SMALL: &str = "l3-small";
+/// As [`ROUTE_SMALL`], by a table that changes in place.
+const ROUTE_LIVE: &str = "l3-live";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -113,6 +115,7 @@ fn table() -> Result<(), String> {
         print(MEASURE, work, &ROOM.to_string(), &full(ROOM))?;
     }
     print(ROUTE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
+    print(ROUTE_LIVE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     for found in [ROOM].into_iter().chain(PARTS) {
         print(ROUTE_SMALL, Work::Forward, &format!("{found}/{ROOM}"), &part(found))?;
     }
@@ -178,15 +181,9 @@ fn run(arguments: &[String]) -> Result<(), String> {
             what.count(&mut VirtioRig::new(driver == "virtio-packed", what.sizes.room, ring))
         }
         MEASURE => what.count(&mut MeasureRig::new(what.sizes.room, ring)),
-        ROUTE | ROUTE_SMALL => {
-            let full = driver == ROUTE && !what.hardware;
-            let mut rig = RouteRig::new(what.sizes.room, ring, if full { Table::Full } else { Table::Small });
-            let packets = what.count(&mut rig);
-            // Less than a burst waits at each of two ports; all else was sent.
-            let left = usize::try_from(rig.sent()).unwrap_or(0) + rig.waiting();
-            let (turns, found) = what.sizes.warm_up();
-            if what.hardware { packets } else { left - turns * found.iter().sum::<usize>() }
-        }
+        ROUTE => what.routed(&mut RouteRig::new(what.sizes.room, ring, what.table(Table::Full))),
+        ROUTE_SMALL => what.routed(&mut RouteRig::new(what.sizes.room, ring, Table::Small)),
+        ROUTE_LIVE => what.routed(&mut RouteRig::live(what.sizes.room, ring, Table::Small)),
         _ => return Err(format!("{driver}: no such driver; there are {}", DRIVERS.join(", "))),
     };
     let expected = turns * what.sizes.packets();
@@ -215,6 +212,19 @@ impl What {
             }
         }
         if self.hardware { self.counted_hardware(rig) } else { self.counted(rig) }
+    }
+
+    /// As [`Self::count`]. Less than a burst waits at each of two ports; all else was sent.
+    fn routed<F: Routing>(&self, rig: &mut RouteRig<F>) -> usize {
+        let packets = self.count(rig);
+        let left = usize::try_from(rig.sent()).unwrap_or(0) + rig.waiting();
+        let (turns, found) = self.sizes.warm_up();
+        if self.hardware { packets } else { left - turns * found.iter().sum::<usize>() }
+    }
+
+    /// The table: the hardware's part alone needs no large one.
+    fn table(&self, table: Table) -> Table {
+        if self.hardware { Table::Small } else { table }
     }
 
     /// What is counted. By its name, valgrind finds it.
@@ -283,7 +293,7 @@ impl Subject for MeasureRig {
     }
 }
 
-impl Subject for RouteRig {
+impl<F: Routing> Subject for RouteRig<F> {
     #[inline(always)]
     fn part(&mut self, _: Work, count: usize) -> usize {
         self.part(count)
