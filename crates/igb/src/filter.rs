@@ -56,7 +56,7 @@ pub(crate) fn station<D: Device>(regs: &Registers<D>) -> Result<[u8; 6]> {
     } else {
         return Ok(address);
     };
-    let problem = format!("{problem}: RAL0 {low:#010x}, RAH0 {high:#010x}");
+    let problem = format!("{problem}: RAL0 {low:#010x}, RAH0 {high:#010x}; the card wants its firmware image restored");
     Err(Error::Eeprom { device: regs.device().name().to_owned(), problem })
 }
 

@@ -43,6 +43,9 @@ pub(crate) const RETA_ENTRIES: u16 = 128;
 /// ```
 /// let ids = device::PciIds { vendor: 0x8086, device: 0x10C9, ..Default::default() };
 /// assert_eq!(igb::Model::identify(ids)?.mac, igb::MacType::Mac82576);
+///
+/// let vf = device::PciIds { vendor: 0x8086, device: 0x10CA, ..Default::default() };
+/// assert_eq!(igb::Model::identify(vf).unwrap_err().to_string(), "8086:10ca is neither an 82576 nor an I350");
 /// # Ok::<(), igb::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +64,7 @@ impl Model {
     ///
     /// [`Error::UnknownDevice`] for a device that is not supported.
     pub fn identify(ids: PciIds) -> Result<Self> {
-        Self::of(ids).ok_or(Error::UnknownDevice { ids })
+        Self::of(ids).ok_or_else(|| Error::UnknownDevice { ids, what: "neither an 82576 nor an I350".into() })
     }
 
     pub(crate) fn of(ids: PciIds) -> Option<Self> {

@@ -28,7 +28,6 @@
 
 mod config;
 mod desc;
-mod error;
 #[cfg(test)]
 #[expect(unsafe_code, reason = "a device made of memory")]
 mod fake;
@@ -54,8 +53,8 @@ mod tx;
 mod wait;
 
 pub use config::Config;
-pub use error::{Error, Result};
 pub use ids::{MacType, Model};
+pub use intel::{Error, Result};
 pub use port::{Opened, Port, open};
 pub use rx::RxQueue;
 pub use stats::HardwareStatistics;

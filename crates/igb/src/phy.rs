@@ -40,7 +40,8 @@ fn transfer<D: Device>(regs: &Timed<D>, mac: MacType, operation: u32, register: 
     let done = |value| mdic::READY.is_set(value);
     let value = wait(regs, MDIC, done, MDIC_LIMIT, "the PHY (MDIC.READY)")?;
     if mdic::ERROR.is_set(value) {
-        return Err(Error::Phy { device: regs.device().name().to_owned(), register });
+        let problem = format!("it did not answer for its register {register} (MDIC.ERROR); open the device again");
+        return Err(Error::Phy { device: regs.device().name().to_owned(), problem });
     }
     Ok(mdic::DATA.get(value))
 }
@@ -120,7 +121,8 @@ mod tests {
     fn a_phy_that_does_not_answer_is_named() {
         let fake = Fake::new(0x10C9);
         fake.on_mdic(|_, value| value | 1 << 28 | 1 << 30);
-        assert!(matches!(set_up(&fake.regs(), MacType::Mac82576), Err(Error::Phy { register: 0, .. })));
+        let error = set_up(&fake.regs(), MacType::Mac82576).unwrap_err();
+        assert!(matches!(&error, Error::Phy { .. }) && error.to_string().contains("register 0"), "{error}");
         assert_eq!(fake.get(SW_FW_SYNC), 0, "given back");
     }
 

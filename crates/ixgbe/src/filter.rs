@@ -1,12 +1,12 @@
 //! Which frames the device takes: unicast, multicast, broadcast and VLAN filters (82599 datasheet 7.1.1, 8.2.3.7).
 
+use crate::Result;
 use crate::regs::{
     FCTRL, MCSTCTRL, MTA, RECEIVE_ADDRESSES, Registers, VFTA, VLNCTRL, fctrl, mcstctrl, rah, rah_fields, ral, vlnctrl,
 };
 use crate::wait::{Command, modify};
-use crate::{Error, Result};
 use device::{Device, TimeLimit};
-use ethdev::{MacAddress, PortConfig};
+use ethdev::{ConfigError, MacAddress, PortConfig};
 use std::collections::BTreeSet;
 
 /// The receive filters of a port. Each call takes [`PortConfig::time_limit`] at most. Initially broadcast frames are
@@ -96,7 +96,7 @@ impl<D: Device> Filters<D> {
     pub fn add_address(&mut self, address: [u8; 6]) -> Result<()> {
         let mac = MacAddress(address);
         if mac == MacAddress::ZERO || mac == MacAddress::BROADCAST {
-            return Err(Error::config("address", format!("{mac}: neither unicast nor multicast")));
+            return Err(ConfigError::new("address", format!("{mac}: neither unicast nor multicast")).into());
         }
         let _command = self.command();
         if mac.is_multicast() {
@@ -116,7 +116,7 @@ impl<D: Device> Filters<D> {
             None => {
                 let problem =
                     format!("{mac}: all {RECEIVE_ADDRESSES} filters are in use, remove one or go promiscuous");
-                Err(Error::config("address", problem))
+                Err(ConfigError::new("address", problem).into())
             }
         }
     }
@@ -155,7 +155,7 @@ impl<D: Device> Filters<D> {
     /// [`Error::Config`] for an id above 4095.
     pub fn add_vlan(&mut self, id: u16) -> Result<()> {
         if id > 4095 {
-            return Err(Error::config("vlan", format!("{id}: must be 0 to 4095")));
+            return Err(ConfigError::new("vlan", format!("{id}: must be 0 to 4095")).into());
         }
         let _command = self.command();
         self.vlans.insert(id);

@@ -96,6 +96,12 @@ pub enum Media {
 /// let ids = device::PciIds { vendor: 0x8086, device: 0x10FB, ..Default::default() };
 /// let model = Model::identify(ids)?;
 /// assert_eq!((model.mac, model.media), (MacType::Mac82599, Media::Fibre));
+///
+/// let vf = device::PciIds { vendor: 0x8086, device: 0x10ED, ..Default::default() };
+/// assert_eq!(
+///     Model::identify(vf).unwrap_err().to_string(),
+///     "8086:10ed is an 82599 virtual function: not supported yet"
+/// );
 /// # Ok::<(), ixgbe::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,7 +28,6 @@
 mod config;
 mod desc;
 mod eeprom;
-mod error;
 #[cfg(any(test, feature = "fake"))]
 #[expect(unsafe_code, reason = "a card plays with memory that it was told of")]
 pub mod fake;
@@ -57,9 +56,9 @@ mod tx;
 mod wait;
 
 pub use config::{Config, Thresholds};
-pub use error::{Error, Result};
 pub use filter::Filters;
 pub use ids::{MacType, Media, Model};
+pub use intel::{Error, Result};
 pub use module::{Cage, SfpKind, SfpModule};
 pub use port::{Opened, Port, open};
 pub use rx::RxQueue;

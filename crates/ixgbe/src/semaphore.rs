@@ -131,6 +131,7 @@ mod tests {
     use super::*;
     use crate::fake::Fake;
     use MacType::{Mac82599, X540};
+    use ethdev::ConfigError;
 
     const MAC_CSR: u32 = 1 << 3;
 
@@ -153,7 +154,7 @@ mod tests {
     fn is_released_when_the_work_fails() {
         let fake = Fake::new(0x10FB);
         let failed: Result<()> =
-            holding(&fake.regs(), Mac82599, sw_fw_sync::EEP, || Err(Error::config("test", "fails")));
+            holding(&fake.regs(), Mac82599, sw_fw_sync::EEP, || Err(ConfigError::new("test", "fails").into()));
         assert!(matches!(failed, Err(Error::Config(_))));
         assert_eq!((fake.get(SW_FW_SYNC), fake.get(SWSM)), (0, 0));
     }

@@ -1,4 +1,4 @@
-//! Errors of this driver and its device.
+//! Errors of these drivers and their devices.
 
 use device::PciIds;
 use ethdev::{ConfigError, PortError, Unsupported};
@@ -7,17 +7,7 @@ use std::time::Duration;
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of the driver: the object, the cause and the next step.
-///
-/// ```
-/// use ixgbe::{Error, Model};
-///
-/// let vf = device::PciIds { vendor: 0x8086, device: 0x10ED, ..Default::default() };
-/// assert_eq!(
-///     Model::identify(vf).unwrap_err().to_string(),
-///     "8086:10ed is an 82599 virtual function: not supported yet"
-/// );
-/// ```
+/// An error of a driver: the object, the cause and the next step.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -83,7 +73,7 @@ pub enum Error {
         /// What is wrong and what to do about it.
         problem: String,
     },
-    /// The PHY of a copper card does not do what it is asked.
+    /// The PHY of a copper card does not answer, or does not do what it is asked.
     #[error("{device}: PHY: {problem}")]
     Phy {
         /// The device's address.
@@ -109,12 +99,6 @@ pub enum Error {
     /// Access to the device failed.
     #[error(transparent)]
     Device(#[from] device::Error),
-}
-
-impl Error {
-    pub(crate) fn config(setting: &'static str, problem: impl Into<String>) -> Self {
-        Self::Config(ConfigError::new(setting, problem))
-    }
 }
 
 impl PortError for Error {
