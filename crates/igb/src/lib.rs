@@ -27,7 +27,6 @@
 //! Chapters are those of the 82576 datasheet; the I350's registers that are used here differ where it is said.
 
 mod config;
-mod desc;
 #[cfg(test)]
 #[expect(unsafe_code, reason = "a device made of memory")]
 mod fake;
@@ -39,26 +38,21 @@ mod init;
 mod interrupts;
 mod phy;
 mod port;
+#[expect(unsafe_code, reason = "a word for the registers of queues")]
+mod queues;
 #[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 mod regs;
-#[expect(unsafe_code, reason = "memory shared with the card")]
-mod ring;
 mod rss;
-#[expect(unsafe_code, reason = "buffers shared with the card")]
-mod rx;
 mod semaphore;
 mod stats;
-#[expect(unsafe_code, reason = "buffers shared with the card")]
-mod tx;
 mod wait;
 
 pub use config::Config;
 pub use ids::{MacType, Model};
 pub use intel::{Error, Result};
 pub use port::{Opened, Port, open};
-pub use rx::RxQueue;
+pub use queues::{RxQueue, TxQueue};
 pub use stats::HardwareStatistics;
-pub use tx::TxQueue;
 
 /// The program of the README is tested with the examples.
 #[cfg(doctest)]

@@ -2,16 +2,16 @@
 
 use crate::filter::{self, Modes};
 use crate::ids::RETA_ENTRIES;
-use crate::regs::Registers;
-use crate::ring::{RingMemory, Shared};
+use crate::regs::{Igb, Registers};
 use crate::stats::Counters;
 use crate::wait::{Command, Timed, is_cancelled};
-use crate::{Config, Error, HardwareStatistics, Model, Result, RxQueue, TxQueue, init, interrupts, phy, rss, rx, tx};
+use crate::{Config, Error, HardwareStatistics, Model, Result, RxQueue, TxQueue, init, interrupts, phy, rss};
 use device::{Device, Regs, TimeLimit};
 use ethdev::{
     Capabilities, ConfigError, Events, HashTypes, LinkStatus, MacAddress, Port as _, PortConfig, Reta, RssCapabilities,
     Statistics,
 };
+use intel::Shared;
 use mempool::Pool;
 use std::fmt;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -46,10 +46,13 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let address = filter::station(&regs)?;
     filter::clear(&regs, model.mac);
     phy::set_up(&regs, model.mac)?;
+    #[expect(unsafe_code, reason = "a word for the device")]
+    // SAFETY: bus mastering was turned off before the reset, and nothing else in this crate turns it on.
+    let shared = Arc::new(unsafe { Shared::new(Registers::clone(&regs), vectors) });
     let mut port = Port {
         modes: Modes::from(&config.port),
         counters: Counters::new(&regs, config.port.rx_queues.into())?,
-        shared: Arc::new(Shared::new(Registers::clone(&regs), vectors)),
+        shared,
         config: config.port.clone(),
         model,
         address,
@@ -69,7 +72,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
 ///
 /// Dropping it closes it; errors are then logged.
 pub struct Port<D: Device> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<Shared<Igb, D>>,
     model: Model,
     address: [u8; 6],
     modes: Modes,
@@ -82,7 +85,7 @@ pub struct Port<D: Device> {
 
 impl<D: Device> Port<D> {
     fn regs(&self) -> &Registers<D> {
-        &self.shared.regs
+        self.shared.regs()
     }
 
     /// Starts the queues, transmit first, and lets frames in (4.5).
@@ -94,22 +97,20 @@ impl<D: Device> Port<D> {
         rx: &mut Vec<RxQueue<D>>,
         tx: &mut Vec<TxQueue<D>>,
     ) -> Result<()> {
-        let device = Arc::clone(self.regs().device());
         let rings: Vec<usize> = std::iter::repeat_n(usize::from(config.port.rx_ring), config.port.rx_queues.into())
             .chain(std::iter::repeat_n(usize::from(config.port.tx_ring), config.port.tx_queues.into()))
             .collect();
-        let mut memory = RingMemory::allocate(device.dma(), &rings, device.numa_node())?;
-        device.dma().map(pool.memory())?;
-        self.shared.begin_dma()?;
+        self.regs().device().dma().map(pool.memory())?;
+        let mut memory = self.shared.begin_dma(&rings)?;
         init::receive_path(self.regs(), config)?;
         init::transmit_path(self.regs())?;
         for index in 0..config.port.tx_queues.into() {
             self.tx_queues += 1;
-            tx.push(TxQueue::start(&self.shared, &mut memory, index, config, pool, regs)?);
+            tx.push(TxQueue::start(&mut memory, index, config, pool, regs.deadline())?);
         }
         for index in 0..config.port.rx_queues.into() {
             self.rx_queues += 1;
-            rx.push(RxQueue::start(&self.shared, &mut memory, index, config, pool, regs)?);
+            rx.push(RxQueue::start(&mut memory, index, config, pool, regs.deadline())?);
         }
         let interrupts = self.shared.other_vector().is_some();
         if interrupts {
@@ -160,11 +161,11 @@ impl<D: Device> Port<D> {
         regs.device().set_deadline(Some(regs.deadline().clone()));
         let mut result = init::stop_receiving(&regs);
         for index in 0..self.rx_queues {
-            result = result.and(rx::disable(&regs, index));
+            result = result.and(RxQueue::disable(&regs, index));
         }
         result = result.and(self.drain(&regs));
         for index in 0..self.tx_queues {
-            result = result.and(tx::disable(&regs, index));
+            result = result.and(TxQueue::disable(&regs, index));
         }
         result = result.and(self.counters.poll(Some(regs.deadline().at_most(END_LIMIT))).map(drop));
         result = result.and(init::stop(&regs));
@@ -182,7 +183,7 @@ impl<D: Device> Port<D> {
         if !link.up {
             return Ok(());
         }
-        (0..self.tx_queues).try_for_each(|index| tx::drain(regs, index))?;
+        (0..self.tx_queues).try_for_each(|index| TxQueue::drain(regs, index))?;
         // What has left the rings may still be in the device's buffer.
         let bits = u64::from(init::TRANSMIT_BUFFER_KIB) * 1024 * 8;
         regs.sleep(Duration::from_micros(bits / u64::from(link.speed_mbps.max(1))), "the last frames to leave")
@@ -292,7 +293,7 @@ impl<D: Device> ethdev::Port for Port<D> {
     fn transmit_idle(&self) -> bool {
         let (_hurried, limit) = self.reading();
         let regs = Timed::new(self.regs(), limit.begin());
-        (0..self.tx_queues).all(|index| match tx::is_empty(&regs, index) {
+        (0..self.tx_queues).all(|index| match TxQueue::is_empty(&regs, index) {
             Ok(is_empty) => is_empty,
             Err(error) => matches!(error, Error::Gone { .. }),
         })

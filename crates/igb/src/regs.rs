@@ -12,7 +12,7 @@ pub(crate) type Registers<D> = Regs<Igb, D>;
 
 registers! {
     /// Registers of the 82576 and I350.
-    pub(crate) map Igb for |ids: PciIds| crate::ids::Model::of(ids).is_some();
+    pub map Igb for |ids: PciIds| crate::ids::Model::of(ids).is_some();
     // SAFETY: every register below that has an address, a length, a ring index or an enable bit of a queue in it is of
     // class `dma`. RCTL.BSIZE counts only where SRRCTL.BSIZEPACKET is 0, which no queue here has.
     promise unsafe { MapPromise::given() };

@@ -1,13 +1,7 @@
 //! Bounded waits, for this family's registers.
 
-use crate::regs::{Igb, STATUS};
-use device::{ReadOnly, Reg};
-use intel::Family;
+use crate::regs::Igb;
 pub(crate) use intel::{Command, is_cancelled, modify, read, wait, wait_retrying};
 
 /// [`intel::Timed`] for this family.
 pub(crate) type Timed<D> = intel::Timed<Igb, D>;
-
-impl Family for Igb {
-    const STATUS: Reg<Self, ReadOnly> = STATUS;
-}

@@ -1,9 +1,25 @@
-//! What Ringway's drivers for Intel NICs share: bounded waits on registers, and errors.
+//! What Ringway's drivers for Intel NICs share: queues of advanced descriptors, bounded waits on registers, and errors.
+//!
+//! A driver says by a [`Family`] what of its queues is not as in others. [`Shared::begin_dma`] makes memory for rings, from which
+//! [`RxQueue::start`] and [`TxQueue::start`] make queues.
 
+mod desc;
 mod error;
+#[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 mod family;
+#[expect(unsafe_code, reason = "buffers and descriptors shared with the card")]
+mod loops;
+#[expect(unsafe_code, reason = "memory shared with the card")]
+mod ring;
+#[expect(unsafe_code, reason = "buffers shared with the card")]
+mod rx;
+#[expect(unsafe_code, reason = "buffers shared with the card")]
+mod tx;
 mod wait;
 
 pub use error::{Error, Result};
-pub use family::Family;
+pub use family::{Family, QueueRegisters, Step};
+pub use ring::{RingMemory, Shared};
+pub use rx::RxQueue;
+pub use tx::TxQueue;
 pub use wait::{Command, Timed, is_cancelled, modify, read, wait, wait_retrying};

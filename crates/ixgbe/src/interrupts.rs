@@ -30,8 +30,7 @@ pub(crate) fn set_up<D: Device>(regs: &Registers<D>, config: &Config) -> Result<
     }
     regs.write(eitr(queues), eitr_fields::INTERVAL.set(eitr_fields::CNT_WDIS.mask(), MOST_STEPS));
     // The message of a queue clears its cause (of the 16 that EICR has bits for) and masks its vector.
-    let all = (1_u64 << queues) - 1;
-    let [low, high] = [all, all >> 32].map(crate::rx::low_half);
+    let [low, high] = [queues.min(32), queues.saturating_sub(32)].map(|n| u32::MAX.checked_shr(32 - n).unwrap_or(0));
     regs.write(EIAC, low & eicr::QUEUES.mask());
     regs.write(EIAM_EX.at(0), low);
     regs.write(EIAM_EX.at(1), high);

@@ -26,7 +26,6 @@
 //! Frames longer than a buffer are received into several buffers, as a run of packets.
 
 mod config;
-mod desc;
 mod eeprom;
 #[cfg(any(test, feature = "fake"))]
 #[expect(unsafe_code, reason = "a card plays with memory that it was told of")]
@@ -37,22 +36,16 @@ mod ids;
 mod init;
 mod interrupts;
 mod link;
-#[expect(unsafe_code, reason = "buffers and descriptors shared with the card")]
-mod loops;
 mod module;
 mod phy;
 mod port;
+#[expect(unsafe_code, reason = "a word for the registers of queues")]
+mod queues;
 #[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 pub mod regs;
-#[expect(unsafe_code, reason = "memory shared with the card")]
-mod ring;
 mod rss;
-#[expect(unsafe_code, reason = "buffers shared with the card")]
-mod rx;
 mod semaphore;
 mod stats;
-#[expect(unsafe_code, reason = "buffers shared with the card")]
-mod tx;
 mod wait;
 
 pub use config::{Config, Thresholds};
@@ -61,9 +54,8 @@ pub use ids::{MacType, Media, Model};
 pub use intel::{Error, Result};
 pub use module::{Cage, SfpKind, SfpModule};
 pub use port::{Opened, Port, open};
-pub use rx::RxQueue;
+pub use queues::{RxQueue, TxQueue};
 pub use stats::{HardwareStatistics, PauseFrames, QueueStatistics, ReceiveErrors};
-pub use tx::TxQueue;
 
 /// The program of the README is tested with the examples.
 #[cfg(doctest)]

@@ -1,16 +1,10 @@
 //! Bounded waits, for this family's registers.
 
-use crate::regs::{Ixgbe, STATUS};
-use device::{ReadOnly, Reg};
-use intel::Family;
+use crate::regs::Ixgbe;
 pub(crate) use intel::{Command, is_cancelled, modify, read, wait, wait_retrying};
 
 /// [`intel::Timed`] for this family.
 pub(crate) type Timed<D> = intel::Timed<Ixgbe, D>;
-
-impl Family for Ixgbe {
-    const STATUS: Reg<Self, ReadOnly> = STATUS;
-}
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod avx2;
 
+use crate::Family;
 use crate::rx::{Exchange, Infos};
 use crate::tx::Post;
 use device::Translation;
@@ -49,14 +50,14 @@ pub(crate) trait Loops: Copy {
     /// # Safety
     ///
     /// There are as many slots before `top` as the exchange counts; those used are given up by the cache.
-    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done;
+    unsafe fn exchange<F: Family, I: Infos>(self, exchange: Exchange<F, I>, top: *const Slot) -> Done;
 
     /// Posts packets up to the first that is unusual.
     ///
     /// # Safety
     ///
     /// There are as many descriptors and slots as packets. The caller forgets the packets posted.
-    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done;
+    unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done;
 }
 
 /// One descriptor after the other; IOVA = address + `delta`.
@@ -74,13 +75,13 @@ impl OneByOne {
 
 impl Loops for OneByOne {
     #[inline(always)]
-    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done {
+    unsafe fn exchange<F: Family, I: Infos>(self, exchange: Exchange<F, I>, top: *const Slot) -> Done {
         // SAFETY: the caller's word.
         unsafe { exchange.one_by_one(top, Done::default(), |slot| self.iova(slot)) }
     }
 
     #[inline(always)]
-    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done {
+    unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done {
         // SAFETY: the caller's word.
         unsafe { post.one_by_one(packets, Done::default(), |slot| self.iova(slot)) }
     }
@@ -101,12 +102,12 @@ impl Paged<'_> {
 }
 
 impl Loops for Paged<'_> {
-    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done {
+    unsafe fn exchange<F: Family, I: Infos>(self, exchange: Exchange<F, I>, top: *const Slot) -> Done {
         // SAFETY: the caller's word.
         unsafe { exchange.one_by_one(top, Done::default(), |slot| self.iova(slot)) }
     }
 
-    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done {
+    unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done {
         // SAFETY: the caller's word.
         unsafe { post.one_by_one(packets, Done::default(), |slot| self.iova(slot)) }
     }
@@ -148,13 +149,13 @@ pub(crate) struct Fours(Avx2);
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 impl Loops for Fours {
     #[inline(always)]
-    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done {
+    unsafe fn exchange<F: Family, I: Infos>(self, exchange: Exchange<F, I>, top: *const Slot) -> Done {
         // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
         unsafe { exchange.avx2(top, self.0.0.delta) }
     }
 
     #[inline(always)]
-    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done {
+    unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done {
         // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
         unsafe { post.avx2(packets, self.0.0.delta) }
     }
@@ -163,7 +164,7 @@ impl Loops for Fours {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 impl Loops for Avx2 {
     #[inline(always)]
-    unsafe fn exchange<I: Infos>(self, exchange: Exchange<I>, top: *const Slot) -> Done {
+    unsafe fn exchange<F: Family, I: Infos>(self, exchange: Exchange<F, I>, top: *const Slot) -> Done {
         // SAFETY: the caller's word.
         let done = unsafe { self.fours().exchange(exchange, top) };
         // SAFETY: the caller's word.
@@ -171,7 +172,7 @@ impl Loops for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn post(self, post: Post, packets: &[Packet]) -> Done {
+    unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done {
         // SAFETY: the caller's word.
         let done = unsafe { self.fours().post(post, packets) };
         // SAFETY: the caller's word.

@@ -1,10 +1,11 @@
 //! The loops for processors with AVX2: four descriptors at a time, in multiples of four. What they do for each is what
 //! the trait `Loops` says; the loops one by one finish what is left over or unusual.
 
+use crate::Family;
 use crate::desc::{Descriptor, rx, tx};
 use crate::loops::Done;
 use crate::rx::{Exchange, Infos};
-use crate::tx::{Post, USUAL_WORDS};
+use crate::tx::{Post, usual_words};
 use core::arch::x86_64::*;
 use mempool::{Packet, Slot};
 
@@ -71,7 +72,21 @@ const REVERSED_AND_SWAPPED: i32 = 0b00_10_01_11;
 /// 0, 1, 2, 3 from 3, 2, 1, 0.
 const REVERSED: i32 = 0b00_01_10_11;
 
-impl<I: Infos> Exchange<I> {
+/// Two descriptors as two infos, as `Received::info` makes them.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn info_words<F: Family>(descriptors: __m256i, meant: __m256i) -> __m256i {
+    let kept = _mm256_and_si256(descriptors, meant);
+    let shift = rx::checksum_shift::<F>();
+    if shift == 0 {
+        return kept;
+    }
+    let errors = _mm256_set_epi64x(lanes(F::CHECKSUM_ERRORS), 0, lanes(F::CHECKSUM_ERRORS), 0);
+    let moved = _mm256_sll_epi64(_mm256_and_si256(descriptors, errors), _mm_cvtsi64_si128(shift.into()));
+    _mm256_or_si256(kept, moved)
+}
+
+impl<F: Family, I: Infos> Exchange<F, I> {
     /// See [`Loops::exchange`]; multiples of four.
     ///
     /// # Safety
@@ -85,7 +100,7 @@ impl<I: Infos> Exchange<I> {
             return Done::default();
         }
         let delta = _mm256_set1_epi64x(lanes(delta));
-        let mask = _mm256_set1_epi64x(lanes(rx::SINGLE_MASK << 32 | 0xffff));
+        let mask = _mm256_set1_epi64x(lanes(rx::single_mask::<F>() << 32 | 0xffff));
         let least = _mm256_set1_epi64x(lanes((rx::SINGLE << 32 | 1) ^ SIGN));
         let meta = _mm256_set1_epi64x(lanes(self.meta.0));
         let half_word = _mm256_set1_epi64x(0xffff);
@@ -113,7 +128,7 @@ impl<I: Infos> Exchange<I> {
             if I::WANTED {
                 // SAFETY: `done + 4 <= count` infos.
                 let info = unsafe { self.infos.add(done) }.cast::<__m256i>();
-                let (front, back) = (_mm256_and_si256(front, meant), _mm256_and_si256(back, meant));
+                let (front, back) = (info_words::<F>(front, meant), info_words::<F>(back, meant));
                 // SAFETY: an info is two words, as a descriptor.
                 unsafe { _mm256_storeu_si256(info, front) }
                 // SAFETY: two infos further.
@@ -147,7 +162,7 @@ impl<I: Infos> Exchange<I> {
     }
 }
 
-impl Post {
+impl<F: Family> Post<F> {
     /// See [`Loops::post`]; multiples of four.
     ///
     /// # Safety
@@ -163,7 +178,7 @@ impl Post {
         let delta = _mm256_set1_epi64x(lanes(delta));
         let command = _mm256_set1_epi64x(lanes(self.command));
         let least = _mm256_set1_epi64x(lanes(self.least ^ SIGN));
-        let usual = _mm256_set1_epi64x(lanes(USUAL_WORDS ^ SIGN));
+        let usual = _mm256_set1_epi64x(lanes(usual_words::<F>() ^ SIGN));
         let half_word = _mm256_set1_epi64x(0xffff);
         let mut bytes = _mm256_setzero_si256();
         let (mut done, end) = (0, count & !(STEP - 1));

@@ -1,5 +1,7 @@
-//! Advanced descriptors: 16 bytes that the driver and the device write in turn (82576 datasheet 7.1.5, 7.2.2).
+//! Advanced descriptors: 16 bytes that the driver and the device write in turn (82599 datasheet 7.1.6, 7.2.3; 82576 datasheet 7.1.5,
+//! 7.2.2).
 
+use crate::Family;
 use ethdev::RxInfo;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +20,7 @@ impl Descriptor {
     /// Reads what the device has written into a receive descriptor. What it wrote before that is visible afterwards.
     ///
     /// The device may write again at any time, so a second call is another answer: what is checked in one must not be used
-    /// from another.
+    /// from another. The loop for AVX2 has a read of its own, and keeps to the same.
     #[inline(always)]
     pub(crate) fn received(&self) -> Received {
         Received(self.high())
@@ -63,12 +65,14 @@ impl Descriptor {
 pub(crate) struct Received(u64);
 
 impl Received {
-    /// What the device says of the frame, with the descriptor's first word. Checksum errors are a bit lower here than in an
-    /// 82599's write-back, which is the layout of [`RxInfo`]. No tags are stripped, so VP says nothing.
+    /// What the device says of the frame, with the descriptor's first word; of the second, the bits in `meant`, which are
+    /// some of [`rx::meant`], and checksum errors where [`RxInfo`] has them.
     #[inline(always)]
-    pub(crate) fn info(self, first_word: u64) -> RxInfo {
-        let kept = self.0 & !(rx::VP | rx::CHECKSUM_ERRORS | rx::RXE);
-        RxInfo::from_write_back(first_word, kept | (self.0 & rx::CHECKSUM_ERRORS) << 1)
+    pub(crate) fn info<F: Family>(self, first_word: u64, meant: u64) -> RxInfo {
+        let kept = self.0 & meant;
+        let shift = rx::checksum_shift::<F>();
+        let moved = if shift == 0 { 0 } else { (self.0 & F::CHECKSUM_ERRORS) << shift };
+        RxInfo::from_write_back(first_word, kept | moved)
     }
 
     /// Whether the descriptor is the driver's again.
@@ -84,8 +88,8 @@ impl Received {
     }
 
     /// Whether the device marked the frame bad; in the last descriptor of a frame.
-    pub(crate) fn is_bad(self) -> bool {
-        self.0 & rx::RXE != 0
+    pub(crate) fn is_bad<F: Family>(self) -> bool {
+        self.0 & F::FRAME_ERRORS != 0
     }
 
     /// Bytes in the buffer, if that is one at least, and `limit` at most.
@@ -97,28 +101,45 @@ impl Received {
 
     /// The length of a good frame that is wholly in one buffer of `limit` bytes.
     #[inline(always)]
-    pub(crate) fn single(self, limit: u16) -> Option<u16> {
-        if self.0 & rx::SINGLE_MASK == rx::SINGLE { self.len(limit) } else { None }
+    pub(crate) fn single<F: Family>(self, limit: u16) -> Option<u16> {
+        if self.0 & rx::single_mask::<F>() == rx::SINGLE { self.len(limit) } else { None }
     }
 }
 
-/// Receive write-back, high word: status in bits 19:0, errors in 31:20, length in 47:32 (7.1.5).
+/// Receive write-back, high word: status in bits 19:0, errors in 31:20, length in 47:32 (82599 datasheet 7.1.6.2,
+/// 82576 datasheet 7.1.5). What of the errors is where is the family's.
 pub(crate) mod rx {
+    use crate::Family;
+
     /// Descriptor done.
     pub(crate) const DD: u64 = 1 << 0;
     /// Last buffer of the frame.
     pub(crate) const EOP: u64 = 1 << 1;
-    /// The frame has a VLAN tag.
+    /// The frame has a VLAN tag; if the queue strips tags, it has had one.
     pub(crate) const VP: u64 = 1 << 3;
-    /// L4E and IPE: checksum errors, which are the end hosts' concern, not a forwarder's.
-    pub(crate) const CHECKSUM_ERRORS: u64 = 1 << 29 | 1 << 30;
-    /// An error of the frame itself.
-    pub(crate) const RXE: u64 = 1 << 31;
+    /// Checksum errors, L4 and IP, where [`ethdev::RxInfo`] has them.
+    const CHECKSUM_ERRORS: u64 = 1 << 30 | 1 << 31;
 
-    /// What [`SINGLE_MASK`] leaves of a good frame in one buffer.
+    /// What [`single_mask`] leaves of a good frame in one buffer.
     pub(crate) const SINGLE: u64 = DD | EOP;
+
     /// See [`SINGLE`].
-    pub(crate) const SINGLE_MASK: u64 = DD | EOP | RXE;
+    #[inline(always)]
+    pub(crate) const fn single_mask<F: Family>() -> u64 {
+        DD | EOP | F::FRAME_ERRORS
+    }
+
+    /// By how many bits checksum errors are lower than in an [`ethdev::RxInfo`].
+    #[inline(always)]
+    pub(crate) const fn checksum_shift<F: Family>() -> u32 {
+        CHECKSUM_ERRORS.trailing_zeros() - F::CHECKSUM_ERRORS.trailing_zeros()
+    }
+
+    /// The bits that mean the same in an [`ethdev::RxInfo`]. VP does not where no tags are stripped.
+    pub(crate) const fn meant<F: Family>(strip_vlan: bool) -> u64 {
+        let moved = if checksum_shift::<F>() == 0 { 0 } else { F::CHECKSUM_ERRORS | CHECKSUM_ERRORS };
+        !(moved | if strip_vlan { 0 } else { VP })
+    }
 
     /// Bytes written to the buffer, as the device says.
     #[inline(always)]
@@ -129,7 +150,7 @@ pub(crate) mod rx {
 }
 
 /// Transmit data descriptor, high word: length in bits 15:0, command in 31:20, status in 35:32, frame length in 63:46
-/// (7.2.2.3).
+/// (82599 datasheet 7.2.3.2.4, 82576 datasheet 7.2.2.3).
 pub(crate) mod tx {
     /// Advanced data descriptor with frame check sequence to be inserted: DTYP 3, IFCS, DEXT.
     pub(crate) const DATA: u64 = 3 << 20 | 1 << 25 | 1 << 29;
@@ -141,31 +162,4 @@ pub(crate) mod tx {
     pub(crate) const DD: u64 = 1 << 32;
     /// Where the length of the whole frame begins.
     pub(crate) const PAYLEN_SHIFT: u32 = 46;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ethdev::ChecksumVerdict;
-
-    #[test]
-    fn checksum_errors_are_not_the_frames_and_are_reported_as_such() {
-        let checked = 1 << 5 | 1 << 6;
-        let received = |high: u64| Received(rx::DD | rx::EOP | checked | high | 60 << 32);
-        let verdicts = |high| {
-            let info = received(high).info(0);
-            (received(high).single(2048), info.ip_checksum(), info.transport_checksum())
-        };
-        assert_eq!(verdicts(0), (Some(60), ChecksumVerdict::Good, ChecksumVerdict::Good));
-        assert_eq!(verdicts(1 << 29), (Some(60), ChecksumVerdict::Good, ChecksumVerdict::Bad));
-        assert_eq!(verdicts(1 << 30), (Some(60), ChecksumVerdict::Bad, ChecksumVerdict::Good));
-        assert!(verdicts(1 << 31).0.is_none() && received(1 << 31).is_bad());
-        assert_eq!(received(rx::VP).info(0).vlan_tag(), None);
-    }
-
-    #[test]
-    fn lengths_are_checked_against_the_buffer() {
-        let received = |len: u64| Received(rx::DD | rx::EOP | len << 32).len(2048);
-        assert_eq!([0, 1, 2048, 2049, 0xFFFF].map(received), [None, Some(1), Some(2048), None, None]);
-    }
 }

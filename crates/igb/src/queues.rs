@@ -1,0 +1,183 @@
+//! What the queues of this family have of their own (82576 datasheet 4.5, 7.1, 7.2, 8.10, 8.12).
+
+use crate::regs::{
+    Igb, RDBAH, RDBAL, RDH, RDLEN, RDT, RXCTL, RXDCTL, SRRCTL, STATUS, TDBAH, TDBAL, TDH, TDLEN, TDT, TDWBAH, TDWBAL,
+    TXCTL, TXDCTL, rxctl, rxdctl, srrctl, txctl, txdctl,
+};
+use crate::{Config, interrupts};
+use device::{Device, ReadOnly, Reg, Regs};
+use ethdev::PortConfig;
+use intel::{Family, QueueRegisters, Step};
+
+/// SRRCTL.DESCTYPE: advanced descriptors, one buffer.
+const ONE_BUFFER: u32 = 1;
+/// RXDCTL's thresholds: descriptors that the device fetches ahead, of which so many at once, and writes back together (8.10).
+const RX_PREFETCH: u32 = 8;
+const RX_HOST: u32 = 8;
+const RX_WRITE_BACK: u32 = 1;
+/// TXDCTL's thresholds in descriptors (8.12): fetch when fewer than so many are held, and so many wait; write back each.
+const TX_PREFETCH: u32 = 16;
+const TX_HOST: u32 = 8;
+
+/// A receive queue: belongs to one thread at a time, and can be moved to another.
+///
+/// A frame longer than a buffer arrives as a run of packets with [`Packet::continues`](mempool::Packet::continues) set on all but the
+/// last.
+///
+/// Two threads cannot share a queue:
+///
+/// ```compile_fail,E0499
+/// use ethdev::RxQueue as _;
+///
+/// fn both<D: device::Device>(
+///     queue: &mut igb::RxQueue<D>,
+///     pool: &mempool::Pool,
+/// ) {
+///     std::thread::scope(|s| {
+///         s.spawn(|| queue.recv(&mut pool.cache(), &mut mempool::Batch::with_capacity(32)));
+///         s.spawn(|| queue.recv(&mut pool.cache(), &mut mempool::Batch::with_capacity(32)));
+///     });
+/// }
+/// ```
+pub type RxQueue<D> = intel::RxQueue<Igb, D>;
+
+/// A transmit queue: belongs to one thread at a time, and can be moved to another. See [`intel::TxQueue`] for how buffers come back
+/// and pools are mapped. Frames can have 17 to 9,724 bytes in up to 32 segments.
+///
+/// A packet cannot be used after it was sent:
+///
+/// ```compile_fail,E0382
+/// use ethdev::TxQueue as _;
+///
+/// fn use_after_send<D: device::Device>(
+///     queue: &mut igb::TxQueue<D>,
+///     cache: &mut mempool::PoolCache,
+///     batch: &mut mempool::Batch,
+///     packet: mempool::Packet,
+/// ) {
+///     let _ = batch.push(packet);
+///     queue.send(cache, batch);
+///     packet.data();
+/// }
+/// ```
+pub type TxQueue<D> = intel::TxQueue<Igb, D>;
+
+// SAFETY: these are the registers and bits of the datasheet; buffers are as large as they are said to be, and no other register
+// of a queue than its ring's has an address in it but TDWBAL and TDWBAH, which are off.
+unsafe impl Family for Igb {
+    type Config = Config;
+
+    const STATUS: Reg<Self, ReadOnly> = STATUS;
+    const RX: QueueRegisters<Self> = QueueRegisters {
+        base_low: RDBAL,
+        base_high: RDBAH,
+        length: RDLEN,
+        head: RDH,
+        tail: RDT,
+        control: RXDCTL,
+        enable: rxdctl::EN,
+    };
+    const TX: QueueRegisters<Self> = QueueRegisters {
+        base_low: TDBAL,
+        base_high: TDBAH,
+        length: TDLEN,
+        head: TDH,
+        tail: TDT,
+        control: TXDCTL,
+        enable: txdctl::EN,
+    };
+
+    /// RXE (7.1.5).
+    const FRAME_ERRORS: u64 = 1 << 31;
+    /// L4E and IPE, a bit lower than on an 82599 (7.1.5).
+    const CHECKSUM_ERRORS: u64 = 1 << 29 | 1 << 30;
+    /// 9.5 KiB, less the frame check sequence (7.2.1).
+    const LONGEST: u16 = 9724;
+    /// The smallest ring has room for them beside an unfinished chunk.
+    const MOST_SEGMENTS: usize = 32;
+
+    fn port(config: &Config) -> &PortConfig {
+        &config.port
+    }
+
+    fn enable_rx<D: Device>(regs: &Regs<Self, D>, index: u32, kib: u32, _: &Config) -> Vec<Step<Self>> {
+        // Drop frames for a queue without free descriptors instead of holding up all queues.
+        let mut buffers = srrctl::BSIZEPACKET.set(srrctl::DROP_EN.mask(), kib);
+        buffers = srrctl::BSIZEHEADER.set(buffers, 4);
+        buffers = srrctl::DESCTYPE.set(buffers, ONE_BUFFER);
+        let dca = rxctl::WB_RO.set(regs.read(RXCTL.at(index)), 0);
+        let mut enable = rxdctl::PTHRESH.set(rxdctl::EN.mask(), RX_PREFETCH);
+        enable = rxdctl::HTHRESH.set(enable, RX_HOST);
+        enable = rxdctl::WTHRESH.set(enable, RX_WRITE_BACK);
+        vec![(SRRCTL.at(index), buffers), (RXCTL.at(index), dca), (RXDCTL.at(index), enable)]
+    }
+
+    fn enable_tx<D: Device>(regs: &Regs<Self, D>, index: u32, _: &Config) -> Vec<Step<Self>> {
+        let enable = txdctl::HTHRESH.set(txdctl::PTHRESH.set(txdctl::EN.mask(), TX_PREFETCH), TX_HOST);
+        let dca = txctl::WB_RO.set(regs.read(TXCTL.at(index)), 0);
+        vec![(TDWBAL.at(index), 0), (TDWBAH.at(index), 0), (TXCTL.at(index), dca), (TXDCTL.at(index), enable)]
+    }
+
+    fn arm<D: Device>(regs: &Regs<Self, D>, index: u32) {
+        interrupts::arm(regs, index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fake::Fake;
+    use crate::regs::Registers;
+    use crate::{Config, Opened};
+    use ethdev::ChecksumVerdict::{Bad, Good};
+    use ethdev::{PortConfig, RxInfos, RxQueue as _};
+    use intel::Shared;
+    use mempool::{Batch, Pool, PoolConfig};
+    use std::sync::Arc;
+
+    /// Frames that come alone, and as many as the loops take at a time, one after the other and four.
+    #[test]
+    fn checksum_errors_are_not_the_frames_and_are_reported_as_such() {
+        let pool = Pool::new(&PoolConfig { slots: 512, ..PoolConfig::default() }).unwrap();
+        let port = PortConfig { rx_ring: 64, ..PortConfig::default() };
+        let fake = Fake::new(0x10C9);
+        let Opened { port, mut rx, tx } = crate::open(fake.clone(), &Config::from(port), &pool).unwrap();
+        let (ring, mut cache, mut batch) = (fake.rx(), pool.cache(), Batch::with_capacity(32));
+        // Done, in one buffer, with a tag that was left in its place, both checksums looked at; 60 bytes.
+        let word = |errors: u64| 0x6B | errors | 60 << 32;
+        let mut at = 0;
+        for (errors, verdicts) in
+            [(0, (Good, Good)), (1 << 29, (Good, Bad)), (1 << 30, (Bad, Good)), (3 << 29, (Bad, Bad))]
+        {
+            for count in [1, 3, 4, 7] {
+                let mut infos = RxInfos::with_capacity(32);
+                (at..at + count).for_each(|index| ring.report(index, word(errors)));
+                assert_eq!(rx[0].recv_with(&mut cache, &mut batch, &mut infos).len(), count, "{errors:#x}");
+                let said = infos.iter().map(|info| ((info.ip_checksum(), info.transport_checksum()), info.vlan_tag()));
+                assert!(
+                    said.clone().count() == count && said.clone().all(|said| said == (verdicts, None)),
+                    "{errors:#x}"
+                );
+                cache.free_batch(&mut batch);
+                at += count;
+            }
+        }
+        // An error of the frame itself, in the middle of four.
+        (at..at + 4).for_each(|index| ring.report(index, word(u64::from(index == at + 2) << 31)));
+        assert_eq!(rx[0].recv(&mut cache, &mut batch).len(), 3);
+        assert_eq!(rx[0].counters().frame_errors, 1);
+        drop((rx, tx, batch, cache));
+        ethdev::Port::close(port).unwrap();
+        assert_eq!(pool.away(), 0);
+    }
+
+    #[test]
+    fn a_device_that_was_stopped_is_given_no_memory() {
+        let fake = Fake::new(0x10C9);
+        // SAFETY: it accesses memory only if a test tells it to, which this does not.
+        let shared = Arc::new(unsafe { Shared::new(Registers::clone(&fake.regs()), Vec::new()) });
+        shared.begin_dma(&[64]).unwrap();
+        shared.end_dma().unwrap();
+        assert!(shared.begin_dma(&[64]).unwrap_err().to_string().contains("it was stopped"));
+        assert!(!fake.since_bus_master().0);
+    }
+}
