@@ -1,9 +1,9 @@
 //! Which frames the device takes (82576 datasheet 7.1.1, 8.10).
 
 use crate::MacType;
+use crate::Result;
 use crate::regs::{MTA, RAH, RAHX, RAL, RCTL, Registers, VFTA, rah, rctl};
-use crate::wait::{modify, read};
-use crate::{Error, Result};
+use crate::wait::modify;
 use device::Device;
 use ethdev::PortConfig;
 
@@ -44,20 +44,7 @@ pub(crate) fn clear<D: Device>(regs: &Registers<D>, mac: MacType) {
 ///
 /// [`Error::Eeprom`] when there is none, or it is no station's; [`Error::Gone`].
 pub(crate) fn station<D: Device>(regs: &Registers<D>) -> Result<[u8; 6]> {
-    let (low, high) = (read(regs, RAL.at(0))?, read(regs, RAH.at(0))?);
-    let ([a, b, c, d], [e, f, ..]) = (low.to_le_bytes(), high.to_le_bytes());
-    let address = [a, b, c, d, e, f];
-    let problem = if !rah::AV.is_set(high) {
-        "it loaded no station address (RAH0.AV is clear)"
-    } else if address == [0; 6] {
-        "the station address is zero"
-    } else if a & 1 == 1 {
-        "the station address is a multicast address"
-    } else {
-        return Ok(address);
-    };
-    let problem = format!("{problem}: RAL0 {low:#010x}, RAH0 {high:#010x}; the card wants its firmware image restored");
-    Err(Error::Eeprom { device: regs.device().name().to_owned(), problem })
+    intel::station_address(regs, RAL.at(0), RAH.at(0))
 }
 
 /// Changes the station address. The valid bit is cleared first and set last, so that no half-written address matches.
@@ -97,7 +84,7 @@ mod tests {
             let fake = Fake::new(0x10C9);
             fake.set(RAL.at(0), low);
             fake.set(RAH.at(0), high);
-            assert!(matches!(station(&fake.regs()), Err(Error::Eeprom { .. })), "{low:#x} {high:#x}");
+            assert!(matches!(station(&fake.regs()), Err(crate::Error::Eeprom { .. })), "{low:#x} {high:#x}");
         }
     }
 

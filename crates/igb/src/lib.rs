@@ -43,7 +43,6 @@ mod queues;
 #[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 mod regs;
 mod rss;
-mod semaphore;
 mod stats;
 mod wait;
 

@@ -1,12 +1,14 @@
 //! The link: the internal PHY and what the MAC reports of it (82576 datasheet 3.5, 8.2; PHY registers IEEE 802.3
 //! clause 22).
 
-use crate::regs::{CTRL, CTRL_EXT, MDIC, Registers, STATUS, ctrl, ctrl_ext, mdic, status, sw_fw_sync};
-use crate::semaphore::holding;
+use crate::regs::{
+    CTRL, CTRL_EXT, Igb, MDIC, Registers, STATUS, SW_FW_SYNC, SWSM, ctrl, ctrl_ext, mdic, status, sw_fw_sync,
+};
 use crate::wait::{Timed, modify, read, wait};
 use crate::{Error, MacType, Result};
 use device::{Bits, Device};
 use ethdev::LinkStatus;
+use intel::Semaphores;
 use std::time::Duration;
 
 /// Powers the PHY up and has it negotiate anew; does not wait for the link.
@@ -25,7 +27,7 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
         return Ok(());
     }
     let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
-    holding(regs, semaphore, || {
+    SEMAPHORES.holding(regs, semaphore, || {
         let control = transfer(regs, mac, mdic::OP.set(0, READ), BMCR)?;
         let control = (control & !(BMCR_LOOPBACK | BMCR_POWER_DOWN | BMCR_ISOLATE)) | BMCR_AUTO | BMCR_RESTART;
         transfer(regs, mac, mdic::DATA.set(mdic::OP.set(0, WRITE), control), BMCR).map(drop)
@@ -74,6 +76,8 @@ fn decode(value: u32) -> LinkStatus {
 
 /// CTRL_EXT.LINK_MODE.
 const INTERNAL_PHY: u32 = 0;
+/// They guard the PHY against firmware and the other ports (4.7).
+const SEMAPHORES: Semaphores<Igb> = Semaphores { swsm: SWSM, sw_fw_sync: SW_FW_SYNC, firmware_shift: 16, regsmp: None };
 /// The semaphore of each port's PHY.
 const PHYS: [Bits; 4] = [sw_fw_sync::PHY0, sw_fw_sync::PHY1, sw_fw_sync::PHY2, sw_fw_sync::PHY3];
 /// MDIC.OP.

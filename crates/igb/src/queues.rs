@@ -175,9 +175,10 @@ mod tests {
         let fake = Fake::new(0x10C9);
         // SAFETY: it accesses memory only if a test tells it to, which this does not.
         let shared = Arc::new(unsafe { Shared::new(Registers::clone(&fake.regs()), Vec::new()) });
-        shared.begin_dma(&[64]).unwrap();
+        let pool = Pool::new(&PoolConfig { slots: 64, ..PoolConfig::default() }).unwrap();
+        shared.begin_dma(&Config::default(), &pool).unwrap();
         shared.end_dma().unwrap();
-        assert!(shared.begin_dma(&[64]).unwrap_err().to_string().contains("it was stopped"));
+        assert!(shared.begin_dma(&Config::default(), &pool).unwrap_err().to_string().contains("it was stopped"));
         assert!(!fake.since_bus_master().0);
     }
 }

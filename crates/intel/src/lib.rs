@@ -13,6 +13,8 @@ mod loops;
 mod ring;
 #[expect(unsafe_code, reason = "buffers shared with the card")]
 mod rx;
+mod semaphore;
+mod station;
 #[expect(unsafe_code, reason = "buffers shared with the card")]
 mod tx;
 mod wait;
@@ -21,5 +23,7 @@ pub use error::{Error, Result};
 pub use family::{Family, QueueRegisters, Step};
 pub use ring::{RingMemory, Shared};
 pub use rx::RxQueue;
+pub use semaphore::Semaphores;
+pub use station::station_address;
 pub use tx::TxQueue;
 pub use wait::{Command, Timed, is_cancelled, modify, read, wait, wait_retrying};

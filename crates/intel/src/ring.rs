@@ -5,7 +5,8 @@ use crate::family::{QueueRegisters, Step};
 use crate::wait::{Timed, wait};
 use crate::{Family, Result};
 use device::{Device, DmaMemory, EventFd, MemoryRequest, Regs, Translation};
-use mempool::{CHUNK, Packet};
+use ethdev::PortConfig;
+use mempool::{CHUNK, Packet, Pool};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -22,10 +23,12 @@ pub struct RingMemory<F: Family, D: Device> {
 }
 
 impl<F: Family, D: Device> RingMemory<F, D> {
-    fn allocate(shared: &Arc<Shared<F, D>>, rings: &[usize]) -> Result<Self> {
+    fn allocate(shared: &Arc<Shared<F, D>>, port: &PortConfig) -> Result<Self> {
         let device = shared.regs.device();
         // Each ring is aligned to its own size, so that none crosses a page that is larger.
-        let bytes = rings.iter().map(|descriptors| descriptors * DESCRIPTOR_BYTES * 2).sum();
+        let descriptors = [(port.rx_ring, port.rx_queues), (port.tx_ring, port.tx_queues)]
+            .map(|(ring, queues)| usize::from(ring) * usize::from(queues));
+        let bytes = descriptors.iter().sum::<usize>() * DESCRIPTOR_BYTES * 2;
         let request = MemoryRequest { bytes, numa_node: device.numa_node(), ..MemoryRequest::default() };
         let memory = DmaMemory::allocate(&request)?;
         let translation = device.dma().map(&memory)?;
@@ -240,14 +243,15 @@ impl<F: Family, D: Device> Shared<F, D> {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Lets the device access memory, and returns memory for a ring of each of these numbers of descriptors.
+    /// Lets the device access memory: `pool`, and the memory that is returned, of the rings of all queues.
     ///
     /// # Errors
     ///
-    /// If there is no such memory, it cannot be mapped for the device, or bus mastering cannot be turned on, as after
+    /// If there is no such memory, one or the other cannot be mapped for the device, or bus mastering cannot be turned on, as after
     /// [`Self::end_dma`].
-    pub fn begin_dma(self: &Arc<Self>, rings: &[usize]) -> Result<RingMemory<F, D>> {
-        let memory = RingMemory::allocate(self, rings)?;
+    pub fn begin_dma(self: &Arc<Self>, config: &F::Config, pool: &Pool) -> Result<RingMemory<F, D>> {
+        let memory = RingMemory::allocate(self, F::port(config))?;
+        self.regs.device().dma().map(pool.memory())?;
         let waiting = self.waiting();
         let device = self.regs.device();
         if waiting.ended {

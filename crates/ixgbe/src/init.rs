@@ -7,8 +7,8 @@ use crate::regs::{
     CTRL, CTRL_EXT, DMATXCTL, DTXMXSZRQ, EEC, EICR, EIMC, EIMC_EX, FCCFG, FCTRL, GCR_EXT, HLREG0, MAXFRS, MFLCN, MTQC,
     RDRXCTL, RFCTL, RTTBCNRC, RTTDCS, RTTDQSEL, RXCSUM, RXCTRL, RXPBSIZE, Registers, SECRXCTRL, SECRXSTAT, STATUS,
     TXPBSIZE, TXPBTHRESH, VLNCTRL, ctrl, ctrl_ext, dmatxctl, dtxmxszrq, eec, eimc, fctrl, gcr_ext, hlreg0, maxfrs,
-    mflcn, rah, rah_fields, ral, rdrxctl, rfctl, rttdcs, rxcsum, rxctrl, rxpbsize, secrxctrl, secrxstat, status,
-    txpbsize, txpbthresh, vlnctrl,
+    mflcn, rah, ral, rdrxctl, rfctl, rttdcs, rxcsum, rxctrl, rxpbsize, secrxctrl, secrxstat, status, txpbsize,
+    txpbthresh, vlnctrl,
 };
 use crate::wait::{Timed, modify, read, wait};
 use crate::{Config, Error, MacType, Result, link, rss};
@@ -38,23 +38,7 @@ pub(crate) fn reset<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
 ///
 /// [`Error::Eeprom`] when there is none, or it is no station's; [`Error::Gone`].
 pub(crate) fn station_address<D: Device>(regs: &Registers<D>) -> Result<[u8; 6]> {
-    let (low, high) = (read(regs, ral(0))?.to_le_bytes(), read(regs, rah(0))?);
-    let tail = high.to_le_bytes();
-    let address = [low[0], low[1], low[2], low[3], tail[0], tail[1]];
-    let problem = if !rah_fields::AV.is_set(high) {
-        "it loaded no station address (RAH0.AV is clear)"
-    } else if address == [0; 6] {
-        "the station address is zero"
-    } else if address[0] & 1 == 1 {
-        "the station address is a multicast address"
-    } else {
-        return Ok(address);
-    };
-    let problem = format!(
-        "{problem}: RAL0 {:#010x}, RAH0 {high:#010x}; the card wants its firmware image restored",
-        u32::from_le_bytes(low)
-    );
-    Err(Error::Eeprom { device: regs.device().name().to_owned(), problem })
+    intel::station_address(regs, ral(0), rah(0))
 }
 
 /// Sets up all of receiving that is not part of a queue (4.6.7), with the receiver off. The configuration must be valid for

@@ -105,11 +105,7 @@ impl<D: Device> Port<D> {
         rx: &mut Vec<RxQueue<D>>,
         tx: &mut Vec<TxQueue<D>>,
     ) -> Result<()> {
-        let rings: Vec<usize> = std::iter::repeat_n(usize::from(config.port.rx_ring), config.port.rx_queues.into())
-            .chain(std::iter::repeat_n(usize::from(config.port.tx_ring), config.port.tx_queues.into()))
-            .collect();
-        self.regs().device().dma().map(pool.memory())?;
-        let mut memory = self.shared.begin_dma(&rings)?;
+        let mut memory = self.shared.begin_dma(config, pool)?;
         init::receive_path(self.regs(), config, self.model.mac)?;
         init::flow_control(self.regs(), config)?;
         init::transmit_path(self.regs())?;

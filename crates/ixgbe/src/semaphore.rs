@@ -1,134 +1,30 @@
 //! The semaphores that guard EEPROM, PHY and MAC registers against firmware and the other port (82599 datasheet
 //! 10.5.4; X540 and X550 guard the synchronisation register by a bit of its own).
 
-use crate::regs::{Registers, SW_FW_SYNC, SWSM, sw_fw_sync, swsm};
-use crate::wait::{Timed, modify, read, wait, wait_retrying};
-use crate::{Error, MacType, Result};
+use crate::regs::{SW_FW_SYNC, SWSM, sw_fw_sync};
+use crate::wait::Timed;
+use crate::{MacType, Result};
 use device::{Bits, Device};
-use std::time::{Duration, Instant};
+use intel::Semaphores;
 
-/// Runs `work` while this driver owns `resource`, a software bit of SW_FW_SYNC. A holder that does not let go for a
-/// second is taken for dead: its bits are cleared, and the log says so. It is given back even if time is up meanwhile, which
-/// takes another 0.3 s at most.
-///
-/// # Errors
-///
-/// [`Error::Timeout`] when the semaphore registers are stuck, [`Error::Expired`], [`Error::Gone`], and what `work` returns.
+/// [`Semaphores::holding`] for a MAC of type `mac`.
 pub(crate) fn holding<D: Device, T>(
     regs: &Timed<D>,
     mac: MacType,
     resource: Bits,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    acquire(regs, mac, resource)?;
-    let outcome = work();
-    if matches!(outcome, Err(Error::Gone { .. })) {
-        return outcome;
-    }
-    // Others wait for it, so it is given back even if time is up.
-    let released = under_lock(&regs.afterwards(RELEASE_LIMIT), mac, |sync| Some(sync & !resource.mask()));
-    outcome.and_then(|value| released.map(|_| value))
-}
-
-fn acquire<D: Device>(regs: &Timed<D>, mac: MacType, resource: Bits) -> Result<()> {
-    let software = resource.mask();
-    let taken = software | (software << FIRMWARE_SHIFT);
-    let start = Instant::now();
-    loop {
-        if under_lock(regs, mac, |sync| (sync & taken == 0).then_some(sync | software))? {
-            return Ok(());
-        }
-        if start.elapsed() >= HOLDER_LIMIT {
-            tracing::warn!(
-                "{}: took a semaphore (SW_FW_SYNC bits {taken:#x}) from a holder that did not let go",
-                regs.device().name()
-            );
-            under_lock(regs, mac, |sync| Some((sync & !taken) | software))?;
-            return Ok(());
-        }
-        regs.sleep(Duration::from_millis(5), "another holder to release a semaphore (SW_FW_SYNC)")?;
-    }
-}
-
-/// Offers the value of SW_FW_SYNC to `change` under the lock of that register, and writes what it returns, if anything.
-/// Returns whether it was written.
-fn under_lock<D: Device>(regs: &Timed<D>, mac: MacType, change: impl FnOnce(u32) -> Option<u32>) -> Result<bool> {
-    lock(regs, mac)?;
-    let sync = read(regs, SW_FW_SYNC)?;
-    let changed = change(sync);
-    if let Some(value) = changed {
-        regs.write(SW_FW_SYNC, value);
-    }
-    unlock(regs, mac)?;
-    Ok(changed.is_some())
-}
-
-fn lock<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
-    let free = |value| !swsm::SMBI.is_set(value);
-    match wait(regs, SWSM, free, LOCK_LIMIT, "the software semaphore (SWSM.SMBI)") {
-        Ok(_) => {}
-        Err(Error::Timeout { .. }) => {
-            // Vendor procedure: whoever held it died with it. Release it once and take it.
-            tracing::warn!("{}: SWSM.SMBI was left set, released it", regs.device().name());
-            release_swsm(regs)?;
-            wait(regs, SWSM, free, LOCK_LIMIT, "the software semaphore (SWSM.SMBI), which was released by force")?;
-        }
-        Err(error) => return Err(error),
-    }
-    let locked = match mac {
-        MacType::Mac82599 => wait_retrying(
-            regs,
-            SWSM,
-            || regs.write(SWSM, swsm::SMBI.mask() | swsm::SWESMBI.mask()),
-            |value| swsm::SWESMBI.is_set(value),
-            LOCK_LIMIT,
-            "the firmware to release the semaphore (SWSM.SWESMBI)",
-        ),
-        MacType::X540 | MacType::X550 => {
-            let free = |value| !sw_fw_sync::REGSMP.is_set(value);
-            match wait(regs, SW_FW_SYNC, free, LOCK_LIMIT, "the register semaphore (SW_FW_SYNC.REGSMP)") {
-                Err(Error::Timeout { .. }) => {
-                    tracing::warn!("{}: SW_FW_SYNC.REGSMP was left set, released it", regs.device().name());
-                    modify(regs, SW_FW_SYNC, |value| sw_fw_sync::REGSMP.set(value, 0))?;
-                    wait(regs, SW_FW_SYNC, free, LOCK_LIMIT, "the register semaphore, which was released by force")
-                }
-                outcome => outcome,
-            }
-        }
+    let regsmp = match mac {
+        MacType::Mac82599 => None,
+        MacType::X540 | MacType::X550 => Some(sw_fw_sync::REGSMP),
     };
-    match locked {
-        Ok(_) => Ok(()),
-        Err(error @ Error::Gone { .. }) => Err(error),
-        Err(error) => {
-            release_swsm(regs)?;
-            Err(error)
-        }
-    }
+    Semaphores { swsm: SWSM, sw_fw_sync: SW_FW_SYNC, firmware_shift: 5, regsmp }.holding(regs, resource, work)
 }
-
-fn unlock<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<()> {
-    if mac != MacType::Mac82599 {
-        modify(regs, SW_FW_SYNC, |value| sw_fw_sync::REGSMP.set(value, 0))?;
-    }
-    release_swsm(regs)
-}
-
-fn release_swsm<D: Device>(regs: &Registers<D>) -> Result<()> {
-    modify(regs, SWSM, |value| value & !(swsm::SMBI.mask() | swsm::SWESMBI.mask()))
-}
-
-/// Firmware's bit for a resource is this much higher than software's.
-const FIRMWARE_SHIFT: u32 = 5;
-/// How long SWSM and REGSMP may be held by others.
-const LOCK_LIMIT: Duration = Duration::from_millis(100);
-/// How long giving back may take.
-const RELEASE_LIMIT: Duration = Duration::from_millis(300);
-/// How long a resource may be held by others.
-const HOLDER_LIMIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
     use crate::fake::Fake;
     use MacType::{Mac82599, X540};
     use ethdev::ConfigError;

@@ -1,0 +1,147 @@
+//! Semaphores that guard what a port shares with firmware and the other ports (82599 datasheet 10.5.4, 82576 datasheet 4.7).
+
+use crate::wait::{Timed, modify, read, wait, wait_retrying};
+use crate::{Error, Family, Result};
+use device::{Bits, Device, ReadWrite, Reg, Regs};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// Where a family has its semaphores.
+pub struct Semaphores<F> {
+    /// The lock of `sw_fw_sync`: software semaphores SMBI and SWESMBI in bits 0 and 1.
+    pub swsm: Reg<F, ReadWrite>,
+    /// Who owns what: a bit of software and one of firmware for each resource.
+    pub sw_fw_sync: Reg<F, ReadWrite>,
+    /// Firmware's bit for a resource is this much higher than software's.
+    pub firmware_shift: u32,
+    /// The bit of `sw_fw_sync` that takes SWESMBI's part, if one does: REGSMP.
+    pub regsmp: Option<Bits>,
+}
+
+impl<F: Family> Semaphores<F> {
+    /// Runs `work` while this driver owns `resource`, a software bit of SW_FW_SYNC. A holder that does not let go for a
+    /// second is taken for dead: its bits are cleared, and the log says so. It is given back even if time is up meanwhile, which
+    /// takes another 0.3 s at most.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when the semaphore registers are stuck, [`Error::Expired`], [`Error::Gone`], and what `work` returns.
+    pub fn holding<D: Device, T>(
+        &self,
+        regs: &Timed<F, D>,
+        resource: Bits,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        self.acquire(regs, resource)?;
+        let outcome = work();
+        if matches!(outcome, Err(Error::Gone { .. })) {
+            return outcome;
+        }
+        // Others wait for it, so it is given back even if time is up.
+        let released = self.under_lock(&regs.afterwards(RELEASE_LIMIT), |sync| Some(sync & !resource.mask()));
+        outcome.and_then(|value| released.map(|_| value))
+    }
+
+    fn acquire<D: Device>(&self, regs: &Timed<F, D>, resource: Bits) -> Result<()> {
+        let software = resource.mask();
+        let taken = software | (software << self.firmware_shift);
+        let start = Instant::now();
+        loop {
+            if self.under_lock(regs, |sync| (sync & taken == 0).then_some(sync | software))? {
+                return Ok(());
+            }
+            if start.elapsed() >= HOLDER_LIMIT {
+                let name = regs.device().name();
+                tracing::warn!(
+                    "{name}: took a semaphore (SW_FW_SYNC bits {taken:#x}) from a holder that did not let go"
+                );
+                self.under_lock(regs, |sync| Some((sync & !taken) | software))?;
+                return Ok(());
+            }
+            regs.sleep(Duration::from_millis(5), "another holder to release a semaphore (SW_FW_SYNC)")?;
+        }
+    }
+
+    /// Offers the value of SW_FW_SYNC to `change` under the lock of that register, and writes what it returns, if anything.
+    /// Returns whether it was written.
+    fn under_lock<D: Device>(&self, regs: &Timed<F, D>, change: impl FnOnce(u32) -> Option<u32>) -> Result<bool> {
+        self.lock(regs)?;
+        let sync = read(regs, self.sw_fw_sync)?;
+        let changed = change(sync);
+        if let Some(value) = changed {
+            regs.write(self.sw_fw_sync, value);
+        }
+        self.unlock(regs)?;
+        Ok(changed.is_some())
+    }
+
+    fn lock<D: Device>(&self, regs: &Timed<F, D>) -> Result<()> {
+        let free = |value| !SMBI.is_set(value);
+        match wait(regs, self.swsm, free, LOCK_LIMIT, "the software semaphore (SWSM.SMBI)") {
+            Ok(_) => {}
+            Err(Error::Timeout { .. }) => {
+                // Vendor procedure: whoever held it died with it. Release it once and take it.
+                tracing::warn!("{}: SWSM.SMBI was left set, released it", regs.device().name());
+                self.release_swsm(regs)?;
+                let waiting_for = "the software semaphore (SWSM.SMBI), which was released by force";
+                wait(regs, self.swsm, free, LOCK_LIMIT, waiting_for)?;
+            }
+            Err(error) => return Err(error),
+        }
+        match self.regsmp.map_or_else(|| self.lock_swesmbi(regs), |regsmp| self.lock_regsmp(regs, regsmp)) {
+            Ok(_) => Ok(()),
+            Err(error @ Error::Gone { .. }) => Err(error),
+            Err(error) => self.release_swsm(regs).and(Err(error)),
+        }
+    }
+
+    fn lock_swesmbi<D: Device>(&self, regs: &Timed<F, D>) -> Result<u32> {
+        wait_retrying(
+            regs,
+            self.swsm,
+            || regs.write(self.swsm, SMBI.mask() | SWESMBI.mask()),
+            |value| SWESMBI.is_set(value),
+            LOCK_LIMIT,
+            "the firmware to release the semaphore (SWSM.SWESMBI)",
+        )
+    }
+
+    fn lock_regsmp<D: Device>(&self, regs: &Timed<F, D>, regsmp: Bits) -> Result<u32> {
+        let free = |value| !regsmp.is_set(value);
+        match wait(regs, self.sw_fw_sync, free, LOCK_LIMIT, "the register semaphore (SW_FW_SYNC.REGSMP)") {
+            Err(Error::Timeout { .. }) => {
+                tracing::warn!("{}: SW_FW_SYNC.REGSMP was left set, released it", regs.device().name());
+                modify(regs, self.sw_fw_sync, |value| regsmp.set(value, 0))?;
+                let waiting_for = "the register semaphore, which was released by force";
+                wait(regs, self.sw_fw_sync, free, LOCK_LIMIT, waiting_for)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn unlock<D: Device>(&self, regs: &Regs<F, D>) -> Result<()> {
+        if let Some(regsmp) = self.regsmp {
+            modify(regs, self.sw_fw_sync, |value| regsmp.set(value, 0))?;
+        }
+        self.release_swsm(regs)
+    }
+
+    fn release_swsm<D: Device>(&self, regs: &Regs<F, D>) -> Result<()> {
+        modify(regs, self.swsm, |value| value & !(SMBI.mask() | SWESMBI.mask()))
+    }
+}
+
+impl<F> fmt::Debug for Semaphores<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphores").field("swsm", &self.swsm).finish_non_exhaustive()
+    }
+}
+
+const SMBI: Bits = Bits::new(0, 0);
+const SWESMBI: Bits = Bits::new(1, 1);
+/// How long SWSM and REGSMP may be held by others.
+const LOCK_LIMIT: Duration = Duration::from_millis(100);
+/// How long giving back may take.
+const RELEASE_LIMIT: Duration = Duration::from_millis(300);
+/// How long a resource may be held by others.
+const HOLDER_LIMIT: Duration = Duration::from_secs(1);
