@@ -5,7 +5,9 @@ mod reclaim;
 mod run;
 mod unusual;
 
-pub(crate) use run::{Post, usual_words};
+pub(crate) use run::Post;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) use run::usual_words;
 
 use crate::desc::tx;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
