@@ -42,7 +42,7 @@ pub(crate) fn clear<D: Device>(regs: &Registers<D>, mac: MacType) {
 ///
 /// # Errors
 ///
-/// [`Error::Eeprom`] when there is none, or it is no station's; [`Error::Gone`].
+/// [`crate::Error::Eeprom`] when there is none, or it is no station's; [`crate::Error::Gone`].
 pub(crate) fn station<D: Device>(regs: &Registers<D>) -> Result<[u8; 6]> {
     intel::station_address(regs, RAL.at(0), RAH.at(0))
 }

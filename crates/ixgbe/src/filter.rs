@@ -52,7 +52,7 @@ impl<D: Device> Filters<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`].
+    /// [`crate::Error::Gone`].
     pub fn set_promiscuous(&mut self, on: bool) -> Result<()> {
         let _command = self.command();
         self.promiscuous = on;
@@ -64,7 +64,7 @@ impl<D: Device> Filters<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`].
+    /// [`crate::Error::Gone`].
     pub fn set_all_multicast(&mut self, on: bool) -> Result<()> {
         let _command = self.command();
         self.all_multicast = on;
@@ -82,7 +82,7 @@ impl<D: Device> Filters<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`].
+    /// [`crate::Error::Gone`].
     pub fn set_broadcast(&self, on: bool) -> Result<()> {
         let _command = self.command();
         self.write_broadcast(on)
@@ -92,7 +92,7 @@ impl<D: Device> Filters<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for the zero or broadcast address, or if all 128 unicast filters are in use.
+    /// [`crate::Error::Config`] for the zero or broadcast address, or if all 128 unicast filters are in use.
     pub fn add_address(&mut self, address: [u8; 6]) -> Result<()> {
         let mac = MacAddress(address);
         if mac == MacAddress::ZERO || mac == MacAddress::BROADCAST {
@@ -142,7 +142,7 @@ impl<D: Device> Filters<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Gone`].
+    /// [`crate::Error::Gone`].
     pub fn set_vlan_filter(&self, on: bool) -> Result<()> {
         let _command = self.command();
         self.write_vlan_filter(on)
@@ -152,7 +152,7 @@ impl<D: Device> Filters<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for an id above 4095.
+    /// [`crate::Error::Config`] for an id above 4095.
     pub fn add_vlan(&mut self, id: u16) -> Result<()> {
         if id > 4095 {
             return Err(ConfigError::new("vlan", format!("{id}: must be 0 to 4095")).into());
