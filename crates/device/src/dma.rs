@@ -66,6 +66,12 @@ pub unsafe trait DmaMapper: Send + Sync {
     ///
     /// If the mapping may still be in force.
     fn unmap(&self, memory: &Arc<DmaMemory>, translation: &Translation) -> Result<()>;
+
+    /// Sets the lowest address at which `map` places memory from now on, as long as there is room there. By default it does
+    /// nothing, for mappers that have no choice.
+    fn set_floor(&self, floor: u64) {
+        let _ = floor;
+    }
 }
 
 /// One device's DMA address space. A region mapped here stays allocated until the domain is dropped or unmaps it.
@@ -114,6 +120,12 @@ impl DmaDomain {
                 Err(error)
             }
         }
+    }
+
+    /// Has memory mapped at `floor` or above from now on, where the address space has room there and the access path a choice.
+    /// What [`Self::map`] returns tells whether it did. For tests of a device's high addresses.
+    pub fn set_floor(&self, floor: u64) {
+        self.mapper.set_floor(floor);
     }
 
     /// Removes a mapping, so that the region can be freed before the domain is. A region that is not mapped is not an

@@ -49,12 +49,18 @@ impl IovaAllocator {
     /// holds them, if `len` is 0, or if `align` is not a power of two.
     #[must_use]
     pub fn allocate(&mut self, len: u64, align: u64) -> Option<u64> {
+        self.allocate_from(0, len, align)
+    }
+
+    /// Allocates like [`Self::allocate`], at address `floor` or above.
+    #[must_use]
+    pub fn allocate_from(&mut self, floor: u64, len: u64, align: u64) -> Option<u64> {
         let more = len.checked_sub(1)?;
         if !align.is_power_of_two() {
             return None;
         }
         let (start, end, first) = self.free.iter().find_map(|(&start, &end)| {
-            let first = start.checked_next_multiple_of(align)?;
+            let first = start.max(floor).checked_next_multiple_of(align)?;
             (first.checked_add(more)? <= end).then_some((start, end, first))
         })?;
         let last = first + more;

@@ -96,7 +96,7 @@ impl VfioDevice {
         let ids = config.ids()?;
         // Some devices have their registers in other regions: see `region`.
         let bar = if pci.region(0).is_some() { map_region(&file, &name, 0)? } else { MappedBar::empty() };
-        let dma = DmaDomain::new(Box::new(VfioMapper { group: Arc::clone(&group) }));
+        let dma = DmaDomain::new(Box::new(VfioMapper::new(Arc::clone(&group))));
         tracing::info!("{name}: {ids} opened through VFIO group {number}");
         Ok(Self {
             name,

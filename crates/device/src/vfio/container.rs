@@ -13,6 +13,7 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// An open group, attached to its container with the IOMMU on.
@@ -93,7 +94,15 @@ impl Group {
 /// The IOMMU of a group, for one device's [`crate::DmaDomain`].
 #[derive(Debug)]
 pub(super) struct VfioMapper {
-    pub(super) group: Arc<Group>,
+    group: Arc<Group>,
+    /// The lowest IOVA to hand out, while there is room there.
+    floor: AtomicU64,
+}
+
+impl VfioMapper {
+    pub(super) fn new(group: Arc<Group>) -> Self {
+        Self { group, floor: AtomicU64::new(0) }
+    }
 }
 
 // SAFETY: `map` has the IOMMU map exactly the region, at the address it returns; `unmap` returns `Ok` only when the
@@ -105,7 +114,12 @@ unsafe impl DmaMapper for VfioMapper {
         let (base, len) = (memory.base().as_ptr() as u64, memory.len() as u64);
         // A page that stays unmapped behind each region stops a device that runs past the end.
         let align = group.page_size.max(memory.page_size() as u64);
-        let iova = group.iovas().allocate(len + group.page_size, align).ok_or_else(|| {
+        let floor = self.floor.load(Ordering::Relaxed);
+        let mut iovas = group.iovas();
+        let high = iovas.allocate_from(floor, len + group.page_size, align);
+        let iova = high.or_else(|| iovas.allocate(len + group.page_size, align));
+        drop(iovas);
+        let iova = iova.ok_or_else(|| {
             let cause = format!("no room for {} in the addresses its IOMMU translates", memory.describe());
             Error::unusable(group.name(), cause, "use less DMA memory")
         })?;
@@ -132,6 +146,10 @@ unsafe impl DmaMapper for VfioMapper {
         }
         group.iovas().free(iova);
         Ok(())
+    }
+
+    fn set_floor(&self, floor: u64) {
+        self.floor.store(floor, Ordering::Relaxed);
     }
 }
 
