@@ -12,8 +12,48 @@ use std::sync::Arc;
 /// For every device that `covers` accepts, no write to a register of the map whose access class is not [`Dma`] can
 /// make the device access memory that it was not given.
 pub unsafe trait RegisterMap: 'static {
+    /// Every line of the map, in its order; none, unless [`crate::registers!`] declares the map.
+    const LINES: &'static [RegisterLine] = &[];
+
     /// Returns whether a device with these ids has these registers.
     fn covers(ids: PciIds) -> bool;
+}
+
+/// A line of a register map: a register, or an array of registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegisterLine {
+    /// The datasheet's name.
+    pub name: &'static str,
+    /// Offset of the first register, in bytes.
+    pub offset: u32,
+    /// Distance between two registers of an array, in bytes; 0 if there is one register.
+    pub stride: u32,
+    /// Number of registers.
+    pub count: u32,
+    /// Whether reading a register tells its value and changes nothing, as far as its access class says.
+    pub is_plain: bool,
+}
+
+impl RegisterLine {
+    /// Creates the line of a register or an array; [`crate::registers!`] calls this.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn new(name: &'static str, offset: u32, (stride, count): (u32, u32), is_plain: bool) -> Self {
+        Self { name, offset, stride, count, is_plain }
+    }
+}
+
+/// A register as it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegisterValue {
+    /// The datasheet's name, with the index in an array, such as `RAL[3]`.
+    pub name: String,
+    /// Offset in bytes.
+    pub offset: u32,
+    /// The value; `None` if reading the register would change it.
+    pub value: Option<u32>,
 }
 
 /// The author's promise that the map `M`, declared with [`crate::registers!`], is as [`RegisterMap`] requires.
@@ -343,6 +383,23 @@ impl<M: RegisterMap, D: Device> Regs<M, D> {
         self.device.bar().read32(register.offset)
     }
 
+    /// Reads all registers of the map once, in its order. Those that reading would change are listed without a value: those whose
+    /// access class says so, and those that `is_left_out` names.
+    #[must_use]
+    pub fn dump(&self, is_left_out: impl Fn(&RegisterLine) -> bool) -> Vec<RegisterValue> {
+        let mut values = Vec::new();
+        for line in M::LINES {
+            let is_read = line.is_plain && !is_left_out(line);
+            for index in 0..line.count {
+                let offset = line.offset + line.stride * index;
+                let name = if line.count > 1 { format!("{}[{index}]", line.name) } else { line.name.to_owned() };
+                let value = is_read.then(|| self.device.bar().read32(offset));
+                values.push(RegisterValue { name, offset, value });
+            }
+        }
+        values
+    }
+
     /// Writes a register by which the device cannot be led to memory that it was not given.
     #[inline]
     pub fn write<A: Writable>(&self, register: Reg<M, A>, value: u32) {
@@ -437,6 +494,13 @@ macro_rules! registers {
         const _: $crate::MapPromise<$map> = $promise;
         // SAFETY: the promise above.
         unsafe impl $crate::RegisterMap for $map {
+            const LINES: &'static [$crate::RegisterLine] = &[$($crate::RegisterLine::new(
+                stringify!($name),
+                $base,
+                $crate::registers!(@shape $($count, $stride)?),
+                $crate::registers!(@plain $access),
+            )),*];
+
             fn covers($ids: $crate::PciIds) -> bool { $covers }
         }
         $(
@@ -461,6 +525,11 @@ macro_rules! registers {
     };
     (@bits $bit:literal) => { $crate::Bits::new($bit, $bit) };
     (@bits $low:literal, $high:literal) => { $crate::Bits::new($low, $high) };
+    (@shape) => { (0, 1) };
+    (@shape $count:literal, $stride:literal) => { ($stride, $count) };
+    (@plain rc) => { false };
+    (@plain wo) => { false };
+    (@plain $access:ident) => { true };
     (@access ro) => { $crate::ReadOnly };
     (@access rw) => { $crate::ReadWrite };
     (@access wo) => { $crate::WriteOnly };
