@@ -30,6 +30,8 @@ pub struct Capabilities {
     pub report_hash: bool,
     /// Whether receive queues have interrupts to wait for.
     pub interrupts: bool,
+    /// Whether the device can loop frames back inside itself ([`crate::Port::set_loopback`]).
+    pub loopback: bool,
 }
 
 /// What a device supports of receive side scaling.

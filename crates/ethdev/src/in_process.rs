@@ -196,6 +196,7 @@ impl Port for InProcess {
             strip_vlan: false,
             report_hash: true,
             interrupts: self.shared.rx.iter().all(|ring| ring.event.is_some()),
+            loopback: false,
         }
     }
 

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod capabilities;
+mod check;
 mod config;
 mod counters;
 mod error;
@@ -40,6 +41,7 @@ mod rx_info;
 mod wait;
 
 pub use capabilities::{Capabilities, RssCapabilities};
+pub use check::{Check, Verdict};
 pub use config::PortConfig;
 pub use counters::{RxCounters, RxErrors, Statistics, TxCounters};
 pub use device::{Expired, Interrupts, NoIommu, TimeLimit, TrustedPeer};

@@ -200,6 +200,23 @@ pub trait Port: fmt::Debug {
         Err(self.unsupported("change its RSS table"))
     }
 
+    /// Turns a loop inside the device on or off, for tests. While it is on, the port receives what it sends, and no frame comes
+    /// from the wire or leaves by it. Turning it off may take the link down for a while.
+    ///
+    /// # Errors
+    ///
+    /// If the device does not support it ([`Capabilities::loopback`]), or is gone.
+    fn set_loopback(&mut self, on: bool) -> Result<(), Self::Error> {
+        let _ = on;
+        Err(self.unsupported("loop frames back inside itself"))
+    }
+
+    /// Returns what a person may want to know about the parts of the device, each with a name: the module in its cage, its PHY,
+    /// the version of its firmware. What cannot be read is described by its error. By default there are none.
+    fn parts(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
+
     /// Stops taking frames from the wire until the device is opened again; frames that have arrived can still be received, to the
     /// last one. A device that does not support it ([`Capabilities::stop_receiving`]) goes on receiving.
     ///

@@ -1,0 +1,53 @@
+//! What a self-test finds.
+
+use std::fmt::Display;
+
+/// A check of a self-test: what was looked at, whether it is in order, and what was seen.
+///
+/// ```
+/// use ethdev::{Check, Verdict};
+///
+/// let check = Check::ok("EEPROM", "its checksum is right");
+/// assert_eq!((check.name, check.verdict), ("EEPROM", Verdict::Ok));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Check {
+    /// What was looked at, in a word or two.
+    pub name: &'static str,
+    /// Whether it is in order.
+    pub verdict: Verdict,
+    /// What was seen, or why it does not apply: one line.
+    pub seen: String,
+}
+
+/// The outcome of a [`Check`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// Not as it should be.
+    Failed,
+    /// This device has no such part, or it cannot be looked at here.
+    NotApplicable,
+}
+
+impl Check {
+    /// Creates a check of something that is in order.
+    #[must_use]
+    pub fn ok(name: &'static str, seen: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Ok, seen: seen.into() }
+    }
+
+    /// Creates a check of something that is not in order.
+    #[must_use]
+    pub fn failed(name: &'static str, seen: impl Display) -> Self {
+        Self { name, verdict: Verdict::Failed, seen: seen.to_string() }
+    }
+
+    /// Creates a check that could not be made, because of `why`.
+    #[must_use]
+    pub fn not_applicable(name: &'static str, why: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::NotApplicable, seen: why.into() }
+    }
+}
