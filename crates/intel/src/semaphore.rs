@@ -19,6 +19,9 @@ pub struct Semaphores<F> {
 }
 
 impl<F: Family> Semaphores<F> {
+    /// How long a resource may be held by others.
+    pub const HOLDER_LIMIT: Duration = Duration::from_secs(1);
+
     /// Runs `work` while this driver owns `resource`, a software bit of SW_FW_SYNC. A holder that does not let go for a
     /// second is taken for dead: its bits are cleared, and the log says so. It is given back even if time is up meanwhile, which
     /// takes another 0.3 s at most.
@@ -50,7 +53,7 @@ impl<F: Family> Semaphores<F> {
             if self.under_lock(regs, |sync| (sync & taken == 0).then_some(sync | software))? {
                 return Ok(());
             }
-            if start.elapsed() >= HOLDER_LIMIT {
+            if start.elapsed() >= Self::HOLDER_LIMIT {
                 let name = regs.device().name();
                 tracing::warn!(
                     "{name}: took a semaphore (SW_FW_SYNC bits {taken:#x}) from a holder that did not let go"
@@ -143,5 +146,3 @@ const SWESMBI: Bits = Bits::new(1, 1);
 const LOCK_LIMIT: Duration = Duration::from_millis(100);
 /// How long giving back may take.
 const RELEASE_LIMIT: Duration = Duration::from_millis(300);
-/// How long a resource may be held by others.
-const HOLDER_LIMIT: Duration = Duration::from_secs(1);

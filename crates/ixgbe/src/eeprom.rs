@@ -31,6 +31,20 @@ pub(crate) fn check<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
     Ok(sum == CHECKSUM)
 }
 
+/// Returns the number of the firmware image that the EEPROM was written from (words 0x2D and 0x2E, as Intel's tools show it);
+/// `None` if it has none.
+///
+/// # Errors
+///
+/// [`Error::Timeout`] when a word does not come, [`Error::Expired`], [`Error::Gone`].
+pub(crate) fn image_number<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Option<u32>> {
+    let words = read_list(regs, mac, IMAGE_NUMBER, 2)?;
+    let (low, high) = (u32::from(words[0]), u32::from(words[1]));
+    // The order of the two words is told by the top bit of the second.
+    let number = if high & 0x8000 == 0 { low << 16 | high } else { high << 16 | low };
+    Ok(Some(number).filter(|number| *number != 0 && *number != u32::MAX))
+}
+
 /// Returns the words that set up the analog part for a module of type `kind`, in the order in which they are to be written; none
 /// if the EEPROM has none. Word 0x2B points to a list of types and of where their words are; both end with 0xFFFF.
 ///
@@ -126,6 +140,7 @@ const CHECKSUM: u16 = 0xBABA;
 /// Words that EERD can address.
 const WORDS: u16 = 0x4000;
 const ANALOG_POINTER: u16 = 0x2B;
+const IMAGE_NUMBER: u16 = 0x2D;
 /// Types of modules in the list that it points to, and words for one of them, at most.
 const MOST_TYPES: u16 = 16;
 const MOST_ANALOG_WORDS: u16 = 64;

@@ -185,7 +185,7 @@ fn quiet_reset<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
 }
 
 /// Forbids requests to memory. Returns whether those under way have ended (5.2.5.3.2).
-fn end_requests<D: Device>(regs: &Timed<D>) -> Result<bool> {
+pub(crate) fn end_requests<D: Device>(regs: &Timed<D>) -> Result<bool> {
     modify(regs, CTRL, |value| value | ctrl::GIO_DIS.mask())?;
     let forbidden = |value| ctrl::GIO_DIS.is_set(value);
     let quiet = |value| !status::GIO.is_set(value);

@@ -37,6 +37,7 @@ mod init;
 mod interrupts;
 mod link;
 mod module;
+mod parts;
 mod phy;
 mod port;
 #[expect(unsafe_code, reason = "a word for the registers of queues")]
@@ -44,6 +45,7 @@ mod queues;
 #[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 pub mod regs;
 mod rss;
+mod selftest;
 mod semaphore;
 mod stats;
 mod wait;
@@ -55,6 +57,7 @@ pub use intel::{Error, Result};
 pub use module::{Cage, SfpKind, SfpModule};
 pub use port::{Opened, Port, open};
 pub use queues::{RxQueue, TxQueue};
+pub use selftest::{registers, selftest};
 pub use stats::{HardwareStatistics, PauseFrames, QueueStatistics, ReceiveErrors};
 
 /// The program of the README is tested with the examples.

@@ -2,7 +2,8 @@
 //! 8.2.3.22).
 
 use crate::regs::{
-    ANLP1, AUTOC, AUTOC2, ESDP, LINKS, MMNGC, Registers, anlp1, autoc, autoc2, esdp, links, mmngc, sw_fw_sync,
+    ANLP1, AUTOC, AUTOC2, ESDP, HLREG0, LINKS, MACC, MMNGC, Registers, STATUS, anlp1, autoc, autoc2, esdp, hlreg0,
+    links, macc, mmngc, sw_fw_sync,
 };
 use crate::semaphore::holding;
 use crate::wait::{Timed, modify, read, wait};
@@ -45,7 +46,7 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> 
             regs.write(AUTOC, after.0 | autoc::AN_RESTART.mask());
             return Ok(());
         }
-        reset_pipeline(regs, after.0)
+        reset_pipeline(regs, after.0).map(drop)
     })?;
     Ok(cage)
 }
@@ -89,8 +90,8 @@ fn wanted(media: Media, cage: Option<&Cage>, (autoc, autoc2): (u32, u32)) -> (u3
 
 /// Writes AUTOC and has the whole pipeline take it over: restarted with bit 2 of LMS toggled, and again as wanted once
 /// auto-negotiation has left its idle state. A mere restart may leave parts of it in the earlier mode. Where it stays idle the link is
-/// restarted all the same, and the log says so, as by Intel's drivers.
-fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<()> {
+/// restarted all the same, and the log says so, as by Intel's drivers. Returns whether it did leave that state.
+fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<bool> {
     let restart = autoc | autoc::AN_RESTART.mask();
     regs.write(AUTOC, autoc::LMS.set(restart, autoc::LMS.get(restart) ^ 4));
     let begun = |value| anlp1::STATE.get(value) != 0;
@@ -101,10 +102,39 @@ fn reset_pipeline<D: Device>(regs: &Timed<D>, autoc: u32) -> Result<()> {
     match begun {
         Err(error @ Error::Timeout { .. }) => {
             tracing::warn!("{error}; the link may not come up");
-            Ok(())
+            Ok(false)
         }
-        other => other.map(drop),
+        other => other.map(|_| true),
     }
+}
+
+/// Has the pipeline restarted in its present mode, by way of another, and returns whether auto-negotiation left its idle state
+/// meanwhile.
+pub(crate) fn negotiates<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
+    holding(regs, mac, sw_fw_sync::MAC_CSR, || {
+        let autoc = read(regs, AUTOC)?;
+        reset_pipeline(regs, autoc::FLU.set(autoc, 0))
+    })
+}
+
+/// Loops the MAC back, with the link forced up, or ends that. Frames then go from the transmit side to the receive side of the MAC
+/// (HLREG0.LPBK) while the receiver is on.
+pub(crate) fn set_loopback<D: Device>(regs: &Timed<D>, mac: MacType, on: bool) -> Result<()> {
+    let loops = |value| hlreg0::LPBK.set(value, on.into());
+    if mac == MacType::Mac82599 {
+        modify(regs, HLREG0, loops)?;
+        holding(regs, mac, sw_fw_sync::MAC_CSR, || {
+            modify(regs, AUTOC, |value| {
+                let value = autoc::FLU.set(value, on.into());
+                if on { value } else { value | autoc::AN_RESTART.mask() }
+            })
+        })?;
+    } else {
+        modify(regs, HLREG0, loops)?;
+        modify(regs, MACC, |value| macc::FLU.set(value, on.into()))?;
+    }
+    read(regs, STATUS)?;
+    regs.sleep(LOOPBACK_SETTLE, "the loop inside the MAC")
 }
 
 /// Returns the present state of the link.
@@ -151,6 +181,8 @@ const LMS_10G_SERIAL: u32 = 3;
 const PARALLEL_CX4: u32 = 2;
 /// AUTOC2.PMA_SERIAL: SFI.
 const SERIAL_SFI: u32 = 2;
+/// How long Linux's driver waits for the loop, 10 to 20 ms.
+const LOOPBACK_SETTLE: Duration = Duration::from_millis(10);
 /// How long Intel's drivers give auto-negotiation to begin.
 const NEGOTIATION_LIMIT: Duration = Duration::from_millis(80);
 

@@ -6,6 +6,7 @@ use crate::semaphore::holding;
 use crate::wait::{Timed, read, wait};
 use crate::{Error, MacType, Result};
 use device::Device;
+use std::fmt;
 use std::time::Duration;
 
 /// Takes the PHY on the chip of an X540 or X550 out of low power, in which an earlier driver may have left it, or puts it there.
@@ -27,6 +28,36 @@ pub(crate) fn set_power<D: Device>(regs: &Timed<D>, mac: MacType, on: bool) -> R
             write_register(regs, phy, VENDOR_1, after)?;
         }
         Ok(())
+    })
+}
+
+/// A PHY on the chip.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Phy {
+    /// Its MDIO address.
+    pub(crate) address: u32,
+    /// Its identity: registers 2 and 3 of device 1.
+    pub(crate) id: u32,
+    /// Whether it is in low power.
+    pub(crate) is_asleep: bool,
+}
+
+impl fmt::Display for Phy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#010x} at MDIO address {}", self.id, self.address)
+    }
+}
+
+/// Returns the PHY on the chip of an X540 or X550.
+///
+/// # Errors
+///
+/// As [`set_power`].
+pub(crate) fn identify<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Phy> {
+    holding(regs, mac, phy_semaphore(regs)?, || {
+        let address = find(regs)?;
+        let id = read_register(regs, address, PMA_ID)? << 16 | read_register(regs, address, PMA_ID_LOW)?;
+        Ok(Phy { address, id, is_asleep: read_register(regs, address, VENDOR_1)? & LOW_POWER != 0 })
     })
 }
 
@@ -74,6 +105,8 @@ fn command<D: Device>(regs: &Timed<D>, phy: u32, device: u32, op: u32, number: u
 const ADDRESSES: u32 = 32;
 /// The upper half of the PHY's identity: device 1 (PMA/PMD), register 2.
 const PMA_ID: Register = (1, 2);
+/// The lower half.
+const PMA_ID_LOW: Register = (1, 3);
 /// Device 30 (vendor-specific 1), register 0: control.
 const VENDOR_1: Register = (0x1E, 0);
 /// Of [`VENDOR_1`]: set low power mode.

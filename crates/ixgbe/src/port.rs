@@ -227,7 +227,7 @@ impl<D: Device> ethdev::Port for Port<D> {
         capabilities.rss = Some(RssCapabilities::new(mac.rss_queues(), mac.reta_entries(), HashTypes::ALL));
         (capabilities.set_mac, capabilities.set_promiscuous, capabilities.stop_receiving) = (true, true, true);
         capabilities.interrupts = self.shared.other_vector().is_some();
-        (capabilities.strip_vlan, capabilities.report_hash) = (true, true);
+        (capabilities.strip_vlan, capabilities.report_hash, capabilities.loopback) = (true, true, true);
         capabilities
     }
 
@@ -275,6 +275,20 @@ impl<D: Device> ethdev::Port for Port<D> {
         rss::program_table(self.regs(), table, self.config.rx_queues, mac);
         // Whether the device is still there.
         link::status(self.regs(), mac).map(drop)
+    }
+
+    /// The loop is inside the MAC (HLREG0.LPBK), with the link forced up.
+    fn set_loopback(&mut self, on: bool) -> Result<()> {
+        let _command = Command::begin(self.regs(), &self.config.time_limit);
+        let regs = Timed::new(self.regs(), self.config.time_limit.begin());
+        link::set_loopback(&regs, self.model.mac, on)
+    }
+
+    /// Module or PHY, firmware, and what is done with PAUSE frames.
+    fn parts(&self) -> Vec<(&'static str, String)> {
+        let _command = Command::begin(self.regs(), &self.config.time_limit);
+        let regs = Timed::new(self.regs(), self.config.time_limit.begin());
+        crate::parts::describe(&regs, self.model, self.cage())
     }
 
     fn stop_receiving(&mut self) -> Result<()> {

@@ -155,6 +155,12 @@ registers! {
     RSCCTL[64; 0x40] @ 0x0102C, dma, rscctl { RSCEN: 0, MAXDESC: 2..=3 };
     /// Receive DMA control. 8.2.3.8.
     RDRXCTL @ 0x02F00, rw, rdrxctl { CRCSTRIP: 1, DMAIDONE: 3, RSCFRSTSIZE: 17..=21, RSCACKC: 25, FCOE_WRFIX: 26 };
+    /// Time that a PAUSE frame asks for, two traffic classes a register. 8.2.3.3.
+    FCTTV[4; 4] @ 0x03200, rw, fcttv {};
+    /// Level of a receive buffer at which PAUSE ends, for each traffic class. 8.2.3.3.
+    FCRTL[8; 4] @ 0x03220, rw, fcrtl { RTL: 5..=18, XONE: 31 };
+    /// Level of a receive buffer at which PAUSE is asked for, for each traffic class. 8.2.3.3.
+    FCRTH[8; 4] @ 0x03260, rw, fcrth { RTH: 5..=18, FCEN: 31 };
     /// Receive packet buffer size in KiB, for each traffic class. 8.2.3.8.
     RXPBSIZE[8; 4] @ 0x03C00, rw, rxpbsize { SIZE: 10..=19 };
     /// Whether PAUSE frames are sent: 0 for none. 8.2.3.8.
@@ -231,6 +237,8 @@ registers! {
     CORECTL @ 0x14F00, rw, corectl {};
     /// Link mode, serial interface and link disable. 8.2.3.22.
     AUTOC2 @ 0x042A8, rw, autoc2 { PMA_SERIAL: 16..=17, LINK_DISABLE: 28..=30 };
+    /// MAC control of X540 and X550: the link is forced up. X540 datasheet, 8.2.3.22.
+    MACC @ 0x04330, rw, macc { FLU: 0 };
     /// Link status; link-down is sticky until read. 8.2.3.22.
     LINKS @ 0x042A4, ro, links { SPEED_NON_STD: 27, SPEED: 28..=29, UP: 30 };
 

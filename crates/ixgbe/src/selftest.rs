@@ -1,0 +1,294 @@
+//! The self-test of a device whose queues are off: what its registers tell by themselves. Frames are another matter, for an open
+//! port and [`ethdev::Port::set_loopback`].
+
+use crate::regs::{
+    CTRL, EEC, FCRTH, FCRTL, FCTTV, Ixgbe, MMNGC, MTA, RECEIVE_ADDRESSES, RETA, RSSRK, STATUS, SW_FW_SYNC, VFTA, ctrl,
+    eec, fcrth, fcrtl, mmngc, rah, rah_fields, ral, sw_fw_sync,
+};
+use crate::semaphore::holding;
+use crate::wait::{Timed, modify, read, wait};
+use crate::{Cage, Error, MacType, Media, Model, Result, eeprom, init, link, module, phy};
+use device::{Device, ReadWrite, Reg, RegisterValue, Regs, TimeLimit};
+use ethdev::{Check, Verdict};
+use intel::Semaphores;
+use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Tests the parts of a device that are not about frames: reset, requests to memory, registers, EEPROM, semaphores, PHY, module,
+/// auto-negotiation. No queue is on meanwhile and bus mastering is off, so the device reaches no memory. It is reset at the
+/// beginning and at the end; a link that it has may go down. The whole takes `limit` at most, and a second more for what is to be
+/// put in order.
+///
+/// A check that fails does not end the test, unless the device is gone or hangs in its reset.
+///
+/// ```
+/// use device::TimeLimit;
+/// use ethdev::Verdict;
+/// use softnic::{Fault, StrictNic};
+///
+/// let checks = ixgbe::selftest(StrictNic::builder().build(), &TimeLimit::default())?;
+/// assert!(checks.iter().all(|check| check.verdict != Verdict::Failed));
+///
+/// let checks = ixgbe::selftest(StrictNic::builder().fault(Fault::StuckGio).build(), &TimeLimit::default())?;
+/// let failed: Vec<_> = checks.iter().filter(|check| check.verdict == Verdict::Failed).collect();
+/// assert_eq!((failed.len(), failed[0].name), (1, "requests to memory"));
+/// # Ok::<(), ixgbe::Error>(())
+/// ```
+///
+/// # Errors
+///
+/// [`Error::UnknownDevice`], or if bus mastering cannot be cleared. What the tests find is in the checks.
+pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
+    let model = Model::identify(device.ids())?;
+    let deadline = device.deadline().unwrap_or_else(|| limit.begin());
+    device.set_deadline(Some(deadline.clone()));
+    device.set_bus_master(false)?;
+    let regs = Timed::new(&Regs::new(Arc::new(device))?, deadline);
+    let tests: [(&'static str, Test<D>); 9] = [
+        (RESET, reset),
+        (REQUESTS, requests),
+        (REGISTERS, patterns),
+        (EEPROM, eeprom_sum),
+        (SEMAPHORES, semaphores),
+        (PHY, phy_answers),
+        (MODULE, module_answers),
+        (NEGOTIATION, negotiation),
+        (RESET_AGAIN, |regs, model| init::reset(regs, model.mac).map(|_| Check::ok(RESET_AGAIN, "done"))),
+    ];
+    let mut checks = Vec::new();
+    for (name, test) in tests {
+        let outcome = test(&regs, model);
+        let is_end = outcome.as_ref().is_err_and(|error| {
+            name == RESET || matches!(error, Error::Gone { .. } | Error::Expired { .. } | Error::Device(_))
+        });
+        checks.push(outcome.unwrap_or_else(|error| Check::failed(name, error)));
+        if is_end {
+            break;
+        }
+    }
+    let after = regs.afterwards(END_LIMIT);
+    regs.device().set_deadline(Some(after.deadline().clone()));
+    if checks.last().is_none_or(|check| check.verdict != Verdict::Failed)
+        && let Err(error) = phy::set_power(&after, model.mac, false).and_then(|()| init::stop(&after, model.mac))
+    {
+        tracing::warn!("at the end of the self-test: {error}");
+    }
+    Ok(checks)
+}
+
+/// Reads all registers of a device that this driver knows, in the order of the datasheet's chapters, and writes none. Those that
+/// reading would change have no value.
+///
+/// # Errors
+///
+/// [`Error::UnknownDevice`], [`Error::Gone`].
+pub fn registers<D: Device>(device: D) -> Result<Vec<RegisterValue>> {
+    let mac = Model::identify(device.ids())?.mac;
+    let regs: Regs<Ixgbe, D> = Regs::new(Arc::new(device))?;
+    let mut values = regs.dump(|line| match line.name {
+        // Reading takes the semaphore.
+        "SWSM" => true,
+        "SW_FW_SYNC" => mac != MacType::Mac82599,
+        _ => false,
+    });
+    values.retain(|value| mac == MacType::X550 || !value.name.starts_with("ERETA["));
+    // What was read of a device that went away meanwhile is not its content.
+    read(&regs, STATUS)?;
+    Ok(values)
+}
+
+type Test<D> = fn(&Timed<D>, Model) -> Result<Check>;
+
+/// Also measures how long after a reset the device takes no writes: 10 ms are allowed (4.6.3.2).
+fn reset<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
+    init::reset(regs, model.mac)?;
+    modify(regs, CTRL, |value| value | ctrl::RST.mask())?;
+    let begun = Instant::now();
+    sleep(Duration::from_millis(1));
+    wait(regs, CTRL, |value| !ctrl::RST.is_set(value), RESET_LIMIT, "the reset to finish (CTRL.RST)")?;
+    sleep(DATASHEET_SETTLE.saturating_sub(begun.elapsed()));
+    let mut takes = false;
+    while !takes && begun.elapsed() < SETTLE_LIMIT {
+        regs.write(MTA.at(0), PATTERNS[0]);
+        takes = read(regs, MTA.at(0))? == PATTERNS[0];
+        if !takes {
+            regs.sleep(Duration::from_millis(1), "the device to take a write after its reset")?;
+        }
+    }
+    let (settled, driver) = (begun.elapsed().as_millis(), model.mac.settle().as_millis());
+    if !takes {
+        return Ok(Check::failed(RESET, format!("{settled} ms after it the device takes no writes (MTA[0])")));
+    }
+    sleep(model.mac.settle().saturating_sub(begun.elapsed()));
+    let seen = format!("takes writes {settled} ms after it; the driver waits {driver}");
+    // The time of this thread may be short, so what was slow is asked again by the driver's own wait.
+    init::reset(regs, model.mac)?;
+    regs.write(MTA.at(0), PATTERNS[1]);
+    let in_time = read(regs, MTA.at(0))? == PATTERNS[1];
+    Ok(if in_time { Check::ok(RESET, seen) } else { Check::failed(RESET, seen) })
+}
+
+/// 5.2.5.3.2.
+fn requests<D: Device>(regs: &Timed<D>, _: Model) -> Result<Check> {
+    let ended = init::end_requests(regs)?;
+    modify(regs, CTRL, |value| ctrl::GIO_DIS.set(value, 0))?;
+    Ok(if ended {
+        Check::ok(REQUESTS, "end when forbidden (CTRL.GIO_DIS)")
+    } else {
+        Check::failed(REQUESTS, "do not end when forbidden (CTRL.GIO_DIS, STATUS.GIO): each reset has to be done twice")
+    })
+}
+
+/// Writes patterns to registers that keep what is written, reads them back, and puts back what was in them: those of the offline
+/// test of Linux's driver, without those that tell the device of memory, and VFTA, RSSRK, RETA and FCTTV.
+fn patterns<D: Device>(regs: &Timed<D>, _: Model) -> Result<Check> {
+    let registers = plain_registers();
+    let mut wrong = Vec::new();
+    for &(register, bits) in &registers {
+        let before = read(regs, register)?;
+        for pattern in PATTERNS {
+            regs.write(register, pattern & bits);
+            let kept = read(regs, register)? & bits;
+            if kept != pattern & bits {
+                wrong.push(format!("{register:?} keeps {kept:#010x} of {:#010x}", pattern & bits));
+                break;
+            }
+        }
+        regs.write(register, before);
+    }
+    let count = registers.len();
+    Ok(match wrong.first() {
+        None => Check::ok(REGISTERS, format!("{count} keep what is written")),
+        Some(first) => {
+            Check::failed(REGISTERS, format!("{} of {count} do not keep what is written: {first}", wrong.len()))
+        }
+    })
+}
+
+/// Registers that keep what is written, and the bits that do.
+fn plain_registers() -> Vec<(Reg<Ixgbe, ReadWrite>, u32)> {
+    let level = fcrtl::RTL.mask() | fcrtl::XONE.mask();
+    debug_assert_eq!(level, fcrth::RTH.mask() | fcrth::FCEN.mask(), "one layout");
+    let arrays = [
+        (FCTTV, u32::MAX),
+        (FCRTL, level),
+        (FCRTH, level),
+        (MTA, u32::MAX),
+        (VFTA, u32::MAX),
+        (RSSRK, u32::MAX),
+        // Four entries of 4 bits; the X550 has two bits more in each.
+        (RETA, 0x0F0F_0F0F),
+    ];
+    let arrays = arrays.into_iter().flat_map(|(array, bits)| (0..array.count()).map(move |n| (array.at(n), bits)));
+    let address = rah_fields::ADDRESS.mask() | rah_fields::AV.mask();
+    let addresses = (0..RECEIVE_ADDRESSES).flat_map(|n| [(ral(n), u32::MAX), (rah(n), address)]);
+    arrays.chain(addresses).collect()
+}
+
+fn eeprom_sum<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
+    if model.mac == MacType::X550 {
+        return Ok(Check::not_applicable(EEPROM, "its firmware checks it"));
+    }
+    if !eec::PRES.is_set(read(regs, EEC)?) {
+        return Ok(Check::failed(EEPROM, "there is none (EEC.EE_PRES)"));
+    }
+    let image = eeprom::image_number(regs, model.mac)?;
+    let image = image.map_or("no image number".to_owned(), |number| format!("image {number:#010x}"));
+    Ok(if eeprom::check(regs, model.mac)? {
+        Check::ok(EEPROM, format!("its checksum is right; {image}"))
+    } else {
+        Check::failed(EEPROM, format!("its checksum is wrong, so its settings may be; {image}"))
+    })
+}
+
+/// Takes and gives back each semaphore that the driver uses.
+fn semaphores<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
+    let phy = module::phy_semaphore(regs)?;
+    for (resource, of) in [(sw_fw_sync::EEP, "the EEPROM"), (phy, "PHY or module"), (sw_fw_sync::MAC_CSR, "the MAC")] {
+        // On X540 and later reading this register takes a semaphore.
+        let is_held = || match model.mac {
+            MacType::Mac82599 => read(regs, SW_FW_SYNC).map(|value| Some(resource.is_set(value))),
+            _ => Ok(None),
+        };
+        let begun = Instant::now();
+        let held = holding(regs, model.mac, resource, is_held)?;
+        let waited = begun.elapsed();
+        let problem = if held == Some(false) {
+            "is not kept when it is taken"
+        } else if is_held()? == Some(true) {
+            "stays taken when it is given back"
+        } else if waited >= Semaphores::<Ixgbe>::HOLDER_LIMIT {
+            "was held for a second, by firmware, the other port or a driver that died, and was taken by force"
+        } else {
+            continue;
+        };
+        return Ok(Check::failed(SEMAPHORES, format!("that of {of} {problem} (SW_FW_SYNC)")));
+    }
+    Ok(Check::ok(SEMAPHORES, "those of EEPROM, PHY and MAC can be taken and are given back"))
+}
+
+fn phy_answers<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
+    match (model.media, model.mac) {
+        (Media::Copper, MacType::Mac82599) => Ok(Check::not_applicable(PHY, "a chip of its own, which is left alone")),
+        (Media::Copper, mac) => {
+            let phy = phy::identify(regs, mac)?;
+            let slept = if phy.is_asleep { ", was in low power" } else { "" };
+            phy::set_power(regs, mac, true)?;
+            Ok(if phy::identify(regs, mac)?.is_asleep {
+                Check::failed(PHY, format!("{phy}: stays in low power"))
+            } else {
+                Check::ok(PHY, format!("{phy}{slept}"))
+            })
+        }
+        _ => Ok(Check::not_applicable(PHY, "not a port for twisted pair")),
+    }
+}
+
+fn module_answers<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
+    if model.media != Media::Fibre {
+        return Ok(Check::not_applicable(MODULE, "no cage for one"));
+    }
+    Ok(match module::identify(regs, model.mac)? {
+        Cage::Empty => Check::not_applicable(MODULE, "none answers: the cage is empty"),
+        Cage::Module(module) => Check::ok(MODULE, module.to_string()),
+        Cage::Unreadable(problem) => Check::failed(MODULE, problem),
+    })
+}
+
+fn negotiation<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
+    if model.media == Media::Copper {
+        return Ok(Check::not_applicable(NEGOTIATION, "the PHY's business"));
+    }
+    if mmngc::VETO.is_set(read(regs, MMNGC)?) {
+        return Ok(Check::not_applicable(NEGOTIATION, "firmware forbids changes of the link (MMNGC)"));
+    }
+    Ok(if link::negotiates(regs, model.mac)? {
+        Check::ok(NEGOTIATION, "leaves its idle state when restarted")
+    } else {
+        Check::failed(NEGOTIATION, "stays idle when restarted (ANLP1): the link may not come up")
+    })
+}
+
+const RESET: &str = "reset";
+const REQUESTS: &str = "requests to memory";
+const REGISTERS: &str = "registers";
+const EEPROM: &str = "EEPROM";
+const SEMAPHORES: &str = "semaphores";
+const PHY: &str = "PHY";
+const MODULE: &str = "module";
+const NEGOTIATION: &str = "auto-negotiation";
+const RESET_AGAIN: &str = "reset again";
+
+const PATTERNS: [u32; 4] = [0x5A5A_5A5A, 0xA5A5_A5A5, 0, u32::MAX];
+const RESET_LIMIT: Duration = Duration::from_millis(100);
+/// 4.6.3.2.
+const DATASHEET_SETTLE: Duration = Duration::from_millis(10);
+/// How long a device that is slow is waited for.
+const SETTLE_LIMIT: Duration = Duration::from_secs(1);
+/// For the device to be left as it should be.
+const END_LIMIT: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+#[path = "selftest_tests.rs"]
+mod tests;

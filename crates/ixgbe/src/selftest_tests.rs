@@ -1,0 +1,91 @@
+use super::*;
+use crate::fake::Fake;
+use ethdev::Verdict::{Failed, NotApplicable, Ok as Good};
+
+fn run(fake: &Fake) -> Vec<Check> {
+    selftest(fake.clone(), &TimeLimit::default()).unwrap()
+}
+
+/// The check of this name, its verdict and what it has seen.
+#[track_caller]
+fn seen<'c>(checks: &'c [Check], name: &str) -> (Verdict, &'c str) {
+    let check = checks.iter().find(|check| check.name == name).expect("there is such a check");
+    (check.verdict, &check.seen)
+}
+
+#[test]
+fn a_bit_that_is_stuck_is_named_and_registers_are_put_back() {
+    let fake = Fake::new(0x10FB);
+    fake.set(RETA.at(3), 0x0102_0304);
+    fake.on_read(VFTA.at(7), |storage| storage.get(&VFTA.at(7).offset()).copied().unwrap_or(0) | 1 << 30);
+    let checks = run(&fake);
+    let (verdict, text) = seen(&checks, REGISTERS);
+    assert_eq!(verdict, Failed);
+    assert!(text.contains("1 of") && text.contains("VFTA@0x0a01c keeps 0xe5a5a5a5 of 0xa5a5a5a5"), "{text}");
+    assert_eq!(fake.get(RETA.at(3)), 0x0102_0304);
+}
+
+#[test]
+fn a_checksum_that_is_wrong_and_an_eeprom_that_is_missing() {
+    let fake = Fake::new(0x10FB);
+    fake.set_eeprom(vec![1; 0x40]);
+    let checks = run(&fake);
+    assert_eq!(seen(&checks, EEPROM).0, Failed, "{checks:?}");
+    let fake = Fake::new(0x10FB);
+    fake.on_read(EEC, |_| eec::ARD.mask());
+    assert_eq!(seen(&run(&fake), EEPROM), (Failed, "there is none (EEC.EE_PRES)"));
+    assert_eq!(seen(&run(&Fake::new(0x1563)), EEPROM).0, NotApplicable);
+}
+
+#[test]
+fn a_semaphore_that_firmware_keeps_is_named() {
+    let fake = Fake::new(0x10FB);
+    fake.set(SW_FW_SYNC, 1 << 8);
+    let checks = run(&fake);
+    let (verdict, text) = seen(&checks, SEMAPHORES);
+    assert!(verdict == Failed && text.starts_with("that of the MAC was held for a second"), "{text}");
+}
+
+#[test]
+fn a_device_that_goes_away_ends_the_test() {
+    for read in [0, 100, 2000] {
+        let fake = Fake::new(0x10FB);
+        fake.vanish_at_read(read);
+        let checks = run(&fake);
+        let last = checks.last().expect("one at least");
+        assert!(last.verdict == Failed && last.seen.contains("gone"), "{checks:?}");
+        assert!(checks[..checks.len() - 1].iter().all(|check| check.verdict != Failed || check.name != last.name));
+    }
+}
+
+#[test]
+fn the_parts_of_an_x540() {
+    let fake = Fake::new(0x1528);
+    let checks = run(&fake);
+    assert_eq!(seen(&checks, PHY).0, Good, "{checks:?}");
+    assert_eq!((seen(&checks, MODULE).0, seen(&checks, NEGOTIATION).0), (NotApplicable, NotApplicable));
+}
+
+#[test]
+fn a_dump_writes_nothing_and_takes_no_semaphore() {
+    for device in [0x10FB, 0x1528, 0x1563] {
+        let fake = Fake::new(device);
+        fake.set(RETA.at(1), 7);
+        let values = registers(fake.clone()).unwrap();
+        assert!(fake.writes().is_empty());
+        let value = |name: &str| values.iter().find(|value| value.name == name).map(|value| value.value);
+        assert_eq!(value("RETA[1]"), Some(Some(7)));
+        assert_eq!(
+            (value("GPRC"), value("EICR"), value("SWSM"), value("EIMC")),
+            (Some(None), Some(None), Some(None), Some(None))
+        );
+        assert_eq!(value("SW_FW_SYNC").unwrap().is_some(), device == 0x10FB);
+        assert_eq!(value("ERETA[0]").is_some(), device == 0x1563);
+        assert!(!fake.reads().contains(&SWSM_OFFSET));
+    }
+    let fake = Fake::new(0x10FB);
+    fake.vanish_at_read(50);
+    assert!(matches!(registers(fake), Err(Error::Gone { .. })));
+}
+
+const SWSM_OFFSET: u32 = 0x10140;
