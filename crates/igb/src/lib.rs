@@ -43,6 +43,7 @@ mod queues;
 #[expect(unsafe_code, reason = "registers through which a card learns of memory")]
 mod regs;
 mod rss;
+mod selftest;
 mod stats;
 mod wait;
 
@@ -51,6 +52,7 @@ pub use ids::{MacType, Model};
 pub use intel::{Error, Result};
 pub use port::{Opened, Port, open};
 pub use queues::{RxQueue, TxQueue};
+pub use selftest::{registers, selftest};
 pub use stats::HardwareStatistics;
 
 /// The program of the README is tested with the examples.

@@ -34,6 +34,43 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     })
 }
 
+/// Returns the identity of the internal PHY, registers 2 and 3; `None` if the port is not connected by it.
+pub(crate) fn identity<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Option<u32>> {
+    if ctrl_ext::LINK_MODE.get(read(regs, CTRL_EXT)?) != INTERNAL_PHY {
+        return Ok(None);
+    }
+    let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
+    holding(regs, semaphore, || {
+        let [high, low] = [ID_1, ID_2].map(|register| transfer(regs, mac, mdic::OP.set(0, READ), register));
+        Ok(Some(high? << 16 | low?))
+    })
+}
+
+/// Loops the PHY back at 1 Gbit/s, with the MAC told so, or has it negotiate anew. Returns false if the port is not connected by its
+/// internal PHY.
+pub(crate) fn set_loopback<D: Device>(regs: &Timed<D>, mac: MacType, on: bool) -> Result<bool> {
+    if ctrl_ext::LINK_MODE.get(read(regs, CTRL_EXT)?) != INTERNAL_PHY {
+        return Ok(false);
+    }
+    let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
+    let write = |register, value| transfer(regs, mac, mdic::DATA.set(mdic::OP.set(0, WRITE), value), register);
+    if !on {
+        holding(regs, semaphore, || write(BMCR, BMCR_RESET | BMCR_AUTO | BMCR_RESTART).map(drop))?;
+        regs.sleep(RESET_SETTLE, "the PHY's reset")?;
+        return set_up(regs, mac).map(|()| true);
+    }
+    holding(regs, semaphore, || {
+        if mac == MacType::I350 {
+            write(LOOPBACK_CONTROL, LOOPBACK_MII)?;
+        }
+        write(BMCR, BMCR_LOOPBACK | BMCR_1000 | BMCR_FULL_DUPLEX).map(drop)
+    })?;
+    let forced = ctrl::FRCSPD.mask() | ctrl::FRCDPLX.mask() | ctrl::FD.mask() | ctrl::SLU.mask();
+    modify(regs, CTRL, |value| ctrl::SPEED.set(value | forced, SPEED_1000))?;
+    regs.sleep(LOOPBACK_SETTLE, "the loop in the PHY")?;
+    Ok(true)
+}
+
 /// Reads or writes `register` of the PHY, and returns its value.
 fn transfer<D: Device>(regs: &Timed<D>, mac: MacType, operation: u32, register: u32) -> Result<u32> {
     // Each port of an 82576 has its own PHY at this address; the I350 knows it from the EEPROM (MDICNFG).
@@ -89,11 +126,26 @@ const MDIC_LIMIT: Duration = Duration::from_millis(10);
 
 /// Number of the PHY's control register, and bits in it.
 const BMCR: u32 = 0;
+/// Bits of the speed, of which this alone is 1000 Mbit/s.
+const BMCR_1000: u32 = 1 << 6;
+const BMCR_FULL_DUPLEX: u32 = 1 << 8;
 const BMCR_RESTART: u32 = 1 << 9;
 const BMCR_ISOLATE: u32 = 1 << 10;
 const BMCR_POWER_DOWN: u32 = 1 << 11;
 const BMCR_AUTO: u32 = 1 << 12;
 const BMCR_LOOPBACK: u32 = 1 << 14;
+const BMCR_RESET: u32 = 1 << 15;
+/// Its identity.
+const ID_1: u32 = 2;
+const ID_2: u32 = 3;
+/// The I350's loopback control, and the loop at its MII side.
+const LOOPBACK_CONTROL: u32 = 19;
+const LOOPBACK_MII: u32 = 0x8041;
+/// CTRL.SPEED.
+const SPEED_1000: u32 = 2;
+/// How long Linux's driver waits for the loop.
+const LOOPBACK_SETTLE: Duration = Duration::from_millis(500);
+const RESET_SETTLE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
 mod tests {

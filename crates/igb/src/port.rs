@@ -212,7 +212,7 @@ impl<D: Device> ethdev::Port for Port<D> {
         capabilities.rss = Some(RssCapabilities::new(queues, RETA_ENTRIES, HashTypes::ALL));
         (capabilities.set_mac, capabilities.set_promiscuous, capabilities.stop_receiving) = (true, true, true);
         capabilities.interrupts = self.shared.other_vector().is_some();
-        capabilities.report_hash = true;
+        (capabilities.report_hash, capabilities.loopback) = (true, true);
         capabilities
     }
 
@@ -264,6 +264,29 @@ impl<D: Device> ethdev::Port for Port<D> {
         rss::program_table(self.regs(), table, queues);
         // Whether the device is still there.
         phy::status(self.regs()).map(drop)
+    }
+
+    /// The loop is in the PHY, which takes half a second.
+    fn set_loopback(&mut self, on: bool) -> Result<()> {
+        let _command = Command::begin(self.regs(), &self.config.time_limit);
+        let regs = Timed::new(self.regs(), self.config.time_limit.begin());
+        if phy::set_loopback(&regs, self.model.mac, on)? {
+            Ok(())
+        } else {
+            Err(self.unsupported("loop frames back without its internal PHY"))
+        }
+    }
+
+    /// Its PHY.
+    fn parts(&self) -> Vec<(&'static str, String)> {
+        let _command = Command::begin(self.regs(), &self.config.time_limit);
+        let regs = Timed::new(self.regs(), self.config.time_limit.begin());
+        let phy = match phy::identity(&regs, self.model.mac) {
+            Ok(Some(id)) => format!("{id:#010x}"),
+            Ok(None) => "not the internal one".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        vec![("PHY", phy), ("PAUSE", "obeyed, not sent".to_owned())]
     }
 
     fn stop_receiving(&mut self) -> Result<()> {

@@ -20,7 +20,7 @@ registers! {
     // 8.2 General control.
 
     /// Device control. 8.2.
-    CTRL @ 0x00000, rw, ctrl { FD: 0, GIO_DIS: 2, SLU: 6, FRCSPD: 11, FRCDPLX: 12, RST: 26, RFCE: 27, TFCE: 28, VME: 30 };
+    CTRL @ 0x00000, rw, ctrl { FD: 0, GIO_DIS: 2, SLU: 6, SPEED: 8..=9, FRCSPD: 11, FRCDPLX: 12, RST: 26, RFCE: 27, TFCE: 28, VME: 30 };
     /// Device status. 8.2.
     STATUS @ 0x00008, ro, status { FD: 0, LU: 1, LAN_ID: 2..=3, SPEED: 6..=7, GIO: 19 };
     /// Extended device control; LINK_MODE 0 is the internal PHY. 8.2.
