@@ -101,8 +101,8 @@ impl Driver {
         Ok((Self::Ixgbe, model.name))
     }
 
-    /// Starts a PCI function.
-    pub(crate) fn start<D>(self, device: D, config: &PortConfig, pool: &Pool) -> Result<Opened, DriverError>
+    /// Does a job with a PCI function.
+    pub(crate) fn run<J: Job, D>(self, job: J, device: D) -> Result<J::Output, DriverError>
     where
         D: Device + PciFunction,
         ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
@@ -110,13 +110,59 @@ impl Driver {
         virtio::Port<virtio::Pci<D>>: Listed<Error = virtio::Error>,
     {
         match self {
-            Self::Ixgbe => listed(ixgbe::open(device, &config.clone().into(), pool)),
-            Self::Igb => listed(igb::open(device, &config.clone().into(), pool)),
-            Self::Virtio => {
-                let pci = virtio::Pci::new(device);
-                listed(pci.and_then(|pci| virtio::open(pci, &config.clone().into(), pool)))
-            }
+            Self::Ixgbe => job.ixgbe(device),
+            Self::Igb => job.igb(device),
+            Self::Virtio => job.virtio(virtio::Pci::new(device)),
         }
+    }
+}
+
+/// What is done with a device once it is found: a method for each driver.
+pub(crate) trait Job {
+    /// What comes of it.
+    type Output;
+
+    fn ixgbe<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
+    where
+        ixgbe::Port<D>: Listed<Error = ixgbe::Error>;
+
+    fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
+    where
+        igb::Port<D>: Listed<Error = igb::Error>;
+
+    fn virtio<T: virtio::Transport>(self, device: Result<T, virtio::Error>) -> Result<Self::Output, DriverError>
+    where
+        virtio::Port<T>: Listed<Error = virtio::Error>;
+}
+
+/// Starts the device.
+pub(crate) struct Start<'a> {
+    pub(crate) config: &'a PortConfig,
+    pub(crate) pool: &'a Pool,
+}
+
+impl Job for Start<'_> {
+    type Output = (Opened, ());
+
+    fn ixgbe<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
+    where
+        ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
+    {
+        Ok((listed(ixgbe::open(device, &self.config.clone().into(), self.pool))?, ()))
+    }
+
+    fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
+    where
+        igb::Port<D>: Listed<Error = igb::Error>,
+    {
+        Ok((listed(igb::open(device, &self.config.clone().into(), self.pool))?, ()))
+    }
+
+    fn virtio<T: virtio::Transport>(self, device: Result<T, virtio::Error>) -> Result<Self::Output, DriverError>
+    where
+        virtio::Port<T>: Listed<Error = virtio::Error>,
+    {
+        Ok((listed(device.and_then(|device| virtio::open(device, &self.config.clone().into(), self.pool)))?, ()))
     }
 }
 

@@ -29,17 +29,20 @@ mod error;
 mod identify;
 mod kernel_events;
 mod port;
+mod selftest;
 
 pub use address::Address;
+pub use device::RegisterValue;
 pub use drivers::{AnyRxQueue, AnyTxQueue, DriverError};
 pub use error::{Error, Result};
 pub use ethdev::{
-    Capabilities, Events, Expired, Interrupts, LinkStatus, MacAddress, NoInterrupts, NoIommu, Port, PortConfig, Reta,
-    Rss, RxCounters, RxErrors, RxInfo, RxInfos, RxQueue, Statistics, TimeLimit, TrustedPeer, TxCounters, TxQueue,
-    wait_any,
+    Capabilities, Check, Events, Expired, Interrupts, LinkStatus, MacAddress, NoInterrupts, NoIommu, Port, PortConfig,
+    Reta, Rss, RxCounters, RxErrors, RxInfo, RxInfos, RxQueue, Statistics, TimeLimit, TrustedPeer, TxCounters, TxQueue,
+    Verdict, wait_any,
 };
 pub use identify::identify;
 pub use port::{AnyPort, Opened, check, open};
+pub use selftest::{SelfTest, registers, selftest};
 
 /// The program of the README is tested with the examples.
 #[cfg(doctest)]

@@ -1,9 +1,9 @@
 //! Opening a device, and controlling it.
 
-use crate::drivers::{Driver, DriverError, DriverPort, each, listed};
+use crate::drivers::{Driver, DriverError, DriverPort, Job, Start, each};
 use crate::kernel_events::KernelEvents;
 use crate::{Address, AnyRxQueue, AnyTxQueue, Error, Result};
-use device::{Deadline, Device, Host, PciAddress, TrustedPeer};
+use device::{Deadline, Device, Host, PciAddress, PciIds, TrustedPeer};
 use ethdev::{Capabilities, Events, LinkStatus, MacAddress, Port, PortConfig, Reta, Statistics};
 use mempool::Pool;
 use std::os::fd::BorrowedFd;
@@ -39,67 +39,104 @@ pub fn check(addresses: &[Address]) -> Result<()> {
 /// One line that names the device, the cause and the next step. The causes: the address names no device, one without a
 /// driver, or one that this process may not use; a setting is out of range; the device does not start.
 pub fn open(address: &Address, config: &PortConfig, pool: &Pool) -> Result<Opened> {
+    Ok(find(address, config, Start { config, pool })?.started().0)
+}
+
+/// Finds the device at `address` and does a job with it, which ends the device or becomes its driver's port. Of the settings, only
+/// those that say how to get at a device are used.
+pub(crate) fn find<J: Job>(address: &Address, config: &PortConfig, job: J) -> Result<Found<J::Output>> {
     let deadline = config.time_limit.begin();
     deadline.check().map_err(|expired| Error::Expired { address: address.to_string(), expired })?;
-    let opening = Opening { address, config, pool, deadline };
+    let finding = Finding { address, config, deadline };
     match address {
-        Address::Pci(pci) => opening.pci(*pci),
-        Address::Soft(spec) => opening.soft(spec),
-        Address::VfioUser(path) => opening.vfio_user(path),
-        Address::VhostUser { path, server } => opening.vhost_user(path, *server),
+        Address::Pci(pci) => finding.pci(*pci, job),
+        Address::Soft(spec) => finding.soft(spec, job),
+        Address::VfioUser(path) => finding.vfio_user(path, job),
+        Address::VhostUser { path, server } => finding.vhost_user(path, *server, job),
+    }
+}
+
+/// What came of a job, and what is known of its device besides.
+pub(crate) struct Found<T> {
+    pub(crate) output: T,
+    pub(crate) ids: Option<PciIds>,
+    kernel: KernelEvents,
+    #[cfg(feature = "soft")]
+    soft: Option<softnic::SoftControl>,
+}
+
+impl<T> Found<T> {
+    fn new(output: T, ids: Option<PciIds>) -> Self {
+        Self {
+            output,
+            ids,
+            kernel: KernelEvents::default(),
+            #[cfg(feature = "soft")]
+            soft: None,
+        }
+    }
+}
+
+impl<T> Found<(Opened, T)> {
+    /// Returns the opened device, which then knows the rest, and what else came of it.
+    pub(crate) fn started(self) -> (Opened, T) {
+        let (mut opened, other) = self.output;
+        opened.port.kernel = self.kernel;
+        #[cfg(feature = "soft")]
+        {
+            opened.port.soft = self.soft;
+        }
+        (opened, other)
     }
 }
 
 /// A device that is being opened.
-struct Opening<'a> {
+struct Finding<'a> {
     address: &'a Address,
     config: &'a PortConfig,
-    pool: &'a Pool,
     deadline: Deadline,
 }
 
-impl Opening<'_> {
-    fn pci(&self, pci: PciAddress) -> Result<Opened> {
+impl Finding<'_> {
+    fn pci<J: Job>(&self, pci: PciAddress, job: J) -> Result<Found<J::Output>> {
         let host = Host::system();
         let found = host.pci_device(pci)?;
         // Before anything is done to a device that there is no driver for.
         let (driver, _) = Driver::of(found.ids).map_err(|what| self.no_driver(what))?;
         if let (Some(accepted), None) = (self.config.no_iommu, found.iommu_group) {
             let device = self.in_time(accepted.open(&host, pci)?);
-            return self.started(driver.start(device, self.config, self.pool));
+            return self.done(driver.run(job, device)).map(|output| Found::new(output, Some(found.ids)));
         }
         let device = self.in_time(device::VfioDevice::open(&host, pci)?);
         let kernel = KernelEvents::watch(&device);
-        let mut opened = self.started(driver.start(device, self.config, self.pool))?;
-        opened.port.kernel = kernel;
-        Ok(opened)
+        let output = self.done(driver.run(job, device))?;
+        Ok(Found { kernel, ..Found::new(output, Some(found.ids)) })
     }
 
-    fn vfio_user(&self, path: &Path) -> Result<Opened> {
+    fn vfio_user<J: Job>(&self, path: &Path, job: J) -> Result<Found<J::Output>> {
         let device = device::VfioUserDevice::open(path, self.trusted_peer()?, &self.deadline)?;
-        ixgbe::Model::identify(device.ids()).map_err(|error| self.no_driver(error.to_string()))?;
-        self.started(listed(ixgbe::open(device, &self.config.clone().into(), self.pool)))
+        let ids = device.ids();
+        ixgbe::Model::identify(ids).map_err(|error| self.no_driver(error.to_string()))?;
+        self.done(job.ixgbe(device)).map(|output| Found::new(output, Some(ids)))
     }
 
-    fn vhost_user(&self, path: &Path, server: bool) -> Result<Opened> {
+    fn vhost_user<J: Job>(&self, path: &Path, server: bool, job: J) -> Result<Found<J::Output>> {
         let peer = self.trusted_peer()?;
         let device =
             if server { virtio::VhostUser::listen(path, peer) } else { virtio::VhostUser::connect(path, peer) };
-        let config = self.config.clone().into();
-        self.started(listed(device.and_then(|device| virtio::open(device, &config, self.pool))))
+        self.done(job.virtio(device)).map(|output| Found::new(output, None))
     }
 
     #[cfg(feature = "soft")]
-    fn soft(&self, spec: &str) -> Result<Opened> {
+    fn soft<J: Job>(&self, spec: &str, job: J) -> Result<Found<J::Output>> {
         let device = self.in_time(softnic::SoftDevice::open(spec)?);
-        let control = device.control();
-        let mut opened = self.started(listed(ixgbe::open(device, &self.config.clone().into(), self.pool)))?;
-        opened.port.soft = Some(control);
-        Ok(opened)
+        let (control, ids) = (device.control(), device.ids());
+        let output = self.done(job.ixgbe(device))?;
+        Ok(Found { soft: Some(control), ..Found::new(output, Some(ids)) })
     }
 
     #[cfg(not(feature = "soft"))]
-    fn soft(&self, _: &str) -> Result<Opened> {
+    fn soft<J: Job>(&self, _: &str, _: J) -> Result<Found<J::Output>> {
         Err(Error::NoSoft { address: self.address.to_string() })
     }
 
@@ -118,8 +155,8 @@ impl Opening<'_> {
         Error::NoDriver { address: self.address.to_string(), what }
     }
 
-    fn started(&self, opened: Result<Opened, DriverError>) -> Result<Opened> {
-        opened.map_err(|source| driver_error(&self.address.name(), source))
+    fn done<T>(&self, output: Result<T, DriverError>) -> Result<T> {
+        output.map_err(|source| driver_error(&self.address.name(), source))
     }
 }
 
@@ -214,6 +251,14 @@ impl Port for AnyPort {
 
     fn set_rss_table(&mut self, table: &Reta) -> Result<()> {
         ask!(self, mut port => port.set_rss_table(table))
+    }
+
+    fn set_loopback(&mut self, on: bool) -> Result<()> {
+        ask!(self, mut port => port.set_loopback(on))
+    }
+
+    fn parts(&self) -> Vec<(&'static str, String)> {
+        each!(DriverPort, &self.driver, port => port.parts())
     }
 
     fn stop_receiving(&mut self) -> Result<()> {

@@ -1,0 +1,592 @@
+//! One round of frames through an open port: they go round inside the device.
+
+use super::HIGH;
+use super::frames::{Maker, SHORTEST, Shape};
+use crate::Opened;
+use device::Deadline;
+use ethdev::{Check, Port as _, PortConfig, RxQueue as _, Statistics, TxQueue as _, hash_frame};
+use mempool::{Batch, CHUNK, Packet, Pool, PoolCache, frames};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::time::{Duration, Instant};
+
+/// What a round does besides.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extras {
+    /// Its memory was asked to be above 4 GiB.
+    pub(super) high: bool,
+    /// It is the last, and looks at the link.
+    pub(super) is_last: bool,
+}
+
+/// An open device, and what was sent through it.
+pub(super) struct Round<'p> {
+    opened: Opened,
+    cache: PoolCache,
+    outbox: Batch,
+    inbox: Batch,
+    config: &'p PortConfig,
+    deadline: Deadline,
+    maker: Maker,
+    /// The number of the next frame.
+    number: u32,
+    sent_bytes: u64,
+    /// The device's counters before the first frame.
+    before: Statistics,
+}
+
+/// What became of some frames.
+#[derive(Debug, Default)]
+struct Exchange {
+    sent: usize,
+    came: usize,
+    /// Frames of before that came meanwhile.
+    late: usize,
+    /// The queue that each came by.
+    queues: Vec<Option<usize>>,
+    /// What was wrong with the first that came back changed, twice or too early.
+    wrong: Option<String>,
+}
+
+/// Frames on their way.
+struct Flight<'s> {
+    shapes: &'s [Shape],
+    /// The number of the first.
+    first: u32,
+    /// How many have been made.
+    made: usize,
+    /// Frames that queues had dropped before.
+    dropped: u64,
+    /// The last that came by each queue.
+    last: Vec<u32>,
+    exchange: Exchange,
+}
+
+impl Exchange {
+    fn is_right(&self) -> bool {
+        self.came == self.sent && self.wrong.is_none()
+    }
+}
+
+/// A check, or, as error, the last one: nothing else makes sense.
+type Step = Result<Check, Check>;
+
+impl<'p> Round<'p> {
+    pub(super) fn new(opened: Opened, pool: &Pool, config: &'p PortConfig, deadline: Deadline) -> Self {
+        let maker = Maker::new(opened.port.mac());
+        let [outbox, inbox] = [OUTBOX, INBOX].map(Batch::with_capacity);
+        let (number, sent_bytes, before) = Default::default();
+        Self { opened, cache: pool.cache(), outbox, inbox, config, deadline, maker, number, sent_bytes, before }
+    }
+
+    /// Makes the checks, closes the device, and adds what was found to `checks`. Returns whether another round makes sense.
+    pub(super) fn run(mut self, extras: Extras, iova: Option<u64>, checks: &mut Vec<Check>) -> bool {
+        let mut goes_on = true;
+        if self.opened.port.capabilities().loopback {
+            goes_on = self.frames(extras, iova, checks);
+        } else {
+            checks.push(Check::not_applicable(LOOP, "this device cannot loop frames back inside itself"));
+        }
+        if extras.is_last && goes_on {
+            checks.push(self.link());
+        }
+        let Self { opened, cache, outbox, inbox, .. } = self;
+        drop((outbox, inbox));
+        let Opened { port, rx, tx } = opened;
+        drop(rx);
+        let closed = port.close();
+        drop((tx, cache));
+        checks.push(match closed {
+            Ok(_) => Check::ok(CLOSE, "in order"),
+            Err(error) => Check::failed(CLOSE, error),
+        });
+        goes_on
+    }
+
+    /// The checks of frames. Returns whether frames go round at all.
+    fn frames(&mut self, extras: Extras, iova: Option<u64>, checks: &mut Vec<Check>) -> bool {
+        let steps: [fn(&mut Self) -> Step; 7] = [
+            Self::first,
+            Self::write_back,
+            Self::sizes,
+            Self::counts,
+            Self::spread,
+            Self::interrupts,
+            Self::statistics,
+        ];
+        for step in steps {
+            match step(self) {
+                Ok(check) => checks.push(check),
+                Err(check) => {
+                    checks.push(check);
+                    return false;
+                }
+            }
+        }
+        if extras.high {
+            checks.push(above_4_gib(iova));
+        }
+        match self.opened.port.set_loopback(false) {
+            Ok(()) => true,
+            Err(error) => {
+                checks.push(Check::failed(LOOP, error));
+                false
+            }
+        }
+    }
+
+    /// A first frame by itself.
+    fn first(&mut self) -> Step {
+        let fail = |error: &dyn std::fmt::Display| Check::failed(LOOP, error);
+        self.opened.port.set_loopback(true).map_err(|error| fail(&error))?;
+        self.discard_foreign();
+        self.before = self.opened.port.statistics().map_err(|error| fail(&error))?;
+        let one = Shape { len: SHORTEST, flow: 0 };
+        let alone = self.exchange(LOOP, &[one], 0, 1)?;
+        if alone.is_right() {
+            return Ok(Check::ok(LOOP, "a frame comes back from inside the MAC"));
+        }
+        if alone.came == 0 && self.dropped() == 0 {
+            let second = self.exchange(LOOP, &[one], 0, 1)?;
+            if second.late == 1 {
+                let problem =
+                    "a frame comes only when another follows: descriptors are completed late, or out of order";
+                return Err(Check::failed(LOOP, problem));
+            }
+        }
+        Err(self.explained(LOOP, &alone))
+    }
+
+    /// Whether the device reports frames sent, without which their buffers do not come back.
+    fn write_back(&mut self) -> Step {
+        let shapes = [Shape { len: SHORTEST, flow: 0 }; CHUNK];
+        // With the one before, a whole chunk is in the ring.
+        let rest = self.exchange(WRITE_BACK, &shapes[1..], 0, WINDOW)?;
+        if self.reported_within(0, CHUNK) {
+            return Ok(Check::ok(WRITE_BACK, format!("{CHUNK} frames sent are reported as sent")));
+        }
+        if !rest.is_right() {
+            return Ok(self.explained(WRITE_BACK, &rest));
+        }
+        let before = self.opened.tx[0].in_flight();
+        self.exchange(WRITE_BACK, &shapes, 0, WINDOW)?;
+        let problem = if self.reported_within(0, before + CHUNK) {
+            "frames sent are reported only when more follow: descriptors are written back late, or out of order"
+        } else {
+            "frames sent are never reported: descriptors are not written back (DD)"
+        };
+        Err(Check::failed(WRITE_BACK, problem))
+    }
+
+    /// Waits until fewer than `count` frames of a transmit queue are not reported.
+    fn reported_within(&mut self, queue: usize, count: usize) -> bool {
+        let begun = Instant::now();
+        loop {
+            self.opened.tx[queue].send(&mut self.cache, &mut self.outbox);
+            if self.opened.tx[queue].in_flight() < count {
+                return true;
+            }
+            if begun.elapsed() > PATIENCE || self.deadline.check().is_err() {
+                return false;
+            }
+            pause();
+        }
+    }
+
+    fn sizes(&mut self) -> Step {
+        let longest = self.config.max_frame();
+        let ordinary = longest.min(ORDINARY);
+        let mut shapes: Vec<Shape> = (SHORTEST..=ordinary).map(|len| Shape { len, flow: 0 }).collect();
+        let mut text = format!("{SHORTEST} to {ordinary} bytes");
+        if longest > ordinary {
+            shapes.push(Shape { len: longest, flow: 0 });
+            text += &format!(", and {longest}");
+        }
+        let exchange = self.exchange(SIZES, &shapes, 0, WINDOW)?;
+        Ok(self.verdict(SIZES, &exchange, format!("{text}: all come back as they were")))
+    }
+
+    /// Bursts of each length, on all transmit queues in turn.
+    fn counts(&mut self) -> Step {
+        // A receive ring may be short of a chunk that is still to be announced to the device.
+        let most = usize::from(self.config.tx_ring - 1).min(usize::from(self.config.rx_ring) - CHUNK);
+        let shapes = vec![Shape { len: SHORTEST, flow: 0 }; most];
+        let queues = self.opened.tx.len();
+        let mut sum = 0;
+        for count in 1..=most {
+            let exchange = self.exchange(COUNTS, &shapes[..count], count % queues, count)?;
+            sum += count;
+            if !exchange.is_right() {
+                return Ok(self.verdict(COUNTS, &exchange, String::new()));
+            }
+        }
+        Ok(Check::ok(COUNTS, format!("bursts of 1 to {most}: all {sum} frames come back, in order")))
+    }
+
+    /// Whether each flow arrives by the queue that its Toeplitz hash leads to.
+    fn spread(&mut self) -> Step {
+        let queues = self.config.rx_queues;
+        if queues < 2 || self.opened.port.capabilities().rss.is_none() {
+            return Ok(Check::not_applicable(RSS, "one receive queue"));
+        }
+        let first = self.number;
+        let shapes: Vec<Shape> = (0..FLOWS).map(|flow| Shape { len: SHORTEST, flow }).collect();
+        let exchange = self.exchange(RSS, &shapes, 0, WINDOW)?;
+        let numbered = (first..).zip(&shapes).zip(&exchange.queues);
+        let mut astray = numbered.filter_map(|((number, shape), queue)| {
+            let hash = hash_frame(&self.config.rss, &self.maker.frame(number, *shape));
+            let expected = usize::from(self.config.rss.queue(hash, queues));
+            queue.filter(|queue| *queue != expected).map(|queue| (hash, queue, expected))
+        });
+        if let Some((hash, queue, expected)) = astray.next() {
+            let others = astray.count();
+            let problem =
+                format!("hash {hash:#010x} arrives by queue {queue}, not {expected}; so do {others} more of {FLOWS}");
+            return Ok(Check::failed(RSS, problem));
+        }
+        let text = format!("{FLOWS} flows on {queues} queues, each where its Toeplitz hash leads");
+        Ok(self.verdict(RSS, &exchange, text))
+    }
+
+    /// Whether a frame makes the interrupt of its queue fire.
+    fn interrupts(&mut self) -> Step {
+        if !self.opened.port.capabilities().interrupts {
+            let why =
+                if self.config.interrupts == ethdev::Interrupts::Off { "polled in this round" } else { "none here" };
+            return Ok(Check::not_applicable(INTERRUPTS, why));
+        }
+        for queue in 0..self.opened.rx.len() {
+            let Some(flow) = self.flow_to(queue) else { continue };
+            if !self.is_quiet(queue) {
+                return Ok(Check::failed(
+                    INTERRUPTS,
+                    format!("that of queue {queue} fires again and again without a frame"),
+                ));
+            }
+            let shapes = [Shape { len: SHORTEST, flow }];
+            let mut flight = self.flight(&shapes);
+            self.post(&mut flight, 0, 1);
+            if !self.fires(queue, PATIENCE) {
+                return Ok(Check::failed(
+                    INTERRUPTS,
+                    format!("a frame on queue {queue} brings none within {PATIENCE:?}"),
+                ));
+            }
+            let exchange = self.land(INTERRUPTS, flight, 0, 1)?;
+            if !exchange.is_right() {
+                return Ok(self.explained(INTERRUPTS, &exchange));
+            }
+        }
+        Ok(Check::ok(INTERRUPTS, format!("a frame brings one, on each of {} queues", self.opened.rx.len())))
+    }
+
+    /// The device's counters against what was sent.
+    fn statistics(&mut self) -> Step {
+        let sent = u64::from(self.number);
+        let bytes = self.sent_bytes + Statistics::CRC * sent;
+        let begun = Instant::now();
+        loop {
+            let now = self.opened.port.statistics().map_err(|error| Check::failed(STATISTICS, error))?;
+            let before = &self.before;
+            let counted = [
+                ("frames sent", now.tx_packets - before.tx_packets, sent),
+                ("bytes sent", now.tx_bytes - before.tx_bytes, bytes),
+                ("frames received", now.rx_packets - before.rx_packets, sent),
+                ("bytes received", now.rx_bytes - before.rx_bytes, bytes),
+                ("frames missed", now.rx_missed - before.rx_missed, 0),
+                ("frames in error", now.rx_errors.total() - before.rx_errors.total(), 0),
+            ];
+            match counted.iter().find(|(_, count, right)| count != right) {
+                None => {
+                    return Ok(Check::ok(
+                        STATISTICS,
+                        format!("{sent} frames and {bytes} bytes each way, as were sent"),
+                    ));
+                }
+                Some((what, count, right)) if begun.elapsed() > PATIENCE || self.deadline.check().is_err() => {
+                    return Ok(Check::failed(STATISTICS, format!("{count} {what}, and not {right}")));
+                }
+                Some(_) => pause(),
+            }
+        }
+    }
+
+    /// Whether there is a link, and whether it stays.
+    fn link(&mut self) -> Check {
+        let left = self.deadline.remaining().unwrap_or_default().saturating_sub(WATCH);
+        let waited = self.opened.port.wait_link(left.min(LINK_LIMIT));
+        let port = &mut self.opened.port;
+        match waited {
+            Err(error) => return Check::failed(LINK, error),
+            Ok(link) if !link.up => {
+                let why = port.no_carrier().unwrap_or_else(|| "no cable, or nobody at its other end".to_owned());
+                return Check::not_applicable(LINK, format!("down: {why}"));
+            }
+            Ok(_) => {}
+        }
+        // What happened while it came up is no news.
+        let (mut changes, begun) = (0, Instant::now());
+        let mut before = port.events().and_then(|_| port.link());
+        while begun.elapsed() < WATCH {
+            pause();
+            let link = match (before, port.link()) {
+                (Err(error), _) | (_, Err(error)) => return Check::failed(LINK, error),
+                (Ok(before), Ok(link)) => {
+                    changes += u32::from(before.up != link.up);
+                    link
+                }
+            };
+            before = Ok(link);
+        }
+        match (port.events(), before) {
+            (Err(error), _) | (_, Err(error)) => Check::failed(LINK, error),
+            (Ok(events), _) if changes > 0 || events.link_changed => {
+                Check::failed(LINK, format!("changes by itself, {} times in {WATCH:?}", changes.max(1)))
+            }
+            (_, Ok(link)) => Check::ok(LINK, format!("{link}")),
+        }
+    }
+
+    /// A flow whose frames arrive by this queue.
+    fn flow_to(&self, queue: usize) -> Option<u16> {
+        let queues = self.config.rx_queues;
+        (0..4096).find(|&flow| {
+            let frame = self.maker.frame(0, Shape { len: SHORTEST, flow });
+            queues < 2 || usize::from(self.config.rss.queue(hash_frame(&self.config.rss, &frame), queues)) == queue
+        })
+    }
+
+    /// Lets the interrupt of a queue fire, and waits until what was still due has fired.
+    fn is_quiet(&mut self, queue: usize) -> bool {
+        (0..SPURIOUS).any(|_| self.opened.rx[queue].arm() && !self.fires(queue, QUIET))
+    }
+
+    fn fires(&self, queue: usize, limit: Duration) -> bool {
+        let Some(fd) = self.opened.rx[queue].eventfd() else { return false };
+        let limit = Timespec::try_from(limit).ok();
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Drops what has come from the wire, as far as a ring holds.
+    fn discard_foreign(&mut self) {
+        for _ in 0..=usize::from(self.config.rx_ring) / INBOX {
+            for queue in &mut self.opened.rx {
+                queue.recv(&mut self.cache, &mut self.inbox);
+                self.cache.free_batch(&mut self.inbox);
+            }
+        }
+    }
+
+    /// Sends frames through a transmit queue, no more than `window` at a time, and receives them.
+    fn exchange(
+        &mut self,
+        name: &'static str,
+        shapes: &[Shape],
+        queue: usize,
+        window: usize,
+    ) -> Result<Exchange, Check> {
+        let flight = self.flight(shapes);
+        self.land(name, flight, queue, window)
+    }
+
+    fn flight<'s>(&self, shapes: &'s [Shape]) -> Flight<'s> {
+        let exchange = Exchange { queues: vec![None; shapes.len()], ..Exchange::default() };
+        let last = vec![self.number; self.opened.rx.len()];
+        Flight { shapes, first: self.number, made: 0, dropped: self.dropped(), last, exchange }
+    }
+
+    /// Makes frames, as many as the window and the memory allow, and hands them to the device. Returns how many packets it took.
+    fn post(&mut self, flight: &mut Flight<'_>, queue: usize, window: usize) -> usize {
+        while let Some(shape) = flight.shapes.get(flight.made) {
+            let gone = usize::try_from(self.dropped() - flight.dropped).unwrap_or(usize::MAX);
+            let over = flight.exchange.came.saturating_add(gone);
+            if flight.made - over.min(flight.made) >= window || !self.make(*shape) {
+                break;
+            }
+            flight.made += 1;
+        }
+        let taken = self.opened.tx[queue].send(&mut self.cache, &mut self.outbox);
+        flight.exchange.sent = flight.made;
+        taken
+    }
+
+    /// Makes the next frame and puts it into the outbox; false if there is no room or no buffer.
+    fn make(&mut self, shape: Shape) -> bool {
+        let bytes = self.maker.frame(self.number, shape);
+        let room = usize::from(self.cache.pool().data_room());
+        if self.outbox.spare() < bytes.len().div_ceil(room) {
+            return false;
+        }
+        let packets: Option<Vec<Packet>> = bytes.chunks(room).map(|part| self.cache.alloc_from(part)).collect();
+        let Some(mut packets) = packets else { return false };
+        let last = packets.len() - 1;
+        packets[..last].iter_mut().for_each(|packet| packet.set_continues(true));
+        for packet in packets {
+            // There is room.
+            let _ = self.outbox.push(packet);
+        }
+        self.number += 1;
+        self.sent_bytes += bytes.len() as u64;
+        true
+    }
+
+    /// Receives until all frames of a flight are back or known to be dropped, or nothing moves any more. An error if the device does
+    /// not answer.
+    fn land(
+        &mut self,
+        name: &'static str,
+        mut flight: Flight<'_>,
+        queue: usize,
+        window: usize,
+    ) -> Result<Exchange, Check> {
+        let (mut moved, mut asked) = (Instant::now(), Instant::now());
+        loop {
+            let progress = self.post(&mut flight, queue, window) + self.receive(&mut flight);
+            let over = flight.exchange.came as u64 + self.dropped() - flight.dropped;
+            if flight.made == flight.shapes.len() && self.outbox.is_empty() && over >= flight.made as u64 {
+                break;
+            }
+            if progress > 0 {
+                moved = Instant::now();
+                continue;
+            }
+            if moved.elapsed() > PATIENCE {
+                break;
+            }
+            self.deadline.check().map_err(|expired| Check::failed(name, expired))?;
+            if asked.elapsed() > ASK_AGAIN {
+                asked = Instant::now();
+                self.opened.port.link().map_err(|error| Check::failed(name, error))?;
+            }
+            pause();
+        }
+        self.cache.free_batch(&mut self.outbox);
+        Ok(flight.exchange)
+    }
+
+    /// Receives from all queues. Returns how many packets came.
+    fn receive(&mut self, flight: &mut Flight<'_>) -> usize {
+        let mut came = 0;
+        for at in 0..self.opened.rx.len() {
+            came += self.opened.rx[at].recv(&mut self.cache, &mut self.inbox).len();
+            for frame in frames(&self.inbox) {
+                let bytes: Vec<u8> = frame.iter().flat_map(|packet| packet.data()).copied().collect();
+                self.maker.number(&bytes).into_iter().for_each(|number| flight.came(at, number, &bytes, &self.maker));
+            }
+            self.cache.free_batch(&mut self.inbox);
+        }
+        came
+    }
+
+    /// Frames that receive queues have dropped.
+    fn dropped(&self) -> u64 {
+        self.opened.rx.iter().map(|queue| queue.counters().dropped()).sum()
+    }
+
+    fn verdict(&mut self, name: &'static str, exchange: &Exchange, seen: String) -> Check {
+        if exchange.is_right() { Check::ok(name, seen) } else { self.explained(name, exchange) }
+    }
+
+    /// The check of an exchange that went wrong, with what can be told of it.
+    fn explained(&mut self, name: &'static str, exchange: &Exchange) -> Check {
+        let mut text = format!("{} of {} frames came back", exchange.came, exchange.sent);
+        if let Some(wrong) = &exchange.wrong {
+            text += &format!("; {wrong}");
+        }
+        let counters = self.opened.rx.iter().map(|queue| queue.counters());
+        let sums = counters.fold([0; 3], |[length, errors, endless], now| {
+            [length + now.bad_length, errors + now.frame_errors, endless + now.too_long]
+        });
+        let drops = [
+            ("with a length of 0 or beyond its buffer", sums[0]),
+            ("marked as bad", sums[1]),
+            ("without an end (EOP)", sums[2]),
+        ];
+        for (what, count) in drops.iter().filter(|(_, count)| *count > 0) {
+            text += &format!("; {count} arrived {what}");
+        }
+        match self.opened.port.statistics() {
+            Ok(now) => {
+                let (sent, received) =
+                    (now.tx_packets - self.before.tx_packets, now.rx_packets - self.before.rx_packets);
+                text += &format!("; of {} in all the device counts {sent} sent and {received} received", self.number);
+            }
+            Err(error) => text += &format!("; {error}"),
+        }
+        Check::failed(name, text)
+    }
+}
+
+impl Flight<'_> {
+    /// Notes that frame `number` came by queue `at`.
+    fn came(&mut self, at: usize, number: u32, bytes: &[u8], maker: &Maker) {
+        let Some(index) = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok()) else {
+            self.exchange.late += 1;
+            return;
+        };
+        let Some(shape) = self.shapes.get(index).filter(|_| index < self.made) else {
+            self.wrong(format!("frame {number} came, which was not sent"));
+            return;
+        };
+        if self.exchange.queues[index].replace(at).is_some() {
+            self.wrong(format!("frame {number} came twice"));
+            return;
+        }
+        self.exchange.came += 1;
+        let sent = maker.frame(number, *shape);
+        if sent.len() != bytes.len() {
+            self.wrong(format!("frame {number} of {} bytes came back with {}", sent.len(), bytes.len()));
+        } else if let Some(place) = sent.iter().zip(bytes).position(|(sent, came)| sent != came) {
+            self.wrong(format!("frame {number} of {} bytes came back changed at byte {place}", sent.len()));
+        } else if number < self.last[at] {
+            self.wrong(format!("frame {number} came after frame {}", self.last[at]));
+        }
+        self.last[at] = number;
+    }
+
+    /// Notes the first thing that is wrong.
+    fn wrong(&mut self, what: String) {
+        self.exchange.wrong.get_or_insert(what);
+    }
+}
+
+fn above_4_gib(iova: Option<u64>) -> Check {
+    match iova {
+        Some(iova) if iova >= HIGH => Check::ok(ADDRESSES, "all of these frames lay there"),
+        Some(_) => Check::not_applicable(ADDRESSES, "there are no such addresses here for the device"),
+        None => Check::not_applicable(ADDRESSES, "cannot be told here"),
+    }
+}
+
+/// Lets the device work, where it shares a processor with this thread.
+fn pause() {
+    std::thread::sleep(Duration::from_micros(20));
+}
+
+const LOOP: &str = "loop in the MAC";
+const WRITE_BACK: &str = "write-back";
+const SIZES: &str = "frame sizes";
+const COUNTS: &str = "frame counts";
+const RSS: &str = "RSS";
+const INTERRUPTS: &str = "interrupts";
+const STATISTICS: &str = "statistics";
+const ADDRESSES: &str = "DMA above 4 GiB";
+const LINK: &str = "link";
+const CLOSE: &str = "close";
+
+/// The longest frame that is not jumbo, with a VLAN tag, in bytes without check sequence.
+const ORDINARY: usize = 1518;
+/// Frames that are on their way at most, where no more are asked for.
+const WINDOW: usize = 32;
+const OUTBOX: usize = 256;
+const INBOX: usize = 64;
+const FLOWS: u16 = 256;
+/// How long nothing may move, by far more than any frame takes.
+const PATIENCE: Duration = Duration::from_millis(600);
+/// How often a device that is silent is asked whether it is there.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+/// Interrupts that may still be due, and how long without one is quiet.
+const SPURIOUS: usize = 4;
+const QUIET: Duration = Duration::from_millis(3);
+/// How long the link may take to come up, and is watched.
+const LINK_LIMIT: Duration = Duration::from_secs(4);
+const WATCH: Duration = Duration::from_millis(200);
