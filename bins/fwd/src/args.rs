@@ -39,11 +39,16 @@ pub(crate) enum Command {
     /// Changes nothing and needs no root. Exit code 0 if nothing breaks a run, 1 if something does.
     Doctor(DoctorArgs),
     /// List the NICs of this host, whether they can be used, and if not, what to do
-    Devices {
-        /// Print one JSON object
-        #[arg(long)]
-        json: bool,
-    },
+    Devices(DevicesArgs),
+    /// Test a NIC that no program uses: registers, EEPROM, PHY and module, frames that go round inside it, RSS, interrupts, counters
+    ///
+    /// Takes up to ten seconds. No frame leaves by the wire; the NIC is reset several times, and its link goes down meanwhile. Exit code
+    /// 0 if all is well, 1 if a check failed.
+    Selftest(SelftestArgs),
+    /// Print the registers of a NIC that no program uses, by name, offset and value; those that reading would change, without value
+    ///
+    /// Writes none. Opening a NIC through VFIO resets it, so its registers are then as a reset leaves them.
+    Registers(AccessArgs),
     /// Give NICs to user space: bind them to vfio-pci. Other devices are refused
     Bind {
         /// PCI addresses
@@ -65,6 +70,51 @@ pub(crate) enum Command {
         #[arg(long)]
         force: bool,
     },
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct DevicesArgs {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Open each NIC that is free, which resets it, and print its module, PHY, firmware, PAUSE, RSS, queues and rings
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct SelftestArgs {
+    #[command(flatten)]
+    pub(crate) device: AccessArgs,
+
+    /// Also write what was found to a file that can be attached to a bug report: it has no addresses and paths of this host, and of
+    /// the MAC address only the vendor's part
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
+}
+
+/// A device, and how to get at it.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct AccessArgs {
+    /// The NIC: an address as those of ports
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: Address,
+
+    #[command(flatten)]
+    pub(crate) access: Access,
+}
+
+/// How to get at a device.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub(crate) struct Access {
+    /// Open PCI devices that have no IOMMU, through sysfs. You vouch for them: such a device can overwrite any memory
+    /// of this host
+    #[arg(long)]
+    pub(crate) unsafe_no_iommu: bool,
 }
 
 #[derive(clap::Args, Clone, Debug)]

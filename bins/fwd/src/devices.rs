@@ -1,8 +1,12 @@
 //! `fwd devices`, `fwd bind`, `fwd unbind`.
 
+use crate::args::DevicesArgs;
 use cli::exit::Failure;
-use cli::{output, screen};
+use cli::human::counted;
+use cli::{output, ports, screen};
 use device::{Error, Host, IfInUse, PciAddress, PciDevice, PciIds};
+use mempool::{Pool, PoolConfig};
+use nic::{Address, Interrupts, Port as _, PortConfig, TimeLimit};
 use serde::Serialize;
 
 /// A network controller in `--json`.
@@ -24,6 +28,8 @@ struct Row {
     reason: Option<String>,
     /// What to do about it; `null` if there is nothing.
     next_step: Option<String>,
+    /// With `--verbose`, what it said when it was opened: names and values; `null` for one that cannot be used.
+    details: Option<Vec<(&'static str, String)>>,
 }
 
 #[derive(Serialize)]
@@ -46,16 +52,26 @@ impl Row {
             usable: reason.is_none(),
             reason,
             next_step: next_step.filter(|step| !step.is_empty()),
+            details: None,
         }
     }
 }
 
 /// Prints a table of the network controllers, and under it what to do about those that cannot be used as they are; or one
 /// object.
-pub(crate) fn list(json: bool) -> Result<(), Failure> {
+pub(crate) fn list(args: &DevicesArgs) -> Result<(), Failure> {
     let host = Host::system();
-    let devices: Vec<Row> = host.network_controllers()?.iter().map(|device| Row::new(&host, device)).collect();
-    if json {
+    let mut devices: Vec<Row> = host.network_controllers()?.iter().map(|device| Row::new(&host, device)).collect();
+    if args.verbose {
+        let access = ports::access(args.access.unsafe_no_iommu, TimeLimit::default());
+        for row in devices.iter_mut().filter(|row| row.usable) {
+            row.details = Some(row.address.parse().map_or_else(
+                |error: nic::Error| vec![("not opened", error.to_string())],
+                |address| details(&address, &access),
+            ));
+        }
+    }
+    if args.json {
         return output::print_json(&Report { devices });
     }
     if devices.is_empty() {
@@ -80,8 +96,49 @@ pub(crate) fn list(json: bool) -> Result<(), Failure> {
     let steps = devices.iter().filter_map(|row| Some(format!("{}: {}", row.address, row.next_step.as_ref()?)));
     let steps: Vec<String> = steps.collect();
     let steps = if steps.is_empty() { String::new() } else { format!("\n\n{}", steps.join("\n")) };
-    output::print(&format!("{}{steps}", screen::trimmed(&table)))
+    let mut parts = String::new();
+    for row in devices.iter().filter(|_| args.verbose) {
+        parts += &format!("\n\n{}", row.address);
+        match &row.details {
+            Some(details) => details.iter().for_each(|(name, value)| parts += &format!("\n  {name:<16} {value}")),
+            None => parts += "\n  not opened: it is not free to be used",
+        }
+    }
+    output::print(&format!("{}{steps}{parts}", screen::trimmed(&table)))
 }
+
+/// Opens a device that is free, and returns what there is to know about it, with names. One that cannot be opened says why: it may be
+/// with another program.
+fn details(address: &Address, access: &PortConfig) -> Vec<(&'static str, String)> {
+    let config = PortConfig { interrupts: Interrupts::IfAvailable, ..access.clone() };
+    let opened = Pool::new(&PoolConfig { slots: 1200, ..PoolConfig::default() })
+        .map_err(|error| error.to_string())
+        .and_then(|pool| nic::open(address, &config, &pool).map_err(|error| error.to_string()));
+    let opened = match opened {
+        Ok(opened) => opened,
+        Err(error) => return vec![("not opened", error)],
+    };
+    let port = &opened.port;
+    let can = port.capabilities();
+    let link = port.wait_link(LINK_LIMIT).map_or_else(|error| error.to_string(), |link| link.to_string());
+    let mut details = vec![("MAC address", port.mac().to_string()), ("link", link)];
+    details.extend(port.parts());
+    let (rx, tx) = (counted(can.rx_queues.into(), "receive queue"), counted(can.tx_queues.into(), "transmit queue"));
+    details.push(("queues", format!("up to {rx} and {tx}")));
+    let rss = can.rss.map(|rss| format!("reaches {} queues by a table of {}", rss.queues, rss.table));
+    details.push(("RSS", rss.unwrap_or_else(|| "no say in it".to_owned())));
+    let (rx, tx) = (config.rx_ring, config.tx_ring);
+    details.push(("rings", format!("64 to 4096 descriptors; by default {rx} to receive, {tx} to send")));
+    details.push(("MTU", format!("up to {} bytes", can.mtu)));
+    details.push(("interrupts", if can.interrupts { "yes" } else { "no" }.to_owned()));
+    if let Err(error) = opened.close() {
+        details.push(("closing", error.to_string()));
+    }
+    details
+}
+
+/// How long a link may take to come up before it is called down.
+const LINK_LIMIT: std::time::Duration = std::time::Duration::from_secs(4);
 
 /// Returns what a device is, and whether it can be used; if not, why, and the next step.
 fn verdict(host: &Host, device: &PciDevice) -> (Option<&'static str>, Result<(), (String, String)>) {
@@ -156,5 +213,21 @@ mod tests {
         }
         assert_eq!(refused(0x8086, 0x10fb), Ok(()));
         assert_eq!(refused(0x1af4, 0x1041), Ok(()));
+    }
+
+    #[test]
+    fn a_device_that_is_free_says_what_it_is() {
+        let details = |address: &str| details(&address.parse().unwrap(), &ports::access(false, TimeLimit::default()));
+        let fibre = details("soft:details-of-a-test?id=10fb&module=lr");
+        let value = |name: &str| fibre.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str());
+        assert_eq!(value("module"), Some("10GBASE-LR, RINGWAY SOFT-LR"), "{fibre:?}");
+        assert_eq!((value("link"), value("PAUSE")), (Some("up, 10000 Mbit/s"), Some("obeyed, not sent")));
+        assert_eq!(value("queues"), Some("up to 64 receive queues and 64 transmit queues"));
+        assert_eq!(value("RSS"), Some("reaches 16 queues by a table of 128"));
+        assert!(
+            details("soft:details-of-another?id=x540").iter().any(|(name, id)| *name == "PHY" && id.starts_with("0x"))
+        );
+        let broken = details("soft:details-of-a-third?fault=stuck-reset");
+        assert!(broken.len() == 1 && broken[0].0 == "not opened" && broken[0].1.contains("CTRL"), "{broken:?}");
     }
 }

@@ -12,8 +12,10 @@ mod l3;
 mod macswap;
 mod output;
 mod plan;
+mod registers;
 mod run;
 mod rxonly;
+mod selftest;
 mod summary;
 mod worker;
 mod workers;
@@ -32,7 +34,9 @@ fn main() -> ExitCode {
             Some(Command::Macswap(args)) => run::run::<macswap::Macswap>(&args),
             Some(Command::Rxonly(args)) => run::run::<rxonly::Rxonly>(&args),
             Some(Command::Doctor(args)) => doctor::run(&args),
-            Some(Command::Devices { json }) => devices::list(json),
+            Some(Command::Devices(args)) => devices::list(&args),
+            Some(Command::Selftest(args)) => selftest::run(&args),
+            Some(Command::Registers(args)) => registers::print(&args),
             Some(Command::Bind { addresses, driver, force }) => devices::bind(&addresses, &driver, force),
             Some(Command::Unbind { addresses, force }) => devices::unbind(&addresses, force),
         }

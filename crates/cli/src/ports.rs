@@ -44,6 +44,18 @@ pub fn check(addresses: &[Address]) -> Result<(), Failure> {
     nic::check(addresses).map_err(|error| if error.is_usage() { Failure::usage(error) } else { error.into() })
 }
 
+/// Returns the settings with which a single device is opened that was named at the command line, where `unsafe_no_iommu` is whether
+/// the option of that name was given.
+#[must_use]
+pub fn access(unsafe_no_iommu: bool, time_limit: TimeLimit) -> PortConfig {
+    PortConfig {
+        no_iommu: trust::no_iommu(unsafe_no_iommu),
+        trusted_peer: Some(trust::named_peer()),
+        time_limit,
+        ..PortConfig::default()
+    }
+}
+
 /// Opens a port for each address, with a packet pool for each NUMA node ([`pools::plan`]). `workers` lists for each
 /// worker the ports that it receives from; each worker needs `spare` slots beyond its cache and a burst. A signal that
 /// `stop` catches ends the opening at once.
@@ -72,10 +84,7 @@ pub fn open(
             mtu: options.mtu,
             checksum_offload: options.checksum_offload,
             interrupts,
-            no_iommu: trust::no_iommu(options.unsafe_no_iommu),
-            trusted_peer: Some(trust::named_peer()),
-            time_limit: TimeLimit { cancel: Some(stop.cancel()), ..TimeLimit::default() },
-            ..PortConfig::default()
+            ..access(options.unsafe_no_iommu, TimeLimit { cancel: Some(stop.cancel()), ..TimeLimit::default() })
         };
         let result = audibly(address, || nic::open(address, &config, pool));
         opened.push(result.map_err(|error| match error {

@@ -1,0 +1,149 @@
+//! `fwd selftest`: whether a NIC does what it should.
+
+use crate::args::SelftestArgs;
+use cli::exit::Failure;
+use cli::stop::Stop;
+use cli::{human, output, ports};
+use device::Error;
+use nic::{Address, Check, SelfTest, TimeLimit, Verdict};
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Tests the NIC, prints what was found, and writes the report. A failure (exit code 1) if a check failed.
+pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
+    let address = &args.device.address;
+    ports::check(std::slice::from_ref(address))?;
+    let stop = Stop::on_signals()?;
+    // Before the test, so that it is not made for nothing.
+    let report = args.report.as_deref().map(|path| Ok::<_, Failure>((path, create(path)?))).transpose()?;
+    let limit = TimeLimit { total: LIMIT, cancel: Some(stop.cancel()) };
+    let begun = Instant::now();
+    let found = nic::selftest(address, &ports::access(args.device.access.unsafe_no_iommu, limit))?;
+    let took = begun.elapsed();
+    output::print(&page(address, &found, took, io::stdout().is_terminal()))?;
+    if let Some((path, mut file)) = report {
+        file.write_all(text(address, &found, took).as_bytes()).map_err(|error| unwritable(path, &error))?;
+    }
+    if stop.is_signalled() {
+        return Err(Error::unusable(address.name(), "interrupted by a signal while it was tested", "").into());
+    }
+    let failed: Vec<&str> = found.failed().map(|check| check.name).collect();
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let cause = format!("{} of {} checks failed: {}", failed.len(), found.checks.len(), failed.join(", "));
+    let hint = if args.report.is_some() {
+        "attach the report to a bug report"
+    } else {
+        "run it again with --report FILE for a bug report"
+    };
+    Err(Error::unusable(address.name(), cause, hint).into())
+}
+
+fn create(path: &Path) -> Result<File, Failure> {
+    File::create(path).map_err(|error| unwritable(path, &error))
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    Error::unusable(path.display().to_string(), format!("cannot write the report: {error}"), "name another file").into()
+}
+
+/// The checks, one a line, for a person.
+fn page(address: &Address, found: &SelfTest, took: Duration, colour: bool) -> String {
+    const COLUMNS: usize = 110;
+    let ids = found.ids.map(|ids| format!(" ({ids})")).unwrap_or_default();
+    let mut text = format!("{}{ids}, MAC {}\n", address.name(), found.mac);
+    for (name, part) in &found.parts {
+        text += &line("", name, part, COLUMNS);
+    }
+    for Check { name, verdict, seen, .. } in &found.checks {
+        let (code, label) = label(*verdict);
+        let line = line(label, name, seen, COLUMNS);
+        text += &if colour { line.replacen(label, &format!("\x1b[{code}m{label}\x1b[0m"), 1) } else { line };
+    }
+    text + &summary(found, took)
+}
+
+fn summary(found: &SelfTest, took: Duration) -> String {
+    let of = |verdict| found.checks.iter().filter(|check| check.verdict == verdict).count();
+    format!(
+        "{} ok, {} failed, {} not applicable, in {:.1} s",
+        of(Verdict::Ok),
+        of(Verdict::Failed),
+        of(Verdict::NotApplicable),
+        took.as_secs_f64()
+    )
+}
+
+fn line(label: &str, name: &str, seen: &str, columns: usize) -> String {
+    const INDENT: usize = 36;
+    let seen = human::wrapped(seen.split_whitespace(), columns, INDENT, INDENT);
+    format!("{label:<15} {name:<19} {seen}\n")
+}
+
+/// The colour and the word of a verdict.
+fn label(verdict: Verdict) -> (&'static str, &'static str) {
+    match verdict {
+        Verdict::Ok => ("32", "ok"),
+        Verdict::Failed => ("31;1", "FAILED"),
+        Verdict::NotApplicable => ("2", "not applicable"),
+    }
+}
+
+/// The report: what others need to know, and nothing of this host.
+fn text(address: &Address, found: &SelfTest, took: Duration) -> String {
+    let kind = match address {
+        Address::Pci(_) => "PCI",
+        Address::Soft(_) => "software NIC",
+        Address::VfioUser(_) => "vfio-user",
+        _ => "vhost-user",
+    };
+    let [a, b, c, ..] = found.mac.0;
+    let mut text = format!("fwd selftest, version {}\n", env!("CARGO_PKG_VERSION"));
+    let ids = found.ids.map_or("-".to_owned(), |ids| format!("{ids}"));
+    let name = found.ids.and_then(|ids| nic::identify(ids).ok()).unwrap_or("-");
+    // A string takes all that is written to it.
+    let _ = writeln!(text, "device: {ids}, {name}, {kind}\nMAC: {a:02x}:{b:02x}:{c:02x}:xx:xx:xx");
+    for (name, part) in &found.parts {
+        let _ = writeln!(text, "{name}: {part}");
+    }
+    for Check { name, verdict, seen, .. } in &found.checks {
+        let _ = writeln!(text, "{}: {name}: {seen}", label(*verdict).1);
+    }
+    let text = text + &summary(found, took) + "\n";
+    // Errors name the device that they are about.
+    let names = [address.to_string(), address.name()];
+    names.iter().fold(text, |text, name| text.replace(name, "device"))
+}
+
+/// What the self-test may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_for_a_person_and_a_report_for_others() {
+        let address: Address = "soft:page-of-a-test?id=x540&fault=no-dd".parse().unwrap();
+        let config = ports::access(false, TimeLimit::default());
+        let found = nic::selftest(&address, &config).unwrap();
+        let page = page(&address, &found, Duration::from_millis(1234), false);
+        assert!(page.starts_with("soft:page-of-a-test (8086:1528), MAC 02:"), "{page}");
+        assert!(page.lines().any(|line| line.starts_with("FAILED          write-back ")), "{page}");
+        assert!(page.lines().all(|line| line.chars().count() <= 110 && !line.contains('\x1b')), "{page}");
+        assert!(page.ends_with(" not applicable, in 1.2 s"), "{page}");
+        let report = text(&address, &found, Duration::from_secs(1));
+        let [.., e, f] = found.mac.0;
+        assert!(
+            report.contains("device: 8086:1528, X540-T2, software NIC\n") && report.contains(":xx:xx:xx\n"),
+            "{report}"
+        );
+        for secret in ["page-of-a-test", &format!("{e:02x}:{f:02x}")] {
+            assert!(!report.contains(secret), "{secret} in {report}");
+        }
+    }
+}
