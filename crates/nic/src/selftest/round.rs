@@ -113,22 +113,24 @@ impl<'p> Round<'p> {
             Self::interrupts,
             Self::statistics,
         ];
+        let mut goes_round = true;
         for step in steps {
-            match step(self) {
-                Ok(check) => checks.push(check),
-                Err(check) => {
-                    checks.push(check);
-                    return false;
-                }
+            let outcome = step(self);
+            goes_round = outcome.is_ok();
+            checks.push(outcome.unwrap_or_else(|last| last));
+            if !goes_round {
+                break;
             }
         }
-        if extras.high {
+        if goes_round && extras.high {
             checks.push(above_4_gib(iova));
         }
         match self.opened.port.set_loopback(false) {
-            Ok(()) => true,
+            Ok(()) => goes_round,
             Err(error) => {
-                checks.push(Check::failed(LOOP, error));
+                if goes_round {
+                    checks.push(Check::failed(LOOP, error));
+                }
                 false
             }
         }
@@ -440,6 +442,8 @@ impl<'p> Round<'p> {
     ) -> Result<Exchange, Check> {
         let (mut moved, mut asked) = (Instant::now(), Instant::now());
         loop {
+            // At each turn: a device may make up frames for ever.
+            self.deadline.check().map_err(|expired| Check::failed(name, expired))?;
             let progress = self.post(&mut flight, queue, window) + self.receive(&mut flight);
             let over = flight.exchange.came as u64 + self.dropped() - flight.dropped;
             if flight.made == flight.shapes.len() && self.outbox.is_empty() && over >= flight.made as u64 {
@@ -452,7 +456,6 @@ impl<'p> Round<'p> {
             if moved.elapsed() > PATIENCE {
                 break;
             }
-            self.deadline.check().map_err(|expired| Check::failed(name, expired))?;
             if asked.elapsed() > ASK_AGAIN {
                 asked = Instant::now();
                 self.opened.port.link().map_err(|error| Check::failed(name, error))?;
@@ -503,6 +506,9 @@ impl<'p> Round<'p> {
         ];
         for (what, count) in drops.iter().filter(|(_, count)| *count > 0) {
             text += &format!("; {count} arrived {what}");
+        }
+        if exchange.came < exchange.sent && self.opened.rx.iter_mut().any(|queue| queue.is_ready()) {
+            text += "; one has begun to arrive, and has no end (EOP)";
         }
         match self.opened.port.statistics() {
             Ok(now) => {
@@ -590,3 +596,38 @@ const QUIET: Duration = Duration::from_millis(3);
 /// How long the link may take to come up, and is watched.
 const LINK_LIMIT: Duration = Duration::from_secs(4);
 const WATCH: Duration = Duration::from_millis(200);
+
+#[cfg(all(test, feature = "soft"))]
+mod tests {
+    use super::*;
+    use mempool::PoolConfig;
+    use softnic::Fault;
+
+    /// Pulled out at any read of a round: one check says so, no other round follows, and all buffers come home.
+    #[test]
+    fn a_nic_that_is_pulled_out_in_mid_test_loses_no_buffer() {
+        let config = PortConfig { rx_queues: 2, rx_ring: 128, tx_ring: 128, ..PortConfig::default() };
+        std::thread::scope(|scope| {
+            for after_reads in [0, 3, 9, 50, 180, 200, 260, 400] {
+                let config = &config;
+                scope.spawn(move || {
+                    let pool = Pool::new(&PoolConfig { slots: 1200, ..PoolConfig::default() }).expect("memory");
+                    let address = format!("soft:pulled-{after_reads}").parse().expect("an address");
+                    let opened = crate::open(&address, config, &pool).expect("a healthy device");
+                    opened.port.soft().expect("a soft NIC").inject_fault(Fault::Removal { after_reads });
+                    let mut checks = Vec::new();
+                    let round = Round::new(opened, &pool, config, config.time_limit.begin());
+                    let goes_on = round.run(Extras { high: true, is_last: true }, None, &mut checks);
+                    let failed: Vec<_> =
+                        checks.iter().filter(|check| check.verdict == ethdev::Verdict::Failed).collect();
+                    assert!(
+                        !failed.is_empty() && failed.iter().all(|check| check.seen.contains("gone")),
+                        "{checks:#?}"
+                    );
+                    assert!(!goes_on || failed.iter().all(|check| [LINK, CLOSE].contains(&check.name)), "{checks:#?}");
+                    assert_eq!(pool.away(), 0, "{after_reads}");
+                });
+            }
+        });
+    }
+}
