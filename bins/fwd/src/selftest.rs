@@ -21,7 +21,8 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     let report = args.report.as_deref().map(|path| Ok::<_, Failure>((path, create(path)?))).transpose()?;
     let limit = TimeLimit { total: LIMIT, cancel: Some(stop.cancel()) };
     let begun = Instant::now();
-    let found = nic::selftest(address, &ports::access(args.device.access.unsafe_no_iommu, limit))?;
+    let access = ports::access(args.device.access.unsafe_no_iommu, limit);
+    let found = output::without_log(|| nic::selftest(address, &access))?;
     let took = begun.elapsed();
     output::print(&page(address, &found, took, io::stdout().is_terminal()))?;
     if let Some((path, mut file)) = report {
@@ -114,9 +115,12 @@ fn text(address: &Address, found: &SelfTest, took: Duration) -> String {
         let _ = writeln!(text, "{}: {name}: {seen}", label(*verdict).1);
     }
     let text = text + &summary(found, took) + "\n";
-    // Errors name the device that they are about.
+    // Errors name the device that they are about, and perhaps a file.
     let names = [address.to_string(), address.name()];
-    names.iter().fold(text, |text, name| text.replace(name, "device"))
+    let text = names.iter().fold(text, |text, name| text.replace(name, "device"));
+    let without_path = |word: &str| if word.starts_with('/') { "(path)".to_owned() } else { word.to_owned() };
+    let line = |line: &str| line.split(' ').map(without_path).collect::<Vec<_>>().join(" ");
+    text.lines().map(|text| line(text) + "\n").collect()
 }
 
 /// What the self-test may take.
@@ -136,7 +140,10 @@ mod tests {
         assert!(page.lines().any(|line| line.starts_with("FAILED          write-back ")), "{page}");
         assert!(page.lines().all(|line| line.chars().count() <= 110 && !line.contains('\x1b')), "{page}");
         assert!(page.ends_with(" not applicable, in 1.2 s"), "{page}");
+        let mut found = found;
+        found.checks.push(Check::failed("open", "soft:page-of-a-test: cannot open /dev/vfio/12: busy"));
         let report = text(&address, &found, Duration::from_secs(1));
+        assert!(report.contains("FAILED: open: device: cannot open (path) busy\n"), "{report}");
         let [.., e, f] = found.mac.0;
         assert!(
             report.contains("device: 8086:1528, X540-T2, software NIC\n") && report.contains(":xx:xx:xx\n"),

@@ -32,6 +32,14 @@ pub fn print_json(object: &impl Serialize) -> Result<(), Failure> {
     write(&serde_json::to_string(object)?).map_err(lost)
 }
 
+/// Does something without lines of the log from this thread, as its result says what they would; unless RUST_LOG asks for them.
+pub fn without_log<T>(work: impl FnOnce() -> T) -> T {
+    if std::env::var_os("RUST_LOG").is_some() {
+        return work();
+    }
+    tracing::subscriber::with_default(tracing::subscriber::NoSubscriber::new(), work)
+}
+
 /// Writes `text` as far as its reader has room for it, so that a reader who has stopped reading (a pager, a terminal
 /// after Ctrl-S) does not stop this program: it waits for room up to `patience` for each part, and then leaves out the
 /// rest. Returns whether all was written.

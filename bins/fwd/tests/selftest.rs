@@ -1,0 +1,82 @@
+//! `fwd selftest` and `fwd registers` as a person runs them: what is printed, what a report has, and how they end.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output};
+
+fn fwd(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fwd")).args(arguments).env_remove("RUST_LOG").output().unwrap()
+}
+
+/// Standard output and standard error, of a run that ends with this code.
+#[track_caller]
+fn ends(arguments: &[&str], code: i32) -> (String, String) {
+    let output = fwd(arguments);
+    let [out, error] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {out}{error}");
+    (out, error)
+}
+
+#[test]
+fn a_nic_in_order_is_a_page_and_nothing_else() {
+    let (page, error) = ends(&["selftest", "soft:a?id=10fb&module=sr"], 0);
+    assert!(page.starts_with("soft:a (8086:10fb), MAC 02:"), "{page}");
+    for line in
+        ["ok              module              10GBASE-SR", "ok              frame sizes         60 to 1518 bytes"]
+    {
+        assert!(page.lines().any(|printed| printed.starts_with(line)), "{page}");
+    }
+    assert!(page.lines().last().unwrap().contains(" ok, 0 failed, "), "{page}");
+    assert!(error.is_empty(), "{error}");
+}
+
+#[test]
+fn a_fault_is_one_line_exit_code_1_and_a_report_for_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("report.txt");
+    let (page, error) = ends(&["selftest", "soft:broken?fault=tx-frozen", "--report", file.to_str().unwrap()], 1);
+    assert!(page.contains("FAILED          loop in the MAC"), "{page}");
+    assert_eq!(error.lines().count(), 1, "{error}");
+    assert!(
+        error.starts_with("fwd: soft:broken: 1 of ") && error.contains("checks failed: loop in the MAC; attach"),
+        "{error}"
+    );
+    let report = std::fs::read_to_string(&file).unwrap();
+    assert!(report.contains("\nFAILED: loop in the MAC: 0 of 1 frames came back"), "{report}");
+    assert!(
+        report.contains("\ndevice: 8086:10f9, 82599 CX4, software NIC\nMAC: 02:") && report.contains(":xx:xx:xx\n")
+    );
+    assert!(!report.contains("broken") && !report.contains(folder.path().to_str().unwrap()), "{report}");
+}
+
+#[test]
+fn a_nic_that_is_pulled_out_is_one_line() {
+    let (page, error) = ends(&["selftest", "soft:loose?fault=removal:300"], 1);
+    assert!(page.contains("gone: ") && error.lines().count() == 1, "{page}{error}");
+    let (page, error) = ends(&["registers", "soft:loose?fault=removal:300"], 1);
+    assert!(page.is_empty() && error.lines().count() == 1 && error.contains("gone: "), "{page}{error}");
+}
+
+#[test]
+fn a_nic_that_is_not_there_and_a_report_that_cannot_be_written() {
+    for command in ["selftest", "registers"] {
+        let (page, error) = ends(&[command, "0000:ff:1f.7"], 1);
+        assert!(page.is_empty() && error.lines().count() == 1 && error.contains("0000:ff:1f.7"), "{error}");
+        let (page, error) = ends(&[command, "vfio-user:/nowhere/at/all"], 1);
+        assert!(page.is_empty() && error.lines().count() == 1 && error.contains("/nowhere/at/all"), "{error}");
+    }
+    let (page, error) = ends(&["selftest", "soft:a", "--report", "/nowhere/at/all"], 1);
+    assert!(page.is_empty() && error.contains("/nowhere/at/all: cannot write the report"), "{error}");
+}
+
+#[test]
+fn registers_are_printed_by_name_and_none_is_changed() {
+    let (text, _) = ends(&["registers", "soft:a"], 0);
+    let words = |name: &str| {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+        line.unwrap_or_else(|| panic!("{name} in {text}")).split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(words("STATUS"), "0x00008 0x00080000");
+    assert_eq!(words("RXPBSIZE[0]"), "0x03c00 0x00080000", "its reset value");
+    assert_eq!([words("GPRC"), words("SWSM")], ["0x04074 reading changes it", "0x10140 reading changes it"]);
+}
