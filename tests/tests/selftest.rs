@@ -1,0 +1,160 @@
+//! The self-test finds each fault of the software NIC by the check that is about it, on every model, and says nothing of a NIC that is
+//! in order. Each test ends within a time of its own, and all buffers come home.
+
+use nic::{Check, PortConfig, SelfTest, TimeLimit, Verdict};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What a NIC of this specification (without name) is expected to show: checks that fail, each with a word of what it has seen, or
+/// checks that are in order and say so in this word.
+struct Case {
+    spec: &'static str,
+    failed: &'static [(&'static str, &'static str)],
+    says: &'static [(&'static str, &'static str)],
+}
+
+const fn good(spec: &'static str, says: &'static [(&'static str, &'static str)]) -> Case {
+    Case { spec, failed: &[], says }
+}
+
+const fn bad(spec: &'static str, failed: &'static [(&'static str, &'static str)]) -> Case {
+    Case { spec, failed, says: &[] }
+}
+
+const MODELS: &[Case] = &[
+    good(
+        "id=10f9",
+        &[("registers", "574"), ("frame sizes", "and 9018"), ("frame counts", "1 to 127"), ("all again", "6 checks")],
+    ),
+    good("id=10fb", &[("module", "passive cable of 1 m"), ("RSS", "256 flows on 8 queues")]),
+    good("id=x540", &[("PHY", "at MDIO address 0"), ("interrupts", "each of 8 queues"), ("DMA above 4 GiB", "all")]),
+    good("id=10fb&module=long-dac", &[("module", "passive cable")]),
+    good("id=10fb&module=active-dac", &[("module", "active cable")]),
+    good("id=10fb&module=sr", &[("module", "10GBASE-SR")]),
+    good("id=10fb&module=lr", &[("module", "10GBASE-LR")]),
+    good("id=10fb&module=dual-sr", &[("module", "two rates")]),
+    good("id=10fb&module=1g-sx", &[("module", "1000BASE-SX"), ("link", "1000 Mbit/s")]),
+    good("id=10fb&module=1g-lx", &[("module", "1000BASE-LX")]),
+    good("id=10fb&module=1g-t", &[("module", "1000BASE-T")]),
+    good("id=10fb&module=none", &[("module", "empty"), ("link", "down")]),
+    bad("id=10fb&module=liar", &[("module", "checksum")]),
+    bad("id=10fb&module=stuck", &[("module", "held down")]),
+    good("link=down", &[("link", "down: no cable")]),
+    good("wire=gen", &[("statistics", "as were sent")]),
+    good("wire=loop", &[("link", "up, 10000 Mbit/s")]),
+];
+
+const FAULTS: &[Case] = &[
+    bad("fault=stuck-reset", &[("reset", "CTRL.RST")]),
+    bad("fault=stuck-gio", &[("requests to memory", "STATUS.GIO")]),
+    // As much as drivers wait for: it is told, and is no failure.
+    good("fault=slow-reset:30", &[("reset", "takes writes")]),
+    bad("fault=slow-reset:60000", &[("reset", "takes no writes"), ("registers", "574 of 574"), ("open", "SWSM")]),
+    bad("fault=an-stuck", &[("auto-negotiation", "ANLP1")]),
+    bad("id=10fb&fault=an-stuck", &[("auto-negotiation", "ANLP1")]),
+    // What an earlier driver may do: it is told, and mended.
+    good("id=x540&fault=phy-asleep", &[("PHY", "was in low power"), ("link", "up")]),
+    bad("id=x540&fault=phy-silent", &[("PHY", "none answers"), ("open", "none answers")]),
+    bad("id=x540&fault=phy-stuck", &[("PHY", "MSCA"), ("open", "MSCA")]),
+    bad("fault=removal", &[("reset", "gone")]),
+    bad("fault=removal:500", &[("registers", "gone")]),
+    bad("fault=rx-length-zero", &[("loop in the MAC", "1 arrived with a length of 0")]),
+    bad("fault=rx-length-zero:50", &[("frame sizes", "with a length of 0")]),
+    bad("fault=rx-length-over", &[("loop in the MAC", "beyond its buffer")]),
+    bad("fault=rx-length-over:1000", &[("loop in the MAC", "of 60 bytes came back with 1000")]),
+    bad("fault=rx-no-eop", &[("loop in the MAC", "EOP")]),
+    bad("fault=rx-out-of-order", &[("loop in the MAC", "only when another follows")]),
+    bad("fault=rx-error-bits", &[("loop in the MAC", "1 arrived marked as bad")]),
+    bad("fault=tx-frozen", &[("loop in the MAC", "counts 0 sent and 0 received")]),
+    bad("fault=tx-out-of-order", &[("write-back", "only when more follow")]),
+    bad("fault=no-dd", &[("write-back", "never reported")]),
+    bad("fault=link-flap:50", &[("link", "changes by itself")]),
+];
+
+fn test(spec: &str) -> SelfTest {
+    static NAMES: AtomicUsize = AtomicUsize::new(0);
+    let name = NAMES.fetch_add(1, Ordering::Relaxed);
+    let address = format!("soft:tested-{name}?{spec}").parse().expect("an address");
+    // Many are tested at a time, so that one may take longer than on a card of its own.
+    let config =
+        PortConfig { time_limit: TimeLimit { total: Duration::from_secs(60), cancel: None }, ..PortConfig::default() };
+    let begun = Instant::now();
+    let found = nic::selftest(&address, &config).unwrap_or_else(|error| panic!("{spec}: {error}"));
+    assert!(begun.elapsed() < Duration::from_secs(62), "{spec}: bounded");
+    found
+}
+
+/// Tests all cases at a time, as most of the time is spent waiting.
+fn all(cases: &[Case]) {
+    std::thread::scope(|scope| {
+        let running: Vec<_> = cases.iter().map(|case| scope.spawn(|| judge(case))).collect();
+        running.into_iter().for_each(|run| run.join().expect("as expected"));
+    });
+}
+
+fn judge(case: &Case) {
+    let found = test(case.spec);
+    let named = |(name, word): &(&'static str, &str), verdict| {
+        let seen = |check: &&Check| check.name == *name && (check.verdict == Verdict::Failed) == verdict;
+        let check = found.checks.iter().find(seen);
+        assert!(
+            check.is_some_and(|check| check.seen.contains(word)),
+            "{}: {name}, {word}: {:#?}",
+            case.spec,
+            found.checks
+        );
+    };
+    case.failed.iter().for_each(|expected| named(expected, true));
+    case.says.iter().for_each(|expected| named(expected, false));
+    assert_eq!(found.failed().count() == 0, case.failed.is_empty(), "{}: {:#?}", case.spec, found.checks);
+    if case.failed.len() == 1 {
+        // What else fails is a consequence, and comes later.
+        let first = found.failed().next().map(|check| check.name);
+        assert_eq!(first, Some(case.failed[0].0), "{}: {:#?}", case.spec, found.checks);
+    }
+    assert!(found.checks.iter().all(|check| check.name != "buffers" && !check.seen.contains('\n')), "{}", case.spec);
+}
+
+#[test]
+fn models_in_order_pass_and_say_what_they_are() {
+    all(MODELS);
+}
+
+#[test]
+fn each_fault_is_found_by_its_check() {
+    all(FAULTS);
+}
+
+/// The table is complete: the software NIC itself lists its faults.
+#[test]
+fn no_fault_is_forgotten() {
+    let error = "?".parse::<softnic::Fault>().expect_err("no fault has that name").to_string();
+    let listed = error.rsplit(": ").next().or(Some(&error)).expect("a list");
+    let known: BTreeSet<&str> =
+        FAULTS.iter().filter_map(|case| case.spec.rsplit("fault=").next()?.split(':').next()).collect();
+    let names: Vec<&str> = listed.split([',', ' ', ';']).map(|name| name.split('[').next().unwrap_or(name)).collect();
+    for name in &known {
+        assert!(names.contains(name), "{name} in: {listed}");
+    }
+    let faults = names.iter().filter(|name| name.parse::<softnic::Fault>().is_ok());
+    let forgotten: Vec<_> = faults.filter(|name| !known.contains(**name)).collect();
+    assert!(forgotten.is_empty(), "{forgotten:?}");
+    assert!(names.iter().filter(|name| name.parse::<softnic::Fault>().is_ok()).count() >= 17, "{names:?}");
+}
+
+/// A NIC that is pulled out ends the test wherever it is, with one failed check that says so.
+#[test]
+fn removal_in_the_middle_ends_the_test() {
+    let reads = [0, 7, 100, 700, 2000, 3000, 3400, 3500, 3600, 3800];
+    std::thread::scope(|scope| {
+        for reads in reads {
+            scope.spawn(move || {
+                let found = test(&format!("fault=removal:{reads}"));
+                let failed: Vec<_> = found.failed().collect();
+                assert!(failed.iter().all(|check| check.seen.contains("gone")), "{reads}: {failed:#?}");
+                assert!(found.checks.iter().all(|check| check.name != "buffers"), "{reads}");
+            });
+        }
+    });
+}
