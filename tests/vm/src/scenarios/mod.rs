@@ -6,6 +6,7 @@ mod igb;
 mod linux;
 mod offload;
 mod ours;
+mod selftest;
 mod vhost;
 mod virtio;
 mod wire;
@@ -42,6 +43,11 @@ pub(crate) const ALL: &[Scenario] = &[
     of("ours-numa", "fwd l2 between two NUMA nodes: workers and memory are on the cards'", ours::numa),
     of("ours-restart", "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver", ours::restart),
     of("ours-release", "the kernel wants a card back in mid-traffic, and a card is pulled out", ours::release),
+    of(
+        "ours-selftest",
+        "fwd selftest on an 82599, an X540, one that is broken, QEMU's 82576 and virtio",
+        selftest::cards,
+    ),
     of("ours-igb", "fwd l2 on QEMU's 82576 behind an IOMMU, with Linux's igb at both ends", igb::forward),
     of("ours-igb-queues", "RSS of QEMU's 82576 over four queues, a worker and a vector each", igb::queues),
     of("ours-igb-sysfs", "fwd l2 on QEMU's 82576 as root without an IOMMU, through sysfs", igb::sysfs),
