@@ -34,6 +34,11 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     })
 }
 
+/// Whether the port is connected by its internal PHY; false for a device that is gone.
+pub(crate) fn is_internal<D: Device>(regs: &Registers<D>) -> bool {
+    read(regs, CTRL_EXT).is_ok_and(|value| ctrl_ext::LINK_MODE.get(value) == INTERNAL_PHY)
+}
+
 /// Returns the identity of the internal PHY, registers 2 and 3; `None` if the port is not connected by it.
 pub(crate) fn identity<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Option<u32>> {
     if ctrl_ext::LINK_MODE.get(read(regs, CTRL_EXT)?) != INTERNAL_PHY {

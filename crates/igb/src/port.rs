@@ -212,7 +212,7 @@ impl<D: Device> ethdev::Port for Port<D> {
         capabilities.rss = Some(RssCapabilities::new(queues, RETA_ENTRIES, HashTypes::ALL));
         (capabilities.set_mac, capabilities.set_promiscuous, capabilities.stop_receiving) = (true, true, true);
         capabilities.interrupts = self.shared.other_vector().is_some();
-        (capabilities.report_hash, capabilities.loopback) = (true, true);
+        (capabilities.report_hash, capabilities.loopback) = (true, phy::is_internal(self.regs()));
         capabilities
     }
 
