@@ -220,7 +220,7 @@ mod tests {
         let details = |address: &str| details(&address.parse().unwrap(), &ports::access(false, TimeLimit::default()));
         let fibre = details("soft:details-of-a-test?id=10fb&module=lr");
         let value = |name: &str| fibre.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str());
-        assert_eq!(value("module"), Some("10GBASE-LR, RINGWAY SOFT-LR"), "{fibre:?}");
+        assert_eq!(value("module"), Some("10GBASE-LR, RINGWAY SOFT-10G-LR"), "{fibre:?}");
         assert_eq!((value("link"), value("PAUSE")), (Some("up, 10000 Mbit/s"), Some("obeyed, not sent")));
         assert_eq!(value("queues"), Some("up to 64 receive queues and 64 transmit queues"));
         assert_eq!(value("RSS"), Some("reaches 16 queues by a table of 128"));

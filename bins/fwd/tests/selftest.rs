@@ -35,14 +35,14 @@ fn a_fault_is_one_line_exit_code_1_and_a_report_for_others() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("report.txt");
     let (page, error) = ends(&["selftest", "soft:broken?fault=tx-frozen", "--report", file.to_str().unwrap()], 1);
-    assert!(page.contains("FAILED          loop in the MAC"), "{page}");
+    assert!(page.contains("FAILED          loop inside"), "{page}");
     assert_eq!(error.lines().count(), 1, "{error}");
     assert!(
-        error.starts_with("fwd: soft:broken: 1 of ") && error.contains("checks failed: loop in the MAC; attach"),
+        error.starts_with("fwd: soft:broken: 1 of ") && error.contains("checks failed: loop inside; attach"),
         "{error}"
     );
     let report = std::fs::read_to_string(&file).unwrap();
-    assert!(report.contains("\nFAILED: loop in the MAC: 0 of 1 frames came back"), "{report}");
+    assert!(report.contains("\nFAILED: loop inside: 0 of 1 frames came back"), "{report}");
     assert!(
         report.contains("\ndevice: 8086:10f9, 82599 CX4, software NIC\nMAC: 02:") && report.contains(":xx:xx:xx\n")
     );

@@ -1,11 +1,14 @@
 //! One round of frames through an open port: they go round inside the device.
 
+mod flight;
+
 use super::HIGH;
 use super::frames::{Maker, SHORTEST, Shape};
 use crate::Opened;
 use device::Deadline;
 use ethdev::{Check, Port as _, PortConfig, RxQueue as _, Statistics, TxQueue as _, hash_frame};
-use mempool::{Batch, CHUNK, Packet, Pool, PoolCache, frames};
+use flight::{Exchange, pause};
+use mempool::{Batch, CHUNK, Pool, PoolCache};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
 
@@ -32,39 +35,6 @@ pub(super) struct Round<'p> {
     sent_bytes: u64,
     /// The device's counters before the first frame.
     before: Statistics,
-}
-
-/// What became of some frames.
-#[derive(Debug, Default)]
-struct Exchange {
-    sent: usize,
-    came: usize,
-    /// Frames of before that came meanwhile.
-    late: usize,
-    /// The queue that each came by.
-    queues: Vec<Option<usize>>,
-    /// What was wrong with the first that came back changed, twice or too early.
-    wrong: Option<String>,
-}
-
-/// Frames on their way.
-struct Flight<'s> {
-    shapes: &'s [Shape],
-    /// The number of the first.
-    first: u32,
-    /// How many have been made.
-    made: usize,
-    /// Frames that queues had dropped before.
-    dropped: u64,
-    /// The last that came by each queue.
-    last: Vec<u32>,
-    exchange: Exchange,
-}
-
-impl Exchange {
-    fn is_right(&self) -> bool {
-        self.came == self.sent && self.wrong.is_none()
-    }
 }
 
 /// A check, or, as error, the last one: nothing else makes sense.
@@ -145,7 +115,7 @@ impl<'p> Round<'p> {
         let one = Shape { len: SHORTEST, flow: 0 };
         let alone = self.exchange(LOOP, &[one], 0, 1)?;
         if alone.is_right() {
-            return Ok(Check::ok(LOOP, "a frame comes back from inside the MAC"));
+            return Ok(Check::ok(LOOP, "a frame comes back"));
         }
         if alone.came == 0 && self.dropped() == 0 {
             let second = self.exchange(LOOP, &[one], 0, 1)?;
@@ -368,123 +338,6 @@ impl<'p> Round<'p> {
         poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
     }
 
-    /// Drops what has come from the wire, as far as a ring holds.
-    fn discard_foreign(&mut self) {
-        for _ in 0..=usize::from(self.config.rx_ring) / INBOX {
-            for queue in &mut self.opened.rx {
-                queue.recv(&mut self.cache, &mut self.inbox);
-                self.cache.free_batch(&mut self.inbox);
-            }
-        }
-    }
-
-    /// Sends frames through a transmit queue, no more than `window` at a time, and receives them.
-    fn exchange(
-        &mut self,
-        name: &'static str,
-        shapes: &[Shape],
-        queue: usize,
-        window: usize,
-    ) -> Result<Exchange, Check> {
-        let flight = self.flight(shapes);
-        self.land(name, flight, queue, window)
-    }
-
-    fn flight<'s>(&self, shapes: &'s [Shape]) -> Flight<'s> {
-        let exchange = Exchange { queues: vec![None; shapes.len()], ..Exchange::default() };
-        let last = vec![self.number; self.opened.rx.len()];
-        Flight { shapes, first: self.number, made: 0, dropped: self.dropped(), last, exchange }
-    }
-
-    /// Makes frames, as many as the window and the memory allow, and hands them to the device. Returns how many packets it took.
-    fn post(&mut self, flight: &mut Flight<'_>, queue: usize, window: usize) -> usize {
-        while let Some(shape) = flight.shapes.get(flight.made) {
-            let gone = usize::try_from(self.dropped() - flight.dropped).unwrap_or(usize::MAX);
-            let over = flight.exchange.came.saturating_add(gone);
-            if flight.made - over.min(flight.made) >= window || !self.make(*shape) {
-                break;
-            }
-            flight.made += 1;
-        }
-        let taken = self.opened.tx[queue].send(&mut self.cache, &mut self.outbox);
-        flight.exchange.sent = flight.made;
-        taken
-    }
-
-    /// Makes the next frame and puts it into the outbox; false if there is no room or no buffer.
-    fn make(&mut self, shape: Shape) -> bool {
-        let bytes = self.maker.frame(self.number, shape);
-        let room = usize::from(self.cache.pool().data_room());
-        if self.outbox.spare() < bytes.len().div_ceil(room) {
-            return false;
-        }
-        let packets: Option<Vec<Packet>> = bytes.chunks(room).map(|part| self.cache.alloc_from(part)).collect();
-        let Some(mut packets) = packets else { return false };
-        let last = packets.len() - 1;
-        packets[..last].iter_mut().for_each(|packet| packet.set_continues(true));
-        for packet in packets {
-            // There is room.
-            let _ = self.outbox.push(packet);
-        }
-        self.number += 1;
-        self.sent_bytes += bytes.len() as u64;
-        true
-    }
-
-    /// Receives until all frames of a flight are back or known to be dropped, or nothing moves any more. An error if the device does
-    /// not answer.
-    fn land(
-        &mut self,
-        name: &'static str,
-        mut flight: Flight<'_>,
-        queue: usize,
-        window: usize,
-    ) -> Result<Exchange, Check> {
-        let (mut moved, mut asked) = (Instant::now(), Instant::now());
-        loop {
-            // At each turn: a device may make up frames for ever.
-            self.deadline.check().map_err(|expired| Check::failed(name, expired))?;
-            let progress = self.post(&mut flight, queue, window) + self.receive(&mut flight);
-            let over = flight.exchange.came as u64 + self.dropped() - flight.dropped;
-            if flight.made == flight.shapes.len() && self.outbox.is_empty() && over >= flight.made as u64 {
-                break;
-            }
-            if progress > 0 {
-                moved = Instant::now();
-                continue;
-            }
-            if moved.elapsed() > PATIENCE {
-                break;
-            }
-            if asked.elapsed() > ASK_AGAIN {
-                asked = Instant::now();
-                self.opened.port.link().map_err(|error| Check::failed(name, error))?;
-            }
-            pause();
-        }
-        self.cache.free_batch(&mut self.outbox);
-        Ok(flight.exchange)
-    }
-
-    /// Receives from all queues. Returns how many packets came.
-    fn receive(&mut self, flight: &mut Flight<'_>) -> usize {
-        let mut came = 0;
-        for at in 0..self.opened.rx.len() {
-            came += self.opened.rx[at].recv(&mut self.cache, &mut self.inbox).len();
-            for frame in frames(&self.inbox) {
-                let bytes: Vec<u8> = frame.iter().flat_map(|packet| packet.data()).copied().collect();
-                self.maker.number(&bytes).into_iter().for_each(|number| flight.came(at, number, &bytes, &self.maker));
-            }
-            self.cache.free_batch(&mut self.inbox);
-        }
-        came
-    }
-
-    /// Frames that receive queues have dropped.
-    fn dropped(&self) -> u64 {
-        self.opened.rx.iter().map(|queue| queue.counters().dropped()).sum()
-    }
-
     fn verdict(&mut self, name: &'static str, exchange: &Exchange, seen: String) -> Check {
         if exchange.is_right() { Check::ok(name, seen) } else { self.explained(name, exchange) }
     }
@@ -522,39 +375,6 @@ impl<'p> Round<'p> {
     }
 }
 
-impl Flight<'_> {
-    /// Notes that frame `number` came by queue `at`.
-    fn came(&mut self, at: usize, number: u32, bytes: &[u8], maker: &Maker) {
-        let Some(index) = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok()) else {
-            self.exchange.late += 1;
-            return;
-        };
-        let Some(shape) = self.shapes.get(index).filter(|_| index < self.made) else {
-            self.wrong(format!("frame {number} came, which was not sent"));
-            return;
-        };
-        if self.exchange.queues[index].replace(at).is_some() {
-            self.wrong(format!("frame {number} came twice"));
-            return;
-        }
-        self.exchange.came += 1;
-        let sent = maker.frame(number, *shape);
-        if sent.len() != bytes.len() {
-            self.wrong(format!("frame {number} of {} bytes came back with {}", sent.len(), bytes.len()));
-        } else if let Some(place) = sent.iter().zip(bytes).position(|(sent, came)| sent != came) {
-            self.wrong(format!("frame {number} of {} bytes came back changed at byte {place}", sent.len()));
-        } else if number < self.last[at] {
-            self.wrong(format!("frame {number} came after frame {}", self.last[at]));
-        }
-        self.last[at] = number;
-    }
-
-    /// Notes the first thing that is wrong.
-    fn wrong(&mut self, what: String) {
-        self.exchange.wrong.get_or_insert(what);
-    }
-}
-
 fn above_4_gib(iova: Option<u64>) -> Check {
     match iova {
         Some(iova) if iova >= HIGH => Check::ok(ADDRESSES, "all of these frames lay there"),
@@ -563,12 +383,7 @@ fn above_4_gib(iova: Option<u64>) -> Check {
     }
 }
 
-/// Lets the device work, where it shares a processor with this thread.
-fn pause() {
-    std::thread::sleep(Duration::from_micros(20));
-}
-
-const LOOP: &str = "loop in the MAC";
+const LOOP: &str = "loop inside";
 const WRITE_BACK: &str = "write-back";
 const SIZES: &str = "frame sizes";
 const COUNTS: &str = "frame counts";
