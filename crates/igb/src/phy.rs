@@ -45,7 +45,7 @@ pub(crate) fn identity<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Optio
         return Ok(None);
     }
     let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
-    holding(regs, semaphore, || {
+    SEMAPHORES.holding(regs, semaphore, || {
         let [high, low] = [ID_1, ID_2].map(|register| transfer(regs, mac, mdic::OP.set(0, READ), register));
         Ok(Some(high? << 16 | low?))
     })
@@ -60,11 +60,11 @@ pub(crate) fn set_loopback<D: Device>(regs: &Timed<D>, mac: MacType, on: bool) -
     let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
     let write = |register, value| transfer(regs, mac, mdic::DATA.set(mdic::OP.set(0, WRITE), value), register);
     if !on {
-        holding(regs, semaphore, || write(BMCR, BMCR_RESET | BMCR_AUTO | BMCR_RESTART).map(drop))?;
+        SEMAPHORES.holding(regs, semaphore, || write(BMCR, BMCR_RESET | BMCR_AUTO | BMCR_RESTART).map(drop))?;
         regs.sleep(RESET_SETTLE, "the PHY's reset")?;
         return set_up(regs, mac).map(|()| true);
     }
-    holding(regs, semaphore, || {
+    SEMAPHORES.holding(regs, semaphore, || {
         if mac == MacType::I350 {
             write(LOOPBACK_CONTROL, LOOPBACK_MII)?;
         }

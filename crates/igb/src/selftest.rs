@@ -3,9 +3,10 @@
 
 use crate::regs::{CTRL, Igb, MTA, RETA, RSSRK, STATUS, VFTA, ctrl, rah, status};
 use crate::wait::{Timed, modify, read, wait};
-use crate::{Error, Model, Result, init, phy, regs};
+use crate::{Model, Result, init, phy, regs};
 use device::{Device, ReadWrite, Reg, RegisterValue, Regs, TimeLimit};
-use ethdev::{Check, Verdict};
+use ethdev::Check;
+use intel::selftest::{self, Test, patterns};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,39 +18,21 @@ use std::time::Duration;
 ///
 /// # Errors
 ///
-/// [`Error::UnknownDevice`], or if bus mastering cannot be cleared. What the tests find is in the checks.
+/// [`crate::Error::UnknownDevice`], or if bus mastering cannot be cleared. What the tests find is in the checks.
 pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
     let model = Model::identify(device.ids())?;
     let deadline = device.deadline().unwrap_or_else(|| limit.begin());
     device.set_deadline(Some(deadline.clone()));
     device.set_bus_master(false)?;
     let regs = Timed::new(&Regs::new(Arc::new(device))?, deadline);
-    let tests: [(&'static str, Test<D>); 5] = [
+    let tests: [(&'static str, Test<Igb, D, Model>); 5] = [
         (RESET, |regs, _| init::reset(regs).map(|()| Check::ok(RESET, "done"))),
         (REQUESTS, requests),
-        (REGISTERS, patterns),
+        (REGISTERS, |regs, _| patterns(regs, REGISTERS, &plain_registers())),
         (PHY, phy_answers),
         (RESET_AGAIN, |regs, _| init::reset(regs).map(|()| Check::ok(RESET_AGAIN, "done"))),
     ];
-    let mut checks = Vec::new();
-    for (name, test) in tests {
-        let outcome = test(&regs, model);
-        let is_end = outcome.as_ref().is_err_and(|error| {
-            name == RESET || matches!(error, Error::Gone { .. } | Error::Expired { .. } | Error::Device(_))
-        });
-        checks.push(outcome.unwrap_or_else(|error| Check::failed(name, error)));
-        if is_end {
-            break;
-        }
-    }
-    let after = regs.afterwards(END_LIMIT);
-    regs.device().set_deadline(Some(after.deadline().clone()));
-    if checks.last().is_none_or(|check| check.verdict != Verdict::Failed)
-        && let Err(error) = init::stop(&after)
-    {
-        tracing::warn!("at the end of the self-test: {error}");
-    }
-    Ok(checks)
+    Ok(selftest::run(&regs, model, &tests, |regs, _| init::stop(regs)))
 }
 
 /// Reads all registers of a device that this driver knows, in the order of the datasheet's chapters, and writes none. Those that
@@ -57,7 +40,7 @@ pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
 ///
 /// # Errors
 ///
-/// [`Error::UnknownDevice`], [`Error::Gone`].
+/// [`crate::Error::UnknownDevice`], [`crate::Error::Gone`].
 pub fn registers<D: Device>(device: D) -> Result<Vec<RegisterValue>> {
     Model::identify(device.ids())?;
     let regs: Regs<Igb, D> = Regs::new(Arc::new(device))?;
@@ -68,8 +51,6 @@ pub fn registers<D: Device>(device: D) -> Result<Vec<RegisterValue>> {
     Ok(values)
 }
 
-type Test<D> = fn(&Timed<D>, Model) -> Result<Check>;
-
 fn requests<D: Device>(regs: &Timed<D>, _: Model) -> Result<Check> {
     modify(regs, CTRL, |value| value | ctrl::GIO_DIS.mask())?;
     let quiet = |value| !status::GIO.is_set(value);
@@ -78,33 +59,8 @@ fn requests<D: Device>(regs: &Timed<D>, _: Model) -> Result<Check> {
     ended.map(|_| Check::ok(REQUESTS, "end when forbidden (CTRL.GIO_DIS)"))
 }
 
-/// Writes patterns to registers that keep what is written, reads them back, and puts back what was in them: those of the offline
+/// Registers that keep what is written, and the bits that do: those of the offline
 /// test of Linux's driver, without those that tell the device of memory, and VFTA, RSSRK and RETA.
-fn patterns<D: Device>(regs: &Timed<D>, _: Model) -> Result<Check> {
-    let registers = plain_registers();
-    let mut wrong = Vec::new();
-    for &(register, bits) in &registers {
-        let before = read(regs, register)?;
-        for pattern in PATTERNS {
-            regs.write(register, pattern & bits);
-            let kept = read(regs, register)? & bits;
-            if kept != pattern & bits {
-                wrong.push(format!("{register:?} keeps {kept:#010x} of {:#010x}", pattern & bits));
-                break;
-            }
-        }
-        regs.write(register, before);
-    }
-    let count = registers.len();
-    Ok(match wrong.first() {
-        None => Check::ok(REGISTERS, format!("{count} keep what is written")),
-        Some(first) => {
-            Check::failed(REGISTERS, format!("{} of {count} do not keep what is written: {first}", wrong.len()))
-        }
-    })
-}
-
-/// Registers that keep what is written, and the bits that do.
 fn plain_registers() -> Vec<(Reg<Igb, ReadWrite>, u32)> {
     // Four entries of 4 bits in a word of RETA, 3 on the I350.
     let arrays = [(MTA, u32::MAX), (VFTA, u32::MAX), (RSSRK, u32::MAX), (RETA, 0x0707_0707)];
@@ -128,15 +84,14 @@ const REGISTERS: &str = "registers";
 const PHY: &str = "PHY";
 const RESET_AGAIN: &str = "reset again";
 
-const PATTERNS: [u32; 4] = [0x5A5A_5A5A, 0xA5A5_A5A5, 0, u32::MAX];
 const GIO_LIMIT: Duration = Duration::from_millis(100);
-/// For the device to be left as it should be.
-const END_LIMIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
     use crate::fake::Fake;
+    use ethdev::Verdict;
 
     #[test]
     fn what_is_wrong_is_named() {

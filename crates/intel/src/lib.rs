@@ -13,6 +13,7 @@ mod loops;
 mod ring;
 #[expect(unsafe_code, reason = "buffers shared with the card")]
 mod rx;
+pub mod selftest;
 mod semaphore;
 mod station;
 #[expect(unsafe_code, reason = "buffers shared with the card")]

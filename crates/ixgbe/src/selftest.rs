@@ -7,10 +7,11 @@ use crate::regs::{
 };
 use crate::semaphore::holding;
 use crate::wait::{Timed, modify, read, wait};
-use crate::{Cage, Error, MacType, Media, Model, Result, eeprom, init, link, module, phy};
+use crate::{Cage, MacType, Media, Model, Result, eeprom, init, link, module, phy};
 use device::{Device, ReadWrite, Reg, RegisterValue, Regs, TimeLimit};
-use ethdev::{Check, Verdict};
+use ethdev::Check;
 use intel::Semaphores;
+use intel::selftest::{self, PATTERNS, Test, patterns};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -38,17 +39,17 @@ use std::time::{Duration, Instant};
 ///
 /// # Errors
 ///
-/// [`Error::UnknownDevice`], or if bus mastering cannot be cleared. What the tests find is in the checks.
+/// [`crate::Error::UnknownDevice`], or if bus mastering cannot be cleared. What the tests find is in the checks.
 pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
     let model = Model::identify(device.ids())?;
     let deadline = device.deadline().unwrap_or_else(|| limit.begin());
     device.set_deadline(Some(deadline.clone()));
     device.set_bus_master(false)?;
     let regs = Timed::new(&Regs::new(Arc::new(device))?, deadline);
-    let tests: [(&'static str, Test<D>); 9] = [
+    let tests: [(&'static str, Test<Ixgbe, D, Model>); 9] = [
         (RESET, reset),
         (REQUESTS, requests),
-        (REGISTERS, patterns),
+        (REGISTERS, |regs, _| patterns(regs, REGISTERS, &plain_registers())),
         (EEPROM, eeprom_sum),
         (SEMAPHORES, semaphores),
         (PHY, phy_answers),
@@ -56,25 +57,9 @@ pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
         (NEGOTIATION, negotiation),
         (RESET_AGAIN, |regs, model| init::reset(regs, model.mac).map(|_| Check::ok(RESET_AGAIN, "done"))),
     ];
-    let mut checks = Vec::new();
-    for (name, test) in tests {
-        let outcome = test(&regs, model);
-        let is_end = outcome.as_ref().is_err_and(|error| {
-            name == RESET || matches!(error, Error::Gone { .. } | Error::Expired { .. } | Error::Device(_))
-        });
-        checks.push(outcome.unwrap_or_else(|error| Check::failed(name, error)));
-        if is_end {
-            break;
-        }
-    }
-    let after = regs.afterwards(END_LIMIT);
-    regs.device().set_deadline(Some(after.deadline().clone()));
-    if checks.last().is_none_or(|check| check.verdict != Verdict::Failed)
-        && let Err(error) = phy::set_power(&after, model.mac, false).and_then(|()| init::stop(&after, model.mac))
-    {
-        tracing::warn!("at the end of the self-test: {error}");
-    }
-    Ok(checks)
+    Ok(selftest::run(&regs, model, &tests, |regs, model| {
+        phy::set_power(regs, model.mac, false).and_then(|()| init::stop(regs, model.mac))
+    }))
 }
 
 /// Reads all registers of a device that this driver knows, in the order of the datasheet's chapters, and writes none. Those that
@@ -82,7 +67,7 @@ pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
 ///
 /// # Errors
 ///
-/// [`Error::UnknownDevice`], [`Error::Gone`].
+/// [`crate::Error::UnknownDevice`], [`crate::Error::Gone`].
 pub fn registers<D: Device>(device: D) -> Result<Vec<RegisterValue>> {
     let mac = Model::identify(device.ids())?.mac;
     let regs: Regs<Ixgbe, D> = Regs::new(Arc::new(device))?;
@@ -97,8 +82,6 @@ pub fn registers<D: Device>(device: D) -> Result<Vec<RegisterValue>> {
     read(&regs, STATUS)?;
     Ok(values)
 }
-
-type Test<D> = fn(&Timed<D>, Model) -> Result<Check>;
 
 /// Also measures how long after a reset the device takes no writes: 10 ms are allowed (4.6.3.2).
 fn reset<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
@@ -140,33 +123,8 @@ fn requests<D: Device>(regs: &Timed<D>, _: Model) -> Result<Check> {
     })
 }
 
-/// Writes patterns to registers that keep what is written, reads them back, and puts back what was in them: those of the offline
+/// Registers that keep what is written, and the bits that do: those of the offline
 /// test of Linux's driver, without those that tell the device of memory, and VFTA, RSSRK, RETA and FCTTV.
-fn patterns<D: Device>(regs: &Timed<D>, _: Model) -> Result<Check> {
-    let registers = plain_registers();
-    let mut wrong = Vec::new();
-    for &(register, bits) in &registers {
-        let before = read(regs, register)?;
-        for pattern in PATTERNS {
-            regs.write(register, pattern & bits);
-            let kept = read(regs, register)? & bits;
-            if kept != pattern & bits {
-                wrong.push(format!("{register:?} keeps {kept:#010x} of {:#010x}", pattern & bits));
-                break;
-            }
-        }
-        regs.write(register, before);
-    }
-    let count = registers.len();
-    Ok(match wrong.first() {
-        None => Check::ok(REGISTERS, format!("{count} keep what is written")),
-        Some(first) => {
-            Check::failed(REGISTERS, format!("{} of {count} do not keep what is written: {first}", wrong.len()))
-        }
-    })
-}
-
-/// Registers that keep what is written, and the bits that do.
 fn plain_registers() -> Vec<(Reg<Ixgbe, ReadWrite>, u32)> {
     let level = fcrtl::RTL.mask() | fcrtl::XONE.mask();
     debug_assert_eq!(level, fcrth::RTH.mask() | fcrth::FCEN.mask(), "one layout");
@@ -280,14 +238,11 @@ const MODULE: &str = "module";
 const NEGOTIATION: &str = "auto-negotiation";
 const RESET_AGAIN: &str = "reset again";
 
-const PATTERNS: [u32; 4] = [0x5A5A_5A5A, 0xA5A5_A5A5, 0, u32::MAX];
 const RESET_LIMIT: Duration = Duration::from_millis(100);
 /// 4.6.3.2.
 const DATASHEET_SETTLE: Duration = Duration::from_millis(10);
 /// How long a device that is slow is waited for.
 const SETTLE_LIMIT: Duration = Duration::from_secs(1);
-/// For the device to be left as it should be.
-const END_LIMIT: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 #[path = "selftest_tests.rs"]

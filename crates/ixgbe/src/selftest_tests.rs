@@ -1,5 +1,7 @@
 use super::*;
+use crate::Error;
 use crate::fake::Fake;
+use ethdev::Verdict;
 use ethdev::Verdict::{Failed, NotApplicable, Ok as Good};
 
 fn run(fake: &Fake) -> Vec<Check> {

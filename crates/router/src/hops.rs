@@ -93,7 +93,6 @@ impl Link {
 
     /// Bytes of the longest frame.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "16 bits are left")]
     fn longest(self) -> u16 {
         (self.0 >> 48) as u16
     }
