@@ -67,6 +67,27 @@ pub enum Fault {
     TxOutOfOrder,
     /// `no-dd`: transmitted descriptors are never written back.
     TxNoDd,
+    /// `pf-silent:N`: the physical function behind a virtual one answers N messages (default 0) and then no more.
+    PfSilent {
+        /// Number of messages that it still answers.
+        after: u32,
+    },
+    /// `pf-refuses`: it refuses whatever it is asked.
+    PfRefuses,
+    /// `pf-reset:N`: it takes the N-th message from now, and resets rather than answer it; with 0, the default, at once.
+    PfReset {
+        /// Number of the message.
+        at: u32,
+    },
+    /// `pf-gone`: it resets, and does not come back.
+    PfGone,
+    /// `pf-flood:N`: it says every N steps (default 100) that something has changed, whatever is in the mailbox.
+    PfFlood {
+        /// Number of steps between two messages, at least 1.
+        period: u32,
+    },
+    /// `pf-garbage`: its answers mean nothing.
+    PfGarbage,
     /// `link-flap:N`: the link changes its state every N steps (default 1000).
     LinkFlap {
         /// Number of steps between two changes, at least 1.
@@ -77,7 +98,14 @@ pub enum Fault {
 /// The names of [`Fault`]s, for messages.
 const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
                      rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
-                     link-flap[:steps]";
+                     pf-silent[:messages], pf-refuses, pf-reset[:message], pf-gone, pf-flood[:steps], pf-garbage, link-flap[:steps]";
+
+impl Fault {
+    /// Whether it is of the physical function behind a virtual one.
+    pub(crate) fn is_of_pf(self) -> bool {
+        self.to_string().starts_with("pf-")
+    }
+}
 
 impl FromStr for Fault {
     type Err = Error;
@@ -96,6 +124,9 @@ impl FromStr for Fault {
             "rx-length-over" => Self::RxLengthOver { length: or(65535)?.try_into().map_err(|_| bad())? },
             "rx-error-bits" => Self::RxErrorBits { every: at_least_1(1)? },
             "slow-reset" => Self::SlowReset { settle_ms: at_least_1(40)? },
+            "pf-silent" => Self::PfSilent { after: or(0)? },
+            "pf-reset" => Self::PfReset { at: or(0)? },
+            "pf-flood" => Self::PfFlood { period: at_least_1(100)? },
             "link-flap" => Self::LinkFlap { period: at_least_1(1000)? },
             _ if number.is_some() => return Err(bad()),
             "stuck-reset" => Self::StuckReset,
@@ -109,6 +140,9 @@ impl FromStr for Fault {
             "tx-frozen" => Self::TxFrozen,
             "tx-out-of-order" => Self::TxOutOfOrder,
             "no-dd" => Self::TxNoDd,
+            "pf-refuses" => Self::PfRefuses,
+            "pf-gone" => Self::PfGone,
+            "pf-garbage" => Self::PfGarbage,
             _ => return Err(bad()),
         };
         Ok(fault)
@@ -134,6 +168,12 @@ impl fmt::Display for Fault {
             Self::TxOutOfOrder => f.write_str("tx-out-of-order"),
             Self::TxNoDd => f.write_str("no-dd"),
             Self::SlowReset { settle_ms } => write!(f, "slow-reset:{settle_ms}"),
+            Self::PfSilent { after } => write!(f, "pf-silent:{after}"),
+            Self::PfRefuses => f.write_str("pf-refuses"),
+            Self::PfReset { at } => write!(f, "pf-reset:{at}"),
+            Self::PfGone => f.write_str("pf-gone"),
+            Self::PfFlood { period } => write!(f, "pf-flood:{period}"),
+            Self::PfGarbage => f.write_str("pf-garbage"),
             Self::LinkFlap { period } => write!(f, "link-flap:{period}"),
         }
     }
@@ -154,6 +194,35 @@ pub(crate) struct Faults {
     pub(crate) settle: Option<Duration>,
     pub(crate) rx: RxFaults,
     pub(crate) tx: TxFaults,
+    pub(crate) pf: PfFaults,
+}
+
+/// Faults of the physical function behind a virtual one.
+#[derive(Debug, Default)]
+pub(crate) struct PfFaults {
+    silent: Option<u32>,
+    reset: Option<u32>,
+    pub(crate) refuses: bool,
+    pub(crate) gone: bool,
+    pub(crate) flood: Option<u32>,
+    pub(crate) garbage: bool,
+}
+
+impl PfFaults {
+    /// Whether it leaves the next message alone, after so many.
+    pub(crate) fn is_silent(&self, messages: u32) -> bool {
+        self.silent.is_some_and(|after| messages >= after)
+    }
+
+    /// Whether it resets at message `number`.
+    pub(crate) fn resets_at(&self, number: u32) -> bool {
+        self.reset == Some(number)
+    }
+
+    /// It has, and does not do so again.
+    pub(crate) fn has_reset(&mut self) {
+        self.reset = None;
+    }
 }
 
 /// Faults of receive write-back.
@@ -188,6 +257,12 @@ impl Faults {
             Fault::PhyStuck => self.phy_stuck = true,
             Fault::Removal { after_reads } => self.removal = Some(after_reads),
             Fault::SlowReset { settle_ms } => self.settle = Some(Duration::from_millis(settle_ms.max(1).into())),
+            Fault::PfSilent { after } => self.pf.silent = Some(after),
+            Fault::PfReset { at } => self.pf.reset = Some(at),
+            Fault::PfRefuses => self.pf.refuses = true,
+            Fault::PfGone => self.pf.gone = true,
+            Fault::PfFlood { period } => self.pf.flood = Some(period.max(1)),
+            Fault::PfGarbage => self.pf.garbage = true,
             Fault::LinkFlap { period } => self.link_flap = Some(period.max(1)),
             Fault::RxLengthZero { every } => self.rx.length_zero = Some(every.max(1)),
             Fault::RxLengthOver { length } => self.rx.length_over = Some(length),
@@ -249,6 +324,7 @@ mod tests {
         ]
         .into_iter()
         .chain(["rx-out-of-order", "rx-error-bits:2", "tx-frozen", "tx-out-of-order", "no-dd", "link-flap:5"])
+        .chain(["pf-silent:2", "pf-refuses", "pf-reset:3", "pf-gone", "pf-flood:9", "pf-garbage"])
         {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
         }

@@ -6,11 +6,13 @@ mod checksum;
 mod eeprom;
 mod filters;
 mod general;
+mod id;
 mod interrupts;
 mod link;
 mod map;
 mod module;
 mod offload;
+mod pf;
 mod phy;
 mod posted;
 mod queue;
@@ -21,11 +23,14 @@ mod rx_write;
 mod stats;
 mod tx;
 mod tx_frame;
+mod vf;
 
 pub(crate) use cage::KINDS;
 pub use cage::ModuleKind;
-pub use eeprom::DeviceId;
+pub use id::DeviceId;
+pub(crate) use id::IDS;
 pub(crate) use interrupts::InterruptSink;
+pub(crate) use pf::Grant;
 pub(crate) use queue::Doorbells;
 
 use crate::WireError;
@@ -65,6 +70,8 @@ pub(crate) struct Setup {
     pub(crate) mac: [u8; 6],
     pub(crate) link: bool,
     pub(crate) faults: Vec<Fault>,
+    /// To a virtual function.
+    pub(crate) grant: Grant,
     pub(crate) on_violation: OnViolation,
 }
 
@@ -77,6 +84,7 @@ enum Event {
     LinkUp,
     Latch(Ring),
     Quiesce(Ring),
+    Pf(vf::Turn),
 }
 
 /// A software 82599.
@@ -97,6 +105,8 @@ pub(crate) struct Model {
     general: general::General,
     eeprom: eeprom::Eeprom,
     id: DeviceId,
+    /// The window of a virtual function, and what is behind it.
+    vf: Option<Box<vf::Vf>>,
     /// What is in the cage, if there is one.
     module: Option<module::Module>,
     phy: phy::Phy,
@@ -158,6 +168,7 @@ impl Model {
             general: general::General::default(),
             eeprom: eeprom::Eeprom::new(setup.id, setup.mac),
             id: setup.id,
+            vf: vf::Vf::new(setup).map(Box::new),
             module: (setup.id == DeviceId::SfpPlus).then(|| module::Module::new(setup.module, setup.mac)),
             phy: phy::Phy::new(setup.id),
             link: link::Link::new(setup.id, setup.link),
@@ -175,6 +186,10 @@ impl Model {
             model.phy.sleep();
         }
         model.software_reset(true);
+        model.with_function(|model, vf| {
+            model.reset_function(vf);
+            model.set_pf_faults(vf);
+        });
         model
     }
 
@@ -185,6 +200,18 @@ impl Model {
             return u32::MAX;
         }
         self.tick();
+        self.with_function(|model, vf| model.read_function(vf, offset)).unwrap_or_else(|| self.read_card(offset))
+    }
+
+    /// What the function's window, or what is behind it, has to do; nothing on a card.
+    fn with_function<R>(&mut self, work: impl FnOnce(&mut Self, &mut vf::Vf) -> R) -> Option<R> {
+        let mut vf = self.vf.take()?;
+        let result = work(self, &mut vf);
+        self.vf = Some(vf);
+        Some(result)
+    }
+
+    fn read_card(&mut self, offset: u32) -> u32 {
         let Some((line, real)) = self.regs.lookup(offset) else {
             self.checks.report_lax(Violation::UnknownRegister { offset, write: false });
             return 0;
@@ -234,6 +261,12 @@ impl Model {
             return;
         }
         self.memory.refresh();
+        if self.with_function(|model, vf| model.write_function(vf, offset, value)).is_none() {
+            self.write_card(offset, value);
+        }
+    }
+
+    fn write_card(&mut self, offset: u32, value: u32) {
         let Some((line, real)) = self.regs.lookup(offset) else {
             self.checks.report(Violation::UnknownRegister { offset, write: true });
             return;
@@ -296,6 +329,11 @@ impl Model {
         {
             self.set_link(!self.link.plugged());
         }
+        if let Some(period) = self.faults.pf.flood
+            && self.ticks.is_multiple_of(period.into())
+        {
+            self.with_function(|model, vf| model.pf_notifies(vf));
+        }
         let loopback = self.regs.get(map::HLREG0) & HLREG0_LPBK != 0;
         let on_wire = self.counters;
         let link = self.watch_link() || loopback;
@@ -321,7 +359,8 @@ impl Model {
                 step.received = self.rx.burst(&mut io, wire, &mut self.faults.rx);
             }
             if !self.faults.tx.frozen {
-                (step.transmitted, step.moved) = self.tx.burst(&mut io, wire, &self.faults.tx, link);
+                let may_send = link && self.vf.as_ref().is_none_or(|vf| vf.pf.transmits);
+                (step.transmitted, step.moved) = self.tx.burst(&mut io, wire, &self.faults.tx, may_send);
             }
         }
         if loopback {
@@ -355,7 +394,9 @@ impl Model {
     pub(crate) fn function_reset(&mut self) {
         self.bus_master = false;
         self.irq.disconnect();
-        self.software_reset(true);
+        if self.with_function(Self::reset_function).is_none() {
+            self.software_reset(true);
+        }
     }
 
     /// Takes the DMA regions anew, so that one which was removed is let go of.
@@ -377,6 +418,7 @@ impl Model {
         self.reads = 0;
         self.faults.set(fault);
         self.gone |= self.faults.removal == Some(0);
+        self.with_function(Self::set_pf_faults);
     }
 
     /// Whether it has been pulled out.
@@ -386,6 +428,7 @@ impl Model {
 
     pub(crate) fn clear_faults(&mut self) {
         self.faults = Faults::default();
+        self.with_function(Self::pf_returns);
     }
 
     /// Without MSI-X: fires again if a cause that is not masked is still there, as a level does.
@@ -456,6 +499,9 @@ impl Model {
                 }
                 Event::Latch(ring) => self.latch(ring),
                 Event::Quiesce(ring) => self.quiesce(ring),
+                Event::Pf(turn) => {
+                    self.with_function(|model, vf| model.pf_turn(vf, turn));
+                }
             }
         }
     }

@@ -5,15 +5,13 @@ use crate::engine::{self, Plug, Station};
 use crate::model::{Doorbells, InterruptSink, Model, Setup};
 use crate::spec::{Spec, WireSpec};
 use crate::wire::{Generator, LoopWire, PcapWire, SinkWire, TapWire, Wire};
-use crate::{Error, Fault, OnViolation, Violation, WireCounters, WireError};
+use crate::{DeviceId, Error, Fault, OnViolation, Violation, WireCounters, WireError};
 use device::{Bar, Device, DmaDomain, PciIds};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Size of region 0, as a real X520 has it; registers end at 128 KiB.
-pub(crate) const BAR_SIZE: usize = 512 * 1024;
-/// MSI-X vectors (PCI capability at 0x70).
+/// Most MSI-X vectors that a device has.
 pub(crate) const VECTORS: u16 = 64;
 
 /// A software 82599 in this process, which works on the engine thread.
@@ -28,8 +26,10 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `count` | of `gen`: frames until it ends | endless |
 /// | `rate` | of `gen`: frames a second | as fast as descriptors appear |
 /// | `mode` | of `gen` with a rate, and `peer`: `wait` for the receiver, or `drop` and count | `wait` |
-/// | `id` | `10f9` (CX4), `10fb` (SFP+), `x540` (twisted pair) | `10f9` |
+/// | `id` | `10f9` (CX4), `10fb` (SFP+), `x540` (twisted pair); virtual functions of an 82599 (`10ed`), X540 (`1515`) and X550 (`1565`) | `10f9` |
 /// | `module` | of `10fb`: the [`ModuleKind`](crate::ModuleKind) in its cage | `dac` |
+/// | `queues` | of virtual functions: pairs that they are given, `1`, `2` or `4` | `4` |
+/// | `trust` | of virtual functions: `on` if they may have other addresses than their own, all frames, and the hash key, or `off` | `on` |
 /// | `mac` | station address | derived from the name |
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |
@@ -68,6 +68,7 @@ pub struct SoftControl {
 /// The register window of a [`SoftDevice`]: the tail registers are plain stores, all other accesses go to the model.
 #[derive(Debug)]
 pub struct SoftBar {
+    id: DeviceId,
     doorbells: Arc<Doorbells>,
     station: Arc<Station>,
 }
@@ -87,7 +88,7 @@ impl SoftDevice {
         Ok(Self {
             name: format!("soft:{}", spec.name),
             ids: PciIds { vendor: 0x8086, device: spec.id.pci(), class: 0x02_0000, revision: 1 },
-            bar: SoftBar { doorbells, station: Arc::clone(&station) },
+            bar: SoftBar { id: spec.id, doorbells, station: Arc::clone(&station) },
             control: SoftControl { station },
             dma: DmaDomain::new(Box::new(mapper)),
         })
@@ -214,7 +215,7 @@ impl Drop for SoftDevice {
 
 impl Bar for SoftBar {
     fn size(&self) -> usize {
-        BAR_SIZE
+        self.id.bar_size()
     }
 
     fn read32(&self, offset: u32) -> u32 {
@@ -265,7 +266,7 @@ unsafe impl Device for SoftDevice {
     }
 
     fn enable_msix(&self, vectors: u16) -> device::Result<Vec<OwnedFd>> {
-        self.station().with(|model| connect_msix(&self.name, model, vectors))
+        self.station().with(|model| connect_msix(&self.name, self.bar.id, model, vectors))
     }
 }
 
@@ -279,6 +280,7 @@ pub(crate) fn start(spec: &Spec, dma: Box<dyn Dma>) -> Result<(Arc<Station>, Arc
         mac: spec.mac,
         link: spec.link,
         faults: spec.faults.clone(),
+        grant: spec.grant,
         on_violation: OnViolation::Count,
     };
     let model = Model::new(&setup, dma, wire.unwrap_or_else(|| Box::new(SinkWire)));
@@ -320,9 +322,9 @@ impl InterruptSink for EventFds {
 }
 
 /// Makes an eventfd for each vector, and has the model fire them.
-pub(crate) fn connect_msix(name: &str, model: &mut Model, vectors: u16) -> device::Result<Vec<OwnedFd>> {
-    if vectors > VECTORS {
-        let cause = format!("{vectors} MSI-X vectors wanted, the 82599 has {VECTORS}");
+pub(crate) fn connect_msix(name: &str, id: DeviceId, model: &mut Model, vectors: u16) -> device::Result<Vec<OwnedFd>> {
+    if vectors > id.vectors() {
+        let cause = format!("{vectors} MSI-X vectors wanted, the device has {}", id.vectors());
         return Err(device::Error::unusable(name, cause, "ask for fewer"));
     }
     let fail =

@@ -1,6 +1,6 @@
 //! Device specifications: `NAME?key=value&key=value`.
 
-use crate::model::KINDS;
+use crate::model::{Grant, IDS, KINDS};
 use crate::wire::{GeneratorSetup, check_captures, tap_name};
 use crate::{DeviceId, Error, Fault, ModuleKind};
 use std::fmt::Display;
@@ -16,6 +16,7 @@ pub(crate) struct Spec {
     pub(crate) mac: [u8; 6],
     pub(crate) link: bool,
     pub(crate) faults: Vec<Fault>,
+    pub(crate) grant: Grant,
     /// `None` if no wire is named: a sink, or the other end of a cable.
     pub(crate) wire: Option<WireSpec>,
 }
@@ -31,7 +32,7 @@ pub(crate) enum WireSpec {
     Pcap { input: String, output: String },
 }
 
-const KEYS: &str = "wire, size, flows, count, rate, mode, id, module, mac, link, fault";
+const KEYS: &str = "wire, size, flows, count, rate, mode, id, module, queues, trust, mac, link, fault";
 const WIRES: &str = "gen, sink, loop, peer:NAME, tap:IFNAME, pcap:IN,OUT";
 
 /// The keys and values of a specification, as written.
@@ -45,6 +46,8 @@ struct Pairs<'s> {
     mode: Option<&'s str>,
     id: Option<&'s str>,
     module: Option<&'s str>,
+    queues: Option<&'s str>,
+    trust: Option<&'s str>,
     mac: Option<&'s str>,
     link: Option<&'s str>,
     faults: Vec<&'s str>,
@@ -88,15 +91,20 @@ impl FromStr for Spec {
             Some(mac) => parse_mac(mac)?,
             None => derived_mac(name),
         };
-        let ids =
-            [("10f9", DeviceId::Cx4), ("10fb", DeviceId::SfpPlus), ("x540", DeviceId::X540), ("1528", DeviceId::X540)];
-        let id = one_of("id", pairs.id, &ids, DeviceId::Cx4)?;
+        let id = one_of("id", pairs.id, IDS, DeviceId::Cx4)?;
         let module = one_of("module", pairs.module, KINDS, ModuleKind::default())?;
         if pairs.module.is_some() && id != DeviceId::SfpPlus {
             return Err(bad("module belongs to id=10fb, which has a cage for it"));
         }
+        let grant = pairs.grant()?;
+        if !id.is_virtual() && [pairs.queues, pairs.trust].iter().any(Option::is_some) {
+            return Err(bad("queues and trust belong to virtual functions: id=10ed, 1515 or 1565"));
+        }
         let link = one_of("link", pairs.link, &[("up", true), ("down", false)], true)?;
-        let faults = pairs.faults.iter().map(|fault| fault.parse()).collect::<Result<_, _>>()?;
+        let faults = pairs.faults.iter().map(|fault| fault.parse()).collect::<Result<Vec<Fault>, _>>()?;
+        if !id.is_virtual() && faults.iter().any(|fault| fault.is_of_pf()) {
+            return Err(bad("faults of the physical function belong to virtual functions: id=10ed, 1515 or 1565"));
+        }
         let wire = pairs.wire(name, mac)?;
         let is_generator = matches!(wire, Some(WireSpec::Generator(_)));
         let generator_keys = [pairs.size, pairs.flows, pairs.count, pairs.rate];
@@ -106,7 +114,7 @@ impl FromStr for Spec {
         if !is_generator && !matches!(wire, Some(WireSpec::Peer { .. })) && pairs.mode.is_some() {
             return Err(bad("mode belongs to wire=gen and wire=peer:NAME"));
         }
-        Ok(Self { name: name.to_owned(), id, module, mac, link, faults, wire })
+        Ok(Self { name: name.to_owned(), id, module, mac, link, faults, grant, wire })
     }
 }
 
@@ -124,6 +132,8 @@ impl<'s> Pairs<'s> {
                 "mode" => &mut pairs.mode,
                 "id" => &mut pairs.id,
                 "module" => &mut pairs.module,
+                "queues" => &mut pairs.queues,
+                "trust" => &mut pairs.trust,
                 "mac" => &mut pairs.mac,
                 "link" => &mut pairs.link,
                 "fault" => {
@@ -141,6 +151,14 @@ impl<'s> Pairs<'s> {
             }
         }
         Ok(pairs)
+    }
+
+    /// What a virtual function is given.
+    fn grant(&self) -> Result<Grant, Error> {
+        let granted = Grant::default();
+        let queues = one_of("queues", self.queues, &[("1", 1), ("2", 2), ("4", 4)], granted.queues)?;
+        let trusted = one_of("trust", self.trust, &[("on", true), ("off", false)], granted.trusted)?;
+        Ok(Grant { queues, trusted })
     }
 
     fn wire(&self, name: &str, mac: [u8; 6]) -> Result<Option<WireSpec>, Error> {
@@ -312,6 +330,10 @@ mod tests {
             ("a?id=1563", "10f9, 10fb, x540"),
             ("a?id=10fb&module=xfp", "dac, long-dac"),
             ("a?module=sr", "id=10fb"),
+            ("a?queues=2", "virtual functions"),
+            ("a?id=1515&queues=3", "1, 2, 4"),
+            ("a?id=1515&trust=some", "on, off"),
+            ("a?fault=pf-gone", "virtual functions"),
             ("a?mac=01:00:00:00:00:01", "unicast"),
             ("a?mac=02:00:00:00:00", "six"),
             ("a?link=sideways", "up, down"),

@@ -1,7 +1,7 @@
 //! The strict face of the model: single-threaded, for tests.
 
 use crate::dma::{AddressSpace, SoftMapper};
-use crate::model::{Model, Setup};
+use crate::model::{Grant, Model, Setup};
 use crate::spec::derived_mac;
 use crate::wire::{MemoryPort, MemoryWire};
 use crate::{DeviceId, Fault, ModuleKind, OnViolation, Step, Violation, WireCounters};
@@ -48,6 +48,7 @@ pub struct StrictControl {
 /// The register window of a [`StrictNic`].
 #[derive(Clone, Debug)]
 pub struct StrictBar {
+    id: DeviceId,
     model: Arc<Mutex<Model>>,
 }
 
@@ -68,6 +69,7 @@ impl StrictNic {
             mac: derived_mac("strict"),
             link: true,
             faults: Vec::new(),
+            grant: Grant::default(),
             on_violation: OnViolation::Panic,
         };
         StrictBuilder { name: "soft:strict".to_owned(), setup }
@@ -174,7 +176,7 @@ impl StrictBuilder {
         self
     }
 
-    /// Sets the variant of the 82599; default 10F9.
+    /// Sets the card or virtual function that it is; default 10F9.
     #[must_use]
     pub fn id(mut self, id: DeviceId) -> Self {
         self.setup.id = id;
@@ -185,6 +187,14 @@ impl StrictBuilder {
     #[must_use]
     pub fn module(mut self, kind: ModuleKind) -> Self {
         self.setup.module = kind;
+        self
+    }
+
+    /// Sets how many queue pairs a virtual function is given (1, 2 or 4; default 4), and whether it is trusted with other
+    /// addresses than its own, all frames, and the hash key (default true).
+    #[must_use]
+    pub fn grant(mut self, queues: u16, trusted: bool) -> Self {
+        self.setup.grant = Grant { queues, trusted };
         self
     }
 
@@ -223,7 +233,7 @@ impl StrictBuilder {
         let port = MemoryPort::default();
         let wire = Box::new(MemoryWire::new(port.clone()));
         let model = Model::new(&self.setup, Box::new(Arc::clone(&space)), wire);
-        let bar = StrictBar { model: Arc::new(Mutex::new(model)) };
+        let bar = StrictBar { id: self.setup.id, model: Arc::new(Mutex::new(model)) };
         let settle = bar.clone();
         let dma = DmaDomain::new(Box::new(SoftMapper::new(space, move || settle.model().refresh_memory())));
         let ids = PciIds { vendor: 0x8086, device: self.setup.id.pci(), class: 0x02_0000, revision: 1 };
@@ -239,7 +249,7 @@ impl StrictBar {
 
 impl Bar for StrictBar {
     fn size(&self) -> usize {
-        crate::soft::BAR_SIZE
+        self.id.bar_size()
     }
 
     fn read32(&self, offset: u32) -> u32 {
@@ -283,6 +293,6 @@ unsafe impl Device for StrictNic {
     }
 
     fn enable_msix(&self, vectors: u16) -> device::Result<Vec<OwnedFd>> {
-        crate::soft::connect_msix(&self.name, &mut self.model(), vectors)
+        crate::soft::connect_msix(&self.name, self.control.bar.id, &mut self.model(), vectors)
     }
 }

@@ -90,13 +90,13 @@ impl VfioUserServer {
         let (ends, ended) = channel();
         let mut server = Self { socket, door, station, vectors, threads, ended, _share: share };
         let (station, door) = (Arc::clone(&server.station), Arc::clone(&server.door));
-        let (device, mac, name) = (spec.id.pci(), spec.mac, spec.name);
+        let (id, mac, name) = (spec.id, spec.mac, spec.name);
         let (admit, admitted) = sync_channel(1);
         let vectors = Arc::clone(&server.vectors);
         server.spawn("vfio-user-irq", ends.clone(), move || vectors.attend())?;
         let vectors = Arc::clone(&server.vectors);
         server.spawn("vfio-user", ends.clone(), move || {
-            let mut function = Function::new(station, (memory, vectors), device, mac);
+            let mut function = Function::new(station, (memory, vectors), id, mac);
             door.serve(&admitted, &mut function, &name);
         })?;
         let door = Arc::clone(&server.door);

@@ -1,32 +1,7 @@
 //! Identity: the EEPROM, its two access paths (EERD and the serial bus behind EEC), semaphores (datasheet 3.4, 6, 8.2.3.2).
 
 use super::cage::{CABLE_LIST, OPTICS_LIST};
-use super::map;
-
-/// The variant of the 82599 that the model is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum DeviceId {
-    /// 10F9, CX4: without PHY or module, the simplest variant for other drivers.
-    #[default]
-    Cx4,
-    /// 10FB, SFP+ (X520): with a module in its cage, which answers on the two-wire bus (SFF-8472).
-    SfpPlus,
-    /// 1528, X540: with a PHY for twisted pair behind MDIO. Of what else differs from the 82599, it has the size of the receive
-    /// buffer and the register semaphore.
-    X540,
-}
-
-impl DeviceId {
-    /// Returns the PCI device id.
-    #[must_use]
-    pub fn pci(self) -> u16 {
-        match self {
-            Self::Cx4 => 0x10F9,
-            Self::SfpPlus => 0x10FB,
-            Self::X540 => 0x1528,
-        }
-    }
-}
+use super::{DeviceId, map};
 
 const EEC_SK: u32 = 1;
 const EEC_CS: u32 = 1 << 1;

@@ -1,6 +1,7 @@
 //! Reset, general control, DMA enables, MDIO (datasheet 4.2, 8.2.3.1, 8.2.3.12).
 
 use super::map::{self, RegisterFile};
+use super::vf::Turn;
 use super::{Event, Model, link};
 use crate::violation::Violation;
 use std::time::{Duration, Instant};
@@ -66,11 +67,9 @@ impl Model {
     pub(super) fn software_reset(&mut self, link: bool) {
         let kept = [map::AUTOC, map::AUTOC2, map::ESDP].map(|register| (register, self.regs.get(register)));
         self.regs.reset();
-        if self.id == super::DeviceId::X540 {
-            self.regs.set(map::RXPBSIZE, 384 << 10);
-        }
+        self.regs.set(map::RXPBSIZE, self.id.receive_buffer() << 10);
         self.memory.forget_accesses();
-        self.events.retain(|(_, event)| *event == Event::LinkUp);
+        self.events.retain(|(_, event)| matches!(event, Event::LinkUp | Event::Pf(_)));
         self.general = super::general::General::default();
         self.doorbells.clear();
         self.rx.reset();
@@ -114,7 +113,11 @@ impl Model {
             None => self.phy.is_powered(),
         };
         if self.link.update(&self.regs, carrier, fits) {
-            self.irq.raise(super::interrupts::LSC);
+            if self.id.is_virtual() {
+                self.after(1, Event::Pf(Turn::NOTIFY));
+            } else {
+                self.irq.raise(super::interrupts::LSC);
+            }
         }
         self.link.is_up()
     }

@@ -29,7 +29,7 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(id: DeviceId, plugged: bool) -> Self {
         let autoc = match id {
-            DeviceId::Cx4 => 0x0000_2100,
+            DeviceId::Cx4 | DeviceId::Vf82599 | DeviceId::VfX540 | DeviceId::VfX550 => 0x0000_2100,
             DeviceId::SfpPlus => 0xC09C_6000,
             DeviceId::X540 => 0x0000_2000,
         };

@@ -89,6 +89,9 @@ pub(crate) const RQSMR: u32 = 0x2300;
 pub(crate) const RDRXCTL: u32 = 0x2F00;
 pub(crate) const RXCTRL: u32 = 0x3000;
 pub(crate) const RXPBSIZE: u32 = 0x3C00;
+pub(crate) const PSRTYPE: u32 = 0x5480;
+pub(crate) const RSCINT: u32 = 0x1_2000;
+pub(crate) const PFMBMEM: u32 = 0x1_3000;
 pub(crate) const HLREG0: u32 = 0x4240;
 pub(crate) const MSCA: u32 = 0x425C;
 pub(crate) const MSRWD: u32 = 0x4260;
@@ -168,7 +171,7 @@ const MAP: &[Line] = &[
     rw("EIAM_EX", EIAM_EX).of(2, 4),
     rw("PBACL", 0x1_1068),
     rw("PBACL", 0x1_10C0).of(8, 4),
-    rw("RSCINT", 0x1_2000).of(128, 4),
+    rw("RSCINT", RSCINT).of(128, 4),
     // Receive DMA (8.2.3.8)
     rw("RDBAL", 0x1000).of(64, 0x40).keeps(!0x7F).reserved(0x7F),
     rw("RDBAH", 0x1004).of(64, 0x40),
@@ -238,7 +241,7 @@ const MAP: &[Line] = &[
     ro("LINKS2", LINKS2),
     rw("MACC", 0x4330),
     rw("PFMAILBOX", 0x4B00).of(64, 4),
-    rw("PFMBMEM", 0x1_3000).of(1024, 4),
+    rw("PFMBMEM", PFMBMEM).of(1024, 4),
     rw("MBVFICR", 0x710).of(4, 4),
     ro("VFLRE", 0x600).of(2, 4),
     rw("VFLREC", 0x700).of(2, 4),
@@ -296,7 +299,7 @@ const MAP: &[Line] = &[
     rw("MTA", MTA).of(128, 4),
     rw("RAL", RAL).of(16, 8),
     rw("RAH", RAL + 4).of(16, 8).keeps(RAH_KEEPS),
-    rw("PSRTYPE", 0x5480).of(16, 4),
+    rw("PSRTYPE", PSRTYPE).of(16, 4),
     rw("WUC", 0x5800),
     rw("WUFC", 0x5808),
     rw("WUS", 0x5810),
@@ -320,7 +323,7 @@ const MAP: &[Line] = &[
     rw("SDPQF", 0xE400).of(128, 4),
     rw("FTQF", 0xE600).of(128, 4),
     rw("L34T_IMIR", 0xE800).of(128, 4),
-    rw("PSRTYPE", 0xEA00).of(16, 4).same_as(0x5480, 4),
+    rw("PSRTYPE", 0xEA00).of(16, 4).same_as(PSRTYPE, 4),
     rw("PSRTYPE", 0xEA40).of(48, 4),
     rw("ETQS", 0xEC00).of(8, 4),
     rw("SYNQF", 0xEC30),

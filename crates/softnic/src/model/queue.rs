@@ -1,7 +1,7 @@
 //! What receive and transmit rings have in common: registers, doorbells, enabling and disabling (datasheet 7.1.4, 7.2.1, 8.2.3.8, 8.2.3.9).
 
 use super::map::{self, RegisterFile};
-use super::{Event, Model, general};
+use super::{DeviceId, Event, Model, general, vf};
 use crate::doorbells::DoorbellWords;
 use crate::violation::{Ring, Violation};
 use std::os::fd::BorrowedFd;
@@ -59,9 +59,13 @@ impl Doorbells {
     }
 
     /// Where doorbells are in shared memory: first register, how many, and where in the memory. Both strides are 64.
-    pub(crate) fn layout() -> [(u32, u32, u32); 3] {
+    pub(crate) fn layout(id: DeviceId) -> Vec<(u32, u32, u32)> {
         let queues = u32::from(QUEUES);
-        [
+        if id.is_virtual() {
+            let [receive, transmit] = vf::RINGS_AT.map(|rings| rings + tail::FIELD);
+            return vec![(receive, vf::RINGS, 0), (transmit, vf::RINGS, queues * 64)];
+        }
+        vec![
             (map::RX_LOW + tail::FIELD, 64, 0),
             (map::RX_HIGH + tail::FIELD, 64, 64 * 64),
             (map::TX + tail::FIELD, queues, queues * 64),
@@ -103,6 +107,8 @@ pub(super) mod field {
     /// SRRCTL; nothing on transmit rings.
     pub(crate) const SPLIT: u32 = 0x14;
     pub(crate) const CONTROL: u32 = 0x28;
+    /// RSCCTL; nothing on transmit rings.
+    pub(crate) const RSC: u32 = 0x2C;
     /// TDWBAL; nothing on receive rings.
     pub(crate) const HEAD_WRITE_BACK_LOW: u32 = 0x38;
     pub(crate) const HEAD_WRITE_BACK_HIGH: u32 = 0x3C;
@@ -132,6 +138,19 @@ pub(super) fn offset(ring: Ring, field: u32) -> u32 {
         Ring::Tx(queue) => map::TX + 0x40 * u32::from(queue),
     };
     base + field
+}
+
+/// Whether a receive ring has a register at `offset` of its 0x40 bytes.
+pub(super) fn is_receive_field(offset: u32) -> bool {
+    matches!(offset, 0x00..=0x10 | field::SPLIT | tail::FIELD | field::CONTROL | field::RSC)
+}
+
+/// Likewise a transmit ring.
+pub(super) fn is_transmit_field(offset: u32) -> bool {
+    matches!(
+        offset,
+        0x00..=0x10 | tail::FIELD | field::CONTROL | field::HEAD_WRITE_BACK_LOW | field::HEAD_WRITE_BACK_HIGH
+    )
 }
 
 /// Whether a queue works.

@@ -152,6 +152,20 @@ impl Stats {
         queue.tx_bytes.count += bytes - 4;
     }
 
+    /// Reads a counter of a virtual function, which wraps at 32 bits, or 36 of bytes (8.3.6).
+    pub(super) fn of_function(&self, offset: u32) -> u32 {
+        let bytes = if offset & 0x2000 == 0 { self.good_rx_bytes.count } else { self.good_tx_bytes.count };
+        let counter = match offset {
+            // Frames that were missed were none of the function's.
+            0x101C => self.good_rx - self.missed,
+            0x1034 => self.rx_multicast,
+            0x201C => self.good_tx,
+            0x1024 | 0x2024 => bytes >> 32 & 0xF,
+            _ => bytes,
+        };
+        u32::try_from(counter & 0xFFFF_FFFF).unwrap_or(0)
+    }
+
     /// Reads and clears the counter at `offset`.
     pub(super) fn read(&mut self, offset: u32) -> u32 {
         let slot = |from: u32, stride: u32| ((offset - from) / stride) as usize % SLOTS;

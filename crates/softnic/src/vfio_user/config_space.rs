@@ -1,17 +1,16 @@
 //! PCI configuration space of an 82599 (datasheet 9.3, 9.4): the capabilities are where drivers expect them without
 //! looking for them: power management 0x40, MSI 0x50, MSI-X 0x70, PCI Express 0xA0.
 
-use crate::soft::{BAR_SIZE, VECTORS};
+use crate::DeviceId;
 
 /// Bytes of extended configuration space.
 pub(super) const SIZE: usize = 4096;
-/// Bytes of region 4: MSI-X table, and pending bits at [`PENDING_BITS`].
+/// Bytes of the region that has the MSI-X table, and pending bits at [`PENDING_BITS`].
 pub(super) const MSIX_BAR: usize = 16 << 10;
 const PENDING_BITS: u32 = 0x2000;
 
 const COMMAND: usize = 0x04;
 const BAR0: usize = 0x10;
-const BAR4: usize = 0x20;
 const POWER: usize = 0x40;
 const MSI: usize = 0x50;
 const MSIX: usize = 0x70;
@@ -37,11 +36,11 @@ pub(super) struct ConfigSpace {
 
 impl ConfigSpace {
     /// As after power-on.
-    pub(super) fn new(device: u16, mac: [u8; 6]) -> Self {
+    pub(super) fn new(id: DeviceId, mac: [u8; 6]) -> Self {
         let zeros = || vec![0; SIZE].into_boxed_slice();
         let mut space = Self { bytes: zeros(), initial: zeros(), writable: zeros(), clears: zeros() };
-        space.header(device);
-        space.capabilities();
+        space.header(id);
+        space.capabilities(id);
         space.extended(mac);
         space.bytes.clone_from(&space.initial);
         space
@@ -89,9 +88,9 @@ impl ConfigSpace {
         self.bytes[POWER + 4] & 3 == 0
     }
 
-    fn header(&mut self, device: u16) {
+    fn header(&mut self, id: DeviceId) {
         self.fixed16(0x00, 0x8086);
-        self.fixed16(0x02, device);
+        self.fixed16(0x02, id.pci());
         // Memory, bus master, parity response, SERR, INTx disable; capability list; error bits clear when written.
         self.field16(COMMAND, 0, 0x0546);
         self.fixed16(0x06, 0x0010);
@@ -100,18 +99,32 @@ impl ConfigSpace {
         self.fixed32(0x08, 0x0200_0001);
         self.field16(0x0C, 0, 0xFFFF);
         // 64-bit prefetchable memory: a region of 2^n bytes keeps the address bits above n.
-        self.field32(BAR0, 0xC, address_bits(BAR_SIZE));
+        self.field32(BAR0, 0xC, address_bits(id.bar_size()));
         self.field32(BAR0 + 4, 0, u32::MAX);
-        self.field32(BAR4, 0xC, address_bits(MSIX_BAR));
-        self.field32(BAR4 + 4, 0, u32::MAX);
+        let table = BAR0 + 4 * id.msix_region() as usize;
+        self.field32(table, 0xC, address_bits(MSIX_BAR));
+        self.field32(table + 4, 0, u32::MAX);
         self.fixed16(0x2C, 0x8086);
         self.fixed16(0x2E, 0x0003);
-        self.fixed16(0x34, 0x40);
+        // A virtual function has neither power states of its own nor INTx nor MSI.
+        self.fixed16(0x34, if id.is_virtual() { 0x70 } else { 0x40 });
         // Interrupt line; pin INTA.
-        self.field16(0x3C, 0x0100, 0x00FF);
+        self.field16(0x3C, if id.is_virtual() { 0 } else { 0x0100 }, 0x00FF);
     }
 
-    fn capabilities(&mut self) {
+    fn capabilities(&mut self, id: DeviceId) {
+        if !id.is_virtual() {
+            self.power_and_msi();
+        }
+        // MSI-X: table at the start of its region.
+        self.fixed16(MSIX, 0xA011);
+        self.field16(MSIX + 2, id.vectors() - 1, 0xC000);
+        self.fixed32(MSIX + 4, id.msix_region());
+        self.fixed32(MSIX + 8, PENDING_BITS | id.msix_region());
+        self.express();
+    }
+
+    fn power_and_msi(&mut self) {
         // Power management 1.2: D0 and D3hot, registers survive D3hot.
         self.fixed16(POWER, 0x5001);
         self.fixed16(POWER + 2, 0x0003);
@@ -123,11 +136,9 @@ impl ConfigSpace {
         self.field32(MSI + 8, 0, !0);
         self.field16(MSI + 12, 0, 0xFFFF);
         self.field32(MSI + 16, 0, 1);
-        // MSI-X: table at the start of region 4.
-        self.fixed16(MSIX, 0xA011);
-        self.field16(MSIX + 2, VECTORS - 1, 0xC000);
-        self.fixed32(MSIX + 4, 4);
-        self.fixed32(MSIX + 8, PENDING_BITS | 4);
+    }
+
+    fn express(&mut self) {
         // PCI Express 2 endpoint: 512-byte payloads, function level reset, 8 lanes at 5 GT/s. No transaction is ever
         // pending (Device Status bit 5).
         self.fixed16(EXPRESS, 0x0010);
@@ -195,7 +206,7 @@ mod tests {
     use super::*;
 
     fn space() -> ConfigSpace {
-        ConfigSpace::new(0x10F9, [2, 3, 4, 5, 6, 7])
+        ConfigSpace::new(DeviceId::Cx4, [2, 3, 4, 5, 6, 7])
     }
 
     fn word(space: &ConfigSpace, at: usize) -> u32 {
@@ -209,10 +220,20 @@ mod tests {
         let mut space = space();
         space.write(BAR0, &[0xFF; 8]);
         assert_eq!((word(&space, BAR0), word(&space, BAR0 + 4)), (0xFFF8_000C, u32::MAX));
-        space.write(BAR4, &[0xFF; 8]);
-        assert_eq!(word(&space, BAR4), 0xFFFF_C00C);
+        space.write(0x20, &[0xFF; 8]);
+        assert_eq!(word(&space, 0x20), 0xFFFF_C00C);
         space.write(0x18, &[0xFF; 8]);
         assert_eq!((word(&space, 0x18), word(&space, 0x1C)), (0, 0), "there is no region 2");
+    }
+
+    #[test]
+    fn a_virtual_function_has_its_table_in_region_3_and_no_line() {
+        let mut space = ConfigSpace::new(DeviceId::VfX540, [2, 3, 4, 5, 6, 7]);
+        space.write(BAR0, &[0xFF; 8]);
+        space.write(0x1C, &[0xFF; 8]);
+        assert_eq!((word(&space, BAR0), word(&space, 0x1C), word(&space, 0x20)), (0xFFFF_C00C, 0xFFFF_C00C, u32::MAX));
+        assert_eq!((word(&space, 0x34), word(&space, MSIX), word(&space, 0x3C)), (0x70, 0x0002_A011, 0));
+        assert_eq!((word(&space, MSIX + 4), word(&space, POWER), word(&space, MSI)), (3, 0, 0));
     }
 
     #[test]

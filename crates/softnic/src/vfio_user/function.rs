@@ -3,9 +3,9 @@
 use super::config_space::{self, ConfigSpace, MSIX_BAR};
 use super::memory::ClientMemory;
 use super::vectors::{Sink, Vectors};
+use crate::DeviceId;
 use crate::engine::{self, Station};
 use crate::model::{Doorbells, Model};
-use crate::soft::BAR_SIZE;
 use device::vfio_user::message::region;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -23,8 +23,9 @@ pub(super) struct Function {
     pub(super) vectors: Arc<Vectors>,
     /// Shared with the client, if it asked for them.
     pub(super) doorbells: Option<Arc<Doorbells>>,
+    pub(super) id: DeviceId,
     config: ConfigSpace,
-    /// Region 4. The client's side masks vectors; here the table is storage.
+    /// The region of MSI-X. The client's side masks vectors; here the table is storage.
     msix_table: Box<[u8]>,
 }
 
@@ -33,7 +34,7 @@ impl Function {
     pub(super) fn new(
         station: Arc<Station>,
         (memory, vectors): (Arc<ClientMemory>, Arc<Vectors>),
-        device: u16,
+        id: DeviceId,
         mac: [u8; 6],
     ) -> Self {
         let function = Self {
@@ -41,7 +42,8 @@ impl Function {
             memory,
             vectors,
             doorbells: None,
-            config: ConfigSpace::new(device, mac),
+            id,
+            config: ConfigSpace::new(id, mac),
             msix_table: vec![0; MSIX_BAR].into_boxed_slice(),
         };
         function.reset_device();
@@ -80,16 +82,16 @@ impl Function {
     /// Bytes of a region; 0 for those that it does not have.
     pub(super) fn region_size(&self, index: u32) -> usize {
         match index {
-            region::BAR0 => BAR_SIZE,
-            region::BAR4 => MSIX_BAR,
+            region::BAR0 => self.id.bar_size(),
             region::CONFIG => config_space::SIZE,
+            index if index == self.id.msix_region() => MSIX_BAR,
             _ => 0,
         }
     }
 
     /// SET_IRQS. Takes eventfds out of `fds`.
     pub(super) fn set_irqs(&self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<(), Errno> {
-        self.vectors.set(body, fds)?;
+        self.vectors.set(self.id, body, fds)?;
         self.reassert();
         Ok(())
     }
@@ -108,7 +110,7 @@ impl Function {
             region::BAR0 if self.config.memory() => self.read_registers(offset, data),
             _ if self.station.with(|model| model.removed()) => data.fill(0xFF),
             region::CONFIG => self.config.read(offset, data),
-            region::BAR4 if self.config.memory() => data.copy_from_slice(&self.msix_table[offset..][..data.len()]),
+            _ if self.config.memory() => data.copy_from_slice(&self.msix_table[offset..][..data.len()]),
             _ => data.fill(0xFF),
         }
         Ok(())

@@ -6,7 +6,7 @@ use super::function::{DOORBELL_REGION, Function};
 use super::memory::{PAGE, most_mappings};
 use super::vectors;
 use crate::model::{Doorbells, Model};
-use device::vfio_user::message::{self, Fields, Header, MAX_FDS, MAX_TRANSFER, command, region, words};
+use device::vfio_user::message::{self, Fields, Header, MAX_FDS, MAX_TRANSFER, command, words};
 use device::{Deadline, TimeLimit};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -131,8 +131,10 @@ impl Session<'_> {
         });
         // An extension of ours, which other clients never see.
         if theirs["capabilities"]["doorbells"] == true && self.function.share_doorbells() {
-            let areas = Doorbells::layout()
-                .map(|(first, count, at)| json!({ "first": first, "stride": 64, "count": count, "at": at }));
+            let areas = Doorbells::layout(self.function.id)
+                .into_iter()
+                .map(|(first, count, at)| json!({ "first": first, "stride": 64, "count": count, "at": at }))
+                .collect::<Vec<_>>();
             ours["doorbells"] = json!({ "region": DOORBELL_REGION, "areas": areas });
         }
         let mut body = vec![0; 4];
@@ -165,7 +167,7 @@ impl Session<'_> {
                 if index >= IRQS {
                     return Err(Errno::INVAL);
                 }
-                Ok(words([16, vectors::flags(index), index, vectors::count(index)]).into())
+                Ok(words([16, vectors::flags(index), index, vectors::count(self.function.id, index)]).into())
             }
             command::DEVICE_SET_IRQS => self.function.set_irqs(body, fds).map(|()| Reply::default()),
             command::REGION_READ => self.region_read(body),
@@ -245,7 +247,7 @@ fn transfer(body: &[u8]) -> Result<(u64, u32, usize, &[u8]), Errno> {
     let (Some(offset), Some(region), Some(count)) = (fields.u64(), fields.u32(), fields.u32()) else {
         return Err(Errno::INVAL);
     };
-    if count > MAX_TRANSFER || !matches!(region, region::BAR0 | region::BAR4 | region::CONFIG) {
+    if count > MAX_TRANSFER {
         return Err(Errno::INVAL);
     }
     Ok((offset, region, count as usize, fields.rest()))

@@ -4,6 +4,7 @@
 //! engine, which all devices share, only notes what is due ([`Sink`]), and nothing is signalled or closed under a lock.
 
 use super::trigger::Trigger;
+use crate::DeviceId;
 use crate::model::InterruptSink;
 use crate::soft::VECTORS;
 use device::Signaller;
@@ -62,11 +63,11 @@ struct Line {
     disabled: bool,
 }
 
-/// How many interrupts an index has: one by INTx and by MSI, 64 by MSI-X, none by ERR and REQ.
-pub(super) fn count(index: u32) -> u32 {
+/// How many interrupts an index has: one by INTx and by MSI, which virtual functions lack; MSI-X; none by ERR and REQ.
+pub(super) fn count(id: DeviceId, index: u32) -> u32 {
     match index {
-        INTX | irq::MSI => 1,
-        irq::MSIX => VECTORS.into(),
+        INTX | irq::MSI => u32::from(!id.is_virtual()),
+        irq::MSIX => id.vectors().into(),
         _ => 0,
     }
 }
@@ -83,12 +84,12 @@ pub(super) fn flags(index: u32) -> u32 {
 impl Vectors {
     /// Carries out a SET_IRQS: argsz, flags, index, start, count (32 bits each), and a byte for each with `DATA_BOOL`.
     /// Takes `fds` if all are eventfds.
-    pub(super) fn set(&self, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<(), Errno> {
+    pub(super) fn set(&self, id: DeviceId, body: &[u8], fds: &mut Vec<OwnedFd>) -> Result<(), Errno> {
         if !fds.iter().all(is_eventfd) {
             return Err(Errno::INVAL);
         }
         let mut after = After::default();
-        let outcome = self.table().set(body, fds, &mut after);
+        let outcome = self.table().set(id, body, fds, &mut after);
         after.fire.iter().for_each(|trigger| trigger.fire());
         outcome
     }
@@ -208,11 +209,11 @@ impl Line {
 
 impl Table {
     /// As [`Vectors::set`].
-    fn set(&mut self, body: &[u8], fds: &mut Vec<OwnedFd>, after: &mut After) -> Result<(), Errno> {
+    fn set(&mut self, id: DeviceId, body: &[u8], fds: &mut Vec<OwnedFd>, after: &mut After) -> Result<(), Errno> {
         let mut fields = Fields::new(body);
         let mut next = || fields.u32().ok_or(Errno::INVAL);
         let (_argsz, flags, index, start, many) = (next()?, next()?, next()?, next()?, next()?);
-        let end = start.checked_add(many).filter(|end| *end <= count(index)).ok_or(Errno::INVAL)?;
+        let end = start.checked_add(many).filter(|end| *end <= count(id, index)).ok_or(Errno::INVAL)?;
         let range = start as usize..end as usize;
         if index == INTX && flags & irq::ACTION_TRIGGER == 0 {
             return self.intx.mask(flags, range.is_empty(), fields.rest());
