@@ -7,6 +7,7 @@ mod linux;
 mod offload;
 mod ours;
 mod selftest;
+mod vf;
 mod vhost;
 mod virtio;
 mod wire;
@@ -35,7 +36,13 @@ pub(crate) const ALL: &[Scenario] = &[
     of("linux-queues", "RSS over four queues, an MSI-X vector each, moderated", linux::queues),
     of("linux-admin", "rings, queues, MTU, link, reload and removal under Linux", linux::admin),
     of("linux-iommu", "Linux's ixgbe behind an IOMMU", linux::iommu),
+    of(
+        "linux-vf",
+        "Linux's ixgbevf on functions of an 82599 and an X550, and a physical function that resets",
+        vf::linux,
+    ),
     of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar", dpdk::forward),
+    of("dpdk-vf", "DPDK's net_ixgbe_vf on functions of an 82599 and an X540: two queues, long frames", vf::dpdk),
     of("ours-forward", "fwd l2 as an unprivileged user behind an IOMMU: a million frames", ours::forward),
     of("ours-sysfs", "fwd l2 as root without an IOMMU, through sysfs", ours::sysfs),
     of("ours-queues", "fwd l2 with RSS and a worker for each queue", ours::queues),

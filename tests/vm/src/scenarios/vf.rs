@@ -1,0 +1,220 @@
+//! Linux's `ixgbevf` and DPDK's `net_ixgbe_vf` judge the model's virtual functions, and the physical one that answers them.
+
+use super::linux::{LINKED, UP, ethtool};
+use crate::checks::Checks;
+use crate::frames;
+use crate::machine::{Iommu, Machine, Rig, Setup};
+use anyhow::Result;
+use softnic::Fault;
+use std::path::Path;
+
+/// A function of an 82599 and one of an X550, back to back.
+const PAIR: &[&str] = &["a?id=10ed&mac=02:00:00:00:00:0a", "b?id=1565&mac=02:00:00:00:00:0b&wire=peer:a"];
+
+/// Frames each way through DPDK; one in 50 is long.
+const FRAMES: u32 = 20_000;
+const LONG: usize = 9000;
+
+/// All that Linux asks of a function, and what it makes of a physical one that resets.
+pub(super) fn linux(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let mut vm = rig.boot(&Setup { nics: PAIR, cpus: 2, ..Setup::default() })?;
+    let up = UP.replace("modprobe ixgbe", "modprobe ixgbevf");
+    vm.sh(&format!("{up}\nfor i in 0 1; do ip -n n$i addr add fd00::$((i + 1))/64 dev e$i nodad; done"))?;
+    vm.sh(LINKED)?;
+    for (index, mac) in ["0a", "0b"].into_iter().enumerate() {
+        let said = vm.sh(&format!(
+            "n='ip netns exec n{index} ethtool'; $n -i e{index}; $n -P e{index}; $n -l e{index}; $n e{index}; $n -x e{index}; $n -d e{index} | wc -l"
+        ))?;
+        checks.contains(format!("e{index} is ixgbevf's"), &said, "driver: ixgbevf");
+        checks.contains("  with the address it was given", &said, &format!("02:00:00:00:00:{mac}"));
+        checks.contains("  at 10 Gbit/s", &said, "Speed: 10000Mb/s");
+        checks.contains("  with its hash table", &said, "RSS hash key");
+    }
+    traffic(&mut vm, checks)?;
+    requests(&mut vm, checks)?;
+    counters(&mut vm, checks)?;
+    pf_resets(&mut vm, checks)?;
+    for (index, spec) in PAIR.iter().enumerate() {
+        let (count, last) = vm.nic(index).violations();
+        checks.that(count == 0, format!("nothing that the datasheet forbids was done to {spec}: {last:?}"));
+    }
+    let said = vm.sh(&format!(
+        "echo 1 >/sys/bus/pci/devices/0000:00:05.0/remove; echo 1 >/sys/bus/pci/rescan; sleep 0.2; {up} {LINKED}
+         ip netns exec n0 ping -c 3 -i 0.05 -w 20 10.9.0.2"
+    ))?;
+    checks.contains("ping after removal and rescan", &said, " 3 received");
+    Ok(())
+}
+
+/// Both families, TCP and UDP, at two MTUs.
+fn traffic(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    for (mtu, bytes) in [(9000, 8952), (1500, 1452)] {
+        vm.sh(&format!("for i in 0 1; do ip -n n$i link set e$i mtu {mtu}; done"))?;
+        vm.sh(LINKED)?;
+        for to in ["10.9.0.2", "fd00::2"] {
+            let said = vm.try_sh(&format!("ip netns exec n0 ping -c 10 -i 0.05 -w 20 -s {bytes} {to}"))?;
+            checks.contains(format!("ping {to}, {bytes} bytes at an MTU of {mtu}"), &said.text, " 10 received");
+        }
+    }
+    vm.sh("head -c 600000 /dev/urandom >/tmp/TCP; head -c 30000 /tmp/TCP >/tmp/UDP")?;
+    for (protocol, options) in [("TCP", "-b 60000"), ("UDP", "-b 1000")] {
+        for (family, to) in [("4", "10.9.0.2"), ("6", "[fd00::2]")] {
+            // Thirty datagrams fit the receiver's buffer, and nothing sends them again.
+            let said = vm.try_sh(&format!(
+                "ip netns exec n1 socat -u -T 1 {protocol}{family}-LISTEN:7000 CREATE:/tmp/copy & server=$!
+                 for try in $(seq 100); do ip netns exec n1 netstat -ltun 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
+                 ip netns exec n0 socat -u {options} OPEN:/tmp/{protocol} {protocol}{family}:{to}:7000
+                 wait $server; cmp /tmp/{protocol} /tmp/copy && echo same"
+            ))?;
+            checks.contains(format!("{protocol} over IPv{family} from n0 to n1, byte for byte"), &said.text, "same");
+        }
+    }
+    Ok(())
+}
+
+/// Addresses, VLANs, groups, queues: what takes a message to the physical function.
+fn requests(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    let ping = "ping -c 5 -i 0.05 -w 20 -s 1400";
+    let said = vm.sh(&format!(
+        "ip -n n0 link set e0 address 02:00:00:00:00:77; ip -n n1 neigh flush all; ip netns exec n0 {ping} 10.9.0.2; ip -n n1 neigh"
+    ))?;
+    checks.contains("ping from another address", &said, " 5 received");
+    checks.contains("  which the peer has seen", &said, "02:00:00:00:00:77");
+    vm.sh("for i in 0 1; do
+             ip -n n$i link add link e$i name v$i type vlan id 42
+             ip -n n$i addr add 10.42.0.$((i + 1))/24 dev v$i
+             ip -n n$i link set v$i up
+         done")?;
+    let said = vm.sh(&format!("ip netns exec n0 {ping} 10.42.0.2"))?;
+    checks.contains("ping in VLAN 42", &said, " 5 received");
+    // Of frames to other addresses, and in other VLANs, nothing comes through.
+    let before = vm.nic(1).wire_counters();
+    vm.sh(
+        "ip -n n0 link add link e0 name w0 type vlan id 43; ip -n n0 link set w0 up; ip -n n0 addr add 10.43.0.1/24 dev w0
+         ip -n n0 neigh add 10.43.0.2 lladdr 02:00:00:00:00:0b dev w0 nud permanent
+         ip netns exec n0 ping -c 20 -i 0.02 -w 1 10.43.0.2 >/dev/null; ip -n n0 link del w0",
+    )?;
+    let dropped = vm.nic(1).wire_counters().dropped - before.dropped;
+    checks.that(dropped >= 20, format!("{dropped} frames of VLAN 43 were dropped by the filter"));
+    // A VLAN device with an address of its own takes one more from the card.
+    let said = vm.sh(&format!(
+        "ip -n n1 link set v1 address 02:00:00:00:00:99; ip -n n0 neigh flush all; ip netns exec n0 {ping} 10.42.0.2; ip -n n0 neigh"
+    ))?;
+    checks.contains("ping of a second address in VLAN 42", &said, " 5 received");
+    checks.contains("  which the peer has seen", &said, "02:00:00:00:00:99");
+    Ok(())
+}
+
+/// What `ethtool -S` of the driver says, as the wire.
+fn counters(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    let count = |vm: &mut Machine| -> Result<[u64; 4]> {
+        let said = vm.sh("sleep 0.3; ip netns exec n1 ethtool -S e1")?;
+        let of = ethtool(&said);
+        let wire = vm.nic(1).wire_counters();
+        let field = |name| of.get(name).copied().unwrap_or(0);
+        Ok([field("rx_packets"), field("tx_packets"), wire.delivered, wire.sent])
+    };
+    let before = count(vm)?;
+    vm.sh("ip netns exec n0 ping -c 50 -i 0.02 -w 20 10.9.0.2")?;
+    let after = count(vm)?;
+    let since: Vec<_> = after.iter().zip(before).map(|(after, before)| after - before).collect();
+    checks.equal("packets received and sent, by ethtool -S and by the wire", since[..2].to_vec(), since[2..].to_vec());
+    checks.that(since[0] >= 50, format!("  of {} pings", since[0]));
+    Ok(())
+}
+
+/// The physical function resets in the middle of traffic, and its driver sees to it.
+fn pf_resets(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    vm.sh("ip netns exec n0 ping -i 0.01 -c 100000 10.9.0.2 >/tmp/background 2>&1 & echo $! >/tmp/pinger")?;
+    for (about, fault) in [("at once", Fault::PfReset { at: 0 }), ("in mid-exchange", Fault::PfReset { at: 2 })] {
+        vm.nic(0).inject_fault(fault);
+        if matches!(fault, Fault::PfReset { at } if at != 0) {
+            vm.sh("ip -n n0 link set e0 down; ip -n n0 link set e0 up")?;
+        }
+        let said = vm.try_sh(
+            "for try in $(seq 60); do
+                 ip netns exec n0 ping -c 3 -i 0.05 -w 1 10.9.0.2 | grep ' 3 received' && break
+             done; dmesg | tail -3",
+        )?;
+        checks.contains(format!("ping after the physical function has reset {about}"), &said.text, " 3 received");
+        vm.nic(0).clear_faults();
+    }
+    vm.sh("kill $(cat /tmp/pinger)").map(drop)
+}
+
+/// DPDK's driver forwards what comes, long frames among it, from two queues.
+pub(super) fn dpdk(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let file = |name: &str| folder.path().join(name);
+    for side in [0, 1] {
+        frames::write_all(&file(&format!("in{side}")), (0..FRAMES).map(|number| long(side, number)))?;
+    }
+    let wire = |id, side: u8| {
+        let [input, output] = ["in", "out"].map(|name| file(&format!("{name}{side}")).display().to_string());
+        format!("{side}?id={id}&mac=02:00:00:00:00:0{}&link=down&wire=pcap:{input},{output}", 1 - side)
+    };
+    let (a, b) = (wire("10ed", 0), wire("1515", 1));
+    let mut vm = rig.boot(&Setup { nics: &[&a, &b], iommu: Iommu::Full, huge_pages: 128, ..Setup::default() })?;
+    let said = testpmd(&mut vm)?;
+    for side in [0, 1_u8] {
+        let found = unordered(&file(&format!("out{}", 1 - side)), side)?;
+        checks.equal(format!("{FRAMES} frames from port {side}, byte for byte"), found, None);
+        for queue in [0, 1] {
+            let stream = format!("RX Port= {side}/Queue= {queue}");
+            let block = said.split(&stream).nth(1).and_then(|rest| rest.split("RX-packets:").nth(1)).unwrap_or("");
+            let packets = block.split_whitespace().next().and_then(|word| word.parse::<u32>().ok()).unwrap_or(0);
+            checks.that(packets > FRAMES / 4, format!("queue {queue} of port {side} received {packets}"));
+        }
+        let (count, first) = vm.nic(side.into()).violations();
+        checks.that(count == 0, format!("nothing that the datasheet forbids was done to NIC {side}: {first:?}"));
+    }
+    checks.contains("testpmd ends", &said, "Bye...");
+    checks.that(said.ends_with("\n0"), "no faults of the IOMMU");
+    Ok(())
+}
+
+/// [`frames::frame`], and a long one now and then.
+fn long(side: u8, number: u32) -> Vec<u8> {
+    let mut frame = frames::frame(side, number);
+    if number % 50 == 49 {
+        frame.resize(LONG, frame[frame.len() - 1]);
+    }
+    frame
+}
+
+/// What is wrong with the frames of `side` that came out, in whatever order.
+fn unordered(path: &Path, side: u8) -> Result<Option<String>> {
+    let mut found = Vec::new();
+    frames::read(path, |frame| found.push(frame.to_vec()))?;
+    let mut wanted: Vec<_> = (0..FRAMES).map(|number| long(side, number)).collect();
+    found.sort();
+    wanted.sort();
+    let same = found.iter().zip(&wanted).take_while(|(found, wanted)| found == wanted).count();
+    Ok((found != wanted).then(|| format!("{} frames, of which the first {same} in order are right", found.len())))
+}
+
+/// What testpmd says of a run.
+fn testpmd(vm: &mut Machine) -> Result<String> {
+    vm.sh("modprobe vfio-pci
+         for nic in 0000:00:05.0 0000:00:06.0; do
+             echo vfio-pci >/sys/bus/pci/devices/$nic/driver_override
+             echo $nic >/sys/bus/pci/drivers_probe
+         done
+         mkfifo /tmp/commands
+         dpdk-testpmd -l 0,1 -n 1 --in-memory -a 0000:00:05.0 -a 0000:00:06.0 -- \
+         -i --no-flush-rx --disable-link-check --nb-cores=1 --rxq=2 --txq=2 --rss-udp --rxd=512 --txd=512 \
+         --total-num-mbufs=16384 --max-pkt-len=9018 --tx-offloads=0x8000 <>/tmp/commands >/tmp/testpmd 2>&1 &
+         echo $! >/tmp/pid
+         printf 'set fwd io retry\nset burst tx delay 100 retry 10000\nstart\n' >/tmp/commands
+         for try in $(seq 90); do grep -q 'testpmd> start' /tmp/testpmd && exit; kill -0 $! || break; sleep 1; done
+         cat /tmp/testpmd; exit 1")?;
+    for side in [0, 1] {
+        vm.nic(side).set_link(true);
+    }
+    vm.until("all frames have been sent", |vm| {
+        (0..2).all(|side| vm.nic(side).wire_counters().sent >= FRAMES.into() && vm.nic(side).transmit_idle())
+    });
+    vm.sh("echo 'show port stats all' >/tmp/commands; echo stop >/tmp/commands; echo quit >/tmp/commands
+         for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
+         cat /tmp/testpmd; dmesg | grep -c 'DMAR:.*fault'; true")
+}
