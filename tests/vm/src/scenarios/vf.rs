@@ -8,8 +8,9 @@ use anyhow::Result;
 use softnic::Fault;
 use std::path::Path;
 
-/// A function of an 82599 and one of an X550, back to back.
-const PAIR: &[&str] = &["a?id=10ed&mac=02:00:00:00:00:0a", "b?id=1565&mac=02:00:00:00:00:0b&wire=peer:a"];
+/// A function of an 82599 and one of an X550, back to back, and one of an X540.
+const NICS: &[&str] =
+    &["a?id=10ed&mac=02:00:00:00:00:0a", "b?id=1565&mac=02:00:00:00:00:0b&wire=peer:a", "c?id=1515&wire=sink"];
 
 /// Frames each way through DPDK; one in 50 is long.
 const FRAMES: u32 = 20_000;
@@ -17,10 +18,15 @@ const LONG: usize = 9000;
 
 /// All that Linux asks of a function, and what it makes of a physical one that resets.
 pub(super) fn linux(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    let mut vm = rig.boot(&Setup { nics: PAIR, cpus: 2, ..Setup::default() })?;
+    let mut vm = rig.boot(&Setup { nics: NICS, cpus: 2, ..Setup::default() })?;
     let up = UP.replace("modprobe ixgbe", "modprobe ixgbevf");
     vm.sh(&format!("{up}\nfor i in 0 1; do ip -n n$i addr add fd00::$((i + 1))/64 dev e$i nodad; done"))?;
     vm.sh(LINKED)?;
+    let said = vm.sh(
+        "dev=$(ls /sys/bus/pci/devices/0000:00:07.0/net); ip link set $dev up
+         for try in $(seq 100); do ip link show $dev | grep -q LOWER_UP && break; sleep 0.1; done; ethtool $dev; ethtool -i $dev; ip link set $dev down",
+    )?;
+    checks.contains("a function of an X540 has a link of 10 Gbit/s", &said, "Speed: 10000Mb/s");
     for (index, mac) in ["0a", "0b"].into_iter().enumerate() {
         let said = vm.sh(&format!(
             "n='ip netns exec n{index} ethtool'; $n -i e{index}; $n -P e{index}; $n -l e{index}; $n e{index}; $n -x e{index}; $n -d e{index} | wc -l"
@@ -34,7 +40,7 @@ pub(super) fn linux(rig: &Rig, checks: &mut Checks) -> Result<()> {
     requests(&mut vm, checks)?;
     counters(&mut vm, checks)?;
     pf_resets(&mut vm, checks)?;
-    for (index, spec) in PAIR.iter().enumerate() {
+    for (index, spec) in NICS.iter().enumerate() {
         let (count, last) = vm.nic(index).violations();
         checks.that(count == 0, format!("nothing that the datasheet forbids was done to {spec}: {last:?}"));
     }
