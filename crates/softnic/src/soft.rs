@@ -29,7 +29,7 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `id` | `10f9` (CX4), `10fb` (SFP+), `x540` (twisted pair); virtual functions of an 82599 (`10ed`), X540 (`1515`) and X550 (`1565`) | `10f9` |
 /// | `module` | of `10fb`: the [`ModuleKind`](crate::ModuleKind) in its cage | `dac` |
 /// | `queues` | of virtual functions: pairs that they are given, `1`, `2` or `4` | `4` |
-/// | `trust` | of virtual functions: `on` if they may have other addresses than their own, all frames, and the hash key, or `off` | `on` |
+/// | `trust` | of virtual functions: `on` if they may have other addresses than their own, send from others, and have all frames and the hash key, or `off` | `on` |
 /// | `mac` | station address | derived from the name |
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |

@@ -191,10 +191,10 @@ impl StrictBuilder {
     }
 
     /// Sets how many queue pairs a virtual function is given (1, 2 or 4; default 4), and whether it is trusted with other
-    /// addresses than its own, all frames, and the hash key (default true).
+    /// addresses than its own, frames from others, all frames, and the hash key (default true).
     #[must_use]
     pub fn grant(mut self, queues: u16, trusted: bool) -> Self {
-        self.setup.grant = Grant { queues, trusted };
+        self.setup.grant = Grant { queues: queues.clamp(1, 4), trusted };
         self
     }
 

@@ -45,7 +45,8 @@ pub struct WireCounters {
     /// Frames for which there was no receiver, and those that were still to be sent when their queue was stopped while
     /// the wire had no carrier. Not in `sent`.
     pub lost: u64,
-    /// Frames the device could not send: bad descriptors, offloads that cannot be done.
+    /// Frames the device could not send: bad descriptors, offloads that cannot be done, or (of a virtual function that is not
+    /// trusted) another source address than its own.
     pub discarded: u64,
 }
 

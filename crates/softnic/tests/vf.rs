@@ -212,6 +212,18 @@ fn strict_who_is_not_trusted_gets_less() {
     assert!(function.granted(&[0x06]), "nothing to remove");
     assert!(!function.granted(&[0x0A]) && !function.granted(&[0x0B]));
     assert_eq!(function.ask(&[0x0C, 3]).unwrap()[..2], [0xA000_000C, 1], "groups it asks for, no more");
+    function.start_tx();
+    let mut mine = frame(BROADCAST, 60, 1);
+    function.send_frame(&mine);
+    assert!(function.driver.device.transmitted().is_empty(), "from an address that is not its own");
+    mine[6..12].copy_from_slice(&MAC);
+    function.send_frame(&mine);
+    // In as many parts as there can be.
+    function.driver.put(0, &[&mine[..7], &mine[7..11], &mine[11..]]);
+    function.write(0x2018, function.driver.tx_next[0]);
+    function.driver.device.step_until_idle(10);
+    assert_eq!(function.driver.device.transmitted(), [mine.clone(), mine]);
+    assert_eq!((function.driver.device.wire_counters().discarded, function.read(0x201C)), (1, 2));
 }
 
 #[test]

@@ -81,17 +81,19 @@ pub(super) fn destination(frame: &[u8]) -> u64 {
     }
 }
 
+/// The addresses of RAL and RAH, as [`destination`] has them.
+pub(super) fn stations(regs: &RegisterFile) -> Vec<u64> {
+    let slots = (0..16).map(|n| map::RAL + 8 * n).chain((16..128).map(|n| map::RAL_HIGH + 8 * n));
+    let valid = slots.filter(|at| regs.get(at + 4) & AV != 0);
+    valid.map(|at| u64::from(regs.get(at)) | u64::from(regs.get(at + 4) & 0xFFFF) << 32).collect()
+}
+
 impl Filters {
     pub(super) fn gather(regs: &RegisterFile) -> Self {
-        let slots = (0..16).map(|n| map::RAL + 8 * n).chain((16..128).map(|n| map::RAL_HIGH + 8 * n));
-        let stations = slots
-            .filter(|at| regs.get(at + 4) & AV != 0)
-            .map(|at| u64::from(regs.get(at)) | u64::from(regs.get(at + 4) & 0xFFFF) << 32)
-            .collect();
         let jumbo = regs.get(map::HLREG0) & JUMBOEN != 0;
         let max_frame = if jumbo { (regs.get(map::MAXFRS) >> 16) as usize } else { STANDARD_FRAME };
         Self {
-            stations,
+            stations: stations(regs),
             fctrl: regs.get(map::FCTRL),
             mcstctrl: regs.get(map::MCSTCTRL),
             vlnctrl: regs.get(map::VLNCTRL),

@@ -114,7 +114,7 @@ impl Model {
         };
         if self.link.update(&self.regs, carrier, fits) {
             if self.id.is_virtual() {
-                self.after(1, Event::Pf(Turn::NOTIFY));
+                self.pf_turn_in(1, Turn::NOTIFY);
             } else {
                 self.irq.raise(super::interrupts::LSC);
             }

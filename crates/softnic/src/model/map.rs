@@ -116,6 +116,7 @@ pub(crate) const MRQC: u32 = 0x5818;
 pub(crate) const RETA: u32 = 0x5C00;
 pub(crate) const RSSRK: u32 = 0x5C80;
 pub(crate) const RAL_HIGH: u32 = 0xA200;
+pub(crate) const PFVFSPOOF: u32 = 0x8200;
 pub(crate) const MTQC: u32 = 0x8120;
 pub(crate) const TQSM: u32 = 0x8600;
 pub(crate) const SECTXCTRL: u32 = 0x8800;
@@ -270,7 +271,7 @@ const MAP: &[Line] = &[
     rw("DTXMXSZRQ", 0x8100),
     rw("VFTE", 0x8110).of(2, 4),
     rw("MTQC", MTQC).reserved(!0xF),
-    rw("PFVFSPOOF", 0x8200).of(8, 4),
+    rw("PFVFSPOOF", PFVFSPOOF).of(8, 4),
     rw("VMECM", 0x8790).of(2, 4),
     rw("TQSM", TQSM).of(32, 4).keeps(0x0F0F_0F0F),
     rw("RTTUP2TC", 0xC800),

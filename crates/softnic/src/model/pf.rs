@@ -1,5 +1,5 @@
 //! The driver of the physical function, as a virtual one meets it: what it answers in the mailbox, and how it sets the card's
-//! filters (datasheet 7.10.2.9; the messages are those of Linux's `ixgbe`, from API 1.0 to 1.5).
+//! filters (datasheet 7.10; the messages are those of Linux's `ixgbe`, from API 1.0 to 1.5).
 
 use super::DeviceId;
 use super::map::{self, RegisterFile};
@@ -62,7 +62,8 @@ const MRQC: u32 = 1 | 1 << 16 | 1 << 17 | 1 << 20 | 1 << 21;
 pub(crate) struct Grant {
     /// Queue pairs: 1, 2 or 4.
     pub(crate) queues: u16,
-    /// Whether it may have other addresses than the one it was given, see all frames, and read hash key and table.
+    /// Whether it may have other addresses than the one it was given, send from others, see all frames, and read hash key and
+    /// table.
     pub(crate) trusted: bool,
 }
 
@@ -123,6 +124,7 @@ impl Pf {
         for (at, word) in (map::RSSRK..).step_by(4).zip(self.key()) {
             regs.set(at, word);
         }
+        regs.set(map::PFVFSPOOF, (!self.grant.trusted).into());
         self.filter(regs);
     }
 

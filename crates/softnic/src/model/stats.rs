@@ -152,7 +152,7 @@ impl Stats {
         queue.tx_bytes.count += bytes - 4;
     }
 
-    /// Reads a counter of a virtual function, which wraps at 32 bits, or 36 of bytes (8.3.6).
+    /// Reads a counter of a virtual function, which wraps at 32 bits, or 36 of bytes (8.3).
     pub(super) fn of_function(&self, offset: u32) -> u32 {
         let bytes = if offset & 0x2000 == 0 { self.good_rx_bytes.count } else { self.good_tx_bytes.count };
         let counter = match offset {

@@ -1,6 +1,6 @@
 //! The transmit path: descriptors, frames, completion (datasheet 7.2).
 
-use super::filters::{Cast, destination};
+use super::filters::{Cast, destination, stations};
 use super::interrupts::{interval, queue_vector};
 use super::map::{self, RegisterFile};
 use super::offload::{Context, Request, Settings};
@@ -28,6 +28,8 @@ pub(super) struct Transmit {
     active: Vec<u16>,
     pad: bool,
     insert_crc: bool,
+    /// Addresses that frames may come from, if that is looked at (PFVFSPOOF.MACAS).
+    sources: Option<Vec<u64>>,
     offload: Settings,
     dirty: bool,
     frame: Vec<u8>,
@@ -89,6 +91,7 @@ impl Default for Transmit {
             active: Vec::new(),
             pad: false,
             insert_crc: false,
+            sources: None,
             offload: Settings::default(),
             dirty: true,
             frame: vec![0; LONGEST + 4],
@@ -258,6 +261,7 @@ impl Transmit {
         }
         let mut frames = 1;
         match check(&self.segments, &queue.contexts, self.insert_crc) {
+            Ok(_) if self.sources.is_some() && self.is_spoofed(io, number)? => io.counters.discarded += 1,
             Ok((bytes, None)) => self.send_plain(io, wire, number, bytes)?,
             Ok((bytes, Some(request))) => {
                 let whole = self.send_offloaded(io, wire, number, bytes, &request)?;
@@ -275,6 +279,22 @@ impl Transmit {
         }
         self.queues[usize::from(number)].complete(io, faults, &self.segments);
         Ok(frames)
+    }
+
+    /// Whether the frame in `segments` comes from another address than those that it may.
+    #[cold]
+    fn is_spoofed(&mut self, io: &Io<'_>, number: u16) -> Result<bool, Stop> {
+        let hint = &mut self.queues[usize::from(number)].buffer_hint;
+        let (mut header, mut at) = ([0; 12], 0);
+        for segment in &self.segments {
+            let len = ((segment.high & 0xFFFF) as usize).min(header.len() - at);
+            io.memory
+                .read(hint, segment.address, &mut header[at..at + len])
+                .map_err(|at| Stop::Unmapped("transmit buffer", at))?;
+            at += len;
+        }
+        let source = destination(&header[6..]);
+        Ok(self.sources.as_ref().is_some_and(|sources| !sources.contains(&source)))
     }
 
     /// Sends the frame in `segments` as it is.
@@ -388,6 +408,7 @@ impl Transmit {
         self.pad = regs.get(map::HLREG0) & TXPADEN != 0;
         self.insert_crc = regs.get(map::HLREG0) & TXCRCEN != 0;
         self.offload = Settings::gather(regs);
+        self.sources = (regs.get(map::PFVFSPOOF) & 1 != 0).then(|| stations(regs));
         self.active.clear();
         for (number, queue) in (0..QUEUES).zip(&mut self.queues) {
             if queue.ring.state != State::Enabled {

@@ -1,4 +1,4 @@
-//! What a virtual function sees of the card (datasheet 7.10.2.9, 8.3): its registers, which are some of the card's under
+//! What a virtual function sees of the card (datasheet 7.10, 8.3): its registers, which are some of the card's under
 //! other addresses, its end of the mailbox, and counters that never clear.
 
 use super::map;
@@ -8,7 +8,7 @@ use super::{DeviceId, Event, Model, Setup};
 use crate::violation::{Ring, Violation};
 
 const VFCTRL_RST: u32 = 1 << 26;
-/// VFMAILBOX (8.3.5.1.5).
+/// VFMAILBOX (8.3).
 const REQ: u32 = 1;
 const ACK: u32 = 1 << 1;
 const VFU: u32 = 1 << 2;
@@ -220,10 +220,10 @@ impl Model {
         if vf.mailbox & RSTI != 0 {
             return;
         }
-        // One that was not over is part of this one.
+        // Of one that is not over nothing more is heard.
         self.events.retain(|(_, event)| *event != Event::Pf(Turn::ResetDone));
         if !self.faults.stuck_reset {
-            self.after(RESET_TICKS, Event::Pf(Turn::ResetDone));
+            self.pf_turn_in(RESET_TICKS, Turn::ResetDone);
         }
     }
 
@@ -237,15 +237,23 @@ impl Model {
             }
             // An answer to an earlier one is lost with the memory it would have been in.
             vf.answer.clear();
-            self.after(READ_TICKS, Event::Pf(Turn::Read));
+            self.pf_turn_in(READ_TICKS, Turn::Read);
         }
         if value & ACK != 0
             && let Some(word) = vf.pf.complaint().filter(|_| !self.faults.pf.is_silent(vf.messages))
             && vf.answer.is_empty()
         {
             vf.answer = vec![word];
-            self.after(ANSWER_TICKS, Event::Pf(Turn::Answer));
+            self.pf_turn_in(ANSWER_TICKS, Turn::Answer);
         }
+    }
+
+    /// Lets the physical function have a turn, once, in so many ticks: instead of an earlier one of the same kind.
+    pub(super) fn pf_turn_in(&mut self, ticks: u64, turn: Turn) {
+        let kind = std::mem::discriminant(&turn);
+        let is_same = |event: &Event| matches!(event, Event::Pf(other) if std::mem::discriminant(other) == kind);
+        self.events.retain(|(_, event)| !is_same(event));
+        self.after(ticks, Event::Pf(turn));
     }
 
     /// The physical function's turn.
@@ -254,7 +262,7 @@ impl Model {
             Turn::Read => self.pf_reads(vf),
             // The function has the mailbox.
             Turn::Answer if vf.mailbox & VFU != 0 && !vf.answer.is_empty() => {
-                self.after(ANSWER_TICKS, Event::Pf(Turn::Answer));
+                self.pf_turn_in(ANSWER_TICKS, Turn::Answer);
             }
             Turn::Answer => {
                 let answer = std::mem::take(&mut vf.answer);
@@ -263,7 +271,7 @@ impl Model {
             }
             Turn::ResetDone => vf.mailbox = vf.mailbox & !RSTI | RSTD,
             Turn::Notify(more) if more != 0 && (self.pf_is_asked(vf) || vf.unread || vf.mailbox & VFU != 0) => {
-                self.after(ANSWER_TICKS, Event::Pf(Turn::Notify(more - 1)));
+                self.pf_turn_in(ANSWER_TICKS, Turn::Notify(more - 1));
             }
             Turn::Notify(_) => self.pf_notifies(vf),
         }
@@ -287,7 +295,7 @@ impl Model {
         }
         self.rx.reconfigure(0);
         self.tx.reconfigure();
-        self.after(ANSWER_TICKS, Event::Pf(Turn::Answer));
+        self.pf_turn_in(ANSWER_TICKS, Turn::Answer);
     }
 
     /// The physical function writes words into the mailbox and says so.
@@ -318,7 +326,7 @@ impl Model {
         let said = vf.pf.control();
         self.pf_says(vf, &[said]);
         vf.mailbox |= RSTI;
-        self.after(PF_RESET_TICKS, Event::Pf(Turn::ResetDone));
+        self.pf_turn_in(PF_RESET_TICKS, Turn::ResetDone);
     }
 
     /// Faults of the physical function that show at once.
@@ -351,7 +359,7 @@ impl Model {
     pub(super) fn pf_returns(&mut self, vf: &mut Vf) {
         let returning = self.events.iter().any(|(_, event)| *event == Event::Pf(Turn::ResetDone));
         if vf.mailbox & RSTI != 0 && !returning {
-            self.after(PF_RESET_TICKS, Event::Pf(Turn::ResetDone));
+            self.pf_turn_in(PF_RESET_TICKS, Turn::ResetDone);
         }
     }
 
