@@ -1,0 +1,141 @@
+//! Back-to-back frames (RFC 2544, 26.4, as RFC 9004 changes it).
+
+use crate::error::within;
+use crate::method::{Desk, Plan};
+use crate::trial::{real, whole};
+use crate::{BurstPlan, Error, Outcome, Profile, Summary, Traffic};
+use serde::{Deserialize, Serialize};
+
+/// Searches, each by itself, for the longest burst that loses nothing: binary search with loss verification (ETSI GS NFV-TST 009,
+/// 12.3.3, which RFC 9004, 6.2 demands).
+///
+/// Only for frame sizes whose throughput is below the highest rate: others have no longest burst (RFC 9004, 6.1).
+///
+/// ```
+/// use trial::{BackToBack, Method, Outcome};
+///
+/// // A device with room for 512 frames, which forwards 1 million a second of the 2 million that come.
+/// let mut test = BackToBack::new(2e6, &Default::default())?;
+/// while let Some(trial) = test.next() {
+///     let sent = trial.traffic.frames();
+///     test.tell(&Outcome::new(sent, sent.min(512 + sent / 2)))?;
+/// }
+/// let bursts = test.result().unwrap();
+/// assert_eq!(bursts.frames.mean, 1024.0);
+/// assert_eq!(bursts.corrected_seconds(1e6), 512.0 / 2e6);
+/// # Ok::<(), trial::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct BackToBack {
+    desk: Desk,
+    plan: BurstPlan,
+    rate: f64,
+    longest: u64,
+    /// The longest burst so far that lost nothing, and the shortest that lost frames each time.
+    good: u64,
+    bad: Option<u64>,
+    /// How often the burst at hand has lost frames.
+    lost: u32,
+    found: Vec<f64>,
+    endless: u64,
+}
+
+/// The longest bursts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Bursts {
+    /// Frames in the longest burst: the mean is the benchmark.
+    pub frames: Summary,
+    /// Frames a second within a burst.
+    pub rate: f64,
+    /// Searches in which the longest burst that was allowed lost nothing. Then the result is likely invalid (RFC 9004, 6.2).
+    pub endless: u64,
+}
+
+impl Bursts {
+    /// Returns the implied buffer time of the device, in seconds (RFC 9004, 6.4).
+    #[must_use]
+    pub fn implied_seconds(&self) -> f64 {
+        self.frames.mean / self.rate
+    }
+
+    /// Returns the corrected buffer time, in seconds: without the frames that leave while the burst arrives. The throughput is in
+    /// frames a second.
+    #[must_use]
+    pub fn corrected_seconds(&self, throughput: f64) -> f64 {
+        self.implied_seconds() * (1.0 - throughput / self.rate)
+    }
+}
+
+impl BackToBack {
+    /// Begins, with the highest rate of the line in frames a second.
+    ///
+    /// # Errors
+    ///
+    /// If the rate is none, or a number of the profile is not one to measure with.
+    pub fn new(rate: f64, profile: &Profile) -> Result<Self, Error> {
+        within("the rate", rate, rate > 0.0 && rate <= 1e12, "positive, in frames/s")?;
+        let plan = profile.bursts;
+        let desk = Desk::new(profile)?;
+        let longest = whole(rate * plan.longest_seconds).max(1);
+        Ok(Self { desk, plan, rate, longest, good: 0, bad: None, lost: 0, found: Vec::new(), endless: 0 })
+    }
+
+    /// Returns the figures so far; `None` before the first search has ended.
+    #[must_use]
+    pub fn result(&self) -> Option<Bursts> {
+        Summary::of(&self.found).map(|frames| Bursts { frames, rate: self.rate, endless: self.endless })
+    }
+
+    /// Frames of the next burst: doubled until frames are lost, then halving what is open.
+    fn frames(&self) -> u64 {
+        match self.bad {
+            Some(bad) => self.good + (bad - self.good) / 2,
+            // The search before has a hint, though each is independent of its bounds.
+            None if self.good == 0 => self.found.last().map_or(64, |found| whole(found / 2.0).max(1)).min(self.longest),
+            None => self.good.saturating_mul(2).min(self.longest),
+        }
+    }
+
+    fn settle(&mut self) {
+        let done = match self.bad {
+            Some(bad) => bad - self.good <= self.plan.step_frames,
+            None => self.good >= self.longest,
+        };
+        if done {
+            self.endless += u64::from(self.bad.is_none());
+            self.found.push(real(self.good));
+            (self.good, self.bad) = (0, None);
+        }
+    }
+}
+
+impl Plan for BackToBack {
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn desk_mut(&mut self) -> &mut Desk {
+        &mut self.desk
+    }
+
+    fn plan(&self) -> Option<(Traffic, bool)> {
+        let more = self.found.len() < self.plan.repetitions as usize;
+        more.then(|| (Traffic::Burst { rate: self.rate, frames: self.frames() }, false))
+    }
+
+    fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
+        let frames = traffic.frames();
+        if outcome.received < outcome.sent {
+            self.lost += 1;
+            if self.lost <= self.plan.verifications {
+                return;
+            }
+            self.bad = Some(frames);
+        } else {
+            self.good = frames;
+        }
+        self.lost = 0;
+        self.settle();
+    }
+}

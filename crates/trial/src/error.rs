@@ -1,0 +1,59 @@
+//! Errors of tests.
+
+/// Why a test cannot be done as asked.
+///
+/// ```
+/// use trial::{Error, Goal, Throughput};
+///
+/// let error = Throughput::new(vec![Goal::NDR], 1_000.0..=500.0, &Default::default()).unwrap_err();
+/// assert_eq!(error.to_string(), "loads from 1000 to 500 frames/s: the lower end must be positive and below the upper one");
+/// ```
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The loads to search, in frames a second, are no range.
+    #[error("loads from {low} to {high} frames/s: the lower end must be positive and below the upper one")]
+    Range {
+        /// The lower end.
+        low: f64,
+        /// The upper end.
+        high: f64,
+    },
+    /// A number is not one that the test can work with.
+    #[error("{what} is {value}; it must be {allowed}")]
+    Number {
+        /// Its name.
+        what: &'static str,
+        /// What was given.
+        value: f64,
+        /// What may be given.
+        allowed: &'static str,
+    },
+    /// A search without goals.
+    #[error("no goals to search for; give one, such as NDR")]
+    NoGoals,
+    /// An outcome was told when no trial was asked for: the test has ended.
+    #[error("the outcome of a trial that was not asked for: the test has ended")]
+    NotAsked,
+}
+
+/// Checks that a number lies in a range, which NaN does not.
+pub(crate) fn within(what: &'static str, value: f64, fits: bool, allowed: &'static str) -> Result<(), Error> {
+    if fits && value.is_finite() { Ok(()) } else { Err(Error::Number { what, value, allowed }) }
+}
+
+/// Checks that a duration in seconds is one that a trial can have: 1 ms to 1,000,000 s.
+pub(crate) fn duration(what: &'static str, value: f64) -> Result<(), Error> {
+    within(what, value, (1e-3..=1e6).contains(&value), "0.001 to 1000000 seconds")
+}
+
+/// Checks the loads of a test, in frames a second.
+pub(crate) fn range(low: f64, high: f64) -> Result<(), Error> {
+    let fits = low > 0.0 && high > low && high <= 1e12 && low >= 1e-6;
+    if fits { Ok(()) } else { Err(Error::Range { low, high }) }
+}
+
+/// Checks a number of repetitions: 1 to 100,000.
+pub(crate) fn repetitions(value: u32) -> Result<(), Error> {
+    within("the number of repetitions", f64::from(value), (1..=100_000).contains(&value), "1 to 100000")
+}

@@ -1,0 +1,71 @@
+//! Forwarding rate at maximum offered load (RFC 2285, 3.6.2).
+
+use crate::error::within;
+use crate::method::{Desk, Plan};
+use crate::trial::real;
+use crate::{Error, Outcome, Profile, Repeated, Summary, Traffic};
+use serde::{Deserialize, Serialize};
+
+/// Trials at the highest load. A rate that the generator misses is no fault here: the maximum offered load is what it reaches (RFC
+/// 2285, 3.5.3).
+#[derive(Clone, Debug)]
+pub struct Frmol {
+    desk: Desk,
+    plan: Repeated,
+    rate: f64,
+    offered: Vec<f64>,
+    forwarded: Vec<f64>,
+}
+
+/// Rates at maximum offered load, means over the repetitions, in frames a second. RFC 2285 wants both reported.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Offered {
+    /// The maximum offered load.
+    pub offered: f64,
+    /// The forwarding rate at it.
+    pub forwarded: f64,
+    /// Repetitions.
+    pub repetitions: u64,
+}
+
+impl Frmol {
+    /// Begins, with a rate in frames a second that is at least what the generator is to reach.
+    ///
+    /// # Errors
+    ///
+    /// If the rate is none, or a number of the profile is not one to measure with.
+    pub fn new(rate: f64, profile: &Profile) -> Result<Self, Error> {
+        within("the rate", rate, rate > 0.0 && rate <= 1e12, "positive, in frames/s")?;
+        let desk = Desk::new(profile)?.any_rate();
+        Ok(Self { desk, plan: profile.frmol, rate, offered: Vec::new(), forwarded: Vec::new() })
+    }
+
+    /// Returns the means so far; `None` before the first trial.
+    #[must_use]
+    pub fn result(&self) -> Option<Offered> {
+        let (offered, forwarded) = (Summary::of(&self.offered)?, Summary::of(&self.forwarded)?);
+        Some(Offered { offered: offered.mean, forwarded: forwarded.mean, repetitions: offered.count })
+    }
+}
+
+impl Plan for Frmol {
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn desk_mut(&mut self) -> &mut Desk {
+        &mut self.desk
+    }
+
+    fn plan(&self) -> Option<(Traffic, bool)> {
+        let more = self.offered.len() < self.plan.repetitions as usize;
+        more.then(|| (Traffic::Steady { rate: self.rate, seconds: f64::from(self.plan.seconds) }, false))
+    }
+
+    fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
+        let seconds = traffic.seconds().max(outcome.seconds.unwrap_or(0.0));
+        self.offered.push(real(outcome.sent) / seconds);
+        self.forwarded.push(real(outcome.received) / seconds);
+    }
+}

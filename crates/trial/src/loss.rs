@@ -1,0 +1,101 @@
+//! Frame loss rate (RFC 2544, 26.3).
+
+use crate::error::within;
+use crate::method::{Desk, Plan};
+use crate::trial::real;
+use crate::{Error, Limit, LossPlan, Outcome, Profile, Traffic};
+use serde::{Deserialize, Serialize};
+
+/// Trials from the highest rate downwards, until two in a row lose nothing.
+///
+/// ```
+/// use trial::{FrameLoss, Method, Outcome};
+///
+/// let mut test = FrameLoss::new(1e6, &Default::default())?;
+/// while let Some(trial) = test.next() {
+///     let sent = trial.traffic.frames();
+///     test.tell(&Outcome::new(sent, sent.min(850_000)))?;
+/// }
+/// let percent: Vec<_> = test.points().iter().map(|point| point.loss_percent().round()).collect();
+/// assert_eq!(percent, [15.0, 6.0, 0.0, 0.0]);
+/// # Ok::<(), trial::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct FrameLoss {
+    desk: Desk,
+    plan: LossPlan,
+    highest: f64,
+    /// Steps below the highest rate.
+    step: u32,
+    points: Vec<LossPoint>,
+}
+
+/// The loss at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LossPoint {
+    /// Frames a second.
+    pub rate: f64,
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that came back.
+    pub received: u64,
+}
+
+impl LossPoint {
+    /// Returns the share of the frames that were lost, in percent.
+    #[must_use]
+    pub fn loss_percent(&self) -> f64 {
+        if self.sent == 0 { 0.0 } else { real(self.sent.saturating_sub(self.received)) * 100.0 / real(self.sent) }
+    }
+}
+
+impl FrameLoss {
+    /// Begins at the highest rate, in frames a second: that of the line, or the most that the generator reaches.
+    ///
+    /// # Errors
+    ///
+    /// If the rate is none, or a number of the profile is not one to measure with.
+    pub fn new(highest: f64, profile: &Profile) -> Result<Self, Error> {
+        within("the highest rate", highest, highest > 0.0 && highest <= 1e12, "positive, in frames/s")?;
+        Ok(Self { desk: Desk::new(profile)?, plan: profile.loss, highest, step: 0, points: Vec::new() })
+    }
+
+    /// Returns the points so far, from the highest rate downwards. Rates that the generator does not reach are left out.
+    #[must_use]
+    pub fn points(&self) -> &[LossPoint] {
+        &self.points
+    }
+
+    /// Returns whether the last two points lost nothing, with which the test ends; it may also run out of rates.
+    #[must_use]
+    pub fn is_lossless_below(&self) -> bool {
+        matches!(self.points[..], [.., a, b] if a.received >= a.sent && b.received >= b.sent)
+    }
+}
+
+impl Plan for FrameLoss {
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn desk_mut(&mut self) -> &mut Desk {
+        &mut self.desk
+    }
+
+    fn plan(&self) -> Option<(Traffic, bool)> {
+        let share = 1.0 - self.plan.step * f64::from(self.step);
+        let more = !self.is_lossless_below() && share > 1e-9;
+        more.then_some((Traffic::Steady { rate: self.highest * share, seconds: self.plan.seconds }, false))
+    }
+
+    fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
+        self.points.push(LossPoint { rate: traffic.rate(), sent: outcome.sent, received: outcome.received });
+        self.step += 1;
+    }
+
+    fn unreachable(&mut self, _limit: &Limit) -> bool {
+        self.step += 1;
+        true
+    }
+}

@@ -1,0 +1,232 @@
+//! What all tests share: they ask for trials, and tell those that count from those that are void.
+
+use crate::trial::real;
+use crate::{Error, Outcome, Phases, Profile, Traffic, Trial};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Times that a trial may be void before that is taken for a limit of the generator.
+pub const TRIES: u32 = 3;
+
+/// A test: asked for the next trial, told what came of it.
+///
+/// ```
+/// use trial::{Frmol, Method, Outcome};
+///
+/// let mut test = Frmol::new(1e6, &Default::default())?;
+/// while let Some(trial) = test.next() {
+///     let sent = trial.traffic.frames();
+///     test.tell(&Outcome::new(sent, sent * 9 / 10))?;
+/// }
+/// assert_eq!(test.result().map(|result| result.forwarded), Some(900_000.0));
+/// # Ok::<(), trial::Error>(())
+/// ```
+pub trait Method {
+    /// Returns the next trial, the same one until its outcome is told; `None` when the test has ended.
+    fn next(&self) -> Option<Trial>;
+
+    /// Takes the outcome of that trial.
+    ///
+    /// # Errors
+    ///
+    /// If the test has ended.
+    fn tell(&mut self, outcome: &Outcome) -> Result<Verdict, Error>;
+
+    /// Returns the limits of the generator that the test has run into, each once.
+    fn limits(&self) -> &[Limit];
+
+    /// Returns the number of trials so far, void ones among them, and the seconds for which they sent.
+    fn spent(&self) -> (u64, f64);
+}
+
+/// What becomes of an outcome.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It counts.
+    Counted,
+    /// It says nothing about the device; the trial is asked for again.
+    Void(Reason),
+    /// It was void for the third time in a row: a [`Limit`].
+    Limit(Reason),
+}
+
+/// Why a trial is void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Reason {
+    /// The generator missed its rate.
+    Rate,
+    /// A link fell.
+    Link,
+    /// The clock jumped, or the duration is no number.
+    Clock,
+    /// More frames are said to have come than were sent.
+    Counts,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rate => "the generator missed its rate",
+            Self::Link => "a link fell",
+            Self::Clock => "the clock jumped",
+            Self::Counts => "more frames came than were sent",
+        })
+    }
+}
+
+/// A limit of the generator, never of the device: a trial that was void three times.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Limit {
+    /// Why the last one was void.
+    pub reason: Reason,
+    /// Frames a second that were asked for.
+    pub asked: f64,
+    /// The highest rate of the three, in frames a second.
+    pub reached: f64,
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reason, asked, reached } = self;
+        write!(f, "{reason} {TRIES} times: {asked:.0} frames/s were asked for, {reached:.0} were sent")
+    }
+}
+
+/// Numbers trials, repeats void ones, and keeps count.
+#[derive(Clone, Debug, Default)]
+pub struct Desk {
+    phases: Phases,
+    tolerance: f64,
+    /// Whether a rate that is missed is a finding instead.
+    any_rate: bool,
+    trials: u64,
+    seconds: f64,
+    void: u32,
+    reached: f64,
+    limits: Vec<Limit>,
+    over: bool,
+}
+
+/// What a test adds to the desk. The trait is not named outside of the crate.
+pub trait Plan {
+    /// The desk.
+    fn desk(&self) -> &Desk;
+    /// The same, to write to.
+    fn desk_mut(&mut self) -> &mut Desk;
+    /// What to send next, and whether it is a warm-up.
+    fn plan(&self) -> Option<(Traffic, bool)>;
+    /// Takes an outcome that counts.
+    fn count(&mut self, traffic: Traffic, outcome: &Outcome);
+    /// Takes a rate that the generator does not reach; whether the test can go on without.
+    fn unreachable(&mut self, _limit: &Limit) -> bool {
+        false
+    }
+}
+
+impl Desk {
+    pub(crate) fn new(profile: &Profile) -> Result<Self, Error> {
+        profile.check()?;
+        Ok(Self { phases: profile.phases, tolerance: profile.rate_tolerance, ..Self::default() })
+    }
+
+    /// A desk to which no rate is too low.
+    pub(crate) fn any_rate(mut self) -> Self {
+        self.any_rate = true;
+        self
+    }
+
+    /// Whether the test was given up.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// By how much a rate may be missed.
+    pub(crate) fn tolerance(&self) -> f64 {
+        self.tolerance
+    }
+
+    /// Seconds of all trials so far.
+    pub(crate) fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Why an outcome is void, if it is.
+    fn fault(&self, traffic: &Traffic, outcome: &Outcome) -> Option<Reason> {
+        if outcome.link_fell {
+            return Some(Reason::Link);
+        }
+        let seconds = outcome.seconds.unwrap_or(1.0);
+        if outcome.clock_jumped || !(seconds.is_finite() && seconds > 0.0) {
+            return Some(Reason::Clock);
+        }
+        if outcome.received > outcome.sent {
+            return Some(Reason::Counts);
+        }
+        let asked = real(traffic.frames());
+        let sent = real(outcome.sent);
+        let slack = asked * self.tolerance + 1.0;
+        let late = outcome.seconds.is_some_and(|seconds| {
+            // The last gap may not have been waited for.
+            seconds > traffic.seconds() * (1.0 + self.tolerance) + 1.0 / traffic.rate()
+        });
+        let missed = (sent - asked).abs() > slack || late || outcome.sent == 0;
+        (missed && !self.any_rate).then_some(Reason::Rate)
+    }
+}
+
+/// Frames a second that were sent.
+fn rate_of(traffic: &Traffic, outcome: &Outcome) -> f64 {
+    let seconds = traffic.seconds().max(outcome.seconds.filter(|seconds| seconds.is_finite()).unwrap_or(0.0));
+    if seconds > 0.0 { real(outcome.sent) / seconds } else { 0.0 }
+}
+
+impl<P: Plan> Method for P {
+    fn next(&self) -> Option<Trial> {
+        let desk = self.desk();
+        if desk.over {
+            return None;
+        }
+        let (traffic, warm_up) = self.plan()?;
+        Some(Trial { number: desk.trials, traffic, phases: desk.phases, warm_up })
+    }
+
+    fn tell(&mut self, outcome: &Outcome) -> Result<Verdict, Error> {
+        let Trial { traffic, warm_up, .. } = self.next().ok_or(Error::NotAsked)?;
+        let desk = self.desk_mut();
+        desk.trials += 1;
+        desk.seconds += traffic.seconds();
+        // Nothing is taken from a warm-up, so nothing can be wrong with it.
+        let fault = if warm_up { None } else { desk.fault(&traffic, outcome) };
+        let Some(reason) = fault else {
+            desk.void = 0;
+            desk.reached = 0.0;
+            if !warm_up {
+                self.count(traffic, outcome);
+            }
+            return Ok(Verdict::Counted);
+        };
+        desk.void += 1;
+        desk.reached = desk.reached.max(rate_of(&traffic, outcome));
+        if desk.void < TRIES {
+            return Ok(Verdict::Void(reason));
+        }
+        let limit = Limit { reason, asked: traffic.rate(), reached: desk.reached };
+        desk.void = 0;
+        desk.reached = 0.0;
+        desk.limits.push(limit);
+        let goes_on = reason == Reason::Rate && self.unreachable(&limit);
+        self.desk_mut().over |= !goes_on;
+        Ok(Verdict::Limit(reason))
+    }
+
+    fn limits(&self) -> &[Limit] {
+        &self.desk().limits
+    }
+
+    fn spent(&self) -> (u64, f64) {
+        (self.desk().trials, self.desk().seconds)
+    }
+}

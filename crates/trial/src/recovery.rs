@@ -1,0 +1,103 @@
+//! System recovery (RFC 2544, 26.5).
+
+use crate::error::within;
+use crate::method::{Desk, Plan};
+use crate::profile::{AFTER_OVERLOAD, OVERLOAD};
+use crate::{Error, Outcome, Profile, RecoveryPlan, Summary, Traffic};
+use serde::{Deserialize, Serialize};
+
+/// Overload, and then half of it: how long is the device still losing frames?
+///
+/// The overload is 110 % of the throughput, or the highest rate if that is less, and the rate after it "50% of the above rate".
+///
+/// ```
+/// use trial::{Method, Outcome, Recovery, Traffic};
+///
+/// let mut test = Recovery::new(1e6, 1.05e6, &Default::default())?;
+/// while let Some(trial) = test.next() {
+///     let Traffic::Overload { rate, then, .. } = trial.traffic else { unreachable!() };
+///     assert_eq!((rate, then), (1.05e6, 0.525e6));
+///     let mut outcome = Outcome::new(trial.traffic.frames(), trial.traffic.frames() - 1);
+///     outcome.last_lost = Some(0.25);
+///     test.tell(&outcome)?;
+/// }
+/// assert_eq!(test.result().and_then(|result| result.seconds).map(|seconds| seconds.mean), Some(0.25));
+/// # Ok::<(), trial::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Recovery {
+    desk: Desk,
+    plan: RecoveryPlan,
+    overload: f64,
+    recovered: Vec<f64>,
+    unrecovered: u64,
+}
+
+/// How a device recovered.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Recovered {
+    /// Frames a second of the overload.
+    pub overload: f64,
+    /// Seconds from the change of the rate to the last lost frame, over the repetitions in which the device recovered; `None` if it
+    /// never did.
+    pub seconds: Option<Summary>,
+    /// Repetitions in which it was still losing frames in the last tenth of the time.
+    pub unrecovered: u64,
+}
+
+impl Recovery {
+    /// Begins, with the throughput and the highest rate in frames a second.
+    ///
+    /// # Errors
+    ///
+    /// If a rate is none, or a number of the profile is not one to measure with.
+    pub fn new(throughput: f64, highest: f64, profile: &Profile) -> Result<Self, Error> {
+        let rate = |what, value: f64| within(what, value, value > 0.0 && value <= 1e12, "positive, in frames/s");
+        rate("the throughput", throughput)?;
+        rate("the highest rate", highest)?;
+        let overload = (throughput * OVERLOAD).min(highest);
+        Ok(Self { desk: Desk::new(profile)?, plan: profile.recovery, overload, recovered: Vec::new(), unrecovered: 0 })
+    }
+
+    /// Returns the result so far; `None` before the first trial.
+    #[must_use]
+    pub fn result(&self) -> Option<Recovered> {
+        let seconds = Summary::of(&self.recovered);
+        let any = seconds.is_some() || self.unrecovered > 0;
+        any.then_some(Recovered { overload: self.overload, seconds, unrecovered: self.unrecovered })
+    }
+}
+
+impl Plan for Recovery {
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn desk_mut(&mut self) -> &mut Desk {
+        &mut self.desk
+    }
+
+    fn plan(&self) -> Option<(Traffic, bool)> {
+        let more = (self.recovered.len() as u64) + self.unrecovered < u64::from(self.plan.repetitions);
+        let RecoveryPlan { overload_seconds, recovery_seconds, .. } = self.plan;
+        more.then(|| {
+            let traffic = Traffic::Overload {
+                rate: self.overload,
+                seconds: overload_seconds,
+                then: self.overload * AFTER_OVERLOAD,
+                then_seconds: recovery_seconds,
+            };
+            (traffic, false)
+        })
+    }
+
+    fn count(&mut self, _traffic: Traffic, outcome: &Outcome) {
+        match outcome.last_lost {
+            None => self.recovered.push(0.0),
+            // Not a number is not recovered either.
+            Some(last) if last <= self.plan.recovery_seconds * 0.9 => self.recovered.push(last.max(0.0)),
+            Some(_) => self.unrecovered += 1,
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The throughput search: several goals over the same trials (RFC 9971, "Multiple Loss Ratio Search").
+
+use crate::estimate::{Measured, crossing, fit};
+use crate::goal::{Class, Tally, conditional_loss};
+use crate::grid::Grid;
+use crate::method::{Desk, Plan};
+use crate::trial::real;
+use crate::{Error, Goal, Limit, Method, Outcome, Profile, Traffic};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// Trials after which a search ends without its result.
+const MOST_TRIALS: u64 = 10_000;
+/// Loads that may be tried by estimate alone, before every second one halves what is open.
+/// Steps between the load of which trials disagree and the estimate of all trials at which it is left all the same.
+const FAR: f64 = 1.5;
+const TRUSTED: usize = 6;
+
+/// A search for the loads that meet goals.
+///
+/// ```
+/// use trial::{Ended, Goal, Method, Outcome, Throughput};
+///
+/// let mut search = Throughput::new(vec![Goal::NDR, Goal::PDR], 9_001.0..=14_880_952.0, &Default::default())?;
+/// while let Some(trial) = search.next() {
+///     // A device that forwards a million frames a second.
+///     let most = 1e6 * trial.traffic.seconds();
+///     let sent = trial.traffic.frames();
+///     search.tell(&Outcome::new(sent, sent.min(most as u64)))?;
+/// }
+/// let [ndr, pdr] = &search.results()[..] else { unreachable!() };
+/// assert_eq!(ndr.ended, Ended::Found);
+/// assert!(ndr.lower.unwrap() <= 1e6 && ndr.upper.unwrap() > 1e6);
+/// assert!(ndr.throughput.unwrap() > 0.995 * 1e6 && pdr.throughput >= ndr.throughput);
+/// # Ok::<(), trial::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Throughput {
+    desk: Desk,
+    goals: Vec<Goal>,
+    grid: Grid,
+    /// The highest load that the generator reaches.
+    top: u64,
+    loads: BTreeMap<u64, Record>,
+    warm_up: f64,
+    most_seconds: f64,
+}
+
+/// The trials at a load.
+#[derive(Clone, Debug, Default)]
+struct Record {
+    /// Seconds and loss ratio of each.
+    trials: Vec<(f64, f64)>,
+    /// A tally for each goal.
+    tallies: Vec<Tally>,
+}
+
+/// What a search has found for a goal. Loads are in frames a second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct GoalResult {
+    /// The goal.
+    pub goal: Goal,
+    /// The relevant lower bound: the highest load below [`Self::upper`] that meets the goal.
+    pub lower: Option<f64>,
+    /// The relevant upper bound: the lowest load that does not meet it.
+    pub upper: Option<f64>,
+    /// The conditional throughput: the rate forwarded at the lower bound, in the quantile of its trials that the exceed ratio
+    /// leaves.
+    pub throughput: Option<f64>,
+    /// How the search ended.
+    pub ended: Ended,
+}
+
+/// How a search ended for a goal. All but [`Self::Found`] are irregular results (RFC 9971).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Ended {
+    /// Both bounds are known, and within the width.
+    Found,
+    /// The highest load meets the goal: the result is at least that.
+    AtHighest,
+    /// The highest load that the generator reaches meets the goal: the result is at least that, and [`Method::limits`] says
+    /// what stopped it.
+    AtGenerator,
+    /// The lowest load does not meet the goal.
+    BelowLowest,
+    /// It has taken too long, or is under way; the bounds are those known so far.
+    Open,
+    /// Its trials were void; the bounds are those known so far, and [`Method::limits`] says why.
+    Void,
+}
+
+/// The relevant bounds of a goal, as indices.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    lower: Option<u64>,
+    upper: Option<u64>,
+}
+
+impl Throughput {
+    /// Begins a search between two loads, in frames a second.
+    ///
+    /// # Errors
+    ///
+    /// If goals, loads or numbers of the profile are not ones to search with.
+    pub fn new(goals: Vec<Goal>, loads: RangeInclusive<f64>, profile: &Profile) -> Result<Self, Error> {
+        if goals.is_empty() {
+            return Err(Error::NoGoals);
+        }
+        goals.iter().try_for_each(Goal::check)?;
+        let grid = Grid::new(*loads.start(), *loads.end(), &goals)?;
+        let plan = &profile.throughput;
+        Ok(Self {
+            desk: Desk::new(profile)?,
+            top: grid.top(),
+            grid,
+            goals,
+            loads: BTreeMap::new(),
+            warm_up: plan.warm_up_seconds,
+            most_seconds: plan.most_seconds,
+        })
+    }
+
+    /// Returns what is known so far, a result for each goal.
+    #[must_use]
+    pub fn results(&self) -> Vec<GoalResult> {
+        (0..self.goals.len()).map(|number| self.result(number)).collect()
+    }
+
+    fn result(&self, number: usize) -> GoalResult {
+        let goal = self.goals[number];
+        let bounds = self.bounds(number);
+        let record = bounds.lower.and_then(|index| Some((index, self.loads.get(&index)?)));
+        let throughput =
+            record.map(|(index, record)| self.grid.load(index) * (1.0 - conditional_loss(&goal, &record.trials)));
+        let ended = match bounds {
+            _ if self.reached(number, bounds) => match bounds {
+                Bounds { upper: Some(0), .. } => Ended::BelowLowest,
+                Bounds { upper: Some(_), .. } => Ended::Found,
+                Bounds { upper: None, .. } if self.top < self.grid.top() => Ended::AtGenerator,
+                Bounds { upper: None, .. } => Ended::AtHighest,
+            },
+            _ if self.desk.is_over() => Ended::Void,
+            _ => Ended::Open,
+        };
+        let load = |index: Option<u64>| index.map(|index| self.grid.load(index));
+        GoalResult { goal, lower: load(bounds.lower), upper: load(bounds.upper), throughput, ended }
+    }
+
+    fn class(&self, number: usize, index: u64) -> Class {
+        self.loads.get(&index).map_or(Class::Undecided, |record| record.tallies[number].class(&self.goals[number]))
+    }
+
+    fn bounds(&self, number: usize) -> Bounds {
+        let mut bounds = Bounds::default();
+        for &index in self.loads.keys() {
+            match self.class(number, index) {
+                Class::Undecided => {}
+                Class::Lower => bounds.lower = Some(index),
+                Class::Upper => {
+                    bounds.upper = Some(index);
+                    break;
+                }
+            }
+        }
+        bounds
+    }
+
+    /// Whether a goal needs no more trials.
+    fn reached(&self, number: usize, bounds: Bounds) -> bool {
+        match (bounds.lower, bounds.upper) {
+            (_, Some(0)) => true,
+            (Some(lower), Some(upper)) => upper - lower <= self.grid.steps(&self.goals[number]),
+            (Some(lower), None) => lower >= self.top,
+            _ => false,
+        }
+    }
+
+    /// The next load for a goal, and for how long.
+    fn choose(&self, number: usize) -> Option<(u64, f64)> {
+        let bounds = self.bounds(number);
+        if self.reached(number, bounds) {
+            return None;
+        }
+        let goal = &self.goals[number];
+        let steps = self.grid.steps(goal);
+        // Loads between the bounds that have been measured; what lies outside cannot become one.
+        let open: Vec<Measured> = self
+            .loads
+            .iter()
+            .filter(|&(&index, _)| {
+                bounds.lower.is_none_or(|lower| index > lower)
+                    && bounds.upper.is_none_or(|upper| index < upper)
+                    && index <= self.top
+            })
+            .map(|(&index, record)| {
+                let (seconds, high) = record.tallies[number].seconds();
+                Measured { index, seconds, high }
+            })
+            .collect();
+        if let Some(index) = contested(&open, goal)
+            && self.is_near(number, index, steps)
+        {
+            return Some((index, goal.final_seconds));
+        }
+        let (low, high) = fit(&open, goal.exceed_ratio);
+        let (below, above) = (low.or(bounds.lower), high.or(bounds.upper));
+        let index = match (below, above) {
+            (Some(a), Some(b)) if b - a <= steps => return Some((self.confirm(number, a, b)?, goal.final_seconds)),
+            (Some(a), Some(b)) => self.between(number, a, b, steps),
+            (Some(a), None) if a >= self.top => return Some((a, goal.final_seconds)),
+            (Some(a), None) => self.up(&open, a, steps),
+            (None, Some(0)) => return Some((0, goal.final_seconds)),
+            (None, Some(b)) => self.down(number, &open, b, steps),
+            (None, None) => self.top,
+        };
+        Some((index, goal.initial_seconds))
+    }
+
+    /// Whether a load is where the goal seems to be met.
+    fn is_near(&self, number: usize, index: u64, steps: u64) -> bool {
+        let Some(rate) = crossing(&self.goals[number], &self.grid, self.trials(), index) else { return true };
+        (self.grid.place(rate) - real(index)).abs() <= FAR * real(steps)
+    }
+
+    /// Load, seconds and loss ratio of all trials.
+    fn trials(&self) -> impl Iterator<Item = (u64, f64, f64)> + '_ {
+        self.loads.iter().flat_map(|(&index, record)| record.trials.iter().map(move |&(s, loss)| (index, s, loss)))
+    }
+
+    /// Of two neighbours the one to measure: the one that is undecided, or has fewer seconds.
+    fn confirm(&self, number: usize, a: u64, b: u64) -> Option<u64> {
+        let seconds = |index| self.loads.get(&index).map_or(0.0, |record| record.tallies[number].seconds().0);
+        let undecided = |index| self.class(number, index) == Class::Undecided;
+        match (undecided(a), undecided(b)) {
+            (true, true) => Some(if seconds(a) <= seconds(b) { a } else { b }),
+            (true, false) => Some(a),
+            (false, true) => Some(b),
+            (false, false) => None,
+        }
+    }
+
+    /// A new load between two that are not neighbours.
+    fn between(&self, number: usize, a: u64, b: u64, steps: u64) -> u64 {
+        let middle = a + (b - a) / 2;
+        if self.loads.len() > TRUSTED && self.loads.len().is_multiple_of(2) {
+            return middle;
+        }
+        let Some(rate) = crossing(&self.goals[number], &self.grid, self.trials(), b) else { return middle };
+        // The load below the estimate, if that is new, else the one above.
+        let below = self.grid.below(rate);
+        let index = if below > a { below } else { a.saturating_add(steps) };
+        if index >= b { b - steps } else { index }.clamp(a + 1, b - 1)
+    }
+
+    /// A load above the highest that was forwarded.
+    fn up(&self, open: &[Measured], a: u64, steps: u64) -> u64 {
+        a.saturating_add(far(steps, open.len())).min(self.top)
+    }
+
+    /// A load below the lowest that lost frames.
+    fn down(&self, number: usize, open: &[Measured], b: u64, steps: u64) -> u64 {
+        let trials =
+            self.loads.get(&b).into_iter().flat_map(|record| record.trials.iter().map(|&(s, loss)| (b, s, loss)));
+        let rate = crossing(&self.goals[number], &self.grid, trials, b).unwrap_or(0.0);
+        let failed = open.iter().filter(|measured| measured.index > b).count();
+        self.grid.below(rate).min(b.saturating_sub(far(steps, failed)))
+    }
+}
+
+/// The load of which trials disagree: whichever way it is decided, it is likely to be a bound, so it is not left before that.
+fn contested(open: &[Measured], goal: &Goal) -> Option<u64> {
+    let mixed =
+        open.iter().filter(|load| load.high > 0.0 && load.high < load.seconds && load.seconds > goal.final_seconds);
+    mixed.max_by(|a, b| a.seconds.total_cmp(&b.seconds)).map(|load| load.index)
+}
+
+/// A step that doubles with each load that was in vain.
+fn far(steps: u64, vain: usize) -> u64 {
+    steps.saturating_mul(1 << vain.min(40))
+}
+
+impl Plan for Throughput {
+    fn desk(&self) -> &Desk {
+        &self.desk
+    }
+
+    fn desk_mut(&mut self) -> &mut Desk {
+        &mut self.desk
+    }
+
+    fn plan(&self) -> Option<(Traffic, bool)> {
+        if self.warm_up > 0.0 && self.spent().0 == 0 {
+            return Some((Traffic::Steady { rate: self.grid.load(self.top), seconds: self.warm_up }, true));
+        }
+        if self.spent().0 >= MOST_TRIALS || self.desk.seconds() >= self.most_seconds {
+            return None;
+        }
+        let (index, seconds) = (0..self.goals.len()).find_map(|number| self.choose(number))?;
+        Some((Traffic::Steady { rate: self.grid.load(index), seconds }, false))
+    }
+
+    fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
+        let Traffic::Steady { rate, seconds } = traffic else { return };
+        let loss = outcome.loss_ratio();
+        let goals = &self.goals;
+        let index = self.grid.place(rate).round();
+        let record = self
+            .loads
+            .entry(crate::trial::whole(index))
+            .or_insert_with(|| Record { trials: Vec::new(), tallies: vec![Tally::default(); goals.len()] });
+        record.trials.push((seconds, loss));
+        for (goal, tally) in goals.iter().zip(&mut record.tallies) {
+            tally.add(goal, seconds, loss);
+        }
+    }
+
+    fn unreachable(&mut self, limit: &Limit) -> bool {
+        let index = crate::trial::whole(self.grid.place(limit.asked).round());
+        // Somewhat less than what it has reached, as it may not reach that each time.
+        let reached = self.grid.below(limit.reached * (1.0 - 2.0 * self.desk.tolerance()));
+        let Some(lower) = index.checked_sub(1) else { return false };
+        self.top = lower.min(reached);
+        debug_assert!(real(self.top) < real(index));
+        true
+    }
+}

@@ -1,0 +1,172 @@
+//! A trial: what is to be sent, and what came of it.
+
+use crate::Phases;
+use serde::{Deserialize, Serialize};
+
+/// What a trial sends. Rates are frames a second of one direction, durations seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Traffic {
+    /// A constant rate.
+    Steady {
+        /// Frames a second.
+        rate: f64,
+        /// For so long.
+        seconds: f64,
+    },
+    /// So many frames at the highest rate, with the smallest gaps (RFC 9004, 6.2).
+    Burst {
+        /// Frames a second.
+        rate: f64,
+        /// Frames.
+        frames: u64,
+    },
+    /// More than the device can forward, and then less, without a pause (RFC 2544, 26.5).
+    Overload {
+        /// Frames a second at first.
+        rate: f64,
+        /// For so long.
+        seconds: f64,
+        /// Frames a second from then on.
+        then: f64,
+        /// For so long.
+        then_seconds: f64,
+    },
+}
+
+impl Traffic {
+    /// Returns the number of frames that are to be sent, rounded down.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        match *self {
+            Self::Steady { rate, seconds } => whole(rate * seconds),
+            Self::Burst { frames, .. } => frames,
+            Self::Overload { rate, seconds, then, then_seconds } => whole(rate * seconds + then * then_seconds),
+        }
+    }
+
+    /// Returns the seconds for which frames are sent.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        match *self {
+            Self::Steady { seconds, .. } => seconds,
+            Self::Burst { rate, frames } => real(frames) / rate,
+            Self::Overload { seconds, then_seconds, .. } => seconds + then_seconds,
+        }
+    }
+
+    /// Returns the highest rate, in frames a second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        match *self {
+            Self::Steady { rate, .. } | Self::Burst { rate, .. } => rate,
+            Self::Overload { rate, then, .. } => rate.max(then),
+        }
+    }
+}
+
+/// A trial that a test asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Trial {
+    /// Its number in the test, from 0; one that is repeated has a number of its own.
+    pub number: u64,
+    /// What to send.
+    pub traffic: Traffic,
+    /// What to do before and after.
+    pub phases: Phases,
+    /// Whether its outcome only warms the device up: it is told, and not used.
+    pub warm_up: bool,
+}
+
+/// What came of a trial.
+///
+/// ```
+/// let mut outcome = trial::Outcome::new(1_000, 990);
+/// outcome.link_fell = true;
+/// assert_eq!(outcome.loss_ratio(), 0.01);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Frames sent.
+    pub sent: u64,
+    /// Frames that came back, each counted once.
+    pub received: u64,
+    /// Seconds from the first frame sent to the end of the last, if they were taken: a generator may send the right number in
+    /// too long a time.
+    pub seconds: Option<f64>,
+    /// Whether a link was down at any time.
+    pub link_fell: bool,
+    /// Whether the clock jumped.
+    pub clock_jumped: bool,
+    /// Frames that came again.
+    pub duplicate: u64,
+    /// Frames that came after one with a higher number.
+    pub reordered: u64,
+    /// How long frames took, if that was measured.
+    pub delays: Option<Delays>,
+    /// For [`Traffic::Overload`]: seconds from the change of the rate to the moment at which the last lost frame was due;
+    /// `None` if none was lost after it.
+    pub last_lost: Option<f64>,
+}
+
+/// How long frames took, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Delays {
+    /// The shortest.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The median: the typical latency of RFC 8219, 7.2.
+    pub median: f64,
+    /// The 99.9th percentile: the worst-case latency of RFC 8219, 7.2.
+    pub p999: f64,
+    /// The longest.
+    pub max: f64,
+}
+
+impl Delays {
+    /// Makes them from shortest, mean, median, 99.9th percentile and longest, in nanoseconds.
+    #[must_use]
+    pub fn new(min: f64, mean: f64, median: f64, p999: f64, max: f64) -> Self {
+        Self { min, mean, median, p999, max }
+    }
+
+    /// Returns the delay variation of RFC 8219, 7.3.1: the 99.9th percentile less the shortest.
+    #[must_use]
+    pub fn variation(&self) -> f64 {
+        self.p999 - self.min
+    }
+}
+
+impl Outcome {
+    /// Makes the outcome of a trial without incidents.
+    #[must_use]
+    pub fn new(sent: u64, received: u64) -> Self {
+        Self { sent, received, ..Self::default() }
+    }
+
+    /// Returns the share of the frames sent that were lost, 0 to 1; 0 if none was sent.
+    #[must_use]
+    pub fn loss_ratio(&self) -> f64 {
+        if self.sent == 0 { 0.0 } else { real(self.sent.saturating_sub(self.received)) / real(self.sent) }
+    }
+}
+
+/// A count as a real number.
+#[expect(clippy::cast_precision_loss, reason = "counts of a test are far below 2^53")]
+pub(crate) fn real(count: u64) -> f64 {
+    count as f64
+}
+
+/// A real number, rounded down; 0 for those below it and for NaN.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+pub(crate) fn whole(number: f64) -> u64 {
+    // 0.1 * 30 is a little less than 3.
+    (number * (1.0 + 1e-12)).floor() as u64
+}

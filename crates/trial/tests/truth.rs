@@ -1,0 +1,262 @@
+//! Each test against devices whose truth is known.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use trial::simulate::{Device, Truth};
+use trial::{
+    BackToBack, BinarySearch, Ended, FrameLoss, Frmol, Goal, Latency, LossPoint, Method, Profile, Reason, Recovery,
+    Throughput, Traffic, Verdict,
+};
+
+const LOW: f64 = 9_001.0;
+const HIGH: f64 = 14_880_952.0;
+
+/// Does all trials; how many, and for how many seconds.
+fn run(test: &mut impl Method, device: &mut Device) -> (u64, f64) {
+    for _ in 0..20_000 {
+        let Some(trial) = test.next() else { return test.spent() };
+        assert_eq!(test.next(), Some(trial), "asked twice, it says the same");
+        test.tell(&device.run(&trial)).unwrap();
+    }
+    panic!("no end of trials");
+}
+
+fn throughput(truth: Truth, seed: u64, goals: &[Goal]) -> Throughput {
+    let mut search = Throughput::new(goals.to_vec(), LOW..=HIGH, &Profile::default()).unwrap();
+    run(&mut search, &mut Device::new(truth, seed));
+    search
+}
+
+#[test]
+fn a_hard_limit_lies_between_the_bounds() {
+    for capacity in [9_500.0, 123_456.0, 1e6, 7_654_321.0, 14_500_000.0] {
+        for (buffer, width) in [(0, 0.005), (512, 0.005), (0, 0.05), (0, 0.0005)] {
+            let truth = Truth { capacity, buffer, ..Truth::default() };
+            let goals = [Goal { width, ..Goal::NDR }, Goal { width, loss_ratio: 0.02, ..Goal::NDR }];
+            for (result, ratio) in throughput(truth, 1, &goals).results().iter().zip([0.0, 0.02]) {
+                assert_eq!(result.ended, Ended::Found, "{result:?}");
+                let (lower, upper) = (result.lower.unwrap(), result.upper.unwrap());
+                // A trial of 1 s also forwards what the buffer holds.
+                let most = (capacity + buffer as f64) / (1.0 - ratio);
+                assert!(lower <= most + 1.0 && upper >= most - 1.0, "{result:?}: {most}");
+                assert!(upper - lower <= upper * width * 1.000_001, "{result:?}");
+                assert!(
+                    result.throughput.unwrap() <= lower && result.throughput.unwrap() >= lower * (1.0 - ratio) - 1.0
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn stalls_cost_a_binary_search_its_result_and_goals_keep_it() {
+    let truth = Truth { stall: 0.05, stall_frames: 200, ..Truth::default() };
+    for seed in 0..10 {
+        let result = throughput(truth, seed, &[Goal::NDR]).results()[0];
+        assert!((0.99e6..=1e6).contains(&result.lower.unwrap()), "{result:?}");
+        // Of 60 seconds some have a stall at nearly any rate: 95 % of 60 are 5 % of all trials.
+        let mut search =
+            BinarySearch::new(Goal { initial_seconds: 60.0, ..Goal::RFC2544 }, LOW..=HIGH, &Profile::rfc2544())
+                .unwrap();
+        run(&mut search, &mut Device::new(truth, seed));
+        assert!(search.result().throughput.unwrap_or(0.0) < 0.9e6, "{:?}", search.result());
+    }
+}
+
+#[test]
+fn a_capacity_that_varies_is_met_in_its_middle() {
+    let truth = Truth { capacity_varies: 0.02, ..Truth::default() };
+    let found: Vec<_> =
+        (0..20).map(|seed| throughput(truth, seed, &[Goal::NDR]).results()[0].throughput.unwrap()).collect();
+    assert!(found.iter().all(|rate| (0.98e6..=1.02e6).contains(rate)), "{found:?}");
+    let summary = trial::Summary::of(&found).unwrap();
+    assert!((0.99e6..=1.005e6).contains(&summary.mean), "{summary:?}");
+}
+
+#[test]
+fn the_ends_of_the_range_are_results() {
+    let ended = |truth| throughput(truth, 1, &[Goal::NDR]).results()[0];
+    let all = ended(Truth { capacity: 2e7, ..Truth::default() });
+    assert_eq!((all.ended, all.lower, all.upper), (Ended::AtHighest, Some(HIGH), None));
+    let none = ended(Truth { loss: 0.01, ..Truth::default() });
+    assert_eq!((none.ended, none.lower, none.upper), (Ended::BelowLowest, None, Some(LOW)));
+    assert_eq!(ended(Truth { capacity: 0.0, ..Truth::default() }).ended, Ended::BelowLowest);
+    let chance = Truth { loss: 0.001, ..Truth::default() };
+    let results = throughput(chance, 1, &[Goal::NDR, Goal::PDR]).results();
+    assert_eq!((results[0].ended, results[1].ended), (Ended::BelowLowest, Ended::Found));
+}
+
+#[test]
+fn the_goal_of_rfc_2544_is_confirmed_with_full_length() {
+    let mut search = Throughput::new(vec![Goal::RFC2544], LOW..=HIGH, &Profile::rfc2544()).unwrap();
+    let (_, seconds) = run(&mut search, &mut Device::new(Truth::default(), 1));
+    let result = search.results()[0];
+    assert!(result.lower.unwrap() <= 1e6 && result.upper.unwrap() > 1e6, "{result:?}");
+    assert!((60.0..=80.0).contains(&seconds), "{seconds}");
+    assert_eq!(result.throughput, result.lower);
+}
+
+#[test]
+fn binary_search_finds_the_limit_and_confirms_it() {
+    for (goal, most) in [(Goal::RFC2544, 160.0), (Goal { initial_seconds: 60.0, ..Goal::RFC2544 }, 840.0)] {
+        let mut search = BinarySearch::new(goal, LOW..=HIGH, &Profile::rfc2544()).unwrap();
+        let (_, seconds) = run(&mut search, &mut Device::new(Truth::default(), 1));
+        let result = search.result();
+        assert!(result.found && !result.at_generator);
+        let (lower, upper) = (result.throughput.unwrap(), result.upper.unwrap());
+        assert!(lower <= 1e6 && upper > 1e6 && upper - lower <= upper * 0.005, "{result:?}");
+        assert!(seconds <= most, "{seconds}");
+    }
+    // A buffer of a second hides from short trials what long ones find: 1.5 million in a second, 1.0083 million in 60.
+    let truth = Truth { buffer: 500_000, ..Truth::default() };
+    let mut search = BinarySearch::new(Goal::RFC2544, LOW..=HIGH, &Profile::rfc2544()).unwrap();
+    run(&mut search, &mut Device::new(truth, 1));
+    let result = search.result();
+    assert!((1.0e6..=1.0084e6).contains(&result.throughput.unwrap()), "{result:?}");
+    let mut nothing = BinarySearch::new(Goal::RFC2544, LOW..=HIGH, &Profile::rfc2544()).unwrap();
+    run(&mut nothing, &mut Device::new(Truth { loss: 0.1, ..Truth::default() }, 1));
+    assert_eq!((nothing.result().throughput, nothing.result().found), (None, false));
+    let mut all = BinarySearch::new(Goal::RFC2544, LOW..=HIGH, &Profile::rfc2544()).unwrap();
+    run(&mut all, &mut Device::new(Truth { capacity: 1e9, ..Truth::default() }, 1));
+    assert_eq!((all.result().throughput, all.result().upper, all.result().found), (Some(HIGH), None, true));
+}
+
+#[test]
+fn a_void_trial_is_repeated_and_three_are_a_limit_of_the_generator() {
+    let truth = Truth { link_falls: 0.1, clock_jumps: 0.1, generator_stalls: 0.1, ..Truth::default() };
+    let clean = throughput(Truth::default(), 1, &[Goal::NDR]).results()[0];
+    let mut met = 0;
+    for seed in 0..20 {
+        let search = throughput(truth, seed, &[Goal::NDR]);
+        let result = search.results()[0];
+        if result.ended == Ended::Found {
+            // Not one of them tells of a device that is slower than it is.
+            assert_eq!((result.lower, result.upper), (clean.lower, clean.upper));
+            met += 1;
+        } else {
+            assert!(!search.limits().is_empty());
+        }
+    }
+    assert!(met >= 5, "{met}");
+}
+
+#[test]
+fn a_rate_that_the_generator_does_not_reach_is_no_loss() {
+    let truth = Truth { generator: 850_000.0, ..Truth::default() };
+    let search = throughput(truth, 1, &[Goal::NDR]);
+    let (result, limit) = (search.results()[0], search.limits()[0]);
+    assert_eq!((result.ended, result.upper), (Ended::AtGenerator, None));
+    assert!((845_000.0..=850_000.0).contains(&result.lower.unwrap()), "{result:?}");
+    assert_eq!((limit.reason, limit.asked, limit.reached), (Reason::Rate, HIGH, 850_000.0));
+    assert_eq!(
+        limit.to_string(),
+        "the generator missed its rate 3 times: 14880952 frames/s were asked for, 850000 were sent"
+    );
+
+    let mut strict = BinarySearch::new(Goal::RFC2544, LOW..=HIGH, &Profile::rfc2544()).unwrap();
+    run(&mut strict, &mut Device::new(truth, 1));
+    assert!(strict.result().at_generator && strict.result().throughput.unwrap() > 845_000.0, "{:?}", strict.result());
+
+    let mut loss = FrameLoss::new(1e6, &Profile::default()).unwrap();
+    run(&mut loss, &mut Device::new(truth, 1));
+    assert_eq!(loss.points().iter().map(|point| point.rate).collect::<Vec<_>>(), [800_000.0, 700_000.0]);
+    assert_eq!(loss.limits().len(), 2);
+
+    let mut frmol = Frmol::new(HIGH, &Profile::default()).unwrap();
+    run(&mut frmol, &mut Device::new(truth, 1));
+    let result = frmol.result().unwrap();
+    assert_eq!((result.offered, result.forwarded, result.repetitions), (850_000.0, 850_000.0, 3));
+    assert!(frmol.limits().is_empty());
+}
+
+#[test]
+fn a_link_that_stays_down_ends_a_test() {
+    let mut device = Device::new(Truth { link_falls: 1.0, ..Truth::default() }, 1);
+    let mut test = Latency::new(vec![1e5, 2e5], &Profile::default()).unwrap();
+    let verdicts: Vec<_> = (0..3).map(|_| test.tell(&device.run(&test.next().unwrap())).unwrap()).collect();
+    assert_eq!(verdicts, [Verdict::Void(Reason::Link), Verdict::Void(Reason::Link), Verdict::Limit(Reason::Link)]);
+    assert_eq!(test.next(), None);
+    assert_eq!(test.tell(&Default::default()).unwrap_err(), trial::Error::NotAsked);
+}
+
+#[test]
+fn latency_is_that_of_the_device() {
+    let truth = Truth { delay: 20e-6, jitter: 10e-6, buffer: 512, ..Truth::default() };
+    let mut test = Latency::new(vec![1e5, 2e6], &Profile::default()).unwrap();
+    let (trials, seconds) = run(&mut test, &mut Device::new(truth, 1));
+    assert_eq!((trials, seconds), (6, 12.0));
+    let [low, over] = test.results() else { panic!() };
+    assert_eq!(
+        (low.typical().unwrap().median.round(), low.worst().unwrap().median.round(), low.lost),
+        (25_000.0, 29_990.0, 0)
+    );
+    assert_eq!(low.variation().unwrap().median.round(), 9_990.0);
+    // Overloaded, a frame waits for all that the buffer holds.
+    assert_eq!(over.typical().unwrap().median.round(), 25_000.0 + 512_000.0);
+    assert!(over.lost > 0);
+}
+
+#[test]
+fn loss_is_that_of_the_device_at_each_rate() {
+    let mut test = FrameLoss::new(2e6, &Profile::rfc2544()).unwrap();
+    run(&mut test, &mut Device::new(Truth::default(), 1));
+    let percent: Vec<_> = test.points().iter().map(|point| (point.loss_percent() * 100.0).round() / 100.0).collect();
+    assert_eq!(percent, [50.0, 44.44, 37.5, 28.57, 16.67, 0.0, 0.0]);
+    assert!(test.is_lossless_below());
+    let mut lossy = FrameLoss::new(2e6, &Profile::default()).unwrap();
+    run(&mut lossy, &mut Device::new(Truth { loss: 0.25, capacity: 1e9, ..Truth::default() }, 1));
+    assert_eq!(lossy.points().len(), 10, "it runs out of rates");
+    let within = |point: &LossPoint| {
+        (point.loss_percent() - 25.0).abs() < 4.0 * (0.25 * 0.75 / point.sent as f64).sqrt() * 100.0
+    };
+    assert!(lossy.points().iter().all(within), "{:?}", lossy.points());
+}
+
+#[test]
+fn the_corrected_buffer_time_is_that_of_the_buffer() {
+    for (buffer, capacity, rate) in [(512, 1e6, 2e6), (1, 1e6, 1.1e6), (40_000, 3e6, 14_880_952.0), (100, 0.0, 1e6)] {
+        let mut test = BackToBack::new(rate, &Profile::default()).unwrap();
+        run(&mut test, &mut Device::new(Truth { buffer, capacity, ..Truth::default() }, 1));
+        let bursts = test.result().unwrap();
+        assert_eq!((bursts.frames.count, bursts.endless), (5, 0));
+        let frames = bursts.corrected_seconds(capacity) * rate;
+        assert!((frames - buffer as f64).abs() <= 1.0 + buffer as f64 * 0.02, "{buffer}: {frames}: {bursts:?}");
+    }
+    // Loss by chance is told from a full buffer by sending the burst again.
+    let truth = Truth { buffer: 512, loss: 1e-5, ..Truth::default() };
+    let mut test = BackToBack::new(2e6, &Profile::default()).unwrap();
+    run(&mut test, &mut Device::new(truth, 3));
+    assert!((test.result().unwrap().frames.mean - 1024.0).abs() < 20.0, "{:?}", test.result());
+    // What takes all at the highest rate has no longest burst.
+    let mut endless = BackToBack::new(1e6, &Profile::default()).unwrap();
+    run(&mut endless, &mut Device::new(Truth { capacity: 2e6, ..Truth::default() }, 1));
+    assert_eq!(endless.result().map(|bursts| (bursts.endless, bursts.frames.mean)), Some((5, 2e6)));
+}
+
+#[test]
+fn recovery_takes_as_long_as_the_device_says() {
+    for (recovery, seconds, unrecovered) in [(0.0, Some(0.0), 0), (0.4, Some(0.4), 0), (5.0, None, 3)] {
+        let truth = Truth { recovery, ..Truth::default() };
+        let mut test = Recovery::new(1e6, HIGH, &Profile::default()).unwrap();
+        run(&mut test, &mut Device::new(truth, 1));
+        let result = test.result().unwrap();
+        assert_eq!(
+            (result.seconds.map(|figures| (figures.mean * 1e6).round() / 1e6), result.unrecovered),
+            (seconds, unrecovered)
+        );
+        assert!((result.overload - 1.1e6).abs() < 1e-3);
+    }
+    let test = Recovery::new(1e6, 1.02e6, &Profile::rfc2544()).unwrap();
+    let traffic = test.next().unwrap().traffic;
+    assert_eq!(traffic, Traffic::Overload { rate: 1.02e6, seconds: 60.0, then: 0.51e6, then_seconds: 60.0 });
+}
+
+#[test]
+fn the_profiles_say_where_they_depart() {
+    assert!(Profile::rfc2544().departures().is_empty());
+    let short: Vec<_> = Profile::default().departures().iter().map(ToString::to_string).collect();
+    assert!(
+        short.contains(&"RFC 2544, 24: seconds of the trial that decides throughput: 1 instead of 60".to_owned()),
+        "{short:?}"
+    );
+    assert!(short.contains(&"RFC 2544, 26.4: repetitions of the back-to-back test: 5 instead of 50".to_owned()));
+}
