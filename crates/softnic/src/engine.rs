@@ -1,7 +1,7 @@
 //! The one thread that all soft NICs of a process work on, and the registry of their names.
 
 use crate::model::Model;
-use crate::wire::{Cable, PeerWire, SinkWire};
+use crate::wire::{Cable, Knobs, PeerWire, SinkWire};
 use crate::{Error, Fault};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -28,13 +28,13 @@ impl Station {
         work(&mut model)
     }
 
-    /// One step; whether anything moved.
+    /// One step; whether anything moved, or will by itself.
     fn step(&self) -> bool {
         if self.waiting.load(Ordering::Relaxed) != 0 || self.closed.load(Ordering::Relaxed) {
             return false;
         }
         let Ok(mut model) = self.model.try_lock() else { return false };
-        !self.closed.load(Ordering::Relaxed) && !model.step().is_idle()
+        !self.closed.load(Ordering::Relaxed) && (!model.step().is_idle() || !model.wire().is_quiet())
     }
 }
 
@@ -161,22 +161,23 @@ impl Registry {
 }
 
 /// Lays a cable from a device to the one named `peer`, or plugs in the one that the peer has laid.
-pub(crate) fn connect(station: &Arc<Station>, peer: &str, drop: bool) -> Result<(), Error> {
-    let outcome = connect_inner(station, peer, drop);
+pub(crate) fn connect(station: &Arc<Station>, peer: &str, drop: bool, knobs: Option<Knobs>) -> Result<(), Error> {
+    let outcome = connect_inner(station, peer, drop, knobs);
     if outcome.is_err() {
         close(station);
     }
     outcome
 }
 
-fn connect_inner(station: &Arc<Station>, peer: &str, drop: bool) -> Result<(), Error> {
+fn connect_inner(station: &Arc<Station>, peer: &str, drop: bool, knobs: Option<Knobs>) -> Result<(), Error> {
     let fail = |cause: &str| Error::Peer { name: station.name.clone(), peer: peer.to_owned(), cause: cause.to_owned() };
     let mut registry = registry();
     if let Some((cable, end, other)) = registry.loose_end(&station.name) {
         if other != peer {
             return Err(fail(&format!("{other} has laid a cable to this device")));
         }
-        station.with(|model| model.set_wire(Box::new(PeerWire::attach(cable, end, drop))));
+        let wire = PeerWire::plug(cable, end, drop, knobs);
+        station.with(|model| model.set_wire(wire));
         return Ok(());
     }
     if registry.loose_end(peer).is_some() {
@@ -194,7 +195,8 @@ fn connect_inner(station: &Arc<Station>, peer: &str, drop: bool) -> Result<(), E
         }
     }
     registry.cables.push(Arc::downgrade(&cable));
-    station.with(|model| model.set_wire(Box::new(PeerWire::attach(cable, 0, drop))));
+    let wire = PeerWire::plug(cable, 0, drop, knobs);
+    station.with(|model| model.set_wire(wire));
     Ok(())
 }
 

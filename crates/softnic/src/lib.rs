@@ -47,9 +47,9 @@ pub use spec::check;
 pub use strict::{StrictBar, StrictBuilder, StrictControl, StrictNic};
 pub use vfio_user::VfioUserServer;
 pub use violation::{OnViolation, Ring, TransmitFault, Violation};
-pub use wire::WireCounters;
 #[doc(hidden)]
 pub use wire::replay;
+pub use wire::{Impairments, WireCounters};
 
 /// The program of the README is tested with the examples.
 #[cfg(doctest)]

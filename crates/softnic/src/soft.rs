@@ -5,7 +5,7 @@ use crate::engine::{self, Plug, Station};
 use crate::model::{Doorbells, InterruptSink, Model, Setup};
 use crate::spec::{Spec, WireSpec};
 use crate::wire::{Generator, LoopWire, PcapWire, SinkWire, TapWire, Wire};
-use crate::{DeviceId, Error, Fault, OnViolation, Violation, WireCounters, WireError};
+use crate::{DeviceId, Error, Fault, Impairments, OnViolation, Violation, WireCounters, WireError};
 use device::{Bar, Device, DmaDomain, PciIds};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::OwnedFd;
@@ -24,7 +24,8 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `size` | of `gen`: `N` or `N-M` bytes without CRC, 60 to 9000 | `60` |
 /// | `flows` | of `gen`: distinct UDP/IPv4 5-tuples | `1` |
 /// | `count` | of `gen`: frames until it ends | endless |
-/// | `rate` | of `gen`: frames a second | as fast as descriptors appear |
+/// | `rate` | of `gen`: frames a second; of `peer`: see below | as fast as descriptors appear |
+/// | `loss`, `loss-burst`, `duplicate`, `reorder`, `delay`, `jitter`, `buffer`, `seed`, `after` | of `peer`: see below | none |
 /// | `mode` | of `gen` with a rate, and `peer`: `wait` for the receiver, or `drop` and count | `wait` |
 /// | `id` | `10f9` (CX4), `10fb` (SFP+), `x540` (twisted pair); virtual functions of an 82599 (`10ed`), X540 (`1515`) and X550 (`1565`) | `10f9` |
 /// | `module` | of `10fb`: the [`ModuleKind`](crate::ModuleKind) in its cage | `dac` |
@@ -35,7 +36,21 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `fault` | names of [`Fault`], comma separated | none |
 ///
 /// `peer:NAME` connects a cable to another device of the process, which is opened before or after; that device names no
-/// wire, or names this device in turn.
+/// wire, or names this device in turn. Its knobs are what the cable does to the frames that this device sends; those that the
+/// other one sends meet the knobs of its own specification. [`SoftControl::impairments`] returns what it did.
+///
+/// | knob | what it does |
+/// |---|---|
+/// | `loss=1%` | loses frames, each with this chance (also `0.01`) |
+/// | `loss-burst=0.1%:20` | with this chance, loses a frame and those that follow, 20 together |
+/// | `duplicate=1%` | sends frames twice |
+/// | `reorder=1%` | sends frames after their successor; a frame that has none for 10 ms goes by itself |
+/// | `rate=10k` | lets so many frames a second pass; `100M:L1` or `1G:L2`: so many bit/s with or without preamble and gap |
+/// | `buffer=512` | frames that wait for the rate, the one on its way among them, before others are dropped (1,024) |
+/// | `delay=1ms` | holds each frame for so long |
+/// | `jitter=20us` | and for a time more, uniformly random; the order stays |
+/// | `seed=7` | of all that is random (0): with the same seed, the same frames are lost, doubled and reordered |
+/// | `after=1000` | leaves the first frames alone, as the probes of a measurement |
 ///
 /// `pcap:IN,OUT` replays IN (pcap or pcapng, Ethernet) as fast as the driver provides descriptors: time stamps are
 /// ignored, and frames that a snap length has cut are sent as they are in the file. Frames that the device sends are
@@ -118,6 +133,13 @@ impl SoftControl {
     #[must_use]
     pub fn wire_counters(&self) -> WireCounters {
         self.station().with(|model| model.counters())
+    }
+
+    /// Returns what the cable has done to the frames that this device has sent so far; `None` unless its specification has
+    /// knobs for `wire=peer:NAME`, and once the device is closed.
+    #[must_use]
+    pub fn impairments(&self) -> Option<Impairments> {
+        self.station().with(|model| model.wire().impairments())
     }
 
     /// Returns whether a finite source (`gen` with a count, `pcap` with an IN) has nothing left: every frame is in a
@@ -291,8 +313,8 @@ pub(crate) fn start(spec: &Spec, dma: Box<dyn Dma>) -> Result<(Arc<Station>, Arc
         Some(_) => Plug::Own,
     };
     let station = place.start(model, plug)?;
-    if let Some(WireSpec::Peer { name, drop }) = &spec.wire {
-        engine::connect(&station, name, *drop)?;
+    if let Some(WireSpec::Peer { name, drop, knobs }) = &spec.wire {
+        engine::connect(&station, name, *drop, *knobs)?;
     }
     Ok((station, doorbells))
 }

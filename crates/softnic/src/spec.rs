@@ -1,7 +1,7 @@
 //! Device specifications: `NAME?key=value&key=value`.
 
 use crate::model::{Grant, IDS, KINDS};
-use crate::wire::{GeneratorSetup, check_captures, tap_name};
+use crate::wire::{GeneratorSetup, KNOBS, Knobs, Written, check_captures, tap_name};
 use crate::{DeviceId, Error, Fault, ModuleKind};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -27,7 +27,7 @@ pub(crate) enum WireSpec {
     Generator(GeneratorSetup),
     Sink,
     Loop,
-    Peer { name: String, drop: bool },
+    Peer { name: String, drop: bool, knobs: Option<Knobs> },
     Tap(String),
     Pcap { input: String, output: String },
 }
@@ -51,6 +51,7 @@ struct Pairs<'s> {
     mac: Option<&'s str>,
     link: Option<&'s str>,
     faults: Vec<&'s str>,
+    knobs: Written<'s>,
 }
 
 /// Checks the specifications of devices that are to be opened together, before the first is opened: each by itself, and
@@ -107,12 +108,15 @@ impl FromStr for Spec {
         }
         let wire = pairs.wire(name, mac)?;
         let is_generator = matches!(wire, Some(WireSpec::Generator(_)));
-        let generator_keys = [pairs.size, pairs.flows, pairs.count, pairs.rate];
-        if !is_generator && generator_keys.iter().any(Option::is_some) {
-            return Err(bad("size, flows, count and rate belong to wire=gen"));
+        if !is_generator && [pairs.size, pairs.flows, pairs.count].iter().any(Option::is_some) {
+            return Err(bad("size, flows and count belong to wire=gen"));
         }
-        if !is_generator && !matches!(wire, Some(WireSpec::Peer { .. })) && pairs.mode.is_some() {
-            return Err(bad("mode belongs to wire=gen and wire=peer:NAME"));
+        let is_peer = matches!(wire, Some(WireSpec::Peer { .. }));
+        if !is_generator && !is_peer && [pairs.mode, pairs.rate].iter().any(Option::is_some) {
+            return Err(bad("mode and rate belong to wire=gen and wire=peer:NAME"));
+        }
+        if !is_peer && pairs.knobs.any() {
+            return Err(bad(&format!("{} belong to wire=peer:NAME", KNOBS.join(", "))));
         }
         Ok(Self { name: name.to_owned(), id, module, mac, link, faults, grant, wire })
     }
@@ -140,10 +144,11 @@ impl<'s> Pairs<'s> {
                     pairs.faults.extend(value.split(','));
                     continue;
                 }
-                _ => {
-                    let (spec, key, allowed) = (spec.to_owned(), key.to_owned(), KEYS.to_owned());
-                    return Err(Error::UnknownKey { spec, key, allowed });
-                }
+                _ => pairs.knobs.slot(key).ok_or_else(|| Error::UnknownKey {
+                    spec: spec.to_owned(),
+                    key: key.to_owned(),
+                    allowed: format!("{KEYS}, {}", KNOBS.join(", ")),
+                })?,
             };
             if slot.replace(value).is_some() {
                 let cause = format!("{key} is given twice");
@@ -182,7 +187,7 @@ impl<'s> Pairs<'s> {
             "sink" if rest.is_empty() => WireSpec::Sink,
             "loop" if rest.is_empty() => WireSpec::Loop,
             "peer" if !rest.is_empty() && rest != name && !rest.contains(char::is_control) => {
-                WireSpec::Peer { name: rest.to_owned(), drop }
+                WireSpec::Peer { name: rest.to_owned(), drop, knobs: self.knobs.knobs(self.rate)? }
             }
             "tap" if !rest.is_empty() => {
                 tap_name(rest)?;
@@ -327,6 +332,12 @@ mod tests {
             ("a?wire=gen&mode=drop", "rate"),
             ("a?wire=sink&mode=drop", "wire=gen"),
             ("a?flows=3", "wire=gen"),
+            ("a?rate=3", "wire=peer:NAME"),
+            ("a?wire=peer:b&count=3", "wire=gen"),
+            ("a?wire=sink&loss=1%", "wire=peer:NAME"),
+            ("a?wire=peer:b&loss=2", "0% to 100%"),
+            ("a?wire=peer:b&loss=1%&loss=1%", "loss is given twice"),
+            ("a?wire=peer:b&rate=fast", "frames a second"),
             ("a?id=1563", "10f9, 10fb, x540"),
             ("a?id=10fb&module=xfp", "dac, long-dac"),
             ("a?module=sr", "id=10fb"),

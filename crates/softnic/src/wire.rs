@@ -2,6 +2,7 @@
 
 mod fifo;
 mod generator;
+mod impaired;
 mod looped;
 mod memory;
 mod pcap;
@@ -14,6 +15,8 @@ use crate::WireError;
 
 pub(crate) use fifo::FrameFifo;
 pub(crate) use generator::{Generator, GeneratorSetup, MOST_RATE, SIZES as GENERATOR_SIZES};
+pub use impaired::Impairments;
+pub(crate) use impaired::{ImpairedWire, KNOBS, Knobs, Written};
 pub(crate) use looped::LoopWire;
 pub(crate) use memory::{MemoryPort, MemoryWire};
 pub use pcap::replay;
@@ -134,6 +137,16 @@ pub(crate) trait Wire: Send {
     /// Writes out what is buffered, as far as goes without waiting; whether nothing is left.
     fn flush(&mut self) -> bool {
         true
+    }
+
+    /// Whether nothing is under way that becomes due by itself.
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    /// What a cable with knobs has done so far.
+    fn impairments(&self) -> Option<Impairments> {
+        None
     }
 
     /// Writes out what is buffered before the wire is taken away. Waits a second at most.

@@ -1,6 +1,6 @@
 //! `wire=peer:NAME`: two soft NICs of this process, back to back.
 
-use super::{FrameFifo, Sent, Wire};
+use super::{FrameFifo, ImpairedWire, Knobs, Sent, Wire};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Frames under way in each direction before a sender waits, or a receiver misses.
@@ -61,6 +61,27 @@ impl PeerWire {
         let drop = ends.drop;
         std::mem::drop(ends);
         Self { cable, end, inbox: FrameFifo::default(), drop, missed: 0 }
+    }
+
+    /// Plugs in, with what the cable does to the frames that this end sends.
+    pub(crate) fn plug(cable: Arc<Cable>, end: usize, drop: bool, knobs: Option<Knobs>) -> Box<dyn Wire> {
+        let wire = Self::attach(cable, end, drop);
+        match knobs {
+            Some(knobs) => Box::new(ImpairedWire::new(wire, knobs)),
+            None => Box::new(wire),
+        }
+    }
+
+    /// Whether somebody receives at the other end.
+    pub(crate) fn reaches(&self) -> bool {
+        let other = 1 - self.end;
+        let ends = self.cable.ends();
+        ends.attached[other] && ends.receiving[other]
+    }
+
+    /// The names of this end and of the other.
+    pub(crate) fn names(&self) -> [&str; 2] {
+        [self.end, 1 - self.end].map(|end| self.cable.names[end].as_str())
     }
 }
 

@@ -1,0 +1,304 @@
+//! `wire=peer:NAME` with knobs: a cable that loses, doubles, reorders, delays and holds back what one end sends.
+//!
+//! A frame meets the knobs in this order: loss, reordering, duplication, the rate and its buffer, delay and jitter. Which frames are
+//! lost, doubled and reordered depends on nothing but the seed and how many frames have been sent before.
+
+mod knobs;
+
+use super::{FrameFifo, PeerWire, Sent, Wire};
+pub(crate) use knobs::{KNOBS, Knobs, Written};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
+use std::collections::VecDeque;
+
+/// What a cable with knobs has done to the frames that one end has sent (`wire=peer:NAME&loss=...`).
+///
+/// `frames + duplicated` is what was `passed` on, lost in one of the ways, or is `held` at present.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Impairments {
+    /// Frames that the end has sent while somebody received.
+    pub frames: u64,
+    /// Frames lost by chance (`loss`).
+    pub lost: u64,
+    /// Frames lost in bursts (`loss-burst`).
+    pub lost_in_bursts: u64,
+    /// Frames that were sent twice (`duplicate`).
+    pub duplicated: u64,
+    /// Frames that were sent after their successor (`reorder`).
+    pub reordered: u64,
+    /// Frames for which the buffer had no room (`rate`, `buffer`).
+    pub overflowed: u64,
+    /// Frames that the other end did not receive any more when they came.
+    pub unreceived: u64,
+    /// Frames that have arrived at the other end.
+    pub passed: u64,
+    /// Frames that are under way.
+    pub held: u64,
+}
+
+/// Frames and bytes that may be under way before the sender has to wait.
+const MOST_HELD: usize = 131_072;
+const MOST_BYTES: usize = 64 << 20;
+/// Seconds for which a frame is held back for a successor.
+const PATIENCE: f64 = 0.01;
+/// Fractions of a tick in which departures are counted, so that a rate does not drift.
+const FRACTION: f64 = 4_294_967_296.0;
+
+/// An end of a cable with knobs.
+#[derive(Debug)]
+pub(crate) struct ImpairedWire {
+    wire: PeerWire,
+    knobs: Knobs,
+    dice: [Dice; 4],
+    jitter: Xoshiro256PlusPlus,
+    ticks_per_second: f64,
+    /// Frames of a burst that are still to be lost.
+    burst_left: u64,
+    /// A frame that waits for its successor, since when, and whether it goes twice.
+    behind: Option<(Vec<u8>, u64, bool)>,
+    /// Frames under way, and when they arrive.
+    queue: FrameFifo,
+    arrivals: VecDeque<u64>,
+    /// Whether they wait for the other end, and not for their time.
+    blocked: bool,
+    /// When frames in the buffer leave it, and when the rate is free again, in fractions of ticks.
+    departures: VecDeque<u64>,
+    free_at: u128,
+    counts: Impairments,
+}
+
+/// A chance, drawn once for each frame.
+#[derive(Debug)]
+struct Dice {
+    random: Xoshiro256PlusPlus,
+    /// Draws below it hit; `None`: all do.
+    below: Option<u64>,
+}
+
+impl Dice {
+    fn new(chance: f64, seed: u64, kind: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of 2^64; saturates")]
+        let below = (chance < 1.0).then_some((chance * 2f64.powi(64)) as u64);
+        Self { random: random(seed, kind), below }
+    }
+
+    fn hits(&mut self) -> bool {
+        match self.below {
+            Some(0) => false,
+            Some(below) => self.random.next_u64() < below,
+            None => true,
+        }
+    }
+}
+
+/// A generator for each kind of draw, so that one knob changes nothing about another.
+fn random(seed: u64, kind: u64) -> Xoshiro256PlusPlus {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    (0..kind).for_each(|_| random.jump());
+    random
+}
+
+impl ImpairedWire {
+    pub(crate) fn new(wire: PeerWire, knobs: Knobs) -> Self {
+        let chances = [knobs.loss, knobs.burst, knobs.reorder, knobs.duplicate];
+        let mut kind = 0;
+        let dice = chances.map(|chance| {
+            kind += 1;
+            Dice::new(chance, knobs.seed, kind)
+        });
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let ticks_per_second = device::tsc::frequency_hz() as f64;
+        Self {
+            wire,
+            knobs,
+            dice,
+            jitter: random(knobs.seed, 0),
+            ticks_per_second,
+            burst_left: 0,
+            behind: None,
+            queue: FrameFifo::default(),
+            arrivals: VecDeque::new(),
+            blocked: false,
+            departures: VecDeque::new(),
+            free_at: 0,
+            counts: Impairments::default(),
+        }
+    }
+
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most seconds; saturates")]
+    fn ticks(&self, seconds: f64) -> u64 {
+        (seconds * self.ticks_per_second) as u64
+    }
+
+    /// What becomes of a frame that the end has sent.
+    fn take(&mut self, frame: &[u8], now: u64) {
+        self.counts.frames += 1;
+        if self.counts.frames <= self.knobs.after {
+            self.enqueue(frame, now);
+            return;
+        }
+        let [loss, burst, reorder, duplicate] = self.dice.each_mut().map(Dice::hits);
+        if burst && self.burst_left == 0 {
+            self.burst_left = self.knobs.burst_frames;
+        }
+        if self.burst_left > 0 {
+            self.burst_left -= 1;
+            self.counts.lost_in_bursts += 1;
+        } else if loss {
+            self.counts.lost += 1;
+        } else if reorder && self.behind.is_none() {
+            self.behind = Some((frame.to_vec(), now, duplicate));
+        } else {
+            let went = self.send(frame, duplicate, now);
+            if let Some((frame, _, duplicate)) = self.behind.take_if(|_| went) {
+                self.counts.reordered += u64::from(self.send(&frame, duplicate, now));
+            }
+        }
+    }
+
+    /// Sends a frame, once or twice, past the rate and the delay. Returns whether it was not dropped.
+    fn send(&mut self, frame: &[u8], twice: bool, now: u64) -> bool {
+        let first = self.through_rate(frame, now);
+        if first && twice {
+            self.counts.duplicated += 1;
+            self.through_rate(frame, now);
+        }
+        first
+    }
+
+    fn through_rate(&mut self, frame: &[u8], now: u64) -> bool {
+        let mut departure = now;
+        if let Some(rate) = self.knobs.rate {
+            while self.departures.front().is_some_and(|&at| at <= now) {
+                self.departures.pop_front();
+            }
+            if self.departures.len() >= self.knobs.buffer {
+                self.counts.overflowed += 1;
+                return false;
+            }
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
+            let takes = (rate.seconds(frame.len()) * self.ticks_per_second * FRACTION) as u128;
+            self.free_at = self.free_at.max(u128::from(now) << 32) + takes;
+            departure = u64::try_from(self.free_at >> 32).unwrap_or(u64::MAX);
+            self.departures.push_back(departure);
+        }
+        let most = self.ticks(self.knobs.jitter);
+        let jitter = if most == 0 { 0 } else { self.jitter.next_u64() % most };
+        let delay = self.ticks(self.knobs.delay);
+        self.enqueue(frame, departure.saturating_add(delay).saturating_add(jitter));
+        true
+    }
+
+    /// Puts a frame under way, in the order of the frames before it.
+    fn enqueue(&mut self, frame: &[u8], arrival: u64) {
+        let arrival = arrival.max(self.arrivals.back().copied().unwrap_or(0));
+        self.queue.push(frame);
+        self.arrivals.push_back(arrival);
+    }
+
+    /// Hands over what has arrived.
+    fn deliver(&mut self, now: u64) {
+        let patience = self.ticks(PATIENCE);
+        if let Some((frame, _, duplicate)) = self.behind.take_if(|(_, since, _)| now.saturating_sub(*since) > patience)
+        {
+            // There is no successor: it is not out of order.
+            self.send(&frame, duplicate, now);
+        }
+        self.blocked = false;
+        while self.arrivals.front().is_some_and(|&at| at <= now)
+            && let Some(frame) = self.queue.front()
+        {
+            match self.wire.transmit(frame) {
+                Sent::Full => {
+                    self.blocked = true;
+                    return;
+                }
+                Sent::Yes => self.counts.passed += 1,
+                _ => self.counts.unreceived += 1,
+            }
+            self.queue.pop();
+            self.arrivals.pop_front();
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queue.is_empty() && self.behind.is_none()
+    }
+
+    fn counts(&self) -> Impairments {
+        let held = u64::try_from(self.queue.len()).unwrap_or(u64::MAX);
+        Impairments { held: held + u64::from(self.behind.is_some()), ..self.counts }
+    }
+}
+
+impl Wire for ImpairedWire {
+    fn poll(&mut self, receiving: bool, room: usize) {
+        self.wire.poll(receiving, room);
+        if !self.is_empty() {
+            self.deliver(device::tsc::now());
+        }
+    }
+
+    fn front(&mut self) -> Option<&[u8]> {
+        self.wire.front()
+    }
+
+    fn pop(&mut self) {
+        self.wire.pop();
+    }
+
+    fn missed(&mut self) -> u64 {
+        self.wire.missed()
+    }
+
+    fn may_drop(&self) -> bool {
+        self.wire.may_drop()
+    }
+
+    fn transmit(&mut self, frame: &[u8]) -> Sent {
+        if self.queue.len() >= MOST_HELD || self.queue.bytes() >= MOST_BYTES {
+            return Sent::Full;
+        }
+        if !self.wire.reaches() {
+            return Sent::Lost;
+        }
+        let now = device::tsc::now();
+        self.take(frame, now);
+        self.deliver(now);
+        Sent::Yes
+    }
+
+    fn carrier(&self) -> bool {
+        self.wire.carrier()
+    }
+
+    fn missing_peer(&self) -> Option<String> {
+        self.wire.missing_peer()
+    }
+
+    fn flush(&mut self) -> bool {
+        self.deliver(device::tsc::now());
+        self.is_empty()
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.blocked || self.is_empty()
+    }
+
+    fn impairments(&self) -> Option<Impairments> {
+        Some(self.counts())
+    }
+}
+
+impl Drop for ImpairedWire {
+    fn drop(&mut self) {
+        let Impairments { frames, lost, lost_in_bursts, duplicated, reordered, overflowed, unreceived, passed, held } =
+            self.counts();
+        let [from, to] = self.wire.names();
+        tracing::info!(
+            "cable {from} > {to}: frames={frames} lost={lost} lost_in_bursts={lost_in_bursts} duplicated={duplicated} \
+             reordered={reordered} overflowed={overflowed} unreceived={unreceived} passed={passed} held={held}"
+        );
+    }
+}
