@@ -32,6 +32,34 @@ pub enum Error {
     /// A search without goals.
     #[error("no goals to search for; give one, such as NDR")]
     NoGoals,
+    /// Lines of another version.
+    #[error(
+        "these results are of version {version}, and version {known} can be read; measure again, or read them with the program \
+             that wrote them"
+    )]
+    Version {
+        /// Theirs.
+        version: u32,
+        /// The one that can be read.
+        known: u32,
+    },
+    /// A line is no JSON, or not of a run.
+    #[error("line {number} of the results is damaged; remove it and those after it, and resume")]
+    Damaged {
+        /// Its number, from 1.
+        number: usize,
+    },
+    /// A line where none of its kind can be, or a trial that the test would not have asked for.
+    #[error(
+        "line {number} of the results does not follow from those before it; remove it and those after it, and resume"
+    )]
+    Unexpected {
+        /// Its number, from 1.
+        number: usize,
+    },
+    /// No first line.
+    #[error("there are no results: the first line is missing")]
+    NoRun,
     /// An outcome was told when no trial was asked for: the test has ended.
     #[error("the outcome of a trial that was not asked for: the test has ended")]
     NotAsked,

@@ -11,7 +11,8 @@
 //!
 //! [`Profile`] holds their numbers: those of the RFCs, or short ones, and says where these depart from the RFCs. A trial that the
 //! generator spoiled is void, and asked for again; after three times it is a [`Limit`] of the generator, never of the device.
-//! [`simulate::Device`] is a device under test whose truth is known.
+//! [`simulate::Device`] is a device under test whose truth is known. A run is written as [`Line`]s of JSON, from which alone
+//! [`Report`] makes its table, and from which a test goes on that was interrupted.
 #![forbid(unsafe_code)]
 
 mod burst;
@@ -21,10 +22,13 @@ mod frmol;
 mod goal;
 mod grid;
 mod latency;
+mod line;
 mod loss;
 mod method;
 mod profile;
 mod recovery;
+mod report;
+mod setup;
 pub mod simulate;
 mod strict;
 mod summary;
@@ -36,10 +40,13 @@ pub use error::Error;
 pub use frmol::{Frmol, Offered};
 pub use goal::Goal;
 pub use latency::{Latency, LatencyResult};
+pub use line::{Line, NoLine};
 pub use loss::{FrameLoss, LossPoint};
 pub use method::{Limit, Method, Reason, TRIES, Verdict};
 pub use profile::{BurstPlan, Departure, LossPlan, Phases, Profile, RecoveryPlan, Repeated, ThroughputPlan};
 pub use recovery::{Recovered, Recovery};
+pub use report::{Part, Report, Row};
+pub use setup::{AnyTest, Setup};
 pub use strict::{BinarySearch, Strict};
 pub use summary::Summary;
 pub use throughput::{Ended, GoalResult, Throughput};

@@ -1,0 +1,95 @@
+//! A run as lines of JSON: its numbers, then each test and its trials, written when a trial ends.
+
+use crate::{Outcome, Profile, Setup, Trial};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The version of the lines.
+pub(crate) const VERSION: u32 = 1;
+
+/// A line. The results of a run are in its lines and nowhere else: [`crate::Report`] does each test again with the outcomes that
+/// they hold.
+///
+/// ```
+/// use trial::{Frmol, Line, Method, Outcome};
+///
+/// let test = Frmol::new(1e6, &Default::default())?;
+/// let line = Line::trial(test.next().unwrap(), Outcome::new(1_000_000, 900_000));
+/// let text = line.to_string();
+/// assert!(text.starts_with(r#"{"trial":{"trial":{"number":0,"#) && !text.contains('\n'));
+/// assert_eq!(text.parse::<Line>(), Ok(line));
+/// # Ok::<(), trial::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Line {
+    /// The first line of a run.
+    Run {
+        /// The version of the lines.
+        version: u32,
+        /// The numbers of its tests.
+        profile: Profile,
+    },
+    /// The first line of a test.
+    Test {
+        /// The frame size, in bytes with check sequence.
+        size: u32,
+        /// Its parameters.
+        setup: Setup,
+    },
+    /// A trial of the test before it.
+    Trial {
+        /// What was to be sent.
+        trial: Trial,
+        /// What came of it.
+        outcome: Outcome,
+    },
+}
+
+impl Line {
+    /// Makes the first line of a run.
+    #[must_use]
+    pub fn run(profile: Profile) -> Self {
+        Self::Run { version: VERSION, profile }
+    }
+
+    /// Makes the first line of a test with frames of so many bytes, check sequence included.
+    #[must_use]
+    pub fn test(size: u32, setup: Setup) -> Self {
+        Self::Test { size, setup }
+    }
+
+    /// Makes the line of a trial. JSON has no word for what is not a number, so that is put into others that say the same.
+    #[must_use]
+    pub fn trial(trial: Trial, mut outcome: Outcome) -> Self {
+        if outcome.seconds.is_some_and(|seconds| !seconds.is_finite()) {
+            (outcome.seconds, outcome.clock_jumped) = (None, true);
+        }
+        outcome.last_lost = outcome.last_lost.map(|last| if last.is_finite() { last } else { f64::MAX });
+        outcome.delays = outcome.delays.filter(|delays| {
+            [delays.min, delays.mean, delays.median, delays.p999, delays.max].iter().all(|delay| delay.is_finite())
+        });
+        Self::Trial { trial, outcome }
+    }
+}
+
+impl fmt::Display for Line {
+    /// Writes it, without a line feed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
+impl std::str::FromStr for Line {
+    type Err = NoLine;
+
+    fn from_str(text: &str) -> Result<Self, NoLine> {
+        serde_json::from_str(text).map_err(|_| NoLine)
+    }
+}
+
+/// Text is no line of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no line of a run")]
+pub struct NoLine;

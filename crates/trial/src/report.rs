@@ -1,0 +1,194 @@
+//! What a run has found, from its lines and nothing else.
+
+mod rows;
+
+use crate::line::VERSION;
+use crate::{AnyTest, Departure, Error, Limit, Line, Method, Outcome, Profile, Setup, Traffic, Trial};
+pub use rows::Row;
+use serde::Serialize;
+use std::fmt;
+
+/// A run, done again with the outcomes of its lines.
+///
+/// ```
+/// use trial::simulate::{Device, Truth};
+/// use trial::{Line, Method, Profile, Report, Setup};
+///
+/// let profile = Profile::default();
+/// let setup = Setup::FrameLoss { highest: 1.2e6 };
+/// let mut device = Device::new(Truth::default(), 1);
+/// let mut test = setup.start(&profile)?;
+/// let mut lines = format!("{}\n{}\n", Line::run(profile), Line::test(64, setup));
+/// while let Some(trial) = test.next() {
+///     let outcome = device.run(&trial);
+///     lines += &format!("{}\n", Line::trial(trial, outcome));
+///     test.tell(&outcome)?;
+/// }
+/// // The last line was being written when the power went.
+/// let report = Report::read(&format!("{lines}{{\"trial\":{{"))?;
+/// assert!(report.is_cut() && report.to_string().contains("loss at 1,200,000 pps"));
+/// # Ok::<(), trial::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Report {
+    profile: Profile,
+    parts: Vec<Part>,
+    cut: bool,
+}
+
+/// A test with frames of one size.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Part {
+    /// The frame size, in bytes with check sequence.
+    pub size: u32,
+    /// Its parameters.
+    pub setup: Setup,
+    /// The test, as far as it was done: to go on with, ask it for its next trial.
+    pub test: AnyTest,
+    /// Trials that were void.
+    pub void: u64,
+}
+
+impl Report {
+    /// Reads the lines of a run. A last line that was not written to its end is left out, and so are empty ones.
+    ///
+    /// # Errors
+    ///
+    /// If the lines are of another version, a line is damaged, or a trial is not the one that its test would have asked for.
+    pub fn read(text: &str) -> Result<Self, Error> {
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let (complete, rest) = text.split_at(whole);
+        let mut report: Option<Self> = None;
+        for (number, line) in (1..).zip(complete.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+            let line = line.parse().map_err(|_| Error::Damaged { number })?;
+            match (&mut report, line) {
+                (None, Line::Run { version: VERSION, profile }) => {
+                    profile.check()?;
+                    report = Some(Self { profile, parts: Vec::new(), cut: false });
+                }
+                (None, Line::Run { version, .. }) => return Err(Error::Version { version, known: VERSION }),
+                (Some(report), Line::Test { size, setup }) => {
+                    let test = setup.start(&report.profile)?;
+                    report.parts.push(Part { size, setup, test, void: 0 });
+                }
+                (Some(report), Line::Trial { trial, outcome }) => {
+                    let part = report.parts.last_mut().ok_or(Error::Unexpected { number })?;
+                    part.add(&trial, &outcome).ok_or(Error::Unexpected { number })?;
+                }
+                _ => return Err(Error::Unexpected { number }),
+            }
+        }
+        let mut report = report.ok_or(Error::NoRun)?;
+        report.cut = !rest.trim().is_empty();
+        Ok(report)
+    }
+
+    /// Returns the numbers of the run.
+    #[must_use]
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Returns its tests, in the order in which they were begun.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// Returns whether the last line was not written to its end.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// Returns the figures, a row for each.
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        self.parts.iter().flat_map(rows::of).collect()
+    }
+
+    /// Returns the report as one object of JSON.
+    #[must_use]
+    pub fn json(&self) -> String {
+        let document = Document {
+            profile: &self.profile,
+            departures: self.profile.departures(),
+            cut: self.cut,
+            rows: self.rows(),
+            limits: self.limits(),
+        };
+        // Its floats are finite, and its keys are text.
+        serde_json::to_string(&document).unwrap_or_default()
+    }
+
+    fn limits(&self) -> Vec<SizedLimit> {
+        let of = |part: &Part| part.test.limits().iter().map(|limit| (part.size, *limit)).collect::<Vec<_>>();
+        self.parts.iter().flat_map(of).map(|(size, limit)| SizedLimit { size, limit }).collect()
+    }
+}
+
+/// A limit, and the frame size at which it was met.
+#[derive(Debug, Serialize)]
+struct SizedLimit {
+    size: u32,
+    #[serde(flatten)]
+    limit: Limit,
+}
+
+#[derive(Debug, Serialize)]
+struct Document<'r> {
+    profile: &'r Profile,
+    departures: Vec<Departure>,
+    cut: bool,
+    rows: Vec<Row>,
+    limits: Vec<SizedLimit>,
+}
+
+impl Part {
+    /// Takes the outcome of a trial; `None` if that is not the one that the test asks for.
+    fn add(&mut self, trial: &Trial, outcome: &Outcome) -> Option<()> {
+        let next = self.test.next().filter(|next| is_same(next, trial))?;
+        debug_assert_eq!(next.number, trial.number);
+        match self.test.tell(outcome).ok()? {
+            crate::Verdict::Counted => {}
+            _ => self.void += 1,
+        }
+        Some(())
+    }
+}
+
+/// Whether two trials ask for the same, give or take the last bit of a number.
+fn is_same(one: &Trial, other: &Trial) -> bool {
+    let near = |a: f64, b: f64| (a - b).abs() <= a.abs() * 1e-9;
+    let kind = |traffic: &Traffic| std::mem::discriminant(traffic);
+    let (a, b) = (&one.traffic, &other.traffic);
+    one.number == other.number
+        && one.warm_up == other.warm_up
+        && kind(a) == kind(b)
+        && near(a.rate(), b.rate())
+        && near(a.seconds(), b.seconds())
+        && a.frames().abs_diff(b.frames()) <= 1
+}
+
+impl fmt::Display for Report {
+    /// Writes the table for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut table = comfy_table::Table::new();
+        table.load_style(comfy_table::presets::NOTHING).set_header(["size", "test", "figure", "note"]);
+        for Row { size, test, figure, note, .. } in self.rows() {
+            table.add_row([size.to_string(), test.to_owned(), figure, note]);
+        }
+        writeln!(f, "profile {}\n{}", self.profile.name, table.trim_fmt())?;
+        for SizedLimit { size, limit } in self.limits() {
+            writeln!(f, "limit of the generator, {size} bytes: {limit}")?;
+        }
+        for departure in self.profile.departures() {
+            writeln!(f, "departs from {departure}")?;
+        }
+        if self.cut {
+            writeln!(f, "the last line was not written to its end; its trial is left out")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! The figures of a test, a row for each.
+
+use super::Part;
+use crate::{AnyTest, Ended, GoalResult, LatencyResult, LossPoint, Method, Setup, Strict, Summary};
+use serde::Serialize;
+
+/// A figure.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Row {
+    /// The frame size, in bytes with check sequence.
+    pub size: u32,
+    /// What was measured.
+    pub test: String,
+    /// The figure in the unit of `unit`; `None` if there is none.
+    pub value: Option<f64>,
+    /// The unit.
+    pub unit: &'static str,
+    /// The figure for people, with its unit.
+    pub figure: String,
+    /// What one has to know about it.
+    pub note: String,
+}
+
+/// The rows of a test.
+pub(super) fn of(part: &Part) -> Vec<Row> {
+    let mut rows = match (&part.test, &part.setup) {
+        (AnyTest::Throughput(test), _) => test.results().iter().map(goal).collect(),
+        (AnyTest::BinarySearch(test), _) => vec![strict(&test.result())],
+        (AnyTest::Latency(test), _) => test.results().iter().flat_map(latency).collect(),
+        (AnyTest::FrameLoss(test), _) => test.points().iter().map(loss).collect(),
+        (AnyTest::BackToBack(test), setup) => test.result().map_or_else(Vec::new, |bursts| bursts_of(&bursts, setup)),
+        (AnyTest::Recovery(test), _) => test.result().iter().map(recovery).collect(),
+        (AnyTest::Frmol(test), _) => test.result().iter().map(offered).collect(),
+    };
+    let open = part.test.next().is_some();
+    for row in &mut rows {
+        row.size = part.size;
+        let mut notes = vec![std::mem::take(&mut row.note)];
+        notes.extend(open.then(|| "not finished".to_owned()));
+        notes.extend((part.void > 0).then(|| format!("{} void trials", part.void)));
+        notes.retain(|note| !note.is_empty());
+        row.note = notes.join("; ");
+    }
+    rows
+}
+
+fn row(test: String, value: Option<f64>, unit: &'static str, note: String) -> Row {
+    let figure = value.map_or_else(|| "-".to_owned(), |value| shown(value, unit));
+    Row { size: 0, test, value, unit, figure, note }
+}
+
+/// A number for people: whole from 1,000 on, else with up to four digits.
+fn shown(value: f64, unit: &str) -> String {
+    let digits = match value.abs() {
+        big if big >= 1_000.0 => 0,
+        big if big >= 10.0 => 2,
+        big if big >= 0.01 || big == 0.0 => 4,
+        _ => 9,
+    };
+    format!("{} {unit}", grouped(&format!("{value:.digits$}")))
+}
+
+/// Digits in groups of three.
+fn grouped(number: &str) -> String {
+    let (whole, fraction) = number.split_once('.').map_or((number, None), |(whole, fraction)| (whole, Some(fraction)));
+    let mut out = String::new();
+    for (at, digit) in whole.char_indices() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) && !out.ends_with('-') {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    match fraction.map(|fraction| fraction.trim_end_matches('0')) {
+        Some(fraction) if !fraction.is_empty() => format!("{out}.{fraction}"),
+        _ => out,
+    }
+}
+
+fn pps(rate: f64) -> String {
+    shown(rate, "pps")
+}
+
+fn goal(result: &GoalResult) -> Row {
+    let note = match (result.ended, result.lower, result.upper) {
+        (Ended::Found, Some(lower), Some(upper)) => format!("between {} and {}", pps(lower), pps(upper)),
+        (Ended::AtHighest, ..) => "at least: the highest load".to_owned(),
+        (Ended::AtGenerator, ..) => "at least: the most that the generator sends".to_owned(),
+        (Ended::BelowLowest, _, Some(upper)) => format!("below {}", pps(upper)),
+        (Ended::Void, ..) => "trials were void".to_owned(),
+        _ => "no result".to_owned(),
+    };
+    let goal = &result.goal;
+    let name = format!("throughput, loss <= {}", shown(goal.loss_ratio * 100.0, "%"));
+    row(name, result.throughput, "pps", note)
+}
+
+fn strict(result: &Strict) -> Row {
+    let note = match (result.found, result.at_generator, result.upper) {
+        (true, true, _) => "at least: the most that the generator sends".to_owned(),
+        (true, false, None) => "at least: the highest rate".to_owned(),
+        (true, false, Some(upper)) => format!("{} loses frames", pps(upper)),
+        (false, ..) => "no result".to_owned(),
+    };
+    row("throughput, RFC 2544".to_owned(), result.throughput, "pps", note)
+}
+
+fn latency(result: &LatencyResult) -> Vec<Row> {
+    let note = match (result.reached, result.lost) {
+        (false, _) => "the generator does not reach this rate".to_owned(),
+        (true, 0) => String::new(),
+        (true, lost) => format!("{lost} frames lost"),
+    };
+    let figure = |name: &str, summary: Option<Summary>, pick: fn(&Summary) -> f64| {
+        let name = format!("{name} latency at {}", pps(result.rate));
+        row(name, summary.as_ref().map(|summary| pick(summary) / 1e3), "us", note.clone())
+    };
+    vec![
+        figure("mean", result.mean(), |summary| summary.mean),
+        figure("typical", result.typical(), |summary| summary.median),
+        figure("worst-case", result.worst(), |summary| summary.median),
+    ]
+}
+
+fn loss(point: &LossPoint) -> Row {
+    row(format!("loss at {}", pps(point.rate)), Some(point.loss_percent()), "%", String::new())
+}
+
+fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
+    let Summary { count, mean, deviation, min, max, .. } = bursts.frames;
+    let endless = match bursts.endless {
+        0 => String::new(),
+        endless => format!("; {endless} times the longest burst allowed lost nothing"),
+    };
+    let note = format!("{count} searches: {min} to {max}, deviation {deviation:.1}{endless}");
+    let mut rows = vec![row("back-to-back".to_owned(), Some(mean), "frames", note)];
+    if let Setup::BackToBack { throughput, .. } = setup {
+        let seconds = bursts.corrected_seconds(*throughput);
+        rows.push(row("corrected buffer time".to_owned(), Some(seconds * 1e3), "ms", String::new()));
+    }
+    rows
+}
+
+fn recovery(result: &crate::Recovered) -> Row {
+    let note = match result.unrecovered {
+        0 => format!("after {}", pps(result.overload)),
+        times => format!("after {}; not in time {times} times", pps(result.overload)),
+    };
+    row("recovery".to_owned(), result.seconds.map(|seconds| seconds.mean), "s", note)
+}
+
+fn offered(result: &crate::Offered) -> Row {
+    let note = format!("{} were offered", pps(result.offered));
+    row("forwarded at maximum load".to_owned(), Some(result.forwarded), "pps", note)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_for_people() {
+        for (value, text) in [
+            (0.0, "0 x"),
+            (1_234_567.8, "1,234,568 x"),
+            (-1_234.0, "-1,234 x"),
+            (999.9, "999.9 x"),
+            (0.000_000_5, "0.0000005 x"),
+        ] {
+            assert_eq!(shown(value, "x"), text);
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Reports from lines: they say what the tests themselves say, and no text breaks them.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use proptest::prelude::*;
+use trial::simulate::{Device, Truth};
+use trial::{AnyTest, Error, Goal, Line, Method, Profile, Report, Setup};
+
+const HIGH: f64 = 14_880_952.0;
+
+fn setups() -> Vec<Setup> {
+    vec![
+        Setup::Frmol { rate: HIGH },
+        Setup::Throughput { goals: vec![Goal::NDR, Goal::PDR], low: 9_001.0, high: HIGH },
+        Setup::BinarySearch { goal: Goal::RFC2544, low: 9_001.0, high: HIGH },
+        Setup::Latency { rates: vec![1e5, 9e5] },
+        Setup::FrameLoss { highest: 1.7e6 },
+        Setup::BackToBack { rate: 2e6, throughput: 1e6 },
+        Setup::Recovery { throughput: 1e6, highest: HIGH },
+    ]
+}
+
+/// Does all tests with a device, and writes them down.
+fn run(truth: Truth, seed: u64) -> (String, Vec<AnyTest>) {
+    let profile = Profile::default();
+    let mut device = Device::new(truth, seed);
+    let mut text = format!("{}\n", Line::run(profile.clone()));
+    let mut tests = Vec::new();
+    for setup in setups() {
+        let mut test = setup.start(&profile).unwrap();
+        text += &format!("{}\n", Line::test(64, setup));
+        while let Some(trial) = test.next() {
+            let outcome = device.run(&trial);
+            text += &format!("{}\n", Line::trial(trial, outcome));
+            test.tell(&outcome).unwrap();
+        }
+        tests.push(test);
+    }
+    (text, tests)
+}
+
+fn noisy() -> Truth {
+    Truth {
+        capacity_varies: 0.02,
+        buffer: 300,
+        link_falls: 0.02,
+        generator_stalls: 0.05,
+        recovery: 0.1,
+        ..Truth::default()
+    }
+}
+
+#[test]
+fn a_report_says_what_the_tests_say() {
+    for seed in 0..5 {
+        let (text, tests) = run(noisy(), seed);
+        let report = Report::read(&text).unwrap();
+        assert_eq!(report.parts().len(), tests.len());
+        for (part, test) in report.parts().iter().zip(&tests) {
+            assert_eq!((part.test.spent(), part.test.limits()), (test.spent(), test.limits()));
+            assert_eq!(format!("{:?}", part.test), format!("{test:?}"), "the very same state");
+        }
+        let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!(json["rows"].as_array().unwrap().len(), report.rows().len());
+        assert_eq!(json["profile"]["name"], "short");
+        let table = report.to_string();
+        for words in ["throughput, loss <= 0 %", "corrected buffer time", "departs from RFC 2544, 24", "recovery"] {
+            assert!(table.contains(words), "{words}: {table}");
+        }
+        assert!(table.lines().all(|line| line.chars().count() < 140), "{table}");
+    }
+}
+
+#[test]
+fn figures_are_those_of_the_device() {
+    let (text, _) = run(Truth { buffer: 512, ..Truth::default() }, 1);
+    let rows = Report::read(&text).unwrap().rows();
+    let value = |test: &str| {
+        rows.iter().find(|row| row.test == test).unwrap_or_else(|| panic!("{test}: {rows:?}")).value.unwrap()
+    };
+    assert!((0.995e6..=1.001e6).contains(&value("throughput, loss <= 0 %")));
+    assert!((0.995e6..=1.001e6).contains(&value("throughput, RFC 2544")));
+    assert!((value("corrected buffer time") - 0.256).abs() < 0.001);
+    assert!((value("typical latency at 100,000 pps") - 10.0).abs() < 1e-6);
+    assert!((value("loss at 1,700,000 pps") - 41.15).abs() < 0.03);
+    assert!((value("forwarded at maximum load") - 1_000_512.0).abs() < 1.0);
+    assert!(value("recovery").abs() < f64::EPSILON);
+}
+
+#[test]
+fn a_run_goes_on_from_its_lines() {
+    let (text, tests) = run(noisy(), 2);
+    let lines: Vec<_> = text.lines().collect();
+    // Cut anywhere, the test at hand asks for the trial of the next line.
+    for end in 2..lines.len() {
+        let text = format!("{}\n", lines[..end].join("\n"));
+        let report = Report::read(&text).unwrap();
+        let next = report.parts().last().unwrap().test.next();
+        match lines[end].parse().unwrap() {
+            Line::Trial { trial, .. } => assert_eq!(next, Some(trial)),
+            _ => assert_eq!(next, None),
+        }
+    }
+    assert_eq!(tests.len(), setups().len());
+}
+
+#[test]
+fn what_is_no_run_is_one_line() {
+    let (text, _) = run(Truth::default(), 1);
+    let lines: Vec<_> = text.lines().collect();
+    let error = |text: String| Report::read(&text).map(|_| ()).unwrap_err();
+    assert_eq!(error(String::new()), Error::NoRun);
+    assert_eq!(error("not json".into()), Error::NoRun, "no line was written to its end");
+    assert_eq!(error("not json\n".into()), Error::Damaged { number: 1 });
+    assert_eq!(error(text.replacen("\"version\":1", "\"version\":2", 1)), Error::Version { version: 2, known: 1 });
+    assert_eq!(error(format!("{}\n", lines[1])), Error::Unexpected { number: 1 });
+    assert_eq!(error(format!("{}\n{}\n", lines[0], lines[2])), Error::Unexpected { number: 2 });
+    // A trial twice, and one that was left out.
+    assert_eq!(error(format!("{}\n", [&lines[..4], &[lines[3]]].concat().join("\n"))), Error::Unexpected { number: 5 });
+    assert_eq!(error(format!("{}\n", [&lines[..2], &lines[3..]].concat().join("\n"))), Error::Unexpected { number: 3 });
+    let cut = &text[..text.len() - 5];
+    let report = Report::read(cut).unwrap();
+    assert!(report.is_cut() && report.to_string().contains("not finished"));
+    assert!(!Report::read(&text).unwrap().is_cut());
+}
+
+#[test]
+fn a_thousand_trials_make_a_small_report() {
+    let mut text = format!("{}\n", Line::run(Profile::default()));
+    let mut device = Device::new(noisy(), 1);
+    for size in 0..20 {
+        let setup = Setup::Throughput { goals: vec![Goal::NDR, Goal::PDR], low: 9_001.0, high: HIGH };
+        let mut test = setup.start(&Profile::default()).unwrap();
+        text += &format!("{}\n", Line::test(64 + size, setup));
+        while let Some(trial) = test.next() {
+            let outcome = device.run(&trial);
+            text += &format!("{}\n", Line::trial(trial, outcome));
+            test.tell(&outcome).unwrap();
+        }
+    }
+    assert!(text.lines().count() > 1000);
+    let report = Report::read(&text).unwrap();
+    assert!(report.json().len() < 1 << 20 && report.to_string().len() < 1 << 20);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_text_panics(change in any::<(prop::sample::Index, u8)>(), cut in any::<prop::sample::Index>()) {
+        let profile = Profile::default();
+        let setup = Setup::FrameLoss { highest: 1e6 };
+        let trial = setup.start(&profile).unwrap().next().unwrap();
+        let line = Line::trial(trial, Device::new(Truth::default(), 1).run(&trial));
+        let mut bytes = format!("{}\n{}\n{line}\n", Line::run(profile), Line::test(64, setup)).into_bytes();
+        let at = change.0.index(bytes.len());
+        bytes[at] = change.1;
+        bytes.truncate(cut.index(bytes.len()) + 1);
+        if let Ok(report) = Report::read(&String::from_utf8_lossy(&bytes)) {
+            let _ = (report.to_string(), report.json());
+        }
+    }
+}
