@@ -168,11 +168,13 @@ impl Desk {
         let asked = real(traffic.frames());
         let sent = real(outcome.sent);
         let slack = asked * self.tolerance + 1.0;
-        let late = outcome.seconds.is_some_and(|seconds| {
-            // The last gap may not have been waited for.
-            seconds > traffic.seconds() * (1.0 + self.tolerance) + 1.0 / traffic.rate()
+        let other = outcome.seconds.is_some_and(|seconds| {
+            // From the first frame to the last there is a gap less than there are frames.
+            let gap = 1.0 / traffic.rate();
+            let share = traffic.seconds() * self.tolerance;
+            seconds > traffic.seconds() + share + gap || seconds < traffic.seconds() - share - 2.0 * gap
         });
-        let missed = (sent - asked).abs() > slack || late || outcome.sent == 0;
+        let missed = (sent - asked).abs() > slack || other || outcome.sent == 0;
         (missed && !self.any_rate).then_some(Reason::Rate)
     }
 }

@@ -136,15 +136,10 @@ impl Throughput {
         let record = bounds.lower.and_then(|index| Some((index, self.loads.get(&index)?)));
         let throughput =
             record.map(|(index, record)| self.grid.load(index) * (1.0 - conditional_loss(&goal, &record.trials)));
-        let ended = match bounds {
-            _ if self.reached(number, bounds) => match bounds {
-                Bounds { upper: Some(0), .. } => Ended::BelowLowest,
-                Bounds { upper: Some(_), .. } => Ended::Found,
-                Bounds { upper: None, .. } if self.top < self.grid.top() => Ended::AtGenerator,
-                Bounds { upper: None, .. } => Ended::AtHighest,
-            },
-            _ if self.desk.is_over() => Ended::Void,
-            _ => Ended::Open,
+        let ended = match self.ended(number, bounds) {
+            Some(ended) => ended,
+            None if self.desk.is_over() => Ended::Void,
+            None => Ended::Open,
         };
         let load = |index: Option<u64>| index.map(|index| self.grid.load(index));
         GoalResult { goal, lower: load(bounds.lower), upper: load(bounds.upper), throughput, ended }
@@ -169,20 +164,22 @@ impl Throughput {
         bounds
     }
 
-    /// Whether a goal needs no more trials.
-    fn reached(&self, number: usize, bounds: Bounds) -> bool {
+    /// How the search has ended for a goal; `None` if it needs more trials.
+    fn ended(&self, number: usize, bounds: Bounds) -> Option<Ended> {
         match (bounds.lower, bounds.upper) {
-            (_, Some(0)) => true,
-            (Some(lower), Some(upper)) => upper - lower <= self.grid.steps(&self.goals[number]),
-            (Some(lower), None) => lower >= self.top,
-            _ => false,
+            (_, Some(0)) => Some(Ended::BelowLowest),
+            (Some(lower), Some(upper)) if upper - lower <= self.grid.steps(&self.goals[number]) => Some(Ended::Found),
+            (Some(lower), _) if lower >= self.grid.top() => Some(Ended::AtHighest),
+            // A load above may have been reached before: it is no neighbour.
+            (Some(lower), _) if lower >= self.top => Some(Ended::AtGenerator),
+            _ => None,
         }
     }
 
     /// The next load for a goal, and for how long.
     fn choose(&self, number: usize) -> Option<(u64, f64)> {
         let bounds = self.bounds(number);
-        if self.reached(number, bounds) {
+        if self.ended(number, bounds).is_some() {
             return None;
         }
         let goal = &self.goals[number];
@@ -211,7 +208,7 @@ impl Throughput {
         let index = match (below, above) {
             (Some(a), Some(b)) if b - a <= steps => return Some((self.confirm(number, a, b)?, goal.final_seconds)),
             (Some(a), Some(b)) => self.between(number, a, b, steps),
-            (Some(a), None) if a >= self.top => return Some((a, goal.final_seconds)),
+            (Some(a), _) if a >= self.top => return Some((a, goal.final_seconds)),
             (Some(a), None) => self.up(&open, a, steps),
             (None, Some(0)) => return Some((0, goal.final_seconds)),
             (None, Some(b)) => self.down(number, &open, b, steps),
@@ -247,13 +244,16 @@ impl Throughput {
     fn between(&self, number: usize, a: u64, b: u64, steps: u64) -> u64 {
         let middle = a + (b - a) / 2;
         if self.loads.len() > TRUSTED && self.loads.len().is_multiple_of(2) {
-            return middle;
+            return middle.min(self.top);
         }
-        let Some(rate) = crossing(&self.goals[number], &self.grid, self.trials(), b) else { return middle };
+        let Some(rate) = crossing(&self.goals[number], &self.grid, self.trials(), b) else {
+            return middle.min(self.top);
+        };
         // The load below the estimate, if that is new, else the one above.
         let below = self.grid.below(rate);
         let index = if below > a { below } else { a.saturating_add(steps) };
-        if index >= b { b - steps } else { index }.clamp(a + 1, b - 1)
+        // Above the lower one, which the generator reaches, and not above what it reaches.
+        if index >= b { b - steps } else { index }.max(a + 1).min((b - 1).min(self.top))
     }
 
     /// A load above the highest that was forwarded.
@@ -323,7 +323,7 @@ impl Plan for Throughput {
         // Somewhat less than what it has reached, as it may not reach that each time.
         let reached = self.grid.below(limit.reached * (1.0 - 2.0 * self.desk.tolerance()));
         let Some(lower) = index.checked_sub(1) else { return false };
-        self.top = lower.min(reached);
+        self.top = self.top.min(lower).min(reached);
         debug_assert!(real(self.top) < real(index));
         true
     }

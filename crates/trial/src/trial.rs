@@ -95,8 +95,8 @@ pub struct Outcome {
     pub sent: u64,
     /// Frames that came back, each counted once.
     pub received: u64,
-    /// Seconds from the first frame sent to the end of the last, if they were taken: a generator may send the right number in
-    /// too long a time.
+    /// Seconds from the first frame sent to the last, if they are known to less than the tolerance of the profile: a generator may
+    /// send the right number in too long a time.
     pub seconds: Option<f64>,
     /// Whether a link was down at any time.
     pub link_fell: bool,

@@ -169,6 +169,37 @@ fn a_rate_that_the_generator_does_not_reach_is_no_loss() {
 }
 
 #[test]
+fn the_right_number_in_the_wrong_time_is_void() {
+    for (factor, verdict) in [
+        (1.0, Verdict::Counted),
+        (1.0005, Verdict::Counted),
+        (1.01, Verdict::Void(Reason::Rate)),
+        (0.99, Verdict::Void(Reason::Rate)),
+    ] {
+        let mut test = Latency::new(vec![1e5], &Profile::default()).unwrap();
+        let frames = test.next().unwrap().traffic.frames();
+        let mut outcome = trial::Outcome::new(frames, frames);
+        outcome.seconds = Some(2.0 * factor);
+        assert_eq!(test.tell(&outcome).unwrap(), verdict, "{factor}");
+    }
+}
+
+#[test]
+fn a_generator_that_tires_in_mid_search_leaves_a_lower_bound() {
+    let mut search = Throughput::new(vec![Goal::NDR], LOW..=HIGH, &Profile::default()).unwrap();
+    let mut device = Device::new(Truth { capacity: 5e6, ..Truth::default() }, 1);
+    for _ in 0..4 {
+        let trial = search.next().unwrap();
+        search.tell(&device.run(&trial)).unwrap();
+    }
+    let mut tired = Device::new(Truth { capacity: 5e6, generator: 3e6, ..Truth::default() }, 1);
+    run(&mut search, &mut tired);
+    let result = search.results()[0];
+    assert_eq!(result.ended, Ended::AtGenerator, "{result:?}");
+    assert!((2.97e6..=3e6).contains(&result.lower.unwrap()), "{result:?}");
+}
+
+#[test]
 fn a_link_that_stays_down_ends_a_test() {
     let mut device = Device::new(Truth { link_falls: 1.0, ..Truth::default() }, 1);
     let mut test = Latency::new(vec![1e5, 2e5], &Profile::default()).unwrap();
