@@ -224,3 +224,56 @@ fn bad_input_is_one_line() {
         assert!(message.contains(words), "{arguments:?}: {message}");
     }
 }
+
+/// What the cables say in the log that they have done, by the port that sends.
+fn cable(log: &str, from: &str, field: &str) -> u64 {
+    let line = log.lines().find(|line| line.contains(&format!("cable {from} > "))).unwrap_or_else(|| panic!("{log}"));
+    let value = line.split_whitespace().find_map(|word| word.strip_prefix(field)?.strip_prefix('='));
+    value.unwrap().parse().unwrap()
+}
+
+/// Runs over cables with knobs; the report, and what the cables say.
+fn over_cables(ports: [&str; 2], options: &[&str]) -> (Value, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_pktgen"))
+        .args([&["run"], &ports[..], options, &["--warm-up", "0s", "--json", "--quiet"]].concat())
+        .env("RUST_LOG", "softnic=info")
+        .output()
+        .unwrap();
+    let log = String::from_utf8(output.stderr).unwrap();
+    (serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{log}")), log)
+}
+
+#[test]
+fn what_a_cable_with_knobs_did_is_what_the_report_says() {
+    // The first frames pass untouched, the probes among them, so that all that happens does so to frames that count.
+    let a = "soft:a?wire=peer:b&after=1000&loss=1%&loss-burst=0.1%:5&duplicate=0.5%&reorder=2%&seed=4";
+    let b = "soft:b?wire=peer:a&after=1000&duplicate=1%&reorder=1%";
+    let (report, log) = over_cables([a, b], &["--count", "20000"]);
+    for (direction, from) in report["directions"].as_array().unwrap().iter().zip(["a", "b"]) {
+        let did = |field| cable(&log, from, field);
+        let lost = did("lost") + did("lost_in_bursts");
+        assert_eq!(lost > 100, from == "a", "{log}");
+        for (field, count) in [
+            ("sent", 20_000),
+            ("received", 20_000 - lost),
+            ("lost", lost),
+            ("duplicate", did("duplicated")),
+            ("reordered", did("reordered")),
+            ("late", 0),
+        ] {
+            assert_eq!(direction[field], count, "{from}, {field}: {log}\n{direction}");
+        }
+        assert_eq!((did("overflowed"), did("held")), (0, 0), "{log}");
+    }
+}
+
+#[test]
+fn what_a_buffer_has_no_room_for_is_lost_and_a_delay_is_seen() {
+    let ports = ["soft:a?wire=peer:b&after=1000&rate=50k&buffer=64&delay=2ms", "soft:b"];
+    let (report, log) = over_cables(ports, &["--count", "5000", "--one-way"]);
+    let (direction, overflowed) = (&report["directions"][0], cable(&log, "a", "overflowed"));
+    assert_eq!((&direction["sent"], &direction["lost"]), (&Value::from(5000), &Value::from(overflowed)), "{log}");
+    assert_eq!((&direction["reordered"], &direction["duplicate"]), (&Value::from(0), &Value::from(0)));
+    // Frames that wait behind others in the buffer take longer than the delay.
+    assert!(direction["latency_from_ring_ns"]["max"].as_f64().unwrap() >= 2e6, "{direction}");
+}
