@@ -52,6 +52,8 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `seed=7` | of all that is random (0): with the same seed, the same frames are lost, doubled and reordered |
 /// | `after=1000` | leaves the first frames alone, as the probes of a measurement |
 ///
+/// At most 131,072 frames, or 64 MiB, are under way; then the sender waits, as with a cable that is full.
+///
 /// `pcap:IN,OUT` replays IN (pcap or pcapng, Ethernet) as fast as the driver provides descriptors: time stamps are
 /// ignored, and frames that a snap length has cut are sent as they are in the file. Frames that the device sends are
 /// written to OUT (pcap, microseconds). Either may be left out. OUT may be a pipe with a reader; a file that is an

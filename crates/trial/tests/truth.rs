@@ -3,8 +3,8 @@
 
 use trial::simulate::{Device, Truth};
 use trial::{
-    BackToBack, BinarySearch, Ended, FrameLoss, Frmol, Goal, Latency, LossPoint, Method, Profile, Reason, Recovery,
-    Throughput, Traffic, Verdict,
+    BackToBack, BinarySearch, Ended, FrameLoss, Frmol, Goal, Latency, LossPoint, Method, Outcome, Profile, Reason,
+    Recovery, Throughput, Traffic, Verdict,
 };
 
 const LOW: f64 = 9_001.0;
@@ -169,6 +169,35 @@ fn a_rate_that_the_generator_does_not_reach_is_no_loss() {
 }
 
 #[test]
+fn devices_have_the_faults_that_they_are_given() {
+    let truth = Truth {
+        loss: 1e-4,
+        loss_burst: 1e-5,
+        loss_burst_frames: 20,
+        stall: 0.2,
+        stall_frames: 500,
+        reorder: 0.01,
+        duplicate: 2e-4,
+        link_falls: 0.1,
+        ..Truth::default()
+    };
+    let mut device = Device::new(truth, 5);
+    let trial = Latency::new(vec![5e5], &Profile::default()).unwrap().next().unwrap();
+    let (count, frames) = (400.0, trial.traffic.frames() as f64);
+    let outcomes: Vec<_> = (0..400).map(|_| device.run(&trial)).collect();
+    let mean = |pick: fn(&Outcome) -> u64| outcomes.iter().map(|outcome| pick(outcome) as f64).sum::<f64>() / count;
+    // Expected means a trial of 1,000,000 frames in 2 s, and deviations of a mean of 400.
+    for (what, found, expected, deviation) in [
+        ("lost", mean(|outcome| outcome.sent - outcome.received), frames * (1e-4 + 20e-5) + 200.0, 320.0 / 20.0),
+        ("reordered", mean(|outcome| outcome.reordered), frames * 0.01, 100.0 / 20.0),
+        ("duplicate", mean(|outcome| outcome.duplicate), frames * 2e-4, 14.2 / 20.0),
+        ("link", mean(|outcome| u64::from(outcome.link_fell)), 0.1, 0.3 / 20.0),
+    ] {
+        assert!((found - expected).abs() < 5.0 * deviation, "{what}: {found}, {expected}");
+    }
+}
+
+#[test]
 fn the_right_number_in_the_wrong_time_is_void() {
     for (factor, verdict) in [
         (1.0, Verdict::Counted),
@@ -178,7 +207,7 @@ fn the_right_number_in_the_wrong_time_is_void() {
     ] {
         let mut test = Latency::new(vec![1e5], &Profile::default()).unwrap();
         let frames = test.next().unwrap().traffic.frames();
-        let mut outcome = trial::Outcome::new(frames, frames);
+        let mut outcome = Outcome::new(frames, frames);
         outcome.seconds = Some(2.0 * factor);
         assert_eq!(test.tell(&outcome).unwrap(), verdict, "{factor}");
     }
