@@ -226,6 +226,12 @@ impl ImpairedWire {
         self.queue.is_empty() && self.behind.is_none()
     }
 
+    /// Whether frames are long overdue: the device does not look at its wire, as when it is gone.
+    fn is_stuck(&self) -> bool {
+        let due = self.arrivals.front().copied().or(self.behind.as_ref().map(|behind| behind.1));
+        due.is_some_and(|due| device::tsc::now().saturating_sub(due) > self.ticks(10.0 * PATIENCE))
+    }
+
     fn counts(&self) -> Impairments {
         let held = u64::try_from(self.queue.len()).unwrap_or(u64::MAX);
         Impairments { held: held + u64::from(self.behind.is_some()), ..self.counts }
@@ -283,7 +289,7 @@ impl Wire for ImpairedWire {
     }
 
     fn is_quiet(&self) -> bool {
-        self.blocked || self.is_empty()
+        self.blocked || self.is_empty() || self.is_stuck()
     }
 
     fn impairments(&self) -> Option<Impairments> {
