@@ -10,6 +10,7 @@ pub(crate) use knobs::{KNOBS, Knobs, Written};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 use std::collections::VecDeque;
+use std::time::Instant;
 
 /// What a cable with knobs has done to the frames that one end has sent (`wire=peer:NAME&loss=...`).
 ///
@@ -40,9 +41,10 @@ pub struct Impairments {
 /// Frames and bytes that may be under way before the sender has to wait.
 const MOST_HELD: usize = 131_072;
 const MOST_BYTES: usize = 64 << 20;
-/// Seconds for which a frame is held back for a successor.
+/// Seconds for which a frame is held back for a successor, and looks at the wire: a thread that was stopped looks at nothing.
 const PATIENCE: f64 = 0.01;
-/// Fractions of a tick in which departures are counted, so that a rate does not drift.
+const LOOKS: u32 = 1000;
+/// Fractions of a nanosecond in which departures are counted, so that a rate does not drift.
 const FRACTION: f64 = 4_294_967_296.0;
 
 /// An end of a cable with knobs.
@@ -52,17 +54,19 @@ pub(crate) struct ImpairedWire {
     knobs: Knobs,
     dice: [Dice; 4],
     jitter: Xoshiro256PlusPlus,
-    ticks_per_second: f64,
+    started: Instant,
     /// Frames of a burst that are still to be lost.
     burst_left: u64,
     /// A frame that waits for its successor, since when, and whether it goes twice.
     behind: Option<(Vec<u8>, u64, bool)>,
+    /// Looks at the wire since the last frame was sent.
+    looks: u32,
     /// Frames under way, and when they arrive.
     queue: FrameFifo,
     arrivals: VecDeque<u64>,
     /// Whether they wait for the other end, and not for their time.
     blocked: bool,
-    /// When frames in the buffer leave it, and when the rate is free again, in fractions of ticks.
+    /// When frames in the buffer leave it, in nanoseconds, and when the rate is free again, in fractions of nanoseconds.
     departures: VecDeque<u64>,
     free_at: u128,
     counts: Impairments,
@@ -92,6 +96,12 @@ impl Dice {
     }
 }
 
+/// Seconds in nanoseconds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most seconds; saturates")]
+fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
 /// A generator for each kind of draw, so that one knob changes nothing about another.
 fn random(seed: u64, kind: u64) -> Xoshiro256PlusPlus {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -107,16 +117,15 @@ impl ImpairedWire {
             kind += 1;
             Dice::new(chance, knobs.seed, kind)
         });
-        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-        let ticks_per_second = device::tsc::frequency_hz() as f64;
         Self {
             wire,
             knobs,
             dice,
             jitter: random(knobs.seed, 0),
-            ticks_per_second,
+            started: Instant::now(),
             burst_left: 0,
             behind: None,
+            looks: 0,
             queue: FrameFifo::default(),
             arrivals: VecDeque::new(),
             blocked: false,
@@ -126,14 +135,15 @@ impl ImpairedWire {
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most seconds; saturates")]
-    fn ticks(&self, seconds: f64) -> u64 {
-        (seconds * self.ticks_per_second) as u64
+    /// Nanoseconds since it was laid.
+    fn now(&self) -> u64 {
+        u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
     /// What becomes of a frame that the end has sent.
     fn take(&mut self, frame: &[u8], now: u64) {
         self.counts.frames += 1;
+        self.looks = 0;
         if self.counts.frames <= self.knobs.after {
             self.enqueue(frame, now);
             return;
@@ -178,14 +188,14 @@ impl ImpairedWire {
                 return false;
             }
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
-            let takes = (rate.seconds(frame.len()) * self.ticks_per_second * FRACTION) as u128;
+            let takes = (rate.seconds(frame.len()) * 1e9 * FRACTION) as u128;
             self.free_at = self.free_at.max(u128::from(now) << 32) + takes;
             departure = u64::try_from(self.free_at >> 32).unwrap_or(u64::MAX);
             self.departures.push_back(departure);
         }
-        let most = self.ticks(self.knobs.jitter);
+        let most = nanoseconds(self.knobs.jitter);
         let jitter = if most == 0 { 0 } else { self.jitter.next_u64() % most };
-        let delay = self.ticks(self.knobs.delay);
+        let delay = nanoseconds(self.knobs.delay);
         self.enqueue(frame, departure.saturating_add(delay).saturating_add(jitter));
         true
     }
@@ -197,9 +207,20 @@ impl ImpairedWire {
         self.arrivals.push_back(arrival);
     }
 
+    /// Lets go of a frame that has no successor, and so is not out of order.
+    fn release(&mut self, now: u64) {
+        self.looks = self.looks.saturating_add(1);
+        let patience = nanoseconds(PATIENCE);
+        let over = self.looks > LOOKS;
+        let alone = self.behind.take_if(|(_, since, _)| over && now.saturating_sub(*since) > patience);
+        if let Some((frame, _, duplicate)) = alone {
+            self.send(&frame, duplicate, now);
+        }
+    }
+
     /// Hands over what has arrived.
     fn deliver(&mut self, now: u64) {
-        let patience = self.ticks(PATIENCE);
+        let patience = nanoseconds(PATIENCE);
         if let Some((frame, _, duplicate)) = self.behind.take_if(|(_, since, _)| now.saturating_sub(*since) > patience)
         {
             // There is no successor: it is not out of order.
@@ -229,7 +250,7 @@ impl ImpairedWire {
     /// Whether frames are long overdue: the device does not look at its wire, as when it is gone.
     fn is_stuck(&self) -> bool {
         let due = self.arrivals.front().copied().or(self.behind.as_ref().map(|behind| behind.1));
-        due.is_some_and(|due| device::tsc::now().saturating_sub(due) > self.ticks(10.0 * PATIENCE))
+        due.is_some_and(|due| self.now().saturating_sub(due) > nanoseconds(10.0 * PATIENCE))
     }
 
     fn counts(&self) -> Impairments {
@@ -242,7 +263,9 @@ impl Wire for ImpairedWire {
     fn poll(&mut self, receiving: bool, room: usize) {
         self.wire.poll(receiving, room);
         if !self.is_empty() {
-            self.deliver(device::tsc::now());
+            let now = self.now();
+            self.release(now);
+            self.deliver(now);
         }
     }
 
@@ -269,7 +292,7 @@ impl Wire for ImpairedWire {
         if !self.wire.reaches() {
             return Sent::Lost;
         }
-        let now = device::tsc::now();
+        let now = self.now();
         self.take(frame, now);
         self.deliver(now);
         Sent::Yes
@@ -284,7 +307,7 @@ impl Wire for ImpairedWire {
     }
 
     fn flush(&mut self) -> bool {
-        self.deliver(device::tsc::now());
+        self.deliver(self.now());
         self.is_empty()
     }
 
