@@ -1,0 +1,243 @@
+//! From a socket into a mirror: the kernel's tables are read, then followed.
+
+use crate::message::{Body, Dump, Messages, flags};
+use crate::mirror::{Event, Mirror, Ports};
+use crate::socket::{Received, Socket};
+use crate::{Error, RECEIVE_BUFFER};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// How far a call to [`Follower::read`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All tables have been read for the first time: build from [`Follower::mirror`], then follow events. There may be more to read.
+    Loaded,
+    /// There may be more to read.
+    More,
+    /// There is nothing more to read until the socket is readable.
+    Idle,
+}
+
+/// Numbers of what a follower has met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Messages, of dumps and of changes.
+    pub messages: u64,
+    /// Messages that are not what they should be.
+    pub malformed: u64,
+    /// Times that messages were lost.
+    pub overflows: u64,
+    /// Dumps of all tables that are complete.
+    pub dumps: u64,
+    /// Dumps that the kernel or a loss interrupted.
+    pub interrupted: u64,
+}
+
+/// The dump that goes on.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// Its place in [`Dump::ALL`].
+    at: usize,
+    sequence: u32,
+    /// Parts of it may be missing.
+    torn: bool,
+    /// Parts of an earlier one of this round may be missing.
+    round_torn: bool,
+}
+
+/// A mirror that follows the kernel of this network namespace. It has no thread and no clock: who holds it waits for its descriptor,
+/// calls [`Follower::read`], and now and then [`Follower::resync`] while [`Follower::is_in_doubt`].
+///
+/// ```
+/// use kernel::{Follower, Ports, Progress};
+///
+/// let mut follower = Follower::open(Ports::All)?;
+/// while follower.read(64, &mut |_| {})? != Progress::Loaded {}
+/// for (prefix, target) in follower.mirror().routes() {
+///     println!("{prefix} {target:?}");
+/// }
+/// // From here on, events say what changes.
+/// while follower.read(64, &mut |event| println!("{event:?}"))? != Progress::Idle {}
+/// # Ok::<(), kernel::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Follower {
+    socket: Socket,
+    mirror: Mirror,
+    step: Option<Step>,
+    sequence: u32,
+    counts: Counts,
+}
+
+impl Follower {
+    /// Subscribes to changes, and asks for the first table.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Socket`].
+    pub fn open(ports: Ports) -> Result<Self, Error> {
+        Self::with_buffer(ports, RECEIVE_BUFFER)
+    }
+
+    /// As [`Follower::open`], with a receive buffer of so many bytes instead of [`RECEIVE_BUFFER`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Socket`].
+    pub fn with_buffer(ports: Ports, receive_buffer: usize) -> Result<Self, Error> {
+        let socket = Socket::open(receive_buffer)?;
+        let mut follower =
+            Self { socket, mirror: Mirror::new(ports), step: None, sequence: 0, counts: Counts::default() };
+        follower.ask(0, false)?;
+        Ok(follower)
+    }
+
+    /// The tables.
+    #[must_use]
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// The tables, to name ports anew ([`Mirror::set_ports`]).
+    pub fn mirror_mut(&mut self) -> &mut Mirror {
+        &mut self.mirror
+    }
+
+    /// Returns the numbers of what it has met.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns whether the tables may differ from the kernel's, and no dump goes on: time for [`Follower::resync`].
+    #[must_use]
+    pub fn is_in_doubt(&self) -> bool {
+        self.step.is_none() && (self.mirror.is_in_doubt() || !self.mirror.is_loaded())
+    }
+
+    /// Has all tables dumped and compared, while the old ones stay in force; differences are told as any change. Does nothing
+    /// while a dump goes on. A dump costs the kernel about 0.7 us a route, so with a full table leave a second between two.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Socket`].
+    pub fn resync(&mut self) -> Result<(), Error> {
+        if self.step.is_some() {
+            return Ok(());
+        }
+        self.mirror.take_doubt();
+        self.ask(0, false)
+    }
+
+    /// Reads at most `budget` datagrams, without waiting, and tells what changes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Socket`]; or [`Error::Refused`], after which the tables are in doubt.
+    pub fn read(&mut self, budget: usize, sink: &mut dyn FnMut(Event<'_>)) -> Result<Progress, Error> {
+        let port = self.socket.port();
+        for _ in 0..budget {
+            let datagram = match self.socket.receive()? {
+                Received::Nothing => return Ok(Progress::Idle),
+                Received::Overflow => {
+                    self.counts.overflows += 1;
+                    self.mirror.cast_doubt();
+                    continue;
+                }
+                Received::Datagram(datagram) => datagram,
+            };
+            let (mut ended, mut refused) = (None, None);
+            for message in Messages::new(datagram) {
+                self.counts.messages += 1;
+                let Ok(message) = message else {
+                    self.counts.malformed += 1;
+                    self.mirror.cast_doubt();
+                    continue;
+                };
+                let ours = |step: &&mut Step| message.port == port && message.sequence == step.sequence;
+                let step = self.step.as_mut().filter(ours);
+                let dumped = step.is_some();
+                if let Some(step) = step {
+                    step.torn |= message.flags & flags::DUMP_INTR != 0;
+                    match message.body {
+                        Body::Done(code) | Body::Error(code) if code == 0 || is_absent(code) => ended = Some(*step),
+                        Body::Done(code) | Body::Error(code) => refused = Some((*step, code)),
+                        _ => {}
+                    }
+                }
+                self.mirror.apply(&message, dumped, sink);
+            }
+            if let Some((step, code)) = refused {
+                return Err(self.refuse(step, code));
+            }
+            if let Some(step) = ended
+                && self.advance(step, sink)?
+            {
+                return Ok(Progress::Loaded);
+            }
+        }
+        Ok(Progress::More)
+    }
+
+    fn ask(&mut self, at: usize, round_torn: bool) -> Result<(), Error> {
+        self.sequence = self.sequence.wrapping_add(1).max(1);
+        let Some(dump) = Dump::ALL.get(at) else { return Ok(()) };
+        self.socket.ask(*dump, self.sequence)?;
+        self.mirror.begin(*dump);
+        self.step = Some(Step { at, sequence: self.sequence, torn: false, round_torn });
+        Ok(())
+    }
+
+    /// A dump has come to its end; returns whether all tables are read for the first time.
+    fn advance(&mut self, step: Step, sink: &mut dyn FnMut(Event<'_>)) -> Result<bool, Error> {
+        self.step = None;
+        if step.torn {
+            self.counts.interrupted += 1;
+            self.mirror.cast_doubt();
+            if !self.mirror.is_loaded() && self.counts.interrupted <= AT_ONCE {
+                self.ask(step.at, step.round_torn)?;
+                return Ok(false);
+            }
+        } else {
+            self.mirror.finish(Dump::ALL[step.at], sink);
+        }
+        let torn = step.torn || step.round_torn;
+        if step.at + 1 < Dump::ALL.len() {
+            self.ask(step.at + 1, torn)?;
+            return Ok(false);
+        }
+        self.counts.dumps += u64::from(!torn);
+        if torn || self.mirror.is_loaded() {
+            return Ok(false);
+        }
+        let lost = self.mirror.is_in_doubt();
+        self.mirror.load(sink);
+        if lost {
+            self.mirror.cast_doubt();
+        }
+        Ok(true)
+    }
+
+    fn refuse(&mut self, step: Step, code: i32) -> Error {
+        self.step = None;
+        self.counts.interrupted += 1;
+        self.mirror.cast_doubt();
+        Error::Refused { table: Dump::ALL[step.at].name(), source: Errno::from_raw_os_error(code.saturating_neg()) }
+    }
+}
+
+impl AsFd for Follower {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Interrupted dumps that are repeated at once, before the tables are loaded. After that, the caller says when.
+const AT_ONCE: u64 = 16;
+
+/// Whether a kernel says so that has no such table: without IPv6, or before Linux 5.3.
+fn is_absent(code: i32) -> bool {
+    [Errno::OPNOTSUPP, Errno::AFNOSUPPORT, Errno::PROTONOSUPPORT]
+        .iter()
+        .any(|errno| errno.raw_os_error() == code.saturating_neg())
+}

@@ -1,0 +1,105 @@
+//! What routes say beside their prefix, each kept once: a full table has a million routes and a few hundred of these.
+
+use super::event::{Reason, Target};
+use super::hops::Sets;
+use hashbrown::HashMap;
+
+/// What a route does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Action {
+    /// A number of [`Sets`].
+    NextHops(u32),
+    /// Always the same.
+    Fixed(Target),
+    /// Not understood: whatever else the prefix has, the kernel decides.
+    Special(Reason),
+}
+
+/// What a route says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Attr {
+    pub(super) action: Action,
+    pub(super) priority: u32,
+    pub(super) tos: u8,
+    pub(super) identity: u64,
+}
+
+impl Attr {
+    /// Whether the kernel counts both for one place in a prefix's list.
+    pub(super) fn same_class(&self, other: &Self) -> bool {
+        self.priority == other.priority && self.tos == other.tos
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    attr: Attr,
+    users: u32,
+}
+
+/// The attributes by number. A number fits into [`super::table::Word`].
+#[derive(Debug, Default)]
+pub(super) struct Attrs {
+    slots: Vec<Slot>,
+    spare: Vec<u32>,
+    numbers: HashMap<Attr, u32>,
+}
+
+impl Attrs {
+    #[inline]
+    pub(super) fn get(&self, number: u32) -> &Attr {
+        &self.slots[number as usize].attr
+    }
+
+    #[inline]
+    pub(super) fn find(&self, attr: &Attr) -> Option<u32> {
+        self.numbers.get(attr).copied()
+    }
+
+    /// The number of an attribute, which nobody need use yet.
+    #[inline]
+    pub(super) fn add(&mut self, attr: Attr, sets: &mut Sets) -> u32 {
+        if let Some(number) = self.find(&attr) {
+            return number;
+        }
+        if let Action::NextHops(hops) = attr.action {
+            sets.hold(hops);
+        }
+        let number = if let Some(number) = self.spare.pop() {
+            self.slots[number as usize] = Slot { attr, users: 0 };
+            number
+        } else {
+            self.slots.push(Slot { attr, users: 0 });
+            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        };
+        self.numbers.insert(attr, number);
+        number
+    }
+
+    #[inline]
+    pub(super) fn hold(&mut self, number: u32) {
+        self.slots[number as usize].users += 1;
+    }
+
+    /// Gives up a use; returns the next hops that nothing uses any more.
+    #[inline]
+    pub(super) fn release(&mut self, number: u32, sets: &mut Sets) -> Option<u32> {
+        let slot = &mut self.slots[number as usize];
+        slot.users = slot.users.saturating_sub(1);
+        if slot.users > 0 {
+            return None;
+        }
+        let attr = slot.attr;
+        self.numbers.remove(&attr);
+        self.spare.push(number);
+        match attr.action {
+            Action::NextHops(hops) => sets.release(hops).then_some(hops),
+            _ => None,
+        }
+    }
+
+    /// For each number, whether it is such a one.
+    pub(super) fn select(&self, such: impl Fn(&Attr) -> bool) -> Vec<bool> {
+        self.slots.iter().map(|slot| slot.users > 0 && such(&slot.attr)).collect()
+    }
+}

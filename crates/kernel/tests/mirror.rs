@@ -1,0 +1,348 @@
+//! The mirror against a kernel of few lines: random changes, what Linux removes in silence, and messages that are lost.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+#[path = "common/build.rs"]
+mod build;
+#[path = "common/mod.rs"]
+mod common;
+#[path = "common/naive.rs"]
+mod naive;
+
+use build::Route;
+use common::{Answer, Path};
+use kernel::{Dump, Event, Family, Messages, Mirror, NextHops, Ports, Reason, Target};
+use naive::{Naive, Object, Op, Verb, leg};
+use proptest::prelude::*;
+use std::net::IpAddr;
+
+/// A mirror, and the data path that follows it.
+struct Followed {
+    mirror: Mirror,
+    path: Path,
+    reasons: Vec<Reason>,
+}
+
+impl Followed {
+    fn new(kernel: &Naive) -> Self {
+        let mirror = Mirror::new(Ports::All);
+        let mut followed = Self { path: Path::list(&mirror), mirror, reasons: Vec::new() };
+        followed.dump(kernel);
+        let reasons = &mut followed.reasons;
+        followed.mirror.load(&mut |event| reasons.extend(reason(&event)));
+        followed.path = Path::list(&followed.mirror);
+        followed
+    }
+
+    fn dump(&mut self, kernel: &Naive) {
+        let [links, settings, objects, rules, v4, v6] = kernel.dump();
+        for dump in Dump::ALL {
+            self.mirror.begin(dump);
+            let messages = match dump {
+                Dump::Links => &links,
+                Dump::Netconf(Family::V4) => &settings,
+                Dump::NextHops => &objects,
+                Dump::Rules(Family::V4) => &rules[..3].to_vec(),
+                Dump::Rules(Family::V6) => &rules[3..].to_vec(),
+                Dump::Routes(Family::V4) => &v4,
+                Dump::Routes(Family::V6) => &v6,
+                _ => continue,
+            };
+            self.hear(messages, true);
+            let (path, reasons) = (&mut self.path, &mut self.reasons);
+            self.mirror.finish(dump, &mut |event| {
+                path.follow(event);
+                reasons.extend(reason(&event));
+            });
+        }
+    }
+
+    fn hear(&mut self, messages: &[Vec<u8>], dumped: bool) {
+        let (path, reasons) = (&mut self.path, &mut self.reasons);
+        for bytes in messages {
+            for message in Messages::new(bytes) {
+                self.mirror.apply(&message.unwrap(), dumped, &mut |event| {
+                    path.follow(event);
+                    reasons.extend(reason(&event));
+                });
+            }
+        }
+    }
+
+    /// Has tables compared until there is no doubt, as a caller does.
+    fn compare(&mut self, kernel: &Naive) {
+        for _ in 0..3 {
+            self.mirror.take_doubt();
+            self.dump(kernel);
+        }
+        assert!(!self.mirror.is_in_doubt());
+    }
+}
+
+fn reason(event: &Event<'_>) -> Option<Reason> {
+    if let Event::Unsupported(reason) = event { Some(*reason) } else { None }
+}
+
+fn prefixes() -> impl Strategy<Value = Route> {
+    prop_oneof![
+        prop::sample::select(vec![("0.0.0.0", 0), ("20.0.0.0", 8), ("20.1.0.0", 16), ("20.1.1.0", 24)]),
+        prop::sample::select(vec![("::", 0), ("fd20::", 16), ("fd20:1::", 32), ("fd20:1:1::", 48)]),
+    ]
+    .prop_map(|(prefix, len)| Route::to(prefix, len))
+}
+
+fn route() -> impl Strategy<Value = Route> {
+    let what = prop_oneof![
+        4 => prop::collection::vec((1..4_u32, 2..4_u8, 1..3_u8), 1..4).prop_map(|legs| (1, legs, None)),
+        1 => prop::sample::select(vec![6, 7, 8]).prop_map(|kind| (kind, Vec::new(), None)),
+        2 => (0..7_u32).prop_map(|id| (1, Vec::new(), Some(id))),
+    ];
+    (prefixes(), what, 0..2_u32, 2..4_u8).prop_map(|(route, (kind, mut legs, id), metric, protocol)| {
+        legs.sort();
+        legs.dedup_by_key(|leg| leg.0);
+        if let [one] = &mut legs[..] {
+            one.2 = 1;
+        }
+        let v4 = route.prefix.is_ipv4();
+        let legs = legs.into_iter().map(|(index, last, weight)| {
+            leg(index, &if v4 { format!("10.0.{index}.{last}") } else { format!("fd00:{index}::{last}") }, weight)
+        });
+        // IPv6 numbers begin at 20.
+        let next_hop = id.map(|id| if v4 { 10 + id } else { 20 + id });
+        Route { kind, legs: legs.collect(), next_hop, priority: route.priority + metric, protocol, ..route }
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let verb =
+        prop::sample::select(vec![Verb::Add, Verb::Append, Verb::Prepend, Verb::Replace, Verb::Replace, Verb::Del]);
+    let single = (any::<bool>(), 0..4_u32, 1..4_u32, 2..4_u8).prop_map(|(v4, id, index, last)| {
+        let gateway: IpAddr =
+            if v4 { format!("10.0.{index}.{last}") } else { format!("fd00:{index}::{last}") }.parse().unwrap();
+        Op::Object(if v4 { 10 } else { 20 } + id, Object::Single(index, gateway))
+    });
+    let group = (any::<bool>(), 4..7_u32, prop::collection::btree_map(0..4_u32, 1..400_u16, 1..4)).prop_map(
+        |(v4, id, members)| {
+            let base = if v4 { 10 } else { 20 };
+            Op::Object(base + id, Object::Group(members.into_iter().map(|(id, weight)| (base + id, weight)).collect()))
+        },
+    );
+    let local = any::<bool>().prop_map(|add| {
+        let route = Route { legs: vec![(1, None, 1)], ..Route::to("20.1.0.0", 16).kind(2).table(255) };
+        Op::Route(if add { Verb::Add } else { Verb::Del }, route)
+    });
+    prop_oneof![
+        12 => (verb, route()).prop_map(|(verb, route)| Op::Route(verb, route)),
+        2 => route().prop_filter("IPv6", |route| !route.prefix.is_ipv4()).prop_map(Op::DelLeg),
+        1 => (1..4_u32, any::<bool>()).prop_map(|(index, up)| Op::Up(index, up)),
+        1 => (1..4_u32, any::<bool>()).prop_map(|(index, carrier)| Op::Carrier(index, carrier)),
+        1 => (1..4_u32, prop::sample::select(vec![2, 10]), any::<bool>()).prop_map(|(index, family, ignore)| Op::Ignore(index, family, ignore)),
+        4 => single,
+        2 => group,
+        1 => (10..27_u32).prop_map(Op::DelObject),
+        1 => local,
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_mirror_that_hears_everything_does_as_the_kernel_does(ops in prop::collection::vec(op(), 1..60)) {
+        let mut kernel = Naive::new(3);
+        let mut followed = Followed::new(&kernel);
+        for op in &ops {
+            followed.hear(&kernel.run(op), false);
+            prop_assert_eq!(followed.path.all(), kernel.all(), "{:?}", op);
+        }
+        let events = followed.path.events;
+        followed.compare(&kernel);
+        prop_assert_eq!(followed.path.events, events, "a dump of what is known changes nothing");
+        prop_assert_eq!(Followed::new(&kernel).path.all(), kernel.all());
+        // Numbers that nothing uses are free.
+        let used: Vec<u32> = followed.mirror.routes().filter_map(|(_, target)| if let Target::NextHops(number) = target { Some(number) } else { None }).collect();
+        let numbers = followed.mirror.next_hops().count();
+        prop_assert!(numbers <= kernel.routes.len() && used.iter().all(|number| followed.mirror.next_hops().any(|(other, _)| other == *number)));
+    }
+
+    #[test]
+    fn after_losses_a_compared_dump_mends_everything(ops in prop::collection::vec((op(), prop::bool::weighted(0.3)), 1..60)) {
+        let mut kernel = Naive::new(3);
+        let mut followed = Followed::new(&kernel);
+        for (op, lost) in &ops {
+            let messages = kernel.run(op);
+            if !lost {
+                followed.hear(&messages, false);
+            }
+        }
+        // A dump that is interrupted counts for nothing.
+        followed.mirror.begin(Dump::Routes(Family::V4));
+        followed.mirror.begin(Dump::Routes(Family::V6));
+        followed.compare(&kernel);
+        prop_assert_eq!(followed.path.all(), kernel.all());
+    }
+
+    #[test]
+    fn events_told_twice_are_harmless(ops in prop::collection::vec(op(), 1..40)) {
+        let mut kernel = Naive::new(3);
+        let mut followed = Followed::new(&kernel);
+        for op in &ops {
+            let messages = kernel.run(op);
+            followed.hear(&messages, false);
+            followed.hear(&messages, false);
+            prop_assert_eq!(followed.path.all(), kernel.all(), "{:?}", op);
+        }
+    }
+}
+
+fn told(followed: &mut Followed, bytes: &[u8]) -> Vec<String> {
+    let mut events = Vec::new();
+    for message in Messages::new(bytes) {
+        followed.mirror.apply(&message.unwrap(), false, &mut |event| events.push(format!("{event:?}")));
+    }
+    events
+}
+
+#[test]
+fn a_next_hop_of_many_routes_changes_with_one_event() {
+    let mut kernel = Naive::new(2);
+    kernel.run(&Op::Object(10, Object::Single(1, [10, 0, 1, 2].into())));
+    for net in 0..100 {
+        kernel.run(&Op::Route(Verb::Add, Route::to(&format!("20.{net}.0.0"), 16).by(10)));
+    }
+    let mut followed = Followed::new(&kernel);
+    let events = told(&mut followed, &kernel.run(&Op::Object(10, Object::Single(2, [10, 0, 2, 2].into()))).concat());
+    assert_eq!(events.len(), 1, "{events:?}");
+    // With nexthop_compat_mode=1 the kernel tells all routes again, with what the object leads to.
+    let again = Route::to("20.7.0.0", 16).by(10).via(2, "10.0.2.2").bytes(true, 0x100);
+    assert_eq!(told(&mut followed, &again), [""; 0]);
+    // A loss of carrier takes the object away, and the routes with it.
+    let events = told(&mut followed, &kernel.run(&Op::Carrier(2, false)).concat());
+    assert_eq!(events.iter().filter(|event| event.contains("to: None")).count(), 100);
+    assert!(followed.mirror.is_in_doubt() && followed.mirror.next_hops().count() == 0);
+}
+
+#[test]
+fn what_is_not_understood_goes_to_the_kernel_and_is_told_once() {
+    let mut kernel = Naive::new(2);
+    let route = Route::to("20.0.0.0", 8).via(1, "10.0.1.2");
+    kernel.run(&Op::Route(Verb::Add, route.clone()));
+    let mut followed = Followed::new(&kernel);
+    let odd = [
+        (Reason::Tos, Route { tos: 16, ..route.clone() }),
+        (Reason::Encapsulation, Route { more: vec![build::attr(21, &[1, 0])], ..route.clone() }),
+        (Reason::Mtu, Route { more: vec![build::attr(8, &build::word(2, 1300))], ..route.clone() }),
+        (Reason::Kind, route.clone().kind(9)),
+    ];
+    for (reason, odd) in odd {
+        for metric in [7, 8] {
+            followed.hear(&[odd.clone().metric(metric).bytes(true, 0x600)], false);
+        }
+        assert_eq!(followed.path.lookup([20, 1, 1, 1].into()), Answer::Kernel("not understood"), "{reason:?}");
+        for metric in [7, 8] {
+            followed.hear(&[odd.clone().metric(metric).bytes(false, 0)], false);
+        }
+        assert!(matches!(followed.path.lookup([20, 1, 1, 1].into()), Answer::Forward(_)), "{reason:?}");
+        assert_eq!(followed.reasons.iter().filter(|told| **told == reason).count(), 1, "{reason:?}");
+    }
+}
+
+#[test]
+fn routes_by_what_is_no_port_go_to_the_kernel() {
+    let kernel = Naive::new(3);
+    let vlan = |parent: u32| {
+        let data = build::attr(1, &7_u16.to_ne_bytes());
+        let info = build::attr(18, &[build::attr(1, b"vlan\0"), build::attr(2, &data)].concat());
+        build::link(4, "p.7", true, true, &[build::word(5, parent), info])
+    };
+    let way = |link: &[u8], index: u32| {
+        let mut followed = Followed::new(&kernel);
+        followed.mirror.set_ports(Ports::Only([1].into()), &mut |_| {});
+        followed.hear(&[link.to_vec(), Route::to("20.0.0.0", 8).via(index, "10.0.9.2").bytes(true, 0x600)], false);
+        followed.path.lookup([20, 1, 1, 1].into())
+    };
+    assert!(matches!(way(&[], 1), Answer::Forward(_)));
+    assert_eq!(way(&[], 2), Answer::Kernel("not understood"));
+    assert!(matches!(way(&vlan(1), 4), Answer::Forward(_)));
+    assert_eq!(way(&vlan(2), 4), Answer::Kernel("not understood"));
+    // A port that joins a VRF, and an interface that nobody has told of.
+    assert_eq!(way(&build::link(1, "p1", true, true, &[build::word(10, 3)]), 1), Answer::Kernel("not understood"));
+    assert_eq!(way(&[], 99), Answer::Kernel("not understood"));
+}
+
+#[test]
+fn other_rules_send_a_family_to_the_kernel() {
+    let mut followed = Followed::new(&Naive::new(1));
+    assert_eq!([Family::V4, Family::V6].map(|family| followed.mirror.bypass(family)), [None; 2]);
+    let mark = |new| build::rule(new, 2, 100, 254, &[build::word(10, 1)]);
+    assert_eq!(told(&mut followed, &mark(true)).len(), 1);
+    assert_eq!(followed.mirror.bypass(Family::V4), Some(Reason::Rules));
+    assert_eq!(followed.mirror.bypass(Family::V6), None);
+    // What leads packets of a VRF elsewhere concerns no others.
+    assert_eq!(
+        told(&mut followed, &[mark(false), build::rule(true, 2, 1000, 0, &[build::attr(19, &[1])])].concat()).len(),
+        1
+    );
+    assert_eq!(followed.mirror.bypass(Family::V4), None);
+    told(&mut followed, &build::rule(false, 10, 32_766, 254, &[]));
+    assert_eq!(followed.mirror.bypass(Family::V6), Some(Reason::Rules));
+}
+
+#[test]
+fn the_last_address_takes_ipv4_routes_with_it() {
+    let kernel = Naive::new(2);
+    let mut followed = Followed::new(&kernel);
+    let own: [IpAddr; 2] = [[10, 0, 1, 1].into(), [10, 0, 1, 9].into()];
+    followed.hear(&own.map(|address| build::address(true, 1, address, 24)), false);
+    followed.hear(
+        &[
+            Route::to("20.0.0.0", 8).via(1, "10.0.1.2").bytes(true, 0x600),
+            Route::to("21.0.0.0", 8).via(1, "10.0.1.2").via(2, "10.0.2.2").bytes(true, 0x600),
+        ],
+        false,
+    );
+    followed.hear(&[build::address(false, 1, own[0], 24)], false);
+    assert!(matches!(followed.path.lookup([20, 1, 1, 1].into()), Answer::Forward(_)));
+    followed.hear(&[build::address(false, 1, own[1], 24)], false);
+    assert_eq!(followed.path.lookup([20, 1, 1, 1].into()), Answer::Kernel("no route"));
+    assert_eq!(followed.path.lookup([21, 1, 1, 1].into()), Answer::Kernel("not understood"));
+    assert!(followed.mirror.is_in_doubt());
+}
+
+#[test]
+fn neighbours_and_interfaces_are_told_when_they_change() {
+    let mut followed = Followed::new(&Naive::new(2));
+    let address: IpAddr = "fe80::2".parse().unwrap();
+    let stale = build::neighbour(true, 1, address, 4, [2, 0, 0, 0, 0, 9]);
+    assert_eq!(told(&mut followed, &stale).len(), 1);
+    assert_eq!(told(&mut followed, &stale).len(), 0);
+    assert_eq!(followed.mirror.neighbours().next().unwrap().2.usable(), Some([2, 0, 0, 0, 0, 9]));
+    assert_eq!(told(&mut followed, &build::neighbour(true, 1, address, 0x20, [2, 0, 0, 0, 0, 9])).len(), 1);
+    assert_eq!(followed.mirror.neighbours().next().unwrap().2.usable(), None);
+    assert_eq!(told(&mut followed, &build::netconf(2, 2, 1, 0)).len(), 0, "as it was");
+    assert_eq!(told(&mut followed, &build::netconf(2, 2, 0, 0)).len(), 1);
+    // An interface that goes takes its neighbours along.
+    let events = told(&mut followed, &build::del_link(1));
+    assert_eq!(
+        events.iter().filter(|event| event.starts_with("Neighbour") || event.starts_with("Interface")).count(),
+        2,
+        "{events:?}"
+    );
+}
+
+#[test]
+fn legs_without_carrier_count_unless_they_are_to_be_ignored() {
+    let mut kernel = Naive::new(2);
+    kernel.run(&Op::Route(Verb::Add, Route::to("20.0.0.0", 8).via(1, "10.0.1.2").via(2, "10.0.2.2")));
+    let mut followed = Followed::new(&kernel);
+    let legs = |followed: &Followed| {
+        followed
+            .mirror
+            .next_hops()
+            .find_map(|(_, hops)| if let NextHops::Forward(legs) = hops { Some(legs.len()) } else { None })
+    };
+    followed.hear(&kernel.run(&Op::Carrier(1, false)), false);
+    assert_eq!(legs(&followed), Some(2));
+    followed.hear(&kernel.run(&Op::Ignore(1, 2, true)), false);
+    assert_eq!(legs(&followed), Some(1));
+}
