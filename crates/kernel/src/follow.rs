@@ -115,6 +115,12 @@ impl Follower {
         self.step.is_none() && (self.mirror.is_in_doubt() || !self.mirror.is_loaded())
     }
 
+    /// Returns whether a dump goes on.
+    #[must_use]
+    pub fn is_dumping(&self) -> bool {
+        self.step.is_some()
+    }
+
     /// Has all tables dumped and compared, while the old ones stay in force; differences are told as any change. Does nothing
     /// while a dump goes on. A dump costs the kernel about 0.7 us a route, so with a full table leave a second between two.
     ///

@@ -6,6 +6,7 @@ pub mod definitions;
 #[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod ixgbe_rings;
 pub mod lpm;
+pub mod netlink;
 pub mod replay;
 pub mod router;
 pub mod routes;
@@ -27,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     ("definitions", definitions::run),
     ("ixgbe_rings", ixgbe_rings::run),
     ("lpm", lpm::run),
+    ("netlink", netlink::run),
     ("replay", replay::run),
     ("router", router::run),
     ("routes", routes::run),

@@ -68,7 +68,9 @@ impl Mirror {
         let small = |mtu: u32| (mtu < 68, mtu < 1280);
         let resized = old.is_some_and(|old| small(old.shown.mtu) != small(shown.mtu));
         self.doubt |= self.loaded && (was_up != shown.up || resized);
-        let lost = !shown.up || (!shown.carrier && link.flags & (IFF_RUNNING | IFF_LOWER_UP) == 0);
+        // Objects can be made on a link without carrier, and stay; they go when it loses one.
+        let carries = shown.up && (shown.carrier || link.flags & (IFF_RUNNING | IFF_LOWER_UP) != 0);
+        let lost = !carries && old.is_some_and(|old| old.shown.up && (old.shown.carrier || !shown.up));
         self.show(link.index, Port { shown, lost_address, loopback }, sink);
         if lost {
             self.flush_objects(link.index, sink);

@@ -67,7 +67,13 @@ impl Work<'_> {
         let number = self.paths.attrs.add(attr, &mut self.paths.sets);
         let word = number | table.parity;
         let old = table.level(is_local).routes(&key);
-        if old == [word] {
+        if let [one] = old
+            && one & NUMBER == number
+        {
+            // As it was, which is what a dump mostly shows.
+            if *one != word {
+                table.store(is_local, key, &[word]);
+            }
             return;
         }
         let mut routes = std::mem::take(&mut self.paths.routes);
