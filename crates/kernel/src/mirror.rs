@@ -169,7 +169,12 @@ impl Mirror {
                 self.rules.retain(|known| known.value.family != family || known.seen == generation);
                 self.judge_rules(sink);
             }
-            Dump::Routes(family) => self.sweep(family, sink),
+            Dump::Routes(family) => {
+                self.sweep(family, sink);
+                if family == Family::V4 {
+                    self.find_addresses(sink);
+                }
+            }
         }
     }
 
@@ -274,6 +279,10 @@ impl Mirror {
 
     fn new_neighbour(&mut self, message: &NeighbourMessage, sink: &mut dyn FnMut(Event<'_>)) {
         let NeighbourMessage { interface, address, mac, state } = *message;
+        // Of groups and broadcasts the kernel makes entries without a word, and the data path sends to none.
+        if address.is_multicast() || mac.is_some_and(|mac| mac[0] & 1 != 0) {
+            return;
+        }
         let now = Neighbour { mac, state };
         let known = Known { value: now, seen: self.generation };
         let old = self.neighbours.insert((interface, address), known);

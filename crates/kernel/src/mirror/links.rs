@@ -167,6 +167,9 @@ impl Mirror {
     }
 
     pub(super) fn new_address(&mut self, address: Address, sink: &mut dyn FnMut(Event<'_>)) {
+        let same = |other: &Address| other.interface == address.interface && other.address.is_ipv4();
+        // With the first one, legs that were dead come back in silence.
+        self.doubt |= self.loaded && address.address.is_ipv4() && !self.addresses.keys().any(same);
         self.addresses.insert(address, self.generation);
         self.lose_address(address, false, sink);
     }
@@ -176,6 +179,15 @@ impl Mirror {
         let same = |other: &Address| other.interface == address.interface && other.address.is_ipv4();
         if removed && address.address.is_ipv4() && !self.addresses.keys().any(same) {
             self.lose_address(*address, true, sink);
+        }
+    }
+
+    /// A dump has shown which IPv4 legs are dead for want of an address.
+    pub(super) fn find_addresses(&mut self, sink: &mut dyn FnMut(Event<'_>)) {
+        let lost = self.interfaces.iter_mut().filter(|(_, known)| known.value.lost_address);
+        let lost: Vec<u32> = lost.map(|(index, known)| (known.value.lost_address = false, *index).1).collect();
+        for index in lost {
+            self.turn(index, |_, _, _| false, sink);
         }
     }
 

@@ -5,7 +5,7 @@ use super::event::{Event, Reason, Target};
 use super::hops::{Interfaces, Sets, Source, State};
 use super::table::{Bits, Key, NUMBER, PARITY, Table, Word};
 use crate::message::flags;
-use crate::{Family, Leg, Route, RouteKind};
+use crate::{Family, Leg, LegFlags, Route, RouteKind};
 
 /// What all routes share, and room to work in.
 #[derive(Debug, Default)]
@@ -260,6 +260,17 @@ impl Work<'_> {
         let mut legs = std::mem::take(&mut self.paths.legs);
         legs.clear();
         legs.extend(route.legs().map(|(leg, _)| leg));
+        let nowhere = legs.is_empty();
+        // A leg that is dead, though its link is up, is one whose interface lost its last address.
+        let dead = |(leg, flags): (Leg, LegFlags)| {
+            let port = self.interfaces.get(&leg.interface).map(|port| &port.value.shown);
+            flags.dead
+                && port.is_some_and(|port| port.up && (port.carrier || !port.ignore_linkdown[Family::V4 as usize]))
+        };
+        if arrival.is_some() && route.family == Family::V4 && legs.len() > 1 && route.legs().any(dead) {
+            self.paths.legs = legs;
+            return attr(Action::Special(Reason::NoAddress));
+        }
         let number = if arrival.is_some() && !legs.is_empty() {
             let down = |leg: &Leg| self.interfaces.get(&leg.interface).is_some_and(|port| !port.value.shown.up);
             let leaving =
@@ -268,7 +279,6 @@ impl Work<'_> {
         } else {
             self.paths.sets.find_legs(route.family, &legs)
         };
-        let nowhere = legs.is_empty();
         self.paths.legs = legs;
         if nowhere { attr(Action::Special(Reason::Kind)) } else { attr(Action::NextHops(number?)) }
     }
