@@ -78,7 +78,11 @@ impl Followed {
     fn all(&self) -> String {
         let mirror = self.follower.mirror();
         let mut text = String::new();
-        for (prefix, answer) in self.path.all() {
+        for (prefix, mut answer) in self.path.all() {
+            // The order of legs is nobody's affair.
+            if let Answer::Forward(legs) = &mut answer {
+                legs.sort();
+            }
             writeln!(text, "{prefix} {answer:?}").unwrap();
         }
         let mut lines: Vec<_> =
