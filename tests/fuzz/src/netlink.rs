@@ -31,7 +31,7 @@ impl Told {
     }
 
     fn equals(&self, mirror: &Mirror) {
-        let routes: BTreeMap<_, _> = mirror.routes().map(|(prefix, target)| (prefix, target)).collect();
+        let routes: BTreeMap<_, _> = mirror.routes().collect();
         assert_eq!(self.routes, routes);
         let numbers: BTreeMap<_, _> = mirror.next_hops().map(|(number, now)| (number, format!("{now:?}"))).collect();
         assert_eq!(self.numbers, numbers);
