@@ -23,8 +23,8 @@ pub enum Error {
     },
     /// Text is no rate.
     #[error(
-        "{text:?} is no rate; write frames a second (1500, 1.5M), bit/s of a layer (5G:L1, 5G:L2) or a share of the line \
-         (12.5%)"
+        "{text:?} is no rate; write frames a second (1500, 1.5Mpps), bit/s of a layer (5G:L1, \"5Gbit/s L2\") or a share of the \
+         line (12.5%)"
     )]
     Syntax {
         /// The text.

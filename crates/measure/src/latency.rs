@@ -87,6 +87,36 @@ impl Latency {
         self.jitter *= 0.9375_f64.powi(i32::try_from(frames - 1).unwrap_or(i32::MAX));
     }
 
+    /// Adds the times of another. The jitter, which is that of a stream, becomes the mean of both, weighed by their frames.
+    ///
+    /// ```
+    /// use measure::Latency;
+    ///
+    /// let (mut all, mut other) = (Latency::new(), Latency::new());
+    /// (1..=50).for_each(|ticks| all.record(ticks));
+    /// (51..=100).for_each(|ticks| other.record(ticks));
+    /// all.add(&other);
+    /// assert_eq!(all.summary().map(|all| (all.count, all.min, all.p50, all.max)), Some((100, 1.0, 50.0, 100.0)));
+    /// ```
+    pub fn add(&mut self, other: &Self) {
+        if other.min == u64::MAX {
+            return;
+        }
+        let [ours, theirs] = [self.frames(), other.frames()];
+        self.widen(other.min);
+        self.widen(other.min + other.span);
+        for (count, more) in self.counts.iter_mut().zip(&*other.counts) {
+            *count = count.saturating_add(*more).min(u64::MAX >> 1);
+        }
+        self.sum = self.sum.saturating_add(other.sum);
+        self.jitter = (self.jitter * ours + other.jitter * theirs) / (ours + theirs);
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "a weight")]
+    fn frames(&self) -> f64 {
+        self.counts.iter().fold(0_u64, |sum, count| sum.saturating_add(*count)) as f64
+    }
+
     #[inline(always)]
     fn widen(&mut self, ticks: u64) {
         if self.min == u64::MAX {

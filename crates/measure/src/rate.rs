@@ -15,7 +15,9 @@ const PREAMBLE_AND_GAP: u128 = 20;
 /// use measure::Load;
 ///
 /// let line = Some(10_000_000_000);
-/// for (text, pps) in [("1.5M", 1_500_000.0), ("100%", 14_880_952.0), ("10G:L1", 14_880_952.0), ("5.12G:L2", 10_000_000.0)] {
+/// for (text, pps) in [("1.5M", 1_500_000.0), ("10kpps", 10_000.0), ("100%", 14_880_952.0), ("10G:L1", 14_880_952.0),
+///     ("5.12Gbit/s L2", 10_000_000.0)]
+/// {
 ///     assert_eq!(text.parse::<Load>()?.rate(60, line)?.per_second().floor(), pps);
 /// }
 /// # Ok::<(), measure::Error>(())
@@ -109,8 +111,8 @@ impl Rate {
         self.frames as f64 / self.seconds as f64
     }
 
-    /// Returns the ticks between two frames as fixed-point number of 64 and 64 bits, rounded down, for a counter of `hz`
-    /// ticks a second; at least 2^-64.
+    /// Returns the ticks between two frames as fixed-point number of 64 and 64 bits, for a counter of `hz` ticks a second. It is
+    /// rounded up, so that what is due at the end of a time is not due within it; at least 2^-64.
     #[must_use]
     pub fn interval(self, hz: u64) -> u128 {
         let (frames, seconds) = reduced(self.frames, self.seconds);
@@ -125,7 +127,7 @@ impl Rate {
                 rest -= frames;
             }
         }
-        interval.max(1)
+        interval.saturating_add(u128::from(rest > 0)).max(1)
     }
 }
 
@@ -146,7 +148,10 @@ impl FromStr for Load {
             let millionths = decimal(percent).filter(|_| !percent.ends_with(char::is_alphabetic)).ok_or_else(wrong)?;
             return u64::try_from(millionths).map(Self::Percent).map_err(|_| wrong());
         }
-        let (number, layer) = text.split_once(':').map_or((text, None), |(number, layer)| (number, Some(layer)));
+        let (number, layer) = match text.split_once(':').or_else(|| text.split_once(' ')) {
+            Some((number, layer)) => (number.strip_suffix("bit/s").unwrap_or(number), Some(layer)),
+            None => (text.strip_suffix("pps").unwrap_or(text), None),
+        };
         let millionths = decimal(number).ok_or_else(wrong)?;
         match layer {
             None => u64::try_from(millionths).map(Self::Frames).map_err(|_| wrong()),

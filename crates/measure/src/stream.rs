@@ -132,6 +132,12 @@ impl Stream {
         self.window.verdict(0).impossible + self.impossible_times
     }
 
+    /// Returns the times from the due time and from the hand-over to the ring, in ticks.
+    #[must_use]
+    pub fn latencies(&self) -> [&Latency; 2] {
+        [&self.due, &self.hand_over]
+    }
+
     /// Returns the latency from the due times, in ticks.
     #[must_use]
     pub fn from_due(&self) -> Option<Summary> {

@@ -39,7 +39,17 @@ proptest! {
         // frames * interval has more bits than there are: by halves.
         let (high, low) = (interval >> 64, interval & u128::from(u64::MAX));
         let paced = u128::from(frames) * high + ((u128::from(frames) * low) >> 64);
-        prop_assert!(paced <= exact && exact - paced <= 1, "{} for {}", paced, exact);
+        prop_assert!(exact <= paced && paced - exact <= 1, "{} for {}", paced, exact);
+    }
+
+    /// Of whole seconds there are as many as the rate says, whatever the counter's.
+    #[test]
+    fn as_many_are_due_as_the_rate_says(pps in 1..5_000_u64, seconds in 1..4_u64, hz in 1_000_000..5_000_000_000_u64) {
+        let mut pacer = Pacer::new(rate(&pps.to_string()), Pattern::Even, hz, u64::MAX);
+        pacer.start(7, Some(seconds * hz));
+        let mut due = vec![0; 20_000];
+        prop_assert_eq!(pacer.take(u64::MAX, &mut due), usize::try_from(pps * seconds).unwrap());
+        prop_assert!(pacer.is_over());
     }
 
     #[test]

@@ -37,6 +37,9 @@ fn units_and_layers() {
         ("50%", 7_440_476.19),
         ("6.72G:L1", 10_000_000.0),
         ("512M:L2", 1_000_000.0),
+        ("10kpps", 10_000.0),
+        ("512Mbit/s L2", 1_000_000.0),
+        ("6.72Gbit/s:L1", 10_000_000.0),
     ] {
         let rate = pps(text, 60, LINE).unwrap();
         assert!((rate / expected - 1.0).abs() < 1e-9, "{text}: {rate}");
@@ -61,6 +64,9 @@ fn wrong_rates_say_what_would_be_right() {
         ".5",
         "99999999999999999",
         "5G:L1:L2",
+        "5Gbit/s",
+        "5kpps L1",
+        "5pps%",
         "\u{b2}",
     ] {
         assert!(matches!(text.parse::<Load>(), Err(Error::Syntax { .. })), "{text}");
