@@ -2,9 +2,11 @@
 
 mod pace;
 mod run;
+mod traffic;
 
 pub(crate) use pace::Pace;
 pub(crate) use run::RunArgs;
+pub(crate) use traffic::TrafficArgs;
 
 use crate::frame::{LONGEST, SHORTEST};
 use clap::{Parser, Subcommand};

@@ -1,101 +1,177 @@
-//! The sending side of a stream: takes what is due, tags it, hands it to the ring.
+//! The sending side of a direction: takes what is due of each stream, tags it, hands it to the ring.
 
-use crate::traffic::Traffic;
+use crate::traffic::{Runs, Traffic};
 use cli::counters::Counters;
 use measure::{HandOvers, Pacer};
 use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyTxQueue, TxQueue};
 
-/// A transmit queue and the stream that it sends.
+/// A transmit queue and the streams that it sends.
 #[derive(Debug)]
 pub(crate) struct Lane<T = AnyTxQueue> {
     pub(crate) port: usize,
     pub(crate) tx: T,
     pub(crate) counters: Counters,
-    traffic: Traffic,
+    /// Those with a pace come first.
+    sources: Vec<Source>,
+    /// Of so many sources each comes first in its turn; the others take what room is left.
+    fair: usize,
+    first: usize,
     cache: PoolCache,
-    /// Frames that are tagged, and that the ring had no room for.
+    /// Frames that are tagged, and that the ring had no room for; and their streams.
     batch: Batch,
+    runs: Runs,
     /// Room for when each of a burst is due.
     due: Box<[u64]>,
-    pacer: Option<Pacer>,
-    /// Numbers of the next frame that is tagged, and of the next that is handed over.
+    /// Sources follow their pacers.
+    paced: bool,
+    /// Frames that were tagged, and that were handed over; of all streams, and of each.
     tagged: u64,
     handed: u64,
+    streams: Vec<Sent>,
     /// Frames that may be sent.
     limit: u64,
-    /// When it began, and when it sends no more; for a stream without pacer.
+    /// When it began, and when sources without pacer send no more.
     begun: u64,
     end: u64,
     /// When the last frame was handed over.
     last: u64,
-    /// Frames that were due, and had no buffer or no room in the ring.
+}
+
+/// Streams that take turns, and when their frames are due.
+#[derive(Debug)]
+pub(crate) struct Source {
+    traffic: Traffic,
+    /// `None` for as many as the port takes.
+    pacer: Option<Pacer>,
+    /// Frames that were due, and had no buffer.
     starved: u64,
 }
 
 /// What a lane sends from some time on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
+    /// Number of the stream in tags: of all streams, or if they are `apart` of the first of them.
     pub(crate) stream: u16,
-    /// As the pacer says; else as fast as the ring takes them.
+    pub(crate) apart: bool,
+    /// As the pacers say; else as fast as the ring takes them.
     pub(crate) paced: bool,
-    /// Frames that are sent.
+    /// Frames that are sent in all.
     pub(crate) limit: Option<u64>,
     /// Ticks after which nothing is due.
     pub(crate) ticks: Option<u64>,
 }
 
-/// How a part of a stream went.
-#[derive(Clone, Copy, Debug)]
+/// How much of a stream was sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// Frames that were handed over.
     pub(crate) handed: u64,
-    /// Ticks from the begin to the last hand-over.
-    pub(crate) ticks: u64,
+    /// Frames that were due and not handed over.
+    pub(crate) missed: u64,
+}
+
+impl Source {
+    pub(crate) fn new(traffic: Traffic, pacer: Option<Pacer>) -> Self {
+        Self { traffic, pacer, starved: 0 }
+    }
+
+    /// Starts the pacer, and counts from 0.
+    fn begin(&mut self, now: u64, part: Part) {
+        self.traffic.begin(part.stream, part.apart);
+        self.starved = 0;
+        if let Some(pacer) = &mut self.pacer {
+            // A part without pace is as if it had ended for the pacer.
+            pacer.start(now, if part.paced { part.ticks } else { Some(0) });
+        }
+    }
+
+    /// Sets when what is to be sent now was due. Returns how many frames that are.
+    #[inline(always)]
+    fn take(&mut self, now: u64, paced: bool, end: u64, due: &mut [u64]) -> usize {
+        match &mut self.pacer {
+            Some(pacer) if paced => pacer.take(now, due),
+            _ if now < end => {
+                due.fill(now);
+                due.len()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether nothing more becomes due.
+    fn is_over(&self, now: u64, paced: bool, end: u64) -> bool {
+        match &self.pacer {
+            Some(pacer) if paced => pacer.is_over(),
+            _ => now >= end,
+        }
+    }
+
+    /// Frames that were due and are not in a batch.
+    fn missed(&self) -> u64 {
+        self.pacer.as_ref().map_or(0, Pacer::missed) + self.starved
+    }
+
+    /// Index of each stream, and how many frames it has missed: of those that take turns, by their weights.
+    fn missed_of_streams(&self) -> Vec<(usize, u64)> {
+        let (missed, all) = (u128::from(self.missed()), self.traffic.weights().map(|(_, weight)| weight).sum::<u64>());
+        let (mut before, mut share_before) = (0, 0);
+        let share = |(index, weight): (usize, u64)| {
+            before += weight;
+            let share = u64::try_from(missed * u128::from(before) / u128::from(all.max(1))).unwrap_or(u64::MAX);
+            (index, share - std::mem::replace(&mut share_before, share))
+        };
+        self.traffic.weights().map(share).collect()
+    }
 }
 
 impl<T: TxQueue> Lane<T> {
     /// Creates one that sends nothing yet. `pool` is this lane's own.
-    pub(crate) fn new(
-        port: usize,
-        tx: T,
-        pool: &Pool,
-        batch: usize,
-        mut traffic: Traffic,
-        pacer: Option<Pacer>,
-    ) -> Self {
-        traffic.prefill(pool);
+    pub(crate) fn new(port: usize, tx: T, pool: &Pool, batch: usize, mut sources: Vec<Source>) -> Self {
+        if let [source] = &mut sources[..] {
+            source.traffic.prefill(pool);
+        }
+        sources.sort_by_key(|source| source.pacer.is_none());
+        let streams = sources.iter().map(|source| source.traffic.weights().count()).sum();
         Self {
             port,
             tx,
             counters: Counters::default(),
-            traffic,
+            sources,
+            fair: 0,
+            first: 0,
             cache: pool.cache(),
             batch: Batch::with_capacity(batch),
+            runs: Runs::default(),
             due: vec![0; batch].into(),
-            pacer,
+            paced: false,
             tagged: 0,
             handed: 0,
+            streams: vec![Sent::default(); streams],
             limit: 0,
             begun: 0,
             end: 0,
             last: 0,
-            starved: 0,
         }
+    }
+
+    /// Streams that it has.
+    pub(crate) fn streams(&self) -> usize {
+        self.streams.len()
     }
 
     /// Begins with a part, from number 0 on. What the ring had no room for until now is dropped.
     pub(crate) fn begin(&mut self, now: u64, part: Part) {
         self.cache.free_batch(&mut self.batch);
-        let Part { stream, paced, limit, ticks } = part;
-        self.traffic.set_stream(stream);
-        (self.tagged, self.handed, self.starved, self.last) = (0, 0, 0, now);
-        self.limit = limit.unwrap_or(u64::MAX);
-        (self.begun, self.end) = (now, ticks.map_or(u64::MAX, |ticks| now.saturating_add(ticks)));
-        if let Some(pacer) = &mut self.pacer {
-            // A part without pace is as if it had ended for the pacer.
-            pacer.start(now, if paced { ticks } else { Some(0) });
-        }
+        self.runs.clear();
+        (self.tagged, self.handed, self.last) = (0, 0, now);
+        self.streams.fill(Sent::default());
+        self.paced = part.paced;
+        self.fair = self.sources.iter().filter(|source| !part.paced || source.pacer.is_some()).count();
+        self.first = 0;
+        self.limit = part.limit.unwrap_or(u64::MAX);
+        (self.begun, self.end) = (now, part.ticks.map_or(u64::MAX, |ticks| now.saturating_add(ticks)));
+        self.sources.iter_mut().for_each(|source| source.begin(now, part));
     }
 
     /// Lets one more frame be sent of a part without pace.
@@ -110,58 +186,72 @@ impl<T: TxQueue> Lane<T> {
 
     /// Ends the part at `now`, and drops what the ring has no room for. What was due by then is missed.
     pub(crate) fn give_up(&mut self, now: u64) {
-        if let Some(pacer) = self.pacer.as_mut().filter(|pacer| self.tagged < self.limit && !pacer.is_off()) {
-            pacer.miss(now);
+        if self.paced && self.tagged < self.limit {
+            self.sources.iter_mut().filter_map(|source| source.pacer.as_mut()).for_each(|pacer| pacer.miss(now));
         }
         self.cut();
-        self.starved += self.batch.len() as u64;
+        while let Some((stream, frames)) = self.runs.take(usize::MAX) {
+            self.streams[stream].missed += frames as u64;
+        }
         self.cache.free_batch(&mut self.batch);
     }
 
-    /// Sends what is due. Returns how many frames were handed to the ring.
+    /// Sends what is due. Returns how many frames were handed to the ring; when, goes to what the streams have in `hand_overs`.
     #[inline(always)]
-    pub(crate) fn poll(&mut self, now: u64, hand_overs: Option<&mut HandOvers>) -> usize {
+    pub(crate) fn poll(&mut self, now: u64, hand_overs: &mut [HandOvers]) -> usize {
         if self.batch.is_empty() {
             self.fill(now);
         }
         // With an empty batch too: buffers come back by it.
         let sent = self.tx.send(&mut self.cache, &mut self.batch);
         if sent > 0 {
-            if let Some(hand_overs) = hand_overs {
-                #[expect(clippy::cast_possible_truncation, reason = "numbers wrap")]
-                hand_overs.note(self.handed as u32, sent, now);
-            }
             self.handed += sent as u64;
             self.last = now;
+            let mut left = sent;
+            while let Some((stream, frames)) = self.runs.take(left) {
+                let handed = &mut self.streams[stream].handed;
+                if let Some(hand_overs) = hand_overs.get_mut(stream) {
+                    #[expect(clippy::cast_possible_truncation, reason = "numbers wrap")]
+                    hand_overs.note(*handed as u32, frames, now);
+                }
+                *handed += frames as u64;
+                left -= frames;
+                if left == 0 {
+                    break;
+                }
+            }
         }
         sent
     }
 
     #[inline(always)]
     fn fill(&mut self, now: u64) {
-        let Self { batch, due, cache, tagged, .. } = self;
-        let room = usize::try_from(self.limit - *tagged).unwrap_or(usize::MAX).min(due.len());
-        let count = match &mut self.pacer {
-            _ if room == 0 => 0,
-            Some(pacer) if !pacer.is_off() => pacer.take(now, &mut due[..room]),
-            _ if now < self.end => {
-                due[..room].fill(now);
-                room
+        let Self { sources, batch, runs, due, cache, .. } = self;
+        let mut room = usize::try_from(self.limit - self.tagged).unwrap_or(usize::MAX).min(due.len());
+        if room == 0 {
+            return;
+        }
+        runs.clear();
+        for nth in 0..sources.len() {
+            let turn = self.first + nth;
+            let turn = if turn >= self.fair { turn - self.fair } else { turn };
+            let Some(source) = sources.get_mut(if nth < self.fair { turn } else { nth }) else { break };
+            let count = source.take(now, self.paced, self.end, &mut due[..room]);
+            let written = source.traffic.write(cache, batch, due.get(..count).unwrap_or_default(), runs);
+            source.starved += (count - written) as u64;
+            self.tagged += written as u64;
+            room -= count;
+            if room == 0 {
+                break;
             }
-            _ => 0,
-        };
-        self.traffic.write(cache, batch, *tagged, due.get(..count).unwrap_or_default());
-        self.starved += (count - batch.len()) as u64;
-        *tagged += batch.len() as u64;
+        }
+        self.first = if self.first + 1 >= self.fair { 0 } else { self.first + 1 };
     }
 
     /// Whether nothing is left to send.
     pub(crate) fn is_done(&self, now: u64) -> bool {
-        let is_over = match &self.pacer {
-            Some(pacer) if !pacer.is_off() => pacer.is_over(),
-            _ => now >= self.end,
-        };
-        self.batch.is_empty() && (is_over || self.tagged >= self.limit)
+        let is_over = || self.sources.iter().all(|source| source.is_over(now, self.paced, self.end));
+        self.batch.is_empty() && (self.tagged >= self.limit || is_over())
     }
 
     /// Whether nothing more becomes due, though the ring may have no room for what is tagged. Without a time at which it ends, a ring
@@ -177,13 +267,29 @@ impl<T: TxQueue> Lane<T> {
         self.handed
     }
 
-    /// How this part went so far.
-    pub(crate) fn sent(&self) -> Sent {
-        Sent { handed: self.handed, ticks: self.last.saturating_sub(self.begun) }
+    /// Frames of a stream that were handed over so far.
+    #[inline(always)]
+    pub(crate) fn handed_of(&self, stream: usize) -> u64 {
+        self.streams.get(stream).map_or(0, |sent| sent.handed)
     }
 
-    /// Frames that were due and not handed over.
+    /// Ticks from the begin to the last hand-over.
+    pub(crate) fn ticks(&self) -> u64 {
+        self.last.saturating_sub(self.begun)
+    }
+
+    /// How much of each stream was sent so far.
+    pub(crate) fn sent(&self) -> Vec<Sent> {
+        let mut all = self.streams.clone();
+        for (stream, missed) in self.sources.iter().flat_map(Source::missed_of_streams) {
+            all[stream].missed += missed;
+        }
+        all
+    }
+
+    /// Frames that were due and not handed over so far.
     pub(crate) fn missed(&self) -> u64 {
-        self.pacer.as_ref().map_or(0, Pacer::missed) + self.starved + self.batch.len() as u64
+        let given_up: u64 = self.streams.iter().map(|sent| sent.missed).sum();
+        self.sources.iter().map(Source::missed).sum::<u64>() + given_up + self.batch.len() as u64
     }
 }

@@ -5,6 +5,7 @@
 mod args;
 mod clock;
 mod frame;
+mod frames;
 mod lane;
 mod receive;
 mod report;

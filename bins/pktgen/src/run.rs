@@ -55,7 +55,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
                 tx,
                 pool: pool.clone(),
                 size: args.size,
-                pacer: rates[index].map(|rate| Pacer::new(rate, args.pace.pattern(index), clock.hz(), catch_up)),
+                pacer: rates[index].map(|rate| Pacer::new(rate, args.pace.pattern(index, 0), clock.hz(), catch_up)),
                 count: args.count,
                 flows: args.flows,
                 checksum: frame::checksum(&template),

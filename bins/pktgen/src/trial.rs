@@ -1,12 +1,13 @@
 //! `pktgen run`: sends and receives in one process, from the opening of the ports to the report.
 
+mod direction;
 mod figures;
-mod frames;
 mod pair;
 mod report;
 
 use crate::args::RunArgs;
 use crate::clock::{Calibrated, ticks};
+use crate::frames::{Asked, Frames};
 use crate::lane::Lane;
 use crate::run::{SPARE, open, share_out, wait_for_links};
 use ::lcore::Team;
@@ -16,15 +17,16 @@ use cli::exit::Failure;
 use cli::human::grouped;
 use cli::idle::{self, IdleMode};
 use cli::ports::{self, Ports};
+use cli::report::Totals;
 use cli::run::{Ended, PublishedLane, Run};
 use cli::screen::Screen;
 use cli::stop::Stop;
-use figures::{Figures, Setting};
-use frames::Frames;
-use measure::{Clock, Pacer, Rate};
+use direction::{Direction, Progress};
+use figures::Figures;
+use measure::Clock;
 use mempool::{Pool, PoolConfig};
 use nic::{Address, Interrupts, Opened, Port as _};
-use pair::{Direction, Pair, Phase, Plan, Progress, STREAMS};
+use pair::{COUNTED, Pair, Pairs, Phase, Plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,58 +42,79 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// How long a run takes without `--duration` and `--count`.
 const DURATION: Duration = Duration::from_secs(10);
 
-/// Runs until all directions are measured, and reports.
+/// A run that is over.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) frames: Frames,
+    /// The two ports of each direction.
+    pub(crate) names: Vec<[String; 2]>,
+    /// The rates of each port.
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) clock: Clock,
+    /// A signal ended it.
+    pub(crate) cut: bool,
+    /// In the order of the ports that send.
+    pub(crate) figures: Vec<Figures>,
+    pub(crate) totals: Totals,
+    /// What makes the figures void or incomplete.
+    pub(crate) trouble: Result<(), Failure>,
+}
+
+/// `pktgen run`: measures, and reports.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
     check(args)?;
-    let frames = Frames::of(args)?;
-    args.pace.check(frames.mean())?;
-    let calibrated = Calibrated::begin();
+    let frames = Frames::of(&args.traffic, &args.port_options)?;
+    if args.expect.expect_rate.is_some() && !frames.are_paced() {
+        return Err(Failure::usage("--expect-rate: there is no rate to compare with; give one with --rate"));
+    }
     let stop = Stop::on_signals()?;
     let mut screen = Screen::new(args.json, args.quiet);
-    let Ports { mut opened, pools } = open(&args.ports, &args.port_options, Interrupts::Off, &stop, &mut screen)?;
-    wait_for_links(&opened, &stop)?;
-    let rates = args.pace.rates(frames.mean(), &args.ports, &opened)?;
+    let outcome = measure(args, frames, &stop, &mut screen)?;
+    report::print(args, outcome)
+}
+
+/// Runs one trial: opens the ports, measures all directions, and closes them. Prints nothing but what `screen` shows meanwhile.
+/// The arguments have been checked.
+pub(crate) fn measure(args: &RunArgs, frames: Frames, stop: &Stop, screen: &mut Screen) -> Result<Outcome, Failure> {
+    let calibrated = Calibrated::begin();
+    let Ports { mut opened, pools } = open(&args.ports, &args.port_options, Interrupts::Off, stop, screen)?;
+    wait_for_links(&opened, stop)?;
+    let lines = args.traffic.pace.lines(&args.ports, &opened)?;
+    let asked = lines.into_iter().map(|line| frames.asked(line)).collect::<Result<Vec<_>, _>>()?;
     let mut clock = calibrated.clock()?;
     // The first call measures, which takes its time.
     let _ = device::tsc::frequency_hz();
 
     let cut = Arc::new(AtomicBool::new(false));
     let plan = plan(args, &clock, &cut);
-    let directions = directions(args, &frames, &mut opened, &pools, &rates, &clock)?;
+    let directions = directions(args, &frames, &mut opened, &pools, &asked, &clock)?;
     let names = names(&directions, &opened);
     let (published, progress) = watched(&directions);
-    let members = members(args, directions, &opened, &plan, &stop)?;
+    let members = members(args, directions, &opened, &plan, stop)?;
 
     let options = RunOptions { json: args.json, quiet: args.quiet, ..RunOptions::default() };
     let wind_down = Some(Arc::clone(&cut));
-    let run = Run { options: &options, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down };
+    let run = Run { options: &options, stop, screen, published, opened, pools: &pools, wind_down };
     let mut trouble = Ok(());
     let notes = |_| {
         // A clock that jumps makes times void, and the report says so.
         trouble = std::mem::replace(&mut trouble, Ok(())).and(calibrated.refine(&mut clock));
         notes(&names, &progress)
     };
-    let mut ended = Vec::new();
+    let mut figures = Vec::new();
     let end = |direction: Direction| {
         let counters = direction.counters();
         let (from, to) = (direction.lane.port, direction.to);
-        let (figures, rx, tx) = Figures::of(direction);
-        ended.push(figures);
+        let (of_direction, rx, tx) = Figures::of(direction);
+        figures.push(of_direction);
         Ended { rx: Some(rx), tx: Some(tx), input: Some((to, 0)), output: Some((from, 0)), counters }
     };
     let (totals, closed) = run.supervise(members, Team::all_finished, notes, end)?;
     // Lcores end in another order than that of the ports, which is that of the names.
-    ended.sort_by_key(|figures| figures.from);
+    figures.sort_by_key(|figures| figures.from);
     let trouble = trouble.and(calibrated.refine(&mut clock)).map_err(Failure::from);
-    let setting = Setting {
-        args,
-        frames: &frames,
-        names: &names,
-        rates: &rates,
-        clock: &clock,
-        cut: cut.load(Ordering::Relaxed),
-    };
-    report::print(&setting, &ended, &totals, closed.and(trouble))
+    let (cut, trouble) = (cut.load(Ordering::Relaxed), closed.and(trouble));
+    Ok(Outcome { frames, names, asked, clock, cut, figures, totals, trouble })
 }
 
 /// Refuses what no run can begin with.
@@ -105,10 +128,7 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
         let last = args.ports.last().map(Address::name).unwrap_or_default();
         return Err(Failure::usage(format!("{last}: has no partner; name ports in pairs, such as A B or A B C D")));
     }
-    if args.pace.rate.is_none() && args.expect.expect_rate.is_some() {
-        return Err(Failure::usage("--expect-rate: there is no --rate to compare with; give one"));
-    }
-    if args.expect.expect_latency_p99.is_some() && args.tag == measure::Kind::Short {
+    if args.expect.expect_latency_p99.is_some() && args.traffic.tag == measure::Kind::Short {
         return Err(Failure::usage("--expect-latency-p99: a short tag has no time; use --tag full"));
     }
     ports::check(&args.ports)
@@ -121,7 +141,6 @@ fn plan(args: &RunArgs, clock: &Clock, cut: &Arc<AtomicBool>) -> Plan {
         warm_up: ticks(args.warm_up),
         duration: duration.map(ticks),
         count: args.count,
-        paced: args.pace.rate.is_some(),
         probe_interval: ticks(PROBE_INTERVAL),
         probe_limit: ticks(PROBE_LIMIT),
         settle: ticks(SETTLE),
@@ -137,7 +156,7 @@ fn directions(
     frames: &Frames,
     opened: &mut [Opened],
     pools: &[Pool],
-    rates: &[Option<Rate>],
+    asked: &[Asked],
     clock: &Clock,
 ) -> Result<Vec<Direction>, Failure> {
     // Runs differ, so that none counts another's frames.
@@ -145,17 +164,16 @@ fn directions(
     let mut base = u16::from_be_bytes([high, low]);
     let mut directions = Vec::new();
     for from in (0..opened.len()).filter(|from| !args.one_way || from % 2 == 0) {
-        let (to, way) = (from ^ 1, from % 2);
-        let nth = |addresses: &[[u8; 6]]| addresses.get(way).or(addresses.last()).copied();
-        let mac = nth(&args.dst_mac).unwrap_or(opened[to].port.mac().0);
-        let traffic = frames.traffic(args, from, opened[from].port.mac().0, mac)?;
-        let catch_up = ticks(clock, args.pace.catch_up);
-        let pacer = rates[from].map(|rate| Pacer::new(rate, args.pace.pattern(from), clock.hz(), catch_up));
+        let to = from ^ 1;
+        let mac = args.traffic.dst_mac(from).unwrap_or(opened[to].port.mac().0);
+        let macs = [opened[from].port.mac().0, mac];
+        let sources = frames.sources(&args.traffic, from, macs, &asked[from], clock)?;
         let (Some(tx), Some(rx)) = (opened[from].tx.pop(), opened[to].rx.pop()) else { continue };
         let pool = buffers(args, opened[from].port.numa_node())?;
-        let lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), traffic, pacer);
+        let lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), sources);
+        let streams = COUNTED + u16::try_from(lane.streams()).unwrap_or(u16::MAX - COUNTED);
         directions.push(Direction::new(lane, to, rx, &pools[to], base));
-        base = base.wrapping_add(STREAMS);
+        base = base.wrapping_add(streams);
     }
     Ok(directions)
 }
@@ -203,9 +221,10 @@ fn members(
     let batch = usize::from(args.port_options.batch);
     let shares = share_out(pairs, |pair| &opened[pair[0].lane.port], soft)?;
     let member = |(lcore, pairs): (Option<usize>, Vec<Vec<Direction>>)| {
-        let pair = Pair::new(pairs.into_iter().flatten().collect(), plan.clone(), batch);
+        let pairs = pairs.into_iter().map(|pair| Pair::new(pair, plan.clone())).collect();
+        let pairs = Pairs::new(pairs, batch);
         let poll_loop = idle::poll_loop(Some(IdleMode::Poll), soft, false, stop);
-        (lcore, move || pair.run(poll_loop))
+        (lcore, move || pairs.run(poll_loop))
     };
     Ok(shares.into_iter().map(member).collect())
 }
@@ -230,11 +249,12 @@ fn notes(names: &[[String; 2]], progress: &[Arc<Progress>]) -> Vec<String> {
     names.iter().zip(progress).map(line).collect()
 }
 
-/// Why a direction has not been measured.
-fn no_probe([from, to]: &[String; 2]) -> Failure {
+/// Why a direction has not been measured, and so many others.
+fn no_probe([from, to]: &[String; 2], others: usize) -> Failure {
+    let others = if others == 0 { String::new() } else { format!(" (and {others} more ways are deaf)") };
     anyhow!(
-        "{from} > {to}: of the probes that {from} sends none arrives at {to} within {} s; see to cables and to what is between \
-         them, and whether that lets these addresses pass (--dst-mac, --dst-ip)",
+        "{from} > {to}: of the probes that {from} sends none arrives at {to} within {} s{others}; see to cables and to what is \
+         between them, and whether that lets these addresses pass (--dst-mac, --dst-ip)",
         PROBE_LIMIT.as_secs()
     )
     .into()

@@ -68,7 +68,7 @@ fn what_is_due_is_sent_or_missed() {
     // A frame at the very end may fall on either side.
     assert!((sent + missed).abs_diff(100_000_000) <= 2, "{sent} and {missed}");
     assert_eq!(direction["intended_pps"], 1e9);
-    assert!(report["warnings"][0].as_str().unwrap().contains("less than --rate"), "{report}");
+    assert!(report["warnings"][0].as_str().unwrap().contains("less than its rate"), "{report}");
     for words in ["--expect-rate allows 0.1 %", "--expect-latency-p99 allows 1ns"] {
         assert!(message.contains(words) && message.lines().count() == 1, "{message}");
     }
@@ -123,6 +123,53 @@ fn streams_of_a_file_arrive_as_other_frames_do() {
     }
 }
 
+#[test]
+fn streams_have_rates_of_their_own_and_are_reported_apart() {
+    let file = definitions(
+        "[[stream]]\nname = 'voice'\nrate = '2kpps'\nsize = 200\nframe = ['ethernet', 'ipv4', 'udp']\n\
+         [[stream]]\nname = 'bulk'\nrate = '5.376Mbit/s L1'\nsize = 648\nframe = ['ethernet', 'ipv6', 'udp']\n\
+         [[stream]]\nweight = 3\nframe = ['ethernet', 'ipv4', 'udp']\n\
+         [[stream]]\nframe = ['ethernet', 'vlan', 'ipv4', 'udp']\n",
+    );
+    let options = [
+        "--one-way",
+        "--rate",
+        "4k",
+        "--duration",
+        "1s",
+        "--catch-up",
+        "1s",
+        "--stream",
+        file.path().to_str().unwrap(),
+    ];
+    let (report, _) = report(&[&PAIR[..], &options].concat(), 0);
+    let direction = &report["directions"][0];
+    let streams = direction["streams"].as_array().unwrap();
+    let expected = [("voice", 2000_u32), ("bulk", 1000), ("3", 3000), ("4", 1000)];
+    assert_eq!(streams.len(), expected.len());
+    for (stream, (name, due)) in streams.iter().zip(expected) {
+        let count = |field: &str| stream[field].as_u64().unwrap();
+        assert_eq!((&stream["name"], &stream["intended_pps"]), (&Value::from(name), &Value::from(f64::from(due))));
+        assert!((count("sent") + count("missed")).abs_diff(u64::from(due)) <= 2, "{stream}");
+        assert_eq!([count("lost"), count("received")], [0, count("sent")], "{stream}");
+        assert_eq!(stream["latency_from_due_ns"]["count"], stream["received"]);
+    }
+    for field in ["sent", "received", "missed"] {
+        let sum: u64 = streams.iter().map(|stream| stream[field].as_u64().unwrap()).sum();
+        assert_eq!(direction[field], sum, "{field}");
+    }
+    assert_eq!((&direction["intended_pps"], &direction["foreign"]), (&Value::from(7000.0), &Value::from(0)));
+
+    let output = pktgen(&[&PAIR[..], &options, &["--quiet", "--warm-up", "0s"]].concat());
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        ["voice", "bulk", "2,000", "streams at rates of their own: 7.000 kpps"]
+            .iter()
+            .all(|words| page.contains(words)),
+        "{page}"
+    );
+}
+
 /// The device never says that a frame is sent, so its ring is full for good.
 #[test]
 fn a_ring_that_stands_still_does_not_hold_up_the_end() {
@@ -133,7 +180,7 @@ fn a_ring_that_stands_still_does_not_hold_up_the_end() {
         let direction = &report["directions"][0];
         let [sent, missed] = ["sent", "missed"].map(|field| direction[field].as_u64().unwrap());
         assert!(
-            sent < 64 && missed > 0 && report["warnings"][0].as_str().unwrap().contains("less than --rate"),
+            sent < 64 && missed > 0 && report["warnings"][0].as_str().unwrap().contains("less than its rate"),
             "{report}"
         );
         assert!(end[0] == "--count" || sent + missed == 600, "{sent} and {missed}");
@@ -165,19 +212,27 @@ fn nothing_missed_is_no_rate_missed() {
 }
 
 #[test]
-fn an_error_in_a_definition_shows_its_line() {
+fn an_error_in_a_definition_shows_what_it_is_about() {
     for (text, message) in [
         (
             "[[stream]]\nframe = ['ethernet', { ipv4 = { sorce = '1.2.3.4' } }]\n",
             ":2:33: unknown key \"sorce\"; did you mean \"source\"?: frame = ['ethernet', { ipv4 = { sorce = '1.2.3.4' } }]\n",
         ),
         (
-            "[[stream]]\nframe = ['ethernet']\nrate = 5\n",
-            "stream 1 has a rate: streams have no rates of their own here",
+            "[[stream]]\nname = 'x'\nframe = ['ethernet']\nrate = '5G'\n[[stream]]\nframe = ['ethernet']\nrate = '5 G'\n",
+            "rate \"5 G\" of stream 2: \"5 G\" is no rate",
+        ),
+        (
+            "[[stream]]\nframe = ['ethernet']\nrate = '60%'\n[[stream]]\nframe = ['ethernet']\nrate = '6Gbit/s L1'\n",
+            "all streams together are 12.000 Gbit/s with preamble and gap, above the line of 10 Gbit/s",
+        ),
+        (
+            "[[stream]]\nframe = ['ethernet']\nrate = '16M'\n",
+            "rate \"16M\" of stream 1: 16000000 frames a second are above the line",
         ),
     ] {
         let file = definitions(text);
-        let output = pktgen(&[&PAIR[..], &["--stream", file.path().to_str().unwrap()]].concat());
+        let output = pktgen(&[&PAIR[..], &["--line", "10G", "--stream", file.path().to_str().unwrap()]].concat());
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(said.contains(message) && said.lines().count() == 1, "{said}");
@@ -212,7 +267,7 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "--count", "0"], 2, "--count"),
         (&["soft:a", "soft:b", "--tag", "long"], 2, "short or full"),
         (&["soft:a", "soft:b", "--expect-loss", "101"], 2, "percentage"),
-        (&["soft:a", "soft:b", "--expect-rate"], 2, "no --rate"),
+        (&["soft:a", "soft:b", "--expect-rate"], 2, "no rate to compare with"),
         (&["soft:a", "soft:b", "--tag", "short", "--expect-latency-p99", "1us"], 2, "--tag full"),
         (&["soft:a?wire=peer:c", "soft:b"], 2, "c is none of the ports"),
         (&["soft:a", "fffe:ff:1f.7"], 1, "no PCI device"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 /// How fast frames are sent.
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// Rate of each port that sends: frames a second (1500, 1.5M), bit/s with or without preamble and gap (5G:L1, 5G:L2), or a
+    /// Rate of each port that sends: frames a second (1500, 1.5Mpps), bit/s with or without preamble and gap (5G:L1, 5G:L2), or a
     /// share of the line (50%); without it as many as the port takes
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<Load>,
@@ -28,6 +28,15 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
+    /// Returns the speed of the line of each port in bit/s, where one is known.
+    pub(crate) fn lines(&self, addresses: &[Address], opened: &[Opened]) -> Result<Vec<Option<u64>>, Failure> {
+        let line = |(opened, address): (&Opened, &Address)| {
+            let speed = if address.is_soft() { 0 } else { opened.port.link()?.speed_mbps };
+            Ok(self.line.or((speed > 0).then(|| u64::from(speed) * 1_000_000)))
+        };
+        opened.iter().zip(addresses).map(line).collect()
+    }
+
     /// Refuses a rate that no port can have, before one is opened.
     pub(crate) fn check(&self, mean_size: f64) -> Result<(), Failure> {
         let Some(load) = self.rate else { return Ok(()) };
@@ -45,19 +54,19 @@ impl Pace {
         opened: &[Opened],
     ) -> Result<Vec<Option<Rate>>, Failure> {
         let Some(load) = self.rate else { return Ok(vec![None; opened.len()]) };
-        let rate = |(opened, address): (&Opened, &Address)| {
-            let speed = if address.is_soft() { 0 } else { opened.port.link()?.speed_mbps };
-            let line = self.line.or((speed > 0).then(|| u64::from(speed) * 1_000_000));
+        let rate = |(line, opened): (Option<u64>, &Opened)| {
             let rate = load.rate_of_mix(mean_size, line).map(Some);
             rate.map_err(|error| Failure::usage(format!("{}: {error}", opened.port.name())))
         };
-        opened.iter().zip(addresses).map(rate).collect()
+        self.lines(addresses, opened)?.into_iter().zip(opened).map(rate).collect()
     }
 
-    /// Returns the pattern of a port: each has random times of its own.
-    pub(crate) fn pattern(&self, port: usize) -> Pattern {
+    /// Returns the pattern of the streams of a port that are paced together: each has random times of its own.
+    pub(crate) fn pattern(&self, port: usize, group: usize) -> Pattern {
         match self.pattern.0 {
-            Pattern::Poisson(seed) => Pattern::Poisson(seed.wrapping_add(port as u64)),
+            Pattern::Poisson(seed) => {
+                Pattern::Poisson(seed.wrapping_add(port as u64).wrapping_add((group as u64) << 32))
+            }
             other => other,
         }
     }

@@ -1,16 +1,12 @@
 //! `pktgen run`.
 
+use super::TrafficArgs;
 use super::pace::{time, with_unit};
-use super::{Pace, mac};
 use cli::args::PortOptions;
-use measure::Kind;
 use nic::Address;
-use std::net::IpAddr;
-use std::path::PathBuf;
 use std::time::Duration;
-use stream::Sizes;
 
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub(crate) struct RunArgs {
     /// Ports in pairs: A B, or A B C D. What one of a pair sends is expected at the other
     #[arg(required = true, num_args = 2.., value_name = "PORT")]
@@ -21,37 +17,7 @@ pub(crate) struct RunArgs {
     pub(crate) one_way: bool,
 
     #[command(flatten)]
-    pub(crate) pace: Pace,
-
-    /// Bytes of frames, without the 4 of their check sequence: a number, several in turn (60,566), a range (60-1514), a mix
-    /// (60*7,566*4,1514), imix or simple-imix
-    #[arg(long, value_name = "SIZES", default_value = "60")]
-    pub(crate) size: Sizes,
-
-    /// Frames that a file of stream definitions (TOML) describes, in place of --size, --flows and --dst-ip. Streams take turns by their weight
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "flows", "dst_ip"])]
-    pub(crate) stream: Option<PathBuf>,
-
-    /// Where random fields of streams begin; the same number gives the same frames
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-
-    /// What frames carry at their end: short (8 bytes: stream and number) or full (14: and the due time, for latency)
-    #[arg(long, value_name = "TAG", default_value = "full", value_parser = kind)]
-    pub(crate) tag: Kind,
-
-    /// MAC addresses that frames are for: of the next hop of A, then of B; without it those of the other port
-    #[arg(long, value_name = "MAC,MAC", value_delimiter = ',', value_parser = mac)]
-    pub(crate) dst_mac: Vec<[u8; 6]>,
-
-    /// IPv4 or IPv6 addresses that frames are for: of those that A sends, then B
-    #[arg(long, value_name = "ADDRESS,ADDRESS", value_delimiter = ',', default_value = "198.19.0.1")]
-    pub(crate) dst_ip: Vec<IpAddr>,
-
-    /// Flows to send in turn each way, up to 1048576; they differ in the source address, from 198.18.0.1 or 2001:2::1 upwards, and above
-    /// 65,534 in the source port too
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    pub(crate) flows: u64,
+    pub(crate) traffic: TrafficArgs,
 
     /// Time before the frames that count, in which as many are sent and none is counted (500ms, 1s; 0s for none)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]
@@ -94,14 +60,6 @@ pub(crate) struct Expectations {
     /// Exit with 3 if the 99th percentile of the latency from the due time is longer (50us, 1.5ms)
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) expect_latency_p99: Option<Duration>,
-}
-
-fn kind(text: &str) -> Result<Kind, String> {
-    match text {
-        "short" => Ok(Kind::Short),
-        "full" => Ok(Kind::Full),
-        _ => Err("write short or full".to_owned()),
-    }
 }
 
 fn percent(text: &str) -> Result<f64, String> {

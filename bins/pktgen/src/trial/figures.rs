@@ -1,10 +1,10 @@
 //! What is known of a direction at the end of a run.
 
-use super::frames::Frames;
-use super::pair::Direction;
+use super::direction::Direction;
 use crate::args::RunArgs;
+use crate::frames::{Asked, Frames};
 use crate::lane::Sent;
-use measure::{Clock, Rate, Summary, Verdict};
+use measure::{Clock, Latency, Stream, Summary, Verdict};
 use nic::{RxQueue, TxQueue};
 
 /// What a run was asked to do.
@@ -14,8 +14,8 @@ pub(crate) struct Setting<'a> {
     pub(crate) frames: &'a Frames,
     /// The ports of each direction.
     pub(crate) names: &'a [[String; 2]],
-    /// The rate of each port.
-    pub(crate) rates: &'a [Option<Rate>],
+    /// The rates of each port.
+    pub(crate) asked: &'a [Asked],
     pub(crate) clock: &'a Clock,
     /// A signal ended it.
     pub(crate) cut: bool,
@@ -28,11 +28,19 @@ pub(crate) struct Figures {
     pub(crate) to: usize,
     /// A probe came back.
     pub(crate) answered: bool,
-    /// `None` if no frame was to count.
-    pub(crate) sent: Option<Sent>,
+    /// Ticks from the begin to the last hand-over; `None` if no frame was to count.
+    pub(crate) ticks: Option<u64>,
+    pub(crate) foreign: u64,
+    /// All streams together, and each.
+    pub(crate) all: Counted,
+    pub(crate) streams: Vec<Counted>,
+}
+
+/// What was counted of a stream, or of several.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
     pub(crate) missed: u64,
     pub(crate) verdict: Verdict,
-    pub(crate) foreign: u64,
     /// Frames of this stream whose number or time cannot be.
     pub(crate) impossible: u64,
     pub(crate) from_due: Option<Summary>,
@@ -42,20 +50,71 @@ pub(crate) struct Figures {
 impl Figures {
     /// Returns them with the direction's queues.
     pub(crate) fn of<R: RxQueue, T: TxQueue>(direction: Direction<R, T>) -> (Self, R, T) {
-        let Direction { lane, to, rx, stream, answered, foreign, sent, missed, .. } = direction;
-        let figures = Self {
-            from: lane.port,
-            to,
-            answered,
-            sent,
-            missed,
-            verdict: stream.verdict(sent.map_or(0, |sent| sent.handed)),
-            foreign,
+        let Direction { lane, to, rx, streams, answered, foreign, sent, .. } = direction;
+        let ticks = sent.is_some().then(|| lane.ticks());
+        let sent = sent.unwrap_or_default();
+        let sent_of = |index: usize| sent.get(index).copied().unwrap_or_default();
+        let streams_of: Vec<_> =
+            streams.iter().enumerate().map(|(index, one)| Counted::of(one, sent_of(index))).collect();
+        let all = Counted::sum(&streams, &streams_of);
+        let figures = Self { from: lane.port, to, answered, ticks, foreign, all, streams: streams_of };
+        (figures, rx.queue, lane.tx)
+    }
+
+    /// Seconds over which rates hold: over the time asked for, or that the frames due take at the rate asked for if their number
+    /// or a signal ended it; up to the last hand-over if that was later.
+    pub(crate) fn seconds(&self, setting: &Setting<'_>) -> f64 {
+        let Some(ticks) = self.ticks else { return 0.0 };
+        let to_last = setting.clock.nanoseconds(ticks) / 1e9;
+        let Counted { missed, verdict, .. } = &self.all;
+        let by_time = setting.args.duration.or(setting.args.count.is_none().then_some(super::DURATION));
+        let by_time = by_time.filter(|_| !setting.cut && setting.args.count.is_none_or(|count| verdict.sent < count));
+        #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+        let due = (verdict.sent + missed) as f64;
+        let seconds = match (setting.asked[self.from].all, by_time) {
+            (None, _) => to_last,
+            (Some(_), Some(time)) => to_last.max(time.as_secs_f64()),
+            (Some(asked), None) => to_last.max(due / asked),
+        };
+        seconds.max(1e-9)
+    }
+
+    /// Frames a second of all streams together.
+    pub(crate) fn rates(&self, setting: &Setting<'_>) -> Rates {
+        self.all.rates(setting.asked[self.from].all, self.seconds(setting))
+    }
+
+    /// Percent of the frames due that were not offered, where there is a rate: of the stream that was offered least of its own.
+    pub(crate) fn short_percent(&self, setting: &Setting<'_>) -> Option<f64> {
+        let asked = &setting.asked[self.from];
+        let of_stream = |(counted, asked): (&Counted, &Option<f64>)| asked.map(|_| counted.short_percent());
+        let streams = self.streams.iter().zip(&asked.streams).filter_map(of_stream);
+        self.ticks.and(streams.chain(asked.all.map(|_| self.all.short_percent())).reduce(f64::max))
+    }
+}
+
+impl Counted {
+    fn of(stream: &Stream, sent: Sent) -> Self {
+        Self {
+            missed: sent.missed,
+            verdict: stream.verdict(sent.handed),
             impossible: stream.impossible(),
             from_due: stream.from_due(),
             from_ring: stream.from_hand_over(),
-        };
-        (figures, rx.queue, lane.tx)
+        }
+    }
+
+    /// All streams together.
+    fn sum(streams: &[Stream], counted: &[Self]) -> Self {
+        let (mut all, mut latencies) = (Self::default(), [Latency::new(), Latency::new()]);
+        for (stream, one) in streams.iter().zip(counted) {
+            all.missed += one.missed;
+            all.verdict += one.verdict;
+            all.impossible += one.impossible;
+            latencies.iter_mut().zip(stream.latencies()).for_each(|(all, one)| all.add(one));
+        }
+        let [from_due, from_ring] = latencies.map(|latency| latency.summary());
+        Self { from_due, from_ring, ..all }
     }
 
     /// Loss in percent of what was sent; of nothing, nothing.
@@ -63,29 +122,19 @@ impl Figures {
         percent(self.verdict.lost, self.verdict.sent)
     }
 
-    /// Frames a second: asked for, due, and handed over. Over the time asked for, or that the frames due take at the rate asked for if
-    /// their number or a signal ended it; up to the last hand-over if that was later.
-    pub(crate) fn rates(&self, setting: &Setting<'_>) -> Rates {
-        let Some(sent) = self.sent else { return Rates::default() };
-        let asked = setting.rates[self.from].map(Rate::per_second);
-        let to_last = setting.clock.nanoseconds(sent.ticks) / 1e9;
+    /// Frames a second over so many seconds: asked for, handed over, and due but not handed over.
+    pub(crate) fn rates(&self, asked: Option<f64>, seconds: f64) -> Rates {
+        if seconds == 0.0 {
+            return Rates::default();
+        }
         #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-        let [handed, due] = [sent.handed as f64, (sent.handed + self.missed) as f64];
-        let by_time = setting.args.duration.or(setting.args.count.is_none().then_some(super::DURATION));
-        let by_time = by_time.filter(|_| !setting.cut && setting.args.count.is_none_or(|count| sent.handed < count));
-        let seconds = match (asked, by_time) {
-            (None, _) => to_last,
-            (Some(_), Some(time)) => to_last.max(time.as_secs_f64()),
-            (Some(asked), None) => to_last.max(due / asked),
-        };
-        let seconds = seconds.max(1e-9);
-        Rates { intended: asked, offered: handed / seconds, missed: (due - handed) / seconds, seconds }
+        let [handed, missed] = [self.verdict.sent as f64, self.missed as f64];
+        Rates { intended: asked, offered: handed / seconds, missed: missed / seconds }
     }
 
-    /// Percent of the frames due that were not offered, where there is a rate.
-    pub(crate) fn short_percent(&self, setting: &Setting<'_>) -> Option<f64> {
-        let due = self.sent?.handed + self.missed;
-        setting.rates[self.from].map(|_| percent(self.missed, due))
+    /// Percent of the frames due that were not offered.
+    fn short_percent(&self) -> f64 {
+        percent(self.missed, self.verdict.sent + self.missed)
     }
 }
 
@@ -95,8 +144,6 @@ pub(crate) struct Rates {
     pub(crate) intended: Option<f64>,
     pub(crate) offered: f64,
     pub(crate) missed: f64,
-    /// The time over which they hold.
-    pub(crate) seconds: f64,
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]

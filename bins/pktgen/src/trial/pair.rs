@@ -1,13 +1,12 @@
-//! The work of an lcore in a run: both directions of a pair of ports, from the probes to the end of the drain.
+//! The work of an lcore in a run: pairs of ports, each from its probes to the end of its drain.
 
-use crate::lane::{Lane, Part, Sent};
-use cli::counters::{Counters, Published};
-use lcore::{Clock, Function, Loop, PacedRx};
-use measure::{HandOvers, Stream, Tag};
-use mempool::{Batch, Packet, Pool, PoolCache};
+use super::direction::Direction;
+use crate::lane::{Lane, Part};
+use lcore::{Clock, Function, Loop};
+use mempool::Batch;
 use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What is common to the directions of a run, with times in ticks.
 #[derive(Clone, Debug)]
@@ -15,7 +14,6 @@ pub(crate) struct Plan {
     pub(crate) warm_up: u64,
     pub(crate) duration: Option<u64>,
     pub(crate) count: Option<u64>,
-    pub(crate) paced: bool,
     pub(crate) probe_interval: u64,
     pub(crate) probe_limit: u64,
     /// The drain ends when all has come and nothing follows for so long, and at the latest after `drain`.
@@ -27,39 +25,10 @@ pub(crate) struct Plan {
     pub(crate) cut: Arc<AtomicBool>,
 }
 
-/// Streams of a direction.
-const PROBE: u16 = 0;
-const WARM_UP: u16 = 1;
-const COUNTED: u16 = 2;
-/// Numbers of streams that a direction takes.
-pub(crate) const STREAMS: u16 = 4;
-
-/// One port sends, another receives.
-#[derive(Debug)]
-pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
-    pub(crate) lane: Lane<T>,
-    pub(crate) to: usize,
-    pub(crate) rx: PacedRx<R>,
-    /// Buffers go home to the pool of the port that receives.
-    cache: PoolCache,
-    /// Number of the first of its streams.
-    base: u16,
-    hand_overs: HandOvers,
-    pub(crate) stream: Stream,
-    pub(crate) answered: bool,
-    /// Frames that are none of this direction's.
-    pub(crate) foreign: u64,
-    pub(crate) sent: Option<Sent>,
-    pub(crate) missed: u64,
-    pub(crate) published: Arc<Published>,
-    pub(crate) progress: Arc<Progress>,
-    seen: u64,
-}
-
-/// How far a direction is, for the live view.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Progress([AtomicU64; 4]);
+/// Streams of a direction, from its base on: this, that, and those that count.
+pub(super) const PROBE: u16 = 0;
+pub(super) const WARM_UP: u16 = 1;
+pub(super) const COUNTED: u16 = 2;
 
 /// The parts of a run, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,12 +42,11 @@ pub(crate) enum Phase {
     Done,
 }
 
-/// The directions of a pair.
+/// The directions of a pair of ports.
 #[derive(Debug)]
 pub(crate) struct Pair<R = AnyRxQueue, T = AnyTxQueue> {
     pub(crate) directions: Vec<Direction<R, T>>,
     plan: Plan,
-    batch: Batch,
     phase: Phase,
     since: u64,
     next_probe: u64,
@@ -86,122 +54,56 @@ pub(crate) struct Pair<R = AnyRxQueue, T = AnyTxQueue> {
     last_arrival: u64,
 }
 
-impl<R: RxQueue, T: TxQueue> Direction<R, T> {
-    pub(crate) fn new(lane: Lane<T>, to: usize, rx: R, pool: &Pool, base: u16) -> Self {
-        Self {
-            lane,
-            to,
-            rx: PacedRx::new(rx),
-            cache: pool.cache(),
-            base,
-            hand_overs: HandOvers::new(),
-            stream: Stream::new(base.wrapping_add(COUNTED), 0),
-            answered: false,
-            foreign: 0,
-            sent: None,
-            missed: 0,
-            published: Arc::default(),
-            progress: Arc::default(),
-            seen: 0,
-        }
-    }
-
-    /// Receives a burst. Returns how many frames of the counted stream were in it.
-    #[inline(always)]
-    fn receive(&mut self, clock: &mut Clock, batch: &mut Batch) -> usize {
-        let received = self.rx.recv(clock, &mut self.cache, batch).len();
-        if received == 0 {
-            return 0;
-        }
-        let cycles = clock.lap();
-        let counted = self.look(batch, clock.now());
-        self.cache.free_batch(batch);
-        self.lane.counters.cycles += cycles + clock.lap();
-        counted
-    }
-
-    #[inline(always)]
-    fn look(&mut self, batch: &Batch, now: u64) -> usize {
-        let frames = batch.iter().map(Packet::data);
-        let others = self.stream.saw(frames, now, self.lane.handed(), Some(&self.hand_overs));
-        if others > 0 {
-            self.look_at_others(batch);
-        }
-        batch.len() - others
-    }
-
-    /// A frame's tag is in its last packet; so those before are of no frame that counts.
-    #[cold]
-    #[inline(never)]
-    fn look_at_others(&mut self, batch: &Batch) {
-        let counted = self.base.wrapping_add(COUNTED);
-        for packet in batch.iter().filter(|packet| !packet.continues()) {
-            match Tag::parse(packet.data()) {
-                Some(tag) if tag.stream == counted => {}
-                other => self.saw_other(other),
-            }
-        }
-    }
-
-    fn saw_other(&mut self, tag: Option<Tag>) {
-        match tag.map(|tag| tag.stream.wrapping_sub(self.base)) {
-            Some(PROBE) => self.answered = true,
-            Some(WARM_UP) => {}
-            _ => self.foreign += 1,
-        }
-    }
-
-    fn publish(&mut self, phase: Phase) {
-        let counters = &mut self.lane.counters;
-        counters.set_rx(self.rx.queue.counters());
-        counters.set_tx(self.lane.tx.counters());
-        let seen = counters.rx_packets + counters.tx_packets + counters.dropped_in();
-        self.published.publish(*counters, seen == self.seen);
-        self.seen = seen;
-        let values = [phase as u64, self.lane.handed(), self.stream.received(), self.lane.missed()];
-        self.progress.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
-    }
-
-    /// What it has counted, for the totals of the ports.
-    pub(crate) fn counters(&self) -> Counters {
-        self.lane.counters
-    }
-}
-
-impl Progress {
-    /// Phase, frames sent and received in it, and frames missed.
-    pub(crate) fn read(&self) -> [u64; 4] {
-        [0, 1, 2, 3].map(|index| self.0[index].load(Ordering::Relaxed))
-    }
+/// The pairs of an lcore. Each goes its own way: one whose probes are lost holds up no other.
+#[derive(Debug)]
+pub(crate) struct Pairs<R = AnyRxQueue, T = AnyTxQueue> {
+    pub(crate) pairs: Vec<Pair<R, T>>,
+    batch: Batch,
 }
 
 impl<R: RxQueue, T: TxQueue> Pair<R, T> {
-    pub(crate) fn new(directions: Vec<Direction<R, T>>, plan: Plan, batch: usize) -> Self {
-        let batch = Batch::with_capacity(batch);
-        Self { directions, plan, batch, phase: Phase::Probe, since: 0, next_probe: 0, last_arrival: 0 }
-    }
-
-    /// Runs until all directions have drained, or no probe came back. Returns them.
-    pub(crate) fn run(self, poll_loop: Loop) -> Vec<Direction<R, T>> {
-        poll_loop.run(self).directions
+    pub(crate) fn new(directions: Vec<Direction<R, T>>, plan: Plan) -> Self {
+        Self { directions, plan, phase: Phase::Probe, since: 0, next_probe: 0, last_arrival: 0 }
     }
 
     fn enter(&mut self, phase: Phase, now: u64) {
         (self.phase, self.since, self.last_arrival) = (phase, now, now);
-        let Plan { warm_up, duration, count, paced, .. } = self.plan;
+        let Plan { warm_up, duration, count, .. } = self.plan;
         for direction in &mut self.directions {
             let base = direction.base;
+            let part = Part { stream: base, apart: false, paced: true, limit: None, ticks: None };
             let part = match phase {
-                Phase::WarmUp => Part { stream: base.wrapping_add(WARM_UP), paced, limit: None, ticks: Some(warm_up) },
-                Phase::Counted => Part { stream: base.wrapping_add(COUNTED), paced, limit: count, ticks: duration },
+                Phase::WarmUp => Part { stream: base.wrapping_add(WARM_UP), ticks: Some(warm_up), ..part },
+                Phase::Counted => {
+                    Part { stream: base.wrapping_add(COUNTED), apart: true, limit: count, ticks: duration, ..part }
+                }
                 _ => continue,
             };
             direction.lane.begin(now, part);
             if phase == Phase::Counted {
-                direction.stream = Stream::new(base.wrapping_add(COUNTED), now);
-                (direction.hand_overs, direction.foreign) = (HandOvers::new(), 0);
+                direction.begin_counting(now);
             }
         }
+    }
+
+    #[inline(always)]
+    fn poll(&mut self, clock: &mut Clock, batch: &mut Batch) -> bool {
+        let Self { directions, phase, last_arrival, .. } = self;
+        let mut moved = false;
+        for direction in directions {
+            if direction.receive(clock, batch) > 0 {
+                *last_arrival = clock.now();
+                moved = true;
+            }
+            let sent = direction.send(clock.now(), *phase);
+            let cycles = clock.lap();
+            if sent > 0 {
+                direction.lane.counters.cycles += cycles;
+                moved = true;
+            }
+        }
+        self.steer(clock.now());
+        moved
     }
 
     /// Goes on to the next phase when the present one is over.
@@ -229,13 +131,12 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             Phase::Flush => {
                 let is_flushed = self.directions.iter().all(|direction| direction.lane.is_done(now));
                 if is_flushed || elapsed >= self.plan.flush {
-                    self.note_sent(now);
+                    self.directions.iter_mut().for_each(|direction| direction.note_sent(now));
                     self.enter(Phase::Drain, now);
                 }
             }
             Phase::Drain => {
-                let all =
-                    self.directions.iter().all(|one| one.sent.is_some_and(|sent| one.stream.received() == sent.handed));
+                let all = self.directions.iter().all(Direction::is_complete);
                 // Doubles may follow the last.
                 let is_settled = now.saturating_sub(self.last_arrival) >= self.plan.settle;
                 if (all && is_settled) || elapsed >= self.plan.drain {
@@ -251,7 +152,8 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             self.since = now;
             for direction in &mut self.directions {
                 let stream = direction.base.wrapping_add(PROBE);
-                direction.lane.begin(now, Part { stream, paced: false, limit: Some(0), ticks: None });
+                let part = Part { stream, apart: false, paced: false, limit: Some(0), ticks: None };
+                direction.lane.begin(now, part);
             }
         }
         if self.directions.iter().all(|direction| direction.answered) {
@@ -265,14 +167,6 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         }
     }
 
-    /// Nothing more is sent of what counts.
-    fn note_sent(&mut self, now: u64) {
-        for Direction { lane, sent, missed, .. } in &mut self.directions {
-            lane.give_up(now);
-            (*sent, *missed) = (Some(lane.sent()), lane.missed());
-        }
-    }
-
     /// The user has had enough.
     fn cut(&mut self) {
         match self.phase {
@@ -280,29 +174,6 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             Phase::Counted => self.directions.iter_mut().for_each(|direction| direction.lane.cut()),
             _ => {}
         }
-    }
-}
-
-impl<R: RxQueue, T: TxQueue> Function for Pair<R, T> {
-    #[inline(always)]
-    fn poll(&mut self, clock: &mut Clock) -> bool {
-        let Self { directions, batch, phase, last_arrival, .. } = self;
-        let mut moved = false;
-        for direction in directions {
-            if direction.receive(clock, batch) > 0 {
-                *last_arrival = clock.now();
-                moved = true;
-            }
-            let hand_overs = (*phase == Phase::Counted || *phase == Phase::Flush).then_some(&mut direction.hand_overs);
-            let sent = direction.lane.poll(clock.now(), hand_overs);
-            let cycles = clock.lap();
-            if sent > 0 {
-                direction.lane.counters.cycles += cycles;
-                moved = true;
-            }
-        }
-        self.steer(clock.now());
-        moved
     }
 
     fn publish(&mut self) {
@@ -313,15 +184,44 @@ impl<R: RxQueue, T: TxQueue> Function for Pair<R, T> {
         self.directions.iter_mut().for_each(|direction| direction.publish(phase));
     }
 
-    fn is_done(&self) -> bool {
-        self.phase == Phase::Done
-    }
-
     /// At an end that nobody planned, as when a device is gone, what was counted so far is kept.
     fn finish(&mut self) {
         if matches!(self.phase, Phase::Counted | Phase::Flush) {
-            self.note_sent(device::tsc::now());
+            let now = device::tsc::now();
+            self.directions.iter_mut().for_each(|direction| direction.note_sent(now));
         }
+    }
+}
+
+impl<R: RxQueue, T: TxQueue> Pairs<R, T> {
+    /// Creates it for bursts of `batch` packets.
+    pub(crate) fn new(pairs: Vec<Pair<R, T>>, batch: usize) -> Self {
+        Self { pairs, batch: Batch::with_capacity(batch) }
+    }
+
+    /// Runs until all directions have drained, or no probe came back. Returns them.
+    pub(crate) fn run(self, poll_loop: Loop) -> Vec<Direction<R, T>> {
+        poll_loop.run(self).pairs.into_iter().flat_map(|pair| pair.directions).collect()
+    }
+}
+
+impl<R: RxQueue, T: TxQueue> Function for Pairs<R, T> {
+    #[inline(always)]
+    fn poll(&mut self, clock: &mut Clock) -> bool {
+        let Self { pairs, batch } = self;
+        pairs.iter_mut().fold(false, |moved, pair| pair.poll(clock, batch) | moved)
+    }
+
+    fn publish(&mut self) {
+        self.pairs.iter_mut().for_each(Pair::publish);
+    }
+
+    fn is_done(&self) -> bool {
+        self.pairs.iter().all(|pair| pair.phase == Phase::Done)
+    }
+
+    fn finish(&mut self) {
+        self.pairs.iter_mut().for_each(Pair::finish);
     }
 }
 

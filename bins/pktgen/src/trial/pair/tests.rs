@@ -1,12 +1,13 @@
 //! Whole runs on ports in process, whose wires cut, double and exchange frames as the tests say.
 
 use super::*;
-use crate::traffic::Traffic;
-use crate::trial::figures::Figures;
+use crate::lane::{Lane, Source};
+use crate::traffic::{Part as Frames, Traffic};
+use crate::trial::figures::{Counted, Figures};
 use ethdev::in_process::{self, InProcessRx, InProcessTx, Wire};
 use ethdev::{Opened, PortConfig};
-use measure::{Kind, Pacer, Pattern};
-use mempool::PoolConfig;
+use measure::{Kind, Pacer, Pattern, Tag};
+use mempool::{Pool, PoolConfig};
 use stream::{Flows, Stream as Template};
 
 const SECOND: u64 = 1_000_000_000;
@@ -16,7 +17,7 @@ type Edit = Box<dyn FnMut(usize, Vec<u8>) -> Vec<Vec<u8>>>;
 
 /// A pair, and the wire from the first port to the second.
 struct Bench {
-    pair: Pair<InProcessRx, InProcessTx>,
+    pairs: Pairs<InProcessRx, InProcessTx>,
     wires: [Wire; 2],
     edit: Edit,
     /// Frames of the counted stream so far.
@@ -28,11 +29,11 @@ struct Bench {
 
 impl Function for Bench {
     fn poll(&mut self, clock: &mut Clock) -> bool {
-        let moved = self.pair.poll(clock);
+        let moved = self.pairs.poll(clock);
         while let Some(frame) = self.wires[0].collect() {
             let tag = Tag::parse(&frame).unwrap();
             let frames = match tag.stream.wrapping_sub(BASE) {
-                COUNTED => {
+                COUNTED.. => {
                     self.counted += 1;
                     (self.edit)(self.counted - 1, frame)
                 }
@@ -49,15 +50,15 @@ impl Function for Bench {
     }
 
     fn publish(&mut self) {
-        self.pair.publish();
+        self.pairs.publish();
     }
 
     fn finish(&mut self) {
-        self.pair.finish();
+        self.pairs.finish();
     }
 
     fn is_done(&self) -> bool {
-        self.pair.is_done()
+        self.pairs.is_done()
     }
 }
 
@@ -68,7 +69,6 @@ fn plan(count: u64) -> Plan {
         warm_up: 0,
         duration: None,
         count: Some(count),
-        paced: false,
         probe_interval: SECOND / 1000,
         probe_limit: 60 * SECOND,
         settle: SECOND,
@@ -80,33 +80,36 @@ fn plan(count: u64) -> Plan {
 
 /// Runs it, and returns what it measured and how many frames it sent.
 fn run(plan: Plan, deaf: usize, pacer: Option<Pacer>, edit: Edit) -> Figures {
-    run_until(&lcore::Stop::new().unwrap(), plan, deaf, pacer, edit)
+    run_until(&lcore::Stop::new().unwrap(), plan, deaf, vec![pacer], edit)
 }
 
-/// The same, until the stop is requested.
-fn run_until(stop: &lcore::Stop, plan: Plan, deaf: usize, pacer: Option<Pacer>, edit: Edit) -> Figures {
+/// The same with a stream for each pacer, until the stop is requested.
+fn run_until(stop: &lcore::Stop, plan: Plan, deaf: usize, pacers: Vec<Option<Pacer>>, edit: Edit) -> Figures {
     let config = PortConfig { rx_ring: 4096, tx_ring: 64, ..PortConfig::default() };
     let pool = || Pool::new(&PoolConfig { slots: 16_384, ..PoolConfig::default() }).unwrap();
     let (pools, frames) = ([pool(), pool()], Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap());
     let (mut a, wire_a) = in_process::open("a", &config, &pools[0]).unwrap();
     let (mut b, wire_b) = in_process::open("b", &config, &pools[1]).unwrap();
-    let flows = Flows { flows: 3, ..Flows::default() };
-    let streams = vec![(Template::flows(&flows, Kind::Full.bytes(), 1).unwrap(), 1)];
-    let traffic = Traffic::new(streams, 60, Kind::Full).unwrap();
-    let lane = Lane::new(0, a.tx.remove(0), &frames, 32, traffic, pacer);
+    let source = |(index, pacer): (usize, Option<Pacer>)| {
+        let flows = Flows { flows: 3, ..Flows::default() };
+        let stream = Template::flows(&flows, Kind::Full.bytes(), 1).unwrap();
+        let part = Frames::new(index.try_into().unwrap(), stream, 1, Kind::Full).unwrap();
+        Source::new(Traffic::new(vec![part], 60), pacer)
+    };
+    let lane = Lane::new(0, a.tx.remove(0), &frames, 32, pacers.into_iter().enumerate().map(source).collect());
     let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE);
-    let pair = Pair::new(vec![direction], plan, 32);
-    let bench = Bench { pair, wires: [wire_a, wire_b], edit, counted: 0, deaf, _opened: [a, b] };
+    let pairs = Pairs::new(vec![Pair::new(vec![direction], plan)], 32);
+    let bench = Bench { pairs, wires: [wire_a, wire_b], edit, counted: 0, deaf, _opened: [a, b] };
     let mut bench = Loop::new(stop).run(bench);
-    Figures::of(bench.pair.directions.remove(0)).0
+    Figures::of(bench.pairs.pairs.remove(0).directions.remove(0)).0
 }
 
 /// Sent, received, lost, duplicate, late and reordered, and the greatest extent.
 fn counts(figures: &Figures) -> [u64; 7] {
-    let verdict = figures.verdict;
+    let verdict = figures.all.verdict;
     assert_eq!(verdict.sent, verdict.received + verdict.lost);
     assert_eq!(
-        figures.from_due.map_or(0, |latency| latency.count),
+        figures.all.from_due.map_or(0, |latency| latency.count),
         verdict.received,
         "each frame that counts has a latency"
     );
@@ -130,7 +133,7 @@ fn head_middle_and_tail_count_as_lost_and_nothing_is_everything() {
     ] {
         let figures = run(plan(5000), 0, None, keep);
         assert_eq!(counts(&figures), [5000, 5000 - lost, lost, 0, 0, 0, 0]);
-        assert_eq!((figures.foreign, figures.impossible), (0, 0));
+        assert_eq!((figures.foreign, figures.all.impossible), (0, 0));
     }
 }
 
@@ -144,8 +147,8 @@ fn frames_that_are_lost_before_a_probe_comes_back_do_not_count() {
 fn no_probe_that_comes_back_is_an_end() {
     let plan = Plan { probe_limit: SECOND / 10, ..plan(100) };
     let figures = run(plan, usize::MAX, None, keeping(|_| true));
-    assert!(!figures.answered && figures.sent.is_none());
-    assert_eq!(figures.verdict.sent, 0);
+    assert!(!figures.answered && figures.ticks.is_none());
+    assert_eq!(figures.all.verdict.sent, 0);
 }
 
 #[test]
@@ -179,7 +182,7 @@ fn doubles_near_and_far_and_exchanges_are_told_apart() {
     };
     let figures = run(plan(80_000), 0, None, Box::new(edit));
     assert_eq!(counts(&figures), [80_000, 79_990, 10, 1, 1, 1, 3]);
-    assert_eq!((figures.foreign, figures.impossible), (2, 1));
+    assert_eq!((figures.foreign, figures.all.impossible), (2, 1));
 }
 
 /// At 1,000 frames a second, in ticks that pass much faster than a second's worth: whatever this machine does meanwhile, each
@@ -188,13 +191,48 @@ fn doubles_near_and_far_and_exchanges_are_told_apart() {
 fn every_frame_due_is_sent_or_missed() {
     let rate = "1000".parse::<measure::Load>().unwrap().rate(60, None).unwrap();
     let pacer = Pacer::new(rate, Pattern::Bursts(4), SECOND, SECOND / 1000);
-    let plan = Plan { paced: true, count: None, duration: Some(SECOND), ..plan(0) };
+    let plan = Plan { count: None, duration: Some(SECOND), ..plan(0) };
     let figures = run(plan, 0, Some(pacer), keeping(|_| true));
-    let sent = figures.sent.unwrap();
-    assert_eq!(sent.handed + figures.missed, 1000);
-    assert_eq!(counts(&figures), [sent.handed, sent.handed, 0, 0, 0, 0, 0]);
-    let (due, ring) = (figures.from_due.unwrap(), figures.from_ring.unwrap());
+    let sent = figures.all.verdict.sent;
+    assert_eq!(sent + figures.all.missed, 1000);
+    assert_eq!(counts(&figures), [sent, sent, 0, 0, 0, 0, 0]);
+    let (due, ring) = (figures.all.from_due.unwrap(), figures.all.from_ring.unwrap());
     assert!(due.max >= ring.max && due.mean >= ring.mean, "{due:?} {ring:?}");
+}
+
+/// Two streams at rates of their own, and one that takes what room is left: each is due as often as its rate says, and what the wire does
+/// to one is no matter of the others.
+#[test]
+fn streams_are_paced_and_counted_apart() {
+    let pacer = |rate: &str| {
+        let rate = rate.parse::<measure::Load>().unwrap().rate(60, None).unwrap();
+        Some(Pacer::new(rate, Pattern::Even, SECOND, SECOND / 100))
+    };
+    let plan = Plan { count: None, duration: Some(SECOND), ..plan(0) };
+    let edit = |_: usize, frame: Vec<u8>| {
+        let Tag { stream, number, .. } = Tag::parse(&frame).unwrap();
+        match stream.wrapping_sub(BASE).wrapping_sub(COUNTED) {
+            // Every tenth of the first is lost; every hundredth of the third comes twice.
+            0 if number % 10 == 5 => Vec::new(),
+            2 if number % 100 == 7 => vec![frame.clone(), frame],
+            _ => vec![frame],
+        }
+    };
+    let pacers = vec![pacer("300"), None, pacer("2000")];
+    let figures = run_until(&lcore::Stop::new().unwrap(), plan, 0, pacers, Box::new(edit));
+    let [slow, rest, fast] = &figures.streams[..] else { panic!("{figures:?}") };
+    assert_eq!([slow.verdict.sent + slow.missed, fast.verdict.sent + fast.missed], [300, 2000]);
+    assert_eq!(slow.verdict.lost, (slow.verdict.sent + 4) / 10);
+    assert_eq!([rest.verdict.lost, fast.verdict.lost], [0, 0]);
+    assert_eq!([slow, rest, fast].map(|one| one.verdict.duplicate), [0, 0, (fast.verdict.sent + 92) / 100]);
+    assert!(rest.verdict.sent > 0 && rest.missed == 0, "{rest:?}");
+    let sum = |of: fn(&Counted) -> u64| figures.streams.iter().map(of).sum::<u64>();
+    let all = &figures.all;
+    assert_eq!(
+        [all.missed, all.verdict.sent, all.verdict.lost],
+        [sum(|one| one.missed), sum(|one| one.verdict.sent), slow.verdict.lost]
+    );
+    assert_eq!(counts(&figures)[1], sum(|one| one.from_ring.map_or(0, |latency| latency.count)));
 }
 
 /// A stop from outside, as when a device is gone, in the middle of the frames that count.
@@ -209,8 +247,9 @@ fn an_end_that_nobody_planned_keeps_what_was_counted() {
         if number < 100 { Vec::new() } else { vec![frame] }
     };
     let plan = Plan { count: None, duration: Some(u64::MAX >> 8), ..plan(0) };
-    let figures = run_until(&stop, plan, 0, None, Box::new(edit));
-    let (sent, verdict) = (figures.sent.unwrap().handed, figures.verdict);
+    let figures = run_until(&stop, plan, 0, vec![None], Box::new(edit));
+    assert!(figures.ticks.is_some());
+    let (sent, verdict) = (figures.all.verdict.sent, figures.all.verdict);
     assert!(sent > 500 && verdict.sent == sent && verdict.lost >= 100, "{figures:?}");
     assert_eq!(verdict.received + verdict.lost, sent);
 }

@@ -1,0 +1,66 @@
+//! What is sent.
+
+use super::{Pace, mac};
+use measure::Kind;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use stream::Sizes;
+
+/// The frames, and how fast they are sent.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct TrafficArgs {
+    #[command(flatten)]
+    pub(crate) pace: Pace,
+
+    /// Bytes of frames, without the 4 of their check sequence: a number, several in turn (60,566), a range (60-1514), a mix
+    /// (60*7,566*4,1514), imix or simple-imix
+    #[arg(long, value_name = "SIZES", default_value = "60")]
+    pub(crate) size: Sizes,
+
+    /// Frames that a file of stream definitions (TOML) describes, in place of --size, --flows and --dst-ip. Streams with a rate of their own
+    /// are paced by it; all others take turns by their weight, at --rate
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "flows", "dst_ip"])]
+    pub(crate) stream: Option<PathBuf>,
+
+    /// Where random fields of streams begin; the same number gives the same frames
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+
+    /// What frames carry at their end: short (8 bytes: stream and number) or full (14: and the due time, for latency)
+    #[arg(long, value_name = "TAG", default_value = "full", value_parser = kind)]
+    pub(crate) tag: Kind,
+
+    /// MAC addresses that frames are for: of the next hop of A, then of B; without it those of the other port
+    #[arg(long, value_name = "MAC,MAC", value_delimiter = ',', value_parser = mac)]
+    pub(crate) dst_mac: Vec<[u8; 6]>,
+
+    /// IPv4 or IPv6 addresses that frames are for: of those that A sends, then B
+    #[arg(long, value_name = "ADDRESS,ADDRESS", value_delimiter = ',', default_value = "198.19.0.1")]
+    pub(crate) dst_ip: Vec<IpAddr>,
+
+    /// Flows to send in turn each way, up to 1048576; they differ in the source address, from 198.18.0.1 or 2001:2::1 upwards, and above
+    /// 65,534 in the source port too
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) flows: u64,
+}
+
+impl TrafficArgs {
+    /// The MAC address that frames of a port are for, if one is given.
+    pub(crate) fn dst_mac(&self, port: usize) -> Option<[u8; 6]> {
+        self.dst_mac.get(port % 2).or(self.dst_mac.last()).copied()
+    }
+
+    /// The IP address that frames of a port are for.
+    pub(crate) fn dst_ip(&self, port: usize) -> IpAddr {
+        let first = Ipv4Addr::new(198, 19, 0, 1).into();
+        self.dst_ip.get(port % 2).or(self.dst_ip.last()).copied().unwrap_or(first)
+    }
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
+    match text {
+        "short" => Ok(Kind::Short),
+        "full" => Ok(Kind::Full),
+        _ => Err("write short or full".to_owned()),
+    }
+}

@@ -1,0 +1,256 @@
+//! What is sent: streams of a file, or flows by options.
+
+use crate::args::TrafficArgs;
+use crate::clock::ticks;
+use crate::lane::Source;
+use crate::traffic::{Part, Traffic};
+use anyhow::Context as _;
+use cli::args::PortOptions;
+use cli::exit::Failure;
+use measure::{Clock, Load, Pacer, Rate};
+use std::fs::File;
+use std::io::Read as _;
+use std::net::{IpAddr, Ipv6Addr};
+use stream::{Definition, Flows, Stream};
+
+/// The longest frame that arrives in one buffer, without check sequence: a tag that lies in two is not found.
+const LONGEST: usize = 2048;
+/// Bytes that are read of a file, more than one of definitions may have.
+const LONGEST_FILE: u64 = (1 << 20) + 1;
+/// Bytes of an Ethernet header and a VLAN tag.
+const HEADERS: usize = 18;
+/// Bytes of a frame on the wire besides those in its buffer.
+const WIRE_OVERHEAD: f64 = 24.0;
+
+/// The streams of a run, and what is known of all their frames.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    /// Of a file; none for what options describe.
+    definitions: Vec<Definition>,
+    /// Streams that take turns, by their indices: each with a rate of its own is alone, all others are the last.
+    groups: Vec<Group>,
+    /// Bytes without check sequence.
+    smallest: usize,
+    largest: usize,
+    mean: f64,
+}
+
+/// Streams that are paced together.
+#[derive(Debug)]
+struct Group {
+    streams: Vec<usize>,
+    load: Option<Load>,
+    /// What errors call the rate.
+    rate_of: String,
+    /// Bytes of a frame on average.
+    mean: f64,
+}
+
+/// Rates of what a port sends.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    groups: Vec<Option<Rate>>,
+    /// Frames a second of all streams together, and of each; `None` without a limit.
+    pub(crate) all: Option<f64>,
+    pub(crate) streams: Vec<Option<f64>>,
+}
+
+impl Frames {
+    /// Reads what the options name.
+    pub(crate) fn of(args: &TrafficArgs, options: &PortOptions) -> Result<Self, Failure> {
+        let definitions = args.stream.as_ref().map_or(Ok(Vec::new()), |path| definitions(path))?;
+        let sizes = definitions.iter().map(|definition| (definition.sizes(), definition.weight()));
+        let sizes: Vec<_> = if definitions.is_empty() { vec![(&args.size, 1)] } else { sizes.collect() };
+        let smallest = sizes.iter().map(|(sizes, _)| sizes.smallest()).min().unwrap_or_default();
+        let largest = sizes.iter().map(|(sizes, _)| sizes.largest()).max().unwrap_or_default();
+        let most = (usize::from(options.mtu) + HEADERS).min(LONGEST);
+        if largest > most {
+            let way = if most < LONGEST { "send smaller ones, or raise --mtu" } else { "send smaller ones" };
+            return Err(Failure::usage(format!("frames of {largest} bytes: here they have at most {most}; {way}")));
+        }
+        let sizes: Vec<_> = sizes.into_iter().map(|(sizes, weight)| (sizes.mean(), weight)).collect();
+        let mean = mean(sizes.iter().copied());
+        let groups = groups(args, &definitions, &sizes)?;
+        for group in &groups {
+            group.rate(args.pace.line)?;
+        }
+        Ok(Self { definitions, groups, smallest, largest, mean })
+    }
+
+    /// Bytes of a frame on average, as weights have it.
+    pub(crate) fn mean(&self) -> f64 {
+        self.mean
+    }
+
+    /// Names of the streams.
+    pub(crate) fn names(&self) -> Vec<String> {
+        match &self.definitions[..] {
+            [] => vec!["1".to_owned()],
+            definitions => definitions.iter().map(|definition| definition.name().to_owned()).collect(),
+        }
+    }
+
+    /// Whether some have rates of their own.
+    pub(crate) fn are_paced_apart(&self) -> bool {
+        self.groups.len() > 1
+    }
+
+    /// Whether some have a rate, of their own or all together.
+    pub(crate) fn are_paced(&self) -> bool {
+        self.groups.iter().any(|group| group.load.is_some())
+    }
+
+    /// The sizes, in words.
+    pub(crate) fn sizes(&self) -> String {
+        let Self { smallest, largest, mean, .. } = self;
+        match smallest == largest {
+            true => format!("{smallest} bytes ({} with FCS)", smallest + 4),
+            false if self.are_paced_apart() => format!("{smallest} to {largest} bytes"),
+            false => format!("{smallest} to {largest} bytes, {mean:.1} on average ({:.1} with FCS)", mean + 4.0),
+        }
+    }
+
+    /// Returns the rates on a line of so many bit/s, if it has a speed.
+    pub(crate) fn asked(&self, line: Option<u64>) -> Result<Asked, Failure> {
+        let rates = self.groups.iter().map(|group| group.rate_on(line)).collect::<Result<Vec<_>, _>>()?;
+        let mut streams = vec![None; self.groups.iter().map(|group| group.streams.len()).sum()];
+        let (mut all, mut bits) = (Some(0.0), 0.0);
+        for (group, rate) in self.groups.iter().zip(&rates) {
+            let pps = rate.map(Rate::per_second);
+            let weight = |stream: &usize| self.definitions.get(*stream).map_or(1, Definition::weight);
+            let weights: u64 = group.streams.iter().map(weight).sum();
+            for stream in &group.streams {
+                #[expect(clippy::cast_precision_loss, reason = "weights, for a share")]
+                let share = weight(stream) as f64 / weights as f64;
+                streams[*stream] = pps.map(|pps| pps * share);
+            }
+            all = all.zip(pps).map(|(all, pps)| all + pps);
+            bits += pps.unwrap_or(0.0) * (group.mean + WIRE_OVERHEAD) * 8.0;
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a bound")]
+        let line = line.map(|line| line as f64).filter(|line| bits > *line * (1.0 + 1e-9));
+        if let Some(line) = line.filter(|_| self.are_paced_apart()) {
+            let [bits, line] = [bits, line].map(|bits| bits / 1e9);
+            let all = format!("all streams together are {bits:.3} Gbit/s with preamble and gap");
+            return Err(Failure::usage(format!("--stream: {all}, above the line of {line} Gbit/s; ask for less")));
+        }
+        Ok(Asked { groups: rates, all, streams })
+    }
+
+    /// What a port sends, in streams that take turns. Addresses are those of Ethernet; `way` says which of several of IP.
+    pub(crate) fn sources(
+        &self,
+        args: &TrafficArgs,
+        port: usize,
+        [source, destination]: [[u8; 6]; 2],
+        asked: &Asked,
+        clock: &Clock,
+    ) -> Result<Vec<Source>, Failure> {
+        let mut definitions = if self.definitions.is_empty() {
+            vec![flows(args, args.dst_ip(port)).definition().map_err(Failure::usage)?]
+        } else {
+            self.definitions.clone()
+        };
+        definitions.iter_mut().for_each(|definition| definition.set_macs(source, destination));
+        let part = |index: &usize| -> Result<Part, Failure> {
+            let definition = &definitions[*index];
+            let seed = args.seed.wrapping_add(port as u64).wrapping_add((*index as u64) << 32);
+            let stream = Stream::new(definition, args.tag.bytes(), seed).map_err(Failure::usage)?;
+            let number = u16::try_from(*index).map_err(Failure::usage)?;
+            Part::new(number, stream, definition.weight(), args.tag).map_err(Failure::usage)
+        };
+        let catch_up = ticks(clock, args.pace.catch_up);
+        let source = |(nth, (group, rate)): (usize, (&Group, &Option<Rate>))| {
+            let parts = group.streams.iter().map(part).collect::<Result<_, _>>()?;
+            let pacer = rate.map(|rate| Pacer::new(rate, args.pace.pattern(port, nth), clock.hz(), catch_up));
+            Ok(Source::new(Traffic::new(parts, self.largest), pacer))
+        };
+        self.groups.iter().zip(&asked.groups).enumerate().map(source).collect()
+    }
+}
+
+impl Group {
+    /// The rate, unless it depends on a line that is not known yet.
+    fn rate(&self, line: Option<u64>) -> Result<Option<Rate>, Failure> {
+        match self.load.map(|load| load.rate_of_mix(self.mean, line)) {
+            Some(Err(measure::Error::NoLine)) | None => Ok(None),
+            Some(rate) => rate.map(Some).map_err(|error| Failure::usage(format!("{}: {error}", self.rate_of))),
+        }
+    }
+
+    fn rate_on(&self, line: Option<u64>) -> Result<Option<Rate>, Failure> {
+        let rate = self.load.map(|load| load.rate_of_mix(self.mean, line)).transpose();
+        rate.map_err(|error| Failure::usage(format!("{}: {error}", self.rate_of)))
+    }
+}
+
+/// Reads a file of definitions.
+fn definitions(path: &std::path::Path) -> Result<Vec<Definition>, Failure> {
+    let name = path.display().to_string();
+    let mut text = String::new();
+    // What is longer than a file may be is not read, and refused.
+    File::open(path)
+        .and_then(|file| file.take(LONGEST_FILE).read_to_string(&mut text))
+        .with_context(|| format!("--stream {name}: cannot be read; name a file of stream definitions"))?;
+    Definition::parse(&name, &text).map_err(|error| Failure::usage(in_one_line(&error, &text)))
+}
+
+/// The streams that are paced together. `sizes` has mean size and weight of each.
+fn groups(args: &TrafficArgs, definitions: &[Definition], sizes: &[(f64, u64)]) -> Result<Vec<Group>, Failure> {
+    let (mut groups, mut others) = (Vec::new(), Vec::new());
+    for (index, (mean, _)) in sizes.iter().enumerate() {
+        let Some((definition, rate)) = definitions.get(index).and_then(|one| Some((one, one.rate()?))) else {
+            others.push(index);
+            continue;
+        };
+        let rate_of = printable(&format!("--stream: rate {rate:?} of stream {}", definition.name()));
+        let load = rate.parse().map_err(|error| Failure::usage(format!("{rate_of}: {error}")))?;
+        groups.push(Group { streams: vec![index], load: Some(load), rate_of, mean: *mean });
+    }
+    let load = args.pace.rate;
+    if let Some(load) = load.filter(|_| others.is_empty()) {
+        return Err(Failure::usage(format!(
+            "--rate {load}: all streams of the file have rates of their own; leave it out"
+        )));
+    }
+    if !others.is_empty() {
+        let mean = mean(others.iter().map(|index| sizes[*index]));
+        let rate_of = load.map_or(String::new(), |load| format!("--rate {load}"));
+        groups.push(Group { streams: others, load, rate_of, mean });
+    }
+    Ok(groups)
+}
+
+/// The mean of sizes by their weights.
+#[expect(clippy::cast_precision_loss, reason = "weights of frames, for a mean")]
+fn mean(sizes: impl Iterator<Item = (f64, u64)>) -> f64 {
+    let (sum, weights) =
+        sizes.fold((0.0, 0.0), |(sum, weights), (mean, weight)| (sum + mean * weight as f64, weights + weight as f64));
+    sum / weights
+}
+
+/// An error of a definition, with the line that it is about.
+fn in_one_line(error: &stream::Error, text: &str) -> String {
+    let stream::Error::Definition { file, line, column, message, expected, .. } = error else {
+        return error.to_string();
+    };
+    let about = text.lines().nth(line - 1).unwrap_or_default().trim();
+    let about =
+        if about.is_empty() { String::new() } else { format!(": {}", &about.chars().take(120).collect::<String>()) };
+    printable(&format!("{file}:{line}:{column}: {message}; {expected}{about}"))
+}
+
+/// A file does not steer the terminal.
+pub(crate) fn printable(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
+}
+
+/// The flows that options describe.
+fn flows(args: &TrafficArgs, destination: IpAddr) -> Flows {
+    let defaults = Flows::default();
+    let source = match destination {
+        IpAddr::V4(_) => defaults.source,
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1).into(),
+    };
+    Flows { sizes: args.size.clone(), flows: args.flows, source, destination, ..defaults }
+}

@@ -1,0 +1,97 @@
+//! Frames of several rounds through the same few buffers.
+
+use super::*;
+use measure::Tag;
+use mempool::PoolConfig;
+use stream::{Definition, Flows};
+
+/// The sum of RFC 1071 over bytes, a last one at an odd place padded.
+fn sum(bytes: &[u8]) -> u32 {
+    bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |low| u32::from(*low))).sum()
+}
+
+fn folded(sum: u32) -> u32 {
+    let sum = (sum & 0xffff) + (sum >> 16);
+    (sum & 0xffff) + (sum >> 16)
+}
+
+/// Checks all of a UDP frame's checksums in full, over IPv4 or IPv6.
+fn check(frame: &[u8]) {
+    let (ip, is_v4) = (&frame[14..], frame[12..14] == [8, 0]);
+    let (addresses, udp) = if is_v4 { (&ip[12..20], &ip[20..]) } else { (&ip[8..40], &ip[40..]) };
+    if is_v4 {
+        assert_eq!(folded(sum(&ip[..20])), 0xffff, "{frame:02x?}");
+    }
+    let length = u32::try_from(udp.len()).unwrap();
+    assert_eq!(u32::from(u16::from_be_bytes([udp[4], udp[5]])), length);
+    assert_eq!(folded(sum(addresses) + 17 + length + sum(udp)), 0xffff, "{frame:02x?}");
+    assert_ne!(udp[6..8], [0, 0], "there is a checksum");
+}
+
+fn definition(text: &str) -> Definition {
+    Definition::parse("test", text).unwrap().remove(0)
+}
+
+/// Frames of several rounds: each stream numbered in order, right in every checksum. Returns index and size of each.
+fn run(definitions: &[Definition], kind: Kind) -> Vec<(usize, usize)> {
+    let pool = Pool::new(&PoolConfig { slots: 128, ..PoolConfig::default() }).unwrap();
+    let part = |(index, one): (usize, &Definition)| {
+        let frames = Stream::new(one, kind.bytes(), 1).unwrap();
+        Part::new(index.try_into().unwrap(), frames, one.weight(), kind).unwrap()
+    };
+    let largest = definitions.iter().map(|one| one.sizes().largest()).max().unwrap();
+    let mut traffic = Traffic::new(definitions.iter().enumerate().map(part).collect(), largest);
+    traffic.prefill(&pool);
+    traffic.begin(7, true);
+    let mut numbers = vec![u64::from(u32::MAX) - 300; definitions.len()];
+    traffic.parts.iter_mut().zip(&numbers).for_each(|(part, number)| part.number = *number);
+    let (mut cache, mut batch, mut sizes) = (pool.cache(), Batch::with_capacity(64), Vec::new());
+    let mut runs = Runs::default();
+    for round in 0..20 {
+        let due: Vec<u64> = (0..[1, 3, 40, 64][round % 4]).map(|n| round as u64 * 1_000_003 + n).collect();
+        runs.clear();
+        assert_eq!(traffic.write(&mut cache, &mut batch, &due, &mut runs), due.len());
+        assert_eq!(batch.len(), due.len());
+        for (packet, due) in batch.iter().zip(&due) {
+            let (index, frames) = runs.take(1).unwrap();
+            assert_eq!(frames, 1);
+            check(packet.data());
+            let due = (kind == Kind::Full).then_some(due & ((1 << 48) - 1));
+            let number = u32::try_from(numbers[index] & 0xffff_ffff).unwrap();
+            let stream = 7 + u16::try_from(index).unwrap();
+            assert_eq!(Tag::parse(packet.data()), Some(Tag { stream, number, due }));
+            sizes.push((index, packet.len()));
+            numbers[index] += 1;
+        }
+        assert_eq!(runs.take(1), None);
+        cache.free_batch(&mut batch);
+    }
+    sizes
+}
+
+#[test]
+fn every_tag_leaves_every_checksum_right() {
+    for kind in [Kind::Short, Kind::Full] {
+        for (flows, address) in [(1, "198.19.0.1"), (70_000, "198.19.0.1"), (1, "2001:2::9"), (500, "2001:2::9")] {
+            for size in ["77", "76", "76-90", "imix"] {
+                let destination: std::net::IpAddr = address.parse().unwrap();
+                let source = if destination.is_ipv4() { "198.18.0.1" } else { "2001:2::1" }.parse().unwrap();
+                let size = if size == "imix" && destination.is_ipv6() { "76,1514" } else { size };
+                let flows = Flows { flows, source, destination, sizes: size.parse().unwrap(), ..Flows::default() };
+                let sizes = run(&[flows.definition().unwrap()], kind);
+                let expected = flows.sizes.cycle().iter().copied().map(|size| (0, usize::from(size))).cycle();
+                assert!(sizes.iter().copied().eq(expected.take(sizes.len())), "{flows:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn streams_take_turns_by_weight() {
+    let small = definition("[[stream]]\nweight = 3\nsize = 61\nframe = ['ethernet', 'ipv4', 'udp']");
+    let large = definition("[[stream]]\nsize = [99, 101]\nframe = ['ethernet', 'ipv6', 'udp']");
+    let sizes = run(&[small, large], Kind::Full);
+    let (small, [second, third]) = ((0, 61), [(1, 99), (1, 101)]);
+    let expected = [small, small, small, second, small, small, small, third].into_iter().cycle();
+    assert!(sizes.iter().copied().eq(expected.take(sizes.len())), "{sizes:?}");
+}

@@ -1,0 +1,200 @@
+//! One port sends, another receives: what is counted on the way.
+
+use super::pair::{COUNTED, PROBE, Phase, WARM_UP};
+use crate::lane::{Lane, Sent};
+use cli::counters::{Counters, Published};
+use lcore::{Clock, PacedRx};
+use measure::{HandOvers, Kind, Stream, Tag};
+use mempool::{Batch, Packet, Pool, PoolCache, frames};
+use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A direction at work.
+#[derive(Debug)]
+pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
+    pub(crate) lane: Lane<T>,
+    pub(crate) to: usize,
+    pub(crate) rx: PacedRx<R>,
+    /// Buffers go home to the pool of the port that receives.
+    cache: PoolCache,
+    /// Number of the first of its streams.
+    pub(super) base: u16,
+    hand_overs: Vec<HandOvers>,
+    pub(crate) streams: Vec<Stream>,
+    pub(crate) answered: bool,
+    /// Frames that are none of this direction's.
+    pub(crate) foreign: u64,
+    /// How much of each stream was sent; `None` if no frame was to count.
+    pub(crate) sent: Option<Vec<Sent>>,
+    pub(crate) published: Arc<Published>,
+    pub(crate) progress: Arc<Progress>,
+    seen: u64,
+}
+
+/// How far a direction is, for the live view.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Progress([AtomicU64; 4]);
+
+/// Bytes of the longest tag.
+const TAIL: usize = Kind::Full.bytes();
+
+impl<R: RxQueue, T: TxQueue> Direction<R, T> {
+    pub(crate) fn new(lane: Lane<T>, to: usize, rx: R, pool: &Pool, base: u16) -> Self {
+        Self {
+            to,
+            rx: PacedRx::new(rx),
+            cache: pool.cache(),
+            base,
+            hand_overs: vec![HandOvers::new(); lane.streams()],
+            streams: (0..lane.streams()).map(|index| stream(base, index, 0)).collect(),
+            answered: false,
+            foreign: 0,
+            sent: None,
+            published: Arc::default(),
+            progress: Arc::default(),
+            seen: 0,
+            lane,
+        }
+    }
+
+    /// Forgets what came until now, at the begin of the part that counts.
+    pub(super) fn begin_counting(&mut self, now: u64) {
+        self.streams = (0..self.lane.streams()).map(|index| stream(self.base, index, now)).collect();
+        self.hand_overs.fill_with(HandOvers::new);
+        self.foreign = 0;
+    }
+
+    /// Receives a burst. Returns how many frames of the counted streams were in it.
+    #[inline(always)]
+    pub(super) fn receive(&mut self, clock: &mut Clock, batch: &mut Batch) -> usize {
+        let received = self.rx.recv(clock, &mut self.cache, batch).len();
+        if received == 0 {
+            return 0;
+        }
+        let cycles = clock.lap();
+        let counted = self.look(batch, clock.now());
+        self.cache.free_batch(batch);
+        self.lane.counters.cycles += cycles + clock.lap();
+        counted
+    }
+
+    /// Sends what is due. Returns how many frames that were.
+    #[inline(always)]
+    pub(super) fn send(&mut self, now: u64, phase: Phase) -> usize {
+        let counts = phase == Phase::Counted || phase == Phase::Flush;
+        self.lane.poll(now, if counts { &mut self.hand_overs } else { &mut [] })
+    }
+
+    #[inline(always)]
+    fn look(&mut self, batch: &Batch, now: u64) -> usize {
+        let [stream] = &mut self.streams[..] else { return self.look_apart(batch, now) };
+        let frames = batch.iter().map(Packet::data);
+        let others = stream.saw(frames, now, self.lane.handed(), self.hand_overs.first());
+        if others > 0 {
+            self.look_at_others(batch);
+        }
+        batch.len() - others
+    }
+
+    /// A frame's tag is in its last packet; so those before are of no frame that counts.
+    #[cold]
+    #[inline(never)]
+    fn look_at_others(&mut self, batch: &Batch) {
+        let counted = self.base.wrapping_add(COUNTED);
+        for packet in batch.iter().filter(|packet| !packet.continues()) {
+            match Tag::parse(packet.data()) {
+                Some(tag) if tag.stream == counted => {}
+                other => self.saw_other(other),
+            }
+        }
+    }
+
+    /// Looks at frames of several streams, one by one.
+    #[inline(never)]
+    fn look_apart(&mut self, batch: &Batch, now: u64) -> usize {
+        let mut counted = 0;
+        for frame in frames(batch) {
+            let mut tail = [0; TAIL];
+            let end = end_of(frame, &mut tail);
+            let tag = Tag::parse(end);
+            let index = tag.map(|tag| usize::from(tag.stream.wrapping_sub(self.base).wrapping_sub(COUNTED)));
+            match index.and_then(|index| Some((index, self.streams.get_mut(index)?))) {
+                Some((index, stream)) => {
+                    let (sent, hand_overs) = (self.lane.handed_of(index), self.hand_overs.get(index));
+                    stream.saw(std::iter::once(end), now, sent, hand_overs);
+                    counted += 1;
+                }
+                None => self.saw_other(tag),
+            }
+        }
+        counted
+    }
+
+    fn saw_other(&mut self, tag: Option<Tag>) {
+        match tag.map(|tag| tag.stream.wrapping_sub(self.base)) {
+            Some(PROBE) => self.answered = true,
+            Some(WARM_UP) => {}
+            _ => self.foreign += 1,
+        }
+    }
+
+    /// Whether all that was sent has arrived.
+    pub(super) fn is_complete(&self) -> bool {
+        let mut sent = self.sent.iter().flatten();
+        self.streams.iter().all(|stream| sent.next().is_some_and(|sent| sent.handed == stream.received()))
+    }
+
+    /// Nothing more is sent of what counts.
+    pub(super) fn note_sent(&mut self, now: u64) {
+        self.lane.give_up(now);
+        self.sent = Some(self.lane.sent());
+    }
+
+    pub(super) fn publish(&mut self, phase: Phase) {
+        let counters = &mut self.lane.counters;
+        counters.set_rx(self.rx.queue.counters());
+        counters.set_tx(self.lane.tx.counters());
+        let seen = counters.rx_packets + counters.tx_packets + counters.dropped_in();
+        self.published.publish(*counters, seen == self.seen);
+        self.seen = seen;
+        let received = self.streams.iter().map(Stream::received).sum();
+        let values = [phase as u64, self.lane.handed(), received, self.lane.missed()];
+        self.progress.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
+    }
+
+    /// What it has counted, for the totals of the ports.
+    pub(crate) fn counters(&self) -> Counters {
+        self.lane.counters
+    }
+}
+
+impl Progress {
+    /// Phase, frames sent and received in it, and frames missed.
+    pub(crate) fn read(&self) -> [u64; 4] {
+        [0, 1, 2, 3].map(|index| self.0[index].load(Ordering::Relaxed))
+    }
+}
+
+/// The counted stream of an index, of which nothing is due before `begun`.
+fn stream(base: u16, index: usize, begun: u64) -> Stream {
+    let number = base.wrapping_add(COUNTED).wrapping_add(u16::try_from(index).unwrap_or(0));
+    Stream::new(number, begun)
+}
+
+/// The last bytes of a frame, where its tag is: of its last packet, or if that is shorter of several.
+fn end_of<'p>(frame: &'p [Packet], tail: &'p mut [u8; TAIL]) -> &'p [u8] {
+    let last = frame.last().map(Packet::data).unwrap_or_default();
+    if last.len() >= TAIL || frame.len() < 2 {
+        return last;
+    }
+    let mut room = TAIL;
+    for packet in frame.iter().rev() {
+        let data = packet.data();
+        let (part, place) = (&data[data.len() - data.len().min(room)..], room);
+        room -= part.len();
+        tail[room..place].copy_from_slice(part);
+    }
+    &tail[room..]
+}

@@ -1,0 +1,167 @@
+//! The object of `--json`.
+
+use super::damaged;
+use crate::trial::figures::{Counted, Figures, Rates, Setting};
+use cli::exit::Failure;
+use cli::report::{PortTotals, Totals, rounded};
+use measure::Summary;
+use serde::Serialize;
+
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    mode: &'static str,
+    /// Bytes of a frame on average, without check sequence.
+    mean_size: f64,
+    clock: ClockReport,
+    directions: Vec<DirectionReport>,
+    ports: &'a [PortTotals],
+    warnings: Vec<String>,
+    /// Why the exit code is not 0; else `null`.
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ClockReport {
+    hz: u64,
+    error_ppm: f64,
+    error_ns: f64,
+}
+
+#[derive(Serialize)]
+struct DirectionReport {
+    from: String,
+    to: String,
+    duration_s: f64,
+    /// All streams together.
+    #[serde(flatten)]
+    all: CountedReport,
+    foreign: u64,
+    damaged: u64,
+    streams: Vec<StreamReport>,
+}
+
+#[derive(Serialize)]
+struct StreamReport {
+    name: String,
+    #[serde(flatten)]
+    counted: CountedReport,
+}
+
+/// A stream, or several.
+#[derive(Serialize)]
+struct CountedReport {
+    /// Frames a second; `null` without a rate.
+    intended_pps: Option<f64>,
+    offered_pps: f64,
+    /// Frames that were due and not sent.
+    missed: u64,
+    /// `received` and `lost`.
+    sent: u64,
+    received: u64,
+    lost: u64,
+    loss_percent: f64,
+    duplicate: u64,
+    late: u64,
+    reordered: u64,
+    greatest_extent: u64,
+    mean_extent: f64,
+    latency_from_due_ns: Option<LatencyReport>,
+    latency_from_ring_ns: Option<LatencyReport>,
+}
+
+#[derive(Serialize)]
+struct LatencyReport {
+    count: u64,
+    min: f64,
+    mean: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+    deviation: f64,
+    pdv: f64,
+    jitter: f64,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn of(
+        setting: &Setting<'_>,
+        all: &[Figures],
+        totals: &'a Totals,
+        warnings: Vec<String>,
+        result: &Result<(), Failure>,
+    ) -> Self {
+        let clock = ClockReport {
+            hz: setting.clock.hz(),
+            error_ppm: rounded(setting.clock.error_ppm()),
+            error_ns: rounded(setting.clock.error_ns()),
+        };
+        Self {
+            mode: "run",
+            mean_size: rounded(setting.frames.mean()),
+            clock,
+            directions: all.iter().map(|figures| DirectionReport::of(setting, figures, totals)).collect(),
+            ports: &totals.ports,
+            warnings,
+            error: result.as_ref().err().map(Failure::message),
+        }
+    }
+}
+
+impl DirectionReport {
+    fn of(setting: &Setting<'_>, figures: &Figures, totals: &Totals) -> Self {
+        let (seconds, asked) = (figures.seconds(setting), &setting.asked[figures.from]);
+        let tick = setting.clock.nanoseconds(1);
+        let stream = |((name, counted), asked): ((String, &Counted), &Option<f64>)| {
+            let counted = CountedReport::of(counted, counted.rates(*asked, seconds), tick);
+            StreamReport { name, counted }
+        };
+        let streams = setting.frames.names().into_iter().zip(&figures.streams).zip(&asked.streams);
+        Self {
+            from: totals.ports[figures.from].name.clone(),
+            to: totals.ports[figures.to].name.clone(),
+            duration_s: rounded(seconds),
+            all: CountedReport::of(&figures.all, figures.rates(setting), tick),
+            foreign: figures.foreign,
+            damaged: damaged(figures, &totals.ports[figures.to]),
+            streams: streams.map(stream).collect(),
+        }
+    }
+}
+
+impl CountedReport {
+    /// A tick takes so many nanoseconds.
+    fn of(counted: &Counted, rates: Rates, tick: f64) -> Self {
+        let Rates { intended, offered, .. } = rates;
+        let verdict = counted.verdict;
+        #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+        let mean_extent = if verdict.reordered == 0 { 0.0 } else { verdict.extents as f64 / verdict.reordered as f64 };
+        let latency = |summary: Option<Summary>| summary.map(|summary| LatencyReport::of(&summary.scaled(tick)));
+        Self {
+            intended_pps: intended.map(rounded),
+            offered_pps: rounded(offered),
+            missed: counted.missed,
+            sent: verdict.sent,
+            received: verdict.received,
+            lost: verdict.lost,
+            loss_percent: counted.loss_percent(),
+            duplicate: verdict.duplicate,
+            late: verdict.late,
+            reordered: verdict.reordered,
+            greatest_extent: verdict.greatest_extent,
+            mean_extent: rounded(mean_extent),
+            latency_from_due_ns: latency(counted.from_due),
+            latency_from_ring_ns: latency(counted.from_ring),
+        }
+    }
+}
+
+impl LatencyReport {
+    fn of(summary: &Summary) -> Self {
+        let Summary { count, min, mean, p50, p90, p99, p999, max, deviation, pdv, jitter } = *summary;
+        let [min, mean, p50, p90, p99, p999, max, deviation, pdv, jitter] =
+            [min, mean, p50, p90, p99, p999, max, deviation, pdv, jitter].map(rounded);
+        Self { count, min, mean, p50, p90, p99, p999, max, deviation, pdv, jitter }
+    }
+}

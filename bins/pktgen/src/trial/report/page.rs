@@ -1,0 +1,162 @@
+//! The page for people.
+
+use super::{damaged, microseconds, whole};
+use crate::frames::printable;
+use crate::trial::figures::{Figures, Setting, percent};
+use cli::human::{grouped, with_unit};
+use cli::report::Totals;
+use cli::screen;
+use measure::{Kind, Summary, Verdict};
+
+/// The page for people.
+pub(super) fn page(setting: &Setting<'_>, all: &[Figures], totals: &Totals, warnings: &[String]) -> String {
+    let mut text = head(setting, all);
+    // A pair to a table, so that it fits 60 columns or so.
+    for pair in all.chunk_by(|one, other| one.from / 2 == other.from / 2) {
+        text += &format!("\n\n{}", table(setting, pair, totals));
+    }
+    if setting.args.traffic.tag == Kind::Full {
+        text += "\n\ndue: from when a frame was due; ring: from its hand-over to the transmit ring, not the wire";
+    }
+    for warning in warnings {
+        text += &format!("\nWARNING: {warning}");
+    }
+    text
+}
+
+/// What was asked for, and how exact times are.
+fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
+    let args = setting.args;
+    let each_way = || match all.first().and_then(|figures| setting.asked[figures.from].all) {
+        Some(pps) => format!("{} each way", with_unit(pps, "pps")),
+        None => "and what else the ports take".to_owned(),
+    };
+    let rate = match args.traffic.pace.rate {
+        _ if setting.frames.are_paced_apart() => format!("streams at rates of their own: {}", each_way()),
+        Some(load) => format!("--rate {load}: {}", each_way()),
+        None if setting.frames.are_paced() => format!("at the rate of its stream: {}", each_way()),
+        None => "as fast as the ports take them".to_owned(),
+    };
+    let tag = if args.traffic.tag == Kind::Full { "full" } else { "short" };
+    let spread = match args.traffic.pace.pattern.0 {
+        _ if !setting.frames.are_paced() => String::new(),
+        measure::Pattern::Even => ", even".to_owned(),
+        measure::Pattern::Bursts(frames) => format!(", bursts of {frames}"),
+        measure::Pattern::Poisson(seed) => format!(", Poisson (seed {seed})"),
+    };
+    let seconds = all.iter().map(|figures| figures.seconds(setting)).fold(0.0, f64::max);
+    format!(
+        "\nrun: {seconds:.3} s, frames of {}, {tag} tag\n{rate}{spread}\nclock: {:.3} MHz, wrong by at most {:.3} ppm \
+         and {:.0} ns against CLOCK_MONOTONIC",
+        setting.frames.sizes(),
+        f64::from(u32::try_from(setting.clock.hz() / 1000).unwrap_or(u32::MAX)) / 1000.0,
+        setting.clock.error_ppm(),
+        setting.clock.error_ns()
+    )
+}
+
+/// The figures of a pair, a column or two for each direction.
+fn table(setting: &Setting<'_>, pair: &[Figures], totals: &Totals) -> String {
+    let title = |figures: &Figures| {
+        let name = |port: usize| screen::short_name(&totals.ports[port].name);
+        format!("{} > {}", name(figures.from), name(figures.to))
+    };
+    let header: Vec<String> = std::iter::once(String::new()).chain(pair.iter().map(title)).collect();
+    let mut counts = screen::plain_table(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut row = |name: &str, cell: &dyn Fn(&Figures) -> String| {
+        counts.add_row(std::iter::once(name.to_owned()).chain(pair.iter().map(cell)));
+    };
+    let rates = |figures: &Figures| figures.rates(setting);
+    let per_second = |value: f64| format!("{} pps", grouped(whole(value)));
+    row("intended", &|figures| rates(figures).intended.map_or("no limit".to_owned(), per_second));
+    row("offered", &|figures| per_second(rates(figures).offered));
+    row("missed", &|figures| format!("{} pps", grouped(whole(rates(figures).missed.ceil()))));
+    row("frames missed", &|figures| grouped(figures.all.missed));
+    row("sent", &|figures| grouped(figures.all.verdict.sent));
+    row("received", &|figures| grouped(figures.all.verdict.received));
+    row("LOST", &|figures| with_share(figures.all.verdict.lost, figures.all.loss_percent()));
+    row("duplicate", &|figures| grouped(figures.all.verdict.duplicate));
+    row("late", &|figures| grouped(figures.all.verdict.late));
+    row("reordered", &|figures| {
+        let verdict = figures.all.verdict;
+        with_share(verdict.reordered, percent(verdict.reordered, verdict.received))
+    });
+    row("greatest extent", &|figures| grouped(figures.all.verdict.greatest_extent));
+    row("foreign", &|figures| grouped(figures.foreign));
+    row("damaged", &|figures| grouped(damaged(figures, &totals.ports[figures.to])));
+    screen::align_right(&mut counts, 1);
+    let mut text = screen::trimmed(&counts);
+    if setting.args.traffic.tag == Kind::Full {
+        text += &format!("\n\n{}", latencies(setting, pair, &header));
+    }
+    for (figures, title) in pair.iter().zip(&header[1..]).filter(|(figures, _)| figures.streams.len() > 1) {
+        text += &format!("\n\n{}", streams(setting, figures, title));
+    }
+    text
+}
+
+/// A row for each stream of a direction; latencies are from the due time.
+fn streams(setting: &Setting<'_>, figures: &Figures, title: &str) -> String {
+    let full = setting.args.traffic.tag == Kind::Full;
+    let mut columns = vec![title, "intended", "offered", "missed", "sent", "received", "LOST", "twice", "reordered"];
+    columns.extend(["p50 us", "p99 us", "max us"].iter().filter(|_| full));
+    let mut table = screen::plain_table(&columns);
+    let tick = setting.clock.nanoseconds(1);
+    let (seconds, asked) = (figures.seconds(setting), &setting.asked[figures.from].streams);
+    for ((name, counted), asked) in setting.frames.names().iter().zip(&figures.streams).zip(asked) {
+        let rates = counted.rates(*asked, seconds);
+        let Verdict { sent, received, lost, duplicate, reordered, .. } = counted.verdict;
+        let intended = rates.intended.map_or("no limit".to_owned(), |pps| grouped(whole(pps)));
+        let mut row = vec![printable(name), intended, grouped(whole(rates.offered))];
+        row.extend([counted.missed, sent, received, lost, duplicate, reordered].map(grouped));
+        let latency = counted.from_due.map(|summary| summary.scaled(tick));
+        let latency = latency.map_or([const { None }; 3], |of| [Some(of.p50), Some(of.p99), Some(of.max)]);
+        row.extend(latency.iter().filter(|_| full).map(|time| time.map_or("-".to_owned(), microseconds)));
+        table.add_row(row);
+    }
+    screen::align_right(&mut table, 1);
+    screen::trimmed(&table)
+}
+
+/// Latency in microseconds, from both times.
+fn latencies(setting: &Setting<'_>, pair: &[Figures], header: &[String]) -> String {
+    let mut columns = vec!["latency, us".to_owned()];
+    for title in &header[1..] {
+        columns.extend([String::new(), title.clone()]);
+    }
+    let mut table = screen::plain_table(&columns.iter().map(String::as_str).collect::<Vec<_>>());
+    let tick = setting.clock.nanoseconds(1);
+    let all: Vec<Option<Summary>> = pair
+        .iter()
+        .flat_map(|figures| [figures.all.from_due, figures.all.from_ring])
+        .map(|summary| summary.map(|summary| summary.scaled(tick)))
+        .collect();
+    table.add_row(std::iter::once("from").chain(pair.iter().flat_map(|_| ["due", "ring"])));
+    let figures: [Row; 10] = [
+        ("min", |summary| summary.min),
+        ("mean", |summary| summary.mean),
+        ("p50 (typical)", |summary| summary.p50),
+        ("p90", |summary| summary.p90),
+        ("p99", |summary| summary.p99),
+        ("p99.9 (worst)", |summary| summary.p999),
+        ("max", |summary| summary.max),
+        ("deviation", |summary| summary.deviation),
+        ("PDV", |summary| summary.pdv),
+        ("jitter", |summary| summary.jitter),
+    ];
+    for (name, figure) in figures {
+        let cell = |summary: &Option<Summary>| {
+            summary.as_ref().map_or("-".to_owned(), |summary| microseconds(figure(summary)))
+        };
+        table.add_row(std::iter::once(name.to_owned()).chain(all.iter().map(cell)));
+    }
+    screen::align_right(&mut table, 1);
+    screen::trimmed(&table)
+}
+
+/// A figure's name, and where it is found.
+type Row = (&'static str, fn(&Summary) -> f64);
+
+fn with_share(count: u64, percent: f64) -> String {
+    if count == 0 { "0".to_owned() } else { format!("{} ({percent:.4} %)", grouped(count)) }
+}
