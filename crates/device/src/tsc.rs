@@ -19,6 +19,22 @@ pub fn now() -> u64 {
     }
 }
 
+/// Returns whether the CPU promises that the counter has a constant rate in all of its states (invariant TSC: CPUID 8000_0007, EDX bit
+/// 8; AMD64 manual 3, E.4.6; Intel SDM 2A). False where it cannot be asked.
+#[must_use]
+pub fn is_invariant() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use core::arch::x86_64::__cpuid;
+        const EXTENDED: u32 = 0x8000_0000;
+        __cpuid(EXTENDED).eax >= EXTENDED + 7 && __cpuid(EXTENDED + 7).edx & 1 << 8 != 0
+    }
+    #[cfg(any(not(target_arch = "x86_64"), miri))]
+    {
+        false
+    }
+}
+
 /// Returns the ticks of the time-stamp counter per second. The first call measures it against the monotonic clock,
 /// which takes 20 ms.
 #[must_use]

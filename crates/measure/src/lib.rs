@@ -1,6 +1,6 @@
 //! The arithmetic of a packet generator, without I/O.
 //!
-//! - [`Tag`], [`TagWriter`]: what a frame carries at its end: stream, number and due time.
+//! - [`Tag`], [`TagWriter`], [`End`]: what a frame carries at its end: stream, number and due time, or how many there were.
 //! - [`Load`], [`Rate`], [`Pacer`]: how many frames a second, and when each of them is due.
 //! - [`Window`], [`Stream`]: what was lost, doubled, late or reordered, and how long frames took.
 //! - [`Latency`]: a histogram, and what RFC 8219, RFC 5481 and RFC 3550 make of it.
@@ -36,7 +36,7 @@ pub use latency::{Latency, Summary};
 pub use pacing::{Pacer, Pattern};
 pub use rate::{Load, Rate};
 pub use stream::{HandOvers, Stream};
-pub use tag::{Coverage, Kind, Tag, TagWriter};
+pub use tag::{Coverage, End, Kind, Tag, TagWriter};
 pub use window::{Seen, Verdict, WINDOW, Window};
 
 /// The program of the README is tested with the examples.

@@ -7,6 +7,9 @@
 //! | 4 | number, from 0; after 2^32 - 1 comes 0 | yes | yes |
 //! | 6 | due time in ticks, modulo 2^48 | | yes |
 //!
+//! Frames that end a stream say how many there were before them: behind the mark and the stream, `RE` has the complement of the lower
+//! 32 bits of that number and 48 bits of it, `Re` (8 bytes) only its lower 32 bits.
+//!
 //! All are big-endian. At the end it survives what a device does to headers: tags of VLANs that come and go, and tunnels.
 
 use crate::Error;
@@ -115,6 +118,50 @@ impl Tag {
     }
 }
 
+/// The end of a stream: says how many frames were sent before, so that a receiver elsewhere knows of those that did not come.
+///
+/// ```
+/// use measure::{End, Kind, TagWriter};
+///
+/// let mut frame = [0; 60];
+/// TagWriter::new(Kind::Full, 7, 60, 42, None)?.write_end(&mut frame, 5_000_000_000);
+/// assert_eq!(End::parse(&frame), Some(End { stream: 7, sent: 5_000_000_000, bits: 48 }));
+/// # Ok::<(), measure::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Number of the stream.
+    pub stream: u16,
+    /// Frames that were sent of it; the lower bits.
+    pub sent: u64,
+    /// How many bits that are: 48, or 32 where tags are short.
+    pub bits: u32,
+}
+
+impl End {
+    /// Returns what the end of a frame (without check sequence) says; `None` if it does not end a stream.
+    #[must_use]
+    pub fn parse(frame: &[u8]) -> Option<Self> {
+        if let Some([b'R', b'E', tag @ ..]) = frame.last_chunk::<FULL>() {
+            let (stream, check) = (tag.first_chunk::<2>()?, tag[2..].first_chunk::<4>()?);
+            let sent = u64::from_be_bytes(*frame.last_chunk::<8>()?) & DUE;
+            let stream = u16::from_be_bytes(*stream);
+            return (u64::from(!u32::from_be_bytes(*check)) == sent & LOWER).then_some(Self { stream, sent, bits: 48 });
+        }
+        let [b'R', b'e', tag @ ..] = frame.last_chunk::<SHORT>()? else { return None };
+        let (stream, sent) = (tag.first_chunk::<2>()?, tag.last_chunk::<4>()?);
+        Some(Self { stream: u16::from_be_bytes(*stream), sent: u32::from_be_bytes(*sent).into(), bits: 32 })
+    }
+
+    /// Returns how many frames were sent, where some are known to have been: the number with these bits that is closest to
+    /// `at_least`, of those that are not below it.
+    #[must_use]
+    pub fn sent(&self, at_least: u64) -> u64 {
+        let mask = (1 << self.bits) - 1;
+        at_least.saturating_add(self.sent.wrapping_sub(at_least) & mask)
+    }
+}
+
 /// The checksum of TCP, UDP or ICMP that covers a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coverage {
@@ -164,6 +211,14 @@ impl TagWriter {
             return self.write_covered(frame, number, due);
         }
         self.write_tag(frame, number, due);
+    }
+
+    /// Writes that the stream ends, and that `sent` frames were sent of it, where [`Self::write`] writes a tag.
+    pub fn write_end(&self, frame: &mut [u8], sent: u64) {
+        let mark = u16::from_be_bytes(if self.kind == Kind::Short { *b"Re" } else { *b"RE" });
+        let number = if self.kind == Kind::Short { sent } else { !sent } & LOWER;
+        let head = u64::from(mark) << 48 | self.head & !(u64::MAX << 48) | number;
+        Self { head, ..*self }.write(frame, 0, sent);
     }
 
     #[inline(always)]
@@ -237,3 +292,5 @@ const SHORT: usize = 8;
 const FULL: usize = 14;
 /// The bits of a due time.
 const DUE: u64 = (1 << 48) - 1;
+/// The lower half of a word.
+const LOWER: u64 = u32::MAX as u64;

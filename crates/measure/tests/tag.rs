@@ -1,6 +1,6 @@
 //! Tags come back as written, and checksums stay as right as they were, by sums taken a byte at a time.
 
-use measure::{Coverage, Error, Kind, Tag, TagWriter};
+use measure::{Coverage, End, Error, Kind, Tag, TagWriter};
 use proptest::prelude::*;
 
 /// The sum of 16-bit words modulo 65535, of bytes that begin at a word.
@@ -29,6 +29,27 @@ proptest! {
         prop_assert_eq!(&frame[at + 2..at + 4], &stream.to_be_bytes());
         prop_assert_eq!(&frame[at + 4..at + 8], &number.to_be_bytes());
         prop_assert_eq!(&frame[at + 8..], &due.map_or(Vec::new(), |due| due.to_be_bytes()[2..].to_vec())[..]);
+    }
+
+    #[test]
+    fn an_end_is_no_tag_and_says_how_many(stream: u16, sent in 0..1_u64 << 48, len in 0..80_usize, short: bool, near in 0..1_u64 << 31) {
+        let kind = if short { Kind::Short } else { Kind::Full };
+        let mut frame = vec![0x52; len];
+        TagWriter::new(kind, stream, 60, 42, None).unwrap().write_end(&mut frame, sent);
+        prop_assert_eq!(Tag::parse(&frame), None);
+        if len < kind.bytes() {
+            prop_assert_eq!(End::parse(&frame), None);
+            return Ok(());
+        }
+        let end = End::parse(&frame).unwrap();
+        let bits = if short { 32 } else { 48 };
+        prop_assert_eq!(end, End { stream, sent: sent % (1 << bits), bits });
+        prop_assert_eq!(end.sent(sent.saturating_sub(near)), sent);
+        if !short {
+            // What is not written as an end is none.
+            frame[len - 8] ^= 1;
+            prop_assert_eq!(End::parse(&frame), None);
+        }
     }
 
     #[test]
