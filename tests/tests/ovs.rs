@@ -160,7 +160,7 @@ fn what_a_generator_sends_through_open_vswitch_all_arrives() {
 
     let (frames, size) = (FRAMES.to_string(), SIZE.to_string());
     // A short ring: the generator cannot end before the switch has begun to take frames.
-    let words = ["tx", &address("gen.sock"), "--ring-size", "64", "--count", &frames, "--size", &size];
+    let words = ["tx", &address("gen.sock"), "--ring-size", "64", "--count", &frames, "--ends", "0", "--size", &size];
     let sent = Fwd::of(&Command::new(pktgen).args(words).args(options).output().unwrap());
     assert_eq!(sent.code, Some(0), "{}", sent.stderr);
     assert_eq!(sent.count("/sent"), FRAMES);

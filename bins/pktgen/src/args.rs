@@ -8,14 +8,12 @@ pub(crate) use pace::Pace;
 pub(crate) use run::RunArgs;
 pub(crate) use traffic::TrafficArgs;
 
-use crate::frame::{LONGEST, SHORTEST};
 use clap::{Parser, Subcommand};
 use cli::args::{PortOptions, RunOptions};
 use cli::idle::IdleMode;
 use nic::{Address, MacAddress};
-use std::net::Ipv4Addr;
 
-/// Sends numbered UDP/IPv4 frames through user-space drivers, and measures what arrives.
+/// Sends numbered frames through user-space drivers, and measures what arrives.
 ///
 /// A PORT is a PCI address such as 0000:03:00.0 or 03:00.0, soft:NAME?wire=... for a software 82599 (wires: sink, loop,
 /// peer:NAME, tap:IFNAME, pcap:IN,OUT, gen), or vhost-user:/path for a port of a virtual switch (with ?server if the switch
@@ -31,7 +29,7 @@ pub(crate) struct Args {
 pub(crate) enum Command {
     /// Send frames, as fast as the ports take them or at a rate
     Tx(TxArgs),
-    /// Receive frames; find those that were lost, came late or came twice (up to 1,024 numbers late, and between the lowest and the highest that came)
+    /// Receive frames; find those that were lost, came late or came twice. The frames that end what a sender has sent say how many there were
     Rx(RxArgs),
     /// Send and receive on pairs of ports, and report rates, loss, reordering and latency of each direction
     Run(Box<RunArgs>),
@@ -44,29 +42,16 @@ pub(crate) struct TxArgs {
     pub(crate) ports: Vec<Address>,
 
     #[command(flatten)]
-    pub(crate) pace: Pace,
-
-    /// Bytes of a frame, without the 4 of its check sequence
-    #[arg(long, value_name = "BYTES", default_value_t = 60,
-          value_parser = clap::value_parser!(u16).range(SHORTEST as i64..=LONGEST as i64))]
-    pub(crate) size: u16,
-
-    /// MAC address that frames are for: that of the next hop, such as a port of a router
-    #[arg(long, value_name = "MAC", default_value = "02:00:00:00:00:02", value_parser = mac)]
-    pub(crate) dst_mac: [u8; 6],
-
-    /// IPv4 address that frames are for
-    #[arg(long, value_name = "ADDRESS", default_value = "198.19.0.1")]
-    pub(crate) dst_ip: Ipv4Addr,
-
-    /// Flows to send in turn; they differ in the source address, from 198.18.0.1 upwards
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=65_534))]
-    pub(crate) flows: u16,
+    pub(crate) traffic: TrafficArgs,
 
     /// Stop after so many frames on each port. What a port has not sent a second after that is not sent, and the exit code
     /// is 1
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) count: Option<u64>,
+
+    /// How often to say at the end how many frames there were, in a frame of each stream every 10 ms; 0 for never
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub(crate) ends: u32,
 
     #[command(flatten)]
     pub(crate) port_options: PortOptions,

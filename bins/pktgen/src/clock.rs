@@ -1,7 +1,9 @@
 //! The time-stamp counter against the kernel's clock, which is CLOCK_MONOTONIC: it keeps the seconds that other programs see.
 
+use cli::report::rounded;
 use device::tsc;
 use measure::{Bracket, Clock};
+use serde::Serialize;
 use std::time::{Duration, Instant};
 
 /// A [`Clock`], and what it is read by.
@@ -32,6 +34,37 @@ impl Calibrated {
     /// Takes another.
     pub(crate) fn refine(&self, clock: &mut Clock) -> Result<(), measure::Error> {
         clock.refine(read(self.zero))
+    }
+}
+
+/// How exact times are, for reports.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct ClockReport {
+    hz: u64,
+    error_ppm: f64,
+    error_ns: f64,
+    /// The CPU promises a constant rate.
+    invariant: bool,
+}
+
+impl ClockReport {
+    pub(crate) fn of(clock: &Clock) -> Self {
+        let [error_ppm, error_ns] = [clock.error_ppm(), clock.error_ns()].map(rounded);
+        Self { hz: clock.hz(), error_ppm, error_ns, invariant: tsc::is_invariant() }
+    }
+
+    /// A line for people.
+    pub(crate) fn words(&self) -> String {
+        #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+        let mhz = self.hz as f64 / 1e6;
+        let Self { error_ppm, error_ns, .. } = self;
+        format!("clock: {mhz:.3} MHz, wrong by at most {error_ppm:.3} ppm and {error_ns:.0} ns against CLOCK_MONOTONIC")
+    }
+
+    /// What a reader has to know of it.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let why = "this CPU does not say that its time-stamp counter has a constant rate (CPUID 8000_0007, EDX bit 8)";
+        (!self.invariant).then(|| format!("{why}: times are right only as long as it has"))
     }
 }
 

@@ -1,24 +1,35 @@
-//! What is sent: streams of a file, or flows by options.
+//! What is sent: streams of a file, flows by options, or a capture.
+
+mod capture;
+
+pub(crate) use capture::Speed;
 
 use crate::args::TrafficArgs;
 use crate::clock::ticks;
 use crate::lane::Source;
+use crate::pacing::Pacing;
 use crate::traffic::{Part, Traffic};
 use anyhow::Context as _;
+use capture::Capture;
 use cli::args::PortOptions;
 use cli::exit::Failure;
-use measure::{Clock, Load, Pacer, Rate};
+use measure::{Clock, Kind, Load, Pacer, Rate};
 use std::fs::File;
 use std::io::Read as _;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
 use stream::{Definition, Flows, Stream};
 
-/// The longest frame that arrives in one buffer, without check sequence: a tag that lies in two is not found.
-const LONGEST: usize = 2048;
 /// Bytes that are read of a file, more than one of definitions may have.
 const LONGEST_FILE: u64 = (1 << 20) + 1;
-/// Bytes of an Ethernet header and a VLAN tag.
-const HEADERS: usize = 18;
+/// Bytes of an Ethernet header, and beside it of a VLAN tag, for which ports leave room.
+const HEADER: usize = 14;
+const VLAN_TAG: usize = 4;
+/// How long a run takes if nothing else ends it.
+const DURATION: Duration = Duration::from_secs(10);
+/// Bytes of the buffers that ports receive into.
+const BUFFER: u16 = 2048;
 /// Bytes of a frame on the wire besides those in its buffer.
 const WIRE_OVERHEAD: f64 = 24.0;
 
@@ -27,6 +38,7 @@ const WIRE_OVERHEAD: f64 = 24.0;
 pub(crate) struct Frames {
     /// Of a file; none for what options describe.
     definitions: Vec<Definition>,
+    capture: Option<Capture>,
     /// Streams that take turns, by their indices: each with a rate of its own is alone, all others are the last.
     groups: Vec<Group>,
     /// Bytes without check sequence.
@@ -46,6 +58,14 @@ struct Group {
     mean: f64,
 }
 
+/// What ends the part of a run that counts: the first of both.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) duration: Option<Duration>,
+    /// Frames each way.
+    pub(crate) count: Option<u64>,
+}
+
 /// Rates of what a port sends.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
@@ -59,22 +79,64 @@ impl Frames {
     /// Reads what the options name.
     pub(crate) fn of(args: &TrafficArgs, options: &PortOptions) -> Result<Self, Failure> {
         let definitions = args.stream.as_ref().map_or(Ok(Vec::new()), |path| definitions(path))?;
+        let capture = args.pcap.as_ref().map(|path| Capture::of(args, path)).transpose()?;
         let sizes = definitions.iter().map(|definition| (definition.sizes(), definition.weight()));
         let sizes: Vec<_> = if definitions.is_empty() { vec![(&args.size, 1)] } else { sizes.collect() };
         let smallest = sizes.iter().map(|(sizes, _)| sizes.smallest()).min().unwrap_or_default();
         let largest = sizes.iter().map(|(sizes, _)| sizes.largest()).max().unwrap_or_default();
-        let most = (usize::from(options.mtu) + HEADERS).min(LONGEST);
-        if largest > most {
-            let way = if most < LONGEST { "send smaller ones, or raise --mtu" } else { "send smaller ones" };
-            return Err(Failure::usage(format!("frames of {largest} bytes: here they have at most {most}; {way}")));
-        }
         let sizes: Vec<_> = sizes.into_iter().map(|(sizes, weight)| (sizes.mean(), weight)).collect();
         let mean = mean(sizes.iter().copied());
+        let (smallest, largest, mean) = capture.as_ref().and_then(Capture::sizes).unwrap_or((smallest, largest, mean));
+        let sizes = if capture.is_some() { vec![(mean, 1)] } else { sizes };
+        let parts = largest.div_ceil(BUFFER.into());
+        if parts > usize::from(options.batch) {
+            let problem =
+                format!("frames of {largest} bytes arrive in {parts} buffers, of which a burst has {}", options.batch);
+            return Err(Failure::usage(format!("{problem}; give --batch {parts} or more")));
+        }
         let groups = groups(args, &definitions, &sizes)?;
         for group in &groups {
             group.rate(args.pace.line)?;
         }
-        Ok(Self { definitions, groups, smallest, largest, mean })
+        Ok(Self { definitions, capture, groups, smallest, largest, mean })
+    }
+
+    /// The options of ports that let all frames pass.
+    pub(crate) fn port_options(&self, options: &PortOptions) -> PortOptions {
+        let needed = u16::try_from(self.largest.saturating_sub(HEADER)).unwrap_or(u16::MAX);
+        let fits = self.largest <= usize::from(options.mtu) + HEADER + VLAN_TAG;
+        PortOptions { mtu: if fits { options.mtu } else { needed }, ..options.clone() }
+    }
+
+    /// Bytes of the largest frame.
+    pub(crate) fn largest(&self) -> usize {
+        self.largest
+    }
+
+    /// Whether frames are known by number only, as they have no tag.
+    pub(crate) fn are_untagged(&self) -> bool {
+        self.capture.as_ref().is_some_and(|capture| capture.kind.is_none())
+    }
+
+    /// Whether they are for whomever a capture says.
+    pub(crate) fn are_for_others(&self) -> bool {
+        self.capture.is_some()
+    }
+
+    /// Frames after which nothing more is sent.
+    pub(crate) fn count(&self, count: Option<u64>) -> Option<u64> {
+        count.into_iter().chain(self.capture.as_ref().and_then(Capture::frames)).min()
+    }
+
+    /// What ends a run.
+    pub(crate) fn limits(&self, duration: Option<Duration>, count: Option<u64>) -> Limits {
+        let count = self.count(count);
+        Limits { duration: duration.or(count.is_none().then_some(DURATION)), count }
+    }
+
+    /// What a reader has to know of the frames.
+    pub(crate) fn remarks(&self) -> Vec<String> {
+        self.capture.as_ref().map_or(Vec::new(), Capture::remarks)
     }
 
     /// Bytes of a frame on average, as weights have it.
@@ -85,7 +147,7 @@ impl Frames {
     /// Names of the streams.
     pub(crate) fn names(&self) -> Vec<String> {
         match &self.definitions[..] {
-            [] => vec!["1".to_owned()],
+            [] => vec![self.capture.as_ref().map_or("1".to_owned(), |capture| capture.name.clone())],
             definitions => definitions.iter().map(|definition| definition.name().to_owned()).collect(),
         }
     }
@@ -97,7 +159,8 @@ impl Frames {
 
     /// Whether some have a rate, of their own or all together.
     pub(crate) fn are_paced(&self) -> bool {
-        self.groups.iter().any(|group| group.load.is_some())
+        let by_times = self.capture.as_ref().is_some_and(|capture| capture.per_second().is_some());
+        by_times || self.groups.iter().any(|group| group.load.is_some())
     }
 
     /// The sizes, in words.
@@ -116,7 +179,7 @@ impl Frames {
         let mut streams = vec![None; self.groups.iter().map(|group| group.streams.len()).sum()];
         let (mut all, mut bits) = (Some(0.0), 0.0);
         for (group, rate) in self.groups.iter().zip(&rates) {
-            let pps = rate.map(Rate::per_second);
+            let pps = rate.map(Rate::per_second).or(self.capture.as_ref().and_then(Capture::per_second));
             let weight = |stream: &usize| self.definitions.get(*stream).map_or(1, Definition::weight);
             let weights: u64 = group.streams.iter().map(weight).sum();
             for stream in &group.streams {
@@ -146,8 +209,18 @@ impl Frames {
         asked: &Asked,
         clock: &Clock,
     ) -> Result<Vec<Source>, Failure> {
+        let catch_up = ticks(clock, args.pace.catch_up);
+        if let Some(capture) = &self.capture {
+            let parts = vec![Part::capture(Arc::clone(&capture.replay), capture.kind)];
+            let at_rate = asked.groups.first().copied().flatten();
+            let pacer = |rate| Pacing::Rate(Pacer::new(rate, args.pace.pattern(port, 0), clock.hz(), catch_up));
+            let pacing = at_rate.map(pacer).or(capture.timetable(clock, catch_up).map(Pacing::Capture));
+            return Ok(vec![Source::new(Traffic::new(parts, self.largest), pacing)]);
+        }
+        let kind = args.tag.unwrap_or(Kind::Full);
         let mut definitions = if self.definitions.is_empty() {
-            vec![flows(args, args.dst_ip(port)).definition().map_err(Failure::usage)?]
+            let flows = Flows { source_mac: source, destination_mac: destination, ..flows(args, args.dst_ip(port)) };
+            vec![flows.definition().map_err(Failure::usage)?]
         } else {
             self.definitions.clone()
         };
@@ -155,17 +228,35 @@ impl Frames {
         let part = |index: &usize| -> Result<Part, Failure> {
             let definition = &definitions[*index];
             let seed = args.seed.wrapping_add(port as u64).wrapping_add((*index as u64) << 32);
-            let stream = Stream::new(definition, args.tag.bytes(), seed).map_err(Failure::usage)?;
+            let stream = Stream::new(definition, kind.bytes(), seed).map_err(Failure::usage)?;
             let number = u16::try_from(*index).map_err(Failure::usage)?;
-            Part::new(number, stream, definition.weight(), args.tag).map_err(Failure::usage)
+            Part::new(number, stream, definition.weight(), kind).map_err(Failure::usage)
         };
-        let catch_up = ticks(clock, args.pace.catch_up);
         let source = |(nth, (group, rate)): (usize, (&Group, &Option<Rate>))| {
             let parts = group.streams.iter().map(part).collect::<Result<_, _>>()?;
-            let pacer = rate.map(|rate| Pacer::new(rate, args.pace.pattern(port, nth), clock.hz(), catch_up));
-            Ok(Source::new(Traffic::new(parts, self.largest), pacer))
+            let pacer = |rate| Pacing::Rate(Pacer::new(rate, args.pace.pattern(port, nth), clock.hz(), catch_up));
+            Ok(Source::new(Traffic::new(parts, self.largest), rate.map(pacer)))
         };
         self.groups.iter().zip(&asked.groups).enumerate().map(source).collect()
+    }
+
+    /// The probes of a port, unless they are like what counts: frames as options describe them.
+    pub(crate) fn probe(
+        &self,
+        args: &TrafficArgs,
+        port: usize,
+        [source_mac, destination_mac]: [[u8; 6]; 2],
+    ) -> Result<Option<Traffic>, Failure> {
+        if self.capture.is_none() {
+            return Ok(None);
+        }
+        let destination = args.dst_ip(port);
+        let least = if destination.is_ipv4() { "60" } else { "76" };
+        let sizes = least.parse().map_err(Failure::usage)?;
+        let flows = Flows { source_mac, destination_mac, sizes, flows: 1, ..flows(args, destination) };
+        let stream = Stream::flows(&flows, Kind::Full.bytes(), args.seed).map_err(Failure::usage)?;
+        let part = Part::new(0, stream, 1, Kind::Full).map_err(Failure::usage)?;
+        Ok(Some(Traffic::new(vec![part], flows.sizes.largest())))
     }
 }
 

@@ -1,8 +1,9 @@
 //! The sending side of a direction: takes what is due of each stream, tags it, hands it to the ring.
 
+use crate::pacing::Pacing;
 use crate::traffic::{Runs, Traffic};
 use cli::counters::Counters;
-use measure::{HandOvers, Pacer};
+use measure::HandOvers;
 use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyTxQueue, TxQueue};
 
@@ -14,6 +15,8 @@ pub(crate) struct Lane<T = AnyTxQueue> {
     pub(crate) counters: Counters,
     /// Those with a pace come first.
     sources: Vec<Source>,
+    /// What probes are, unless they are like what counts.
+    probe: Option<Source>,
     /// Of so many sources each comes first in its turn; the others take what room is left.
     fair: usize,
     first: usize,
@@ -43,7 +46,7 @@ pub(crate) struct Lane<T = AnyTxQueue> {
 pub(crate) struct Source {
     traffic: Traffic,
     /// `None` for as many as the port takes.
-    pacer: Option<Pacer>,
+    pacing: Option<Pacing>,
     /// Frames that were due, and had no buffer.
     starved: u64,
 }
@@ -72,25 +75,31 @@ pub(crate) struct Sent {
 }
 
 impl Source {
-    pub(crate) fn new(traffic: Traffic, pacer: Option<Pacer>) -> Self {
-        Self { traffic, pacer, starved: 0 }
+    pub(crate) fn new(traffic: Traffic, pacing: Option<Pacing>) -> Self {
+        Self { traffic, pacing, starved: 0 }
     }
 
-    /// Starts the pacer, and counts from 0.
+    /// Starts the pace, and counts from 0.
     fn begin(&mut self, now: u64, part: Part) {
         self.traffic.begin(part.stream, part.apart);
         self.starved = 0;
-        if let Some(pacer) = &mut self.pacer {
-            // A part without pace is as if it had ended for the pacer.
-            pacer.start(now, if part.paced { part.ticks } else { Some(0) });
+        if let Some(pacing) = &mut self.pacing {
+            // A part without pace is as if it had ended for it.
+            pacing.start(now, if part.paced { part.ticks } else { Some(0) });
         }
     }
 
     /// Sets when what is to be sent now was due. Returns how many frames that are.
     #[inline(always)]
     fn take(&mut self, now: u64, paced: bool, end: u64, due: &mut [u64]) -> usize {
-        match &mut self.pacer {
-            Some(pacer) if paced => pacer.take(now, due),
+        match &mut self.pacing {
+            Some(pacing) if paced => {
+                let count = pacing.take(now, due);
+                if let Pacing::Capture(times) = pacing {
+                    self.traffic.go_to(times.position(count));
+                }
+                count
+            }
             _ if now < end => {
                 due.fill(now);
                 due.len()
@@ -101,15 +110,15 @@ impl Source {
 
     /// Whether nothing more becomes due.
     fn is_over(&self, now: u64, paced: bool, end: u64) -> bool {
-        match &self.pacer {
-            Some(pacer) if paced => pacer.is_over(),
+        match &self.pacing {
+            Some(pacing) if paced => pacing.is_over(),
             _ => now >= end,
         }
     }
 
     /// Frames that were due and are not in a batch.
     fn missed(&self) -> u64 {
-        self.pacer.as_ref().map_or(0, Pacer::missed) + self.starved
+        self.pacing.as_ref().map_or(0, Pacing::missed) + self.starved
     }
 
     /// Index of each stream, and how many frames it has missed: of those that take turns, by their weights.
@@ -131,13 +140,14 @@ impl<T: TxQueue> Lane<T> {
         if let [source] = &mut sources[..] {
             source.traffic.prefill(pool);
         }
-        sources.sort_by_key(|source| source.pacer.is_none());
+        sources.sort_by_key(|source| source.pacing.is_none());
         let streams = sources.iter().map(|source| source.traffic.weights().count()).sum();
         Self {
             port,
             tx,
             counters: Counters::default(),
             sources,
+            probe: None,
             fair: 0,
             first: 0,
             cache: pool.cache(),
@@ -155,6 +165,12 @@ impl<T: TxQueue> Lane<T> {
         }
     }
 
+    /// Sends frames of another kind as probes: what counts is not known when it arrives.
+    pub(crate) fn probe_with(mut self, probe: Option<Traffic>) -> Self {
+        self.probe = probe.map(|probe| Source::new(probe, None));
+        self
+    }
+
     /// Streams that it has.
     pub(crate) fn streams(&self) -> usize {
         self.streams.len()
@@ -167,11 +183,11 @@ impl<T: TxQueue> Lane<T> {
         (self.tagged, self.handed, self.last) = (0, 0, now);
         self.streams.fill(Sent::default());
         self.paced = part.paced;
-        self.fair = self.sources.iter().filter(|source| !part.paced || source.pacer.is_some()).count();
+        self.fair = self.sources.iter().filter(|source| !part.paced || source.pacing.is_some()).count();
         self.first = 0;
         self.limit = part.limit.unwrap_or(u64::MAX);
         (self.begun, self.end) = (now, part.ticks.map_or(u64::MAX, |ticks| now.saturating_add(ticks)));
-        self.sources.iter_mut().for_each(|source| source.begin(now, part));
+        self.sources.iter_mut().chain(&mut self.probe).for_each(|source| source.begin(now, part));
     }
 
     /// Lets one more frame be sent of a part without pace.
@@ -187,7 +203,7 @@ impl<T: TxQueue> Lane<T> {
     /// Ends the part at `now`, and drops what the ring has no room for. What was due by then is missed.
     pub(crate) fn give_up(&mut self, now: u64) {
         if self.paced && self.tagged < self.limit {
-            self.sources.iter_mut().filter_map(|source| source.pacer.as_mut()).for_each(|pacer| pacer.miss(now));
+            self.sources.iter_mut().filter_map(|source| source.pacing.as_mut()).for_each(|pacing| pacing.miss(now));
         }
         self.cut();
         while let Some((stream, frames)) = self.runs.take(usize::MAX) {
@@ -226,7 +242,11 @@ impl<T: TxQueue> Lane<T> {
 
     #[inline(always)]
     fn fill(&mut self, now: u64) {
-        let Self { sources, batch, runs, due, cache, .. } = self;
+        let Self { sources, probe, batch, runs, due, cache, .. } = self;
+        let sources = match probe {
+            Some(probe) if !self.paced => std::slice::from_mut(probe),
+            _ => &mut sources[..],
+        };
         let mut room = usize::try_from(self.limit - self.tagged).unwrap_or(usize::MAX).min(due.len());
         if room == 0 {
             return;
@@ -246,6 +266,28 @@ impl<T: TxQueue> Lane<T> {
             }
         }
         self.first = if self.first + 1 >= self.fair { 0 } else { self.first + 1 };
+    }
+
+    /// Sends frames that say how many there were of each stream, from the source and the stream of it in `from` on. Returns where to go
+    /// on, or `None` after the last.
+    pub(crate) fn end(&mut self, [source, stream]: [usize; 2]) -> Option<[usize; 2]> {
+        let Self { sources, cache, batch, .. } = self;
+        let mut next = [source, stream];
+        while let Some(source) = sources.get_mut(next[0]).filter(|_| batch.len() < batch.capacity()) {
+            next[1] += source.traffic.write_ends(cache, batch, next[1]);
+            if next[1] < source.traffic.weights().count() {
+                break;
+            }
+            next = [next[0] + 1, 0];
+        }
+        self.tx.send(&mut self.cache, &mut self.batch);
+        (next[0] < self.sources.len()).then_some(next)
+    }
+
+    /// Sends on what the ring had no room for. Returns whether nothing is left.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.tx.send(&mut self.cache, &mut self.batch);
+        self.batch.is_empty()
     }
 
     /// Whether nothing is left to send.

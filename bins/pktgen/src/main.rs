@@ -4,13 +4,13 @@
 
 mod args;
 mod clock;
-mod frame;
 mod frames;
 mod lane;
+mod pacing;
 mod receive;
 mod report;
 mod run;
-mod sequence;
+mod tail;
 mod traffic;
 mod transmit;
 mod trial;

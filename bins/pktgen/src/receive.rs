@@ -1,16 +1,25 @@
-//! The receiving loop of one lcore: look at each frame's stream and number, and let it go.
+//! The receiving loop of one lcore: look at each frame's tag, and let it go.
 
-use crate::frame;
-use crate::sequence::{Stream, Verdict};
+use crate::tail::Tail;
 use cli::counters::{Counters, Published};
 use lcore::{Clock, Function, Loop, PacedRx};
-use mempool::{Batch, Pool, PoolCache};
+use measure::{End, Tag, Verdict, Window};
+use mempool::{Batch, Pool, PoolCache, frames};
 use nic::{AnyRxQueue, RxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Streams told apart on one queue; frames of others count as foreign.
-const MOST_STREAMS: usize = 64;
+const MOST_STREAMS: usize = 1024;
+
+/// A stream that arrives.
+#[derive(Debug)]
+pub(crate) struct Arrivals {
+    pub(crate) stream: u16,
+    window: Window,
+    /// Frames that were sent, if the sender's word has come.
+    pub(crate) sent: Option<u64>,
+}
 
 /// One receive queue and what arrived by it.
 #[derive(Debug)]
@@ -18,14 +27,16 @@ pub(crate) struct Sink {
     pub(crate) port: usize,
     pub(crate) rx: PacedRx<AnyRxQueue>,
     pub(crate) pool: Pool,
-    pub(crate) streams: Vec<Stream>,
-    /// Frames that are not numbered by us.
+    pub(crate) streams: Vec<Arrivals>,
+    /// Where each stream is among these, from 1 on; 0 for those that have not been seen.
+    known: Box<[u16]>,
+    /// Frames that have no tag, or one of too many streams.
     pub(crate) foreign: u64,
+    /// Frames that say how many there were.
+    pub(crate) ends: u64,
     pub(crate) counters: Counters,
     pub(crate) published: Arc<Published>,
     pub(crate) verdict: Arc<PublishedVerdict>,
-    /// The stream of the frame before.
-    recent: usize,
     seen: u64,
 }
 
@@ -40,7 +51,7 @@ pub(crate) struct Receiver {
 /// [`Verdict`] of all streams and foreign frames, for the live view.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct PublishedVerdict([AtomicU64; 5]);
+pub(crate) struct PublishedVerdict([AtomicU64; 4]);
 
 /// All queues of an lcore at work.
 struct Receiving {
@@ -91,57 +102,82 @@ impl Function for Receiving {
     }
 }
 
+impl Arrivals {
+    fn new(stream: u16) -> Self {
+        Self { stream, window: Window::new(), sent: None }
+    }
+
+    /// The sender's word. Of two that differ the first counts.
+    fn end(&mut self, end: End) {
+        let sent = *self.sent.get_or_insert(end.sent(self.window.next()));
+        self.window.set_sent(sent);
+    }
+
+    /// What became of it: until the sender's word has come, of as many frames as the highest number that came.
+    pub(crate) fn verdict(&self) -> Verdict {
+        self.window.verdict(self.sent.unwrap_or(0))
+    }
+}
+
 impl Sink {
     pub(crate) fn new(port: usize, rx: AnyRxQueue, pool: Pool) -> Self {
         Self {
             port,
             rx: PacedRx::new(rx),
             pool,
-            streams: Vec::with_capacity(MOST_STREAMS),
+            streams: Vec::new(),
+            known: vec![0; 1 << 16].into(),
             foreign: 0,
+            ends: 0,
             counters: Counters::default(),
             published: Arc::default(),
             verdict: Arc::default(),
-            recent: 0,
             seen: 0,
         }
     }
 
     #[inline(always)]
     fn look(&mut self, batch: &Batch) {
-        let mut is_start = true;
-        for packet in batch.iter() {
-            if is_start {
-                match frame::parse(packet.data()) {
-                    Some((stream, number)) => self.saw(stream, number),
-                    None => self.foreign += 1,
+        let mut tail = Tail::default();
+        for frame in frames(batch) {
+            let end = tail.of(frame);
+            match Tag::parse(end) {
+                Some(tag) => {
+                    if let Some(stream) = self.stream(tag.stream) {
+                        stream.window.saw(tag.number);
+                    }
                 }
+                None => self.saw_other(end),
             }
-            is_start = !packet.continues();
         }
     }
 
-    #[inline(always)]
-    fn saw(&mut self, stream: u32, number: u64) {
-        match self.streams.get_mut(self.recent) {
-            Some(recent) if recent.id() == stream => recent.saw(number),
-            _ => self.saw_other(stream, number),
-        }
-    }
-
-    #[cold]
-    fn saw_other(&mut self, stream: u32, number: u64) {
-        match self.streams.iter().position(|known| known.id() == stream) {
-            Some(index) => {
-                self.recent = index;
-                self.streams[index].saw(number);
-            }
-            None if self.streams.len() < MOST_STREAMS => {
-                self.recent = self.streams.len();
-                self.streams.push(Stream::new(stream, number));
+    #[inline(never)]
+    fn saw_other(&mut self, end: &[u8]) {
+        match End::parse(end) {
+            Some(end) => {
+                if let Some(stream) = self.stream(end.stream) {
+                    stream.end(end);
+                    self.ends += 1;
+                }
             }
             None => self.foreign += 1,
         }
+    }
+
+    /// What arrives of a stream. With too many of them the frame is foreign.
+    #[inline(always)]
+    fn stream(&mut self, number: u16) -> Option<&mut Arrivals> {
+        let known = &mut self.known[usize::from(number)];
+        if *known == 0 {
+            if self.streams.len() >= MOST_STREAMS {
+                self.foreign += 1;
+                return None;
+            }
+            self.streams.push(Arrivals::new(number));
+            *known = u16::try_from(self.streams.len()).unwrap_or(u16::MAX);
+        }
+        self.streams.get_mut(usize::from(*known) - 1)
     }
 
     fn publish(&mut self) {
@@ -157,14 +193,12 @@ impl Sink {
 
 impl PublishedVerdict {
     fn publish(&self, verdict: Verdict, foreign: u64) {
-        let values = [verdict.received, verdict.lost, verdict.reordered, verdict.duplicates, foreign];
+        let values = [verdict.lost, verdict.reordered, verdict.duplicate, foreign];
         self.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 
-    /// Returns the verdict, and the number of foreign frames.
-    pub(crate) fn read(&self) -> (Verdict, u64) {
-        let [received, lost, reordered, duplicates, foreign] =
-            [0, 1, 2, 3, 4].map(|index| self.0[index].load(Ordering::Relaxed));
-        (Verdict { received, lost, reordered, duplicates }, foreign)
+    /// Returns frames lost, reordered, doubled and foreign.
+    pub(crate) fn read(&self) -> [u64; 4] {
+        [0, 1, 2, 3].map(|index| self.0[index].load(Ordering::Relaxed))
     }
 }

@@ -1,102 +1,165 @@
 //! One run: open, work, watch, drain, report.
 
 use crate::args::{RxArgs, TxArgs};
-use crate::clock::{Calibrated, ticks};
-use crate::frame::{self, Destination};
+use crate::clock::{Calibrated, ClockReport, ticks};
+use crate::frames::{Asked, Frames};
+use crate::lane::Lane;
 use crate::receive::{PublishedVerdict, Receiver, Sink};
 use crate::report;
-use crate::sequence::Verdict;
-use crate::transmit::{self, Sender, Source};
-use ::lcore::Team;
+use crate::transmit::{self, Sender};
+use ::lcore::{Loop, Team};
 use anyhow::anyhow;
-use cli::args::PortOptions;
-use cli::counters::{Counters, Reason};
+use cli::args::{PortOptions, RunOptions};
+use cli::counters::Reason;
 use cli::exit::Failure;
 use cli::human::{counted as counted_words, grouped};
 use cli::idle;
 use cli::lcore;
 use cli::ports::{self, Ports, Queues};
+use cli::report::Totals;
 use cli::run::{Ended, PublishedLane, Run};
 use cli::screen::Screen;
 use cli::stop::Stop;
-use measure::Pacer;
+use device::tsc;
+use measure::Clock;
+use mempool::{Pool, PoolConfig};
 use nic::{Address, Interrupts, Opened, Port as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// Where frames of `tx` go unless told otherwise.
+const NEXT_HOP: [u8; 6] = [2, 0, 0, 0, 0, 2];
+/// Time from one frame that ends a stream to the next.
+const END_GAP: Duration = Duration::from_millis(10);
+/// How long a ring may take for what is tagged already.
+pub(crate) const FLUSH: Duration = Duration::from_secs(1);
 /// Buffers beyond those of the rings, for frames on their way.
 pub(crate) const SPARE: usize = 1024;
 
 /// `pktgen tx`.
 pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
-    args.pace.check(args.size.into())?;
+    let frames = Frames::of(&args.traffic, &args.port_options)?;
     ports::check(&args.ports)?;
     let calibrated = Calibrated::begin();
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(Address::is_soft);
     let mut screen = Screen::new(args.run.json, args.run.quiet);
-    let Ports { mut opened, pools } = open(&args.ports, &args.port_options, Interrupts::Off, &stop, &mut screen)?;
+    let port_options = frames.port_options(&args.port_options);
+    let Ports { mut opened, pools } = open(&args.ports, &port_options, Interrupts::Off, &stop, &mut screen)?;
     wait_for_links(&opened, &stop)?;
-    let rates = args.pace.rates(args.size.into(), &args.ports, &opened)?;
-    let clock = calibrated.clock()?;
-    let catch_up = ticks(&clock, args.pace.catch_up);
+    let lines = args.traffic.pace.lines(&args.ports, &opened)?;
+    let asked = lines.into_iter().map(|line| frames.asked(line)).collect::<Result<Vec<_>, _>>()?;
+    let mut clock = calibrated.clock()?;
 
-    let run_id = u32::try_from(device::tsc::now() & 0xffff_ff00).unwrap_or_default();
-    let to = Destination { mac: args.dst_mac, ip: args.dst_ip };
-    let (mut sources, mut published) = (Vec::new(), Vec::new());
-    for (index, (opened, pool)) in opened.iter_mut().zip(&pools).enumerate() {
-        // Streams of different runs differ in the upper bits, those of different ports in the lower.
-        let stream = run_id | u32::try_from(index).unwrap_or_default() & 0xff;
-        let Some(template) = frame::template(opened.port.mac().0, to, stream, args.size) else { continue };
-        transmit::prefill(pool, &template);
-        for tx in opened.tx.drain(..) {
-            let source = Source {
-                port: index,
-                tx,
-                pool: pool.clone(),
-                size: args.size,
-                pacer: rates[index].map(|rate| Pacer::new(rate, args.pace.pattern(index, 0), clock.hz(), catch_up)),
-                count: args.count,
-                flows: args.flows,
-                checksum: frame::checksum(&template),
-                counters: Counters::default(),
-                published: Arc::default(),
-            };
-            let counters = Arc::clone(&source.published);
-            published.push(PublishedLane { input: None, output: Some((index, 0)), counters });
-            sources.push(source);
-        }
-    }
-    let members = share_out(sources, |source| &opened[source.port], soft)?.into_iter().map(|(lcore, sources)| {
-        let batch = args.port_options.batch.into();
-        let sender = Sender { sources, batch, stop: stop.flag(), yields: soft };
-        (lcore, move || sender.run())
-    });
-    let run =
-        Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down: None };
-    let mut missed = 0;
-    let end = |Source { port, tx, counters, pacer, .. }| {
-        missed += pacer.map_or(0, |pacer| pacer.missed());
-        Ended { rx: None, tx: Some(tx), input: None, output: Some((port, 0)), counters }
+    let senders = senders(args, &frames, &mut opened, &asked, &clock)?;
+    let lane = |port: &transmit::Port| PublishedLane {
+        input: None,
+        output: Some((port.lane.port, 0)),
+        counters: Arc::clone(&port.published),
     };
-    let (totals, closed) = run.supervise(members.collect(), Team::all_finished, |_| Vec::new(), end)?;
-    let all_sent = match totals.counters.dropped(Reason::TxUnsent) {
-        unsent if args.count.is_some() && unsent > 0 => Err(anyhow!(
+    let published = senders.iter().map(lane).collect();
+    let progress: Vec<_> = senders.iter().map(|port| Arc::clone(&port.progress)).collect();
+    let cut = Arc::new(AtomicBool::new(false));
+    let plan = plan(args, &frames, &clock, &cut);
+    let members = share_out(senders, |port| &opened[port.lane.port], soft)?.into_iter().map(|(lcore, ports)| {
+        let sender = Sender { ports, plan: plan.clone() };
+        // A software NIC has the core at once when its ring is full.
+        let poll_loop = Loop::new(&stop.flag()).yield_after(soft.then_some(1));
+        (lcore, move || sender.run(poll_loop))
+    });
+    // What ends a run in time is the plan, so that its last frames can say how many there were.
+    let options = RunOptions { duration: None, ..args.run.clone() };
+    let wind_down = Some(Arc::clone(&cut));
+    let run = Run { options: &options, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down };
+    let mut trouble = Ok(());
+    let notes = |_| {
+        trouble = std::mem::replace(&mut trouble, Ok(())).and(calibrated.refine(&mut clock));
+        let missed: u64 = progress.iter().map(|of| of[1].load(Ordering::Relaxed)).sum();
+        if missed > 0 { vec![format!("missed, as they were too late: {}", grouped(missed))] } else { Vec::new() }
+    };
+    let mut sent = Vec::new();
+    let end = |port: transmit::Port| {
+        sent.push(report::SentBy::of(&port));
+        let transmit::Port { lane, .. } = port;
+        Ended { rx: None, tx: Some(lane.tx), input: None, output: Some((lane.port, 0)), counters: lane.counters }
+    };
+    let (totals, closed) = run.supervise(members.collect(), Team::all_finished, notes, end)?;
+    sent.sort_by_key(|sent| sent.port);
+    let trouble = trouble.and(calibrated.refine(&mut clock)).map_err(Failure::from);
+    let result = closed.and(trouble).and(all_sent(args, &frames, &sent, &totals));
+    let clock = ClockReport::of(&clock);
+    report::sent(&report::Transmitted { totals: &totals, sent: &sent, frames: &frames, clock }, &args.run, &result)?;
+    result
+}
+
+/// What each port sends.
+fn senders(
+    args: &TxArgs,
+    frames: &Frames,
+    opened: &mut [Opened],
+    asked: &[Asked],
+    clock: &Clock,
+) -> Result<Vec<transmit::Port>, Failure> {
+    // Streams of different runs differ in where they begin.
+    let [.., high, low] = tsc::now().to_be_bytes();
+    let mut base = u16::from_be_bytes([high, low]);
+    let mut senders = Vec::new();
+    for (index, opened) in opened.iter_mut().enumerate() {
+        let Some(tx) = opened.tx.pop() else { continue };
+        let macs = [opened.port.mac().0, args.traffic.dst_mac(index).unwrap_or(NEXT_HOP)];
+        let sources = frames.sources(&args.traffic, index, macs, &asked[index], clock)?;
+        let pool = buffers(&args.port_options, frames.largest(), opened.port.numa_node())?;
+        let lane = Lane::new(index, tx, &pool, args.port_options.batch.into(), sources);
+        let streams = u16::try_from(lane.streams()).unwrap_or(u16::MAX);
+        senders.push(transmit::Port::new(lane, base));
+        base = base.wrapping_add(streams);
+    }
+    Ok(senders)
+}
+
+fn plan(args: &TxArgs, frames: &Frames, clock: &Clock, cut: &Arc<AtomicBool>) -> transmit::Plan {
+    let ticks = |time: Duration| ticks(clock, time);
+    transmit::Plan {
+        duration: args.run.duration.map(ticks),
+        count: frames.count(args.count),
+        flush: ticks(FLUSH),
+        ends: if frames.are_untagged() { 0 } else { args.ends },
+        gap: ticks(END_GAP),
+        cut: Arc::clone(cut),
+    }
+}
+
+/// An error if less was sent than `--count` says.
+fn all_sent(args: &TxArgs, frames: &Frames, sent: &[report::SentBy], totals: &Totals) -> Result<(), Failure> {
+    let Some(count) = args.count.and(frames.count(args.count)) else { return Ok(()) };
+    let handed: u64 = sent.iter().map(report::SentBy::handed).sum();
+    // What is still in a ring was handed over last, and the end came after all else.
+    let in_rings =
+        totals.counters.dropped(Reason::TxUnsent).saturating_sub(sent.iter().map(|sent| sent.end_frames).sum());
+    match (count * sent.len() as u64).saturating_sub(handed) + in_rings {
+        0 => Ok(()),
+        unsent => Err(anyhow!(
             "{} of --count not sent a second after the last was handed over (or at a signal): the other end takes none; see to \
              it, or lower --rate",
             counted_words(unsent, "frame")
         )
         .into()),
-        _ => Ok(()),
-    };
-    let result = closed.and(all_sent);
-    report::sent(&totals, missed, &args.run, &result)?;
-    result
+    }
+}
+
+/// A pool that nothing is received into, so that its buffers keep a frame.
+pub(crate) fn buffers(options: &PortOptions, largest: usize, numa_node: Option<u32>) -> Result<Pool, Failure> {
+    let slots = usize::from(options.ring_size) + usize::from(options.batch) + SPARE;
+    let config = PoolConfig { slots, pages: options.pages.into(), numa_node, ..PoolConfig::default() };
+    let data_room = u16::try_from(largest.next_multiple_of(64)).unwrap_or(u16::MAX).max(config.data_room);
+    Ok(Pool::new(&PoolConfig { data_room, ..config })?)
 }
 
 /// `pktgen rx`.
 pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     ports::check(&args.ports)?;
+    let calibrated = Calibrated::begin();
     let stop = Stop::on_signals()?;
     let soft = args.ports.iter().any(Address::is_soft);
     let mut screen = Screen::new(args.run.json, args.run.quiet);
@@ -120,24 +183,22 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         (lcore, move || receiver.run())
     });
     let notes = |_| {
-        let (mut all, mut foreign) = (Verdict::default(), 0);
-        for (verdict, others) in verdicts.iter().map(|verdict| verdict.read()) {
-            all += verdict;
-            foreign += others;
-        }
-        let [lost, reordered, duplicates, foreign] = [all.lost, all.reordered, all.duplicates, foreign].map(grouped);
+        let all = verdicts.iter().map(|verdict| verdict.read());
+        let all = all.fold([0; 4], |sum, one| [0, 1, 2, 3].map(|index| sum[index] + one[index]));
+        let [lost, reordered, duplicates, foreign] = all.map(grouped);
         vec![format!("lost {lost}, reordered {reordered}, duplicates {duplicates}, foreign frames {foreign}")]
     };
-    let (mut streams, mut foreign) = (Vec::new(), 0);
-    let end = |Sink { port, rx, counters, streams: of_sink, foreign: others, .. }| {
-        streams.extend(of_sink.into_iter().map(|stream| (port, stream)));
-        foreign += others;
+    let mut received = report::Received::default();
+    let end = |Sink { port, rx, counters, streams, foreign, ends, .. }| {
+        received.streams.extend(streams.into_iter().map(|stream| (port, stream)));
+        (received.foreign, received.ends) = (received.foreign + foreign, received.ends + ends);
         Ended { rx: Some(rx.queue), tx: None, input: Some((port, 0)), output: None, counters }
     };
     let run =
         Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down: None };
     let (totals, result) = run.supervise(members.collect(), Team::all_finished, notes, end)?;
-    report::received(&totals, &streams, foreign, &args.run, &result)?;
+    let clock = ClockReport::of(&calibrated.clock()?);
+    report::received(&totals, &received, clock, &args.run, &result)?;
     result
 }
 

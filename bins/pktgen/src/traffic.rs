@@ -2,7 +2,8 @@
 
 use measure::{Coverage, Kind, TagWriter};
 use mempool::{Batch, Packet, Pool, PoolCache};
-use stream::Stream;
+use std::sync::Arc;
+use stream::{Replay, Stream};
 
 /// Streams that take turns, and their tags.
 #[derive(Debug)]
@@ -20,17 +21,26 @@ pub(crate) struct Traffic {
 pub(crate) struct Part {
     /// Which of the lane's streams it is.
     index: u16,
-    frames: Stream,
+    frames: Content,
     /// Frames of a turn.
     weight: u64,
     /// The size of all frames; `None` if they differ, or others of the lane are larger.
     size: Option<usize>,
-    kind: Kind,
-    writer: TagWriter,
+    /// `None` if frames are not tagged.
+    kind: Option<Kind>,
+    writer: Option<TagWriter>,
     /// Number of the next frame.
     number: u64,
     /// All buffers hold the frame.
     kept: bool,
+}
+
+/// Where frames come from.
+#[derive(Debug)]
+enum Content {
+    Stream(Box<Stream>),
+    /// A capture, and which of its frames is next.
+    Capture(Arc<Replay>, usize),
 }
 
 /// Of which streams the frames of a batch are, in their order.
@@ -47,46 +57,97 @@ const BURST: usize = 32;
 impl Part {
     /// Creates it for stream `index` of a lane, whose frames have left room for a tag; `weight` is its share.
     pub(crate) fn new(index: u16, frames: Stream, weight: u64, kind: Kind) -> Result<Self, measure::Error> {
-        let writer = TagWriter::new(kind, 0, kind.bytes(), 0, coverage(&frames))?;
+        let writer = Some(TagWriter::new(kind, 0, kind.bytes(), 0, coverage(&frames))?);
+        let (frames, kind) = (Content::Stream(Box::new(frames)), Some(kind));
         Ok(Self { index, frames, weight: weight.max(1), size: None, kind, writer, number: 0, kept: false })
+    }
+
+    /// Creates it for the frames of a capture, over and over; behind each is a tag, if they are to have one.
+    pub(crate) fn capture(replay: Arc<Replay>, kind: Option<Kind>) -> Self {
+        let frames = Content::Capture(replay, 0);
+        Self { index: 0, frames, weight: 1, size: None, kind, writer: None, number: 0, kept: false }
     }
 
     /// Begins again with number 0, and another number of the stream in the tags.
     fn begin(&mut self, stream: u16) {
         self.number = 0;
-        if let Ok(writer) = TagWriter::new(self.kind, stream, self.kind.bytes(), 0, coverage(&self.frames)) {
-            self.writer = writer;
-        }
+        let coverage = match &mut self.frames {
+            Content::Stream(stream) => coverage(stream),
+            Content::Capture(_, next) => {
+                *next = 0;
+                None
+            }
+        };
+        self.writer = self.kind.and_then(|kind| TagWriter::new(kind, stream, kind.bytes(), 0, coverage).ok());
     }
 
     /// Writes frames into at most [`BURST`] buffers, which are as long as the largest.
     #[inline(always)]
     fn write(&mut self, packets: &mut [Packet], due: &[u64]) {
-        if !self.kept {
-            if self.size.is_none() {
-                self.shorten(packets);
-            }
-            self.frames.fill(packets.iter_mut().map(Packet::data_mut));
+        self.write_content(packets);
+        if let Some(writer) = &self.writer {
+            #[expect(clippy::cast_possible_truncation, reason = "numbers wrap")]
+            writer.write_all(packets.iter_mut().map(Packet::data_mut), self.number as u32, due);
         }
-        #[expect(clippy::cast_possible_truncation, reason = "numbers wrap")]
-        self.writer.write_all(packets.iter_mut().map(Packet::data_mut), self.number as u32, due);
         self.number += packets.len() as u64;
     }
 
-    /// Gives buffers the sizes of the next frames.
-    #[inline(never)]
-    fn shorten(&mut self, packets: &mut [Packet]) {
-        let mut sizes = [0; BURST];
-        self.frames.next_sizes(&mut sizes);
-        packets.iter_mut().zip(sizes).for_each(|(packet, size)| packet.truncate(size.into()));
+    /// Appends a frame that says how many there were of the stream. Returns false if there is no room, or if frames are not tagged.
+    pub(crate) fn write_end(&mut self, cache: &mut PoolCache, batch: &mut Batch, largest: usize) -> bool {
+        let Some(writer) = self.writer.filter(|_| cache.alloc_batch(batch, 1, largest) == 1) else { return false };
+        let Some(packet) = batch.last_mut() else { return false };
+        self.write_content(std::slice::from_mut(packet));
+        writer.write_end(packet.data_mut(), self.number);
+        true
     }
+
+    /// Writes all but the tags.
+    #[inline(always)]
+    fn write_content(&mut self, packets: &mut [Packet]) {
+        if !self.kept {
+            match &mut self.frames {
+                Content::Stream(stream) => {
+                    if self.size.is_none() {
+                        shorten(stream, packets);
+                    }
+                    stream.fill(packets.iter_mut().map(Packet::data_mut));
+                }
+                Content::Capture(replay, next) => {
+                    let tag = self.kind.map_or(0, Kind::bytes);
+                    packets.iter_mut().for_each(|packet| *next = play(replay, *next, packet, tag));
+                }
+            }
+        }
+    }
+}
+
+/// Gives buffers the sizes of the next frames.
+#[inline(never)]
+fn shorten(stream: &Stream, packets: &mut [Packet]) {
+    let mut sizes = [0; BURST];
+    stream.next_sizes(&mut sizes);
+    packets.iter_mut().zip(sizes).for_each(|(packet, size)| packet.truncate(size.into()));
+}
+
+/// Writes a frame of a capture, and zeros for a tag behind it. Returns which frame is next.
+#[inline(never)]
+fn play(replay: &Replay, index: usize, packet: &mut Packet, tag: usize) -> usize {
+    let bytes = replay.frame(index).map(|frame| frame.bytes).unwrap_or_default();
+    packet.truncate(bytes.len() + tag);
+    let length = packet.len();
+    let (frame, end) = packet.data_mut().split_at_mut(bytes.len().min(length));
+    frame.copy_from_slice(&bytes[..frame.len()]);
+    end.fill(0);
+    if index + 1 >= replay.len() { 0 } else { index + 1 }
 }
 
 impl Traffic {
     /// Creates it. `largest` is the size of the largest frame of the lane.
     pub(crate) fn new(mut parts: Vec<Part>, largest: usize) -> Self {
         for part in &mut parts {
-            part.size = part.frames.size().map(usize::from).filter(|size| *size == largest);
+            if let Content::Stream(stream) = &part.frames {
+                part.size = stream.size().map(usize::from).filter(|size| *size == largest);
+            }
         }
         let left = parts.first().map_or(0, |part| part.weight);
         Self { parts, turn: 0, left, largest }
@@ -105,18 +166,35 @@ impl Traffic {
         self.parts.iter().map(|part| (part.index.into(), part.weight))
     }
 
+    /// Appends a frame for each stream from the one of index `from` on that says how many there were of it, as many as there is room
+    /// for. Returns how many.
+    pub(crate) fn write_ends(&mut self, cache: &mut PoolCache, batch: &mut Batch, from: usize) -> usize {
+        let largest = self.largest;
+        self.parts.iter_mut().skip(from).map_while(|part| part.write_end(cache, batch, largest).then_some(())).count()
+    }
+
+    /// Goes to a frame of the capture, if it is one.
+    pub(crate) fn go_to(&mut self, frame: usize) {
+        for part in &mut self.parts {
+            if let Content::Capture(_, next) = &mut part.frames {
+                *next = frame;
+            }
+        }
+    }
+
     /// Writes the frame into every free buffer of a pool that nothing else uses, if all frames are the same. They keep it: sending only
     /// reads them.
     pub(crate) fn prefill(&mut self, pool: &Pool) {
         let [part] = &mut self.parts[..] else { return };
-        if part.frames.period() != Some(1) || part.size.is_none() {
+        let Content::Stream(frames) = &mut part.frames else { return };
+        if frames.period() != Some(1) || part.size.is_none() {
             return;
         }
         let mut cache = pool.cache();
         let mut filled = Vec::new();
         while let Some(mut packet) = cache.alloc() {
             if let Some(data) = packet.append(self.largest) {
-                part.frames.fill([data].into_iter());
+                frames.fill([data].into_iter());
             }
             filled.push(packet);
         }

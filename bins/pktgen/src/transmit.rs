@@ -1,110 +1,79 @@
-//! The sending loop of one lcore: take buffers that hold the frame already, number them, send them.
+//! `pktgen tx`: sends from each port until the end, and says at the end how much that was.
 
-use crate::frame;
-use cli::counters::{Counters, Published};
-use lcore::{Clock, Function, Loop, Stop};
-use measure::Pacer;
-use mempool::{Batch, Pool, PoolCache};
-use nic::{AnyTxQueue, TxQueue as _};
+use crate::lane::{Lane, Part, Sent};
+use cli::counters::Published;
+use lcore::{Clock, Function, Loop};
+use nic::{AnyTxQueue, TxQueue};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// One transmit queue and what it sends.
-#[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) port: usize,
-    pub(crate) tx: AnyTxQueue,
-    pub(crate) pool: Pool,
-    pub(crate) size: u16,
-    /// When frames are due, and which are missed; `None` for as many as the port takes.
-    pub(crate) pacer: Option<Pacer>,
-    /// Frames in all.
+/// What is common to the ports, with times in ticks.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) duration: Option<u64>,
     pub(crate) count: Option<u64>,
-    /// Flows in turn, 1 at least.
-    pub(crate) flows: u16,
-    /// IPv4 header checksum of flow 0.
-    pub(crate) checksum: u16,
-    pub(crate) counters: Counters,
+    /// What the ring has not taken by then is not sent.
+    pub(crate) flush: u64,
+    /// How often the end is sent, and the time from one to the next. One that is lost does no harm.
+    pub(crate) ends: u32,
+    pub(crate) gap: u64,
+    /// A user wants the end.
+    pub(crate) cut: Arc<AtomicBool>,
+}
+
+/// A port that sends.
+#[derive(Debug)]
+pub(crate) struct Port<T = AnyTxQueue> {
+    pub(crate) lane: Lane<T>,
+    /// Number of the first of its streams.
+    pub(crate) base: u16,
+    phase: Phase,
+    since: u64,
+    /// Ends that were sent, and where the present one is.
+    ends: u32,
+    at: Option<[usize; 2]>,
+    /// Frames of all streams when the last had been handed over; of ends there were so many.
+    pub(crate) sent: Option<Vec<Sent>>,
+    pub(crate) end_frames: u64,
     pub(crate) published: Arc<Published>,
+    /// Frames handed over and missed, for the live view.
+    pub(crate) progress: Arc<[AtomicU64; 2]>,
+    seen: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Begin,
+    Send,
+    /// Nothing more is due; the ring may still hold frames back.
+    Flush,
+    End,
+    Done,
 }
 
 /// One lcore's work.
 #[derive(Debug)]
-pub(crate) struct Sender {
-    pub(crate) sources: Vec<Source>,
-    pub(crate) batch: usize,
-    pub(crate) stop: Stop,
-    pub(crate) yields: bool,
+pub(crate) struct Sender<T = AnyTxQueue> {
+    pub(crate) ports: Vec<Port<T>>,
+    pub(crate) plan: Plan,
 }
 
-/// Writes the frame into every free buffer of the pool. They keep it: sending only reads them.
-pub(crate) fn prefill(pool: &Pool, template: &[u8]) {
-    let mut cache = pool.cache();
-    let mut filled = Vec::new();
-    while let Some(mut packet) = cache.alloc() {
-        if let Some(data) = packet.append(template.len()) {
-            data.copy_from_slice(template);
-        }
-        filled.push(packet);
-    }
-    filled.into_iter().for_each(|packet| cache.free(packet));
-}
-
-/// A source at work.
-struct Running {
-    source: Source,
-    cache: PoolCache,
-    /// Numbered frames that the ring had no room for.
-    batch: Batch,
-    numbered: u64,
-    /// Room for when each of a burst is due.
-    due: Box<[u64]>,
-    /// Of the next frame.
-    flow: u16,
-    seen: u64,
-}
-
-/// All sources of an lcore at work.
-struct Sending {
-    running: Vec<Running>,
-    /// Whether pacers have been started: by the first round, not by what comes before it.
-    has_begun: bool,
-    stop: Stop,
-}
-
-impl Sender {
-    /// Sends until told to stop or all counts are reached; then returns the queues, with final counters.
-    pub(crate) fn run(self) -> Vec<Source> {
-        let Self { sources, batch, stop, yields } = self;
-        let running = |source: Source| Running {
-            cache: source.pool.cache(),
-            batch: Batch::with_capacity(batch),
-            source,
-            numbered: 0,
-            due: vec![0; batch].into(),
-            flow: 0,
-            seen: 0,
-        };
-        // A software NIC has the core at once when its ring is full.
-        let poll_loop = Loop::new(&stop).yield_after(yields.then_some(1));
-        let sending = Sending { running: sources.into_iter().map(running).collect(), has_begun: false, stop };
-        poll_loop.run(sending).running.into_iter().map(|running| running.source).collect()
+impl<T: TxQueue> Sender<T> {
+    /// Sends until counts or time are reached, and the end is sent. Returns the ports.
+    pub(crate) fn run(self, poll_loop: Loop) -> Vec<Port<T>> {
+        poll_loop.run(self).ports
     }
 }
 
-impl Function for Sending {
+impl<T: TxQueue> Function for Sender<T> {
     #[inline(always)]
     fn poll(&mut self, clock: &mut Clock) -> bool {
-        if !self.has_begun {
-            self.has_begun = true;
-            let pacers = self.running.iter_mut().filter_map(|running| running.source.pacer.as_mut());
-            pacers.for_each(|pacer| pacer.start(clock.now(), None));
-        }
         let mut moved = false;
-        for source in &mut self.running {
-            let sent = source.poll(clock.now());
+        for port in &mut self.ports {
+            let sent = port.poll(clock.now(), &self.plan);
             let cycles = clock.lap();
             if sent > 0 {
-                source.source.counters.cycles += cycles;
+                port.lane.counters.cycles += cycles;
                 moved = true;
             }
         }
@@ -112,52 +81,103 @@ impl Function for Sending {
     }
 
     fn publish(&mut self) {
-        self.running.iter_mut().for_each(Running::publish);
+        let is_cut = self.plan.cut.load(Ordering::Relaxed);
+        self.ports.iter_mut().for_each(|port| port.publish(is_cut));
     }
 
-    /// Returns true at a stop too: no last rounds are needed, as there is always more to send.
     fn is_done(&self) -> bool {
-        self.stop.is_requested() || self.running.iter().all(Running::is_done)
+        self.ports.iter().all(|port| port.phase == Phase::Done)
+    }
+
+    /// At an end that nobody planned, as when a device is gone, what was counted so far is kept.
+    fn finish(&mut self) {
+        self.ports.iter_mut().filter(|port| port.sent.is_none()).for_each(|port| port.note_sent(device::tsc::now()));
     }
 }
 
-impl Running {
-    /// Numbers and sends what is due now. Returns how many frames left.
-    #[inline(always)]
-    fn poll(&mut self, now: u64) -> usize {
-        let Self { source, cache, batch, numbered, due: times, flow, .. } = self;
-        if batch.is_empty() {
-            let mut due = batch.capacity();
-            if let Some(count) = source.count {
-                due = due.min(usize::try_from(count - *numbered).unwrap_or(usize::MAX));
-            }
-            if let Some(pacer) = source.pacer.as_mut().filter(|_| due > 0) {
-                due = pacer.take(now, &mut times[..due]);
-            }
-            cache.alloc_batch(batch, due, source.size.into());
-            for packet in batch.iter_mut() {
-                frame::set_number(packet.data_mut(), *numbered);
-                *numbered += 1;
-            }
-            if source.flows > 1 {
-                for packet in batch.iter_mut() {
-                    frame::set_flow(packet.data_mut(), source.checksum, *flow);
-                    *flow = if *flow + 1 == source.flows { 0 } else { *flow + 1 };
-                }
-            }
+impl<T: TxQueue> Port<T> {
+    pub(crate) fn new(lane: Lane<T>, base: u16) -> Self {
+        Self {
+            lane,
+            base,
+            phase: Phase::Begin,
+            since: 0,
+            ends: 0,
+            at: None,
+            sent: None,
+            end_frames: 0,
+            published: Arc::default(),
+            progress: Arc::default(),
+            seen: 0,
         }
-        // With an empty batch too: buffers come back by it.
-        source.tx.send(cache, batch)
     }
 
-    fn is_done(&self) -> bool {
-        self.batch.is_empty() && self.source.count == Some(self.numbered)
+    /// Sends what is due now. Returns how many frames left.
+    #[inline(always)]
+    fn poll(&mut self, now: u64, plan: &Plan) -> usize {
+        match self.phase {
+            Phase::Send => {
+                let sent = self.lane.poll(now, &mut []);
+                if self.lane.is_past_end(now, plan.flush) || self.lane.is_done(now) {
+                    (self.phase, self.since) = (Phase::Flush, now);
+                }
+                sent
+            }
+            _ => self.poll_slowly(now, plan),
+        }
     }
 
-    fn publish(&mut self) {
-        let counters = &mut self.source.counters;
-        counters.set_tx(self.source.tx.counters());
-        self.source.published.publish(*counters, counters.tx_packets == self.seen);
+    #[inline(never)]
+    fn poll_slowly(&mut self, now: u64, plan: &Plan) -> usize {
+        match self.phase {
+            Phase::Begin => {
+                let Plan { duration, count, .. } = *plan;
+                let part = Part { stream: self.base, apart: true, paced: true, limit: count, ticks: duration };
+                self.lane.begin(now, part);
+                self.phase = Phase::Send;
+            }
+            Phase::Flush => {
+                let sent = self.lane.poll(now, &mut []);
+                if self.lane.is_done(now) || now.saturating_sub(self.since) >= plan.flush {
+                    self.note_sent(now);
+                    (self.phase, self.since) = (Phase::End, now);
+                }
+                return sent;
+            }
+            Phase::End => self.end(now, plan),
+            Phase::Send | Phase::Done => {}
+        }
+        0
+    }
+
+    /// Sends ends, each stream's in its turn, until there were enough.
+    fn end(&mut self, now: u64, plan: &Plan) {
+        let elapsed = now.saturating_sub(self.since);
+        if self.ends >= plan.ends || elapsed >= plan.gap.saturating_mul(plan.ends.into()).saturating_add(plan.flush) {
+            self.phase = Phase::Done;
+        } else if self.lane.flush() && elapsed >= plan.gap.saturating_mul(self.ends.into()) {
+            self.at = self.lane.end(self.at.unwrap_or_default());
+            self.ends += u32::from(self.at.is_none());
+        }
+    }
+
+    /// Nothing more is sent of what counts.
+    fn note_sent(&mut self, now: u64) {
+        self.lane.give_up(now);
+        self.sent = Some(self.lane.sent());
+    }
+
+    fn publish(&mut self, is_cut: bool) {
+        if is_cut && self.phase == Phase::Send {
+            self.lane.cut();
+        }
+        let handed = self.lane.handed();
+        let counters = &mut self.lane.counters;
+        counters.set_tx(self.lane.tx.counters());
+        self.end_frames = if self.sent.is_some() { counters.tx_packets.saturating_sub(handed) } else { 0 };
+        self.published.publish(*counters, counters.tx_packets == self.seen);
         self.seen = counters.tx_packets;
+        let values = [self.lane.handed(), self.lane.missed()];
+        self.progress.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 }

@@ -7,9 +7,9 @@ mod report;
 
 use crate::args::RunArgs;
 use crate::clock::{Calibrated, ticks};
-use crate::frames::{Asked, Frames};
+use crate::frames::{Asked, Frames, Limits};
 use crate::lane::Lane;
-use crate::run::{SPARE, open, share_out, wait_for_links};
+use crate::run::{FLUSH, buffers, open, share_out, wait_for_links};
 use ::lcore::Team;
 use anyhow::anyhow;
 use cli::args::RunOptions;
@@ -21,10 +21,10 @@ use cli::report::Totals;
 use cli::run::{Ended, PublishedLane, Run};
 use cli::screen::Screen;
 use cli::stop::Stop;
-use direction::{Direction, Progress};
+use direction::{Direction, How, Progress};
 use figures::Figures;
 use measure::Clock;
-use mempool::{Pool, PoolConfig};
+use mempool::Pool;
 use nic::{Address, Interrupts, Opened, Port as _};
 use pair::{COUNTED, Pair, Pairs, Phase, Plan};
 use std::sync::Arc;
@@ -37,15 +37,14 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// The drain ends when all has come and nothing follows for so long, and at the latest after the second.
 const SETTLE: Duration = Duration::from_millis(50);
 const DRAIN: Duration = Duration::from_secs(2);
-/// How long a ring may take for what is tagged already.
-const FLUSH: Duration = Duration::from_secs(1);
-/// How long a run takes without `--duration` and `--count`.
-const DURATION: Duration = Duration::from_secs(10);
+/// Bytes by which headers may become longer on the way.
+const HEADERS: usize = 128;
 
 /// A run that is over.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) frames: Frames,
+    pub(crate) limits: Limits,
     /// The two ports of each direction.
     pub(crate) names: Vec<[String; 2]>,
     /// The rates of each port.
@@ -77,7 +76,14 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
 /// The arguments have been checked.
 pub(crate) fn measure(args: &RunArgs, frames: Frames, stop: &Stop, screen: &mut Screen) -> Result<Outcome, Failure> {
     let calibrated = Calibrated::begin();
-    let Ports { mut opened, pools } = open(&args.ports, &args.port_options, Interrupts::Off, stop, screen)?;
+    let port_options = frames.port_options(&args.port_options);
+    let Ports { mut opened, pools } = open(&args.ports, &port_options, Interrupts::Off, stop, screen)?;
+    if frames.are_for_others() {
+        // What cannot be told to receive everything does so.
+        for opened in opened.iter_mut().filter(|opened| opened.port.capabilities().set_promiscuous) {
+            opened.port.set_promiscuous(true)?;
+        }
+    }
     wait_for_links(&opened, stop)?;
     let lines = args.traffic.pace.lines(&args.ports, &opened)?;
     let asked = lines.into_iter().map(|line| frames.asked(line)).collect::<Result<Vec<_>, _>>()?;
@@ -86,7 +92,12 @@ pub(crate) fn measure(args: &RunArgs, frames: Frames, stop: &Stop, screen: &mut 
     let _ = device::tsc::frequency_hz();
 
     let cut = Arc::new(AtomicBool::new(false));
-    let plan = plan(args, &clock, &cut);
+    let limits = frames.limits(args.duration, args.count);
+    let mut plan = plan(args, limits, &clock, &cut);
+    if frames.are_untagged() {
+        // Nobody could tell it from what counts.
+        plan.warm_up = 0;
+    }
     let directions = directions(args, &frames, &mut opened, &pools, &asked, &clock)?;
     let names = names(&directions, &opened);
     let (published, progress) = watched(&directions);
@@ -114,7 +125,7 @@ pub(crate) fn measure(args: &RunArgs, frames: Frames, stop: &Stop, screen: &mut 
     figures.sort_by_key(|figures| figures.from);
     let trouble = trouble.and(calibrated.refine(&mut clock)).map_err(Failure::from);
     let (cut, trouble) = (cut.load(Ordering::Relaxed), closed.and(trouble));
-    Ok(Outcome { frames, names, asked, clock, cut, figures, totals, trouble })
+    Ok(Outcome { frames, limits, names, asked, clock, cut, figures, totals, trouble })
 }
 
 /// Refuses what no run can begin with.
@@ -128,19 +139,18 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
         let last = args.ports.last().map(Address::name).unwrap_or_default();
         return Err(Failure::usage(format!("{last}: has no partner; name ports in pairs, such as A B or A B C D")));
     }
-    if args.expect.expect_latency_p99.is_some() && args.traffic.tag == measure::Kind::Short {
-        return Err(Failure::usage("--expect-latency-p99: a short tag has no time; use --tag full"));
+    if args.expect.expect_latency_p99.is_some() && args.traffic.kind() != Some(measure::Kind::Full) {
+        return Err(Failure::usage("--expect-latency-p99: only a full tag has a time; use --tag full"));
     }
     ports::check(&args.ports)
 }
 
-fn plan(args: &RunArgs, clock: &Clock, cut: &Arc<AtomicBool>) -> Plan {
+fn plan(args: &RunArgs, limits: Limits, clock: &Clock, cut: &Arc<AtomicBool>) -> Plan {
     let ticks = |time: Duration| ticks(clock, time);
-    let duration = args.duration.or(args.count.is_none().then_some(DURATION));
     Plan {
         warm_up: ticks(args.warm_up),
-        duration: duration.map(ticks),
-        count: args.count,
+        duration: limits.duration.map(ticks),
+        count: limits.count,
         probe_interval: ticks(PROBE_INTERVAL),
         probe_limit: ticks(PROBE_LIMIT),
         settle: ticks(SETTLE),
@@ -169,19 +179,20 @@ fn directions(
         let macs = [opened[from].port.mac().0, mac];
         let sources = frames.sources(&args.traffic, from, macs, &asked[from], clock)?;
         let (Some(tx), Some(rx)) = (opened[from].tx.pop(), opened[to].rx.pop()) else { continue };
-        let pool = buffers(args, opened[from].port.numa_node())?;
-        let lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), sources);
+        let probe = frames.probe(&args.traffic, from, macs)?;
+        let pool = buffers(&args.port_options, frames.largest(), opened[from].port.numa_node())?;
+        let lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), sources).probe_with(probe);
+        // What is between the ports may add a header.
+        let how = match frames.largest() + HEADERS > pools[to].data_room().into() {
+            _ if frames.are_untagged() => How::Number,
+            true => How::SplitTags,
+            false => How::Tags,
+        };
         let streams = COUNTED + u16::try_from(lane.streams()).unwrap_or(u16::MAX - COUNTED);
-        directions.push(Direction::new(lane, to, rx, &pools[to], base));
+        directions.push(Direction::new(lane, to, rx, &pools[to], base, how));
         base = base.wrapping_add(streams);
     }
     Ok(directions)
-}
-
-/// A pool that nothing is received into, so that its buffers keep a frame.
-fn buffers(args: &RunArgs, numa_node: Option<u32>) -> Result<Pool, Failure> {
-    let slots = usize::from(args.port_options.ring_size) + usize::from(args.port_options.batch) + SPARE;
-    Ok(Pool::new(&PoolConfig { slots, pages: args.port_options.pages.into(), numa_node, ..PoolConfig::default() })?)
 }
 
 /// The two ports of each direction, as `A > B`.

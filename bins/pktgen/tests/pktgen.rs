@@ -37,6 +37,20 @@ fn ones_complement_sum(bytes: &[u8]) -> u32 {
     (sum & 0xffff) + (sum >> 16)
 }
 
+/// What `pktgen rx` makes of a capture with these records.
+fn received(header: &[u8], records: &[Vec<u8>]) -> Value {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), [header, &records.concat()].concat()).unwrap();
+    let received = report(&["rx", &format!("soft:b?wire=pcap:{},", file.path().display()), "--exit-when-idle"]);
+    assert_eq!(received["received"], records.len());
+    received
+}
+
+/// Sent, received, lost, duplicate, late and reordered.
+fn counts(verdict: &Value) -> [u64; 6] {
+    ["sent", "received", "lost", "duplicate", "late", "reordered"].map(|field| verdict[field].as_u64().unwrap())
+}
+
 #[test]
 fn frames_are_numbered_and_valid_and_come_back_whole() {
     let folder = tempfile::tempdir().unwrap();
@@ -44,41 +58,106 @@ fn frames_are_numbered_and_valid_and_come_back_whole() {
     let name = capture.to_str().unwrap();
     let sent =
         report(&["tx", &format!("soft:a?wire=pcap:,{name}&mac=02:00:00:00:00:aa"), "--count", "5000", "--size", "128"]);
-    assert_eq!((&sent["mode"], &sent["sent"]), (&Value::from("tx"), &Value::from(5000)));
-    assert_eq!(sent["ports"][0]["tx_bytes"], 5000 * 128);
-    assert_eq!(sent["drops"], serde_json::json!({}));
+    assert_eq!(
+        (&sent["mode"], &sent["sent"], &sent["ends"]),
+        (&Value::from("tx"), &Value::from(5000), &Value::from(10))
+    );
+    assert_eq!(sent["ports"][0]["tx_bytes"], 5010 * 128);
+    assert_eq!((&sent["drops"], &sent["clock"]["error_ppm"].is_number()), (&serde_json::json!({}), &true));
 
     let (header, records) = records(&capture);
-    assert_eq!(records.len(), 5000);
+    assert_eq!(records.len(), 5010);
     for (number, record) in records.iter().enumerate() {
         let frame = &record[16..];
         assert_eq!(frame.len(), 128);
-        assert_eq!(frame[6..12], [2, 0, 0, 0, 0, 0xaa]);
+        assert_eq!(frame[..12], [2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 0xaa]);
         assert_eq!(frame[12..14], [0x08, 0x00]);
         assert_eq!(ones_complement_sum(&frame[14..34]), 0xffff, "IPv4 header checksum");
         assert_eq!(u16::from_be_bytes([frame[16], frame[17]]), 114, "total length");
         assert_eq!(frame[23], 17, "UDP");
         assert_eq!(u16::from_be_bytes([frame[38], frame[39]]), 94, "UDP length");
-        assert_eq!(frame[40..42], [0, 0], "no UDP checksum");
-        assert_eq!(u64::from_be_bytes(frame[50..58].try_into().unwrap()), number as u64);
+        let pseudo_header = [&frame[26..34], &[0, 17, 0, 94]].concat();
+        assert_eq!(ones_complement_sum(&[&pseudo_header, &frame[34..]].concat()), 0xffff, "UDP checksum");
+        assert_eq!(frame[116..118], records[0][132..134], "all are of one stream");
+        match number {
+            0..5000 => assert_eq!(
+                frame[114..122],
+                [b"RF", &frame[116..118], &u32::try_from(number).unwrap().to_be_bytes()].concat()
+            ),
+            _ => assert_eq!((&frame[114..116], &frame[122..]), (&b"RE"[..], &5000_u64.to_be_bytes()[2..])),
+        }
     }
 
-    let verdict = |changed: &[Vec<u8>]| {
-        let path = folder.path().join("changed.pcap");
-        std::fs::write(&path, [&header[..], &changed.concat()].concat()).unwrap();
-        let received = report(&["rx", &format!("soft:b?wire=pcap:{},", path.display()), "--exit-when-idle"]);
-        assert_eq!(received["received"], changed.len());
-        assert_eq!(received["streams"].as_array().unwrap().len(), 1);
-        let numbers = &received["numbered"];
-        ["received", "lost", "reordered", "duplicates"].map(|field| numbers[field].as_u64().unwrap())
-    };
-    assert_eq!(verdict(&records), [5000, 0, 0, 0]);
+    let verdict = |changed: &[Vec<u8>]| counts(&received(&header, changed)["numbered"]);
+    assert_eq!(verdict(&records), [5000, 5000, 0, 0, 0, 0]);
     let mut changed = records.clone();
     changed.swap(100, 103);
     changed.remove(1000);
     changed.insert(2000, records[1999].clone());
     // After the exchange 101, 102 and 100 come after a higher number.
-    assert_eq!(verdict(&changed), [4999, 1, 3, 1]);
+    assert_eq!(verdict(&changed), [5000, 4999, 1, 1, 0, 3]);
+    // Head and tail count, and nothing at all is all; of the ends one is enough.
+    assert_eq!(verdict(&records[700..]), [5000, 4300, 700, 0, 0, 0]);
+    assert_eq!(verdict(&[&records[..4000], &records[5003..5004]].concat()), [5000, 4000, 1000, 0, 0, 0]);
+    assert_eq!(verdict(&records[5000..]), [5000, 0, 5000, 0, 0, 0]);
+    // Without any the tail is not known of.
+    let unknown = received(&header, &records[..4000]);
+    assert_eq!(
+        (counts(&unknown["numbered"]), &unknown["streams"][0]["ended"]),
+        ([4000, 4000, 0, 0, 0, 0], &Value::from(false))
+    );
+}
+
+#[test]
+fn streams_of_two_ports_and_sizes_are_told_apart_by_the_receiver() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("streams.toml");
+    let text = "[[stream]]\nweight = 2\nsize = 200\nframe = ['ethernet', 'ipv4', 'udp']\n\
+                [[stream]]\nsize = '76-90'\nframe = ['ethernet', 'ipv6', 'udp']\n";
+    std::fs::write(&file, text).unwrap();
+    for tag in ["short", "full"] {
+        let captures = ["a", "b"].map(|name| folder.path().join(name));
+        let ports = [("a", &captures[0]), ("b", &captures[1])]
+            .map(|(name, path)| format!("soft:{name}?wire=pcap:,{}", path.display()));
+        let options = ["--stream", file.to_str().unwrap(), "--count", "300", "--tag", tag];
+        let sent = report(&[&["tx", &ports[0], &ports[1]], &options[..]].concat());
+        assert_eq!((&sent["sent"], &sent["ends"]), (&Value::from(600), &Value::from(40)));
+        let all: Vec<_> = captures.iter().map(|capture| records(capture)).collect();
+        // The first 10 frames of each port are lost.
+        let both = [&all[0].1[10..], &all[1].1[10..]].concat();
+        let received = received(&all[0].0, &both);
+        let mut streams: Vec<_> = received["streams"].as_array().unwrap().iter().map(counts).collect();
+        streams.sort_unstable();
+        assert_eq!(
+            streams,
+            [[100, 97, 3, 0, 0, 0], [100, 97, 3, 0, 0, 0], [200, 193, 7, 0, 0, 0], [200, 193, 7, 0, 0, 0]]
+        );
+        assert_eq!((&received["foreign"], &received["ends"]), (&Value::from(0), &Value::from(40)));
+    }
+}
+
+/// Frames of 60 to 9,014 bytes to a port that takes them in several buffers, each byte as in the capture.
+#[test]
+fn a_capture_leaves_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+    let header = [&[0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0][..], &[0; 8], &[0, 0, 4, 0, 1, 0, 0, 0]].concat();
+    let record = |number: u32| {
+        let length = 60 + number * 9;
+        let record = [number / 1000, number % 1000 * 1000, length, length].map(u32::to_le_bytes).concat();
+        record
+            .into_iter()
+            .chain((0..length).map(|at| u8::try_from((at * 7 + number) % 251).unwrap()))
+            .collect::<Vec<_>>()
+    };
+    let frames: Vec<_> = (0..996).map(record).collect();
+    std::fs::write(&from, [&header[..], &frames.concat()].concat()).unwrap();
+    let port = format!("soft:a?wire=pcap:,{}", to.display());
+    let options = ["--pcap", from.to_str().unwrap(), "--pcap-turns", "2", "--pcap-speed", "max"];
+    let sent = report(&[&["tx", &port], &options[..]].concat());
+    assert_eq!((&sent["sent"], &sent["ends"]), (&Value::from(2 * 996), &Value::from(0)));
+    let played: Vec<_> = records(&to).1.iter().map(|record| record[16..].to_vec()).collect();
+    assert!(played.iter().eq(frames.iter().chain(&frames).map(|frame| &frame[16..])), "they differ");
 }
 
 #[test]
@@ -96,10 +175,10 @@ fn the_rate_is_kept_over_the_whole_run() {
     let took = begun.elapsed();
     assert!(took >= Duration::from_secs_f64(1999.0 / 2000.0), "{took:?}");
     for port in sent["ports"].as_array().unwrap() {
-        assert_eq!(port["tx_packets"], 2000);
+        assert_eq!(port["tx_packets"], 2010);
         assert_eq!(
             port["tx_queues"],
-            serde_json::json!([{"queue": 0, "packets": 2000, "bytes": 120_000, "dropped": 0}])
+            serde_json::json!([{"queue": 0, "packets": 2010, "bytes": 120_600, "dropped": 0}])
         );
         assert_eq!(port["rx_queues"], serde_json::json!([]));
     }
@@ -111,7 +190,8 @@ fn flows_take_turns_on_their_way_to_the_next_hop() {
     let capture = folder.path().join("sent.pcap");
     let port = format!("soft:a?wire=pcap:,{}", capture.display());
     let options = ["--dst-mac", "02:00:5e:10:00:fe", "--dst-ip", "192.0.2.7", "--flows", "300", "--count", "1000"];
-    report(&[&["tx", &port], &options[..]].concat());
+    let sent = report(&[&["tx", &port], &options[..], &["--ends", "0"]].concat());
+    assert_eq!(sent["ends"], 0);
     let (_, records) = records(&capture);
     assert_eq!(records.len(), 1000);
     for (number, record) in records.iter().enumerate() {
@@ -121,7 +201,7 @@ fn flows_take_turns_on_their_way_to_the_next_hop() {
         let source = u16::try_from(number % 300 + 1).unwrap().to_be_bytes();
         assert_eq!(frame[26..30], [198, 18, source[0], source[1]]);
         assert_eq!(ones_complement_sum(&frame[14..34]), 0xffff, "IPv4 header checksum");
-        assert_eq!(u64::from_be_bytes(frame[50..58].try_into().unwrap()), number as u64);
+        assert_eq!(frame[50..54], u32::try_from(number).unwrap().to_be_bytes());
     }
 }
 
@@ -155,15 +235,17 @@ fn bad_input_is_one_line() {
         (&["rxx", "soft:a"], 2, "'rx'"),
         (&["tx", "soft:a", "--lcores", "(0,0,0)"], 2, "--lcores"),
         (&["tx", "soft:a", "--dst-mac", "2:0:0:0:0:1"], 2, "six hexadecimal bytes"),
-        (&["tx", "soft:a", "--dst-ip", "::1"], 2, "--dst-ip"),
-        (&["tx", "soft:a", "--flows", "0"], 2, "1..=65534"),
+        (&["tx", "soft:a", "--dst-ip", "::g"], 2, "--dst-ip"),
+        (&["tx", "soft:a", "--flows", "0"], 2, "1048576"),
         (&["tx", "soft:a", "--ratee", "5"], 2, "'--rate'"),
         (&["rx", "soft:a", "--count", "5"], 2, "see pktgen rx --help"),
         (&["tx", "eth0"], 2, "soft:NAME"),
-        (&["tx", "soft:a", "--size", "59"], 2, "60..=1514"),
+        (&["tx", "soft:a", "--size", "59"], 2, "60 to 9216"),
         (&["tx", "soft:a", "--rate", "0"], 2, "--rate"),
         (&["tx", "soft:a", "--count", "0"], 2, "--count"),
         (&["tx", "soft:a", "--ring-size", "100"], 2, "power of two"),
+        (&["tx", "soft:a", "--ends", "1001"], 2, "--ends"),
+        (&["tx", "soft:a", "--dst-ip", "2001:2::1"], 2, "the 14 bytes of the tag need 76"),
         (&["rx", "soft:a", "soft:a"], 1, "busy"),
         (&["rx", "fffe:ff:1f.7"], 1, "no PCI device"),
     ] {

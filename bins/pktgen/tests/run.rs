@@ -170,6 +170,57 @@ fn streams_have_rates_of_their_own_and_are_reported_apart() {
     );
 }
 
+/// A capture of `count` frames, a millisecond from one to the next, of 60 bytes and more, for station 02:00:00:00:00:77.
+fn capture(count: u32) -> tempfile::NamedTempFile {
+    let mut bytes = vec![0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0];
+    for number in 0..count {
+        let length = 60 + number % 40;
+        bytes.extend([number / 1000, number % 1000 * 1000, length, length].map(u32::to_le_bytes).concat());
+        bytes.extend([2, 0, 0, 0, 0, 0x77, 2, 0, 0, 0, 0, 0x66, 0x88, 0xb5]);
+        bytes.extend((14..length).map(|at| u8::try_from((at + number) % 256).unwrap()));
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    file
+}
+
+#[test]
+fn a_capture_is_replayed_at_its_own_pace_at_another_or_at_a_rate() {
+    let file = capture(200);
+    let common = ["--one-way", "--catch-up", "1s", "--pcap", file.path().to_str().unwrap()];
+    for (options, sent, intended, seconds) in [
+        (&["--pcap-turns", "1"][..], 200, Some(1000.0), 0.199),
+        (&["--pcap-turns", "3", "--pcap-speed", "4"], 600, Some(4000.0), 0.149),
+        (&["--duration", "300ms", "--pcap-speed", "2"], 600, Some(2000.0), 0.299),
+        (&["--pcap-turns", "2", "--rate", "5k"], 400, Some(5000.0), 0.079),
+        (&["--count", "1500", "--pcap-speed", "max"], 1500, None, 0.0),
+        (&["--pcap-turns", "1", "--tag", "full"], 200, Some(1000.0), 0.199),
+    ] {
+        let (report, _) = report(&[&PAIR[..], &common, options].concat(), 0);
+        let direction = &report["directions"][0];
+        for (field, count) in [("sent", sent), ("received", sent), ("lost", 0), ("missed", 0), ("foreign", 0)] {
+            assert_eq!(direction[field], count, "{options:?}, {field}: {direction}");
+        }
+        assert_eq!(direction["intended_pps"].as_f64(), intended, "{options:?}");
+        assert!(direction["duration_s"].as_f64().unwrap() >= seconds, "{options:?}: {direction}");
+        let timed = direction["latency_from_due_ns"]["count"].as_u64();
+        assert_eq!(timed, options.contains(&"--tag").then_some(sent), "{options:?}");
+    }
+}
+
+#[test]
+fn frames_of_several_buffers_are_found_wherever_their_tag_lies() {
+    for (size, tag) in [("2040-2070,4096-4112,9216", "full"), ("2047-2057,60,8999", "short"), ("9216", "full")] {
+        let options = ["--size", size, "--tag", tag, "--rate", "5k", "--catch-up", "1s", "--count", "400"];
+        let (report, _) = report(&[&PAIR[..], &options].concat(), 0);
+        for direction in report["directions"].as_array().unwrap() {
+            for (field, count) in [("sent", 400), ("received", 400), ("reordered", 0), ("foreign", 0), ("damaged", 0)] {
+                assert_eq!(direction[field], count, "{size}, {field}: {direction}");
+            }
+        }
+    }
+}
+
 /// The device never says that a frame is sent, so its ring is full for good.
 #[test]
 fn a_ring_that_stands_still_does_not_hold_up_the_end() {
@@ -252,10 +303,16 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "--rate", "15M", "--line", "10G"], 2, "carry 14880952 frames of 60 bytes"),
         (&["soft:a", "soft:b", "--rate", "1M", "--line", "10"], 2, "above the line"),
         (&["soft:a", "soft:b", "--size", "59"], 2, "60 to 9216"),
-        (&["soft:a", "soft:b", "--size", "60-1519"], 2, "at most 1518"),
+        (&["soft:a", "soft:b", "--size", "60-9216", "--batch", "4"], 2, "--batch 5"),
+        (&["soft:a", "soft:b", "--pcap", "/nowhere.pcap"], 1, "--pcap /nowhere.pcap: cannot be opened"),
+        (&["soft:a", "soft:b", "--pcap", "/dev/null"], 2, "it is empty"),
+        (&["soft:a", "soft:b", "--pcap", "/dev/zero"], 2, "begins like no capture"),
+        (&["soft:a", "soft:b", "--pcap", "x.pcap", "--size", "60"], 2, "--size"),
+        (&["soft:a", "soft:b", "--pcap-speed", "2"], 2, "--pcap"),
+        (&["soft:a", "soft:b", "--pcap", "x.pcap", "--pcap-speed", "nan"], 2, "or max"),
+        (&["soft:a", "soft:b", "--pcap", "x.pcap", "--expect-latency-p99", "1us"], 2, "--tag full"),
         (&["soft:a", "soft:b", "--size", "60*18446744073709551615,61*2"], 2, "weights sum up to"),
         (&["soft:a", "soft:b", "--stream", "/dev/zero"], 2, "longer than 1 MiB"),
-        (&["soft:a", "soft:b", "--size", "2049", "--mtu", "9000"], 2, "at most 2048"),
         (&["soft:a?wire=peer:b", "soft:b", "--dst-ip", "2001:2::1"], 2, "the 14 bytes of the tag need 76"),
         (&["soft:a", "soft:b", "--flows", "1048577"], 2, "1048576"),
         (&["soft:a", "soft:b", "--stream", "/nowhere.toml"], 1, "--stream /nowhere.toml: cannot be read"),

@@ -1,7 +1,7 @@
 //! Rate and pattern of what is sent.
 
 use cli::exit::Failure;
-use measure::{Load, Pattern, Rate};
+use measure::{Load, Pattern};
 use nic::{Address, Opened, Port as _};
 use std::str::FromStr;
 use std::time::Duration;
@@ -35,30 +35,6 @@ impl Pace {
             Ok(self.line.or((speed > 0).then(|| u64::from(speed) * 1_000_000)))
         };
         opened.iter().zip(addresses).map(line).collect()
-    }
-
-    /// Refuses a rate that no port can have, before one is opened.
-    pub(crate) fn check(&self, mean_size: f64) -> Result<(), Failure> {
-        let Some(load) = self.rate else { return Ok(()) };
-        match load.rate_of_mix(mean_size, self.line) {
-            Ok(_) | Err(measure::Error::NoLine) => Ok(()),
-            Err(error) => Err(Failure::usage(format!("--rate {load}: {error}"))),
-        }
-    }
-
-    /// Returns the rate of what each port sends, by its line.
-    pub(crate) fn rates(
-        &self,
-        mean_size: f64,
-        addresses: &[Address],
-        opened: &[Opened],
-    ) -> Result<Vec<Option<Rate>>, Failure> {
-        let Some(load) = self.rate else { return Ok(vec![None; opened.len()]) };
-        let rate = |(line, opened): (Option<u64>, &Opened)| {
-            let rate = load.rate_of_mix(mean_size, line).map(Some);
-            rate.map_err(|error| Failure::usage(format!("{}: {error}", opened.port.name())))
-        };
-        self.lines(addresses, opened)?.into_iter().zip(opened).map(rate).collect()
     }
 
     /// Returns the pattern of the streams of a port that are paced together: each has random times of its own.

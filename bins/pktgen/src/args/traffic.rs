@@ -1,6 +1,7 @@
 //! What is sent.
 
 use super::{Pace, mac};
+use crate::frames::Speed;
 use measure::Kind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -22,15 +23,28 @@ pub(crate) struct TrafficArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "flows", "dst_ip"])]
     pub(crate) stream: Option<PathBuf>,
 
+    /// Frames of a capture (pcap, pcapng), as they are, in place of --size, --flows and --stream. Without --rate they keep its times
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["size", "flows", "stream"])]
+    pub(crate) pcap: Option<PathBuf>,
+
+    /// Replay the capture so many times faster (0.5, 2), or max for as fast as the port takes it
+    #[arg(long, value_name = "FACTOR", requires = "pcap", conflicts_with = "rate")]
+    pub(crate) pcap_speed: Option<Speed>,
+
+    /// Replay the capture so often (1 for once); without it until --duration or --count is over
+    #[arg(long, value_name = "N", requires = "pcap", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    pub(crate) pcap_turns: Option<u64>,
+
     /// Where random fields of streams begin; the same number gives the same frames
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
 
-    /// What frames carry at their end: short (8 bytes: stream and number) or full (14: and the due time, for latency)
-    #[arg(long, value_name = "TAG", default_value = "full", value_parser = kind)]
-    pub(crate) tag: Kind,
+    /// What frames carry at their end: short (8 bytes: stream and number) or full (14: and the due time, for latency) [default: full; for a
+    /// capture none, where a tag is put behind its frames]
+    #[arg(long, value_name = "TAG", value_parser = kind)]
+    pub(crate) tag: Option<Kind>,
 
-    /// MAC addresses that frames are for: of the next hop of A, then of B; without it those of the other port
+    /// MAC addresses that frames are for: of the next hop of A, then of B; without it those of the other port (for tx 02:00:00:00:00:02). Of a capture, only its probes are
     #[arg(long, value_name = "MAC,MAC", value_delimiter = ',', value_parser = mac)]
     pub(crate) dst_mac: Vec<[u8; 6]>,
 
@@ -45,6 +59,11 @@ pub(crate) struct TrafficArgs {
 }
 
 impl TrafficArgs {
+    /// What frames carry; frames of a capture nothing unless they are told to.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.tag.or(self.pcap.is_none().then_some(Kind::Full))
+    }
+
     /// The MAC address that frames of a port are for, if one is given.
     pub(crate) fn dst_mac(&self, port: usize) -> Option<[u8; 6]> {
         self.dst_mac.get(port % 2).or(self.dst_mac.last()).copied()

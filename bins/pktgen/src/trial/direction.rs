@@ -2,9 +2,10 @@
 
 use super::pair::{COUNTED, PROBE, Phase, WARM_UP};
 use crate::lane::{Lane, Sent};
+use crate::tail::Tail;
 use cli::counters::{Counters, Published};
 use lcore::{Clock, PacedRx};
-use measure::{HandOvers, Kind, Stream, Tag};
+use measure::{HandOvers, Stream, Tag};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
 use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue};
 use std::sync::Arc;
@@ -22,6 +23,9 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     pub(super) base: u16,
     hand_overs: Vec<HandOvers>,
     pub(crate) streams: Vec<Stream>,
+    how: How,
+    /// Frames that arrived, whatever they are, where those that count have no tag.
+    arrived: u64,
     pub(crate) answered: bool,
     /// Frames that are none of this direction's.
     pub(crate) foreign: u64,
@@ -32,16 +36,24 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     seen: u64,
 }
 
+/// How frames that count are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// By the tag in their last bytes, in one buffer.
+    Tags,
+    /// By the tag in their last bytes, which may lie in several buffers.
+    SplitTags,
+    /// They are all that is no probe.
+    Number,
+}
+
 /// How far a direction is, for the live view.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Progress([AtomicU64; 4]);
 
-/// Bytes of the longest tag.
-const TAIL: usize = Kind::Full.bytes();
-
 impl<R: RxQueue, T: TxQueue> Direction<R, T> {
-    pub(crate) fn new(lane: Lane<T>, to: usize, rx: R, pool: &Pool, base: u16) -> Self {
+    pub(crate) fn new(lane: Lane<T>, to: usize, rx: R, pool: &Pool, base: u16, how: How) -> Self {
         Self {
             to,
             rx: PacedRx::new(rx),
@@ -49,6 +61,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             base,
             hand_overs: vec![HandOvers::new(); lane.streams()],
             streams: (0..lane.streams()).map(|index| stream(base, index, 0)).collect(),
+            how,
+            arrived: 0,
             answered: false,
             foreign: 0,
             sent: None,
@@ -63,7 +77,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     pub(super) fn begin_counting(&mut self, now: u64) {
         self.streams = (0..self.lane.streams()).map(|index| stream(self.base, index, now)).collect();
         self.hand_overs.fill_with(HandOvers::new);
-        self.foreign = 0;
+        (self.foreign, self.arrived) = (0, 0);
     }
 
     /// Receives a burst. Returns how many frames of the counted streams were in it.
@@ -89,7 +103,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
 
     #[inline(always)]
     fn look(&mut self, batch: &Batch, now: u64) -> usize {
-        let [stream] = &mut self.streams[..] else { return self.look_apart(batch, now) };
+        let ([stream], How::Tags) = (&mut self.streams[..], self.how) else { return self.look_apart(batch, now) };
         let frames = batch.iter().map(Packet::data);
         let others = stream.saw(frames, now, self.lane.handed(), self.hand_overs.first());
         if others > 0 {
@@ -111,14 +125,21 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         }
     }
 
-    /// Looks at frames of several streams, one by one.
+    /// Looks at frames of several streams, of several buffers or without tags, one by one.
     #[inline(never)]
     fn look_apart(&mut self, batch: &Batch, now: u64) -> usize {
         let mut counted = 0;
         for frame in frames(batch) {
-            let mut tail = [0; TAIL];
-            let end = end_of(frame, &mut tail);
+            let mut tail = Tail::default();
+            let end = tail.of(frame);
             let tag = Tag::parse(end);
+            if self.how == How::Number {
+                match tag.is_some_and(|tag| tag.stream == self.base.wrapping_add(PROBE)) {
+                    true => self.answered = true,
+                    false => (self.arrived, counted) = (self.arrived + 1, counted + 1),
+                }
+                continue;
+            }
             let index = tag.map(|tag| usize::from(tag.stream.wrapping_sub(self.base).wrapping_sub(COUNTED)));
             match index.and_then(|index| Some((index, self.streams.get_mut(index)?))) {
                 Some((index, stream)) => {
@@ -143,6 +164,9 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     /// Whether all that was sent has arrived.
     pub(super) fn is_complete(&self) -> bool {
         let mut sent = self.sent.iter().flatten();
+        if self.how == How::Number {
+            return sent.next().is_some_and(|sent| sent.handed <= self.arrived);
+        }
         self.streams.iter().all(|stream| sent.next().is_some_and(|sent| sent.handed == stream.received()))
     }
 
@@ -152,6 +176,11 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         self.sent = Some(self.lane.sent());
     }
 
+    /// Frames that arrived, where those that count have no tag.
+    pub(super) fn untagged(&self) -> Option<u64> {
+        (self.how == How::Number).then_some(self.arrived)
+    }
+
     pub(super) fn publish(&mut self, phase: Phase) {
         let counters = &mut self.lane.counters;
         counters.set_rx(self.rx.queue.counters());
@@ -159,7 +188,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         let seen = counters.rx_packets + counters.tx_packets + counters.dropped_in();
         self.published.publish(*counters, seen == self.seen);
         self.seen = seen;
-        let received = self.streams.iter().map(Stream::received).sum();
+        let received = self.untagged().unwrap_or(self.streams.iter().map(Stream::received).sum());
         let values = [phase as u64, self.lane.handed(), received, self.lane.missed()];
         self.progress.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
@@ -181,20 +210,4 @@ impl Progress {
 fn stream(base: u16, index: usize, begun: u64) -> Stream {
     let number = base.wrapping_add(COUNTED).wrapping_add(u16::try_from(index).unwrap_or(0));
     Stream::new(number, begun)
-}
-
-/// The last bytes of a frame, where its tag is: of its last packet, or if that is shorter of several.
-fn end_of<'p>(frame: &'p [Packet], tail: &'p mut [u8; TAIL]) -> &'p [u8] {
-    let last = frame.last().map(Packet::data).unwrap_or_default();
-    if last.len() >= TAIL || frame.len() < 2 {
-        return last;
-    }
-    let mut room = TAIL;
-    for packet in frame.iter().rev() {
-        let data = packet.data();
-        let (part, place) = (&data[data.len() - data.len().min(room)..], room);
-        room -= part.len();
-        tail[room..place].copy_from_slice(part);
-    }
-    &tail[room..]
 }

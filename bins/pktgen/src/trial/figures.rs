@@ -2,7 +2,7 @@
 
 use super::direction::Direction;
 use crate::args::RunArgs;
-use crate::frames::{Asked, Frames};
+use crate::frames::{Asked, Frames, Limits};
 use crate::lane::Sent;
 use measure::{Clock, Latency, Stream, Summary, Verdict};
 use nic::{RxQueue, TxQueue};
@@ -12,6 +12,7 @@ use nic::{RxQueue, TxQueue};
 pub(crate) struct Setting<'a> {
     pub(crate) args: &'a RunArgs,
     pub(crate) frames: &'a Frames,
+    pub(crate) limits: Limits,
     /// The ports of each direction.
     pub(crate) names: &'a [[String; 2]],
     /// The rates of each port.
@@ -50,13 +51,19 @@ pub(crate) struct Counted {
 impl Figures {
     /// Returns them with the direction's queues.
     pub(crate) fn of<R: RxQueue, T: TxQueue>(direction: Direction<R, T>) -> (Self, R, T) {
-        let Direction { lane, to, rx, streams, answered, foreign, sent, .. } = direction;
+        let untagged = direction.untagged();
+        let Direction { lane, to, rx, streams, answered, mut foreign, sent, .. } = direction;
         let ticks = sent.is_some().then(|| lane.ticks());
         let sent = sent.unwrap_or_default();
         let sent_of = |index: usize| sent.get(index).copied().unwrap_or_default();
-        let streams_of: Vec<_> =
+        let mut streams_of: Vec<_> =
             streams.iter().enumerate().map(|(index, one)| Counted::of(one, sent_of(index))).collect();
-        let all = Counted::sum(&streams, &streams_of);
+        let mut all = Counted::sum(&streams, &streams_of);
+        if let Some((arrived, one)) = untagged.zip(streams_of.first_mut()) {
+            one.verdict = of_number(one.verdict.sent, arrived);
+            all.verdict = one.verdict;
+            foreign = arrived - one.verdict.received;
+        }
         let figures = Self { from: lane.port, to, answered, ticks, foreign, all, streams: streams_of };
         (figures, rx.queue, lane.tx)
     }
@@ -67,8 +74,8 @@ impl Figures {
         let Some(ticks) = self.ticks else { return 0.0 };
         let to_last = setting.clock.nanoseconds(ticks) / 1e9;
         let Counted { missed, verdict, .. } = &self.all;
-        let by_time = setting.args.duration.or(setting.args.count.is_none().then_some(super::DURATION));
-        let by_time = by_time.filter(|_| !setting.cut && setting.args.count.is_none_or(|count| verdict.sent < count));
+        let by_time = setting.limits.duration;
+        let by_time = by_time.filter(|_| !setting.cut && setting.limits.count.is_none_or(|count| verdict.sent < count));
         #[expect(clippy::cast_precision_loss, reason = "figures for people")]
         let due = (verdict.sent + missed) as f64;
         let seconds = match (setting.asked[self.from].all, by_time) {
@@ -144,6 +151,12 @@ pub(crate) struct Rates {
     pub(crate) intended: Option<f64>,
     pub(crate) offered: f64,
     pub(crate) missed: f64,
+}
+
+/// What became of frames without tag, of which so many were sent and so many came.
+fn of_number(sent: u64, arrived: u64) -> Verdict {
+    let received = arrived.min(sent);
+    Verdict { sent, received, lost: sent - received, ..Verdict::default() }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]

@@ -6,6 +6,7 @@ mod page;
 use super::figures::{Figures, Setting};
 use super::{Outcome, no_probe};
 use crate::args::RunArgs;
+use crate::clock::ClockReport;
 use anyhow::anyhow;
 use cli::exit::Failure;
 use cli::human::{counted, grouped};
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 /// Prints the report, and returns how the run ended: with what troubled it, or with what is wrong with its figures.
 pub(crate) fn print(args: &RunArgs, outcome: Outcome) -> Result<(), Failure> {
-    let Outcome { frames, names, asked, clock, cut, figures: all, totals, trouble } = outcome;
-    let setting = &Setting { args, frames: &frames, names: &names, asked: &asked, clock: &clock, cut };
+    let Outcome { frames, limits, names, asked, clock, cut, figures: all, totals, trouble } = outcome;
+    let setting = &Setting { args, frames: &frames, limits, names: &names, asked: &asked, clock: &clock, cut };
     let unanswered: Vec<_> =
         all.iter().zip(&names).filter(|(figures, _)| !figures.answered).map(|(_, names)| names).collect();
     let measured = match unanswered.first() {
@@ -81,7 +82,8 @@ fn unmet(setting: &Setting<'_>, all: &[Figures]) -> Vec<String> {
 
 /// What a reader has to know before believing the figures.
 fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<String> {
-    let mut warnings = Vec::new();
+    let mut warnings = setting.frames.remarks();
+    warnings.extend(ClockReport::of(setting.clock).warning());
     if setting.cut {
         warnings.push("a signal ended the run early".to_owned());
     }

@@ -97,7 +97,7 @@ pub(super) fn pair(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let said = vm.sh(&format!(
         "RUST_LOG=igb=info fwd rxonly 0000:02:00.0 --json --quiet >/tmp/report 2>/tmp/said & counter=$!
          for try in $(seq 300); do grep -q 'in use:' /tmp/said && break; sleep 0.1; done
-         pktgen tx 0000:01:00.0 --count {COUNT} --rate 2000 --quiet
+         pktgen tx 0000:01:00.0 --count {COUNT} --ends 0 --rate 2000 --quiet
          kill -INT $counter; wait $counter; cat /tmp/said /tmp/report"
     ))?;
     let report = said.lines().rfind(|line| line.starts_with('{')).unwrap_or_default();

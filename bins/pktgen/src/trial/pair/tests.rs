@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::lane::{Lane, Source};
+use crate::pacing::Pacing;
 use crate::traffic::{Part as Frames, Traffic};
+use crate::trial::direction::How;
 use crate::trial::figures::{Counted, Figures};
 use ethdev::in_process::{self, InProcessRx, InProcessTx, Wire};
 use ethdev::{Opened, PortConfig};
@@ -94,10 +96,10 @@ fn run_until(stop: &lcore::Stop, plan: Plan, deaf: usize, pacers: Vec<Option<Pac
         let flows = Flows { flows: 3, ..Flows::default() };
         let stream = Template::flows(&flows, Kind::Full.bytes(), 1).unwrap();
         let part = Frames::new(index.try_into().unwrap(), stream, 1, Kind::Full).unwrap();
-        Source::new(Traffic::new(vec![part], 60), pacer)
+        Source::new(Traffic::new(vec![part], 60), pacer.map(Pacing::Rate))
     };
     let lane = Lane::new(0, a.tx.remove(0), &frames, 32, pacers.into_iter().enumerate().map(source).collect());
-    let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE);
+    let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE, How::Tags);
     let pairs = Pairs::new(vec![Pair::new(vec![direction], plan)], 32);
     let bench = Bench { pairs, wires: [wire_a, wire_b], edit, counted: 0, deaf, _opened: [a, b] };
     let mut bench = Loop::new(stop).run(bench);

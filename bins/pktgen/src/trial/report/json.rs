@@ -1,6 +1,7 @@
 //! The object of `--json`.
 
 use super::damaged;
+use crate::clock::ClockReport;
 use crate::trial::figures::{Counted, Figures, Rates, Setting};
 use cli::exit::Failure;
 use cli::report::{PortTotals, Totals, rounded};
@@ -18,13 +19,6 @@ pub(super) struct Report<'a> {
     warnings: Vec<String>,
     /// Why the exit code is not 0; else `null`.
     error: Option<String>,
-}
-
-#[derive(Serialize)]
-struct ClockReport {
-    hz: u64,
-    error_ppm: f64,
-    error_ns: f64,
 }
 
 #[derive(Serialize)]
@@ -92,15 +86,10 @@ impl<'a> Report<'a> {
         warnings: Vec<String>,
         result: &Result<(), Failure>,
     ) -> Self {
-        let clock = ClockReport {
-            hz: setting.clock.hz(),
-            error_ppm: rounded(setting.clock.error_ppm()),
-            error_ns: rounded(setting.clock.error_ns()),
-        };
         Self {
             mode: "run",
             mean_size: rounded(setting.frames.mean()),
-            clock,
+            clock: ClockReport::of(setting.clock),
             directions: all.iter().map(|figures| DirectionReport::of(setting, figures, totals)).collect(),
             ports: &totals.ports,
             warnings,

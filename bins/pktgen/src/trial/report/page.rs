@@ -1,7 +1,8 @@
 //! The page for people.
 
 use super::{damaged, microseconds, whole};
-use crate::frames::printable;
+use crate::clock::ClockReport;
+use crate::frames::{Speed, printable};
 use crate::trial::figures::{Figures, Setting, percent};
 use cli::human::{grouped, with_unit};
 use cli::report::Totals;
@@ -15,7 +16,7 @@ pub(super) fn page(setting: &Setting<'_>, all: &[Figures], totals: &Totals, warn
     for pair in all.chunk_by(|one, other| one.from / 2 == other.from / 2) {
         text += &format!("\n\n{}", table(setting, pair, totals));
     }
-    if setting.args.traffic.tag == Kind::Full {
+    if setting.args.traffic.kind() == Some(Kind::Full) {
         text += "\n\ndue: from when a frame was due; ring: from its hand-over to the transmit ring, not the wire";
     }
     for warning in warnings {
@@ -34,10 +35,17 @@ fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
     let rate = match args.traffic.pace.rate {
         _ if setting.frames.are_paced_apart() => format!("streams at rates of their own: {}", each_way()),
         Some(load) => format!("--rate {load}: {}", each_way()),
+        None if args.traffic.pcap.is_some() && setting.frames.are_paced() => {
+            format!("as captured, {} times as fast: {}", args.traffic.pcap_speed.map_or(1.0, Speed::factor), each_way())
+        }
         None if setting.frames.are_paced() => format!("at the rate of its stream: {}", each_way()),
         None => "as fast as the ports take them".to_owned(),
     };
-    let tag = if args.traffic.tag == Kind::Full { "full" } else { "short" };
+    let tag = match args.traffic.kind() {
+        Some(Kind::Full) => "full tag",
+        Some(Kind::Short) => "short tag",
+        None => "no tag: counted by number",
+    };
     let spread = match args.traffic.pace.pattern.0 {
         _ if !setting.frames.are_paced() => String::new(),
         measure::Pattern::Even => ", even".to_owned(),
@@ -45,14 +53,8 @@ fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
         measure::Pattern::Poisson(seed) => format!(", Poisson (seed {seed})"),
     };
     let seconds = all.iter().map(|figures| figures.seconds(setting)).fold(0.0, f64::max);
-    format!(
-        "\nrun: {seconds:.3} s, frames of {}, {tag} tag\n{rate}{spread}\nclock: {:.3} MHz, wrong by at most {:.3} ppm \
-         and {:.0} ns against CLOCK_MONOTONIC",
-        setting.frames.sizes(),
-        f64::from(u32::try_from(setting.clock.hz() / 1000).unwrap_or(u32::MAX)) / 1000.0,
-        setting.clock.error_ppm(),
-        setting.clock.error_ns()
-    )
+    let clock = ClockReport::of(setting.clock).words();
+    format!("\nrun: {seconds:.3} s, frames of {}, {tag}\n{rate}{spread}\n{clock}", setting.frames.sizes())
 }
 
 /// The figures of a pair, a column or two for each direction.
@@ -86,7 +88,7 @@ fn table(setting: &Setting<'_>, pair: &[Figures], totals: &Totals) -> String {
     row("damaged", &|figures| grouped(damaged(figures, &totals.ports[figures.to])));
     screen::align_right(&mut counts, 1);
     let mut text = screen::trimmed(&counts);
-    if setting.args.traffic.tag == Kind::Full {
+    if setting.args.traffic.kind() == Some(Kind::Full) {
         text += &format!("\n\n{}", latencies(setting, pair, &header));
     }
     for (figures, title) in pair.iter().zip(&header[1..]).filter(|(figures, _)| figures.streams.len() > 1) {
@@ -97,7 +99,7 @@ fn table(setting: &Setting<'_>, pair: &[Figures], totals: &Totals) -> String {
 
 /// A row for each stream of a direction; latencies are from the due time.
 fn streams(setting: &Setting<'_>, figures: &Figures, title: &str) -> String {
-    let full = setting.args.traffic.tag == Kind::Full;
+    let full = setting.args.traffic.kind() == Some(Kind::Full);
     let mut columns = vec![title, "intended", "offered", "missed", "sent", "received", "LOST", "twice", "reordered"];
     columns.extend(["p50 us", "p99 us", "max us"].iter().filter(|_| full));
     let mut table = screen::plain_table(&columns);

@@ -1,0 +1,34 @@
+//! The end of a frame, where its tag is.
+
+use measure::Kind;
+use mempool::Packet;
+
+/// Room for the longest tag, should it lie in several buffers.
+#[derive(Debug, Default)]
+pub(crate) struct Tail([u8; BYTES]);
+
+const BYTES: usize = Kind::Full.bytes();
+
+impl Tail {
+    /// Returns the last bytes of a frame, those of a tag at least: of its last packet, or if that is shorter of several.
+    #[inline(always)]
+    pub(crate) fn of<'p>(&'p mut self, frame: &'p [Packet]) -> &'p [u8] {
+        match frame {
+            [packet] => packet.data(),
+            [.., last] if last.len() >= BYTES => last.data(),
+            _ => self.of_several(frame),
+        }
+    }
+
+    #[inline(never)]
+    fn of_several(&mut self, frame: &[Packet]) -> &[u8] {
+        let mut room = BYTES;
+        for packet in frame.iter().rev() {
+            let data = packet.data();
+            let (part, place) = (&data[data.len() - data.len().min(room)..], room);
+            room -= part.len();
+            self.0[room..place].copy_from_slice(part);
+        }
+        &self.0[room..]
+    }
+}
