@@ -3,6 +3,7 @@
 //! - [`Tag`], [`TagWriter`], [`End`]: what a frame carries at its end: stream, number and due time, or how many there were.
 //! - [`Load`], [`Rate`], [`Pacer`]: how many frames a second, and when each of them is due.
 //! - [`Window`], [`Stream`]: what was lost, doubled, late or reordered, and how long frames took.
+//! - [`is_intact`]: whether a frame is as it was sent, by its checksum of UDP.
 //! - [`Latency`]: a histogram, and what RFC 8219, RFC 5481 and RFC 3550 make of it.
 //! - [`Clock`]: ticks of a counter in nanoseconds, with the error that this can have.
 //!
@@ -23,6 +24,7 @@
 
 mod clock;
 mod error;
+mod intact;
 mod latency;
 mod pacing;
 mod rate;
@@ -32,6 +34,7 @@ mod window;
 
 pub use clock::{Bracket, Clock};
 pub use error::Error;
+pub use intact::is_intact;
 pub use latency::{Latency, Summary};
 pub use pacing::{Pacer, Pattern};
 pub use rate::{Load, Rate};

@@ -7,8 +7,8 @@
 //! | 4 | number, from 0; after 2^32 - 1 comes 0 | yes | yes |
 //! | 6 | due time in ticks, modulo 2^48 | | yes |
 //!
-//! Frames that end a stream say how many there were before them: behind the mark and the stream, `RE` has the complement of the lower
-//! 32 bits of that number and 48 bits of it, `Re` (8 bytes) only its lower 32 bits.
+//! Frames that end a stream say how many there were before them: behind the mark and the stream, `RE` has the word `rend` and 48 bits of
+//! that number, `Re` (8 bytes) only its lower 32 bits.
 //!
 //! All are big-endian. At the end it survives what a device does to headers: tags of VLANs that come and go, and tunnels.
 
@@ -142,11 +142,13 @@ impl End {
     /// Returns what the end of a frame (without check sequence) says; `None` if it does not end a stream.
     #[must_use]
     pub fn parse(frame: &[u8]) -> Option<Self> {
-        if let Some([b'R', b'E', tag @ ..]) = frame.last_chunk::<FULL>() {
-            let (stream, check) = (tag.first_chunk::<2>()?, tag[2..].first_chunk::<4>()?);
+        // In a tag the mark of an end may stand by chance.
+        if Tag::parse(frame).is_some() {
+            return None;
+        }
+        if let Some([b'R', b'E', high, low, b'r', b'e', b'n', b'd', ..]) = frame.last_chunk::<FULL>() {
             let sent = u64::from_be_bytes(*frame.last_chunk::<8>()?) & DUE;
-            let stream = u16::from_be_bytes(*stream);
-            return (u64::from(!u32::from_be_bytes(*check)) == sent & LOWER).then_some(Self { stream, sent, bits: 48 });
+            return Some(Self { stream: u16::from_be_bytes([*high, *low]), sent, bits: 48 });
         }
         let [b'R', b'e', tag @ ..] = frame.last_chunk::<SHORT>()? else { return None };
         let (stream, sent) = (tag.first_chunk::<2>()?, tag.last_chunk::<4>()?);
@@ -216,7 +218,7 @@ impl TagWriter {
     /// Writes that the stream ends, and that `sent` frames were sent of it, where [`Self::write`] writes a tag.
     pub fn write_end(&self, frame: &mut [u8], sent: u64) {
         let mark = u16::from_be_bytes(if self.kind == Kind::Short { *b"Re" } else { *b"RE" });
-        let number = if self.kind == Kind::Short { sent } else { !sent } & LOWER;
+        let number = if self.kind == Kind::Short { sent & LOWER } else { END };
         let head = u64::from(mark) << 48 | self.head & !(u64::MAX << 48) | number;
         Self { head, ..*self }.write(frame, 0, sent);
     }
@@ -292,5 +294,7 @@ const SHORT: usize = 8;
 const FULL: usize = 14;
 /// The bits of a due time.
 const DUE: u64 = (1 << 48) - 1;
+/// What stands in a full tag that is an end in place of a number.
+const END: u64 = u32::from_be_bytes(*b"rend") as u64;
 /// The lower half of a word.
 const LOWER: u64 = u32::MAX as u64;

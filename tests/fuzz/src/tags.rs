@@ -1,6 +1,6 @@
 //! Frames with tags of any content, in bursts: nothing panics, what is sent is received or lost, and each frame is counted once.
 
-use measure::{HandOvers, Kind, Stream, Tag, TagWriter};
+use measure::{End, HandOvers, Kind, Stream, Tag, TagWriter, is_intact};
 
 const STREAM: u16 = 7;
 const SIZE: usize = 60;
@@ -17,6 +17,10 @@ pub fn run(input: &[u8]) {
         let (bytes, after) = after.split_at(after.len().min(usize::from(shape >> 4).clamp(1, 14)));
         rest = after;
         frames.push(frame(*shape, bytes, now));
+        if let Some(frame) = frames.last() {
+            assert!(Tag::parse(frame).is_none() || End::parse(frame).is_none());
+            let _ = is_intact(frame, [bytes]);
+        }
         if shape & 4 != 0 || rest.is_empty() {
             now += 1000;
             let known = (shape & 8 == 0).then_some(&hand_overs);
