@@ -93,6 +93,16 @@ impl Stop {
         self.flag.request();
     }
 
+    /// Takes back what was requested, for another run once the workers of the last have ended. A signal stays.
+    ///
+    /// # Errors
+    ///
+    /// If the process has no file descriptors left.
+    pub fn renew(&mut self) -> io::Result<()> {
+        self.flag = lcore::Stop::new().map_err(io::Error::other)?;
+        Ok(())
+    }
+
     /// Returns a handle with which another thread can wake the waiting one.
     ///
     /// # Errors
@@ -125,6 +135,17 @@ impl Waker {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_renewed_one_ends_no_run_that_came_before() {
+        let mut stop = Stop::new().unwrap();
+        let before = stop.flag();
+        stop.request();
+        stop.renew().unwrap();
+        assert!(before.is_requested() && !stop.is_requested() && !stop.flag().is_requested());
+        stop.request();
+        assert!(stop.is_requested());
+    }
     use device::EventFd;
     use std::os::fd::AsFd as _;
     use std::time::Instant;
