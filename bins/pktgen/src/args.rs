@@ -1,9 +1,11 @@
 //! The command line.
 
+mod calibrate;
 mod pace;
 mod run;
 mod traffic;
 
+pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use pace::Pace;
 pub(crate) use run::RunArgs;
 pub(crate) use traffic::TrafficArgs;
@@ -33,6 +35,8 @@ pub(crate) enum Command {
     Rx(RxArgs),
     /// Send and receive on pairs of ports, and report rates, loss, reordering and latency of each direction
     Run(Box<RunArgs>),
+    /// Measure the instrument against itself, over a cable or a loop, and write what that is for later reports
+    Calibrate(Box<CalibrateArgs>),
 }
 
 #[derive(clap::Args, Debug)]

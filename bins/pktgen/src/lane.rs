@@ -171,6 +171,11 @@ impl<T: TxQueue> Lane<T> {
         self
     }
 
+    /// Whether a receiver can tell by their checksums which of its frames are damaged.
+    pub(crate) fn is_verifiable(&self) -> bool {
+        self.sources.iter().all(|source| source.traffic.is_verifiable())
+    }
+
     /// Streams that it has.
     pub(crate) fn streams(&self) -> usize {
         self.streams.len()

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod calibrate;
 mod clock;
 mod frames;
 mod lane;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
             Command::Tx(args) => run::transmit(&args),
             Command::Rx(args) => run::receive(&args),
             Command::Run(args) => trial::run(&args),
+            Command::Calibrate(args) => calibrate::run(&args),
         }
     })
 }

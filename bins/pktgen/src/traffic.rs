@@ -1,6 +1,6 @@
 //! What a lane sends: the one seam between frames and the rest of the generator.
 
-use measure::{Coverage, Kind, TagWriter};
+use measure::{Coverage, Kind, TagWriter, is_intact};
 use mempool::{Batch, Packet, Pool, PoolCache};
 use std::sync::Arc;
 use stream::{Replay, Stream};
@@ -171,6 +171,18 @@ impl Traffic {
     pub(crate) fn write_ends(&mut self, cache: &mut PoolCache, batch: &mut Batch, from: usize) -> usize {
         let largest = self.largest;
         self.parts.iter_mut().skip(from).map_while(|part| part.write_end(cache, batch, largest).then_some(())).count()
+    }
+
+    /// Whether a frame that is not as it was sent can be told by its checksum: of all streams the first frame is right.
+    pub(crate) fn is_verifiable(&self) -> bool {
+        self.parts.iter().all(|part| match &part.frames {
+            Content::Stream(stream) if stream.checksum_at().is_some() => {
+                let mut frame = vec![0; stream.sizes().next().unwrap_or_default().into()];
+                let _ = stream.clone().fill([&mut frame[..]].into_iter());
+                is_intact(&frame, [])
+            }
+            _ => false,
+        })
     }
 
     /// Goes to a frame of the capture, if it is one.

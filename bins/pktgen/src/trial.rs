@@ -1,11 +1,12 @@
 //! `pktgen run`: sends and receives in one process, from the opening of the ports to the report.
 
 mod direction;
-mod figures;
+pub(crate) mod figures;
 mod pair;
-mod report;
+pub(crate) mod report;
 
 use crate::args::RunArgs;
+use crate::calibrate::Floors;
 use crate::clock::{Calibrated, ticks};
 use crate::frames::{Asked, Frames, Limits};
 use crate::lane::Lane;
@@ -22,7 +23,7 @@ use cli::run::{Ended, PublishedLane, Run};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use direction::{Direction, How, Progress};
-use figures::Figures;
+use figures::{Figures, Setting};
 use measure::Clock;
 use mempool::Pool;
 use nic::{Address, Interrupts, Opened, Port as _};
@@ -55,26 +56,51 @@ pub(crate) struct Outcome {
     /// In the order of the ports that send.
     pub(crate) figures: Vec<Figures>,
     pub(crate) totals: Totals,
-    /// What makes the figures void or incomplete.
+    /// Why no figure holds: the clock jumped.
+    pub(crate) void: Option<String>,
+    /// What made it fail, that among it.
     pub(crate) trouble: Result<(), Failure>,
+}
+
+impl Outcome {
+    /// What its figures are to be read with.
+    pub(crate) fn setting<'a>(&'a self, args: &'a RunArgs) -> Setting<'a> {
+        let Self { frames, limits, names, asked, clock, cut, void, .. } = self;
+        let (limits, cut, void) = (*limits, *cut, void.as_deref());
+        Setting { args, frames, limits, names, asked, clock, cut, void, floors: None }
+    }
 }
 
 /// `pktgen run`: measures, and reports.
 pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+    let frames = prepare(args)?;
+    let floors = args.floor.as_ref().map(|path| Floors::read(path)).transpose()?;
+    let mut stop = Stop::on_signals()?;
+    let mut screen = Screen::new(args.json, args.quiet);
+    let outcome = perform(args, frames, &mut stop, &mut screen)?;
+    report::print(args, floors.as_ref(), outcome)
+}
+
+/// Checks the arguments of a trial, and reads what they name.
+pub(crate) fn prepare(args: &RunArgs) -> Result<Frames, Failure> {
     check(args)?;
     let frames = Frames::of(&args.traffic, &args.port_options)?;
     if args.expect.expect_rate.is_some() && !frames.are_paced() {
         return Err(Failure::usage("--expect-rate: there is no rate to compare with; give one with --rate"));
     }
-    let stop = Stop::on_signals()?;
-    let mut screen = Screen::new(args.json, args.quiet);
-    let outcome = measure(args, frames, &stop, &mut screen)?;
-    report::print(args, outcome)
+    Ok(frames)
 }
 
 /// Runs one trial: opens the ports, measures all directions, and closes them. Prints nothing but what `screen` shows meanwhile.
-/// The arguments have been checked.
-pub(crate) fn measure(args: &RunArgs, frames: Frames, stop: &Stop, screen: &mut Screen) -> Result<Outcome, Failure> {
+/// `frames` is what [`prepare`] has returned.
+pub(crate) fn perform(
+    args: &RunArgs,
+    frames: Frames,
+    stop: &mut Stop,
+    screen: &mut Screen,
+) -> Result<Outcome, Failure> {
+    stop.renew()?;
+    let stop = &*stop;
     let calibrated = Calibrated::begin();
     let port_options = frames.port_options(&args.port_options);
     let Ports { mut opened, pools } = open(&args.ports, &port_options, Interrupts::Off, stop, screen)?;
@@ -123,9 +149,10 @@ pub(crate) fn measure(args: &RunArgs, frames: Frames, stop: &Stop, screen: &mut 
     let (totals, closed) = run.supervise(members, Team::all_finished, notes, end)?;
     // Lcores end in another order than that of the ports, which is that of the names.
     figures.sort_by_key(|figures| figures.from);
-    let trouble = trouble.and(calibrated.refine(&mut clock)).map_err(Failure::from);
-    let (cut, trouble) = (cut.load(Ordering::Relaxed), closed.and(trouble));
-    Ok(Outcome { frames, limits, names, asked, clock, cut, figures, totals, trouble })
+    let jumped = trouble.and(calibrated.refine(&mut clock));
+    let void = jumped.as_ref().err().map(ToString::to_string);
+    let (cut, trouble) = (cut.load(Ordering::Relaxed), closed.and(jumped.map_err(Failure::from)));
+    Ok(Outcome { frames, limits, names, asked, clock, cut, figures, totals, void, trouble })
 }
 
 /// Refuses what no run can begin with.
@@ -189,7 +216,7 @@ fn directions(
             false => How::Tags,
         };
         let streams = COUNTED + u16::try_from(lane.streams()).unwrap_or(u16::MAX - COUNTED);
-        directions.push(Direction::new(lane, to, rx, &pools[to], base, how));
+        directions.push(Direction::new(lane, to, rx, &pools[to], base, how).verify(!args.no_verify));
         base = base.wrapping_add(streams);
     }
     Ok(directions)

@@ -84,7 +84,10 @@ fn frames_are_numbered_and_valid_and_come_back_whole() {
                 frame[114..122],
                 [b"RF", &frame[116..118], &u32::try_from(number).unwrap().to_be_bytes()].concat()
             ),
-            _ => assert_eq!((&frame[114..116], &frame[122..]), (&b"RE"[..], &5000_u64.to_be_bytes()[2..])),
+            _ => assert_eq!(
+                (&frame[114..116], &frame[118..122], &frame[122..]),
+                (&b"RE"[..], &b"rend"[..], &5000_u64.to_be_bytes()[2..])
+            ),
         }
     }
 

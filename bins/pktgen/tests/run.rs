@@ -25,7 +25,7 @@ fn a_cable_loses_nothing() {
         &["--rate", "20k"][..],
         &["--rate", "20k", "--pattern", "bursts:7"],
         &["--rate", "20k", "--pattern", "poisson"],
-        &[],
+        &["--no-verify"],
     ] {
         let (report, _) = report(&[&PAIR[..], &["--count", "3000", "--flows", "5"], options].concat(), 0);
         let directions = report["directions"].as_array().unwrap();
@@ -38,6 +38,7 @@ fn a_cable_loses_nothing() {
                 assert_eq!(direction[field], count, "{field}: {direction}");
             }
             assert_eq!((&direction["foreign"], &direction["damaged"]), (&Value::from(0), &Value::from(0)));
+            assert_eq!(direction["verified"], !options.contains(&"--no-verify"));
             for latency in ["latency_from_due_ns", "latency_from_ring_ns"] {
                 let figure = |name: &str| direction[latency][name].as_f64().unwrap();
                 assert_eq!(direction[latency]["count"], 3000);
@@ -74,11 +75,16 @@ fn what_is_due_is_sent_or_missed() {
     }
 }
 
+/// Nor does it keep others from one.
 #[test]
 fn without_a_way_there_is_no_measurement() {
-    let (report, message) = report(&["soft:a?wire=sink", "soft:b?wire=sink"], 1);
-    assert!(message.starts_with("pktgen: soft:a > soft:b: of the probes that soft:a sends none arrives"), "{message}");
-    assert_eq!(report["directions"][0]["sent"], 0);
+    let ports = ["soft:c?wire=sink", "soft:d?wire=sink", PAIR[0], PAIR[1]];
+    let (report, message) = report(&[&ports[..], &["--count", "500"]].concat(), 1);
+    let expected = "pktgen: soft:c > soft:d: of the probes that soft:c sends none arrives at soft:d within 5 s (and 1 more ways are deaf)";
+    assert!(message.starts_with(expected), "{message}");
+    let received: Vec<_> =
+        report["directions"].as_array().unwrap().iter().map(|one| one["received"].as_u64()).collect();
+    assert_eq!(received, [0, 0, 500, 500].map(Some));
 }
 
 #[test]
@@ -221,6 +227,50 @@ fn frames_of_several_buffers_are_found_wherever_their_tag_lies() {
     }
 }
 
+#[test]
+fn the_floor_of_the_instrument_stands_beside_its_figures() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("floor.json");
+    let calibrate = |options: &[&str]| {
+        let common = ["calibrate", PAIR[0], PAIR[1], "--duration", "200ms", "--warm-up", "10ms", "--output"];
+        let program =
+            Command::new(env!("CARGO_BIN_EXE_pktgen")).args(common).arg(&file).args(options).output().unwrap();
+        assert!(program.status.success(), "{}", String::from_utf8_lossy(&program.stderr));
+        String::from_utf8(program.stdout).unwrap()
+    };
+    let said = calibrate(&["--rates", "1k,5k", "--sizes", "60,1000", "--one-way"]);
+    assert!(said.contains("due p50 us") && said.contains("subtracts nothing"), "{said}");
+    let written: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let floors = written["floors"].as_array().unwrap();
+    let sizes: Vec<_> = floors.iter().map(|floor| floor["size"].as_f64().unwrap()).collect();
+    assert_eq!(sizes, [60.0, 60.0, 1000.0, 1000.0]);
+    assert!(
+        floors.iter().all(|floor| floor["lost"] == 0 && floor["latency_from_due_ns"]["p99"].as_f64() > Some(0.0)),
+        "{written}"
+    );
+
+    let options = [
+        "--floor",
+        file.to_str().unwrap(),
+        "--one-way",
+        "--rate",
+        "5k",
+        "--catch-up",
+        "1s",
+        "--size",
+        "900",
+        "--count",
+        "500",
+    ];
+    let (report, _) = report(&[&PAIR[..], &options].concat(), 0);
+    assert_eq!(report["directions"][0]["floor"], floors[3]);
+    assert_eq!(report["directions"][0]["latency_from_due_ns"]["count"], 500);
+    let warning = report["warnings"].to_string();
+    assert!(warning.contains("of 1000 bytes, and these are"), "{warning}");
+    let output = pktgen(&[&PAIR[..], &options, &["--quiet"]].concat());
+    assert!(String::from_utf8(output.stdout).unwrap().contains("soft:a > soft:b: floor at "));
+}
+
 /// The device never says that a frame is sent, so its ring is full for good.
 #[test]
 fn a_ring_that_stands_still_does_not_hold_up_the_end() {
@@ -324,6 +374,8 @@ fn bad_input_is_one_line() {
         (&["soft:a", "soft:b", "--count", "0"], 2, "--count"),
         (&["soft:a", "soft:b", "--tag", "long"], 2, "short or full"),
         (&["soft:a", "soft:b", "--expect-loss", "101"], 2, "percentage"),
+        (&["soft:a", "soft:b", "--floor", "/nowhere"], 1, "--floor /nowhere: cannot be read"),
+        (&["soft:a", "soft:b", "--floor", "/dev/null"], 2, "name a file of pktgen calibrate"),
         (&["soft:a", "soft:b", "--expect-rate"], 2, "no rate to compare with"),
         (&["soft:a", "soft:b", "--tag", "short", "--expect-latency-p99", "1us"], 2, "--tag full"),
         (&["soft:a?wire=peer:c", "soft:b"], 2, "c is none of the ports"),

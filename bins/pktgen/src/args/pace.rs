@@ -27,6 +27,12 @@ pub(crate) struct Pace {
     pub(crate) line: Option<u64>,
 }
 
+impl Default for Pace {
+    fn default() -> Self {
+        Self { rate: None, pattern: Spread(Pattern::Even), catch_up: Duration::from_millis(1), line: None }
+    }
+}
+
 impl Pace {
     /// Returns the speed of the line of each port in bit/s, where one is known.
     pub(crate) fn lines(&self, addresses: &[Address], opened: &[Opened]) -> Result<Vec<Option<u64>>, Failure> {
@@ -71,7 +77,7 @@ impl FromStr for Spread {
     }
 }
 
-fn bits(text: &str) -> Result<u64, String> {
+pub(super) fn bits(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(Load::Frames(millionths)) if millionths >= 1_000_000 => Ok(millionths / 1_000_000),
         _ => Err("write bits a second, such as 10G or 2.5G".to_owned()),

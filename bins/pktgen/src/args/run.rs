@@ -4,6 +4,7 @@ use super::TrafficArgs;
 use super::pace::{time, with_unit};
 use cli::args::PortOptions;
 use nic::Address;
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -30,6 +31,14 @@ pub(crate) struct RunArgs {
     /// Frames that are sent and counted each way
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) count: Option<u64>,
+
+    /// Leave the checksums of UDP of frames that arrive unread, which costs less at the highest rates; then damage in a frame is not seen
+    #[arg(long)]
+    pub(crate) no_verify: bool,
+
+    /// Show what the instrument has measured of itself beside the latencies: a file of pktgen calibrate. Nothing is subtracted
+    #[arg(long, value_name = "FILE")]
+    pub(crate) floor: Option<PathBuf>,
 
     #[command(flatten)]
     pub(crate) expect: Expectations,
@@ -69,13 +78,13 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-fn time_or_none(text: &str) -> Result<Duration, String> {
+pub(super) fn time_or_none(text: &str) -> Result<Duration, String> {
     with_unit(text)
         .filter(|time| *time <= DAY)
         .ok_or_else(|| "write a time of at most a day, such as 0s or 1.5s".to_owned())
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     match time_or_none(text) {
         Ok(time) if time >= Duration::from_micros(1) => Ok(time),
         _ => Err("write a time of at most a day, such as 10s or 0.5s".to_owned()),

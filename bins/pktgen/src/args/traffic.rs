@@ -2,7 +2,7 @@
 
 use super::{Pace, mac};
 use crate::frames::Speed;
-use measure::Kind;
+use measure::{Kind, Load};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use stream::Sizes;
@@ -59,6 +59,23 @@ pub(crate) struct TrafficArgs {
 }
 
 impl TrafficArgs {
+    /// Frames of UDP of one size, at a rate.
+    pub(crate) fn constant(size: Sizes, rate: Load, line: Option<u64>) -> Self {
+        Self {
+            pace: Pace { rate: Some(rate), line, ..Pace::default() },
+            size,
+            stream: None,
+            pcap: None,
+            pcap_speed: None,
+            pcap_turns: None,
+            seed: 1,
+            tag: None,
+            dst_mac: Vec::new(),
+            dst_ip: Vec::new(),
+            flows: 1,
+        }
+    }
+
     /// What frames carry; frames of a capture nothing unless they are told to.
     pub(crate) fn kind(&self) -> Option<Kind> {
         self.tag.or(self.pcap.is_none().then_some(Kind::Full))

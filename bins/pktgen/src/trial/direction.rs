@@ -5,9 +5,9 @@ use crate::lane::{Lane, Sent};
 use crate::tail::Tail;
 use cli::counters::{Counters, Published};
 use lcore::{Clock, PacedRx};
-use measure::{HandOvers, Stream, Tag};
+use measure::{HandOvers, Stream, Tag, is_intact};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
-use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue};
+use nic::{AnyRxQueue, AnyTxQueue, RxCounters, RxQueue, TxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,6 +29,11 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     pub(crate) answered: bool,
     /// Frames that are none of this direction's.
     pub(crate) foreign: u64,
+    /// Checksums of what arrives are verified: those of what is sent are right.
+    pub(crate) verifies: bool,
+    /// Frames whose checksum is wrong, and those that the queue refused before any counted.
+    damaged: u64,
+    refused_before: u64,
     /// How much of each stream was sent; `None` if no frame was to count.
     pub(crate) sent: Option<Vec<Sent>>,
     pub(crate) published: Arc<Published>,
@@ -65,6 +70,9 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             arrived: 0,
             answered: false,
             foreign: 0,
+            verifies: false,
+            damaged: 0,
+            refused_before: 0,
             sent: None,
             published: Arc::default(),
             progress: Arc::default(),
@@ -73,11 +81,18 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         }
     }
 
+    /// Verifies the checksum of each frame of UDP that arrives, if those of what is sent are right.
+    pub(crate) fn verify(mut self, wanted: bool) -> Self {
+        self.verifies = wanted && self.lane.is_verifiable();
+        self
+    }
+
     /// Forgets what came until now, at the begin of the part that counts.
     pub(super) fn begin_counting(&mut self, now: u64) {
         self.streams = (0..self.lane.streams()).map(|index| stream(self.base, index, now)).collect();
         self.hand_overs.fill_with(HandOvers::new);
-        (self.foreign, self.arrived) = (0, 0);
+        (self.foreign, self.arrived, self.damaged) = (0, 0, 0);
+        self.refused_before = self.refused();
     }
 
     /// Receives a burst. Returns how many frames of the counted streams were in it.
@@ -104,6 +119,9 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     #[inline(always)]
     fn look(&mut self, batch: &Batch, now: u64) -> usize {
         let ([stream], How::Tags) = (&mut self.streams[..], self.how) else { return self.look_apart(batch, now) };
+        if self.verifies && !batch.iter().all(|packet| is_intact(packet.data(), [])) {
+            return self.look_apart(batch, now);
+        }
         let frames = batch.iter().map(Packet::data);
         let others = stream.saw(frames, now, self.lane.handed(), self.hand_overs.first());
         if others > 0 {
@@ -125,11 +143,18 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         }
     }
 
-    /// Looks at frames of several streams, of several buffers or without tags, one by one.
+    /// Looks at frames of several streams, of several buffers, damaged or without tags, one by one.
     #[inline(never)]
     fn look_apart(&mut self, batch: &Batch, now: u64) -> usize {
         let mut counted = 0;
         for frame in frames(batch) {
+            let is_damaged = || {
+                frame.split_first().is_some_and(|(first, more)| !is_intact(first.data(), more.iter().map(Packet::data)))
+            };
+            if self.verifies && is_damaged() {
+                self.damaged += 1;
+                continue;
+            }
             let mut tail = Tail::default();
             let end = tail.of(frame);
             let tag = Tag::parse(end);
@@ -174,6 +199,17 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     pub(super) fn note_sent(&mut self, now: u64) {
         self.lane.give_up(now);
         self.sent = Some(self.lane.sent());
+    }
+
+    /// Frames that the queue has refused since it was opened.
+    fn refused(&self) -> u64 {
+        let RxCounters { frame_errors, bad_length, too_long, batch_too_small, .. } = self.rx.queue.counters();
+        frame_errors + bad_length + too_long + batch_too_small
+    }
+
+    /// Frames that arrived while some counted and are not as they were sent: refused by the queue, or with a wrong checksum.
+    pub(super) fn damaged(&self) -> u64 {
+        self.damaged + self.refused().saturating_sub(self.refused_before)
     }
 
     /// Frames that arrived, where those that count have no tag.

@@ -2,6 +2,7 @@
 
 use super::direction::Direction;
 use crate::args::RunArgs;
+use crate::calibrate::Floors;
 use crate::frames::{Asked, Frames, Limits};
 use crate::lane::Sent;
 use measure::{Clock, Latency, Stream, Summary, Verdict};
@@ -20,6 +21,10 @@ pub(crate) struct Setting<'a> {
     pub(crate) clock: &'a Clock,
     /// A signal ended it.
     pub(crate) cut: bool,
+    /// Why no figure holds: the clock jumped.
+    pub(crate) void: Option<&'a str>,
+    /// What the instrument has measured of itself.
+    pub(crate) floors: Option<&'a Floors>,
 }
 
 /// What a direction has measured, with times in ticks.
@@ -32,6 +37,10 @@ pub(crate) struct Figures {
     /// Ticks from the begin to the last hand-over; `None` if no frame was to count.
     pub(crate) ticks: Option<u64>,
     pub(crate) foreign: u64,
+    /// Frames that the queue refused, or whose checksum is wrong.
+    damaged: u64,
+    /// Checksums were read.
+    pub(crate) verified: bool,
     /// All streams together, and each.
     pub(crate) all: Counted,
     pub(crate) streams: Vec<Counted>,
@@ -51,8 +60,8 @@ pub(crate) struct Counted {
 impl Figures {
     /// Returns them with the direction's queues.
     pub(crate) fn of<R: RxQueue, T: TxQueue>(direction: Direction<R, T>) -> (Self, R, T) {
-        let untagged = direction.untagged();
-        let Direction { lane, to, rx, streams, answered, mut foreign, sent, .. } = direction;
+        let (untagged, damaged) = (direction.untagged(), direction.damaged());
+        let Direction { lane, to, rx, streams, answered, mut foreign, verifies, sent, .. } = direction;
         let ticks = sent.is_some().then(|| lane.ticks());
         let sent = sent.unwrap_or_default();
         let sent_of = |index: usize| sent.get(index).copied().unwrap_or_default();
@@ -64,7 +73,17 @@ impl Figures {
             all.verdict = one.verdict;
             foreign = arrived - one.verdict.received;
         }
-        let figures = Self { from: lane.port, to, answered, ticks, foreign, all, streams: streams_of };
+        let figures = Self {
+            from: lane.port,
+            to,
+            answered,
+            ticks,
+            foreign,
+            damaged,
+            verified: verifies,
+            all,
+            streams: streams_of,
+        };
         (figures, rx.queue, lane.tx)
     }
 
@@ -84,6 +103,11 @@ impl Figures {
             (Some(asked), None) => to_last.max(due / asked),
         };
         seconds.max(1e-9)
+    }
+
+    /// Frames that arrived and are not as they were sent, and those whose tag says what cannot be.
+    pub(crate) fn damaged(&self) -> u64 {
+        self.damaged + self.all.impossible
     }
 
     /// Frames a second of all streams together.

@@ -6,20 +6,21 @@ mod page;
 use super::figures::{Figures, Setting};
 use super::{Outcome, no_probe};
 use crate::args::RunArgs;
+use crate::calibrate::{Floor, Floors};
 use crate::clock::ClockReport;
 use anyhow::anyhow;
 use cli::exit::Failure;
 use cli::human::{counted, grouped};
 use cli::output;
-use cli::report::{PortTotals, Totals};
+use cli::report::Totals;
 use std::time::Duration;
 
-/// Prints the report, and returns how the run ended: with what troubled it, or with what is wrong with its figures.
-pub(crate) fn print(args: &RunArgs, outcome: Outcome) -> Result<(), Failure> {
-    let Outcome { frames, limits, names, asked, clock, cut, figures: all, totals, trouble } = outcome;
-    let setting = &Setting { args, frames: &frames, limits, names: &names, asked: &asked, clock: &clock, cut };
+/// Returns how a run ended: with what troubled it, or with what is wrong with its figures.
+pub(crate) fn end(args: &RunArgs, outcome: &mut Outcome) -> Result<(), Failure> {
+    let trouble = std::mem::replace(&mut outcome.trouble, Ok(()));
+    let Outcome { names, cut, figures: all, totals, .. } = &*outcome;
     let unanswered: Vec<_> =
-        all.iter().zip(&names).filter(|(figures, _)| !figures.answered).map(|(_, names)| names).collect();
+        all.iter().zip(names).filter(|(figures, _)| !figures.answered).map(|(_, names)| names).collect();
     let measured = match unanswered.first() {
         Some(first) if !cut => Err(no_probe(first, unanswered.len() - 1)),
         _ if all.iter().all(|figures| figures.ticks.is_none()) => {
@@ -27,15 +28,21 @@ pub(crate) fn print(args: &RunArgs, outcome: Outcome) -> Result<(), Failure> {
         }
         _ => Ok(()),
     };
-    let result = trouble.and(measured).and(links(&all, &totals)).and_then(|()| match unmet(setting, &all) {
+    trouble.and(measured).and(links(all, totals)).and_then(|()| match unmet(&outcome.setting(args), all) {
         unmet if unmet.is_empty() => Ok(()),
         unmet => Err(Failure::Unmet(unmet.join("; "))),
-    });
-    let warnings = warnings(setting, &all, &totals);
+    })
+}
+
+/// Prints the report, and returns how the run ended.
+pub(crate) fn print(args: &RunArgs, floors: Option<&Floors>, mut outcome: Outcome) -> Result<(), Failure> {
+    let result = end(args, &mut outcome);
+    let (setting, all, totals) = (&Setting { floors, ..outcome.setting(args) }, &outcome.figures, &outcome.totals);
+    let warnings = warnings(setting, all, totals);
     if args.json {
-        output::print_json(&json::Report::of(setting, &all, &totals, warnings, &result))?;
+        output::print_json(&json::Report::of(setting, all, totals, warnings, &result))?;
     } else if all.iter().any(|figures| figures.ticks.is_some()) {
-        output::print(&page::page(setting, &all, &totals, &warnings))?;
+        output::print(&page::page(setting, all, totals, &warnings))?;
     }
     result
 }
@@ -80,6 +87,16 @@ fn unmet(setting: &Setting<'_>, all: &[Figures]) -> Vec<String> {
     unmet
 }
 
+/// The floor that is nearest to what a direction has sent.
+fn floor<'a>(setting: &Setting<'a>, figures: &Figures) -> Option<&'a Floor> {
+    setting.floors?.nearest(setting.frames.mean(), figures.rates(setting).offered)
+}
+
+/// What keeps it from being the floor of a direction.
+fn objection(setting: &Setting<'_>, figures: &Figures) -> Option<String> {
+    floor(setting, figures)?.objection(setting.frames.mean(), figures.rates(setting).offered)
+}
+
 /// What a reader has to know before believing the figures.
 fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<String> {
     let mut warnings = setting.frames.remarks();
@@ -88,11 +105,19 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
         warnings.push("a signal ended the run early".to_owned());
     }
     for (figures, [from, to]) in all.iter().zip(setting.names) {
+        warnings.extend(objection(setting, figures).map(|objection| format!("{from} > {to}: {objection}")));
         if let Some(short) = figures.short_percent(setting).filter(|short| *short > 0.1) {
             warnings.push(format!(
                 "{from} > {to}: offered {short:.2} % less than its rate: {} missed, which this machine or the port was too slow or too \
                  busy for",
                 counted(figures.all.missed, "frame")
+            ));
+        }
+        let errors = totals.ports[figures.to].rx_errors;
+        if errors > 0 {
+            let errors = counted(errors, "damaged frame");
+            warnings.push(format!(
+                "{from} > {to}: {to} has refused {errors} since it was opened; those of the run count as lost"
             ));
         }
         let unsent = totals.ports[figures.from].tx_dropped;
@@ -101,11 +126,6 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
         }
     }
     warnings
-}
-
-/// Frames that a device or their tag shows to be damaged.
-fn damaged(figures: &Figures, port: &PortTotals) -> u64 {
-    figures.all.impossible + port.rx_errors + port.rx_queues.iter().map(|queue| queue.dropped).sum::<u64>()
 }
 
 /// Nanoseconds as microseconds, to a hundredth.

@@ -99,7 +99,7 @@ fn run_until(stop: &lcore::Stop, plan: Plan, deaf: usize, pacers: Vec<Option<Pac
         Source::new(Traffic::new(vec![part], 60), pacer.map(Pacing::Rate))
     };
     let lane = Lane::new(0, a.tx.remove(0), &frames, 32, pacers.into_iter().enumerate().map(source).collect());
-    let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE, How::Tags);
+    let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE, How::Tags).verify(true);
     let pairs = Pairs::new(vec![Pair::new(vec![direction], plan)], 32);
     let bench = Bench { pairs, wires: [wire_a, wire_b], edit, counted: 0, deaf, _opened: [a, b] };
     let mut bench = Loop::new(stop).run(bench);
@@ -135,7 +135,7 @@ fn head_middle_and_tail_count_as_lost_and_nothing_is_everything() {
     ] {
         let figures = run(plan(5000), 0, None, keep);
         assert_eq!(counts(&figures), [5000, 5000 - lost, lost, 0, 0, 0, 0]);
-        assert_eq!((figures.foreign, figures.all.impossible), (0, 0));
+        assert_eq!((figures.foreign, figures.damaged()), (0, 0));
     }
 }
 
@@ -172,9 +172,17 @@ fn doubles_near_and_far_and_exchanges_are_told_apart() {
         303 => vec![frame, held.remove(1)],
         // Lost, and no double makes up for it.
         400..410 => Vec::new(),
+        // One bit of each is not as it was: in an address, in a checksum, in a tag.
+        600..603 => {
+            let mut damaged = frame;
+            damaged[[29, 41, 55][number - 600]] ^= 4;
+            vec![damaged]
+        }
         // Not sent by anybody here: another stream, a number to come, no tag at all.
         500 => {
             let mut foreign = [frame.clone(), frame.clone(), frame.clone()];
+            // Without checksum, as what is changed is no damage on the way.
+            foreign.iter_mut().for_each(|frame| frame[40..42].fill(0));
             foreign[0][48] ^= 0x55;
             foreign[1][50] = 0x10;
             foreign[2].truncate(50);
@@ -183,8 +191,8 @@ fn doubles_near_and_far_and_exchanges_are_told_apart() {
         _ => vec![frame],
     };
     let figures = run(plan(80_000), 0, None, Box::new(edit));
-    assert_eq!(counts(&figures), [80_000, 79_990, 10, 1, 1, 1, 3]);
-    assert_eq!((figures.foreign, figures.all.impossible), (2, 1));
+    assert_eq!(counts(&figures), [80_000, 79_987, 13, 1, 1, 1, 3]);
+    assert_eq!((figures.foreign, figures.all.impossible, figures.damaged()), (2, 1, 4));
 }
 
 /// At 1,000 frames a second, in ticks that pass much faster than a second's worth: whatever this machine does meanwhile, each

@@ -1,6 +1,7 @@
 //! The object of `--json`.
 
-use super::damaged;
+use super::floor;
+use crate::calibrate::Floor;
 use crate::clock::ClockReport;
 use crate::trial::figures::{Counted, Figures, Rates, Setting};
 use cli::exit::Failure;
@@ -14,7 +15,9 @@ pub(super) struct Report<'a> {
     /// Bytes of a frame on average, without check sequence.
     mean_size: f64,
     clock: ClockReport,
-    directions: Vec<DirectionReport>,
+    /// Why no figure holds, as the clock jumped; else `null`.
+    void: Option<&'a str>,
+    directions: Vec<DirectionReport<'a>>,
     ports: &'a [PortTotals],
     warnings: Vec<String>,
     /// Why the exit code is not 0; else `null`.
@@ -22,7 +25,7 @@ pub(super) struct Report<'a> {
 }
 
 #[derive(Serialize)]
-struct DirectionReport {
+struct DirectionReport<'a> {
     from: String,
     to: String,
     duration_s: f64,
@@ -31,6 +34,10 @@ struct DirectionReport {
     all: CountedReport,
     foreign: u64,
     damaged: u64,
+    /// The checksums of UDP of what arrived were read.
+    verified: bool,
+    /// What the instrument measures of itself, at the nearest rate and size; `null` without `--floor`.
+    floor: Option<&'a Floor>,
     streams: Vec<StreamReport>,
 }
 
@@ -80,7 +87,7 @@ struct LatencyReport {
 
 impl<'a> Report<'a> {
     pub(super) fn of(
-        setting: &Setting<'_>,
+        setting: &Setting<'a>,
         all: &[Figures],
         totals: &'a Totals,
         warnings: Vec<String>,
@@ -90,6 +97,7 @@ impl<'a> Report<'a> {
             mode: "run",
             mean_size: rounded(setting.frames.mean()),
             clock: ClockReport::of(setting.clock),
+            void: setting.void,
             directions: all.iter().map(|figures| DirectionReport::of(setting, figures, totals)).collect(),
             ports: &totals.ports,
             warnings,
@@ -98,8 +106,8 @@ impl<'a> Report<'a> {
     }
 }
 
-impl DirectionReport {
-    fn of(setting: &Setting<'_>, figures: &Figures, totals: &Totals) -> Self {
+impl<'a> DirectionReport<'a> {
+    fn of(setting: &Setting<'a>, figures: &Figures, totals: &Totals) -> Self {
         let (seconds, asked) = (figures.seconds(setting), &setting.asked[figures.from]);
         let tick = setting.clock.nanoseconds(1);
         let stream = |((name, counted), asked): ((String, &Counted), &Option<f64>)| {
@@ -113,7 +121,9 @@ impl DirectionReport {
             duration_s: rounded(seconds),
             all: CountedReport::of(&figures.all, figures.rates(setting), tick),
             foreign: figures.foreign,
-            damaged: damaged(figures, &totals.ports[figures.to]),
+            damaged: figures.damaged(),
+            verified: figures.verified,
+            floor: floor(setting, figures),
             streams: streams.map(stream).collect(),
         }
     }

@@ -1,6 +1,6 @@
 //! The page for people.
 
-use super::{damaged, microseconds, whole};
+use super::{floor, microseconds, whole};
 use crate::clock::ClockReport;
 use crate::frames::{Speed, printable};
 use crate::trial::figures::{Figures, Setting, percent};
@@ -17,7 +17,15 @@ pub(super) fn page(setting: &Setting<'_>, all: &[Figures], totals: &Totals, warn
         text += &format!("\n\n{}", table(setting, pair, totals));
     }
     if setting.args.traffic.kind() == Some(Kind::Full) {
+        for (figures, [from, to]) in all.iter().zip(setting.names) {
+            if let Some(floor) = floor(setting, figures) {
+                text += &format!("\n\n{from} > {to}: {}", floor.words());
+            }
+        }
         text += "\n\ndue: from when a frame was due; ring: from its hand-over to the transmit ring, not the wire";
+    }
+    if let Some(why) = setting.void {
+        text += &format!("\nVOID: {why}");
     }
     for warning in warnings {
         text += &format!("\nWARNING: {warning}");
@@ -85,7 +93,7 @@ fn table(setting: &Setting<'_>, pair: &[Figures], totals: &Totals) -> String {
     });
     row("greatest extent", &|figures| grouped(figures.all.verdict.greatest_extent));
     row("foreign", &|figures| grouped(figures.foreign));
-    row("damaged", &|figures| grouped(damaged(figures, &totals.ports[figures.to])));
+    row("damaged", &|figures| grouped(figures.damaged()));
     screen::align_right(&mut counts, 1);
     let mut text = screen::trimmed(&counts);
     if setting.args.traffic.kind() == Some(Kind::Full) {

@@ -1,0 +1,183 @@
+//! `pktgen calibrate`: measures the instrument against itself, and what later reports show of that.
+
+use crate::args::{CalibrateArgs, RunArgs};
+use crate::clock::ClockReport;
+use crate::trial::figures::Figures;
+use crate::trial::{self, Outcome, report};
+use anyhow::{Context as _, anyhow};
+use cli::exit::Failure;
+use cli::human::grouped;
+use cli::output;
+use cli::report::rounded;
+use cli::screen::{self, Screen};
+use cli::stop::Stop;
+use measure::Summary;
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+
+/// What the instrument measures of itself.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Floors {
+    floors: Vec<Floor>,
+}
+
+/// The latency of a wire without anything in between, at a rate and a size; in nanoseconds.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Floor {
+    from: String,
+    to: String,
+    /// Bytes of a frame on average, without check sequence.
+    size: f64,
+    /// Frames a second that were offered.
+    offered_pps: f64,
+    sent: u64,
+    lost: u64,
+    latency_from_due_ns: Times,
+    latency_from_ring_ns: Times,
+}
+
+/// Of all frames.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+struct Times {
+    min: f64,
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+/// Bytes of the longest file of floors that is read.
+const LONGEST: u64 = 16 << 20;
+
+/// `pktgen calibrate`.
+pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
+    let trials: Vec<RunArgs> = args.trials();
+    let prepared = trials.iter().map(|one| Ok((one, trial::prepare(one)?))).collect::<Result<Vec<_>, Failure>>()?;
+    // Better now than after all trials.
+    Floors::default().write(&args.output)?;
+    let mut stop = Stop::on_signals()?;
+    let (mut floors, mut clock, mut trouble) = (Floors::default(), None, Ok(()));
+    for (one, frames) in prepared {
+        // No live table: it is the table at the end that counts.
+        let mut outcome = trial::perform(one, frames, &mut stop, &mut Screen::new(args.json, true))?;
+        trouble = report::end(one, &mut outcome);
+        clock = Some(ClockReport::of(&outcome.clock));
+        if outcome.void.is_none() {
+            floors.floors.extend(floors_of(one, &outcome));
+        }
+        if trouble.is_err() || stop.is_signalled() {
+            break;
+        }
+    }
+    floors.write(&args.output)?;
+    if args.json {
+        output::print_json(&floors)?;
+    } else {
+        let clock = clock.map_or(String::new(), |clock| format!("\n{}", clock.words()));
+        let file = args.output.display();
+        let advice = format!("in {file}; pktgen run --floor {file} shows it beside its figures, and subtracts nothing");
+        output::print(&format!("\n{}{clock}\n{advice}", floors.table()))?;
+    }
+    trouble
+}
+
+/// What a trial says of each direction.
+fn floors_of(args: &RunArgs, outcome: &Outcome) -> Vec<Floor> {
+    let (tick, setting) = (outcome.clock.nanoseconds(1), outcome.setting(args));
+    let floor = |([from, to], figures): (&[String; 2], &Figures)| {
+        Some(Floor {
+            from: from.clone(),
+            to: to.clone(),
+            size: outcome.frames.mean(),
+            offered_pps: rounded(figures.rates(&setting).offered),
+            sent: figures.all.verdict.sent,
+            lost: figures.all.verdict.lost,
+            latency_from_due_ns: Times::of(&figures.all.from_due?.scaled(tick)),
+            latency_from_ring_ns: Times::of(&figures.all.from_ring?.scaled(tick)),
+        })
+    };
+    outcome.names.iter().zip(&outcome.figures).filter_map(floor).collect()
+}
+
+impl Floors {
+    /// Reads what `pktgen calibrate` has written.
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let name = path.display();
+        let size = std::fs::metadata(path).map_or(0, |file| file.len());
+        if size > LONGEST {
+            return Err(Failure::usage(format!("--floor {name}: longer than any file of pktgen calibrate")));
+        }
+        let text = std::fs::read_to_string(path).with_context(|| {
+            format!("--floor {name}: cannot be read; name a file that pktgen calibrate has written")
+        })?;
+        let floors: Self = serde_json::from_str(&text)
+            .map_err(|error| Failure::usage(format!("--floor {name}: {error}; name a file of pktgen calibrate")))?;
+        if floors.floors.is_empty() {
+            return Err(Failure::usage(format!("--floor {name}: it has no floor; run pktgen calibrate again")));
+        }
+        Ok(floors)
+    }
+
+    fn write(&self, path: &Path) -> Result<(), Failure> {
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        let problem = || anyhow!("--output {}: cannot be written; name another file", path.display());
+        std::fs::write(path, text).with_context(problem).map_err(Failure::from)
+    }
+
+    /// Returns the one that is nearest in size and rate.
+    pub(crate) fn nearest(&self, size: f64, pps: f64) -> Option<&Floor> {
+        let distance = |floor: &Floor| {
+            let far = |one: f64, other: f64| (one.max(1e-9) / other.max(1e-9)).ln().abs();
+            far(floor.size, size) + far(floor.offered_pps, pps)
+        };
+        self.floors.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))
+    }
+
+    fn table(&self) -> String {
+        let columns =
+            ["", "bytes", "offered pps", "sent", "lost", "due p50 us", "p99", "max", "ring p50", "p99", "max"];
+        let mut table = screen::plain_table(&columns);
+        for floor in &self.floors {
+            let us = |ns: f64| format!("{:.2}", ns / 1000.0);
+            let of = |times: &Times| [times.p50, times.p99, times.max].map(us);
+            let name = format!("{} > {}", screen::short_name(&floor.from), screen::short_name(&floor.to));
+            let mut row = vec![name, format!("{:.0}", floor.size), format!("{:.0}", floor.offered_pps)];
+            row.extend([floor.sent, floor.lost].map(grouped));
+            row.extend(of(&floor.latency_from_due_ns).into_iter().chain(of(&floor.latency_from_ring_ns)));
+            table.add_row(row);
+        }
+        screen::align_right(&mut table, 1);
+        screen::trimmed(&table)
+    }
+}
+
+impl Floor {
+    /// A line for people.
+    pub(crate) fn words(&self) -> String {
+        let of = |times: &Times| {
+            let [p50, p99, max] = [times.p50, times.p99, times.max].map(|ns| ns / 1000.0);
+            format!("p50 {p50:.2}, p99 {p99:.2}, max {max:.2}")
+        };
+        let (due, ring) = (of(&self.latency_from_due_ns), of(&self.latency_from_ring_ns));
+        format!("floor at {:.0} pps of {:.0} bytes, us: due {due}; ring {ring}", self.offered_pps, self.size)
+    }
+
+    /// What keeps it from being the floor of such frames.
+    pub(crate) fn objection(&self, size: f64, pps: f64) -> Option<String> {
+        let differs = |one: f64, other: f64, most: f64| !(1.0 / most..=most).contains(&(one / other.max(1e-9)));
+        let is_other = differs(self.size, size, 1.1) || differs(self.offered_pps, pps, 1.5);
+        is_other.then(|| {
+            let Self { size: floor_size, offered_pps, .. } = self;
+            format!("the floor was measured at {offered_pps:.0} pps of {floor_size:.0} bytes, and these are {pps:.0} pps of {size:.0}")
+        })
+    }
+}
+
+impl Times {
+    fn of(summary: &Summary) -> Self {
+        let Summary { min, p50, p99, p999, max, .. } = *summary;
+        let [min, p50, p99, p999, max] = [min, p50, p99, p999, max].map(rounded);
+        Self { min, p50, p99, p999, max }
+    }
+}
