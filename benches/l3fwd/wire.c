@@ -22,13 +22,8 @@
 #include "wire.h"
 
 enum { FRAME = 60, HEADER = 12, MOST_PORTS = 32, WARM_UP_MS = 500, DRAIN_MS = 100 };
-/* Polls that find less than a burst to take, until the rest is taken; packets of which one is checked in full. */
-enum { PATIENCE = 64, CHECK_EVERY = 16 };
-
-enum { DESC_NEXT = 1, DESC_WRITE = 2, DESC_INDIRECT = 4, DESC_AVAIL = 1 << 7, DESC_USED = 1 << 15 };
-
-struct packed_desc { uint64_t addr; uint32_t len; uint16_t id, flags; };
-struct split_desc { uint64_t addr; uint32_t len; uint16_t flags, next; };
+/* Packets of which one is checked in full. */
+enum { CHECK_EVERY = 16 };
 
 struct packet { uint8_t frame[FRAME]; uint32_t port; } __attribute__((aligned(64)));
 
@@ -140,40 +135,6 @@ static void take_frame(const struct port *port, uint64_t address, uint32_t lengt
 		counts.checked++;
 		counts.wrong += length != HEADER + FRAME || !is_right(at + HEADER, (uint32_t)(port - ports) % 2);
 	}
-}
-
-static bool is_available(const struct ring *ring, uint32_t at)
-{
-	const struct packed_desc *desc = ring->desc;
-	unsigned flags = __atomic_load_n(&desc[at % ring->size].flags, __ATOMIC_ACQUIRE);
-	bool wrap = at / ring->size % 2 == 0;
-
-	return !!(flags & DESC_AVAIL) == wrap && !!(flags & DESC_USED) != wrap;
-}
-
-/*
- * How many buffers are available: none or a burst, or fewer once there has been no burst for a while. What the forwarder
- * is writing is left alone until then: of a packed ring, only the descriptor at the end of a burst is looked at.
- */
-static unsigned available(const struct port *port, struct ring *ring, bool rest)
-{
-	bool patient = !rest || ++ring->idle < PATIENCE;
-	unsigned count = 0;
-
-	if (port->packed) {
-		if (patient && !is_available(ring, ring->next + BURST - 1))
-			return 0;
-		while (count < BURST && is_available(ring, ring->next + count))
-			count++;
-	} else {
-		count = (uint16_t)(__atomic_load_n(&ring->avail->idx, __ATOMIC_ACQUIRE) - ring->next);
-		if (count > ring->size)
-			die("a forwarder makes more buffers available than its ring has");
-	}
-	if (count < BURST && patient)
-		return 0;
-	ring->idle = 0;
-	return count < BURST ? count : BURST;
 }
 
 static void serve_packed(const struct port *port, struct ring *ring, unsigned count, bool receive)

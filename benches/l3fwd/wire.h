@@ -1,4 +1,4 @@
-/* What the two files of the wire share. */
+/* What the files of the wire share, and the observer of benches/pktgen with them. */
 #ifndef WIRE_H
 #define WIRE_H
 
@@ -9,6 +9,11 @@ enum { BURST = 32, MOST_REGIONS = 16 };
 
 struct avail { uint16_t flags, idx, ring[]; };
 struct used { uint16_t flags, idx; struct { uint32_t id, len; } ring[]; };
+
+enum { DESC_NEXT = 1, DESC_WRITE = 2, DESC_INDIRECT = 4, DESC_AVAIL = 1 << 7, DESC_USED = 1 << 15 };
+
+struct packed_desc { uint64_t addr; uint32_t len; uint16_t id, flags; };
+struct split_desc { uint64_t addr; uint32_t len; uint16_t flags, next; };
 
 /* Memory of a forwarder, and where it is here. */
 struct region { uint64_t guest, user, size; char *here; };
@@ -45,6 +50,43 @@ static inline void *here(const struct port *port, uint64_t address, uint64_t len
 			return region->here + offset;
 	}
 	die("a forwarder names memory that it has not shared");
+}
+
+/* Polls that find less than a burst to take, until the rest is taken. */
+enum { PATIENCE = 64 };
+
+static inline bool is_available(const struct ring *ring, uint32_t at)
+{
+	const struct packed_desc *desc = ring->desc;
+	unsigned flags = __atomic_load_n(&desc[at % ring->size].flags, __ATOMIC_ACQUIRE);
+	bool wrap = at / ring->size % 2 == 0;
+
+	return !!(flags & DESC_AVAIL) == wrap && !!(flags & DESC_USED) != wrap;
+}
+
+/*
+ * How many buffers are available: none or a burst, or fewer once there has been no burst for a while. What the forwarder
+ * is writing is left alone until then: of a packed ring, only the descriptor at the end of a burst is looked at.
+ */
+static inline unsigned available(const struct port *port, struct ring *ring, bool rest)
+{
+	bool patient = !rest || ++ring->idle < PATIENCE;
+	unsigned count = 0;
+
+	if (port->packed) {
+		if (patient && !is_available(ring, ring->next + BURST - 1))
+			return 0;
+		while (count < BURST && is_available(ring, ring->next + count))
+			count++;
+	} else {
+		count = (uint16_t)(__atomic_load_n(&ring->avail->idx, __ATOMIC_ACQUIRE) - ring->next);
+		if (count > ring->size)
+			die("a forwarder makes more buffers available than its ring has");
+	}
+	if (count < BURST && patient)
+		return 0;
+	ring->idle = 0;
+	return count < BURST ? count : BURST;
 }
 
 /* vhost.c: listens for a forwarder at a path, and does what it asks for there. */

@@ -2,7 +2,7 @@
 
 use crate::{FRAME, Rig, Work};
 use ethdev::{RxQueue as _, TxQueue as _};
-use measure::{HandOvers, Kind, Load, Pacer, Pattern, Stream, TagWriter};
+use measure::{HandOvers, Kind, Load, Pacer, Pattern, Stream, TagWriter, is_intact};
 use mempool::Packet;
 
 /// The driver on a device made of memory, and a stream that is sent or arrives by it.
@@ -54,7 +54,7 @@ impl MeasureRig {
     #[inline(always)]
     pub fn part(&mut self, work: Work, count: usize) -> usize {
         match work {
-            Work::Receive => self.receive::<true>(count),
+            Work::Receive => self.receive::<true, false>(count),
             _ => self.transmit::<true>(count),
         }
     }
@@ -64,13 +64,18 @@ impl MeasureRig {
     #[inline(always)]
     pub fn driver_part(&mut self, work: Work, count: usize) -> usize {
         match work {
-            Work::Receive => self.receive::<false>(count),
+            Work::Receive => self.receive::<false, false>(count),
             _ => self.transmit::<false>(count),
         }
     }
 
+    /// Receives so many packets, and with `MEASURED` counts and times them, with `VERIFIED` also their checksums. Returns how many.
+    ///
+    /// # Panics
+    ///
+    /// If one is not as it was sent.
     #[inline(always)]
-    fn receive<const MEASURED: bool>(&mut self, count: usize) -> usize {
+    pub fn receive<const MEASURED: bool, const VERIFIED: bool>(&mut self, count: usize) -> usize {
         let Rig { rx, hardware, cache, batch, .. } = &mut self.rig;
         hardware.receive(count, FRAME.into());
         let received = rx.recv(cache, batch).len();
@@ -82,6 +87,9 @@ impl MeasureRig {
         self.writer.write_all(batch.iter_mut().map(Packet::data_mut), first, &self.due);
         self.number = first.wrapping_add(u32::try_from(received).unwrap_or(0));
         self.hand_overs.note(first, received, self.now - STEP);
+        if VERIFIED {
+            assert!(batch.iter().all(|packet| is_intact(packet.data(), [])), "all are as they were sent");
+        }
         if MEASURED {
             let frames = batch.iter().map(Packet::data);
             let others = self.stream.saw(frames, self.now, self.number.into(), Some(&self.hand_overs));

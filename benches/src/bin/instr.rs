@@ -26,6 +26,8 @@ const WARM_UP: usize = 12_800;
 /// `pktgen run` on ixgbe: what it takes to count and time the frames of a burst, beyond receiving them; and to pace and tag
 /// them, beyond sending numbered ones.
 const MEASURE: &str = "measure";
+/// The same, and the checksum of UDP of each frame that is received.
+const MEASURE_VERIFIED: &str = "measure-verified";
 /// `fwd l3` on ixgbe: receive a burst, route it by a full table to two ports, transmit.
 const ROUTE: &str = "l3";
 /// The same by a table of a thousand routes, which loads in no time.
@@ -114,6 +116,7 @@ fn table() -> Result<(), String> {
     for work in [Work::Receive, Work::Transmit] {
         print(MEASURE, work, &ROOM.to_string(), &full(ROOM))?;
     }
+    print(MEASURE_VERIFIED, Work::Receive, &ROOM.to_string(), &full(ROOM))?;
     print(ROUTE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     print(ROUTE_LIVE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     for found in [ROOM].into_iter().chain(PARTS) {
@@ -181,6 +184,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
             what.count(&mut VirtioRig::new(driver == "virtio-packed", what.sizes.room, ring))
         }
         MEASURE => what.count(&mut MeasureRig::new(what.sizes.room, ring)),
+        MEASURE_VERIFIED => what.count(&mut Verified(MeasureRig::new(what.sizes.room, ring))),
         ROUTE => what.routed(&mut RouteRig::new(what.sizes.room, ring, what.table(Table::Full))),
         ROUTE_SMALL => what.routed(&mut RouteRig::new(what.sizes.room, ring, Table::Small)),
         ROUTE_LIVE => what.routed(&mut RouteRig::live(what.sizes.room, ring, Table::Small)),
@@ -290,6 +294,21 @@ impl Subject for MeasureRig {
     #[inline(always)]
     fn hardware_part(&mut self, work: Work, count: usize) -> usize {
         self.driver_part(work, count)
+    }
+}
+
+/// A rig that verifies what it receives.
+struct Verified(MeasureRig);
+
+impl Subject for Verified {
+    #[inline(always)]
+    fn part(&mut self, _: Work, count: usize) -> usize {
+        self.0.receive::<true, true>(count)
+    }
+
+    #[inline(always)]
+    fn hardware_part(&mut self, work: Work, count: usize) -> usize {
+        self.0.driver_part(work, count)
     }
 }
 

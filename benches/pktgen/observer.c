@@ -1,0 +1,133 @@
+/*
+ * What a generator sends into a port of vhost-user, seen by a program that is none of ours and takes its time from the kernel. It only takes
+ * and counts: as a back end that copies nothing it costs little more than the generator's own ring.
+ *
+ *   observer SOCKET MILLISECONDS IDEAL
+ *
+ * IDEAL is the time from one frame to the next in ns, by which gaps are judged; 0 for a generator at full speed, which is left alone until it
+ * has written a burst. Prints "listening", and half a second after the first frame begins to measure; then one line of name=figure, and ends.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "../l3fwd/wire.h"
+
+enum { WARM_UP_MS = 500, PATIENCE_MS = 60000, HEADER = 12 };
+
+static struct port port;
+
+struct gaps { int64_t last, longest; uint64_t all, within; };
+
+/* In ns. */
+static int64_t now(void)
+{
+	struct timespec time;
+
+	if (clock_gettime(CLOCK_MONOTONIC, &time) < 0)
+		die("a clock cannot be read: %s", strerror(errno));
+	return time.tv_sec * 1000000000ll + time.tv_nsec;
+}
+
+/* Takes what is available. Returns how many frames; their bytes are added. */
+static unsigned take(struct ring *ring, bool patient, uint64_t *bytes)
+{
+	unsigned count = available(&port, ring, patient);
+
+	if (port.packed) {
+		struct packed_desc *desc = ring->desc;
+
+		for (unsigned i = 0; i < count; i++, ring->next++) {
+			struct packed_desc *each = &desc[ring->next % ring->size];
+
+			if (each->flags & (DESC_NEXT | DESC_INDIRECT) || each->len < HEADER)
+				die("a frame of several buffers, or one that is too short");
+			*bytes += each->len - HEADER;
+			__atomic_store_n(&each->flags, ring->next / ring->size % 2 == 0 ? DESC_AVAIL | DESC_USED : 0, __ATOMIC_RELEASE);
+		}
+		return count;
+	}
+	for (unsigned i = 0; i < count; i++, ring->next++) {
+		uint16_t head = ring->avail->ring[ring->next % ring->size];
+		const struct split_desc *each = &((const struct split_desc *)ring->desc)[head % ring->size];
+
+		if (each->flags & (DESC_NEXT | DESC_INDIRECT) || each->len < HEADER)
+			die("a frame of several buffers, or one that is too short");
+		*bytes += each->len - HEADER;
+		ring->used->ring[ring->next % ring->size].id = head;
+		ring->used->ring[ring->next % ring->size].len = 0;
+	}
+	if (count != 0)
+		__atomic_store_n(&ring->used->idx, (uint16_t)ring->next, __ATOMIC_RELEASE);
+	return count;
+}
+
+static void saw(struct gaps *gaps, int64_t time, unsigned count, int64_t ideal)
+{
+	/* Those of one look came at once, as far as can be seen. */
+	for (unsigned i = 0; i < count; i++) {
+		int64_t gap = i == 0 ? time - gaps->last : 0;
+
+		if (gaps->last != 0 || i > 0) {
+			gaps->all++;
+			gaps->within += gap * 10 >= ideal * 9 && gap * 10 <= ideal * 11;
+			gaps->longest = gap > gaps->longest ? gap : gaps->longest;
+		}
+	}
+	gaps->last = time;
+}
+
+static void measure(long milliseconds, int64_t ideal)
+{
+	struct gaps gaps = {0};
+	uint64_t frames = 0, bytes = 0;
+	int64_t begin = now(), time = begin, own = 0, idle = 0, first, end;
+
+	while (take(&port.tx, ideal == 0, &bytes) == 0)
+		if (now() - begin > PATIENCE_MS * 1000000ll)
+			die("no frame for a minute");
+	for (begin = now(); now() - begin < WARM_UP_MS * 1000000ll;)
+		take(&port.tx, ideal == 0, &bytes);
+	bytes = 0, begin = first = now(), end = begin + milliseconds * 1000000ll;
+	for (int64_t before = begin; before < end; before = time) {
+		unsigned count = take(&port.tx, ideal == 0, &bytes);
+
+		time = now();
+		/* As long as nobody looked, nobody knows when a frame came. */
+		own = time - before > own ? time - before : own;
+		if (count == 0)
+			idle += time - before;
+		else if (ideal != 0)
+			saw(&gaps, time, count, ideal);
+		frames += count;
+	}
+	printf("pps=%.1f bytes=%.1f waited=%.1f within=%.1f longest_us=%.1f own_us=%.1f\n", (double)frames * 1e9 / (double)(time - first),
+	       frames == 0 ? 0 : (double)bytes / (double)frames, 100 * (double)idle / (double)(time - first),
+	       gaps.all == 0 ? 0 : 100 * (double)gaps.within / (double)gaps.all, (double)gaps.longest / 1e3, (double)own / 1e3);
+}
+
+int main(int count, char **arguments)
+{
+	long milliseconds = count == 4 ? atol(arguments[2]) : 0;
+
+	if (milliseconds <= 0)
+		die("usage: observer SOCKET MILLISECONDS IDEAL");
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	listen_at(&port, arguments[1]);
+	puts("listening");
+	while (!port.tx.started) {
+		struct pollfd wait = {port.connection < 0 ? port.listener : port.connection, POLLIN, 0};
+
+		if (poll(&wait, 1, PATIENCE_MS) == 0)
+			die("nobody connects for a minute");
+		serve_socket(&port);
+	}
+	/* What comes on the socket later, such as the other ring, changes nothing here; but it may be waited for. */
+	for (struct pollfd wait = {port.connection, POLLIN, 0}; poll(&wait, 1, 200) > 0 && port.connection >= 0;)
+		serve_socket(&port);
+	measure(milliseconds, atoll(arguments[3]));
+	return 0;
+}
