@@ -30,7 +30,7 @@ pub(crate) struct Args {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Send frames, as fast as the ports take them or at a rate
-    Tx(TxArgs),
+    Tx(Box<TxArgs>),
     /// Receive frames; find those that were lost, came late or came twice. The frames that end what a sender has sent say how many there were
     Rx(RxArgs),
     /// Send and receive on pairs of ports, and report rates, loss, reordering and latency of each direction

@@ -4,7 +4,7 @@ use crate::args::{CalibrateArgs, RunArgs};
 use crate::clock::ClockReport;
 use crate::trial::figures::Figures;
 use crate::trial::{self, Outcome, report};
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use cli::exit::Failure;
 use cli::human::grouped;
 use cli::output;
@@ -13,6 +13,7 @@ use cli::screen::{self, Screen};
 use cli::stop::Stop;
 use measure::Summary;
 use serde::{Deserialize, Serialize};
+use std::fs::OpenOptions;
 use std::path::Path;
 
 /// What the instrument measures of itself.
@@ -54,7 +55,8 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let trials: Vec<RunArgs> = args.trials();
     let prepared = trials.iter().map(|one| Ok((one, trial::prepare(one)?))).collect::<Result<Vec<_>, Failure>>()?;
     // Better now than after all trials.
-    Floors::default().write(&args.output)?;
+    let file = OpenOptions::new().append(true).create(true).open(&args.output);
+    file.with_context(|| unwritable(&args.output))?;
     let mut stop = Stop::on_signals()?;
     let (mut floors, mut clock, mut trouble) = (Floors::default(), None, Ok(()));
     for (one, frames) in prepared {
@@ -79,6 +81,10 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         output::print(&format!("\n{}{clock}\n{advice}", floors.table()))?;
     }
     trouble
+}
+
+fn unwritable(path: &Path) -> String {
+    format!("--output {}: cannot be written; name another file", path.display())
 }
 
 /// What a trial says of each direction.
@@ -121,8 +127,7 @@ impl Floors {
     fn write(&self, path: &Path) -> Result<(), Failure> {
         let mut text = serde_json::to_string_pretty(self)?;
         text.push('\n');
-        let problem = || anyhow!("--output {}: cannot be written; name another file", path.display());
-        std::fs::write(path, text).with_context(problem).map_err(Failure::from)
+        std::fs::write(path, text).with_context(|| unwritable(path)).map_err(Failure::from)
     }
 
     /// Returns the one that is nearest in size and rate.

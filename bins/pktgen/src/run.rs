@@ -87,7 +87,12 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let (totals, closed) = run.supervise(members.collect(), Team::all_finished, notes, end)?;
     sent.sort_by_key(|sent| sent.port);
     let trouble = trouble.and(calibrated.refine(&mut clock)).map_err(Failure::from);
-    let result = closed.and(trouble).and(all_sent(args, &frames, &sent, &totals));
+    // What ended by time or by a signal may be less.
+    let count = args
+        .count
+        .filter(|_| args.run.duration.is_none() && !cut.load(Ordering::Relaxed))
+        .and(frames.count(args.count));
+    let result = closed.and(trouble).and(all_sent(count, &sent, &totals));
     let clock = ClockReport::of(&clock);
     report::sent(&report::Transmitted { totals: &totals, sent: &sent, frames: &frames, clock }, &args.run, &result)?;
     result
@@ -130,14 +135,15 @@ fn plan(args: &TxArgs, frames: &Frames, clock: &Clock, cut: &Arc<AtomicBool>) ->
     }
 }
 
-/// An error if less was sent than `--count` says.
-fn all_sent(args: &TxArgs, frames: &Frames, sent: &[report::SentBy], totals: &Totals) -> Result<(), Failure> {
-    let Some(count) = args.count.and(frames.count(args.count)) else { return Ok(()) };
+/// An error if less was sent than the count that alone was to end it says, or than ports have taken.
+fn all_sent(count: Option<u64>, sent: &[report::SentBy], totals: &Totals) -> Result<(), Failure> {
     let handed: u64 = sent.iter().map(report::SentBy::handed).sum();
     // What is still in a ring was handed over last, and the end came after all else.
     let in_rings =
         totals.counters.dropped(Reason::TxUnsent).saturating_sub(sent.iter().map(|sent| sent.end_frames).sum());
-    match (count * sent.len() as u64).saturating_sub(handed) + in_rings {
+    let all = count.map_or(0, |count| count.saturating_mul(sent.len() as u64));
+    match all.saturating_sub(handed) + in_rings {
+        _ if count.is_none() => Ok(()),
         0 => Ok(()),
         unsent => Err(anyhow!(
             "{} of --count not sent a second after the last was handed over (or at a signal): the other end takes none; see to \

@@ -1,5 +1,7 @@
 //! Frames of all kinds that the crate `wire` has summed up by itself, and one bit of them changed.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use measure::is_intact;
 use proptest::prelude::*;
 
