@@ -159,6 +159,8 @@ impl Work<'_> {
             self.paths.dropped.push(old & NUMBER);
             return;
         }
+        // One that is not understood may have lost the leg.
+        *self.doubt |= routes.iter().any(|word| class(self.paths.attrs.get(word & NUMBER)));
     }
 
     /// Gives a prefix these routes, and tells where its packets go if that changes. `past`: next hops that have just died or
@@ -261,13 +263,13 @@ impl Work<'_> {
         legs.clear();
         legs.extend(route.legs().map(|(leg, _)| leg));
         let nowhere = legs.is_empty();
-        // A leg that is dead, though its link is up, is one whose interface lost its last address.
+        // A leg that is dead, though its link is up, is one whose interface lost its addresses.
         let dead = |(leg, flags): (Leg, LegFlags)| {
             let port = self.interfaces.get(&leg.interface).map(|port| &port.value.shown);
             flags.dead
-                && port.is_some_and(|port| port.up && (port.carrier || !port.ignore_linkdown[Family::V4 as usize]))
+                && port.is_some_and(|port| port.up && (port.carrier || !port.ignore_linkdown[route.family as usize]))
         };
-        if arrival.is_some() && route.family == Family::V4 && legs.len() > 1 && route.legs().any(dead) {
+        if arrival.is_some() && legs.len() > 1 && route.legs().any(dead) {
             self.paths.legs = legs;
             return attr(Action::Special(Reason::NoAddress));
         }
