@@ -107,7 +107,7 @@ pub enum Reason {
     Mtu,
     /// A route of a kind that leads elsewhere, such as `throw`.
     Kind,
-    /// Several IPv6 routes of the same prefix and metric that are no multipath route.
+    /// Several IPv6 routes, or IPv4 default routes, of the same prefix and metric that are no multipath route.
     Ambiguous,
     /// A route of `main` within a prefix of `local`.
     Covered,
@@ -135,7 +135,7 @@ impl fmt::Display for Reason {
             Self::Tos => "routes for some TOS only",
             Self::Mtu => "routes with an MTU of their own",
             Self::Kind => "routes that lead to another table",
-            Self::Ambiguous => "several IPv6 routes of one prefix and metric",
+            Self::Ambiguous => "several IPv6 or default routes of one prefix and metric",
             Self::Covered => "routes within a prefix of the host's own",
             Self::NextHop => "resilient groups, and next hops that are none of IP",
             Self::UnknownNextHop => "next hops that the kernel has not told of",

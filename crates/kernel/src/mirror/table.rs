@@ -226,10 +226,10 @@ impl<A: Bits> Table<A> {
         sets: &Sets,
         before: bool,
     ) -> Option<Target> {
-        if let Some(target) = choose::<A>(self.local.routes(key), attrs, sets, before) {
+        if let Some(target) = choose(self.local.routes(key), has_ties(key), attrs, sets, before) {
             return Some(target);
         }
-        let target = choose::<A>(main, attrs, sets, before)?;
+        let target = choose(main, has_ties(key), attrs, sets, before)?;
         // Whether `local` is asked first, or both at once, depends on what rules the namespace has had (IPv4).
         let covered = self.covers.iter().any(|(len, _)| {
             *len < key.len && !self.local.routes(&Key { address: key.address.truncate(*len), len: *len }).is_empty()
@@ -290,9 +290,15 @@ impl<A: Bits> Table<A> {
     }
 }
 
+/// Whether the kernel looks at more than the order of routes with the same metric: for IPv6, and for the IPv4 default route, of which
+/// it prefers one whose gateway answers (`fib_select_default`).
+fn has_ties<A: Bits>(key: &Key<A>) -> bool {
+    A::FAMILY == Family::V6 || key.len == 0
+}
+
 /// Where packets go that match a prefix with these routes: by the first whose next hops are not dead.
 #[inline]
-fn choose<A: Bits>(routes: &[Word], attrs: &Attrs, sets: &Sets, before: bool) -> Option<Target> {
+fn choose(routes: &[Word], ties: bool, attrs: &Attrs, sets: &Sets, before: bool) -> Option<Target> {
     let target = |word: &Word| match attrs.get(word & NUMBER).action {
         Action::NextHops(number) => Some(Target::NextHops(number)).filter(|_| !sets.is_dead(number, before)),
         Action::Fixed(target) => Some(target),
@@ -306,7 +312,7 @@ fn choose<A: Bits>(routes: &[Word], attrs: &Attrs, sets: &Sets, before: bool) ->
         return target(special);
     }
     let (at, found) = routes.iter().enumerate().find_map(|(at, word)| Some((at, target(word)?)))?;
-    if A::FAMILY == Family::V6 {
+    if ties {
         let priority = attrs.get(routes[at] & NUMBER).priority;
         let mut equals = routes[at + 1..].iter().take_while(|word| attrs.get(**word & NUMBER).priority == priority);
         if equals.any(|word| target(word).is_some_and(|other| other != found)) {

@@ -310,13 +310,20 @@ impl Naive {
         let mut routes: Vec<_> =
             self.routes.iter().filter(|route| (route.prefix, route.len, route.table) == (prefix, len, table)).collect();
         routes.sort_by_key(|route| route.priority);
-        routes.into_iter().find_map(|route| match route.kind {
+        let answer = |route: &Route| match route.kind {
             2 => Some(Answer::Kernel("local")),
             6 => Some(Answer::Blackhole),
             7 => Some(Answer::Kernel("unreachable")),
             8 => Some(Answer::Kernel("prohibited")),
             _ => self.forward(route).map(Answer::Forward),
-        })
+        };
+        let first = routes.iter().find(|route| answer(route).is_some())?;
+        // Of IPv4 default routes of one metric Linux takes one whose gateway answers.
+        let mut others =
+            routes.iter().filter(|route| len == 0 && route.priority == first.priority && answer(route).is_some());
+        let way = |route: &Route| (route.kind, route.legs.clone(), route.next_hop);
+        let differ = others.any(|other| way(other) != way(first));
+        if differ { Some(Answer::Kernel("not understood")) } else { answer(first) }
     }
 
     fn forward(&self, route: &Route) -> Option<Vec<kernel::Leg>> {
