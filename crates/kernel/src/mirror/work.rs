@@ -216,7 +216,9 @@ impl Work<'_> {
                 kept
             });
             any |= !self.paths.dropped.is_empty();
-            self.replace(table, *is_local, *key, &routes, true);
+            // What `main` has of the same prefix came first, and told it.
+            let told = *is_local && keys.contains(&(false, *key));
+            self.replace(table, *is_local, *key, &routes, !told);
             self.paths.routes = routes;
             self.drop_attrs();
         }
