@@ -102,7 +102,7 @@ pub enum Error {
         /// Number of ports of the table.
         interfaces: usize,
     },
-    /// There is not enough memory for the routes in the form of the file.
+    /// There is not enough memory for the routes in the form of the file, or for as many next hops and groups.
     #[error("out of memory; allow this process more (`ulimit -v`), or leave routes out")]
     OutOfMemory,
     /// There are as many of something as may be.

@@ -1,4 +1,5 @@
-//! Which flow a frame belongs to, for the choice among several next hops. Both directions of a flow have the same number.
+//! Which flow a frame belongs to, for the choice among several next hops. Both directions of a flow have the same number, unless flow
+//! labels of IPv6 count and differ.
 
 use crate::ethernet::{self, HEADER};
 use std::net::IpAddr;

@@ -116,18 +116,24 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(next_hops: usize, groups: usize, ports: &[Interface], seed: u64) -> Self {
+    /// For so many next hops and groups at most.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::OutOfMemory`].
+    pub(crate) fn new(next_hops: usize, groups: usize, ports: &[Interface], seed: u64) -> crate::Result<Self> {
         let unused = Word::new(Target::Refused(Refusal::Unresolved)).0;
-        Self {
-            hops: (0..next_hops).map(|_| AtomicU64::new(unused)).collect(),
+        let buckets = groups.checked_mul(BUCKETS).ok_or(crate::Error::OutOfMemory)?;
+        Ok(Self {
+            hops: filled(next_hops, || AtomicU64::new(unused))?,
             links: ports.iter().map(|port| AtomicU64::new(Link::new(port).0)).collect(),
             promiscuous: ports.iter().map(|port| AtomicBool::new(port.promiscuous)).collect(),
-            buckets: (0..groups * BUCKETS).map(|_| AtomicU32::new(u32::MAX)).collect(),
+            buckets: filled(buckets, || AtomicU32::new(u32::MAX))?,
             policy: AtomicU32::new(Policy::Addresses as u32),
             seed,
             generation: AtomicU64::new(0),
             seen: Mutex::default(),
-        }
+        })
     }
 
     pub(crate) fn next_hops(&self) -> usize {
@@ -234,6 +240,14 @@ impl Shared {
         let member = place.and_then(|place| self.buckets.get(place)).map(|place| place.load(Ordering::Acquire));
         member.and_then(|member| self.word(member)).unwrap_or(Word::new(Target::Refused(Refusal::Unresolved)))
     }
+}
+
+/// So many of something, if there is memory for them.
+fn filled<T>(count: usize, value: impl FnMut() -> T) -> crate::Result<Box<[T]>> {
+    let mut places = Vec::new();
+    places.try_reserve_exact(count)?;
+    places.resize_with(count, value);
+    Ok(places.into_boxed_slice())
 }
 
 impl fmt::Debug for Shared {

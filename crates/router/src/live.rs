@@ -72,14 +72,14 @@ impl LiveFib {
     ///
     /// # Errors
     ///
-    /// [`Error::Table`] if memory is short, [`Error::PortCount`] beyond 65,024 ports.
+    /// [`Error::OutOfMemory`] or [`Error::Table`] if memory is short, [`Error::PortCount`] beyond 65,024 ports.
     pub fn new(config: &LiveConfig, ports: &[Interface]) -> Result<Self> {
         let most = usize::from(Word::PORTS);
         if ports.len() > most {
             return Err(Error::PortCount { routes: ports.len(), interfaces: most });
         }
         let LiveConfig { next_hops, groups, accelerator, seed } = *config;
-        let shared = Shared::new(next_hops.min(NextHop::MAX) as usize, groups as usize, ports, seed);
+        let shared = Shared::new(next_hops.min(NextHop::MAX) as usize, groups as usize, ports, seed)?;
         Ok(Self {
             v4: Ipv4Table::with_config(Config { accelerator, ..Config::default() })?,
             v6: Ipv6Table::new()?,
