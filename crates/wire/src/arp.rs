@@ -26,6 +26,12 @@ impl<'a> Arp<'a> {
         self.0[6..8] == REQUEST
     }
 
+    /// Returns whether it is a reply: whether its sender says where it is.
+    #[must_use]
+    pub fn is_reply(&self) -> bool {
+        self.0[6..8] == REPLY
+    }
+
     /// Returns the target IPv4 address: the one that a request asks for, or that a reply is sent to.
     #[must_use]
     pub fn target(&self) -> Ipv4Addr {
