@@ -10,6 +10,7 @@ pub mod netlink;
 pub mod replay;
 pub mod router;
 pub mod routes;
+pub mod station;
 pub mod tags;
 #[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod vfio_user_client;
@@ -32,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     ("replay", replay::run),
     ("router", router::run),
     ("routes", routes::run),
+    ("station", station::run),
     ("tags", tags::run),
     ("vfio_user_client", vfio_user_client::run),
     ("vfio_user_server", vfio_user_server::run),
