@@ -1,11 +1,13 @@
 //! The command line.
 
 mod calibrate;
+mod hosting;
 mod pace;
 mod run;
 mod traffic;
 
 pub(crate) use calibrate::CalibrateArgs;
+pub(crate) use hosting::{Answering, Hosting};
 pub(crate) use pace::Pace;
 pub(crate) use run::RunArgs;
 pub(crate) use traffic::TrafficArgs;
@@ -48,6 +50,9 @@ pub(crate) struct TxArgs {
     #[command(flatten)]
     pub(crate) traffic: TrafficArgs,
 
+    #[command(flatten)]
+    pub(crate) hosting: Hosting,
+
     /// Stop after so many frames on each port. What a port has not sent a second after that is not sent, and the exit code
     /// is 1
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
@@ -73,6 +78,9 @@ pub(crate) struct RxArgs {
     /// What lcores do while there are no frames [default: hybrid where all ports of an lcore have interrupts, else poll]
     #[arg(long, value_name = "HOW")]
     pub(crate) idle: Option<IdleMode>,
+
+    #[command(flatten)]
+    pub(crate) answering: Answering,
 
     #[command(flatten)]
     pub(crate) port_options: PortOptions,

@@ -6,6 +6,7 @@ mod args;
 mod calibrate;
 mod clock;
 mod frames;
+mod host;
 mod lane;
 mod pacing;
 mod receive;

@@ -1,11 +1,12 @@
 //! The receiving loop of one lcore: look at each frame's tag, and let it go.
 
+use crate::host::Host;
 use crate::tail::Tail;
 use cli::counters::{Counters, Published};
 use lcore::{Clock, Function, Loop, PacedRx};
 use measure::{End, Tag, Verdict, Window};
-use mempool::{Batch, Pool, PoolCache, frames};
-use nic::{AnyRxQueue, RxQueue};
+use mempool::{Batch, Packet, Pool, PoolCache, frames};
+use nic::{AnyRxQueue, AnyTxQueue, RxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -37,6 +38,8 @@ pub(crate) struct Sink {
     pub(crate) counters: Counters,
     pub(crate) published: Arc<Published>,
     pub(crate) verdict: Arc<PublishedVerdict>,
+    /// What answers for the port's addresses, and by which queue.
+    pub(crate) host: Option<Box<(Host, AnyTxQueue)>>,
     seen: u64,
 }
 
@@ -132,6 +135,7 @@ impl Sink {
             counters: Counters::default(),
             published: Arc::default(),
             verdict: Arc::default(),
+            host: None,
             seen: 0,
         }
     }
@@ -147,13 +151,13 @@ impl Sink {
                         stream.window.saw(tag.number);
                     }
                 }
-                None => self.saw_other(end),
+                None => self.saw_other(frame, end),
             }
         }
     }
 
     #[inline(never)]
-    fn saw_other(&mut self, end: &[u8]) {
+    fn saw_other(&mut self, frame: &[Packet], end: &[u8]) {
         match End::parse(end) {
             Some(end) => {
                 if let Some(stream) = self.stream(end.stream) {
@@ -161,8 +165,18 @@ impl Sink {
                     self.ends += 1;
                 }
             }
-            None => self.foreign += 1,
+            None => self.saw_foreign(frame),
         }
+    }
+
+    /// A question to the host that the port is, or a frame of others.
+    fn saw_foreign(&mut self, frame: &[Packet]) {
+        let is_ours = self.host.as_deref_mut().is_some_and(|(host, tx)| {
+            let is_ours = host.takes(device::tsc::now(), frame);
+            host.send(tx);
+            is_ours
+        });
+        self.foreign += u64::from(!is_ours);
     }
 
     /// What arrives of a stream. With too many of them the frame is foreign.
@@ -181,6 +195,10 @@ impl Sink {
     }
 
     fn publish(&mut self) {
+        if let Some((host, tx)) = self.host.as_deref_mut() {
+            host.ask(device::tsc::now());
+            host.send(tx);
+        }
         self.counters.set_rx(self.rx.queue.counters());
         let seen = self.counters.rx_packets + self.counters.dropped_in();
         let mut verdict = Verdict::default();

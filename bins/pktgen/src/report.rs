@@ -24,6 +24,8 @@ pub(crate) struct SentBy {
     streams: Vec<Sent>,
     /// Frames that said how many there were.
     pub(crate) end_frames: u64,
+    /// Frames that a host sent by the port.
+    pub(crate) host_frames: u64,
 }
 
 /// What `tx` has to tell.
@@ -48,7 +50,8 @@ pub(crate) struct Received {
 impl SentBy {
     pub(crate) fn of(port: &Port) -> Self {
         let streams = port.sent.clone().unwrap_or_default();
-        Self { port: port.lane.port, base: port.base, streams, end_frames: port.end_frames }
+        let &Port { base, end_frames, .. } = port;
+        Self { port: port.lane.port, base, streams, end_frames, host_frames: port.host_frames() }
     }
 
     /// Frames of all streams that were handed over.
@@ -94,7 +97,7 @@ struct RxReport<'a> {
     duration_s: f64,
     /// Frames that came to the ports: `consumed` and all `drops`.
     received: u64,
-    /// Frames looked at: those of streams, of any kind, `ends` and `foreign`.
+    /// Frames looked at: those of streams, of any kind, `ends`, `foreign`, and what hosts answer (`--answer`).
     consumed: u64,
     mpps: f64,
     cycles_per_packet: Option<f64>,

@@ -3,6 +3,7 @@
 use crate::args::{RxArgs, TxArgs};
 use crate::clock::{Calibrated, ClockReport, ticks};
 use crate::frames::{Asked, Frames};
+use crate::host::Hosts;
 use crate::lane::Lane;
 use crate::receive::{PublishedVerdict, Receiver, Sink};
 use crate::report;
@@ -40,6 +41,7 @@ pub(crate) const SPARE: usize = 1024;
 /// `pktgen tx`.
 pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let frames = Frames::of(&args.traffic, &args.port_options)?;
+    args.hosting.check(args.ports.len())?;
     ports::check(&args.ports)?;
     let calibrated = Calibrated::begin();
     let stop = Stop::on_signals()?;
@@ -52,7 +54,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let asked = lines.into_iter().map(|line| frames.asked(line)).collect::<Result<Vec<_>, _>>()?;
     let mut clock = calibrated.clock()?;
 
-    let senders = senders(args, &frames, &mut opened, &asked, &clock)?;
+    let senders = senders(args, &frames, (&mut opened, &pools), &asked, &clock, &stop)?;
     let lane = |port: &transmit::Port| PublishedLane {
         input: None,
         output: Some((port.lane.port, 0)),
@@ -102,22 +104,26 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
 fn senders(
     args: &TxArgs,
     frames: &Frames,
-    opened: &mut [Opened],
+    (opened, pools): (&mut [Opened], &[Pool]),
     asked: &[Asked],
     clock: &Clock,
+    stop: &Stop,
 ) -> Result<Vec<transmit::Port>, Failure> {
+    let mut hosts = Hosts::ready(&args.hosting, opened, pools, stop)?;
     // Streams of different runs differ in where they begin.
     let [.., high, low] = tsc::now().to_be_bytes();
     let mut base = u16::from_be_bytes([high, low]);
     let mut senders = Vec::new();
     for (index, opened) in opened.iter_mut().enumerate() {
         let Some(tx) = opened.tx.pop() else { continue };
-        let macs = [opened.port.mac().0, args.traffic.dst_mac(index).unwrap_or(NEXT_HOP)];
+        let macs = [opened.port.mac().0, hosts.gateway(index).or(args.traffic.dst_mac(index)).unwrap_or(NEXT_HOP)];
         let sources = frames.sources(&args.traffic, index, macs, &asked[index], clock)?;
         let pool = buffers(&args.port_options, frames.largest(), opened.port.numa_node())?;
         let lane = Lane::new(index, tx, &pool, args.port_options.batch.into(), sources);
         let streams = u16::try_from(lane.streams()).unwrap_or(u16::MAX);
-        senders.push(transmit::Port::new(lane, base));
+        let mut sender = transmit::Port::new(lane, base);
+        sender.host = hosts.take(index).zip(opened.rx.pop()).map(Box::new);
+        senders.push(sender);
         base = base.wrapping_add(streams);
     }
     Ok(senders)
@@ -139,8 +145,8 @@ fn plan(args: &TxArgs, frames: &Frames, clock: &Clock, cut: &Arc<AtomicBool>) ->
 fn all_sent(count: Option<u64>, sent: &[report::SentBy], totals: &Totals) -> Result<(), Failure> {
     let handed: u64 = sent.iter().map(report::SentBy::handed).sum();
     // What is still in a ring was handed over last, and the end came after all else.
-    let in_rings =
-        totals.counters.dropped(Reason::TxUnsent).saturating_sub(sent.iter().map(|sent| sent.end_frames).sum());
+    let others = sent.iter().map(|sent| sent.end_frames + sent.host_frames).sum();
+    let in_rings = totals.counters.dropped(Reason::TxUnsent).saturating_sub(others);
     let all = count.map_or(0, |count| count.saturating_mul(sent.len() as u64));
     match all.saturating_sub(handed) + in_rings {
         _ if count.is_none() => Ok(()),
@@ -164,6 +170,7 @@ pub(crate) fn buffers(options: &PortOptions, largest: usize, numa_node: Option<u
 
 /// `pktgen rx`.
 pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
+    args.answering.check(args.ports.len())?;
     ports::check(&args.ports)?;
     let calibrated = Calibrated::begin();
     let stop = Stop::on_signals()?;
@@ -172,10 +179,12 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let interrupts = idle::interrupts(args.idle);
     let Ports { mut opened, pools } = open(&args.ports, &args.port_options, interrupts, &stop, &mut screen)?;
 
+    let mut hosts = Hosts::new(&args.answering, &opened, &pools)?;
     let (mut sinks, mut published) = (Vec::new(), Vec::new());
     for (index, (opened, pool)) in opened.iter_mut().zip(&pools).enumerate() {
         for rx in opened.rx.drain(..) {
-            let sink = Sink::new(index, rx, pool.clone());
+            let mut sink = Sink::new(index, rx, pool.clone());
+            sink.host = hosts.take(index).zip(opened.tx.pop()).map(Box::new);
             let counters = Arc::clone(&sink.published);
             published.push(PublishedLane { input: Some((index, 0)), output: None, counters });
             sinks.push(sink);

@@ -1,9 +1,10 @@
 //! `pktgen tx`: sends from each port until the end, and says at the end how much that was.
 
+use crate::host::Host;
 use crate::lane::{Lane, Part, Sent};
 use cli::counters::Published;
 use lcore::{Clock, Function, Loop};
-use nic::{AnyTxQueue, TxQueue};
+use nic::{AnyRxQueue, AnyTxQueue, TxQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -36,6 +37,9 @@ pub(crate) struct Port<T = AnyTxQueue> {
     pub(crate) sent: Option<Vec<Sent>>,
     pub(crate) end_frames: u64,
     pub(crate) published: Arc<Published>,
+    /// What answers for the port's addresses, and by which queue it is asked; it listens when counters are published, not between
+    /// bursts.
+    pub(crate) host: Option<Box<(Host, AnyRxQueue)>>,
     /// Frames handed over and missed, for the live view.
     pub(crate) progress: Arc<[AtomicU64; 2]>,
     seen: u64,
@@ -107,6 +111,7 @@ impl<T: TxQueue> Port<T> {
             sent: None,
             end_frames: 0,
             published: Arc::default(),
+            host: None,
             progress: Arc::default(),
             seen: 0,
         }
@@ -167,14 +172,22 @@ impl<T: TxQueue> Port<T> {
         self.sent = Some(self.lane.sent());
     }
 
+    /// Frames that a host sent by the port.
+    pub(crate) fn host_frames(&self) -> u64 {
+        self.host.as_deref().map_or(0, |(host, _)| host.sent)
+    }
+
     fn publish(&mut self, is_cut: bool) {
         if is_cut && self.phase == Phase::Send {
             self.lane.cut();
         }
-        let handed = self.lane.handed();
+        if let Some((host, rx)) = self.host.as_deref_mut() {
+            host.listen(rx, &mut self.lane.tx);
+        }
+        let not_ends = self.lane.handed() + self.host_frames();
         let counters = &mut self.lane.counters;
         counters.set_tx(self.lane.tx.counters());
-        self.end_frames = if self.sent.is_some() { counters.tx_packets.saturating_sub(handed) } else { 0 };
+        self.end_frames = if self.sent.is_some() { counters.tx_packets.saturating_sub(not_ends) } else { 0 };
         self.published.publish(*counters, counters.tx_packets == self.seen);
         self.seen = counters.tx_packets;
         let values = [self.lane.handed(), self.lane.missed()];

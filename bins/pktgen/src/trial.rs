@@ -2,6 +2,7 @@
 
 mod direction;
 pub(crate) mod figures;
+mod hosts;
 mod pair;
 pub(crate) mod report;
 
@@ -9,6 +10,7 @@ use crate::args::RunArgs;
 use crate::calibrate::Floors;
 use crate::clock::{Calibrated, ticks};
 use crate::frames::{Asked, Frames, Limits};
+use crate::host::Hosts;
 use crate::lane::Lane;
 use crate::run::{FLUSH, buffers, open, share_out, wait_for_links};
 use ::lcore::Team;
@@ -113,18 +115,15 @@ pub(crate) fn perform(
     wait_for_links(&opened, stop)?;
     let lines = args.traffic.pace.lines(&args.ports, &opened)?;
     let asked = lines.into_iter().map(|line| frames.asked(line)).collect::<Result<Vec<_>, _>>()?;
+    let hosts = Hosts::ready(&args.hosting, &mut opened, &pools, stop)?;
     let mut clock = calibrated.clock()?;
     // The first call measures, which takes its time.
     let _ = device::tsc::frequency_hz();
 
     let cut = Arc::new(AtomicBool::new(false));
     let limits = frames.limits(args.duration, args.count);
-    let mut plan = plan(args, limits, &clock, &cut);
-    if frames.are_untagged() {
-        // Nobody could tell it from what counts.
-        plan.warm_up = 0;
-    }
-    let directions = directions(args, &frames, &mut opened, &pools, &asked, &clock)?;
+    let plan = plan(args, &frames, limits, &clock, &cut);
+    let directions = directions(args, &frames, (&mut opened, &pools), &asked, &clock, hosts)?;
     let names = names(&directions, &opened);
     let (published, progress) = watched(&directions);
     let members = members(args, directions, &opened, &plan, stop)?;
@@ -169,13 +168,15 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
     if args.expect.expect_latency_p99.is_some() && args.traffic.kind() != Some(measure::Kind::Full) {
         return Err(Failure::usage("--expect-latency-p99: only a full tag has a time; use --tag full"));
     }
+    args.hosting.check(args.ports.len())?;
     ports::check(&args.ports)
 }
 
-fn plan(args: &RunArgs, limits: Limits, clock: &Clock, cut: &Arc<AtomicBool>) -> Plan {
+fn plan(args: &RunArgs, frames: &Frames, limits: Limits, clock: &Clock, cut: &Arc<AtomicBool>) -> Plan {
     let ticks = |time: Duration| ticks(clock, time);
     Plan {
-        warm_up: ticks(args.warm_up),
+        // Nobody could tell it from what counts.
+        warm_up: if frames.are_untagged() { 0 } else { ticks(args.warm_up) },
         duration: limits.duration.map(ticks),
         count: limits.count,
         probe_interval: ticks(PROBE_INTERVAL),
@@ -191,10 +192,10 @@ fn plan(args: &RunArgs, limits: Limits, clock: &Clock, cut: &Arc<AtomicBool>) ->
 fn directions(
     args: &RunArgs,
     frames: &Frames,
-    opened: &mut [Opened],
-    pools: &[Pool],
+    (opened, pools): (&mut [Opened], &[Pool]),
     asked: &[Asked],
     clock: &Clock,
+    mut hosts: Hosts,
 ) -> Result<Vec<Direction>, Failure> {
     // Runs differ, so that none counts another's frames.
     let [.., high, low] = device::tsc::now().to_be_bytes();
@@ -202,7 +203,7 @@ fn directions(
     let mut directions = Vec::new();
     for from in (0..opened.len()).filter(|from| !args.one_way || from % 2 == 0) {
         let to = from ^ 1;
-        let mac = args.traffic.dst_mac(from).unwrap_or(opened[to].port.mac().0);
+        let mac = hosts.gateway(from).or(args.traffic.dst_mac(from)).unwrap_or(opened[to].port.mac().0);
         let macs = [opened[from].port.mac().0, mac];
         let sources = frames.sources(&args.traffic, from, macs, &asked[from], clock)?;
         let (Some(tx), Some(rx)) = (opened[from].tx.pop(), opened[to].rx.pop()) else { continue };
@@ -219,6 +220,7 @@ fn directions(
         directions.push(Direction::new(lane, to, rx, &pools[to], base, how).verify(!args.no_verify));
         base = base.wrapping_add(streams);
     }
+    hosts::attach(&mut directions, &mut hosts, opened);
     Ok(directions)
 }
 

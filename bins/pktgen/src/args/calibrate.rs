@@ -1,7 +1,7 @@
 //! `pktgen calibrate`.
 
 use super::run::{Expectations, seconds, time_or_none};
-use super::{RunArgs, TrafficArgs};
+use super::{Hosting, RunArgs, TrafficArgs};
 use cli::args::PortOptions;
 use measure::Load;
 use nic::Address;
@@ -61,6 +61,7 @@ impl CalibrateArgs {
             ports: self.ports.clone(),
             one_way: self.one_way,
             traffic: TrafficArgs::constant(size, rate, self.line),
+            hosting: Hosting::default(),
             warm_up: self.warm_up,
             duration: Some(self.duration),
             count: None,

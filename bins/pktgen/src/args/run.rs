@@ -1,7 +1,7 @@
 //! `pktgen run`.
 
-use super::TrafficArgs;
 use super::pace::{time, with_unit};
+use super::{Hosting, TrafficArgs};
 use cli::args::PortOptions;
 use nic::Address;
 use std::path::PathBuf;
@@ -19,6 +19,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) traffic: TrafficArgs,
+
+    #[command(flatten)]
+    pub(crate) hosting: Hosting,
 
     /// Time before the frames that count, in which as many are sent and none is counted (500ms, 1s; 0s for none)
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time_or_none)]

@@ -1,5 +1,6 @@
 //! One port sends, another receives: what is counted on the way.
 
+use super::hosts::{Attached, Listener};
 use super::pair::{COUNTED, PROBE, Phase, WARM_UP};
 use crate::lane::{Lane, Sent};
 use crate::tail::Tail;
@@ -39,6 +40,9 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     pub(crate) published: Arc<Published>,
     pub(crate) progress: Arc<Progress>,
     seen: u64,
+    /// The host that the receiving port is, and the one that the sending port is if nothing else receives there.
+    pub(super) host: Option<Box<Attached<T>>>,
+    pub(super) listener: Option<Box<Listener<R>>>,
 }
 
 /// How frames that count are known.
@@ -77,6 +81,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             published: Arc::default(),
             progress: Arc::default(),
             seen: 0,
+            host: None,
+            listener: None,
             lane,
         }
     }
@@ -103,7 +109,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             return 0;
         }
         let cycles = clock.lap();
-        let counted = self.look(batch, clock.now());
+        let counted = self.look(batch, clock);
         self.cache.free_batch(batch);
         self.lane.counters.cycles += cycles + clock.lap();
         counted
@@ -117,15 +123,15 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     }
 
     #[inline(always)]
-    fn look(&mut self, batch: &Batch, now: u64) -> usize {
-        let ([stream], How::Tags) = (&mut self.streams[..], self.how) else { return self.look_apart(batch, now) };
+    fn look(&mut self, batch: &Batch, clock: &mut Clock) -> usize {
+        let ([stream], How::Tags) = (&mut self.streams[..], self.how) else { return self.look_apart(batch, clock) };
         if self.verifies && !batch.iter().all(|packet| is_intact(packet.data(), [])) {
-            return self.look_apart(batch, now);
+            return self.look_apart(batch, clock);
         }
         let frames = batch.iter().map(Packet::data);
-        let others = stream.saw(frames, now, self.lane.handed(), self.hand_overs.first());
+        let others = stream.saw(frames, clock.now(), self.lane.handed(), self.hand_overs.first());
         if others > 0 {
-            self.look_at_others(batch);
+            self.look_at_others(batch, clock);
         }
         batch.len() - others
     }
@@ -133,19 +139,20 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     /// A frame's tag is in its last packet; so those before are of no frame that counts.
     #[cold]
     #[inline(never)]
-    fn look_at_others(&mut self, batch: &Batch) {
+    fn look_at_others(&mut self, batch: &Batch, clock: &mut Clock) {
         let counted = self.base.wrapping_add(COUNTED);
-        for packet in batch.iter().filter(|packet| !packet.continues()) {
-            match Tag::parse(packet.data()) {
+        for frame in frames(batch) {
+            let Some(last) = frame.last().filter(|last| !last.continues()) else { continue };
+            match Tag::parse(last.data()) {
                 Some(tag) if tag.stream == counted => {}
-                other => self.saw_other(other),
+                other => self.saw_other(other, frame, clock),
             }
         }
     }
 
     /// Looks at frames of several streams, of several buffers, damaged or without tags, one by one.
     #[inline(never)]
-    fn look_apart(&mut self, batch: &Batch, now: u64) -> usize {
+    fn look_apart(&mut self, batch: &Batch, clock: &mut Clock) -> usize {
         let mut counted = 0;
         for frame in frames(batch) {
             let is_damaged = || {
@@ -159,9 +166,10 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             let end = tail.of(frame);
             let tag = Tag::parse(end);
             if self.how == How::Number {
-                match tag.is_some_and(|tag| tag.stream == self.base.wrapping_add(PROBE)) {
-                    true => self.answered = true,
-                    false => (self.arrived, counted) = (self.arrived + 1, counted + 1),
+                match tag {
+                    Some(tag) if tag.stream == self.base.wrapping_add(PROBE) => self.answered = true,
+                    None if self.is_answered(frame, clock) => {}
+                    _ => (self.arrived, counted) = (self.arrived + 1, counted + 1),
                 }
                 continue;
             }
@@ -169,19 +177,20 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             match index.and_then(|index| Some((index, self.streams.get_mut(index)?))) {
                 Some((index, stream)) => {
                     let (sent, hand_overs) = (self.lane.handed_of(index), self.hand_overs.get(index));
-                    stream.saw(std::iter::once(end), now, sent, hand_overs);
+                    stream.saw(std::iter::once(end), clock.now(), sent, hand_overs);
                     counted += 1;
                 }
-                None => self.saw_other(tag),
+                None => self.saw_other(tag, frame, clock),
             }
         }
         counted
     }
 
-    fn saw_other(&mut self, tag: Option<Tag>) {
+    fn saw_other(&mut self, tag: Option<Tag>, frame: &[Packet], clock: &mut Clock) {
         match tag.map(|tag| tag.stream.wrapping_sub(self.base)) {
             Some(PROBE) => self.answered = true,
             Some(WARM_UP) => {}
+            None if self.is_answered(frame, clock) => {}
             _ => self.foreign += 1,
         }
     }

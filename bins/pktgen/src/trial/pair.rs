@@ -180,6 +180,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         if self.plan.cut.load(Ordering::Relaxed) {
             self.cut();
         }
+        self.speak();
         let phase = self.phase;
         self.directions.iter_mut().for_each(|direction| direction.publish(phase));
     }

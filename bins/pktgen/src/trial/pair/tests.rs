@@ -1,15 +1,18 @@
 //! Whole runs on ports in process, whose wires cut, double and exchange frames as the tests say.
 
 use super::*;
+use crate::host::Host;
 use crate::lane::{Lane, Source};
 use crate::pacing::Pacing;
 use crate::traffic::{Part as Frames, Traffic};
 use crate::trial::direction::How;
 use crate::trial::figures::{Counted, Figures};
+use crate::trial::hosts::Attached;
 use ethdev::in_process::{self, InProcessRx, InProcessTx, Wire};
-use ethdev::{Opened, PortConfig};
+use ethdev::{Opened, Port as _, PortConfig};
 use measure::{Kind, Pacer, Pattern, Tag};
 use mempool::{Pool, PoolConfig};
+use station::Station;
 use stream::{Flows, Stream as Template};
 
 const SECOND: u64 = 1_000_000_000;
@@ -65,6 +68,8 @@ impl Function for Bench {
 }
 
 const BASE: u16 = 0xfffe;
+/// Of a host that asks.
+const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 9];
 
 fn plan(count: u64) -> Plan {
     Plan {
@@ -87,7 +92,12 @@ fn run(plan: Plan, deaf: usize, pacer: Option<Pacer>, edit: Edit) -> Figures {
 
 /// The same with a stream for each pacer, until the stop is requested.
 fn run_until(stop: &lcore::Stop, plan: Plan, deaf: usize, pacers: Vec<Option<Pacer>>, edit: Edit) -> Figures {
-    let config = PortConfig { rx_ring: 4096, tx_ring: 64, ..PortConfig::default() };
+    Figures::of(bench(plan, deaf, pacers, edit, How::Tags, None).run(stop).0).0
+}
+
+/// The second port is a host if it has an address.
+fn bench(plan: Plan, deaf: usize, pacers: Vec<Option<Pacer>>, edit: Edit, how: How, address: Option<&str>) -> Bench {
+    let config = PortConfig { rx_ring: 4096, tx_ring: 64, mtu: 4000, ..PortConfig::default() };
     let pool = || Pool::new(&PoolConfig { slots: 16_384, ..PoolConfig::default() }).unwrap();
     let (pools, frames) = ([pool(), pool()], Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap());
     let (mut a, wire_a) = in_process::open("a", &config, &pools[0]).unwrap();
@@ -99,11 +109,22 @@ fn run_until(stop: &lcore::Stop, plan: Plan, deaf: usize, pacers: Vec<Option<Pac
         Source::new(Traffic::new(vec![part], 60), pacer.map(Pacing::Rate))
     };
     let lane = Lane::new(0, a.tx.remove(0), &frames, 32, pacers.into_iter().enumerate().map(source).collect());
-    let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE, How::Tags).verify(true);
+    let mut direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE, how).verify(true);
+    direction.host = address.map(|address| {
+        let station = Station::new(b.port.mac().0, &[address.parse().unwrap()], &[]).unwrap();
+        Box::new(Attached::new(Host::new(station, &pools[1]), Some(b.tx.remove(0))))
+    });
     let pairs = Pairs::new(vec![Pair::new(vec![direction], plan)], 32);
-    let bench = Bench { pairs, wires: [wire_a, wire_b], edit, counted: 0, deaf, _opened: [a, b] };
-    let mut bench = Loop::new(stop).run(bench);
-    Figures::of(bench.pairs.pairs.remove(0).directions.remove(0)).0
+    Bench { pairs, wires: [wire_a, wire_b], edit, counted: 0, deaf, _opened: [a, b] }
+}
+
+impl Bench {
+    /// Returns the direction at the end, and what the second port has sent.
+    fn run(self, stop: &lcore::Stop) -> (Direction<InProcessRx, InProcessTx>, Vec<Vec<u8>>) {
+        let Self { mut pairs, wires: [_, mut wire], .. } = Loop::new(stop).run(self);
+        let sent = std::iter::from_fn(|| wire.collect()).collect();
+        (pairs.pairs.remove(0).directions.remove(0), sent)
+    }
 }
 
 /// Sent, received, lost, duplicate, late and reordered, and the greatest extent.
@@ -262,4 +283,24 @@ fn an_end_that_nobody_planned_keeps_what_was_counted() {
     let (sent, verdict) = (figures.all.verdict.sent, figures.all.verdict);
     assert!(sent > 500 && verdict.sent == sent && verdict.lost >= 100, "{figures:?}");
     assert_eq!(verdict.received + verdict.lost, sent);
+}
+
+/// Between frames that count; one that takes two buffers is nobody's.
+#[test]
+fn questions_to_a_host_are_answered_and_do_not_count() {
+    for how in [How::Tags, How::SplitTags, How::Number] {
+        let edit = move |number: usize, frame: Vec<u8>| {
+            let mut question = [[0xff; 6], THEIRS].concat();
+            question.extend([&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1][..], &THEIRS, &[192, 0, 2, 9]].concat());
+            question.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, 1]);
+            question.resize(if number == 30 { 3000 } else { 60 }, 0);
+            if [10, 20, 30].contains(&number) { vec![question, frame] } else { vec![frame] }
+        };
+        let bench = bench(plan(100), 0, vec![None], Box::new(edit), how, Some("192.0.2.1/24"));
+        let (direction, sent) = bench.run(&lcore::Stop::new().unwrap());
+        let is_answer = |frame: &&Vec<u8>| frame[..6] == THEIRS && frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
+        assert_eq!(sent.iter().filter(is_answer).count(), 2, "{how:?}: {sent:02x?}");
+        let Figures { all, foreign, .. } = Figures::of(direction).0;
+        assert_eq!([all.verdict.sent, all.verdict.received, all.verdict.lost, foreign], [100, 100, 0, 1], "{how:?}");
+    }
 }
