@@ -3,12 +3,14 @@
 mod calibrate;
 mod hosting;
 mod pace;
+mod ping;
 mod run;
 mod traffic;
 
 pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use hosting::{Answering, Hosting};
 pub(crate) use pace::Pace;
+pub(crate) use ping::PingArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use traffic::TrafficArgs;
 
@@ -39,6 +41,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Measure the instrument against itself, over a cable or a loop, and write what that is for later reports
     Calibrate(Box<CalibrateArgs>),
+    /// Ping a host by a port, and by the kernel beside it: how long round trips take, and how many get lost
+    Ping(Box<PingArgs>),
 }
 
 #[derive(clap::Args, Debug)]

@@ -9,6 +9,7 @@ mod frames;
 mod host;
 mod lane;
 mod pacing;
+mod ping;
 mod receive;
 mod report;
 mod run;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
             Command::Rx(args) => run::receive(&args),
             Command::Run(args) => trial::run(&args),
             Command::Calibrate(args) => calibrate::run(&args),
+            Command::Ping(args) => ping::run(&args),
         }
     })
 }
