@@ -51,13 +51,25 @@ impl Hosts {
     /// Creates them, and asks for the MAC addresses of their routers.
     pub(crate) fn ready(args: &Hosting, opened: &mut [Opened], pools: &[Pool], stop: &Stop) -> Result<Self, Failure> {
         let mut all = Self::with_gateways(&args.answering, |port| args.gateway(port), opened, pools)?;
-        for (port, opened) in opened.iter_mut().enumerate() {
-            let (Some(gateway), Some(host)) = (args.gateway(port), &mut all.hosts[port]) else { continue };
-            let name = opened.port.name().to_owned();
-            let (Some(rx), Some(tx)) = (opened.rx.first_mut(), opened.tx.first_mut()) else { continue };
-            all.gateways[port] = Some(host.resolve(&name, (rx, tx), gateway, stop)?);
+        // All of them listen meanwhile: the router of one may be another.
+        loop {
+            let mut waits_for = None;
+            for (port, opened) in opened.iter_mut().enumerate() {
+                let Some(host) = &mut all.hosts[port] else { continue };
+                if let (Some(gateway), None) = (args.gateway(port), all.gateways[port]) {
+                    all.gateways[port] = host.next_hop(opened.port.name(), gateway)?;
+                    waits_for = waits_for.or(all.gateways[port].is_none().then_some(gateway));
+                }
+                if let (Some(rx), Some(tx)) = (opened.rx.first_mut(), opened.tx.first_mut()) {
+                    host.listen(rx, tx);
+                }
+            }
+            match waits_for {
+                None => return Ok(all),
+                Some(gateway) if stop.is_requested() => return Err(interrupted(gateway)),
+                Some(_) => std::thread::sleep(NAP),
+            }
         }
-        Ok(all)
     }
 
     fn with_gateways(
@@ -136,14 +148,13 @@ impl Host {
     /// Looks at what has come by a queue that nothing else polls, answers, and asks what is due.
     pub(crate) fn listen(&mut self, rx: &mut dyn RxQueue, tx: &mut dyn TxQueue) {
         for _ in 0..BURSTS {
-            let mut inbox = std::mem::replace(&mut self.inbox, Batch::with_capacity(0));
-            let received = rx.recv(&mut self.cache, &mut inbox).len();
-            let now = tsc::now();
-            for frame in whole(&inbox) {
-                self.saw(now, frame);
+            let received = rx.recv(&mut self.cache, &mut self.inbox).len();
+            let now = self.time(tsc::now());
+            let Self { station, outbox, cache, inbox, .. } = &mut *self;
+            for frame in whole(inbox) {
+                station.receive(now, frame, &mut |answer| post(outbox, cache, answer));
             }
-            self.cache.free_batch(&mut inbox);
-            self.inbox = inbox;
+            cache.free_batch(inbox);
             self.send(tx);
             if received < BURST {
                 break;
@@ -162,16 +173,21 @@ impl Host {
         stop: &Stop,
     ) -> Result<[u8; 6], Failure> {
         loop {
-            let now = self.time(tsc::now());
-            if let Some(mac) = self.station.resolve(now, destination).map_err(|error| failure(name, &error))? {
+            if let Some(mac) = self.next_hop(name, destination)? {
                 return Ok(mac);
             }
             if stop.is_requested() {
-                return Err(anyhow!("{name}: interrupted by a signal while {destination} was asked for").into());
+                return Err(interrupted(destination));
             }
             self.listen(queues.0, queues.1);
             std::thread::sleep(NAP);
         }
+    }
+
+    /// The MAC address to send to; `None` while it is asked for.
+    fn next_hop(&mut self, name: &str, destination: IpAddr) -> Result<Option<[u8; 6]>, Failure> {
+        let now = self.time(tsc::now());
+        self.station.resolve(now, destination).map_err(|error| failure(name, &error))
     }
 
     fn time(&self, ticks: u64) -> Duration {
@@ -191,6 +207,10 @@ fn post(outbox: &mut Batch, cache: &mut PoolCache, frame: &[u8]) {
     if let Err(packet) = outbox.push(packet) {
         cache.free(packet);
     }
+}
+
+fn interrupted(destination: IpAddr) -> Failure {
+    anyhow!("interrupted by a signal while {destination} was asked for").into()
 }
 
 /// An error of a port's station, for the exit code that it has.

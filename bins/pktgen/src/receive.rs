@@ -6,7 +6,7 @@ use cli::counters::{Counters, Published};
 use lcore::{Clock, Function, Loop, PacedRx};
 use measure::{End, Tag, Verdict, Window};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
-use nic::{AnyRxQueue, AnyTxQueue, RxQueue};
+use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -198,6 +198,7 @@ impl Sink {
         if let Some((host, tx)) = self.host.as_deref_mut() {
             host.ask(device::tsc::now());
             host.send(tx);
+            self.counters.set_tx(tx.counters());
         }
         self.counters.set_rx(self.rx.queue.counters());
         let seen = self.counters.rx_packets + self.counters.dropped_in();

@@ -204,10 +204,11 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         vec![format!("lost {lost}, reordered {reordered}, duplicates {duplicates}, foreign frames {foreign}")]
     };
     let mut received = report::Received::default();
-    let end = |Sink { port, rx, counters, streams, foreign, ends, .. }| {
+    let end = |Sink { port, rx, counters, streams, foreign, ends, host, .. }| {
         received.streams.extend(streams.into_iter().map(|stream| (port, stream)));
         (received.foreign, received.ends) = (received.foreign + foreign, received.ends + ends);
-        Ended { rx: Some(rx.queue), tx: None, input: Some((port, 0)), output: None, counters }
+        let (tx, output) = host.map(|host| (host.1, (port, 0))).unzip();
+        Ended { rx: Some(rx.queue), tx, input: Some((port, 0)), output, counters }
     };
     let run =
         Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down: None };

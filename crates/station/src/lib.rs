@@ -9,7 +9,7 @@
 //!   256 of them, those that it was asked for, and asks again after 30 s.
 //! - It makes sure that its addresses are its own, in the first second, in which it uses them already (RFC 4429).
 //!
-//! What is malformed is dropped and counted; nothing that a peer sends takes memory. Whoever is on the link can claim any address, as
+//! What is malformed is dropped and counted, and nothing that was not asked for is kept. Whoever is on the link can claim any address, as
 //! neither protocol knows better. It has no VLANs, no reassembly, joins no multicast groups (RFC 2710, RFC 3810), and learns no gateways.
 //!
 //! ```
