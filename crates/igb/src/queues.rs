@@ -127,9 +127,9 @@ unsafe impl Family for Igb {
 mod tests {
     use crate::fake::Fake;
     use crate::regs::Registers;
-    use crate::{Config, Opened};
+    use crate::{Config, Opened, RxQueue, TxQueue};
     use ethdev::ChecksumVerdict::{Bad, Good};
-    use ethdev::{PortConfig, RxInfos, RxQueue as _};
+    use ethdev::{PortConfig, RxInfos, RxQueue as _, TimeLimit};
     use intel::Shared;
     use mempool::{Batch, Pool, PoolConfig};
     use std::sync::Arc;
@@ -167,6 +167,32 @@ mod tests {
         assert_eq!(rx[0].counters().frame_errors, 1);
         drop((rx, tx, batch, cache));
         ethdev::Port::close(port).unwrap();
+        assert_eq!(pool.away(), 0);
+    }
+
+    #[test]
+    fn a_queue_is_started_once() {
+        let fake = Fake::new(0x10C9);
+        // SAFETY: it accesses memory only if a test tells it to, which this does not.
+        let shared = Arc::new(unsafe { Shared::new(Registers::clone(&fake.regs()), Vec::new()) });
+        let pool = Pool::new(&PoolConfig { slots: 8192, ..PoolConfig::default() }).unwrap();
+        let config = Config::default();
+        for turn in 0..2 {
+            let mut memory = shared.begin_dma(&config, &pool).unwrap();
+            let deadline = TimeLimit::default().begin();
+            let rx = RxQueue::start(&mut memory, 0, &config, &pool, &deadline).map(drop);
+            let tx = TxQueue::start(&mut memory, 0, &config, &pool, &deadline).map(drop);
+            for (outcome, what) in [(rx, "receive"), (tx, "transmit")] {
+                match outcome {
+                    Ok(()) => assert_eq!(turn, 0, "{what}"),
+                    Err(error) => {
+                        assert!(error.to_string().contains(&format!("{what} queue 0 was started before")), "{error}");
+                        assert_eq!(turn, 1);
+                    }
+                }
+            }
+        }
+        shared.end_dma().unwrap();
         assert_eq!(pool.away(), 0);
     }
 

@@ -7,6 +7,7 @@ use crate::{Family, Result};
 use device::{Device, DmaMemory, EventFd, MemoryRequest, Regs, Translation};
 use ethdev::PortConfig;
 use mempool::{CHUNK, Packet, Pool};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -199,6 +200,15 @@ struct Waiting {
     parked: Vec<Parked>,
     /// The device is to access memory no more.
     ended: bool,
+    /// Numbers of the receive and of the transmit queues that were started, which they stay when they are dropped.
+    started: [BTreeSet<u32>; 2],
+}
+
+/// Which way a queue goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Side {
+    Receive,
+    Transmit,
 }
 
 impl<F: Family, D: Device> Shared<F, D> {
@@ -276,6 +286,20 @@ impl<F: Family, D: Device> Shared<F, D> {
         let parked = std::mem::take(&mut self.waiting().parked);
         parked.into_iter().for_each(Parked::free);
         Ok(())
+    }
+
+    /// Notes that a queue is started. Two handles of one would share its doorbell, and show the device each other's descriptors.
+    ///
+    /// # Errors
+    ///
+    /// If it was started before.
+    pub(crate) fn claim(&self, side: Side, index: u32) -> Result<()> {
+        if self.waiting().started[side as usize].insert(index) {
+            return Ok(());
+        }
+        let what = if let Side::Receive = side { "receive" } else { "transmit" };
+        let cause = format!("its {what} queue {index} was started before");
+        Err(device::Error::unusable(self.regs.device().name(), cause, "open it again").into())
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {

@@ -13,7 +13,7 @@ use crate::desc::tx;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::loops::Avx2;
 use crate::loops::{Done, Loops, OneByOne, Paged, Way};
-use crate::ring::{Ring, RingMemory, Shared, low_half};
+use crate::ring::{Ring, RingMemory, Shared, Side, low_half};
 use crate::wait::{Timed, wait};
 use crate::{Family, Result};
 use device::{Bar as _, Deadline, Device};
@@ -84,7 +84,7 @@ impl<F: Family, D: Device> TxQueue<F, D> {
     ///
     /// # Errors
     ///
-    /// If the pool cannot be mapped for the device; [`crate::Error::Timeout`] when the queue does not start,
+    /// If a queue of this number was started before, or the pool cannot be mapped for the device; [`crate::Error::Timeout`] when the queue does not start,
     /// [`crate::Error::Expired`], [`crate::Error::Gone`].
     ///
     /// # Panics
@@ -97,6 +97,7 @@ impl<F: Family, D: Device> TxQueue<F, D> {
         pool: &Pool,
         deadline: &Deadline,
     ) -> Result<Self> {
+        memory.shared.claim(Side::Transmit, index)?;
         let ring = memory.cut(F::port(config).tx_ring.into());
         let shared = &memory.shared;
         let translation = shared.regs.device().dma().map(pool.memory())?;

@@ -4,7 +4,7 @@ use super::{MOST_SEGMENTS, RxQueue};
 use crate::desc;
 use crate::family::QueueRegisters;
 use crate::loops::Way;
-use crate::ring::{RingMemory, disable, low_half};
+use crate::ring::{RingMemory, Side, disable, low_half};
 use crate::wait::{Timed, wait};
 use crate::{Error, Family, Result};
 use device::{Deadline, Device};
@@ -18,7 +18,7 @@ impl<F: Family, D: Device> RxQueue<F, D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if the pool does not suit the ring; [`Error::Timeout`] when the queue does not start, [`Error::Expired`],
+    /// If a queue of this number was started before; [`Error::Pool`] if the pool does not suit the ring; [`Error::Timeout`] when the queue does not start, [`Error::Expired`],
     /// [`Error::Gone`].
     ///
     /// # Panics
@@ -32,6 +32,7 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         deadline: &Deadline,
     ) -> Result<Self> {
         let port = F::port(config);
+        memory.shared.claim(Side::Receive, index)?;
         let ring = memory.cut(port.rx_ring.into());
         let shared = &memory.shared;
         let translation = shared.regs.device().dma().map(pool.memory())?;
