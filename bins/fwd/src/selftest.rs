@@ -6,9 +6,11 @@ use cli::stop::Stop;
 use cli::{human, output, ports};
 use device::Error;
 use nic::{Address, Check, SelfTest, TimeLimit, Verdict};
+use rustix::fs::OFlags;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -24,10 +26,9 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     let access = ports::access(args.device.access.unsafe_no_iommu, limit);
     let found = output::without_log(|| nic::selftest(address, &access))?;
     let took = begun.elapsed();
+    let reported = report.map_or(Ok(()), |(path, file)| write(path, file, &text(address, &found, took)));
     output::print(&page(address, &found, took, io::stdout().is_terminal()))?;
-    if let Some((path, mut file)) = report {
-        file.write_all(text(address, &found, took).as_bytes()).map_err(|error| unwritable(path, &error))?;
-    }
+    reported?;
     if stop.is_signalled() {
         return Err(Error::unusable(address.name(), "interrupted by a signal while it was tested", "").into());
     }
@@ -44,8 +45,17 @@ pub(crate) fn run(args: &SelftestArgs) -> Result<(), Failure> {
     Err(Error::unusable(address.name(), cause, hint).into())
 }
 
+/// Opens the file, without waiting for a reader where it is a pipe. What was in it stays until there is a report.
 fn create(path: &Path) -> Result<File, Failure> {
-    File::create(path).map_err(|error| unwritable(path, &error))
+    let no_wait = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let file = File::options().write(true).create(true).truncate(false).custom_flags(no_wait).open(path);
+    file.map_err(|error| unwritable(path, &error))
+}
+
+fn write(path: &Path, mut file: File, report: &str) -> Result<(), Failure> {
+    // A pipe or a terminal has no length.
+    let _ = file.set_len(0);
+    file.write_all(report.as_bytes()).map_err(|error| unwritable(path, &error))
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> Failure {
@@ -118,9 +128,23 @@ fn text(address: &Address, found: &SelfTest, took: Duration) -> String {
     // Errors name the device that they are about, and perhaps a file.
     let names = [address.to_string(), address.name()];
     let text = names.iter().fold(text, |text, name| text.replace(name, "device"));
-    let without_path = |word: &str| if word.starts_with('/') { "(path)".to_owned() } else { word.to_owned() };
-    let line = |line: &str| line.split(' ').map(without_path).collect::<Vec<_>>().join(" ");
-    text.lines().map(|text| line(text) + "\n").collect()
+    text.lines().map(|line| public(line) + "\n").collect()
+}
+
+/// A line without what it may say of this host: paths, the two registers that the MAC address is in, and the next step of an error, which
+/// may name the user or another process.
+fn public(line: &str) -> String {
+    let (line, _) = line.split_once("; ").filter(|_| line.starts_with(label(Verdict::Failed).1)).unwrap_or((line, ""));
+    let mut before = "";
+    let words = line.split(' ').map(|word| {
+        let is_address = ["RAL0", "RAH0"].contains(&std::mem::replace(&mut before, word));
+        match word {
+            _ if is_address => "(address)",
+            _ if word.contains('/') => "(path)",
+            _ => word,
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// What the self-test may take.
@@ -149,6 +173,10 @@ mod tests {
             report.contains("device: 8086:1528, X540-T2, software NIC\n") && report.contains(":xx:xx:xx\n"),
             "{report}"
         );
+        let memlock = "open: device: cannot map memory: out of memory; raise the limit: echo 'ann - memlock unlimited'";
+        assert_eq!(public(&format!("FAILED: {memlock}")), "FAILED: open: device: cannot map memory: out of memory");
+        let mac = "not applicable: open: RAL0 0x33221103, RAH0 0x80005544; see '/a/b";
+        assert_eq!(public(mac), "not applicable: open: RAL0 (address) RAH0 (address) see (path)");
         for secret in ["page-of-a-test", &format!("{e:02x}:{f:02x}")] {
             assert!(!report.contains(secret), "{secret} in {report}");
         }
