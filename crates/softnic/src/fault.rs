@@ -1,6 +1,6 @@
 //! Faults to inject: ways in which hardware deviates from its datasheet.
 
-use crate::Error;
+use crate::{DeviceId, Error};
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -101,8 +101,23 @@ const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, phy-asle
                      pf-silent[:messages], pf-refuses, pf-reset[:message], pf-gone, pf-flood[:steps], pf-garbage, link-flap[:steps]";
 
 impl Fault {
-    /// Whether it is of the physical function behind a virtual one.
-    pub(crate) fn is_of_pf(self) -> bool {
+    /// Whether a device has the part that it is a fault of; if not, who has it.
+    pub(crate) fn check(self, id: DeviceId) -> Result<(), &'static str> {
+        match self {
+            Self::PhyAsleep | Self::PhySilent | Self::PhyStuck if id != DeviceId::X540 => {
+                Err("faults of the PHY belong to id=x540")
+            }
+            Self::AnStuck if !matches!(id, DeviceId::Cx4 | DeviceId::SfpPlus) => {
+                Err("an-stuck belongs to id=10f9 and 10fb")
+            }
+            _ if self.is_of_pf() && !id.is_virtual() => {
+                Err("faults of the physical function belong to virtual functions: id=10ed, 1515 or 1565")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_of_pf(self) -> bool {
         self.to_string().starts_with("pf-")
     }
 }

@@ -103,9 +103,7 @@ impl FromStr for Spec {
         }
         let link = one_of("link", pairs.link, &[("up", true), ("down", false)], true)?;
         let faults = pairs.faults.iter().map(|fault| fault.parse()).collect::<Result<Vec<Fault>, _>>()?;
-        if !id.is_virtual() && faults.iter().any(|fault| fault.is_of_pf()) {
-            return Err(bad("faults of the physical function belong to virtual functions: id=10ed, 1515 or 1565"));
-        }
+        faults.iter().try_for_each(|fault| fault.check(id)).map_err(bad)?;
         let wire = pairs.wire(name, mac)?;
         let is_generator = matches!(wire, Some(WireSpec::Generator(_)));
         if !is_generator && [pairs.size, pairs.flows, pairs.count].iter().any(Option::is_some) {
