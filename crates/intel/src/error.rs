@@ -81,6 +81,47 @@ pub enum Error {
         /// What is wrong and what to do about it.
         problem: String,
     },
+    /// The physical function behind a virtual one was reset, or its driver has lost track of this one.
+    #[error("{device}: the physical function was reset, or has lost track of this one; open it again")]
+    Lost {
+        /// The device's address.
+        device: String,
+    },
+    /// The physical function did not do its part of an exchange in time. Later exchanges fail too, until a reset.
+    #[error(
+        "{device}: the physical function does not answer ({waiting_for}, after {waited:?}); \
+         look whether its interface is up on the host, and open this one again"
+    )]
+    Silent {
+        /// The device's address.
+        device: String,
+        /// What was waited for.
+        waiting_for: &'static str,
+        /// How long.
+        waited: Duration,
+    },
+    /// The physical function does not grant what was asked for.
+    #[error(
+        "{device}: the physical function refuses to {what}; ask the host's administrator (ip link set … vf N trust on, and its MTU)"
+    )]
+    Refused {
+        /// The device's address.
+        device: String,
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// What the physical function answers has no meaning. Later exchanges fail too, until a reset.
+    #[error(
+        "{device}: the physical function was asked to {what}, and its answer means nothing: {word:#010x}; open this one again"
+    )]
+    Nonsense {
+        /// The device's address.
+        device: String,
+        /// What was asked for.
+        what: &'static str,
+        /// A word of the answer.
+        word: u32,
+    },
     /// The packet pool does not suit the receive rings.
     #[error(
         "{device}: the packet pool has {slots} slots of {data_room} bytes, and a receive ring wants {ring} free slots \

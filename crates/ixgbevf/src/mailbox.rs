@@ -1,9 +1,11 @@
 //! Exchanges with the driver of the physical function (datasheet 7.10; the messages are those that Linux's `ixgbe` answers).
 
-use crate::regs::{Registers, VFCTRL, VFMAILBOX, VFMBMEM, VFSTATUS, vfctrl, vfmailbox as bits};
+use crate::regs::{Registers, VFCTRL, VFMAILBOX, VFMBMEM, vfctrl, vfmailbox as bits};
 use crate::{Error, Result};
 use device::{Deadline, Device};
-use std::time::{Duration, Instant};
+use intel::{Timed, read, wait_retrying};
+use std::cell::Cell;
+use std::time::Duration;
 
 /// Words of a message at most.
 pub(crate) const WORDS: usize = 16;
@@ -13,9 +15,10 @@ const MOST_MESSAGES: u32 = 16;
 const MOST_ATTEMPTS: u32 = 3;
 /// How long the other side may take over each of its parts: Linux's driver waits for as long.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Reads before the first sleep, and the longest sleep between two.
-const SPINS: u32 = 64;
-const LONGEST_SLEEP: Duration = Duration::from_micros(500);
+/// Bits of VFMAILBOX that clear when read.
+const CLEAR_ON_READ: u32 = bits::PFSTS.mask() | bits::PFACK.mask() | bits::RSTD.mask();
+/// The physical function resets, or has.
+const ITS_RESET: u32 = bits::RSTI.mask() | bits::RSTD.mask();
 
 /// Bits of the first word of what the other side says.
 const GRANTED: u32 = 1 << 31;
@@ -120,6 +123,31 @@ impl<D: Device> Mailbox<D> {
     ///
     /// [`Error::Gone`].
     pub fn news(&mut self) -> Result<News> {
+        self.listen()?;
+        Ok(match self.state {
+            State::Lost => News::Lost,
+            _ if std::mem::take(&mut self.changed) => News::Changed,
+            _ => News::None,
+        })
+    }
+
+    /// Looks as [`Self::news`] does, and leaves what has changed for that to tell.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the physical function was reset, or an exchange has failed; [`Error::Gone`].
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.listen()?;
+        if self.is_lost() { Err(self.lost()) } else { Ok(()) }
+    }
+
+    /// Whether nothing can be said any more, as far as is known without looking.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state == State::Lost
+    }
+
+    /// Reads what there is to read.
+    fn listen(&mut self) -> Result<()> {
         self.look()?;
         if self.state == State::Open && self.take(bits::PFSTS.mask()) {
             // The next one to look reads it if the other side is writing just now.
@@ -129,23 +157,19 @@ impl<D: Device> Mailbox<D> {
                 None => self.seen |= bits::PFSTS.mask(),
             }
         }
-        Ok(match self.state {
-            State::Lost => News::Lost,
-            _ if std::mem::take(&mut self.changed) => News::Changed,
-            _ => News::None,
-        })
+        Ok(())
     }
 
     /// An exchange after which all is as it was if what was asked for is refused.
     pub(crate) fn ask(&mut self, deadline: &Deadline, what: &'static str, message: &[u32]) -> Result<[u32; WORDS]> {
         if self.state != State::Open {
-            return Err(Error::Lost { device: self.name() });
+            return Err(self.lost());
         }
         // Until it is known how it ends.
         self.state = State::Lost;
         let answer = self.exchange(deadline, what, message)?;
         match answer[0] & OUTCOME {
-            outcome if outcome & CLEAR_TO_SEND == 0 => Err(Error::Lost { device: self.name() }),
+            outcome if outcome & CLEAR_TO_SEND == 0 => Err(self.lost()),
             outcome if outcome & REFUSED != 0 => {
                 self.state = State::Open;
                 Err(self.refused(what))
@@ -231,43 +255,36 @@ impl<D: Device> Mailbox<D> {
         attempt: impl Fn(),
         done: impl Fn(u32) -> bool,
     ) -> Result<()> {
-        let (start, mut reads, mut sleep) = (Instant::now(), 0, Duration::from_micros(10));
-        loop {
-            attempt();
-            let value = self.look()?;
-            if done(value) {
-                return Ok(());
-            }
-            if self.state != State::Resetting && value & (bits::RSTI.mask() | bits::RSTD.mask()) != 0 {
+        let (seen, resetting) = (Cell::new(self.seen), self.state == State::Resetting);
+        let all = |value: u32| {
+            seen.set(seen.get() | value & CLEAR_ON_READ);
+            value | seen.get()
+        };
+        let is_end = |value| done(all(value)) || (!resetting && all(value) & ITS_RESET != 0);
+        let regs = Timed::new(&self.regs, deadline.clone());
+        let outcome = wait_retrying(&regs, VFMAILBOX, attempt, is_end, self.patience, waiting_for);
+        self.seen = seen.get();
+        match outcome {
+            Ok(value) if done(value | self.seen) => return Ok(()),
+            Ok(_) => self.state = State::Lost,
+            Err(Error::Timeout { device, waited, .. }) => return Err(Error::Silent { device, waiting_for, waited }),
+            Err(error) => {
                 self.state = State::Lost;
-                return Err(Error::Lost { device: self.name() });
+                return Err(error);
             }
-            let waited = start.elapsed();
-            if waited >= self.patience && reads >= SPINS {
-                return Err(Error::Silent { device: self.name(), waiting_for, waited });
-            }
-            reads += 1;
-            if reads < SPINS {
-                std::hint::spin_loop();
-                continue;
-            }
-            deadline.sleep(sleep).map_err(|expired| Error::Expired { device: self.name(), waiting_for, expired })?;
-            sleep = (2 * sleep).min(LONGEST_SLEEP);
         }
+        Err(self.lost())
     }
 
     /// Reads VFMAILBOX without losing what clears when read. Notes that the physical function resets, or has.
     fn look(&mut self) -> Result<u32> {
-        let value = self.regs.read(VFMAILBOX);
-        if value == u32::MAX && self.regs.read(VFSTATUS) == u32::MAX {
-            self.state = State::Lost;
-            return Err(Error::Gone { device: self.name() });
-        }
-        self.seen |= value & (bits::PFSTS.mask() | bits::PFACK.mask() | bits::RSTD.mask());
-        if self.state == State::Open && value & (bits::RSTI.mask() | bits::RSTD.mask()) != 0 {
+        let value = read(&self.regs, VFMAILBOX).inspect_err(|_| self.state = State::Lost)?;
+        self.seen |= value & CLEAR_ON_READ;
+        let value = value | self.seen;
+        if self.state == State::Open && value & ITS_RESET != 0 {
             self.state = State::Lost;
         }
-        Ok(value | self.seen)
+        Ok(value)
     }
 
     /// Makes use of a bit that was seen; whether it was.
@@ -277,8 +294,12 @@ impl<D: Device> Mailbox<D> {
         was
     }
 
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.regs.device().name().to_owned()
+    }
+
+    pub(crate) fn lost(&self) -> Error {
+        Error::Lost { device: self.name() }
     }
 
     pub(crate) fn refused(&self, what: &'static str) -> Error {

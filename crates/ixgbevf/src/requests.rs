@@ -16,6 +16,8 @@ const SET_LONGEST: u32 = 0x05;
 const SET_MACVLAN: u32 = 0x06;
 const NEGOTIATE: u32 = 0x08;
 const QUEUES: u32 = 0x09;
+const TABLE: u32 = 0x0A;
+const KEY: u32 = 0x0B;
 const SET_MODE: u32 = 0x0C;
 
 /// A version of what both sides say.
@@ -36,8 +38,20 @@ impl Api {
     const OFFERED: [(Self, u32); 4] = [(Self::V1_3, 4), (Self::V1_2, 3), (Self::V1_1, 2), (Self::V1_0, 0)];
 }
 
+impl Api {
+    /// Returns its number, as people call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::V1_0 => "1.0",
+            Self::V1_1 => "1.1",
+            Self::V1_2 => "1.2",
+            Self::V1_3 => "1.3",
+        }
+    }
+}
+
 /// Which frames to other addresses than the function's own are received.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// Broadcasts.
     Broadcast,
@@ -50,7 +64,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    const ALL: [Self; 4] = [Self::Broadcast, Self::Groups, Self::AllGroups, Self::Everything];
+    pub(crate) const ALL: [Self; 4] = [Self::Broadcast, Self::Groups, Self::AllGroups, Self::Everything];
 }
 
 /// What the physical function has given to this one.
@@ -60,6 +74,15 @@ pub struct Queues {
     pub transmit: u16,
     /// Receive queues, 1 to 8.
     pub receive: u16,
+}
+
+/// How the physical function spreads flows over the queues of this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hashing {
+    /// The hash key.
+    pub key: [u8; 40],
+    /// The queue of each hash, modulo 128: of it, the low bits that the function's number of queues leaves.
+    pub table: [u8; 128],
 }
 
 impl<D: Device> Mailbox<D> {
@@ -93,6 +116,20 @@ impl<D: Device> Mailbox<D> {
             (None, _) => Err(self.nonsense(WHAT, transmit)),
             (_, None) => Err(self.nonsense(WHAT, receive)),
         }
+    }
+
+    /// Asks for hash key and table (from 1.2 on), which an 82599's and an X540's function shares with others.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] if this function is not trusted, and those of any exchange.
+    pub fn hashing(&mut self, deadline: &Deadline) -> Result<Hashing> {
+        let table = self.ask(deadline, "tell its hash table", &[TABLE])?;
+        let key = self.ask(deadline, "tell its hash key", &[KEY])?;
+        // Two bits for each entry, 16 in a word.
+        let entry = |index: usize| (table[1 + index / 16] >> (2 * (index % 16)) & 3).to_le_bytes()[0];
+        let byte = |index: usize| key[1 + index / 4].to_le_bytes()[index % 4];
+        Ok(Hashing { key: std::array::from_fn(byte), table: std::array::from_fn(entry) })
     }
 
     /// Sets the station address.

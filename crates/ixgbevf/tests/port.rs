@@ -1,0 +1,384 @@
+#![allow(clippy::unwrap_used, reason = "a test that cannot start fails")]
+//! The driver on strict virtual functions: frames both ways, queues, receive modes, and what a physical function can do wrong.
+
+use ethdev::{MacAddress, Port as _, PortConfig, Reta, Rss, RxQueue as _, TxQueue as _, hash_ipv4};
+use ixgbevf::{Config, Error, Opened};
+use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use softnic::{DeviceId, Fault, StrictControl, StrictNic};
+use std::time::{Duration, Instant};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x42];
+const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 0x43];
+const GROUP: [u8; 6] = [1, 0, 0x5E, 0, 0, 7];
+const ALL: [DeviceId; 3] = [DeviceId::Vf82599, DeviceId::VfX540, DeviceId::VfX550];
+
+struct Bench {
+    nic: StrictControl,
+    pool: Pool,
+    opened: Opened<StrictNic>,
+    cache: PoolCache,
+    batch: Batch,
+}
+
+fn pool() -> Pool {
+    Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap()
+}
+
+fn function(id: DeviceId, trusted: bool) -> (StrictNic, StrictControl) {
+    let device = StrictNic::builder().id(id).mac(MAC).grant(4, trusted).build();
+    let nic = device.control();
+    (device, nic)
+}
+
+fn small() -> PortConfig {
+    PortConfig { rx_ring: 64, tx_ring: 64, ..PortConfig::default() }
+}
+
+fn bench(id: DeviceId, trusted: bool, config: PortConfig) -> Bench {
+    let ((device, nic), pool) = (function(id, trusted), pool());
+    let opened = ixgbevf::open(device, &Config::from(config), &pool).unwrap();
+    Bench { nic, opened, cache: pool.cache(), batch: Batch::with_capacity(32), pool }
+}
+
+fn frame(to: [u8; 6], len: usize) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..len).map(|at| (at * 7 + len).to_le_bytes()[0]).collect();
+    frame[..6].copy_from_slice(&to);
+    frame[6..12].copy_from_slice(&MAC);
+    frame[12..14].copy_from_slice(&[0x88, 0xB5]);
+    frame
+}
+
+impl Bench {
+    /// Receives from queue 0, sends on, and lets the device work, until nothing moves.
+    fn forward(&mut self) {
+        loop {
+            self.nic.step();
+            let Opened { rx, tx, .. } = &mut self.opened;
+            let received = rx[0].recv(&mut self.cache, &mut self.batch).len();
+            let sent = tx[0].send(&mut self.cache, &mut self.batch);
+            if received == 0 && sent == 0 && self.nic.step().is_idle() {
+                break;
+            }
+        }
+    }
+
+    /// The queue from which a frame comes, if it comes.
+    fn arrives(&mut self, frame: &[u8]) -> Option<usize> {
+        self.nic.inject(frame);
+        self.nic.step_until_idle(20);
+        let mut from = None;
+        for (number, queue) in self.opened.rx.iter_mut().enumerate() {
+            if let Some(packet) = queue.recv(&mut self.cache, &mut self.batch).first() {
+                assert_eq!((packet.data(), from), (frame, None));
+                from = Some(number);
+            }
+            self.cache.free_batch(&mut self.batch);
+        }
+        from
+    }
+
+    /// Closes everything. Returns what closing said, and how many slots are not home.
+    fn close(self) -> (Result<(), Error>, usize) {
+        let Self { opened, cache, batch, pool, .. } = self;
+        let closed = opened.close().map(drop);
+        drop((cache, batch));
+        (closed, pool.away())
+    }
+
+    fn ends_well(self) {
+        let (closed, away) = self.close();
+        closed.unwrap();
+        assert_eq!(away, 0);
+    }
+}
+
+#[test]
+fn frames_of_all_sizes_come_out_as_they_went_in() {
+    let step = if cfg!(miri) { 251 } else { 1 };
+    for id in if cfg!(miri) { &ALL[..1] } else { &ALL } {
+        let mut bench = bench(*id, true, small());
+        assert_eq!(bench.opened.port.mac(), MacAddress(MAC));
+        let frames: Vec<_> = (60..=1514).step_by(step).map(|len| frame(MAC, len)).collect();
+        let mut out = Vec::new();
+        for some in frames.chunks(37) {
+            some.iter().for_each(|frame| bench.nic.inject(frame));
+            bench.forward();
+            out.extend(bench.nic.transmitted());
+        }
+        assert!(out == frames, "{id:?}: {} frames of {}", out.len(), frames.len());
+        let bytes = frames.iter().map(|frame| frame.len() as u64 + 4).sum();
+        for _ in 0..2 {
+            let seen = bench.opened.port.statistics().unwrap();
+            let count = frames.len() as u64;
+            assert_eq!((seen.rx_packets, seen.tx_packets), (count, count), "{id:?}");
+            assert_eq!((seen.rx_bytes, seen.tx_bytes, seen.unread), (bytes, bytes, 0), "{id:?}");
+        }
+        bench.ends_well();
+    }
+}
+
+#[test]
+fn long_frames_go_both_ways_and_closing_says_the_totals() {
+    for id in ALL {
+        let mut bench = bench(id, true, PortConfig { mtu: 9000, ..small() });
+        let frames: Vec<_> = [60, 2048, 2049, 4096, 9000, 9014].map(|len| frame(MAC, len)).into();
+        frames.iter().for_each(|frame| bench.nic.inject(frame));
+        bench.forward();
+        assert!(bench.nic.transmitted() == frames, "{id:?}");
+        assert!(matches!(bench.opened.port.set_mtu(9001), Err(Error::Config(_))));
+        bench.opened.port.set_mtu(1500).unwrap();
+        let before = bench.opened.port.statistics().unwrap();
+        assert!(bench.opened.port.transmit_idle());
+        let Bench { opened, pool, cache, batch, .. } = bench;
+        assert_eq!(opened.close().unwrap(), before);
+        drop((cache, batch));
+        assert_eq!(pool.away(), 0, "{id:?}");
+    }
+}
+
+/// IPv4 to port 53, from one of many hosts.
+fn flow(host: u8) -> Vec<u8> {
+    let mut frame = frame(MAC, 60);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..34].copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 99, 0, 0, 10, 0, 0, host, 10, 0, 0, 1]);
+    frame
+}
+
+#[test]
+fn flows_go_to_the_queues_that_their_hash_says() {
+    for id in ALL {
+        for queues in [1, 2, 3, 4] {
+            if queues == 3 && id != DeviceId::VfX550 {
+                continue;
+            }
+            let mut config = PortConfig { rx_queues: queues, tx_queues: 2, ..small() };
+            if id == DeviceId::VfX550 {
+                config.rss.key = Rss::SYMMETRIC_KEY;
+            }
+            let mut bench = bench(id, true, config);
+            let hashing = bench.opened.port.hashing().unwrap();
+            let mut seen = [0; 4];
+            for host in 0..64 {
+                let hash = hash_ipv4(&hashing.key, [10, 0, 0, host].into(), [10, 0, 0, 1].into(), None);
+                let wanted = usize::from(hashing.table[hash as usize % 128]);
+                assert_eq!(bench.arrives(&flow(host)), Some(wanted), "{id:?}, {queues} queues, host {host}");
+                seen[wanted] += 1;
+            }
+            assert!(seen[..queues.into()].iter().all(|count| *count > 4), "{id:?}, {queues} queues: {seen:?}");
+            let table = bench.opened.port.set_rss_table(&Reta::Table(vec![0]));
+            if id == DeviceId::VfX550 {
+                table.unwrap();
+                assert!((0..16).all(|host| bench.arrives(&flow(host)) == Some(0)));
+            } else {
+                assert!(matches!(table, Err(Error::Unsupported(_))));
+            }
+            bench.ends_well();
+        }
+    }
+}
+
+#[test]
+fn no_more_queues_than_are_granted() {
+    for (rx_queues, tx_queues, setting) in [(5, 1, "rx_queues"), (1, 5, "tx_queues"), (3, 1, "rx_queues")] {
+        let ((device, _), pool) = (function(DeviceId::VfX540, true), pool());
+        let config = PortConfig { rx_queues, tx_queues, ..small() };
+        let error = ixgbevf::open(device, &Config::from(config), &pool).unwrap_err();
+        assert!(matches!(&error, Error::Config(error) if error.setting == setting), "{error}");
+        assert_eq!(pool.away(), 0);
+    }
+}
+
+#[test]
+fn receive_modes_are_what_is_granted() {
+    let tagged = {
+        let mut frame = frame(MAC, 64);
+        frame[12..16].copy_from_slice(&[0x81, 0, 0, 42]);
+        frame
+    };
+    // Who grants what: everything, all groups, and the address.
+    for (id, trusted, others, groups) in [
+        (DeviceId::VfX540, true, true, true),
+        (DeviceId::VfX550, false, false, false),
+        (DeviceId::Vf82599, true, false, true),
+    ] {
+        let mut bench = bench(id, trusted, small());
+        let says = |bench: &mut Bench, to| bench.arrives(&frame(to, 60)).is_some();
+        assert_eq!(bench.opened.port.capabilities().set_promiscuous, others, "{id:?}");
+        assert_eq!(
+            [MAC, [0xFF; 6], OTHER, GROUP].map(|to| says(&mut bench, to)),
+            [true, true, others, groups],
+            "{id:?}"
+        );
+        bench.opened.port.set_promiscuous(false).unwrap();
+        assert_eq!([MAC, OTHER, GROUP].map(|to| says(&mut bench, to)), [true, false, groups], "{id:?}");
+        bench.opened.port.set_all_multicast(false).unwrap();
+        assert_eq!([MAC, OTHER, GROUP].map(|to| says(&mut bench, to)), [true, false, false], "{id:?}");
+        for (wanted, granted) in [(bench.opened.port.set_promiscuous(true), others)] {
+            match wanted {
+                Ok(()) => assert!(granted, "{id:?}"),
+                Err(error) => assert!(!granted && error.to_string().contains("refuses to receive"), "{error}"),
+            }
+        }
+        assert_eq!([MAC, OTHER, GROUP].map(|to| says(&mut bench, to)), [true, others, others], "{id:?}");
+        assert_eq!(bench.opened.port.set_all_multicast(true).is_ok(), groups, "{id:?}");
+        if !others {
+            assert_eq!(bench.arrives(&tagged), None);
+            bench.opened.port.set_vlan(42, true).unwrap();
+            assert_eq!(bench.arrives(&tagged), Some(0));
+        }
+        match bench.opened.port.set_mac(MacAddress(OTHER)) {
+            Ok(()) => assert!(trusted && says(&mut bench, OTHER)),
+            Err(error) => assert!(!trusted && matches!(error, Error::Refused { .. }), "{error}"),
+        }
+        assert!(matches!(bench.opened.port.set_mac(MacAddress(GROUP)), Err(Error::Config(_))));
+        assert!(
+            matches!(bench.opened.port.hashing(), Err(Error::Refused { .. })) != (trusted || id == DeviceId::VfX550)
+        );
+        bench.ends_well();
+    }
+}
+
+#[test]
+fn the_link_is_told() {
+    for id in ALL {
+        let mut bench = bench(id, true, small());
+        let up = bench.opened.port.wait_link(Duration::from_secs(60)).unwrap();
+        assert_eq!((up.up, up.speed_mbps), (true, 10_000));
+        while bench.opened.port.events().unwrap().link_changed {}
+        bench.nic.set_link(false);
+        bench.nic.step_until_idle(20);
+        assert!(bench.opened.port.events().unwrap().link_changed, "{id:?}");
+        assert!(!bench.opened.port.events().unwrap().link_changed, "{id:?}");
+        assert!(!bench.opened.port.link().unwrap().up, "{id:?}");
+        assert!(!bench.opened.port.wait_link(Duration::ZERO).unwrap().up);
+        bench.ends_well();
+    }
+}
+
+/// What is found out in mid-run, and what the line says.
+type Found = fn(&mut ixgbevf::Port<StrictNic>) -> Result<(), Error>;
+const BROKEN: &[(Fault, Found, &str)] = &[
+    (Fault::PfReset { at: 0 }, |port| port.events().map(drop), "the physical function was reset"),
+    (Fault::PfReset { at: 0 }, |port| port.statistics().map(drop), "the physical function was reset"),
+    (Fault::PfReset { at: 1 }, |port| port.set_mtu(1000), "the physical function was reset"),
+    (Fault::PfGone, |port| port.events().map(drop), "the physical function was reset"),
+    (Fault::PfSilent { after: 0 }, |port| port.set_promiscuous(false), "does not answer"),
+    (Fault::PfGarbage, |port| port.set_mtu(1000), ""),
+    (Fault::Removal { after_reads: 0 }, |port| port.events().map(drop), "gone"),
+];
+
+#[test]
+fn a_physical_function_that_fails_in_mid_run_is_told_and_all_buffers_come_home() {
+    for (fault, found, line) in BROKEN {
+        for drops_queues_first in [true, false] {
+            let mut bench = bench(DeviceId::VfX540, true, PortConfig { rx_queues: 2, tx_queues: 2, ..small() });
+            (0..20).for_each(|host| bench.nic.inject(&flow(host)));
+            bench.nic.step();
+            bench.opened.rx[0].recv(&mut bench.cache, &mut bench.batch);
+            bench.nic.inject_fault(*fault);
+            bench.opened.tx[0].send(&mut bench.cache, &mut bench.batch);
+            let begun = Instant::now();
+            let error = found(&mut bench.opened.port).unwrap_err().to_string();
+            assert!(error.contains(line) && error.lines().count() == 1, "{fault:?}: {error}");
+            assert!(bench.opened.port.link().is_err() && bench.opened.port.events().is_err(), "{fault:?}");
+            assert!(bench.opened.port.transmit_idle(), "{fault:?}");
+            bench.opened.rx[1].recv(&mut bench.cache, &mut bench.batch);
+            let Bench { opened: Opened { port, rx, tx }, cache, batch, pool, .. } = bench;
+            let closed = if drops_queues_first {
+                drop((rx, tx));
+                port.close()
+            } else {
+                let closed = port.close();
+                drop((rx, tx));
+                closed
+            };
+            let error = closed.unwrap_err().to_string();
+            assert!(error.lines().count() == 1, "{fault:?}: {error}");
+            drop((cache, batch));
+            assert_eq!(pool.away(), 0, "{fault:?}");
+            // One patience, and the time limit with what closing may take more.
+            assert!(begun.elapsed() < Duration::from_secs(10), "{fault:?}: {:?}", begun.elapsed());
+        }
+    }
+}
+
+#[test]
+fn a_physical_function_that_fails_at_the_beginning_is_told() {
+    for (fault, line) in [
+        (Fault::PfSilent { after: 0 }, "does not answer"),
+        (Fault::PfSilent { after: 3 }, "does not answer"),
+        (Fault::PfReset { at: 1 }, "was reset"),
+        (Fault::PfReset { at: 4 }, "was reset"),
+        (Fault::PfGone, "does not answer"),
+        (Fault::PfRefuses, "refuses to speak the same API"),
+        (Fault::PfGarbage, ""),
+        (Fault::StuckReset, "does not answer"),
+        (Fault::Removal { after_reads: 0 }, "gone"),
+        (Fault::Removal { after_reads: 100 }, "gone"),
+    ] {
+        let ((device, nic), pool) = (function(DeviceId::VfX540, true), pool());
+        nic.inject_fault(fault);
+        let begun = Instant::now();
+        let error = ixgbevf::open(device, &Config::from(small()), &pool).unwrap_err().to_string();
+        assert!(error.contains(line) && error.lines().count() == 1, "{fault:?}: {error}");
+        assert_eq!(pool.away(), 0, "{fault:?}");
+        assert!(begun.elapsed() < Duration::from_secs(10), "{fault:?}: {:?}", begun.elapsed());
+    }
+}
+
+#[test]
+#[cfg(not(miri))] // Miri has no poll(2) on eventfds.
+fn queues_and_the_mailbox_have_vectors() {
+    use device::Interrupts;
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let is_readable = |fd: std::os::fd::BorrowedFd<'_>| {
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
+    };
+    let config = PortConfig { rx_queues: 2, tx_queues: 2, interrupts: Interrupts::Required, ..small() };
+    let ((device, nic), pool) = (function(DeviceId::VfX550, true), pool());
+    let mut config = Config::from(config);
+    config.interrupt_interval_us = 0;
+    let opened = ixgbevf::open(device, &config, &pool).unwrap();
+    let mut bench = Bench { nic, opened, cache: pool.cache(), batch: Batch::with_capacity(32), pool };
+    assert!(bench.opened.port.capabilities().interrupts);
+    while bench.opened.port.events().unwrap().link_changed {}
+    assert!(bench.opened.rx.iter_mut().all(|queue| queue.arm()), "nothing is there yet");
+    let mut woken = [0; 2];
+    for host in 0..32 {
+        bench.nic.inject(&flow(host));
+        bench.nic.step_until_idle(2000);
+        let readable: Vec<_> = bench.opened.rx.iter().map(|queue| is_readable(queue.eventfd().unwrap())).collect();
+        let number = readable.iter().position(|readable| *readable).unwrap();
+        woken[number] += 1;
+        assert_eq!(bench.opened.rx[number].recv(&mut bench.cache, &mut bench.batch).len(), 1, "host {host}");
+        bench.cache.free_batch(&mut bench.batch);
+        assert!(bench.opened.rx[number].arm());
+    }
+    assert!(woken.iter().all(|count| *count > 4), "{woken:?}");
+    let told = |bench: &Bench| bench.opened.port.event_fds().iter().any(|fd| is_readable(fd.as_fd()));
+    use std::os::fd::AsFd as _;
+    assert!(!told(&bench));
+    bench.nic.set_link(false);
+    bench.nic.step_until_idle(2000);
+    assert!(told(&bench) && bench.opened.port.events().unwrap().link_changed);
+    bench.nic.inject_fault(Fault::PfReset { at: 0 });
+    bench.nic.step_until_idle(2000);
+    assert!(told(&bench), "a reset of the physical function wakes too");
+    assert!(matches!(bench.opened.port.events(), Err(Error::Lost { .. })));
+    let (closed, away) = bench.close();
+    assert!(matches!(closed, Err(Error::Lost { .. })) && away == 0);
+    let ((device, _), pool) = (function(DeviceId::VfX550, true), self::pool());
+    let config = PortConfig { rx_queues: 3, interrupts: Interrupts::Required, ..small() };
+    let error = ixgbevf::open(device, &Config::from(config), &pool).unwrap_err().to_string();
+    assert!(error.contains("has 3"), "{error}");
+}
+
+#[test]
+fn registers_are_read_and_not_changed() {
+    for id in ALL {
+        let (device, _) = function(id, true);
+        let values = ixgbevf::registers(device).unwrap();
+        assert!(values.iter().any(|register| register.name == "VFLINKS" && register.value.is_some()), "{id:?}");
+        assert!(values.iter().any(|register| register.name == "VFMAILBOX" && register.value.is_none()), "{id:?}");
+    }
+}
