@@ -100,7 +100,7 @@ pub enum Media {
 /// let vf = device::PciIds { vendor: 0x8086, device: 0x10ED, ..Default::default() };
 /// assert_eq!(
 ///     Model::identify(vf).unwrap_err().to_string(),
-///     "8086:10ed is an 82599 virtual function: not supported yet"
+///     "8086:10ed is an 82599 virtual function: use the ixgbevf driver"
 /// );
 /// # Ok::<(), ixgbe::Error>(())
 /// ```
@@ -173,6 +173,7 @@ const SUPPORTED: &[(u16, MacType, Media, &str)] = &[
     (0x15D1, X550, Copper, "X550-T1"),
 ];
 
+const VIRTUAL: &str = "use the ixgbevf driver";
 const NOT_YET: &str = "not supported yet";
 const OLDER: &str = "its registers differ, not supported";
 const OTHER: &str = "not an 82599-family NIC";
@@ -180,11 +181,12 @@ const OTHER: &str = "not an 82599-family NIC";
 /// Devices that are often found next to, or taken for, the supported ones: ranges of device ids, name, and why they are
 /// refused. The first match counts.
 const NEIGHBOURS: &[(&[RangeInclusive<u16>], &str, &str)] = &[
-    (&[0x10ED..=0x10ED], "an 82599 virtual function", NOT_YET),
+    (&[0x10ED..=0x10ED], "an 82599 virtual function", VIRTUAL),
     (&[0x152E..=0x152E], "an 82599 virtual function (Hyper-V)", NOT_YET),
-    (&[0x1515..=0x1515], "an X540 virtual function", NOT_YET),
+    (&[0x1515..=0x1515], "an X540 virtual function", VIRTUAL),
     (&[0x1530..=0x1530], "an X540 virtual function (Hyper-V)", NOT_YET),
-    (&[0x1564..=0x1565], "an X550 virtual function", NOT_YET),
+    (&[0x1564..=0x1564], "an X550 virtual function (Hyper-V)", NOT_YET),
+    (&[0x1565..=0x1565], "an X550 virtual function", VIRTUAL),
     (&[0x15A8..=0x15A9], "an X550EM_x virtual function", NOT_YET),
     (&[0x15B4..=0x15B4], "an X550EM_a virtual function (Hyper-V)", NOT_YET),
     (&[0x15C5..=0x15C5], "an X550EM_a virtual function", NOT_YET),
@@ -250,7 +252,7 @@ mod tests {
             (0x8086, 0x1572, "8086:1572 is an Intel X710 (i40e): not an 82599-family NIC"),
             (0x8086, 0x10C6, "8086:10c6 is an 82598: its registers differ, not supported"),
             (0x8086, 0x57B1, "8086:57b1 is an E610: not supported yet"),
-            (0x8086, 0x1515, "8086:1515 is an X540 virtual function: not supported yet"),
+            (0x8086, 0x1515, "8086:1515 is an X540 virtual function: use the ixgbevf driver"),
             (0x8086, 0x15C5, "8086:15c5 is an X550EM_a virtual function: not supported yet"),
             (0x8086, 0xFFFF, "8086:ffff is an unknown Intel NIC: not an 82599-family NIC"),
             (0x1AF4, 0x1041, "1af4:1041 is a virtio device: use the virtio driver"),

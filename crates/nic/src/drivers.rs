@@ -67,6 +67,14 @@ drivers! {$
     VfioUser: ixgbe over device::VfioUserDevice;
     /// A software 82599.
     Soft if "soft": ixgbe over softnic::SoftDevice;
+    /// Virtual functions of the 82599 family, through VFIO.
+    VfVfio: ixgbevf over device::VfioDevice;
+    /// Virtual functions of the 82599 family, through sysfs without an IOMMU.
+    VfSysfs: ixgbevf over device::SysfsDevice;
+    /// Virtual functions of the 82599 family, implemented by another process.
+    VfVfioUser: ixgbevf over device::VfioUserDevice;
+    /// A virtual function of a software 82599.
+    VfSoft if "soft": ixgbevf over softnic::SoftDevice;
     /// virtio-net on PCI, through VFIO.
     VirtioVfio: virtio over virtio::Pci<device::VfioDevice>;
     /// virtio-net on PCI, through sysfs without an IOMMU.
@@ -81,6 +89,7 @@ pub(crate) use each;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Driver {
     Ixgbe,
+    Ixgbevf,
     Igb,
     Virtio,
 }
@@ -97,6 +106,14 @@ impl Driver {
         if let Ok(model) = igb::Model::identify(ids) {
             return Ok((Self::Igb, model.name));
         }
+        Self::of_family(ids)
+    }
+
+    /// The same of a function that is none of another family than the 82599's.
+    pub(crate) fn of_family(ids: PciIds) -> Result<(Self, &'static str), String> {
+        if let Ok(model) = ixgbevf::Model::identify(ids) {
+            return Ok((Self::Ixgbevf, model.name));
+        }
         let model = ixgbe::Model::identify(ids).map_err(|error| error.to_string())?;
         Ok((Self::Ixgbe, model.name))
     }
@@ -106,14 +123,24 @@ impl Driver {
     where
         D: Device + PciFunction,
         ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
+        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
         igb::Port<D>: Listed<Error = igb::Error>,
         virtio::Port<virtio::Pci<D>>: Listed<Error = virtio::Error>,
     {
         match self {
-            Self::Ixgbe => job.ixgbe(device),
+            Self::Ixgbe | Self::Ixgbevf => self.run_family(job, device),
             Self::Igb => job.igb(device),
             Self::Virtio => job.virtio(virtio::Pci::new(device)),
         }
+    }
+
+    /// Does a job with a function of the 82599's family, which may be virtual.
+    pub(crate) fn run_family<J: Job, D: Device>(self, job: J, device: D) -> Result<J::Output, DriverError>
+    where
+        ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
+        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
+    {
+        if let Self::Ixgbevf = self { job.ixgbevf(device) } else { job.ixgbe(device) }
     }
 }
 
@@ -125,6 +152,10 @@ pub(crate) trait Job {
     fn ixgbe<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
     where
         ixgbe::Port<D>: Listed<Error = ixgbe::Error>;
+
+    fn ixgbevf<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
+    where
+        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>;
 
     fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
     where
@@ -149,6 +180,13 @@ impl Job for Start<'_> {
         ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
     {
         Ok((listed(ixgbe::open(device, &self.config.clone().into(), self.pool))?, ()))
+    }
+
+    fn ixgbevf<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
+    where
+        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
+    {
+        Ok((listed(ixgbevf::open(device, &self.config.clone().into(), self.pool))?, ()))
     }
 
     fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>

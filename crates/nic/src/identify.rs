@@ -36,6 +36,10 @@ mod tests {
             [0x10c9, 0x1521].map(|device| what(0x8086, device).unwrap()),
             ["82576 1000BASE-T", "I350 1000BASE-T"]
         );
+        assert_eq!(
+            [0x10ed, 0x1515, 0x1565].map(|device| what(0x8086, device).unwrap()),
+            ["82599 virtual function", "X540 virtual function", "X550 virtual function"]
+        );
     }
 
     #[test]

@@ -116,8 +116,8 @@ impl Finding<'_> {
     fn vfio_user<J: Job>(&self, path: &Path, job: J) -> Result<Found<J::Output>> {
         let device = device::VfioUserDevice::open(path, self.trusted_peer()?, &self.deadline)?;
         let ids = device.ids();
-        ixgbe::Model::identify(ids).map_err(|error| self.no_driver(error.to_string()))?;
-        self.done(job.ixgbe(device)).map(|output| Found::new(output, Some(ids)))
+        let (driver, _) = Driver::of_family(ids).map_err(|what| self.no_driver(what))?;
+        self.done(driver.run_family(job, device)).map(|output| Found::new(output, Some(ids)))
     }
 
     fn vhost_user<J: Job>(&self, path: &Path, server: bool, job: J) -> Result<Found<J::Output>> {
@@ -131,7 +131,8 @@ impl Finding<'_> {
     fn soft<J: Job>(&self, spec: &str, job: J) -> Result<Found<J::Output>> {
         let device = self.in_time(softnic::SoftDevice::open(spec)?);
         let (control, ids) = (device.control(), device.ids());
-        let output = self.done(job.ixgbe(device))?;
+        let (driver, _) = Driver::of_family(ids).map_err(|what| self.no_driver(what))?;
+        let output = self.done(driver.run_family(job, device))?;
         Ok(Found { soft: Some(control), ..Found::new(output, Some(ids)) })
     }
 

@@ -217,6 +217,15 @@ impl Job for Parts {
         Ok(PartsFound::new(ixgbe::selftest(device, &self.0)?))
     }
 
+    fn ixgbevf<D: Device>(self, device: D) -> Result<PartsFound, DriverError>
+    where
+        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
+    {
+        // Of its parts nothing is its own, and a long frame may not be granted.
+        ixgbevf::Model::identify(device.ids())?;
+        Ok(PartsFound { checks: Vec::new(), is_over: false, mtu: PortConfig::default().mtu })
+    }
+
     fn igb<D: Device>(self, device: D) -> Result<PartsFound, DriverError>
     where
         igb::Port<D>: Listed<Error = igb::Error>,
@@ -244,6 +253,13 @@ impl Job for Registers {
         ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
     {
         Ok(Some(ixgbe::registers(device)?))
+    }
+
+    fn ixgbevf<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
+    where
+        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
+    {
+        Ok(Some(ixgbevf::registers(device)?))
     }
 
     fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
@@ -289,6 +305,14 @@ impl Job for StartAt<'_> {
     {
         let iova = self.place(&device).map_err(ixgbe::Error::from)?;
         Ok((self.start.ixgbe(device)?.0, Some(iova)))
+    }
+
+    fn ixgbevf<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
+    where
+        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
+    {
+        let iova = self.place(&device).map_err(ixgbevf::Error::from)?;
+        Ok((self.start.ixgbevf(device)?.0, Some(iova)))
     }
 
     fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
