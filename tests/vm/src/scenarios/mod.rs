@@ -43,6 +43,11 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar", dpdk::forward),
     of("dpdk-vf", "DPDK's net_ixgbe_vf on functions of an 82599 and an X540: two queues, long frames", vf::dpdk),
+    of(
+        "ours-vf",
+        "fwd l2 on functions of an 82599 and an X550: two queues each, and a physical function that resets",
+        vf::ours,
+    ),
     of("ours-forward", "fwd l2 as an unprivileged user behind an IOMMU: a million frames", ours::forward),
     of("ours-sysfs", "fwd l2 as root without an IOMMU, through sysfs", ours::sysfs),
     of("ours-queues", "fwd l2 with RSS and a worker for each queue", ours::queues),

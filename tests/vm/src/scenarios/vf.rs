@@ -1,6 +1,8 @@
-//! Linux's `ixgbevf` and DPDK's `net_ixgbe_vf` judge the model's virtual functions, and the physical one that answers them.
+//! Linux's `ixgbevf` and DPDK's `net_ixgbe_vf` judge the model's virtual functions, and the physical one that answers them; and these
+//! judge our driver.
 
 use super::linux::{LINKED, UP, ethtool};
+use super::ours::{self, GIVE, PORTS, as_user, last_line};
 use crate::checks::Checks;
 use crate::frames;
 use crate::machine::{Iommu, Machine, Rig, Setup};
@@ -151,19 +153,11 @@ fn pf_resets(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
 /// DPDK's driver forwards what comes, long frames among it, from two queues.
 pub(super) fn dpdk(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let file = |name: &str| folder.path().join(name);
-    for side in [0, 1] {
-        frames::write_all(&file(&format!("in{side}")), (0..FRAMES).map(|number| long(side, number)))?;
-    }
-    let wire = |id, side: u8| {
-        let [input, output] = ["in", "out"].map(|name| file(&format!("{name}{side}")).display().to_string());
-        format!("{side}?id={id}&mac=02:00:00:00:00:0{}&link=down&wire=pcap:{input},{output}", 1 - side)
-    };
-    let (a, b) = (wire("10ed", 0), wire("1515", 1));
+    let [a, b] = players(folder.path(), ["10ed", "1515"])?;
     let mut vm = rig.boot(&Setup { nics: &[&a, &b], iommu: Iommu::Full, huge_pages: 128, ..Setup::default() })?;
     let said = testpmd(&mut vm)?;
     for side in [0, 1_u8] {
-        let found = unordered(&file(&format!("out{}", 1 - side)), side)?;
+        let found = unordered(&folder.path().join(format!("out{}", 1 - side)), side)?;
         checks.equal(format!("{FRAMES} frames from port {side}, byte for byte"), found, None);
         for queue in [0, 1] {
             let stream = format!("RX Port= {side}/Queue= {queue}");
@@ -177,6 +171,80 @@ pub(super) fn dpdk(rig: &Rig, checks: &mut Checks) -> Result<()> {
     checks.contains("testpmd ends", &said, "Bye...");
     checks.that(said.ends_with("\n0"), "no faults of the IOMMU");
     Ok(())
+}
+
+/// Two functions whose link is down, that play captures when it is up, and record what they send.
+fn players(folder: &Path, ids: [&str; 2]) -> Result<[String; 2]> {
+    let mut nics = [const { String::new() }; 2];
+    for (side, id) in [0, 1].into_iter().zip(ids) {
+        let [input, output] = ["in", "out"].map(|name| folder.join(format!("{name}{side}")));
+        frames::write_all(&input, (0..FRAMES).map(|number| long(side, number)))?;
+        nics[usize::from(side)] = format!(
+            "{side}?id={id}&mac=02:00:00:00:00:0{}&link=down&wire=pcap:{},{}",
+            1 - side,
+            input.display(),
+            output.display()
+        );
+    }
+    Ok(nics)
+}
+
+/// Our driver forwards what comes, long frames among it, from two queues each that sleep by interrupts. Then a physical function resets.
+pub(super) fn ours(rig: &Rig, checks: &mut Checks) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let [a, b] = players(folder.path(), ["10ed", "1565"])?;
+    let setup = Setup { nics: &[&a, &b], iommu: Iommu::Full, huge_pages: 64, cpus: 2, ..Setup::default() };
+    let mut vm = rig.boot(&setup)?;
+    vm.sh(GIVE)?;
+    let listed = vm.sh("fwd devices")?;
+    for name in ["82599 virtual function", "X550 virtual function"] {
+        checks.contains("fwd devices knows it", &listed, name);
+    }
+    let fwd = format!(
+        "env RUST_LOG=ixgbevf=info fwd l2 {PORTS} --mtu 9000 --queues 2 --lcores '(0,0,0),(0,1,1),(1,0,0),(1,1,1)'"
+    );
+    start_ours(&mut vm, &as_user(&fwd))?;
+    for side in [0, 1] {
+        vm.nic(side).set_link(true);
+    }
+    vm.until("all frames have been sent", |vm| {
+        (0..2).all(|side| vm.nic(side).wire_counters().sent >= FRAMES.into() && vm.nic(side).transmit_idle())
+    });
+    let report = ours::finish(&mut vm, &fwd)?;
+    for side in [0, 1_u8] {
+        let found = unordered(&folder.path().join(format!("out{}", 1 - side)), side)?;
+        checks.equal(format!("{FRAMES} frames from port {side}, byte for byte"), found, None);
+        let port = &report["ports"][usize::from(side)];
+        let queues: Vec<_> =
+            port["rx_queues"].as_array().into_iter().flatten().map(|queue| queue["packets"].as_u64()).collect();
+        let fair = queues.len() == 2 && queues.iter().all(|packets| *packets > Some(u64::from(FRAMES) / 4));
+        checks.that(fair, format!("  received by queue: {queues:?}"));
+        let wire = vm.nic(side.into()).wire_counters();
+        let counted = ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"].map(|name| port[name].as_u64());
+        let wanted = [wire.delivered, wire.delivered_bytes, wire.sent, wire.sent_bytes].map(Some);
+        checks.equal("  what fwd counted, as the wire", counted, wanted);
+    }
+    start_ours(&mut vm, &as_user(&fwd))?;
+    vm.nic(1).inject_fault(Fault::PfReset { at: 0 });
+    let said = vm.sh("for try in $(seq 100); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
+         kill -0 $(cat /tmp/pid) 2>/dev/null || echo ended; grep '^fwd: ' /tmp/said")?;
+    checks.contains("a physical function resets: fwd has ended", &said, "ended");
+    let errors: Vec<_> = said.lines().filter(|line| line.starts_with("fwd: ")).collect();
+    checks.that(errors.len() == 1, format!("  with one line: {}", errors.join(" / ")));
+    checks.contains("  that says so", last_line(&said), "the physical function was reset");
+    for (nic, spec) in [a, b].iter().enumerate() {
+        let (count, last) = vm.nic(nic).violations();
+        checks.that(count == 0, format!("nothing that the datasheet forbids was done to {spec}: {last:?}"));
+    }
+    let faults = vm.sh("dmesg | grep -c 'DMAR:.*fault'; true")?;
+    checks.equal("faults of the IOMMU", faults.trim(), "0");
+    Ok(())
+}
+
+/// Starts `command`, and waits until both functions are in use.
+fn start_ours(vm: &mut Machine, command: &str) -> Result<()> {
+    ours::start(vm, command)?;
+    vm.sh("for try in $(seq 300); do [ $(grep -c 'in use:' /tmp/said) = 2 ] && exit 0; sleep 0.1; done; cat /tmp/said; exit 1").map(drop)
 }
 
 /// [`frames::frame`], and a long one now and then.
