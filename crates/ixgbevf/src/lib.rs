@@ -25,6 +25,7 @@
 //! comes back is read once and judged.
 
 mod config;
+mod grant;
 mod ids;
 mod interrupts;
 mod link;

@@ -1,7 +1,8 @@
 //! A port: opening and closing a virtual function, and controlling it while other threads use its queues.
 
 use crate::config::RETA_ENTRIES;
-use crate::modes::{self, Modes};
+use crate::grant::{Grant, longest};
+use crate::modes::Modes;
 use crate::regs::{Ixgbevf, Registers, VFCTRL, vfctrl};
 use crate::stats::Counters;
 use crate::{
@@ -14,9 +15,7 @@ use ethdev::{
 };
 use intel::{Command, Shared, Timed, is_cancelled};
 use mempool::Pool;
-use std::collections::hash_map::RandomState;
 use std::fmt;
-use std::hash::BuildHasher as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,56 +70,6 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let granted = port.granted();
     tracing::info!("{name}: in use: {}, {granted}; {} + {} queues, {waits} interrupts", model.name, rx.len(), tx.len());
     Ok(Opened { port, rx, tx })
-}
-
-/// What the physical function has agreed to.
-#[derive(Clone, Copy, Debug)]
-struct Grant {
-    api: Api,
-    queues: Queues,
-    /// The function's address.
-    address: [u8; 6],
-    /// The most of receive modes.
-    mode: Mode,
-}
-
-impl Grant {
-    /// Resets the function, and asks for what it may do and what the configuration wants.
-    fn ask<D: Device>(mailbox: &mut Mailbox<D>, config: &Config, mac: MacType, deadline: &Deadline) -> Result<Self> {
-        let given = mailbox.reset(deadline)?;
-        let api = mailbox.negotiate(deadline)?;
-        let queues = if api < Api::V1_1 { Queues { transmit: 1, receive: 1 } } else { mailbox.queues(deadline)? };
-        config.validate(mac, queues)?;
-        let address = match given {
-            Some(address) => address,
-            None => {
-                let address = random_address();
-                mailbox.set_address(deadline, address)?;
-                address
-            }
-        };
-        mailbox.set_longest(deadline, longest(config.port.mtu))?;
-        let wanted = Modes::from(&config.port).mode();
-        let mode = modes::begin(mailbox, api, wanted, deadline)?;
-        if mode < wanted {
-            tracing::warn!(
-                "{}: the physical function grants no more than this of other frames: {mode:?}",
-                mailbox.name()
-            );
-        }
-        Ok(Self { api, queues, address, mode })
-    }
-}
-
-/// A locally administered address of one station.
-fn random_address() -> [u8; 6] {
-    let [a, b, c, d, e, f, ..] = RandomState::new().hash_one(()).to_ne_bytes();
-    [a & !1 | 2, b, c, d, e, f]
-}
-
-/// What the mailbox calls the longest frame, in bytes, with CRC and without a VLAN tag, for which the card makes room by itself.
-fn longest(mtu: u16) -> u32 {
-    u32::from(mtu) + 14 + 4
 }
 
 /// The port of an open virtual function: link, receive modes, statistics and closing. All that is more than reading counters and link is
