@@ -4,6 +4,7 @@ mod calibrate;
 mod hosting;
 mod pace;
 mod ping;
+mod rfc2544;
 mod run;
 mod traffic;
 
@@ -11,7 +12,8 @@ pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use hosting::{Answering, Hosting};
 pub(crate) use pace::Pace;
 pub(crate) use ping::PingArgs;
-pub(crate) use run::RunArgs;
+pub(crate) use rfc2544::{ReportArgs, Rfc2544Args, Size, Test};
+pub(crate) use run::{Around, RunArgs};
 pub(crate) use traffic::TrafficArgs;
 
 use clap::{Parser, Subcommand};
@@ -43,6 +45,10 @@ pub(crate) enum Command {
     Calibrate(Box<CalibrateArgs>),
     /// Ping a host by a port, and by the kernel beside it: how long round trips take, and how many get lost
     Ping(Box<PingArgs>),
+    /// Benchmark a device between two ports by RFC 2544 and its successors: throughput, latency, frame loss, back-to-back frames
+    Rfc2544(Box<Rfc2544Args>),
+    /// Show what rfc2544 has measured, from the folders that it has written
+    Report(ReportArgs),
 }
 
 #[derive(clap::Args, Debug)]

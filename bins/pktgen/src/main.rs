@@ -12,6 +12,8 @@ mod pacing;
 mod ping;
 mod receive;
 mod report;
+mod report_folders;
+mod rfc2544;
 mod run;
 mod tail;
 mod traffic;
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
             Command::Run(args) => trial::run(&args),
             Command::Calibrate(args) => calibrate::run(&args),
             Command::Ping(args) => ping::run(&args),
+            Command::Rfc2544(args) => rfc2544::run(&args),
+            Command::Report(args) => report_folders::run(&args),
         }
     })
 }

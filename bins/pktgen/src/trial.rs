@@ -182,7 +182,8 @@ fn plan(args: &RunArgs, frames: &Frames, limits: Limits, clock: &Clock, cut: &Ar
         probe_interval: ticks(PROBE_INTERVAL),
         probe_limit: ticks(PROBE_LIMIT),
         settle: ticks(SETTLE),
-        drain: ticks(DRAIN),
+        drain: ticks(args.around.drain.unwrap_or(DRAIN)),
+        learning: ticks(args.around.learning),
         flush: ticks(FLUSH),
         cut: Arc::clone(cut),
     }

@@ -1,7 +1,7 @@
 //! `pktgen calibrate`.
 
 use super::run::{Expectations, seconds, time_or_none};
-use super::{Hosting, RunArgs, TrafficArgs};
+use super::{Around, Hosting, RunArgs, TrafficArgs};
 use cli::args::PortOptions;
 use measure::Load;
 use nic::Address;
@@ -71,6 +71,7 @@ impl CalibrateArgs {
             json: self.json,
             quiet: true,
             port_options: self.port_options.clone(),
+            around: Around::default(),
         };
         sizes.flat_map(rates).map(trial).collect()
     }

@@ -56,6 +56,18 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     pub(crate) port_options: PortOptions,
+
+    #[arg(skip)]
+    pub(crate) around: Around,
+}
+
+/// Times around the frames that count, other than those of `pktgen run`.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Around {
+    /// From the probes that came back to the first frame after them.
+    pub(crate) learning: Duration,
+    /// For frames that are still under way, at most.
+    pub(crate) drain: Option<Duration>,
 }
 
 /// What has to hold in each direction, or the exit code is 3.

@@ -16,6 +16,8 @@ pub(crate) struct Plan {
     pub(crate) count: Option<u64>,
     pub(crate) probe_interval: u64,
     pub(crate) probe_limit: u64,
+    /// From the probes that came back to the next phase.
+    pub(crate) learning: u64,
     /// The drain ends when all has come and nothing follows for so long, and at the latest after `drain`.
     pub(crate) settle: u64,
     pub(crate) drain: u64,
@@ -50,6 +52,8 @@ pub(crate) struct Pair<R = AnyRxQueue, T = AnyTxQueue> {
     phase: Phase,
     since: u64,
     next_probe: u64,
+    /// When all probes had come back.
+    answered: Option<u64>,
     /// When a frame was last counted.
     last_arrival: u64,
 }
@@ -63,7 +67,7 @@ pub(crate) struct Pairs<R = AnyRxQueue, T = AnyTxQueue> {
 
 impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     pub(crate) fn new(directions: Vec<Direction<R, T>>, plan: Plan) -> Self {
-        Self { directions, plan, phase: Phase::Probe, since: 0, next_probe: 0, last_arrival: 0 }
+        Self { directions, plan, phase: Phase::Probe, since: 0, next_probe: 0, answered: None, last_arrival: 0 }
     }
 
     fn enter(&mut self, phase: Phase, now: u64) {
@@ -157,6 +161,9 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             }
         }
         if self.directions.iter().all(|direction| direction.answered) {
+            if now.saturating_sub(*self.answered.get_or_insert(now)) < self.plan.learning {
+                return;
+            }
             return self.enter(if self.plan.warm_up > 0 { Phase::WarmUp } else { Phase::Counted }, now);
         }
         if now.saturating_sub(self.since) >= self.plan.probe_limit {

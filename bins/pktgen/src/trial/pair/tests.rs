@@ -78,6 +78,7 @@ fn plan(count: u64) -> Plan {
         count: Some(count),
         probe_interval: SECOND / 1000,
         probe_limit: 60 * SECOND,
+        learning: 0,
         settle: SECOND,
         drain: 3 * SECOND,
         flush: 60 * SECOND,

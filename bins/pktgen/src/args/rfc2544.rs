@@ -1,0 +1,298 @@
+//! `pktgen rfc2544` and `pktgen report`.
+
+use super::run::{Expectations, seconds};
+use super::{Around, RunArgs, TrafficArgs, mac};
+use cli::args::PortOptions;
+use measure::Load;
+use nic::Address;
+use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+use stream::Sizes;
+use trial::{Goal, Profile};
+
+/// Bytes of the check sequence, which sizes of RFC 2544 include.
+const FCS: u16 = 4;
+/// The smallest frame with check sequence that has room for a full tag in UDP over IPv6.
+const SMALLEST_IPV6: u16 = 80;
+/// Flows of the white paper of IXIA that sizes of that name are from.
+const WHITEPAPER_FLOWS: u64 = 20_000;
+
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Rfc2544Args {
+    /// The two ports that the device under test lies between
+    #[arg(long, required = true, value_name = "A,B", value_delimiter = ',')]
+    pub(crate) ports: Vec<Address>,
+
+    /// Only from A to B; else both ways at once at the same rate, of which the worse counts
+    #[arg(long)]
+    pub(crate) one_way: bool,
+
+    /// Bytes of frames with the 4 of their check sequence: rfc2544 (64 to 1518), jumbo (and up to 9216), whitepaper (66, 128, 256, 512,
+    /// 1024, with 20,000 flows), imix (a mix, as one size), or numbers (64,1518)
+    #[arg(long, value_name = "SIZES", default_value = "rfc2544")]
+    pub(crate) sizes: Chosen,
+
+    /// Send IPv6 (RFC 5180); 80 bytes take the place of 64 and 66, which have no room for it
+    #[arg(long)]
+    pub(crate) ipv6: bool,
+
+    /// Times and repetitions: short (about a minute and a half a size), or those of RFC 2544 (hours), which searches without loss by halves
+    #[arg(long, value_name = "NAME", default_value = "short")]
+    profile: Named,
+
+    /// What to measure; forwarding at the highest load (RFC 2285) is always measured, and throughput where another test needs it
+    #[arg(long, value_name = "TESTS", value_delimiter = ',', default_value = "throughput,latency,loss,back-to-back")]
+    pub(crate) tests: Vec<Test>,
+
+    /// Folder to write, which must not have results yet; each trial is in it as soon as it has ended
+    #[arg(long, value_name = "DIR", required_unless_present = "resume", conflicts_with = "resume")]
+    pub(crate) out: Option<PathBuf>,
+
+    /// Folder of an earlier run with the same options, to go on with; more sizes or tests may be asked for
+    #[arg(long, value_name = "DIR")]
+    pub(crate) resume: Option<PathBuf>,
+
+    /// Speed of the line in bit/s: the highest rate, and what percentages are of. Without it, that is what the ports send at most
+    #[arg(long, value_name = "BPS", value_parser = super::pace::bits)]
+    pub(crate) line: Option<u64>,
+
+    /// Lowest rate of the throughput search, in frames a second each way [default: a 10,000th of the highest, at least 10 frames a trial]
+    #[arg(long, value_name = "RATE", value_parser = frames)]
+    pub(crate) min: Option<f64>,
+
+    /// Highest rate of all tests, in frames a second each way [default: that of the line, or what the ports send at most]
+    #[arg(long, value_name = "RATE", value_parser = frames)]
+    pub(crate) max: Option<f64>,
+
+    /// How exactly the throughput is searched, in percent of it [default: 0.5]
+    #[arg(long, value_name = "PERCENT", value_parser = width)]
+    width: Option<f64>,
+
+    /// Time of each trial in place of the profile's (100ms, 10s); trials of latency and of the highest load have whole seconds, at least 1
+    #[arg(long, value_name = "TIME", value_parser = trial_time)]
+    trial_time: Option<Duration>,
+
+    /// How often latency, back-to-back frames and the highest load are measured, and how many trials decide about a rate of the throughput
+    /// search, in place of the profile's numbers
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repetitions: Option<u32>,
+
+    /// Flows to send in turn each way [default: 1; for whitepaper 20000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    flows: Option<u64>,
+
+    /// MAC addresses that frames are for: of the next hop of A, then of B; without it those of the other port
+    #[arg(long, value_name = "MAC,MAC", value_delimiter = ',', value_parser = mac)]
+    dst_mac: Vec<[u8; 6]>,
+
+    /// IP addresses that frames are for: of those that A sends, then B
+    #[arg(long, value_name = "ADDRESS,ADDRESS", value_delimiter = ',')]
+    dst_ip: Vec<IpAddr>,
+
+    /// How late a frame may be sent (100us, 10ms); what is later is missed, and more than 0.1 % of that makes a trial void. What is late comes in
+    /// bursts, which the device needs room for
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = super::pace::time)]
+    catch_up: Duration,
+
+    /// Print one JSON object at the end, on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Show no progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+
+    #[command(flatten)]
+    pub(crate) port_options: PortOptions,
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// Folders that rfc2544 has written
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) folders: Vec<PathBuf>,
+
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "csv")]
+    pub(crate) json: bool,
+
+    /// Print comma-separated values with a header
+    #[arg(long)]
+    pub(crate) csv: bool,
+}
+
+/// What to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Test {
+    Throughput,
+    Latency,
+    Loss,
+    BackToBack,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Named {
+    Short,
+    Rfc2544,
+}
+
+/// Frames of a size, or a mix.
+#[derive(Clone, Debug)]
+pub(crate) struct Size {
+    /// Bytes with check sequence; of a mix, on average.
+    pub(crate) bytes: u32,
+    pub(crate) sizes: Sizes,
+}
+
+/// The sizes of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    name: &'static str,
+    bytes: Vec<u16>,
+}
+
+impl FromStr for Chosen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let rfc2544 = [64, 128, 256, 512, 1024, 1280, 1518];
+        let named = |name, bytes: &[u16]| Ok(Self { name, bytes: bytes.to_vec() });
+        match text {
+            "rfc2544" => named("rfc2544", &rfc2544),
+            "jumbo" => named("jumbo", &[&rfc2544[..], &[2048, 4096, 8192, 9216]].concat()),
+            "whitepaper" => named("whitepaper", &[66, 128, 256, 512, 1024]),
+            "imix" => named("imix", &[]),
+            list => {
+                let one = |word: &str| word.parse().ok().filter(|size| (64..=stream::LARGEST + FCS).contains(size));
+                let bytes: Option<Vec<u16>> = list.split(',').map(one).collect();
+                let what = format!(
+                    "write rfc2544, jumbo, whitepaper, imix, or sizes of 64 to {} with check sequence, such as 64,1518",
+                    stream::LARGEST + FCS
+                );
+                let bytes = bytes.ok_or(what)?;
+                match (1..bytes.len()).find(|at| bytes[..*at].contains(&bytes[*at])) {
+                    Some(at) => Err(format!("{} is there twice", bytes[at])),
+                    None => Ok(Self { name: "", bytes }),
+                }
+            }
+        }
+    }
+}
+
+impl Rfc2544Args {
+    /// The sizes to measure with.
+    pub(crate) fn sizes(&self) -> Result<Vec<Size>, String> {
+        if self.sizes.name == "imix" {
+            let sizes: Sizes = "imix".parse().map_err(|error| format!("--sizes imix: {error}"))?;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of sizes")]
+            let bytes = sizes.mean().round() as u32 + u32::from(FCS);
+            return Ok(vec![Size { bytes, sizes }]);
+        }
+        let size = |bytes: &u16| {
+            let small = self.ipv6 && *bytes < SMALLEST_IPV6;
+            if small && self.sizes.name.is_empty() {
+                return Err(format!("--sizes {bytes}: IPv6 and a tag need {SMALLEST_IPV6}; ask for that instead"));
+            }
+            let bytes = if small { SMALLEST_IPV6 } else { *bytes };
+            let sizes = Sizes::constant(bytes - FCS).map_err(|error| format!("--sizes {bytes}: {error}"))?;
+            Ok(Size { bytes: bytes.into(), sizes })
+        };
+        self.sizes.bytes.iter().map(size).collect()
+    }
+
+    /// Whether throughput is searched by halves, without loss.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.profile == Named::Rfc2544
+    }
+
+    /// The numbers of the tests, under a name that says what else makes results comparable.
+    pub(crate) fn profile(&self) -> Profile {
+        let mut profile = if self.is_strict() { Profile::rfc2544() } else { Profile::default() };
+        let ways = if self.one_way { "one way" } else { "both ways" };
+        let ports = self.ports.iter().map(Address::name).collect::<Vec<_>>().join(" and ");
+        let protocol = if self.ipv6 { "IPv6" } else { "IPv4" };
+        let flows = if self.flows() == 1 { "1 flow".to_owned() } else { format!("{} flows", self.flows()) };
+        profile.name = format!("{}: {ports}, {ways}, {protocol}, {flows}", profile.name);
+        if self.sizes.name == "imix" {
+            profile.name += ", imix";
+        }
+        if self.catch_up != Duration::from_millis(1) {
+            profile.name += &format!(", catching up {:?}", self.catch_up);
+        }
+        for goal in &mut profile.throughput.goals {
+            let width = self.width.map_or(goal.width, |percent| percent / 100.0);
+            let time = self.trial_time.map_or(goal.final_seconds, |time| time.as_secs_f64());
+            let trials = self.repetitions.map_or(goal.duration_sum / goal.final_seconds, f64::from);
+            let initial = goal.initial_seconds.min(time);
+            *goal = Goal { width, final_seconds: time, initial_seconds: initial, duration_sum: trials * time, ..*goal };
+        }
+        if let Some(time) = self.trial_time {
+            let whole = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
+            (profile.latency.seconds, profile.frmol.seconds) = (whole, whole);
+            profile.loss.seconds = time.as_secs_f64();
+            profile.throughput.warm_up_seconds = profile.throughput.warm_up_seconds.min(time.as_secs_f64());
+        }
+        if let Some(repetitions) = self.repetitions {
+            (profile.latency.repetitions, profile.frmol.repetitions) = (repetitions, repetitions);
+            profile.bursts.repetitions = repetitions;
+        }
+        // It is not measured, so no number of it falls short.
+        profile.recovery = Profile::rfc2544().recovery;
+        profile
+    }
+
+    fn flows(&self) -> u64 {
+        self.flows.unwrap_or(if self.sizes.name == "whitepaper" { WHITEPAPER_FLOWS } else { 1 })
+    }
+
+    /// A trial of frames of a size at the highest rate, without end.
+    pub(crate) fn trial(&self, size: &Size) -> RunArgs {
+        let mut traffic = TrafficArgs::constant(size.sizes.clone(), Load::Frames(1_000_000), self.line);
+        (traffic.pace.rate, traffic.pace.catch_up) = (None, self.catch_up);
+        traffic.flows = self.flows();
+        traffic.dst_mac.clone_from(&self.dst_mac);
+        traffic.dst_ip.clone_from(&self.dst_ip);
+        if self.ipv6 && self.dst_ip.is_empty() {
+            traffic.dst_ip = vec![Ipv6Addr::new(0x2001, 2, 0, 0x8000, 0, 0, 0, 1).into()];
+        }
+        RunArgs {
+            ports: self.ports.clone(),
+            one_way: self.one_way,
+            traffic,
+            warm_up: Duration::ZERO,
+            duration: None,
+            count: None,
+            no_verify: false,
+            floor: None,
+            expect: Expectations::default(),
+            json: true,
+            quiet: true,
+            port_options: self.port_options.clone(),
+            around: Around::default(),
+        }
+    }
+}
+
+fn frames(text: &str) -> Result<f64, String> {
+    #[expect(clippy::cast_precision_loss, reason = "a rate to search from")]
+    match text.parse() {
+        Ok(Load::Frames(millionths)) if millionths > 0 => Ok(millionths as f64 / 1e6),
+        _ => Err("write frames a second, such as 1500 or 1.5M".to_owned()),
+    }
+}
+
+fn width(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse() {
+        Ok(percent) if (0.001..=50.0).contains(&percent) => Ok(percent),
+        _ => Err("write a percentage from 0.001 to 50, such as 0.5".to_owned()),
+    }
+}
+
+fn trial_time(text: &str) -> Result<Duration, String> {
+    seconds(text).and_then(|time| match time >= Duration::from_millis(10) {
+        true => Ok(time),
+        false => Err("write a time from 10ms to a day, such as 10s".to_owned()),
+    })
+}

@@ -1,0 +1,92 @@
+//! `pktgen report`: tables, JSON or CSV of what `pktgen rfc2544` has measured, from its lines alone.
+
+use crate::args::ReportArgs;
+use crate::frames::printable;
+use crate::rfc2544::{UNLIMITED, read};
+use cli::exit::Failure;
+use cli::output;
+use cli::screen;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use trial::{AnyTest, Method as _, Report, Row, Setup};
+
+/// Limits of the generator that a page names.
+const LIMITS: usize = 4;
+
+/// `pktgen report`.
+pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
+    show(&args.folders, args.json, args.csv)
+}
+
+/// Prints what is in folders.
+pub(crate) fn show(folders: &[PathBuf], json: bool, csv: bool) -> Result<(), Failure> {
+    let read = |folder: &PathBuf| Ok((folder.display().to_string(), read(folder)?.0));
+    let runs = folders.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+    if json {
+        let runs = runs.iter().map(|(folder, report)| object(folder, report)).collect::<Result<Vec<_>, Failure>>()?;
+        return output::print_json(&json!({ "runs": runs }));
+    }
+    if csv {
+        return output::print(&values(&runs));
+    }
+    let pages: Vec<String> = runs.iter().map(|(folder, report)| page(folder, report)).collect();
+    output::print(&pages.join("\n\n"))
+}
+
+/// What `trial` says of a run, with the folder and percentages.
+fn object(folder: &str, report: &Report) -> Result<Value, Failure> {
+    let mut object: Value = serde_json::from_str(&report.json())?;
+    object["folder"] = folder.into();
+    for (row, of) in object["rows"].as_array_mut().into_iter().flatten().zip(report.rows()) {
+        row["percent"] = percent(report, &of).into();
+    }
+    Ok(object)
+}
+
+fn values(runs: &[(String, Report)]) -> String {
+    let mut lines = vec!["folder,size,test,value,unit,percent,note".to_owned()];
+    for (folder, report) in runs {
+        for row in report.rows() {
+            let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
+            let percent = number(percent(report, &row));
+            let words = [quoted(folder), row.size.to_string(), quoted(&row.test), number(row.value)];
+            lines.push([words.join(","), row.unit.to_owned(), percent, quoted(&row.note)].join(","));
+        }
+    }
+    lines.join("\n")
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+/// The page of a run for people.
+fn page(folder: &str, report: &Report) -> String {
+    let mut table = screen::plain_table(&["bytes", "test", "figure", "of max", "note"]);
+    for row in report.rows() {
+        let percent = percent(report, &row).map_or(String::new(), |percent| format!("{percent:.2} %"));
+        table.add_row([row.size.to_string(), row.test, row.figure, percent, row.note]);
+    }
+    let foot = "of max: of the line (--line), or of what the ports sent at most (forwarded at maximum load)".to_owned();
+    let mut lines = vec![printable(&format!("{folder}: {}", report.profile().name)), screen::trimmed(&table), foot];
+    let limits = report.parts().iter().flat_map(|part| part.test.limits().iter().map(move |limit| (part.size, limit)));
+    let limits: Vec<_> = limits.map(|(size, limit)| format!("limit of the generator, {size} bytes: {limit}")).collect();
+    lines.extend(limits.iter().take(LIMITS).cloned());
+    lines.extend(limits.len().checked_sub(LIMITS + 1).map(|more| format!("and {} more limits (--json)", more + 1)));
+    lines.extend(report.profile().departures().iter().map(|departure| format!("departs from {departure}")));
+    lines.extend(report.is_cut().then(|| "the last line was not written to its end; its trial is left out".to_owned()));
+    lines.join("\n")
+}
+
+/// The percentage that a rate is of the highest of its size.
+fn percent(report: &Report, row: &Row) -> Option<f64> {
+    let rate = row.value.filter(|_| row.unit == "pps")?;
+    let highest = report.parts().iter().filter(|part| part.size == row.size).find_map(|part| {
+        match (&part.setup, &part.test) {
+            (Setup::Frmol { rate }, _) if *rate < UNLIMITED => Some(*rate),
+            (_, AnyTest::Frmol(test)) => test.result().map(|result| result.offered),
+            _ => None,
+        }
+    })?;
+    Some(rate / highest * 100.0)
+}

@@ -1,0 +1,249 @@
+//! `pktgen rfc2544`: the tests of `trial`, their trials done by `pktgen run`.
+
+mod folder;
+mod measured;
+mod progress;
+
+pub(crate) use folder::read;
+
+use crate::args::{Rfc2544Args, RunArgs, Size, Test};
+use crate::{report_folders, trial as runs};
+use anyhow::anyhow;
+use cli::exit::Failure;
+use cli::screen::Screen;
+use cli::stop::Stop;
+use folder::Folder;
+use progress::Progress;
+use std::path::Path;
+use std::time::Duration;
+use trial::{AnyTest, Line, Method as _, Outcome, Part, Profile, Setup, Traffic, Trial};
+
+/// Frames a second of a highest load without line: more than any port sends.
+pub(crate) const UNLIMITED: f64 = 1e9;
+/// Bytes of a frame on the wire besides those that sizes with check sequence have.
+const WIRE_OVERHEAD: f64 = 20.0;
+/// The least frames of a trial at the lowest rate, and that rate as a share of the highest.
+const FEWEST: f64 = 10.0;
+const LOWEST: f64 = 1e-4;
+
+/// A run at work.
+#[derive(Debug)]
+struct Bench<'a> {
+    args: &'a Rfc2544Args,
+    profile: Profile,
+    /// What an earlier run has measured.
+    known: Vec<Part>,
+    /// Whether a test was begun after these, to which trials that are written belong.
+    has_begun: bool,
+    folder: Folder,
+    stop: Stop,
+    progress: Progress,
+}
+
+/// Why a run is not complete.
+enum Broken {
+    Interrupted,
+    Failed(Failure),
+}
+
+impl<E: Into<Failure>> From<E> for Broken {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// `pktgen rfc2544`.
+pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
+    let (profile, sizes) = (args.profile(), args.sizes().map_err(Failure::usage)?);
+    check(args, &profile, &sizes)?;
+    let (folder, known) = match (&args.out, &args.resume) {
+        (_, Some(path)) => Folder::resume(path, &profile)?,
+        (Some(path), None) => (Folder::create(path, &profile)?, Vec::new()),
+        (None, None) => return Err(Failure::usage("--out: missing; name a folder for the results")),
+    };
+    let path = folder.path().to_owned();
+    let progress = Progress::new(&profile, args, sizes.len());
+    let mut bench = Bench { args, profile, known, has_begun: false, folder, stop: Stop::on_signals()?, progress };
+    let ended = sizes.iter().try_for_each(|size| bench.size(size));
+    bench.progress.clear();
+    let is_kept = bench.folder.keep();
+    let shown = if is_kept { report_folders::show(std::slice::from_ref(&path), args.json, false) } else { Ok(()) };
+    match ended {
+        Ok(()) => shown,
+        Err(Broken::Failed(failure)) => Err(failure),
+        Err(Broken::Interrupted) if is_kept => Err(interrupted(&path)),
+        Err(Broken::Interrupted) => Err(anyhow!("interrupted by a signal before any trial had ended").into()),
+    }
+}
+
+fn interrupted(path: &Path) -> Failure {
+    let path = path.display();
+    anyhow!("{path}: interrupted by a signal; what was measured is in it: go on with --resume {path}").into()
+}
+
+/// Refuses what no run can begin with.
+fn check(args: &Rfc2544Args, profile: &Profile, sizes: &[Size]) -> Result<(), Failure> {
+    if args.ports.len() != 2 {
+        let count = args.ports.len();
+        return Err(Failure::usage(format!("--ports: {count} named; name the two that the device is between, as A,B")));
+    }
+    if let Some((min, max)) = args.min.zip(args.max).filter(|(min, max)| min >= max) {
+        return Err(Failure::usage(format!("--min {min}: not below --max {max}; there is nothing to search between")));
+    }
+    for size in sizes {
+        runs::prepare(&args.trial(size))?;
+        let line = args.line.map(|line| on_line(line, size.bytes));
+        if let Some((max, line)) = args.max.zip(line).filter(|(max, line)| max > line) {
+            return Err(Failure::usage(format!(
+                "--max {max}: the line carries {line:.0} frames of {} bytes",
+                size.bytes
+            )));
+        }
+    }
+    profile.check().map_err(Failure::usage)?;
+    profile.throughput.goals.iter().try_for_each(trial::Goal::check).map_err(Failure::usage)
+}
+
+/// Frames a second that a line carries.
+#[expect(clippy::cast_precision_loss, reason = "speeds of lines")]
+fn on_line(bits: u64, size: u32) -> f64 {
+    bits as f64 / ((f64::from(size) + WIRE_OVERHEAD) * 8.0)
+}
+
+impl Bench<'_> {
+    /// All tests with frames of a size.
+    fn size(&mut self, size: &Size) -> Result<(), Broken> {
+        let wants = |test| self.args.tests.contains(&test);
+        let (latency, loss, bursts) = (wants(Test::Latency), wants(Test::Loss), wants(Test::BackToBack));
+        let line = self.args.line.map(|line| on_line(line, size.bytes));
+        let offered = match self.test(size, &Setup::Frmol { rate: line.unwrap_or(UNLIMITED) })? {
+            AnyTest::Frmol(test) => test.result().map(|result| result.offered),
+            _ => None,
+        };
+        let highest = self.args.max.into_iter().chain(line.or(offered)).reduce(f64::min);
+        let Some(highest) = highest else { return self.skip(size, "no trial at the highest load counted") };
+        if wants(Test::Throughput) || latency || bursts {
+            let found = self.test(size, &self.search(highest))?;
+            match bounds(&found) {
+                (Some(rate), upper) => {
+                    if latency {
+                        let rates = if self.args.is_strict() { vec![rate] } else { vec![rate, rate / 2.0] };
+                        self.test(size, &Setup::Latency { rates })?;
+                    }
+                    match upper {
+                        _ if !bursts => {}
+                        // RFC 9004, 6.1: what is forwarded at the highest rate has no longest burst.
+                        None => self.skip(size, "no back-to-back frames: the highest rate is forwarded without end")?,
+                        Some(_) => {
+                            self.test(size, &Setup::BackToBack { rate: highest, throughput: rate })?;
+                        }
+                    }
+                }
+                (None, _) if latency || bursts => {
+                    self.skip(size, "no throughput was found, so only loss is measured")?
+                }
+                (None, _) => {}
+            }
+        }
+        if loss {
+            self.test(size, &Setup::FrameLoss { highest })?;
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, size: &Size, why: &str) -> Result<(), Broken> {
+        self.progress.say(&format!("{} bytes: {why}", size.bytes));
+        Ok(())
+    }
+
+    /// The search for the throughput below a rate.
+    fn search(&self, high: f64) -> Setup {
+        let goals = self.profile.throughput.goals.clone();
+        let seconds = goals.iter().map(|goal| goal.initial_seconds).fold(f64::INFINITY, f64::min);
+        let low = self.args.min.unwrap_or_else(|| (high * LOWEST).max(FEWEST / seconds).min(high / 2.0));
+        match (self.args.is_strict(), &goals[..]) {
+            (true, [goal]) => Setup::BinarySearch { goal: *goal, low, high },
+            _ => Setup::Throughput { goals, low, high },
+        }
+    }
+
+    /// Does a test, or what is left of it.
+    fn test(&mut self, size: &Size, setup: &Setup) -> Result<AnyTest, Broken> {
+        let is_it = |part: &Part| {
+            part.size == size.bytes && std::mem::discriminant(&part.setup) == std::mem::discriminant(setup)
+        };
+        let last = self.known.len().saturating_sub(1);
+        let mut test = match self.known.iter().position(is_it) {
+            // Trials go to the last test of a run; of one before it what there is has to do.
+            Some(at) if self.has_begun || at < last || self.known[at].test.next().is_none() => {
+                self.progress.known(setup);
+                return Ok(self.known[at].test.clone());
+            }
+            Some(at) => self.known[at].test.clone(),
+            None => {
+                let test = setup.start(&self.profile).map_err(|error| anyhow!("{} bytes: {error}", size.bytes))?;
+                self.folder.write(&Line::test(size.bytes, setup.clone()))?;
+                self.has_begun = true;
+                test
+            }
+        };
+        self.progress.begin(size.bytes, setup);
+        while let Some(next) = test.next() {
+            self.progress.trial(&next);
+            let outcome = self.trial(size, setup, &next)?;
+            let line = Line::trial(next, outcome);
+            self.folder.write(&line)?;
+            // What is told is what is written, so that a report says the same.
+            let Line::Trial { outcome, .. } = line else { continue };
+            let verdict = test.tell(&outcome).map_err(|error| anyhow!("{} bytes: {error}", size.bytes))?;
+            self.progress.told(&outcome, verdict);
+        }
+        self.progress.end();
+        Ok(test)
+    }
+
+    /// Does a trial.
+    fn trial(&mut self, size: &Size, setup: &Setup, next: &Trial) -> Result<Outcome, Broken> {
+        let args = self.run_args(size, setup, next);
+        let frames = runs::prepare(&args)?;
+        let done = runs::perform(&args, frames, &mut self.stop, &mut Screen::new(true, true));
+        if self.stop.is_signalled() {
+            return Err(Broken::Interrupted);
+        }
+        let outcome = measured::outcome(&args, done?, next, self.profile.rate_tolerance)?;
+        self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
+        if self.stop.is_signalled() { Err(Broken::Interrupted) } else { Ok(outcome) }
+    }
+
+    fn run_args(&self, size: &Size, setup: &Setup, next: &Trial) -> RunArgs {
+        let mut args = self.args.trial(size);
+        let rate = next.traffic.rate();
+        let is_unlimited = matches!(setup, Setup::Frmol { rate } if *rate >= UNLIMITED);
+        args.traffic.pace.rate = (!is_unlimited).then(|| measure::Load::Frames(millionths(rate)));
+        args.around.learning = Duration::from_secs_f64(next.phases.routing_wait + next.phases.learning_wait);
+        args.around.drain = Some(Duration::from_secs_f64(next.phases.drain));
+        match next.traffic {
+            Traffic::Burst { frames, .. } => args.count = Some(frames),
+            // Frames before a burst would lie in the buffer that it is to fill.
+            _ => {
+                args.duration = Some(Duration::from_secs_f64(next.traffic.seconds()));
+                args.warm_up = Duration::from_secs_f64(f64::from(next.phases.warm_up_frames) / rate);
+            }
+        }
+        args
+    }
+}
+
+/// The throughput without loss, or with the least that was searched for, and whether a rate above it loses more.
+fn bounds(test: &AnyTest) -> (Option<f64>, Option<f64>) {
+    match test {
+        AnyTest::Throughput(test) => test.results().first().map_or((None, None), |goal| (goal.lower, goal.upper)),
+        AnyTest::BinarySearch(test) => (test.result().throughput, test.result().upper),
+        _ => (None, None),
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive; saturates")]
+fn millionths(rate: f64) -> u64 {
+    ((rate * 1e6) as u64).max(1)
+}

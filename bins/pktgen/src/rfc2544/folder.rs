@@ -1,0 +1,104 @@
+//! The folder of a run: its lines, each written and synced when it is known.
+
+use crate::frames::printable;
+use anyhow::{Context as _, anyhow};
+use cli::exit::Failure;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use trial::{Line, Part, Profile, Report};
+
+/// The file of lines in a folder.
+const NAME: &str = "trials.jsonl";
+/// Bytes of the longest file of lines that is read: 10,000 trials have 5 MB.
+const LONGEST: u64 = 256 << 20;
+
+/// A folder that lines are written to.
+#[derive(Debug)]
+pub(super) struct Folder {
+    path: PathBuf,
+    file: File,
+    /// Whether a trial is in it.
+    has_trial: bool,
+}
+
+impl Folder {
+    /// Makes a folder, unless there is one, and begins a run in it.
+    pub(super) fn create(path: &Path, profile: &Profile) -> Result<Self, Failure> {
+        let name = path.display();
+        std::fs::create_dir_all(path).with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
+        let lines = path.join(NAME);
+        let file = OpenOptions::new().write(true).create_new(true).open(&lines);
+        let file = file.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => {
+                anyhow!("--out {name}: has results; go on with --resume {name}, or name another folder")
+            }
+            _ => anyhow!("--out {name}: cannot be written: {error}; name another folder"),
+        })?;
+        let mut folder = Self { path: path.to_owned(), file, has_trial: false };
+        folder.write(&Line::run(profile.clone()))?;
+        // The file itself is in the folder for good.
+        let synced = File::open(path).and_then(|folder| folder.sync_all());
+        synced.with_context(|| format!("--out {name}: cannot be written"))?;
+        Ok(folder)
+    }
+
+    /// Goes on with a run. Returns its tests, too; a last line that was not written to its end is removed.
+    pub(super) fn resume(path: &Path, profile: &Profile) -> Result<(Self, Vec<Part>), Failure> {
+        let name = path.display();
+        let (report, text) = read(path)?;
+        if report.profile() != profile {
+            let theirs = printable(&report.profile().name);
+            let differs = if theirs == profile.name { "times or repetitions differ" } else { "asked for otherwise" };
+            return Err(Failure::usage(format!(
+                "--resume {name}: it was measured as \"{theirs}\" and {differs} now; give the options of then, or --out another folder"
+            )));
+        }
+        let whole = text.rfind('\n').map_or(0, |end| end as u64 + 1);
+        let unwritable = || format!("--resume {name}: cannot be written; see to its permissions and the space left");
+        let mut file = OpenOptions::new().write(true).open(path.join(NAME)).with_context(unwritable)?;
+        file.set_len(whole).with_context(unwritable)?;
+        file.seek(SeekFrom::End(0)).with_context(unwritable)?;
+        Ok((Self { path: path.to_owned(), file, has_trial: true }, report.parts().to_vec()))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes what was made if no trial is in it, so that the next run can have its name. Returns whether one is.
+    pub(super) fn keep(self) -> bool {
+        if !self.has_trial {
+            // What cannot be removed is in the way of nothing else.
+            let _ = std::fs::remove_file(self.path.join(NAME));
+            let _ = std::fs::remove_dir(&self.path);
+        }
+        self.has_trial
+    }
+
+    /// Writes a line, and waits until it is kept.
+    pub(super) fn write(&mut self, line: &Line) -> Result<(), Failure> {
+        let written = self.file.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.file.sync_data());
+        self.has_trial |= matches!(line, Line::Trial { .. });
+        let name = self.path.display();
+        written.map_err(|error| {
+            anyhow!("{name}: a result cannot be written: {error}; make room, and go on with --resume {name}").into()
+        })
+    }
+}
+
+/// Reads what is in a folder: the report, and its text.
+pub(crate) fn read(path: &Path) -> Result<(Report, String), Failure> {
+    let name = path.display();
+    let mut text = Vec::new();
+    File::open(path.join(NAME))
+        .and_then(|file| file.take(LONGEST).read_to_end(&mut text))
+        .with_context(|| format!("{name}: {NAME} cannot be read; name a folder that pktgen rfc2544 has written"))?;
+    // A line that was not written to its end may have any bytes.
+    let text = match String::from_utf8(text) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    };
+    let report = Report::read(&text).map_err(|error| anyhow!("{name}: {error}"))?;
+    Ok((report, text))
+}

@@ -1,0 +1,76 @@
+//! What a trial has measured, as `trial` takes it.
+
+use crate::args::RunArgs;
+use crate::trial::figures::Figures;
+use crate::trial::{Outcome as Run, report};
+use cli::exit::Failure;
+use measure::Clock;
+use trial::{Delays, Outcome, Traffic, Trial};
+
+/// A burst is none of the rate asked for if it took longer by more than this, or this share of it: times of hand-overs are not exact.
+const LATE: f64 = 50e-6;
+const LATE_SHARE: f64 = 0.005;
+
+/// Returns the outcome of a trial: of two ways, that of the worse. An error is one of the run, as a device that is gone or a way that
+/// no frame goes.
+pub(super) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, tolerance: f64) -> Result<Outcome, Failure> {
+    if run.figures.iter().any(|figures| !figures.answered) {
+        report::end(args, &mut run)?;
+    }
+    let jumped = run.void.is_some();
+    if !jumped {
+        std::mem::replace(&mut run.trouble, Ok(()))?;
+    }
+    let ways = run.figures.iter().map(|figures| of(figures, &run, &trial.traffic));
+    let asked = real(trial.traffic.frames().max(1));
+    // One that was sent at less than its rate makes the trial void, whatever the other lost.
+    let badness = |one: &Outcome| (real(one.sent) < asked * (1.0 - tolerance), one.loss_ratio());
+    let worse = |one: Outcome, other: Outcome| {
+        if badness(&one) >= badness(&other) { joined(one, &other) } else { joined(other, &one) }
+    };
+    let mut outcome = ways.reduce(worse).unwrap_or_default();
+    outcome.clock_jumped |= jumped;
+    Ok(outcome)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "frames of a trial")]
+fn real(frames: u64) -> f64 {
+    frames as f64
+}
+
+/// The worse of two ways, with what the other adds to its incidents and delays.
+fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
+    worse.link_fell |= other.link_fell;
+    worse.duplicate += other.duplicate;
+    worse.reordered += other.reordered;
+    worse.seconds = [worse.seconds, other.seconds].into_iter().flatten().reduce(f64::max);
+    worse.delays = match (worse.delays, other.delays) {
+        (Some(one), Some(two)) => Some(if one.p999 >= two.p999 { one } else { two }),
+        (one, two) => one.or(two),
+    };
+    worse
+}
+
+/// The outcome of one way. What the ports counted as sent and kept, and what arrived and their rings had no room for, the generator lost,
+/// and not the device: it is as if it had not been sent.
+fn of(figures: &Figures, run: &Run, traffic: &Traffic) -> Outcome {
+    let verdict = figures.all.verdict;
+    let own = run.totals.ports[figures.from].tx_dropped + run.totals.ports[figures.to].rx_missed;
+    let mut outcome = Outcome::new(verdict.sent.saturating_sub(own.min(verdict.lost)), verdict.received);
+    outcome.seconds = figures.ticks.map(|ticks| run.clock.nanoseconds(ticks) / 1e9);
+    if let (Traffic::Burst { .. }, Some(seconds)) = (traffic, outcome.seconds) {
+        let late = (traffic.seconds() * LATE_SHARE).max(LATE);
+        outcome.seconds = (seconds > traffic.seconds() + late).then_some(seconds);
+    }
+    let link = |port: usize| run.totals.ports[port].link == "down";
+    outcome.link_fell = link(figures.from) || link(figures.to);
+    (outcome.duplicate, outcome.reordered) = (verdict.duplicate, verdict.reordered);
+    outcome.delays = figures.all.from_ring.map(|times| delays(&times, &run.clock));
+    outcome
+}
+
+/// From the hand-over to the ring: what the generator was late is not the device's.
+fn delays(ticks: &measure::Summary, clock: &Clock) -> Delays {
+    let times = ticks.scaled(clock.nanoseconds(1));
+    Delays::new(times.min, times.mean, times.p50, times.p999, times.max)
+}

@@ -1,0 +1,206 @@
+//! `pktgen rfc2544` and `pktgen report` as programs, over cables of software NICs whose truth is known.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::{Mutex, PoisonError};
+
+fn pktgen(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pktgen")).args(arguments).output().unwrap()
+}
+
+fn rfc2544(ports: &str, folder: [&str; 2], options: &[&str]) -> (Output, String) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let output = pktgen(&[&["rfc2544", "--ports", ports, "--quiet"], &folder[..], options].concat());
+    let said = String::from_utf8(output.stderr.clone()).unwrap();
+    (output, said)
+}
+
+/// The only run of a report in JSON.
+fn run_of(output: &Output) -> Value {
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    report["runs"][0].clone()
+}
+
+/// The value of a row whose test begins so.
+fn value(run: &Value, test: &str) -> Option<f64> {
+    let rows = run["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["test"].as_str().unwrap().starts_with(test))?["value"].as_f64()
+}
+
+/// Whether this machine was too slow for a figure, which then is void: the report says so in place of a wrong one.
+fn is_limited(run: &Value) -> bool {
+    run["limits"].as_array().is_some_and(|limits| !limits.is_empty())
+}
+
+/// Whether no trial was void.
+fn is_quiet(run: &Value) -> bool {
+    let is_quiet = !run.to_string().contains("void");
+    if !is_quiet {
+        eprintln!("this machine is too busy for some trials, so only upper bounds hold");
+    }
+    is_quiet
+}
+
+/// One run at a time, so that none takes the time of another.
+static ALONE: Mutex<()> = Mutex::new(());
+
+// What is late comes in bursts of 20 frames at most, for which the device has room.
+const SHORT: [&str; 6] = ["--trial-time", "400ms", "--repetitions", "1", "--catch-up", "10ms"];
+/// A device that lets 2,000 frames a second pass, has room for 64, and takes 2 ms.
+const DEVICE: &str = "soft:a?wire=peer:b&rate=2k&buffer=64&delay=2ms,soft:b";
+
+#[test]
+fn capacity_buffer_and_delay_are_those_of_the_cable() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run");
+    let path = path.to_str().unwrap();
+    let options = [
+        "--one-way",
+        "--sizes",
+        "128",
+        "--max",
+        "3k",
+        "--min",
+        "1.5k",
+        "--width",
+        "1",
+        "--json",
+        "--tests",
+        "throughput,latency,back-to-back",
+    ];
+    let (output, said) = rfc2544(DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
+    assert!(output.status.success(), "{said}");
+    let run = run_of(&output);
+    // The buffer takes 64 frames more than pass in the time of a trial: so much more than 2,000 a second are sent without loss.
+    let most = 2_000.0 + 64.0 / 0.4;
+    let throughput = value(&run, "throughput, loss <= 0 %");
+    assert!(throughput.is_some() || is_limited(&run), "{run:#}");
+    if let Some(throughput) = throughput {
+        // A machine that stops the generator stops the cable too, which then lets less pass; never more.
+        let least = if is_quiet(&run) { most * 0.96 } else { 0.0 };
+        assert!((least..=most * 1.01).contains(&throughput), "{run:#}");
+    }
+    if let Some(delay) = value(&run, "typical latency") {
+        assert!(delay >= 2_000.0, "the delay is 2 ms at least: {run:#}");
+    }
+    // In the time of a burst at 3,000 a second 2 of 3 pass: its longest is 3 times the buffer.
+    if let Some(burst) = value(&run, "back-to-back") {
+        let least = if is_quiet(&run) { 186.0 } else { 1.0 };
+        assert!((least..=198.0).contains(&burst), "{run:#}");
+    }
+    // A report of the folder is the same, in any form.
+    let again = pktgen(&["report", path, "--json"]);
+    assert_eq!(run_of(&again), run);
+    let csv = String::from_utf8(pktgen(&["report", path, path, "--csv"]).stdout).unwrap();
+    assert_eq!(csv.lines().count(), 1 + 2 * run["rows"].as_array().unwrap().len(), "{csv}");
+    let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+    assert!(page.contains("forwarded at maximum load") && page.contains("departs from RFC 2544"), "{page}");
+}
+
+#[test]
+fn loss_by_chance_is_within_its_interval_and_both_ways_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    // What b sends is lost, and nothing of what a sends: the worse way counts.
+    let ports = "soft:a?wire=peer:b,soft:b?wire=peer:a&loss=10%&seed=3";
+    let options = ["--sizes", "64", "--tests", "loss", "--max", "20k", "--json"];
+    let options = [&options[..], &["--trial-time", "200ms", "--repetitions", "1", "--catch-up", "10ms"]].concat();
+    let (output, said) = rfc2544(ports, ["--out", path], &options);
+    assert!(output.status.success(), "{said}");
+    let run = run_of(&output);
+    let Some(loss) = value(&run, "loss at 20,000 pps") else {
+        assert!(is_limited(&run), "{run:#}");
+        return;
+    };
+    // Of 4,000 frames one in ten is lost by chance: five deviations are 2.4 %.
+    assert!((7.0..=12.5).contains(&loss), "{run:#}");
+}
+
+#[test]
+fn a_run_that_was_cut_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "1k"];
+    let options = [&options[..], &SHORT].concat();
+    let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
+    assert!(output.status.success(), "{said}");
+    let lines = folder.path().join("trials.jsonl");
+    let whole = std::fs::read_to_string(&lines).unwrap();
+    let kept: Vec<&str> = whole.lines().collect();
+    // The last trial was being written.
+    std::fs::write(&lines, &whole.as_bytes()[..whole.len() - 20]).unwrap();
+    let page = String::from_utf8(pktgen(&["report", path]).stdout).unwrap();
+    assert!(page.contains("not written to its end"), "{page}");
+    // There are results, and they are of another run than this.
+    for (option, extra, words) in [
+        ("--out", &[][..], "has results; go on with --resume"),
+        ("--resume", &["--flows", "2"], "asked for otherwise"),
+        ("--resume", &["--width", "1"], "times or repetitions differ"),
+    ] {
+        let (output, said) = rfc2544(DEVICE, [option, path], &[&options[..], extra].concat());
+        assert!(!output.status.success() && said.contains(words) && said.lines().count() == 1, "{said}");
+    }
+    let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
+    assert!(output.status.success(), "{said}");
+    let after = std::fs::read_to_string(&lines).unwrap();
+    let again: Vec<&str> = after.lines().collect();
+    assert_eq!(again[..kept.len() - 1], kept[..kept.len() - 1], "what was measured is kept");
+    assert!(again.len() >= kept.len() && !String::from_utf8(output.stdout).unwrap().contains("not finished"));
+    // Once more there is nothing to do, and nothing is written.
+    let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(std::fs::read_to_string(&lines).unwrap(), after);
+    for (from, to, words) in [("\"version\":1", "\"version\":7", "version 7"), ("\"trial\"", "\"tri\"", "damaged")] {
+        std::fs::write(&lines, after.replacen(from, to, 1)).unwrap();
+        let said = String::from_utf8(pktgen(&["report", path]).stderr).unwrap();
+        assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn bad_input_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let new = folder.path().join("new");
+    let out = ["--out", new.to_str().unwrap()];
+    for (arguments, code, words) in [
+        (&["--ports", "soft:a"][..], 2, "1 named"),
+        (&["--ports", "soft:a,soft:a"], 2, "named twice"),
+        (&["--ports", "soft:a,soft:b,soft:c,soft:d"], 2, "4 named"),
+        (&["--ports", "soft:a,soft:b", "--width", "0"], 2, "0.001 to 50"),
+        (&["--ports", "soft:a,soft:b", "--min", "2k", "--max", "1k"], 2, "not below --max"),
+        (&["--ports", "soft:a,soft:b", "--min", "x"], 2, "frames a second"),
+        (&["--ports", "soft:a,soft:b", "--max", "15M", "--line", "10G"], 2, "carries 14880952 frames"),
+        (&["--ports", "soft:a,soft:b", "--sizes", "63"], 2, "64 to 9220"),
+        (&["--ports", "soft:a,soft:b", "--sizes", "9220", "--batch", "4"], 2, "--batch 5"),
+        (&["--ports", "soft:a,soft:b", "--sizes", "64,64"], 2, "twice"),
+        (&["--ports", "soft:a,soft:b", "--sizes", "64", "--ipv6"], 2, "need 80"),
+        (&["--ports", "soft:a,soft:b", "--tests", "speed"], 2, "back-to-back"),
+        (&["--ports", "soft:a,soft:b", "--trial-time", "1ms"], 2, "10ms"),
+        (&["--ports", "soft:a,soft:b", "--repetitions", "0"], 2, "1..=1000"),
+        (&["--ports", "soft:a?wire=peer:c,soft:b"], 2, "c is none of the ports"),
+    ] {
+        let output = pktgen(&[&["rfc2544"], arguments, &out].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.starts_with("pktgen: ") && said.lines().count() == 1, "{said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert!(!new.exists(), "{arguments:?}");
+    }
+    for (arguments, code, words) in [
+        (&["rfc2544", "--ports", "soft:a,soft:b"][..], 2, "--out"),
+        (&["rfc2544", "--ports", "soft:a,soft:b", "--out", "/dev/null/x"], 1, "cannot be made"),
+        (&["rfc2544", "--ports", "soft:a,soft:b", "--resume", "/nowhere"], 1, "trials.jsonl cannot be read"),
+        (&["report"], 2, "DIR"),
+        (&["report", "/nowhere"], 1, "trials.jsonl cannot be read"),
+        (&["report", folder.path().to_str().unwrap()], 1, "trials.jsonl cannot be read"),
+    ] {
+        let output = pktgen(arguments);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words) && said.lines().count() == 1, "{arguments:?}: {said}");
+    }
+    assert!(!Path::new("/nowhere").exists());
+}
