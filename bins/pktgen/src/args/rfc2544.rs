@@ -1,5 +1,6 @@
 //! `pktgen rfc2544` and `pktgen report`.
 
+use super::Hosting;
 use super::run::{Expectations, seconds};
 use super::{Around, RunArgs, TrafficArgs, mac};
 use cli::args::PortOptions;
@@ -261,6 +262,7 @@ impl Rfc2544Args {
             ports: self.ports.clone(),
             one_way: self.one_way,
             traffic,
+            hosting: Hosting::default(),
             warm_up: Duration::ZERO,
             duration: None,
             count: None,
