@@ -7,6 +7,8 @@ use std::fmt;
 
 /// Times that a trial may be void before that is taken for a limit of the generator.
 pub const TRIES: u32 = 3;
+/// Limits of the generator after which a search for a rate is given up: it misses any.
+const MOST_LIMITS: usize = 20;
 
 /// A test: asked for the next trial, told what came of it.
 ///
@@ -141,6 +143,11 @@ impl Desk {
     /// Whether the test was given up.
     pub(crate) fn is_over(&self) -> bool {
         self.over
+    }
+
+    /// Whether the generator has missed few enough rates that a lower one is worth a trial.
+    pub(crate) fn may_lower(&self) -> bool {
+        self.limits.len() < MOST_LIMITS
     }
 
     /// By how much a rate may be missed.

@@ -164,7 +164,7 @@ impl Plan for BinarySearch {
         let reached =
             (limit.reached * (1.0 - 2.0 * self.desk.tolerance())).min(limit.asked * (1.0 - self.goal.width / 2.0));
         // If it has sent more before, this is no limit that one could keep to.
-        if self.bad.is_some() || reached < self.low {
+        if self.bad.is_some() || reached < self.low || !self.desk.may_lower() {
             return false;
         }
         (self.top, self.limited) = (reached, true);

@@ -12,9 +12,9 @@ use std::ops::RangeInclusive;
 
 /// Trials after which a search ends without its result.
 const MOST_TRIALS: u64 = 10_000;
-/// Loads that may be tried by estimate alone, before every second one halves what is open.
 /// Steps between the load of which trials disagree and the estimate of all trials at which it is left all the same.
 const FAR: f64 = 1.5;
+/// Loads that may be tried by estimate alone, before every second one halves what is open.
 const TRUSTED: usize = 6;
 
 /// A search for the loads that meet goals.
@@ -206,13 +206,12 @@ impl Throughput {
         let (low, high) = fit(&open, goal.exceed_ratio);
         let (below, above) = (low.or(bounds.lower), high.or(bounds.upper));
         let index = match (below, above) {
+            (Some(a), _) if a >= self.top => return Some((a, goal.final_seconds)),
             (Some(a), Some(b)) if b - a <= steps => return Some((self.confirm(number, a, b)?, goal.final_seconds)),
             (Some(a), Some(b)) => self.between(number, a, b, steps),
-            (Some(a), _) if a >= self.top => return Some((a, goal.final_seconds)),
-            (Some(a), None) => self.up(&open, a, steps),
             (None, Some(0)) => return Some((0, goal.final_seconds)),
             (None, Some(b)) => self.down(number, &open, b, steps),
-            (None, None) => self.top,
+            (_, None) => self.top,
         };
         Some((index, goal.initial_seconds))
     }
@@ -256,18 +255,13 @@ impl Throughput {
         if index >= b { b - steps } else { index }.max(a + 1).min((b - 1).min(self.top))
     }
 
-    /// A load above the highest that was forwarded.
-    fn up(&self, open: &[Measured], a: u64, steps: u64) -> u64 {
-        a.saturating_add(far(steps, open.len())).min(self.top)
-    }
-
     /// A load below the lowest that lost frames.
     fn down(&self, number: usize, open: &[Measured], b: u64, steps: u64) -> u64 {
         let trials =
             self.loads.get(&b).into_iter().flat_map(|record| record.trials.iter().map(|&(s, loss)| (b, s, loss)));
         let rate = crossing(&self.goals[number], &self.grid, trials, b).unwrap_or(0.0);
         let failed = open.iter().filter(|measured| measured.index > b).count();
-        self.grid.below(rate).min(b.saturating_sub(far(steps, failed)))
+        self.grid.below(rate).min(b.saturating_sub(far(steps, failed))).min(self.top)
     }
 }
 
@@ -322,7 +316,7 @@ impl Plan for Throughput {
         let index = crate::trial::whole(self.grid.place(limit.asked).round());
         // Somewhat less than what it has reached, as it may not reach that each time.
         let reached = self.grid.below(limit.reached * (1.0 - 2.0 * self.desk.tolerance()));
-        let Some(lower) = index.checked_sub(1) else { return false };
+        let Some(lower) = index.checked_sub(1).filter(|_| self.desk.may_lower()) else { return false };
         self.top = self.top.min(lower).min(reached);
         debug_assert!(real(self.top) < real(index));
         true
