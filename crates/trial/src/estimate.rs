@@ -2,7 +2,8 @@
 
 use crate::Goal;
 use crate::grid::Grid;
-use crate::trial::real;
+use crate::trial::{real, whole};
+use std::collections::BTreeMap;
 
 /// A load that was measured: seconds, and those of high loss.
 #[derive(Clone, Copy, Debug)]
@@ -33,35 +34,64 @@ pub(crate) fn fit(loads: &[Measured], exceed_ratio: f64) -> (Option<u64>, Option
     (below, above)
 }
 
+/// What trials of high loss show of the device's capacity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Draw {
+    /// The highest load at which their loss would have been low.
+    rate: f64,
+    pub(crate) index: u64,
+    seconds: f64,
+}
+
+/// All of them, in order: those at one load that differ by less than a sixteenth of the goal's width are one, so that trials can
+/// be many.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Draws(BTreeMap<(u64, u64), Draw>);
+
+impl Draws {
+    /// Takes a trial.
+    pub(crate) fn add(&mut self, goal: &Goal, grid: &Grid, index: u64, seconds: f64, loss: f64) {
+        if loss <= goal.loss_ratio {
+            return;
+        }
+        let rate = grid.load(index) * (1.0 - loss) / (1.0 - goal.loss_ratio);
+        let place = whole(grid.place(rate) * 16.0 / real(grid.steps(goal)));
+        let draw = self.0.entry((place, index)).or_insert(Draw { rate, index, seconds: 0.0 });
+        draw.seconds += seconds;
+        draw.rate += (rate - draw.rate) * seconds / draw.seconds;
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Draw> {
+        self.0.values()
+    }
+}
+
 /// The rate at which the goal's exceed ratio is crossed, if each trial is a draw from a device whose capacity varies. A trial of
 /// high loss shows its capacity; one of low loss shows that it is not below its load. Kaplan and Meier's estimator, in which
-/// loads near `near` weigh more. `None` without a trial of high loss.
-pub(crate) fn crossing(
+/// loads near `near` weigh more. `None` without a trial of high loss. Both `loads` and `draws` are in order, and of the same
+/// trials.
+pub(crate) fn crossing<'d>(
     goal: &Goal,
     grid: &Grid,
-    trials: impl Iterator<Item = (u64, f64, f64)>,
+    loads: impl Iterator<Item = Measured> + Clone,
+    draws: impl Iterator<Item = &'d Draw>,
     near: u64,
 ) -> Option<f64> {
-    let mut draws: Vec<(f64, f64, bool)> = trials
-        .map(|(index, seconds, loss)| {
-            let weight = seconds / (1.0 + real(index.abs_diff(near)) / 8.0);
-            let load = grid.load(index);
-            let shown = loss > goal.loss_ratio;
-            let rate = if shown { load * (1.0 - loss) / (1.0 - goal.loss_ratio) } else { load };
-            (rate, weight, shown)
-        })
-        .collect();
-    draws.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut at_risk: f64 = draws.iter().map(|draw| draw.1).sum();
+    let weight = |index: u64, seconds: f64| seconds / (1.0 + real(index.abs_diff(near)) / 8.0);
+    let mut at_risk: f64 = loads.clone().map(|load| weight(load.index, load.seconds)).sum();
+    let mut forwarded = loads.peekable();
     let mut survive = 1.0;
     let mut last = None;
-    for (rate, weight, shown) in draws {
-        if shown {
-            survive *= 1.0 - weight / at_risk;
-            last = Some(rate);
-            if 1.0 - survive > goal.exceed_ratio {
-                return last;
-            }
+    for draw in draws {
+        while let Some(load) = forwarded.next_if(|load| (grid.load(load.index), load.index) <= (draw.rate, draw.index))
+        {
+            at_risk -= weight(load.index, load.seconds - load.high);
+        }
+        let weight = weight(draw.index, draw.seconds);
+        survive *= 1.0 - weight / at_risk;
+        last = Some(draw.rate);
+        if 1.0 - survive > goal.exceed_ratio {
+            return last;
         }
         at_risk -= weight;
     }

@@ -1,6 +1,6 @@
 //! The throughput search: several goals over the same trials (RFC 9971, "Multiple Loss Ratio Search").
 
-use crate::estimate::{Measured, crossing, fit};
+use crate::estimate::{Draws, Measured, crossing, fit};
 use crate::goal::{Class, Tally, conditional_loss};
 use crate::grid::Grid;
 use crate::method::{Desk, Plan};
@@ -43,6 +43,10 @@ pub struct Throughput {
     /// The highest load that the generator reaches.
     top: u64,
     loads: BTreeMap<u64, Record>,
+    /// The trials of high loss, for each goal.
+    draws: Vec<Draws>,
+    /// The load of the next trial, and its seconds.
+    next: Option<(u64, f64)>,
     warm_up: f64,
     most_seconds: f64,
 }
@@ -113,15 +117,19 @@ impl Throughput {
         goals.iter().try_for_each(Goal::check)?;
         let grid = Grid::new(*loads.start(), *loads.end(), &goals)?;
         let plan = &profile.throughput;
-        Ok(Self {
+        let mut search = Self {
             desk: Desk::new(profile)?,
             top: grid.top(),
             grid,
+            draws: vec![Draws::default(); goals.len()],
             goals,
             loads: BTreeMap::new(),
+            next: None,
             warm_up: plan.warm_up_seconds,
             most_seconds: plan.most_seconds,
-        })
+        };
+        search.choose();
+        Ok(search)
     }
 
     /// Returns what is known so far, a result for each goal.
@@ -176,30 +184,33 @@ impl Throughput {
         }
     }
 
-    /// The next load for a goal, and for how long.
-    fn choose(&self, number: usize) -> Option<(u64, f64)> {
+    /// Decides about the next trial, for the first goal that needs one.
+    fn choose(&mut self) {
+        self.next = (0..self.goals.len()).find_map(|number| self.choice(number));
+    }
+
+    /// The next load for a goal, and for how long: a load without a trial, or one that is undecided for the length that decides,
+    /// so there is an end.
+    fn choice(&self, number: usize) -> Option<(u64, f64)> {
         let bounds = self.bounds(number);
         if self.ended(number, bounds).is_some() {
             return None;
         }
         let goal = &self.goals[number];
         let steps = self.grid.steps(goal);
+        let evidence = self.evidence(number);
         // Loads between the bounds that have been measured; what lies outside cannot become one.
-        let open: Vec<Measured> = self
-            .loads
+        let open: Vec<Measured> = evidence
             .iter()
-            .filter(|&(&index, _)| {
-                bounds.lower.is_none_or(|lower| index > lower)
-                    && bounds.upper.is_none_or(|upper| index < upper)
-                    && index <= self.top
+            .filter(|load| {
+                bounds.lower.is_none_or(|lower| load.index > lower)
+                    && bounds.upper.is_none_or(|upper| load.index < upper)
+                    && load.index <= self.top
             })
-            .map(|(&index, record)| {
-                let (seconds, high) = record.tallies[number].seconds();
-                Measured { index, seconds, high }
-            })
+            .copied()
             .collect();
         if let Some(index) = contested(&open, goal)
-            && self.is_near(number, index, steps)
+            && self.is_near(number, &evidence, index, steps)
         {
             return Some((index, goal.final_seconds));
         }
@@ -208,23 +219,34 @@ impl Throughput {
         let index = match (below, above) {
             (Some(a), _) if a >= self.top => return Some((a, goal.final_seconds)),
             (Some(a), Some(b)) if b - a <= steps => return Some((self.confirm(number, a, b)?, goal.final_seconds)),
-            (Some(a), Some(b)) => self.between(number, a, b, steps),
+            (Some(a), Some(b)) => self.between(number, &evidence, (a, b), steps),
             (None, Some(0)) => return Some((0, goal.final_seconds)),
-            (None, Some(b)) => self.down(number, &open, b, steps),
+            (None, Some(b)) => self.down(number, &evidence, b, steps),
             (_, None) => self.top,
         };
         Some((index, goal.initial_seconds))
     }
 
+    /// The loads that say something about a goal, in order.
+    fn evidence(&self, number: usize) -> Vec<Measured> {
+        let all = self.loads.iter().map(|(&index, record)| {
+            let (seconds, high) = record.tallies[number].seconds();
+            Measured { index, seconds, high }
+        });
+        all.collect()
+    }
+
     /// Whether a load is where the goal seems to be met.
-    fn is_near(&self, number: usize, index: u64, steps: u64) -> bool {
-        let Some(rate) = crossing(&self.goals[number], &self.grid, self.trials(), index) else { return true };
+    fn is_near(&self, number: usize, evidence: &[Measured], index: u64, steps: u64) -> bool {
+        let Some(rate) = self.estimate(number, evidence, index) else { return true };
         (self.grid.place(rate) - real(index)).abs() <= FAR * real(steps)
     }
 
-    /// Load, seconds and loss ratio of all trials.
-    fn trials(&self) -> impl Iterator<Item = (u64, f64, f64)> + '_ {
-        self.loads.iter().flat_map(|(&index, record)| record.trials.iter().map(move |&(s, loss)| (index, s, loss)))
+    /// The rate at which a goal is likely to be met, by evidence near a load above all.
+    fn estimate(&self, number: usize, evidence: &[Measured], near: u64) -> Option<f64> {
+        let at = |index| evidence.binary_search_by_key(&index, |load| load.index).is_ok();
+        let draws = self.draws[number].iter().filter(|draw| at(draw.index));
+        crossing(&self.goals[number], &self.grid, evidence.iter().copied(), draws, near)
     }
 
     /// Of two neighbours the one to measure: the one that is undecided, or has fewer seconds.
@@ -239,15 +261,13 @@ impl Throughput {
         }
     }
 
-    /// A new load between two that are not neighbours.
-    fn between(&self, number: usize, a: u64, b: u64, steps: u64) -> u64 {
+    /// A new load between two that are not neighbours, of which the generator reaches more than the lower one.
+    fn between(&self, number: usize, evidence: &[Measured], (a, b): (u64, u64), steps: u64) -> u64 {
         let middle = a + (b - a) / 2;
-        if self.loads.len() > TRUSTED && self.loads.len().is_multiple_of(2) {
+        if evidence.len() > TRUSTED && evidence.len().is_multiple_of(2) {
             return middle.min(self.top);
         }
-        let Some(rate) = crossing(&self.goals[number], &self.grid, self.trials(), b) else {
-            return middle.min(self.top);
-        };
+        let Some(rate) = self.estimate(number, evidence, b) else { return middle.min(self.top) };
         // The load below the estimate, if that is new, else the one above.
         let below = self.grid.below(rate);
         let index = if below > a { below } else { a.saturating_add(steps) };
@@ -255,13 +275,13 @@ impl Throughput {
         if index >= b { b - steps } else { index }.max(a + 1).min((b - 1).min(self.top))
     }
 
-    /// A load below the lowest that lost frames.
-    fn down(&self, number: usize, open: &[Measured], b: u64, steps: u64) -> u64 {
-        let trials =
-            self.loads.get(&b).into_iter().flat_map(|record| record.trials.iter().map(|&(s, loss)| (b, s, loss)));
-        let rate = crossing(&self.goals[number], &self.grid, trials, b).unwrap_or(0.0);
-        let failed = open.iter().filter(|measured| measured.index > b).count();
-        self.grid.below(rate).min(b.saturating_sub(far(steps, failed))).min(self.top)
+    /// A load below the lowest that lost frames: where its trials say, and further down with each load that was in vain.
+    fn down(&self, number: usize, evidence: &[Measured], b: u64, steps: u64) -> u64 {
+        let first = evidence.partition_point(|load| load.index < b);
+        let (own, above) = evidence[first..].split_at(evidence[first..].partition_point(|load| load.index == b));
+        let rate = self.estimate(number, own, b);
+        let shown = rate.map_or(b, |rate| self.grid.below(rate));
+        shown.min(b.saturating_sub(far(steps, above.len()))).min(self.top)
     }
 }
 
@@ -293,7 +313,7 @@ impl Plan for Throughput {
         if self.spent().0 >= MOST_TRIALS || self.desk.seconds() >= self.most_seconds {
             return None;
         }
-        let (index, seconds) = (0..self.goals.len()).find_map(|number| self.choose(number))?;
+        let (index, seconds) = self.next?;
         Some((Traffic::Steady { rate: self.grid.load(index), seconds }, false))
     }
 
@@ -301,15 +321,19 @@ impl Plan for Throughput {
         let Traffic::Steady { rate, seconds } = traffic else { return };
         let loss = outcome.loss_ratio();
         let goals = &self.goals;
-        let index = self.grid.place(rate).round();
+        let index = crate::trial::whole(self.grid.place(rate).round());
         let record = self
             .loads
-            .entry(crate::trial::whole(index))
+            .entry(index)
             .or_insert_with(|| Record { trials: Vec::new(), tallies: vec![Tally::default(); goals.len()] });
         record.trials.push((seconds, loss));
         for (goal, tally) in goals.iter().zip(&mut record.tallies) {
             tally.add(goal, seconds, loss);
         }
+        for (goal, draws) in goals.iter().zip(&mut self.draws) {
+            draws.add(goal, &self.grid, index, seconds, loss);
+        }
+        self.choose();
     }
 
     fn unreachable(&mut self, limit: &Limit) -> bool {
@@ -319,6 +343,7 @@ impl Plan for Throughput {
         let Some(lower) = index.checked_sub(1).filter(|_| self.desk.may_lower()) else { return false };
         self.top = self.top.min(lower).min(reached);
         debug_assert!(real(self.top) < real(index));
+        self.choose();
         true
     }
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use trial::simulate::{Device, Truth};
-use trial::{BinarySearch, Ended, Goal, Method, Profile, Throughput, ThroughputPlan};
+use trial::{BinarySearch, Ended, Goal, Line, Method, Profile, Report, Setup, Throughput, ThroughputPlan};
 
 const LOW: f64 = 9_000.0;
 const HIGH: f64 = 14_880_952.0;
@@ -72,4 +72,22 @@ fn a_generator_that_misses_any_rate_ends_a_search() {
             assert!(test.spent().0 <= 61, "{:?}", test.limits().last());
         }
     }
+}
+
+#[test]
+fn a_report_of_thousands_of_trials_says_what_the_search_did() {
+    let goals = vec![Goal { duration_sum: 4_900.0, ..Goal::NDR }];
+    let profile = profile(&goals);
+    let setup = Setup::Throughput { goals: goals.clone(), low: LOW, high: HIGH };
+    let mut lines = format!("{}\n{}\n", Line::run(profile.clone()), Line::test(64, setup));
+    let mut test = Throughput::new(goals, LOW..=HIGH, &profile).unwrap();
+    let mut device = Device::new(Truth { capacity_varies: 0.01, ..Truth::default() }, 3);
+    while let Some(trial) = test.next() {
+        let outcome = device.run(&trial);
+        lines += &format!("{}\n", Line::trial(trial, outcome));
+        test.tell(&outcome).unwrap();
+    }
+    assert!(test.spent().0 > 5_000, "{:?}", test.spent());
+    let report = Report::read(&lines).unwrap();
+    assert_eq!(report.rows()[0].value, test.results()[0].throughput);
 }
