@@ -41,12 +41,14 @@ pub(crate) struct Draw {
     rate: f64,
     pub(crate) index: u64,
     seconds: f64,
+    /// Whether they were of full length.
+    pub(crate) full: bool,
 }
 
 /// All of them, in order: those at one load that differ by less than a sixteenth of the goal's width are one, so that trials can
 /// be many.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Draws(BTreeMap<(u64, u64), Draw>);
+pub(crate) struct Draws(BTreeMap<(u64, u64, bool), Draw>);
 
 impl Draws {
     /// Takes a trial.
@@ -56,7 +58,8 @@ impl Draws {
         }
         let rate = grid.load(index) * (1.0 - loss) / (1.0 - goal.loss_ratio);
         let place = whole(grid.place(rate) * 16.0 / real(grid.steps(goal)));
-        let draw = self.0.entry((place, index)).or_insert(Draw { rate, index, seconds: 0.0 });
+        let full = seconds >= goal.final_seconds;
+        let draw = self.0.entry((place, index, full)).or_insert(Draw { rate, index, seconds: 0.0, full });
         draw.seconds += seconds;
         draw.rate += (rate - draw.rate) * seconds / draw.seconds;
     }

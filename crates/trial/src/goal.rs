@@ -103,6 +103,22 @@ impl Tally {
         (high + self.full_low + self.short_low, high)
     }
 
+    /// The seconds of trials of full length, and those with high loss.
+    pub(crate) fn full_seconds(&self) -> (f64, f64) {
+        (self.full_high + self.full_low, self.full_high)
+    }
+
+    /// Whether short trials forward what those of full length lose.
+    pub(crate) fn misleads(&self, goal: &Goal) -> bool {
+        let exceeds = |high: f64, low: f64| high > (high + low) * goal.exceed_ratio;
+        self.short_low > 0.0 && !exceeds(self.short_high, self.short_low) && exceeds(self.full_high, self.full_low)
+    }
+
+    /// Whether the load does not meet the goal, although trials there had low loss.
+    pub(crate) fn is_refuted(&self, goal: &Goal) -> bool {
+        self.short_low + self.full_low > 0.0 && self.class(goal) == Class::Upper
+    }
+
     /// The load classification of RFC 9971, appendix A.
     pub(crate) fn class(&self, goal: &Goal) -> Class {
         // Short trials with little loss make good for short ones with much, and for nothing else.

@@ -16,6 +16,8 @@ const MOST_TRIALS: u64 = 10_000;
 const FAR: f64 = 1.5;
 /// Loads that may be tried by estimate alone, before every second one halves what is open.
 const TRUSTED: usize = 6;
+/// Loads that seemed to meet a goal and did not, before the search goes further down for each than to the next.
+const REFUTED: usize = 3;
 
 /// A search for the loads that meet goals.
 ///
@@ -216,6 +218,9 @@ impl Throughput {
         }
         let (low, high) = fit(&open, goal.exceed_ratio);
         let (below, above) = (low.or(bounds.lower), high.or(bounds.upper));
+        if let Some(index) = self.retreat(number, bounds, below, steps) {
+            return Some((index, goal.final_seconds));
+        }
         let index = match (below, above) {
             (Some(a), _) if a >= self.top => return Some((a, goal.final_seconds)),
             (Some(a), Some(b)) if b - a <= steps => return Some((self.confirm(number, a, b)?, goal.final_seconds)),
@@ -224,16 +229,24 @@ impl Throughput {
             (None, Some(b)) => self.down(number, &evidence, b, steps),
             (_, None) => self.top,
         };
-        Some((index, goal.initial_seconds))
+        Some((index, if self.is_misled(number) { goal.final_seconds } else { goal.initial_seconds }))
+    }
+
+    /// Whether short trials do not find the goal's region, as those of a device with a large buffer: they forward at a load what
+    /// trials of full length lose. Then only those of full length go on, and say where.
+    fn is_misled(&self, number: usize) -> bool {
+        self.loads.values().any(|record| record.tallies[number].misleads(&self.goals[number]))
     }
 
     /// The loads that say something about a goal, in order.
     fn evidence(&self, number: usize) -> Vec<Measured> {
+        let misled = self.is_misled(number);
+        let of = |tally: &Tally| if misled { tally.full_seconds() } else { tally.seconds() };
         let all = self.loads.iter().map(|(&index, record)| {
-            let (seconds, high) = record.tallies[number].seconds();
+            let (seconds, high) = of(&record.tallies[number]);
             Measured { index, seconds, high }
         });
-        all.collect()
+        all.filter(|load| load.seconds > 0.0).collect()
     }
 
     /// Whether a load is where the goal seems to be met.
@@ -244,8 +257,9 @@ impl Throughput {
 
     /// The rate at which a goal is likely to be met, by evidence near a load above all.
     fn estimate(&self, number: usize, evidence: &[Measured], near: u64) -> Option<f64> {
+        let misled = self.is_misled(number);
         let at = |index| evidence.binary_search_by_key(&index, |load| load.index).is_ok();
-        let draws = self.draws[number].iter().filter(|draw| at(draw.index));
+        let draws = self.draws[number].iter().filter(|draw| at(draw.index) && (draw.full || !misled));
         crossing(&self.goals[number], &self.grid, evidence.iter().copied(), draws, near)
     }
 
@@ -273,6 +287,16 @@ impl Throughput {
         let index = if below > a { below } else { a.saturating_add(steps) };
         // Above the lower one, which the generator reaches, and not above what it reaches.
         if index >= b { b - steps } else { index }.max(a + 1).min((b - 1).min(self.top))
+    }
+
+    /// A load below the one that seems to meet the goal, once several that seemed to were refuted: steps double with each, up to
+    /// half of what is open.
+    fn retreat(&self, number: usize, bounds: Bounds, below: Option<u64>, steps: u64) -> Option<u64> {
+        let goal = &self.goals[number];
+        let (a, b, lowest) = (below?, bounds.upper?, bounds.lower.unwrap_or(0));
+        let refuted = self.loads.range(b..).filter(|(_, record)| record.tallies[number].is_refuted(goal)).count();
+        let index = b.saturating_sub(far(steps, refuted.checked_sub(REFUTED)?)).max(lowest + (b - lowest) / 2);
+        (index < a).then_some(index)
     }
 
     /// A load below the lowest that lost frames: where its trials say, and further down with each load that was in vain.

@@ -63,6 +63,7 @@ proptest! {
     ) {
         let mut search = Throughput::new(goals, low..=low * span, &Profile::default()).unwrap();
         drive(&mut search, &outcomes);
+        prop_assert!(search.spent().0 < 3_000, "{:?}", search.spent());
         for result in search.results() {
             if let (Some(lower), Some(upper)) = (result.lower, result.upper) {
                 prop_assert!(lower < upper);

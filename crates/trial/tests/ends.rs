@@ -1,6 +1,7 @@
 //! Searches end soon, whatever generator and device do.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use proptest::prelude::*;
 use trial::simulate::{Device, Truth};
 use trial::{BinarySearch, Ended, Goal, Line, Method, Profile, Report, Setup, Throughput, ThroughputPlan};
 
@@ -75,6 +76,36 @@ fn a_generator_that_misses_any_rate_ends_a_search() {
 }
 
 #[test]
+fn a_buffer_costs_no_more_than_a_binary_search() {
+    for buffer in [0u32, 10_000, 100_000, 300_000, 1_000_000, 3_000_000, 100_000_000] {
+        let truth = Truth { capacity: 3e6, buffer: buffer.into(), ..Truth::default() };
+        let [mut first, mut then, mut same] = [(); 3].map(|()| Device::new(truth, 1));
+        let search = search(&[Goal::RFC2544], HIGH, [&mut first, &mut then], 0, 30);
+        let mut strict = BinarySearch::new(Goal::RFC2544, LOW..=HIGH, &profile(&[])).unwrap();
+        while let Some(trial) = strict.next() {
+            strict.tell(&same.run(&trial)).unwrap();
+        }
+        let (result, ours, theirs) = (search.results()[0], search.spent().1, strict.spent().1);
+        println!("a buffer of {buffer} frames: {ours} s, binary search {theirs} s");
+        assert!(ours <= theirs, "{buffer}: {ours} s and {theirs} s");
+        // A trial of 60 s also forwards what the buffer holds.
+        let most = 3e6 + f64::from(buffer) / 60.0;
+        assert_eq!(result.ended, Ended::Found);
+        assert!(result.lower.unwrap() <= most + 1.0 && result.upper.unwrap() >= most - 1.0, "{buffer}: {result:?}");
+    }
+}
+
+#[test]
+fn chance_does_not_make_a_search_creep() {
+    for loss in [1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8] {
+        for seed in 0..20 {
+            let [mut first, mut then] = [(); 2].map(|()| Device::new(Truth { loss, ..Truth::default() }, seed));
+            search(&[Goal::RFC2544], HIGH, [&mut first, &mut then], 0, 80);
+        }
+    }
+}
+
+#[test]
 fn a_report_of_thousands_of_trials_says_what_the_search_did() {
     let goals = vec![Goal { duration_sum: 4_900.0, ..Goal::NDR }];
     let profile = profile(&goals);
@@ -90,4 +121,54 @@ fn a_report_of_thousands_of_trials_says_what_the_search_did() {
     assert!(test.spent().0 > 5_000, "{:?}", test.spent());
     let report = Report::read(&lines).unwrap();
     assert_eq!(report.rows()[0].value, test.results()[0].throughput);
+}
+
+fn goal() -> impl Strategy<Value = Goal> {
+    let share = prop_oneof![Just(0.0), 0.0..0.9];
+    let more = prop_oneof![Just(1.0), 1.0..9.0];
+    (prop_oneof![Just(0.0), 0.0..0.1], share, more.clone(), more, 1e-4..0.1f64).prop_map(
+        |(loss_ratio, exceed_ratio, longer, more, width)| Goal {
+            loss_ratio,
+            exceed_ratio,
+            initial_seconds: 1.0,
+            final_seconds: longer,
+            duration_sum: longer * more,
+            width,
+        },
+    )
+}
+
+fn truth() -> impl Strategy<Value = Truth> {
+    let some = |most: f64| prop_oneof![Just(0.0), 0.0..most];
+    let generator = prop_oneof![Just(f64::INFINITY), 1e3..3e6];
+    let buffer = prop_oneof![Just(0), 0u64..3_000_000];
+    (some(0.1), buffer, some(0.01), some(0.3), generator, some(0.3)).prop_map(
+        |(capacity_varies, buffer, loss, stall, generator, generator_stalls)| Truth {
+            capacity_varies,
+            buffer,
+            loss,
+            stall,
+            stall_frames: 200,
+            generator,
+            generator_stalls,
+            ..Truth::default()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_search_ends_soon(
+        goals in prop::collection::vec(goal(), 1..3),
+        truths in [truth(), truth()],
+        seed: u64,
+        after in 0..30u64,
+    ) {
+        let [mut first, mut then] = truths.map(|truth| Device::new(truth, seed));
+        // Of 20,000 the longest takes 163.
+        let search = search(&goals, HIGH, [&mut first, &mut then], after, 500);
+        prop_assert!(search.results().iter().all(|result| result.ended != Ended::Open), "{:?}", search.results());
+    }
 }
