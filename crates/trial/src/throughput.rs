@@ -191,8 +191,8 @@ impl Throughput {
         self.next = (0..self.goals.len()).find_map(|number| self.choice(number));
     }
 
-    /// The next load for a goal, and for how long: a load without a trial, or one that is undecided for the length that decides,
-    /// so there is an end.
+    /// The next load for a goal, and for how long: a load without a trial of that length, or one that is undecided for the length that
+    /// decides, so there is an end.
     fn choice(&self, number: usize) -> Option<(u64, f64)> {
         let bounds = self.bounds(number);
         if self.ended(number, bounds).is_some() {
@@ -226,27 +226,48 @@ impl Throughput {
             (Some(a), Some(b)) if b - a <= steps => return Some((self.confirm(number, a, b)?, goal.final_seconds)),
             (Some(a), Some(b)) => self.between(number, &evidence, (a, b), steps),
             (None, Some(0)) => return Some((0, goal.final_seconds)),
-            (None, Some(b)) => self.down(number, &evidence, b, steps),
+            (None, Some(b)) => self.down(number, b, steps),
             (_, None) => self.top,
         };
-        Some((index, if self.is_misled(number) { goal.final_seconds } else { goal.initial_seconds }))
+        Some((index, self.seconds(number, index)))
     }
 
-    /// Whether short trials do not find the goal's region, as those of a device with a large buffer: they forward at a load what
-    /// trials of full length lose. Then only those of full length go on, and say where.
-    fn is_misled(&self, number: usize) -> bool {
-        self.loads.values().any(|record| record.tallies[number].misleads(&self.goals[number]))
+    /// How long a trial is at a load that has none which counts for where to go.
+    fn seconds(&self, number: usize, index: u64) -> f64 {
+        let Goal { initial_seconds, final_seconds, .. } = self.goals[number];
+        if self.misled(number).is_none() {
+            return initial_seconds;
+        }
+        // Between the two first: that refutes most loads that are too high, in less time.
+        let middle = (initial_seconds * final_seconds).sqrt();
+        let tried = |record: &Record| record.trials.iter().any(|&(seconds, _)| seconds >= middle);
+        if self.loads.get(&index).is_some_and(tried) { final_seconds } else { middle }
+    }
+
+    /// The highest load at which short trials forwarded what those of full length lost, as those of a device with a large buffer do.
+    /// From then on only those of full length say where to go.
+    fn misled(&self, number: usize) -> Option<u64> {
+        let misleads = |record: &Record| record.tallies[number].misleads(&self.goals[number]);
+        self.loads.iter().rev().find(|(_, record)| misleads(record)).map(|(&index, _)| index)
     }
 
     /// The loads that say something about a goal, in order.
     fn evidence(&self, number: usize) -> Vec<Measured> {
-        let misled = self.is_misled(number);
+        let misled = self.misled(number).is_some();
         let of = |tally: &Tally| if misled { tally.full_seconds() } else { tally.seconds() };
         let all = self.loads.iter().map(|(&index, record)| {
             let (seconds, high) = of(&record.tallies[number]);
             Measured { index, seconds, high }
         });
         all.filter(|load| load.seconds > 0.0).collect()
+    }
+
+    /// How many loads were tried, not counting those of which nothing is known yet.
+    fn tried(&self, number: usize) -> usize {
+        let misled = self.misled(number).is_some();
+        let known =
+            |tally: &Tally| tally.full_seconds().0 > 0.0 || tally.class(&self.goals[number]) != Class::Undecided;
+        self.loads.values().filter(|record| !misled || known(&record.tallies[number])).count()
     }
 
     /// Whether a load is where the goal seems to be met.
@@ -257,7 +278,7 @@ impl Throughput {
 
     /// The rate at which a goal is likely to be met, by evidence near a load above all.
     fn estimate(&self, number: usize, evidence: &[Measured], near: u64) -> Option<f64> {
-        let misled = self.is_misled(number);
+        let misled = self.misled(number).is_some();
         let at = |index| evidence.binary_search_by_key(&index, |load| load.index).is_ok();
         let draws = self.draws[number].iter().filter(|draw| at(draw.index) && (draw.full || !misled));
         crossing(&self.goals[number], &self.grid, evidence.iter().copied(), draws, near)
@@ -278,7 +299,8 @@ impl Throughput {
     /// A new load between two that are not neighbours, of which the generator reaches more than the lower one.
     fn between(&self, number: usize, evidence: &[Measured], (a, b): (u64, u64), steps: u64) -> u64 {
         let middle = a + (b - a) / 2;
-        if evidence.len() > TRUSTED && evidence.len().is_multiple_of(2) {
+        let tried = self.tried(number);
+        if tried > TRUSTED && tried.is_multiple_of(2) {
             return middle.min(self.top);
         }
         let Some(rate) = self.estimate(number, evidence, b) else { return middle.min(self.top) };
@@ -300,12 +322,15 @@ impl Throughput {
     }
 
     /// A load below the lowest that lost frames: where its trials say, and further down with each load that was in vain.
-    fn down(&self, number: usize, evidence: &[Measured], b: u64, steps: u64) -> u64 {
-        let first = evidence.partition_point(|load| load.index < b);
-        let (own, above) = evidence[first..].split_at(evidence[first..].partition_point(|load| load.index == b));
-        let rate = self.estimate(number, own, b);
+    fn down(&self, number: usize, b: u64, steps: u64) -> u64 {
+        let own = self.loads.get(&b).map(|record| record.tallies[number].seconds());
+        let own = own.into_iter().map(|(seconds, high)| Measured { index: b, seconds, high });
+        let draws = self.draws[number].iter().filter(|draw| draw.index == b);
+        let rate = crossing(&self.goals[number], &self.grid, own, draws, b);
         let shown = rate.map_or(b, |rate| self.grid.below(rate));
-        shown.min(b.saturating_sub(far(steps, above.len()))).min(self.top)
+        let highest = self.misled(number).unwrap_or(u64::MAX);
+        let vain = self.loads.keys().filter(|&&index| index > b && index <= highest).count();
+        shown.min(b.saturating_sub(far(steps, vain))).min(self.top)
     }
 }
 

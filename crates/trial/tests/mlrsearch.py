@@ -1,6 +1,6 @@
 # Runs MLRsearch 1.2.1 over trials of whoever is at the other end: writes "LOAD SECONDS", reads "SENT RECEIVED". In the end it
 # writes "result" and for each goal the conditional throughput, lower and upper bound. Arguments: lowest and highest load, and for
-# each goal its loss ratio.
+# each goal its loss ratio, exceed ratio, initial and final trial duration, and duration sum.
 import sys
 
 from MLRsearch import AbstractMeasurer, Config, MeasurementResult, MultipleLossRatioSearch, SearchGoal
@@ -19,11 +19,13 @@ class Pipe(AbstractMeasurer):
 
 
 for line in sys.stdin:
-    low, high, *ratios = map(float, line.split())
+    low, high, *numbers = map(float, line.split())
     config = Config()
     config.max_load = high
     config.min_load = low
-    config.goals = [SearchGoal(loss_ratio=ratio, fail_fast=False) for ratio in ratios]
+    names = ("loss_ratio", "exceed_ratio", "initial_trial_duration", "final_trial_duration", "duration_sum")
+    goals = [numbers[at : at + len(names)] for at in range(0, len(numbers), len(names))]
+    config.goals = [SearchGoal(**dict(zip(names, goal)), fail_fast=False) for goal in goals]
     results = MultipleLossRatioSearch(config).search(Pipe())
     show = lambda bound: repr(float(bound)) if bound is not None else "0"
     found = [
