@@ -1,26 +1,21 @@
 //! The receiving loop of one lcore: look at each frame's tag, and let it go.
 
+mod arrivals;
+
 use crate::host::Host;
-use crate::tail::Tail;
+use crate::tail::{Tail, is_damaged};
 use cli::counters::{Counters, Published};
 use lcore::{Clock, Function, Loop, PacedRx};
-use measure::{End, Tag, Verdict, Window};
+use measure::{End, Tag, Verdict};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
 use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use arrivals::Arrivals;
+
 /// Streams told apart on one queue; frames of others count as foreign.
 const MOST_STREAMS: usize = 1024;
-
-/// A stream that arrives.
-#[derive(Debug)]
-pub(crate) struct Arrivals {
-    pub(crate) stream: u16,
-    window: Window,
-    /// Frames that were sent, if the sender's word has come.
-    pub(crate) sent: Option<u64>,
-}
 
 /// One receive queue and what arrived by it.
 #[derive(Debug)]
@@ -35,6 +30,9 @@ pub(crate) struct Sink {
     pub(crate) foreign: u64,
     /// Frames that say how many there were.
     pub(crate) ends: u64,
+    /// Checksums of UDP are verified, and frames in which they are wrong.
+    verifies: bool,
+    pub(crate) damaged: u64,
     pub(crate) counters: Counters,
     pub(crate) published: Arc<Published>,
     pub(crate) verdict: Arc<PublishedVerdict>,
@@ -51,10 +49,10 @@ pub(crate) struct Receiver {
     pub(crate) poll_loop: Loop,
 }
 
-/// [`Verdict`] of all streams and foreign frames, for the live view.
+/// [`Verdict`] of all streams, and other frames, for the live view.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct PublishedVerdict([AtomicU64; 4]);
+pub(crate) struct PublishedVerdict([AtomicU64; 5]);
 
 /// All queues of an lcore at work.
 struct Receiving {
@@ -105,25 +103,8 @@ impl Function for Receiving {
     }
 }
 
-impl Arrivals {
-    fn new(stream: u16) -> Self {
-        Self { stream, window: Window::new(), sent: None }
-    }
-
-    /// The sender's word. Of two that differ the first counts.
-    fn end(&mut self, end: End) {
-        let sent = *self.sent.get_or_insert(end.sent(self.window.next()));
-        self.window.set_sent(sent);
-    }
-
-    /// What became of it: until the sender's word has come, of as many frames as the highest number that came.
-    pub(crate) fn verdict(&self) -> Verdict {
-        self.window.verdict(self.sent.unwrap_or(0))
-    }
-}
-
 impl Sink {
-    pub(crate) fn new(port: usize, rx: AnyRxQueue, pool: Pool) -> Self {
+    pub(crate) fn new(port: usize, rx: AnyRxQueue, pool: Pool, verifies: bool) -> Self {
         Self {
             port,
             rx: PacedRx::new(rx),
@@ -132,6 +113,8 @@ impl Sink {
             known: vec![0; 1 << 16].into(),
             foreign: 0,
             ends: 0,
+            verifies,
+            damaged: 0,
             counters: Counters::default(),
             published: Arc::default(),
             verdict: Arc::default(),
@@ -144,11 +127,15 @@ impl Sink {
     fn look(&mut self, batch: &Batch) {
         let mut tail = Tail::default();
         for frame in frames(batch) {
+            if self.verifies && is_damaged(frame) {
+                self.damaged += 1;
+                continue;
+            }
             let end = tail.of(frame);
             match Tag::parse(end) {
                 Some(tag) => {
                     if let Some(stream) = self.stream(tag.stream) {
-                        stream.window.saw(tag.number);
+                        stream.saw(tag.number);
                     }
                 }
                 None => self.saw_other(frame, end),
@@ -204,20 +191,21 @@ impl Sink {
         let seen = self.counters.rx_packets + self.counters.dropped_in();
         let mut verdict = Verdict::default();
         self.streams.iter().for_each(|stream| verdict += stream.verdict());
-        self.verdict.publish(verdict, self.foreign);
+        self.verdict.publish(verdict, self.damaged, self.foreign);
         self.published.publish(self.counters, seen == self.seen);
         self.seen = seen;
     }
 }
 
 impl PublishedVerdict {
-    fn publish(&self, verdict: Verdict, foreign: u64) {
-        let values = [verdict.lost, verdict.reordered, verdict.duplicate, foreign];
+    fn publish(&self, verdict: Verdict, damaged: u64, foreign: u64) {
+        let Verdict { lost, reordered, duplicate, impossible, .. } = verdict;
+        let values = [lost, reordered, duplicate, damaged + impossible, foreign];
         self.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 
-    /// Returns frames lost, reordered, doubled and foreign.
-    pub(crate) fn read(&self) -> [u64; 4] {
-        [0, 1, 2, 3].map(|index| self.0[index].load(Ordering::Relaxed))
+    /// Returns frames lost, reordered, doubled, damaged and foreign.
+    pub(crate) fn read(&self) -> [u64; 5] {
+        [0, 1, 2, 3, 4].map(|index| self.0[index].load(Ordering::Relaxed))
     }
 }

@@ -45,6 +45,9 @@ pub(crate) struct Received {
     pub(crate) foreign: u64,
     /// Frames that said how many there were.
     pub(crate) ends: u64,
+    /// Frames with a wrong checksum of UDP, if that was verified.
+    pub(crate) damaged: u64,
+    pub(crate) verified: bool,
 }
 
 impl SentBy {
@@ -97,13 +100,17 @@ struct RxReport<'a> {
     duration_s: f64,
     /// Frames that came to the ports: `consumed` and all `drops`.
     received: u64,
-    /// Frames looked at: those of streams, of any kind, `ends`, `foreign`, and what hosts answer (`--answer`).
+    /// Frames looked at: those of streams, of any kind, `ends`, `foreign`, `damaged`, and what hosts answer (`--answer`).
     consumed: u64,
     mpps: f64,
     cycles_per_packet: Option<f64>,
     clock: ClockReport,
     /// Frames that are not of a pktgen.
     foreign: u64,
+    /// Frames with a wrong checksum of UDP, and those of all streams with a number that was not sent.
+    damaged: u64,
+    /// The checksums of UDP of what arrived were read.
+    verified: bool,
     /// Frames that said how many there were of a stream.
     ends: u64,
     /// All streams together.
@@ -221,15 +228,16 @@ pub(crate) fn received(
     options: &RunOptions,
     result: &Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let Received { streams, foreign, ends } = received;
+    let Received { streams, foreign, ends, verified, .. } = received;
     let consumed = totals.counters.rx_packets;
     let mut numbered = Verdict::default();
     streams.iter().for_each(|(_, stream)| numbered += stream.verdict());
+    let damaged = received.damaged + numbered.impossible;
     if options.json {
         let stream = |(port, stream): &(usize, Arrivals)| RxStreamReport {
             stream: format!("{:04x}", stream.stream),
             port: totals.ports[*port].name.clone(),
-            ended: stream.sent.is_some(),
+            ended: stream.sent().is_some(),
             verdict: stream.verdict().into(),
         };
         return output::print_json(&RxReport {
@@ -241,6 +249,8 @@ pub(crate) fn received(
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             clock,
             foreign: *foreign,
+            damaged,
+            verified: *verified,
             ends: *ends,
             numbered: numbered.into(),
             streams: streams.iter().map(stream).collect(),
@@ -254,7 +264,7 @@ pub(crate) fn received(
     let mut table = screen::plain_table(&columns);
     for (port, stream) in streams {
         let Verdict { sent, received, lost, duplicate, late, reordered, impossible, .. } = stream.verdict();
-        let sent = if stream.sent.is_some() { grouped(sent) } else { format!("{} or more", grouped(sent)) };
+        let sent = if stream.sent().is_some() { grouped(sent) } else { format!("{} or more", grouped(sent)) };
         let numbers = [received, lost, duplicate, late, reordered, impossible].map(grouped);
         let words = [format!("{:04x}", stream.stream), screen::short_name(&totals.ports[*port].name), sent];
         table.add_row(words.into_iter().chain(numbers));
@@ -263,7 +273,8 @@ pub(crate) fn received(
     if !streams.is_empty() {
         text += &format!("\n{}\nlost in all: {:.4} %", screen::trimmed(&table), loss_percent(numbered));
     }
-    text += &format!("\nforeign frames: {}, drops: {}", grouped(*foreign), screen::drop_words(totals));
+    let [foreign, damaged] = [*foreign, damaged].map(grouped);
+    text += &format!("\nforeign frames: {foreign}, damaged: {damaged}, drops: {}", screen::drop_words(totals));
     text += &format!("\n{}", clock.words());
     output::print(&text)
 }

@@ -183,7 +183,7 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     let (mut sinks, mut published) = (Vec::new(), Vec::new());
     for (index, (opened, pool)) in opened.iter_mut().zip(&pools).enumerate() {
         for rx in opened.rx.drain(..) {
-            let mut sink = Sink::new(index, rx, pool.clone());
+            let mut sink = Sink::new(index, rx, pool.clone(), !args.no_verify);
             sink.host = hosts.take(index).zip(opened.tx.pop()).map(Box::new);
             let counters = Arc::clone(&sink.published);
             published.push(PublishedLane { input: Some((index, 0)), output: None, counters });
@@ -199,14 +199,16 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     });
     let notes = |_| {
         let all = verdicts.iter().map(|verdict| verdict.read());
-        let all = all.fold([0; 4], |sum, one| [0, 1, 2, 3].map(|index| sum[index] + one[index]));
-        let [lost, reordered, duplicates, foreign] = all.map(grouped);
-        vec![format!("lost {lost}, reordered {reordered}, duplicates {duplicates}, foreign frames {foreign}")]
+        let all = all.fold([0; 5], |sum, one| [0, 1, 2, 3, 4].map(|index| sum[index] + one[index]));
+        let [lost, reordered, duplicates, damaged, foreign] = all.map(grouped);
+        let known = format!("lost {lost}, reordered {reordered}, duplicates {duplicates}");
+        vec![format!("{known}, damaged {damaged}, foreign frames {foreign}")]
     };
-    let mut received = report::Received::default();
-    let end = |Sink { port, rx, counters, streams, foreign, ends, host, .. }| {
+    let mut received = report::Received { verified: !args.no_verify, ..report::Received::default() };
+    let end = |Sink { port, rx, counters, streams, foreign, ends, damaged, host, .. }| {
         received.streams.extend(streams.into_iter().map(|stream| (port, stream)));
         (received.foreign, received.ends) = (received.foreign + foreign, received.ends + ends);
+        received.damaged += damaged;
         let (tx, output) = host.map(|host| (host.1, (port, 0))).unzip();
         Ended { rx: Some(rx.queue), tx, input: Some((port, 0)), output, counters }
     };

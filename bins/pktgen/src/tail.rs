@@ -1,6 +1,6 @@
-//! The end of a frame, where its tag is.
+//! A frame that arrived: its end, where its tag is, and whether it is damaged.
 
-use measure::Kind;
+use measure::{Kind, is_intact};
 use mempool::Packet;
 
 /// Room for the longest tag, should it lie in several buffers.
@@ -31,4 +31,18 @@ impl Tail {
         }
         &self.0[room..]
     }
+}
+
+/// Whether the checksum of a frame of UDP is wrong.
+#[inline(always)]
+pub(crate) fn is_damaged(frame: &[Packet]) -> bool {
+    match frame {
+        [packet] => !is_intact(packet.data(), []),
+        _ => is_any_damaged(frame),
+    }
+}
+
+#[inline(never)]
+fn is_any_damaged(frame: &[Packet]) -> bool {
+    frame.split_first().is_some_and(|(first, more)| !is_intact(first.data(), more.iter().map(Packet::data)))
 }

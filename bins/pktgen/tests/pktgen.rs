@@ -111,6 +111,54 @@ fn frames_are_numbered_and_valid_and_come_back_whole() {
     );
 }
 
+/// Flips a bit of a record's frame; `is_covered` leaves the checksum of UDP, which then is wrong, and else there is none.
+fn flip(record: &mut [u8], from_end: usize, bit: u8, is_covered: bool) {
+    let at = record.len() - from_end;
+    record[at] ^= 1 << bit;
+    if !is_covered {
+        record[16 + 40..][..2].fill(0);
+    }
+}
+
+#[test]
+fn a_damaged_frame_is_counted_and_changes_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("sent.pcap");
+    report(&["tx", &format!("soft:a?wire=pcap:,{}", capture.display()), "--count", "50"]);
+    let (header, records) = records(&capture);
+    for is_covered in [true, false] {
+        // Bit 35 of the number in the first frame that ends the stream.
+        let mut changed = records.clone();
+        flip(&mut changed[50], 5, 3, is_covered);
+        let all = received(&header, &changed);
+        assert_eq!(counts(&all["numbered"]), [50, 50, 0, 0, 0, 0], "{all}");
+        let (damaged, ends) = if is_covered { (1, 9) } else { (0, 10) };
+        assert_eq!((&all["damaged"], &all["ends"]), (&Value::from(damaged), &Value::from(ends)), "{all}");
+        // High bits of the number of a frame, the first and the last too.
+        for (frame, bit) in [(0, 0), (20, 7), (20, 3), (49, 2), (49, 0)] {
+            let mut changed = records.clone();
+            flip(&mut changed[frame], 10, bit, is_covered);
+            let all = received(&header, &changed);
+            assert_eq!(counts(&all["numbered"]), [50, 49, 1, 0, 0, 0], "{frame}, {bit}, {is_covered}: {all}");
+            assert_eq!((&all["damaged"], &all["verified"]), (&Value::from(1), &Value::from(true)), "{all}");
+        }
+    }
+    // Unread, damage is not seen.
+    let mut changed = records;
+    flip(&mut changed[7], 20, 0, true);
+    let file = folder.path().join("changed.pcap");
+    std::fs::write(&file, [&header[..], &changed.concat()].concat()).unwrap();
+    let port = format!("soft:b?wire=pcap:{},", file.display());
+    for (option, damaged) in [(&[][..], 1), (&["--no-verify"], 0)] {
+        let all = report(&[&["rx", &port, "--exit-when-idle"], option].concat());
+        assert_eq!(
+            (&all["damaged"], &all["numbered"]["lost"]),
+            (&Value::from(damaged), &Value::from(damaged)),
+            "{all}"
+        );
+    }
+}
+
 #[test]
 fn streams_of_two_ports_and_sizes_are_told_apart_by_the_receiver() {
     let folder = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use super::hosts::{Attached, Listener};
 use super::pair::{COUNTED, PROBE, Phase, WARM_UP};
 use crate::lane::{Lane, Sent};
-use crate::tail::Tail;
+use crate::tail::{Tail, is_damaged};
 use cli::counters::{Counters, Published};
 use lcore::{Clock, PacedRx};
 use measure::{HandOvers, Stream, Tag, is_intact};
@@ -155,10 +155,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     fn look_apart(&mut self, batch: &Batch, clock: &mut Clock) -> usize {
         let mut counted = 0;
         for frame in frames(batch) {
-            let is_damaged = || {
-                frame.split_first().is_some_and(|(first, more)| !is_intact(first.data(), more.iter().map(Packet::data)))
-            };
-            if self.verifies && is_damaged() {
+            if self.verifies && is_damaged(frame) {
                 self.damaged += 1;
                 continue;
             }
