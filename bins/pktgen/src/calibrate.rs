@@ -1,10 +1,13 @@
 //! `pktgen calibrate`: measures the instrument against itself, and what later reports show of that.
 
+mod target;
+
 use crate::args::{CalibrateArgs, RunArgs};
 use crate::clock::ClockReport;
+use crate::frames::Frames;
 use crate::trial::figures::Figures;
 use crate::trial::{self, Outcome, report};
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
 use cli::human::grouped;
 use cli::output;
@@ -13,8 +16,8 @@ use cli::screen::{self, Screen};
 use cli::stop::Stop;
 use measure::Summary;
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
 use std::path::Path;
+use target::Target;
 
 /// What the instrument measures of itself.
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -54,37 +57,65 @@ const LONGEST: u64 = 16 << 20;
 pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let trials: Vec<RunArgs> = args.trials();
     let prepared = trials.iter().map(|one| Ok((one, trial::prepare(one)?))).collect::<Result<Vec<_>, Failure>>()?;
+    let file = args.output.display();
+    let unwritable = || format!("--output {file}: cannot be written; name another file");
     // Better now than after all trials.
-    let file = OpenOptions::new().append(true).create(true).open(&args.output);
-    file.with_context(|| unwritable(&args.output))?;
-    let mut stop = Stop::on_signals()?;
-    let (mut floors, mut clock, mut trouble) = (Floors::default(), None, Ok(()));
-    for (one, frames) in prepared {
-        // No live table: it is the table at the end that counts.
-        let mut outcome = trial::perform(one, frames, &mut stop, &mut Screen::new(args.json, true))?;
-        trouble = report::end(one, &mut outcome);
-        clock = Some(ClockReport::of(&outcome.clock));
-        if outcome.void.is_none() {
-            floors.floors.extend(floors_of(one, &outcome));
-        }
-        if trouble.is_err() || stop.is_signalled() {
-            break;
-        }
+    let target = Target::open(&args.output).with_context(unwritable)?;
+    let (floors, clock, result) = measure(prepared, args.json);
+    let printed = match clock {
+        _ if args.json => output::print_json(&floors),
+        Some(clock) if !floors.floors.is_empty() => output::print(&format!("\n{}\n{}", floors.table(), clock.words())),
+        _ => Ok(()),
+    };
+    let stays = if target.is_file() { format!("; {file} is as it was") } else { String::new() };
+    let written = result.and_then(|()| Ok(target.replace(&floors.text()?).with_context(unwritable)?));
+    written.map_err(|failure| match failure {
+        Failure::Failed(_) => anyhow!("{}{stays}", failure.message()).into(),
+        other => other,
+    })?;
+    if !args.json {
+        output::print(&format!(
+            "in {file}; pktgen run --floor {file} shows it beside its figures, and subtracts nothing"
+        ))?;
     }
-    floors.write(&args.output)?;
-    if args.json {
-        output::print_json(&floors)?;
-    } else {
-        let clock = clock.map_or(String::new(), |clock| format!("\n{}", clock.words()));
-        let file = args.output.display();
-        let advice = format!("in {file}; pktgen run --floor {file} shows it beside its figures, and subtracts nothing");
-        output::print(&format!("\n{}{clock}\n{advice}", floors.table()))?;
-    }
-    trouble
+    printed
 }
 
-fn unwritable(path: &Path) -> String {
-    format!("--output {}: cannot be written; name another file", path.display())
+/// Runs the trials. Returns what was measured until one could not be, the clock of the last one, and why it could not.
+fn measure(prepared: Vec<(&RunArgs, Frames)>, json: bool) -> (Floors, Option<ClockReport>, Result<(), Failure>) {
+    let (mut floors, mut clock) = (Floors::default(), None);
+    let measure_all = || {
+        let mut stop = Stop::on_signals()?;
+        for (one, frames) in prepared {
+            if stop.is_signalled() {
+                return Err(interrupted());
+            }
+            // No live table: it is the table at the end that counts.
+            let outcome = trial::perform(one, frames, &mut stop, &mut Screen::new(json, true))?;
+            clock = Some(ClockReport::of(&outcome.clock));
+            floors.floors.extend(whole(one, outcome)?);
+        }
+        Ok(())
+    };
+    let result = measure_all();
+    (floors, clock, result)
+}
+
+fn interrupted() -> Failure {
+    anyhow!("interrupted by a signal before all was measured").into()
+}
+
+/// The floors of a trial, unless something has troubled it.
+fn whole(args: &RunArgs, mut outcome: Outcome) -> Result<Vec<Floor>, Failure> {
+    report::end(args, &mut outcome)?;
+    if outcome.cut {
+        return Err(interrupted());
+    }
+    let floors = floors_of(args, &outcome);
+    match outcome.names.get(floors.len()) {
+        Some(_) => Err(anyhow!("of the frames of one way none arrived; see to what is between the ports").into()),
+        None => Ok(floors),
+    }
 }
 
 /// What a trial says of each direction.
@@ -124,10 +155,9 @@ impl Floors {
         Ok(floors)
     }
 
-    fn write(&self, path: &Path) -> Result<(), Failure> {
-        let mut text = serde_json::to_string_pretty(self)?;
-        text.push('\n');
-        std::fs::write(path, text).with_context(|| unwritable(path)).map_err(Failure::from)
+    /// The file, as [`Self::read`] reads it.
+    fn text(&self) -> Result<String, Failure> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
     /// Returns the one that is nearest in size and rate.
