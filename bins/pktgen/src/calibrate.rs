@@ -111,6 +111,9 @@ fn whole(args: &RunArgs, mut outcome: Outcome) -> Result<Vec<Floor>, Failure> {
     if outcome.cut {
         return Err(interrupted());
     }
+    if let Some(fallen) = outcome.totals.link_warnings().pop() {
+        return Err(anyhow!("{fallen}; see to the cable, and measure again").into());
+    }
     let floors = floors_of(args, &outcome);
     match outcome.names.get(floors.len()) {
         Some(_) => Err(anyhow!("of the frames of one way none arrived; see to what is between the ports").into()),

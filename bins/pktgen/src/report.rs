@@ -168,7 +168,8 @@ pub(crate) fn sent(of: &Transmitted<'_>, options: &RunOptions, result: &Result<(
     let sum = |field: fn(&Sent) -> u64| by_port.iter().flat_map(|by| &by.streams).map(field).sum::<u64>();
     let (sent, missed) = (sum(|sent| sent.handed), sum(|sent| sent.missed));
     let ends = by_port.iter().map(|by| by.end_frames).sum();
-    let warnings: Vec<String> = frames.remarks().into_iter().chain(clock.warning()).collect();
+    let warnings: Vec<String> =
+        frames.remarks().into_iter().chain(clock.warning()).chain(totals.link_warnings()).collect();
     if options.json {
         let stream = |(by, ((sent, name), index)): (&SentBy, ((&Sent, String), u16))| TxStreamReport {
             stream: format!("{:04x}", by.base.wrapping_add(index)),

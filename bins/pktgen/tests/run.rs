@@ -288,6 +288,19 @@ fn a_ring_that_stands_still_does_not_hold_up_the_end() {
     }
 }
 
+/// The link goes down and comes back hundreds of times, and may be down at the end.
+#[test]
+fn a_link_that_was_down_for_a_while_is_told_of() {
+    let ports = ["soft:a?wire=peer:b&fault=link-flap:1000", "soft:b"];
+    let options = ["--one-way", "--rate", "2k", "--duration", "2s", "--ring-size", "64", "--json", "--quiet"];
+    let output = pktgen(&[&ports[..], &options].concat());
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let downs = [0, 1].map(|port: usize| report["ports"][port]["link_downs"].as_u64().unwrap());
+    assert!(downs[0] > 0 && downs[1] == 0, "{report}");
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("soft:a: its link went down") && !warnings.contains("too slow"), "{report}");
+}
+
 #[test]
 fn nothing_missed_is_no_rate_missed() {
     // Of random times more or fewer than the mean are due in a second.

@@ -29,6 +29,7 @@ pub mod exit;
 pub mod human;
 pub mod idle;
 pub mod lcore;
+mod links;
 pub mod output;
 pub mod pools;
 pub mod ports;

@@ -154,18 +154,6 @@ pub(crate) fn event_fds<'p>(opened: impl Iterator<Item = &'p Opened>) -> Result<
     Ok(fds.collect::<Result<_, _>>()?)
 }
 
-/// Asks each port for its events, and logs changes of its link. Returns an error if a device must not be used any more: the
-/// kernel wants it back, it is broken, or it is gone.
-pub(crate) fn take_events<'p>(opened: impl Iterator<Item = &'p mut Opened>) -> Result<(), Failure> {
-    for Opened { port, .. } in opened {
-        if port.events()?.link_changed {
-            let link = port.link()?;
-            tracing::info!("{}: link {}", port.name(), link_words(link));
-        }
-    }
-    Ok(())
-}
-
 /// Logs a warning of one line if lcores poll ports of another NUMA node. `polled` yields an lcore with the name and
 /// node of a port that it polls.
 pub fn warn_if_crossing(polled: impl Iterator<Item = (usize, String, Option<u32>)>, available: &[Lcore]) {

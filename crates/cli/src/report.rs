@@ -1,7 +1,7 @@
 //! Totals of ports, as shown in tables and JSON.
 
 use crate::counters::{Counters, Reason};
-use crate::human::{counted, with_unit};
+use crate::human::{counted, grouped, with_unit};
 use nic::{AnyPort, LinkStatus, Port as _};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ pub struct PortTotals {
     pub tx_dropped: u64,
     /// Counters of its device that could not be read in time; their values here are older.
     pub counters_unread: usize,
+    /// How often its link went down during the run, as far as that was seen; known at the end of it.
+    pub link_downs: u64,
     /// Receive queues that were polled, in the order of their numbers; their packets, bytes and drops are included in
     /// the port's.
     pub rx_queues: Vec<QueueTotals>,
@@ -171,6 +173,16 @@ impl Totals {
         ];
         let by_workers = Reason::ALL.iter().map(|reason| (reason.name(), self.counters.dropped(*reason)));
         by_workers.chain(by_devices).filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Returns a line for each port whose link went down during the run.
+    #[must_use]
+    pub fn link_warnings(&self) -> Vec<String> {
+        let line = |PortTotals { name, link_downs, .. }: &PortTotals| {
+            let times = if *link_downs == 1 { "once".to_owned() } else { format!("{} times", grouped(*link_downs)) };
+            format!("{name}: its link went down {times}, and nothing was sent or received until it was back")
+        };
+        self.ports.iter().filter(|port| port.link_downs > 0).map(line).collect()
     }
 
     /// Returns in words how many packets were handled, in what time, and at what rate.

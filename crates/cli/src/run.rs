@@ -3,6 +3,7 @@
 use crate::args::RunOptions;
 use crate::counters::{Counters, Published};
 use crate::exit::Failure;
+use crate::links::Links;
 use crate::ports;
 use crate::report::{PortTotals, Totals, read_devices, read_devices_last};
 use crate::screen::Screen;
@@ -84,10 +85,13 @@ impl Run<'_> {
     where
         F: FnOnce() -> Vec<E> + Send + 'static,
     {
+        let mut links = Links::of(&mut self.opened)?;
         let waker = self.stop.waker()?;
         let team = Team::start_with(members, &self.stop.flag(), move || waker.wake()).map_err(team_failure)?;
         let begun = team.begun();
-        let watched = self.watch(&team, finished, notes);
+        let watched = self.watch(&team, finished, notes, &mut links);
+        // A device that is gone has nothing to tell; who closes it says so.
+        let _ = links.look(&mut self.opened);
         // A port whose receive queues nobody polls has nothing to finish.
         ports::stop_receiving(self.opened.iter_mut().filter(|opened| opened.rx.is_empty()), self.stop);
         let ended = team.join().map_err(team_failure)?.into_iter().flatten().map(end).collect();
@@ -95,7 +99,8 @@ impl Run<'_> {
             Ok(ran) => (ran, Ok(())),
             Err(failure) => (begun.elapsed(), Err(failure)),
         };
-        let (totals, closed) = finish(ran, ended, self.opened, self.pools, self.stop);
+        let (mut totals, closed) = finish(ran, ended, self.opened, self.pools, self.stop);
+        totals.ports.iter_mut().zip(links.downs()).for_each(|(port, downs)| port.link_downs = downs);
         Ok((totals, trouble.and(closed)))
     }
 
@@ -106,6 +111,7 @@ impl Run<'_> {
         team: &Team<T>,
         finished: impl Fn(&Team<T>) -> bool,
         mut notes: impl FnMut(f64) -> Vec<String>,
+        links: &mut Links,
     ) -> Result<Duration, Failure> {
         let Self { options, stop, screen, published, opened, wind_down, .. } = self;
         let (stop, wind_down): (&Stop, _) = (stop, wind_down.as_deref());
@@ -117,6 +123,7 @@ impl Run<'_> {
             }
         };
         let event_fds = ports::event_fds(opened.iter())?;
+        let looks = opened.iter().any(|opened| opened.port.event_fds().is_empty());
         let mut idle = IdleWatch::new(published.iter().map(|lane| Arc::clone(&lane.counters)).collect());
         let end = options.duration.and_then(|duration| team.begun().checked_add(duration));
         let mut tick = team.begun() + TICK;
@@ -139,11 +146,14 @@ impl Run<'_> {
                 }
             }
             let mut until = end.map_or(tick, |end| end.min(tick));
+            if looks {
+                until = until.min(now + LINK_CHECK);
+            }
             if options.exit_when_idle {
                 until = until.min(now + IDLE_CHECK);
             }
             stop.wait(until.saturating_duration_since(Instant::now()), event_fds.iter().map(OwnedFd::as_fd));
-            ports::take_events(opened.iter_mut())?;
+            links.look(opened)?;
         }
         Ok(team.begun().elapsed())
     }
@@ -151,6 +161,8 @@ impl Run<'_> {
 
 /// How often the live table is renewed.
 const TICK: Duration = Duration::from_secs(1);
+/// How often to look at links of which no descriptor tells.
+const LINK_CHECK: Duration = Duration::from_millis(100);
 /// How often to look whether all is idle.
 const IDLE_CHECK: Duration = Duration::from_millis(5);
 

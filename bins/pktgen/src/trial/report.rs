@@ -104,14 +104,16 @@ fn warnings(setting: &Setting<'_>, all: &[Figures], totals: &Totals) -> Vec<Stri
     if setting.cut {
         warnings.push("a signal ended the run early".to_owned());
     }
+    warnings.extend(totals.link_warnings());
     for (figures, [from, to]) in all.iter().zip(setting.names) {
         warnings.extend(objection(setting, figures).map(|objection| format!("{from} > {to}: {objection}")));
         if let Some(short) = figures.short_percent(setting).filter(|short| *short > 0.1) {
-            warnings.push(format!(
-                "{from} > {to}: offered {short:.2} % less than its rate: {} missed, which this machine or the port was too slow or too \
-                 busy for",
-                counted(figures.all.missed, "frame")
-            ));
+            let why = match totals.ports[figures.from].link_downs {
+                0 => "which this machine or the port was too slow or too busy for",
+                _ => "as its link went down",
+            };
+            let missed = counted(figures.all.missed, "frame");
+            warnings.push(format!("{from} > {to}: offered {short:.2} % less than its rate: {missed} missed, {why}"));
         }
         let errors = totals.ports[figures.to].rx_errors;
         if errors > 0 {
