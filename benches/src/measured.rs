@@ -2,7 +2,7 @@
 
 use crate::{FRAME, Rig, Work};
 use ethdev::{RxQueue as _, TxQueue as _};
-use measure::{HandOvers, Kind, Load, Pacer, Pattern, Stream, TagWriter, is_intact};
+use measure::{Coverage, HandOvers, Kind, Load, Pacer, Pattern, Stream, TagWriter, is_intact};
 use mempool::Packet;
 
 /// The driver on a device made of memory, and a stream that is sent or arrives by it.
@@ -10,6 +10,8 @@ use mempool::Packet;
 pub struct MeasureRig {
     rig: Rig,
     writer: TagWriter,
+    /// Writes what arrives, with the checksum of UDP.
+    arriving: TagWriter,
     pacer: Pacer,
     due: Vec<u64>,
     number: u32,
@@ -33,6 +35,8 @@ impl MeasureRig {
     #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
     pub fn new(burst: usize, ring: u16) -> Self {
         let writer = TagWriter::new(Kind::Full, STREAM, FRAME.into(), 42, None).expect("room for a tag");
+        let coverage = Some(Coverage { checksum_at: 40, from: 26, zero_is_none: true });
+        let arriving = TagWriter::new(Kind::Full, STREAM, FRAME.into(), 42, coverage).expect("room for a tag");
         let pps = burst as u64 * HZ / STEP;
         let rate = pps.to_string().parse::<Load>().and_then(|load| load.rate(FRAME.into(), None)).expect("a rate");
         let mut pacer = Pacer::new(rate, Pattern::Even, HZ, 1_000_000);
@@ -41,6 +45,7 @@ impl MeasureRig {
         Self {
             rig: Rig::new(burst, ring),
             writer,
+            arriving,
             pacer,
             due: vec![0; burst],
             number: 0,
@@ -84,7 +89,7 @@ impl MeasureRig {
         for (place, due) in self.due.iter_mut().zip((self.now - 2 * STEP..).step_by(31)) {
             *place = due;
         }
-        self.writer.write_all(batch.iter_mut().map(Packet::data_mut), first, &self.due);
+        self.arriving.write_all(batch.iter_mut().map(Packet::data_mut), first, &self.due);
         self.number = first.wrapping_add(u32::try_from(received).unwrap_or(0));
         self.hand_overs.note(first, received, self.now - STEP);
         if VERIFIED {
