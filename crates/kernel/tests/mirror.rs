@@ -289,6 +289,22 @@ fn other_rules_send_a_family_to_the_kernel() {
 }
 
 #[test]
+fn an_encapsulation_is_told_from_others_but_for_its_counters() {
+    let mut followed = Followed::new(&Naive::new(1));
+    // RTA_ENCAP, RTA_ENCAP_TYPE; SEG6_LOCAL_ACTION, SEG6_LOCAL_COUNTERS.
+    let by = |action: u32, packets: u32| {
+        let said = [build::word(1, action), build::word(10, packets)].concat();
+        let more = vec![build::attr(22, &said), build::attr(21, &[7, 0])];
+        Route { more, ..Route::to("20.0.0.0", 8).via(1, "10.0.1.2") }
+    };
+    followed.hear(&[by(1, 0).bytes(true, 0x600), by(2, 0).bytes(true, 0xC00), by(1, 9).bytes(false, 0)], false);
+    assert_eq!(followed.path.lookup([20, 1, 1, 1].into()), Answer::Kernel("not understood"));
+    followed.hear(&[by(2, 9).bytes(false, 0)], false);
+    assert_eq!(followed.path.lookup([20, 1, 1, 1].into()), Answer::Kernel("no route"));
+    assert!(!followed.mirror.is_in_doubt());
+}
+
+#[test]
 fn the_last_address_takes_ipv4_routes_with_it() {
     let kernel = Naive::new(2);
     let mut followed = Followed::new(&kernel);

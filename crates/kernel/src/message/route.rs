@@ -49,8 +49,10 @@ pub struct Route<'a> {
     pub encapsulated: bool,
     /// MTU of this route, in bytes.
     pub mtu: Option<u32>,
-    /// Tells routes apart that differ in protocol, scope, source address or metrics only.
+    /// Tells routes apart that differ in protocol, scope, addresses of sources or metrics only.
     pub identity: u64,
+    /// Tells encapsulations of the only leg apart.
+    encapsulation: u64,
     single: Leg,
     single_flags: LegFlags,
     multipath: &'a [u8],
@@ -112,7 +114,8 @@ impl<'a> Route<'a> {
             next_hop: None,
             encapsulated: false,
             mtu: None,
-            identity: digest(DIGEST, &[head[5], head[6]]),
+            identity: digest(DIGEST, &[head[2], head[5], head[6], u8::from(flags & RTNH_F_ONLINK != 0)]),
+            encapsulation: DIGEST,
             single: Leg { interface: 0, gateway: None, weight: 1 },
             single_flags: LegFlags::from_bits(head[8]),
             multipath: &[],
@@ -148,8 +151,14 @@ impl<'a> Route<'a> {
             RTA_TABLE => self.table = u32_of(value)?,
             RTA_NH_ID => self.next_hop = Some(u32_of(value)?).filter(|id| *id != 0),
             RTA_MULTIPATH => self.multipath = value,
-            RTA_ENCAP_TYPE | RTA_ENCAP | RTA_NEWDST => self.encapsulated = true,
-            RTA_SRC => self.from_source = true,
+            RTA_ENCAP_TYPE | RTA_ENCAP | RTA_NEWDST => {
+                self.encapsulated = true;
+                self.encapsulation = encapsulation(self.encapsulation, kind, value);
+            }
+            RTA_SRC => {
+                self.from_source = true;
+                self.identity = digest(self.identity, value);
+            }
             RTA_PREFSRC | RTA_FLOW => self.identity = digest(self.identity, value),
             RTA_METRICS => {
                 self.identity = digest(self.identity, value);
@@ -170,6 +179,23 @@ impl<'a> Route<'a> {
         let single = Some(single).filter(|(leg, _)| self.multipath.is_empty() && leg.interface != 0);
         single.into_iter().chain(Legs::new(self.multipath).flatten())
     }
+
+    /// Tells routes apart that differ in their legs only, with encapsulations and shares, or in their next hop object.
+    pub(crate) fn ways(&self) -> u64 {
+        if let Some(id) = self.next_hop {
+            return digest(DIGEST, &id.to_ne_bytes());
+        }
+        let mut sum = self.encapsulation;
+        for (leg, _) in self.legs() {
+            sum = digest(digest(sum, &leg.interface.to_ne_bytes()), &leg.weight.to_ne_bytes());
+            sum = match leg.gateway {
+                None => sum,
+                Some(IpAddr::V4(address)) => digest(sum, &address.octets()),
+                Some(IpAddr::V6(address)) => digest(sum, &address.octets()),
+            };
+        }
+        Legs::new(self.multipath).encapsulations(sum)
+    }
 }
 
 /// The legs of RTA_MULTIPATH (`struct rtnexthop`). One that is malformed is an error, and the last.
@@ -182,17 +208,39 @@ impl<'a> Legs<'a> {
     fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
+
+    /// Tells their encapsulations apart.
+    fn encapsulations(mut self, seed: u64) -> u64 {
+        let mut sum = seed;
+        while let Some((_, Some(attributes))) = self.split() {
+            let said = Attributes::new(attributes).flatten();
+            sum = said.fold(sum, |sum, (kind, value)| match kind {
+                RTA_ENCAP_TYPE | RTA_ENCAP | RTA_NEWDST => encapsulation(sum, kind, value),
+                _ => sum,
+            });
+        }
+        sum
+    }
+
+    /// The next leg: its head, and its attributes unless its length is wrong.
+    fn split(&mut self) -> Option<(&'a [u8; 8], Option<&'a [u8]>)> {
+        let bytes = std::mem::take(&mut self.rest);
+        let (head, _) = bytes.split_first_chunk::<8>()?;
+        let len = usize::from(u16_at(head, 0));
+        let attributes = bytes.get(8..len);
+        if attributes.is_some() {
+            self.rest = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        }
+        Some((head, attributes))
+    }
 }
 
 impl Iterator for Legs<'_> {
     type Item = Result<(Leg, LegFlags), Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let bytes = std::mem::take(&mut self.rest);
-        let (head, _) = bytes.split_first_chunk::<8>()?;
-        let len = usize::from(u16_at(head, 0));
-        let Some(attributes) = bytes.get(8..len) else { return Some(Err(Fault::Attribute)) };
-        self.rest = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        let (head, attributes) = self.split()?;
+        let Some(attributes) = attributes else { return Some(Err(Fault::Attribute)) };
         let mut leg = Leg { interface: u32_at(head, 4), gateway: None, weight: u32::from(head[3]) + 1 };
         let mut flags = LegFlags::from_bits(head[2]);
         for attribute in Attributes::new(attributes) {
@@ -217,6 +265,15 @@ impl Iterator for Legs<'_> {
     }
 }
 
+/// Tells an encapsulation from others, but for the counters of seg6local (SEG6_LOCAL_COUNTERS), which change.
+fn encapsulation(seed: u64, kind: u16, value: &[u8]) -> u64 {
+    if kind != RTA_ENCAP {
+        return digest(seed, value);
+    }
+    let said = Attributes::new(value).flatten().filter(|(kind, _)| *kind != SEG6_LOCAL_COUNTERS);
+    said.fold(seed, |sum, (kind, value)| digest(digest(sum, &kind.to_ne_bytes()), value))
+}
+
 fn kind(number: u8) -> RouteKind {
     match number {
         1 => RouteKind::Unicast,
@@ -231,6 +288,7 @@ fn kind(number: u8) -> RouteKind {
 
 const RTM_F_CLONED: u32 = 0x200;
 const RTNH_F_DEAD: u8 = 1;
+const RTNH_F_ONLINK: u32 = 4;
 const RTNH_F_LINKDOWN: u8 = 16;
 const RTA_DST: u16 = 1;
 const RTA_SRC: u16 = 2;
@@ -248,3 +306,4 @@ const RTA_ENCAP_TYPE: u16 = 21;
 const RTA_ENCAP: u16 = 22;
 const RTA_NH_ID: u16 = 30;
 const RTAX_MTU: u16 = 2;
+const SEG6_LOCAL_COUNTERS: u16 = 10;

@@ -4,7 +4,7 @@ use super::attrs::{Action, Attr, Attrs};
 use super::event::{Event, Reason, Target};
 use super::hops::{Interfaces, Sets, Source, State};
 use super::table::{Bits, Key, NUMBER, PARITY, Table, Word};
-use crate::message::flags;
+use crate::message::{digest, flags};
 use crate::{Family, Leg, LegFlags, Route, RouteKind};
 
 /// What all routes share, and room to work in.
@@ -113,6 +113,11 @@ impl Work<'_> {
             self.remove_legs(&mut routes, route, table.parity);
         } else {
             // The kernel names a route in full, so others of its place were not heard of rightly.
+            let place = |word: &Word| self.paths.attrs.get(word & NUMBER).priority == route.priority;
+            *self.doubt |= routes.iter().any(place);
+        }
+        if A::FAMILY == Family::V6 && matches!(fixed(route), Some(Action::Special(_))) {
+            // Legs that are left may be told by another route of the class.
             let place = |word: &Word| self.paths.attrs.get(word & NUMBER).priority == route.priority;
             *self.doubt |= routes.iter().any(place);
         }
@@ -248,7 +253,9 @@ impl Work<'_> {
     fn describe(&mut self, route: &Route<'_>, arrival: Option<Arrival>) -> Option<Attr> {
         let attr = |action| Some(Attr { action, priority: route.priority, tos: route.tos, identity: route.identity });
         if let Some(action) = fixed(route) {
-            return attr(action);
+            // Such routes of one prefix differ in what does not matter, and go one by one.
+            let identity = digest(route.identity, &route.ways().to_ne_bytes());
+            return attr(action).map(|attr| Attr { identity, ..attr });
         }
         if let Some(id) = route.next_hop {
             let known = self.paths.sets.object(id).is_some();
@@ -406,7 +413,9 @@ fn insert_v6(
     let (start, end) = class(routes, attrs, attr);
     if !arrival.dumped && arrival.flags & flags::REPLACE != 0 {
         let others = end - start;
-        dropped.extend(routes.drain(start..end).map(|word| word & NUMBER));
+        // Of several, which one it was is found out by a dump; until then those that the kernel decides stay.
+        let stays = |word: &Word| others > 1 && matches!(attrs.get(word & NUMBER).action, Action::Special(_));
+        dropped.extend(routes.extract_if(start..end, |word| !stays(word)).map(|word| word & NUMBER));
         routes.insert(start, word);
         return others != 1;
     }
