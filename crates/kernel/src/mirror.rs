@@ -171,9 +171,7 @@ impl Mirror {
             }
             Dump::Routes(family) => {
                 self.sweep(family, sink);
-                if family == Family::V4 {
-                    self.find_addresses(sink);
-                }
+                self.find_addresses(family, sink);
             }
         }
     }

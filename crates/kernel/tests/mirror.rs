@@ -326,6 +326,24 @@ fn the_last_address_takes_ipv4_routes_with_it() {
 }
 
 #[test]
+fn the_last_ipv6_address_leaves_legs_to_the_kernel_until_a_dump() {
+    let mut kernel = Naive::new(2);
+    kernel.run(&Op::Route(Verb::Add, Route::to("fd20::", 16).via(1, "fd00:1::2").via(2, "fd00:2::2")));
+    kernel.run(&Op::Route(Verb::Add, Route::to("fd21::", 16).via(1, "fd00:1::2")));
+    let mut followed = Followed::new(&kernel);
+    let way = |followed: &Followed, last| followed.path.lookup(IpAddr::from([last, 0, 0, 0, 0, 0, 0, 1_u16]));
+    let own = |new| build::address(new, 1, "fe80::1".parse().unwrap(), 64);
+    followed.hear(&[own(true)], false);
+    assert!(followed.mirror.take_doubt(), "legs may be back");
+    followed.hear(&[own(false)], false);
+    assert!(followed.mirror.take_doubt());
+    assert_eq!(way(&followed, 0xFD20), Answer::Kernel("not understood"));
+    assert!(matches!(way(&followed, 0xFD21), Answer::Forward(_)), "the kernel tells if it goes");
+    followed.compare(&kernel);
+    assert!(matches!(way(&followed, 0xFD20), Answer::Forward(_)));
+}
+
+#[test]
 fn neighbours_and_interfaces_are_told_when_they_change() {
     let mut followed = Followed::new(&Naive::new(2));
     let address: IpAddr = "fe80::2".parse().unwrap();

@@ -121,7 +121,7 @@ pub enum Reason {
     OtherInterface,
     /// An interface that is part of a bridge, a bond or a VRF.
     Enslaved,
-    /// A leg by an interface that lost its last address.
+    /// A leg, one of several, by an interface that lost its last address.
     NoAddress,
     /// Rules other than those of every system.
     Rules,

@@ -12,8 +12,8 @@ pub(super) type Interfaces = BTreeMap<u32, super::Known<Port>>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Port {
     pub(super) shown: Interface,
-    /// It lost its last IPv4 address, and the kernel all its IPv4 routes.
-    pub(super) lost_address: bool,
+    /// It lost its last address of a family, with which the kernel may have left off using legs by it: IPv4, IPv6.
+    pub(super) lost_address: [bool; 2],
     pub(super) loopback: bool,
 }
 
@@ -291,13 +291,13 @@ impl Sets {
         match source {
             Source::Legs(family, legs) => {
                 let several = legs.len() > 1;
-                forward(legs.iter().map(|leg| (*leg, Some(*family), *family == Family::V4 && several)), interfaces)
+                forward(legs.iter().map(|leg| (*leg, Some(*family), several.then_some(*family))), interfaces)
             }
             Source::Object(id) => match self.objects.get(id).map(|known| &known.value) {
                 None => State::Kernel(Reason::UnknownNextHop),
                 Some(Object::Special) => State::Kernel(Reason::NextHop),
                 Some(Object::Blackhole) => State::Blackhole,
-                Some(Object::Single { leg, family }) => forward([(*leg, *family, false)].into_iter(), interfaces),
+                Some(Object::Single { leg, family }) => forward([(*leg, *family, None)].into_iter(), interfaces),
                 Some(Object::Group { members, special }) => self.group(members, *special, interfaces),
             },
         }
@@ -310,7 +310,7 @@ impl Sets {
         let mut legs = Vec::with_capacity(members.len());
         for (id, weight) in members {
             match self.objects.get(id).map(|known| &known.value) {
-                Some(Object::Single { leg, family }) => legs.push((Leg { weight: *weight, ..*leg }, *family, false)),
+                Some(Object::Single { leg, family }) => legs.push((Leg { weight: *weight, ..*leg }, *family, None)),
                 Some(Object::Blackhole) if members.len() == 1 => return State::Blackhole,
                 Some(_) => return State::Kernel(Reason::NextHop),
                 None => return State::Kernel(Reason::UnknownNextHop),
@@ -320,8 +320,8 @@ impl Sets {
     }
 }
 
-/// The legs that can be used. Each comes with its family, and whether it is dead on an interface whose IPv4 was switched off.
-fn forward(legs: impl Iterator<Item = (Leg, Option<Family>, bool)>, interfaces: &Interfaces) -> State {
+/// The legs that can be used. Each comes with its family, and that whose addresses it may be dead without.
+fn forward(legs: impl Iterator<Item = (Leg, Option<Family>, Option<Family>)>, interfaces: &Interfaces) -> State {
     let mut alive = Vec::new();
     for (leg, family, needs_address) in legs {
         let Some(port) = interfaces.get(&leg.interface).map(|known| &known.value) else {
@@ -335,7 +335,7 @@ fn forward(legs: impl Iterator<Item = (Leg, Option<Family>, bool)>, interfaces: 
         if let Some(reason) = interface.kernel {
             return State::Kernel(reason);
         }
-        if needs_address && port.lost_address {
+        if needs_address.is_some_and(|family| port.lost_address[family as usize]) {
             return State::Kernel(Reason::NoAddress);
         }
         alive.push(leg);

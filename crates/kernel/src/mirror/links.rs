@@ -63,7 +63,7 @@ impl Mirror {
         };
         let old = self.interfaces.get(&link.index).map(|known| &known.value);
         // The kernel takes routes away after it has said that the link goes down, and revives legs when it comes up.
-        let (was_up, lost_address) = old.map_or((shown.up, false), |old| (old.shown.up, old.lost_address));
+        let (was_up, lost_address) = old.map_or((shown.up, [false; 2]), |old| (old.shown.up, old.lost_address));
         // A link that cannot carry IPv6, or IP at all, loses its addresses, and gets them back.
         let small = |mtu: u32| (mtu < 68, mtu < 1280);
         let resized = old.is_some_and(|old| small(old.shown.mtu) != small(shown.mtu));
@@ -167,42 +167,44 @@ impl Mirror {
     }
 
     pub(super) fn new_address(&mut self, address: Address, sink: &mut dyn FnMut(Event<'_>)) {
-        let same = |other: &Address| other.interface == address.interface && other.address.is_ipv4();
         // With the first one, legs that were dead come back in silence.
-        self.doubt |= self.loaded && address.address.is_ipv4() && !self.addresses.keys().any(same);
+        self.doubt |= self.loaded && !self.addresses.keys().any(|other| is_like(other, &address));
         self.addresses.insert(address, self.generation);
         self.lose_address(address, false, sink);
     }
 
     pub(super) fn remove_address(&mut self, address: &Address, sink: &mut dyn FnMut(Event<'_>)) {
         let removed = self.addresses.remove(address).is_some();
-        let same = |other: &Address| other.interface == address.interface && other.address.is_ipv4();
-        if removed && address.address.is_ipv4() && !self.addresses.keys().any(same) {
+        if removed && !self.addresses.keys().any(|other| is_like(other, address)) {
             self.lose_address(*address, true, sink);
         }
     }
 
-    /// A dump has shown which IPv4 legs are dead for want of an address.
-    pub(super) fn find_addresses(&mut self, sink: &mut dyn FnMut(Event<'_>)) {
-        let lost = self.interfaces.iter_mut().filter(|(_, known)| known.value.lost_address);
-        let lost: Vec<u32> = lost.map(|(index, known)| (known.value.lost_address = false, *index).1).collect();
+    /// A dump has shown which legs of a family are dead for want of an address.
+    pub(super) fn find_addresses(&mut self, family: Family, sink: &mut dyn FnMut(Event<'_>)) {
+        let lost =
+            self.interfaces.iter_mut().map(|(index, known)| (*index, &mut known.value.lost_address[family as usize]));
+        let lost: Vec<u32> = lost.filter_map(|(index, lost)| std::mem::take(lost).then_some(index)).collect();
         for index in lost {
             self.turn(index, |_, _, _| false, sink);
         }
     }
 
-    /// An interface has lost its last IPv4 address, and with it all IPv4 routes by it (`fib_disable_ip`), or has one again.
+    /// An interface has lost its last address of a family, or has one again. With that of IPv4 go all IPv4 routes by it
+    /// (`fib_disable_ip`); that of IPv6 goes when IPv6 is switched off there, and legs are dead (`rt6_sync_down_dev`).
     fn lose_address(&mut self, address: Address, lost: bool, sink: &mut dyn FnMut(Event<'_>)) {
         let index = address.interface;
         let Some(known) = self.interfaces.get_mut(&index) else { return };
-        if !address.address.is_ipv4() || std::mem::replace(&mut known.value.lost_address, lost) == lost {
+        let family = usize::from(address.address.is_ipv6());
+        if std::mem::replace(&mut known.value.lost_address[family], lost) == lost {
             return;
         }
         self.doubt |= self.loaded;
         let gone = |this: &Self, sets: &Sets, attr: &Attr| {
-            lost && by_v4(sets, attr, |legs| {
-                legs.iter().all(|leg| leg.interface == index || this.is_down(leg.interface))
-            })
+            lost && address.address.is_ipv4()
+                && by_v4(sets, attr, |legs| {
+                    legs.iter().all(|leg| leg.interface == index || this.is_down(leg.interface))
+                })
         };
         self.turn(index, gone, sink);
     }
@@ -245,6 +247,11 @@ impl Mirror {
             known.seen = seen;
         }
     }
+}
+
+/// Whether addresses are of one interface and family.
+fn is_like(one: &Address, other: &Address) -> bool {
+    one.interface == other.interface && one.address.is_ipv4() == other.address.is_ipv4()
 }
 
 /// Whether the next hops are legs of IPv4 routes, and such.
