@@ -59,6 +59,10 @@ pub struct Mirror {
     settings: BTreeMap<u32, [Settings; 2]>,
     /// `net.ipv6.conf.all.forwarding`, which decides for all interfaces.
     forwarding_v6: bool,
+    /// `net.ipv4.conf.all.ignore_routes_with_linkdown`, which counts beside that of an interface.
+    ignore_linkdown_v4: bool,
+    /// That of `default`, which the kernel copies in silence to interfaces that have none of their own.
+    default_linkdown_v4: bool,
     addresses: HashMap<Address, u32>,
     neighbours: HashMap<(u32, IpAddr), Known<Neighbour>>,
     rules: Vec<Known<Rule>>,
@@ -81,6 +85,8 @@ impl Mirror {
             interfaces: Interfaces::new(),
             settings: BTreeMap::new(),
             forwarding_v6: false,
+            ignore_linkdown_v4: false,
+            default_linkdown_v4: false,
             addresses: HashMap::new(),
             neighbours: HashMap::new(),
             rules: Vec::new(),

@@ -377,6 +377,19 @@ fn legs_without_carrier_count_unless_they_are_to_be_ignored() {
     };
     followed.hear(&kernel.run(&Op::Carrier(1, false)), false);
     assert_eq!(legs(&followed), Some(2));
-    followed.hear(&kernel.run(&Op::Ignore(1, 2, true)), false);
-    assert_eq!(legs(&followed), Some(1));
+    let ignore = |index, ignore| build::netconf(2, index, 1, ignore);
+    // That of all counts beside the interface's own.
+    for (index, value, left) in [(1, 1, 1), (u32::MAX, 1, 1), (1, 0, 1), (u32::MAX, 0, 2), (u32::MAX, 1, 1)] {
+        followed.hear(&[ignore(index, value)], false);
+        assert_eq!(legs(&followed), Some(left), "{index} {value}");
+    }
+    // Who gets the default's value is not told.
+    followed.mirror.take_doubt();
+    followed.hear(&[ignore(u32::MAX - 1, 0)], false);
+    assert!(!followed.mirror.is_in_doubt());
+    followed.hear(&[ignore(u32::MAX - 1, 1)], false);
+    assert!(followed.mirror.is_in_doubt());
+    // Nor does a link that is told anew forget it.
+    followed.hear(&kernel.run(&Op::Carrier(2, false)), false);
+    assert_eq!(legs(&followed), None);
 }

@@ -59,7 +59,7 @@ impl Mirror {
             vlan,
             kernel,
             forwarding: [v4.forwarding, self.forwarding_v6],
-            ignore_linkdown: [v4.ignore_linkdown, v6.ignore_linkdown],
+            ignore_linkdown: [v4.ignore_linkdown || self.ignore_linkdown_v4, v6.ignore_linkdown],
         };
         let old = self.interfaces.get(&link.index).map(|known| &known.value);
         // The kernel takes routes away after it has said that the link goes down, and revives legs when it comes up.
@@ -217,11 +217,12 @@ impl Mirror {
                 settings.forwarding = netconf.forwarding.unwrap_or(settings.forwarding);
                 settings.ignore_linkdown = netconf.ignore_linkdown.unwrap_or(settings.ignore_linkdown);
                 let settings = *settings;
+                let for_all = netconf.family == Family::V4 && self.ignore_linkdown_v4;
                 self.reconfigure(index, sink, |shown| {
                     if netconf.family == Family::V4 {
                         shown.forwarding[0] = settings.forwarding;
                     }
-                    shown.ignore_linkdown[family] = settings.ignore_linkdown;
+                    shown.ignore_linkdown[family] = settings.ignore_linkdown || for_all;
                 });
             }
             NetconfScope::All if netconf.family == Family::V6 => {
@@ -232,7 +233,21 @@ impl Mirror {
                     self.reconfigure(index, sink, |shown| shown.forwarding[1] = forwarding);
                 }
             }
-            NetconfScope::All | NetconfScope::Default => {}
+            NetconfScope::All => {
+                let for_all = netconf.ignore_linkdown.unwrap_or(self.ignore_linkdown_v4);
+                self.ignore_linkdown_v4 = for_all;
+                let indices: Vec<u32> = self.interfaces.keys().copied().collect();
+                for index in indices {
+                    let own = self.settings.get(&index).is_some_and(|[v4, _]| v4.ignore_linkdown);
+                    self.reconfigure(index, sink, |shown| shown.ignore_linkdown[0] = own || for_all);
+                }
+            }
+            NetconfScope::Default if netconf.family == Family::V4 => {
+                let value = netconf.ignore_linkdown.unwrap_or(self.default_linkdown_v4);
+                let old = std::mem::replace(&mut self.default_linkdown_v4, value);
+                self.doubt |= self.loaded && old != value;
+            }
+            NetconfScope::Default => {}
         }
     }
 
