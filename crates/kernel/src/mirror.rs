@@ -66,6 +66,8 @@ pub struct Mirror {
     addresses: HashMap<Address, u32>,
     neighbours: HashMap<(u32, IpAddr), Known<Neighbour>>,
     rules: Vec<Known<Rule>>,
+    /// Whether a dump of rules goes on.
+    dumps_rules: bool,
     bypass: [Option<Reason>; 2],
     paths: Paths,
     v4: Table<u32>,
@@ -90,6 +92,7 @@ impl Mirror {
             addresses: HashMap::new(),
             neighbours: HashMap::new(),
             rules: Vec::new(),
+            dumps_rules: false,
             bypass: [None; 2],
             paths: Paths::default(),
             v4: Table::new(),
@@ -127,11 +130,8 @@ impl Mirror {
             Body::NewAddress(address) => self.new_address(*address, sink),
             Body::DelAddress(address) => self.remove_address(address, sink),
             Body::NewNetconf(netconf) => self.configure(netconf, sink),
-            Body::NewRule(rule) => self.new_rule(*rule, sink),
-            Body::DelRule(rule) => {
-                self.rules.retain(|known| known.value != *rule);
-                self.judge_rules(sink);
-            }
+            Body::NewRule(rule) => self.new_rule(*rule, dumped, sink),
+            Body::DelRule(rule) => self.remove_rule(rule, sink),
             Body::Overrun => self.doubt = true,
             Body::Done(_) | Body::Error(_) | Body::Other => {}
         }
@@ -139,6 +139,7 @@ impl Mirror {
 
     /// A dump begins. One dump at a time goes on; one that is not finished counts for nothing.
     pub fn begin(&mut self, dump: Dump) {
+        self.dumps_rules = matches!(dump, Dump::Rules(_));
         match dump {
             Dump::Routes(Family::V4) => self.v4.begin(),
             Dump::Routes(Family::V6) => self.v6.begin(),
@@ -148,6 +149,7 @@ impl Mirror {
 
     /// A dump is complete: what it has not shown, and no event since its begin, is gone.
     pub fn finish(&mut self, dump: Dump, sink: &mut dyn FnMut(Event<'_>)) {
+        self.dumps_rules = false;
         let generation = self.generation;
         match dump {
             Dump::Links => {
@@ -301,12 +303,26 @@ impl Mirror {
         }
     }
 
-    fn new_rule(&mut self, rule: Rule, sink: &mut dyn FnMut(Event<'_>)) {
+    /// A rule may be there several times: an event tells of one more, a dump shows each.
+    fn new_rule(&mut self, rule: Rule, dumped: bool, sink: &mut dyn FnMut(Event<'_>)) {
         let seen = self.generation;
-        match self.rules.iter_mut().find(|known| known.value == rule) {
+        match self.rules.iter_mut().find(|known| dumped && known.value == rule && known.seen != seen) {
             Some(known) => known.seen = seen,
-            None => self.rules.push(Known { value: rule, seen }),
+            None => {
+                // A dump that goes on may show, too, what an event tells.
+                self.doubt |= if dumped { self.loaded } else { self.dumps_rules };
+                self.rules.push(Known { value: rule, seen });
+            }
         }
+        self.judge_rules(sink);
+    }
+
+    fn remove_rule(&mut self, rule: &Rule, sink: &mut dyn FnMut(Event<'_>)) {
+        match self.rules.iter().position(|known| known.value == *rule) {
+            Some(at) => drop(self.rules.remove(at)),
+            None => self.doubt = true,
+        }
+        self.doubt |= self.dumps_rules;
         self.judge_rules(sink);
     }
 

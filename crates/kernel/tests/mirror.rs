@@ -305,6 +305,34 @@ fn an_encapsulation_is_told_from_others_but_for_its_counters() {
 }
 
 #[test]
+fn rules_that_are_there_twice_go_one_by_one() {
+    let mut followed = Followed::new(&Naive::new(1));
+    let rule = |new| build::rule(new, 2, 100, 100, &[]);
+    followed.hear(&[rule(true), rule(true), rule(false)], false);
+    assert_eq!(followed.mirror.bypass(Family::V4), Some(Reason::Rules));
+    followed.hear(&[rule(false)], false);
+    assert_eq!(followed.mirror.bypass(Family::V4), None);
+    // A dump counts them, too.
+    for shown in [2, 2, 1] {
+        followed.mirror.begin(Dump::Rules(Family::V4));
+        let usual = [(0, 255), (32_766, 254)].map(|(priority, table)| build::rule(true, 2, priority, table, &[]));
+        followed.hear(&[&usual[..], &vec![rule(true); shown]].concat(), true);
+        followed.mirror.finish(Dump::Rules(Family::V4), &mut |_| {});
+    }
+    followed.mirror.take_doubt();
+    followed.hear(&[rule(false)], false);
+    assert_eq!(followed.mirror.bypass(Family::V4), None);
+    assert!(!followed.mirror.is_in_doubt());
+    // Whether a dump that goes on shows what events tell is not known, nor what one that is unknown was.
+    followed.mirror.begin(Dump::Rules(Family::V4));
+    followed.hear(&[rule(true)], false);
+    assert!(followed.mirror.take_doubt());
+    followed.mirror.finish(Dump::Rules(Family::V4), &mut |_| {});
+    followed.hear(&[build::rule(false, 2, 200, 100, &[])], false);
+    assert!(followed.mirror.take_doubt());
+}
+
+#[test]
 fn the_last_address_takes_ipv4_routes_with_it() {
     let kernel = Naive::new(2);
     let mut followed = Followed::new(&kernel);
