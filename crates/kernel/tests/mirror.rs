@@ -222,6 +222,11 @@ fn a_next_hop_of_many_routes_changes_with_one_event() {
     assert!(followed.mirror.is_in_doubt() && followed.mirror.next_hops().count() == 0);
 }
 
+/// `struct rta_cacheinfo` of a route that ends after so many ticks.
+fn lifetime(ticks: i32) -> Vec<u8> {
+    [&[0; 8][..], &ticks.to_ne_bytes(), &[0; 20]].concat()
+}
+
 #[test]
 fn what_is_not_understood_goes_to_the_kernel_and_is_told_once() {
     let mut kernel = Naive::new(2);
@@ -233,6 +238,10 @@ fn what_is_not_understood_goes_to_the_kernel_and_is_told_once() {
         (Reason::Encapsulation, Route { more: vec![build::attr(21, &[1, 0])], ..route.clone() }),
         (Reason::Mtu, Route { more: vec![build::attr(8, &build::word(2, 1300))], ..route.clone() }),
         (Reason::Kind, route.clone().kind(9)),
+        // A tick left, and a tick ago.
+        (Reason::Expires, Route { more: vec![build::attr(12, &lifetime(1))], ..route.clone() }),
+        (Reason::Expires, Route { more: vec![build::attr(12, &lifetime(-1))], ..route.clone() }),
+        (Reason::Expires, Route { protocol: 9, ..route.clone() }),
     ];
     for (reason, odd) in odd {
         for metric in [7, 8] {

@@ -47,6 +47,8 @@ pub struct Route<'a> {
     pub next_hop: Option<u32>,
     /// Whether packets are encapsulated or get a label.
     pub encapsulated: bool,
+    /// Whether it ends by itself, in silence, as what a router advertises does.
+    pub expires: bool,
     /// MTU of this route, in bytes.
     pub mtu: Option<u32>,
     /// Tells routes apart that differ in protocol, scope, addresses of sources or metrics only.
@@ -113,6 +115,8 @@ impl<'a> Route<'a> {
             priority: 0,
             next_hop: None,
             encapsulated: false,
+            // Its end may be set after it was told.
+            expires: head[5] == RTPROT_RA,
             mtu: None,
             identity: digest(DIGEST, &[head[2], head[5], head[6], u8::from(flags & RTNH_F_ONLINK != 0)]),
             encapsulation: DIGEST,
@@ -149,6 +153,10 @@ impl<'a> Route<'a> {
             RTA_VIA => self.single.gateway = Some(via(value)?),
             RTA_PRIORITY => self.priority = u32_of(value)?,
             RTA_TABLE => self.table = u32_of(value)?,
+            // `struct rta_cacheinfo`: rta_expires, and below 0 what is over.
+            RTA_CACHEINFO => {
+                self.expires |= value.get(8..).is_some_and(|rest| u32_of(rest).is_ok_and(|ticks| ticks != 0))
+            }
             RTA_NH_ID => self.next_hop = Some(u32_of(value)?).filter(|id| *id != 0),
             RTA_MULTIPATH => self.multipath = value,
             RTA_ENCAP_TYPE | RTA_ENCAP | RTA_NEWDST => {
@@ -287,6 +295,7 @@ fn kind(number: u8) -> RouteKind {
 }
 
 const RTM_F_CLONED: u32 = 0x200;
+const RTPROT_RA: u8 = 9;
 const RTNH_F_DEAD: u8 = 1;
 const RTNH_F_ONLINK: u32 = 4;
 const RTNH_F_LINKDOWN: u8 = 16;
@@ -299,6 +308,7 @@ const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_MULTIPATH: u16 = 9;
 const RTA_FLOW: u16 = 11;
+const RTA_CACHEINFO: u16 = 12;
 const RTA_TABLE: u16 = 15;
 const RTA_VIA: u16 = 18;
 const RTA_NEWDST: u16 = 19;

@@ -105,6 +105,8 @@ pub enum Reason {
     Tos,
     /// A route with an MTU of its own.
     Mtu,
+    /// A route that ends by itself, as what an IPv6 router advertises does.
+    Expires,
     /// A route of a kind that leads elsewhere, such as `throw`.
     Kind,
     /// Several IPv6 routes, or IPv4 default routes, of the same prefix and metric that are no multipath route.
@@ -133,6 +135,7 @@ impl fmt::Display for Reason {
             Self::Encapsulation => "routes with an encapsulation or a label",
             Self::Source => "routes for some sources only",
             Self::Tos => "routes for some TOS only",
+            Self::Expires => "routes that end by themselves",
             Self::Mtu => "routes with an MTU of their own",
             Self::Kind => "routes that lead to another table",
             Self::Ambiguous => "several IPv6 or default routes of one prefix and metric",

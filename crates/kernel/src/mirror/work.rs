@@ -333,6 +333,7 @@ fn fixed(route: &Route<'_>) -> Option<Action> {
     Some(match route.kind {
         _ if route.from_source => special(Reason::Source),
         _ if route.tos != 0 => special(Reason::Tos),
+        _ if route.expires => special(Reason::Expires),
         // By an object that is a blackhole, it goes when that does.
         RouteKind::Blackhole if route.next_hop.is_some() => return None,
         RouteKind::Local => Action::Fixed(Target::Local),
