@@ -342,6 +342,17 @@ fn rules_that_are_there_twice_go_one_by_one() {
 }
 
 #[test]
+fn addresses_that_differ_in_their_peer_are_two() {
+    let mut followed = Followed::new(&Naive::new(1));
+    let own = |new, last| build::peered(new, 1, [10, 7, 0, 1].into(), [10, 7, 0, last].into(), 32);
+    followed.hear(&[own(true, 8), own(true, 9)], false);
+    followed.hear(&[Route::to("20.0.0.0", 8).via(1, "10.7.0.9").bytes(true, 0x600), own(false, 8)], false);
+    assert!(matches!(followed.path.lookup([20, 1, 1, 1].into()), Answer::Forward(_)));
+    followed.hear(&[own(false, 9)], false);
+    assert_eq!(followed.path.lookup([20, 1, 1, 1].into()), Answer::Kernel("no route"));
+}
+
+#[test]
 fn the_last_address_takes_ipv4_routes_with_it() {
     let kernel = Naive::new(2);
     let mut followed = Followed::new(&kernel);

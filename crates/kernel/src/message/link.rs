@@ -114,6 +114,8 @@ pub struct Address {
     pub address: IpAddr,
     /// Bits of its prefix.
     pub len: u8,
+    /// The other end of a point-to-point link, or the own address; for IPv6 always that, as no two differ in the other end only.
+    pub peer: IpAddr,
 }
 
 impl Address {
@@ -132,7 +134,8 @@ impl Address {
         if found.is_ipv4() != (family == Family::V4) || head[1] > family.bits() {
             return Err(Fault::Value);
         }
-        Ok(Some(Self { interface: u32_at(head, 4), address: found, len: head[1] }))
+        let peer = peer.filter(|_| family == Family::V4).unwrap_or(found);
+        Ok(Some(Self { interface: u32_at(head, 4), address: found, len: head[1], peer }))
     }
 }
 

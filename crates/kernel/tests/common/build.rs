@@ -49,9 +49,14 @@ pub(crate) fn del_link(index: u32) -> Vec<u8> {
 }
 
 pub(crate) fn address(new: bool, index: u32, address: IpAddr, len: u8) -> Vec<u8> {
+    peered(new, index, address, address, len)
+}
+
+/// An address of a point-to-point link.
+pub(crate) fn peered(new: bool, index: u32, address: IpAddr, peer: IpAddr, len: u8) -> Vec<u8> {
     let family = if address.is_ipv4() { 2 } else { 10 };
     let fixed = [&[family, len, 0, 0][..], &index.to_ne_bytes()].concat();
-    message(if new { 20 } else { 21 }, 0, &fixed, &[ip(1, address), ip(2, address)])
+    message(if new { 20 } else { 21 }, 0, &fixed, &[ip(1, peer), ip(2, address)])
 }
 
 pub(crate) fn neighbour(new: bool, index: u32, address: IpAddr, state: u16, mac: [u8; 6]) -> Vec<u8> {
