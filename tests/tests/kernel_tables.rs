@@ -3,9 +3,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "kernel_tables/commands.rs"]
+mod commands;
 #[path = "../../crates/kernel/tests/common/mod.rs"]
 mod common;
 
+use commands::{ADDRESSES, Random, command, made};
 use common::{Answer, Path};
 use kernel::{Body, Event, Follower, Messages, Mirror, Ports, Progress, RouteKind};
 use rustix::net::netlink::SocketAddrNetlink;
@@ -162,132 +165,6 @@ const EINVAL: i32 = 22;
 const ENETUNREACH: i32 = 101;
 const EHOSTUNREACH: i32 = 113;
 
-/// Random numbers from a seed that a failure names (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        u32::try_from((mixed ^ mixed >> 31) >> 32).unwrap() % end
-    }
-
-    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
-        of[self.below(u32::try_from(of.len()).unwrap()) as usize]
-    }
-}
-
-/// The commands that make an interface and its peer, in one namespace.
-fn made(link: u32) -> String {
-    format!(
-        "link add a{link} type veth peer name b{link}\nlink set b{link} up\nlink set a{link} up\naddr add 10.0.{link}.1/24 dev a{link}\n\
-         addr add fd00:{link}::1/64 dev a{link} nodad\n"
-    )
-}
-
-const V4: &[&str] =
-    &["default", "20.0.0.0/8", "20.1.0.0/16", "20.1.1.0/24", "20.1.1.1/32", "20.1.128.0/17", "127.5.0.0/16"];
-const V6: &[&str] = &["::/0", "fd20::/16", "fd20:1::/32", "fd20:1:1::/48", "fd20:1:1::1/128", "fd20:1:8000::/33"];
-/// Among them no broadcast address: whether those by links without carrier count is the kernel's affair, as their packets are.
-const ADDRESSES: &[&str] = &[
-    "9.9.9.9",
-    "20.2.3.4",
-    "20.1.2.3",
-    "20.1.1.1",
-    "20.1.1.2",
-    "20.1.200.1",
-    "127.5.0.1",
-    "127.0.0.1",
-    "10.0.0.1",
-    "10.0.1.2",
-    "fd99::1",
-    "fd20:2::1",
-    "fd20:1:2::1",
-    "fd20:1:1::1",
-    "fd20:1:1::2",
-    "fd20:1:9000::1",
-    "fd00:0::1",
-    "fd00:1::2",
-    "fd00:2::",
-    "::1",
-];
-
-/// A random `ip` command.
-fn command(random: &mut Random) -> String {
-    let v6 = random.below(3) == 0;
-    let prefix = if v6 { random.one(V6) } else { random.one(V4) };
-    let metric = random.one(&["", "", " metric 5", " metric 9"]);
-    let link = random.below(3);
-    let gateway =
-        |link: u32, last: u32| if v6 { format!("fd00:{link}::{last}") } else { format!("10.0.{link}.{last}") };
-    let last = 2 + random.below(3);
-    match random.below(30) {
-        0..=5 => {
-            let verb = random.one(&["add", "append", "replace", "prepend", "replace", "del"]);
-            format!("route {verb} {prefix} via {} dev a{link}{metric}", gateway(link, last))
-        }
-        6..=9 => {
-            let verb = random.one(&["add", "append", "replace", "del"]);
-            let mut text = format!("route {verb} {prefix}{metric}");
-            for link in 0..2 + random.below(2) {
-                let weight = 1 + random.below(3);
-                write!(text, " nexthop via {} dev a{link} weight {weight}", gateway(link, last)).unwrap();
-            }
-            text
-        }
-        10 | 11 => {
-            let kind = random.one(&["blackhole", "unreachable", "prohibit", "blackhole"]);
-            format!("route {} {kind} {prefix}{metric}", random.one(&["add", "replace", "del"]))
-        }
-        12 => format!("route del {prefix}{metric}"),
-        13 | 14 => {
-            let base = if v6 { 20 } else { 10 };
-            format!("nexthop replace id {} via {} dev a{link}", base + random.below(4), gateway(link, last))
-        }
-        15 => {
-            let base = if v6 { 20 } else { 10 };
-            let members = format!("{}/{},{}", base, 1 + random.below(300), base + 1 + random.below(3));
-            format!("nexthop replace id {} group {members}", base + 5 + random.below(2))
-        }
-        16 => format!("nexthop del id {}", 10 + random.below(17)),
-        17 => format!("nexthop replace id {} blackhole", if v6 { 24 } else { 14 }),
-        18..=20 => {
-            let id = if v6 { 20 } else { 10 } + random.below(7);
-            format!("route {} {prefix} nhid {id}{metric}", random.one(&["add", "replace", "append", "del"]))
-        }
-        21 => format!("link set a{link} {}", random.one(&["down", "up"])),
-        22 => format!("link set b{link} {}", random.one(&["down", "up"])),
-        23 if random.below(3) == 0 => format!("link del a{link}\n{}", made(link)),
-        23 => format!("link set a{link} up\nlink set b{link} up"),
-        24 => {
-            let verb = random.one(&["add", "del", "add"]);
-            if v6 {
-                format!("addr {verb} fd00:{link}::1/64 dev a{link} nodad")
-            } else {
-                format!("addr {verb} 10.0.{link}.1/24 dev a{link}")
-            }
-        }
-        25 => format!(
-            "neigh {} {} lladdr 02:00:00:00:00:0{last} dev a{link}",
-            random.one(&["replace", "replace", "del"]),
-            gateway(link, last)
-        ),
-        26 if !v6 => format!("route {} local 20.1.0.0/16 dev lo table local", random.one(&["add", "del", "del"])),
-        27 if !v6 => format!(
-            "route {} {prefix} tos 16 via {} dev a{link}",
-            random.one(&["add", "del", "del"]),
-            gateway(link, last)
-        ),
-        28 => format!(
-            "route {} {prefix} via {} dev a{link} mtu 1300",
-            random.one(&["replace", "del", "del"]),
-            gateway(link, last)
-        ),
-        _ => format!("route {} {prefix} dev a{link}{metric}", random.one(&["add", "replace", "del"])),
-    }
-}
-
 /// Runs lines of `ip -batch`, where some may fail.
 fn batch(namespace: &Namespace, lines: &str) {
     let mut command = namespace.command(&["ip", "-force", "-batch", "-"]);
@@ -334,9 +211,13 @@ fn random_commands_leave_the_data_path_doing_what_the_kernel_does() {
         let (mut bare, mut asked, mut told) = (0, 0, BTreeMap::new());
         for burst in 0..BURSTS {
             if random.below(4) == 0 {
-                let (link, value) = (random.below(3), random.below(2));
+                let (of, value) = (random.one(&["a0", "a1", "a2", "all", "default"]), random.below(2));
                 let path = random.one(&["ipv4", "ipv6"]);
-                set(namespace, &format!("{path}/conf/a{link}/ignore_routes_with_linkdown={value}"));
+                set(namespace, &format!("{path}/conf/{of}/ignore_routes_with_linkdown={value}"));
+            }
+            if random.below(8) == 0 {
+                let (link, value) = (random.below(3), random.below(2));
+                set(namespace, &format!("ipv6/conf/a{link}/disable_ipv6={value}"));
             }
             let lines: String = (0..COMMANDS).map(|_| command(&mut random) + "\n").collect();
             batch(namespace, &lines);
@@ -414,6 +295,102 @@ fn random_commands_leave_the_data_path_doing_what_the_kernel_does() {
         assert_eq!(counts.malformed, 0);
         let vague = told.get("Kernel(\"not understood\")").copied().unwrap_or(0);
         assert!(vague * 2 < asked, "{vague} of {asked} answers are left to the kernel");
+    });
+}
+
+/// Commands for a shell, and addresses of which mirror and kernel are asked after them, in one namespace after each other.
+const SCRIPTS: &[(&str, &[&str])] = &[
+    ("ip addr add 192.0.2.1/32 dev a0; ip addr add 192.0.2.1/32 dev a1", &["192.0.2.1"]),
+    ("ip addr del 192.0.2.1/32 dev a0", &["192.0.2.1"]),
+    ("ip addr add 172.16.0.1/24 dev a0; ip addr add 172.16.0.1/24 dev a1", &["172.16.0.1", "172.16.0.2"]),
+    ("ip addr del 172.16.0.1/24 dev a1", &["172.16.0.1", "172.16.0.2"]),
+    ("ip addr add fd22::1/128 dev a0 nodad; ip addr add fd22::1/128 dev a1 nodad", &["fd22::1"]),
+    ("ip addr del fd22::1/128 dev a0", &["fd22::1"]),
+    (
+        "for at in 0 1; do ip route append local 23.0.0.0/8 dev a$at table local; done
+         ip route del local 23.0.0.0/8 dev a1 table local",
+        &["23.1.1.1"],
+    ),
+    (
+        "ip route add default via 10.0.2.2; ip -6 route add default via fd00:2::2
+         for at in 0 1; do ip route append 24.0.0.0/8 via 10.0.$at.2 mtu 1300; done
+         ip route del 24.0.0.0/8 via 10.0.0.2",
+        &["24.1.1.1"],
+    ),
+    (
+        "for at in 0 1; do ip -6 route append fd24::/16 via fd00:$at::2 mtu 1300; done
+         ip -6 route del fd24::/16 via fd00:0::2",
+        &["fd24::1"],
+    ),
+    ("ip -6 route del fd24::/16 via fd00:1::2", &["fd24::1"]),
+    (
+        "for id in 1 2; do ip route append 25.0.0.0/8 encap ip id $id dst 9.9.9.9 via 10.0.0.2 dev a0; done
+         ip route del 25.0.0.0/8 encap ip id 1 dst 9.9.9.9 via 10.0.0.2 dev a0",
+        &["25.1.1.1"],
+    ),
+    (
+        "for of in 6 7; do ip -6 route append fd25::/16 from fd7$of::/16 via fd00:0::2; done
+         ip -6 route del fd25::/16 from fd76::/16",
+        &["fd25::1"],
+    ),
+    (
+        "ip route add 26.0.0.0/8 via 10.0.0.2 dev a0; ip route append 26.0.0.0/8 via 10.0.0.2 dev a0 onlink
+         ip route del 26.0.0.0/8 via 10.0.0.2 dev a0",
+        &["26.1.1.1"],
+    ),
+    ("ip -6 route add fd27::/16 nexthop via fd00:0::2 nexthop via fd00:1::2", &["fd27::1"]),
+    ("echo 1 >/proc/sys/net/ipv6/conf/a1/disable_ipv6", &["fd27::1"]),
+    ("echo 0 >/proc/sys/net/ipv6/conf/a1/disable_ipv6", &["fd27::1"]),
+    ("ip route add 27.0.0.0/8 nexthop via 10.0.0.2 nexthop via 10.0.1.2; ip link set b1 down", &["27.1.1.1"]),
+    ("echo 1 >/proc/sys/net/ipv4/conf/all/ignore_routes_with_linkdown", &["27.1.1.1", "24.1.1.1"]),
+    ("cd /proc/sys/net/ipv4/conf; echo 1 >default/ignore_routes_with_linkdown", &["27.1.1.1"]),
+    ("cd /proc/sys/net/ipv4/conf; echo 0 >all/ignore_routes_with_linkdown", &["27.1.1.1"]),
+    ("cd /proc/sys/net/ipv4/conf; echo 0 >default/ignore_routes_with_linkdown; ip link set b1 up", &["27.1.1.1"]),
+    (
+        "for peer in 8 9; do ip addr add 10.7.0.1/32 peer 10.7.0.$peer dev a2; done
+         ip route add 28.0.0.0/8 via 10.7.0.9; ip addr del 10.0.2.1/24 dev a2
+         ip addr del 10.7.0.1/32 peer 10.7.0.8 dev a2",
+        &["28.1.1.1", "9.9.9.9"],
+    ),
+    ("ip addr del 10.7.0.1/32 peer 10.7.0.9 dev a2", &["28.1.1.1"]),
+];
+
+#[test]
+fn routes_and_addresses_that_are_alike_go_one_by_one() {
+    within(|namespace| {
+        set(namespace, "ipv4/ip_forward=1 ipv6/conf/all/forwarding=1 ipv6/conf/default/accept_dad=0");
+        batch(namespace, &format!("link set lo up\n{}{}{}", made(0), made(1), made(2)));
+        let (mut followed, oracle) = (Followed::open(8 << 20), Oracle::new());
+        let mut failures = String::new();
+        for (script, addresses) in SCRIPTS {
+            namespace.output(&["sh", "-ec", script]);
+            let mut wrong = String::new();
+            // A carrier comes and goes a while after the command.
+            for _ in 0..50 {
+                followed.settle();
+                wrong.clear();
+                for address in *addresses {
+                    let address = address.parse().unwrap();
+                    let (ours, theirs) = (followed.path.lookup(address), oracle.route(address));
+                    if !agrees(&ours, &theirs) {
+                        writeln!(wrong, "{address}: {ours:?}, kernel {theirs:?}").unwrap();
+                    }
+                }
+                let (ours, fresh) = (followed.all(), Followed::fresh());
+                for (one, other, what) in [(&ours, &fresh, "has no"), (&fresh, &ours, "has")] {
+                    let lack = one.lines().filter(|line| !other.lines().any(|other| other == *line));
+                    lack.for_each(|line| writeln!(wrong, "a fresh mirror {what} {line}").unwrap());
+                }
+                if wrong.is_empty() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            if !wrong.is_empty() {
+                writeln!(failures, "{script}\n{wrong}").unwrap();
+            }
+        }
+        assert!(failures.is_empty(), "{failures}");
     });
 }
 
