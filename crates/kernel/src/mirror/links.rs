@@ -85,6 +85,9 @@ impl Mirror {
         let same = old.as_ref().is_some_and(|old| old.value.shown == port.shown);
         if !same && self.loaded {
             sink(Event::Interface { index, now: Some(&port.shown) });
+            // Legs that were dead for want of an address may now be so for another reason.
+            let unused = |attr: &Attr| attr.action == Action::Special(Reason::NoAddress);
+            self.doubt |= self.paths.attrs.select(unused).contains(&true);
         }
         if !same || old.is_some_and(|old| old.value.lost_address != port.lost_address) {
             let all_down = |this: &Self, sets: &Sets, attr: &Attr| {
