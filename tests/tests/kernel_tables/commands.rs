@@ -128,7 +128,8 @@ pub(crate) fn command(random: &mut Random) -> String {
         ),
         28 => format!(
             "route {} {prefix} via {} dev a{link} mtu 1300",
-            random.one(&["replace", "append", "del", "del"]),
+            // A dump tells the MTU of the first IPv6 leg only.
+            random.one(&["replace", if v6 { "replace" } else { "append" }, "del", "del"]),
             gateway(link, last)
         ),
         _ => format!("route {} {prefix} dev a{link}{metric}", random.one(&["add", "replace", "del"])),
