@@ -263,6 +263,6 @@ mod tests {
         twice += counters;
         assert_eq!(twice - counters, counters);
         assert_eq!(counters.dropped_in(), 10 + 11 + 12 + 13 + 14);
-        assert_eq!(counters.dropped_out(), 27 + 1 + 7);
+        assert_eq!(counters.dropped_out(), 33 + 1 + 7);
     }
 }

@@ -352,7 +352,7 @@ impl<D: Device> ethdev::Port for Port<D> {
         self.counters.totals().into()
     }
 
-    /// Reading stops before the next register, and returns `false`, under the same limits as in [`Self::statistics`]. After a reset of
+    /// Reading stops before the next register, and returns `false`, under the same limits as in [`ethdev::Port::statistics`]. After a reset of
     /// the physical function nothing is sent any more, and there is nothing to wait for.
     fn transmit_idle(&self) -> bool {
         let (_hurried, limit) = self.reading();
