@@ -58,6 +58,13 @@ const FAULTS: &[Case] = &[
     bad("id=x540&fault=phy-silent", &[("PHY", "none answers"), ("open", "none answers")]),
     bad("id=x540&fault=phy-stuck", &[("PHY", "MSCA"), ("open", "MSCA")]),
     bad("fault=removal", &[("reset", "gone")]),
+    // Of the physical function behind a virtual one.
+    bad("id=10ed&fault=pf-silent", &[("open", "does not answer")]),
+    bad("id=1515&fault=pf-refuses", &[("open", "refuses")]),
+    bad("id=10ed&fault=pf-reset:3", &[("open", "was reset")]),
+    bad("id=10ed&fault=pf-gone", &[("open", "does not answer")]),
+    bad("id=1565&fault=pf-flood", &[("link", "changes by itself")]),
+    bad("id=10ed&fault=pf-garbage", &[("open", "physical function")]),
     bad("fault=removal:500", &[("registers", "gone")]),
     bad("fault=rx-length-zero", &[("loop inside", "1 arrived with a length of 0")]),
     bad("fault=rx-length-zero:50", &[("frame sizes", "with a length of 0")]),
@@ -140,7 +147,7 @@ fn no_fault_is_forgotten() {
     let faults = names.iter().filter(|name| name.parse::<softnic::Fault>().is_ok());
     let forgotten: Vec<_> = faults.filter(|name| !known.contains(**name)).collect();
     assert!(forgotten.is_empty(), "{forgotten:?}");
-    assert!(names.iter().filter(|name| name.parse::<softnic::Fault>().is_ok()).count() >= 17, "{names:?}");
+    assert!(names.iter().filter(|name| name.parse::<softnic::Fault>().is_ok()).count() >= 23, "{names:?}");
 }
 
 /// A NIC that is pulled out ends the test wherever it is, with one failed check that says so.
