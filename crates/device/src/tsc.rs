@@ -27,7 +27,12 @@ pub fn is_invariant() -> bool {
     {
         use core::arch::x86_64::__cpuid;
         const EXTENDED: u32 = 0x8000_0000;
-        __cpuid(EXTENDED).eax >= EXTENDED + 7 && __cpuid(EXTENDED + 7).edx & 1 << 8 != 0
+        #[allow(unused_unsafe, reason = "newer compilers know that it is safe")]
+        let leaf = |number| {
+            // SAFETY: every processor of this architecture has the instruction.
+            unsafe { __cpuid(number) }
+        };
+        leaf(EXTENDED).eax >= EXTENDED + 7 && leaf(EXTENDED + 7).edx & 1 << 8 != 0
     }
     #[cfg(any(not(target_arch = "x86_64"), miri))]
     {
