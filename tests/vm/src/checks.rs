@@ -53,12 +53,6 @@ impl Checks {
         self.skipped.push(reason.to_string());
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.passed += other.passed;
-        self.failed += other.failed;
-        self.skipped.extend(other.skipped.iter().cloned());
-    }
-
     pub(crate) fn all_passed(&self) -> bool {
         self.failed == 0
     }

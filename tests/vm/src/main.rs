@@ -10,6 +10,7 @@ mod frames;
 mod guest;
 mod machine;
 mod scenarios;
+mod several;
 mod wires;
 
 use anyhow::{Context as _, Result, bail};
@@ -39,36 +40,29 @@ fn run(names: &[String]) -> Result<bool> {
         return Ok(true);
     }
     let chosen = choose(names)?;
+    if let [scenario] = chosen[..] {
+        return one(scenario);
+    }
+    several::run(&chosen)
+}
+
+/// Runs a scenario in this process. Says whether it passed.
+fn one(scenario: &Scenario) -> Result<bool> {
     let rig = Rig::find().context("cannot find the rig's machine; start scenarios with tests/vm/run")?;
-    let (start, mut total) = (Instant::now(), Checks::default());
-    let (mut broken, mut skipped) = (Vec::new(), Vec::new());
-    for scenario in chosen {
-        println!("== {}: {}", scenario.name, scenario.about);
-        let (begin, mut checks) = (Instant::now(), Checks::default());
-        if let Err(error) = (scenario.run)(&rig, &mut checks) {
-            checks.broken(&error);
-        }
-        for complaints in rig.complaints() {
-            checks.equal(
-                "what the guest's kernel complained of, from boot to end",
-                complaints.join("\n"),
-                String::new(),
-            );
-        }
-        println!("   {} ({} s)", checks.summary(), begin.elapsed().as_secs());
-        if !checks.all_passed() {
-            broken.push(scenario.name);
-        }
-        skipped.extend(checks.skipped().iter().map(|reason| format!("skipped: {}: {reason}", scenario.name)));
-        total.add(&checks);
+    println!("== {}: {}", scenario.name, scenario.about);
+    let (begin, mut checks) = (Instant::now(), Checks::default());
+    if let Err(error) = (scenario.run)(&rig, &mut checks) {
+        checks.broken(&error);
     }
-    println!("{} s, at most {} MB of memory beside the guests'", start.elapsed().as_secs(), peak()?);
-    if !broken.is_empty() {
-        println!("failed: {}", broken.join(" "));
+    for complaints in rig.complaints() {
+        checks.equal("what the guest's kernel complained of, from boot to end", complaints.join("\n"), String::new());
     }
-    skipped.iter().for_each(|line| println!("{line}"));
-    println!("{}", total.summary());
-    Ok(total.all_passed())
+    println!("   {} s, {} MB of memory beside the guest's", begin.elapsed().as_secs(), memory()?);
+    for reason in checks.skipped() {
+        println!("skipped: {}: {reason}", scenario.name);
+    }
+    println!("{}", checks.summary());
+    Ok(checks.all_passed())
 }
 
 /// The scenarios named: exactly, by a beginning with a `*` behind it, or `all`.
@@ -89,7 +83,7 @@ fn choose(names: &[String]) -> Result<Vec<&'static Scenario>> {
 }
 
 /// Memory of this process, and so of the soft NICs in it, in MB. Guest memory is shared memory and not counted.
-fn peak() -> Result<u64> {
+fn memory() -> Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
