@@ -191,7 +191,12 @@ pub(crate) fn drain(opened: &mut [Opened], pools: &[Pool], stop: &Stop) -> Vec<b
             .zip(&mut caches)
             .map(|(opened, cache)| {
                 for queue in &mut opened.tx {
-                    queue.send(cache, &mut none);
+                    // A call takes back a part of a full ring: what is sent already needs no further round, which might be late.
+                    let mut before = usize::MAX;
+                    while queue.in_flight() < before {
+                        before = queue.in_flight();
+                        queue.send(cache, &mut none);
+                    }
                 }
                 opened.port.transmit_idle() && opened.tx.iter().all(|queue| queue.in_flight() < CHUNK)
             })
