@@ -142,9 +142,12 @@ impl Testpmd {
     /// Starts it and waits until both back ends listen in `sockets`.
     fn start(sockets: &Path, captures: &Path, case: &Case) -> Result<Self> {
         let log = captures.join("testpmd");
-        let mut words = ["setpriv", "--pdeathsig", "KILL", "dpdk-testpmd", "--lcores", "0@0-1,1@0-1", "--no-pci"]
-            .map(str::to_owned)
-            .to_vec();
+        // Each stream has a thread: one that waits for the guest to receive keeps none from taking what the guest sends. Else both could
+        // wait for each other until one gives up.
+        let streams = 4 * case.queues;
+        let lcores: Vec<_> = (0..=streams).map(|lcore| format!("{lcore}@0-1")).collect();
+        let mut words = ["setpriv", "--pdeathsig", "KILL", "dpdk-testpmd", "--no-pci"].map(str::to_owned).to_vec();
+        words.extend(["--lcores".to_owned(), lcores.join(",")]);
         words.extend(["--no-telemetry", "--no-huge", "-m", "256", "--no-shconf"].map(str::to_owned));
         words.extend(["--file-prefix".to_owned(), format!("ringway-vm{}", std::process::id())]);
         // Ports in this order: the first two exchange frames, and the last two.
@@ -159,7 +162,8 @@ impl Testpmd {
             let options = format!("iface={socket},queues={queues},iommu-support={translates}");
             words.extend(["--vdev".to_owned(), format!("net_vhost{side},{options}")]);
         }
-        words.extend(["--", "-i", "--no-flush-rx", "--disable-link-check", "--nb-cores=1"].map(str::to_owned));
+        words.extend(["--", "-i", "--no-flush-rx", "--disable-link-check"].map(str::to_owned));
+        words.push(format!("--nb-cores={streams}"));
         words.extend(["--total-num-mbufs=16384", "--port-topology=paired"].map(str::to_owned));
         words.extend([format!("--rxq={}", case.queues), format!("--txq={}", case.queues)]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
