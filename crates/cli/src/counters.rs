@@ -76,6 +76,10 @@ reasons! {
     Unreachable = "unreachable";
     /// The route says that the destination is forbidden.
     Prohibited = "prohibited";
+    /// The host's own routing decides where it goes.
+    LeftToHost = "left_to_host";
+    /// The host was to send it, to see whether the station is still there.
+    Probe = "probe";
     /// The output ring had no room in time.
     TxFull = "tx_full";
     /// No device can send a frame of this length.

@@ -141,7 +141,7 @@ impl<F: Family> Table<F> {
     }
 
     /// The routes whose prefixes cover `prefix`, itself included, shortest first.
-    pub fn covering(&self, prefix: F::Prefix) -> impl Iterator<Item = (F::Prefix, NextHop)> + '_ {
+    pub fn covering(&self, prefix: F::Prefix) -> impl DoubleEndedIterator<Item = (F::Prefix, NextHop)> + '_ {
         let routes = self.writer.rib.covering(F::key(prefix));
         routes.into_iter().filter_map(|(key, id)| Some((F::prefix(key), self.hop(id)?)))
     }

@@ -51,11 +51,17 @@ pub enum Refusal {
     Unreachable,
     /// The route says to answer that the destination is forbidden.
     Prohibited,
+    /// The host's own routing decides: the route is more than the table knows, or the port leaves the family to it, see
+    /// [`LiveFib::set_families`](crate::LiveFib::set_families).
+    LeftToHost,
+    /// It would leave, but the host is to send it, so that it sees whether the station is still there: see
+    /// [`LiveFib::probe`](crate::LiveFib::probe).
+    Probe,
 }
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::NotIp,
         Self::LinkMulticast,
         Self::OtherStation,
@@ -74,6 +80,8 @@ impl Refusal {
         Self::Blackhole,
         Self::Unreachable,
         Self::Prohibited,
+        Self::LeftToHost,
+        Self::Probe,
     ];
 }
 

@@ -4,7 +4,7 @@ use crate::check::Refusal;
 use crate::egress::Egress;
 use crate::ethernet::{Interface, Station};
 use crate::fib::{Follower, View, stations};
-use crate::hops::Shared;
+use crate::hops::{Shared, Switched};
 use crate::judge::{self, Judged, Verdict};
 use crate::rewrite::{Hops, NextHops};
 use lpm::{Ipv4Reader, Ipv6Reader};
@@ -89,7 +89,21 @@ impl LiveForwarder {
             return 0;
         }
         shared.catch_up(seen);
+        let off = shared.off(ingress);
+        if off != 0 {
+            return self.route_switched(off, ingress, batch, egress);
+        }
         let table = Hops { next_hops: &**shared, interfaces: &[], miss: Miss::Refuse, ingress };
+        route(&table, shared.station(ingress), judged, (v4, v6), batch, egress)
+    }
+
+    /// As [`Self::route`], where a family is left to the host.
+    #[cold]
+    #[inline(never)]
+    fn route_switched(&mut self, off: u8, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
+        let Self { shared, v4, v6, judged, .. } = self;
+        let next_hops = Switched { shared, off };
+        let table = Hops { next_hops, interfaces: &[], miss: Miss::Refuse, ingress };
         route(&table, shared.station(ingress), judged, (v4, v6), batch, egress)
     }
 

@@ -2,13 +2,13 @@
 
 use crate::Neighbour;
 use crate::check::Refusal;
-use crate::ethernet::{HEADER, Interface, MacAddress, Station};
+use crate::ethernet::{self, HEADER, Interface, MacAddress, Station};
 use crate::fib::{Adjacency, low48};
 use crate::hash::{self, Policy};
 use crate::rewrite::NextHops;
 use mempool::Packet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Buckets of a group: a flow belongs to one of them, and each belongs to a member.
@@ -29,7 +29,8 @@ pub enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group(pub(crate) u32);
 
-/// A [`Target`] in 64 bits: in the lower 16 the port, or one of the marks below; in the others what it says.
+/// A [`Target`] in 64 bits: in the lower 16 the port, or one of the marks below; in the others what it says. A neighbour to be probed has
+/// [`Self::PROBE`] set in its port, which is no port then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
@@ -37,7 +38,9 @@ impl Word {
     const GROUP: u16 = 0xFFFF;
     const REFUSED: u16 = 0xFFFE;
     /// Ports are below.
-    pub(crate) const PORTS: u16 = 0xFE00;
+    pub(crate) const PORTS: u16 = 0x7E00;
+    const PROBE: u16 = 0x8000;
+
     /// `target`, whose port is below [`Self::PORTS`].
     pub(crate) fn new(target: Target) -> Self {
         let (mark, rest) = match target {
@@ -65,6 +68,12 @@ impl Word {
     #[inline(always)]
     fn behind(self, link: Link) -> Adjacency {
         Adjacency::of_words(self.rest(), link.0, self.mark(), link.longest())
+    }
+
+    /// The word of a neighbour to be probed without that mark; `None` of all other words.
+    fn without_probe(self) -> Option<Self> {
+        let port = self.mark() & !Self::PROBE;
+        (self.mark() & Self::PROBE != 0 && port < Self::PORTS).then_some(Self(self.0 & !u64::from(Self::PROBE)))
     }
 
     /// Why packets to it are refused, unless it is a neighbour's. Groups are not members.
@@ -103,8 +112,8 @@ pub(crate) struct Shared {
     hops: Box<[AtomicU64]>,
     /// A [`Link`] for each port.
     links: Box<[AtomicU64]>,
-    /// Whether each port takes frames for any station.
-    promiscuous: Box<[AtomicBool]>,
+    /// For each port [`PROMISCUOUS`], [`NO_IPV4`] and [`NO_IPV6`].
+    flags: Box<[AtomicU8]>,
     /// [`BUCKETS`] for each group: numbers of next hops.
     buckets: Box<[AtomicU32]>,
     policy: AtomicU32,
@@ -127,7 +136,7 @@ impl Shared {
         Ok(Self {
             hops: filled(next_hops, || AtomicU64::new(unused))?,
             links: ports.iter().map(|port| AtomicU64::new(Link::new(port).0)).collect(),
-            promiscuous: ports.iter().map(|port| AtomicBool::new(port.promiscuous)).collect(),
+            flags: ports.iter().map(|port| AtomicU8::new(u8::from(port.promiscuous) * PROMISCUOUS)).collect(),
             buckets: filled(buckets, || AtomicU32::new(u32::MAX))?,
             policy: AtomicU32::new(Policy::Addresses as u32),
             seed,
@@ -157,9 +166,24 @@ impl Shared {
 
     /// The settings of a port; `None` while it is down.
     pub(crate) fn set_port(&self, port: usize, interface: Option<&Interface>) {
-        let (Some(link), Some(promiscuous)) = (self.links.get(port), self.promiscuous.get(port)) else { return };
-        promiscuous.store(interface.is_some_and(|interface| interface.promiscuous), Ordering::Relaxed);
+        let (Some(link), Some(flags)) = (self.links.get(port), self.flags.get(port)) else { return };
+        let promiscuous = u8::from(interface.is_some_and(|interface| interface.promiscuous)) * PROMISCUOUS;
+        flags.store(flags.load(Ordering::Relaxed) & !PROMISCUOUS | promiscuous, Ordering::Relaxed);
         link.store(interface.map_or(0, |interface| Link::new(interface).0), Ordering::Release);
+    }
+
+    /// Whether packets of IPv4 and IPv6 that come in by a port are looked up.
+    pub(crate) fn set_families(&self, port: usize, [v4, v6]: [bool; 2]) {
+        let Some(flags) = self.flags.get(port) else { return };
+        let off = u8::from(!v4) * NO_IPV4 | u8::from(!v6) * NO_IPV6;
+        flags.store(flags.load(Ordering::Relaxed) & PROMISCUOUS | off, Ordering::Release);
+    }
+
+    /// Has the next packet to a neighbour refused as [`Refusal::Probe`]. `target` is what the next hop leads to.
+    pub(crate) fn probe(&self, number: u32, target: Target) {
+        if let (Some(word), Target::Neighbour(_)) = (self.hops.get(number as usize), target) {
+            word.store(Word::new(target).0 | u64::from(Word::PROBE), Ordering::Release);
+        }
     }
 
     /// The buckets of a group.
@@ -207,14 +231,20 @@ impl Shared {
     /// Which frames a port takes: none while it is down, or if there is no such port.
     #[inline(always)]
     pub(crate) fn station(&self, port: usize) -> Station {
-        let (Some(link), Some(promiscuous)) = (self.links.get(port), self.promiscuous.get(port)) else {
+        let (Some(link), Some(flags)) = (self.links.get(port), self.flags.get(port)) else {
             return Station::NOBODY;
         };
         let link = Link(link.load(Ordering::Acquire));
         if link.longest() == 0 {
             return Station::NOBODY;
         }
-        Station::of(link.mac(), promiscuous.load(Ordering::Relaxed))
+        Station::of(link.mac(), flags.load(Ordering::Relaxed) & PROMISCUOUS != 0)
+    }
+
+    /// What is not looked up of what comes in by a port: [`NO_IPV4`], [`NO_IPV6`].
+    #[inline(always)]
+    pub(crate) fn off(&self, port: usize) -> u8 {
+        self.flags.get(port).map_or(0, |flags| flags.load(Ordering::Acquire) & !PROMISCUOUS)
     }
 
     #[inline(always)]
@@ -231,16 +261,46 @@ impl Shared {
     /// The word of the member of a group that the flow of a frame belongs to; other words as they are.
     #[inline(never)]
     fn member(&self, word: Word, frame: &[u8]) -> Word {
+        let Some(member) = self.member_number(word, frame) else { return word };
+        member.ok().and_then(|member| self.word(member)).unwrap_or(Word::new(Target::Refused(Refusal::Unresolved)))
+    }
+
+    /// The number of that member; `None` unless the word is a group's.
+    fn member_number(&self, word: Word, frame: &[u8]) -> Option<Result<u32, Refusal>> {
         if word.mark() != Word::GROUP {
-            return word;
+            return None;
         }
         let policy = Policy::from_number(self.policy.load(Ordering::Relaxed));
         let bucket = hash::flow(frame, policy, self.seed) >> 56;
         let place = usize::try_from(word.rest() * BUCKETS as u64 + bucket).ok();
         let member = place.and_then(|place| self.buckets.get(place)).map(|place| place.load(Ordering::Acquire));
-        member.and_then(|member| self.word(member)).unwrap_or(Word::new(Target::Refused(Refusal::Unresolved)))
+        Some(member.ok_or(Refusal::Unresolved))
+    }
+
+    /// The word of a next hop that a packet is about to leave by, which may be marked to be probed: then the first packet takes the mark
+    /// off, and is refused. Other words stay as they are.
+    ///
+    /// The word marked and the word without the mark say the same, so the exchange is right whatever was written meanwhile: it
+    /// succeeds only if the writer's last word is that of this neighbour, at this address, and leaves just that.
+    #[cold]
+    fn take_probe(&self, number: u32, word: Word) -> Result<Word, Refusal> {
+        let (Some(plain), Some(place)) = (word.without_probe(), self.hops.get(number as usize)) else {
+            return Ok(word);
+        };
+        match place.compare_exchange(word.0, plain.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Err(Refusal::Probe),
+            // Another one was first, or the word is a new one, whose mark, if any, is for the next packet.
+            Err(now) => Ok(Word(now).without_probe().unwrap_or(Word(now))),
+        }
     }
 }
+
+/// A port takes frames for any station.
+const PROMISCUOUS: u8 = 1;
+/// IPv4 packets that come in by a port are refused as [`Refusal::LeftToHost`].
+const NO_IPV4: u8 = 2;
+/// And those of IPv6.
+const NO_IPV6: u8 = 4;
 
 /// So many of something, if there is memory for them.
 fn filled<T>(count: usize, value: impl FnMut() -> T) -> crate::Result<Box<[T]>> {
@@ -273,8 +333,41 @@ impl NextHops for &Shared {
 
     #[inline(never)]
     fn any(self, number: u32, frame: &[u8]) -> Result<Adjacency, Refusal> {
-        let word = self.member(self.word(number).ok_or(Refusal::NoRoute)?, frame);
-        let adjacency = word.behind(self.link(word).ok_or_else(|| word.refusal())?);
+        let mut number = number;
+        let mut word = self.word(number).ok_or(Refusal::NoRoute)?;
+        if let Some(member) = self.member_number(word, frame) {
+            number = member?;
+            word = self.word(number).ok_or(Refusal::Unresolved)?;
+        }
+        let mut link = self.link(word);
+        if link.is_none() {
+            word = self.take_probe(number, word)?;
+            link = self.link(word);
+        }
+        let adjacency = word.behind(link.ok_or_else(|| word.refusal())?);
         if adjacency.is_down() { Err(Refusal::Unresolved) } else { Ok(adjacency) }
+    }
+}
+
+/// Next hops for what came in by a port that leaves a family to the host.
+#[derive(Clone, Copy)]
+pub(crate) struct Switched<'a> {
+    pub(crate) shared: &'a Shared,
+    /// [`NO_IPV4`], [`NO_IPV6`].
+    pub(crate) off: u8,
+}
+
+impl NextHops for Switched<'_> {
+    const CHANGE: bool = true;
+
+    /// None: the slow way is asked for each packet.
+    #[inline(always)]
+    fn plain(self, _: u32, _: &Packet) -> Option<Adjacency> {
+        None
+    }
+
+    fn any(self, number: u32, frame: &[u8]) -> Result<Adjacency, Refusal> {
+        let family = if frame.get(12..14).is_some_and(|found| found == ethernet::IPV6) { NO_IPV6 } else { NO_IPV4 };
+        if self.off & family != 0 { Err(Refusal::LeftToHost) } else { self.shared.any(number, frame) }
     }
 }

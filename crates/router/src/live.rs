@@ -72,7 +72,7 @@ impl LiveFib {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] or [`Error::Table`] if memory is short, [`Error::PortCount`] beyond 65,024 ports.
+    /// [`Error::OutOfMemory`] or [`Error::Table`] if memory is short, [`Error::PortCount`] beyond 32,256 ports.
     pub fn new(config: &LiveConfig, ports: &[Interface]) -> Result<Self> {
         let most = usize::from(Word::PORTS);
         if ports.len() > most {
@@ -111,6 +111,30 @@ impl LiveFib {
         self.known_port(port)?;
         self.shared.set_port(port.into(), interface);
         Ok(())
+    }
+
+    /// Sets whether IPv4 and IPv6 packets that come in by a port are looked up, as they are at first. Those that are not are refused as
+    /// [`Refusal::LeftToHost`], after all checks of their headers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such port.
+    pub fn set_families(&mut self, port: u16, looked_up: [bool; 2]) -> Result<()> {
+        self.known_port(port)?;
+        self.shared.set_families(port.into(), looked_up);
+        Ok(())
+    }
+
+    /// Has the next packet to a neighbour refused as [`Refusal::Probe`], one packet, whoever forwards it. A change of the next hop calls
+    /// it off. Returns whether the next hop leads to a neighbour; if not, nothing happens.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such next hop.
+    pub fn probe(&mut self, hop: NextHop) -> Result<bool> {
+        let target = self.next_hop(hop)?;
+        self.shared.probe(hop.get(), target);
+        Ok(matches!(target, Target::Neighbour(_)))
     }
 
     /// Sets what tells the flows apart that groups spread.
@@ -265,6 +289,16 @@ impl LiveFib {
         let before = self.v6.remove(prefix)?;
         self.moved(None, Some(before));
         Ok(before)
+    }
+
+    /// The routes whose prefixes cover `prefix`, itself included, shortest first.
+    pub fn covering_ipv4(&self, prefix: Ipv4Prefix) -> impl DoubleEndedIterator<Item = (Ipv4Prefix, NextHop)> + '_ {
+        self.v4.covering(prefix)
+    }
+
+    /// As [`Self::covering_ipv4`].
+    pub fn covering_ipv6(&self, prefix: Ipv6Prefix) -> impl DoubleEndedIterator<Item = (Ipv6Prefix, NextHop)> + '_ {
+        self.v6.covering(prefix)
     }
 
     /// A route leads to `to` now, and led to `from`.

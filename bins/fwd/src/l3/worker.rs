@@ -245,5 +245,7 @@ fn reason(refusal: Refusal) -> Reason {
         Refusal::Blackhole => Reason::Blackhole,
         Refusal::Unreachable => Reason::Unreachable,
         Refusal::Prohibited => Reason::Prohibited,
+        Refusal::LeftToHost => Reason::LeftToHost,
+        Refusal::Probe => Reason::Probe,
     }
 }
