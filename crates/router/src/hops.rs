@@ -175,7 +175,7 @@ impl Shared {
     /// Whether packets of IPv4 and IPv6 that come in by a port are looked up.
     pub(crate) fn set_families(&self, port: usize, [v4, v6]: [bool; 2]) {
         let Some(flags) = self.flags.get(port) else { return };
-        let off = u8::from(!v4) * NO_IPV4 | u8::from(!v6) * NO_IPV6;
+        let off = (u8::from(!v4) * NO_IPV4) | (u8::from(!v6) * NO_IPV6);
         flags.store(flags.load(Ordering::Relaxed) & PROMISCUOUS | off, Ordering::Release);
     }
 
