@@ -40,6 +40,8 @@ reasons! {
     RxBatchTooSmall = "rx_batch_too_small";
     /// The frame was in the receive ring when the run ended.
     RxUnread = "rx_unread";
+    /// The frame has a VLAN tag that is not known, or several, or had no room for the one to leave with.
+    Vlan = "vlan";
     /// The frame is neither IPv4 nor IPv6.
     NotIp = "not_ip";
     /// The frame is for a group of stations on the link, which a router does not forward.

@@ -1,6 +1,6 @@
 //! Whether a frame may be forwarded: the checks in full, in order. [`crate::judge`] has short cuts for most.
 
-use crate::ethernet::{self, HEADER, Station};
+use crate::ethernet::{self, Station};
 use crate::{ipv4, ipv6};
 
 /// The reason why a frame is not forwarded. If several hold, it is the first in this order.
@@ -12,7 +12,10 @@ use crate::{ipv4, ipv6};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Refusal {
-    /// Neither IPv4 nor IPv6 directly after the Ethernet header; what follows a VLAN tag is not examined.
+    /// A VLAN tag that no sub-interface of the port takes (VLAN 0 among them, and one that is down), more than one tag, or no room
+    /// in front of the frame for the tag that it would leave with; only of a [`LiveFib`](crate::LiveFib).
+    Vlan,
+    /// Neither IPv4 nor IPv6 directly after the Ethernet header, or after the tag of a sub-interface.
     NotIp,
     /// Sent to a group of stations (RFC 1812, 5.3.4).
     LinkMulticast,
@@ -51,7 +54,7 @@ pub enum Refusal {
     Unreachable,
     /// The route says to answer that the destination is forbidden.
     Prohibited,
-    /// The host's own routing decides: the route is more than the table knows, or the port leaves the family to it, see
+    /// The host's own routing decides: the route is more than the table knows, or the interface leaves the family to it, see
     /// [`LiveFib::set_families`](crate::LiveFib::set_families).
     LeftToHost,
     /// It would leave, but the host is to send it, so that it sees whether the station is still there: see
@@ -61,7 +64,8 @@ pub enum Refusal {
 
 impl Refusal {
     /// All reasons.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
+        Self::Vlan,
         Self::NotIp,
         Self::LinkMulticast,
         Self::OtherStation,
@@ -92,26 +96,27 @@ pub(crate) enum Passed {
     Ipv6 { destination: u128, end: usize },
 }
 
-/// All checks. `start` holds the headers; the frame may go on elsewhere and has `len` bytes.
-pub(crate) fn check(start: &[u8], len: usize, station: Station) -> Result<Passed, Refusal> {
-    let Some((header, packet)) = start.split_first_chunk::<HEADER>() else { return Err(Refusal::NotIp) };
-    let [a, b, c, d, e, f, s, t, .., high, low] = *header;
-    let ether_type = [high, low];
-    if ether_type != ethernet::IPV4 && ether_type != ethernet::IPV6 {
+/// All checks. `start` begins with a header of `header` bytes, EtherType last; the frame may go on elsewhere and has `len` bytes.
+pub(crate) fn check(start: &[u8], header: usize, len: usize, station: Station) -> Result<Passed, Refusal> {
+    let Some((ethernet, packet)) = start.split_at_checked(header) else { return Err(Refusal::NotIp) };
+    let (Some(addresses), Some(ether_type)) = (ethernet.first_chunk(), ethernet.last_chunk()) else {
+        return Err(Refusal::NotIp);
+    };
+    if *ether_type != ethernet::IPV4 && *ether_type != ethernet::IPV6 {
         return Err(Refusal::NotIp);
     }
-    if a & 1 != 0 {
+    if addresses[0] & 1 != 0 {
         return Err(Refusal::LinkMulticast);
     }
-    if !station.takes([a, b, c, d, e, f, s, t]) {
+    if !station.takes(*addresses) {
         return Err(Refusal::OtherStation);
     }
-    let len = len - HEADER;
-    if ether_type == ethernet::IPV4 {
+    let len = len - header;
+    if *ether_type == ethernet::IPV4 {
         let (destination, total) = ipv4::check(packet, len)?;
-        Ok(Passed::Ipv4 { destination, end: HEADER + total })
+        Ok(Passed::Ipv4 { destination, end: header + total })
     } else {
         let (destination, total) = ipv6::check(packet, len)?;
-        Ok(Passed::Ipv6 { destination, end: HEADER + total })
+        Ok(Passed::Ipv6 { destination, end: header + total })
     }
 }

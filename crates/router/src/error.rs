@@ -118,6 +118,16 @@ pub enum Error {
         /// How many of them were removed, and wait for forwarders.
         waiting: usize,
     },
+    /// A port cannot have a sub-interface of this VLAN.
+    #[error("port {port} cannot have a sub-interface of VLAN {vlan}: {problem}")]
+    Vlan {
+        /// The port.
+        port: u16,
+        /// The VLAN.
+        vlan: u16,
+        /// What is wrong, and what to do about it.
+        problem: &'static str,
+    },
     /// A number stands for nothing.
     #[error("there is no number {number} among the {what}; add it first")]
     Unknown {

@@ -1,14 +1,36 @@
-//! Ethernet headers (IEEE 802.3, 3.2): destination, source, EtherType.
+//! Ethernet headers (IEEE 802.3, 3.2): destination, source, EtherType; with a VLAN tag (IEEE 802.1Q, 9.3) in front of the EtherType.
 
 use crate::fib::low48;
 use std::fmt;
 
 /// Bytes of the header.
 pub(crate) const HEADER: usize = 14;
+/// Bytes of a VLAN tag.
+pub(crate) const TAG: usize = 4;
 /// EtherType of IPv4 (RFC 894).
 pub(crate) const IPV4: [u8; 2] = wire::ether_type::IPV4.to_be_bytes();
 /// EtherType of IPv6 (RFC 2464, section 3).
 pub(crate) const IPV6: [u8; 2] = wire::ether_type::IPV6.to_be_bytes();
+
+/// Returns the VLAN of a frame with one tag, 0 to 4095; 0 for one with several tags, one of 802.1ad, or one that is cut off; `None`
+/// for one without.
+pub(crate) fn vlan(frame: &[u8]) -> Option<u16> {
+    use wire::ether_type::{SERVICE_VLAN, VLAN};
+    let [high, low, rest @ ..] = frame.get(HEADER - 2..)? else { return None };
+    let outer = u16::from_be_bytes([*high, *low]);
+    let [tag_high, tag_low, high, low, ..] = rest else { return matches!(outer, VLAN | SERVICE_VLAN).then_some(0) };
+    match (outer, u16::from_be_bytes([*high, *low])) {
+        (VLAN, VLAN | SERVICE_VLAN) | (SERVICE_VLAN, _) => Some(0),
+        (VLAN, _) => Some(u16::from_be_bytes([*tag_high, *tag_low]) & 0xFFF),
+        _ => None,
+    }
+}
+
+/// Returns the tag of a VLAN, with priority 0.
+pub(crate) fn tag(vlan: u16) -> [u8; TAG] {
+    let ([type_high, type_low], [high, low]) = (wire::ether_type::VLAN.to_be_bytes(), vlan.to_be_bytes());
+    [type_high, type_low, high, low]
+}
 
 /// An Ethernet address.
 ///
@@ -52,7 +74,7 @@ impl std::str::FromStr for MacAddress {
     }
 }
 
-/// A port of the router, as seen from the network.
+/// A port of the router, or a VLAN on one, as seen from the network.
 ///
 /// ```
 /// let interface = router::Interface { mac: [2, 0, 0, 0, 0, 1], promiscuous: false, mtu: 1500 };
@@ -65,7 +87,7 @@ pub struct Interface {
     /// Whether frames for any single station are routed, as replayed captures need. A router on a shared segment must
     /// leave this false: it would send a second time what a switch floods.
     pub promiscuous: bool,
-    /// Size in bytes of the longest IP packet that it sends; values above 65,521 count as 65,521.
+    /// Size in bytes of the longest IP packet that it sends, without any VLAN tag; values above 65,521 count as 65,521.
     pub mtu: u16,
 }
 

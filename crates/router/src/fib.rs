@@ -114,15 +114,10 @@ impl Adjacency {
         last.copy_from_slice(&self.last.to_le_bytes());
     }
 
-    /// Whether a frame of `len` bytes is too long for the port; any is for one that is down.
+    /// Whether a frame of `len` bytes, without any tag, is too long for the port.
     #[inline(always)]
     pub(crate) fn refuses(&self, len: usize) -> bool {
         len > usize::from(self.longest)
-    }
-
-    /// Whether the port sends nothing.
-    pub(crate) fn is_down(&self) -> bool {
-        self.longest == 0
     }
 }
 

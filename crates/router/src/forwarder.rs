@@ -4,10 +4,10 @@ use crate::check::Refusal;
 use crate::egress::Egress;
 use crate::ethernet::{Interface, Station};
 use crate::fib::{Follower, View, stations};
-use crate::hops::{Shared, Switched};
+use crate::hops::Shared;
 use crate::judge::{self, Judged, Verdict};
-use crate::rewrite::{Hops, NextHops};
-use lpm::{Ipv4Reader, Ipv6Reader};
+use crate::rewrite::{Hops, NextHops, SendPlain as _, number};
+use lpm::{Ipv4Reader, Ipv6Reader, NextHop};
 use mempool::{Batch, Packet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -35,12 +35,13 @@ pub struct Forwarder {
     stations: Box<[Station]>,
     miss: Miss,
     judged: Judged,
+    hops: Vec<Option<NextHop>>,
 }
 
 impl Forwarder {
     pub(crate) fn new(fib: Follower, interfaces: &Arc<[Interface]>, miss: Miss) -> Self {
         let (interfaces, stations) = (Arc::clone(interfaces), stations(interfaces));
-        Self { fib, judged: Judged::new(&interfaces), interfaces, stations, miss }
+        Self { fib, judged: Judged::new(&interfaces), hops: Vec::new(), interfaces, stations, miss }
     }
 
     /// Routes all packets of `batch`, which were received on port `ingress`, into `egress`, and leaves `batch` empty.
@@ -48,17 +49,18 @@ impl Forwarder {
     /// for them or has fewer ports than the router, or if there is no port `ingress`.
     ///
     /// Frames with the same output keep their order. The headers of a frame must be in its first buffer. Bytes after
-    /// the IP packet, such as the padding of short frames, are cut off. IPv4 options are passed on without being read.
+    /// the IP packet, such as the padding of short frames, are cut off of what leaves. IPv4 options are passed on without being
+    /// read.
     #[inline(never)]
     pub fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
-        let Self { fib, interfaces, stations, miss, judged } = self;
+        let Self { fib, interfaces, stations, miss, judged, hops } = self;
         let Some(station) = stations.get(ingress).copied() else { return 0 };
         if egress.room() < batch.len() || egress.ports() < interfaces.len() {
             return 0;
         }
         let View { v4, v6, adjacencies } = fib.newest();
         let table = Hops { next_hops: &**adjacencies, interfaces, miss: *miss, ingress };
-        route(&table, station, judged, (v4, v6), batch, egress)
+        route(&table, station, (judged, hops), (v4, v6), batch, egress)
     }
 }
 
@@ -74,37 +76,27 @@ pub struct LiveForwarder {
     v4: Ipv4Reader,
     v6: Ipv6Reader,
     judged: Judged,
+    hops: Vec<Option<NextHop>>,
 }
 
 impl LiveForwarder {
     pub(crate) fn new(shared: &Arc<Shared>, v4: Ipv4Reader, v6: Ipv6Reader) -> Self {
-        Self { seen: shared.join(), shared: Arc::clone(shared), v4, v6, judged: Judged::new_live() }
+        let (seen, shared) = (shared.join(), Arc::clone(shared));
+        Self { seen, shared, v4, v6, judged: Judged::new_live(), hops: Vec::new() }
     }
 
-    /// As [`Forwarder::route`], but for options.
+    /// As [`Forwarder::route`], but for options and VLANs: a frame with the tag of a sub-interface of the port comes in by that, and one
+    /// that leaves by a sub-interface gets its tag, with priority 0. `egress` is by ports.
     #[inline(never)]
     pub fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
-        let Self { shared, seen, v4, v6, judged } = self;
-        if ingress >= shared.ports() || egress.room() < batch.len() || egress.ports() < shared.ports() {
+        let Self { shared, seen, v4, v6, judged, hops } = self;
+        let ports = shared.interfaces().ports();
+        if ingress >= ports || egress.room() < batch.len() || egress.ports() < ports {
             return 0;
         }
         shared.catch_up(seen);
-        let off = shared.off(ingress);
-        if off != 0 {
-            return self.route_switched(off, ingress, batch, egress);
-        }
         let table = Hops { next_hops: &**shared, interfaces: &[], miss: Miss::Refuse, ingress };
-        route(&table, shared.station(ingress), judged, (v4, v6), batch, egress)
-    }
-
-    /// As [`Self::route`], where a family is left to the host.
-    #[cold]
-    #[inline(never)]
-    fn route_switched(&mut self, off: u8, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
-        let Self { shared, v4, v6, judged, .. } = self;
-        let next_hops = Switched { shared, off };
-        let table = Hops { next_hops, interfaces: &[], miss: Miss::Refuse, ingress };
-        route(&table, shared.station(ingress), judged, (v4, v6), batch, egress)
+        route(&table, shared.interfaces().station(ingress), (judged, hops), (v4, v6), batch, egress)
     }
 
     /// Tells the table that nothing is under way here. [`Self::route`] does so too, so call it when no packets come, now and then: numbers
@@ -119,7 +111,7 @@ impl LiveForwarder {
 fn route<N: NextHops>(
     table: &Hops<'_, N>,
     station: Station,
-    judged: &mut Judged,
+    (judged, hops): (&mut Judged, &mut Vec<Option<NextHop>>),
     (v4, v6): (&mut Ipv4Reader, &mut Ipv6Reader),
     batch: &mut Batch,
     egress: &mut Egress,
@@ -131,31 +123,28 @@ fn route<N: NextHops>(
         batch.distribute(egress.outputs(), |_| port.into());
         return count;
     }
-    judged.judge(batch, station);
-    look_up(v4, v6, judged, count);
-    if judged.unusual {
-        table.rewrite_frames(batch, judged);
-    } else if judged.other_count > 0 {
-        table.rewrite_others(batch, judged);
+    if hops.len() < count {
+        hops.resize(count, None);
+        judged.grow(count);
     }
-    let Judged { v4, verdicts, hops, .. } = judged;
-    let (mut hops, mut left) = (hops[..count].iter(), 0);
-    batch.distribute(egress.outputs(), |packet| {
-        let hop = hops.next().copied().flatten();
-        if let Some(port) = table.send_plain(packet, hop) {
-            return port.into();
+    judged.judge(batch, station, table);
+    look_up(v4, v6, judged, &mut hops[..count]);
+    if judged.unusual {
+        table.rewrite_frames(batch, judged, hops);
+    } else if judged.other_count > 0 {
+        table.rewrite_others(batch, judged, hops);
+    }
+    let near = table.next_hops.near();
+    let (mut rest, mut left) = (hops[..count].iter(), 0);
+    batch.distribute(egress.outputs(), |packet| match near.send(number(rest.next().copied().flatten()), packet) {
+        Some(port) => port.into(),
+        None => {
+            let at = count - 1 - rest.len();
+            table.settle(packet, at, hops[at], judged, &mut left)
         }
-        let at = count - 1 - hops.len();
-        let verdict = table.settle(packet, v4[at], verdicts[at], if N::CHANGE { hop } else { None });
-        if let Verdict::Out(port) = verdict {
-            return port.into();
-        }
-        verdicts[left] = verdict;
-        left += 1;
-        usize::MAX
     });
     if !batch.is_empty() {
-        set_aside(batch, verdicts, egress);
+        set_aside(batch, &judged.verdicts, egress);
     }
     count
 }
@@ -175,26 +164,32 @@ fn set_aside(batch: &mut Batch, verdicts: &[Verdict], egress: &mut Egress) {
 /// The straight path of a packet that is alone in its burst: if it is IPv4 without options and has a route, gives it its
 /// new header and returns its port.
 #[inline(always)]
-fn send_lone(
+fn send_lone<N: NextHops>(
     packet: &mut Packet,
     station: Station,
     longest: usize,
     routes: &mut Ipv4Reader,
-    table: &Hops<'_, impl NextHops>,
+    table: &Hops<'_, N>,
 ) -> Option<u16> {
     if packet.continues() {
         return None;
     }
-    let destination = judge::plain(packet, station, longest)?;
-    table.send_plain(packet, routes.lookup(destination.into()))
+    let mut cut = 0;
+    let longest = if N::CHANGE { usize::MAX } else { longest };
+    let destination = judge::plain(packet, station, longest, |packet, end| judge::cut(packet, end, &mut cut))?;
+    let sent = table.next_hops.near().send(number(routes.lookup(destination.into())), packet);
+    if sent.is_none() {
+        judge::restore(packet, &mut cut);
+    }
+    sent
 }
 
 /// Looks up the next hops of both families.
 #[inline(always)]
-fn look_up(routes: &mut Ipv4Reader, v6_routes: &mut Ipv6Reader, judged: &mut Judged, count: usize) {
-    let Judged { v4, hops, v6, v6_hops, v6_count, .. } = judged;
-    if *v6_count < count {
-        routes.lookup_batch(&v4[..count], &mut hops[..count]);
+fn look_up(routes: &mut Ipv4Reader, v6_routes: &mut Ipv6Reader, judged: &mut Judged, hops: &mut [Option<NextHop>]) {
+    let Judged { v4, v6, v6_hops, v6_count, .. } = judged;
+    if *v6_count < hops.len() {
+        routes.lookup_batch(&v4[..hops.len()], hops);
     }
     if *v6_count > 0 {
         v6_routes.lookup_batch(&v6[..*v6_count], &mut v6_hops[..*v6_count]);

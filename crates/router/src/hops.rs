@@ -2,13 +2,15 @@
 
 use crate::Neighbour;
 use crate::check::Refusal;
-use crate::ethernet::{self, HEADER, Interface, MacAddress, Station};
+use crate::ethernet::{self, HEADER, MacAddress};
 use crate::fib::{Adjacency, low48};
 use crate::hash::{self, Policy};
-use crate::rewrite::NextHops;
+use crate::interfaces::{Entrance, Exit, Interfaces, Link, filled};
+use crate::ipv4::SHORTEST;
+use crate::rewrite::{NextHops, SendPlain, Way};
 use mempool::Packet;
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Buckets of a group: a flow belongs to one of them, and each belongs to a member.
@@ -29,51 +31,59 @@ pub enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Group(pub(crate) u32);
 
-/// A [`Target`] in 64 bits: in the lower 16 the port, or one of the marks below; in the others what it says. A neighbour to be probed has
-/// [`Self::PROBE`] set in its port, which is no port then.
+/// A [`Target`] in 64 bits: in the upper 16 the interface, or one of the marks below; in the others what it says. A
+/// neighbour to be probed has [`Self::PROBE`] set in its interface, which is none then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Word(u64);
 
 impl Word {
     const GROUP: u16 = 0xFFFF;
     const REFUSED: u16 = 0xFFFE;
-    /// Ports are below.
-    pub(crate) const PORTS: u16 = 0x7E00;
+    /// Numbers of interfaces are below.
+    pub(crate) const INTERFACES: u16 = 0x7E00;
     const PROBE: u16 = 0x8000;
 
-    /// `target`, whose port is below [`Self::PORTS`].
+    /// `target`, whose interface is below [`Self::INTERFACES`].
     pub(crate) fn new(target: Target) -> Self {
         let (mark, rest) = match target {
             Target::Neighbour(Neighbour { port, mac: MacAddress(mac) }) => (port, low48(mac)),
             Target::Group(Group(number)) => (Self::GROUP, number.into()),
             Target::Refused(refusal) => (Self::REFUSED, refusal as u64),
         };
-        Self(rest << 16 | u64::from(mark))
+        Self(rest | u64::from(mark) << 48)
     }
 
-    /// The mark or the port.
+    /// The mark or the interface.
     #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the lower 16 bits are it")]
     fn mark(self) -> u16 {
-        self.0 as u16
+        (self.0 >> 48) as u16
     }
 
     /// What it says besides.
     #[inline(always)]
     fn rest(self) -> u64 {
-        self.0 >> 16
+        self.0 & 0xFFFF_FFFF_FFFF
     }
 
-    /// The adjacency of a neighbour behind a port.
+    /// Writes the header of an untagged frame of IPv4 from an interface to a neighbour. What is too much of a word, the next store
+    /// mends.
     #[inline(always)]
-    fn behind(self, link: Link) -> Adjacency {
-        Adjacency::of_words(self.rest(), link.0, self.mark(), link.longest())
+    fn write(self, link: Link, start: &mut [u8; HEADER + SHORTEST]) {
+        start[..8].copy_from_slice(&self.0.to_le_bytes());
+        start[6..14].copy_from_slice(&link.0.to_le_bytes());
+        start[12..14].copy_from_slice(&ethernet::IPV4);
+    }
+
+    /// The word of a neighbour with the mark that it is to be probed.
+    fn with_probe(self) -> Self {
+        Self(self.0 | u64::from(Self::PROBE) << 48)
     }
 
     /// The word of a neighbour to be probed without that mark; `None` of all other words.
     fn without_probe(self) -> Option<Self> {
-        let port = self.mark() & !Self::PROBE;
-        (self.mark() & Self::PROBE != 0 && port < Self::PORTS).then_some(Self(self.0 & !u64::from(Self::PROBE)))
+        let interface = self.mark() & !Self::PROBE;
+        let is_marked = self.mark() & Self::PROBE != 0 && interface < Self::INTERFACES;
+        is_marked.then_some(Self(self.rest() | u64::from(interface) << 48))
     }
 
     /// Why packets to it are refused, unless it is a neighbour's. Groups are not members.
@@ -85,35 +95,10 @@ impl Word {
     }
 }
 
-/// A port in a word: its MAC address in the lower 48 bits, the first byte lowest, and the bytes of the longest frame above, 0 while the
-/// port is down.
-#[derive(Clone, Copy, Debug)]
-struct Link(u64);
-
-impl Link {
-    fn new(interface: &Interface) -> Self {
-        let longest = u16::try_from(usize::from(interface.mtu) + HEADER).unwrap_or(u16::MAX);
-        Self(low48(interface.mac) | u64::from(longest) << 48)
-    }
-
-    fn mac(self) -> u64 {
-        self.0 & 0xFFFF_FFFF_FFFF
-    }
-
-    /// Bytes of the longest frame.
-    #[inline(always)]
-    fn longest(self) -> u16 {
-        (self.0 >> 48) as u16
-    }
-}
-
 /// What the writer of a [`LiveFib`](crate::LiveFib) and its forwarders share.
 pub(crate) struct Shared {
     hops: Box<[AtomicU64]>,
-    /// A [`Link`] for each port.
-    links: Box<[AtomicU64]>,
-    /// For each port [`PROMISCUOUS`], [`NO_IPV4`] and [`NO_IPV6`].
-    flags: Box<[AtomicU8]>,
+    interfaces: Interfaces,
     /// [`BUCKETS`] for each group: numbers of next hops.
     buckets: Box<[AtomicU32]>,
     policy: AtomicU32,
@@ -130,13 +115,12 @@ impl Shared {
     /// # Errors
     ///
     /// [`crate::Error::OutOfMemory`].
-    pub(crate) fn new(next_hops: usize, groups: usize, ports: &[Interface], seed: u64) -> crate::Result<Self> {
+    pub(crate) fn new(next_hops: usize, groups: usize, interfaces: Interfaces, seed: u64) -> crate::Result<Self> {
         let unused = Word::new(Target::Refused(Refusal::Unresolved)).0;
         let buckets = groups.checked_mul(BUCKETS).ok_or(crate::Error::OutOfMemory)?;
         Ok(Self {
             hops: filled(next_hops, || AtomicU64::new(unused))?,
-            links: ports.iter().map(|port| AtomicU64::new(Link::new(port).0)).collect(),
-            flags: ports.iter().map(|port| AtomicU8::new(u8::from(port.promiscuous) * PROMISCUOUS)).collect(),
+            interfaces,
             buckets: filled(buckets, || AtomicU32::new(u32::MAX))?,
             policy: AtomicU32::new(Policy::Addresses as u32),
             seed,
@@ -153,8 +137,9 @@ impl Shared {
         self.buckets.len() / BUCKETS
     }
 
-    pub(crate) fn ports(&self) -> usize {
-        self.links.len()
+    #[inline(always)]
+    pub(crate) fn interfaces(&self) -> &Interfaces {
+        &self.interfaces
     }
 
     /// Writes the word of a next hop: one store, whoever reads it.
@@ -164,25 +149,10 @@ impl Shared {
         }
     }
 
-    /// The settings of a port; `None` while it is down.
-    pub(crate) fn set_port(&self, port: usize, interface: Option<&Interface>) {
-        let (Some(link), Some(flags)) = (self.links.get(port), self.flags.get(port)) else { return };
-        let promiscuous = u8::from(interface.is_some_and(|interface| interface.promiscuous)) * PROMISCUOUS;
-        flags.store(flags.load(Ordering::Relaxed) & !PROMISCUOUS | promiscuous, Ordering::Relaxed);
-        link.store(interface.map_or(0, |interface| Link::new(interface).0), Ordering::Release);
-    }
-
-    /// Whether packets of IPv4 and IPv6 that come in by a port are looked up.
-    pub(crate) fn set_families(&self, port: usize, [v4, v6]: [bool; 2]) {
-        let Some(flags) = self.flags.get(port) else { return };
-        let off = (u8::from(!v4) * NO_IPV4) | (u8::from(!v6) * NO_IPV6);
-        flags.store(flags.load(Ordering::Relaxed) & PROMISCUOUS | off, Ordering::Release);
-    }
-
     /// Has the next packet to a neighbour refused as [`Refusal::Probe`]. `target` is what the next hop leads to.
     pub(crate) fn probe(&self, number: u32, target: Target) {
         if let (Some(word), Target::Neighbour(_)) = (self.hops.get(number as usize), target) {
-            word.store(Word::new(target).0 | u64::from(Word::PROBE), Ordering::Release);
+            word.store(Word::new(target).with_probe().0, Ordering::Release);
         }
     }
 
@@ -228,34 +198,9 @@ impl Shared {
         }
     }
 
-    /// Which frames a port takes: none while it is down, or if there is no such port.
-    #[inline(always)]
-    pub(crate) fn station(&self, port: usize) -> Station {
-        let (Some(link), Some(flags)) = (self.links.get(port), self.flags.get(port)) else {
-            return Station::NOBODY;
-        };
-        let link = Link(link.load(Ordering::Acquire));
-        if link.longest() == 0 {
-            return Station::NOBODY;
-        }
-        Station::of(link.mac(), flags.load(Ordering::Relaxed) & PROMISCUOUS != 0)
-    }
-
-    /// What is not looked up of what comes in by a port: [`NO_IPV4`], [`NO_IPV6`].
-    #[inline(always)]
-    pub(crate) fn off(&self, port: usize) -> u8 {
-        self.flags.get(port).map_or(0, |flags| flags.load(Ordering::Acquire) & !PROMISCUOUS)
-    }
-
     #[inline(always)]
     fn word(&self, number: u32) -> Option<Word> {
         self.hops.get(number as usize).map(|word| Word(word.load(Ordering::Acquire)))
-    }
-
-    /// The port of a neighbour's word; `None` of all other words.
-    #[inline(always)]
-    fn link(&self, word: Word) -> Option<Link> {
-        self.links.get(usize::from(word.mark())).map(|link| Link(link.load(Ordering::Acquire)))
     }
 
     /// The word of the member of a group that the flow of a frame belongs to; other words as they are.
@@ -282,7 +227,6 @@ impl Shared {
     ///
     /// The word marked and the word without the mark say the same, so the exchange is right whatever was written meanwhile: it
     /// succeeds only if the writer's last word is that of this neighbour, at this address, and leaves just that.
-    #[cold]
     fn take_probe(&self, number: u32, word: Word) -> Result<Word, Refusal> {
         let (Some(plain), Some(place)) = (word.without_probe(), self.hops.get(number as usize)) else {
             return Ok(word);
@@ -295,24 +239,43 @@ impl Shared {
     }
 }
 
-/// A port takes frames for any station.
-const PROMISCUOUS: u8 = 1;
-/// IPv4 packets that come in by a port are refused as [`Refusal::LeftToHost`].
-const NO_IPV4: u8 = 2;
-/// And those of IPv6.
-const NO_IPV6: u8 = 4;
-
-/// So many of something, if there is memory for them.
-fn filled<T>(count: usize, value: impl FnMut() -> T) -> crate::Result<Box<[T]>> {
-    let mut places = Vec::new();
-    places.try_reserve_exact(count)?;
-    places.resize_with(count, value);
-    Ok(places.into_boxed_slice())
-}
-
 impl fmt::Debug for Shared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared").field("next_hops", &self.hops.len()).finish_non_exhaustive()
+    }
+}
+
+/// What most packets need of [`Shared`], at hand.
+#[derive(Clone, Copy)]
+struct Near<'a> {
+    hops: &'a [AtomicU64],
+    /// A [`Link`] for each port, and for no sub-interface: what leaves by those gets a tag.
+    ports: &'a [AtomicU64],
+    shared: &'a Shared,
+}
+
+impl Near<'_> {
+    /// The port of a neighbour's word; `None` of all other words, and of sub-interfaces.
+    #[inline(always)]
+    fn link(self, word: Word) -> Option<Link> {
+        self.ports.get(usize::from(word.mark())).map(|link| Link(link.load(Ordering::Acquire)))
+    }
+}
+
+impl SendPlain for Near<'_> {
+    #[inline(always)]
+    fn send(self, number: u32, packet: &mut Packet) -> Option<u16> {
+        let mut word = Word(self.hops.get(number as usize)?.load(Ordering::Acquire));
+        let mut link = self.link(word);
+        if link.is_none() {
+            word = self.shared.member(word, packet.data());
+            link = self.link(word);
+        }
+        let link = link.filter(|link| packet.len() <= link.longest().into())?;
+        let start: &mut [u8; HEADER + SHORTEST] = packet.data_mut().first_chunk_mut()?;
+        word.write(link, start);
+        wire::hop(start.last_chunk_mut()?);
+        Some(word.mark())
     }
 }
 
@@ -320,54 +283,25 @@ impl NextHops for &Shared {
     const CHANGE: bool = true;
 
     #[inline(always)]
-    fn plain(self, number: u32, packet: &Packet) -> Option<Adjacency> {
-        let mut word = self.word(number)?;
-        let mut link = self.link(word);
-        if link.is_none() {
-            word = self.member(word, packet.data());
-            link = self.link(word);
-        }
-        let adjacency = word.behind(link?);
-        (!adjacency.refuses(packet.len())).then_some(adjacency)
+    fn near(self) -> impl SendPlain {
+        Near { hops: &self.hops, ports: self.interfaces.links(), shared: self }
     }
 
     #[inline(never)]
-    fn any(self, number: u32, frame: &[u8]) -> Result<Adjacency, Refusal> {
+    fn any(self, number: u32, frame: &[u8]) -> Result<Way, Refusal> {
         let mut number = number;
         let mut word = self.word(number).ok_or(Refusal::NoRoute)?;
         if let Some(member) = self.member_number(word, frame) {
             number = member?;
             word = self.word(number).ok_or(Refusal::Unresolved)?;
         }
-        let mut link = self.link(word);
-        if link.is_none() {
-            word = self.take_probe(number, word)?;
-            link = self.link(word);
-        }
-        let adjacency = word.behind(link.ok_or_else(|| word.refusal())?);
-        if adjacency.is_down() { Err(Refusal::Unresolved) } else { Ok(adjacency) }
-    }
-}
-
-/// Next hops for what came in by a port that leaves a family to the host.
-#[derive(Clone, Copy)]
-pub(crate) struct Switched<'a> {
-    pub(crate) shared: &'a Shared,
-    /// [`NO_IPV4`], [`NO_IPV6`].
-    pub(crate) off: u8,
-}
-
-impl NextHops for Switched<'_> {
-    const CHANGE: bool = true;
-
-    /// None: the slow way is asked for each packet.
-    #[inline(always)]
-    fn plain(self, _: u32, _: &Packet) -> Option<Adjacency> {
-        None
+        let word = self.take_probe(number, word)?;
+        let exit = self.interfaces.exit(word.mark()).ok_or_else(|| word.refusal())?;
+        let Exit { link, port, tag } = exit.ok_or(Refusal::Unresolved)?;
+        Ok(Way { adjacency: Adjacency::of_words(word.rest(), link.mac(), port, link.longest()), tag })
     }
 
-    fn any(self, number: u32, frame: &[u8]) -> Result<Adjacency, Refusal> {
-        let family = if frame.get(12..14).is_some_and(|found| found == ethernet::IPV6) { NO_IPV6 } else { NO_IPV4 };
-        if self.off & family != 0 { Err(Refusal::LeftToHost) } else { self.shared.any(number, frame) }
+    fn entrance(self, port: usize, vlan: Option<u16>) -> Option<Entrance> {
+        self.interfaces.entrance(port, vlan)
     }
 }

@@ -1,7 +1,9 @@
 //! The first half of a burst: what each packet is, and where it wants to go.
 
 use crate::check::{self, Passed, Refusal};
-use crate::ethernet::{HEADER, Interface, Station};
+use crate::ethernet::{self, HEADER, Interface, Station, TAG};
+use crate::interfaces::Entrance;
+use crate::rewrite::{Hops, NextHops};
 use crate::{ipv4, ipv6};
 use lpm::NextHop;
 use mempool::{Batch, Packet};
@@ -12,31 +14,29 @@ pub(crate) struct Judged {
     /// IPv4 destinations; 0, to which no packet may go, for all packets that have a verdict instead. Those are looked up
     /// along, which costs less than sorting.
     pub(crate) v4: Vec<u32>,
-    pub(crate) hops: Vec<Option<NextHop>>,
-    /// What is to be done with the packets that have no IPv4 destination.
+    /// What is to be done with the packets that have no IPv4 destination, or a tag; of all packets, if there are such.
     pub(crate) verdicts: Vec<Verdict>,
     /// Those packets, in order, and how many they are; none of an unusual burst.
     pub(crate) others: Vec<usize>,
     pub(crate) other_count: usize,
-    /// Destinations and next hops of the packets whose verdict is `Ipv6`, in order, and how many they are.
+    /// Destinations and next hops of the packets of IPv6 that passed, in order, and how many they are.
     pub(crate) v6: Vec<u128>,
     pub(crate) v6_hops: Vec<Option<NextHop>>,
     pub(crate) v6_count: usize,
+    /// Bytes behind the IP packet that were cut off of each packet, and whether there are any.
+    pub(crate) cuts: Vec<u16>,
+    has_cuts: bool,
     /// Some frame is in several buffers, or longer than some port sends.
     pub(crate) unusual: bool,
     /// Bytes of the longest frame that all ports send.
     pub(crate) longest: usize,
-    /// Whether IPv4 packets with options are refused.
-    refuse_options: bool,
 }
 
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Passed; its next hop is to be looked up.
-    Ipv4,
-    /// As above.
-    Ipv6,
+    /// Its next hop is to be looked up.
+    Passed(Kind),
     /// Has its new header and leaves by this port.
     Out(u16),
     Refused(Refusal),
@@ -46,94 +46,113 @@ pub(crate) enum Verdict {
     Surplus,
 }
 
+/// What a frame that passed is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) v6: bool,
+    /// Has a VLAN tag.
+    pub(crate) tagged: bool,
+}
+
+impl Kind {
+    /// IPv4 without a tag.
+    pub(crate) const PLAIN: Self = Self { v6: false, tagged: false };
+
+    /// Bytes of tags.
+    #[inline(always)]
+    pub(crate) fn tag_len(self) -> usize {
+        if self.tagged { TAG } else { 0 }
+    }
+}
+
 impl Judged {
     pub(crate) fn new(interfaces: &[Interface]) -> Self {
         let mtu = interfaces.iter().map(|interface| usize::from(interface.mtu)).min().unwrap_or_default();
         Self { longest: HEADER + mtu, ..Self::default() }
     }
 
-    /// Leaves the lengths of frames, which change, to the look at the next hop, and options to others.
+    /// Leaves the lengths of frames, which change, to the look at the next hop.
     pub(crate) fn new_live() -> Self {
-        Self { longest: usize::MAX, refuse_options: true, ..Self::default() }
+        Self { longest: usize::MAX, ..Self::default() }
     }
 
     /// Checks all frames of a burst.
     #[inline(always)]
-    pub(crate) fn judge(&mut self, batch: &mut Batch, station: Station) {
-        if self.v4.len() < batch.len() {
-            self.grow(batch.len());
+    pub(crate) fn judge<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<'_, N>) {
+        if self.has_cuts {
+            self.cuts.fill(0);
         }
-        (self.other_count, self.v6_count, self.unusual) = (0, 0, false);
-        let (longest, mut all_plain) = (self.longest, true);
-        for (packet, v4) in batch.iter_mut().zip(&mut self.v4) {
+        (self.other_count, self.v6_count, self.unusual, self.has_cuts) = (0, 0, false, false);
+        let (longest, mut all_plain) = (if N::CHANGE { usize::MAX } else { self.longest }, true);
+        for ((packet, v4), cuts) in batch.iter_mut().zip(&mut self.v4).zip(&mut self.cuts) {
             if packet.continues() {
-                return self.judge_chains(batch, station);
+                return self.judge_chains(batch, station, table);
             }
-            let Some(destination) = plain(packet, station, longest) else {
+            let cut_off = |packet: &mut Packet, end| {
+                self.has_cuts = true;
+                cut(packet, end, cuts);
+            };
+            let Some(destination) = plain(packet, station, longest, cut_off) else {
                 (*v4, all_plain) = (0, false);
                 continue;
             };
             *v4 = destination;
         }
         if !all_plain {
-            self.judge_others(batch, station);
+            self.judge_others(batch, station, table);
         }
     }
 
+    /// For bursts of up to `count` packets.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, count: usize) {
+    pub(crate) fn grow(&mut self, count: usize) {
         self.v4.resize(count, 0);
-        self.hops.resize(count, None);
         self.verdicts.resize(count, Verdict::Surplus);
         self.others.resize(count, 0);
         self.v6.resize(count, 0);
         self.v6_hops.resize(count, None);
+        self.cuts.resize(count, 0);
     }
 
     /// Checks the packets that the short cut for IPv4 did not take.
     #[inline(never)]
-    fn judge_others(&mut self, batch: &mut Batch, station: Station) {
+    fn judge_others<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<'_, N>) {
         for (at, packet) in batch.iter_mut().enumerate() {
             if self.v4[at] != 0 {
+                self.verdicts[at] = Verdict::Passed(Kind::PLAIN);
                 continue;
             }
             let (data, len) = (packet.data(), packet.len());
             let plain = data.first_chunk().and_then(|start| ipv6::plain(start, len, station, self.longest));
             let checked = match plain {
-                Some((destination, end)) => Ok(Passed::Ipv6 { destination, end }),
-                None => self.check(data, len, station),
+                Some((destination, end)) => Ok((Passed::Ipv6 { destination, end }, false)),
+                None => check(data, len, station, table),
             };
             let (verdict, end) = self.note(at, checked, len);
-            if verdict != Verdict::Ipv4 {
+            if verdict != Verdict::Passed(Kind::PLAIN) {
                 self.others[self.other_count] = at;
                 self.other_count += 1;
             }
             if end != len {
-                packet.truncate(end);
+                self.has_cuts = true;
+                cut(packet, end, &mut self.cuts[at]);
             }
-        }
-    }
-
-    /// The checks in full.
-    fn check(&self, data: &[u8], len: usize, station: Station) -> Result<Passed, Refusal> {
-        let passed = check::check(data, len, station)?;
-        match passed {
-            Passed::Ipv4 { .. } if self.refuse_options && data.get(HEADER) != Some(&0x45) => Err(Refusal::Options),
-            _ => Ok(passed),
         }
     }
 
     /// Notes verdict and destination of a frame of `len` bytes whose first packet is `at`. Returns the verdict, and where
     /// the frame ends.
     #[inline(always)]
-    fn note(&mut self, at: usize, checked: Result<Passed, Refusal>, len: usize) -> (Verdict, usize) {
+    fn note(&mut self, at: usize, checked: Result<(Passed, bool), Refusal>, len: usize) -> (Verdict, usize) {
         let (verdict, v4, end) = match checked {
-            Ok(Passed::Ipv4 { destination, end }) => (Verdict::Ipv4, destination, end),
-            Ok(Passed::Ipv6 { destination, end }) => {
+            Ok((Passed::Ipv4 { destination, end }, tagged)) => {
+                (Verdict::Passed(Kind { v6: false, tagged }), destination, end)
+            }
+            Ok((Passed::Ipv6 { destination, end }, tagged)) => {
                 self.v6[self.v6_count] = destination;
                 self.v6_count += 1;
-                (Verdict::Ipv6, 0, end)
+                (Verdict::Passed(Kind { v6: true, tagged }), 0, end)
             }
             Err(refusal) => (Verdict::Refused(refusal), 0, len),
         };
@@ -142,24 +161,25 @@ impl Judged {
         (verdict, end)
     }
 
-    /// Checks all frames of a burst of which some are in several buffers. Packets that have passed before pass again.
+    /// Checks all frames of a burst of which some are in several buffers. Packets that have passed before are as they came again.
     #[cold]
     #[inline(never)]
-    fn judge_chains(&mut self, batch: &mut Batch, station: Station) {
-        self.unusual = true;
+    fn judge_chains<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<'_, N>) {
+        batch.iter_mut().zip(&mut self.cuts).for_each(|(packet, cut)| restore(packet, cut));
+        (self.unusual, self.has_cuts) = (true, true);
         let mut at = 0;
         while at < batch.len() {
             let past = at + segments(&batch[at..]);
             let frame = &mut batch[at..past];
             let len = frame.iter().map(Packet::len).sum();
-            let checked = self.check(frame[0].data(), len, station);
+            let checked = check(frame[0].data(), len, station, table);
             let (_, mut rest) = self.note(at, checked, len);
             for (index, packet) in frame.iter_mut().enumerate() {
                 if index > 0 {
                     self.v4[at + index] = 0;
                     self.verdicts[at + index] = if rest == 0 { Verdict::Surplus } else { Verdict::Follows };
                 }
-                packet.truncate(rest);
+                cut(packet, rest, &mut self.cuts[at + index]);
                 rest -= packet.len();
                 if rest == 0 {
                     packet.set_continues(false);
@@ -170,10 +190,42 @@ impl Judged {
     }
 }
 
+/// The checks in full. Also returns whether the frame has a tag.
+fn check<N: NextHops>(
+    data: &[u8],
+    len: usize,
+    station: Station,
+    table: &Hops<'_, N>,
+) -> Result<(Passed, bool), Refusal> {
+    if !N::CHANGE {
+        return check::check(data, HEADER, len, station).map(|passed| (passed, false));
+    }
+    let vlan = ethernet::vlan(data);
+    let entrance = table.next_hops.entrance(table.ingress, vlan);
+    let (header, entrance) = match vlan {
+        Some(_) => (HEADER + TAG, entrance.ok_or(Refusal::Vlan)?),
+        None => (HEADER, entrance.unwrap_or(Entrance::CLOSED)),
+    };
+    let passed = check::check(data, header, len, entrance.station)?;
+    let (is_plain, looked_up) = match passed {
+        Passed::Ipv4 { .. } => (data.get(header) == Some(&0x45), entrance.families[0]),
+        Passed::Ipv6 { .. } => (true, entrance.families[1]),
+    };
+    if !is_plain {
+        return Err(Refusal::Options);
+    }
+    if looked_up { Ok((passed, vlan.is_some())) } else { Err(Refusal::LeftToHost) }
+}
+
 /// The short cut for most packets: returns the destination of one of IPv4 without options that passes all checks and
-/// ends within the first `longest` bytes of the frame. Cuts off what is behind it.
+/// ends within the first `longest` bytes of the frame. Has cut off what is behind its end.
 #[inline(always)]
-pub(crate) fn plain(packet: &mut Packet, station: Station, longest: usize) -> Option<u32> {
+pub(crate) fn plain(
+    packet: &mut Packet,
+    station: Station,
+    longest: usize,
+    cut_off: impl FnOnce(&mut Packet, usize),
+) -> Option<u32> {
     let len = packet.meta().len();
     let start = packet.data().first_chunk()?;
     if !ipv4::is_plain(start, station) {
@@ -185,11 +237,28 @@ pub(crate) fn plain(packet: &mut Packet, station: Station, longest: usize) -> Op
         if end > longest {
             return None;
         }
-        packet.truncate(end);
+        cut_off(packet, end);
     } else if usize::from(len) > longest {
         return None;
     }
     Some(destination)
+}
+
+/// Shortens a packet to `end` bytes if it is longer, and notes by how much.
+#[inline]
+pub(crate) fn cut(packet: &mut Packet, end: usize, cut: &mut u16) {
+    let len = packet.meta().len();
+    packet.truncate(end);
+    *cut = len - packet.meta().len();
+}
+
+/// Gives a packet back what was cut off behind its end.
+#[inline]
+pub(crate) fn restore(packet: &mut Packet, cut: &mut u16) {
+    if *cut > 0 {
+        // It was there, so there is room.
+        let _ = packet.append(std::mem::take(cut).into());
+    }
 }
 
 /// Returns the number of packets that the first frame of `packets` is in.

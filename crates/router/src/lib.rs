@@ -12,8 +12,7 @@
 //! Routes that change one by one, as a routing protocol changes them, are the business of [`LiveFib`], with a [`LiveForwarder`] for each
 //! thread: next hops change in place, and a route may lead to several of them.
 //!
-//! Refused frames come out unchanged, apart from bytes after the IP packet, which are cut off. A program that wants to
-//! answer them (ICMP errors, ARP, a host's own stack) finds them in the [`Egress`] with their [`Refusal`], outside the
+//! Refused frames come out unchanged. A program that wants to answer them (ICMP errors, ARP, a host's own stack) finds them in the [`Egress`] with their [`Refusal`], outside the
 //! path that forwarded frames take.
 //!
 //! ```
@@ -49,6 +48,7 @@ mod forwarder;
 mod groups;
 mod hash;
 mod hops;
+mod interfaces;
 mod ipv4;
 mod ipv6;
 mod judge;

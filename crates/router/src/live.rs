@@ -4,8 +4,9 @@ use crate::ethernet::Interface;
 use crate::groups;
 use crate::hash::Policy;
 use crate::hops::{BUCKETS, Group, Shared, Target, Word};
+use crate::interfaces::Interfaces;
 use crate::numbers::Numbers;
-use crate::{Error, LiveForwarder, Refusal, Result};
+use crate::{Error, LiveForwarder, Neighbour, Refusal, Result};
 use lpm::{Config, Ipv4Prefix, Ipv4Table, Ipv6Prefix, Ipv6Table, NextHop};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -22,6 +23,8 @@ pub struct LiveConfig {
     pub next_hops: u32,
     /// The most groups, 1 KiB each.
     pub groups: u32,
+    /// The most VLAN sub-interfaces, 17 bytes each, and 8 KiB for each port that has one; with the ports 32,256 interfaces at most.
+    pub sub_interfaces: u16,
     /// Whether IPv4 routes get the accelerator of [`lpm::Config`], which pays for the table of a router in the Internet.
     pub accelerator: bool,
     /// Any number. Routers in a row need different ones: a flow's bucket in one would else say much about its bucket in the next.
@@ -29,18 +32,21 @@ pub struct LiveConfig {
 }
 
 impl Default for LiveConfig {
-    /// 65,534 next hops and 1,024 groups, no accelerator.
+    /// 65,534 next hops, 1,024 groups, 4,094 sub-interfaces, no accelerator.
     fn default() -> Self {
-        Self { next_hops: 65_534, groups: 1024, accelerator: false, seed: 0 }
+        Self { next_hops: 65_534, groups: 1024, sub_interfaces: 4094, accelerator: false, seed: 0 }
     }
 }
 
-/// The forwarding table of a router whose routes, next hops and ports change one by one, while [`LiveForwarder`]s use it. It belongs to
+/// The forwarding table of a router whose routes, next hops and interfaces change one by one, while [`LiveForwarder`]s use it. It belongs to
 /// one thread.
 ///
 /// A route leads to the number of a next hop, and that to its [`Target`]: a neighbour, a group of next hops, or a reason to refuse.
 /// A neighbour that changes its MAC address is one store, however many routes lead to it. A forwarder sees each change at once, whole,
 /// and in the order of the calls as far as one packet goes; a burst may see a change in its middle.
+///
+/// Interfaces have numbers. Those of the ports begin with 0, and stand for frames without a VLAN tag; [`Self::add_interface`] gives
+/// others to VLANs on ports.
 ///
 /// ```
 /// use router::{Interface, LiveConfig, LiveFib, MacAddress, Neighbour, Refusal, Target};
@@ -65,6 +71,8 @@ pub struct LiveFib {
     hops: Numbers<Target>,
     /// Uses are next hops.
     groups: Numbers<Vec<(u32, u16)>>,
+    /// Port and VLAN of each sub-interface, whose number is that of the ports more; uses are next hops.
+    subs: Numbers<(u16, u16)>,
 }
 
 impl LiveFib {
@@ -74,17 +82,19 @@ impl LiveFib {
     ///
     /// [`Error::OutOfMemory`] or [`Error::Table`] if memory is short, [`Error::PortCount`] beyond 32,256 ports.
     pub fn new(config: &LiveConfig, ports: &[Interface]) -> Result<Self> {
-        let most = usize::from(Word::PORTS);
+        let most = usize::from(Word::INTERFACES);
         if ports.len() > most {
             return Err(Error::PortCount { routes: ports.len(), interfaces: most });
         }
-        let LiveConfig { next_hops, groups, accelerator, seed } = *config;
-        let shared = Shared::new(next_hops.min(NextHop::MAX) as usize, groups as usize, ports, seed)?;
+        let LiveConfig { next_hops, groups, sub_interfaces, accelerator, seed } = *config;
+        let interfaces = Interfaces::new(ports, sub_interfaces.into())?;
+        let shared = Shared::new(next_hops.min(NextHop::MAX) as usize, groups as usize, interfaces, seed)?;
         Ok(Self {
             v4: Ipv4Table::with_config(Config { accelerator, ..Config::default() })?,
             v6: Ipv6Table::new()?,
             hops: Numbers::new("next hops", shared.next_hops()),
             groups: Numbers::new("groups", shared.groups()),
+            subs: Numbers::new("sub-interfaces", shared.interfaces().most_subs()),
             shared: Arc::new(shared),
         })
     }
@@ -101,27 +111,72 @@ impl LiveFib {
         (self.v4.len(), self.v6.len())
     }
 
-    /// Sets the address and MTU of a port, or takes it down (`None`): then it takes no frames, and those that would leave by it are
-    /// refused as [`Refusal::Unresolved`].
+    /// Adds the interface of a VLAN on a port, up. Returns its number, the lowest that is free.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`] if there is no such port.
-    pub fn set_port(&mut self, port: u16, interface: Option<&Interface>) -> Result<()> {
-        self.known_port(port)?;
-        self.shared.set_port(port.into(), interface);
+    /// [`Error::Unknown`] if there is no such port; [`Error::Vlan`] unless `vlan` is 1 to 4094 and the port has no such interface yet;
+    /// [`Error::Full`] as for [`Self::add_next_hop`]; [`Error::OutOfMemory`].
+    pub fn add_interface(&mut self, port: u16, vlan: u16, interface: &Interface) -> Result<u16> {
+        let ports = self.shared.interfaces().ports();
+        if usize::from(port) >= ports {
+            return Err(Error::Unknown { what: "ports", number: port.into() });
+        }
+        if !(1..=4094).contains(&vlan) {
+            return Err(Error::Vlan { port, vlan, problem: "VLANs are 1 to 4094" });
+        }
+        if self.subs.iter().any(|place| *place == (port, vlan)) {
+            return Err(Error::Vlan { port, vlan, problem: "it has one; change that, or remove it first" });
+        }
+        self.shared.interfaces().prepare(port)?;
+        let index = self.subs.add((port, vlan), || self.shared.seen_by_all())?;
+        let number = ports + index as usize;
+        self.shared.interfaces().set_families(number, [true; 2]);
+        self.shared.interfaces().set(number, Some(interface));
+        self.shared.interfaces().place(index, port, vlan);
+        // Not above `Word::INTERFACES`.
+        Ok(u16::try_from(number).unwrap_or(u16::MAX))
+    }
+
+    /// Sets the address and MTU of an interface, or takes it down (`None`): then it takes no frames, and those that would leave by it are
+    /// refused as [`Refusal::Unresolved`]. Sub-interfaces of a port that is down are down.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such interface.
+    pub fn set_interface(&mut self, number: u16, interface: Option<&Interface>) -> Result<()> {
+        self.sub_interface(number)?;
+        self.shared.interfaces().set(number.into(), interface);
         Ok(())
     }
 
-    /// Sets whether IPv4 and IPv6 packets that come in by a port are looked up, as they are at first. Those that are not are refused as
-    /// [`Refusal::LeftToHost`], after all checks of their headers.
+    /// Removes the interface of a VLAN. Its number is given to another only when every forwarder has begun a further burst.
     ///
     /// # Errors
     ///
-    /// [`Error::Unknown`] if there is no such port.
-    pub fn set_families(&mut self, port: u16, looked_up: [bool; 2]) -> Result<()> {
-        self.known_port(port)?;
-        self.shared.set_families(port.into(), looked_up);
+    /// [`Error::Unknown`] if there is no such interface; [`Error::InUse`] while next hops lead to it, and of ports.
+    pub fn remove_interface(&mut self, number: u16) -> Result<()> {
+        let Some(index) = self.sub_interface(number)? else {
+            return Err(Error::InUse { what: "ports", number: number.into() });
+        };
+        let (port, vlan) = *self.subs.get(index)?;
+        let displaced = || {
+            self.shared.interfaces().set(number.into(), None);
+            self.shared.interfaces().displace(port, vlan);
+            self.shared.begin_generation()
+        };
+        self.subs.remove(index, displaced).map(drop)
+    }
+
+    /// Sets whether IPv4 and IPv6 packets that come in by an interface are looked up, as they are at first. Those that are not are
+    /// refused as [`Refusal::LeftToHost`], after all checks of their headers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such interface.
+    pub fn set_families(&mut self, number: u16, looked_up: [bool; 2]) -> Result<()> {
+        self.sub_interface(number)?;
+        self.shared.interfaces().set_families(number.into(), looked_up);
         Ok(())
     }
 
@@ -152,7 +207,7 @@ impl LiveFib {
         self.check(target)?;
         let number = self.hops.add(target, || self.shared.seen_by_all())?;
         let hop = NextHop::new(number)?;
-        self.use_group(target, 1);
+        self.use_target(target, 1);
         self.shared.set_hop(number, target);
         Ok(hop)
     }
@@ -170,8 +225,8 @@ impl LiveFib {
         if matches!(target, Target::Group(_)) && is_member() {
             return Err(Error::Nested { hop: number });
         }
-        self.use_group(target, 1);
-        self.use_group(before, -1);
+        self.use_target(target, 1);
+        self.use_target(before, -1);
         *self.hops.get_mut(number)? = target;
         self.shared.set_hop(number, target);
         Ok(())
@@ -193,7 +248,7 @@ impl LiveFib {
     /// [`Error::Unknown`]; [`Error::InUse`] while routes or groups lead to it.
     pub fn remove_next_hop(&mut self, hop: NextHop) -> Result<()> {
         let target = self.hops.remove(hop.get(), || self.shared.begin_generation())?;
-        self.use_group(target, -1);
+        self.use_target(target, -1);
         self.shared.set_hop(hop.get(), Target::Refused(Refusal::Unresolved));
         Ok(())
     }
@@ -311,21 +366,31 @@ impl LiveFib {
         }
     }
 
-    fn use_group(&mut self, target: Target, times: i64) {
-        if let Target::Group(group) = target {
-            self.groups.used(group.0, times);
+    /// Counts uses of what a target names.
+    fn use_target(&mut self, target: Target, times: i64) {
+        match target {
+            Target::Group(group) => self.groups.used(group.0, times),
+            Target::Neighbour(Neighbour { port, .. }) => {
+                if let Ok(Some(index)) = self.sub_interface(port) {
+                    self.subs.used(index, times);
+                }
+            }
+            Target::Refused(_) => {}
         }
     }
 
-    fn known_port(&self, port: u16) -> Result<()> {
-        let known = self.shared.ports();
-        if usize::from(port) < known { Ok(()) } else { Err(Error::Unknown { what: "ports", number: port.into() }) }
+    /// The index of a sub-interface; `None` of a port.
+    fn sub_interface(&self, number: u16) -> Result<Option<u32>> {
+        let ports = self.shared.interfaces().ports();
+        let Some(index) = usize::from(number).checked_sub(ports) else { return Ok(None) };
+        let index = u32::try_from(index).ok().filter(|index| self.subs.get(*index).is_ok());
+        index.map(Some).ok_or(Error::Unknown { what: "interfaces", number: number.into() })
     }
 
     /// Whether there is what a target names.
     fn check(&self, target: Target) -> Result<()> {
         match target {
-            Target::Neighbour(neighbour) => self.known_port(neighbour.port),
+            Target::Neighbour(neighbour) => self.sub_interface(neighbour.port).map(drop),
             Target::Group(group) => self.groups.get(group.0).map(drop),
             Target::Refused(_) => Ok(()),
         }

@@ -2,10 +2,11 @@
 
 use crate::Miss;
 use crate::check::Refusal;
-use crate::ethernet::{HEADER, Interface};
+use crate::ethernet::{HEADER, Interface, TAG};
 use crate::fib::Adjacency;
+use crate::interfaces::Entrance;
 use crate::ipv4::SHORTEST;
-use crate::judge::{Judged, Verdict, segments};
+use crate::judge::{Judged, Kind, Verdict, restore, segments};
 use lpm::NextHop;
 use mempool::{Batch, Packet};
 
@@ -14,25 +15,58 @@ pub(crate) trait NextHops: Copy {
     /// Whether that changes, and may be a reason to refuse. Lengths are looked at here then, not before.
     const CHANGE: bool;
 
-    /// Returns the adjacency for a packet that is a whole frame, if it is to leave by it.
-    fn plain(self, number: u32, packet: &Packet) -> Option<Adjacency>;
+    /// Returns what most packets need of them.
+    fn near(self) -> impl SendPlain;
 
-    /// Returns the adjacency for a frame whose headers `frame` begins with, however long it is, or why it is refused. No number is
-    /// `u32::MAX`.
-    fn any(self, number: u32, frame: &[u8]) -> Result<Adjacency, Refusal>;
+    /// Returns the way of a frame whose headers `frame` begins with, without any tag, however long it is, or why it is refused.
+    fn any(self, number: u32, frame: &[u8]) -> Result<Way, Refusal>;
+
+    /// Returns how frames of a VLAN, or without a tag, come in by a port, if that changes; `None` if they come by nothing that is up.
+    fn entrance(self, port: usize, vlan: Option<u16>) -> Option<Entrance>;
+}
+
+/// Next hops, for most packets.
+pub(crate) trait SendPlain: Copy {
+    /// Gives an untagged IPv4 frame in one buffer, that passed, its new header, if it is to leave by a port without a tag. Returns the
+    /// port. No number is `u32::MAX`.
+    fn send(self, number: u32, packet: &mut Packet) -> Option<u16>;
+}
+
+/// How a frame leaves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Way {
+    pub(crate) adjacency: Adjacency,
+    /// The VLAN tag that it leaves with.
+    pub(crate) tag: Option<[u8; TAG]>,
+}
+
+impl SendPlain for &[Adjacency] {
+    #[inline(always)]
+    fn send(self, number: u32, packet: &mut Packet) -> Option<u16> {
+        let adjacency = *self.get(number as usize)?;
+        let start: &mut [u8; HEADER + SHORTEST] = packet.data_mut().first_chunk_mut()?;
+        adjacency.write(start.first_chunk_mut()?);
+        wire::hop(start.last_chunk_mut()?);
+        Some(adjacency.port)
+    }
 }
 
 impl NextHops for &[Adjacency] {
     const CHANGE: bool = false;
 
     #[inline(always)]
-    fn plain(self, number: u32, _: &Packet) -> Option<Adjacency> {
-        self.get(number as usize).copied()
+    fn near(self) -> impl SendPlain {
+        self
     }
 
     #[inline(always)]
-    fn any(self, number: u32, _: &[u8]) -> Result<Adjacency, Refusal> {
-        self.get(number as usize).copied().ok_or(Refusal::NoRoute)
+    fn any(self, number: u32, _: &[u8]) -> Result<Way, Refusal> {
+        let adjacency = self.get(number as usize).copied().ok_or(Refusal::NoRoute)?;
+        Ok(Way { adjacency, tag: None })
+    }
+
+    fn entrance(self, _: usize, _: Option<u16>) -> Option<Entrance> {
+        None
     }
 }
 
@@ -45,68 +79,95 @@ pub(crate) struct Hops<'a, N> {
 }
 
 impl<N: NextHops> Hops<'_, N> {
-    /// Gives an IPv4 frame that passed and is short enough for every port its new header, if it has a route. Returns its
-    /// port.
-    #[inline(always)]
-    pub(crate) fn send_plain(&self, packet: &mut Packet, hop: Option<NextHop>) -> Option<u16> {
-        let adjacency = self.next_hops.plain(number(hop), packet)?;
-        new_header::<false>(packet.data_mut().first_chunk_mut()?, &adjacency);
-        Some(adjacency.port)
-    }
-
-    /// Returns the last verdict on a packet that [`Self::send_plain`] did not take. `v4` is its destination, or 0.
+    /// Returns where the packet `at` goes that [`SendPlain::send`] did not take: its port, or nowhere, and then it is the packet
+    /// `left` of those that stay.
     #[inline(never)]
-    pub(crate) fn settle(&self, packet: &mut Packet, v4: u32, verdict: Verdict, hop: Option<NextHop>) -> Verdict {
-        if v4 == 0 { verdict } else { self.rewrite(packet, None, Verdict::Ipv4, hop) }
-    }
-
-    /// Gives the packets that have no IPv4 destination their last verdict, and no next hop.
-    #[inline(never)]
-    pub(crate) fn rewrite_others(&self, batch: &mut Batch, judged: &mut Judged) {
-        let mut v6_hops = judged.v6_hops.iter().copied();
-        for at in judged.others.iter().copied().take(judged.other_count) {
-            judged.hops[at] = None;
-            if judged.verdicts[at] == Verdict::Ipv6 {
-                let hop = v6_hops.next().flatten();
-                judged.verdicts[at] = self.rewrite(&mut batch[at], None, Verdict::Ipv6, hop);
+    pub(crate) fn settle(
+        &self,
+        packet: &mut Packet,
+        at: usize,
+        hop: Option<NextHop>,
+        judged: &mut Judged,
+        left: &mut usize,
+    ) -> usize {
+        let mut verdict = judged.verdicts[at];
+        if judged.v4[at] != 0 {
+            verdict = self.rewrite(packet, None, Verdict::Passed(Kind::PLAIN), hop);
+            if matches!(verdict, Verdict::Refused(_)) {
+                restore(packet, &mut judged.cuts[at]);
             }
+        }
+        if let Verdict::Out(port) = verdict {
+            return port.into();
+        }
+        judged.verdicts[*left] = verdict;
+        *left += 1;
+        usize::MAX
+    }
+
+    /// Gives the packets that have no IPv4 destination, or a tag, their last verdict, and neither destination nor next hop.
+    #[inline(never)]
+    pub(crate) fn rewrite_others(&self, batch: &mut Batch, judged: &mut Judged, hops: &mut [Option<NextHop>]) {
+        let Judged { v4, verdicts, v6_hops, others, other_count, cuts, .. } = judged;
+        let mut v6_hops = v6_hops.iter().copied();
+        for at in others.iter().copied().take(*other_count) {
+            if let Verdict::Passed(kind) = verdicts[at] {
+                let hop = if kind.v6 { v6_hops.next().flatten() } else { hops[at] };
+                verdicts[at] = self.rewrite(&mut batch[at], None, verdicts[at], hop);
+                if matches!(verdicts[at], Verdict::Refused(_)) {
+                    restore(&mut batch[at], &mut cuts[at]);
+                }
+            }
+            (v4[at], hops[at]) = (0, None);
         }
     }
 
     /// Gives every packet its last verdict, where frames are in several buffers or may be too long for their port.
     #[cold]
     #[inline(never)]
-    pub(crate) fn rewrite_frames(&self, batch: &mut Batch, judged: &mut Judged) {
-        let Judged { v4, verdicts, hops, v6_hops, .. } = judged;
+    pub(crate) fn rewrite_frames(&self, batch: &mut Batch, judged: &mut Judged, hops: &mut [Option<NextHop>]) {
+        let Judged { v4, verdicts, v6_hops, cuts, .. } = judged;
         let mut v6_hops = v6_hops.iter().copied();
         let mut at = 0;
         while at < batch.len() {
-            let segments = segments(&batch[at..]);
-            let len = batch[at..at + segments].iter().map(Packet::len).sum();
-            for index in at..at + segments {
-                let verdict = if v4[index] == 0 { verdicts[index] } else { Verdict::Ipv4 };
-                let hop = if verdict == Verdict::Ipv6 { v6_hops.next().flatten() } else { hops[index] };
-                verdicts[index] = self.rewrite(&mut batch[index], Some(len), verdict, hop);
-                (v4[index], hops[index]) = (0, None);
+            let len = batch[at..at + segments(&batch[at..])].iter().map(Packet::len).sum();
+            let verdict = verdicts[at];
+            let hop = match verdict {
+                Verdict::Passed(Kind { v6: true, .. }) => v6_hops.next().flatten(),
+                _ => hops[at],
+            };
+            let verdict = self.rewrite(&mut batch[at], Some(len), verdict, hop);
+            let rest = &verdicts[at + 1..batch.len()];
+            let past =
+                at + 1 + rest.iter().take_while(|rest| matches!(rest, Verdict::Follows | Verdict::Surplus)).count();
+            let frame = &mut batch[at..past];
+            if matches!(verdict, Verdict::Refused(_)) {
+                restore_frame(frame, &mut cuts[at..past]);
+                verdicts[at..past].fill(verdict);
+            } else {
+                verdicts[at..past]
+                    .iter_mut()
+                    .filter(|verdict| **verdict != Verdict::Surplus)
+                    .for_each(|each| *each = verdict);
             }
-            at += segments;
+            v4[at..past].fill(0);
+            hops[at..past].fill(None);
+            at = past;
         }
-        keep_together(&mut verdicts[..batch.len()]);
     }
 
     /// Gives a frame that has a route its new header. Returns the packet's last verdict. `len` are the bytes of the frame, in
     /// one buffer or several, unless it is in one buffer and short enough for every port.
     #[inline]
     fn rewrite(&self, packet: &mut Packet, len: Option<usize>, verdict: Verdict, hop: Option<NextHop>) -> Verdict {
-        if !matches!(verdict, Verdict::Ipv4 | Verdict::Ipv6) {
-            return verdict;
-        }
+        let Verdict::Passed(kind) = verdict else { return verdict };
         let len = if N::CHANGE { len.or(Some(packet.len())) } else { len };
-        match self.next_hops.any(number(hop), packet.data()) {
-            Ok(adjacency) => send_on(packet, len, verdict, &adjacency),
+        let frame = packet.data().get(kind.tag_len()..).unwrap_or_default();
+        match self.next_hops.any(number(hop), frame) {
+            Ok(way) => send_on(packet, len, kind, &way),
             Err(Refusal::NoRoute) => {
                 let back = (self.miss == Miss::Return).then(|| (self.ingress, &self.interfaces[self.ingress]));
-                missed(packet, len, verdict, back)
+                missed(packet, len, kind, back)
             }
             Err(refusal) => Verdict::Refused(refusal),
         }
@@ -115,33 +176,53 @@ impl<N: NextHops> Hops<'_, N> {
 
 /// The number of a next hop; one that no next hop has for none.
 #[inline(always)]
-fn number(hop: Option<NextHop>) -> u32 {
+pub(crate) fn number(hop: Option<NextHop>) -> u32 {
     hop.map_or(u32::MAX, NextHop::get)
 }
 
 /// Gives a frame that passed its new header, unless it is too long for the port.
 #[inline]
-fn send_on(packet: &mut Packet, len: Option<usize>, verdict: Verdict, adjacency: &Adjacency) -> Verdict {
-    if len.is_some_and(|len| adjacency.refuses(len)) {
+fn send_on(packet: &mut Packet, len: Option<usize>, kind: Kind, way: &Way) -> Verdict {
+    if len.is_some_and(|len| way.adjacency.refuses(len - kind.tag_len())) {
         return Verdict::Refused(Refusal::TooBig);
     }
-    // Longer than this, or it would not have passed.
-    let Some(start) = packet.data_mut().first_chunk_mut() else { return Verdict::Refused(Refusal::HeaderLength) };
-    if verdict == Verdict::Ipv6 {
-        new_header::<true>(start, adjacency)
-    } else {
-        new_header::<false>(start, adjacency)
+    if packet.len() < kind.tag_len() + HEADER + SHORTEST {
+        // It would not have passed.
+        return Verdict::Refused(Refusal::HeaderLength);
     }
-    Verdict::Out(adjacency.port)
+    if (kind.tagged || way.tag.is_some()) && !retag(packet, kind.tagged, way.tag) {
+        return Verdict::Refused(Refusal::Vlan);
+    }
+    let tag = if way.tag.is_some() { TAG } else { 0 };
+    let (addresses, rest) = packet.data_mut().split_at_mut(12);
+    if let Ok(addresses) = addresses.try_into() {
+        way.adjacency.write(addresses);
+    }
+    if let Some(ip) = rest.get_mut(2 + tag..).and_then(<[u8]>::first_chunk_mut) {
+        hop_on(ip, kind.v6);
+    }
+    Verdict::Out(way.adjacency.port)
 }
 
-/// Writes the new Ethernet header, and one hop less to live.
+/// Takes the tag of a frame away, or gives it another or one, in front of its EtherType; the addresses are to be written anew. Returns
+/// false, and changes nothing, if there is no room.
+#[inline(never)]
+fn retag(packet: &mut Packet, tagged: bool, tag: Option<[u8; TAG]>) -> bool {
+    let Some(tag) = tag else { return packet.trim_front(TAG) };
+    if !tagged && packet.prepend(TAG).is_none() {
+        return false;
+    }
+    let place = packet.data_mut().get_mut(HEADER - 2..HEADER - 2 + TAG);
+    place.is_some_and(|place| {
+        place.copy_from_slice(&tag);
+        true
+    })
+}
+
+/// One hop less to live.
 #[inline(always)]
-fn new_header<const V6: bool>(start: &mut [u8; HEADER + SHORTEST], adjacency: &Adjacency) {
-    let (addresses, _) = start.as_chunks_mut::<12>();
-    adjacency.write(&mut addresses[0]);
-    let [_, _, _, _, _, _, _, _, _, _, _, _, _, _, ip @ ..] = start;
-    if V6 {
+fn hop_on(ip: &mut [u8; SHORTEST], v6: bool) {
+    if v6 {
         ip[7] = ip[7].wrapping_sub(1);
     } else {
         wire::hop(ip);
@@ -150,26 +231,23 @@ fn new_header<const V6: bool>(start: &mut [u8; HEADER + SHORTEST], adjacency: &A
 
 /// What becomes of a frame without a route: refused, or `back` to the station it came from, if that is one.
 #[cold]
-fn missed(packet: &mut Packet, len: Option<usize>, verdict: Verdict, back: Option<(usize, &Interface)>) -> Verdict {
+fn missed(packet: &mut Packet, len: Option<usize>, kind: Kind, back: Option<(usize, &Interface)>) -> Verdict {
     let Some((port, interface)) = back else { return Verdict::Refused(Refusal::NoRoute) };
     match (packet.data(), u16::try_from(port)) {
         ([_, _, _, _, _, _, a, b, c, d, e, f, ..], Ok(port)) if a & 1 == 0 => {
             let adjacency = Adjacency::new([*a, *b, *c, *d, *e, *f], port, interface);
-            send_on(packet, len, verdict, &adjacency)
+            send_on(packet, len, kind, &Way { adjacency, tag: None })
         }
         _ => Verdict::Refused(Refusal::NoRoute),
     }
 }
 
-/// Gives the further buffers of a frame the verdict of the first.
+/// Gives the packets of a refused frame back what was cut off behind the IP packet.
 #[cold]
-fn keep_together(verdicts: &mut [Verdict]) {
-    let mut last = Verdict::Surplus;
-    for verdict in verdicts {
-        match verdict {
-            Verdict::Follows => *verdict = last,
-            Verdict::Surplus => {}
-            first => last = *first,
-        }
+fn restore_frame(frame: &mut [Packet], cuts: &mut [u16]) {
+    let last = frame.len() - 1;
+    for (index, (packet, cut)) in frame.iter_mut().zip(cuts).enumerate() {
+        restore(packet, cut);
+        packet.set_continues(index < last);
     }
 }

@@ -20,7 +20,7 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Neighbour {
-    /// The output port; 0 is the first.
+    /// The output port; 0 is the first. In a [`LiveFib`](crate::LiveFib), the number of an interface.
     pub port: u16,
     /// The station's MAC address.
     pub mac: MacAddress,

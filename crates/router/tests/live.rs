@@ -147,23 +147,23 @@ fn ports_change_their_address_and_mtu_and_go_down() {
     let long = ethernet([8, 0], &ipv4(v4(1), v4(2), 17, 0, &[0; 580]));
     for (mtu, passes) in [(600, true), (599, false), (601, true)] {
         let new = Interface { mac: [2, 0, 0, 0, 5, 5], promiscuous: false, mtu };
-        fib.set_port(1, Some(&new)).unwrap();
+        fib.set_interface(1, Some(&new)).unwrap();
         match asked.one(&long) {
             Ok((1, sent)) => assert!(passes && sent[6..12] == [2, 0, 0, 0, 5, 5]),
             other => assert_eq!((passes, other), (false, Err(Refusal::TooBig))),
         }
     }
-    fib.set_port(1, None).unwrap();
+    fib.set_interface(1, None).unwrap();
     assert_eq!(asked.one(&long), Err(Refusal::Unresolved));
-    fib.set_port(1, Some(&interface(1, 1500))).unwrap();
+    fib.set_interface(1, Some(&interface(1, 1500))).unwrap();
     assert!(asked.one(&long).is_ok());
-    fib.set_port(0, None).unwrap();
+    fib.set_interface(0, None).unwrap();
     assert_eq!(asked.one(&long), Err(Refusal::OtherStation), "it came in by a port that is down");
-    fib.set_port(0, Some(&Interface { mac: [2, 0, 0, 0, 6, 6], promiscuous: false, mtu: 1500 })).unwrap();
+    fib.set_interface(0, Some(&Interface { mac: [2, 0, 0, 0, 6, 6], promiscuous: false, mtu: 1500 })).unwrap();
     assert_eq!(asked.one(&long), Err(Refusal::OtherStation), "to the address before");
-    fib.set_port(0, Some(&Interface { mac: [2, 0, 0, 0, 6, 6], promiscuous: true, mtu: 1500 })).unwrap();
+    fib.set_interface(0, Some(&Interface { mac: [2, 0, 0, 0, 6, 6], promiscuous: true, mtu: 1500 })).unwrap();
     assert!(asked.one(&long).is_ok());
-    assert_eq!(fib.set_port(3, None), Err(Error::Unknown { what: "ports", number: 3 }));
+    assert_eq!(fib.set_interface(3, None), Err(Error::Unknown { what: "interfaces", number: 3 }));
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_family_that_is_off_at_a_port_is_left_to_the_host() {
         let says = |asked: &mut Asked, frame: &[u8]| asked.one(frame).map(|(port, _)| port);
         let expected = |on: bool, otherwise| if on { otherwise } else { Err(Refusal::LeftToHost) };
         // Settings of a port do not touch it.
-        fib.set_port(0, Some(&interface(0, 1500))).unwrap();
+        fib.set_interface(0, Some(&interface(0, 1500))).unwrap();
         assert_eq!(says(&mut asked, &four), expected(families[0], Ok(1)));
         assert_eq!(says(&mut asked, &no_route), expected(families[0], Err(Refusal::NoRoute)));
         assert_eq!(says(&mut asked, &wrong), Err(Refusal::Checksum));
@@ -198,7 +198,7 @@ fn a_family_that_is_off_at_a_port_is_left_to_the_host() {
             assert_eq!((outputs[1].len(), refused), (on, vec![Refusal::LeftToHost; 2 - on]));
         }
     }
-    assert_eq!(fib.set_families(3, [true; 2]), Err(Error::Unknown { what: "ports", number: 3 }));
+    assert_eq!(fib.set_families(3, [true; 2]), Err(Error::Unknown { what: "interfaces", number: 3 }));
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_probe_takes_one_packet_and_only_that() {
     // A port that goes down.
     fib.set_next_hop(hops[0], station(2, 7)).unwrap();
     fib.probe(hops[0]).unwrap();
-    fib.set_port(2, None).unwrap();
+    fib.set_interface(2, None).unwrap();
     assert!(asked.one(&four).is_err());
     assert_eq!(station_of(asked.one(&four)), Err(Refusal::Unresolved));
 }
@@ -321,8 +321,8 @@ fn mistakes_change_nothing() {
     assert_eq!(fib.set_group(group, &[(by_group, 1)]), Err(Error::Nested { hop: 2 }));
     assert_eq!(fib.set_group(group, &[(unknown, 1)]), Err(Error::Unknown { what: "next hops", number: 40 }));
     assert_eq!(fib.set_next_hop(a, Target::Group(group)), Err(Error::Nested { hop: 0 }));
-    assert_eq!(fib.set_next_hop(a, station(3, 1)), Err(Error::Unknown { what: "ports", number: 3 }));
-    assert_eq!(fib.add_next_hop(station(3, 1)), Err(Error::Unknown { what: "ports", number: 3 }));
+    assert_eq!(fib.set_next_hop(a, station(3, 1)), Err(Error::Unknown { what: "interfaces", number: 3 }));
+    assert_eq!(fib.add_next_hop(station(3, 1)), Err(Error::Unknown { what: "interfaces", number: 3 }));
     assert_eq!(fib.remove_next_hop(a), Err(Error::InUse { what: "next hops", number: 0 }));
     assert_eq!(fib.remove_group(group), Err(Error::InUse { what: "groups", number: 0 }));
     assert_eq!(fib.insert_ipv4("10.0.0.0/8".parse().unwrap(), unknown).ok(), None);

@@ -227,6 +227,7 @@ impl From<Sender> for Ended {
 #[inline]
 fn reason(refusal: Refusal) -> Reason {
     match refusal {
+        Refusal::Vlan => Reason::Vlan,
         Refusal::NotIp => Reason::NotIp,
         Refusal::LinkMulticast => Reason::LinkMulticast,
         Refusal::OtherStation => Reason::OtherStation,

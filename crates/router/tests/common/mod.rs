@@ -86,6 +86,60 @@ impl Naive {
     }
 }
 
+/// A router with VLANs on its ports: what comes by an interface, and what leaves by one, is [`Naive`]'s, without tags.
+#[derive(Clone, Debug)]
+pub(crate) struct Tagged {
+    /// Of interfaces, where it says ports.
+    pub(crate) naive: Naive,
+    /// Port and VLAN of each; the first interfaces are the ports.
+    pub(crate) places: Vec<(usize, Option<u16>)>,
+    pub(crate) up: Vec<bool>,
+    pub(crate) promiscuous: Vec<bool>,
+}
+
+impl Tagged {
+    /// As [`Naive::route`], of ports; IPv4 options are refused.
+    pub(crate) fn route(&self, ingress: usize, frame: &[u8]) -> Result<(usize, Vec<u8>), Refusal> {
+        let is_tag = |at: usize| frame.len() > at + 1 && matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xA8]);
+        let (mut interface, mut inner) = (ingress, frame.to_vec());
+        if is_tag(12) {
+            if frame[12] == 0x88 || frame.len() < 18 || is_tag(16) {
+                return Err(Refusal::Vlan);
+            }
+            let vlan = u16::from(frame[14]) % 16 * 256 + u16::from(frame[15]);
+            let known = self.places.iter().position(|place| *place == (ingress, Some(vlan)));
+            interface = known.filter(|known| self.is_up(*known)).ok_or(Refusal::Vlan)?;
+            inner.drain(12..16);
+        }
+        let mut naive = Naive { promiscuous: self.promiscuous[interface], ..self.naive.clone() };
+        if !self.is_up(interface) {
+            // Nobody's.
+            (naive.macs[interface], naive.promiscuous) = ([1; 6], false);
+        }
+        for down in (0..self.places.len()).filter(|number| !self.is_up(*number)) {
+            naive.mtus[down] = u16::MAX;
+        }
+        let routed = naive.route(interface, &inner);
+        if matches!(routed, Ok(_) | Err(Refusal::NoRoute | Refusal::TooBig)) && inner[12] == 8 && inner[14] != 0x45 {
+            return Err(Refusal::Options);
+        }
+        let (interface, mut out) = routed?;
+        if !self.is_up(interface) {
+            return Err(Refusal::Unresolved);
+        }
+        let (port, vlan) = self.places[interface];
+        if let Some(vlan) = vlan {
+            let [high, low] = vlan.to_be_bytes();
+            out.splice(12..12, [0x81, 0, high, low]);
+        }
+        Ok((port, out))
+    }
+
+    fn is_up(&self, interface: usize) -> bool {
+        self.up[interface] && self.up[self.places[interface].0]
+    }
+}
+
 /// Destination, and the packet without what is behind it.
 fn ipv4(ip: &[u8]) -> Result<(IpAddr, Vec<u8>), Refusal> {
     if ip.is_empty() {
