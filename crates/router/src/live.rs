@@ -66,13 +66,13 @@ impl Default for LiveConfig {
 pub struct LiveFib {
     v4: Ipv4Table,
     v6: Ipv6Table,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Uses are routes and memberships.
     hops: Numbers<Target>,
     /// Uses are next hops.
     groups: Numbers<Vec<(u32, u16)>>,
     /// Port and VLAN of each sub-interface, whose number is that of the ports more; uses are next hops.
-    subs: Numbers<(u16, u16)>,
+    pub(crate) subs: Numbers<(u16, u16)>,
 }
 
 impl LiveFib {
@@ -109,75 +109,6 @@ impl LiveFib {
     #[must_use]
     pub fn route_counts(&self) -> (usize, usize) {
         (self.v4.len(), self.v6.len())
-    }
-
-    /// Adds the interface of a VLAN on a port, up. Returns its number, the lowest that is free.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unknown`] if there is no such port; [`Error::Vlan`] unless `vlan` is 1 to 4094 and the port has no such interface yet;
-    /// [`Error::Full`] as for [`Self::add_next_hop`]; [`Error::OutOfMemory`].
-    pub fn add_interface(&mut self, port: u16, vlan: u16, interface: &Interface) -> Result<u16> {
-        let ports = self.shared.interfaces().ports();
-        if usize::from(port) >= ports {
-            return Err(Error::Unknown { what: "ports", number: port.into() });
-        }
-        if !(1..=4094).contains(&vlan) {
-            return Err(Error::Vlan { port, vlan, problem: "VLANs are 1 to 4094" });
-        }
-        if self.subs.iter().any(|place| *place == (port, vlan)) {
-            return Err(Error::Vlan { port, vlan, problem: "it has one; change that, or remove it first" });
-        }
-        self.shared.interfaces().prepare(port)?;
-        let index = self.subs.add((port, vlan), || self.shared.seen_by_all())?;
-        let number = ports + index as usize;
-        self.shared.interfaces().set_families(number, [true; 2]);
-        self.shared.interfaces().set(number, Some(interface));
-        self.shared.interfaces().place(index, port, vlan);
-        // Not above `Word::INTERFACES`.
-        Ok(u16::try_from(number).unwrap_or(u16::MAX))
-    }
-
-    /// Sets the address and MTU of an interface, or takes it down (`None`): then it takes no frames, and those that would leave by it are
-    /// refused as [`Refusal::Unresolved`]. Sub-interfaces of a port that is down are down.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unknown`] if there is no such interface.
-    pub fn set_interface(&mut self, number: u16, interface: Option<&Interface>) -> Result<()> {
-        self.sub_interface(number)?;
-        self.shared.interfaces().set(number.into(), interface);
-        Ok(())
-    }
-
-    /// Removes the interface of a VLAN. Its number is given to another only when every forwarder has begun a further burst.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unknown`] if there is no such interface; [`Error::InUse`] while next hops lead to it, and of ports.
-    pub fn remove_interface(&mut self, number: u16) -> Result<()> {
-        let Some(index) = self.sub_interface(number)? else {
-            return Err(Error::InUse { what: "ports", number: number.into() });
-        };
-        let (port, vlan) = *self.subs.get(index)?;
-        let displaced = || {
-            self.shared.interfaces().set(number.into(), None);
-            self.shared.interfaces().displace(port, vlan);
-            self.shared.begin_generation()
-        };
-        self.subs.remove(index, displaced).map(drop)
-    }
-
-    /// Sets whether IPv4 and IPv6 packets that come in by an interface are looked up, as they are at first. Those that are not are
-    /// refused as [`Refusal::LeftToHost`], after all checks of their headers.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Unknown`] if there is no such interface.
-    pub fn set_families(&mut self, number: u16, looked_up: [bool; 2]) -> Result<()> {
-        self.sub_interface(number)?;
-        self.shared.interfaces().set_families(number.into(), looked_up);
-        Ok(())
     }
 
     /// Has the next packet to a neighbour refused as [`Refusal::Probe`], one packet, whoever forwards it. A change of the next hop calls
@@ -377,14 +308,6 @@ impl LiveFib {
             }
             Target::Refused(_) => {}
         }
-    }
-
-    /// The index of a sub-interface; `None` of a port.
-    fn sub_interface(&self, number: u16) -> Result<Option<u32>> {
-        let ports = self.shared.interfaces().ports();
-        let Some(index) = usize::from(number).checked_sub(ports) else { return Ok(None) };
-        let index = u32::try_from(index).ok().filter(|index| self.subs.get(*index).is_ok());
-        index.map(Some).ok_or(Error::Unknown { what: "interfaces", number: number.into() })
     }
 
     /// Whether there is what a target names.
