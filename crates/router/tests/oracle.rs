@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Naive, Route, Sent, checksum, frames, push, text};
-use mempool::{Batch, Pool, PoolConfig};
+use mempool::{Batch, Packet, Pool, PoolConfig};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use router::{Egress, Fib, Interface, Miss, Refusal, Routes};
@@ -205,15 +205,16 @@ proptest! {
         for sent in &sent {
             match naive.route(0, &sent.bytes) {
                 Ok((port, bytes)) => outputs[port].push(bytes),
-                Err(refusal) => refusals.push(refusal),
+                Err(refusal) => refusals.push((refusal, sent.bytes.clone())),
             }
         }
         for (port, (batch, expected)) in egress.outputs().iter().zip(outputs).enumerate() {
             prop_assert_eq!(frames(batch), expected, "port {}", port);
         }
-        let refused: Vec<Refusal> =
-            egress.drain_refused().filter(|(packet, _)| !packet.continues()).map(|(_, refusal)| refusal).collect();
-        prop_assert_eq!(refused, refusals);
+        let (left, refused): (Vec<Packet>, Vec<Refusal>) = egress.drain_refused().unzip();
+        let refused = left.iter().zip(refused).filter(|(packet, _)| !packet.continues()).map(|(_, refusal)| refusal);
+        prop_assert_eq!(refused.zip(frames(&left)).collect::<Vec<_>>(), refusals);
+        drop(left);
         drop((egress, cache, batch));
         prop_assert_eq!(pool.away(), 0, "a packet is lost");
     }
