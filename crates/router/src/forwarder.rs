@@ -6,7 +6,7 @@ use crate::ethernet::{Interface, Station};
 use crate::fib::{Follower, View, stations};
 use crate::hops::Shared;
 use crate::judge::{self, Judged, Verdict};
-use crate::rewrite::{Hops, NextHops, SendPlain as _, number};
+use crate::rewrite::{FileHops, Hops, NextHops, SendPlain as _, number};
 use lpm::{Ipv4Reader, Ipv6Reader, NextHop};
 use mempool::{Batch, Packet};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Forwarder {
             return 0;
         }
         let View { v4, v6, adjacencies } = fib.newest();
-        let table = Hops { next_hops: &**adjacencies, interfaces, miss: *miss, ingress };
+        let table = Hops { next_hops: FileHops { adjacencies, interfaces, miss: *miss }, ingress };
         route(&table, station, (judged, hops), (v4, v6), batch, egress)
     }
 }
@@ -95,7 +95,7 @@ impl LiveForwarder {
             return 0;
         }
         shared.catch_up(seen);
-        let table = Hops { next_hops: &**shared, interfaces: &[], miss: Miss::Refuse, ingress };
+        let table = Hops { next_hops: &**shared, ingress };
         route(&table, shared.interfaces().station(ingress), (judged, hops), (v4, v6), batch, egress)
     }
 
@@ -109,7 +109,7 @@ impl LiveForwarder {
 /// Routes a burst for which there is room. Returns how many packets it had.
 #[inline(always)]
 fn route<N: NextHops>(
-    table: &Hops<'_, N>,
+    table: &Hops<N>,
     station: Station,
     (judged, hops): (&mut Judged, &mut Vec<Option<NextHop>>),
     (v4, v6): (&mut Ipv4Reader, &mut Ipv6Reader),
@@ -169,7 +169,7 @@ fn send_lone<N: NextHops>(
     station: Station,
     longest: usize,
     routes: &mut Ipv4Reader,
-    table: &Hops<'_, N>,
+    table: &Hops<N>,
 ) -> Option<u16> {
     if packet.continues() {
         return None;

@@ -2,7 +2,7 @@
 
 use crate::Neighbour;
 use crate::check::Refusal;
-use crate::ethernet::{self, HEADER, MacAddress};
+use crate::ethernet::{self, HEADER, Interface, MacAddress};
 use crate::fib::{Adjacency, low48};
 use crate::hash::{self, Policy};
 use crate::interfaces::{Entrance, Exit, Interfaces, Link, filled};
@@ -299,6 +299,10 @@ impl NextHops for &Shared {
         let exit = self.interfaces.exit(word.mark()).ok_or_else(|| word.refusal())?;
         let Exit { link, port, tag } = exit.ok_or(Refusal::Unresolved)?;
         Ok(Way { adjacency: Adjacency::of_words(word.rest(), link.mac(), port, link.longest()), tag })
+    }
+
+    fn back(self, _: usize) -> Option<Interface> {
+        None
     }
 
     fn entrance(self, port: usize, vlan: Option<u16>) -> Option<Entrance> {

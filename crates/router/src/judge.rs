@@ -78,7 +78,7 @@ impl Judged {
 
     /// Checks all frames of a burst.
     #[inline(always)]
-    pub(crate) fn judge<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<'_, N>) {
+    pub(crate) fn judge<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
         if self.has_cuts {
             self.cuts.fill(0);
         }
@@ -117,7 +117,7 @@ impl Judged {
 
     /// Checks the packets that the short cut for IPv4 did not take.
     #[inline(never)]
-    fn judge_others<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<'_, N>) {
+    fn judge_others<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
         for (at, packet) in batch.iter_mut().enumerate() {
             if self.v4[at] != 0 {
                 self.verdicts[at] = Verdict::Passed(Kind::PLAIN);
@@ -164,7 +164,7 @@ impl Judged {
     /// Checks all frames of a burst of which some are in several buffers. Packets that have passed before are as they came again.
     #[cold]
     #[inline(never)]
-    fn judge_chains<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<'_, N>) {
+    fn judge_chains<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
         batch.iter_mut().zip(&mut self.cuts).for_each(|(packet, cut)| restore(packet, cut));
         (self.unusual, self.has_cuts) = (true, true);
         let mut at = 0;
@@ -191,12 +191,7 @@ impl Judged {
 }
 
 /// The checks in full. Also returns whether the frame has a tag.
-fn check<N: NextHops>(
-    data: &[u8],
-    len: usize,
-    station: Station,
-    table: &Hops<'_, N>,
-) -> Result<(Passed, bool), Refusal> {
+fn check<N: NextHops>(data: &[u8], len: usize, station: Station, table: &Hops<N>) -> Result<(Passed, bool), Refusal> {
     if !N::CHANGE {
         return check::check(data, HEADER, len, station).map(|passed| (passed, false));
     }

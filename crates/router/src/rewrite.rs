@@ -21,6 +21,9 @@ pub(crate) trait NextHops: Copy {
     /// Returns the way of a frame whose headers `frame` begins with, without any tag, however long it is, or why it is refused.
     fn any(self, number: u32, frame: &[u8]) -> Result<Way, Refusal>;
 
+    /// Returns the interface `ingress`, by which frames without a route go back, if they do.
+    fn back(self, ingress: usize) -> Option<Interface>;
+
     /// Returns how frames of a VLAN, or without a tag, come in by a port, if that changes; `None` if they come by nothing that is up.
     fn entrance(self, port: usize, vlan: Option<u16>) -> Option<Entrance>;
 }
@@ -51,18 +54,30 @@ impl SendPlain for &[Adjacency] {
     }
 }
 
-impl NextHops for &[Adjacency] {
+/// Next hops of a file's routes, and what becomes of frames without one.
+#[derive(Clone, Copy)]
+pub(crate) struct FileHops<'a> {
+    pub(crate) adjacencies: &'a [Adjacency],
+    pub(crate) interfaces: &'a [Interface],
+    pub(crate) miss: Miss,
+}
+
+impl NextHops for FileHops<'_> {
     const CHANGE: bool = false;
 
     #[inline(always)]
     fn near(self) -> impl SendPlain {
-        self
+        self.adjacencies
     }
 
     #[inline(always)]
     fn any(self, number: u32, _: &[u8]) -> Result<Way, Refusal> {
-        let adjacency = self.get(number as usize).copied().ok_or(Refusal::NoRoute)?;
+        let adjacency = self.adjacencies.get(number as usize).copied().ok_or(Refusal::NoRoute)?;
         Ok(Way { adjacency, tag: None })
+    }
+
+    fn back(self, ingress: usize) -> Option<Interface> {
+        self.interfaces.get(ingress).copied().filter(|_| self.miss == Miss::Return)
     }
 
     fn entrance(self, _: usize, _: Option<u16>) -> Option<Entrance> {
@@ -70,15 +85,13 @@ impl NextHops for &[Adjacency] {
     }
 }
 
-/// What next hops stand for.
-pub(crate) struct Hops<'a, N> {
+/// What next hops stand for, for frames that came in by a port.
+pub(crate) struct Hops<N> {
     pub(crate) next_hops: N,
-    pub(crate) interfaces: &'a [Interface],
-    pub(crate) miss: Miss,
     pub(crate) ingress: usize,
 }
 
-impl<N: NextHops> Hops<'_, N> {
+impl<N: NextHops> Hops<N> {
     /// Returns where the packet `at` goes that [`SendPlain::send`] did not take: its port, or nowhere, and then it is the packet
     /// `left` of those that stay.
     #[inline(never)]
@@ -166,8 +179,7 @@ impl<N: NextHops> Hops<'_, N> {
         match self.next_hops.any(number(hop), frame) {
             Ok(way) => send_on(packet, len, kind, &way),
             Err(Refusal::NoRoute) => {
-                let back = (self.miss == Miss::Return).then(|| (self.ingress, &self.interfaces[self.ingress]));
-                missed(packet, len, kind, back)
+                missed(packet, len, kind, self.next_hops.back(self.ingress).map(|back| (self.ingress, back)))
             }
             Err(refusal) => Verdict::Refused(refusal),
         }
@@ -231,11 +243,11 @@ fn hop_on(ip: &mut [u8; SHORTEST], v6: bool) {
 
 /// What becomes of a frame without a route: refused, or `back` to the station it came from, if that is one.
 #[cold]
-fn missed(packet: &mut Packet, len: Option<usize>, kind: Kind, back: Option<(usize, &Interface)>) -> Verdict {
+fn missed(packet: &mut Packet, len: Option<usize>, kind: Kind, back: Option<(usize, Interface)>) -> Verdict {
     let Some((port, interface)) = back else { return Verdict::Refused(Refusal::NoRoute) };
     match (packet.data(), u16::try_from(port)) {
         ([_, _, _, _, _, _, a, b, c, d, e, f, ..], Ok(port)) if a & 1 == 0 => {
-            let adjacency = Adjacency::new([*a, *b, *c, *d, *e, *f], port, interface);
+            let adjacency = Adjacency::new([*a, *b, *c, *d, *e, *f], port, &interface);
             send_on(packet, len, kind, &Way { adjacency, tag: None })
         }
         _ => Verdict::Refused(Refusal::NoRoute),
