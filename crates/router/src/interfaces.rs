@@ -11,6 +11,17 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 impl LiveFib {
     /// Adds the interface of a VLAN on a port, up. Returns its number, the lowest that is free.
     ///
+    /// ```
+    /// # use router::{Interface, LiveConfig, LiveFib, MacAddress, Neighbour, Target};
+    /// let port = Interface { mac: [2, 0, 0, 0, 1, 0], promiscuous: false, mtu: 1500 };
+    /// let mut fib = LiveFib::new(&LiveConfig::default(), &[port])?;
+    /// let vlan_5 = fib.add_interface(0, 5, &Interface { mtu: 1400, ..port })?;
+    /// assert_eq!(vlan_5, 1);
+    /// // What goes there leaves by port 0, with the tag of VLAN 5.
+    /// fib.add_next_hop(Target::Neighbour(Neighbour { port: vlan_5, mac: MacAddress([2, 0, 0, 0, 2, 0]) }))?;
+    /// # Ok::<(), router::Error>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`Error::Unknown`] if there is no such port; [`Error::Vlan`] unless `vlan` is 1 to 4094 and the port has no such interface yet;
