@@ -268,6 +268,9 @@ impl SendPlain for Near<'_> {
         let mut word = Word(self.hops.get(number as usize)?.load(Ordering::Acquire));
         let mut link = self.link(word);
         if link.is_none() {
+            if word.mark() != Word::GROUP {
+                return None;
+            }
             word = self.shared.member(word, packet.data());
             link = self.link(word);
         }
