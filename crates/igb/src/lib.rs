@@ -50,7 +50,7 @@ mod wait;
 pub use config::Config;
 pub use ids::{MacType, Model};
 pub use intel::{Error, Result};
-pub use port::{Opened, Port, open};
+pub use port::{Card, Opened, Port, open};
 pub use queues::{RxQueue, TxQueue};
 pub use selftest::{registers, selftest};
 pub use stats::HardwareStatistics;

@@ -21,10 +21,7 @@ use std::time::Duration;
 /// [`crate::Error::UnknownDevice`], or if bus mastering cannot be cleared. What the tests find is in the checks.
 pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
     let model = Model::identify(device.ids())?;
-    let deadline = device.deadline().unwrap_or_else(|| limit.begin());
-    device.set_deadline(Some(deadline.clone()));
-    device.set_bus_master(false)?;
-    let regs = Timed::new(&Regs::new(Arc::new(device))?, deadline);
+    let regs = intel::take(device, limit)?;
     let tests: [(&'static str, Test<Igb, D, Model>); 5] = [
         (RESET, |regs, _| init::reset(regs).map(|()| Check::ok(RESET, "done"))),
         (REQUESTS, requests),

@@ -1,7 +1,8 @@
 //! What Ringway's drivers for Intel NICs share: queues of advanced descriptors, bounded waits on registers, and errors.
 //!
 //! A driver says by a [`Family`] what of its queues is not as in others. [`Shared::begin_dma`] makes memory for rings, from which
-//! [`RxQueue::start`] and [`TxQueue::start`] make queues.
+//! [`RxQueue::start`] and [`TxQueue::start`] make queues. A [`Port`] does that, and controls and closes the device; what is the driver's
+//! own part in it is its [`Card`].
 
 mod desc;
 mod error;
@@ -9,6 +10,7 @@ mod error;
 mod family;
 #[expect(unsafe_code, reason = "buffers and descriptors shared with the card")]
 mod loops;
+mod port;
 #[expect(unsafe_code, reason = "memory shared with the card")]
 mod ring;
 #[expect(unsafe_code, reason = "buffers shared with the card")]
@@ -22,6 +24,7 @@ mod wait;
 
 pub use error::{Error, Result};
 pub use family::{Family, QueueRegisters, Step};
+pub use port::{Card, During, Port, Registers, Settings, take};
 pub use ring::{RingMemory, Shared};
 pub use rx::RxQueue;
 pub use semaphore::Semaphores;

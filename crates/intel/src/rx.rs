@@ -29,6 +29,19 @@ const MOST_SEGMENTS: usize = 16;
 ///
 /// A frame longer than a buffer arrives as a run of packets with [`Packet::continues`] set on all but the last.
 ///
+/// Two threads cannot share a queue:
+///
+/// ```compile_fail,E0499
+/// use ethdev::RxQueue as _;
+///
+/// fn both<F: intel::Family, D: device::Device>(queue: &mut intel::RxQueue<F, D>, pool: &mempool::Pool) {
+///     std::thread::scope(|s| {
+///         s.spawn(|| queue.recv(&mut pool.cache(), &mut mempool::Batch::with_capacity(32)));
+///         s.spawn(|| queue.recv(&mut pool.cache(), &mut mempool::Batch::with_capacity(32)));
+///     });
+/// }
+/// ```
+///
 /// # Invariants
 ///
 /// Every descriptor has a buffer: `slots[i]` is a slot of `pool`, owned by the ring, at descriptor `i`.

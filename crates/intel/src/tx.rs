@@ -41,6 +41,23 @@ const SHORTEST: u16 = 17;
 /// time to time: once a second, or less often if it takes long to fail. Frames can have 17 to [`Family::LONGEST`] bytes, in as many
 /// segments as [`Family::MOST_SEGMENTS`] and the ring's size, less a [`CHUNK`], allow.
 ///
+/// A packet cannot be used after it was sent:
+///
+/// ```compile_fail,E0382
+/// use ethdev::TxQueue as _;
+///
+/// fn use_after_send<F: intel::Family, D: device::Device>(
+///     queue: &mut intel::TxQueue<F, D>,
+///     cache: &mut mempool::PoolCache,
+///     batch: &mut mempool::Batch,
+///     packet: mempool::Packet,
+/// ) {
+///     let _ = batch.push(packet);
+///     queue.send(cache, batch);
+///     packet.data();
+/// }
+/// ```
+///
 /// # Invariants
 ///
 /// * Descriptors `head..tail` (free-running) are in flight: `slots[i]` is owned by the ring. At most `size - 1` are. Until

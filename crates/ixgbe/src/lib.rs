@@ -55,7 +55,7 @@ pub use filter::Filters;
 pub use ids::{MacType, Media, Model};
 pub use intel::{Error, Result};
 pub use module::{Cage, SfpKind, SfpModule};
-pub use port::{Opened, Port, open};
+pub use port::{Card, Opened, Port, open};
 pub use queues::{RxQueue, TxQueue};
 pub use selftest::{registers, selftest};
 pub use stats::{HardwareStatistics, PauseFrames, QueueStatistics, ReceiveErrors};

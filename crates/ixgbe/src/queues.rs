@@ -9,48 +9,11 @@ use device::{Device, ReadOnly, Reg, Regs};
 use ethdev::PortConfig;
 use intel::{Family, QueueRegisters, Step};
 
-/// A receive queue: belongs to one thread at a time, and can be moved to another.
-///
-/// A frame longer than a buffer arrives as a run of packets with [`Packet::continues`](mempool::Packet::continues) set on all but the
-/// last.
-///
-/// Two threads cannot share a queue:
-///
-/// ```compile_fail,E0499
-/// use ethdev::RxQueue as _;
-///
-/// fn both<D: device::Device>(
-///     queue: &mut ixgbe::RxQueue<D>,
-///     pool: &mempool::Pool,
-/// ) {
-///     std::thread::scope(|s| {
-///         s.spawn(|| queue.recv(&mut pool.cache(), &mut mempool::Batch::with_capacity(32)));
-///         s.spawn(|| queue.recv(&mut pool.cache(), &mut mempool::Batch::with_capacity(32)));
-///     });
-/// }
-/// ```
+/// A receive queue: belongs to one thread at a time, and can be moved to another. See [`intel::RxQueue`].
 pub type RxQueue<D> = intel::RxQueue<Ixgbe, D>;
 
-/// A transmit queue: belongs to one thread at a time, and can be moved to another. See [`intel::TxQueue`] for how buffers come back
-/// and pools are mapped. Frames can have 17 to 15,872 bytes in up to 40 segments (32 on a ring of 64
+/// A transmit queue: belongs to one thread at a time, and can be moved to another. See [`intel::TxQueue`]. Frames can have 17 to 15,872 bytes in up to 40 segments (32 on a ring of 64
 /// descriptors).
-///
-/// A packet cannot be used after it was sent:
-///
-/// ```compile_fail,E0382
-/// use ethdev::TxQueue as _;
-///
-/// fn use_after_send<D: device::Device>(
-///     queue: &mut ixgbe::TxQueue<D>,
-///     cache: &mut mempool::PoolCache,
-///     batch: &mut mempool::Batch,
-///     packet: mempool::Packet,
-/// ) {
-///     let _ = batch.push(packet);
-///     queue.send(cache, batch);
-///     packet.data();
-/// }
-/// ```
 pub type TxQueue<D> = intel::TxQueue<Ixgbe, D>;
 
 // SAFETY: these are the registers and bits of the datasheet; buffers are as large as they are said to be, and no other register

@@ -3,6 +3,7 @@
 use crate::modes::{self, Modes};
 use crate::{Api, Config, MacType, Mailbox, Mode, Queues, Result};
 use device::{Deadline, Device};
+use ethdev::PortConfig;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher as _;
 
@@ -47,6 +48,14 @@ impl Grant {
             );
         }
         Ok(Self { api, queues, address, mode })
+    }
+
+    /// The receive modes that there are instead of those that were wanted, so that changes go from there.
+    pub(crate) fn modes(&self, wanted: &PortConfig) -> Modes {
+        Modes {
+            promiscuous: wanted.promiscuous && self.mode == Mode::Everything,
+            all_multicast: wanted.all_multicast && self.mode >= Mode::AllGroups,
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub use config::Config;
 pub use ids::{MacType, Model};
 pub use intel::{Error, Result};
 pub use mailbox::{Mailbox, News};
-pub use port::{Opened, Port, open};
+pub use port::{Card, Opened, Port, open};
 pub use queues::{RxQueue, TxQueue};
 pub use registers::registers;
 pub use regs::{Ixgbevf, Registers};
