@@ -77,6 +77,8 @@ const FAULTS: &[Case] = &[
     bad("fault=tx-out-of-order", &[("write-back", "only when more follow")]),
     bad("fault=no-dd", &[("write-back", "never reported")]),
     bad("fault=link-flap:50", &[("link", "changes by itself")]),
+    // Up for a moment at a time.
+    bad("fault=link-flap:20", &[("link", "changes by itself")]),
 ];
 
 fn test(spec: &str) -> SelfTest {

@@ -6,7 +6,7 @@ use super::HIGH;
 use super::frames::{Maker, SHORTEST, Shape};
 use crate::Opened;
 use device::Deadline;
-use ethdev::{Check, Port as _, PortConfig, RxQueue as _, Statistics, TxQueue as _, hash_frame};
+use ethdev::{Check, LinkStatus, Port as _, PortConfig, RxQueue as _, Statistics, TxQueue as _, hash_frame};
 use flight::{Exchange, pause};
 use mempool::{Batch, CHUNK, Pool, PoolCache};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,6 +35,18 @@ pub(super) struct Round<'p> {
     sent_bytes: u64,
     /// The device's counters before the first frame.
     before: Statistics,
+    /// All counts as they were before the present check.
+    mark: Mark,
+}
+
+/// What was counted up to a moment.
+#[derive(Default)]
+struct Mark {
+    /// The number of the next frame.
+    number: u32,
+    device: Statistics,
+    /// Packets that receive queues dropped: with a bad length, marked as bad, without an end.
+    drops: [u64; 3],
 }
 
 /// A check, or, as error, the last one: nothing else makes sense.
@@ -44,8 +56,8 @@ impl<'p> Round<'p> {
     pub(super) fn new(opened: Opened, pool: &Pool, config: &'p PortConfig, deadline: Deadline) -> Self {
         let maker = Maker::new(opened.port.mac());
         let [outbox, inbox] = [OUTBOX, INBOX].map(Batch::with_capacity);
-        let (number, sent_bytes, before) = Default::default();
-        Self { opened, cache: pool.cache(), outbox, inbox, config, deadline, maker, number, sent_bytes, before }
+        let (number, sent_bytes, before, mark) = Default::default();
+        Self { opened, cache: pool.cache(), outbox, inbox, config, deadline, maker, number, sent_bytes, before, mark }
     }
 
     /// Makes the checks, closes the device, and adds what was found to `checks`. Returns whether another round makes sense.
@@ -85,6 +97,7 @@ impl<'p> Round<'p> {
         ];
         let mut goes_round = true;
         for step in steps {
+            self.mark = self.mark();
             let outcome = step(self);
             goes_round = outcome.is_ok();
             checks.push(outcome.unwrap_or_else(|last| last));
@@ -106,12 +119,27 @@ impl<'p> Round<'p> {
         }
     }
 
+    /// What is counted by now. A device that does not answer counts what it did before; the check that follows finds out.
+    fn mark(&mut self) -> Mark {
+        let port = &mut self.opened.port;
+        let device = port.statistics().unwrap_or_else(|_| port.totals());
+        Mark { number: self.number, device, drops: self.drops() }
+    }
+
+    fn drops(&self) -> [u64; 3] {
+        let counters = self.opened.rx.iter().map(|queue| queue.counters());
+        counters.fold([0; 3], |[length, errors, endless], now| {
+            [length + now.bad_length, errors + now.frame_errors, endless + now.too_long]
+        })
+    }
+
     /// A first frame by itself.
     fn first(&mut self) -> Step {
         let fail = |error: &dyn std::fmt::Display| Check::failed(LOOP, error);
         self.opened.port.set_loopback(true).map_err(|error| fail(&error))?;
         self.discard_foreign();
         self.before = self.opened.port.statistics().map_err(|error| fail(&error))?;
+        self.mark = self.mark();
         let one = Shape { len: SHORTEST, flow: 0 };
         let alone = self.exchange(LOOP, &[one], 0, 1)?;
         if alone.is_right() {
@@ -282,40 +310,43 @@ impl<'p> Round<'p> {
         }
     }
 
-    /// Whether there is a link, and whether it stays.
+    /// Whether there is a link, and whether it stays. One that comes up late is watched once more.
     fn link(&mut self) -> Check {
-        let left = self.deadline.remaining().unwrap_or_default().saturating_sub(WATCH);
-        let waited = self.opened.port.wait_link(left.min(LINK_LIMIT));
-        let port = &mut self.opened.port;
-        match waited {
-            Err(error) => return Check::failed(LINK, error),
-            Ok(link) if !link.up => {
-                let why = port.no_carrier().unwrap_or_else(|| "no cable, or nobody at its other end".to_owned());
-                return Check::not_applicable(LINK, format!("down: {why}"));
+        let left = self.deadline.remaining().unwrap_or_default().saturating_sub(2 * WATCH);
+        let watched = self.opened.port.wait_link(left.min(LINK_LIMIT)).and_then(|link| {
+            let (now, changes) = self.watch()?;
+            if link.up || !now.up { Ok((now, changes)) } else { self.watch() }
+        });
+        match watched {
+            Err(error) => Check::failed(LINK, error),
+            Ok((_, changes)) if changes > 0 => {
+                Check::failed(LINK, format!("changes by itself, {changes} times in {WATCH:?}"))
             }
-            Ok(_) => {}
+            Ok((link, _)) if link.up => Check::ok(LINK, format!("{link}")),
+            Ok(_) => {
+                let why = self.opened.port.no_carrier();
+                let why = why.unwrap_or_else(|| "no cable, or nobody at its other end".to_owned());
+                Check::not_applicable(LINK, format!("down: {why}"))
+            }
         }
-        // What happened while it came up is no news.
-        let (mut changes, begun) = (0, Instant::now());
-        let mut before = port.events().and_then(|_| port.link());
+    }
+
+    /// Watches the link for a while. Returns its state at the end, and how often it changed at least: the device remembers changes
+    /// that are over before anybody looks.
+    fn watch(&mut self) -> crate::Result<(LinkStatus, u32)> {
+        let port = &mut self.opened.port;
+        // What happened before is no news.
+        port.events()?;
+        let (mut changes, mut noticed, begun) = (0, 0, Instant::now());
+        let mut before = port.link()?;
         while begun.elapsed() < WATCH {
             pause();
-            let link = match (before, port.link()) {
-                (Err(error), _) | (_, Err(error)) => return Check::failed(LINK, error),
-                (Ok(before), Ok(link)) => {
-                    changes += u32::from(before.up != link.up);
-                    link
-                }
-            };
-            before = Ok(link);
+            let link = port.link()?;
+            changes += u32::from(before.up != link.up);
+            noticed += u32::from(port.events()?.link_changed);
+            before = link;
         }
-        match (port.events(), before) {
-            (Err(error), _) | (_, Err(error)) => Check::failed(LINK, error),
-            (Ok(events), _) if changes > 0 || events.link_changed => {
-                Check::failed(LINK, format!("changes by itself, {} times in {WATCH:?}", changes.max(1)))
-            }
-            (_, Ok(link)) => Check::ok(LINK, format!("{link}")),
-        }
+        Ok((before, changes.max(noticed)))
     }
 
     /// A flow whose frames arrive by this queue.
@@ -348,14 +379,12 @@ impl<'p> Round<'p> {
         if let Some(wrong) = &exchange.wrong {
             text += &format!("; {wrong}");
         }
-        let counters = self.opened.rx.iter().map(|queue| queue.counters());
-        let sums = counters.fold([0; 3], |[length, errors, endless], now| {
-            [length + now.bad_length, errors + now.frame_errors, endless + now.too_long]
-        });
+        let (before, now) = (self.mark.drops, self.drops());
+        let since = [0, 1, 2].map(|kind| now[kind] - before[kind]);
         let drops = [
-            ("with a length of 0 or beyond its buffer", sums[0]),
-            ("marked as bad", sums[1]),
-            ("without an end (EOP)", sums[2]),
+            ("with a length of 0 or beyond its buffer", since[0]),
+            ("marked as bad", since[1]),
+            ("without an end (EOP)", since[2]),
         ];
         for (what, count) in drops.iter().filter(|(_, count)| *count > 0) {
             text += &format!("; {count} arrived {what}");
@@ -365,9 +394,9 @@ impl<'p> Round<'p> {
         }
         match self.opened.port.statistics() {
             Ok(now) => {
-                let (sent, received) =
-                    (now.tx_packets - self.before.tx_packets, now.rx_packets - self.before.rx_packets);
-                text += &format!("; of {} in all the device counts {sent} sent and {received} received", self.number);
+                let (before, frames) = (&self.mark.device, self.number - self.mark.number);
+                let (sent, received) = (now.tx_packets - before.tx_packets, now.rx_packets - before.rx_packets);
+                text += &format!("; of {frames} in this check the device counts {sent} sent and {received} received");
             }
             Err(error) => text += &format!("; {error}"),
         }
@@ -444,5 +473,31 @@ mod tests {
                 });
             }
         });
+    }
+
+    /// Makes a check of a device with a fault.
+    fn with<'p>(round: &mut Round<'p>, fault: Fault, step: fn(&mut Round<'p>) -> Step) -> Check {
+        round.opened.port.soft().expect("a soft NIC").inject_fault(fault);
+        round.mark = round.mark();
+        let check = step(round).unwrap_or_else(|last| last);
+        round.opened.port.soft().expect("a soft NIC").clear_faults();
+        check
+    }
+
+    /// A check that fails counts what happened in it, and nothing of those before.
+    #[test]
+    fn counts_are_those_of_the_check_that_failed() {
+        let config = PortConfig { rx_ring: 256, tx_ring: 64, ..PortConfig::default() };
+        let pool = Pool::new(&PoolConfig { slots: 1200, ..PoolConfig::default() }).expect("memory");
+        let opened = crate::open(&"soft:counted".parse().expect("an address"), &config, &pool).expect("a device");
+        let mut round = Round::new(opened, &pool, &config, config.time_limit.begin());
+        assert_eq!(with(&mut round, Fault::RxErrorBits { every: 5000 }, Round::first).verdict, ethdev::Verdict::Ok);
+        let marked = with(&mut round, Fault::RxErrorBits { every: 100 }, Round::sizes);
+        assert!(marked.seen.contains("14 arrived marked as bad"), "{marked:?}");
+        let cut = with(&mut round, Fault::RxLengthZero { every: 40 }, Round::counts);
+        assert!(cut.seen.contains("1 arrived with a length of 0") && !cut.seen.contains("marked"), "{cut:?}");
+        // Bursts of 1 to 9 frames are 45.
+        assert!(cut.seen.contains("of 45 in this check the device counts 45 sent and 45 received"), "{cut:?}");
+        round.opened.port.set_loopback(false).expect("it ends");
     }
 }
