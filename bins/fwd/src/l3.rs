@@ -90,7 +90,7 @@ fn refuse_routes_as_output(routes: &Path, ports: &[nic::Address]) -> anyhow::Res
     for (port, output) in ports.iter().flat_map(|port| capture_outputs(port).map(move |output| (port, output))) {
         ensure!(
             identity(Path::new(output)) != Some(file),
-            "{}: cannot use {output} as a capture: it is the routes file {}, which is being read; name a file of its own for \
+            "{}: cannot use {output} as a capture or trace: it is the routes file {}, which is being read; name a file of its own for \
              each output",
             port.name(),
             routes.display()
@@ -99,14 +99,17 @@ fn refuse_routes_as_output(routes: &Path, ports: &[nic::Address]) -> anyhow::Res
     Ok(())
 }
 
-/// The captures that a port's address says it writes: `OUT` of `wire=pcap:IN,OUT`.
+/// The captures and traces that a port's address says it writes: `OUT` of `wire=pcap:IN,OUT`, and `FILE` of `trace=FILE`.
 fn capture_outputs(port: &nic::Address) -> impl Iterator<Item = &str> {
     let settings = match port {
         nic::Address::Soft(spec) => spec.split_once('?').map_or("", |(_, settings)| settings),
         _ => "",
     };
-    let files = settings.split('&').filter_map(|setting| setting.strip_prefix("wire=pcap:"));
-    files.filter_map(|files| files.split_once(',')).map(|(_, output)| output)
+    settings.split('&').filter_map(|setting| match setting.split_once('=')? {
+        ("trace", file) => Some(file),
+        ("wire", wire) => Some(wire.strip_prefix("pcap:")?.split_once(',')?.1),
+        _ => None,
+    })
 }
 
 /// Who polls what; every worker gets a transmit queue at every port.

@@ -70,9 +70,8 @@ pub enum Error {
         /// What is wrong.
         cause: String,
     },
-    /// A file to which a capture would be written is the input or the output of another capture, or the input of this
-    /// one.
-    #[error("cannot use {path} as a capture: {cause}; name a file of its own for each output")]
+    /// A file to which a capture or a trace would be written is the output of another, or the input of a capture.
+    #[error("cannot use {path} as a capture or trace: {cause}; name a file of its own for each output")]
     SameFile {
         /// The file.
         path: String,
@@ -117,6 +116,14 @@ pub enum WireError {
         interface: String,
         /// Number of frames that were to be sent by it.
         frames: u64,
+    },
+    /// What a driver did to the registers is missing from the trace it was meant for.
+    #[error("cannot write {path}: {cause}; the trace of registers ends there")]
+    Untraced {
+        /// The file.
+        path: String,
+        /// The error that the system returned.
+        cause: String,
     },
     /// A capture is damaged: only the frames before the damage were replayed.
     #[error("cannot read the rest of capture {path}: {cause}")]

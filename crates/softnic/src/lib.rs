@@ -35,6 +35,7 @@ mod soft;
 mod spec;
 #[expect(unsafe_code, reason = "the promise of a device")]
 mod strict;
+mod trace;
 mod vfio_user;
 mod violation;
 mod wire;

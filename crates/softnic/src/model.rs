@@ -36,6 +36,7 @@ pub(crate) use queue::Doorbells;
 use crate::WireError;
 use crate::dma::{Dma, Memory};
 use crate::fault::{Fault, Faults};
+use crate::trace::{Entry, Trace};
 use crate::violation::{OnViolation, Ring, Violation, Violations};
 use crate::wire::{LoopWire, Wire, WireCounters};
 use map::{Kind, RegisterFile};
@@ -102,6 +103,8 @@ pub(crate) struct Model {
     checks: Violations,
     doorbells: Arc<Doorbells>,
     memory: Memory,
+    /// Where accesses to registers are written down, if they are.
+    trace: Option<Box<Trace>>,
     general: general::General,
     eeprom: eeprom::Eeprom,
     id: DeviceId,
@@ -165,6 +168,7 @@ impl Model {
             checks: Violations::new(setup.on_violation),
             doorbells: Arc::default(),
             memory: Memory::new(dma),
+            trace: None,
             general: general::General::default(),
             eeprom: eeprom::Eeprom::new(setup.id, setup.mac),
             id: setup.id,
@@ -200,7 +204,36 @@ impl Model {
             return u32::MAX;
         }
         self.tick();
-        self.with_function(|model, vf| model.read_function(vf, offset)).unwrap_or_else(|| self.read_card(offset))
+        let value =
+            self.with_function(|model, vf| model.read_function(vf, offset)).unwrap_or_else(|| self.read_card(offset));
+        if self.trace.as_ref().is_some_and(|trace| trace.wants_reads()) {
+            self.note(&Entry::Read(offset, value, &self.name(offset)));
+        }
+        value
+    }
+
+    /// What a register is called, with its number if it is one of several.
+    fn name(&self, offset: u32) -> String {
+        match &self.vf {
+            Some(vf) => vf.name(&self.regs, offset),
+            None => self.regs.name(offset),
+        }
+    }
+
+    /// Writes a line of the trace.
+    #[cold]
+    fn note(&mut self, entry: &Entry<'_>) {
+        self.trace.iter_mut().for_each(|trace| trace.add(entry));
+    }
+
+    /// Writes down accesses to registers from now on.
+    pub(crate) fn set_trace(&mut self, trace: Trace) {
+        self.trace = Some(Box::new(trace));
+    }
+
+    /// Whether it does.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.trace.is_some()
     }
 
     /// What the function's window, or what is behind it, has to do; nothing on a card.
@@ -254,6 +287,9 @@ impl Model {
     pub(crate) fn write(&mut self, offset: u32, value: u32) {
         if self.is_gone() {
             return;
+        }
+        if self.is_traced() {
+            self.note(&Entry::Write(offset, value, &self.name(offset)));
         }
         self.tick();
         if self.faults.settle.is_some_and(|settle| self.general.settling(settle)) {
@@ -373,6 +409,9 @@ impl Model {
 
     /// Sets or clears bus mastering (PCI command register).
     pub(crate) fn set_bus_master(&mut self, on: bool) {
+        if self.bus_master != on {
+            self.note(&Entry::BusMaster(on));
+        }
         self.bus_master = on;
         if !on {
             self.memory.forget_accesses();
@@ -392,6 +431,7 @@ impl Model {
 
     /// Function level reset: everything at its reset value, bus mastering off.
     pub(crate) fn function_reset(&mut self) {
+        self.note(&Entry::FunctionReset);
         self.bus_master = false;
         self.irq.disconnect();
         if self.with_function(Self::reset_function).is_none() {
@@ -449,7 +489,8 @@ impl Model {
 
     /// What this wire or one before it has lost, if anything.
     pub(crate) fn wire_error(&mut self) -> Option<WireError> {
-        self.lost.clone().or_else(|| self.wire.error())
+        let trace = self.trace.as_ref().and_then(|trace| trace.error());
+        self.lost.clone().or_else(|| self.wire.error()).or(trace)
     }
 
     pub(crate) fn wire(&mut self) -> &mut dyn Wire {

@@ -4,6 +4,7 @@ use crate::dma::{AddressSpace, Dma, SoftMapper};
 use crate::engine::{self, Plug, Station};
 use crate::model::{Doorbells, InterruptSink, Model, Setup};
 use crate::spec::{Spec, WireSpec};
+use crate::trace::Trace;
 use crate::wire::{Generator, LoopWire, PcapWire, SinkWire, TapWire, Wire};
 use crate::{DeviceId, Error, Fault, Impairments, OnViolation, Violation, WireCounters, WireError};
 use device::{Bar, Device, DmaDomain, PciIds};
@@ -34,6 +35,8 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `mac` | station address | derived from the name |
 /// | `link` | `up` or `down` | `up` |
 /// | `fault` | names of [`Fault`], comma separated | none |
+/// | `trace` | a file to which each write of a register goes, see below | none |
+/// | `trace-reads` | `on` if reads go there too, or `off` | `off` |
 ///
 /// `peer:NAME` connects a cable to another device of the process, which is opened before or after; that device names no
 /// wire, or names this device in turn. Its knobs are what the cable does to the frames that this device sends; those that the
@@ -64,6 +67,11 @@ pub(crate) const VECTORS: u16 = 64;
 /// `tap:IFNAME` is created if it does not exist. The link is up while the interface is up, as if a cable were plugged
 /// in: until then, frames to be sent wait on their ring. If the interface is deleted, the link is down for good.
 ///
+/// `trace=FILE` has a line of text for each access: microseconds since the device was opened, `read` or `write`, offset and value in
+/// hexadecimal, and the register's name, with its number if it is one of several, as `RXPBSIZE[3]` (`?` for one that the model does not
+/// know). It is in the file at once, a write's before it takes effect. `function-reset`, `bus-master-on` and `bus-master-off` have lines too, and those
+/// that begin with `#` are no accesses. Tail registers are slower to write on a device that is traced.
+///
 /// The value is the device: it is moved into a driver. What a test or a program asks of it besides goes through the
 /// [`SoftControl`], to which it dereferences, and which can be kept.
 #[derive(Debug)]
@@ -86,6 +94,8 @@ pub struct SoftControl {
 #[derive(Debug)]
 pub struct SoftBar {
     id: DeviceId,
+    /// Tails are registers like others, so that they are in the trace.
+    traced: bool,
     doorbells: Arc<Doorbells>,
     station: Arc<Station>,
 }
@@ -105,7 +115,7 @@ impl SoftDevice {
         Ok(Self {
             name: format!("soft:{}", spec.name),
             ids: PciIds { vendor: 0x8086, device: spec.id.pci(), class: 0x02_0000, revision: 1 },
-            bar: SoftBar { id: spec.id, doorbells, station: Arc::clone(&station) },
+            bar: SoftBar { id: spec.id, traced: spec.trace.is_some(), doorbells, station: Arc::clone(&station) },
             control: SoftControl { station },
             dma: DmaDomain::new(Box::new(mapper)),
         })
@@ -162,8 +172,8 @@ impl SoftControl {
     /// ([`WireError::Lost`]: a full disk, a pipe that was closed, a file that was deleted or whose length was changed
     /// meanwhile); the rest of a `pcap` input that is damaged after some good frames ([`WireError::Damaged`]);
     /// frames that waited for a `tap` interface which was down when their queue was stopped ([`WireError::NotTaken`]),
-    /// or for one that was deleted ([`WireError::Gone`]). The result is complete only after the device was closed or
-    /// dropped.
+    /// or for one that was deleted ([`WireError::Gone`]); and the rest of a trace ([`WireError::Untraced`]). The result is complete
+    /// only after the device was closed or dropped.
     #[must_use]
     pub fn wire_error(&self) -> Option<WireError> {
         self.station().with(|model| model.wire_error())
@@ -248,11 +258,17 @@ impl Bar for SoftBar {
 
     #[inline]
     unsafe fn write32(&self, offset: u32, value: u32) {
-        if let Some(doorbell) = Doorbells::at(offset) {
-            self.doorbells.ring(doorbell, value);
-            engine::wake();
-        } else {
-            self.station.with(|model| model.write(offset, value));
+        match Doorbells::at(offset) {
+            Some(doorbell) if !self.traced => {
+                self.doorbells.ring(doorbell, value);
+                engine::wake();
+            }
+            doorbell => {
+                self.station.with(|model| model.write(offset, value));
+                if doorbell.is_some() {
+                    engine::wake();
+                }
+            }
         }
     }
 }
@@ -307,7 +323,10 @@ pub(crate) fn start(spec: &Spec, dma: Box<dyn Dma>) -> Result<(Arc<Station>, Arc
         grant: spec.grant,
         on_violation: OnViolation::Count,
     };
-    let model = Model::new(&setup, dma, wire.unwrap_or_else(|| Box::new(SinkWire)));
+    let mut model = Model::new(&setup, dma, wire.unwrap_or_else(|| Box::new(SinkWire)));
+    if let Some(trace) = &spec.trace {
+        model.set_trace(Trace::create(trace, &spec.name, spec.id)?);
+    }
     let doorbells = model.doorbells();
     let plug = match &spec.wire {
         None => Plug::Open,

@@ -1,6 +1,7 @@
 //! Device specifications: `NAME?key=value&key=value`.
 
 use crate::model::{Grant, IDS, KINDS};
+use crate::trace::TraceSpec;
 use crate::wire::{GeneratorSetup, KNOBS, Knobs, Written, check_captures, tap_name};
 use crate::{DeviceId, Error, Fault, ModuleKind};
 use std::fmt::Display;
@@ -17,6 +18,7 @@ pub(crate) struct Spec {
     pub(crate) link: bool,
     pub(crate) faults: Vec<Fault>,
     pub(crate) grant: Grant,
+    pub(crate) trace: Option<TraceSpec>,
     /// `None` if no wire is named: a sink, or the other end of a cable.
     pub(crate) wire: Option<WireSpec>,
 }
@@ -32,7 +34,8 @@ pub(crate) enum WireSpec {
     Pcap { input: String, output: String },
 }
 
-const KEYS: &str = "wire, size, flows, count, rate, mode, id, module, queues, trust, mac, link, fault";
+const KEYS: &str =
+    "wire, size, flows, count, rate, mode, id, module, queues, trust, mac, link, fault, trace, trace-reads";
 const WIRES: &str = "gen, sink, loop, peer:NAME, tap:IFNAME, pcap:IN,OUT";
 
 /// The keys and values of a specification, as written.
@@ -51,11 +54,13 @@ struct Pairs<'s> {
     mac: Option<&'s str>,
     link: Option<&'s str>,
     faults: Vec<&'s str>,
+    trace: Option<&'s str>,
+    trace_reads: Option<&'s str>,
     knobs: Written<'s>,
 }
 
 /// Checks the specifications of devices that are to be opened together, before the first is opened: each by itself, and
-/// that no capture to be written is also to be read, or written twice. Changes nothing.
+/// that no capture or trace to be written is also to be read, or written twice. Changes nothing.
 ///
 /// # Errors
 ///
@@ -63,14 +68,12 @@ struct Pairs<'s> {
 /// find.
 pub fn check(specs: &[&str]) -> Result<(), Error> {
     let specs = specs.iter().map(|spec| spec.parse()).collect::<Result<Vec<Spec>, _>>()?;
-    let captures: Vec<_> = specs
-        .iter()
-        .filter_map(|spec| match &spec.wire {
-            Some(WireSpec::Pcap { input, output }) => Some((input.as_str(), output.as_str())),
-            _ => None,
-        })
-        .collect();
-    check_captures(&captures)
+    let captures = specs.iter().filter_map(|spec| match &spec.wire {
+        Some(WireSpec::Pcap { input, output }) => Some((input.as_str(), output.as_str())),
+        _ => None,
+    });
+    let traces = specs.iter().filter_map(|spec| Some(("", spec.trace.as_ref()?.path.as_str())));
+    check_captures(&captures.chain(traces).collect::<Vec<_>>())
 }
 
 impl FromStr for Spec {
@@ -116,7 +119,9 @@ impl FromStr for Spec {
         if !is_peer && pairs.knobs.any() {
             return Err(bad(&format!("{} belong to wire=peer:NAME", KNOBS.join(", "))));
         }
-        Ok(Self { name: name.to_owned(), id, module, mac, link, faults, grant, wire })
+        let trace =
+            pairs.trace().map_err(|problem| problem.unwrap_or_else(|| bad("trace-reads belongs to trace=FILE")))?;
+        Ok(Self { name: name.to_owned(), id, module, mac, link, faults, grant, trace, wire })
     }
 }
 
@@ -138,6 +143,8 @@ impl<'s> Pairs<'s> {
                 "trust" => &mut pairs.trust,
                 "mac" => &mut pairs.mac,
                 "link" => &mut pairs.link,
+                "trace" => &mut pairs.trace,
+                "trace-reads" => &mut pairs.trace_reads,
                 "fault" => {
                     pairs.faults.extend(value.split(','));
                     continue;
@@ -154,6 +161,17 @@ impl<'s> Pairs<'s> {
             }
         }
         Ok(pairs)
+    }
+
+    /// Which accesses to registers are written down, and where.
+    fn trace(&self) -> Result<Option<TraceSpec>, Option<Error>> {
+        let reads = one_of("trace-reads", self.trace_reads, &[("on", true), ("off", false)], false)?;
+        match self.trace {
+            Some("") => Err(Some(bad_value("trace", "", "the name of a file"))),
+            Some(path) => Ok(Some(TraceSpec { path: path.to_owned(), reads })),
+            None if self.trace_reads.is_some() => Err(None),
+            None => Ok(None),
+        }
     }
 
     /// What a virtual function is given.
@@ -347,6 +365,9 @@ mod tests {
             ("a?mac=02:00:00:00:00", "six"),
             ("a?link=sideways", "up, down"),
             ("a?fault=gremlins", "stuck-reset"),
+            ("a?trace=", "the name of a file"),
+            ("a?trace-reads=on", "trace=FILE"),
+            ("a?trace=/tmp/a&trace-reads=all", "on, off"),
         ] {
             let message = text.parse::<Spec>().unwrap_err().to_string();
             assert!(message.contains(hint), "{text}: {message}");

@@ -20,7 +20,7 @@ pub(crate) use impaired::{ImpairedWire, KNOBS, Knobs, Written};
 pub(crate) use looped::LoopWire;
 pub(crate) use memory::{MemoryPort, MemoryWire};
 pub use pcap::replay;
-pub(crate) use pcap::{PcapWire, check as check_captures};
+pub(crate) use pcap::{Claim, PcapWire, check as check_captures, output_file};
 pub(crate) use peer::{Cable, PeerWire};
 pub(crate) use sink::SinkWire;
 pub(crate) use tap::{TapWire, name_of as tap_name};

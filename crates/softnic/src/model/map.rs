@@ -361,7 +361,11 @@ const MAP: &[Line] = &[
     ro("RXSTMPL", 0x51E8),
     rw("TSYNCTXCTL", 0x8C00),
     ro("TXSTMP", 0x8C04).of(2, 4),
-    rw("SYSTIM, TIMINCA, TIMADJ, TSAUXC, target times, FREQOUT", 0x8C0C).of(14, 4),
+    rw("SYSTIM", 0x8C0C).of(2, 4),
+    rw("TIMINCA", 0x8C14),
+    rw("TIMADJ", 0x8C18).of(2, 4),
+    rw("TSAUXC", 0x8C20),
+    rw("target times, FREQOUT, AUXSTMP", 0x8C24).of(8, 4),
     // Statistics (8.2.3.23)
     rc("QPRC", 0x1030).of(16, 0x40),
     rc("QBRC_L", 0x1034).of(16, 0x40),
@@ -478,6 +482,20 @@ impl RegisterFile {
         Some((line, entry.real))
     }
 
+    /// The name of a dword, with its number if it is one of several, which may be lines of their own; `?` if it is none of the map.
+    pub(crate) fn name(&self, offset: u32) -> String {
+        let Some((line, real)) = self.lookup(offset) else { return "?".to_owned() };
+        let same = || MAP.iter().filter(|other| other.name == line.name && other.alias.is_none());
+        if same().map(|other| other.count).sum::<u32>() == 1 {
+            return line.name.to_owned();
+        }
+        let before = |other: &Line| {
+            if real < other.base { 0 } else { ((real - other.base) / other.stride + 1).min(other.count) }
+        };
+        let number = same().map(before).sum::<u32>().saturating_sub(1);
+        format!("{}[{number}]", line.name)
+    }
+
     /// The stored value of a dword of the map.
     #[inline]
     pub(crate) fn get(&self, offset: u32) -> u32 {
@@ -524,6 +542,26 @@ mod tests {
             }
         }
         assert!(seen.len() > 2500);
+    }
+
+    #[test]
+    fn a_name_counts_through_all_lines_and_aliases() {
+        let file = RegisterFile::new();
+        let names = [0x0, 0x3C0C, 0x1054, 0x2104, 0xD054, 0xA208, 0xA280, 0x1_2300, 0xEA44, 0x1_FFFC]
+            .map(|offset| file.name(offset));
+        let wanted = [
+            "CTRL",
+            "RXPBSIZE[3]",
+            "SRRCTL[1]",
+            "SRRCTL[1]",
+            "SRRCTL[65]",
+            "RAL[1]",
+            "RAL[16]",
+            "EITR[24]",
+            "PSRTYPE[17]",
+            "?",
+        ];
+        assert_eq!(names, wanted);
     }
 
     #[test]

@@ -121,6 +121,23 @@ impl Vf {
     }
 }
 
+impl Vf {
+    /// What a register of the window is called: those that are the card's, as there.
+    pub(super) fn name(&self, card: &map::RegisterFile, offset: u32) -> String {
+        let own = match self.place(offset) {
+            Some(Place::Card(real, _)) => return card.name(real),
+            Some(Place::Control) => "VFCTRL",
+            Some(Place::Links) => "VFLINKS",
+            Some(Place::Mailbox) => "VFMAILBOX",
+            Some(Place::Counter) => "a counter",
+            Some(Place::Hashing(_)) => "VFMRQC, VFRSSRK, VFRETA",
+            Some(Place::Constant) => "VFSTATUS, VFFRTIMER, VFRXMEMWRAP",
+            None => "?",
+        };
+        own.to_owned()
+    }
+}
+
 impl OwnHashing {
     fn word(&mut self, offset: u32) -> Option<&mut u32> {
         let at = (offset & 0xFF) as usize / 4;

@@ -57,8 +57,11 @@ impl Function {
         self.reset_device();
     }
 
-    /// Puts doorbells into memory that the client can map; false if there is no such memory.
+    /// Puts doorbells into memory that the client can map; false if there is no such memory, or each is to be in a trace.
     pub(super) fn share_doorbells(&mut self) -> bool {
+        if self.station.with(|model| model.is_traced()) {
+            return false;
+        }
         let Ok(shared) = Doorbells::shared() else { return false };
         let shared = Arc::new(shared);
         self.station.with(|model| model.set_doorbells(Arc::clone(&shared)));

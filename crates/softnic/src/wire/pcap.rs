@@ -8,9 +8,10 @@ mod output;
 
 use super::{Sent, Wire};
 use crate::{Error, WireError};
-pub(crate) use claim::check;
+pub(crate) use claim::{Claim, check};
 use input::Source;
 use output::Output;
+pub(crate) use output::output_file;
 
 /// LINKTYPE_ETHERNET. Bit 26 of the word in a pcap header says that frames end in an FCS, bits 31:28 how many 16-bit units.
 const ETHERNET: u32 = 1;

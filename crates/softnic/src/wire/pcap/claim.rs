@@ -16,7 +16,7 @@ pub(super) enum Role {
 
 /// A file by device and inode, however it was named, and what it is open for. Given back when dropped.
 #[derive(Debug)]
-pub(super) struct Claim(Option<Entry>);
+pub(crate) struct Claim(Option<Entry>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {

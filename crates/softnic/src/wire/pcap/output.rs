@@ -28,6 +28,35 @@ fn patience() -> Instant {
     first + PATIENCE
 }
 
+/// Opens a file to be written by nobody else, and empties it.
+pub(crate) fn output_file(path: &str) -> Result<(File, Claim), Error> {
+    // A pipe whose reader is slow must hold up the device that writes, not the thread that all devices share. The file
+    // is emptied only once it is known to be nobody's now; [`claim::check`] knows what will be somebody's.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let opened = OpenOptions::new().write(true).create(true).truncate(false).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| failed("create", path, error))?;
+    let claim = claim::claim(&file, path, Role::Output)?;
+    if file.metadata().is_ok_and(|found| found.is_file()) {
+        file.set_len(0).map_err(|error| failed("empty", path, error))?;
+    }
+    Ok((file, claim))
+}
+
+fn failed(operation: &'static str, path: &str, source: io::Error) -> Error {
+    // A pipe without a reader, a socket, or a device that is not there.
+    let nobody = source.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
+    let hint = if nobody && metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
+        "start the reader of the pipe first"
+    } else if nobody {
+        "name a file or a pipe"
+    } else if source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
+        "raise the limit of open files: ulimit -n"
+    } else {
+        "name a file that this user may write"
+    };
+    Error::System { operation, object: path.to_owned(), source, hint }
+}
+
 /// A capture being written.
 pub(super) struct Output {
     path: String,
@@ -53,34 +82,12 @@ struct Failure {
 
 impl Output {
     pub(super) fn create(path: &str) -> Result<Self, Error> {
-        let fail = |operation, source: io::Error| {
-            // A pipe without a reader, a socket, or a device that is not there.
-            let nobody = source.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error());
-            let hint = if nobody && metadata(path).is_ok_and(|found| found.file_type().is_fifo()) {
-                "start the reader of the pipe first"
-            } else if nobody {
-                "name a file or a pipe"
-            } else if source.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) {
-                "raise the limit of open files: ulimit -n"
-            } else {
-                "name a file that this user may write"
-            };
-            Error::System { operation, object: path.to_owned(), source, hint }
-        };
-        // A pipe whose reader is slow must hold up the device that writes, not the thread that all devices share. The file
-        // is emptied only once it is known to be nobody's now; [`claim::check`] knows what will be somebody's.
-        let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).custom_flags(flags).open(path);
-        let mut file = opened.map_err(|error| fail("create", error))?;
-        let claim = claim::claim(&file, path, Role::Output)?;
-        if file.metadata().is_ok_and(|found| found.is_file()) {
-            file.set_len(0).map_err(|error| fail("empty", error))?;
-        }
+        let (mut file, claim) = output_file(path)?;
         let mut header = Vec::with_capacity(24);
         for word in [0xA1B2_C3D4, 4 << 16 | 2, 0, 0, SNAP_LENGTH, ETHERNET] {
             header.extend_from_slice(&u32::to_le_bytes(word));
         }
-        file.write_all(&header).map_err(|error| fail("write", error))?;
+        file.write_all(&header).map_err(|error| failed("write", path, error))?;
         let written = header.len() as u64;
         Ok(Self {
             path: path.to_owned(),
