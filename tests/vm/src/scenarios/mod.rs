@@ -6,6 +6,7 @@ mod igb;
 mod linux;
 mod offload;
 mod ours;
+mod registers;
 mod selftest;
 mod vf;
 mod vhost;
@@ -43,6 +44,11 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar", dpdk::forward),
     of("dpdk-vf", "DPDK's net_ixgbe_vf on functions of an 82599 and an X540: two queues, long frames", vf::dpdk),
+    of(
+        "registers",
+        "what Linux's, DPDK's and our driver write to an 82599 until its link is up, side by side",
+        registers::starts,
+    ),
     of(
         "ours-vf",
         "fwd l2 on functions of an 82599 and an X550: two queues each, and a physical function that resets",
