@@ -12,6 +12,8 @@ pub mod router;
 pub mod routes;
 pub mod station;
 pub mod tags;
+#[expect(unsafe_code, reason = "plays the peer")]
+pub mod vf_mailbox;
 #[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod vfio_user_client;
 pub mod vfio_user_server;
@@ -35,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     ("routes", routes::run),
     ("station", station::run),
     ("tags", tags::run),
+    ("vf_mailbox", vf_mailbox::run),
     ("vfio_user_client", vfio_user_client::run),
     ("vfio_user_server", vfio_user_server::run),
     ("vhost_user", vhost_user::run),
