@@ -82,6 +82,10 @@ pub(crate) struct DevicesArgs {
     #[arg(short, long)]
     pub(crate) verbose: bool,
 
+    /// Only these NICs; with --verbose, also those that are not on PCI, such as soft:a?id=10fb
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) addresses: Vec<Address>,
+
     #[command(flatten)]
     pub(crate) access: Access,
 }

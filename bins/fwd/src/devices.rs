@@ -13,7 +13,7 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 struct Row {
     address: String,
-    /// Vendor and device, such as `8086:10fb`.
+    /// Vendor and device, such as `8086:10fb`; empty for a device that is not on PCI.
     ids: String,
     /// `null` if there is no driver for it.
     name: Option<&'static str>,
@@ -57,11 +57,36 @@ impl Row {
     }
 }
 
-/// Prints a table of the network controllers, and under it what to do about those that cannot be used as they are; or one
+/// The row of a device that was named.
+fn named(host: &Host, address: &Address, verbose: bool) -> Result<Row, Failure> {
+    match address {
+        Address::Pci(pci) => Ok(Row::new(host, &host.pci_device(*pci)?)),
+        other if !verbose => Err(Failure::usage(format!("{other}: not on PCI, so it has to be opened: add --verbose"))),
+        other => Ok(Row {
+            address: other.to_string(),
+            ids: String::new(),
+            name: None,
+            interfaces: Vec::new(),
+            driver: None,
+            numa_node: None,
+            iommu_group: None,
+            usable: true,
+            reason: None,
+            next_step: None,
+            details: None,
+        }),
+    }
+}
+
+/// Prints a table of the network controllers, or of those that were named, and under it what to do about those that cannot be used as they are; or one
 /// object.
 pub(crate) fn list(args: &DevicesArgs) -> Result<(), Failure> {
     let host = Host::system();
-    let mut devices: Vec<Row> = host.network_controllers()?.iter().map(|device| Row::new(&host, device)).collect();
+    let mut devices: Vec<Row> = if args.addresses.is_empty() {
+        host.network_controllers()?.iter().map(|device| Row::new(&host, device)).collect()
+    } else {
+        args.addresses.iter().map(|address| named(&host, address, args.verbose)).collect::<Result<_, _>>()?
+    };
     if args.verbose {
         let access = ports::access(args.access.unsafe_no_iommu, TimeLimit::default());
         for row in devices.iter_mut().filter(|row| row.usable) {
@@ -84,7 +109,7 @@ pub(crate) fn list(args: &DevicesArgs) -> Result<(), Failure> {
         let or_dash = |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned());
         table.add_row([
             row.address.clone(),
-            row.ids.clone(),
+            or_dash(Some(row.ids.clone())),
             row.name.unwrap_or("-").to_owned(),
             or_dash(Some(row.interfaces.join(","))),
             or_dash(row.driver.clone()),

@@ -157,6 +157,22 @@ fn help_and_version_go_to_standard_output() {
     }
 }
 
+/// A software NIC is on no bus, but shows what it is when it is named.
+#[test]
+fn devices_that_are_named_are_shown() {
+    let soft = "soft:shown?id=10fb&module=sr";
+    let shown = fwd(&["devices", "--verbose", soft]);
+    let text = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.status.success() && text.contains(soft) && text.contains("10GBASE-SR"), "{text}");
+    let report = fwd(&["devices", "--verbose", "--json", soft]);
+    let report: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    let devices = report["devices"].as_array().unwrap();
+    assert_eq!((devices.len(), devices[0]["address"].as_str()), (1, Some(soft)));
+    let refused = fwd(&["devices", soft]);
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(refused.status.code() == Some(2) && error.contains("add --verbose"), "{error}");
+}
+
 #[test]
 fn devices_as_json_are_those_of_the_table() {
     if !std::path::Path::new("/sys/bus/pci/devices").exists() {
