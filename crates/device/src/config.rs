@@ -101,6 +101,15 @@ impl ConfigSpace {
         Ok(found)
     }
 
+    /// Returns whether requests of the device are under way without an answer; `None` if that cannot be read, or the device is not on
+    /// PCI Express (PCI Express base specification 7.5.3.5).
+    pub(crate) fn transactions_pending(&self) -> Option<bool> {
+        let express = self.capabilities().ok()?.into_iter().find(|capability| capability.id == EXPRESS)?;
+        let status = self.read16(u16::from(express.offset) + DEVICE_STATUS).ok()?;
+        // All ones is the bus answering for a device that is not there.
+        (status != u16::MAX).then_some(status & TRANSACTIONS_PENDING != 0)
+    }
+
     /// Switches decoding of memory regions on or off.
     pub(crate) fn set_memory(&self, on: bool) -> Result<()> {
         self.set_command(COMMAND_MEMORY, on)
@@ -167,6 +176,10 @@ impl ConfigSpace {
     }
 }
 
+/// The capability of PCI Express, and in it the status of the device.
+const EXPRESS: u8 = 0x10;
+const DEVICE_STATUS: u16 = 0x0A;
+const TRANSACTIONS_PENDING: u16 = 1 << 5;
 const COMMAND: u16 = 0x04;
 const STATUS: u16 = 0x06;
 const CAPABILITIES: u16 = 0x34;
@@ -198,6 +211,22 @@ mod tests {
         let mut raw = [0; 2];
         file.read_exact_at(&mut raw, 0x704).unwrap();
         assert_eq!(u16::from_le_bytes(raw), 0x0404);
+    }
+
+    #[test]
+    fn pending_transactions_are_in_the_capability_of_pci_express() {
+        let pending = |change: fn(&mut [u8; 256])| {
+            let mut bytes = [0; 256];
+            // Power management at 0x40, PCI Express at 0xA0.
+            (bytes[6], bytes[0x34], bytes[0x40], bytes[0x41], bytes[0xA0]) = (1 << 4, 0x40, 1, 0xA0, 0x10);
+            change(&mut bytes);
+            space(&bytes, 0).0.transactions_pending()
+        };
+        assert_eq!(pending(|_| {}), Some(false));
+        assert_eq!(pending(|bytes| bytes[0xAA] = 0x2F), Some(true));
+        assert_eq!(pending(|bytes| bytes[0xAA] = 0x0F), Some(false), "errors that were detected");
+        assert_eq!(pending(|bytes| bytes[0xA0] = 9), None, "no PCI Express");
+        assert_eq!(pending(|bytes| *bytes = [0xFF; 256]), None, "gone");
     }
 
     #[test]

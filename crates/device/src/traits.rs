@@ -78,6 +78,12 @@ pub unsafe trait Device: Send + Sync + 'static {
         None
     }
 
+    /// Returns whether requests of the device to memory or the host are under way without an answer (transactions pending, PCI Express
+    /// base specification 7.5.3.5). `None`, the default, if the access path does not show it.
+    fn transactions_pending(&self) -> Option<bool> {
+        None
+    }
+
     /// Returns the NUMA node that the device is attached to; `None`, the default, if it is not known.
     fn numa_node(&self) -> Option<u32> {
         None

@@ -200,6 +200,10 @@ unsafe impl Device for VfioDevice {
         self.config.set_memory(true)
     }
 
+    fn transactions_pending(&self) -> Option<bool> {
+        self.config.transactions_pending()
+    }
+
     fn numa_node(&self) -> Option<u32> {
         self.pci.numa_node
     }

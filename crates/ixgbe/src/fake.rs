@@ -28,7 +28,7 @@ use device::{Bar, Deadline, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Reg
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Values of registers, by offset.
@@ -181,6 +181,8 @@ struct Parts {
     dma: DmaDomain,
     space: Space,
     stuck: Mutex<bool>,
+    /// Looks for which transactions are still pending.
+    pending: AtomicU32,
     deadline: Mutex<Option<Deadline>>,
 }
 
@@ -239,7 +241,15 @@ impl Fake {
         let memory = Memory { mapping: Mapping::default(), regions: Vec::new(), tries: 0 };
         let space = Space(Arc::new(Mutex::new(memory)));
         let dma = DmaDomain::new(Box::new(space.clone()));
-        let fake = Self(Arc::new(Parts { ids, bar, dma, space, stuck: Mutex::default(), deadline: Mutex::default() }));
+        let fake = Self(Arc::new(Parts {
+            ids,
+            bar,
+            dma,
+            space,
+            stuck: Mutex::default(),
+            pending: AtomicU32::default(),
+            deadline: Mutex::default(),
+        }));
         fake.set(EEC, eec::ARD.mask() | eec::PRES.mask());
         fake.set(STATUS, status::GIO.mask());
         fake.set(RDRXCTL, rdrxctl::DMAIDONE.mask());
@@ -296,6 +306,17 @@ impl Fake {
     #[must_use]
     pub fn phy_register(&self, register: u32) -> u32 {
         self.0.bar.state().storage.get(&phy_key(register)).copied().unwrap_or(0)
+    }
+
+    /// Has transactions on PCI Express be pending for so many looks.
+    pub fn set_pending(&self, looks: u32) {
+        self.0.pending.store(looks, Ordering::SeqCst);
+    }
+
+    /// Returns how many of these looks have not been made.
+    #[must_use]
+    pub fn pending(&self) -> u32 {
+        self.0.pending.load(Ordering::SeqCst)
     }
 
     /// Sets how memory is mapped from now on.
@@ -468,6 +489,11 @@ unsafe impl Device for Fake {
 
     fn enable_msix(&self, _vectors: u16) -> device::Result<Vec<OwnedFd>> {
         Ok(Vec::new())
+    }
+
+    fn transactions_pending(&self) -> Option<bool> {
+        let less = |left: u32| left.checked_sub(1);
+        Some(self.0.pending.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok())
     }
 
     fn set_deadline(&self, deadline: Option<Deadline>) {

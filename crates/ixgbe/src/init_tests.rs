@@ -98,6 +98,25 @@ fn requests_that_do_not_end_take_two_resets() {
     assert_eq!(values(CTRL.offset()).iter().filter(|value| ctrl::RST.is_set(**value)).count(), 2);
 }
 
+/// Before the first of two resets, requests under way get their answers; one that never gets its own holds up nothing.
+#[test]
+fn transactions_on_the_bus_are_waited_for() {
+    for (looks, left) in [(7, 0), (1000, 900)] {
+        let fake = Fake::new(0x10FB);
+        fake.on_read(STATUS, |_| status::GIO.mask());
+        fake.set_pending(looks);
+        let watched = fake.clone();
+        fake.on_write(GCR_EXT, move |_, _| assert_eq!(watched.pending(), left, "before buffers are cleared"));
+        reset(&fake.regs(), Mac82599).unwrap();
+        assert_eq!(fake.writes().iter().filter(|w| w.0 == CTRL.offset() && ctrl::RST.is_set(w.1)).count(), 2);
+    }
+    // Where requests end, nobody looks.
+    let fake = Fake::new(0x10FB);
+    fake.set_pending(5);
+    reset(&fake.regs(), Mac82599).unwrap();
+    assert_eq!(fake.pending(), 5);
+}
+
 /// A link that is up may carry a session of the firmware.
 #[test]
 fn a_link_that_is_up_is_not_reset() {
