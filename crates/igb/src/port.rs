@@ -22,14 +22,14 @@ pub type Port<D> = intel::Port<Card<D>>;
 pub type Opened<D> = ethdev::Opened<Port<D>>;
 
 /// Opens a device of this family: resets it, sets up the link, and starts its queues with buffers from `pool`. The link
-/// may take seconds to come up; see [`Port::wait_link`].
+/// may take seconds to come up; see [`ethdev::Port::wait_link`].
 ///
 /// The device is passed by value, so that nothing else can drive it.
 ///
 /// # Errors
 ///
 /// If the driver does not support the device, a setting is out of range, the device does not respond in time, or the
-/// pool has fewer slots than the receive rings have descriptors. [`Error::Expired`] if the whole call takes longer than
+/// pool has fewer slots than the receive rings have descriptors. [`crate::Error::Expired`] if the whole call takes longer than
 /// [`PortConfig::time_limit`], or is cancelled; stopping the device then has a time limit of its own.
 pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened<D>> {
     let model = Model::identify(device.ids())?;

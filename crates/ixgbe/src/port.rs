@@ -22,7 +22,7 @@ pub type Port<D> = intel::Port<Card<D>>;
 pub type Opened<D> = ethdev::Opened<Port<D>>;
 
 /// Opens a device of this family: resets it, sets up the link, and starts its queues with buffers from `pool`. The link
-/// may take seconds to come up; see [`Port::wait_link`].
+/// may take seconds to come up; see [`ethdev::Port::wait_link`].
 ///
 /// The device is passed by value, so that nothing else can drive it.
 ///

@@ -19,17 +19,17 @@ use std::time::Duration;
 /// An open virtual function.
 pub type Opened<D> = ethdev::Opened<Port<D>>;
 
-/// Opens a virtual function: resets it, agrees with the physical function on what it may do, and starts its queues with buffers from
-/// `pool`. It has the address that the physical function gives to it, or a random one if that leaves it the choice.
+/// Opens a virtual function: resets it, agrees with the physical function on what it may do, and starts its queues with buffers
+/// from `pool`. It has the address that the physical function gives to it, or a random one if that leaves it the choice.
 ///
 /// The device is passed by value, so that nothing else can drive it.
 ///
 /// # Errors
 ///
-/// If the driver does not support the device, a setting is out of range or more than is granted, the device does not respond in time,
-/// or the pool has fewer slots than the receive rings have descriptors. [`Error::Silent`] if the physical function has no driver.
-/// [`Error::Expired`] if the whole call takes longer than [`PortConfig::time_limit`], or is cancelled; stopping the device then has a
-/// time limit of its own.
+/// If the driver does not support the device, a setting is out of range or more than is granted, the device does not respond in
+/// time, or the pool has fewer slots than the receive rings have descriptors. [`crate::Error::Silent`] if the physical function
+/// has no driver. [`crate::Error::Expired`] if the whole call takes longer than [`PortConfig::time_limit`], or is cancelled;
+/// stopping the device then has a time limit of its own.
 pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened<D>> {
     let model = Model::identify(device.ids())?;
     config.port.validate()?;
@@ -60,12 +60,12 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     Ok(opened)
 }
 
-/// The port of an open virtual function: link, receive modes, statistics and closing. All that is more than reading counters and link is
-/// asked of the physical function, which may refuse ([`Error::Refused`]).
+/// The port of an open virtual function: link, receive modes, statistics and closing. All that is more than reading counters and
+/// link is asked of the physical function, which may refuse ([`crate::Error::Refused`]).
 ///
 /// When the physical function has been reset, [`ethdev::Port::events`], [`ethdev::Port::statistics`] and each request return
-/// [`Error::Lost`], as [`ethdev::Port::link`] does from then on: nothing is received or sent until the function is opened again. A physical
-/// function that falls silent is noticed at the next request.
+/// [`crate::Error::Lost`], as [`ethdev::Port::link`] does from then on: nothing is received or sent until the function is opened
+/// again. A physical function that falls silent is noticed at the next request.
 ///
 /// What it has beyond an [`ethdev::Port`] is in [`Card`]. Dropping it closes it; errors are then logged.
 pub type Port<D> = intel::Port<Card<D>>;
@@ -107,8 +107,8 @@ impl<D: Device> Card<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] if the function is not trusted or the API older than 1.2; [`Error::Lost`], [`Error::Silent`],
-    /// [`Error::Nonsense`], [`Error::Expired`], [`Error::Gone`].
+    /// [`crate::Error::Refused`] if the function is not trusted or the API older than 1.2; [`crate::Error::Lost`],
+    /// [`crate::Error::Silent`], [`crate::Error::Nonsense`], [`crate::Error::Expired`], [`crate::Error::Gone`].
     pub fn hashing(&mut self) -> Result<Hashing> {
         if self.model.mac != MacType::X550 {
             let mut hashing = self.ask(Mailbox::hashing)?;
@@ -126,8 +126,8 @@ impl<D: Device> Card<D> {
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] if the id is above 4094; [`Error::Refused`]; [`Error::Lost`], [`Error::Silent`], [`Error::Nonsense`],
-    /// [`Error::Expired`], [`Error::Gone`].
+    /// [`crate::Error::Config`] if the id is above 4094; [`crate::Error::Refused`]; [`crate::Error::Lost`],
+    /// [`crate::Error::Silent`], [`crate::Error::Nonsense`], [`crate::Error::Expired`], [`crate::Error::Gone`].
     pub fn set_vlan(&mut self, id: u16, on: bool) -> Result<()> {
         ConfigError::unless_in("vlan", id, 0..=4094, "")?;
         self.ask(|mailbox, deadline| mailbox.set_vlan(deadline, id, on))
