@@ -1,0 +1,63 @@
+//! What the table holds, and what it leaves to the kernel.
+
+use crate::Plane;
+
+/// What a [`Plane`] holds, and what it leaves to the kernel.
+///
+/// ```
+/// assert_eq!(plane::Report::default().routes, [0, 0]);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Routes of the kernel, IPv4 and IPv6.
+    pub routes: [usize; 2],
+    /// Neighbours that the kernel knows, whether they have answered or not.
+    pub neighbours: usize,
+    /// Next hops by number.
+    pub next_hops: usize,
+    /// Changes that have found no room, and wait for it; their packets are the kernel's.
+    pub waiting: usize,
+    /// What is left to the kernel, and why, and what else a person should know: a line each.
+    pub lines: Vec<String>,
+}
+
+impl Plane {
+    pub(crate) fn make_report(&self) -> Report {
+        let (v4, v6) = self.fib.route_counts();
+        let (hosts_waiting, [own_v4, own_v6]) = self.hosts.counts();
+        let (numbers_waiting, next_hops) = self.numbers.counts();
+        let (orphans, failed) = self.routes.counts();
+        let mut lines: Vec<String> = Vec::new();
+        for (family, reason) in ["IPv4", "IPv6"].into_iter().zip(self.bypass) {
+            lines.extend(reason.map(|reason| format!("all of {family}: {reason}")));
+        }
+        lines.extend(self.reasons.iter().map(ToString::to_string));
+        if numbers_waiting > 0 {
+            lines.push(format!(
+                "{numbers_waiting} next hops, to which {orphans} routes lead: the table has no room for them; make it larger"
+            ));
+        }
+        if hosts_waiting > 0 {
+            lines.push(format!("{hosts_waiting} neighbours: the table has no room for them; make it larger"));
+        }
+        for (family, name) in ["IPv4", "IPv6"].into_iter().enumerate() {
+            if self.routes.has_failed(family) {
+                lines.push(format!(
+                    "all of {name}: the table has no memory for some of its routes; allow this process more"
+                ));
+            }
+        }
+        if self.numbers.too_wide {
+            lines.push("routes with more than 256 next hops".to_owned());
+        }
+        lines.extend(self.ports.lines());
+        lines.extend(self.neighbours.lines());
+        Report {
+            routes: [v4 - own_v4.min(v4), v6 - own_v6.min(v6)],
+            neighbours: self.neighbours.len(),
+            next_hops,
+            waiting: numbers_waiting + hosts_waiting + failed,
+            lines,
+        }
+    }
+}

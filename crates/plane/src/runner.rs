@@ -1,0 +1,227 @@
+//! A thread that follows the kernel.
+
+use crate::{Error, Plane, Port, Report};
+use kernel::{Follower, Ports, Progress};
+use router::LiveFib;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A plane that follows the kernel's tables, for a thread of its own: [`Runner::run`].
+///
+/// ```
+/// use plane::{Port, Runner};
+/// use router::{Interface, LiveConfig, LiveFib};
+/// use std::time::Duration;
+///
+/// let fib = LiveFib::new(&LiveConfig::default(), &[Interface { mac: [2, 0, 0, 0, 1, 0], promiscuous: false, mtu: 1500 }])?;
+/// let forwarder = fib.forwarder();
+/// let runner = Runner::open(fib, &[Port { name: "rw0".to_owned(), mtu: 1500 }])?;
+/// let handle = runner.handle();
+/// let thread = std::thread::spawn(move || runner.run());
+/// assert!(handle.wait_ready(Duration::from_secs(60)));
+/// println!("{:?}", handle.report());
+/// handle.stop();
+/// thread.join().unwrap()?;
+/// # drop(forwarder);
+/// # Ok::<(), plane::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Runner {
+    follower: Follower,
+    plane: Plane,
+    shared: Arc<Shared>,
+    /// Why the kernel could not be followed lately.
+    trouble: Option<kernel::Error>,
+    /// Before this time after the start no dump begins that compares.
+    next_dump: Duration,
+}
+
+/// Asks and stops a [`Runner`], from any thread. See there for an example.
+#[derive(Clone, Debug)]
+pub struct Handle(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    wake: OwnedFd,
+    stop: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ready: bool,
+    ended: bool,
+    report: Report,
+}
+
+impl Runner {
+    /// Subscribes to the changes of this thread's network namespace, for a table without routes whose ports are these.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if there is no socket for it, [`Error::Wake`] if there is no eventfd, and those of [`Plane::new`].
+    pub fn open(fib: LiveFib, ports: &[Port]) -> Result<Self, Error> {
+        Self::new(Follower::open(Ports::All)?, Plane::new(fib, ports)?)
+    }
+
+    /// Of a follower that has read nothing yet, and a plane that has been told nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Wake`].
+    pub fn new(follower: Follower, plane: Plane) -> Result<Self, Error> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let wake = eventfd(0, flags).map_err(|source| Error::Wake { operation: "make", source })?;
+        let (stop, state) = (AtomicBool::new(false), Mutex::default());
+        let shared = Arc::new(Shared { wake, stop, state, changed: Condvar::new() });
+        Ok(Self { follower, plane, shared, trouble: None, next_dump: Duration::ZERO })
+    }
+
+    /// Returns what other threads ask and stop it by.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle(Arc::clone(&self.shared))
+    }
+
+    /// Follows the kernel until [`Handle::stop`]. While the kernel's tables cannot be read, the last ones stay in force, and it tries again
+    /// every second.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Wake`] if the kernel cannot be waited for.
+    pub fn run(mut self) -> Result<(), Error> {
+        let ended = self.follow();
+        self.shared.update(|state| state.ended = true);
+        ended
+    }
+
+    fn follow(&mut self) -> Result<(), Error> {
+        self.plane.set_neighbour_limits(neighbour_limits());
+        let (start, mut next_tick, mut next_report) = (Instant::now(), Duration::ZERO, Duration::ZERO);
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let idle = self.read(start.elapsed());
+            let now = start.elapsed();
+            if now >= next_tick {
+                self.plane.tick(now);
+                next_tick = now + self.plane.next_tick();
+            }
+            if now >= next_report {
+                next_report = now + Duration::from_secs(1);
+                self.publish();
+            }
+            if idle {
+                self.wait(next_tick.saturating_sub(now))?;
+            }
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// Reads what there is to read, or some of much. Returns whether there is nothing more.
+    fn read(&mut self, now: Duration) -> bool {
+        let Self { follower, plane, .. } = self;
+        let was_dumping = follower.is_dumping();
+        let read = follower.read(DATAGRAMS, &mut |event| plane.apply(event));
+        if read == Ok(Progress::Loaded) {
+            plane.load(follower.mirror());
+            self.shared.update(|state| state.ready = true);
+            self.publish();
+        }
+        let Self { follower, .. } = self;
+        if was_dumping && !follower.is_dumping() {
+            self.next_dump = now + BETWEEN_DUMPS;
+        }
+        let mut asked = Ok(());
+        if follower.is_in_doubt() && now >= self.next_dump {
+            self.next_dump = now + BETWEEN_DUMPS;
+            asked = follower.resync();
+        }
+        match read.and_then(|progress| asked.map(|()| progress)) {
+            Ok(progress) => {
+                if was_dumping && !self.follower.is_dumping() && !self.follower.is_in_doubt() {
+                    self.trouble = None;
+                }
+                progress == Progress::Idle
+            }
+            Err(error) => {
+                self.trouble = Some(error);
+                true
+            }
+        }
+    }
+
+    /// Waits for the kernel, for a time, or to be woken.
+    fn wait(&self, time: Duration) -> Result<(), Error> {
+        // A socket in trouble may be readable for ever.
+        let kernel =
+            PollFd::new(&self.follower, if self.trouble.is_some() { PollFlags::empty() } else { PollFlags::IN });
+        let mut fds = [kernel, PollFd::new(&self.shared.wake, PollFlags::IN)];
+        let fds = if self.trouble.is_some() { &mut fds[1..] } else { &mut fds[..] };
+        let time = Timespec::try_from(time.min(Duration::from_secs(1))).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        match poll(fds, Some(&time)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(source) => Err(Error::Wake { operation: "wait for", source }),
+        }
+    }
+
+    fn publish(&self) {
+        let mut report = self.plane.report();
+        report.lines.extend(self.trouble.map(|error| format!("the tables are as they were: {error}")));
+        self.shared.update(|state| state.report = report);
+    }
+}
+
+impl Handle {
+    /// Has [`Runner::run`] return soon.
+    pub fn stop(&self) {
+        self.0.stop.store(true, Ordering::Release);
+        // A full counter wakes too.
+        let _ = rustix::io::write(&self.0.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Returns whether the kernel's tables have been read once: from then on forwarders do as the kernel would.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).ready
+    }
+
+    /// Waits until the tables have been read, or the runner has ended. Returns whether they have.
+    #[must_use]
+    pub fn wait_ready(&self, most: Duration) -> bool {
+        let state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let waits = |state: &mut State| !state.ready && !state.ended;
+        let waited = self.0.changed.wait_timeout_while(state, most, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0.ready
+    }
+
+    /// Returns what the table held a second ago at most, or when the runner ended.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner).report.clone()
+    }
+}
+
+impl Shared {
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+}
+
+/// `gc_thresh3` of IPv4 and IPv6, where this namespace shows it.
+fn neighbour_limits() -> [Option<usize>; 2] {
+    ["ipv4", "ipv6"].map(|family| {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/{family}/neigh/default/gc_thresh3")).ok()?;
+        text.trim().parse().ok()
+    })
+}
+
+/// Datagrams that are read before time and stop are looked at.
+const DATAGRAMS: usize = 64;
+/// From the end of one dump to the begin of the next.
+const BETWEEN_DUMPS: Duration = Duration::from_secs(1);
