@@ -1,0 +1,351 @@
+//! Random events in any order: what a forwarder does with a frame is what a naive model of the kernel's tables says.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Asked, Fate, packet};
+use kernel::{Event, Family, Interface, Leg, Neighbour, NextHops, Prefix, Reason, Target};
+use plane::{Plane, Port};
+use proptest::prelude::*;
+use proptest::sample::select;
+use router::{LiveConfig, LiveFib, Refusal};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// What a number is told to be.
+#[derive(Clone, Debug)]
+enum Hops {
+    Forward(Vec<Leg>),
+    Blackhole,
+    Kernel,
+    Dead,
+    Free,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Route(Prefix, Option<Target>),
+    NextHops(u32, Hops),
+    Neighbour(u32, IpAddr, Option<Neighbour>),
+    Interface(u32, Option<Interface>),
+    Bypass(Family, bool),
+    Tick,
+}
+
+const PORTS: [&str; 2] = ["p0", "p1"];
+const CAP: u16 = 1200;
+const MAC: [u8; 6] = [2, 0, 0, 0, 1, 0];
+const ADDRESSES: [&str; 14] = [
+    "10.0.0.1",
+    "10.0.0.2",
+    "10.0.1.1",
+    "10.0.1.2",
+    "10.1.0.1",
+    "10.1.0.9",
+    "20.0.0.1",
+    "fd00::1",
+    "fd00::2",
+    "fd00:1::1",
+    "fd00:1::9",
+    "fd20::1",
+    "fe80::1",
+    "fe80::2",
+];
+const PREFIXES: [(&str, u8); 16] = [
+    ("0.0.0.0", 0),
+    ("10.0.0.0", 8),
+    ("10.0.0.0", 24),
+    ("10.0.0.0", 31),
+    ("10.0.0.1", 32),
+    ("10.0.1.0", 24),
+    ("10.0.1.2", 32),
+    ("10.1.0.0", 16),
+    ("20.0.0.0", 8),
+    ("::", 0),
+    ("fd00::", 16),
+    ("fd00::", 64),
+    ("fd00::1", 128),
+    ("fd00:1::", 64),
+    ("fd00:1::9", 128),
+    ("fd20::", 32),
+];
+const NUMBERS: u32 = 6;
+
+/// The tables as they are told.
+#[derive(Clone, Debug, Default)]
+struct Model {
+    routes: BTreeMap<(IpAddr, u8), Target>,
+    numbers: BTreeMap<u32, Hops>,
+    neighbours: BTreeMap<(u32, IpAddr), Neighbour>,
+    interfaces: BTreeMap<u32, Interface>,
+    /// The interfaces that were found for the ports.
+    found: [Option<u32>; 2],
+    ever_found: [bool; 2],
+    bypass: [bool; 2],
+}
+
+fn holds((first, len): &(IpAddr, u8), address: IpAddr) -> bool {
+    match (*first, address) {
+        (IpAddr::V4(one), IpAddr::V4(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros() >= u32::from(*len),
+        (IpAddr::V6(one), IpAddr::V6(other)) => (one.to_bits() ^ other.to_bits()).leading_zeros() >= u32::from(*len),
+        _ => false,
+    }
+}
+
+impl Model {
+    fn follow(&mut self, step: &Step) {
+        match step.clone() {
+            Step::Route(prefix, Some(to)) => drop(self.routes.insert((prefix.address, prefix.len), to)),
+            Step::Route(prefix, None) => drop(self.routes.remove(&(prefix.address, prefix.len))),
+            Step::NextHops(number, hops) => drop(self.numbers.insert(number, hops)),
+            Step::Neighbour(interface, address, Some(now)) => {
+                self.neighbours.insert((interface, address), now);
+            }
+            Step::Neighbour(interface, address, None) => drop(self.neighbours.remove(&(interface, address))),
+            Step::Interface(index, now) => {
+                match now {
+                    Some(now) => drop(self.interfaces.insert(index, now)),
+                    None => drop(self.interfaces.remove(&index)),
+                }
+                for port in 0..2 {
+                    self.found[port] = self.found[port].filter(|index| self.interfaces.contains_key(index));
+                    // No two interfaces have one name.
+                    let named = |(_, interface): &(&u32, &Interface)| interface.name == PORTS[port];
+                    let named = self.interfaces.iter().find(named).map(|(index, _)| *index);
+                    self.found[port] = self.found[port].or(named);
+                    self.ever_found[port] |= self.found[port].is_some();
+                }
+            }
+            Step::Bypass(family, on) => self.bypass[family as usize] = on,
+            Step::Tick => {}
+        }
+    }
+
+    fn port(&self, interface: u32) -> Option<usize> {
+        self.interfaces.get(&interface).filter(|interface| interface.kernel.is_none())?;
+        (0..2).find(|port| self.found[*port] == Some(interface))
+    }
+
+    /// What may become of a packet by a leg.
+    fn by(&self, leg: &Leg, neighbour: Option<IpAddr>, len: u16) -> Fate {
+        let port = self.port(leg.interface).ok_or(Refusal::LeftToHost)?;
+        let known = neighbour.and_then(|neighbour| self.neighbours.get(&(leg.interface, neighbour)));
+        let mac = known.and_then(Neighbour::usable).filter(|mac| mac[0] & 1 == 0).ok_or(Refusal::Unresolved)?;
+        let interface = &self.interfaces[&leg.interface];
+        match interface.mac.filter(|_| interface.up) {
+            None => Err(Refusal::Unresolved),
+            Some(_) if u32::from(len) > interface.mtu.min(CAP.into()) => Err(Refusal::TooBig),
+            Some(own) => Ok((port, mac, own)),
+        }
+    }
+
+    /// What may become of a packet that comes in by port 0.
+    fn fates(&self, to: IpAddr, len: u16) -> Vec<Fate> {
+        let interface = self.found[0].map(|index| &self.interfaces[&index]);
+        let refused = |refusal| vec![Err(refusal)];
+        match interface {
+            None if self.ever_found[0] => return refused(Refusal::OtherStation),
+            Some(interface) if !interface.up || interface.mac.is_none() => return refused(Refusal::OtherStation),
+            _ => {}
+        }
+        let family = usize::from(to.is_ipv6());
+        let on = interface.is_some_and(|interface| interface.kernel.is_none() && interface.forwarding[family]);
+        if matches!(to, IpAddr::V6(to) if to.is_unicast_link_local()) {
+            return refused(Refusal::MartianDestination);
+        }
+        if !on || self.bypass[family] {
+            return refused(Refusal::LeftToHost);
+        }
+        let longest = self.routes.iter().filter(|(prefix, _)| holds(prefix, to)).max_by_key(|((_, len), _)| *len);
+        let legs = match longest.map(|(_, target)| target) {
+            None => return refused(Refusal::NoRoute),
+            Some(Target::Local) => return refused(Refusal::ForHost),
+            Some(Target::Blackhole) => return refused(Refusal::Blackhole),
+            Some(Target::Unreachable) => return refused(Refusal::Unreachable),
+            Some(Target::Prohibit) => return refused(Refusal::Prohibited),
+            Some(Target::Kernel(_)) => return refused(Refusal::LeftToHost),
+            Some(Target::NextHops(number)) => match self.numbers.get(number) {
+                Some(Hops::Blackhole) => return refused(Refusal::Blackhole),
+                Some(Hops::Forward(legs)) => legs,
+                _ => return refused(Refusal::LeftToHost),
+            },
+        };
+        let ways: BTreeMap<_, _> = legs.iter().map(|leg| ((leg.interface, leg.gateway), leg)).collect();
+        let alone = ways.len() == 1;
+        let fate = |leg: &&Leg| self.by(leg, leg.gateway.or(Some(to).filter(|_| alone)), len);
+        ways.values().map(fate).collect()
+    }
+}
+
+fn tell(plane: &mut Plane, step: &Step, ticks: &mut u64) {
+    match step {
+        Step::Route(prefix, to) => plane.apply(Event::Route { prefix: *prefix, to: *to }),
+        Step::NextHops(number, hops) => {
+            let now = match hops {
+                Hops::Forward(legs) => NextHops::Forward(legs),
+                Hops::Blackhole => NextHops::Blackhole,
+                Hops::Kernel => NextHops::Kernel(Reason::Encapsulation),
+                Hops::Dead => NextHops::Dead,
+                Hops::Free => NextHops::Free,
+            };
+            plane.apply(Event::NextHops { number: *number, now });
+        }
+        Step::Neighbour(interface, address, now) => {
+            plane.apply(Event::Neighbour { interface: *interface, address: *address, now: *now });
+        }
+        Step::Interface(index, now) => plane.apply(Event::Interface { index: *index, now: now.as_ref() }),
+        Step::Bypass(family, on) => {
+            plane.apply(Event::Bypass { family: *family, reason: on.then_some(Reason::Rules) });
+        }
+        Step::Tick => {
+            *ticks += 1;
+            plane.tick(Duration::from_millis(300 * *ticks));
+        }
+    }
+}
+
+fn address() -> impl Strategy<Value = IpAddr> {
+    select(&ADDRESSES[..]).prop_map(|address| address.parse().unwrap())
+}
+
+fn leg() -> impl Strategy<Value = Leg> {
+    let gateway = prop_oneof![2 => address().prop_map(Some), 1 => Just(None)];
+    (1..=4_u32, gateway, 1..=3_u32).prop_map(|(interface, gateway, weight)| Leg { interface, gateway, weight })
+}
+
+fn hops() -> impl Strategy<Value = Hops> {
+    prop_oneof![
+        6 => leg().prop_map(|leg| Hops::Forward(vec![leg])),
+        4 => prop::collection::vec(leg(), 1..5).prop_map(Hops::Forward),
+        1 => Just(Hops::Blackhole),
+        1 => Just(Hops::Kernel),
+        1 => Just(Hops::Dead),
+        2 => Just(Hops::Free),
+    ]
+}
+
+fn interface() -> impl Strategy<Value = (u32, Option<Interface>)> {
+    let kernel = prop_oneof![8 => Just(None), 1 => Just(Some(Reason::Enslaved))];
+    let forwarding = [prop::bool::weighted(0.9), prop::bool::weighted(0.9)];
+    let mtu = select(vec![100, 1500]);
+    (1..=4_u32, prop::bool::weighted(0.9), prop::bool::weighted(0.9), mtu, kernel, forwarding, 0..2_u8).prop_map(
+        |(index, there, up, mtu, kernel, forwarding, last)| {
+            // Another that has the name once the first is gone is 4's affair.
+            let name = ["", "p0", "p1", "other", "more"][index as usize].to_owned();
+            // Port 0 keeps its address, so that frames reach it.
+            let mac = if index == 1 { MAC } else { [2, 0, 0, 0, 2, last] };
+            let interface =
+                Interface { name, mac: Some(mac), mtu, up, carrier: up, kernel, forwarding, ..Interface::default() };
+            (index, there.then_some(interface))
+        },
+    )
+}
+
+fn neighbour() -> impl Strategy<Value = Option<Neighbour>> {
+    let states = select(vec![0x01, 0x02, 0x04, 0x08, 0x20, 0x80]);
+    let mac = prop_oneof![8 => (0..4_u8).prop_map(|last| Some([2, 0, 0, 0, 9, last])), 1 => Just(Some([3; 6])), 1 => Just(None)];
+    prop_oneof![5 => (mac, states).prop_map(|(mac, state)| Some(Neighbour { mac, state })), 1 => Just(None)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let prefix = select(&PREFIXES[..]).prop_map(|(first, len)| Prefix { address: first.parse().unwrap(), len });
+    let target = prop_oneof![
+        8 => (0..NUMBERS).prop_map(Target::NextHops),
+        1 => select(vec![
+            Target::Local, Target::Blackhole, Target::Unreachable, Target::Prohibit, Target::Kernel(Reason::Source),
+        ]),
+    ];
+    let to = prop_oneof![4 => target.prop_map(Some), 1 => Just(None)];
+    prop_oneof![
+        6 => (prefix, to).prop_map(|(prefix, to)| Step::Route(prefix, to)),
+        5 => (0..NUMBERS, hops()).prop_map(|(number, hops)| Step::NextHops(number, hops)),
+        6 => (1..=3_u32, address(), neighbour()).prop_map(|(by, address, now)| Step::Neighbour(by, address, now)),
+        3 => interface().prop_map(|(index, now)| Step::Interface(index, now)),
+        1 => (select(vec![Family::V4, Family::V6]), prop::bool::weighted(0.2)).prop_map(|(family, on)| Step::Bypass(family, on)),
+        1 => Just(Step::Tick),
+    ]
+}
+
+fn fresh(next_hops: u32, groups: u32) -> (Plane, Asked) {
+    let interfaces = [MAC, [2, 0, 0, 0, 1, 1]].map(|mac| router::Interface { mac, promiscuous: false, mtu: 1500 });
+    let fib = LiveFib::new(&LiveConfig { next_hops, groups, ..LiveConfig::default() }, &interfaces).unwrap();
+    let asked = Asked::new(&fib, PORTS.len());
+    let ports = PORTS.map(|name| Port { name: name.to_owned(), mtu: CAP });
+    (Plane::new(fib, &ports).unwrap(), asked)
+}
+
+/// What a forwarder does with a packet; a mark to be probed is taken off.
+fn ask(asked: &mut Asked, to: IpAddr, source: u8, len: u16) -> Fate {
+    let mut fate = Err(Refusal::Probe);
+    for _ in 0..2 {
+        if fate == Err(Refusal::Probe) {
+            fate = asked.fate(MAC, &packet(to, source, len));
+        }
+    }
+    fate
+}
+
+/// Asks for every address, and panics unless `allowed` says yes to what becomes of it.
+fn compare(asked: &mut Asked, model: &Model, allowed: impl Fn(&[Fate], &Fate) -> bool) {
+    for (source, text) in (0..).zip(ADDRESSES) {
+        let to: IpAddr = text.parse().unwrap();
+        for len in [80, 300] {
+            let fates = model.fates(to, len);
+            let fate = ask(asked, to, source, len);
+            assert!(allowed(&fates, &fate), "{to}, {len} bytes: {fate:?}, not {fates:?}\n{model:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_the_order_frames_go_as_the_tables_say(steps in prop::collection::vec(step(), 1..120)) {
+        let ((mut plane, mut asked), mut model, mut ticks) = (fresh(200, 20), Model::default(), 0);
+        for (at, step) in steps.iter().enumerate() {
+            model.follow(step);
+            tell(&mut plane, step, &mut ticks);
+            if at % 8 == 7 || at + 1 == steps.len() {
+                asked.forwarder.catch_up();
+                plane.tick(Duration::from_millis(300 * ticks));
+                compare(&mut asked, &model, |fates, fate| fates.contains(fate));
+            }
+        }
+        prop_assert_eq!(plane.report().waiting, 0, "{:?}", plane.report());
+        prop_assert_eq!(plane.report().routes.iter().sum::<usize>(), model.routes.len());
+        prop_assert_eq!(plane.report().neighbours, model.neighbours.len());
+    }
+
+    /// With numbers that run out, and forwarders that do not let go of them, packets go to the kernel and nowhere else; and as the tables
+    /// say once there is room.
+    #[test]
+    fn without_room_the_kernel_has_the_packets(steps in prop::collection::vec(step(), 1..120), room in 5..16_u32) {
+        let ((mut plane, mut asked), mut model, mut ticks) = (fresh(room, 1), Model::default(), 0);
+        let idle = (0..steps.len()).filter(|at| at % 16 == 15);
+        for (at, step) in steps.iter().enumerate() {
+            model.follow(step);
+            tell(&mut plane, step, &mut ticks);
+            if at % 16 == 15 || at + 1 == steps.len() {
+                let left = |fate: &Fate| matches!(fate, Err(Refusal::LeftToHost | Refusal::Unresolved));
+                compare(&mut asked, &model, |fates, fate| fates.contains(fate) || left(fate));
+            }
+        }
+        drop(idle);
+        // Everything goes, all but what needs little room.
+        for (first, len) in PREFIXES {
+            let step = Step::Route(Prefix { address: first.parse().unwrap(), len }, None);
+            model.follow(&step);
+            tell(&mut plane, &step, &mut ticks);
+        }
+        for number in 0..NUMBERS {
+            model.follow(&Step::NextHops(number, Hops::Free));
+            tell(&mut plane, &Step::NextHops(number, Hops::Free), &mut ticks);
+        }
+        for _ in 0..8 {
+            asked.forwarder.catch_up();
+            tell(&mut plane, &Step::Tick, &mut ticks);
+        }
+        prop_assert!(!plane.is_waiting(), "{:?}", plane.report());
+        compare(&mut asked, &model, |fates, fate| fates.contains(fate));
+    }
+}
