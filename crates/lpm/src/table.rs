@@ -110,6 +110,15 @@ impl<F: Family> Table<F> {
         Writer::from_routes(config, routes).map(|writer| Self { writer })
     }
 
+    /// Puts these routes in the place of all others, as fast as [`Self::from_routes`]: readers see either the ones or the others.
+    /// The later of two routes for one prefix stands. Until it is done, there is memory for both.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] or [`Error::TableFull`](crate::Error::TableFull); then all is as it was.
+    pub fn replace(&mut self, routes: impl IntoIterator<Item = (F::Prefix, NextHop)>) -> Result<()> {
+        self.writer.replace(routes.into_iter().map(|(prefix, hop)| (F::key(prefix), hop.raw())))
+    }
+
     /// Adds a route, or replaces the next hop of one. Answers the next hop it had.
     ///
     /// # Errors

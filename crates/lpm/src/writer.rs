@@ -125,39 +125,21 @@ impl<F: Layout> Writer<F> {
 
     /// A writer with these routes; the later of two routes for one prefix stands.
     pub(crate) fn from_routes(config: Config, routes: impl IntoIterator<Item = (Key, u32)>) -> Result<Self> {
-        let mut rib = Rib::new(F::SHAPE);
-        let mut hops = Hops::new();
-        // Next hops met lately, by the lowest bits of their words, which are never 0.
-        let mut lately = [(0, 0); 256];
-        let mut whole = false;
-        for (key, word) in routes {
-            whole |= F::lies_beyond(key);
-            let last = &mut lately[word as usize % 256];
-            if last.0 == word {
-                hops.get_mut(last.1).refs += 1;
-            } else {
-                *last = (word, hops.acquire(word));
-            }
-            let hop = last.1;
-            if let Some(old) = rib.insert(key, hop)
-                && let Some(gone) = hops.release(old)
-            {
-                lately[gone.word as usize % 256] = (0, 0);
-                hops.vacate(old);
-            }
-            if let Some(range) = rib.root_range(key) {
-                for slot in range {
-                    if rib.base(slot).len <= key.len {
-                        rib.set_base(slot, Base { len: key.len, hop });
-                    }
-                }
-            }
-        }
-        if Width::for_id(hops.max_id()) != Width::Byte {
-            let numbers = hops.sort_by_use();
-            rib.renumber(&numbers);
-        }
+        let (rib, hops, whole) = gather::<F>(routes);
         Self::with_routes(config, rib, hops, whole)
+    }
+
+    /// Puts these routes in the place of all there are; on an error these stay.
+    pub(crate) fn replace(&mut self, routes: impl IntoIterator<Item = (Key, u32)>) -> Result<()> {
+        let (mut rib, mut hops, whole) = gather::<F>(routes);
+        let width = Width::for_id(hops.max_id());
+        let (mut tables, store) = generate::<F>(&self.config, &mut rib, &mut hops, width, whole, 0, false)?;
+        tables.kernel = self.tables.kernel;
+        self.move_to(tables, store);
+        (self.rib, self.hops, self.whole) = (rib, hops, whole);
+        // What readers of the tables before may look at belongs to those.
+        (self.limbo, self.packed_at, self.refused_at) = (Limbo::default(), None, None);
+        Ok(())
     }
 
     pub(crate) fn insert(&mut self, key: Key, word: u32) -> Result<Option<u32>> {
@@ -524,6 +506,44 @@ impl<F: Layout> Writer<F> {
         }
         Ok(())
     }
+}
+
+/// Routes and their next hops, bases painted; the later of two routes for one prefix stands. And whether one lies beyond the least root
+/// words.
+fn gather<F: Layout>(routes: impl IntoIterator<Item = (Key, u32)>) -> (Rib, Hops<F::Block>, bool) {
+    let mut rib = Rib::new(F::SHAPE);
+    let mut hops = Hops::new();
+    // Next hops met lately, by the lowest bits of their words, which are never 0.
+    let mut lately = [(0, 0); 256];
+    let mut whole = false;
+    for (key, word) in routes {
+        whole |= F::lies_beyond(key);
+        let last = &mut lately[word as usize % 256];
+        if last.0 == word {
+            hops.get_mut(last.1).refs += 1;
+        } else {
+            *last = (word, hops.acquire(word));
+        }
+        let hop = last.1;
+        if let Some(old) = rib.insert(key, hop)
+            && let Some(gone) = hops.release(old)
+        {
+            lately[gone.word as usize % 256] = (0, 0);
+            hops.vacate(old);
+        }
+        if let Some(range) = rib.root_range(key) {
+            for slot in range {
+                if rib.base(slot).len <= key.len {
+                    rib.set_base(slot, Base { len: key.len, hop });
+                }
+            }
+        }
+    }
+    if Width::for_id(hops.max_id()) != Width::Byte {
+        let numbers = hops.sort_by_use();
+        rib.renumber(&numbers);
+    }
+    (rib, hops, whole)
 }
 
 impl<B> Default for Limbo<B> {

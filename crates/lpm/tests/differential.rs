@@ -112,6 +112,27 @@ where
         self.lookups += count as u64;
     }
 
+    /// All routes replaced at once by some of them, with other next hops; readers follow.
+    fn replace(&mut self, hops: u32) {
+        let mut routes: Vec<(P, NextHop)> = self.table.iter().filter(|_| self.rng.bool()).collect();
+        for (_, next) in &mut routes {
+            if self.rng.u8(..4) == 0 {
+                *next = hop(self.rng.u32(..hops));
+            }
+        }
+        match self.table.replace(routes.iter().copied()) {
+            Ok(()) => {
+                self.oracle = PrefixMap::new();
+                for (prefix, next) in routes {
+                    let (addr, len) = prefix.bits();
+                    self.oracle.insert((Self::narrow(addr), len), next.get());
+                }
+            }
+            Err(error) => assert_eq!(error, Error::TableFull { limit: self.config.memory_limit }),
+        }
+        self.compare();
+    }
+
     /// All routes replaced by those of a table built at once; the reader follows nothing here, so it is a new one.
     fn rebuild(&mut self) {
         let routes: Vec<(P, NextHop)> = self.table.iter().collect();
@@ -150,6 +171,9 @@ where
         if round % 7 == 6 {
             pair.rebuild();
             idle = pair.table.reader();
+        }
+        if round % 4 == 3 {
+            pair.replace(hops);
         }
         if round % 3 == 2 {
             std::mem::swap(&mut idle, &mut pair.reader);
