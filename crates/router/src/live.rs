@@ -277,6 +277,22 @@ impl LiveFib {
         Ok(before)
     }
 
+    /// Puts these routes in the place of all others, much faster than one by one; they may come in any order, and the later of two for one
+    /// prefix stands. Forwarders see either the ones or the others, of each family for itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such next hop, [`Error::Table`] if memory is short; then nothing has changed, or IPv4 alone.
+    pub fn replace_routes(
+        &mut self,
+        v4: impl IntoIterator<Item = (Ipv4Prefix, NextHop)>,
+        v6: impl IntoIterator<Item = (Ipv6Prefix, NextHop)>,
+    ) -> Result<()> {
+        let Self { v4: ipv4, v6: ipv6, hops, .. } = self;
+        replace(ipv4, hops, v4)?;
+        replace(ipv6, hops, v6)
+    }
+
     /// The routes whose prefixes cover `prefix`, itself included, shortest first.
     pub fn covering_ipv4(&self, prefix: Ipv4Prefix) -> impl DoubleEndedIterator<Item = (Ipv4Prefix, NextHop)> + '_ {
         self.v4.covering(prefix)
@@ -338,4 +354,41 @@ impl LiveFib {
         }
         Ok(())
     }
+}
+
+/// Puts routes in the place of all others of a family.
+fn replace<F: lpm::Family>(
+    table: &mut lpm::Table<F>,
+    hops: &mut Numbers<Target>,
+    routes: impl IntoIterator<Item = (F::Prefix, NextHop)>,
+) -> Result<()> {
+    let before = uses(table);
+    let mut unknown = None;
+    let known = routes.into_iter().take_while(|(_, hop)| {
+        unknown = hops.get(hop.get()).err();
+        unknown.is_none()
+    });
+    let mut routes: Vec<(F::Prefix, NextHop)> = known.collect();
+    if let Some(unknown) = unknown {
+        return Err(unknown);
+    }
+    // A table is built fastest in this order.
+    routes.sort_by_key(|(prefix, _)| *prefix);
+    table.replace(routes)?;
+    uses(table).into_iter().for_each(|(hop, count)| hops.used(hop, count));
+    before.into_iter().for_each(|(hop, count)| hops.used(hop, -count));
+    Ok(())
+}
+
+/// How many routes lead to each next hop.
+fn uses<F: lpm::Family>(table: &lpm::Table<F>) -> Vec<(u32, i64)> {
+    let mut counts = Vec::new();
+    for (_, hop) in table.iter() {
+        let hop = hop.get() as usize;
+        if counts.len() <= hop {
+            counts.resize(hop + 1, 0);
+        }
+        counts[hop] += 1;
+    }
+    (0..).zip(counts).filter(|(_, count)| *count > 0).collect()
 }
