@@ -54,6 +54,14 @@ impl Hosts {
 }
 
 impl Plane {
+    /// All routes were replaced, and with them those of neighbours.
+    pub(crate) fn forget_hosts(&mut self) {
+        self.hosts.waiting.clear();
+        for (address, host) in std::mem::take(&mut self.hosts.hosts) {
+            self.release_leg((host.interface, Some(address)));
+        }
+    }
+
     /// A route has changed: the neighbours within may have host routes now, or no longer.
     #[inline]
     pub(crate) fn set_hosts_within(&mut self, prefix: Prefix) {

@@ -49,6 +49,11 @@ impl Neighbours {
         self.by_key.contains_key(&(interface, address))
     }
 
+    /// Those that are not among these.
+    pub(crate) fn beyond(&self, keys: &BTreeSet<(u32, IpAddr)>) -> Vec<(u32, IpAddr)> {
+        self.by_key.keys().copied().filter(|key| !keys.contains(key)).collect()
+    }
+
     /// Those that may have host routes, from one to another.
     pub(crate) fn within(&self, first: IpAddr, last: IpAddr) -> impl Iterator<Item = (IpAddr, Option<u8>)> + '_ {
         self.addresses.range(first..=last).map(|(address, known)| (*address, known.len))

@@ -76,6 +76,11 @@ impl Numbers {
         self.numbers.get(&number)?.hop
     }
 
+    /// The numbers that are not among these.
+    pub(crate) fn beyond(&self, numbers: &BTreeSet<u32>) -> Vec<u32> {
+        self.numbers.keys().copied().filter(|number| !numbers.contains(number)).collect()
+    }
+
     /// The interface whose stations are the destinations themselves of routes that lead to a next hop of the table.
     pub(crate) fn on_link(&self, hop: NextHop) -> Option<u32> {
         self.on_link_of(*self.owners.get(&hop)?)

@@ -1,16 +1,17 @@
 //! A forwarding table, and what the kernel's tables mean there.
 
 use crate::hosts::Hosts;
-use crate::neighbours::Neighbours;
+use crate::neighbours::{Neighbours, may_be_host};
 use crate::numbers::Numbers;
 use crate::ports::Ports;
 use crate::routes::Routes;
 use crate::ways::Ways;
 use crate::{Error, Port, Report};
-use kernel::{Event, Family, Mirror, Reason};
+use kernel::{Event, Family, Mirror, NextHops, Reason};
 use lpm::NextHop;
 use router::{LiveFib, Refusal, Target};
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// A [`LiveFib`] that follows the kernel's tables. It has no thread, no socket and no clock: it is given events, and the time.
@@ -85,18 +86,28 @@ impl Plane {
         Ok(plane)
     }
 
-    /// Takes over all that a mirror holds, once it is loaded; afterwards, [`Self::apply`] what it tells. What the plane was told before
-    /// is overwritten, not forgotten.
+    /// Takes over all that a mirror holds, once it is loaded, in the place of all that the plane was told; afterwards, [`Self::apply`] what
+    /// the mirror tells. Much faster than route by route.
     pub fn load(&mut self, mirror: &Mirror) {
         for family in [Family::V4, Family::V6] {
             self.bypass[family as usize] = mirror.bypass(family);
         }
+        let indices: BTreeSet<u32> = mirror.interfaces().map(|(index, _)| index).collect();
+        self.ports.beyond(&indices).into_iter().for_each(|index| self.set_interface(index, None));
         mirror.interfaces().for_each(|(index, now)| self.set_interface(index, Some(now)));
+        let keys: BTreeSet<(u32, IpAddr)> = mirror.neighbours().map(|(index, address, _)| (index, address)).collect();
+        for (interface, address) in self.neighbours.beyond(&keys) {
+            self.set_neighbour(interface, address, None);
+        }
         for (interface, address, now) in mirror.neighbours() {
             self.set_neighbour(interface, address, Some(now));
         }
         mirror.next_hops().for_each(|(number, now)| self.set_number(number, now));
-        mirror.routes().for_each(|(prefix, to)| self.set_route(prefix, Some(to)));
+        self.load_routes(mirror);
+        let numbers: BTreeSet<u32> = mirror.next_hops().map(|(number, _)| number).collect();
+        self.numbers.beyond(&numbers).into_iter().for_each(|number| self.set_number(number, NextHops::Free));
+        keys.into_iter().filter(|(_, address)| may_be_host(*address)).for_each(|(_, address)| self.set_host(address));
+        self.all_families();
     }
 
     /// Follows a change.

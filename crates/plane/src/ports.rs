@@ -3,6 +3,7 @@
 use crate::Plane;
 use hashbrown::HashMap;
 use kernel::{Interface, Reason};
+use std::collections::BTreeSet;
 
 /// A port of the forwarding table, and its twin among the kernel's interfaces.
 ///
@@ -44,6 +45,11 @@ impl Ports {
     pub(crate) fn port(&self, interface: u32) -> Option<u16> {
         let port = self.bound.get(&interface).copied()?;
         self.interfaces.get(&interface).filter(|interface| interface.kernel.is_none()).map(|_| port)
+    }
+
+    /// The interfaces that are not among these.
+    pub(crate) fn beyond(&self, indices: &BTreeSet<u32>) -> Vec<u32> {
+        self.interfaces.keys().copied().filter(|index| !indices.contains(index)).collect()
     }
 
     fn numbers(&self) -> impl Iterator<Item = u16> + use<> {

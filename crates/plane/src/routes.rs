@@ -1,7 +1,7 @@
 //! Routes of the kernel in the forwarding table.
 
 use crate::Plane;
-use kernel::{Prefix, Target};
+use kernel::{Mirror, Prefix, Target};
 use lpm::{Ipv4Prefix, Ipv6Prefix, NextHop};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -67,18 +67,48 @@ impl Plane {
         self.set_hosts_within(prefix);
     }
 
-    fn hop(&mut self, prefix: Prefix, target: Target) -> NextHop {
-        match target {
-            Target::NextHops(number) => self.number_hop(number).unwrap_or_else(|| {
-                self.routes.orphans.insert(prefix, number);
+    /// Puts the routes of a mirror in the place of all others. Its next hops are known.
+    pub(crate) fn load_routes(&mut self, mirror: &Mirror) {
+        let (count_v4, count_v6) = mirror.prefix_counts();
+        let (mut v4, mut v6) = (Vec::with_capacity(count_v4), Vec::with_capacity(count_v6));
+        let mut orphans = BTreeMap::new();
+        for (prefix, target) in mirror.routes() {
+            let hop = self.fixed_hop(target).or_else(|number| self.numbers.hop(number).ok_or(number));
+            let hop = hop.unwrap_or_else(|number| {
+                orphans.insert(prefix, number);
                 self.fixed.left_to_host
-            }),
-            Target::Local => self.fixed.for_host,
-            Target::Blackhole => self.fixed.blackhole,
-            Target::Unreachable => self.fixed.unreachable,
-            Target::Prohibit => self.fixed.prohibited,
-            Target::Kernel(_) => self.fixed.left_to_host,
+            });
+            match prefix.address {
+                IpAddr::V4(address) => v4.extend(Ipv4Prefix::truncate(address, prefix.len).map(|prefix| (prefix, hop))),
+                IpAddr::V6(address) => v6.extend(Ipv6Prefix::truncate(address, prefix.len).map(|prefix| (prefix, hop))),
+            }
         }
+        if self.fib.replace_routes(v4, v6).is_err() {
+            // As far as there is memory.
+            return mirror.routes().for_each(|(prefix, to)| self.set_route(prefix, Some(to)));
+        }
+        self.routes = Routes { orphans, ..Routes::default() };
+        self.forget_hosts();
+    }
+
+    /// The next hop of a target; for next hops of the mirror, their number.
+    fn fixed_hop(&self, target: Target) -> Result<NextHop, u32> {
+        match target {
+            Target::NextHops(number) => Err(number),
+            Target::Local => Ok(self.fixed.for_host),
+            Target::Blackhole => Ok(self.fixed.blackhole),
+            Target::Unreachable => Ok(self.fixed.unreachable),
+            Target::Prohibit => Ok(self.fixed.prohibited),
+            Target::Kernel(_) => Ok(self.fixed.left_to_host),
+        }
+    }
+
+    fn hop(&mut self, prefix: Prefix, target: Target) -> NextHop {
+        let hop = self.fixed_hop(target).or_else(|number| self.number_hop(number).ok_or(number));
+        hop.unwrap_or_else(|number| {
+            self.routes.orphans.insert(prefix, number);
+            self.fixed.left_to_host
+        })
     }
 
     /// Writes a route, or removes it. Returns the next hop that it had.

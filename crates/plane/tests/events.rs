@@ -108,13 +108,13 @@ impl Model {
                     Some(now) => drop(self.interfaces.insert(index, now)),
                     None => drop(self.interfaces.remove(&index)),
                 }
-                for port in 0..2 {
-                    self.found[port] = self.found[port].filter(|index| self.interfaces.contains_key(index));
+                let ports = PORTS.iter().zip(&mut self.found).zip(&mut self.ever_found);
+                for ((name, found), ever_found) in ports {
+                    *found = found.filter(|index| self.interfaces.contains_key(index));
                     // No two interfaces have one name.
-                    let named = |(_, interface): &(&u32, &Interface)| interface.name == PORTS[port];
-                    let named = self.interfaces.iter().find(named).map(|(index, _)| *index);
-                    self.found[port] = self.found[port].or(named);
-                    self.ever_found[port] |= self.found[port].is_some();
+                    let named = self.interfaces.iter().find(|(_, interface)| interface.name == *name);
+                    *found = found.or(named.map(|(index, _)| *index));
+                    *ever_found |= found.is_some();
                 }
             }
             Step::Bypass(family, on) => self.bypass[family as usize] = on,
@@ -299,6 +299,8 @@ fn compare(asked: &mut Asked, model: &Model, allowed: impl Fn(&[Fate], &Fate) ->
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
     #[test]
     fn whatever_the_order_frames_go_as_the_tables_say(steps in prop::collection::vec(step(), 1..120)) {
         let ((mut plane, mut asked), mut model, mut ticks) = (fresh(200, 20), Model::default(), 0);
@@ -321,7 +323,6 @@ proptest! {
     #[test]
     fn without_room_the_kernel_has_the_packets(steps in prop::collection::vec(step(), 1..120), room in 5..16_u32) {
         let ((mut plane, mut asked), mut model, mut ticks) = (fresh(room, 1), Model::default(), 0);
-        let idle = (0..steps.len()).filter(|at| at % 16 == 15);
         for (at, step) in steps.iter().enumerate() {
             model.follow(step);
             tell(&mut plane, step, &mut ticks);
@@ -330,7 +331,6 @@ proptest! {
                 compare(&mut asked, &model, |fates, fate| fates.contains(fate) || left(fate));
             }
         }
-        drop(idle);
         // Everything goes, all but what needs little room.
         for (first, len) in PREFIXES {
             let step = Step::Route(Prefix { address: first.parse().unwrap(), len }, None);
