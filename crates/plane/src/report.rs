@@ -17,7 +17,7 @@ pub struct Report {
     pub next_hops: usize,
     /// Changes that have found no room, and wait for it; their packets are the kernel's.
     pub waiting: usize,
-    /// What is left to the kernel, and why, and what else a person should know: a line each.
+    /// What is or was left to the kernel, and why, and what else a person should know: a line each.
     pub lines: Vec<String>,
 }
 

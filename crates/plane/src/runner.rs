@@ -36,7 +36,8 @@ pub struct Runner {
     shared: Arc<Shared>,
     /// Why the kernel could not be followed lately.
     trouble: Option<kernel::Error>,
-    /// Before this time after the start no dump begins that compares.
+    /// When the last dump began, after the start, and before what time none begins that compares.
+    dump: Duration,
     next_dump: Duration,
 }
 
@@ -79,7 +80,7 @@ impl Runner {
         let wake = eventfd(0, flags).map_err(|source| Error::Wake { operation: "make", source })?;
         let (stop, state) = (AtomicBool::new(false), Mutex::default());
         let shared = Arc::new(Shared { wake, stop, state, changed: Condvar::new() });
-        Ok(Self { follower, plane, shared, trouble: None, next_dump: Duration::ZERO })
+        Ok(Self { follower, plane, shared, trouble: None, dump: Duration::ZERO, next_dump: Duration::ZERO })
     }
 
     /// Returns what other threads ask and stop it by.
@@ -104,7 +105,7 @@ impl Runner {
         self.plane.set_neighbour_limits(neighbour_limits());
         let (start, mut next_tick, mut next_report) = (Instant::now(), Duration::ZERO, Duration::ZERO);
         while !self.shared.stop.load(Ordering::Acquire) {
-            let idle = self.read(start.elapsed());
+            let next = self.read(start.elapsed());
             let now = start.elapsed();
             if now >= next_tick {
                 self.plane.tick(now);
@@ -114,16 +115,20 @@ impl Runner {
                 next_report = now + Duration::from_secs(1);
                 self.publish();
             }
-            if idle {
-                self.wait(next_tick.saturating_sub(now))?;
+            if next != Next::Read {
+                let mut until = next_tick.min(next_report);
+                if self.follower.is_in_doubt() {
+                    until = until.min(self.next_dump);
+                }
+                self.wait(next == Next::Wait, until.saturating_sub(now))?;
             }
         }
         self.publish();
         Ok(())
     }
 
-    /// Reads what there is to read, or some of much. Returns whether there is nothing more.
-    fn read(&mut self, now: Duration) -> bool {
+    /// Reads what there is to read, or some of much.
+    fn read(&mut self, now: Duration) -> Next {
         let Self { follower, plane, .. } = self;
         let was_dumping = follower.is_dumping();
         let read = follower.read(DATAGRAMS, &mut |event| plane.apply(event));
@@ -134,11 +139,12 @@ impl Runner {
         }
         let Self { follower, .. } = self;
         if was_dumping && !follower.is_dumping() {
-            self.next_dump = now + BETWEEN_DUMPS;
+            // Half of the time at most is spent on dumps.
+            self.next_dump = now + now.saturating_sub(self.dump).max(BETWEEN_DUMPS);
         }
         let mut asked = Ok(());
         if follower.is_in_doubt() && now >= self.next_dump {
-            self.next_dump = now + BETWEEN_DUMPS;
+            (self.dump, self.next_dump) = (now, now + RETRY);
             asked = follower.resync();
         }
         match read.and_then(|progress| asked.map(|()| progress)) {
@@ -146,22 +152,19 @@ impl Runner {
                 if was_dumping && !self.follower.is_dumping() && !self.follower.is_in_doubt() {
                     self.trouble = None;
                 }
-                progress == Progress::Idle
+                if progress == Progress::Idle { Next::Wait } else { Next::Read }
             }
             Err(error) => {
                 self.trouble = Some(error);
-                true
+                Next::Pause
             }
         }
     }
 
-    /// Waits for the kernel, for a time, or to be woken.
-    fn wait(&self, time: Duration) -> Result<(), Error> {
-        // A socket in trouble may be readable for ever.
-        let kernel =
-            PollFd::new(&self.follower, if self.trouble.is_some() { PollFlags::empty() } else { PollFlags::IN });
-        let mut fds = [kernel, PollFd::new(&self.shared.wake, PollFlags::IN)];
-        let fds = if self.trouble.is_some() { &mut fds[1..] } else { &mut fds[..] };
+    /// Waits for a time, or to be woken, and if so for the kernel: a socket in trouble may be readable for ever.
+    fn wait(&self, for_kernel: bool, time: Duration) -> Result<(), Error> {
+        let mut fds = [PollFd::new(&self.shared.wake, PollFlags::IN), PollFd::new(&self.follower, PollFlags::IN)];
+        let fds = if for_kernel { &mut fds[..] } else { &mut fds[..1] };
         let time = Timespec::try_from(time.min(Duration::from_secs(1))).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         match poll(fds, Some(&time)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -174,6 +177,17 @@ impl Runner {
         report.lines.extend(self.trouble.map(|error| format!("the tables are as they were: {error}")));
         self.shared.update(|state| state.report = report);
     }
+}
+
+/// What to do after a look at the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    /// There may be more to read.
+    Read,
+    /// There is nothing more until the socket is readable.
+    Wait,
+    /// The socket is in trouble.
+    Pause,
 }
 
 impl Handle {
@@ -223,5 +237,7 @@ fn neighbour_limits() -> [Option<usize>; 2] {
 
 /// Datagrams that are read before time and stop are looked at.
 const DATAGRAMS: usize = 64;
-/// From the end of one dump to the begin of the next.
-const BETWEEN_DUMPS: Duration = Duration::from_secs(1);
+/// From the end of one dump to the begin of the next, at least.
+const BETWEEN_DUMPS: Duration = Duration::from_millis(50);
+/// From when a dump that could not begin was asked for to the next time.
+const RETRY: Duration = Duration::from_secs(1);
