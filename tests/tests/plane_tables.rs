@@ -74,7 +74,7 @@ impl Links {
         let port = port.ok_or(Refusal::LeftToHost)?;
         let (_, own, up) = self.ports[PORTS[port]];
         let mac = self.neighbours.get(&(interface, neighbour)).filter(|_| up).ok_or(Refusal::Unresolved)?;
-        Ok((port, *mac, own))
+        Ok(((port, None), *mac, own))
     }
 }
 
@@ -136,9 +136,9 @@ fn judge(namespace: &Namespace, oracle: &Oracle, asked: &mut Asked, told: &mut B
         return wrong;
     }
     for to in addresses() {
-        let mut fate = asked.fate(station, &packet(to, 1, 80));
+        let mut fate = asked.fate(station, None, &packet(to, 1, 80));
         if fate == Err(Refusal::Probe) {
-            fate = asked.fate(station, &packet(to, 1, 80));
+            fate = asked.fate(station, None, &packet(to, 1, 80));
         }
         let said = oracle.route(to);
         if !agrees(&fate, to, &said, &links) {

@@ -130,6 +130,7 @@ impl Plane {
     /// neighbour go by the kernel, which then asks whether it is still there. Call it once a second, or
     /// after [`Self::next_tick`]: then the packets for many neighbours are spread over the second.
     pub fn tick(&mut self, now: Duration) {
+        self.retry_ports();
         self.retry_numbers();
         self.retry_routes();
         self.retry_hosts();
@@ -149,7 +150,7 @@ impl Plane {
     /// Returns whether something has found no room, and waits for it.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
-        self.numbers.is_waiting() || self.routes.is_waiting() || self.hosts.is_waiting()
+        self.ports.is_waiting() || self.numbers.is_waiting() || self.routes.is_waiting() || self.hosts.is_waiting()
     }
 
     /// Returns what the table holds and what it leaves to the kernel.

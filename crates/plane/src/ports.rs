@@ -1,9 +1,9 @@
-//! Which interfaces of the kernel are ports, and their settings.
+//! Which interfaces of the kernel are ports, and VLANs on them, and their settings.
 
 use crate::Plane;
 use hashbrown::HashMap;
 use kernel::{Interface, Reason};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A port of the forwarding table, and its twin among the kernel's interfaces.
 ///
@@ -19,14 +19,20 @@ pub struct Port {
     pub mtu: u16,
 }
 
-/// The ports, and all interfaces.
+/// The ports, their sub-interfaces, and all interfaces.
 #[derive(Debug)]
 pub(crate) struct Ports {
     ports: Vec<Bound>,
+    /// Port and VLAN of each sub-interface of the table, by its number there.
+    subs: BTreeMap<u16, (u16, u16)>,
     /// By index.
     interfaces: HashMap<u32, Interface>,
-    /// The ports of interfaces.
+    /// The numbers that interfaces have in the table.
     bound: HashMap<u32, u16>,
+    /// Sub-interfaces for which the table had no room.
+    waiting: BTreeSet<u32>,
+    /// Numbers of the table that could not be given up.
+    leaving: Vec<u16>,
 }
 
 #[derive(Debug)]
@@ -38,13 +44,14 @@ struct Bound {
 impl Ports {
     pub(crate) fn new(ports: &[Port]) -> Self {
         let ports = ports.iter().map(|port| Bound { port: port.clone(), index: None }).collect();
-        Self { ports, interfaces: HashMap::new(), bound: HashMap::new() }
+        let (interfaces, bound) = (HashMap::new(), HashMap::new());
+        Self { ports, subs: BTreeMap::new(), interfaces, bound, waiting: BTreeSet::new(), leaving: Vec::new() }
     }
 
-    /// The port that packets leave by if their route says this interface.
-    pub(crate) fn port(&self, interface: u32) -> Option<u16> {
-        let port = self.bound.get(&interface).copied()?;
-        self.interfaces.get(&interface).filter(|interface| interface.kernel.is_none()).map(|_| port)
+    /// The number in the table of the interface that packets leave by if their route says this one.
+    pub(crate) fn number(&self, interface: u32) -> Option<u16> {
+        let number = self.bound.get(&interface).copied()?;
+        self.interfaces.get(&interface).filter(|interface| interface.kernel.is_none()).map(|_| number)
     }
 
     /// The interfaces that are not among these.
@@ -52,12 +59,8 @@ impl Ports {
         self.interfaces.keys().copied().filter(|index| !indices.contains(index)).collect()
     }
 
-    fn numbers(&self) -> impl Iterator<Item = u16> + use<> {
-        0..u16::try_from(self.ports.len()).unwrap_or(u16::MAX)
-    }
-
-    fn interface(&self, port: u16) -> Option<&Interface> {
-        self.interfaces.get(&self.ports.get(usize::from(port))?.index?)
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty() || !self.leaving.is_empty()
     }
 
     /// Has each port that has lost its interface look for one of its name. Returns the ports that have another one now.
@@ -82,73 +85,153 @@ impl Ports {
         changed
     }
 
+    /// The port and the VLAN that an interface stands for.
+    fn vlan(&self, index: u32) -> Option<(u16, u16)> {
+        let (parent, vlan) = self.interfaces.get(&index)?.vlan?;
+        let port = *self.bound.get(&parent).filter(|number| usize::from(**number) < self.ports.len())?;
+        (1..=4094).contains(&vlan).then_some((port, vlan))
+    }
+
+    /// The sub-interfaces, of ports or not.
+    fn vlans(&self) -> Vec<u32> {
+        self.interfaces.iter().filter(|(_, interface)| interface.vlan.is_some()).map(|(index, _)| *index).collect()
+    }
+
+    /// The longest packet that may leave by a number of the table.
+    fn limit(&self, number: u16) -> u16 {
+        let port = self.subs.get(&number).map_or(number, |(port, _)| *port);
+        self.ports.get(usize::from(port)).map_or(0, |bound| bound.port.mtu)
+    }
+
+    /// What the table is told of an interface; `None` if it is down.
+    fn settings(&self, number: u16, interface: Option<&Interface>) -> Option<router::Interface> {
+        let interface = interface.filter(|interface| interface.up)?;
+        let mtu = u16::try_from(interface.mtu).unwrap_or(u16::MAX).min(self.limit(number));
+        // What a bridge is given is for any station.
+        let promiscuous = interface.kernel == Some(Reason::Enslaved);
+        Some(router::Interface { mac: interface.mac?, promiscuous, mtu })
+    }
+
     /// What differs from what a person may expect of the ports.
-    pub(crate) fn lines(&self) -> impl Iterator<Item = String> + '_ {
-        self.ports.iter().filter_map(|Bound { port, index }| {
-            let interface = index.and_then(|index| self.interfaces.get(&index));
-            match interface {
-                None => Some(format!("there is no interface {}: nothing comes in or leaves by its port", port.name)),
-                Some(interface) if interface.mtu > port.mtu.into() => Some(format!(
-                    "{} has an MTU of {} bytes, and its port {}: longer packets are the kernel's; set {} there",
-                    interface.name, interface.mtu, port.mtu, port.mtu
-                )),
-                Some(_) => None,
-            }
-        })
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let lost = self.ports.iter().filter(|bound| bound.index.is_none());
+        let lost = lost.map(|Bound { port: Port { name, .. }, .. }| {
+            format!("there is no interface {name}: nothing comes in or leaves by its port")
+        });
+        let bound: BTreeMap<u16, u32> = self.bound.iter().map(|(index, number)| (*number, *index)).collect();
+        let long = bound.into_iter().filter_map(|(number, index)| {
+            let (interface, limit) = (self.interfaces.get(&index)?, self.limit(number));
+            (interface.mtu > limit.into()).then(|| {
+                let Interface { name, mtu, .. } = interface;
+                format!("{name} has an MTU of {mtu} bytes, and its port {limit}: longer packets are the kernel's; set {limit} there")
+            })
+        });
+        let full = match self.waiting.len() {
+            0 => None,
+            count => Some(format!("{count} VLAN interfaces: the table has no room for them; make it larger")),
+        };
+        lost.chain(long).chain(full).collect()
     }
 }
 
 impl Plane {
     /// An interface is so now, or gone.
     pub(crate) fn set_interface(&mut self, index: u32, now: Option<&Interface>) {
-        let before = self.ports.port(index);
+        let before = self.ports.number(index);
         match now {
             Some(now) => drop(self.ports.interfaces.insert(index, now.clone())),
             None => drop(self.ports.interfaces.remove(&index)),
         }
-        let mut changed = self.ports.bind();
-        changed.extend(self.ports.bound.get(&index));
-        for port in changed {
-            self.set_port(port);
-            if let Some(index) = self.ports.ports.get(usize::from(port)).and_then(|bound| bound.index) {
-                self.update_ways_by(index);
-            }
+        let changed = self.ports.bind();
+        for port in changed.iter().copied() {
+            let bound = self.ports.ports.get(usize::from(port)).and_then(|bound| bound.index);
+            self.configure(port, bound);
+            bound.into_iter().for_each(|index| self.update_ways_by(index));
         }
-        if before != self.ports.port(index) {
+        if !changed.is_empty() {
+            self.ports.vlans().into_iter().for_each(|index| self.bind_vlan(index));
+        }
+        self.bind_vlan(index);
+        if let Some(number) = self.ports.bound.get(&index) {
+            self.configure(*number, Some(index));
+        }
+        if before != self.ports.number(index) {
             self.update_ways_by(index);
         }
     }
 
-    /// Gives a port the settings of its interface.
-    fn set_port(&mut self, port: u16) {
-        let limit = self.ports.ports.get(usize::from(port)).map_or(0, |bound| bound.port.mtu);
-        let settings = self.ports.interface(port).filter(|interface| interface.up).and_then(|interface| {
-            let mtu = u16::try_from(interface.mtu).unwrap_or(u16::MAX).min(limit);
-            // What a bridge is given is for any station.
-            let promiscuous = interface.kernel == Some(Reason::Enslaved);
-            Some(router::Interface { mac: interface.mac?, promiscuous, mtu })
-        });
-        // There is such a port, or `new` had failed.
-        let _ = self.fib.set_port(port, settings.as_ref());
-        let _ = self.switch_port(port);
+    /// Gives an interface that is a VLAN on a port a number in the table, or takes that away.
+    fn bind_vlan(&mut self, index: u32) {
+        self.ports.waiting.remove(&index);
+        let (has, wanted) = (self.ports.bound.get(&index).copied(), self.ports.vlan(index));
+        let is_sub = has.filter(|number| self.ports.subs.contains_key(number));
+        if has.is_some() && is_sub.is_none()
+            || is_sub.and_then(|number| self.ports.subs.get(&number).copied()) == wanted
+        {
+            return;
+        }
+        if let Some(number) = is_sub {
+            self.ports.bound.remove(&index);
+            self.update_ways_by(index);
+            self.ports.subs.remove(&number);
+            self.ports.leaving.push(number);
+            self.leave_vlans();
+        }
+        let Some((port, vlan)) = wanted else { return };
+        // As it is when it is down, until it is configured.
+        let nobody = router::Interface { mac: [0; 6], promiscuous: false, mtu: 0 };
+        match self.fib.add_interface(port, vlan, &nobody) {
+            Ok(number) => {
+                self.ports.subs.insert(number, (port, vlan));
+                self.ports.bound.insert(index, number);
+                self.configure(number, Some(index));
+                self.update_ways_by(index);
+            }
+            Err(_) => drop(self.ports.waiting.insert(index)),
+        }
     }
 
-    /// Looks up at each port the families that the kernel forwards there by routes that are understood.
+    /// Gives up numbers to which nothing leads any more.
+    fn leave_vlans(&mut self) {
+        let Self { ports, fib, .. } = self;
+        ports.leaving.retain(|number| matches!(fib.remove_interface(*number), Err(router::Error::InUse { .. })));
+    }
+
+    /// Tries again what had no room.
+    pub(crate) fn retry_ports(&mut self) {
+        self.leave_vlans();
+        std::mem::take(&mut self.ports.waiting).into_iter().for_each(|index| self.bind_vlan(index));
+    }
+
+    /// Gives a number of the table the settings of its interface.
+    fn configure(&mut self, number: u16, index: Option<u32>) {
+        let interface = index.and_then(|index| self.ports.interfaces.get(&index));
+        let settings = self.ports.settings(number, interface);
+        // There is such a number, or `new` had failed.
+        let _ = self.fib.set_interface(number, settings.as_ref());
+        let _ = self.switch(number, index);
+    }
+
+    /// Looks up at each interface the families that the kernel forwards there by routes that are understood.
     pub(crate) fn switch_families(&mut self) -> Result<(), router::Error> {
-        self.ports.numbers().try_for_each(|port| self.switch_port(port))
+        let ports = (0..).zip(&self.ports.ports).map(|(number, bound)| (number, bound.index));
+        let subs = self.ports.bound.iter().filter(|(_, number)| self.ports.subs.contains_key(*number));
+        let all: Vec<_> = ports.chain(subs.map(|(index, number)| (*number, Some(*index)))).collect();
+        all.into_iter().try_for_each(|(number, index)| self.switch(number, index))
     }
 
-    /// As [`Self::switch_families`], of ports that are known to be there.
+    /// As [`Self::switch_families`], of numbers that are known to be there.
     pub(crate) fn all_families(&mut self) {
         let _ = self.switch_families();
     }
 
-    fn switch_port(&mut self, port: u16) -> Result<(), router::Error> {
-        let interface = self.ports.interface(port).filter(|interface| interface.kernel.is_none());
+    fn switch(&mut self, number: u16, index: Option<u32>) -> Result<(), router::Error> {
+        let interface = index.and_then(|index| self.ports.interfaces.get(&index));
+        let interface = interface.filter(|interface| interface.kernel.is_none());
         let on = [0, 1].map(|family| {
             let all = self.bypass[family].is_none() && !self.routes.has_failed(family);
             all && interface.is_some_and(|interface| interface.forwarding[family])
         });
-        self.fib.set_families(port, on)
+        self.fib.set_families(number, on)
     }
 }

@@ -27,7 +27,7 @@ struct Way {
 
 impl Plane {
     fn resolve(&self, (interface, gateway): Key) -> Target {
-        let Some(port) = self.ports.port(interface) else { return Target::Refused(Refusal::LeftToHost) };
+        let Some(port) = self.ports.number(interface) else { return Target::Refused(Refusal::LeftToHost) };
         let mac = gateway.and_then(|gateway| self.neighbours.mac(interface, gateway));
         mac.map_or(Target::Refused(Refusal::Unresolved), |mac| {
             Target::Neighbour(Neighbour { port, mac: MacAddress(mac) })

@@ -122,32 +122,48 @@ impl Model {
         }
     }
 
-    fn port(&self, interface: u32) -> Option<usize> {
-        self.interfaces.get(&interface).filter(|interface| interface.kernel.is_none())?;
-        (0..2).find(|port| self.found[*port] == Some(interface))
+    /// The port of an interface, and its VLAN if it stands for one.
+    fn place(&self, index: u32) -> Option<(usize, Option<u16>)> {
+        let port = |index: u32| (0..2).find(|port| self.found[*port] == Some(index));
+        match self.interfaces.get(&index)?.vlan {
+            _ if port(index).is_some() => Some((port(index)?, None)),
+            Some((parent, vlan)) if (1..=4094).contains(&vlan) => Some((port(parent)?, Some(vlan))),
+            _ => None,
+        }
+    }
+
+    /// Whether frames come in and leave by an interface.
+    fn is_up(&self, index: u32) -> bool {
+        let up = |index: u32| self.interfaces.get(&index).is_some_and(|known| known.up && known.mac.is_some());
+        up(index) && self.place(index).is_some_and(|(port, _)| self.found[port].is_some_and(up))
     }
 
     /// What may become of a packet by a leg.
     fn by(&self, leg: &Leg, neighbour: Option<IpAddr>, len: u16) -> Fate {
-        let port = self.port(leg.interface).ok_or(Refusal::LeftToHost)?;
+        let interface = self.interfaces.get(&leg.interface).filter(|interface| interface.kernel.is_none());
+        let (interface, place) = interface.zip(self.place(leg.interface)).ok_or(Refusal::LeftToHost)?;
         let known = neighbour.and_then(|neighbour| self.neighbours.get(&(leg.interface, neighbour)));
         let mac = known.and_then(Neighbour::usable).filter(|mac| mac[0] & 1 == 0).ok_or(Refusal::Unresolved)?;
-        let interface = &self.interfaces[&leg.interface];
-        match interface.mac.filter(|_| interface.up) {
+        match interface.mac.filter(|_| self.is_up(leg.interface)) {
             None => Err(Refusal::Unresolved),
             Some(_) if u32::from(len) > interface.mtu.min(CAP.into()) => Err(Refusal::TooBig),
-            Some(own) => Ok((port, mac, own)),
+            Some(own) => Ok((place, mac, own)),
         }
     }
 
-    /// What may become of a packet that comes in by port 0.
-    fn fates(&self, to: IpAddr, len: u16) -> Vec<Fate> {
-        let interface = self.found[0].map(|index| &self.interfaces[&index]);
+    /// What may become of a packet that comes in by port 0 and a VLAN.
+    fn fates(&self, vlan: Option<u16>, to: IpAddr, len: u16) -> Vec<Fate> {
         let refused = |refusal| vec![Err(refusal)];
-        match interface {
-            None if self.ever_found[0] => return refused(Refusal::OtherStation),
-            Some(interface) if !interface.up || interface.mac.is_none() => return refused(Refusal::OtherStation),
+        let by = self.interfaces.keys().copied().find(|index| self.place(*index) == Some((0, vlan)));
+        let nobody = if vlan.is_some() { Refusal::Vlan } else { Refusal::OtherStation };
+        match by {
+            Some(index) if !self.is_up(index) => return refused(nobody),
+            None if vlan.is_some() || self.ever_found[0] => return refused(nobody),
             _ => {}
+        }
+        let interface = by.map(|index| &self.interfaces[&index]);
+        if interface.is_some_and(|interface| interface.mac != Some(MAC) && interface.kernel.is_none()) {
+            return refused(Refusal::OtherStation);
         }
         let family = usize::from(to.is_ipv6());
         let on = interface.is_some_and(|interface| interface.kernel.is_none() && interface.forwarding[family]);
@@ -211,7 +227,7 @@ fn address() -> impl Strategy<Value = IpAddr> {
 
 fn leg() -> impl Strategy<Value = Leg> {
     let gateway = prop_oneof![2 => address().prop_map(Some), 1 => Just(None)];
-    (1..=4_u32, gateway, 1..=3_u32).prop_map(|(interface, gateway, weight)| Leg { interface, gateway, weight })
+    (1..=5_u32, gateway, 1..=3_u32).prop_map(|(interface, gateway, weight)| Leg { interface, gateway, weight })
 }
 
 fn hops() -> impl Strategy<Value = Hops> {
@@ -229,14 +245,24 @@ fn interface() -> impl Strategy<Value = (u32, Option<Interface>)> {
     let kernel = prop_oneof![8 => Just(None), 1 => Just(Some(Reason::Enslaved))];
     let forwarding = [prop::bool::weighted(0.9), prop::bool::weighted(0.9)];
     let mtu = select(vec![100, 1500]);
-    (1..=4_u32, prop::bool::weighted(0.9), prop::bool::weighted(0.9), mtu, kernel, forwarding, 0..2_u8).prop_map(
+    (1..=5_u32, prop::bool::weighted(0.9), prop::bool::weighted(0.9), mtu, kernel, forwarding, 0..4_u8).prop_map(
         |(index, there, up, mtu, kernel, forwarding, last)| {
-            // Another that has the name once the first is gone is 4's affair.
-            let name = ["", "p0", "p1", "other", "more"][index as usize].to_owned();
-            // Port 0 keeps its address, so that frames reach it.
-            let mac = if index == 1 { MAC } else { [2, 0, 0, 0, 2, last] };
-            let interface =
-                Interface { name, mac: Some(mac), mtu, up, carrier: up, kernel, forwarding, ..Interface::default() };
+            let name = ["", "p0", "p1", "other", "p0.5", "more"][index as usize].to_owned();
+            // Port 0 keeps its address, and mostly so does a VLAN on it, so that frames reach it.
+            let mac = if index == 1 || (index == 4 && mtu == 100) { MAC } else { [2, 0, 0, 0, 2, last] };
+            // A VLAN that moves from port to port, and changes its number.
+            let vlan = (index == 4 && last < 3).then_some((1 + u32::from(last / 2), 5 + u16::from(last % 2)));
+            let interface = Interface {
+                name,
+                mac: Some(mac),
+                mtu,
+                up,
+                carrier: up,
+                vlan,
+                kernel,
+                forwarding,
+                ..Interface::default()
+            };
             (index, there.then_some(interface))
         },
     )
@@ -260,7 +286,7 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (prefix, to).prop_map(|(prefix, to)| Step::Route(prefix, to)),
         5 => (0..NUMBERS, hops()).prop_map(|(number, hops)| Step::NextHops(number, hops)),
-        6 => (1..=3_u32, address(), neighbour()).prop_map(|(by, address, now)| Step::Neighbour(by, address, now)),
+        6 => (1..=4_u32, address(), neighbour()).prop_map(|(by, address, now)| Step::Neighbour(by, address, now)),
         3 => interface().prop_map(|(index, now)| Step::Interface(index, now)),
         1 => (select(vec![Family::V4, Family::V6]), prop::bool::weighted(0.2)).prop_map(|(family, on)| Step::Bypass(family, on)),
         1 => Just(Step::Tick),
@@ -276,11 +302,11 @@ fn fresh(next_hops: u32, groups: u32) -> (Plane, Asked) {
 }
 
 /// What a forwarder does with a packet; a mark to be probed is taken off.
-fn ask(asked: &mut Asked, to: IpAddr, source: u8, len: u16) -> Fate {
+fn ask(asked: &mut Asked, vlan: Option<u16>, to: IpAddr, source: u8, len: u16) -> Fate {
     let mut fate = Err(Refusal::Probe);
     for _ in 0..2 {
         if fate == Err(Refusal::Probe) {
-            fate = asked.fate(MAC, &packet(to, source, len));
+            fate = asked.fate(MAC, vlan, &packet(to, source, len));
         }
     }
     fate
@@ -290,10 +316,10 @@ fn ask(asked: &mut Asked, to: IpAddr, source: u8, len: u16) -> Fate {
 fn compare(asked: &mut Asked, model: &Model, allowed: impl Fn(&[Fate], &Fate) -> bool) {
     for (source, text) in (0..).zip(ADDRESSES) {
         let to: IpAddr = text.parse().unwrap();
-        for len in [80, 300] {
-            let fates = model.fates(to, len);
-            let fate = ask(asked, to, source, len);
-            assert!(allowed(&fates, &fate), "{to}, {len} bytes: {fate:?}, not {fates:?}\n{model:?}");
+        for (vlan, len) in [(None, 80), (None, 300), (Some(5), 80), (Some(6), 80)] {
+            let fates = model.fates(vlan, to, len);
+            let fate = ask(asked, vlan, to, source, len);
+            assert!(allowed(&fates, &fate), "VLAN {vlan:?}, {to}, {len} bytes: {fate:?}, not {fates:?}\n{model:?}");
         }
     }
 }

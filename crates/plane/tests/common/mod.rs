@@ -6,8 +6,8 @@ use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use router::{Egress, LiveFib, LiveForwarder, Refusal};
 use std::net::IpAddr;
 
-/// Where the next frame leaves: port, destination and source address; or why it does not.
-pub(crate) type Fate = Result<(usize, [u8; 6], [u8; 6]), Refusal>;
+/// Where the next frame leaves: port and VLAN, destination and source address; or why it does not.
+pub(crate) type Fate = Result<((usize, Option<u16>), [u8; 6], [u8; 6]), Refusal>;
 
 pub(crate) struct Asked {
     pub(crate) forwarder: LiveForwarder,
@@ -23,10 +23,11 @@ impl Asked {
         Self { forwarder: fib.forwarder(), cache, batch, egress }
     }
 
-    /// What becomes of a frame that comes in by port 0, to this station.
-    pub(crate) fn fate(&mut self, station: [u8; 6], packet: &[u8]) -> Fate {
+    /// What becomes of a frame that comes in by port 0 and this VLAN, to this station.
+    pub(crate) fn fate(&mut self, station: [u8; 6], vlan: Option<u16>, packet: &[u8]) -> Fate {
         let ether_type = if packet[0] >> 4 == 4 { [8, 0] } else { [0x86, 0xDD] };
-        let frame = [&station[..], &[2, 7, 7, 7, 7, 7], &ether_type, packet].concat();
+        let tag = vlan.map_or(vec![], |vlan| [[0x81, 0], vlan.to_be_bytes()].concat());
+        let frame = [&station[..], &[2, 7, 7, 7, 7, 7], &tag, &ether_type, packet].concat();
         let mut buffer = self.cache.alloc().unwrap();
         buffer.append(frame.len()).unwrap().copy_from_slice(&frame);
         self.batch.push(buffer).unwrap();
@@ -35,8 +36,9 @@ impl Asked {
         let mut sent = None;
         for (port, output) in self.egress.outputs().iter_mut().enumerate() {
             for packet in output.drain() {
-                let (to, from) = packet.data()[..12].split_at(6);
-                sent = Some((port, to.try_into().unwrap(), from.try_into().unwrap()));
+                let (data, (to, from)) = (packet.data(), packet.data()[..12].split_at(6));
+                let vlan = (data[12..14] == [0x81, 0]).then(|| u16::from_be_bytes([data[14], data[15]]));
+                sent = Some(((port, vlan), to.try_into().unwrap(), from.try_into().unwrap()));
             }
         }
         refused.map_or_else(|| Ok(sent.unwrap()), Err)
