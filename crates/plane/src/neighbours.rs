@@ -131,15 +131,20 @@ impl Plane {
             Some(now) => neighbours.by_key.insert(key, now),
             None => neighbours.by_key.remove(&key),
         };
-        if now.is_some_and(|now| now.state & STALE != 0) {
+        let was_stale = if now.is_some_and(|now| now.state & STALE != 0) {
             neighbours.stale.insert(key);
+            false
         } else {
-            neighbours.stale.remove(&key);
-        }
+            neighbours.stale.remove(&key)
+        };
         if before.is_some() != now.is_some() && may_be_host(address) {
             neighbours.count(address, now.is_some());
         }
         self.update_way((interface, Some(address)));
+        if was_stale {
+            // It is not probed any more.
+            self.write_way((interface, Some(address)));
+        }
         if usable(before) != usable(now) && may_be_host(address) {
             self.set_host(address);
         }

@@ -94,9 +94,15 @@ impl Plane {
         let target = self.resolve(key);
         let Some(way) = self.ways.ways.get_mut(&key).filter(|way| way.target != target) else { return };
         way.target = target;
+        self.write_way(key);
+    }
+
+    /// Writes the words that show a way, without marks to be probed.
+    pub(crate) fn write_way(&mut self, key: Key) {
+        let Some(way) = self.ways.ways.get(&key) else { return };
         for hop in way.numbers.iter().filter_map(|number| self.numbers.hop(*number)).chain(way.leg) {
             // There is such a next hop, and the target's port is there.
-            let written = self.fib.set_next_hop(hop, target);
+            let written = self.fib.set_next_hop(hop, way.target);
             debug_assert!(written.is_ok(), "{written:?}");
         }
     }

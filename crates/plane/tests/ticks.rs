@@ -1,0 +1,167 @@
+//! What happens with time: STALE neighbours are probed once a second; and what a report says.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Asked, packet};
+use kernel::{Event, Family, Interface, Leg, Neighbour, NextHops, Prefix, Reason, Target};
+use plane::{Plane, Port};
+use router::{LiveConfig, LiveFib, Refusal};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 1, 0];
+const REACHABLE: u16 = 0x02;
+const STALE: u16 = 0x04;
+const GATEWAYS: u8 = 10;
+
+fn interface(name: &str, mtu: u32) -> Interface {
+    let name = name.to_owned();
+    Interface { name, mac: Some(MAC), mtu, up: true, carrier: true, forwarding: [true; 2], ..Interface::default() }
+}
+
+fn gateway(last: u8) -> IpAddr {
+    Ipv4Addr::new(192, 0, 2, last).into()
+}
+
+/// An address that is reached by a gateway.
+fn far(last: u8) -> IpAddr {
+    Ipv4Addr::new(10, last, 0, 1).into()
+}
+
+fn neighbour(plane: &mut Plane, last: u8, state: u16) {
+    let now = Some(Neighbour { mac: Some([2, 0, 0, 0, 9, last]), state });
+    plane.apply(Event::Neighbour { interface: 1, address: gateway(last), now });
+}
+
+/// A route by each of some gateways, and the last two in a group too; the gateways are on-link.
+fn made() -> (Plane, Asked) {
+    let own = router::Interface { mac: MAC, promiscuous: false, mtu: 1500 };
+    let fib = LiveFib::new(&LiveConfig { next_hops: 64, groups: 2, ..LiveConfig::default() }, &[own]).unwrap();
+    let asked = Asked::new(&fib, 1);
+    let mut plane = Plane::new(fib, &[Port { name: "p0".to_owned(), mtu: 1500 }]).unwrap();
+    plane.apply(Event::Interface { index: 1, now: Some(&interface("p0", 1500)) });
+    let route = |plane: &mut Plane, address: IpAddr, len, number, legs: &[Leg]| {
+        plane.apply(Event::NextHops { number, now: NextHops::Forward(legs) });
+        plane.apply(Event::Route { prefix: Prefix { address, len }, to: Some(Target::NextHops(number)) });
+    };
+    let leg = |last| Leg { interface: 1, gateway: Some(gateway(last)), weight: 1 };
+    for last in 1..=GATEWAYS {
+        neighbour(&mut plane, last, STALE);
+        route(&mut plane, Ipv4Addr::new(10, last, 0, 0).into(), 16, last.into(), &[leg(last)]);
+    }
+    route(&mut plane, Ipv4Addr::new(20, 0, 0, 0).into(), 8, 98, &[leg(GATEWAYS - 1), leg(GATEWAYS)]);
+    route(&mut plane, gateway(0), 24, 99, &[Leg { interface: 1, gateway: None, weight: 1 }]);
+    (plane, asked)
+}
+
+/// How many of some packets are left to the kernel to probe with; the others leave.
+fn probes(asked: &mut Asked, to: IpAddr) -> usize {
+    let fates: Vec<_> = (0..8).map(|source| asked.fate(MAC, None, &packet(to, source, 60))).collect();
+    assert!(fates.iter().all(|fate| fate.is_ok() || *fate == Err(Refusal::Probe)), "{fates:?}");
+    fates.iter().filter(|fate| fate.is_err()).count()
+}
+
+#[test]
+fn each_stale_neighbour_has_a_packet_a_second_however_often_it_ticks() {
+    for step in [50, 100, 333, 1000] {
+        let (mut plane, mut asked) = made();
+        for last in 1..=GATEWAYS {
+            assert_eq!(probes(&mut asked, far(last)), 0, "before the first tick");
+        }
+        let (mut counts, mut most, ticks) = ([0; GATEWAYS as usize + 1], 0, 5000 / step);
+        for tick in 0..=ticks {
+            plane.tick(Duration::from_millis(step * tick));
+            let mut at_once = 0;
+            for last in 1..=GATEWAYS {
+                let count = probes(&mut asked, far(last));
+                at_once += count;
+                counts[usize::from(last)] += count;
+            }
+            if tick > 0 {
+                most = most.max(at_once);
+            }
+        }
+        // One with the first tick, and in five seconds five.
+        for count in &counts[1..] {
+            assert!((5..=6).contains(count), "{step} ms: {counts:?}");
+        }
+        let spread = usize::try_from(step).unwrap() * usize::from(GATEWAYS) / 1000 + 1;
+        assert!(most <= spread.min(GATEWAYS.into()), "{most} at once, {step} ms");
+    }
+}
+
+#[test]
+fn a_neighbour_is_probed_wherever_packets_go_to_it_and_only_while_stale() {
+    let (mut plane, mut asked) = made();
+    let group: Vec<IpAddr> = (0..40).map(|last| Ipv4Addr::new(20, 0, 0, last).into()).collect();
+    let of_group = |asked: &mut Asked| group.iter().map(|to| probes(asked, *to)).sum::<usize>();
+    plane.tick(Duration::ZERO);
+    // Alone, as member of a group, and as the destination itself.
+    assert_eq!(probes(&mut asked, far(GATEWAYS)), 1);
+    assert_eq!(of_group(&mut asked), 2, "each of two members");
+    assert_eq!(probes(&mut asked, gateway(GATEWAYS)), 0, "that is the word of the member");
+    assert_eq!(probes(&mut asked, gateway(1)), 1);
+    neighbour(&mut plane, 1, REACHABLE);
+    plane.tick(Duration::from_secs(1));
+    assert_eq!(probes(&mut asked, far(1)), 0);
+    assert_eq!(probes(&mut asked, far(2)), 1);
+    // A mark that nobody has met ends with the neighbour's state.
+    neighbour(&mut plane, 3, STALE);
+    plane.tick(Duration::from_secs(2));
+    let moved = Some(Neighbour { mac: Some([2, 0, 0, 0, 8, 8]), state: REACHABLE });
+    plane.apply(Event::Neighbour { interface: 1, address: gateway(3), now: moved });
+    assert_eq!(asked.fate(MAC, None, &packet(far(3), 1, 60)).unwrap().1, [2, 0, 0, 0, 8, 8]);
+    plane.apply(Event::Neighbour { interface: 1, address: gateway(3), now: None });
+    plane.tick(Duration::from_secs(3));
+    assert_eq!(asked.fate(MAC, None, &packet(far(3), 1, 60)), Err(Refusal::Unresolved));
+    // Time that stands still or goes back does not matter.
+    plane.tick(Duration::from_secs(3));
+    plane.tick(Duration::from_secs(1));
+    assert_eq!(plane.next_tick(), Duration::from_millis(50), "there are stale ones");
+    (1..=GATEWAYS).for_each(|last| neighbour(&mut plane, last, REACHABLE));
+    assert_eq!(plane.next_tick(), Duration::from_secs(1));
+}
+
+#[test]
+fn a_report_says_what_a_person_should_know() {
+    let (mut plane, _asked) = made();
+    let report = plane.report();
+    assert_eq!((report.routes, report.neighbours, report.waiting), ([12, 0], 10, 0));
+    assert!(report.lines.is_empty(), "{report:?}");
+    let says = |plane: &Plane, words: &str| {
+        let lines = plane.report().lines;
+        assert_eq!(lines.iter().filter(|line| line.contains(words)).count(), 1, "{words}: {lines:?}");
+    };
+    plane.set_neighbour_limits([Some(12), Some(0)]);
+    assert!(!plane.report().lines.iter().any(|line| line.contains("net.ipv4.neigh")));
+    plane.set_neighbour_limits([Some(11), None]);
+    says(&plane, "net.ipv4.neigh.default.gc_thresh3");
+    plane.apply(Event::Interface { index: 1, now: Some(&interface("renamed", 9000)) });
+    says(&plane, "renamed has an MTU of 9000 bytes, and its port 1500");
+    plane.apply(Event::Interface { index: 1, now: None });
+    says(&plane, "there is no interface p0");
+    plane.apply(Event::Bypass { family: Family::V6, reason: Some(Reason::Rules) });
+    says(&plane, "all of IPv6: rules");
+    plane.apply(Event::Unsupported(Reason::Encapsulation));
+    says(&plane, "encapsulation");
+    let legs: Vec<Leg> = (0..300_u16)
+        .map(|last| Leg { interface: 1, gateway: Some(Ipv4Addr::from(u32::from(last)).into()), weight: 1 })
+        .collect();
+    plane.apply(Event::NextHops { number: 5, now: NextHops::Forward(&legs) });
+    says(&plane, "more than 256 next hops");
+    assert_eq!(plane.report().waiting, 0);
+}
+
+#[test]
+fn a_table_without_room_for_refusals_is_an_error() {
+    let own = router::Interface { mac: MAC, promiscuous: false, mtu: 1500 };
+    let ports = [Port { name: "p0".to_owned(), mtu: 1500 }];
+    for next_hops in 0..6 {
+        let fib = LiveFib::new(&LiveConfig { next_hops, groups: 0, ..LiveConfig::default() }, &[own]).unwrap();
+        assert_eq!(Plane::new(fib, &ports).is_ok(), next_hops == 5);
+    }
+    let fib = LiveFib::new(&LiveConfig::default(), &[]).unwrap();
+    let error = Plane::new(fib, &ports).map(drop).unwrap_err();
+    assert_eq!(error.to_string(), "there is no number 0 among the interfaces; add it first");
+}
