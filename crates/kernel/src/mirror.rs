@@ -208,7 +208,8 @@ impl Mirror {
         self.doubt = false;
         let mut reasons: BTreeSet<Reason> = BTreeSet::new();
         let kernel = |target| if let Target::Kernel(reason) = target { Some(reason) } else { None };
-        reasons.extend(self.routes().filter_map(|(_, target)| kernel(target)));
+        let routed = self.routes().filter(|(prefix, _)| !prefix.is_never_routed());
+        reasons.extend(routed.filter_map(|(_, target)| kernel(target)));
         reasons.extend(self.next_hops().filter_map(|(_, hops)| match hops {
             NextHops::Kernel(reason) => Some(reason),
             _ => None,

@@ -256,6 +256,21 @@ fn what_is_not_understood_goes_to_the_kernel_and_is_told_once() {
     }
 }
 
+/// Every link has a route for `fe80::/64` of its own.
+#[test]
+fn prefixes_that_no_router_forwards_to_are_no_reason() {
+    let gateways = [(1, "fd00:1::2"), (2, "fd00:2::2")];
+    for (prefix, len, told) in [("fe80::", 64, false), ("ff00::", 8, false), ("fc00::", 7, true), ("fd20::", 16, true)]
+    {
+        let mut followed = Followed::new(&Naive::new(2));
+        let routes = gateways.map(|(index, gateway)| Route::to(prefix, len).via(index, gateway).metric(256));
+        for (route, protocol) in routes.into_iter().zip([2, 3]) {
+            followed.hear(&[Route { protocol, ..route }.bytes(true, 0x400)], false);
+        }
+        assert_eq!(followed.reasons.contains(&Reason::Ambiguous), told, "{prefix}/{len}: {:?}", followed.path.all());
+    }
+}
+
 #[test]
 fn routes_by_what_is_no_port_go_to_the_kernel() {
     let kernel = Naive::new(3);

@@ -13,6 +13,18 @@ pub struct Prefix {
     pub len: u8,
 }
 
+impl Prefix {
+    /// Whether its addresses are those of groups, or of one link: no router forwards to them.
+    pub(super) fn is_never_routed(&self) -> bool {
+        match self.address {
+            IpAddr::V4(address) => self.len >= 4 && address.is_multicast(),
+            IpAddr::V6(address) => {
+                self.len >= 8 && address.is_multicast() || self.len >= 10 && address.is_unicast_link_local()
+            }
+        }
+    }
+}
+
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.address, self.len)
@@ -193,6 +205,7 @@ pub enum Event<'a> {
         /// Why they do.
         reason: Option<Reason>,
     },
-    /// Something is left to the kernel for a reason that was not told before.
+    /// Something is left to the kernel for a reason that was not told before. What no router forwards to is none: link-local and
+    /// multicast prefixes.
     Unsupported(Reason),
 }

@@ -55,7 +55,9 @@ impl Work<'_> {
 
     fn tell_target<A: Bits>(&mut self, key: &Key<A>, to: Option<Target>) {
         self.emit(Event::Route { prefix: key.prefix(), to });
-        if let Some(Target::Kernel(reason)) = to {
+        if let Some(Target::Kernel(reason)) = to
+            && !key.prefix().is_never_routed()
+        {
             self.tell(reason);
         }
     }
