@@ -64,6 +64,12 @@ impl Latency {
         Self { counts: Box::new([0; BUCKETS]), sum: 0, min: u64::MAX, span: 0, last: 0.0, jitter: 0.0 }
     }
 
+    /// Forgets all times.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        (self.sum, self.min, self.span, self.last, self.jitter) = (0, u64::MAX, 0, 0.0, 0.0);
+    }
+
     /// Counts a time; 0 ticks as 1, and more than 2^48 as that.
     #[inline(always)]
     pub fn record(&mut self, ticks: u64) {

@@ -183,6 +183,55 @@ impl Pacer {
         high * u128::from(times) + ((low * u128::from(times)) >> 32)
     }
 
+    /// Goes on at another rate from `now` on, for a counter of `hz` ticks a second. What was due by then and was not taken is missed;
+    /// the part of an interval that has passed counts, so that as many frames become due as both rates together make.
+    ///
+    /// ```
+    /// use measure::{Load, Pacer, Pattern};
+    ///
+    /// let rate = |text: &str| text.parse::<Load>()?.rate(60, None);
+    /// let mut pacer = Pacer::new(rate("1000")?, Pattern::Even, 1_000_000, 2_000);
+    /// pacer.start(0, None);
+    /// let mut due = [0; 8];
+    /// assert_eq!(pacer.take(0, &mut due), 1);
+    /// // Half of an interval is left: half of the new one.
+    /// pacer.set_rate(500, rate("100")?, 1_000_000);
+    /// assert_eq!((pacer.take(5_499, &mut due), pacer.take(5_500, &mut due)), (0, 1));
+    /// # Ok::<(), measure::Error>(())
+    /// ```
+    #[cold]
+    pub fn set_rate(&mut self, now: u64, rate: Rate, hz: u64) {
+        self.miss(now);
+        let elapsed = u128::from(now.saturating_sub(self.start)) << 64;
+        let interval = rate.interval(hz.max(1));
+        #[expect(clippy::cast_precision_loss, reason = "a share, of 53 bits")]
+        let left = self.next.saturating_sub(elapsed) as f64 / self.interval as f64;
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "saturates"
+        )]
+        let left = (left * interval as f64) as u128;
+        (self.next, self.interval) = (elapsed.saturating_add(left), interval);
+    }
+
+    /// Puts off all that is still to come by so many ticks, but not the end. For a pause: [`Self::miss`] at its begin, this at its end.
+    #[cold]
+    pub fn put_off(&mut self, ticks: u64) {
+        self.start = self.start.saturating_add(ticks);
+        if self.end < u64::MAX {
+            self.end = self.end.saturating_sub(ticks);
+        }
+    }
+
+    /// Returns how many frames a tick the rate is.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub fn frames_per_tick(&self) -> f64 {
+        (1_u128 << 64) as f64 / self.interval as f64
+    }
+
     /// Returns how many frames were taken.
     #[must_use]
     pub fn taken(&self) -> u64 {

@@ -40,6 +40,14 @@ impl Stream {
         Self { number, window: Window::new(), due, hand_over, impossible_times: 0, begun }
     }
 
+    /// Forgets all that came, when `sent` frames have been sent: these count for nothing any more ([`Window::clear`]).
+    pub fn clear(&mut self, sent: u64) {
+        self.window.clear(sent);
+        self.due.clear();
+        self.hand_over.clear();
+        self.impossible_times = 0;
+    }
+
     /// Returns how many different numbers have arrived.
     #[must_use]
     pub fn received(&self) -> u64 {

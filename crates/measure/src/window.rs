@@ -20,6 +20,8 @@ pub enum Seen {
     Late,
     /// The number has not been sent.
     Impossible,
+    /// The number was sent before the window was cleared: it counts for nothing.
+    Before,
 }
 
 /// The numbers that have arrived of a stream that counts from 0, with 32 bits.
@@ -43,6 +45,8 @@ pub struct Window {
     next: u64,
     /// Numbers from here on have not been sent.
     sent: u64,
+    /// Numbers below this count for nothing.
+    first: u64,
     received: u64,
     unusual: Unusual,
 }
@@ -88,7 +92,27 @@ impl Window {
     /// Creates one that has seen nothing, and takes every number for one that may have been sent.
     #[must_use]
     pub fn new() -> Self {
-        Self { seen: Box::new([0; WORDS]), next: 0, sent: u64::MAX, received: 0, unusual: Unusual::default() }
+        Self { seen: Box::new([0; WORDS]), next: 0, sent: u64::MAX, first: 0, received: 0, unusual: Unusual::default() }
+    }
+
+    /// Forgets all that came, when `sent` frames have been sent: these count for nothing any more, also those of them that are still under
+    /// way.
+    ///
+    /// ```
+    /// use measure::{Seen, Window};
+    ///
+    /// let mut window = Window::new();
+    /// window.saw(0);
+    /// window.clear(3);
+    /// assert_eq!((window.saw(2), window.saw(3)), (Seen::Before, Seen::New));
+    /// let verdict = window.verdict(5);
+    /// assert_eq!((verdict.sent, verdict.received, verdict.lost), (2, 1, 1));
+    /// ```
+    pub fn clear(&mut self, sent: u64) {
+        // A damaged number is no reason to go back.
+        let first = sent.max(self.first);
+        self.seen.fill(0);
+        (self.next, self.first, self.received, self.unusual) = (first, first, 0, Unusual::default());
     }
 
     /// Sets how many frames have been sent so far: higher numbers are impossible, and do not count.
@@ -151,6 +175,9 @@ impl Window {
             self.unusual.impossible += 1;
             return Seen::Impossible;
         };
+        if number < self.first {
+            return Seen::Before;
+        }
         if back > WINDOW {
             self.unusual.late += 1;
             return Seen::Late;
@@ -204,10 +231,11 @@ impl Window {
         self.received += frames;
     }
 
-    /// Returns what became of a stream of which `sent` frames were sent; if a higher number has arrived, that many.
+    /// Returns what became of a stream of which `sent` frames were sent; if a higher number has arrived, that many. Those from before it was
+    /// cleared are not counted.
     #[must_use]
     pub fn verdict(&self, sent: u64) -> Verdict {
-        let sent = sent.max(self.next);
+        let sent = sent.max(self.next) - self.first;
         let Unusual { duplicate, late, impossible, reordered, extents, greatest_extent, .. } = self.unusual;
         let received = self.received;
         Verdict {

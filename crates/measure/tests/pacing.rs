@@ -161,3 +161,58 @@ fn what_is_given_up_is_missed_up_to_then() {
         assert_eq!((pacer.intended(), pacer.is_over()), (1000, true), "{pattern:?}");
     }
 }
+
+proptest! {
+    /// Rates that change, and pauses: as many are due as the times at each rate make, and no change is followed by a burst.
+    #[test]
+    fn rates_that_change_add_up(
+        parts in prop::collection::vec((1_000..3_000_000_u64, 0..4_000_000_u64, prop::option::of(0..50_000_000_u64)), 1..12),
+        burst in 1..5_u32, start in 0..u64::MAX / 2,
+    ) {
+        let pattern = if burst == 1 { Pattern::Even } else { Pattern::Bursts(burst) };
+        let mut pacer = Pacer::new(rate("1000000"), pattern, HZ, u64::MAX);
+        let (mut now, mut asked, mut due) = (start, 0.0, vec![0; 20_000]);
+        pacer.start(start, None);
+        for (pps, ticks, pause) in parts {
+            pacer.take(now, &mut due);
+            pacer.set_rate(now, rate(&pps.to_string()), HZ);
+            now += ticks;
+            let count = pacer.take(now, &mut due);
+            prop_assert!(due[..count].iter().all(|due| *due <= now && *due + ticks >= now));
+            let pps = u32::try_from(pps).map(f64::from).unwrap();
+            prop_assert!((pacer.frames_per_tick() * 2_445_424_000.0 / pps - 1.0).abs() < 1e-9);
+            asked += pps * u32::try_from(ticks).map(f64::from).unwrap() / 2_445_424_000.0;
+            if let Some(pause) = pause {
+                pacer.miss(now);
+                now += pause;
+                pacer.put_off(pause);
+                prop_assert_eq!(pacer.take(now, &mut due), 0);
+            }
+        }
+        let intended = u32::try_from(pacer.intended()).map(f64::from).unwrap();
+        prop_assert!((intended - asked).abs() <= f64::from(burst) + 0.01, "{} for {}", intended, asked);
+        prop_assert_eq!(pacer.missed(), 0);
+    }
+}
+
+#[test]
+fn what_was_late_at_a_change_is_missed_and_a_pause_moves_no_end() {
+    let mut pacer = Pacer::new(rate("1000"), Pattern::Even, 1_000_000, 100_000);
+    pacer.start(0, Some(1_000_000));
+    let mut due = [0; 64];
+    assert_eq!(pacer.take(0, &mut due), 1);
+    // Ten were due, and none taken: they do not follow at the new rate.
+    pacer.set_rate(10_500, rate("10000"), 1_000_000);
+    assert_eq!((pacer.missed(), pacer.take(10_500, &mut due)), (10, 0));
+    assert_eq!((pacer.take(10_650, &mut due), due[..2].to_vec()), (2, vec![10_550, 10_650]));
+    // From 20,650 on nothing is due for half a second, and then what is left of the time.
+    assert_eq!(pacer.take(20_650, &mut [0; 200]), 100);
+    pacer.miss(20_650);
+    pacer.put_off(500_000);
+    assert_eq!((pacer.take(520_650, &mut due), pacer.missed()), (0, 10));
+    assert_eq!(pacer.take(520_850, &mut due), 2);
+    pacer.miss(u64::MAX);
+    assert!(pacer.is_over());
+    // The end was not put off: 479,350 ticks of 100 are left, the last of them is due before it.
+    assert_eq!(pacer.missed(), 10 + 4793 - 2);
+}

@@ -124,3 +124,29 @@ fn many_gaps_at_a_time_keep_extents_close() {
     assert_eq!((verdict.received, verdict.lost, verdict.reordered), (20_000, 0, 9_999));
     assert!(verdict.greatest_extent >= 10_000 && verdict.extents <= verdict.reordered * 20_000, "{verdict:?}");
 }
+
+proptest! {
+    /// What was sent before it is cleared counts for nothing, whenever it comes; all else as in a window of its own.
+    #[test]
+    fn a_window_that_was_cleared_is_a_new_one(before in prop::collection::vec(0..2_000_u32, 0..200), sent in 2_000..200_000_u64, after in steps()) {
+        let (mut window, mut fresh) = (Window::new(), Window::new());
+        before.iter().for_each(|number| { window.saw(*number); });
+        window.clear(sent);
+        let mut highest = 0;
+        for step in after {
+            let number = highest + step;
+            if number < 0 {
+                let old = u64::try_from(sent.cast_signed() + number).ok().and_then(|number| u32::try_from(number).ok());
+                if let Some(old) = old {
+                    prop_assert_eq!(window.saw(old), Seen::Before);
+                }
+                continue;
+            }
+            let number = u32::try_from(number).unwrap();
+            prop_assert_eq!(window.saw(number + u32::try_from(sent).unwrap()), fresh.saw(number));
+            highest = highest.max(i64::from(number) + 1);
+        }
+        prop_assert_eq!(window.verdict(sent), fresh.verdict(0));
+        prop_assert_eq!(window.verdict(sent + 1_000_000), fresh.verdict(1_000_000));
+    }
+}
