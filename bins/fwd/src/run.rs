@@ -133,7 +133,8 @@ impl Run<'_> {
             pools: &pools,
             wind_down: None,
         };
-        let notes = |seconds| {
+        let notes = |totals: &Totals| {
+            let seconds = totals.seconds;
             let slept = workers::sleep_words(&workers::report(&handles, &available), seconds);
             notes().into_iter().chain((!slept.is_empty()).then_some(slept)).collect()
         };

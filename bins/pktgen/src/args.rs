@@ -1,6 +1,7 @@
 //! The command line.
 
 mod calibrate;
+mod control;
 mod hosting;
 mod pace;
 mod ping;
@@ -9,8 +10,9 @@ mod run;
 mod traffic;
 
 pub(crate) use calibrate::CalibrateArgs;
+pub(crate) use control::{ControlAddress, ControlArgs, SteeredArgs};
 pub(crate) use hosting::{Answering, Hosting};
-pub(crate) use pace::Pace;
+pub(crate) use pace::{Pace, time as short_time};
 pub(crate) use ping::PingArgs;
 pub(crate) use rfc2544::{ReportArgs, Rfc2544Args, Size, Test};
 pub(crate) use run::{Around, RunArgs};
@@ -40,7 +42,7 @@ pub(crate) enum Command {
     /// Receive frames; find those that were lost, came late or came twice. The frames that end what a sender has sent say how many there were
     Rx(RxArgs),
     /// Send and receive on pairs of ports, and report rates, loss, reordering and latency of each direction
-    Run(Box<RunArgs>),
+    Run(Box<SteeredArgs>),
     /// Measure the instrument against itself, over a cable or a loop, and write what that is for later reports
     Calibrate(Box<CalibrateArgs>),
     /// Ping a host by a port, and by the kernel beside it: how long round trips take, and how many get lost

@@ -58,6 +58,20 @@ struct Group {
     mean: f64,
 }
 
+/// A rate that can change while a run runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Steerable {
+    /// The stream that it is of, if it is of one.
+    pub(crate) stream: Option<String>,
+    /// It is that of all streams without a rate of their own.
+    pub(crate) is_shared: bool,
+    /// It is that of a capture's times.
+    pub(crate) is_timed: bool,
+    pub(crate) load: Option<Load>,
+    /// Bytes of a frame on average.
+    pub(crate) mean: f64,
+}
+
 /// What ends the part of a run that counts: the first of both.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -155,6 +169,24 @@ impl Frames {
     /// Whether some have rates of their own.
     pub(crate) fn are_paced_apart(&self) -> bool {
         self.groups.len() > 1
+    }
+
+    /// The rates that can change, in the order of a port's sources.
+    pub(crate) fn steerable(&self) -> Vec<Steerable> {
+        let names = self.names();
+        let steerable = |group: &Group| {
+            let own = |index: &usize| self.definitions.get(*index).is_some_and(|one| one.rate().is_some());
+            let stream = if let [one] = group.streams[..] { names.get(one).cloned() } else { None };
+            let is_timed = self.capture.is_some() && group.load.is_none();
+            Steerable {
+                stream,
+                is_shared: !group.streams.iter().any(own),
+                is_timed,
+                load: group.load,
+                mean: group.mean,
+            }
+        };
+        self.groups.iter().map(steerable).collect()
     }
 
     /// Whether some have a rate, of their own or all together.

@@ -1,9 +1,10 @@
 //! The sending side of a direction: takes what is due of each stream, tags it, hands it to the ring.
 
+use crate::control::Pace;
 use crate::pacing::Pacing;
 use crate::traffic::{Runs, Traffic};
 use cli::counters::Counters;
-use measure::HandOvers;
+use measure::{HandOvers, Pacer};
 use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyTxQueue, TxQueue};
 
@@ -28,6 +29,15 @@ pub(crate) struct Lane<T = AnyTxQueue> {
     due: Box<[u64]>,
     /// Sources follow their pacers.
     paced: bool,
+    /// Since when nothing is due, if it was told to stop.
+    stopped: Option<u64>,
+    /// It was told something while it ran.
+    steered: bool,
+    /// Frames handed over, and missed of each stream, before counters began anew.
+    handed_before: u64,
+    missed_before: Vec<u64>,
+    /// When the part was over.
+    over: Option<u64>,
     /// Frames that were tagged, and that were handed over; of all streams, and of each.
     tagged: u64,
     handed: u64,
@@ -49,6 +59,19 @@ pub(crate) struct Source {
     pacing: Option<Pacing>,
     /// Frames that were due, and had no buffer.
     starved: u64,
+    /// Which it is of its port.
+    number: usize,
+    asked: Asked,
+}
+
+/// How many frames were asked for: a rate that changes, over time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Asked {
+    frames: f64,
+    /// Up to this time, in ticks.
+    until: u64,
+    /// For some time there was no limit.
+    unlimited: bool,
 }
 
 /// What a lane sends from some time on.
@@ -76,13 +99,14 @@ pub(crate) struct Sent {
 
 impl Source {
     pub(crate) fn new(traffic: Traffic, pacing: Option<Pacing>) -> Self {
-        Self { traffic, pacing, starved: 0 }
+        Self { traffic, pacing, starved: 0, number: 0, asked: Asked::default() }
     }
 
     /// Starts the pace, and counts from 0.
     fn begin(&mut self, now: u64, part: Part) {
         self.traffic.begin(part.stream, part.apart);
         self.starved = 0;
+        self.asked = Asked { until: now, ..Asked::default() };
         if let Some(pacing) = &mut self.pacing {
             // A part without pace is as if it had ended for it.
             pacing.start(now, if part.paced { part.ticks } else { Some(0) });
@@ -116,6 +140,39 @@ impl Source {
         }
     }
 
+    /// Counts what was asked for up to now.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    fn ask(&mut self, now: u64, runs: bool) {
+        let ticks = now.saturating_sub(self.asked.until);
+        self.asked.until = self.asked.until.max(now);
+        match &self.pacing {
+            Some(pacing) if runs => self.asked.frames += pacing.frames_per_tick() * ticks as f64,
+            None if runs && ticks > 0 => self.asked.unlimited = true,
+            _ => {}
+        }
+    }
+
+    /// Goes on at another rate from `now` on, until `end`.
+    fn set_pace(&mut self, now: u64, pace: &Pace, ticks: Option<u64>) {
+        match &mut self.pacing {
+            Some(Pacing::Rate(pacer)) => pacer.set_rate(now, pace.rate, pace.hz),
+            // A capture keeps its times.
+            Some(Pacing::Capture(_)) => {}
+            None => {
+                let mut pacer = Pacer::new(pace.rate, pace.pattern, pace.hz, pace.catch_up);
+                pacer.start(now, ticks);
+                self.pacing = Some(Pacing::Rate(pacer));
+            }
+        }
+    }
+
+    /// Shares of the streams that take turns, and their indices: they add up to 1.
+    #[expect(clippy::cast_precision_loss, reason = "weights, for a share")]
+    fn shares(&self) -> impl Iterator<Item = (usize, f64)> {
+        let all = self.traffic.weights().map(|(_, weight)| weight).sum::<u64>().max(1);
+        self.traffic.weights().map(move |(index, weight)| (index, weight as f64 / all as f64))
+    }
+
     /// Frames that were due and are not in a batch.
     fn missed(&self) -> u64 {
         self.pacing.as_ref().map_or(0, Pacing::missed) + self.starved
@@ -140,8 +197,9 @@ impl<T: TxQueue> Lane<T> {
         if let [source] = &mut sources[..] {
             source.traffic.prefill(pool);
         }
+        sources.iter_mut().enumerate().for_each(|(number, source)| source.number = number);
         sources.sort_by_key(|source| source.pacing.is_none());
-        let streams = sources.iter().map(|source| source.traffic.weights().count()).sum();
+        let streams: usize = sources.iter().map(|source| source.traffic.weights().count()).sum();
         Self {
             port,
             tx,
@@ -155,6 +213,11 @@ impl<T: TxQueue> Lane<T> {
             runs: Runs::default(),
             due: vec![0; batch].into(),
             paced: false,
+            stopped: None,
+            steered: false,
+            handed_before: 0,
+            missed_before: vec![0; streams],
+            over: None,
             tagged: 0,
             handed: 0,
             streams: vec![Sent::default(); streams],
@@ -187,12 +250,21 @@ impl<T: TxQueue> Lane<T> {
         self.runs.clear();
         (self.tagged, self.handed, self.last) = (0, 0, now);
         self.streams.fill(Sent::default());
+        (self.handed_before, self.over) = (0, None);
+        self.missed_before.fill(0);
+        self.stopped = self.stopped.map(|_| now);
         self.paced = part.paced;
-        self.fair = self.sources.iter().filter(|source| !part.paced || source.pacing.is_some()).count();
-        self.first = 0;
+        self.sort();
         self.limit = part.limit.unwrap_or(u64::MAX);
         (self.begun, self.end) = (now, part.ticks.map_or(u64::MAX, |ticks| now.saturating_add(ticks)));
         self.sources.iter_mut().chain(&mut self.probe).for_each(|source| source.begin(now, part));
+    }
+
+    /// Those that take turns come first.
+    fn sort(&mut self) {
+        self.sources.sort_by_key(|source| (source.pacing.is_none(), source.number));
+        self.fair = self.sources.iter().filter(|source| !self.paced || source.pacing.is_some()).count();
+        self.first = 0;
     }
 
     /// Lets one more frame be sent of a part without pace.
@@ -205,9 +277,86 @@ impl<T: TxQueue> Lane<T> {
         self.limit = self.tagged;
     }
 
+    /// Sends what is due, or nothing until it is told to go on; what was due by `now` and is not sent is missed.
+    pub(crate) fn set_running(&mut self, now: u64, runs: bool) {
+        if runs == self.stopped.is_none() {
+            return;
+        }
+        self.sources.iter_mut().for_each(|source| source.ask(now, !runs));
+        let paced = self.sources.iter_mut().filter_map(|source| source.pacing.as_mut());
+        match self.stopped.take() {
+            Some(since) => paced.for_each(|pacing| pacing.put_off(now.saturating_sub(since))),
+            None => {
+                if self.paced && self.tagged < self.limit {
+                    paced.for_each(|pacing| pacing.miss(now));
+                }
+                self.stopped = Some(now);
+            }
+        }
+        self.steered = true;
+    }
+
+    /// Changes the rate of a source from `now` on: what was due by then and is not sent is missed.
+    pub(crate) fn set_pace(&mut self, now: u64, number: usize, pace: &Pace) {
+        let Some(source) = self.sources.iter_mut().find(|source| source.number == number) else { return };
+        self.steered = true;
+        if self.tagged >= self.limit && self.paced {
+            return;
+        }
+        source.ask(now, self.stopped.is_none());
+        // A schedule that stands still is at where it stopped.
+        let at = self.stopped.unwrap_or(now);
+        let ticks = if self.paced { (self.end < u64::MAX).then(|| self.end.saturating_sub(at)) } else { Some(0) };
+        source.set_pace(at, pace, ticks);
+        self.sort();
+    }
+
+    /// Begins counters anew. Frames that were handed over count for nothing any more.
+    pub(crate) fn clear(&mut self, now: u64) {
+        self.missed_before = self.sent_ever().iter().map(|sent| sent.missed).collect();
+        (self.handed_before, self.begun, self.steered) = (self.handed, now, true);
+        for source in &mut self.sources {
+            source.asked = Asked { until: now, ..Asked::default() };
+        }
+    }
+
+    /// Nothing more is due from `now` on.
+    pub(crate) fn note_over(&mut self, now: u64, is_cut: bool) {
+        let over = if self.tagged >= self.limit && !is_cut { self.last } else { now.min(self.end) };
+        self.sources.iter_mut().for_each(|source| source.ask(over, self.stopped.is_none()));
+        self.over = Some(over);
+    }
+
+    /// If it was told something while it ran: ticks that it has counted, and how many frames were asked for of each stream, unless
+    /// there was no limit.
+    pub(crate) fn steered(&self) -> Option<(u64, Vec<Option<f64>>)> {
+        if !self.steered {
+            return None;
+        }
+        let mut all = vec![None; self.streams.len()];
+        for source in &self.sources {
+            let asked = (!source.asked.unlimited).then_some(source.asked.frames);
+            source.shares().for_each(|(index, share)| all[index] = asked.map(|asked| asked * share));
+        }
+        Some((self.over.unwrap_or(self.last).saturating_sub(self.begun), all))
+    }
+
+    /// Frames a tick of each stream now, if there is a limit.
+    pub(crate) fn asked(&self) -> Vec<Option<f64>> {
+        let mut all = vec![None; self.streams.len()];
+        for source in &self.sources {
+            let rate = match &source.pacing {
+                _ if self.stopped.is_some() => Some(0.0),
+                pacing => pacing.as_ref().map(Pacing::frames_per_tick),
+            };
+            source.shares().for_each(|(index, share)| all[index] = rate.map(|rate| rate * share));
+        }
+        all
+    }
+
     /// Ends the part at `now`, and drops what the ring has no room for. What was due by then is missed.
     pub(crate) fn give_up(&mut self, now: u64) {
-        if self.paced && self.tagged < self.limit {
+        if self.paced && self.tagged < self.limit && self.stopped.is_none() {
             self.sources.iter_mut().filter_map(|source| source.pacing.as_mut()).for_each(|pacing| pacing.miss(now));
         }
         self.cut();
@@ -253,7 +402,7 @@ impl<T: TxQueue> Lane<T> {
             _ => &mut sources[..],
         };
         let mut room = usize::try_from(self.limit - self.tagged).unwrap_or(usize::MAX).min(due.len());
-        if room == 0 {
+        if room == 0 || (self.paced && self.stopped.is_some()) {
             return;
         }
         runs.clear();
@@ -314,19 +463,32 @@ impl<T: TxQueue> Lane<T> {
         self.handed
     }
 
+    /// Those of them that count, as counters may have begun anew.
+    pub(crate) fn counted(&self) -> u64 {
+        self.handed - self.handed_before
+    }
+
     /// Frames of a stream that were handed over so far.
     #[inline(always)]
     pub(crate) fn handed_of(&self, stream: usize) -> u64 {
         self.streams.get(stream).map_or(0, |sent| sent.handed)
     }
 
-    /// Ticks from the begin to the last hand-over.
+    /// Ticks from the begin, of the part or of counters, to the last hand-over.
     pub(crate) fn ticks(&self) -> u64 {
         self.last.saturating_sub(self.begun)
     }
 
-    /// How much of each stream was sent so far.
+    /// How much of each stream was handed over so far, and missed since counters began.
     pub(crate) fn sent(&self) -> Vec<Sent> {
+        let mut all = self.sent_ever();
+        all.iter_mut()
+            .zip(&self.missed_before)
+            .for_each(|(sent, before)| sent.missed = sent.missed.saturating_sub(*before));
+        all
+    }
+
+    fn sent_ever(&self) -> Vec<Sent> {
         let mut all = self.streams.clone();
         for (stream, missed) in self.sources.iter().flat_map(Source::missed_of_streams) {
             all[stream].missed += missed;
@@ -334,9 +496,10 @@ impl<T: TxQueue> Lane<T> {
         all
     }
 
-    /// Frames that were due and not handed over so far.
+    /// Frames that were due and not handed over since counters began.
     pub(crate) fn missed(&self) -> u64 {
         let given_up: u64 = self.streams.iter().map(|sent| sent.missed).sum();
-        self.sources.iter().map(Source::missed).sum::<u64>() + given_up + self.batch.len() as u64
+        let ever = self.sources.iter().map(Source::missed).sum::<u64>() + given_up + self.batch.len() as u64;
+        ever.saturating_sub(self.missed_before.iter().sum())
     }
 }

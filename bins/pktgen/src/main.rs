@@ -5,6 +5,7 @@
 mod args;
 mod calibrate;
 mod clock;
+mod control;
 mod frames;
 mod host;
 mod lane;

@@ -58,6 +58,28 @@ impl Pacing {
         }
     }
 
+    /// Puts off all that is still to come by so many ticks, but not the end.
+    pub(crate) fn put_off(&mut self, ticks: u64) {
+        match self {
+            Self::Rate(pacer) => pacer.put_off(ticks),
+            Self::Capture(times) => {
+                times.start = times.start.saturating_add(ticks);
+                if times.end < u64::MAX {
+                    times.end = times.end.saturating_sub(ticks);
+                }
+            }
+        }
+    }
+
+    /// Frames a tick on average.
+    pub(crate) fn frames_per_tick(&self) -> f64 {
+        match self {
+            Self::Rate(pacer) => pacer.frames_per_tick(),
+            #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+            Self::Capture(times) => times.due.len() as f64 / times.turn as f64,
+        }
+    }
+
     pub(crate) fn missed(&self) -> u64 {
         match self {
             Self::Rate(pacer) => pacer.missed(),

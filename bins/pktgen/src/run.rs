@@ -75,7 +75,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let wind_down = Some(Arc::clone(&cut));
     let run = Run { options: &options, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down };
     let mut trouble = Ok(());
-    let notes = |_| {
+    let notes = |_: &Totals| {
         trouble = std::mem::replace(&mut trouble, Ok(())).and(calibrated.refine(&mut clock));
         let missed: u64 = progress.iter().map(|of| of[1].load(Ordering::Relaxed)).sum();
         if missed > 0 { vec![format!("missed, as they were too late: {}", grouped(missed))] } else { Vec::new() }
@@ -197,7 +197,7 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         let receiver = Receiver { sinks, batch, poll_loop };
         (lcore, move || receiver.run())
     });
-    let notes = |_| {
+    let notes = |_: &Totals| {
         let all = verdicts.iter().map(|verdict| verdict.read());
         let all = all.fold([0; 5], |sum, one| [0, 1, 2, 3, 4].map(|index| sum[index] + one[index]));
         let [lost, reordered, duplicates, damaged, foreign] = all.map(grouped);

@@ -3,12 +3,14 @@
 mod direction;
 pub(crate) mod figures;
 mod hosts;
+mod obey;
 mod pair;
 pub(crate) mod report;
 
-use crate::args::RunArgs;
+use crate::args::{RunArgs, SteeredArgs};
 use crate::calibrate::Floors;
 use crate::clock::{Calibrated, ticks};
+use crate::control::{Controls, Facts, Orders};
 use crate::frames::{Asked, Frames, Limits};
 use crate::host::Hosts;
 use crate::lane::Lane;
@@ -29,7 +31,8 @@ use figures::{Figures, Setting};
 use measure::Clock;
 use mempool::Pool;
 use nic::{Address, Interrupts, Opened, Port as _};
-use pair::{COUNTED, Pair, Pairs, Phase, Plan};
+pub(crate) use pair::Phase;
+use pair::{COUNTED, Pair, Pairs, Plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,6 +43,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// The drain ends when all has come and nothing follows for so long, and at the latest after the second.
 const SETTLE: Duration = Duration::from_millis(50);
 const DRAIN: Duration = Duration::from_secs(2);
+/// Ticks of a part that somebody ends: centuries.
+const WITHOUT_END: u64 = u64::MAX >> 2;
 /// Bytes by which headers may become longer on the way.
 const HEADERS: usize = 128;
 
@@ -74,12 +79,17 @@ impl Outcome {
 }
 
 /// `pktgen run`: measures, and reports.
-pub(crate) fn run(args: &RunArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &SteeredArgs) -> Result<(), Failure> {
+    let SteeredArgs { run: args, control } = args;
     let frames = prepare(args)?;
     let floors = args.floor.as_ref().map(|path| Floors::read(path)).transpose()?;
+    let controls = Controls::open(control)?;
     let mut stop = Stop::on_signals()?;
     let mut screen = Screen::new(args.json, args.quiet);
-    let outcome = perform(args, frames, &mut stop, &mut screen)?;
+    if let Some(address) = controls.address() {
+        screen.say(&format!("control: listens at {address}"));
+    }
+    let outcome = perform_steered(args, frames, &mut stop, &mut screen, controls)?;
     report::print(args, floors.as_ref(), outcome)
 }
 
@@ -101,6 +111,17 @@ pub(crate) fn perform(
     stop: &mut Stop,
     screen: &mut Screen,
 ) -> Result<Outcome, Failure> {
+    perform_steered(args, frames, stop, screen, Controls::default())
+}
+
+/// The same, steered while it runs.
+fn perform_steered(
+    args: &RunArgs,
+    frames: Frames,
+    stop: &mut Stop,
+    screen: &mut Screen,
+    controls: Controls,
+) -> Result<Outcome, Failure> {
     stop.renew()?;
     let stop = &*stop;
     let calibrated = Calibrated::begin();
@@ -114,15 +135,20 @@ pub(crate) fn perform(
     }
     wait_for_links(&opened, stop)?;
     let lines = args.traffic.pace.lines(&args.ports, &opened)?;
-    let asked = lines.into_iter().map(|line| frames.asked(line)).collect::<Result<Vec<_>, _>>()?;
+    let asked = lines.iter().map(|line| frames.asked(*line)).collect::<Result<Vec<_>, _>>()?;
     let hosts = Hosts::ready(&args.hosting, &mut opened, &pools, stop)?;
     let mut clock = calibrated.clock()?;
     // The first call measures, which takes its time.
     let _ = device::tsc::frequency_hz();
 
     let cut = Arc::new(AtomicBool::new(false));
-    let limits = frames.limits(args.duration, args.count);
-    let plan = plan(args, &frames, limits, &clock, &cut);
+    let orders = Arc::new(Orders::new(args.ports.len() / 2, !controls.begin_stopped()));
+    let mut limits = frames.limits(args.duration, args.count);
+    let mut plan = plan(args, &frames, limits, &clock, &cut, &orders);
+    if controls.are_any() && args.duration.is_none() && limits.count.is_none() {
+        (limits.duration, plan.duration) = (None, Some(WITHOUT_END));
+    }
+    let facts = facts(args, &frames, &opened, lines, &clock);
     let directions = directions(args, &frames, (&mut opened, &pools), &asked, &clock, hosts)?;
     let names = names(&directions, &opened);
     let (published, progress) = watched(&directions);
@@ -131,8 +157,10 @@ pub(crate) fn perform(
     let options = RunOptions { json: args.json, quiet: args.quiet, ..RunOptions::default() };
     let wind_down = Some(Arc::clone(&cut));
     let run = Run { options: &options, stop, screen, published, opened, pools: &pools, wind_down };
+    let steering = controls.begin(orders, facts)?;
     let mut trouble = Ok(());
-    let notes = |_| {
+    let notes = |totals: &Totals| {
+        steering.note(totals);
         // A clock that jumps makes times void, and the report says so.
         trouble = std::mem::replace(&mut trouble, Ok(())).and(calibrated.refine(&mut clock));
         notes(&names, &progress)
@@ -145,12 +173,14 @@ pub(crate) fn perform(
         figures.push(of_direction);
         Ended { rx: Some(rx), tx: Some(tx), input: Some((to, 0)), output: Some((from, 0)), counters }
     };
-    let (totals, closed) = run.supervise(members, Team::all_finished, notes, end)?;
+    let supervised = run.supervise(members, Team::all_finished, notes, end);
+    let steered = steering.end();
+    let (totals, closed) = supervised?;
     // Lcores end in another order than that of the ports, which is that of the names.
     figures.sort_by_key(|figures| figures.from);
     let jumped = trouble.and(calibrated.refine(&mut clock));
     let void = jumped.as_ref().err().map(ToString::to_string);
-    let (cut, trouble) = (cut.load(Ordering::Relaxed), closed.and(jumped.map_err(Failure::from)));
+    let (cut, trouble) = (cut.load(Ordering::Relaxed), closed.and(jumped.map_err(Failure::from)).and(steered));
     Ok(Outcome { frames, limits, names, asked, clock, cut, figures, totals, void, trouble })
 }
 
@@ -172,7 +202,30 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
     ports::check(&args.ports)
 }
 
-fn plan(args: &RunArgs, frames: &Frames, limits: Limits, clock: &Clock, cut: &Arc<AtomicBool>) -> Plan {
+/// What those who steer have to know.
+fn facts(args: &RunArgs, frames: &Frames, opened: &[Opened], lines: Vec<Option<u64>>, clock: &Clock) -> Facts {
+    let (pace, steerable) = (&args.traffic.pace, frames.steerable());
+    let patterns = |port: usize| (0..steerable.len()).map(|nth| pace.pattern(port, nth)).collect();
+    Facts {
+        ports: opened.iter().map(|opened| opened.port.name().to_owned()).collect(),
+        streams: frames.names(),
+        patterns: (0..opened.len()).map(patterns).collect(),
+        steerable,
+        lines,
+        hz: clock.hz(),
+        catch_up: ticks(clock, pace.catch_up),
+        tagged: !frames.are_untagged(),
+    }
+}
+
+fn plan(
+    args: &RunArgs,
+    frames: &Frames,
+    limits: Limits,
+    clock: &Clock,
+    cut: &Arc<AtomicBool>,
+    orders: &Arc<Orders>,
+) -> Plan {
     let ticks = |time: Duration| ticks(clock, time);
     Plan {
         // Nobody could tell it from what counts.
@@ -186,6 +239,7 @@ fn plan(args: &RunArgs, frames: &Frames, limits: Limits, clock: &Clock, cut: &Ar
         learning: ticks(args.around.learning),
         flush: ticks(FLUSH),
         cut: Arc::clone(cut),
+        orders: Arc::clone(orders),
     }
 }
 

@@ -66,7 +66,7 @@ pub struct Run<'a> {
 impl Run<'_> {
     /// Starts the workers, each with its lcore, and watches them until a signal (see [`Self::wind_down`]), until
     /// `--duration` is over, until `finished` returns true or (with `--exit-when-idle`) nothing is left to do. Shows the totals once a second, with
-    /// the lines of `notes`, which is given the seconds since the start. Then stops the workers, lets the devices send
+    /// the lines of `notes`, which is given the totals. Then stops the workers, lets the devices send
     /// what they hold, and closes the ports. `end` takes the queues out of what a worker returns.
     ///
     /// Returns the totals, and beside them an error if a device was gone or did not close; the totals are right all the
@@ -79,7 +79,7 @@ impl Run<'_> {
         mut self,
         members: Vec<(Option<usize>, F)>,
         finished: impl Fn(&Team<Vec<E>>) -> bool,
-        notes: impl FnMut(f64) -> Vec<String>,
+        notes: impl FnMut(&Totals) -> Vec<String>,
         end: impl FnMut(E) -> Ended,
     ) -> Result<(Totals, Result<(), Failure>), Failure>
     where
@@ -110,7 +110,7 @@ impl Run<'_> {
         &mut self,
         team: &Team<T>,
         finished: impl Fn(&Team<T>) -> bool,
-        mut notes: impl FnMut(f64) -> Vec<String>,
+        mut notes: impl FnMut(&Totals) -> Vec<String>,
         links: &mut Links,
     ) -> Result<Duration, Failure> {
         let Self { options, stop, screen, published, opened, wind_down, .. } = self;
@@ -137,7 +137,7 @@ impl Run<'_> {
                 let lanes = published.iter().map(|lane| (lane.input, lane.output, lane.counters.read()));
                 let (devices, read) = read_devices(opened.iter_mut().map(|opened| &mut opened.port));
                 let mut totals = totals(team.begun().elapsed(), lanes, devices);
-                totals.notes = notes(totals.seconds);
+                totals.notes = notes(&totals);
                 read?;
                 screen.update(totals);
                 // Of seconds that this process was stopped for, or its output stalled, one is shown.

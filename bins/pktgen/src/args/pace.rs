@@ -85,7 +85,7 @@ pub(super) fn bits(text: &str) -> Result<u64, String> {
 }
 
 /// A time of at most a second, more than 0.
-pub(super) fn time(text: &str) -> Result<Duration, String> {
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
     match with_unit(text) {
         Some(time) if !time.is_zero() && time <= Duration::from_secs(1) => Ok(time),
         _ => Err("write a time of at most a second, such as 100us or 1.5ms".to_owned()),

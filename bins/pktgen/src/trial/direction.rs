@@ -2,11 +2,12 @@
 
 use super::hosts::{Attached, Listener};
 use super::pair::{COUNTED, PROBE, Phase, WARM_UP};
+use crate::control::{DirectionState, StreamState};
 use crate::lane::{Lane, Sent};
 use crate::tail::{Tail, is_damaged};
 use cli::counters::{Counters, Published};
 use lcore::{Clock, PacedRx};
-use measure::{HandOvers, Stream, Tag, is_intact};
+use measure::{HandOvers, Stream, Tag, Verdict, is_intact};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
 use nic::{AnyRxQueue, AnyTxQueue, RxCounters, RxQueue, TxQueue};
 use std::sync::Arc;
@@ -99,6 +100,44 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         self.hand_overs.fill_with(HandOvers::new);
         (self.foreign, self.arrived, self.damaged) = (0, 0, 0);
         self.refused_before = self.refused();
+    }
+
+    /// Begins counters anew while frames count: what was sent until now, also what of it is still under way, counts for nothing.
+    /// Frames without tags cannot be told apart, so they go on being counted.
+    pub(super) fn clear(&mut self, now: u64) {
+        if self.how == How::Number {
+            return;
+        }
+        for (index, stream) in self.streams.iter_mut().enumerate() {
+            stream.clear(self.lane.handed_of(index));
+        }
+        self.lane.clear(now);
+        (self.foreign, self.damaged) = (0, 0);
+        self.refused_before = self.refused();
+    }
+
+    /// How it is, but for its streams.
+    pub(super) fn state(&self) -> DirectionState {
+        let (from, to, foreign, damaged) = (self.lane.port, self.to, self.foreign, self.damaged());
+        let foreign = self.untagged().map_or(foreign, |arrived| arrived.saturating_sub(self.lane.counted()));
+        DirectionState { from, to, foreign, damaged, streams: Vec::new() }
+    }
+
+    /// How a stream is.
+    pub(super) fn state_of(&self, index: usize) -> Option<StreamState> {
+        let stream = self.streams.get(index)?;
+        let sent = self.lane.sent().get(index).copied()?;
+        let counted = stream.verdict(sent.handed).sent;
+        let verdict = match self.untagged() {
+            Some(arrived) => {
+                let received = arrived.min(counted);
+                Verdict { sent: received, received, ..Verdict::default() }
+            }
+            None => stream.verdict(0),
+        };
+        let [from_due, from_ring] = stream.latencies().map(Clone::clone);
+        let asked = self.lane.asked().get(index).copied().flatten();
+        Some(StreamState { asked, sent: counted, missed: sent.missed, verdict, from_due, from_ring })
     }
 
     /// Receives a burst. Returns how many frames of the counted streams were in it.
@@ -198,7 +237,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         if self.how == How::Number {
             return sent.next().is_some_and(|sent| sent.handed <= self.arrived);
         }
-        self.streams.iter().all(|stream| sent.next().is_some_and(|sent| sent.handed == stream.received()))
+        self.streams.iter().all(|stream| sent.next().is_some_and(|sent| stream.verdict(sent.handed).lost == 0))
     }
 
     /// Nothing more is sent of what counts.
@@ -231,7 +270,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         self.published.publish(*counters, seen == self.seen);
         self.seen = seen;
         let received = self.untagged().unwrap_or(self.streams.iter().map(Stream::received).sum());
-        let values = [phase as u64, self.lane.handed(), received, self.lane.missed()];
+        let values = [phase as u64, self.lane.counted(), received, self.lane.missed()];
         self.progress.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Figures {
     pub(crate) answered: bool,
     /// Ticks from the begin to the last hand-over; `None` if no frame was to count.
     pub(crate) ticks: Option<u64>,
+    /// If it was steered: ticks from the begin of counters to the end, and frames asked for of each stream, unless without limit.
+    steered: Option<(u64, Vec<Option<f64>>)>,
     pub(crate) foreign: u64,
     /// Frames that the queue refused, or whose checksum is wrong.
     damaged: u64,
@@ -63,6 +65,7 @@ impl Figures {
         let (untagged, damaged) = (direction.untagged(), direction.damaged());
         let Direction { lane, to, rx, streams, answered, mut foreign, verifies, sent, .. } = direction;
         let ticks = sent.is_some().then(|| lane.ticks());
+        let steered = lane.steered().filter(|_| ticks.is_some());
         let sent = sent.unwrap_or_default();
         let sent_of = |index: usize| sent.get(index).copied().unwrap_or_default();
         let mut streams_of: Vec<_> =
@@ -78,6 +81,7 @@ impl Figures {
             to,
             answered,
             ticks,
+            steered,
             foreign,
             damaged,
             verified: verifies,
@@ -88,9 +92,12 @@ impl Figures {
     }
 
     /// Seconds over which rates hold: over the time asked for, or that the frames due take at the rate asked for if their number
-    /// or a signal ended it; up to the last hand-over if that was later.
+    /// or a signal ended it; up to the last hand-over if that was later. If it was steered, over the time that it took.
     pub(crate) fn seconds(&self, setting: &Setting<'_>) -> f64 {
         let Some(ticks) = self.ticks else { return 0.0 };
+        if let Some((steered, _)) = &self.steered {
+            return (setting.clock.nanoseconds(*steered.max(&ticks)) / 1e9).max(1e-9);
+        }
         let to_last = setting.clock.nanoseconds(ticks) / 1e9;
         let Counted { missed, verdict, .. } = &self.all;
         let by_time = setting.limits.duration;
@@ -110,17 +117,31 @@ impl Figures {
         self.damaged + self.all.impossible
     }
 
+    /// Frames a second that were asked for of all streams together, and of each; on average, if it was steered.
+    pub(crate) fn asked(&self, setting: &Setting<'_>) -> (Option<f64>, Vec<Option<f64>>) {
+        let Asked { all, streams, .. } = &setting.asked[self.from];
+        let Some((_, frames)) = &self.steered else { return (*all, streams.clone()) };
+        let seconds = self.seconds(setting);
+        let streams: Vec<_> = frames.iter().map(|frames| frames.map(|frames| frames / seconds)).collect();
+        (streams.iter().copied().sum(), streams)
+    }
+
+    /// Whether its rate changed, or its counters began anew.
+    pub(crate) fn is_steered(&self) -> bool {
+        self.steered.is_some()
+    }
+
     /// Frames a second of all streams together.
     pub(crate) fn rates(&self, setting: &Setting<'_>) -> Rates {
-        self.all.rates(setting.asked[self.from].all, self.seconds(setting))
+        self.all.rates(self.asked(setting).0, self.seconds(setting))
     }
 
     /// Percent of the frames due that were not offered, where there is a rate: of the stream that was offered least of its own.
     pub(crate) fn short_percent(&self, setting: &Setting<'_>) -> Option<f64> {
-        let asked = &setting.asked[self.from];
+        let (all, streams) = self.asked(setting);
         let of_stream = |(counted, asked): (&Counted, &Option<f64>)| asked.map(|_| counted.short_percent());
-        let streams = self.streams.iter().zip(&asked.streams).filter_map(of_stream);
-        self.ticks.and(streams.chain(asked.all.map(|_| self.all.short_percent())).reduce(f64::max))
+        let streams = self.streams.iter().zip(&streams).filter_map(of_stream);
+        self.ticks.and(streams.chain(all.map(|_| self.all.short_percent())).reduce(f64::max))
     }
 }
 

@@ -1,6 +1,8 @@
 //! The work of an lcore in a run: pairs of ports, each from its probes to the end of its drain.
 
 use super::direction::Direction;
+use super::obey::Obeyed;
+use crate::control::Orders;
 use crate::lane::{Lane, Part};
 use lcore::{Clock, Function, Loop};
 use mempool::Batch;
@@ -25,6 +27,8 @@ pub(crate) struct Plan {
     pub(crate) flush: u64,
     /// A user wants the end.
     pub(crate) cut: Arc<AtomicBool>,
+    /// What else users want.
+    pub(crate) orders: Arc<Orders>,
 }
 
 /// Streams of a direction, from its base on: this, that, and those that count.
@@ -33,8 +37,9 @@ pub(super) const WARM_UP: u16 = 1;
 pub(super) const COUNTED: u16 = 2;
 
 /// The parts of a run, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
+    #[default]
     Probe,
     WarmUp,
     Counted,
@@ -48,14 +53,15 @@ pub(crate) enum Phase {
 #[derive(Debug)]
 pub(crate) struct Pair<R = AnyRxQueue, T = AnyTxQueue> {
     pub(crate) directions: Vec<Direction<R, T>>,
-    plan: Plan,
-    phase: Phase,
+    pub(super) plan: Plan,
+    pub(super) phase: Phase,
     since: u64,
     next_probe: u64,
     /// When all probes had come back.
     answered: Option<u64>,
     /// When a frame was last counted.
     last_arrival: u64,
+    pub(super) obeyed: Obeyed,
 }
 
 /// The pairs of an lcore. Each goes its own way: one whose probes are lost holds up no other.
@@ -67,7 +73,16 @@ pub(crate) struct Pairs<R = AnyRxQueue, T = AnyTxQueue> {
 
 impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     pub(crate) fn new(directions: Vec<Direction<R, T>>, plan: Plan) -> Self {
-        Self { directions, plan, phase: Phase::Probe, since: 0, next_probe: 0, answered: None, last_arrival: 0 }
+        Self {
+            directions,
+            plan,
+            phase: Phase::Probe,
+            since: 0,
+            next_probe: 0,
+            answered: None,
+            last_arrival: 0,
+            obeyed: Obeyed::default(),
+        }
     }
 
     fn enter(&mut self, phase: Phase, now: u64) {
@@ -86,6 +101,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             direction.lane.begin(now, part);
             if phase == Phase::Counted {
                 direction.begin_counting(now);
+                self.obeyed.counts_since = now;
             }
         }
     }
@@ -107,6 +123,9 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             }
         }
         self.steer(clock.now());
+        if self.plan.orders.number() != self.obeyed.number {
+            self.obey(clock.now());
+        }
         moved
     }
 
@@ -120,6 +139,8 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
                 let patience = self.plan.flush;
                 let over = |lane: &Lane<T>| lane.is_past_end(now, patience) || lane.is_done(now);
                 if self.directions.iter().all(|direction| over(&direction.lane)) {
+                    let is_cut = self.obeyed.is_cut;
+                    self.directions.iter_mut().for_each(|direction| direction.lane.note_over(now, is_cut));
                     self.enter(Phase::Flush, now);
                 }
             }
@@ -175,10 +196,13 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     }
 
     /// The user has had enough.
-    fn cut(&mut self) {
+    pub(super) fn cut(&mut self) {
         match self.phase {
             Phase::Probe | Phase::WarmUp => self.phase = Phase::Done,
-            Phase::Counted => self.directions.iter_mut().for_each(|direction| direction.lane.cut()),
+            Phase::Counted if !self.obeyed.is_cut => {
+                self.obeyed.is_cut = true;
+                self.directions.iter_mut().for_each(|direction| direction.lane.cut());
+            }
             _ => {}
         }
     }
@@ -196,7 +220,12 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     fn finish(&mut self) {
         if matches!(self.phase, Phase::Counted | Phase::Flush) {
             let now = device::tsc::now();
-            self.directions.iter_mut().for_each(|direction| direction.note_sent(now));
+            for direction in &mut self.directions {
+                if self.phase == Phase::Counted {
+                    direction.lane.note_over(now, true);
+                }
+                direction.note_sent(now);
+            }
         }
     }
 }
@@ -209,7 +238,11 @@ impl<R: RxQueue, T: TxQueue> Pairs<R, T> {
 
     /// Runs until all directions have drained, or no probe came back. Returns them.
     pub(crate) fn run(self, poll_loop: Loop) -> Vec<Direction<R, T>> {
-        poll_loop.run(self).pairs.into_iter().flat_map(|pair| pair.directions).collect()
+        let directions = |pair: Pair<R, T>| {
+            pair.plan.orders.leave(pair.number());
+            pair.directions
+        };
+        poll_loop.run(self).pairs.into_iter().flat_map(directions).collect()
     }
 }
 

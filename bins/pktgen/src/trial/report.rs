@@ -24,7 +24,7 @@ pub(crate) fn end(args: &RunArgs, outcome: &mut Outcome) -> Result<(), Failure> 
     let measured = match unanswered.first() {
         Some(first) if !cut => Err(no_probe(first, unanswered.len() - 1)),
         _ if all.iter().all(|figures| figures.ticks.is_none()) => {
-            Err(anyhow!("interrupted by a signal before any frame counted; give it more time").into())
+            Err(anyhow!("ended before any frame counted; give it more time").into())
         }
         _ => Ok(()),
     };

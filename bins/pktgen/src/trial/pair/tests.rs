@@ -83,6 +83,7 @@ fn plan(count: u64) -> Plan {
         drain: 3 * SECOND,
         flush: 60 * SECOND,
         cut: Arc::default(),
+        orders: Arc::default(),
     }
 }
 

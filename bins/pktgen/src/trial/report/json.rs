@@ -108,13 +108,13 @@ impl<'a> Report<'a> {
 
 impl<'a> DirectionReport<'a> {
     fn of(setting: &Setting<'a>, figures: &Figures, totals: &Totals) -> Self {
-        let (seconds, asked) = (figures.seconds(setting), &setting.asked[figures.from]);
+        let (seconds, (_, asked)) = (figures.seconds(setting), figures.asked(setting));
         let tick = setting.clock.nanoseconds(1);
         let stream = |((name, counted), asked): ((String, &Counted), &Option<f64>)| {
             let counted = CountedReport::of(counted, counted.rates(*asked, seconds), tick);
             StreamReport { name, counted }
         };
-        let streams = setting.frames.names().into_iter().zip(&figures.streams).zip(&asked.streams);
+        let streams = setting.frames.names().into_iter().zip(&figures.streams).zip(&asked);
         Self {
             from: totals.ports[figures.from].name.clone(),
             to: totals.ports[figures.to].name.clone(),

@@ -60,6 +60,7 @@ fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
         measure::Pattern::Bursts(frames) => format!(", bursts of {frames}"),
         measure::Pattern::Poisson(seed) => format!(", Poisson (seed {seed})"),
     };
+    let spread = if all.iter().any(Figures::is_steered) { format!("{spread}; steered while it ran") } else { spread };
     let seconds = all.iter().map(|figures| figures.seconds(setting)).fold(0.0, f64::max);
     let clock = ClockReport::of(setting.clock).words();
     format!("\nrun: {seconds:.3} s, frames of {}, {tag}\n{rate}{spread}\n{clock}", setting.frames.sizes())
@@ -112,8 +113,8 @@ fn streams(setting: &Setting<'_>, figures: &Figures, title: &str) -> String {
     columns.extend(["p50 us", "p99 us", "max us"].iter().filter(|_| full));
     let mut table = screen::plain_table(&columns);
     let tick = setting.clock.nanoseconds(1);
-    let (seconds, asked) = (figures.seconds(setting), &setting.asked[figures.from].streams);
-    for ((name, counted), asked) in setting.frames.names().iter().zip(&figures.streams).zip(asked) {
+    let (seconds, (_, asked)) = (figures.seconds(setting), figures.asked(setting));
+    for ((name, counted), asked) in setting.frames.names().iter().zip(&figures.streams).zip(&asked) {
         let rates = counted.rates(*asked, seconds);
         let Verdict { sent, received, lost, duplicate, reordered, .. } = counted.verdict;
         let intended = rates.intended.map_or("no limit".to_owned(), |pps| grouped(whole(pps)));

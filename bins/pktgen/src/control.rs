@@ -1,0 +1,98 @@
+//! How a run is steered while it runs: over a socket, by a script, or by keys of the live screen. All of them ask at one desk
+//! (`desk.rs`), which tells the workers (`orders.rs`).
+
+mod desk;
+mod figures;
+mod orders;
+mod script;
+mod server;
+
+pub(crate) use desk::{Desk, Facts};
+pub(crate) use orders::{DirectionState, Orders, Pace, PairState, StreamState, Wanted};
+pub(crate) use script::Script;
+pub(crate) use server::Listener;
+
+use crate::args::ControlArgs;
+use crate::trial::Phase;
+use cli::exit::Failure;
+use cli::report::Totals;
+use script::Playing;
+use server::Server;
+use std::sync::Arc;
+
+/// What steers a run, before there is a run.
+#[derive(Debug, Default)]
+pub(crate) struct Controls {
+    listener: Option<Listener>,
+    script: Option<Script>,
+    /// Nothing that counts is sent before a start.
+    stopped: bool,
+}
+
+/// What steers a run while there is one.
+#[derive(Debug)]
+pub(crate) struct Steering {
+    desk: Arc<Desk>,
+    server: Option<Server>,
+    playing: Option<Playing>,
+}
+
+impl Controls {
+    /// Reads the script and opens the socket, as far as there are any.
+    pub(crate) fn open(args: &ControlArgs) -> Result<Self, Failure> {
+        let script = args.script.as_deref().map(Script::read).transpose()?;
+        let listener = args.control.as_ref().map(Listener::open).transpose()?;
+        Ok(Self { listener, script, stopped: args.stopped })
+    }
+
+    /// Whether somebody ends the run, so that it needs no end of its own.
+    pub(crate) fn are_any(&self) -> bool {
+        self.listener.is_some() || self.script.is_some() || self.stopped
+    }
+
+    /// Whether counters may have to begin anew before the run does.
+    pub(crate) fn begin_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// Returns where the socket listens.
+    pub(crate) fn address(&self) -> Option<String> {
+        self.listener.as_ref().map(Listener::to_string)
+    }
+
+    /// Begins to steer.
+    pub(crate) fn begin(self, orders: Arc<Orders>, facts: Facts) -> Result<Steering, Failure> {
+        let desk = Arc::new(Desk::new(orders, facts));
+        let server = self.listener.map(|listener| Server::start(listener, Arc::clone(&desk))).transpose()?;
+        let playing = self.script.map(|script| script.play(Arc::clone(&desk))).transpose()?;
+        Ok(Steering { desk, server, playing })
+    }
+}
+
+impl Steering {
+    /// Notes how ports are.
+    pub(crate) fn note(&self, totals: &Totals) {
+        self.desk.note(totals);
+    }
+
+    /// Ends it when the run is over: who listens is told. Returns how the script ended.
+    pub(crate) fn end(self) -> Result<(), Failure> {
+        self.desk.close();
+        let played = self.playing.map_or(Ok(()), Playing::end);
+        if let Some(server) = self.server {
+            server.end();
+        }
+        played
+    }
+}
+
+/// A phase, in a word.
+fn phase_word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Probe => "probe",
+        Phase::WarmUp => "warm-up",
+        Phase::Counted => "counted",
+        Phase::Flush | Phase::Drain => "drain",
+        Phase::Done => "done",
+    }
+}

@@ -1,0 +1,279 @@
+//! Where requests are done, whoever makes them.
+
+use super::figures::Figures;
+use super::orders::{Orders, Pace, PairState, lock};
+use crate::frames::Steerable;
+use crate::trial::Phase;
+use ::control::{Request, Set};
+use cli::report::Totals;
+use measure::{Load, Pattern, Rate};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Workers are asked no more often, however many want to know.
+const SHORTEST_LOOK: Duration = Duration::from_millis(20);
+/// Bytes of a frame on the wire besides those in its buffer.
+const WIRE_OVERHEAD: f64 = 24.0;
+
+/// What does not change while a run runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    /// Names of the ports.
+    pub(crate) ports: Vec<String>,
+    /// Names of the streams of each direction.
+    pub(crate) streams: Vec<String>,
+    /// What can be set of a port.
+    pub(crate) steerable: Vec<Steerable>,
+    /// The lines of the ports in bit/s, and patterns of what can be set there.
+    pub(crate) lines: Vec<Option<u64>>,
+    pub(crate) patterns: Vec<Vec<Pattern>>,
+    /// Ticks a second, and how late a frame may be, in ticks.
+    pub(crate) hz: u64,
+    pub(crate) catch_up: u64,
+    /// Frames have tags, so what is under way is known.
+    pub(crate) tagged: bool,
+}
+
+/// Where requests are done.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    orders: Arc<Orders>,
+    facts: Facts,
+    /// Rates are set one after the other.
+    setting: Mutex<()>,
+    /// The rates now, by port and what can be set there.
+    loads: Mutex<Vec<Vec<Option<Load>>>>,
+    /// The last look, and when it was.
+    looked: Mutex<Option<(Instant, Vec<PairState>)>>,
+    /// How ports are, and how they were a second before.
+    totals: Mutex<[Totals; 2]>,
+    closed: Mutex<bool>,
+    closing: Condvar,
+    pub(super) clients: AtomicU64,
+    /// Clients that were dropped, as they did not read.
+    pub(super) dropped: AtomicU64,
+}
+
+/// What a request leads to.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Done,
+    Figures(Box<Figures>),
+    /// Figures every so often.
+    Subscribed(Duration),
+}
+
+impl Desk {
+    pub(super) fn new(orders: Arc<Orders>, facts: Facts) -> Self {
+        let loads = vec![facts.steerable.iter().map(|one| one.load).collect(); facts.ports.len()];
+        Self {
+            orders,
+            facts,
+            setting: Mutex::default(),
+            loads: Mutex::new(loads),
+            looked: Mutex::default(),
+            totals: Mutex::default(),
+            closed: Mutex::default(),
+            closing: Condvar::new(),
+            clients: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// Does what is asked for; else returns why not, in a sentence.
+    pub(crate) fn perform(&self, request: &Request) -> Result<Reply, String> {
+        match request {
+            Request::Get {} => return Ok(Reply::Figures(Box::new(self.figures()?))),
+            Request::Subscribe { interval } => return Ok(Reply::Subscribed(Duration::from_secs_f64(*interval))),
+            Request::Start {} => self.order(|_, wanted| wanted.runs = true)?,
+            Request::Stop {} => self.order(|_, wanted| wanted.runs = false)?,
+            Request::Clear {} if !self.facts.tagged => {
+                let why = "frames have no tag, so those under way could not be told from those after";
+                return Err(format!("clear: {why}; run with --tag short or full"));
+            }
+            Request::Clear {} => self.order(|_, wanted| wanted.clears += 1)?,
+            Request::Quit {} => self.order(|_, wanted| wanted.ends = true)?,
+            Request::Set(set) => self.set(set)?,
+        }
+        Ok(Reply::Done)
+    }
+
+    /// The figures now.
+    pub(crate) fn figures(&self) -> Result<Figures, String> {
+        let states = self.look()?;
+        let [before, now] = &*lock(&self.totals);
+        let clients = [&self.clients, &self.dropped].map(|count| count.load(Ordering::Relaxed));
+        Ok(Figures::of(&self.facts, &states, now, before, clients))
+    }
+
+    /// Changes all rates by a factor, as a fraction.
+    pub(crate) fn scale(&self, by: [u64; 2]) -> Result<(), String> {
+        let _setting = lock(&self.setting);
+        let mut loads = lock(&self.loads).clone();
+        let mut any = false;
+        for load in loads.iter_mut().flatten().flatten() {
+            *load = scaled(*load, by);
+            any = true;
+        }
+        if !any {
+            return Err("there is no rate to change; run with --rate".to_owned());
+        }
+        let all = |_: usize, _: usize| true;
+        self.set_loads(loads, &all)
+    }
+
+    /// Waits until the run is over, or so long. Returns whether it is over.
+    pub(crate) fn wait(&self, limit: Duration) -> bool {
+        let closed = lock(&self.closed);
+        let wait = self.closing.wait_timeout_while(closed, limit, |closed| !*closed);
+        *wait.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// The run is over.
+    pub(super) fn close(&self) {
+        *lock(&self.closed) = true;
+        self.closing.notify_all();
+    }
+
+    /// Notes how ports are.
+    pub(super) fn note(&self, totals: &Totals) {
+        let [before, now] = &mut *lock(&self.totals);
+        *before = std::mem::replace(now, totals.clone());
+    }
+
+    /// How pairs are now, or were a moment ago.
+    fn look(&self) -> Result<Vec<PairState>, String> {
+        let mut looked = lock(&self.looked);
+        if let Some((at, states)) = looked.as_ref().filter(|(at, _)| at.elapsed() < SHORTEST_LOOK) {
+            let _ = at;
+            return Ok(states.clone());
+        }
+        let states = self.orders.order(|_, _| {}).ok_or_else(slow)?;
+        *looked = Some((Instant::now(), states.clone()));
+        Ok(states)
+    }
+
+    /// Gives an order, and waits until it is done. Orders are as far apart as looks.
+    fn order(&self, change: impl FnOnce(u64, &mut super::Wanted)) -> Result<(), String> {
+        let mut looked = lock(&self.looked);
+        if let Some((at, _)) = *looked {
+            std::thread::sleep(SHORTEST_LOOK.saturating_sub(at.elapsed()));
+        }
+        let states = self.orders.order(change).ok_or_else(slow)?;
+        let is_over = states.iter().all(|state| state.ended || state.phase > Phase::Counted);
+        *looked = Some((Instant::now(), states));
+        if is_over { Err("the run is at its end; nothing changes any more".to_owned()) } else { Ok(()) }
+    }
+
+    fn set(&self, set: &Set) -> Result<(), String> {
+        let _setting = lock(&self.setting);
+        let load: Load = set.rate.parse().map_err(|error: measure::Error| format!("rate: {error}"))?;
+        let nth = self.steered(set.stream.as_deref())?;
+        let ports = &self.facts.ports;
+        let port = match &set.port {
+            Some(name) => {
+                let known = ports.iter().position(|port| port == name);
+                Some(known.ok_or_else(|| format!("port {name:?}: there is none; there are {}", ports.join(", ")))?)
+            }
+            None => None,
+        };
+        let is_meant = |index: usize, at: usize| at == nth && port.is_none_or(|port| port == index);
+        let mut loads = lock(&self.loads).clone();
+        for (index, loads) in loads.iter_mut().enumerate() {
+            for (at, one) in loads.iter_mut().enumerate().filter(|(at, _)| is_meant(index, *at)) {
+                let _ = at;
+                *one = Some(load);
+            }
+        }
+        self.set_loads(loads, &is_meant)
+    }
+
+    /// Sets those rates that are meant, by port and what can be set there.
+    fn set_loads(&self, loads: Vec<Vec<Option<Load>>>, is_meant: &dyn Fn(usize, usize) -> bool) -> Result<(), String> {
+        let mut paces = Vec::with_capacity(loads.len());
+        for (port, loads) in loads.iter().enumerate() {
+            paces.push(self.paces(port, loads, is_meant)?);
+        }
+        self.order(|number, wanted| {
+            wanted.rates.resize(paces.len(), Vec::new());
+            for (all, paces) in wanted.rates.iter_mut().zip(paces) {
+                all.resize(paces.len(), None);
+                for (one, pace) in all.iter_mut().zip(paces) {
+                    *one = pace.map(|pace| (number, pace)).or(*one);
+                }
+            }
+        })?;
+        *lock(&self.loads) = loads;
+        Ok(())
+    }
+
+    /// What workers have to know of the rates of a port that are meant.
+    fn paces(
+        &self,
+        port: usize,
+        loads: &[Option<Load>],
+        is_meant: &dyn Fn(usize, usize) -> bool,
+    ) -> Result<Vec<Option<Pace>>, String> {
+        let Facts { steerable, lines, patterns, hz, catch_up, .. } = &self.facts;
+        let line = lines.get(port).copied().flatten();
+        let (mut paces, mut bits) = (Vec::new(), 0.0);
+        for (nth, (one, load)) in steerable.iter().zip(loads).enumerate() {
+            let rate = load.map(|load| load.rate_of_mix(one.mean, line)).transpose();
+            let rate = rate.map_err(|error| format!("rate: {error}"))?;
+            bits += rate.map_or(0.0, Rate::per_second) * (one.mean + WIRE_OVERHEAD) * 8.0;
+            let pattern = patterns.get(port).and_then(|all| all.get(nth)).copied().unwrap_or(Pattern::Even);
+            let pace = |rate| Pace { rate, pattern, hz: *hz, catch_up: *catch_up };
+            paces.push(rate.filter(|_| is_meant(port, nth)).map(pace));
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a bound")]
+        match line.map(|line| line as f64).filter(|line| bits > *line * (1.0 + 1e-9)) {
+            Some(line) => {
+                let [bits, line] = [bits, line].map(|bits| bits / 1e9);
+                Err(format!(
+                    "rate: all streams of {} together would be {bits:.3} Gbit/s with preamble and gap, above the line of \
+                     {line} Gbit/s; ask for less",
+                    self.facts.ports[port]
+                ))
+            }
+            None => Ok(paces),
+        }
+    }
+
+    /// Which of what can be set is that of a stream, or that of all without a rate of their own.
+    fn steered(&self, stream: Option<&str>) -> Result<usize, String> {
+        let Facts { steerable, streams, .. } = &self.facts;
+        let own = || steerable.iter().filter_map(|one| one.stream.as_deref()).collect::<Vec<_>>().join(", ");
+        let found = match stream {
+            None => steerable.iter().position(|one| one.is_shared),
+            Some(name) => steerable.iter().position(|one| one.stream.as_deref() == Some(name)),
+        };
+        match (found, stream) {
+            (Some(found), _) if steerable[found].is_timed => {
+                Err("rate: the capture keeps its own times; run with --rate to set it".to_owned())
+            }
+            (Some(found), _) => Ok(found),
+            (None, None) => Err(format!("stream: all have rates of their own; name one of {}", own())),
+            (None, Some(name)) if streams.iter().any(|stream| stream == name) => {
+                Err(format!("stream {name:?}: it takes turns with others; leave it out to set the rate of all of them"))
+            }
+            (None, Some(name)) => Err(format!("stream {name:?}: there is none; there are {}", streams.join(", "))),
+        }
+    }
+}
+
+fn slow() -> String {
+    "the run does not answer; ask again".to_owned()
+}
+
+/// A rate, times a fraction; what cannot be is refused later.
+fn scaled(load: Load, [times, over]: [u64; 2]) -> Load {
+    let [by, of] = [times, over].map(u128::from);
+    let small = |value: u64| u64::try_from(u128::from(value) * by / of).unwrap_or(u64::MAX);
+    match load {
+        Load::Frames(value) => Load::Frames(small(value)),
+        Load::Layer1(value) => Load::Layer1(value.saturating_mul(by) / of),
+        Load::Layer2(value) => Load::Layer2(value.saturating_mul(by) / of),
+        Load::Percent(value) => Load::Percent(small(value)),
+    }
+}

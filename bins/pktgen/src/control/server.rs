@@ -1,0 +1,352 @@
+//! The socket: a thread that waits for clients, and disturbs nobody else.
+
+use super::desk::{Desk, Reply};
+use super::figures::Figures;
+use crate::args::ControlAddress;
+use ::control::{Session, Subscription, done, refused};
+use anyhow::{Context as _, anyhow};
+use cli::exit::Failure;
+use device::{EventFd, SocketFile};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::Serialize;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Clients at a time; more are told so.
+const MOST_CLIENTS: usize = 256;
+/// Connections that may wait to be accepted.
+const BACKLOG: u16 = 128;
+/// What is accepted, or answered of a client, in a round.
+const MOST_AT_ONCE: usize = 64;
+/// Bytes that are read at a time.
+const READ: usize = 16_384;
+/// How often clients that take nothing are looked for, and how long no more are accepted for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// A socket that listens. Its file is removed with it.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Unix(SocketFile, UnixListener),
+    Tcp(TcpListener),
+}
+
+/// The thread that serves clients.
+#[derive(Debug)]
+pub(super) struct Server {
+    thread: JoinHandle<()>,
+    ends: Arc<Ends>,
+}
+
+/// The request to end.
+#[derive(Debug)]
+struct Ends {
+    requested: AtomicBool,
+    event: EventFd,
+}
+
+/// Lines with figures: the answer to `get`, and what is told again and again.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum Told<'a> {
+    Answer { ok: bool, figures: &'a Figures },
+    Event { event: &'static str, figures: &'a Figures },
+    End { event: &'static str },
+}
+
+impl<'a> Told<'a> {
+    /// The answer to `get`.
+    pub(super) fn figures(figures: &'a Figures) -> Self {
+        Self::Answer { ok: true, figures }
+    }
+}
+
+/// What carries bytes.
+trait Connection: Read + Write + AsFd + Send {}
+
+impl<C: Read + Write + AsFd + Send> Connection for C {}
+
+struct Client {
+    connection: Box<dyn Connection>,
+    session: Session,
+    /// It sends no more.
+    at_end: bool,
+    /// Nothing more comes of it.
+    is_gone: bool,
+    /// What it was told last.
+    told: Option<Figures>,
+}
+
+impl Listener {
+    /// Listens.
+    pub(crate) fn open(address: &ControlAddress) -> Result<Self, Failure> {
+        match address {
+            ControlAddress::Unix(path) => {
+                let name = path.display();
+                let listen = SocketFile::listen(path, BACKLOG, Some(0o600)).map_err(|error| match error.kind() {
+                    io::ErrorKind::AddrInUse => {
+                        anyhow!("--control {name}: a program listens there, or it is no socket; name another path")
+                    }
+                    _ => anyhow!("--control {name}: {error}; name a path in a folder that you may write to"),
+                });
+                let (listener, file) = listen?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Unix(file, listener))
+            }
+            ControlAddress::Tcp(address) => {
+                let listener = TcpListener::bind(address)
+                    .with_context(|| format!("--control {address}: cannot listen; name another port"))?;
+                listener.set_nonblocking(true)?;
+                Ok(Self::Tcp(listener))
+            }
+        }
+    }
+
+    fn accept(&self) -> io::Result<Box<dyn Connection>> {
+        match self {
+            Self::Unix(_, listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                Ok(Box::new(stream))
+            }
+            Self::Tcp(listener) => {
+                let (stream, _) = listener.accept()?;
+                stream.set_nonblocking(true)?;
+                // A line is to arrive when it is written.
+                stream.set_nodelay(true)?;
+                Ok(Box::new(stream))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix(file, _) => file.path().display().fmt(f),
+            Self::Tcp(listener) => match listener.local_addr() {
+                Ok(address) => address.fmt(f),
+                Err(error) => error.fmt(f),
+            },
+        }
+    }
+}
+
+impl Server {
+    /// Serves clients from now on.
+    pub(super) fn start(listener: Listener, desk: Arc<Desk>) -> Result<Self, Failure> {
+        let ends = Arc::new(Ends { requested: AtomicBool::new(false), event: EventFd::new()? });
+        let theirs = Arc::clone(&ends);
+        let serve = move || {
+            let begun = Instant::now();
+            Serving { listener, desk, ends: theirs, begun, clients: Vec::new(), rests_until: Duration::ZERO }.run();
+        };
+        let thread = std::thread::Builder::new().name("control".to_owned()).spawn(serve)?;
+        Ok(Self { thread, ends })
+    }
+
+    /// Tells clients of the end, and ends it.
+    pub(super) fn end(self) {
+        self.ends.requested.store(true, Ordering::Release);
+        self.ends.event.signal();
+        // If it panicked, the message has been printed; the run is not worse for it.
+        let _ = self.thread.join();
+    }
+}
+
+struct Serving {
+    listener: Listener,
+    desk: Arc<Desk>,
+    ends: Arc<Ends>,
+    begun: Instant,
+    clients: Vec<Client>,
+    /// Nothing is accepted before.
+    rests_until: Duration,
+}
+
+impl Serving {
+    fn run(mut self) {
+        while !self.ends.requested.load(Ordering::Acquire) {
+            let ready = self.wait();
+            let now = self.begun.elapsed();
+            if ready.is_none_or(|ready| ready) {
+                self.accept(now);
+            }
+            for index in 0..self.clients.len() {
+                self.clients[index].read();
+                self.answer(index, now);
+                self.clients[index].write(now);
+            }
+            self.clear_up(now);
+        }
+        let now = self.begun.elapsed();
+        for client in &mut self.clients {
+            client.session.say(&Told::End { event: "end" });
+            client.write(now);
+        }
+    }
+
+    /// Waits until somebody wants something. Returns whether there is somebody new, if that is known.
+    fn wait(&self) -> Option<bool> {
+        let now = self.begun.elapsed();
+        let accepts = now >= self.rests_until;
+        let mut fds = vec![PollFd::new(&self.ends.event, PollFlags::IN)];
+        fds.push(match &self.listener {
+            Listener::Unix(_, listener) => {
+                PollFd::new(listener, if accepts { PollFlags::IN } else { PollFlags::empty() })
+            }
+            Listener::Tcp(listener) => PollFd::new(listener, if accepts { PollFlags::IN } else { PollFlags::empty() }),
+        });
+        let mut limit = PAUSE;
+        for client in &self.clients {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, client.session.wants_more() && !client.at_end);
+            flags.set(PollFlags::OUT, !client.session.outgoing().is_empty());
+            fds.push(PollFd::from_borrowed_fd(client.connection.as_fd(), flags));
+            if let Some(subscription) = client.session.subscription {
+                limit = limit.min(subscription.next.saturating_sub(now));
+            }
+            if client.session.has_requests() && client.session.outgoing().is_empty() {
+                limit = Duration::ZERO;
+            }
+        }
+        let limit = Timespec::try_from(limit).ok();
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) => Some(accepts && !fds[1].revents().is_empty()),
+            // An interrupted wait is a short one.
+            Err(_) => None,
+        }
+    }
+
+    fn accept(&mut self, now: Duration) {
+        for _ in 0..MOST_AT_ONCE {
+            match self.listener.accept() {
+                Ok(mut connection) if self.clients.len() >= MOST_CLIENTS => {
+                    let why = format!("there are {MOST_CLIENTS} clients already; close one");
+                    if let Ok(mut line) = serde_json::to_vec(&refused(&why)) {
+                        line.push(b'\n');
+                        // Who has just connected has room for it.
+                        let _ = connection.write(&line);
+                    }
+                }
+                Ok(connection) => self.clients.push(Client {
+                    connection,
+                    session: Session::new(),
+                    at_end: false,
+                    is_gone: false,
+                    told: None,
+                }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    tracing::warn!("--control: {error}; nobody is accepted for half a second");
+                    self.rests_until = now + PAUSE;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Answers what a client has asked for, and tells it what is due.
+    fn answer(&mut self, index: usize, now: Duration) {
+        let client = &mut self.clients[index];
+        for _ in 0..MOST_AT_ONCE {
+            let Some(request) = client.session.next_request() else { break };
+            let request = match request {
+                Ok(request) => request,
+                Err(error) => {
+                    client.session.say(&refused(&error));
+                    client.at_end |= error.is_of_another_protocol();
+                    client.is_gone |= error.is_of_another_protocol();
+                    if client.is_gone {
+                        client.write(now);
+                        return;
+                    }
+                    continue;
+                }
+            };
+            match self.desk.perform(&request) {
+                Ok(Reply::Done) => client.session.say(&done()),
+                Ok(Reply::Figures(figures)) => client.tell(*figures, |figures| Told::figures(figures)),
+                Ok(Reply::Subscribed(interval)) => {
+                    client.session.subscription =
+                        (!interval.is_zero()).then_some(Subscription { interval, next: now + interval });
+                    client.session.say(&done());
+                }
+                Err(why) => client.session.say(&refused(&why)),
+            }
+        }
+        if client.session.subscription.as_mut().is_some_and(|subscription| subscription.is_due(now)) {
+            if let Ok(figures) = self.desk.figures() {
+                client.tell(figures, |figures| Told::Event { event: "figures", figures });
+            }
+        }
+    }
+
+    /// Lets those go that have gone, that have nothing more to say, or that do not read.
+    fn clear_up(&mut self, now: Duration) {
+        let mut dropped = 0;
+        self.clients.retain(|client| {
+            let is_stuck = client.session.is_overrun(now);
+            dropped += u64::from(is_stuck);
+            !(client.is_gone || is_stuck || client.is_finished())
+        });
+        if dropped > 0 {
+            let before = self.desk.dropped.fetch_add(dropped, Ordering::Relaxed);
+            tracing::warn!("--control: {} clients were dropped, as they did not read", before + dropped);
+        }
+        self.desk.clients.store(self.clients.len() as u64, Ordering::Relaxed);
+    }
+}
+
+impl Client {
+    /// Takes what has come, as long as what came before is answered.
+    fn read(&mut self) {
+        if self.at_end || !self.session.wants_more() {
+            return;
+        }
+        let mut bytes = [0; READ];
+        match self.connection.read(&mut bytes) {
+            Ok(0) => {
+                self.at_end = true;
+                self.session.receive_end();
+            }
+            Ok(count) => self.session.receive(&bytes[..count]),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(_) => self.is_gone = true,
+        }
+    }
+
+    /// Sends what it has room for.
+    fn write(&mut self, now: Duration) {
+        if self.session.outgoing().is_empty() {
+            return;
+        }
+        match self.connection.write(self.session.outgoing()) {
+            Ok(count) => self.session.sent(count, now),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                self.session.sent(0, now);
+            }
+            Err(_) => self.is_gone = true,
+        }
+    }
+
+    /// Tells it figures, with rates since those before.
+    fn tell(&mut self, mut figures: Figures, line: impl FnOnce(&Figures) -> Told<'_>) {
+        figures.since(self.told.as_ref());
+        self.session.say(&line(&figures));
+        self.told = Some(figures);
+    }
+
+    /// It asks for nothing more, and has all answers.
+    fn is_finished(&self) -> bool {
+        let waits = self.session.has_requests() || !self.session.outgoing().is_empty();
+        self.at_end && !waits && self.session.subscription.is_none()
+    }
+}
