@@ -3,6 +3,7 @@
 
 mod desk;
 mod figures;
+mod live;
 mod orders;
 mod script;
 mod server;
@@ -16,9 +17,11 @@ use crate::args::ControlArgs;
 use crate::trial::Phase;
 use cli::exit::Failure;
 use cli::report::Totals;
+use live::Live;
 use script::Playing;
 use server::Server;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What steers a run, before there is a run.
 #[derive(Debug, Default)]
@@ -27,6 +30,8 @@ pub(crate) struct Controls {
     script: Option<Script>,
     /// Nothing that counts is sent before a start.
     stopped: bool,
+    /// There is a live screen.
+    live: bool,
 }
 
 /// What steers a run while there is one.
@@ -35,6 +40,7 @@ pub(crate) struct Steering {
     desk: Arc<Desk>,
     server: Option<Server>,
     playing: Option<Playing>,
+    live: Option<Live>,
 }
 
 impl Controls {
@@ -42,15 +48,21 @@ impl Controls {
     pub(crate) fn open(args: &ControlArgs) -> Result<Self, Failure> {
         let script = args.script.as_deref().map(Script::read).transpose()?;
         let listener = args.control.as_ref().map(Listener::open).transpose()?;
-        Ok(Self { listener, script, stopped: args.stopped })
+        // Where there is no terminal there are lines.
+        Ok(Self { listener, script, stopped: args.stopped, live: args.live && live::is_possible() })
     }
 
     /// Whether somebody ends the run, so that it needs no end of its own.
     pub(crate) fn are_any(&self) -> bool {
-        self.listener.is_some() || self.script.is_some() || self.stopped
+        self.listener.is_some() || self.script.is_some() || self.stopped || self.live
     }
 
-    /// Whether counters may have to begin anew before the run does.
+    /// Whether there is a live screen, so that nothing else is to be shown.
+    pub(crate) fn are_live(&self) -> bool {
+        self.live
+    }
+
+    /// Whether nothing that counts is sent before a start.
     pub(crate) fn begin_stopped(&self) -> bool {
         self.stopped
     }
@@ -60,12 +72,18 @@ impl Controls {
         self.listener.as_ref().map(Listener::to_string)
     }
 
-    /// Begins to steer.
-    pub(crate) fn begin(self, orders: Arc<Orders>, facts: Facts) -> Result<Steering, Failure> {
+    /// Begins to steer. A signal sets `interrupted`.
+    pub(crate) fn begin(
+        self,
+        orders: Arc<Orders>,
+        facts: Facts,
+        interrupted: Arc<AtomicBool>,
+    ) -> Result<Steering, Failure> {
         let desk = Arc::new(Desk::new(orders, facts));
         let server = self.listener.map(|listener| Server::start(listener, Arc::clone(&desk))).transpose()?;
         let playing = self.script.map(|script| script.play(Arc::clone(&desk))).transpose()?;
-        Ok(Steering { desk, server, playing })
+        let live = self.live.then(|| Live::open(Arc::clone(&desk), interrupted)).transpose()?;
+        Ok(Steering { desk, server, playing, live })
     }
 }
 
@@ -78,6 +96,9 @@ impl Steering {
     /// Ends it when the run is over: who listens is told. Returns how the script ended.
     pub(crate) fn end(self) -> Result<(), Failure> {
         self.desk.close();
+        if let Some(live) = self.live {
+            live.close();
+        }
         let played = self.playing.map_or(Ok(()), Playing::end);
         if let Some(server) = self.server {
             server.end();

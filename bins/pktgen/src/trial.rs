@@ -85,7 +85,7 @@ pub(crate) fn run(args: &SteeredArgs) -> Result<(), Failure> {
     let floors = args.floor.as_ref().map(|path| Floors::read(path)).transpose()?;
     let controls = Controls::open(control)?;
     let mut stop = Stop::on_signals()?;
-    let mut screen = Screen::new(args.json, args.quiet);
+    let mut screen = Screen::new(args.json, args.quiet || controls.are_live());
     if let Some(address) = controls.address() {
         screen.say(&format!("control: listens at {address}"));
     }
@@ -157,7 +157,7 @@ fn perform_steered(
     let options = RunOptions { json: args.json, quiet: args.quiet, ..RunOptions::default() };
     let wind_down = Some(Arc::clone(&cut));
     let run = Run { options: &options, stop, screen, published, opened, pools: &pools, wind_down };
-    let steering = controls.begin(orders, facts)?;
+    let steering = controls.begin(orders, facts, stop.cancel())?;
     let mut trouble = Ok(());
     let notes = |totals: &Totals| {
         steering.note(totals);

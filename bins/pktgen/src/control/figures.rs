@@ -64,7 +64,7 @@ pub(crate) struct Counts {
     pub(crate) latency_from_ring_ns: Option<Times>,
     /// Since when it is counted, and when that was, in seconds of one clock.
     #[serde(skip)]
-    span: [f64; 2],
+    pub(crate) span: [f64; 2],
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -112,6 +112,19 @@ impl Figures {
             for (nth, stream) in direction.streams.iter_mut().enumerate() {
                 stream.counts.since(before.and_then(|before| before.streams.get(nth)).map(|before| &before.counts));
             }
+        }
+    }
+}
+
+impl Figures {
+    /// Takes the rates of others.
+    pub(super) fn keep_rates(&mut self, of: &Self) {
+        let keep = |counts: &mut Counts, of: &Counts| {
+            (counts.offered_pps, counts.received_pps) = (of.offered_pps, of.received_pps);
+        };
+        for (direction, of) in self.directions.iter_mut().zip(&of.directions) {
+            keep(&mut direction.all, &of.all);
+            direction.streams.iter_mut().zip(&of.streams).for_each(|(one, of)| keep(&mut one.counts, &of.counts));
         }
     }
 }

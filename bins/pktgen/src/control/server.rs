@@ -282,10 +282,10 @@ impl Serving {
                 Err(why) => client.session.say(&refused(&why)),
             }
         }
-        if client.session.subscription.as_mut().is_some_and(|subscription| subscription.is_due(now)) {
-            if let Ok(figures) = self.desk.figures() {
-                client.tell(figures, |figures| Told::Event { event: "figures", figures });
-            }
+        if client.session.subscription.as_mut().is_some_and(|subscription| subscription.is_due(now))
+            && let Ok(figures) = self.desk.figures()
+        {
+            client.tell(figures, |figures| Told::Event { event: "figures", figures });
         }
     }
 

@@ -126,6 +126,12 @@ impl Figures {
         (streams.iter().copied().sum(), streams)
     }
 
+    /// Frames that were asked for, if it was steered and had a rate all the time.
+    #[cfg(test)]
+    pub(crate) fn asked_frames(&self) -> Option<f64> {
+        self.steered.as_ref()?.1.iter().copied().sum()
+    }
+
     /// Whether its rate changed, or its counters began anew.
     pub(crate) fn is_steered(&self) -> bool {
         self.steered.is_some()

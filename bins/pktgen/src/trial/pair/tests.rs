@@ -1,6 +1,7 @@
 //! Whole runs on ports in process, whose wires cut, double and exchange frames as the tests say.
 
 use super::*;
+use crate::control::{Orders, Pace};
 use crate::host::Host;
 use crate::lane::{Lane, Source};
 use crate::pacing::Pacing;
@@ -305,4 +306,82 @@ fn questions_to_a_host_are_answered_and_do_not_count() {
         let Figures { all, foreign, .. } = Figures::of(direction).0;
         assert_eq!([all.verdict.sent, all.verdict.received, all.verdict.lost, foreign], [100, 100, 0, 1], "{how:?}");
     }
+}
+
+/// Frames are held on the wire while counters begin anew, and come after that: they count for nothing, and no other is lost.
+#[test]
+fn what_is_under_way_when_counters_begin_anew_counts_for_nothing() {
+    let orders = Arc::new(Orders::new(1, true));
+    let [begun, cleared, released] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+    let wait = |flag: &AtomicBool| {
+        while !flag.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    };
+    let steering = {
+        let (orders, begun, cleared, released) = (orders.clone(), begun.clone(), cleared.clone(), released.clone());
+        std::thread::spawn(move || {
+            wait(&begun);
+            let states = orders.order(|_, wanted| wanted.clears += 1).unwrap();
+            cleared.store(true, Ordering::Release);
+            wait(&released);
+            orders.order(|_, wanted| wanted.ends = true).unwrap();
+            states
+        })
+    };
+    let mut held = Vec::new();
+    let edit = move |number: usize, frame: Vec<u8>| {
+        begun.store(number >= 1000, Ordering::Release);
+        if number >= 1000 && held.len() < 10 && !released.load(Ordering::Acquire) {
+            held.push(frame);
+            return Vec::new();
+        }
+        if !cleared.load(Ordering::Acquire) || released.swap(true, Ordering::AcqRel) {
+            return vec![frame];
+        }
+        [vec![frame], std::mem::take(&mut held)].concat()
+    };
+    let plan = Plan { count: None, duration: Some(u64::MAX >> 8), orders, ..plan(0) };
+    let figures = run_until(&lcore::Stop::new().unwrap(), plan, 0, vec![None], Box::new(edit));
+    let states = steering.join().unwrap();
+    assert_eq!(states[0].directions[0].streams[0].sent, 0, "{states:?}");
+    let [sent, received, lost, duplicate, late, ..] = counts(&figures);
+    assert!(sent > 0 && received == sent && [lost, duplicate, late] == [0; 3], "{figures:?}");
+    assert_eq!((figures.foreign, figures.damaged()), (0, 0));
+}
+
+/// A rate that changes, and a pause: each frame due is sent or missed, and as many are due as the times at each rate make.
+#[test]
+fn what_is_due_at_rates_that_change_is_sent_or_missed() {
+    let rate = |text: &str| text.parse::<measure::Load>().unwrap().rate(60, None).unwrap();
+    let pacer = Pacer::new(rate("1000"), Pattern::Even, SECOND, SECOND / 1000);
+    let orders = Arc::new(Orders::new(1, true));
+    let begun = Arc::new(AtomicBool::new(false));
+    let steering = {
+        let (orders, begun) = (orders.clone(), begun.clone());
+        std::thread::spawn(move || {
+            while !begun.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            for text in ["50k", "300", "2M", "7"] {
+                let pace = Pace { rate: rate(text), pattern: Pattern::Even, hz: SECOND, catch_up: SECOND / 1000 };
+                orders.order(|number, wanted| wanted.rates = vec![vec![Some((number, pace))]]).unwrap();
+                orders.order(|_, wanted| wanted.runs = false).unwrap();
+                orders.order(|_, wanted| wanted.runs = true).unwrap();
+            }
+            orders.order(|_, wanted| wanted.ends = true).unwrap();
+        })
+    };
+    let edit = move |number: usize, frame: Vec<u8>| {
+        begun.store(number >= 10, Ordering::Release);
+        vec![frame]
+    };
+    let plan = Plan { count: None, duration: Some(u64::MAX >> 8), orders, ..plan(0) };
+    let figures = run_until(&lcore::Stop::new().unwrap(), plan, 0, vec![Some(pacer)], Box::new(edit));
+    steering.join().unwrap();
+    let due = figures.all.verdict.sent + figures.all.missed;
+    let asked = figures.asked_frames().unwrap();
+    #[expect(clippy::cast_precision_loss, reason = "a count, to compare")]
+    let off = (due as f64 - asked).abs();
+    assert!(off < 2.0, "{due} for {asked}");
 }
