@@ -1,7 +1,5 @@
 //! Lines of any bytes, in pieces of any size; readers that do not read.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use control::{Error, LONGEST_LINE, Lines, ROOM, Request, Session, Step};
 use proptest::prelude::*;
 use std::time::Duration;

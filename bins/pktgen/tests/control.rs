@@ -1,0 +1,442 @@
+//! `pktgen run` that is steered over a socket and by scripts, on software NICs.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use serde_json::{Value, json};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PAIR: [&str; 2] = ["soft:a?wire=peer:b", "soft:b"];
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn command(options: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+    command.arg("run").args(PAIR).args(["--warm-up", "0s", "--json", "--quiet", "--catch-up", "1s"]).args(options);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A run with a socket in a folder of its own.
+struct Steered {
+    child: Child,
+    path: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+/// A connection to it.
+struct Client {
+    stream: UnixStream,
+    lines: BufReader<UnixStream>,
+}
+
+impl Steered {
+    fn start(options: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let child = command(options).arg("--control").arg(&path).spawn().unwrap();
+        Self { child, path, _folder: folder }
+    }
+
+    /// Connects when there is a socket.
+    fn connect(&mut self) -> Client {
+        let begun = Instant::now();
+        loop {
+            match UnixStream::connect(&self.path) {
+                Ok(stream) => return Client::new(stream),
+                Err(error) => {
+                    assert!(begun.elapsed() < LIMIT && self.child.try_wait().unwrap().is_none(), "{error}");
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
+    /// The report of the run, when it has ended.
+    fn end(self) -> (Option<i32>, Value, String) {
+        let output = self.child.wait_with_output().unwrap();
+        assert!(!self.path.exists(), "the socket is removed");
+        let message = String::from_utf8(output.stderr).unwrap();
+        let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{message}"));
+        (output.status.code(), report, message)
+    }
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> Self {
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        Self { lines: BufReader::new(stream.try_clone().unwrap()), stream }
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The next line; `null` at the end.
+    fn line(&mut self) -> Value {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        if line.is_empty() { Value::Null } else { serde_json::from_str(&line).unwrap() }
+    }
+
+    fn ask(&mut self, request: &Value) -> Value {
+        self.send(format!("{request}\n").as_bytes());
+        self.line()
+    }
+
+    #[track_caller]
+    fn done(&mut self, request: &Value) {
+        assert_eq!(self.ask(request), json!({"ok": true}), "{request}");
+    }
+
+    #[track_caller]
+    fn refused(&mut self, bytes: &[u8], words: &str) {
+        self.send(bytes);
+        let answer = self.line();
+        let error = answer["error"].as_str().unwrap_or_default();
+        assert!(answer["ok"] == false && error.contains(words) && error.lines().count() == 1, "{answer}");
+    }
+
+    /// Figures, as soon as they are as they should be.
+    fn figures(&mut self, is_so: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let answer = self.ask(&json!({"do": "get"}));
+            let figures = &answer["figures"];
+            for direction in figures["directions"].as_array().unwrap() {
+                let [sent, received, lost, under_way] =
+                    ["sent", "received", "lost", "under_way"].map(|name| count(direction, name));
+                assert_eq!(sent, received + lost + under_way, "{direction}");
+            }
+            if is_so(figures) {
+                return figures.clone();
+            }
+            assert!(begun.elapsed() < LIMIT, "{figures}");
+        }
+    }
+}
+
+#[track_caller]
+fn count(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"))
+}
+
+/// Of the first direction.
+fn first<'a>(figures: &'a Value, name: &str) -> &'a Value {
+    &figures["directions"][0][name]
+}
+
+fn sum(figures: &Value, name: &str) -> u64 {
+    figures["directions"].as_array().unwrap().iter().map(|one| count(one, name)).sum()
+}
+
+#[test]
+fn a_session_starts_sets_clears_stops_and_quits() {
+    let mut run = Steered::start(&["--rate", "2k", "--stopped"]);
+    let mut client = run.connect();
+    assert_eq!(std::fs::metadata(&run.path).unwrap().permissions().mode() & 0o777, 0o600);
+    // Nothing before the start.
+    let figures = client.figures(|figures| figures["phase"] == "counted");
+    assert_eq!((sum(&figures, "sent"), sum(&figures, "missed"), &figures["running"]), (0, 0, &json!(false)));
+    assert_eq!(first(&figures, "intended_pps"), &json!(0.0));
+    client.done(&json!({"do": "start"}));
+    client.figures(|figures| count(&figures["directions"][0], "received") > 100);
+    // One port, then both.
+    client.done(&json!({"do": "set", "rate": 500, "port": "soft:b"}));
+    let figures = client.figures(|_| true);
+    assert_eq!([0, 1].map(|at| figures["directions"][at]["intended_pps"].as_f64()), [Some(2000.0), Some(500.0)]);
+    client.done(&json!({"do": "set", "rate": "1.5k"}));
+    let figures = client.figures(|_| true);
+    assert_eq!([0, 1].map(|at| figures["directions"][at]["intended_pps"].as_f64()), [Some(1500.0); 2]);
+    // What was sent before counts no more, nor does what of it was under way.
+    client.done(&json!({"do": "stop"}));
+    client.done(&json!({"do": "clear"}));
+    let figures = client.figures(|_| true);
+    assert_eq!(["sent", "received", "lost", "missed"].map(|name| sum(&figures, name)), [0; 4], "{figures}");
+    assert_eq!(first(&figures, "latency_from_due_ns"), &Value::Null);
+    client.done(&json!({"do": "start"}));
+    client.figures(|figures| count(&figures["directions"][0], "received") > 50);
+    client.done(&json!({"do": "stop"}));
+    let still = client.figures(|figures| sum(figures, "under_way") == 0);
+    // It stands still: no time makes more of it.
+    let later = client.figures(|figures| figures["seconds"].as_f64() > Some(still["seconds"].as_f64().unwrap() + 0.2));
+    assert_eq!(
+        ["sent", "missed", "lost"].map(|name| sum(&later, name)),
+        ["sent", "missed", "lost"].map(|name| sum(&still, name))
+    );
+    assert_eq!(later["running"], false);
+    client.done(&json!({"do": "quit"}));
+    assert_eq!([client.line(), client.line()], [json!({"event": "end"}), Value::Null]);
+    let (code, report, message) = run.end();
+    assert_eq!(code, Some(0), "{message}");
+    for (direction, figures) in
+        report["directions"].as_array().unwrap().iter().zip(later["directions"].as_array().unwrap())
+    {
+        for name in ["sent", "received", "lost", "missed"] {
+            assert_eq!(direction[name], figures[name], "{name}: {direction}");
+        }
+        // The integral of what was asked, within a frame for each change.
+        let asked = direction["intended_pps"].as_f64().unwrap() * direction["duration_s"].as_f64().unwrap();
+        let due = u32::try_from(count(direction, "sent") + count(direction, "missed")).unwrap();
+        assert!((asked - f64::from(due)).abs() <= 3.0, "{asked} for {due}: {direction}");
+    }
+}
+
+#[test]
+fn streams_are_set_by_their_names() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text = "[[stream]]\nname = 'voice'\nrate = '500'\nframe = ['ethernet', 'ipv4', 'udp']\n\
+         [[stream]]\nname = 'one'\nframe = ['ethernet', 'ipv4', 'udp']\n[[stream]]\nname = 'two'\nframe = ['ethernet', 'ipv4', 'udp']\n";
+    file.write_all(text.as_bytes()).unwrap();
+    let mut run =
+        Steered::start(&["--one-way", "--rate", "1k", "--line", "10G", "--stream", file.path().to_str().unwrap()]);
+    let mut client = run.connect();
+    client.figures(|figures| figures["phase"] == "counted");
+    client.done(&json!({"do": "set", "stream": "voice", "rate": "700"}));
+    client.done(&json!({"do": "set", "rate": "3k"}));
+    let figures = client.figures(|_| true);
+    let streams = first(&figures, "streams").as_array().unwrap();
+    let asked: Vec<_> =
+        streams.iter().map(|one| (one["name"].as_str().unwrap(), one["intended_pps"].as_f64().unwrap())).collect();
+    assert_eq!(asked, [("voice", 700.0), ("one", 1500.0), ("two", 1500.0)]);
+    for (request, words) in [
+        (json!({"do": "set", "stream": "one", "rate": 1}), "it takes turns with others"),
+        (json!({"do": "set", "stream": "none", "rate": 1}), "there are voice, one, two"),
+        (json!({"do": "set", "port": "soft:c", "rate": 1}), "there are soft:a, soft:b"),
+        (json!({"do": "set", "rate": "20G:L1"}), "above the line"),
+        (json!({"do": "set", "rate": "9999999999Mbit/s L1"}), "above the line"),
+        (json!({"do": "set", "rate": "14.8809M"}), "all streams of soft:a together would be"),
+        (json!({"do": "set", "rate": "fast"}), "rate: \"fast\" is no rate"),
+    ] {
+        client.refused(format!("{request}\n").as_bytes(), words);
+    }
+    client.done(&json!({"do": "quit"}));
+    assert_eq!(run.end().0, Some(0));
+}
+
+#[test]
+fn a_run_without_a_rate_takes_one() {
+    let mut run = Steered::start(&["--one-way"]);
+    let mut client = run.connect();
+    client.figures(|figures| first(figures, "sent").as_u64() > Some(100));
+    assert_eq!(first(&client.figures(|_| true), "intended_pps"), &Value::Null);
+    client.done(&json!({"do": "set", "rate": 1000}));
+    client.done(&json!({"do": "clear"}));
+    let figures = client.figures(|figures| first(figures, "received").as_u64() > Some(100));
+    assert_eq!(first(&figures, "intended_pps"), &json!(1000.0));
+    // At most what that time has room for, and one for each end of it.
+    let most = figures["seconds"].as_f64().unwrap() * 1000.0 + 2.0;
+    assert!(first(&figures, "sent").as_f64().unwrap() <= most, "{figures}");
+    client.done(&json!({"do": "quit"}));
+    let (code, report, _) = run.end();
+    let direction = &report["directions"][0];
+    assert_eq!(code, Some(0));
+    assert!((direction["intended_pps"].as_f64().unwrap() - 1000.0).abs() < 1e-3, "{direction}");
+}
+
+#[test]
+fn nothing_that_clients_do_harms_a_run() {
+    let mut run = Steered::start(&["--one-way", "--rate", "1k"]);
+    let mut client = run.connect();
+    client.figures(|figures| figures["phase"] == "counted");
+    client.refused(&[&[b'x'; 1 << 20][..], b"\n"].concat(), "longer than 65536 bytes");
+    client.refused(b"\xff\xfe\n", "not UTF-8");
+    client.refused(b"{\"do\"\n", "EOF while parsing");
+    client.refused(b"[]\n", "no object");
+    client.refused(b"{\"do\":\"subscribe\",\"interval\":-1}\n", "interval");
+    // Half closed: what has come is answered, a line without end too, and then it is over.
+    let mut half = run.connect();
+    half.send(b"{\"do\":\"start\"}\n{\"do\":\"get\"}");
+    half.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(half.line(), json!({"ok": true}));
+    assert_eq!(half.line()["ok"], true);
+    assert_eq!(half.line(), Value::Null);
+    // A browser's words steer nothing.
+    let mut web = run.connect();
+    web.send(b"POST / HTTP/1.1\r\nHost: x\r\n\r\n{\"do\":\"quit\"}\n");
+    assert!(web.line()["error"].as_str().unwrap().contains("no web server"));
+    assert_eq!(web.line(), Value::Null);
+    // Clients that go at once, and more than there may be.
+    let many: Vec<_> = (0..300).map(|_| run.connect()).collect();
+    let told = many.into_iter().filter_map(|mut one| {
+        one.stream.write_all(b"{\"do\":\"start\"}\n").ok()?;
+        let mut line = String::new();
+        one.lines.read_line(&mut line).ok()?;
+        Some(line)
+    });
+    let (served, refused): (Vec<_>, Vec<_>) = told.partition(|line| line.contains("true"));
+    assert!(
+        served.len() >= 250 && refused.iter().all(|line| line.contains("there are 256 clients")),
+        "{} {refused:?}",
+        served.len()
+    );
+    // Subscribers that read nothing are dropped, and counted.
+    let mut deaf: Vec<_> = (0..3).map(|_| run.connect()).collect();
+    deaf.iter_mut().for_each(|one| one.send(b"{\"do\":\"subscribe\",\"interval\":0.01}\n"));
+    let figures = client.figures(|figures| count(figures, "dropped_clients") == 3);
+    assert!(count(&figures, "clients") >= 1);
+    let before = first(&figures, "received").as_u64();
+    let figures = client.figures(|figures| first(figures, "received").as_u64() > before);
+    assert_eq!(first(&figures, "lost"), &json!(0));
+    client.done(&json!({"do": "quit"}));
+    let (code, _, message) = run.end();
+    assert_eq!(code, Some(0));
+    assert!(
+        message.contains("clients were dropped, as they did not read") && !message.contains("panicked"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_subscriber_is_told_until_the_end() {
+    let mut run = Steered::start(&["--one-way", "--rate", "1k"]);
+    let mut client = run.connect();
+    client.done(&json!({"do": "subscribe", "interval": 0.05}));
+    let mut last = 0.0;
+    for _ in 0..5 {
+        let line = client.line();
+        assert_eq!(line["event"], "figures", "{line}");
+        let seconds = line["figures"]["seconds"].as_f64().unwrap();
+        assert!(seconds >= last);
+        last = seconds;
+    }
+    run.connect().done(&json!({"do": "quit"}));
+    while client.line() != json!({"event": "end"}) {}
+    assert_eq!(run.end().0, Some(0));
+}
+
+#[test]
+fn an_abandoned_socket_is_replaced_and_a_live_one_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("control.sock");
+    // Its file stays.
+    drop(UnixListener::bind(&path).unwrap());
+    let mut child = command(&["--control", path.to_str().unwrap()]).spawn().unwrap();
+    let begun = Instant::now();
+    let stream = loop {
+        match UnixStream::connect(&path) {
+            Ok(stream) => break stream,
+            Err(_) => assert!(begun.elapsed() < LIMIT && child.try_wait().unwrap().is_none()),
+        }
+    };
+    let other = command(&["--control", path.to_str().unwrap()]).output().unwrap();
+    let message = String::from_utf8(other.stderr).unwrap();
+    assert_eq!(other.status.code(), Some(1), "{message}");
+    assert!(message.contains("a program listens there") && message.lines().count() == 1, "{message}");
+    let mut client = Client::new(stream);
+    client.figures(|figures| figures["phase"] == "counted");
+    client.done(&json!({"do": "quit"}));
+    assert!(child.wait().unwrap().success() && !path.exists());
+}
+
+#[test]
+fn loopback_is_listened_at_where_it_is_asked_for() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+    command.arg("run").args(PAIR).args(["--warm-up", "0s", "--rate", "1k", "--control", "127.0.0.1:0"]);
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap());
+    let address = loop {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).unwrap() > 0);
+        if let Some(address) = line.trim().strip_prefix("control: listens at ") {
+            break address.to_owned();
+        }
+    };
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let mut answers = BufReader::new(stream.try_clone().unwrap());
+    let mut answer = String::new();
+    while !answer.contains("\"phase\":\"counted\"") {
+        stream.write_all(b"{\"do\":\"get\"}\n").unwrap();
+        answer.clear();
+        assert!(answers.read_line(&mut answer).unwrap() > 0);
+    }
+    stream.write_all(b"{\"do\":\"quit\"}\n").unwrap();
+    let mut rest = String::new();
+    lines.read_to_string(&mut rest).unwrap();
+    assert!(child.wait().unwrap().success() && rest.contains("LOST"), "{rest}");
+}
+
+fn script(text: &str, options: &[&str]) -> Output {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    command(options).arg("--script").arg(file.path()).output().unwrap()
+}
+
+#[test]
+fn a_script_does_its_lines_and_judges() {
+    let text = "# Begin slowly.\n{\"do\": \"set\", \"rate\": \"500\"}\n{\"sleep\": 0.2}\n{\"do\": \"clear\"}\n{\"sleep\": 0.3}\n\
+         {\"do\": \"get\"}\n{\"expect\": {\"loss\": 0, \"rate\": 100, \"latency_p99\": \"1s\"}}\n";
+    let output = script(text, &["--rate", "2k"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{message}");
+    let lines: Vec<Value> =
+        output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    assert_eq!((lines.len(), &lines[0]["figures"]["directions"][0]["intended_pps"]), (2, &json!(500.0)));
+    assert!((lines[1]["directions"][0]["intended_pps"].as_f64().unwrap() - 500.0).abs() < 1.0, "{}", lines[1]);
+
+    // Every tenth frame or so is lost, and no latency is a nanosecond.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"{\"sleep\": 0.5}\n\n{\"expect\": {\"loss\": 1}}\n{\"expect\": {\"latency_p99\": \"1ns\"}}\n")
+        .unwrap();
+    let ports = ["soft:a?wire=peer:b&after=100&loss=10%", "soft:b"];
+    let options = ["--one-way", "--rate", "2k", "--warm-up", "0s", "--json", "--quiet", "--script"];
+    let output = command.arg("run").args(ports).args(options).arg(file.path()).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{message}");
+    let name = file.path().display();
+    for words in [
+        format!("{name}:3: soft:a > soft:b: "),
+        format!("{name}:4: soft:a > soft:b: p99 latency"),
+        "1 % are allowed".to_owned(),
+    ] {
+        assert!(message.contains(&words) && message.lines().count() == 1, "{words}: {message}");
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_script_or_an_address_is_one_line() {
+    for (text, code, words) in [
+        ("", 2, "there is nothing in it"),
+        ("{\"do\":\"get\"}\n{\"do\":\"jump\"}\n", 2, ":2: unknown variant `jump`"),
+        ("{\"do\":\"subscribe\"}", 2, ":1: a script has nobody to tell"),
+        ("{\"expect\":{\"latency_p99\":\"soon\"}}", 2, ":1: latency_p99: write a time"),
+        ("{\"sleep\":0}\n{\"do\":\"set\",\"rate\":\"0\"}\n", 1, ":2: rate: a rate of nothing"),
+        ("{\"sleep\":0}\n{\"sleep\":86400}\n{\"do\":\"stop\"}\n", 1, ":3: the run was over before this line"),
+    ] {
+        let output = script(text, &["--rate", "1k", "--duration", "300ms"]);
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{text}: {message}");
+        assert!(message.contains(words) && message.lines().count() == 1, "{text}: {message}");
+    }
+    for (options, code, words) in [
+        (&["--control", "192.0.2.1:9000"][..], 2, "only loopback addresses"),
+        (&["--control", "/nowhere/at/all.sock"], 1, "--control /nowhere/at/all.sock: "),
+        (&["--script", "/nowhere"], 1, "--script /nowhere: cannot be read"),
+        (&["--live"], 2, "--live"),
+    ] {
+        let output = command(options).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{options:?}: {message}");
+        assert!(message.contains(words) && message.lines().count() == 1, "{options:?}: {message}");
+    }
+}
+
+#[test]
+fn the_example_client_steers_a_run() {
+    let client = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/steer.py");
+    if Command::new("python3").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return skip::test!("python3 is not installed");
+    }
+    let mut run = Steered::start(&["--rate", "1k", "--one-way"]);
+    let _waits = run.connect();
+    let steps = ["get", "set rate=2k", "clear", "get", "wait received=100", "stop", "quit"];
+    let output = Command::new("python3").arg(client).arg(&run.path).args(steps).output().unwrap();
+    let [said, message] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success(), "{said}{message}");
+    assert!(said.contains("soft:a > soft:b: ") && said.contains("2,000 pps asked"), "{said}");
+    assert_eq!(run.end().0, Some(0));
+}
