@@ -2,6 +2,7 @@
 //! replays those that it found (`tests/replay.rs`).
 
 pub mod captures;
+pub mod control;
 pub mod definitions;
 #[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod ixgbe_rings;
@@ -28,6 +29,7 @@ pub type Target = (&'static str, fn(&[u8]));
 /// All fuzz targets.
 pub const TARGETS: &[Target] = &[
     ("captures", captures::run),
+    ("control", control::run),
     ("definitions", definitions::run),
     ("ixgbe_rings", ixgbe_rings::run),
     ("lpm", lpm::run),
