@@ -40,7 +40,10 @@ impl Subscription {
     pub fn is_due(&mut self, now: Duration) -> bool {
         let is_due = now >= self.next;
         if is_due {
-            self.next = (self.next + self.interval).max(now);
+            self.next += self.interval;
+            if self.next <= now {
+                self.next = now + self.interval;
+            }
         }
         is_due
     }

@@ -1,6 +1,6 @@
 //! Lines of any bytes, in pieces of any size; readers that do not read.
 
-use control::{Error, LONGEST_LINE, Lines, ROOM, Request, Session, Step};
+use control::{Error, LONGEST_LINE, Lines, ROOM, Request, Session, Step, Subscription};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -108,4 +108,17 @@ fn a_reader_that_does_not_read_is_bounded_and_noticed() {
     assert!(!session.is_overrun(second * 20));
     session.sent(usize::MAX, second * 20);
     assert!(session.outgoing().is_empty() && session.wants_more() && !session.is_overrun(second * 99));
+}
+
+#[test]
+fn a_subscription_is_due_at_its_times_and_makes_good_none() {
+    let second = Duration::from_secs(1);
+    let mut subscription = Subscription { interval: second, next: second };
+    let due = |subscription: &mut Subscription, halves: u32| subscription.is_due(second / 2 * halves);
+    assert_eq!([1, 2, 2, 3, 5].map(|halves| due(&mut subscription, halves)), [false, true, false, false, true]);
+    // Of times that have passed by one is told of.
+    assert_eq!(
+        (due(&mut subscription, 15), due(&mut subscription, 16), due(&mut subscription, 17)),
+        (true, false, true)
+    );
 }
