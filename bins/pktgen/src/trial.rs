@@ -34,7 +34,7 @@ use nic::{Address, Interrupts, Opened, Port as _};
 pub(crate) use pair::Phase;
 use pair::{COUNTED, Pair, Pairs, Plan};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How often a probe is sent, and how long until one has to come back.
@@ -128,10 +128,7 @@ fn perform_steered(
     let port_options = frames.port_options(&args.port_options);
     let Ports { mut opened, pools } = open(&args.ports, &port_options, Interrupts::Off, stop, screen)?;
     if frames.are_for_others() {
-        // What cannot be told to receive everything does so.
-        for opened in opened.iter_mut().filter(|opened| opened.port.capabilities().set_promiscuous) {
-            opened.port.set_promiscuous(true)?;
-        }
+        receive_all(&mut opened)?;
     }
     wait_for_links(&opened, stop)?;
     let lines = args.traffic.pace.lines(&args.ports, &opened)?;
@@ -141,13 +138,8 @@ fn perform_steered(
     // The first call measures, which takes its time.
     let _ = device::tsc::frequency_hz();
 
-    let cut = Arc::new(AtomicBool::new(false));
-    let orders = Arc::new(Orders::new(args.ports.len() / 2, !controls.begin_stopped()));
-    let mut limits = frames.limits(args.duration, args.count);
-    let mut plan = plan(args, &frames, limits, &clock, &cut, &orders);
-    if controls.are_any() && args.duration.is_none() && limits.count.is_none() {
-        (limits.duration, plan.duration) = (None, Some(WITHOUT_END));
-    }
+    let (limits, plan) = plan(args, &frames, &clock, &controls);
+    let (cut, orders) = (Arc::clone(&plan.cut), Arc::clone(&plan.orders));
     let facts = facts(args, &frames, &opened, lines, &clock);
     let directions = directions(args, &frames, (&mut opened, &pools), &asked, &clock, hosts)?;
     let names = names(&directions, &opened);
@@ -184,6 +176,14 @@ fn perform_steered(
     Ok(Outcome { frames, limits, names, asked, clock, cut, figures, totals, void, trouble })
 }
 
+/// Has ports receive what is for others too. Those that cannot be told to do so anyway.
+fn receive_all(opened: &mut [Opened]) -> Result<(), Failure> {
+    for opened in opened.iter_mut().filter(|opened| opened.port.capabilities().set_promiscuous) {
+        opened.port.set_promiscuous(true)?;
+    }
+    Ok(())
+}
+
 /// Refuses what no run can begin with.
 fn check(args: &RunArgs) -> Result<(), Failure> {
     for (index, port) in args.ports.iter().enumerate() {
@@ -218,19 +218,18 @@ fn facts(args: &RunArgs, frames: &Frames, opened: &[Opened], lines: Vec<Option<u
     }
 }
 
-fn plan(
-    args: &RunArgs,
-    frames: &Frames,
-    limits: Limits,
-    clock: &Clock,
-    cut: &Arc<AtomicBool>,
-    orders: &Arc<Orders>,
-) -> Plan {
+/// When the run ends, and what its lcores have to know. One that somebody ends has no end of its own.
+fn plan(args: &RunArgs, frames: &Frames, clock: &Clock, controls: &Controls) -> (Limits, Plan) {
     let ticks = |time: Duration| ticks(clock, time);
-    Plan {
+    let mut limits = frames.limits(args.duration, args.count);
+    if controls.are_any() && args.duration.is_none() {
+        limits.duration = None;
+    }
+    let without_end = limits.count.is_none().then_some(WITHOUT_END);
+    let plan = Plan {
         // Nobody could tell it from what counts.
         warm_up: if frames.are_untagged() { 0 } else { ticks(args.warm_up) },
-        duration: limits.duration.map(ticks),
+        duration: limits.duration.map(ticks).or(without_end),
         count: limits.count,
         probe_interval: ticks(PROBE_INTERVAL),
         probe_limit: ticks(PROBE_LIMIT),
@@ -238,9 +237,10 @@ fn plan(
         drain: ticks(args.around.drain.unwrap_or(DRAIN)),
         learning: ticks(args.around.learning),
         flush: ticks(FLUSH),
-        cut: Arc::clone(cut),
-        orders: Arc::clone(orders),
-    }
+        cut: Arc::default(),
+        orders: Arc::new(Orders::new(args.ports.len() / 2, !controls.begin_stopped())),
+    };
+    (limits, plan)
 }
 
 /// The directions of all pairs, in the order of the ports that send.
