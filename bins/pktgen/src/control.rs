@@ -47,14 +47,20 @@ impl Controls {
     /// Reads the script and opens the socket, as far as there are any.
     pub(crate) fn open(args: &ControlArgs) -> Result<Self, Failure> {
         let script = args.script.as_deref().map(Script::read).transpose()?;
-        let listener = args.control.as_ref().map(Listener::open).transpose()?;
         // Where there is no terminal there are lines.
-        Ok(Self { listener, script, stopped: args.stopped, live: args.live && live::is_possible() })
+        let live = args.live && live::is_possible();
+        if args.stopped && script.is_none() && args.control.is_none() && !live {
+            return Err(Failure::usage(
+                "--stopped: nobody could start it; add --control, --script, or --live on a terminal",
+            ));
+        }
+        let listener = args.control.as_ref().map(Listener::open).transpose()?;
+        Ok(Self { listener, script, stopped: args.stopped, live })
     }
 
     /// Whether somebody ends the run, so that it needs no end of its own.
     pub(crate) fn are_any(&self) -> bool {
-        self.listener.is_some() || self.script.is_some() || self.stopped || self.live
+        self.listener.is_some() || self.script.is_some() || self.live
     }
 
     /// Whether there is a live screen, so that nothing else is to be shown.

@@ -239,7 +239,10 @@ fn a_run_without_a_rate_takes_one() {
 
 #[test]
 fn nothing_that_clients_do_harms_a_run() {
-    let mut run = Steered::start(&["--one-way", "--rate", "1k"]);
+    // Many streams make long lines, so that readers are soon known to be none.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all("[[stream]]\nframe = ['ethernet', 'ipv4', 'udp']\n".repeat(40).as_bytes()).unwrap();
+    let mut run = Steered::start(&["--one-way", "--rate", "1k", "--stream", file.path().to_str().unwrap()]);
     let mut client = run.connect();
     client.figures(|figures| figures["phase"] == "counted");
     client.refused(&[&[b'x'; 1 << 20][..], b"\n"].concat(), "longer than 65536 bytes");
@@ -273,6 +276,13 @@ fn nothing_that_clients_do_harms_a_run() {
         "{} {refused:?}",
         served.len()
     );
+    // One that has gone without a word, though it had subscribed.
+    let mut gone = run.connect();
+    gone.send(b"{\"do\":\"subscribe\",\"interval\":3600}\n");
+    gone.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(gone.line(), json!({"ok": true}));
+    drop(gone);
+    client.figures(|figures| count(figures, "clients") == 1);
     // Subscribers that read nothing are dropped, and counted.
     let mut deaf: Vec<_> = (0..3).map(|_| run.connect()).collect();
     deaf.iter_mut().for_each(|one| one.send(b"{\"do\":\"subscribe\",\"interval\":0.01}\n"));
@@ -412,11 +422,20 @@ fn what_is_wrong_with_a_script_or_an_address_is_one_line() {
         assert_eq!(output.status.code(), Some(code), "{text}: {message}");
         assert!(message.contains(words) && message.lines().count() == 1, "{text}: {message}");
     }
+    // Why no frame counts is said, and nothing of the script.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(b"{\"sleep\": 1}").unwrap();
+    let mut command_of_deaf = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+    let ports = ["run", "soft:a?wire=sink", "soft:b?wire=sink", "--quiet", "--script"];
+    let output = command_of_deaf.args(ports).arg(file.path()).output().unwrap();
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && message.contains("none arrives at soft:b"), "{message}");
     for (options, code, words) in [
         (&["--control", "192.0.2.1:9000"][..], 2, "only loopback addresses"),
         (&["--control", "/nowhere/at/all.sock"], 1, "--control /nowhere/at/all.sock: "),
         (&["--script", "/nowhere"], 1, "--script /nowhere: cannot be read"),
         (&["--live"], 2, "--live"),
+        (&["--stopped"], 2, "--stopped: nobody could start it"),
     ] {
         let output = command(options).output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();

@@ -93,7 +93,8 @@ impl Desk {
                 return Err(format!("clear: {why}; run with --tag short or full"));
             }
             Request::Clear {} => self.order(|_, wanted| wanted.clears += 1)?,
-            Request::Quit {} => self.order(|_, wanted| wanted.ends = true)?,
+            // Also before any frame counts, which is an end at once.
+            Request::Quit {} => _ = self.give(|_, wanted| wanted.ends = true)?,
             Request::Set(set) => self.set(set)?,
         }
         Ok(Reply::Done)
@@ -145,8 +146,7 @@ impl Desk {
     /// How pairs are now, or were a moment ago.
     fn look(&self) -> Result<Vec<PairState>, String> {
         let mut looked = lock(&self.looked);
-        if let Some((at, states)) = looked.as_ref().filter(|(at, _)| at.elapsed() < SHORTEST_LOOK) {
-            let _ = at;
+        if let Some((_, states)) = looked.as_ref().filter(|(at, _)| at.elapsed() < SHORTEST_LOOK) {
             return Ok(states.clone());
         }
         let states = self.orders.order(|_, _| {}).ok_or_else(slow)?;
@@ -154,8 +154,13 @@ impl Desk {
         Ok(states)
     }
 
-    /// Gives an order, and waits until it is done. Orders are as far apart as looks.
+    /// Gives an order to a run that is not at its end, and waits until it is done.
     fn order(&self, change: impl FnOnce(u64, &mut super::Wanted)) -> Result<(), String> {
+        if self.give(change)? { Err("the run is at its end; nothing changes any more".to_owned()) } else { Ok(()) }
+    }
+
+    /// Gives an order, and waits until it is done. Orders are as far apart as looks. Returns whether the run is at its end.
+    fn give(&self, change: impl FnOnce(u64, &mut super::Wanted)) -> Result<bool, String> {
         let mut looked = lock(&self.looked);
         if let Some((at, _)) = *looked {
             std::thread::sleep(SHORTEST_LOOK.saturating_sub(at.elapsed()));
@@ -163,7 +168,7 @@ impl Desk {
         let states = self.orders.order(change).ok_or_else(slow)?;
         let is_over = states.iter().all(|state| state.ended || state.phase > Phase::Counted);
         *looked = Some((Instant::now(), states));
-        if is_over { Err("the run is at its end; nothing changes any more".to_owned()) } else { Ok(()) }
+        Ok(is_over)
     }
 
     fn set(&self, set: &Set) -> Result<(), String> {
@@ -181,10 +186,7 @@ impl Desk {
         let is_meant = |index: usize, at: usize| at == nth && port.is_none_or(|port| port == index);
         let mut loads = lock(&self.loads).clone();
         for (index, loads) in loads.iter_mut().enumerate() {
-            for (at, one) in loads.iter_mut().enumerate().filter(|(at, _)| is_meant(index, *at)) {
-                let _ = at;
-                *one = Some(load);
-            }
+            loads.iter_mut().enumerate().filter(|(at, _)| is_meant(index, *at)).for_each(|(_, one)| *one = Some(load));
         }
         self.set_loads(loads, &is_meant)
     }

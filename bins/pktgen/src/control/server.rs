@@ -193,7 +193,7 @@ impl Serving {
     }
 
     /// Waits until somebody wants something. Returns whether there is somebody new, if that is known.
-    fn wait(&self) -> Option<bool> {
+    fn wait(&mut self) -> Option<bool> {
         let now = self.begun.elapsed();
         let accepts = now >= self.rests_until;
         let mut fds = vec![PollFd::new(&self.ends.event, PollFlags::IN)];
@@ -217,11 +217,16 @@ impl Serving {
             }
         }
         let limit = Timespec::try_from(limit).ok();
-        match poll(&mut fds, limit.as_ref()) {
-            Ok(_) => Some(accepts && !fds[1].revents().is_empty()),
-            // An interrupted wait is a short one.
-            Err(_) => None,
+        // An interrupted wait is a short one.
+        poll(&mut fds, limit.as_ref()).ok()?;
+        let is_new = accepts && !fds[1].revents().is_empty();
+        let hung_up: Vec<_> =
+            fds[2..].iter().map(|fd| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR)).collect();
+        for (client, hung_up) in self.clients.iter_mut().zip(hung_up) {
+            // Else reading or writing says so.
+            client.is_gone |= hung_up && client.at_end;
         }
+        Some(is_new)
     }
 
     fn accept(&mut self, now: Duration) {
