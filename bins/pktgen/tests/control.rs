@@ -241,7 +241,7 @@ fn a_run_without_a_rate_takes_one() {
 fn nothing_that_clients_do_harms_a_run() {
     // Many streams make long lines, so that readers are soon known to be none.
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all("[[stream]]\nframe = ['ethernet', 'ipv4', 'udp']\n".repeat(40).as_bytes()).unwrap();
+    file.write_all("[[stream]]\nframe = ['ethernet', 'ipv4', 'udp']\n".repeat(20).as_bytes()).unwrap();
     let mut run = Steered::start(&["--one-way", "--rate", "1k", "--stream", file.path().to_str().unwrap()]);
     let mut client = run.connect();
     client.figures(|figures| figures["phase"] == "counted");

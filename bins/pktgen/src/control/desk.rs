@@ -44,8 +44,8 @@ pub(crate) struct Desk {
     setting: Mutex<()>,
     /// The rates now, by port and what can be set there.
     loads: Mutex<Vec<Vec<Option<Load>>>>,
-    /// The last look, and when it was.
-    looked: Mutex<Option<(Instant, Vec<PairState>)>>,
+    /// The last look, and when it was: whoever asks soon after is told the same.
+    looked: Mutex<Option<(Instant, Figures)>>,
     /// How ports are, and how they were a second before.
     totals: Mutex<[Totals; 2]>,
     closed: Mutex<bool>,
@@ -102,10 +102,10 @@ impl Desk {
 
     /// The figures now.
     pub(crate) fn figures(&self) -> Result<Figures, String> {
-        let states = self.look()?;
-        let [before, now] = &*lock(&self.totals);
-        let clients = [&self.clients, &self.dropped].map(|count| count.load(Ordering::Relaxed));
-        Ok(Figures::of(&self.facts, &states, now, before, clients))
+        let mut figures = self.look()?;
+        [figures.clients, figures.dropped_clients] =
+            [&self.clients, &self.dropped].map(|count| count.load(Ordering::Relaxed));
+        Ok(figures)
     }
 
     /// Changes all rates by a factor, as a fraction.
@@ -143,15 +143,19 @@ impl Desk {
         *before = std::mem::replace(now, totals.clone());
     }
 
-    /// How pairs are now, or were a moment ago.
-    fn look(&self) -> Result<Vec<PairState>, String> {
+    /// The figures now, or of a moment ago.
+    fn look(&self) -> Result<Figures, String> {
         let mut looked = lock(&self.looked);
-        if let Some((_, states)) = looked.as_ref().filter(|(at, _)| at.elapsed() < SHORTEST_LOOK) {
-            return Ok(states.clone());
+        if let Some((_, figures)) = looked.as_ref().filter(|(at, _)| at.elapsed() < SHORTEST_LOOK) {
+            return Ok(figures.clone());
         }
         let states = self.orders.order(|_, _| {}).ok_or_else(slow)?;
-        *looked = Some((Instant::now(), states.clone()));
-        Ok(states)
+        Ok(looked.insert((Instant::now(), self.figures_of(&states))).1.clone())
+    }
+
+    fn figures_of(&self, states: &[PairState]) -> Figures {
+        let [before, now] = &*lock(&self.totals);
+        Figures::of(&self.facts, states, now, before)
     }
 
     /// Gives an order to a run that is not at its end, and waits until it is done.
@@ -167,7 +171,7 @@ impl Desk {
         }
         let states = self.orders.order(change).ok_or_else(slow)?;
         let is_over = states.iter().all(|state| state.ended || state.phase > Phase::Counted);
-        *looked = Some((Instant::now(), states));
+        *looked = Some((Instant::now(), self.figures_of(&states)));
         Ok(is_over)
     }
 

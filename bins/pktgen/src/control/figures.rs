@@ -87,8 +87,8 @@ pub(crate) struct PortFigures {
 }
 
 impl Figures {
-    /// Ports are as they were at two moments a second apart.
-    pub(super) fn of(facts: &Facts, states: &[PairState], now: &Totals, before: &Totals, clients: [u64; 2]) -> Self {
+    /// Ports are as they were at two moments a second apart. Who is connected is not known here.
+    pub(super) fn of(facts: &Facts, states: &[PairState], now: &Totals, before: &Totals) -> Self {
         let pairs = states.iter().flat_map(|state| state.directions.iter().map(move |direction| (state, direction)));
         let directions = pairs.map(|(state, direction)| DirectionFigures::of(facts, state, direction)).collect();
         let phases: Vec<_> = states.iter().map(|state| state.phase).collect();
@@ -98,8 +98,8 @@ impl Figures {
             seconds: rounded(states.iter().map(|state| seconds(facts, state)).fold(0.0, f64::max)),
             directions,
             ports: ports(facts, now, before),
-            clients: clients[0],
-            dropped_clients: clients[1],
+            clients: 0,
+            dropped_clients: 0,
             phases,
         }
     }
