@@ -20,7 +20,7 @@ pub(crate) struct SteeredArgs {
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct ControlArgs {
     /// Listen for requests, a JSON object a line: at a Unix socket (/run/pktgen.sock; only its owner may connect), or on loopback
-    /// (127.0.0.1:9000, [::1]:9000; any user of this host may). Without --duration or --count the run then ends by the request quit
+    /// (127.0.0.1:9000; any user of this host may). Without --duration or --count the run then ends by the request quit
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) control: Option<ControlAddress>,
 
