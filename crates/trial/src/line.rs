@@ -2,6 +2,7 @@
 
 use crate::{Outcome, Profile, Setup, Trial};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// The version of the lines.
@@ -30,6 +31,9 @@ pub enum Line {
         version: u32,
         /// The numbers of its tests.
         profile: Profile,
+        /// What it was measured with, by name: of the machine, its ports, the program. Results do not depend on it.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        about: BTreeMap<String, String>,
     },
     /// The first line of a test.
     Test {
@@ -51,7 +55,13 @@ impl Line {
     /// Makes the first line of a run.
     #[must_use]
     pub fn run(profile: Profile) -> Self {
-        Self::Run { version: VERSION, profile }
+        Self::run_about(profile, BTreeMap::new())
+    }
+
+    /// Makes the first line of a run that says what it is measured with.
+    #[must_use]
+    pub fn run_about(profile: Profile, about: BTreeMap<String, String>) -> Self {
+        Self::Run { version: VERSION, profile, about }
     }
 
     /// Makes the first line of a test with frames of so many bytes, check sequence included.

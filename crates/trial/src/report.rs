@@ -3,9 +3,10 @@
 mod rows;
 
 use crate::line::VERSION;
-use crate::{AnyTest, Departure, Error, Limit, Line, Method, Outcome, Profile, Setup, Traffic, Trial};
+use crate::{AnyTest, Departure, Error, Limit, Line, Method, Outcome, Profile, Reason, Setup, Traffic, Trial, Verdict};
 pub use rows::Row;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A run, done again with the outcomes of its lines.
@@ -32,6 +33,7 @@ use std::fmt;
 #[derive(Clone, Debug)]
 pub struct Report {
     profile: Profile,
+    about: BTreeMap<String, String>,
     parts: Vec<Part>,
     cut: bool,
 }
@@ -46,8 +48,20 @@ pub struct Part {
     pub setup: Setup,
     /// The test, as far as it was done: to go on with, ask it for its next trial.
     pub test: AnyTest,
-    /// Trials that were void.
-    pub void: u64,
+    /// Trials that were void, in their order.
+    pub void: Vec<VoidTrial>,
+}
+
+/// A trial that says nothing about the device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct VoidTrial {
+    /// What was to be sent.
+    pub trial: Trial,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// Why it is void.
+    pub reason: Reason,
 }
 
 impl Report {
@@ -63,14 +77,14 @@ impl Report {
         for (number, line) in (1..).zip(complete.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let line = line.parse().map_err(|_| Error::Damaged { number })?;
             match (&mut report, line) {
-                (None, Line::Run { version: VERSION, profile }) => {
+                (None, Line::Run { version: VERSION, profile, about }) => {
                     profile.check()?;
-                    report = Some(Self { profile, parts: Vec::new(), cut: false });
+                    report = Some(Self { profile, about, parts: Vec::new(), cut: false });
                 }
                 (None, Line::Run { version, .. }) => return Err(Error::Version { version, known: VERSION }),
                 (Some(report), Line::Test { size, setup }) => {
                     let test = setup.start(&report.profile)?;
-                    report.parts.push(Part { size, setup, test, void: 0 });
+                    report.parts.push(Part { size, setup, test, void: Vec::new() });
                 }
                 (Some(report), Line::Trial { trial, outcome }) => {
                     let part = report.parts.last_mut().ok_or(Error::Unexpected { number })?;
@@ -88,6 +102,12 @@ impl Report {
     #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    /// Returns what it was measured with, by name.
+    #[must_use]
+    pub fn about(&self) -> &BTreeMap<String, String> {
+        &self.about
     }
 
     /// Returns its tests, in the order in which they were begun.
@@ -113,6 +133,7 @@ impl Report {
     pub fn json(&self) -> String {
         let document = Document {
             profile: &self.profile,
+            about: &self.about,
             departures: self.profile.departures(),
             cut: self.cut,
             rows: self.rows(),
@@ -139,6 +160,7 @@ struct SizedLimit {
 #[derive(Debug, Serialize)]
 struct Document<'r> {
     profile: &'r Profile,
+    about: &'r BTreeMap<String, String>,
     departures: Vec<Departure>,
     cut: bool,
     rows: Vec<Row>,
@@ -151,8 +173,10 @@ impl Part {
         let next = self.test.next().filter(|next| is_same(next, trial))?;
         debug_assert_eq!(next.number, trial.number);
         match self.test.tell(outcome).ok()? {
-            crate::Verdict::Counted => {}
-            _ => self.void += 1,
+            Verdict::Counted => {}
+            Verdict::Void(reason) | Verdict::Limit(reason) => {
+                self.void.push(VoidTrial { trial: *trial, outcome: *outcome, reason });
+            }
         }
         Some(())
     }

@@ -38,7 +38,7 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         row.size = part.size;
         let mut notes = vec![std::mem::take(&mut row.note)];
         notes.extend(open.then(|| "not finished".to_owned()));
-        notes.extend((part.void > 0).then(|| format!("{} void trials", part.void)));
+        notes.extend((!part.void.is_empty()).then(|| format!("{} void trials", part.void.len())));
         notes.retain(|note| !note.is_empty());
         row.note = notes.join("; ");
     }
