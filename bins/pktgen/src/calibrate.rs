@@ -1,6 +1,6 @@
 //! `pktgen calibrate`: measures the instrument against itself, and what later reports show of that.
 
-mod target;
+pub(crate) mod target;
 
 use crate::args::{CalibrateArgs, RunArgs};
 use crate::clock::ClockReport;

@@ -1,13 +1,19 @@
-//! `pktgen report`: tables, JSON or CSV of what `pktgen rfc2544` has measured, from its lines alone.
+//! `pktgen report`: tables, JSON, CSV or a page of what `pktgen rfc2544` has measured, from its lines alone.
+
+mod charts;
+mod html;
+mod method;
 
 use crate::args::ReportArgs;
+use crate::calibrate::target::Target;
 use crate::frames::printable;
 use crate::rfc2544::{UNLIMITED, read};
+use anyhow::Context as _;
 use cli::exit::Failure;
 use cli::output;
 use cli::screen;
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use trial::{AnyTest, Method as _, Report, Row, Setup};
 
 /// Limits of the generator that a page names.
@@ -15,13 +21,30 @@ const LIMITS: usize = 4;
 
 /// `pktgen report`.
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
-    show(&args.folders, args.json, args.csv)
+    match &args.html {
+        Some(file) => write(&args.folders, file),
+        None => show(&args.folders, args.json, args.csv),
+    }
+}
+
+/// Writes the page of what is in folders.
+fn write(folders: &[PathBuf], file: &Path) -> Result<(), Failure> {
+    let name = file.display();
+    let unwritable = || format!("--html {name}: cannot be written; name another file");
+    let page = html::page(&runs(folders)?);
+    let target = Target::open(file).with_context(unwritable)?;
+    target.replace(&page).with_context(unwritable)?;
+    Ok(())
+}
+
+fn runs(folders: &[PathBuf]) -> Result<Vec<(String, Report)>, Failure> {
+    let read = |folder: &PathBuf| Ok((folder.display().to_string(), read(folder)?.0));
+    folders.iter().map(read).collect()
 }
 
 /// Prints what is in folders.
 pub(crate) fn show(folders: &[PathBuf], json: bool, csv: bool) -> Result<(), Failure> {
-    let read = |folder: &PathBuf| Ok((folder.display().to_string(), read(folder)?.0));
-    let runs = folders.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+    let runs = runs(folders)?;
     if json {
         let runs = runs.iter().map(|(folder, report)| object(folder, report)).collect::<Result<Vec<_>, Failure>>()?;
         return output::print_json(&json!({ "runs": runs }));
@@ -81,12 +104,14 @@ fn page(folder: &str, report: &Report) -> String {
 /// The percentage that a rate is of the highest of its size.
 fn percent(report: &Report, row: &Row) -> Option<f64> {
     let rate = row.value.filter(|_| row.unit == "pps")?;
-    let highest = report.parts().iter().filter(|part| part.size == row.size).find_map(|part| {
-        match (&part.setup, &part.test) {
-            (Setup::Frmol { rate }, _) if *rate < UNLIMITED => Some(*rate),
-            (_, AnyTest::Frmol(test)) => test.result().map(|result| result.offered),
-            _ => None,
-        }
-    })?;
-    Some(rate / highest * 100.0)
+    Some(rate / highest(report, row.size)? * 100.0)
+}
+
+/// The highest rate of a size, in frames a second: that of the line, or what the ports sent at most.
+fn highest(report: &Report, size: u32) -> Option<f64> {
+    report.parts().iter().filter(|part| part.size == size).find_map(|part| match (&part.setup, &part.test) {
+        (Setup::Frmol { rate }, _) if *rate < UNLIMITED => Some(*rate),
+        (_, AnyTest::Frmol(test)) => test.result().map(|result| result.offered),
+        _ => None,
+    })
 }

@@ -7,13 +7,15 @@ mod progress;
 pub(crate) use folder::read;
 
 use crate::args::{Rfc2544Args, RunArgs, Size, Test};
-use crate::{report_folders, trial as runs};
+use crate::{machine, report_folders, trial as runs};
 use anyhow::anyhow;
 use cli::exit::Failure;
+use cli::human::grouped;
 use cli::screen::Screen;
 use cli::stop::Stop;
 use folder::Folder;
 use progress::Progress;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use trial::{AnyTest, Line, Method as _, Outcome, Part, Profile, Setup, Traffic, Trial};
@@ -58,7 +60,7 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     check(args, &profile, &sizes)?;
     let (folder, known) = match (&args.out, &args.resume) {
         (_, Some(path)) => Folder::resume(path, &profile)?,
-        (Some(path), None) => (Folder::create(path, &profile)?, Vec::new()),
+        (Some(path), None) => (Folder::create(path, &profile, about(args))?, Vec::new()),
         (None, None) => return Err(Failure::usage("--out: missing; name a folder for the results")),
     };
     let path = folder.path().to_owned();
@@ -74,6 +76,17 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
         Err(Broken::Interrupted) if is_kept => Err(interrupted(&path)),
         Err(Broken::Interrupted) => Err(anyhow!("interrupted by a signal before any trial had ended").into()),
     }
+}
+
+/// What a run is measured with.
+fn about(args: &Rfc2544Args) -> BTreeMap<String, String> {
+    let mut about = machine::about();
+    about.insert("ports".to_owned(), args.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "));
+    let line = args.line.map_or("none given: the highest rate is what the ports sent".to_owned(), |bits| {
+        format!("{} bit/s", grouped(bits))
+    });
+    about.insert("line".to_owned(), line);
+    about
 }
 
 fn interrupted(path: &Path) -> Failure {

@@ -122,6 +122,10 @@ pub(crate) struct ReportArgs {
     /// Print comma-separated values with a header
     #[arg(long)]
     pub(crate) csv: bool,
+
+    /// Write a page with drawings into a file, in place of what is printed: one file without script, for screen and paper
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["json", "csv"])]
+    pub(crate) html: Option<PathBuf>,
 }
 
 /// What to measure.

@@ -1,4 +1,4 @@
-//! The file of `--output`, which is replaced as a whole or not at all.
+//! A file that is written at the end, and replaced as a whole or not at all.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write as _};
@@ -8,7 +8,7 @@ use tempfile::{Builder, NamedTempFile};
 
 /// Where text goes once all of it is there.
 #[derive(Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// A file beside the one that it becomes. Until then it goes when this goes.
     Beside(NamedTempFile, PathBuf),
     /// What is no file, such as a pipe.
@@ -17,7 +17,7 @@ pub(super) enum Target {
 
 impl Target {
     /// Makes sure that `path` can be written, and leaves it as it is. A link stays one.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let path = match fs::canonicalize(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => path.to_owned(),
             path => path?,
@@ -33,17 +33,17 @@ impl Target {
             }
         };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = Builder::new().prefix(".floors-").permissions(permissions).tempfile_in(folder)?;
+        let file = Builder::new().prefix(".pktgen-").permissions(permissions).tempfile_in(folder)?;
         Ok(Self::Beside(file, path))
     }
 
     /// Whether it is a file, or is to become one.
-    pub(super) fn is_file(&self) -> bool {
+    pub(crate) fn is_file(&self) -> bool {
         matches!(self, Self::Beside(..))
     }
 
     /// Puts the text in the place of what was there.
-    pub(super) fn replace(self, text: &str) -> io::Result<()> {
+    pub(crate) fn replace(self, text: &str) -> io::Result<()> {
         match self {
             Self::Beside(mut file, path) => {
                 file.write_all(text.as_bytes())?;

@@ -3,6 +3,7 @@
 use crate::frames::printable;
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ pub(super) struct Folder {
 
 impl Folder {
     /// Makes a folder, unless there is one, and begins a run in it.
-    pub(super) fn create(path: &Path, profile: &Profile) -> Result<Self, Failure> {
+    pub(super) fn create(path: &Path, profile: &Profile, about: BTreeMap<String, String>) -> Result<Self, Failure> {
         let name = path.display();
         std::fs::create_dir_all(path).with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
         let lines = path.join(NAME);
@@ -36,7 +37,7 @@ impl Folder {
             _ => anyhow!("--out {name}: cannot be written: {error}; name another folder"),
         })?;
         let mut folder = Self { path: path.to_owned(), file, has_trial: false };
-        folder.write(&Line::run(profile.clone()))?;
+        folder.write(&Line::run_about(profile.clone(), about))?;
         // The file itself is in the folder for good.
         let synced = File::open(path).and_then(|folder| folder.sync_all());
         synced.with_context(|| format!("--out {name}: cannot be written"))?;

@@ -1,0 +1,30 @@
+//! Pages of results: one file of HTML with drawings in SVG, without script and without anything from elsewhere.
+
+pub(crate) mod chart;
+pub(crate) mod markup;
+pub(crate) mod scale;
+mod shapes;
+
+use markup::Markup;
+
+/// Light, dark and on paper.
+const STYLE: &str = include_str!("page/style.css");
+
+/// Makes a page of a title and what `body` writes. It is well-formed XML, too.
+pub(crate) fn page(title: &str, body: impl FnOnce(&mut Markup)) -> String {
+    let mut page = Markup::default();
+    page.within("html", &[("lang", &"en"), ("xmlns", &"http://www.w3.org/1999/xhtml")], |page| {
+        page.within("head", &[], |page| {
+            page.empty("meta", &[("charset", &"utf-8")]);
+            page.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
+            page.empty("meta", &[("name", &"color-scheme"), ("content", &"light dark")]);
+            page.leaf("title", &[], title);
+            page.style(STYLE);
+        });
+        page.within("body", &[], |page| {
+            page.leaf("h1", &[], title);
+            body(page);
+        });
+    });
+    format!("<!DOCTYPE html>\n{}\n", page.into_text())
+}

@@ -1,0 +1,294 @@
+//! The drawings of a page: what a table says, over frame sizes or loads.
+
+use super::highest;
+use super::html::Run;
+use crate::page::chart::{Axis, Chart, Kind, Look, Point, Series};
+use crate::page::markup::Markup;
+use crate::page::scale::{number, real};
+use trial::{AnyTest, Goal, LatencyResult, Part, Report, Summary};
+
+/// Draws all that was measured.
+pub(super) fn draw(page: &mut Markup, runs: &[Run<'_>]) {
+    let sizes = Sizes::of(runs);
+    page.within("div", &[("class", &"charts")], |page| {
+        sizes.percent(runs).draw(page);
+        sizes.rates(runs).draw(page);
+        sizes.latency(runs).draw(page);
+        runs.iter().for_each(|run| loss(run).draw(page));
+        sizes.bursts(runs).draw(page);
+        sizes.recovery(runs).draw(page);
+    });
+}
+
+/// All frame sizes of all runs, in their order.
+struct Sizes(Vec<u32>);
+
+/// A rate that a search has found: its name, size, rate, and bounds.
+type Found = (String, u32, f64, [Option<f64>; 2]);
+
+impl Sizes {
+    fn of(runs: &[Run<'_>]) -> Self {
+        let mut sizes: Vec<u32> = runs.iter().flat_map(|run| run.report.parts()).map(|part| part.size).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        Self(sizes)
+    }
+
+    fn axis(&self) -> Axis {
+        let names = self.0.iter().map(ToString::to_string).collect();
+        Axis::new("frame size with check sequence, bytes", Kind::Names(names))
+    }
+
+    fn place(&self, size: u32) -> f64 {
+        real(self.0.partition_point(|one| *one < size))
+    }
+
+    fn percent(&self, runs: &[Run<'_>]) -> Chart {
+        let series = self.series(runs, |run| {
+            let of = |(name, size, rate, _): Found| {
+                let percent = rate / highest(run.report, size)? * 100.0;
+                Some((name, size, percent, None, format!("{} %", number(percent, 2))))
+            };
+            throughputs(run.report).into_iter().filter_map(of).collect()
+        });
+        Chart {
+            title: "Throughput, share of the highest rate".to_owned(),
+            note: "100 % is the rate of the line, or what the ports sent at most where no line was given.".to_owned(),
+            x: self.axis(),
+            y: Axis::new("% of the highest rate", Kind::Percent),
+            series,
+        }
+    }
+
+    fn rates(&self, runs: &[Run<'_>]) -> Chart {
+        let limits = |run: &Run<'_>| self.0.iter().filter_map(|&size| highest(run.report, size)).fold(0.0, f64::max);
+        let (unit, scale) = unit(runs.iter().map(limits).fold(0.0, f64::max));
+        let mut series: Vec<Series> = Vec::new();
+        for run in runs {
+            let point = |&size: &u32| {
+                let rate = highest(run.report, size)?;
+                let title = self.title(run, "highest rate", size, &format!("{} pps", number(rate, 0)));
+                Some(Point { x: self.place(size), y: rate / scale, range: None, title })
+            };
+            let points: Vec<Point> = self.0.iter().filter_map(point).collect();
+            let ys = |points: &[Point]| points.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>();
+            // Runs on the same line have it once.
+            if series.last().is_none_or(|last| ys(&last.points) != ys(&points)) {
+                series.push(Series { name: run.name_of("highest rate"), look: Look::limit(), points });
+            }
+        }
+        if let [one] = &mut series[..] {
+            one.name = "highest rate".to_owned();
+        }
+        series.extend(self.series(runs, |run| {
+            let of = |(name, size, rate, bounds): Found| {
+                let words = match bounds {
+                    [Some(low), Some(high)] => format!(", between {} and {}", number(low, 0), number(high, 0)),
+                    _ => String::new(),
+                };
+                (name, size, rate / scale, None, format!("{} pps{words}", number(rate, 0)))
+            };
+            let forwarded = run.report.parts().iter().filter_map(|part| match &part.test {
+                AnyTest::Frmol(test) => test.result().map(|result| {
+                    ("forwarded at the highest load".to_owned(), part.size, result.forwarded, [None, None])
+                }),
+                _ => None,
+            });
+            throughputs(run.report).into_iter().chain(forwarded).map(of).collect()
+        }));
+        Chart {
+            title: "Frames a second".to_owned(),
+            note: String::new(),
+            x: self.axis(),
+            y: Axis::new(unit, Kind::Linear),
+            series,
+        }
+    }
+
+    fn latency(&self, runs: &[Run<'_>]) -> Chart {
+        let series = self.series(runs, |run| {
+            run.report
+                .parts()
+                .iter()
+                .flat_map(|part| latencies(part).into_iter().map(move |(name, result)| (part, name, result)))
+                .filter_map(|(part, name, result)| {
+                    let ([typical, worst], least) = (typical_and_worst(result)?, least(result)?);
+                    let words = format!("typical {} us, worst case {} us", number(typical, 2), number(worst, 2));
+                    Some((name, part.size, typical, Some([least, worst]), words))
+                })
+                .collect()
+        });
+        let note = "Marks are typical latencies (medians); lines reach from the shortest to the worst case, the 99.9th percentile \
+                    (RFC 8219). From the hand-over to the sender's ring to the sight of the receiver.";
+        Chart {
+            title: "Latency".to_owned(),
+            note: note.to_owned(),
+            x: self.axis(),
+            y: Axis::new("us, logarithmic", Kind::Log),
+            series,
+        }
+    }
+
+    fn bursts(&self, runs: &[Run<'_>]) -> Chart {
+        let series = self.series(runs, |run| {
+            let of = |part: &Part| {
+                let AnyTest::BackToBack(test) = &part.test else { return None };
+                // Where the longest burst allowed lost nothing, there is no longest one.
+                let Summary { mean, min, max, .. } = test.result().filter(|bursts| bursts.endless == 0)?.frames;
+                Some((
+                    "longest burst".to_owned(),
+                    part.size,
+                    mean,
+                    Some([min, max]),
+                    format!("{} frames", number(mean, 1)),
+                ))
+            };
+            run.report.parts().iter().filter_map(of).collect()
+        });
+        Chart {
+            title: "Back-to-back frames".to_owned(),
+            note: "Marks are means of the longest bursts without loss; lines reach from the least to the most. Sizes that are \
+                   forwarded at the highest rate have none."
+                .to_owned(),
+            x: self.axis(),
+            y: Axis::new("frames", Kind::Linear),
+            series,
+        }
+    }
+
+    fn recovery(&self, runs: &[Run<'_>]) -> Chart {
+        let series = self.series(runs, |run| {
+            let of = |part: &Part| {
+                let AnyTest::Recovery(test) = &part.test else { return None };
+                let Summary { mean, min, max, .. } = test.result()?.seconds?;
+                Some((
+                    "recovery".to_owned(),
+                    part.size,
+                    mean * 1e3,
+                    Some([min * 1e3, max * 1e3]),
+                    format!("{} s", number(mean, 4)),
+                ))
+            };
+            run.report.parts().iter().filter_map(of).collect()
+        });
+        Chart {
+            title: "System recovery".to_owned(),
+            note: "From the end of an overload to the last lost frame; lines reach from the least to the most."
+                .to_owned(),
+            x: self.axis(),
+            y: Axis::new("ms", Kind::Linear),
+            series,
+        }
+    }
+
+    /// A series for each name of each run. One run has a colour for each name, several have one each.
+    fn series<'r, F>(&self, runs: &[Run<'r>], points: F) -> Vec<Series>
+    where
+        F: Fn(&Run<'r>) -> Vec<(String, u32, f64, Option<[f64; 2]>, String)>,
+    {
+        let mut all: Vec<Series> = Vec::new();
+        for (nth, run) in runs.iter().enumerate() {
+            let before = all.len();
+            for (name, size, y, range, words) in points(run) {
+                let title = self.title(run, &name, size, &words);
+                let point = Point { x: self.place(size), y, range, title };
+                let name = run.name_of(&name);
+                match all[before..].iter_mut().find(|series| series.name == name) {
+                    Some(series) => series.points.push(point),
+                    None => {
+                        let of_run = all.len() - before;
+                        let look = if runs.len() == 1 { Look::nth(of_run) } else { Look::nth(nth).variant(of_run) };
+                        all.push(Series { name, look, points: vec![point] });
+                    }
+                }
+            }
+            all[before..].iter_mut().for_each(|series| series.points.sort_by(|a, b| a.x.total_cmp(&b.x)));
+        }
+        all
+    }
+
+    fn title(&self, run: &Run<'_>, name: &str, size: u32, words: &str) -> String {
+        format!("{}, {size} bytes: {words}", run.name_of(name))
+    }
+}
+
+/// Loss over the load, a line for each size.
+fn loss(run: &Run<'_>) -> Chart {
+    let mut series = Vec::new();
+    for part in run.report.parts() {
+        let (AnyTest::FrameLoss(test), Some(most)) = (&part.test, highest(run.report, part.size)) else { continue };
+        let point = |point: &trial::LossPoint| {
+            let (x, y) = (point.rate / most * 100.0, point.loss_percent());
+            let rate = number(point.rate, 0);
+            let title = format!("{} bytes, {rate} pps ({} %): {} % lost", part.size, number(x, 1), number(y, 4));
+            Point { x, y, range: None, title }
+        };
+        let points = test.points().iter().map(point).collect();
+        series.push(Series { name: format!("{} bytes", part.size), look: Look::nth(series.len()), points });
+    }
+    let name = if run.name.is_empty() { String::new() } else { format!(", run {}", run.name) };
+    Chart {
+        title: format!("Frame loss{name}"),
+        note: "From the highest load down, until two in a row lose nothing.".to_owned(),
+        x: Axis::new("load, % of the highest rate", Kind::Percent),
+        y: Axis::new("frames lost, %", Kind::Linear),
+        series,
+    }
+}
+
+/// What searches have found.
+pub(super) fn throughputs(report: &Report) -> Vec<Found> {
+    let mut all = Vec::new();
+    for part in report.parts() {
+        match &part.test {
+            AnyTest::Throughput(test) => all.extend(test.results().into_iter().filter_map(|result| {
+                Some((goal(&result.goal), part.size, result.throughput?, [result.lower, result.upper]))
+            })),
+            AnyTest::BinarySearch(test) => {
+                let result = test.result();
+                let found = |rate| ("no loss (RFC 2544)".to_owned(), part.size, rate, [Some(rate), result.upper]);
+                all.extend(result.throughput.map(found));
+            }
+            _ => {}
+        }
+    }
+    all
+}
+
+/// The name of a goal.
+pub(super) fn goal(goal: &Goal) -> String {
+    match goal.loss_ratio * 100.0 {
+        0.0 => "NDR (no loss)".to_owned(),
+        loss => format!("PDR (loss up to {} %)", (loss * 1e6).round() / 1e6),
+    }
+}
+
+/// Latencies by name: at the highest of their rates, and at shares of it.
+pub(super) fn latencies(part: &Part) -> Vec<(String, &LatencyResult)> {
+    let AnyTest::Latency(test) = &part.test else { return Vec::new() };
+    let first = test.results().first().map_or(1.0, |result| result.rate);
+    let name = |result: &LatencyResult| match (result.rate / first * 100.0).round() {
+        100.0 => "at the throughput".to_owned(),
+        share => format!("at {share} % of it"),
+    };
+    test.results().iter().map(|result| (name(result), result)).collect()
+}
+
+/// Typical and worst-case latency in microseconds.
+pub(super) fn typical_and_worst(result: &LatencyResult) -> Option<[f64; 2]> {
+    Some([result.typical()?.median / 1e3, result.worst()?.median / 1e3])
+}
+
+/// The shortest latency in microseconds.
+fn least(result: &LatencyResult) -> Option<f64> {
+    result.repetitions.iter().map(|delays| delays.min / 1e3).reduce(f64::min)
+}
+
+/// A unit for rates up to this, and what it is in frames a second.
+fn unit(most: f64) -> (&'static str, f64) {
+    match most {
+        most if most >= 1e6 => ("million frames a second", 1e6),
+        most if most >= 1e4 => ("thousand frames a second", 1e3),
+        _ => ("frames a second", 1.0),
+    }
+}
