@@ -81,6 +81,12 @@ impl PortTotals {
         insert(&mut self.tx_queues, QueueTotals { queue, packets, bytes, dropped });
     }
 
+    /// Takes what its device had counted at an earlier time out of what it counted.
+    pub(crate) fn subtract(&mut self, before: &Self) {
+        self.rx_missed = self.rx_missed.saturating_sub(before.rx_missed);
+        self.rx_errors = self.rx_errors.saturating_sub(before.rx_errors);
+    }
+
     /// What a port's device has counted, and its link. An error when the device is gone; the figures are those of before.
     fn read(port: &mut AnyPort) -> (Self, Result<(), nic::Error>) {
         let result = port.statistics().and_then(|_| port.link());

@@ -11,7 +11,7 @@ use crate::stop::Stop;
 use ::lcore::Team;
 use anyhow::anyhow;
 use mempool::Pool;
-use nic::{AnyPort, AnyRxQueue, AnyTxQueue, Opened, Port as _};
+use nic::{AnyPort, AnyRxQueue, AnyTxQueue, Opened, Port as _, TxQueue as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +63,26 @@ pub struct Run<'a> {
     pub wind_down: Option<Arc<AtomicBool>>,
 }
 
+/// A run that is over, whose ports are open.
+#[derive(Debug)]
+pub struct Kept {
+    /// What was counted in the run.
+    pub totals: Totals,
+    /// The ports, with their queues.
+    pub opened: Vec<Opened>,
+    /// An error if a device was gone; the totals are right all the same.
+    pub trouble: Result<(), Failure>,
+}
+
+/// What workers have done.
+struct Worked {
+    ran: Duration,
+    ended: Vec<Ended>,
+    trouble: Result<(), Failure>,
+    /// How often the link of each port went down.
+    downs: Vec<u64>,
+}
+
 impl Run<'_> {
     /// Starts the workers, each with its lcore, and watches them until a signal (see [`Self::wind_down`]), until
     /// `--duration` is over, until `finished` returns true or (with `--exit-when-idle`) nothing is left to do. Shows the totals once a second, with
@@ -85,6 +105,69 @@ impl Run<'_> {
     where
         F: FnOnce() -> Vec<E> + Send + 'static,
     {
+        let Worked { ran, ended, trouble, downs } = self.work(members, finished, notes, end, |opened, stop| {
+            // A port whose receive queues nobody polls has nothing to finish.
+            ports::stop_receiving(opened.iter_mut().filter(|opened| opened.rx.is_empty()), stop);
+        })?;
+        let (mut totals, closed) = finish(ran, ended, self.opened, self.pools, self.stop);
+        totals.ports.iter_mut().zip(downs).for_each(|(port, downs)| port.link_downs = downs);
+        Ok((totals, trouble.and(closed)))
+    }
+
+    /// Runs like [`Self::supervise`], and leaves the ports open for another run, with the queues of the workers back. What devices have
+    /// counted before is not in the totals; of what workers return, the counters are those of this run.
+    ///
+    /// # Errors
+    ///
+    /// If workers cannot be started, one panicked, or devices are gone when the run begins. The ports are then closed.
+    pub fn supervise_open<F, E: Send + 'static>(
+        mut self,
+        members: Vec<(Option<usize>, F)>,
+        finished: impl Fn(&Team<Vec<E>>) -> bool,
+        notes: impl FnMut(f64) -> Vec<String>,
+        end: impl FnMut(E) -> Ended,
+    ) -> Result<Kept, Failure>
+    where
+        F: FnOnce() -> Vec<E> + Send + 'static,
+    {
+        let (before, read) = read_devices(self.opened.iter_mut().map(|opened| &mut opened.port));
+        read?;
+        let Worked { ran, mut ended, trouble, downs } =
+            self.work(members, finished, notes, end, |_, stop| stop.request())?;
+        let Self { mut opened, pools, stop, .. } = self;
+        for lane in &mut ended {
+            if let Some(((port, _), rx)) = lane.input.zip(lane.rx.take()) {
+                opened[port].rx.push(rx);
+            }
+            if let Some(((port, _), tx)) = lane.output.zip(lane.tx.take()) {
+                opened[port].tx.push(tx);
+            }
+        }
+        let idle = ports::drain(&mut opened, pools, stop);
+        for lane in &mut ended {
+            if let Some((port, _)) = lane.output.filter(|(port, _)| !idle[*port]) {
+                lane.counters.unsend(opened[port].tx.last().map_or(0, |queue| queue.in_flight() as u64));
+            }
+        }
+        let (mut devices, read) = read_devices_last(opened.iter_mut().map(|opened| &mut opened.port));
+        devices.iter_mut().zip(&before).for_each(|(device, before)| device.subtract(before));
+        let mut totals = totals(ran, ended.iter().map(|lane| (lane.input, lane.output, lane.counters)), devices);
+        totals.ports.iter_mut().zip(downs).for_each(|(port, downs)| port.link_downs = downs);
+        Ok(Kept { totals, opened, trouble: trouble.and(read.map_err(Failure::from)) })
+    }
+
+    /// Starts the workers, and watches them to their end, which `quiesce` begins.
+    fn work<F, E: Send + 'static>(
+        &mut self,
+        members: Vec<(Option<usize>, F)>,
+        finished: impl Fn(&Team<Vec<E>>) -> bool,
+        notes: impl FnMut(f64) -> Vec<String>,
+        end: impl FnMut(E) -> Ended,
+        quiesce: impl FnOnce(&mut [Opened], &Stop),
+    ) -> Result<Worked, Failure>
+    where
+        F: FnOnce() -> Vec<E> + Send + 'static,
+    {
         let mut links = Links::of(&mut self.opened)?;
         let waker = self.stop.waker()?;
         let team = Team::start_with(members, &self.stop.flag(), move || waker.wake()).map_err(team_failure)?;
@@ -92,16 +175,13 @@ impl Run<'_> {
         let watched = self.watch(&team, finished, notes, &mut links);
         // A device that is gone has nothing to tell; who closes it says so.
         let _ = links.look(&mut self.opened);
-        // A port whose receive queues nobody polls has nothing to finish.
-        ports::stop_receiving(self.opened.iter_mut().filter(|opened| opened.rx.is_empty()), self.stop);
+        quiesce(&mut self.opened, self.stop);
         let ended = team.join().map_err(team_failure)?.into_iter().flatten().map(end).collect();
         let (ran, trouble) = match watched {
             Ok(ran) => (ran, Ok(())),
             Err(failure) => (begun.elapsed(), Err(failure)),
         };
-        let (mut totals, closed) = finish(ran, ended, self.opened, self.pools, self.stop);
-        totals.ports.iter_mut().zip(links.downs()).for_each(|(port, downs)| port.link_downs = downs);
-        Ok((totals, trouble.and(closed)))
+        Ok(Worked { ran, ended, trouble, downs: links.downs().collect() })
     }
 
     /// Watches the run until it ends, and returns how long it took. The workers continue. No descriptor of a port stays open,
