@@ -90,7 +90,7 @@ fn page(folder: &str, report: &Report) -> String {
         let percent = percent(report, &row).map_or(String::new(), |percent| format!("{percent:.2} %"));
         table.add_row([row.size.to_string(), row.test, row.figure, percent, row.note]);
     }
-    let foot = "of max: of the line (--line), or of what the ports sent at most (forwarded at maximum load)".to_owned();
+    let foot = format!("of max: {}", base(report));
     let mut lines = vec![printable(&format!("{folder}: {}", report.profile().name)), screen::trimmed(&table), foot];
     let limits = report.parts().iter().flat_map(|part| part.test.limits().iter().map(move |limit| (part.size, limit)));
     let limits: Vec<_> = limits.map(|(size, limit)| format!("limit of the generator, {size} bytes: {limit}")).collect();
@@ -105,6 +105,19 @@ fn page(folder: &str, report: &Report) -> String {
 fn percent(report: &Report, row: &Row) -> Option<f64> {
     let rate = row.value.filter(|_| row.unit == "pps")?;
     Some(rate / highest(report, row.size)? * 100.0)
+}
+
+/// What percentages are of.
+fn base(report: &Report) -> &'static str {
+    let mut loads = report.parts().iter().filter_map(|part| match part.setup {
+        Setup::Frmol { rate } => Some(rate < UNLIMITED),
+        _ => None,
+    });
+    match (loads.clone().any(|line| line), loads.any(|line| !line)) {
+        (true, false) => "of the rate of the line",
+        (false, _) => "of what the ports sent at most, as measured: they have no line",
+        (true, true) => "of the rate of the line, or of what the ports sent at most, as measured, where they have none",
+    }
 }
 
 /// The highest rate of a size, in frames a second: that of the line, or what the ports sent at most.

@@ -7,6 +7,7 @@ mod progress;
 pub(crate) use folder::read;
 
 use crate::args::{Rfc2544Args, RunArgs, Size, Test};
+use crate::trial::Held;
 use crate::{machine, report_folders, trial as runs};
 use anyhow::anyhow;
 use cli::exit::Failure;
@@ -38,6 +39,8 @@ struct Bench<'a> {
     /// Whether a test was begun after these, to which trials that are written belong.
     has_begun: bool,
     folder: Folder,
+    /// Ports that are open for frames of the size at hand.
+    held: Held,
     stop: Stop,
     progress: Progress,
 }
@@ -65,8 +68,11 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     };
     let path = folder.path().to_owned();
     let progress = Progress::new(&profile, args, sizes.len());
-    let mut bench = Bench { args, profile, known, has_begun: false, folder, stop: Stop::on_signals()?, progress };
-    let ended = sizes.iter().try_for_each(|size| bench.size(size));
+    let (held, stop) = (Held::default(), Stop::on_signals()?);
+    let mut bench = Bench { args, profile, known, has_begun: false, folder, held, stop, progress };
+    let ended = sizes.iter().try_for_each(|size| bench.size(size).and(bench.close().map_err(Broken::from)));
+    // What cannot be closed after a failure is not the news.
+    let _ = bench.close();
     bench.progress.clear();
     let is_kept = bench.folder.keep();
     let shown = if is_kept { report_folders::show(std::slice::from_ref(&path), args.json, false) } else { Ok(()) };
@@ -82,9 +88,10 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
 fn about(args: &Rfc2544Args) -> BTreeMap<String, String> {
     let mut about = machine::about();
     about.insert("ports".to_owned(), args.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "));
-    let line = args.line.map_or("none given: the highest rate is what the ports sent".to_owned(), |bits| {
-        format!("{} bit/s", grouped(bits))
-    });
+    let line = args.line.map_or(
+        "none given: that of the links where they have a speed, else what the ports sent at most".to_owned(),
+        |bits| format!("{} bit/s", grouped(bits)),
+    );
     about.insert("line".to_owned(), line);
     about
 }
@@ -124,11 +131,41 @@ fn on_line(bits: u64, size: u32) -> f64 {
 }
 
 impl Bench<'_> {
+    /// Closes the ports: packet memory and MTU are those of a size.
+    fn close(&mut self) -> Result<(), Failure> {
+        self.stop.closing();
+        std::mem::take(&mut self.held).close()
+    }
+
+    /// Frames a second that the line carries: by its speed as given, or else as both links have it.
+    fn line(&mut self, size: &Size) -> Result<Option<f64>, Broken> {
+        let known = self.known.iter().filter(|part| part.size == size.bytes).find_map(|part| match part.setup {
+            Setup::Frmol { rate } => Some(rate),
+            _ => None,
+        });
+        if let Some(rate) = known {
+            return Ok(Some(rate).filter(|rate| *rate < UNLIMITED));
+        }
+        let args = self.args.trial(size);
+        let bits = match self.args.line {
+            None => {
+                let frames = runs::prepare(&args)?;
+                let line = self.held.line(&args, &frames, &self.stop, &mut Screen::new(true, true));
+                if self.stop.is_signalled() {
+                    return Err(Broken::Interrupted);
+                }
+                line?
+            }
+            line => line,
+        };
+        Ok(bits.map(|bits| on_line(bits, size.bytes)))
+    }
+
     /// All tests with frames of a size.
     fn size(&mut self, size: &Size) -> Result<(), Broken> {
         let wants = |test| self.args.tests.contains(&test);
         let (latency, loss, bursts) = (wants(Test::Latency), wants(Test::Loss), wants(Test::BackToBack));
-        let line = self.args.line.map(|line| on_line(line, size.bytes));
+        let line = self.line(size)?;
         let offered = match self.test(size, &Setup::Frmol { rate: line.unwrap_or(UNLIMITED) })? {
             AnyTest::Frmol(test) => test.result().map(|result| result.offered),
             _ => None,
@@ -219,7 +256,7 @@ impl Bench<'_> {
     fn trial(&mut self, size: &Size, setup: &Setup, next: &Trial) -> Result<Outcome, Broken> {
         let args = self.run_args(size, setup, next);
         let frames = runs::prepare(&args)?;
-        let done = runs::perform(&args, frames, &mut self.stop, &mut Screen::new(true, true));
+        let done = runs::perform_on(&mut self.held, true, &args, frames, &mut self.stop, &mut Screen::new(true, true));
         if self.stop.is_signalled() {
             return Err(Broken::Interrupted);
         }

@@ -2,6 +2,7 @@
 
 mod direction;
 pub(crate) mod figures;
+mod held;
 mod hosts;
 mod obey;
 mod pair;
@@ -14,7 +15,7 @@ use crate::control::{Controls, Facts, Orders};
 use crate::frames::{Asked, Frames, Limits};
 use crate::host::Hosts;
 use crate::lane::Lane;
-use crate::run::{FLUSH, buffers, open, share_out, wait_for_links};
+use crate::run::{FLUSH, share_out, wait_for_links};
 use ::lcore::Team;
 use anyhow::anyhow;
 use cli::args::RunOptions;
@@ -23,14 +24,15 @@ use cli::human::grouped;
 use cli::idle::{self, IdleMode};
 use cli::ports::{self, Ports};
 use cli::report::Totals;
-use cli::run::{Ended, PublishedLane, Run};
+use cli::run::{Ended, Kept, PublishedLane, Run};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use direction::{Direction, How, Progress};
 use figures::{Figures, Setting};
+pub(crate) use held::Held;
 use measure::Clock;
 use mempool::Pool;
-use nic::{Address, Interrupts, Opened, Port as _};
+use nic::{Address, Opened, Port as _};
 pub(crate) use pair::Phase;
 use pair::{COUNTED, Pair, Pairs, Plan};
 use std::sync::Arc;
@@ -89,7 +91,7 @@ pub(crate) fn run(args: &SteeredArgs) -> Result<(), Failure> {
     if let Some(address) = controls.address() {
         screen.say(&format!("control: listens at {address}"));
     }
-    let outcome = perform_steered(args, frames, &mut stop, &mut screen, controls)?;
+    let outcome = perform_steered((&mut Held::default(), false), args, frames, &mut stop, &mut screen, controls)?;
     report::print(args, floors.as_ref(), outcome)
 }
 
@@ -111,11 +113,24 @@ pub(crate) fn perform(
     stop: &mut Stop,
     screen: &mut Screen,
 ) -> Result<Outcome, Failure> {
-    perform_steered(args, frames, stop, screen, Controls::default())
+    perform_on(&mut Held::default(), false, args, frames, stop, screen)
+}
+
+/// The same, on ports that may stay open for the next.
+pub(crate) fn perform_on(
+    held: &mut Held,
+    stay_open: bool,
+    args: &RunArgs,
+    frames: Frames,
+    stop: &mut Stop,
+    screen: &mut Screen,
+) -> Result<Outcome, Failure> {
+    perform_steered((held, stay_open), args, frames, stop, screen, Controls::default())
 }
 
 /// The same, steered while it runs.
 fn perform_steered(
+    (held, stay_open): (&mut Held, bool),
     args: &RunArgs,
     frames: Frames,
     stop: &mut Stop,
@@ -125,11 +140,7 @@ fn perform_steered(
     stop.renew()?;
     let stop = &*stop;
     let calibrated = Calibrated::begin();
-    let port_options = frames.port_options(&args.port_options);
-    let Ports { mut opened, pools } = open(&args.ports, &port_options, Interrupts::Off, stop, screen)?;
-    if frames.are_for_others() {
-        receive_all(&mut opened)?;
-    }
+    let Ports { mut opened, pools } = held.take(args, &frames, stop, screen)?;
     wait_for_links(&opened, stop)?;
     let lines = args.traffic.pace.lines(&args.ports, &opened)?;
     let asked = lines.iter().map(|line| frames.asked(*line)).collect::<Result<Vec<_>, _>>()?;
@@ -141,7 +152,7 @@ fn perform_steered(
     let (limits, plan) = plan(args, &frames, &clock, &controls);
     let (cut, orders) = (Arc::clone(&plan.cut), Arc::clone(&plan.orders));
     let facts = facts(args, &frames, &opened, lines, &clock);
-    let directions = directions(args, &frames, (&mut opened, &pools), &asked, &clock, hosts)?;
+    let directions = directions(args, &frames, (&mut opened, &pools, held), &asked, &clock, hosts)?;
     let names = names(&directions, &opened);
     let (published, progress) = watched(&directions);
     let members = members(args, directions, &opened, &plan, stop)?;
@@ -165,7 +176,17 @@ fn perform_steered(
         figures.push(of_direction);
         Ended { rx: Some(rx), tx: Some(tx), input: Some((to, 0)), output: Some((from, 0)), counters }
     };
-    let supervised = run.supervise(members, Team::all_finished, notes, end);
+    let supervised = if stay_open {
+        run.supervise_open(members, Team::all_finished, notes, end).map(|Kept { totals, opened, trouble }| {
+            // Those of a device that is gone are opened anew.
+            if trouble.is_ok() {
+                held.put(Ports { pools, opened });
+            }
+            (totals, trouble)
+        })
+    } else {
+        run.supervise(members, Team::all_finished, notes, end)
+    };
     let steered = steering.end();
     let (totals, closed) = supervised?;
     // Lcores end in another order than that of the ports, which is that of the names.
@@ -174,14 +195,6 @@ fn perform_steered(
     let void = jumped.as_ref().err().map(ToString::to_string);
     let (cut, trouble) = (cut.load(Ordering::Relaxed), closed.and(jumped.map_err(Failure::from)).and(steered));
     Ok(Outcome { frames, limits, names, asked, clock, cut, figures, totals, void, trouble })
-}
-
-/// Has ports receive what is for others too. Those that cannot be told to do so anyway.
-fn receive_all(opened: &mut [Opened]) -> Result<(), Failure> {
-    for opened in opened.iter_mut().filter(|opened| opened.port.capabilities().set_promiscuous) {
-        opened.port.set_promiscuous(true)?;
-    }
-    Ok(())
 }
 
 /// Refuses what no run can begin with.
@@ -247,7 +260,7 @@ fn plan(args: &RunArgs, frames: &Frames, clock: &Clock, controls: &Controls) -> 
 fn directions(
     args: &RunArgs,
     frames: &Frames,
-    (opened, pools): (&mut [Opened], &[Pool]),
+    (opened, pools, held): (&mut [Opened], &[Pool], &mut Held),
     asked: &[Asked],
     clock: &Clock,
     mut hosts: Hosts,
@@ -263,7 +276,7 @@ fn directions(
         let sources = frames.sources(&args.traffic, from, macs, &asked[from], clock)?;
         let (Some(tx), Some(rx)) = (opened[from].tx.pop(), opened[to].rx.pop()) else { continue };
         let probe = frames.probe(&args.traffic, from, macs)?;
-        let pool = buffers(&args.port_options, frames.largest(), opened[from].port.numa_node())?;
+        let pool = held.buffers(from, args, frames.largest(), opened[from].port.numa_node())?;
         let lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), sources).probe_with(probe);
         // What is between the ports may add a header.
         let how = match frames.largest() + HEADERS > pools[to].data_room().into() {

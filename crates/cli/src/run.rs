@@ -124,7 +124,7 @@ impl Run<'_> {
         mut self,
         members: Vec<(Option<usize>, F)>,
         finished: impl Fn(&Team<Vec<E>>) -> bool,
-        notes: impl FnMut(f64) -> Vec<String>,
+        notes: impl FnMut(&Totals) -> Vec<String>,
         end: impl FnMut(E) -> Ended,
     ) -> Result<Kept, Failure>
     where
@@ -161,7 +161,7 @@ impl Run<'_> {
         &mut self,
         members: Vec<(Option<usize>, F)>,
         finished: impl Fn(&Team<Vec<E>>) -> bool,
-        notes: impl FnMut(f64) -> Vec<String>,
+        notes: impl FnMut(&Totals) -> Vec<String>,
         end: impl FnMut(E) -> Ended,
         quiesce: impl FnOnce(&mut [Opened], &Stop),
     ) -> Result<Worked, Failure>

@@ -55,7 +55,8 @@ pub(crate) struct Rfc2544Args {
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
 
-    /// Speed of the line in bit/s: the highest rate, and what percentages are of. Without it, that is what the ports send at most
+    /// Speed of the line in bit/s: the highest rate, and what percentages are of [default: that of the slower link; for software
+    /// and virtual ports, what they send at most]
     #[arg(long, value_name = "BPS", value_parser = super::pace::bits)]
     pub(crate) line: Option<u64>,
 

@@ -36,7 +36,7 @@ impl Scale {
     pub(crate) fn log(values: impl Iterator<Item = f64>) -> Self {
         let fits = values.filter(|value| value.is_finite() && *value > 0.0);
         let (low, high) = fits.fold((f64::INFINITY, 0.0), |(low, high), value| (value.min(low), value.max(high)));
-        let (low, high) = (low.max(LEAST).min(MOST), high.min(MOST));
+        let (low, high) = (low.clamp(LEAST, MOST), high.min(MOST));
         if high < LEAST {
             return Self::Log { low: 0, high: 1 };
         }

@@ -1,7 +1,7 @@
 //! The drawings of a page: what a table says, over frame sizes or loads.
 
-use super::highest;
 use super::html::Run;
+use super::{base, highest};
 use crate::page::chart::{Axis, Chart, Kind, Look, Point, Series};
 use crate::page::markup::Markup;
 use crate::page::scale::{number, real};
@@ -53,7 +53,7 @@ impl Sizes {
         });
         Chart {
             title: "Throughput, share of the highest rate".to_owned(),
-            note: "100 % is the rate of the line, or what the ports sent at most where no line was given.".to_owned(),
+            note: bases(runs),
             x: self.axis(),
             y: Axis::new("% of the highest rate", Kind::Percent),
             series,
@@ -233,6 +233,18 @@ fn loss(run: &Run<'_>) -> Chart {
         x: Axis::new("load, % of the highest rate", Kind::Percent),
         y: Axis::new("frames lost, %", Kind::Linear),
         series,
+    }
+}
+
+/// What percentages of runs are of.
+fn bases(runs: &[Run<'_>]) -> String {
+    let mut all: Vec<String> = runs.iter().map(|run| format!("Percentages are {}.", base(run.report))).collect();
+    if all.iter().all(|one| *one == all[0]) {
+        all.truncate(1);
+    }
+    match &all[..] {
+        [one] => one.clone(),
+        _ => runs.iter().zip(&all).map(|(run, words)| run.name_of(words)).collect::<Vec<_>>().join(" "),
     }
 }
 

@@ -62,7 +62,7 @@ fn of(figures: &Figures, run: &Run, traffic: &Traffic) -> Outcome {
         let late = (traffic.seconds() * LATE_SHARE).max(LATE);
         outcome.seconds = (seconds > traffic.seconds() + late).then_some(seconds);
     }
-    let link = |port: usize| run.totals.ports[port].link == "down";
+    let link = |port: usize| run.totals.ports[port].link == "down" || run.totals.ports[port].link_downs > 0;
     outcome.link_fell = link(figures.from) || link(figures.to);
     (outcome.duplicate, outcome.reordered) = (verdict.duplicate, verdict.reordered);
     outcome.delays = figures.all.from_ring.map(|times| delays(&times, &run.clock));

@@ -9,8 +9,8 @@ use trial::{Outcome, Profile, Setup, Trial, Verdict};
 
 /// Columns of a line that is redrawn.
 const COLUMNS: usize = 79;
-/// What opening and closing of ports takes beside the phases of a trial, until it is known.
-const OPENING: f64 = 0.4;
+/// What begin and end of a trial take beside the phases of a trial, until it is known.
+const OPENING: f64 = 0.05;
 /// Trials of a search, until it is known.
 const SEARCH: f64 = 60.0;
 const BURSTS: f64 = 30.0;

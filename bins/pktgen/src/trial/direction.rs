@@ -41,6 +41,8 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     pub(crate) published: Arc<Published>,
     pub(crate) progress: Arc<Progress>,
     seen: u64,
+    /// What its queues had counted before.
+    before: Counters,
     /// The host that the receiving port is, and the one that the sending port is if nothing else receives there.
     pub(super) host: Option<Box<Attached<T>>>,
     pub(super) listener: Option<Box<Listener<R>>>,
@@ -64,8 +66,12 @@ pub(crate) struct Progress([AtomicU64; 4]);
 
 impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     pub(crate) fn new(lane: Lane<T>, to: usize, rx: R, pool: &Pool, base: u16, how: How) -> Self {
+        let mut before = Counters::default();
+        before.set_rx(rx.counters());
+        before.set_tx(lane.tx.counters());
         Self {
             to,
+            before,
             rx: PacedRx::new(rx),
             cache: pool.cache(),
             base,
@@ -276,7 +282,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
 
     /// What it has counted, for the totals of the ports.
     pub(crate) fn counters(&self) -> Counters {
-        self.lane.counters
+        self.lane.counters - self.before
     }
 }
 
