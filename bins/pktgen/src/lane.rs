@@ -20,6 +20,8 @@ pub(crate) struct Lane<T = AnyTxQueue> {
     sources: Vec<Source>,
     /// What probes are, unless they are like what counts.
     probe: Option<Source>,
+    /// Other paces of the sources, for a time.
+    others: Vec<Option<Pacing>>,
     /// Of so many sources each comes first in its turn; the others take what room is left.
     fair: usize,
     first: usize,
@@ -165,6 +167,7 @@ impl<T: TxQueue> Lane<T> {
             counters: Counters::default(),
             sources,
             probe: None,
+            others: Vec::new(),
             fair: 0,
             first: 0,
             cache: pool.cache(),
@@ -191,6 +194,20 @@ impl<T: TxQueue> Lane<T> {
     pub(crate) fn probe_with(mut self, probe: Option<Traffic>) -> Self {
         self.probe = probe.map(|probe| Source::new(probe, None));
         self
+    }
+
+    /// Takes the paces of these sources, which are like its own, for [`Self::exchange_paces`].
+    pub(crate) fn set_other_paces(&mut self, mut sources: Vec<Source>) {
+        sources.sort_by_key(|source| source.pacing.is_none());
+        self.others = sources.into_iter().map(|source| source.pacing).collect();
+    }
+
+    /// From the next part on it has the other paces, if there are any; and then its own again.
+    pub(crate) fn exchange_paces(&mut self) {
+        self.sources
+            .iter_mut()
+            .zip(&mut self.others)
+            .for_each(|(source, other)| std::mem::swap(&mut source.pacing, other));
     }
 
     /// Whether a receiver can tell by their checksums which of its frames are damaged.

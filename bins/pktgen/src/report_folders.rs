@@ -96,7 +96,7 @@ fn page(folder: &str, report: &Report) -> String {
     let limits: Vec<_> = limits.map(|(size, limit)| format!("limit of the generator, {size} bytes: {limit}")).collect();
     lines.extend(limits.iter().take(LIMITS).cloned());
     lines.extend(limits.len().checked_sub(LIMITS + 1).map(|more| format!("and {} more limits (--json)", more + 1)));
-    lines.extend(report.profile().departures().iter().map(|departure| format!("departs from {departure}")));
+    lines.extend(report.departures().iter().map(|departure| format!("departs from {departure}")));
     lines.extend(report.is_cut().then(|| "the last line was not written to its end; its trial is left out".to_owned()));
     lines.join("\n")
 }

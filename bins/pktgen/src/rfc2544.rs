@@ -165,6 +165,7 @@ impl Bench<'_> {
     fn size(&mut self, size: &Size) -> Result<(), Broken> {
         let wants = |test| self.args.tests.contains(&test);
         let (latency, loss, bursts) = (wants(Test::Latency), wants(Test::Loss), wants(Test::BackToBack));
+        let recovery = wants(Test::Recovery);
         let line = self.line(size)?;
         let offered = match self.test(size, &Setup::Frmol { rate: line.unwrap_or(UNLIMITED) })? {
             AnyTest::Frmol(test) => test.result().map(|result| result.offered),
@@ -172,13 +173,20 @@ impl Bench<'_> {
         };
         let highest = self.args.max.into_iter().chain(line.or(offered)).reduce(f64::min);
         let Some(highest) = highest else { return self.skip(size, "no trial at the highest load counted") };
-        if wants(Test::Throughput) || latency || bursts {
+        if wants(Test::Throughput) || latency || bursts || recovery {
             let found = self.test(size, &self.search(highest))?;
             match bounds(&found) {
                 (Some(rate), upper) => {
                     if latency {
                         let rates = if self.args.is_strict() { vec![rate] } else { vec![rate, rate / 2.0] };
                         self.test(size, &Setup::Latency { rates })?;
+                    }
+                    match upper {
+                        _ if !recovery => {}
+                        None => self.skip(size, "no recovery: the highest rate is no overload")?,
+                        Some(_) => {
+                            self.test(size, &Setup::Recovery { throughput: rate, highest })?;
+                        }
                     }
                     match upper {
                         _ if !bursts => {}
@@ -189,7 +197,7 @@ impl Bench<'_> {
                         }
                     }
                 }
-                (None, _) if latency || bursts => {
+                (None, _) if latency || bursts || recovery => {
                     self.skip(size, "no throughput was found, so only loss is measured")?
                 }
                 (None, _) => {}
@@ -274,6 +282,12 @@ impl Bench<'_> {
         args.around.drain = Some(Duration::from_secs_f64(next.phases.drain));
         match next.traffic {
             Traffic::Burst { frames, .. } => args.count = Some(frames),
+            Traffic::Overload { rate, seconds, then, then_seconds } => {
+                args.around.overload = Some(measure::Load::Frames(millionths(rate)));
+                args.warm_up = Duration::from_secs_f64(seconds);
+                args.traffic.pace.rate = Some(measure::Load::Frames(millionths(then)));
+                args.duration = Some(Duration::from_secs_f64(then_seconds));
+            }
             // Frames before a burst would lie in the buffer that it is to fill.
             _ => {
                 args.duration = Some(Duration::from_secs_f64(next.traffic.seconds()));

@@ -14,7 +14,7 @@ use crate::clock::{Calibrated, ticks};
 use crate::control::{Controls, Facts, Orders};
 use crate::frames::{Asked, Frames, Limits};
 use crate::host::Hosts;
-use crate::lane::Lane;
+use crate::lane::{Lane, Source};
 use crate::run::{FLUSH, share_out, wait_for_links};
 use ::lcore::Team;
 use anyhow::anyhow;
@@ -277,7 +277,9 @@ fn directions(
         let (Some(tx), Some(rx)) = (opened[from].tx.pop(), opened[to].rx.pop()) else { continue };
         let probe = frames.probe(&args.traffic, from, macs)?;
         let pool = held.buffers(from, args, frames.largest(), opened[from].port.numa_node())?;
-        let lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), sources).probe_with(probe);
+        let others = paces_of_overload(args, from, macs, clock)?;
+        let mut lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), sources).probe_with(probe);
+        lane.set_other_paces(others);
         // What is between the ports may add a header.
         let how = match frames.largest() + HEADERS > pools[to].data_room().into() {
             _ if frames.are_untagged() => How::Number,
@@ -290,6 +292,15 @@ fn directions(
     }
     hosts::attach(&mut directions, &mut hosts, opened);
     Ok(directions)
+}
+
+/// Sources at the rate of an overload, if there is to be one.
+fn paces_of_overload(args: &RunArgs, from: usize, macs: [[u8; 6]; 2], clock: &Clock) -> Result<Vec<Source>, Failure> {
+    let Some(load) = args.around.overload else { return Ok(Vec::new()) };
+    let mut traffic = args.traffic.clone();
+    traffic.pace.rate = Some(load);
+    let frames = Frames::of(&traffic, &args.port_options)?;
+    frames.sources(&traffic, from, macs, &frames.asked(None)?, clock)
 }
 
 /// The two ports of each direction, as `A > B`.

@@ -60,7 +60,7 @@ fn capacity_buffer_and_delay_are_not_beyond_those_of_the_cable() {
         "1",
         "--json",
         "--tests",
-        "throughput,latency,back-to-back",
+        "throughput,latency,back-to-back,recovery",
     ];
     let (output, said) = rfc2544(DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
     assert!(output.status.success(), "{said}");
@@ -82,6 +82,11 @@ fn capacity_buffer_and_delay_are_not_beyond_those_of_the_cable() {
     if let Some(burst) = value(&run, "back-to-back") {
         println!("a burst of {burst} of 192");
         assert!((1.0..=198.0).contains(&burst), "{run:#}");
+    }
+    // At half of the overload nothing more is lost than what a machine that stops makes it lose.
+    if let Some(seconds) = value(&run, "recovery") {
+        println!("recovery {seconds} s");
+        assert!((0.0..=0.4).contains(&seconds), "{run:#}");
     }
     // A report of the folder is the same, in any form.
     let again = pktgen(&["report", path, "--json"]);

@@ -134,6 +134,12 @@ impl Stream {
         self.window.verdict(sent)
     }
 
+    /// Returns the highest number that is lost of the stream, of which `sent` frames were sent ([`Window::last_lost`]).
+    #[must_use]
+    pub fn last_lost(&self, sent: u64) -> Option<u64> {
+        self.window.last_lost(sent)
+    }
+
     /// Returns how many frames had numbers or times that cannot be.
     #[must_use]
     pub fn impossible(&self) -> u64 {

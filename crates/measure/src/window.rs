@@ -60,6 +60,8 @@ struct Unusual {
     reordered: u64,
     extents: u64,
     greatest_extent: u64,
+    /// One more than the highest number that was left out, whether it has come since or not.
+    left_out_to: u64,
     /// First number that was left out, and how many frames had arrived by then, in ascending order.
     gaps: VecDeque<(u64, u64)>,
 }
@@ -206,6 +208,7 @@ impl Window {
             }
         }
         self.unusual.gaps.push_back((self.next, self.received));
+        self.unusual.left_out_to = number;
         while self.unusual.gaps.len() > 1 && self.unusual.gaps[1].0 + WINDOW <= number {
             self.unusual.gaps.pop_front();
         }
@@ -229,6 +232,32 @@ impl Window {
         for_words(self.next, end, |word, bits| self.seen[word] |= bits);
         self.next = end;
         self.received += frames;
+    }
+
+    /// Returns the highest number that is lost of a stream of which `sent` frames were sent. If that is [`WINDOW`] or more below the highest
+    /// that arrived, it may be one above it that came out of order.
+    ///
+    /// ```
+    /// let mut window = measure::Window::new();
+    /// [0, 2, 5, 4].map(|number| window.saw(number));
+    /// assert_eq!((window.last_lost(6), window.last_lost(8)), (Some(3), Some(7)));
+    /// ```
+    #[must_use]
+    pub fn last_lost(&self, sent: u64) -> Option<u64> {
+        if self.verdict(sent).lost == 0 {
+            return None;
+        }
+        if sent > self.next {
+            return Some(sent - 1);
+        }
+        let oldest = self.next.saturating_sub(WINDOW).max(self.first);
+        let is_missing = |number: &u64| {
+            let (word, bit) = place(*number);
+            self.seen[word] & bit == 0
+        };
+        let left_out = self.unusual.left_out_to;
+        let before = || left_out.min(oldest).checked_sub(1).filter(|number| *number >= self.first);
+        (oldest..left_out).rev().find(is_missing).or_else(before)
     }
 
     /// Returns what became of a stream of which `sent` frames were sent; if a higher number has arrived, that many. Those from before it was

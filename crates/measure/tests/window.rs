@@ -57,6 +57,30 @@ fn steps() -> impl Strategy<Value = Vec<i64>> {
 }
 
 proptest! {
+    /// Of frames that come within the window of each other the last that is lost is exact; of others it is not too low.
+    #[test]
+    fn the_last_that_is_lost_is_the_highest_that_is_missing(steps in steps(), more in 0..3_u64) {
+        let (mut window, mut seen, mut next, mut is_near) = (Window::new(), HashSet::new(), 0_i64, true);
+        for step in steps {
+            let number = (next + step).max(0);
+            is_near &= number - next < 1000;
+            next = next.max(number + 1);
+            let number = number.unsigned_abs();
+            if window.saw(u32::try_from(number).unwrap_or(0)) == Seen::New {
+                seen.insert(number);
+            }
+        }
+        let sent = next.unsigned_abs() + more;
+        let expected = (0..sent).rev().find(|number| !seen.contains(number));
+        match (window.last_lost(sent), expected) {
+            (found, expected) if is_near && sent < WINDOW => prop_assert_eq!(found, expected),
+            (found, Some(expected)) => prop_assert!(found.is_some_and(|found| found >= expected && found < sent)),
+            (found, None) => prop_assert_eq!(found, None),
+        }
+    }
+}
+
+proptest! {
     #[test]
     fn agrees_with_sets_also_where_numbers_wrap(steps in steps(), far: bool) {
         let (mut window, mut oracle, mut next) = (Window::new(), Oracle::default(), 0_u64);

@@ -114,6 +114,9 @@ pub struct RecoveryPlan {
 pub(crate) const OVERLOAD: f64 = 1.1;
 pub(crate) const AFTER_OVERLOAD: f64 = 0.5;
 
+/// Where RFC 2544 has that test.
+pub(crate) const RECOVERY: &str = "RFC 2544, 26.5";
+
 impl Default for Profile {
     /// Short trials, for a minute or two a frame size.
     fn default() -> Self {
@@ -232,7 +235,7 @@ impl Profile {
             ("RFC 2544, 26.2", "repetitions of the latency test", f64::from(self.latency.repetitions), 20.0),
             ("RFC 2544, 24", "seconds of a loss trial", self.loss.seconds, 60.0),
             ("RFC 2544, 26.4", "repetitions of the back-to-back test", f64::from(self.bursts.repetitions), 50.0),
-            ("RFC 2544, 26.5", "seconds of overload", self.recovery.overload_seconds, 60.0),
+            (RECOVERY, "seconds of overload", self.recovery.overload_seconds, 60.0),
             ("RFC 2544, 24", "seconds of a trial at the highest load", f64::from(self.frmol.seconds), 60.0),
         ];
         let at_most = [

@@ -3,6 +3,7 @@
 mod rows;
 
 use crate::line::VERSION;
+use crate::profile::RECOVERY;
 use crate::{AnyTest, Departure, Error, Limit, Line, Method, Outcome, Profile, Reason, Setup, Traffic, Trial, Verdict};
 pub use rows::Row;
 use serde::Serialize;
@@ -122,6 +123,16 @@ impl Report {
         self.cut
     }
 
+    /// Returns where the numbers fall short of an RFC: those of recovery, which few measure, only if that was.
+    #[must_use]
+    pub fn departures(&self) -> Vec<Departure> {
+        let mut departures = self.profile.departures();
+        if !self.parts.iter().any(|part| matches!(part.setup, Setup::Recovery { .. })) {
+            departures.retain(|departure| departure.section != RECOVERY);
+        }
+        departures
+    }
+
     /// Returns the figures, a row for each.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
@@ -134,7 +145,7 @@ impl Report {
         let document = Document {
             profile: &self.profile,
             about: &self.about,
-            departures: self.profile.departures(),
+            departures: self.departures(),
             cut: self.cut,
             rows: self.rows(),
             limits: self.limits(),
@@ -207,7 +218,7 @@ impl fmt::Display for Report {
         for SizedLimit { size, limit } in self.limits() {
             writeln!(f, "limit of the generator, {size} bytes: {limit}")?;
         }
-        for departure in self.profile.departures() {
+        for departure in self.departures() {
             writeln!(f, "departs from {departure}")?;
         }
         if self.cut {

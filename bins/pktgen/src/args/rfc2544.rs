@@ -76,7 +76,7 @@ pub(crate) struct Rfc2544Args {
     #[arg(long, value_name = "TIME", value_parser = trial_time)]
     trial_time: Option<Duration>,
 
-    /// How often latency, back-to-back frames and the highest load are measured, and how many trials decide about a rate of the throughput
+    /// How often latency, back-to-back frames, recovery and the highest load are measured, and how many trials decide about a rate of the throughput
     /// search, in place of the profile's numbers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
@@ -136,6 +136,7 @@ pub(crate) enum Test {
     Latency,
     Loss,
     BackToBack,
+    Recovery,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -238,14 +239,14 @@ impl Rfc2544Args {
             let whole = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
             (profile.latency.seconds, profile.frmol.seconds) = (whole, whole);
             profile.loss.seconds = time.as_secs_f64();
+            (profile.recovery.overload_seconds, profile.recovery.recovery_seconds) =
+                (time.as_secs_f64(), time.as_secs_f64());
             profile.throughput.warm_up_seconds = profile.throughput.warm_up_seconds.min(time.as_secs_f64());
         }
         if let Some(repetitions) = self.repetitions {
             (profile.latency.repetitions, profile.frmol.repetitions) = (repetitions, repetitions);
-            profile.bursts.repetitions = repetitions;
+            (profile.bursts.repetitions, profile.recovery.repetitions) = (repetitions, repetitions);
         }
-        // It is not measured, so no number of it falls short.
-        profile.recovery = Profile::rfc2544().recovery;
         profile
     }
 

@@ -3,6 +3,7 @@
 use super::pace::{time, with_unit};
 use super::{Hosting, TrafficArgs};
 use cli::args::PortOptions;
+use measure::Load;
 use nic::Address;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -68,6 +69,8 @@ pub(crate) struct Around {
     pub(crate) learning: Duration,
     /// For frames that are still under way, at most.
     pub(crate) drain: Option<Duration>,
+    /// The rate of the warm-up, if it is another.
+    pub(crate) overload: Option<Load>,
 }
 
 /// What has to hold in each direction, or the exit code is 3.

@@ -18,7 +18,7 @@ pub(super) fn describe(page: &mut Markup, report: &Report) {
     });
     let rows: Vec<Vec<String>> = numbers(report.profile()).into_iter().map(Vec::from).collect();
     table(page, &[("test", false), ("number", false), ("value", true)], &rows);
-    let departures = report.profile().departures();
+    let departures = report.departures();
     if departures.is_empty() {
         page.leaf("p", &[], "No number falls short of the RFCs.");
         return;

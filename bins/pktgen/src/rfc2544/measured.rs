@@ -43,6 +43,7 @@ fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse.link_fell |= other.link_fell;
     worse.duplicate += other.duplicate;
     worse.reordered += other.reordered;
+    worse.last_lost = [worse.last_lost, other.last_lost].into_iter().flatten().reduce(f64::max);
     worse.seconds = [worse.seconds, other.seconds].into_iter().flatten().reduce(f64::max);
     worse.delays = match (worse.delays, other.delays) {
         (Some(one), Some(two)) => Some(if one.p999 >= two.p999 { one } else { two }),
@@ -64,6 +65,13 @@ fn of(figures: &Figures, run: &Run, traffic: &Traffic) -> Outcome {
     }
     let link = |port: usize| run.totals.ports[port].link == "down" || run.totals.ports[port].link_downs > 0;
     outcome.link_fell = link(figures.from) || link(figures.to);
+    if let (Traffic::Overload { seconds, then, .. }, Some((opening, arrived))) = (traffic, figures.opening) {
+        // What counts in the run is what comes after the overload.
+        outcome.sent += opening.handed;
+        outcome.received += arrived.min(opening.handed);
+        outcome.seconds = outcome.seconds.map(|after| seconds + after);
+        outcome.last_lost = figures.last_lost.map(|number| real(number) / then);
+    }
     (outcome.duplicate, outcome.reordered) = (verdict.duplicate, verdict.reordered);
     outcome.delays = figures.all.from_ring.map(|times| delays(&times, &run.clock));
     outcome

@@ -49,16 +49,20 @@ impl Progress {
         let repeated =
             |one: trial::Repeated, rates: f64| f64::from(one.repetitions) * rates * (f64::from(one.seconds) + around);
         let trial: f64 = profile.throughput.goals.iter().map(|goal| goal.initial_seconds).fold(1.0, f64::min);
-        let searches = wants(Test::Throughput) || wants(Test::Latency) || wants(Test::BackToBack);
+        let searches =
+            wants(Test::Throughput) || wants(Test::Latency) || wants(Test::BackToBack) || wants(Test::Recovery);
         let bursts = f64::from(profile.bursts.repetitions) * BURSTS * around;
         let decides: f64 = profile.throughput.goals.iter().map(|goal| goal.final_seconds).fold(0.0, f64::max);
         let search = SEARCH * (trial + around) + if args.is_strict() { 3.0 * decides } else { 0.0 };
+        let of_recovery = profile.recovery.overload_seconds + profile.recovery.recovery_seconds;
+        let recovery = f64::from(profile.recovery.repetitions) * (of_recovery + around);
         let kinds = [
             ("highest load", true, repeated(profile.frmol, 1.0)),
             ("throughput", searches, search),
             ("latency", wants(Test::Latency), repeated(profile.latency, if args.is_strict() { 1.0 } else { 2.0 })),
             ("back-to-back", wants(Test::BackToBack), bursts),
             ("loss", wants(Test::Loss), LOSSES * (profile.loss.seconds + around)),
+            ("recovery", wants(Test::Recovery), recovery),
         ];
         let one =
             |(name, wanted, expected)| Kind { name, left: if wanted { sizes } else { 0 }, expected, done: (0, 0.0) };
@@ -165,6 +169,7 @@ fn kind(setup: &Setup) -> usize {
         Setup::Throughput { .. } | Setup::BinarySearch { .. } => 1,
         Setup::Latency { .. } => 2,
         Setup::BackToBack { .. } => 3,
+        Setup::Recovery { .. } => 5,
         _ => 4,
     }
 }

@@ -36,6 +36,9 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     /// Frames whose checksum is wrong, and those that the queue refused before any counted.
     damaged: u64,
     refused_before: u64,
+    /// What was sent in the warm-up, once it is over, and what arrived of that.
+    pub(crate) opening: Option<Sent>,
+    pub(crate) opening_arrived: u64,
     /// How much of each stream was sent; `None` if no frame was to count.
     pub(crate) sent: Option<Vec<Sent>>,
     pub(crate) published: Arc<Published>,
@@ -84,6 +87,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             verifies: false,
             damaged: 0,
             refused_before: 0,
+            opening: None,
+            opening_arrived: 0,
             sent: None,
             published: Arc::default(),
             progress: Arc::default(),
@@ -98,6 +103,17 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     pub(crate) fn verify(mut self, wanted: bool) -> Self {
         self.verifies = wanted && self.lane.is_verifiable();
         self
+    }
+
+    /// A warm-up has the other paces of the lane, if there are any, as an overload.
+    pub(super) fn change_pace(&mut self, phase: Phase) {
+        if phase == Phase::WarmUp {
+            self.lane.exchange_paces();
+            self.opening = Some(Sent::default());
+        } else if let Some(opening) = &mut self.opening {
+            *opening = Sent { handed: self.lane.handed(), missed: self.lane.missed() };
+            self.lane.exchange_paces();
+        }
     }
 
     /// Forgets what came until now, at the begin of the part that counts.
@@ -231,7 +247,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     fn saw_other(&mut self, tag: Option<Tag>, frame: &[Packet], clock: &mut Clock) {
         match tag.map(|tag| tag.stream.wrapping_sub(self.base)) {
             Some(PROBE) => self.answered = true,
-            Some(WARM_UP) => {}
+            Some(WARM_UP) => self.opening_arrived += 1,
             None if self.is_answered(frame, clock) => {}
             _ => self.foreign += 1,
         }

@@ -39,6 +39,10 @@ pub(crate) struct Figures {
     /// If it was steered: ticks from the begin of counters to the end, and frames asked for of each stream, unless without limit.
     steered: Option<(u64, Vec<Option<f64>>)>,
     pub(crate) foreign: u64,
+    /// Of the warm-up, what was sent, and how many frames of it arrived.
+    pub(crate) opening: Option<(Sent, u64)>,
+    /// Number of the last frame that was lost of the first stream.
+    pub(crate) last_lost: Option<u64>,
     /// Frames that the queue refused, or whose checksum is wrong.
     damaged: u64,
     /// Checksums were read.
@@ -63,10 +67,12 @@ impl Figures {
     /// Returns them with the direction's queues.
     pub(crate) fn of<R: RxQueue, T: TxQueue>(direction: Direction<R, T>) -> (Self, R, T) {
         let (untagged, damaged) = (direction.untagged(), direction.damaged());
+        let opening = direction.opening.map(|sent| (sent, direction.opening_arrived));
         let Direction { lane, to, rx, streams, answered, mut foreign, verifies, sent, .. } = direction;
         let ticks = sent.is_some().then(|| lane.ticks());
         let steered = lane.steered().filter(|_| ticks.is_some());
         let sent = sent.unwrap_or_default();
+        let last_lost = streams.first().zip(sent.first()).and_then(|(stream, sent)| stream.last_lost(sent.handed));
         let sent_of = |index: usize| sent.get(index).copied().unwrap_or_default();
         let mut streams_of: Vec<_> =
             streams.iter().enumerate().map(|(index, one)| Counted::of(one, sent_of(index))).collect();
@@ -83,6 +89,8 @@ impl Figures {
             ticks,
             steered,
             foreign,
+            opening,
+            last_lost,
             damaged,
             verified: verifies,
             all,

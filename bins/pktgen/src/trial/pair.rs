@@ -89,6 +89,9 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         (self.phase, self.since, self.last_arrival) = (phase, now, now);
         let Plan { warm_up, duration, count, .. } = self.plan;
         for direction in &mut self.directions {
+            if matches!(phase, Phase::WarmUp | Phase::Counted) {
+                direction.change_pace(phase);
+            }
             let base = direction.base;
             let part = Part { stream: base, apart: false, paced: true, limit: None, ticks: None };
             let part = match phase {

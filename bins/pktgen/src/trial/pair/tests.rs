@@ -385,3 +385,31 @@ fn what_is_due_at_rates_that_change_is_sent_or_missed() {
     let off = (due as f64 - asked).abs();
     assert!(off < 2.0, "{due} for {asked}");
 }
+
+#[test]
+fn the_last_that_is_lost_is_known_by_its_number() {
+    let keep = |number: usize| !(100..200).contains(&number) && number != 3456;
+    assert_eq!(run(plan(5000), 0, None, keeping(keep)).last_lost, Some(3456));
+    assert_eq!(run(plan(5000), 0, None, keeping(|number| number < 4990)).last_lost, Some(4999));
+    assert_eq!(run(plan(100), 0, None, keeping(|_| true)).last_lost, None);
+}
+
+/// Four times the rate, and then the rate: frames of the overload are told apart, and each that is due is sent or missed.
+#[test]
+fn an_overload_comes_first_and_does_not_count() {
+    let pacer = |rate: &str| {
+        let rate = rate.parse::<measure::Load>().unwrap().rate(60, None).unwrap();
+        Pacer::new(rate, Pattern::Even, SECOND, SECOND / 1000)
+    };
+    let plan = Plan { warm_up: SECOND, count: None, duration: Some(SECOND), ..plan(0) };
+    let mut bench = bench(plan, 0, vec![Some(pacer("500"))], keeping(|_| true), How::Tags, None);
+    let stream = Template::flows(&Flows::default(), Kind::Full.bytes(), 1).unwrap();
+    let part = Frames::new(0, stream, 1, Kind::Full).unwrap();
+    let other = Source::new(Traffic::new(vec![part], 60), Some(Pacing::Rate(pacer("2000"))));
+    bench.pairs.pairs[0].directions[0].lane.set_other_paces(vec![other]);
+    let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
+    let (opening, arrived) = figures.opening.unwrap();
+    assert_eq!((opening.handed + opening.missed, arrived), (2000, opening.handed));
+    assert_eq!(figures.all.verdict.sent + figures.all.missed, 500);
+    assert_eq!((figures.all.verdict.lost, figures.foreign), (0, 0));
+}
