@@ -43,6 +43,10 @@ vm *SCENARIOS="all":
 bench *ARGS:
     cargo bench -p benches {{ARGS}}
 
+# Experiments of the documents beside their figures, with a page (target/experiments/index.html).
+experiments *ARGS:
+    cargo run --release --bin pktgen -- bench --out target/experiments --html target/experiments/index.html {{ARGS}}
+
 # Instructions per packet, counted by callgrind: of drivers and router, and of frames that are generated.
 instr:
     cargo run --release -p benches --bin instr

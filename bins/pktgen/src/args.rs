@@ -1,5 +1,6 @@
 //! The command line.
 
+mod bench;
 mod calibrate;
 mod control;
 mod hosting;
@@ -9,6 +10,7 @@ mod rfc2544;
 mod run;
 mod traffic;
 
+pub(crate) use bench::BenchArgs;
 pub(crate) use calibrate::CalibrateArgs;
 pub(crate) use control::{ControlAddress, ControlArgs, SteeredArgs};
 pub(crate) use hosting::{Answering, Hosting};
@@ -51,6 +53,8 @@ pub(crate) enum Command {
     Rfc2544(Box<Rfc2544Args>),
     /// Show what rfc2544 has measured, from the folders that it has written
     Report(ReportArgs),
+    /// Do experiments again that ixy, the white paper, the thesis and the notes on Open vSwitch have, beside their figures
+    Bench(Box<BenchArgs>),
 }
 
 #[derive(clap::Args, Debug)]

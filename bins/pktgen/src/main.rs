@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod bench;
 mod calibrate;
 mod clock;
 mod control;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
             Command::Calibrate(args) => calibrate::run(&args),
             Command::Ping(args) => ping::run(&args),
             Command::Rfc2544(args) => rfc2544::run(&args),
+            Command::Bench(args) => bench::run(&args),
             Command::Report(args) => report_folders::run(&args),
         }
     })

@@ -28,3 +28,31 @@ pub(crate) fn page(title: &str, body: impl FnOnce(&mut Markup)) -> String {
     });
     format!("<!DOCTYPE html>\n{}\n", page.into_text())
 }
+
+/// A column: its title, and whether it has numbers.
+pub(crate) type Column<'a> = (&'a str, bool);
+
+/// A table.
+pub(crate) fn table(page: &mut Markup, columns: &[Column<'_>], rows: &[Vec<String>]) {
+    let attributes = |is_number: &bool| -> &[(&'static str, &dyn std::fmt::Display)] {
+        if *is_number { &[("class", &"n")] } else { &[] }
+    };
+    page.within("div", &[("class", &"wide")], |page| {
+        page.within("table", &[], |page| {
+            page.within("thead", &[], |page| {
+                page.within("tr", &[], |page| {
+                    columns.iter().for_each(|(title, is_number)| page.leaf("th", attributes(is_number), title));
+                });
+            });
+            page.within("tbody", &[], |page| {
+                for row in rows {
+                    page.within("tr", &[], |page| {
+                        row.iter().zip(columns).for_each(|(cell, (_, is_number))| {
+                            page.leaf("td", attributes(is_number), cell);
+                        });
+                    });
+                }
+            });
+        });
+    });
+}

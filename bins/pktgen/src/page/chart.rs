@@ -65,13 +65,15 @@ pub(crate) struct Look {
     pub(crate) hollow: bool,
     /// A limit in grey.
     pub(crate) limit: bool,
+    /// Points are by themselves.
+    pub(crate) apart: bool,
 }
 
 impl Look {
     /// The look of one of several.
     pub(crate) fn nth(nth: usize) -> Self {
         let dash = nth / COLOURS % DASHES.len();
-        Self { colour: nth % COLOURS, mark: nth % MARKS.len(), dash, hollow: false, limit: false }
+        Self { colour: nth % COLOURS, mark: nth % MARKS.len(), dash, hollow: false, limit: false, apart: false }
     }
 
     /// The look of the second, third and so on of what has the same colour.
@@ -82,7 +84,7 @@ impl Look {
 
     /// The look of what cannot be exceeded.
     pub(crate) fn limit() -> Self {
-        Self { colour: 0, mark: 0, dash: 2, hollow: true, limit: true }
+        Self { colour: 0, mark: 0, dash: 2, hollow: true, limit: true, apart: false }
     }
 }
 
@@ -210,7 +212,9 @@ impl Chart {
             Kind::Names(names) => {
                 let every = names.len() / MOST_NAMES + 1;
                 let all = names.iter().enumerate().filter(|(nth, _)| nth % every == 0);
-                all.map(|(nth, name)| (real(nth), short(name, LONGEST / 4))).collect()
+                let room = (right - LEFT) / LETTER / real(names.len().div_ceil(every).max(1));
+                let letters = (2..LONGEST / 4).take_while(|letters| real(*letters) + 1.0 < room).count() + 1;
+                all.map(|(nth, name)| (real(nth), short(name, letters))).collect()
             }
             _ => frame.x.ticks(),
         };
@@ -260,7 +264,7 @@ impl Series {
         let places = self.points.iter().map(|point| (frame.x(point.x) + aside, frame.y(point.y)));
         let line: Vec<String> = places.map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
         page.within("g", &[("class", &self.look.class())], |page| {
-            let d = format!("M{}", line.join("L"));
+            let d = format!("M{}", line.join(if self.look.apart { "M" } else { "L" }));
             page.empty("path", &[("class", &"line"), ("d", &d), ("stroke-dasharray", &self.look.dashes())]);
             for (point, place) in self.points.iter().zip(&line) {
                 if let Some([low, high]) = point.range {

@@ -2,9 +2,9 @@
 
 use super::charts::{self, latencies, throughputs, typical_and_worst};
 use super::{highest, method, percent};
-use crate::page;
 use crate::page::markup::{Markup, short};
 use crate::page::scale::number;
+use crate::page::{self, Column, table};
 use trial::{AnyTest, Method as _, Part, Report, Setup, Traffic};
 
 /// Characters of a name.
@@ -66,34 +66,6 @@ pub(super) fn page(runs: &[(String, Report)]) -> String {
     })
 }
 
-/// A column: its title, and whether it has numbers.
-pub(super) type Column<'a> = (&'a str, bool);
-
-/// A table.
-pub(super) fn table(page: &mut Markup, columns: &[Column<'_>], rows: &[Vec<String>]) {
-    let attributes = |is_number: &bool| -> &[(&'static str, &dyn std::fmt::Display)] {
-        if *is_number { &[("class", &"n")] } else { &[] }
-    };
-    page.within("div", &[("class", &"wide")], |page| {
-        page.within("table", &[], |page| {
-            page.within("thead", &[], |page| {
-                page.within("tr", &[], |page| {
-                    columns.iter().for_each(|(title, is_number)| page.leaf("th", attributes(is_number), title));
-                });
-            });
-            page.within("tbody", &[], |page| {
-                for row in rows {
-                    page.within("tr", &[], |page| {
-                        row.iter().zip(columns).for_each(|(cell, (_, is_number))| {
-                            page.leaf("td", attributes(is_number), cell);
-                        });
-                    });
-                }
-            });
-        });
-    });
-}
-
 /// The figures that are looked for first, a row for each size of each run.
 fn by_size(page: &mut Markup, runs: &[Run<'_>]) {
     let mut sizes: Vec<(u32, usize)> = Vec::new();
@@ -149,7 +121,7 @@ fn figures_of(report: &Report, size: u32) -> Vec<(String, String)> {
 fn last_figures(part: &Part) -> Vec<(String, String)> {
     match (&part.test, &part.setup) {
         (AnyTest::BackToBack(test), Setup::BackToBack { throughput, .. }) => {
-            test.result().map_or_else(Vec::new, |bursts| {
+            test.result().filter(|bursts| bursts.endless == 0).map_or_else(Vec::new, |bursts| {
                 let buffer = bursts.corrected_seconds(*throughput) * 1e3;
                 let frames = ("back-to-back, frames".to_owned(), number(bursts.frames.mean, 1));
                 vec![frames, ("corrected buffer, ms".to_owned(), number(buffer, 4))]

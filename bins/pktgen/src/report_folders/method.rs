@@ -1,8 +1,8 @@
 //! How a run was measured: by what, with which numbers, and where these depart from the RFCs.
 
 use super::charts::goal;
-use super::html::table;
 use crate::page::markup::Markup;
+use crate::page::table;
 use trial::{Profile, Report, Setup};
 
 /// Writes machine, numbers and departures.

@@ -1,0 +1,98 @@
+//! What experiments have measured, as files of JSON.
+
+use super::catalogue::Experiment;
+use crate::calibrate::target::Target;
+use anyhow::{Context as _, anyhow};
+use cli::exit::Failure;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::Path;
+use trial::Summary;
+
+const VERSION: u32 = 1;
+/// Bytes of the longest file that is read.
+const LONGEST: u64 = 1 << 20;
+
+/// The results of an experiment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Results {
+    version: u32,
+    experiment: String,
+    /// What they were measured with, by name.
+    pub(super) about: BTreeMap<String, String>,
+    pub(super) points: Vec<Measured>,
+}
+
+/// What was measured at a point, each time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Measured {
+    pub(super) point: u32,
+    /// Frames a second that came through.
+    forwarded: Vec<f64>,
+    /// Medians of how long they took, in microseconds.
+    latency: Vec<f64>,
+    /// Why it could not be measured.
+    pub(super) failed: Option<String>,
+}
+
+impl Measured {
+    pub(super) fn new(point: u32) -> Self {
+        Self { point, forwarded: Vec::new(), latency: Vec::new(), failed: None }
+    }
+
+    pub(super) fn add(&mut self, forwarded: f64, latency: Option<f64>) {
+        self.forwarded.push(forwarded);
+        self.latency.extend(latency);
+    }
+
+    /// Frames a second that came through.
+    pub(super) fn forwarded(&self) -> Option<Summary> {
+        Summary::of(&self.forwarded)
+    }
+
+    /// How long they took, in microseconds.
+    pub(super) fn latency(&self) -> Option<Summary> {
+        Summary::of(&self.latency)
+    }
+}
+
+impl Results {
+    pub(super) fn new(experiment: &Experiment, about: BTreeMap<String, String>, points: Vec<Measured>) -> Self {
+        Self { version: VERSION, experiment: experiment.name.to_owned(), about, points }
+    }
+
+    /// Writes them into a folder.
+    pub(super) fn write(&self, folder: &Path, experiment: &Experiment) -> Result<(), Failure> {
+        let path = folder.join(file(experiment));
+        let unwritable = || format!("{}: cannot be written; see to its permissions and the space left", path.display());
+        let text = format!("{}\n", serde_json::to_string(self)?);
+        let target = Target::open(&path).with_context(unwritable)?;
+        Ok(target.replace(&text).with_context(unwritable)?)
+    }
+}
+
+fn file(experiment: &Experiment) -> String {
+    format!("{}.json", experiment.name)
+}
+
+/// Reads the results of an experiment from a folder; `None` if there are none.
+pub(super) fn read(folder: &Path, experiment: &Experiment) -> Result<Option<Results>, Failure> {
+    let path = folder.join(file(experiment));
+    let name = path.display();
+    let mut text = String::new();
+    match File::open(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => return Ok(None),
+        file => file.and_then(|file| file.take(LONGEST).read_to_string(&mut text)),
+    }
+    .with_context(|| format!("{name}: cannot be read; name a folder that pktgen bench has written"))?;
+    let results: Results =
+        serde_json::from_str(&text).map_err(|_| anyhow!("{name}: damaged; measure again with --out"))?;
+    let is_right = results.version == VERSION && results.experiment == experiment.name;
+    let finite = |point: &Measured| point.forwarded.iter().chain(&point.latency).all(|value| value.is_finite());
+    if !is_right || !results.points.iter().all(finite) {
+        return Err(anyhow!("{name}: of another version or experiment; measure again with --out").into());
+    }
+    Ok(Some(results))
+}

@@ -1,0 +1,181 @@
+//! Experiments for people: ours beside the documents', as text and as a page.
+
+use super::catalogue::{Experiment, Published};
+use super::results::{Measured, Results};
+use crate::frames::printable;
+use crate::page::chart::{Axis, Chart, Kind, Look, Point, Series};
+use crate::page::markup::Markup;
+use crate::page::scale::{number, real};
+use crate::page::{self, table};
+use cli::screen;
+
+/// Experiments, with what was measured of them.
+pub(super) type Shown<'a> = [(&'a Experiment, Option<Results>)];
+
+const HEADER: [&str; 5] = ["pps, median", "least", "most", "latency, us", "note"];
+
+/// Ours as rows: point, median, least and most, latency, note.
+fn rows(results: &Results) -> Vec<Vec<String>> {
+    let row = |one: &Measured| {
+        let rate = one.forwarded();
+        let of = |pick: fn(&trial::Summary) -> f64| rate.as_ref().map_or("-".to_owned(), |rate| number(pick(rate), 0));
+        let latency = one.latency().map_or("-".to_owned(), |latency| number(latency.median, 1));
+        let note = printable(one.failed.as_deref().unwrap_or_default());
+        let point = number(one.point.into(), 0);
+        vec![point, of(|rate| rate.median), of(|rate| rate.min), of(|rate| rate.max), latency, note]
+    };
+    results.points.iter().map(row).collect()
+}
+
+/// A figure of a document, with the digits that it has there.
+fn words(one: &Published) -> String {
+    let digits = if one.value >= 1_000.0 { 0 } else { 3 };
+    let text = number(one.value, digits);
+    let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {}", one.unit)
+}
+
+/// Why there is nothing of ours.
+fn nothing(experiment: &Experiment) -> String {
+    match experiment.cannot {
+        Some(why) => format!("It cannot run here: {why}. These are the document's figures alone."),
+        None => "It has not been run.".to_owned(),
+    }
+}
+
+/// By how much the same point may differ from one time to the next before that limits what one can say.
+const STEADY: f64 = 1.1;
+
+/// What ours lets one conclude.
+fn conclusion(experiment: &Experiment, results: &Results) -> String {
+    let spread = |one: &Measured| one.forwarded().filter(|rate| rate.min > 0.0).map(|rate| rate.max / rate.min);
+    let most = results.points.iter().filter_map(spread).fold(1.0, f64::max);
+    let about = if most > STEADY {
+        format!("The same point was measured up to {most:.1}x apart, so that smaller differences say nothing. ")
+    } else {
+        String::new()
+    };
+    format!("{about}{}", experiment.conclusion)
+}
+
+/// Tables for people.
+pub(super) fn text(shown: &Shown<'_>) -> String {
+    let one = |(experiment, results): &(&Experiment, Option<Results>)| {
+        let mut lines = vec![format!("{}: {}", experiment.name, experiment.title)];
+        match results {
+            Some(results) => {
+                let mut table = screen::plain_table(&[&[experiment.what][..], &HEADER].concat());
+                rows(results).into_iter().for_each(|row| {
+                    table.add_row(row);
+                });
+                lines.push(screen::trimmed(&table));
+            }
+            None => lines.push(nothing(experiment)),
+        }
+        lines.extend(Some(experiment.words.to_owned()).filter(|words| !words.is_empty()));
+        let published = experiment.published.iter();
+        lines.extend(published.map(|one| format!("document: {}: {} ({})", one.what, words(one), one.place)));
+        lines.extend(results.as_ref().map(|results| conclusion(experiment, results)));
+        lines.join("\n")
+    };
+    shown.iter().map(one).collect::<Vec<_>>().join("\n\n")
+}
+
+/// A page with drawings.
+pub(super) fn page(shown: &Shown<'_>) -> String {
+    page::page("Experiments", |page| {
+        for (experiment, results) in shown {
+            page.leaf("h2", &[], format!("{} ({})", experiment.title, experiment.name));
+            if results.is_none() {
+                page.leaf("p", &[], nothing(experiment));
+            }
+            page.leaf("p", &[], experiment.words);
+            page.within("div", &[("class", &"charts")], |page| {
+                if let Some(results) = results {
+                    rates(experiment, results).draw(page);
+                    latencies(experiment, results).draw(page);
+                }
+                units(experiment).into_iter().for_each(|unit| published(experiment, unit).draw(page));
+            });
+            tables(page, experiment, results.as_ref());
+        }
+    })
+}
+
+fn tables(page: &mut Markup, experiment: &Experiment, results: Option<&Results>) {
+    if let Some(results) = results {
+        let mut columns = vec![(experiment.what, true)];
+        columns.extend(HEADER.map(|title| (title, title != "note")));
+        table(page, &columns, &rows(results));
+        page.leaf("p", &[("class", &"note")], conclusion(experiment, results));
+    }
+    if !experiment.published.is_empty() {
+        let row = |one: &Published| vec![one.what.to_owned(), words(one), one.place.to_owned()];
+        let rows: Vec<_> = experiment.published.iter().map(row).collect();
+        table(page, &[("the document's", false), ("figure", true), ("place", false)], &rows);
+    }
+    let about = results.iter().flat_map(|results| &results.about).take(64);
+    let about: Vec<_> = about.map(|(name, value)| format!("{name}: {value}")).collect();
+    page.leaf("p", &[("class", &"note")], about.join("; "));
+}
+
+/// Points of ours, by the index of their names.
+fn ours(results: &Results, pick: impl Fn(&Measured) -> Option<trial::Summary>, unit: &str, scale: f64) -> Vec<Point> {
+    let point = |(nth, one): (usize, &Measured)| {
+        let trial::Summary { median, min, max, .. } = pick(one)?;
+        let title = format!("{}: {} {unit}", number(one.point.into(), 0), number(median, 1));
+        Some(Point { x: real(nth), y: median / scale, range: Some([min / scale, max / scale]), title })
+    };
+    results.points.iter().enumerate().filter_map(point).collect()
+}
+
+fn axis(experiment: &Experiment, results: &Results) -> Axis {
+    let names = results.points.iter().map(|one| number(one.point.into(), 0)).collect();
+    Axis::new(experiment.what, Kind::Names(names))
+}
+
+fn chart(experiment: &Experiment, results: &Results, [title, unit]: [&str; 2], points: Vec<Point>) -> Chart {
+    Chart {
+        title: title.to_owned(),
+        note: "Medians; lines reach from the least to the most.".to_owned(),
+        x: axis(experiment, results),
+        y: Axis::new(unit, Kind::Linear),
+        series: vec![Series { name: String::new(), look: Look::nth(0), points }],
+    }
+}
+
+fn rates(experiment: &Experiment, results: &Results) -> Chart {
+    let points = ours(results, Measured::forwarded, "pps", 1e6);
+    chart(experiment, results, ["Ours: frames a second", "million frames a second"], points)
+}
+
+fn latencies(experiment: &Experiment, results: &Results) -> Chart {
+    let points = ours(results, Measured::latency, "us", 1.0);
+    chart(experiment, results, ["Ours: latency at full load", "us"], points)
+}
+
+/// Units in which a document has two figures or more.
+fn units(experiment: &Experiment) -> Vec<&'static str> {
+    let mut units: Vec<&str> = experiment.published.iter().map(|one| one.unit).collect();
+    units.dedup();
+    units.retain(|unit| experiment.published.iter().filter(|one| one.unit == *unit).count() > 1);
+    units
+}
+
+/// The figures of a document in a unit.
+fn published(experiment: &Experiment, unit: &str) -> Chart {
+    let of_unit: Vec<&Published> = experiment.published.iter().filter(|one| one.unit == unit).collect();
+    let point = |(nth, one): (usize, &&Published)| {
+        let title = format!("{}: {}", one.what, words(one));
+        Point { x: real(nth), y: one.value, range: None, title }
+    };
+    let points = of_unit.iter().enumerate().map(point).collect();
+    let names = of_unit.iter().map(|one| one.what.to_owned()).collect();
+    Chart {
+        title: "The document's".to_owned(),
+        note: String::new(),
+        x: Axis::new("", Kind::Names(names)),
+        y: Axis::new(unit, if unit.starts_with('%') { Kind::Percent } else { Kind::Linear }),
+        series: vec![Series { name: String::new(), look: Look { apart: true, ..Look::nth(1) }, points }],
+    }
+}

@@ -1,0 +1,78 @@
+//! `pktgen bench` as a program: what it stores is what it shows, and what it cannot run it says.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use roxmltree::{Document, ParsingOptions};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn pktgen(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_pktgen")).args(arguments).output().unwrap()
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn what_is_stored_is_shown_beside_the_documents() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let output = pktgen(&["bench", "rings", "numa", "--quick", "--out", path]);
+    let said = text(output.stderr);
+    assert!(output.status.success(), "{said}");
+    let shown = text(output.stdout);
+    let stored = std::fs::read_to_string(folder.path().join("rings.json")).unwrap();
+    let stored: Value = serde_json::from_str(&stored).unwrap();
+    let points = stored["points"].as_array().unwrap();
+    assert_eq!(points.iter().map(|point| point["point"].as_u64().unwrap()).collect::<Vec<_>>(), [64, 4096]);
+    assert!(!folder.path().join("numa.json").exists());
+    assert_eq!(text(pktgen(&["bench", "rings", "numa", "--show", path]).stdout), shown);
+    assert!(shown.contains("cannot run here: it needs a card on each of two NUMA nodes"), "{shown}");
+    assert!(shown.contains("document: core on the other socket: 65.152 % of line (white paper, table 5-15"), "{shown}");
+
+    let page = folder.path().join("page");
+    let output = pktgen(&["bench", "--show", path, "--html", page.to_str().unwrap()]);
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let page = std::fs::read_to_string(page).unwrap();
+    let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
+    let document = Document::parse_with_options(&page, options).unwrap();
+    let cells: Vec<&str> = document
+        .descendants()
+        .filter(|node| node.tag_name().name() == "td")
+        .filter_map(|node| node.text())
+        .map(str::trim)
+        .collect();
+    for point in points {
+        if let Some(forwarded) = point["forwarded"][0].as_f64() {
+            let digits = format!("{forwarded:.0}");
+            assert!(shown.replace(',', "").contains(&digits), "{digits}: {shown}");
+            assert!(cells.iter().any(|cell| cell.replace(',', "") == digits), "{digits}: {cells:?}");
+        }
+    }
+    for published in ["6,284,600 pps", "16,353,825 pps", "74.138 % of line", "0.14 ms", "300 cycles a packet"] {
+        assert!(cells.contains(&published), "{published}: {cells:?}");
+    }
+}
+
+#[test]
+fn bad_input_is_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("batch.json"), "{").unwrap();
+    let path = folder.path().to_str().unwrap();
+    for (arguments, code, words) in [
+        (&["bench", "speed", "--out", path][..], 2, "speed"),
+        (&["bench", "batch"], 2, "--out"),
+        (&["bench", "batch", "--out", path, "--show", path], 2, "cannot be used with"),
+        (&["bench", "batch", "--ports", "soft:a", "--out", path], 2, "1 named"),
+        (&["bench", "batch", "--show", "/nowhere"], 1, "cannot be read"),
+        (&["bench", "batch", "--show", path], 1, "damaged"),
+        (&["bench", "numa", "--out", "/dev/null/x"], 1, "cannot be made"),
+        (&["bench", "numa", "--out", path, "--html", "/nowhere/x"], 1, "cannot be written"),
+    ] {
+        let output = pktgen(arguments);
+        let said = text(output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words) && said.lines().count() == 1, "{arguments:?}: {said}");
+    }
+}
