@@ -4,14 +4,15 @@ use crate::estimate::{Draws, Measured, crossing, fit};
 use crate::goal::{Class, Tally, conditional_loss};
 use crate::grid::Grid;
 use crate::method::{Desk, Plan};
-use crate::trial::real;
+use crate::trial::{real, whole};
 use crate::{Error, Goal, Limit, Method, Outcome, Profile, Traffic};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-/// Trials after which a search ends without its result.
+/// Trials after which a search ends without its result: so many, or as many as so many loads may need if that is more.
 const MOST_TRIALS: u64 = 10_000;
+const MOST_LOADS: f64 = 50.0;
 /// Steps between the load of which trials disagree and the estimate of all trials at which it is left all the same.
 const FAR: f64 = 1.5;
 /// Loads that may be tried by estimate alone, before every second one halves what is open.
@@ -132,6 +133,12 @@ impl Throughput {
         };
         search.choose();
         Ok(search)
+    }
+
+    /// Trials after which the search ends.
+    fn most_trials(&self) -> u64 {
+        let of_load = self.goals.iter().map(|goal| (goal.duration_sum / goal.final_seconds).ceil()).fold(1.0, f64::max);
+        whole(of_load * MOST_LOADS).max(MOST_TRIALS)
     }
 
     /// Returns what is known so far, a result for each goal.
@@ -359,7 +366,7 @@ impl Plan for Throughput {
         if self.warm_up > 0.0 && self.spent().0 == 0 {
             return Some((Traffic::Steady { rate: self.grid.load(self.top), seconds: self.warm_up }, true));
         }
-        if self.spent().0 >= MOST_TRIALS || self.desk.seconds() >= self.most_seconds {
+        if self.spent().0 >= self.most_trials() || self.desk.seconds() >= self.most_seconds {
             return None;
         }
         let (index, seconds) = self.next?;
@@ -370,7 +377,7 @@ impl Plan for Throughput {
         let Traffic::Steady { rate, seconds } = traffic else { return };
         let loss = outcome.loss_ratio();
         let goals = &self.goals;
-        let index = crate::trial::whole(self.grid.place(rate).round());
+        let index = whole(self.grid.place(rate).round());
         let record = self
             .loads
             .entry(index)
@@ -386,7 +393,7 @@ impl Plan for Throughput {
     }
 
     fn unreachable(&mut self, limit: &Limit) -> bool {
-        let index = crate::trial::whole(self.grid.place(limit.asked).round());
+        let index = whole(self.grid.place(limit.asked).round());
         // Somewhat less than what it has reached, as it may not reach that each time.
         let reached = self.grid.below(limit.reached * (1.0 - 2.0 * self.desk.tolerance()));
         let Some(lower) = index.checked_sub(1).filter(|_| self.desk.may_lower()) else { return false };
