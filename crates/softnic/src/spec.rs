@@ -2,7 +2,7 @@
 
 use crate::model::{Grant, IDS, KINDS};
 use crate::trace::TraceSpec;
-use crate::wire::{GeneratorSetup, KNOBS, Knobs, Written, check_captures, tap_name};
+use crate::wire::{GeneratorSetup, KNOBS, Knobs, Written, check_captures, check_tap_name};
 use crate::{DeviceId, Error, Fault, ModuleKind};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -206,7 +206,7 @@ impl<'s> Pairs<'s> {
                 WireSpec::Peer { name: rest.to_owned(), drop, knobs: self.knobs.knobs(self.rate)? }
             }
             "tap" if !rest.is_empty() => {
-                tap_name(rest)?;
+                check_tap_name(rest)?;
                 WireSpec::Tap(rest.to_owned())
             }
             "pcap" if !rest.trim_matches(',').is_empty() => {

@@ -8,7 +8,6 @@ mod memory;
 mod pcap;
 mod peer;
 mod sink;
-#[expect(unsafe_code, reason = "an ioctl of the kernel")]
 mod tap;
 
 use crate::WireError;
@@ -23,7 +22,7 @@ pub use pcap::replay;
 pub(crate) use pcap::{Claim, PcapWire, check as check_captures, output_file};
 pub(crate) use peer::{Cable, PeerWire};
 pub(crate) use sink::SinkWire;
-pub(crate) use tap::{TapWire, name_of as tap_name};
+pub(crate) use tap::{TapWire, check_name as check_tap_name};
 
 /// Counters of frames that crossed the wire, in addition to the device's own statistics. Bytes are without CRC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
