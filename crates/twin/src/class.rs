@@ -1,0 +1,178 @@
+//! What a frame that a router does not forward is to its host.
+
+use router::Refusal;
+use wire::{Ipv4Header, Ipv6Header, ether_type, protocol};
+
+/// What a frame is to the host. Each class of each port has a rate of its own, so that no flood of one keeps the others out.
+///
+/// ```
+/// use router::Refusal;
+/// use twin::Class;
+///
+/// let arp = [&[0xFF; 12][..], &[0x08, 0x06], &[0; 28]].concat();
+/// assert_eq!(Class::of(Refusal::NotIp, &arp), Some(Class::Link));
+/// assert_eq!(Class::of(Refusal::Checksum, &arp), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Control of the link: ARP, neighbour and router discovery, LLDP, and whatever else is not IP.
+    Link,
+    /// Routing protocols: OSPF, VRRP and IS-IS by their number, BGP and BFD by their port.
+    Routing,
+    /// Other frames for the host: its own and link-local addresses, groups, broadcasts.
+    Own,
+    /// What the host answers with an error, or finishes: TTL used up, too long, options, no route, unreachable, prohibited.
+    Error,
+    /// To a station that the host has to find first.
+    Unresolved,
+    /// One packet now and then to a station, so that the host sees whether it is still there.
+    Probe,
+    /// What the host's own routing decides.
+    Left,
+}
+
+/// IP protocol numbers (IANA).
+const OSPF: u8 = 89;
+const VRRP: u8 = 112;
+/// TCP port of BGP (RFC 4271), UDP ports of BFD (RFC 5881, 5883, 7130).
+const BGP: u16 = 179;
+const BFD: [u16; 3] = [3784, 4784, 6784];
+/// ICMPv6 types of neighbour discovery (RFC 4861): router solicitation to redirect.
+const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
+/// LLC header of IS-IS (ISO/IEC 10589, 8.4; ISO 9577): both service access points 0xFE, unnumbered information, protocol 0x83.
+const ISIS: [u8; 4] = [0xFE, 0xFE, 0x03, 0x83];
+/// Bytes of the Ethernet header.
+const ETHERNET: usize = 14;
+/// Tags that are looked behind.
+const TAGS: usize = 2;
+
+impl Class {
+    /// All classes.
+    pub const ALL: [Self; 7] =
+        [Self::Link, Self::Routing, Self::Own, Self::Error, Self::Unresolved, Self::Probe, Self::Left];
+
+    /// Returns the name in tables and JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Routing => "routing",
+            Self::Own => "own",
+            Self::Error => "error",
+            Self::Unresolved => "unresolved",
+            Self::Probe => "probe",
+            Self::Left => "left",
+        }
+    }
+
+    /// Returns the class of a frame, of which `start` holds the headers and which a router has refused for `refusal`; `None` if
+    /// it is nothing to the host, and is dropped: other stations' frames, false headers, what a blackhole takes, and addresses that
+    /// no host has (0/8, 127/8, 240/4 but for the broadcast, `::`, `::1`, IPv4-mapped, groups as source) in a frame to a single station.
+    #[must_use]
+    pub fn of(refusal: Refusal, start: &[u8]) -> Option<Self> {
+        match refusal {
+            Refusal::OtherStation
+            | Refusal::Version
+            | Refusal::HeaderLength
+            | Refusal::TotalLength
+            | Refusal::Checksum
+            | Refusal::Blackhole => None,
+            Refusal::Vlan | Refusal::NotIp | Refusal::LinkMulticast | Refusal::ForHost => Some(Self::for_host(start)),
+            Refusal::MartianSource | Refusal::MartianDestination => {
+                packet(start).is_some_and(|(_, ip)| is_of_this_link(ip)).then(|| Self::for_host(start))
+            }
+            // To an address of the host it is no error: neighbours by BGP and OSPF send with 1.
+            Refusal::Ttl => Some(match Self::for_host(start) {
+                Self::Routing => Self::Routing,
+                _ => Self::Error,
+            }),
+            Refusal::Unresolved => Some(Self::Unresolved),
+            Refusal::Probe => Some(Self::Probe),
+            // It may be for the host, if the port looks up nothing.
+            Refusal::LeftToHost => Some(match Self::for_host(start) {
+                Self::Own => Self::Left,
+                other => other,
+            }),
+            Refusal::Options | Refusal::NoRoute | Refusal::TooBig | Refusal::Unreachable | Refusal::Prohibited => {
+                Some(Self::Error)
+            }
+        }
+    }
+
+    /// The class of a frame that the host is to have, by what is in it.
+    fn for_host(start: &[u8]) -> Self {
+        let Some((ether_type, payload)) = packet(start) else { return Self::Link };
+        let routing = match ether_type {
+            ether_type::IPV4 => match Ipv4Header::first(payload) {
+                Some(header) if header.version() == 4 => {
+                    // Behind a fragment's header there may be anything.
+                    let behind = payload.get(header.header_len()..).filter(|_| !header.is_fragment());
+                    is_routing(header.protocol(), behind.unwrap_or_default())
+                }
+                _ => false,
+            },
+            ether_type::IPV6 => match Ipv6Header::first(payload) {
+                Some(header) if header.version() == 6 => {
+                    let behind = payload.get(header.0.len()..).unwrap_or_default();
+                    let discovers = behind.first().is_some_and(|kind| DISCOVERY.contains(kind));
+                    if header.next_header() == protocol::ICMPV6 && discovers {
+                        return Self::Link;
+                    }
+                    is_routing(header.next_header(), behind)
+                }
+                _ => false,
+            },
+            // A length, and an LLC header behind it.
+            length if length < 0x600 && payload.starts_with(&ISIS) => true,
+            _ => return Self::Link,
+        };
+        if routing { Self::Routing } else { Self::Own }
+    }
+}
+
+/// The `EtherType` of a frame, and what follows it, behind at most two VLAN tags.
+fn packet(start: &[u8]) -> Option<(u16, &[u8])> {
+    let mut at = ETHERNET - 2;
+    for _ in 0..=TAGS {
+        let kind = u16::from_be_bytes(*start.get(at..)?.first_chunk()?);
+        at += 2;
+        if kind != ether_type::VLAN && kind != ether_type::SERVICE_VLAN {
+            return Some((kind, start.get(at..)?));
+        }
+        at += 2;
+    }
+    None
+}
+
+/// Whether an IP packet is one of a routing protocol. `behind` begins behind the IP header.
+fn is_routing(number: u8, behind: &[u8]) -> bool {
+    let Some([a, b, c, d]) = behind.first_chunk() else { return number == OSPF || number == VRRP };
+    let [source, destination] = [[*a, *b], [*c, *d]].map(u16::from_be_bytes);
+    match number {
+        OSPF | VRRP => true,
+        protocol::TCP => source == BGP || destination == BGP,
+        protocol::UDP => BFD.contains(&destination),
+        _ => false,
+    }
+}
+
+/// Whether both addresses of an IP packet are such as stations of a link have or send to.
+fn is_of_this_link(ip: &[u8]) -> bool {
+    match ip.first().map(|first| first >> 4) {
+        Some(4) => Ipv4Header::first(ip).is_some_and(|header| {
+            let [source, destination] = [header.source(), header.destination()];
+            let is_odd = |first: u8| first == 0 || first == 127 || first >= 240;
+            !is_odd(source.octets()[0])
+                && !source.is_multicast()
+                && (destination.is_broadcast() || !is_odd(destination.octets()[0]))
+        }),
+        Some(6) => Ipv6Header::first(ip).is_some_and(|header| {
+            let [source, destination] = [header.source(), header.destination()];
+            let is_odd = |address: std::net::Ipv6Addr| {
+                address.is_unspecified() || address.is_loopback() || address.to_ipv4_mapped().is_some()
+            };
+            !is_odd(source) && !source.is_multicast() && !is_odd(destination)
+        }),
+        _ => false,
+    }
+}

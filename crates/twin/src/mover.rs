@@ -1,0 +1,177 @@
+//! The thread between the queues and the interfaces.
+
+use crate::bell::Bell;
+use crate::counts::{Shared, count};
+use lcore::{PacketReceiver, PacketSender};
+use mempool::{Batch, Checksum, Packet, PoolCache, complete_checksum, frames_mut};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::IoSlice;
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tap::{State, Tap, Written};
+
+/// All that moves.
+pub(crate) struct Mover {
+    pub(crate) twins: Vec<Twin>,
+    pub(crate) lanes: Vec<Ends>,
+    /// One for each pool.
+    pub(crate) caches: Vec<PoolCache>,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) stop: Arc<AtomicBool>,
+}
+
+/// An interface, and where its frames go.
+pub(crate) struct Twin {
+    pub(crate) tap: Arc<Tap>,
+    pub(crate) shared: Arc<Shared>,
+    /// The lane that sends what the host sends by it.
+    pub(crate) lane: usize,
+    /// Where buffers for that come from.
+    pub(crate) cache: usize,
+    /// Bytes of the longest frame that the port sends.
+    pub(crate) longest: usize,
+    pub(crate) gone: bool,
+}
+
+/// This thread's ends of a worker's queues, one each way for each port.
+pub(crate) struct Ends {
+    pub(crate) to_host: Vec<PacketReceiver>,
+    pub(crate) from_host: Vec<PacketSender>,
+    pub(crate) bell: Arc<Bell>,
+}
+
+/// Packets that are taken from a queue, and frames from an interface, before it is another one's turn. No frame has more packets: the
+/// longest has 9,234 bytes.
+const TURN: usize = 64;
+/// Parts of a frame that one system call takes.
+const PARTS: usize = 16;
+/// The longest sleep.
+const SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+impl Mover {
+    /// Moves frames until told to stop.
+    pub(crate) fn run(mut self) {
+        // A frame of the host in buffers of 64 bytes would fit.
+        let mut batch = Batch::with_capacity(1024);
+        let mut to_host = Batch::with_capacity(TURN);
+        let mut frame = vec![0; tap::LONGEST_FRAME];
+        while !self.stop.load(Ordering::Acquire) {
+            self.bell.answer();
+            let mut moved = false;
+            for lane in &mut self.lanes {
+                for (twin, queue) in self.twins.iter().zip(&mut lane.to_host) {
+                    moved |= twin.give(queue, &mut to_host);
+                }
+            }
+            for (at, twin) in self.twins.iter().enumerate().filter(|(_, twin)| !twin.gone) {
+                let (Some(lane), Some(cache)) = (self.lanes.get_mut(twin.lane), self.caches.get_mut(twin.cache)) else {
+                    continue;
+                };
+                let Some(queue) = lane.from_host.get_mut(at) else { continue };
+                if twin.take(queue, cache, &mut batch, &mut frame) {
+                    lane.bell.ring();
+                    moved = true;
+                }
+            }
+            if !moved {
+                self.sleep();
+            }
+        }
+    }
+
+    /// Sleeps until there is something to move.
+    fn sleep(&mut self) {
+        if !self.bell.arm() || self.stop.load(Ordering::Acquire) {
+            return;
+        }
+        let here = || self.twins.iter().enumerate().filter(|(_, twin)| !twin.gone);
+        let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
+        fds.extend(here().map(|(_, twin)| PollFd::from_borrowed_fd(twin.tap.as_fd(), PollFlags::IN)));
+        // A failure is a short sleep.
+        if poll(&mut fds, Some(&SLEEP)).is_err() {
+            return;
+        }
+        let failed = here().zip(&fds[1..]).filter(|(_, fd)| fd.revents().contains(PollFlags::ERR));
+        let failed: Vec<usize> = failed.map(|((at, _), _)| at).collect();
+        for at in failed {
+            let twin = &mut self.twins[at];
+            twin.gone = twin.tap.state() == Some(State::Gone);
+            if twin.gone {
+                tracing::error!("the interface {} was deleted; its port has no host any more", twin.tap.name());
+            }
+        }
+    }
+}
+
+impl Twin {
+    /// Has the host receive some frames of a queue: what it answers at once must find room in the interface's own queue, of 1,000 frames
+    /// by default. Returns whether there were any.
+    fn give(&self, queue: &mut PacketReceiver, batch: &mut Batch) -> bool {
+        let moved = !queue.recv(batch).is_empty();
+        for frame in frames_mut(batch) {
+            let taken = matches!(self.write(frame), Written::Yes);
+            let counts = &self.shared.mover;
+            count(if taken { &counts.to_host } else { &counts.to_host_lost });
+        }
+        batch.clear();
+        moved
+    }
+
+    fn write(&self, frame: &mut [Packet]) -> Written {
+        if frame.first().is_some_and(|first| matches!(first.checksum(), Checksum::Partial { .. })) {
+            complete_checksum(frame);
+        }
+        match frame {
+            [packet] => self.tap.write(packet.data()),
+            parts if parts.len() <= PARTS => {
+                let empty: [IoSlice<'_>; PARTS] = std::array::from_fn(|_| IoSlice::new(&[]));
+                let mut slices = empty;
+                slices.iter_mut().zip(parts.iter()).for_each(|(slice, part)| *slice = IoSlice::new(part.data()));
+                self.tap.write_parts(&slices[..parts.len()])
+            }
+            parts => self.tap.write(&parts.iter().flat_map(Packet::data).copied().collect::<Vec<u8>>()),
+        }
+    }
+
+    /// Takes what the host sends to a worker. Returns whether there was anything.
+    fn take(&self, queue: &mut PacketSender, cache: &mut PoolCache, batch: &mut Batch, frame: &mut [u8]) -> bool {
+        let counts = &self.shared.mover;
+        for turn in 0..TURN {
+            let Some(len) = self.tap.read(frame) else { return turn > 0 };
+            if len > self.longest {
+                count(&counts.too_long);
+                continue;
+            }
+            if !copy(&frame[..len], cache, batch) {
+                count(&counts.no_buffer);
+                cache.free_batch(batch);
+                continue;
+            }
+            queue.send(batch);
+            if batch.is_empty() {
+                count(&counts.from_host);
+            } else {
+                // A worker that has ended takes no more.
+                count(&counts.queue_full);
+                cache.free_batch(batch);
+            }
+        }
+        true
+    }
+}
+
+/// Copies a frame into as many packets as it takes. Returns false, and leaves some, if there are not so many.
+fn copy(frame: &[u8], cache: &mut PoolCache, batch: &mut Batch) -> bool {
+    let room = usize::from(cache.pool().data_room()).max(1);
+    for part in frame.chunks(room) {
+        let Some(packet) = cache.alloc_from(part) else { return false };
+        if let Some(last) = batch.last_mut() {
+            last.set_continues(true);
+        }
+        if batch.push(packet).is_err() {
+            return false;
+        }
+    }
+    true
+}

@@ -1,0 +1,199 @@
+//! What a refused frame is to the host: frames written by etherparse, and any bytes at all.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use etherparse::{IpNumber, PacketBuilder, PacketBuilderStep};
+use proptest::prelude::*;
+use router::Refusal;
+use twin::Class;
+
+const SOURCE: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const DESTINATION: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+fn ethernet() -> PacketBuilderStep<etherparse::Ethernet2Header> {
+    PacketBuilder::ethernet2(SOURCE, DESTINATION)
+}
+
+fn v4(to: [u8; 4]) -> PacketBuilderStep<etherparse::IpHeaders> {
+    ethernet().ipv4([192, 0, 2, 1], to, 1)
+}
+
+fn v6(to: u16) -> PacketBuilderStep<etherparse::IpHeaders> {
+    let [high, low] = to.to_be_bytes();
+    ethernet().ipv6(
+        [0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+        [high, low, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5],
+        255,
+    )
+}
+
+fn ip(step: PacketBuilderStep<etherparse::IpHeaders>, number: u8) -> Vec<u8> {
+    let mut frame = Vec::new();
+    step.write(&mut frame, IpNumber(number), &[0; 20]).unwrap();
+    frame
+}
+
+fn udp(step: PacketBuilderStep<etherparse::IpHeaders>, port: u16) -> Vec<u8> {
+    let mut frame = Vec::new();
+    step.udp(49_152, port).write(&mut frame, &[0; 24]).unwrap();
+    frame
+}
+
+fn tcp(step: PacketBuilderStep<etherparse::IpHeaders>, source: u16, destination: u16) -> Vec<u8> {
+    let mut frame = Vec::new();
+    step.tcp(source, destination, 0, 1000).write(&mut frame, &[]).unwrap();
+    frame
+}
+
+fn discovery(kind: u8) -> Vec<u8> {
+    let mut frame = Vec::new();
+    v6(0xFF02).icmpv6_raw(kind, 0, [0; 4]).write(&mut frame, &[0; 16]).unwrap();
+    frame
+}
+
+fn other(ether_type: u16, payload: &[u8]) -> Vec<u8> {
+    [&DESTINATION[..], &SOURCE, &ether_type.to_be_bytes(), payload].concat()
+}
+
+/// The same frame behind a VLAN tag.
+fn tagged(mut frame: Vec<u8>, kind: u16) -> Vec<u8> {
+    let [a, b] = kind.to_be_bytes();
+    frame.splice(12..12, [a, b, 0, 7]);
+    frame
+}
+
+#[test]
+fn frames_for_the_host_are_told_apart_by_what_they_carry() {
+    let host = [10, 0, 0, 1];
+    for (frame, class) in [
+        (other(0x0806, &[0; 28]), Class::Link),
+        (other(0x88CC, &[0; 46]), Class::Link),
+        (other(0x0004, &[0x42, 0x42, 3, 0]), Class::Link),
+        (other(0x0020, &[0xFE, 0xFE, 3, 0x83]), Class::Routing),
+        (other(0x8847, &[0; 46]), Class::Link),
+        (other(0x0800, &[]), Class::Own),
+        (Vec::new(), Class::Link),
+        (discovery(133), Class::Link),
+        (discovery(135), Class::Link),
+        (discovery(137), Class::Link),
+        (discovery(128), Class::Own),
+        (discovery(143), Class::Own),
+        (ip(v4([224, 0, 0, 5]), 89), Class::Routing),
+        (ip(v6(0xFF02), 89), Class::Routing),
+        (ip(v4([224, 0, 0, 18]), 112), Class::Routing),
+        (ip(v4([224, 0, 0, 22]), 2), Class::Own),
+        (ip(v4(host), 1), Class::Own),
+        (tcp(v4(host), 40_000, 179), Class::Routing),
+        (tcp(v4(host), 179, 40_000), Class::Routing),
+        (tcp(v6(0x2001), 179, 40_000), Class::Routing),
+        (tcp(v4(host), 40_000, 22), Class::Own),
+        (udp(v4(host), 3784), Class::Routing),
+        (udp(v4(host), 4784), Class::Routing),
+        (udp(v6(0x2001), 6784), Class::Routing),
+        (udp(v4(host), 179), Class::Own),
+        (tcp(v4(host), 40_000, 3784), Class::Own),
+    ] {
+        for refusal in [Refusal::ForHost, Refusal::LinkMulticast, Refusal::NotIp, Refusal::Vlan] {
+            assert_eq!(Class::of(refusal, &frame), Some(class), "{frame:02x?}");
+            if frame.len() > 14 {
+                let once = tagged(frame.clone(), 0x8100);
+                assert_eq!(Class::of(refusal, &once), Some(class), "tagged: {frame:02x?}");
+                assert_eq!(Class::of(refusal, &tagged(once, 0x88A8)), Some(class), "twice: {frame:02x?}");
+            }
+        }
+        // What the host's routing decides may be for the host too.
+        let left = if class == Class::Own { Class::Left } else { class };
+        assert_eq!(Class::of(Refusal::LeftToHost, &frame), Some(left), "{frame:02x?}");
+    }
+}
+
+#[test]
+fn a_fragment_has_no_ports() {
+    let mut frame = tcp(v4([10, 0, 0, 1]), 179, 179);
+    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Routing));
+    frame[21] = 1;
+    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Own));
+    frame[23] = 89;
+    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Routing), "by its number");
+}
+
+#[test]
+fn what_the_host_answers_is_an_error_but_for_neighbours_with_a_ttl_of_one() {
+    let transit = udp(v4([198, 51, 100, 1]), 53);
+    for refusal in
+        [Refusal::Ttl, Refusal::TooBig, Refusal::NoRoute, Refusal::Options, Refusal::Unreachable, Refusal::Prohibited]
+    {
+        assert_eq!(Class::of(refusal, &transit), Some(Class::Error), "{refusal:?}");
+    }
+    let bgp = tcp(v4([198, 51, 100, 1]), 179, 5);
+    assert_eq!(Class::of(Refusal::Ttl, &bgp), Some(Class::Routing));
+    assert_eq!(Class::of(Refusal::NoRoute, &bgp), Some(Class::Error));
+    assert_eq!(Class::of(Refusal::Unresolved, &bgp), Some(Class::Unresolved));
+    assert_eq!(Class::of(Refusal::Probe, &bgp), Some(Class::Probe));
+}
+
+#[test]
+fn what_no_host_has_is_dropped_and_link_local_is_not() {
+    let between = |from: [u8; 4], to: [u8; 4]| ip(ethernet().ipv4(from, to, 64), 1);
+    let host = [10, 0, 0, 1];
+    for refusal in [Refusal::MartianSource, Refusal::MartianDestination] {
+        for (from, to, class) in [
+            ([169, 254, 0, 1], host, Some(Class::Own)),
+            (host, [169, 254, 0, 1], Some(Class::Own)),
+            (host, [224, 0, 0, 5], Some(Class::Own)),
+            (host, [255; 4], Some(Class::Own)),
+            ([0; 4], host, None),
+            ([127, 0, 0, 1], host, None),
+            (host, [127, 0, 0, 1], None),
+            ([240, 0, 0, 1], host, None),
+            (host, [240, 0, 0, 1], None),
+            ([224, 0, 0, 1], host, None),
+            ([255; 4], host, None),
+            // The first odd address is not all there is to look at.
+            ([169, 254, 0, 1], [127, 0, 0, 1], None),
+        ] {
+            assert_eq!(Class::of(refusal, &between(from, to)), class, "{from:?} to {to:?}");
+        }
+        let bgp_unnumbered = tcp(v6(0xFE80), 40_000, 179);
+        assert_eq!(Class::of(refusal, &bgp_unnumbered), Some(Class::Routing));
+        let between = |from: [u8; 16], to: [u8; 16]| ip(ethernet().ipv6(from, to, 64), 58);
+        let (good, mut mapped) = ([0x20; 16], [0; 16]);
+        mapped[10..12].fill(0xFF);
+        let loopback = 1_u128.to_be_bytes();
+        for (from, to) in
+            [([0; 16], good), (good, [0; 16]), (loopback, good), (good, loopback), (mapped, good), ([0xFF; 16], good)]
+        {
+            assert_eq!(Class::of(refusal, &between(from, to)), None, "{from:?} to {to:?}");
+        }
+        assert_eq!(Class::of(refusal, &[]), None);
+    }
+}
+
+#[test]
+fn false_headers_blackholes_and_other_stations_are_nothing_to_the_host() {
+    let frame = tcp(v4([10, 0, 0, 1]), 179, 179);
+    for refusal in [
+        Refusal::OtherStation,
+        Refusal::Version,
+        Refusal::HeaderLength,
+        Refusal::TotalLength,
+        Refusal::Checksum,
+        Refusal::Blackhole,
+    ] {
+        assert_eq!(Class::of(refusal, &frame), None, "{refusal:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_have_a_class_or_none(frame in proptest::collection::vec(any::<u8>(), 0..80), kind in 0..5_usize) {
+        let kinds: [&[u8]; 5] = [&[8, 0], &[0x86, 0xDD], &[0x81, 0], &[0, 9], &[]];
+        let mut frame = frame;
+        if let Some(place) = frame.get_mut(12..12 + kinds[kind].len()) {
+            place.copy_from_slice(kinds[kind]);
+        }
+        for refusal in Refusal::ALL {
+            let _ = Class::of(refusal, &frame);
+        }
+    }
+}
