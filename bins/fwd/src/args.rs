@@ -179,15 +179,20 @@ impl ForwardArgs {
 pub(crate) struct L3Args {
     /// Routes, one a line: PREFIX via MAC port NUMBER, such as "192.0.2.0/24 via 02:00:00:00:00:02 port 1"; ports count
     /// from 0. SIGHUP reads the file again
-    #[arg(long, value_name = "FILE")]
-    pub(crate) routes: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "kernel", conflicts_with = "kernel")]
+    pub(crate) routes: Option<PathBuf>,
+
+    /// Route by Linux's own tables (`ip route`, FRR, BIRD). Each port has a twin, a TAP interface that Linux sees in its place and answers
+    /// by; what the port does not forward goes to it. NAME,... are the twins' names, in the order of ports [default: rw0,rw1,...]
+    #[arg(long, value_name = "NAME,...", num_args = 0..=1, require_equals = true, value_delimiter = ',')]
+    pub(crate) kernel: Option<Vec<String>>,
 
     /// What becomes of packets without a route: drop, or return them to the station they came from
-    #[arg(long, value_name = "WHAT", default_value = "drop")]
+    #[arg(long, value_name = "WHAT", default_value = "drop", conflicts_with = "kernel")]
     pub(crate) miss: MissChoice,
 
     /// Route frames for any station, such as those of a capture, and not only those for the port's own MAC address
-    #[arg(long)]
+    #[arg(long, conflicts_with = "kernel")]
     pub(crate) promiscuous: bool,
 
     #[command(flatten)]

@@ -1,14 +1,17 @@
 //! `--json`: one object at the end.
 
+use crate::l3::KernelReport;
 use crate::run::Outcome;
+use crate::summary::Tables;
 use crate::workers::WorkerReport;
+use cli::counters::Counters;
 use cli::exit::Failure;
 use cli::pools::Placement;
 use cli::report::{self, PortTotals};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a run did. `received` = `forwarded` + `consumed` + all `drops`, always; and `received` is the sum of `rx_packets`,
+/// What a run did. `received` = `forwarded` + `consumed` + `to_host` + all `drops`, always; and `received` is the sum of `rx_packets`,
 /// `rx_missed` and `rx_errors` over all ports.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report<'a> {
@@ -21,6 +24,12 @@ pub(crate) struct Report<'a> {
     /// Frames counted and let go, by `rxonly`.
     #[serde(skip_serializing_if = "Option::is_none")]
     consumed: Option<u64>,
+    /// Frames given to the host, by `l3 --kernel`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_host: Option<u64>,
+    /// Frames of the host that were sent: in `tx_packets` of ports, not in `forwarded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_host: Option<u64>,
     /// Millions of frames a second forwarded (consumed).
     mpps: f64,
     /// `null` if no packet moved.
@@ -34,6 +43,9 @@ pub(crate) struct Report<'a> {
     /// The table of `l3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     routes: Option<RoutesReport>,
+    /// The kernel's tables in `l3 --kernel`, and the twins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel: Option<&'a KernelReport>,
 }
 
 /// The routes of `l3`, and how often they were replaced.
@@ -50,16 +62,19 @@ pub(crate) struct RoutesReport {
 }
 
 impl<'a> Report<'a> {
-    pub(crate) fn new(mode: &'a str, outcome: &'a Outcome, routes: Option<RoutesReport>) -> Self {
+    pub(crate) fn new(mode: &'a str, outcome: &'a Outcome, tables: &'a Tables) -> Self {
         let Outcome { totals, workers, memory, result } = outcome;
         let consumed = (mode == "rxonly").then_some(totals.counters.rx_packets);
-        let handled = consumed.unwrap_or(totals.counters.tx_packets);
+        let handled = consumed.unwrap_or(forwarded(&totals.counters));
+        let of_host = |frames: u64| tables.kernel.as_ref().map(|_| frames);
         Self {
             mode,
             duration_s: report::rounded(totals.seconds),
             received: totals.received(),
-            forwarded: totals.counters.tx_packets,
+            forwarded: forwarded(&totals.counters),
             consumed,
+            to_host: of_host(totals.counters.to_host),
+            from_host: of_host(totals.counters.from_host),
             mpps: report::rounded(report::mega(handled, totals.seconds)),
             cycles_per_packet: report::cycles_per_packet(&totals.counters).map(report::rounded),
             ports: &totals.ports,
@@ -67,7 +82,13 @@ impl<'a> Report<'a> {
             packet_memory: memory,
             drops: totals.drops(),
             error: result.as_ref().err().map(Failure::message),
-            routes,
+            routes: tables.routes,
+            kernel: tables.kernel.as_ref(),
         }
     }
+}
+
+/// Frames that were received and sent on.
+pub(crate) fn forwarded(counters: &Counters) -> u64 {
+    counters.tx_packets.saturating_sub(counters.from_host)
 }

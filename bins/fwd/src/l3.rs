@@ -1,15 +1,19 @@
 //! `fwd l3`: routes IPv4 and IPv6. Every worker has a transmit queue at every port, so whatever it receives it can send
 //! anywhere without asking another.
 
+mod by_file;
+mod by_kernel;
+mod host;
+mod kernel_report;
 mod reload;
 mod worker;
 
-use crate::args::{ForwardArgs, L3Args, MissChoice};
+pub(crate) use kernel_report::KernelReport;
+
+use crate::args::{ForwardArgs, L3Args};
 use crate::plan::Plan;
 use crate::run::{self, PublishedLane, Run};
-use crate::summary;
 use crate::workers::WorkerHandle;
-use anyhow::ensure;
 use cli::counters::Published;
 use cli::exit::Failure;
 use cli::idle;
@@ -18,12 +22,10 @@ use cli::pools;
 use cli::ports::{self, Ports};
 use cli::screen::Screen;
 use cli::stop::Stop;
+use host::Routes;
 use mempool::Pool;
-use nic::Port as _;
-use reload::Reloader;
-use router::{Fib, Interface, Miss};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
+use nic::{Opened, Port as _};
+use router::Interface;
 use std::sync::Arc;
 use std::time::Duration;
 use worker::{Input, Sender, Worker};
@@ -33,83 +35,65 @@ const MOST_QUEUES: usize = 64;
 
 /// Runs the router as the command line says.
 pub(crate) fn run(args: &L3Args) -> Result<(), Failure> {
-    let L3Args { forward, miss, promiscuous, .. } = args;
-    refuse_routes_as_output(&args.routes, &forward.ports)?;
-    ports::check(&forward.ports)?;
-    let stop = Stop::on_signals()?;
-    let reloader = Reloader::on_hangup(&args.routes, forward.ports.len())?;
-    let routes = reloader.read(&stop)?;
-    let soft = forward.ports.iter().any(nic::Address::is_soft);
-    let available = cli::lcore::available()?;
-    let plan = plan(forward, &available)?;
-
-    let batch = usize::from(forward.port_options.batch);
-    // Each worker keeps up to two bursts for each port.
-    let spare = forward.ports.len() * 2 * batch;
-    let (workers, interrupts) = (plan.ports_of_workers(), idle::interrupts(forward.idle));
-    let mut ports =
-        ports::open(&forward.ports, &plan.queues, &forward.port_options(), interrupts, &workers, spare, &stop)?;
-    let mut screen = Screen::new(forward.run.json, forward.run.quiet);
-    screen.say(&ports::describe(std::slice::from_ref(&ports))?);
-
-    let mtu = forward.port_options.mtu;
-    let interface = |opened: &nic::Opened| Interface { mac: opened.port.mac().0, promiscuous: *promiscuous, mtu };
-    let fib = Fib::new(&routes, &ports.opened.iter().map(interface).collect::<Vec<_>>())?;
-    drop(routes);
-    let miss = match miss {
-        MissChoice::Drop => Miss::Refuse,
-        MissChoice::Return => Miss::Return,
-    };
-    let (workers, published) = wire(&plan, &mut ports, run::patience(forward, soft));
-    let Ports { pools, opened } = ports;
-    let (mut handles, mut members) = (Vec::new(), Vec::new());
-    for (lcore, inputs, senders, pools) in workers {
-        let poll_loop = idle::poll_loop(forward.idle, soft, forward.run.exit_when_idle, &stop);
-        handles.push(WorkerHandle { lcore, sleeps: poll_loop.sleeps() });
-        let (forwarder, stop) = (fib.forwarder(miss), stop.flag());
-        let worker = Worker { inputs, senders, forwarder, pools, batch, stop, yields: soft, poll_loop };
-        members.push((lcore, move || worker.run()));
+    match (&args.routes, &args.kernel) {
+        (Some(routes), _) => by_file::run(args, routes),
+        (None, Some(names)) => by_kernel::run(args, names),
+        // The command line has one of them.
+        (None, None) => crate::usage("l3: name a file of routes with --routes, or follow Linux's tables with --kernel"),
     }
-    let reloading = reloader.start(fib)?;
-    screen.say(&reloading.note());
-    let run = Run { args: forward, stop, screen, available, handles, published, opened, pools };
-    let outcome = run.supervise(members, || vec![reloading.note()])?;
-    summary::print("l3", &outcome, &forward.run, Some(reloading.end()))?;
-    outcome.result
 }
 
-/// Opening a port empties the capture that it writes, so none may be the routes file, however either is named.
-fn refuse_routes_as_output(routes: &Path, ports: &[nic::Address]) -> anyhow::Result<()> {
-    // What does not exist cannot be the same, and the way to a file is told by who opens it.
-    let identity = |path: &Path| {
-        let found = path.metadata().ok()?;
-        // Any number may share a device node such as /dev/null.
-        (!found.file_type().is_char_device()).then(|| (found.dev(), found.ino()))
-    };
-    let Some(file) = identity(routes) else { return Ok(()) };
-    for (port, output) in ports.iter().flat_map(|port| capture_outputs(port).map(move |output| (port, output))) {
-        ensure!(
-            identity(Path::new(output)) != Some(file),
-            "{}: cannot use {output} as a capture or trace: it is the routes file {}, which is being read; name a file of its own for \
-             each output",
-            port.name(),
-            routes.display()
-        );
-    }
-    Ok(())
+/// Ports that are open, before there are workers.
+struct Opening<'a> {
+    forward: &'a ForwardArgs,
+    stop: Stop,
+    soft: bool,
+    available: Vec<Lcore>,
+    plan: Plan,
+    ports: Ports,
+    screen: Screen,
 }
 
-/// The captures and traces that a port's address says it writes: `OUT` of `wire=pcap:IN,OUT`, and `FILE` of `trace=FILE`.
-fn capture_outputs(port: &nic::Address) -> impl Iterator<Item = &str> {
-    let settings = match port {
-        nic::Address::Soft(spec) => spec.split_once('?').map_or("", |(_, settings)| settings),
-        _ => "",
-    };
-    settings.split('&').filter_map(|setting| match setting.split_once('=')? {
-        ("trace", file) => Some(file),
-        ("wire", wire) => Some(wire.strip_prefix("pcap:")?.split_once(',')?.1),
-        _ => None,
-    })
+/// A run, and its workers with their lcores.
+type Workers<'a, R> = (Run<'a>, Vec<(Option<usize>, Worker<R>)>);
+
+impl<'a> Opening<'a> {
+    /// Opens the ports. Each worker keeps `kept` packets for each port, besides two bursts.
+    fn open(forward: &'a ForwardArgs, stop: Stop, kept: usize) -> Result<Self, Failure> {
+        let soft = forward.ports.iter().any(nic::Address::is_soft);
+        let available = cli::lcore::available()?;
+        let plan = plan(forward, &available)?;
+        let spare = forward.ports.len() * (2 * usize::from(forward.port_options.batch) + kept);
+        let (workers, interrupts) = (plan.ports_of_workers(), idle::interrupts(forward.idle));
+        let ports =
+            ports::open(&forward.ports, &plan.queues, &forward.port_options(), interrupts, &workers, spare, &stop)?;
+        let mut screen = Screen::new(forward.run.json, forward.run.quiet);
+        screen.say(&ports::describe(std::slice::from_ref(&ports))?);
+        Ok(Self { forward, stop, soft, available, plan, ports, screen })
+    }
+
+    /// The ports as the router sees them.
+    fn interfaces(&self, promiscuous: bool) -> Vec<Interface> {
+        let mtu = self.forward.port_options.mtu;
+        let interface = |opened: &Opened| Interface { mac: opened.port.mac().0, promiscuous, mtu };
+        self.ports.opened.iter().map(interface).collect()
+    }
+
+    /// Gives each worker its queues and its routes. Returns the run, and the workers with their lcores.
+    fn workers<R: Routes>(mut self, routes: Vec<R>) -> Workers<'a, R> {
+        let Self { forward, soft, .. } = self;
+        let (workers, published) = wire(&self.plan, &mut self.ports, run::patience(forward, soft));
+        let Self { stop, available, ports: Ports { pools, opened }, screen, .. } = self;
+        let (mut handles, mut members) = (Vec::new(), Vec::new());
+        for ((lcore, inputs, senders, pools), routes) in workers.into_iter().zip(routes) {
+            let poll_loop = idle::poll_loop(forward.idle, soft, forward.run.exit_when_idle, &stop);
+            handles.push(WorkerHandle { lcore, sleeps: poll_loop.sleeps() });
+            let batch = usize::from(forward.port_options.batch);
+            let stop = stop.flag();
+            members.push((lcore, Worker { inputs, senders, routes, pools, batch, stop, yields: soft, poll_loop }));
+        }
+        (Run { args: forward, stop, screen, available, handles, published, opened, pools, on_link: None }, members)
+    }
 }
 
 /// Who polls what; every worker gets a transmit queue at every port.
@@ -166,7 +150,7 @@ mod tests {
     use crate::run::Ended;
     use mempool::PoolConfig;
     use nic::PortConfig;
-    use router::Routes;
+    use router::{Fib, Miss, Routes};
 
     #[test]
     fn frames_of_two_pools_leave_by_one_port_and_every_buffer_comes_home() {
@@ -199,7 +183,7 @@ mod tests {
         let worker = Worker {
             inputs,
             senders,
-            forwarder: fib.forwarder(Miss::Refuse),
+            routes: fib.forwarder(Miss::Refuse),
             pools: of_inputs,
             batch: 32,
             stop: stop.clone(),

@@ -3,7 +3,7 @@
 use crate::args::ForwardArgs;
 use crate::output::Output;
 use crate::plan::{self, Plan, Request};
-use crate::summary;
+use crate::summary::{self, Tables};
 use crate::worker::{Lane, Mode, Worker};
 use crate::workers::{self, WorkerHandle, WorkerReport};
 use cli::counters::Published;
@@ -13,6 +13,7 @@ use cli::lcore::Lcore;
 use cli::pools::{self, Placement};
 use cli::ports::{self, Ports};
 use cli::report::Totals;
+use cli::run::OnLink;
 pub(crate) use cli::run::{Ended, PublishedLane};
 use cli::screen::Screen;
 use cli::stop::Stop;
@@ -53,9 +54,9 @@ pub(crate) fn run<M: Mode>(args: &ForwardArgs) -> Result<(), Failure> {
         let worker = Worker { lanes, pools, batch, mode: M::default(), stop, yields: soft, poll_loop };
         members.push((lcore, move || worker.run()));
     }
-    let run = Run { args, stop, screen, available, handles, published: wiring.published, opened, pools };
+    let run = Run { args, stop, screen, available, handles, published: wiring.published, opened, pools, on_link: None };
     let outcome = run.supervise(members, Vec::new)?;
-    summary::print(M::NAME, &outcome, &args.run, None)?;
+    summary::print(M::NAME, &outcome, &args.run, &Tables::default())?;
     outcome.result
 }
 
@@ -93,6 +94,8 @@ pub(crate) struct Run<'a> {
     pub(crate) opened: Vec<Opened>,
     /// The pool that each port receives into.
     pub(crate) pools: Vec<Pool>,
+    /// Is told of the ports' links.
+    pub(crate) on_link: Option<OnLink<'a>>,
 }
 
 /// What became of a run.
@@ -123,7 +126,7 @@ impl Run<'_> {
         F: FnOnce() -> Vec<E> + Send + 'static,
         E: Into<Ended> + Send + 'static,
     {
-        let Self { args, stop, mut screen, available, handles, published, opened, pools } = self;
+        let Self { args, stop, mut screen, available, handles, published, opened, pools, on_link } = self;
         let run = cli::run::Run {
             options: &args.run,
             stop: &stop,
@@ -132,6 +135,7 @@ impl Run<'_> {
             opened,
             pools: &pools,
             wind_down: None,
+            on_link,
         };
         let notes = |totals: &Totals| {
             let seconds = totals.seconds;

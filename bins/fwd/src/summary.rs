@@ -1,6 +1,7 @@
 //! What is printed at the end.
 
-use crate::json::{Report, RoutesReport};
+use crate::json::{Report, RoutesReport, forwarded};
+use crate::l3::KernelReport;
 use crate::run::Outcome;
 use crate::workers::{self, WorkerReport};
 use cli::args::RunOptions;
@@ -10,15 +11,19 @@ use cli::output;
 use cli::report::Totals;
 use cli::screen;
 
-/// Prints the summary, or with `--json` the object. A router has `routes` too.
-pub(crate) fn print(
-    mode: &str,
-    outcome: &Outcome,
-    options: &RunOptions,
-    routes: Option<RoutesReport>,
-) -> Result<(), Failure> {
+/// The tables of a router.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    /// Of routes from a file.
+    pub(crate) routes: Option<RoutesReport>,
+    /// Of the kernel.
+    pub(crate) kernel: Option<KernelReport>,
+}
+
+/// Prints the summary, or with `--json` the object.
+pub(crate) fn print(mode: &str, outcome: &Outcome, options: &RunOptions, tables: &Tables) -> Result<(), Failure> {
     if options.json {
-        output::print_json(&Report::new(mode, outcome, routes))
+        output::print_json(&Report::new(mode, outcome, tables))
     } else {
         output::print(&words(mode, &outcome.totals, &outcome.workers))
     }
@@ -27,7 +32,7 @@ pub(crate) fn print(
 fn words(mode: &str, totals: &Totals, workers: &[WorkerReport]) -> String {
     let (verb, handled) = match mode {
         "rxonly" => ("counted", totals.counters.rx_packets),
-        _ => ("forwarded", totals.counters.tx_packets),
+        _ => ("forwarded", forwarded(&totals.counters)),
     };
     let rows = totals.ports.iter().flat_map(|port| {
         let received = vec![port.rx_packets, port.rx_missed + port.rx_errors];
@@ -48,10 +53,12 @@ fn words(mode: &str, totals: &Totals, workers: &[WorkerReport]) -> String {
 fn account(verb: &str, handled: u64, totals: &Totals) -> String {
     let (received, dropped) = (totals.received(), totals.drops().values().sum::<u64>());
     let reasons = if dropped > 0 { format!(" ({})", screen::drop_words(totals)) } else { String::new() };
-    let rest = received.saturating_sub(handled + dropped);
+    let to_host = totals.counters.to_host;
+    let given = if to_host > 0 { format!(" + to the host {}", grouped(to_host)) } else { String::new() };
+    let rest = received.saturating_sub(handled + to_host + dropped);
     let verdict = if rest == 0 { String::new() } else { format!(", UNACCOUNTED FOR {}", grouped(rest)) };
     format!(
-        "received {} = {verb} {} + dropped {}{reasons}{verdict}",
+        "received {} = {verb} {}{given} + dropped {}{reasons}{verdict}",
         grouped(received),
         grouped(handled),
         grouped(dropped)

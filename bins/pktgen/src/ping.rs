@@ -173,7 +173,7 @@ fn bypass(
     let members: Vec<_> = members.collect();
     let (options, mut screen) = (RunOptions::default(), Screen::new(args.json, true));
     let wind_down = Some(Arc::clone(cut));
-    let run = Run { options: &options, stop, screen: &mut screen, published, opened, pools, wind_down };
+    let run = Run { options: &options, stop, screen: &mut screen, published, opened, pools, wind_down, on_link: None };
     let mut done = None;
     let end = |pinger: Pinger| {
         let (counters, (ended, (rx, tx))) = (pinger.counters, pinger.end());

@@ -73,7 +73,16 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     // What ends a run in time is the plan, so that its last frames can say how many there were.
     let options = RunOptions { duration: None, ..args.run.clone() };
     let wind_down = Some(Arc::clone(&cut));
-    let run = Run { options: &options, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down };
+    let run = Run {
+        options: &options,
+        stop: &stop,
+        screen: &mut screen,
+        published,
+        opened,
+        pools: &pools,
+        wind_down,
+        on_link: None,
+    };
     let mut trouble = Ok(());
     let notes = |_: &Totals| {
         trouble = std::mem::replace(&mut trouble, Ok(())).and(calibrated.refine(&mut clock));
@@ -212,8 +221,16 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         let (tx, output) = host.map(|host| (host.1, (port, 0))).unzip();
         Ended { rx: Some(rx.queue), tx, input: Some((port, 0)), output, counters }
     };
-    let run =
-        Run { options: &args.run, stop: &stop, screen: &mut screen, published, opened, pools: &pools, wind_down: None };
+    let run = Run {
+        options: &args.run,
+        stop: &stop,
+        screen: &mut screen,
+        published,
+        opened,
+        pools: &pools,
+        wind_down: None,
+        on_link: None,
+    };
     let (totals, result) = run.supervise(members.collect(), Team::all_finished, notes, end)?;
     let clock = ClockReport::of(&calibrated.clock()?);
     report::received(&totals, &received, clock, &args.run, &result)?;

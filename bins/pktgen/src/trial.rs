@@ -159,7 +159,7 @@ fn perform_steered(
 
     let options = RunOptions { json: args.json, quiet: args.quiet, ..RunOptions::default() };
     let wind_down = Some(Arc::clone(&cut));
-    let run = Run { options: &options, stop, screen, published, opened, pools: &pools, wind_down };
+    let run = Run { options: &options, stop, screen, published, opened, pools: &pools, wind_down, on_link: None };
     let steering = controls.begin(orders, facts, stop.cancel())?;
     let mut trouble = Ok(());
     let notes = |totals: &Totals| {

@@ -82,6 +82,8 @@ reasons! {
     LeftToHost = "left_to_host";
     /// The host was to send it, to see whether the station is still there.
     Probe = "probe";
+    /// It was for the host, to whom the queue was full.
+    HostFull = "host_full";
     /// The output ring had no room in time.
     TxFull = "tx_full";
     /// No device can send a frame of this length.
@@ -105,6 +107,10 @@ pub struct Counters {
     pub tx_packets: u64,
     /// Bytes of these frames, without frame check sequence.
     pub tx_bytes: u64,
+    /// Frames received that went to the host, by a TAP interface for example.
+    pub to_host: u64,
+    /// Frames sent that came from the host, and not from a receive queue.
+    pub from_host: u64,
     /// Time-stamp counter cycles of the polls that moved packets.
     pub cycles: u64,
     /// Frames dropped, by [`Reason`].
@@ -164,8 +170,8 @@ impl Counters {
     }
 
     fn words(&mut self) -> impl Iterator<Item = &mut u64> {
-        let Self { rx_packets, rx_bytes, tx_packets, tx_bytes, cycles, drops } = self;
-        [rx_packets, rx_bytes, tx_packets, tx_bytes, cycles].into_iter().chain(drops)
+        let Self { rx_packets, rx_bytes, tx_packets, tx_bytes, to_host, from_host, cycles, drops } = self;
+        [rx_packets, rx_bytes, tx_packets, tx_bytes, to_host, from_host, cycles].into_iter().chain(drops)
     }
 }
 
@@ -189,7 +195,7 @@ impl Sub for Counters {
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Published {
-    words: [AtomicU64; 5 + Reason::ALL.len()],
+    words: [AtomicU64; 7 + Reason::ALL.len()],
     idle: AtomicU64,
     publications: AtomicU64,
 }
@@ -241,8 +247,16 @@ mod tests {
 
     #[test]
     fn what_is_published_is_read() {
-        let mut counters =
-            Counters { rx_packets: 1, rx_bytes: 2, tx_packets: 3, tx_bytes: 4, cycles: 5, ..Counters::default() };
+        let mut counters = Counters {
+            rx_packets: 1,
+            rx_bytes: 2,
+            tx_packets: 3,
+            tx_bytes: 4,
+            cycles: 5,
+            to_host: 6,
+            from_host: 7,
+            ..Counters::default()
+        };
         for (reason, count) in Reason::ALL.into_iter().zip(10..) {
             counters.drop_frames(reason, count);
         }
@@ -269,6 +283,6 @@ mod tests {
         twice += counters;
         assert_eq!(twice - counters, counters);
         assert_eq!(counters.dropped_in(), 10 + 11 + 12 + 13 + 14);
-        assert_eq!(counters.dropped_out(), 33 + 1 + 7);
+        assert_eq!(counters.dropped_out(), 10 + Reason::TxFull as u64 + 1 + 7);
     }
 }

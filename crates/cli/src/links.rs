@@ -42,6 +42,11 @@ impl Links {
         Ok(())
     }
 
+    /// Returns the state of each port's link at the last look.
+    pub(crate) fn states(&self) -> impl Iterator<Item = LinkStatus> {
+        self.0.iter().map(|link| link.last)
+    }
+
     /// Returns for each port how often its link went down, as far as that was seen.
     pub(crate) fn downs(&self) -> impl Iterator<Item = u64> {
         self.0.iter().map(|link| link.downs)

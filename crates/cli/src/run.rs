@@ -11,7 +11,8 @@ use crate::stop::Stop;
 use ::lcore::Team;
 use anyhow::anyhow;
 use mempool::Pool;
-use nic::{AnyPort, AnyRxQueue, AnyTxQueue, Opened, Port as _, TxQueue as _};
+use nic::{AnyPort, AnyRxQueue, AnyTxQueue, LinkStatus, Opened, Port as _, TxQueue as _};
+use std::fmt;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,6 +62,17 @@ pub struct Run<'a> {
     /// Set by a signal, which then does not end the run: the workers see it, and return when they have finished. A second
     /// signal ends the process.
     pub wind_down: Option<Arc<AtomicBool>>,
+    /// Is told the state of each port's link, at the start and after each look at it.
+    pub on_link: Option<OnLink<'a>>,
+}
+
+/// Is told the state of the link of a port, by its number.
+pub struct OnLink<'a>(pub Box<dyn FnMut(usize, LinkStatus) + 'a>);
+
+impl fmt::Debug for OnLink<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnLink")
+    }
 }
 
 /// A run that is over, whose ports are open.
@@ -193,8 +205,14 @@ impl Run<'_> {
         mut notes: impl FnMut(&Totals) -> Vec<String>,
         links: &mut Links,
     ) -> Result<Duration, Failure> {
-        let Self { options, stop, screen, published, opened, wind_down, .. } = self;
+        let Self { options, stop, screen, published, opened, wind_down, on_link, .. } = self;
         let (stop, wind_down): (&Stop, _) = (stop, wind_down.as_deref());
+        let mut tell = |links: &Links| {
+            if let Some(OnLink(tell)) = on_link {
+                links.states().enumerate().for_each(|(port, state)| tell(port, state));
+            }
+        };
+        tell(links);
         let is_stopped = || match wind_down {
             None => stop.is_requested(),
             Some(wind_down) => {
@@ -234,6 +252,7 @@ impl Run<'_> {
             }
             stop.wait(until.saturating_duration_since(Instant::now()), event_fds.iter().map(OwnedFd::as_fd));
             links.look(opened)?;
+            tell(links);
         }
         Ok(team.begun().elapsed())
     }

@@ -4,24 +4,25 @@
 //! It allocates nothing, takes no lock (but when routes are replaced), logs nothing and makes no system call per burst.
 //! [`lcore::Loop`] goes round.
 
+use super::host::Routes;
 use crate::output::Output;
 use crate::run::Ended;
 use cli::counters::{Counters, Published, Reason};
 use device::tsc;
 use lcore::{Clock, Function, Loop, PacedRx, Stop};
-use mempool::{Batch, Pool, PoolCache};
+use mempool::{Batch, Pool, PoolCache, frames};
 use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue as _};
-use router::{Egress, Forwarder, Refusal};
+use router::{Egress, Refusal};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// One lcore's work.
 #[derive(Debug)]
-pub(crate) struct Worker {
+pub(crate) struct Worker<R> {
     pub(crate) inputs: Vec<Input>,
     /// One for each port, in order.
     pub(crate) senders: Vec<Sender>,
-    pub(crate) forwarder: Forwarder,
+    pub(crate) routes: R,
     /// Those that its inputs receive into: one, unless it polls ports of several NUMA nodes.
     pub(crate) pools: Vec<Pool>,
     /// Packets received and sent at a time.
@@ -62,10 +63,10 @@ pub(crate) struct Sender {
 const DRAINS_A_SECOND: u64 = 10_000;
 
 /// The worker at work.
-struct Routing {
+struct Routing<R> {
     inputs: Vec<Input>,
     senders: Senders,
-    forwarder: Forwarder,
+    routes: R,
     /// One for each pool.
     caches: Vec<PoolCache>,
     batch: Batch,
@@ -76,23 +77,23 @@ struct Routing {
 }
 
 /// The outputs of a worker, and how it waits for them.
-struct Senders {
+pub(super) struct Senders {
     senders: Vec<Sender>,
     stop: Stop,
     yields: bool,
 }
 
-impl Worker {
+impl<R: Routes> Worker<R> {
     /// Works until told to stop, and that what has arrived is worked off; then returns the queues, with final counters.
     pub(crate) fn run(self) -> Vec<Ended> {
-        let Self { inputs, senders, forwarder, pools, batch, stop, yields, poll_loop } = self;
+        let Self { inputs, senders, routes, pools, batch, stop, yields, poll_loop } = self;
         // Less than a burst waits at each port when another comes.
         let egress = Egress::new(senders.len(), 2 * batch);
         let drain = tsc::frequency_hz() / DRAINS_A_SECOND;
         let Routing { inputs, senders, .. } = poll_loop.run(Routing {
             inputs,
             senders: Senders { senders, stop, yields },
-            forwarder,
+            routes,
             caches: pools.iter().map(Pool::cache).collect(),
             batch: Batch::with_capacity(batch),
             egress,
@@ -104,13 +105,13 @@ impl Worker {
     }
 }
 
-impl Function for Routing {
+impl<R: Routes> Function for Routing<R> {
     #[inline(always)]
     fn poll(&mut self, clock: &mut Clock) -> bool {
-        let Self { inputs, senders, forwarder, caches, batch, egress, drain, next_drain } = self;
+        let Self { inputs, senders, routes, caches, batch, egress, drain, next_drain } = self;
         let mut moved = false;
         for input in inputs {
-            let waited = input.poll(clock, forwarder, senders, &mut caches[input.cache], batch, egress);
+            let waited = input.poll(clock, routes, senders, &mut caches[input.cache], batch, egress);
             let cycles = clock.lap();
             if let Some(waited) = waited {
                 input.counters.cycles += cycles.saturating_sub(waited);
@@ -120,6 +121,7 @@ impl Function for Routing {
                 }
             }
         }
+        moved |= routes.send_of_host(senders, &mut caches[0]);
         // So nothing waits in `egress` when the lcore sleeps.
         if !moved || clock.now() >= *next_drain {
             senders.send(1, &mut caches[0], egress);
@@ -129,12 +131,14 @@ impl Function for Routing {
     }
 
     fn publish(&mut self) {
+        self.routes.rest();
         self.inputs.iter_mut().for_each(Input::publish);
         self.senders.senders.iter_mut().for_each(Sender::publish);
     }
 
     fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
-        self.inputs.iter_mut().map(|input| &mut input.rx.queue as _).collect()
+        let inputs = self.inputs.iter_mut().map(|input| &mut input.rx.queue as _);
+        inputs.chain(self.routes.queues()).collect()
     }
 
     fn finish(&mut self) {
@@ -155,6 +159,26 @@ impl Senders {
         }
         waited
     }
+
+    /// Sends frames of the host by a port. Returns the number of those that the ring did not take in time.
+    pub(super) fn send_of_host(&mut self, port: usize, cache: &mut PoolCache, batch: &mut Batch) -> u64 {
+        let Some(Sender { tx, counters, .. }) = self.senders.get_mut(port) else {
+            let frames = frames(batch).count() as u64;
+            cache.free_batch(batch);
+            return frames;
+        };
+        // They are no frames that came in, so they are not among the drops of those.
+        let (frames, mut lost) = (frames(batch).count() as u64, Counters::default());
+        tx.send(cache, batch, &mut lost, &self.stop, self.yields);
+        let lost = lost.dropped(Reason::TxFull);
+        counters.from_host += frames - lost;
+        lost
+    }
+
+    /// The number of ports.
+    pub(super) fn ports(&self) -> usize {
+        self.senders.len()
+    }
 }
 
 impl Input {
@@ -167,7 +191,7 @@ impl Input {
     fn poll(
         &mut self,
         clock: &Clock,
-        forwarder: &mut Forwarder,
+        routes: &mut impl Routes,
         senders: &mut Senders,
         cache: &mut PoolCache,
         batch: &mut Batch,
@@ -176,13 +200,18 @@ impl Input {
         if self.rx.recv(clock, cache, batch).is_empty() {
             return None;
         }
-        forwarder.route(self.input.0, batch, egress);
+        let port = self.input.0;
+        routes.route(port, batch, egress);
         for (packet, refusal) in egress.drain_refused() {
+            let Some(packet) = routes.offer(port, packet, refusal, clock.now()) else { continue };
             if !packet.continues() {
                 self.counters.drop_frames(reason(refusal), 1);
             }
             cache.free(packet);
         }
+        let handed = routes.hand_over(port, cache);
+        self.counters.to_host += handed.frames;
+        self.counters.drop_frames(Reason::HostFull, handed.dropped);
         Some(senders.send(batch.capacity(), cache, egress))
     }
 

@@ -1,0 +1,148 @@
+//! Routes of Linux: each port has a twin, a TAP interface, and what Linux routes between the twins is routed between the ports.
+
+use super::Opening;
+use super::host::ByKernel;
+use super::kernel_report::KernelReport;
+use crate::args::L3Args;
+use crate::summary::{self, Tables};
+use anyhow::anyhow;
+use cli::exit::Failure;
+use cli::ports;
+use cli::run::OnLink;
+use cli::stop::Stop;
+use nic::LinkStatus;
+use plane::{Handle, Runner};
+use router::{LiveConfig, LiveFib};
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::BuildHasher as _;
+use std::thread::JoinHandle;
+use twin::{Port, Running, Settings, Twins};
+
+/// Routes by the tables of this network namespace's Linux.
+pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
+    let forward = &args.forward;
+    let names = names_of(names, forward.ports.len())?;
+    ports::check(&forward.ports)?;
+    let stop = Stop::on_signals()?;
+    let twins = Twins::open(&names).map_err(|error| anyhow!("--kernel: {error}"))?;
+    let settings = Settings::default();
+    // Queues each way, and the cache of the thread between.
+    let mut opening = Opening::open(forward, stop, 2 * settings.queue + CACHE)?;
+    let interfaces = opening.interfaces(false);
+    let fib = LiveFib::new(&LiveConfig { seed: RandomState::new().hash_one(0), ..LiveConfig::default() }, &interfaces)?;
+    let (twins, lanes) = start(twins, &opening, &settings)?;
+    let routes = lanes.into_iter().map(|lane| ByKernel::new(fib.forwarder(), lane)).collect();
+    let following = Following::start(fib, &names, forward.port_options.mtu)?;
+    opening.screen.say(&describe(&names, forward));
+    warn(&names);
+
+    let count = names.len();
+    let report = || KernelReport::of(&following.handle, &twins, count);
+    let mut carriers = vec![false; count];
+    let follow = |port: usize, link: LinkStatus| follow_link(&twins, &mut carriers, port, link.up);
+    let (mut run, workers) = opening.workers(routes);
+    run.on_link = Some(OnLink(Box::new(follow)));
+    let members = workers.into_iter().map(|(lcore, worker)| (lcore, move || worker.run())).collect();
+    let outcome = run.supervise(members, || report().lines())?;
+    let report = report();
+    following.end();
+    summary::print("l3", &outcome, &forward.run, &Tables { routes: None, kernel: Some(report) })?;
+    outcome.result
+}
+
+/// The thread that follows the kernel's tables.
+struct Following {
+    handle: Handle,
+    thread: JoinHandle<Result<(), plane::Error>>,
+}
+
+impl Following {
+    fn start(fib: LiveFib, names: &[String], mtu: u16) -> Result<Self, Failure> {
+        let ports: Vec<_> = names.iter().map(|name| plane::Port { name: name.clone(), mtu }).collect();
+        let runner = Runner::open(fib, &ports).map_err(|error| anyhow!("--kernel: {error}"))?;
+        let handle = runner.handle();
+        let thread = std::thread::Builder::new().name("kernel".to_owned()).spawn(move || runner.run());
+        let thread = thread.map_err(|error| {
+            anyhow!("cannot start the thread that follows the kernel: {error}; allow more threads (`ulimit -u`) or memory (`ulimit -v`)")
+        })?;
+        Ok(Self { handle, thread })
+    }
+
+    /// Ends it. What it has to say of its end is a warning.
+    fn end(self) {
+        self.handle.stop();
+        if let Ok(Err(error)) = self.thread.join() {
+            tracing::warn!("the kernel's tables were not followed to the end: {error}");
+        }
+    }
+}
+
+/// Slots that the cache of the thread between keeps at most.
+const CACHE: usize = 512;
+
+/// The names of the twins: those of the command line, or `rw0`, `rw1`, ...
+fn names_of(names: &[String], ports: usize) -> Result<Vec<String>, Failure> {
+    if names.is_empty() {
+        return Ok((0..ports).map(|port| format!("rw{port}")).collect());
+    }
+    if names.len() != ports {
+        let (names, ports) = (names.len() as u64, ports as u64);
+        let [names, ports] = [(names, "name"), (ports, "port")].map(|(count, what)| cli::human::counted(count, what));
+        return crate::usage(format!("--kernel: {names} for {ports}; name an interface for each port, or none"));
+    }
+    for (at, name) in names.iter().enumerate() {
+        if names[..at].contains(name) {
+            return crate::usage(format!("--kernel: {name} is there twice; each port has an interface of its own"));
+        }
+    }
+    Ok(names.to_vec())
+}
+
+/// Starts the twins. What the host sends by a port leaves by the worker that receives from it.
+fn start(twins: Twins, opening: &Opening<'_>, settings: &Settings) -> Result<(Running, Vec<twin::Lane>), Failure> {
+    let workers = &opening.plan.workers;
+    let lane = |port| workers.iter().position(|worker| worker.lanes.iter().any(|lane| lane.port == port));
+    let interfaces = opening.interfaces(false).into_iter().zip(&opening.ports.pools);
+    let ports = interfaces.enumerate().map(|(at, (interface, pool))| Port {
+        mac: interface.mac,
+        mtu: interface.mtu,
+        pool: pool.clone(),
+        lane: lane(at).unwrap_or_default(),
+    });
+    let ports: Vec<Port> = ports.collect();
+    Ok(twins.start(&ports, workers.len(), settings).map_err(|error| anyhow!("--kernel: {error}"))?)
+}
+
+fn describe(names: &[String], forward: &crate::args::ForwardArgs) -> String {
+    let pairs = forward.ports.iter().zip(names);
+    pairs.map(|(port, name)| format!("{}: its twin is {name}\n", port.name())).collect()
+}
+
+/// Has the carrier of a twin follow the link of its port.
+fn follow_link(twins: &Running, carriers: &mut [bool], port: usize, up: bool) {
+    let Some(carrier) = carriers.get_mut(port).filter(|carrier| **carrier != up) else { return };
+    *carrier = up;
+    if let Err(error) = twins.set_carrier(port, up) {
+        tracing::warn!("{error}");
+    }
+}
+
+/// Says what Linux is set to that the data path does not do, or that keeps Linux from doing its part.
+fn warn(names: &[String]) {
+    let is_set = |family: &str, interface: &str, setting: &str| {
+        let path = format!("/proc/sys/net/{family}/conf/{interface}/{setting}");
+        fs::read_to_string(path).ok().map(|text| !matches!(text.trim(), "0"))
+    };
+    if is_set("ipv4", "all", "forwarding") == Some(false) && is_set("ipv6", "all", "forwarding") != Some(true) {
+        tracing::warn!("Linux routes nothing here: sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    }
+    let strict = |name: &&String| [name.as_str(), "all"].iter().any(|at| is_set("ipv4", at, "rp_filter") == Some(true));
+    let strict: Vec<&str> = names.iter().filter(strict).map(String::as_str).collect();
+    if !strict.is_empty() {
+        tracing::warn!(
+            "rp_filter is set for {}: packets that ports forward by themselves are not held to it, those that go by Linux are",
+            strict.join(", ")
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! What a router by the kernel's tables tells of them, and of its twins.
+
+use cli::human::{counted, grouped};
+use plane::Handle;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use twin::{Counts, Running};
+
+/// The tables of `l3 --kernel`, and what went to the host and came from it.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct KernelReport {
+    /// Whether the kernel's tables have been read.
+    pub(super) ready: bool,
+    /// IPv4 routes in force.
+    pub(super) ipv4: usize,
+    /// IPv6 routes in force.
+    pub(super) ipv6: usize,
+    /// Neighbours that the kernel knows.
+    pub(super) neighbours: usize,
+    /// Next hops by number.
+    pub(super) next_hops: usize,
+    /// Changes that wait for room in the tables.
+    pub(super) waiting: usize,
+    /// What is left to the kernel, and why, and what else a person should know.
+    pub(super) remarks: Vec<String>,
+    /// One for each port.
+    pub(super) twins: Vec<TwinReport>,
+}
+
+/// The TAP interface that stands for a port.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct TwinReport {
+    /// The name by which it was opened.
+    name: String,
+    /// Whether it is still there.
+    present: bool,
+    /// Frames of the port for the host, by class.
+    classes: BTreeMap<&'static str, ClassReport>,
+    /// Of those that passed: dropped, as the queue to the host had no room.
+    to_host_queue_full: u64,
+    /// Frames that the host has received.
+    to_host: u64,
+    /// Frames that it has not, as the twin was down or gone.
+    to_host_lost: u64,
+    /// Frames that the host has sent.
+    from_host: u64,
+    /// Frames of the host that were dropped, by reason.
+    from_host_drops: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct ClassReport {
+    passed: u64,
+    /// Beyond the rate.
+    dropped: u64,
+}
+
+impl KernelReport {
+    /// What the tables hold, and what twins have counted.
+    pub(super) fn of(tables: &Handle, twins: &Running, ports: usize) -> Self {
+        let plane::Report { routes: [ipv4, ipv6], neighbours, next_hops, waiting, lines, .. } = tables.report();
+        let twins = (0..ports).filter_map(|port| TwinReport::of(twins, port)).collect();
+        Self { ready: tables.is_ready(), ipv4, ipv6, neighbours, next_hops, waiting, remarks: lines, twins }
+    }
+
+    /// The same in words, a line or more.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let tables = if self.ready {
+            let [v4, v6] = [self.ipv4, self.ipv6].map(|routes| grouped(routes as u64));
+            format!("kernel: {v4} IPv4 routes, {v6} IPv6, {}", counted(self.neighbours as u64, "neighbour"))
+        } else {
+            "kernel: tables are being read, all packets go to the host".to_owned()
+        };
+        let sum = |count: fn(&TwinReport) -> u64| grouped(self.twins.iter().map(count).sum());
+        let twins = format!(
+            "host: {} frames to it, {} from it, {} beyond their rate",
+            sum(|twin| twin.to_host),
+            sum(|twin| twin.from_host),
+            sum(TwinReport::beyond),
+        );
+        let gone = self.twins.iter().filter(|twin| !twin.present);
+        let gone = gone.map(|twin| format!("host: the interface {} was deleted; start again", twin.name));
+        let remarks = self.remarks.iter().map(|remark| format!("kernel: {remark}"));
+        [tables, twins].into_iter().chain(gone).chain(remarks).collect()
+    }
+}
+
+impl TwinReport {
+    fn of(twins: &Running, port: usize) -> Option<Self> {
+        let (name, present) = twins.twin(port)?;
+        let counts = twins.counts(port);
+        let classes = counts
+            .classes
+            .iter()
+            .map(|count| (count.class.name(), ClassReport { passed: count.passed, dropped: count.dropped }));
+        Some(Self {
+            name: name.to_owned(),
+            present,
+            classes: classes.collect(),
+            to_host_queue_full: counts.queue_full,
+            to_host: counts.to_host,
+            to_host_lost: counts.to_host_lost,
+            from_host: counts.from_host,
+            from_host_drops: drops_of_host(&counts),
+        })
+    }
+
+    fn beyond(&self) -> u64 {
+        self.classes.values().map(|class| class.dropped).sum()
+    }
+}
+
+fn drops_of_host(counts: &Counts) -> BTreeMap<&'static str, u64> {
+    let drops = [
+        ("too_long", counts.from_host_too_long),
+        ("no_buffer", counts.from_host_no_buffer),
+        ("queue_full", counts.from_host_queue_full),
+        ("unsent", counts.from_host_unsent),
+    ];
+    drops.into_iter().filter(|(_, frames)| *frames > 0).collect()
+}
