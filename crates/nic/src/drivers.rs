@@ -255,7 +255,8 @@ impl std::error::Error for DriverError {
 }
 
 impl RxQueue for AnyRxQueue {
-    #[inline]
+    // However many functions of a program receive: each has a loop of its own.
+    #[inline(always)]
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         each!(Self, self, queue => queue.recv(cache, batch))
     }
