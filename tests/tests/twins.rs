@@ -1,0 +1,207 @@
+//! A port's twin with the kernel at one end and the test, as a worker, at the other: what crosses is whole, and what does not is
+//! counted. Needs root; says why when it is skipped.
+
+use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig, frame_len};
+use router::Refusal;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::Value;
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use tests::{Namespace, eventually, namespaces_possible};
+use twin::{Class, Counts, HandedOver, Lane, Port, Rate, Rates, Running, Settings, Twins};
+
+const TWIN: &str = "rwtwin";
+const MAC: [u8; 6] = [2, 0, 0, 0, 0xAA, 1];
+const STATION: [u8; 6] = [2, 0, 0, 0, 0xBB, 2];
+const ADDRESS: [u8; 4] = [10, 82, 0, 1];
+const NEIGHBOUR: [u8; 4] = [10, 82, 0, 2];
+
+/// A namespace with a twin in it, up and with an address.
+struct Bench {
+    namespace: Namespace,
+    twins: Running,
+    lane: Lane,
+    pool: Pool,
+    cache: PoolCache,
+}
+
+impl Bench {
+    /// Starts it, unless this host cannot; then says why.
+    fn start(mtu: u16, slots: usize, settings: Settings) -> Option<Self> {
+        if let Err(reason) = namespaces_possible(&["ping"]) {
+            skip::test!("{reason}");
+            return None;
+        }
+        let namespace = Namespace::new();
+        namespace.output(&["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true"]);
+        let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).expect("memory");
+        let port = Port { mac: MAC, mtu, pool: pool.clone(), lane: 0 };
+        let file = File::open(format!("/proc/{}/ns/net", namespace.holder())).expect("the holder lives");
+        // A thread of its own, since it stays in the namespace.
+        let started = std::thread::spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+            let twins = Twins::open(&[TWIN.to_owned()]).expect("a TAP interface");
+            twins.start(&[port], 1, &settings).expect("a thread")
+        });
+        let (twins, mut lanes) = started.join().expect("the thread has not panicked");
+        namespace.output(&["ip", "address", "add", "10.82.0.1/24", "dev", TWIN]);
+        namespace.output(&["ip", "link", "set", TWIN, "up"]);
+        twins.set_carrier(0, true).expect("a carrier");
+        let cache = pool.cache();
+        Some(Self { namespace, twins, lane: lanes.remove(0), pool, cache })
+    }
+
+    /// A frame in buffers that end at these places.
+    fn packets(&mut self, frame: &[u8], ends: &[usize]) -> Vec<Packet> {
+        let mut begin = 0;
+        let mut packets: Vec<Packet> = ends
+            .iter()
+            .map(|end| {
+                let packet = self.cache.alloc_from(&frame[begin..*end]).expect("a buffer");
+                begin = *end;
+                packet
+            })
+            .collect();
+        let last = packets.len() - 1;
+        packets[..last].iter_mut().for_each(|packet| packet.set_continues(true));
+        packets
+    }
+
+    /// Gives a frame to the host. Returns whether it is on its way.
+    fn give(&mut self, frame: &[u8], ends: &[usize], refusal: Refusal, now: u64) -> bool {
+        let returned =
+            self.packets(frame, ends).into_iter().filter_map(|packet| self.lane.offer(0, packet, refusal, now));
+        let returned: Vec<Packet> = returned.collect();
+        returned.into_iter().for_each(|packet| self.cache.free(packet));
+        self.lane.hand_over(0, &mut self.cache) == HandedOver { frames: 1, dropped: 0 }
+    }
+
+    /// What the host sends next, in how many packets.
+    fn next(&mut self) -> (Vec<u8>, usize) {
+        let mut batch = Batch::with_capacity(64);
+        eventually("the host sends", || self.lane.has_frames() && self.lane.receive(0, &mut batch) > 0);
+        assert!(frame_len(&batch) > 0);
+        let frame = batch.iter().flat_map(|packet| packet.data().to_vec()).collect();
+        let packets = batch.len();
+        self.cache.free_batch(&mut batch);
+        (frame, packets)
+    }
+
+    fn counts(&self) -> Counts {
+        self.twins.counts(0)
+    }
+
+    fn link(&self) -> Value {
+        let text = self.namespace.output(&["ip", "-json", "-statistics", "link", "show", "dev", TWIN]);
+        let links: Value = serde_json::from_str(&text).expect("ip prints JSON");
+        links[0].clone()
+    }
+}
+
+/// Who has `ADDRESS`?
+fn arp_request() -> Vec<u8> {
+    let ethernet = [&[0xFF; 6][..], &STATION, &[8, 6]].concat();
+    [&ethernet[..], &[0, 1, 8, 0, 6, 4, 0, 1], &STATION, &NEIGHBOUR, &[0; 6], &ADDRESS].concat()
+}
+
+#[test]
+fn the_kernel_answers_a_frame_in_any_number_of_buffers() {
+    let Some(mut bench) = Bench::start(1400, 512, Settings::default()) else { return };
+    let link = bench.link();
+    assert_eq!((link["address"].as_str(), link["mtu"].as_u64()), (Some("02:00:00:00:aa:01"), Some(1400)));
+    let request = arp_request();
+    let single: Vec<usize> = (1..=request.len()).collect();
+    for ends in [&[42][..], &[14, 42], &[1, 20, 41, 42], &single] {
+        assert!(bench.give(&request, ends, Refusal::NotIp, 1), "{ends:?}");
+        let (reply, packets) = bench.next();
+        assert_eq!((&reply[..6], &reply[6..12], packets), (&STATION[..], &MAC[..], 1));
+        assert_eq!(reply[20..22], [0, 2], "an answer");
+    }
+    // What is nothing to the host stays here, whole.
+    assert!(!bench.give(&request, &[14, 42], Refusal::Checksum, 1));
+    let counts = bench.counts();
+    assert_eq!((counts.to_host, counts.to_host_lost, counts.from_host), (4, 0, 4));
+    assert_eq!(counts.classes.iter().find(|count| count.class == Class::Link).map(|count| count.passed), Some(4));
+
+    bench.twins.set_carrier(0, false).expect("no carrier");
+    assert!(bench.link()["flags"].to_string().contains("NO-CARRIER"));
+    bench.twins.set_carrier(0, true).expect("a carrier");
+    assert!(!bench.link()["flags"].to_string().contains("NO-CARRIER"));
+}
+
+#[test]
+fn long_frames_of_the_host_come_in_several_buffers_and_longer_ones_not_at_all() {
+    let Some(mut bench) = Bench::start(9000, 512, Settings::default()) else { return };
+    let neighbour = ["ip", "neighbour", "add", "10.82.0.2", "lladdr", "02:00:00:00:bb:02", "dev", TWIN];
+    bench.namespace.output(&neighbour);
+    let ping = |bench: &Bench, size: &str| {
+        // Nobody answers.
+        assert!(!bench.namespace.succeeds(&["ping", "-c", "1", "-W", "0.05", "-M", "do", "-s", size, "10.82.0.2"]));
+    };
+    ping(&bench, "8000");
+    let (frame, packets) = bench.next();
+    assert_eq!(frame.len(), 14 + 20 + 8 + 8000);
+    assert!(packets > 1 && frame[42..].windows(2).skip(16).all(|pair| pair[0].wrapping_add(1) == pair[1]), "in order");
+    bench.namespace.output(&["ip", "link", "set", TWIN, "mtu", "20000"]);
+    ping(&bench, "15000");
+    eventually("a frame that the port cannot send is counted", || bench.counts().from_host_too_long == 1);
+    assert_eq!(bench.lane.receive(0, &mut Batch::with_capacity(64)), 0);
+}
+
+#[test]
+fn what_finds_no_buffer_and_what_a_deleted_twin_does_not_take_is_counted() {
+    let Some(mut bench) = Bench::start(1500, 256, Settings::default()) else { return };
+    let request = arp_request();
+    let mut held: Vec<Packet> = std::iter::from_fn(|| bench.pool.alloc()).collect();
+    let mut of_worker = Pool::new(&PoolConfig::default()).expect("memory").cache();
+    // The thread between may have some for itself.
+    for _ in 0..256 {
+        let packet = of_worker.alloc_from(&request).expect("a buffer");
+        assert!(bench.lane.offer(0, packet, Refusal::NotIp, u64::MAX / 2).is_none());
+        assert_eq!(bench.lane.hand_over(0, &mut of_worker).frames, 1);
+        let mut batch = Batch::with_capacity(64);
+        eventually("an answer, or none for want of a buffer", || {
+            bench.lane.receive(0, &mut batch) > 0 || bench.counts().from_host_no_buffer > 0
+        });
+        if batch.is_empty() {
+            break;
+        }
+        held.extend(batch.drain());
+    }
+    assert!(bench.counts().from_host_no_buffer > 0, "{:?}", bench.counts());
+    drop(held);
+    bench.namespace.output(&["ip", "link", "delete", TWIN]);
+    eventually("it is known to be gone", || bench.twins.twin(0) == Some((TWIN, false)));
+    assert!(bench.give(&request, &[42], Refusal::NotIp, u64::MAX / 2));
+    eventually("a frame for it is counted", || bench.counts().to_host_lost == 1);
+    bench.twins.set_carrier(0, false).expect("nothing to do");
+}
+
+#[test]
+fn a_frame_beyond_the_rate_stays_with_the_worker_and_every_buffer_comes_home() {
+    let slow = Rate { per_second: 1, burst: 3 };
+    let settings = Settings { rates: Rates { link: slow, ..Rates::default() }, queue: 64 };
+    let Some(mut bench) = Bench::start(1500, 512, settings) else { return };
+    let request = arp_request();
+    let given = (0..10).filter(|_| bench.give(&request, &[20, 42], Refusal::NotIp, 1)).count();
+    assert_eq!(given, 3);
+    let link = bench.counts().classes[Class::Link as usize];
+    assert_eq!((link.passed, link.dropped), (3, 7));
+    // More at once than the queue holds, of a class that may come in crowds, and whatever the thread between does meanwhile.
+    let ping = [&MAC[..], &STATION, &[8, 0, 0x45], &[0; 40]].concat();
+    let mut taken = 0;
+    for _ in 0..100 {
+        let packet = bench.packets(&ping, &[ping.len()]).remove(0);
+        match bench.lane.offer(0, packet, Refusal::ForHost, 1) {
+            None => taken += 1,
+            Some(packet) => bench.cache.free(packet),
+        }
+    }
+    let handed = bench.lane.hand_over(0, &mut bench.cache);
+    assert_eq!((handed.frames + handed.dropped, taken < 64), (taken, true), "a part is kept for routing protocols");
+    eventually("all has crossed", || bench.counts().to_host + bench.counts().to_host_lost == 3 + handed.frames);
+    let Bench { twins, lane, pool, cache, namespace } = bench;
+    drop((twins, lane, cache));
+    assert_eq!(pool.away(), 0);
+    drop(namespace);
+}
