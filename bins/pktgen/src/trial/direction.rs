@@ -106,11 +106,13 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     }
 
     /// A warm-up has the other paces of the lane, if there are any, as an overload.
-    pub(super) fn change_pace(&mut self, phase: Phase) {
+    pub(super) fn change_pace(&mut self, now: u64, phase: Phase) {
         if phase == Phase::WarmUp {
             self.lane.exchange_paces();
             self.opening = Some(Sent::default());
         } else if let Some(opening) = &mut self.opening {
+            // What became due since the last look at it was not sent either.
+            self.lane.give_up(now);
             *opening = Sent { handed: self.lane.handed(), missed: self.lane.missed() };
             self.lane.exchange_paces();
         }

@@ -90,7 +90,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         let Plan { warm_up, duration, count, .. } = self.plan;
         for direction in &mut self.directions {
             if matches!(phase, Phase::WarmUp | Phase::Counted) {
-                direction.change_pace(phase);
+                direction.change_pace(now, phase);
             }
             let base = direction.base;
             let part = Part { stream: base, apart: false, paced: true, limit: None, ticks: None };
