@@ -73,7 +73,7 @@ impl Stream {
         };
         let (begin, times) = (Kind::Full.begin(self.number), &*hand_overs.times);
         // What has been sent ends there; of more than a burst can hold, some.
-        let end = lower(first + self.window.in_order_at_most().min(1 << 30));
+        let mut end = lower(first + self.window.in_order_at_most().min(1 << 30));
         // Those that were handed over at one time took equally long: that time, and the first of them.
         let (mut burst, mut since_number) = (0, expected);
         let mut due = self.due.recorder();
@@ -96,6 +96,7 @@ impl Stream {
                     others += usize::from(!self.saw_unusual(frame, now, Some(hand_overs)));
                     due = self.due.recorder();
                     expected = lower(self.window.next());
+                    end = lower(self.window.next() + self.window.in_order_at_most().min(1 << 30));
                     since_number = expected;
                 }
             }

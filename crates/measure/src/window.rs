@@ -45,6 +45,10 @@ pub struct Window {
     next: u64,
     /// Numbers from here on have not been sent.
     sent: u64,
+    /// While `next` is below this, no missing number leaves the window when one comes in order.
+    leaves_at: u64,
+    /// The lower of the two.
+    in_order_to: u64,
     /// Numbers below this count for nothing.
     first: u64,
     received: u64,
@@ -60,8 +64,8 @@ struct Unusual {
     reordered: u64,
     extents: u64,
     greatest_extent: u64,
-    /// One more than the highest number that was left out, whether it has come since or not.
-    left_out_to: u64,
+    /// One more than the highest missing number that has left the window; 0 if none has.
+    lost_to: u64,
     /// First number that was left out, and how many frames had arrived by then, in ascending order.
     gaps: VecDeque<(u64, u64)>,
 }
@@ -94,7 +98,16 @@ impl Window {
     /// Creates one that has seen nothing, and takes every number for one that may have been sent.
     #[must_use]
     pub fn new() -> Self {
-        Self { seen: Box::new([0; WORDS]), next: 0, sent: u64::MAX, first: 0, received: 0, unusual: Unusual::default() }
+        Self {
+            seen: Box::new([0; WORDS]),
+            next: 0,
+            sent: u64::MAX,
+            leaves_at: u64::MAX,
+            in_order_to: u64::MAX,
+            first: 0,
+            received: 0,
+            unusual: Unusual::default(),
+        }
     }
 
     /// Forgets all that came, when `sent` frames have been sent: these count for nothing any more, also those of them that are still under
@@ -115,12 +128,14 @@ impl Window {
         let first = sent.max(self.first);
         self.seen.fill(0);
         (self.next, self.first, self.received, self.unusual) = (first, first, 0, Unusual::default());
+        (self.leaves_at, self.in_order_to) = (u64::MAX, self.sent);
     }
 
     /// Sets how many frames have been sent so far: higher numbers are impossible, and do not count.
     #[inline(always)]
     pub fn set_sent(&mut self, sent: u64) {
         self.sent = sent;
+        self.in_order_to = sent.min(self.leaves_at);
     }
 
     /// Returns one more than the highest number seen.
@@ -143,7 +158,7 @@ impl Window {
     pub fn saw(&mut self, number: u32) -> Seen {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
         let expected = self.next as u32;
-        if number == expected && self.next < self.sent {
+        if number == expected && self.next < self.in_order_to {
             // In order: all that happens on a good line.
             let (word, bit) = place(self.next);
             self.seen[word] |= bit;
@@ -164,7 +179,10 @@ impl Window {
                 self.unusual.impossible += 1;
                 return Seen::Impossible;
             }
-            self.leave_out(number);
+            self.leave_behind(number + 1);
+            if number > self.next {
+                self.leave_out(number);
+            }
             let (word, bit) = place(number);
             self.seen[word] |= bit;
             self.next = number + 1;
@@ -198,6 +216,38 @@ impl Window {
         Seen::New
     }
 
+    /// Notes what is missing of the numbers that leave the window when `next` is to be the next, and when more of them may.
+    fn leave_behind(&mut self, next: u64) {
+        let (from, to) = (self.oldest(), next.saturating_sub(WINDOW).max(self.first));
+        if next > self.leaves_at {
+            let seen = &self.seen;
+            let is_missing = |number: &u64| seen[place(*number).0] & place(*number).1 == 0;
+            if let Some(number) = (from..to.min(self.next)).rev().find(is_missing) {
+                self.unusual.lost_to = number + 1;
+            }
+            // Of those that stay: whole words at a time.
+            let mut at = to;
+            while at < self.next && self.seen[place(at).0] >> (at % 64) == u64::MAX >> (at % 64) {
+                at = (at / 64 + 1) * 64;
+            }
+            let missing = (at..self.next.min(at + 64)).find(is_missing);
+            self.leaves_at = missing.map_or(u64::MAX, |number| number + WINDOW);
+        }
+        if next > self.next + 1 {
+            // Those that were left out just now.
+            self.leaves_at = self.leaves_at.min(self.next.max(to) + WINDOW);
+            if to > self.next {
+                self.unusual.lost_to = to;
+            }
+        }
+        self.in_order_to = self.sent.min(self.leaves_at);
+    }
+
+    /// The lowest number that the window knows.
+    fn oldest(&self) -> u64 {
+        self.next.saturating_sub(WINDOW).max(self.first)
+    }
+
     /// The numbers from the next to the one before `number` are missing so far.
     fn leave_out(&mut self, number: u64) {
         if self.unusual.gaps.len() == GAPS {
@@ -208,7 +258,6 @@ impl Window {
             }
         }
         self.unusual.gaps.push_back((self.next, self.received));
-        self.unusual.left_out_to = number;
         while self.unusual.gaps.len() > 1 && self.unusual.gaps[1].0 + WINDOW <= number {
             self.unusual.gaps.pop_front();
         }
@@ -219,10 +268,10 @@ impl Window {
         for_words(self.next, number, |word, bits| self.seen[word] &= !bits);
     }
 
-    /// Returns how many frames may still come in order: what has been sent, and is above all that came.
+    /// Returns how many frames may still come in order with nothing else to note: at most what has been sent, and is above all that came.
     #[inline(always)]
     pub(crate) fn in_order_at_most(&self) -> u64 {
-        self.sent.saturating_sub(self.next)
+        self.in_order_to.saturating_sub(self.next)
     }
 
     /// Notes that the next `frames` numbers have arrived in order; no more than [`Self::in_order_at_most`].
@@ -234,8 +283,7 @@ impl Window {
         self.received += frames;
     }
 
-    /// Returns the highest number that is lost of a stream of which `sent` frames were sent. If that is [`WINDOW`] or more below the highest
-    /// that arrived, it may be one above it that came out of order.
+    /// Returns the highest number that is lost of a stream of which `sent` frames were sent; one that came late is.
     ///
     /// ```
     /// let mut window = measure::Window::new();
@@ -250,14 +298,11 @@ impl Window {
         if sent > self.next {
             return Some(sent - 1);
         }
-        let oldest = self.next.saturating_sub(WINDOW).max(self.first);
         let is_missing = |number: &u64| {
             let (word, bit) = place(*number);
             self.seen[word] & bit == 0
         };
-        let left_out = self.unusual.left_out_to;
-        let before = || left_out.min(oldest).checked_sub(1).filter(|number| *number >= self.first);
-        (oldest..left_out).rev().find(is_missing).or_else(before)
+        (self.oldest()..self.next).rev().find(is_missing).or(self.unusual.lost_to.checked_sub(1))
     }
 
     /// Returns what became of a stream of which `sent` frames were sent; if a higher number has arrived, that many. Those from before it was
