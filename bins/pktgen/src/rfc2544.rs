@@ -279,7 +279,7 @@ impl Bench<'_> {
         let is_unlimited = matches!(setup, Setup::Frmol { rate } if *rate >= UNLIMITED);
         args.traffic.pace.rate = (!is_unlimited).then(|| measure::Load::Frames(millionths(rate)));
         args.around.learning = Duration::from_secs_f64(next.phases.routing_wait + next.phases.learning_wait);
-        args.around.drain = Some(Duration::from_secs_f64(next.phases.drain));
+        args.around.silence = Some(Duration::from_secs_f64(next.phases.drain));
         match next.traffic {
             Traffic::Burst { frames, .. } => args.count = Some(frames),
             Traffic::Overload { rate, seconds, then, then_seconds } => {

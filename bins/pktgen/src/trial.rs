@@ -42,7 +42,7 @@ use std::time::Duration;
 /// How often a probe is sent, and how long until one has to come back.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
-/// The drain ends when all has come and nothing follows for so long, and at the latest after the second.
+/// The drain ends when all has come and nothing follows for so long, and at the latest after the second, or what the tests ask for.
 const SETTLE: Duration = Duration::from_millis(50);
 const DRAIN: Duration = Duration::from_secs(2);
 /// Ticks of a part that somebody ends: centuries.
@@ -64,6 +64,8 @@ pub(crate) struct Outcome {
     pub(crate) cut: bool,
     /// In the order of the ports that send.
     pub(crate) figures: Vec<Figures>,
+    /// Frames of earlier runs on the same ports that came after the drains of these.
+    pub(crate) late: u64,
     pub(crate) totals: Totals,
     /// Why no figure holds: the clock jumped.
     pub(crate) void: Option<String>,
@@ -193,8 +195,9 @@ fn perform_steered(
     figures.sort_by_key(|figures| figures.from);
     let jumped = trouble.and(calibrated.refine(&mut clock));
     let void = jumped.as_ref().err().map(ToString::to_string);
+    let late = held.take_late() + figures.iter().map(|figures| figures.late).sum::<u64>();
     let (cut, trouble) = (cut.load(Ordering::Relaxed), closed.and(jumped.map_err(Failure::from)).and(steered));
-    Ok(Outcome { frames, limits, names, asked, clock, cut, figures, totals, void, trouble })
+    Ok(Outcome { frames, limits, names, asked, clock, cut, figures, late, totals, void, trouble })
 }
 
 /// Refuses what no run can begin with.
@@ -247,7 +250,8 @@ fn plan(args: &RunArgs, frames: &Frames, clock: &Clock, controls: &Controls) -> 
         probe_interval: ticks(PROBE_INTERVAL),
         probe_limit: ticks(PROBE_LIMIT),
         settle: ticks(SETTLE),
-        drain: ticks(args.around.drain.unwrap_or(DRAIN)),
+        silence: ticks(args.around.silence.unwrap_or(DRAIN)),
+        drain: ticks(args.around.silence.unwrap_or(DRAIN).max(DRAIN)),
         learning: ticks(args.around.learning),
         flush: ticks(FLUSH),
         cut: Arc::default(),
@@ -265,9 +269,8 @@ fn directions(
     clock: &Clock,
     mut hosts: Hosts,
 ) -> Result<Vec<Direction>, Failure> {
-    // Runs differ, so that none counts another's frames.
-    let [.., high, low] = device::tsc::now().to_be_bytes();
-    let mut base = u16::from_be_bytes([high, low]);
+    let earlier = held.earlier();
+    let mut base = earlier.next();
     let mut directions = Vec::new();
     for from in (0..opened.len()).filter(|from| !args.one_way || from % 2 == 0) {
         let to = from ^ 1;
@@ -287,9 +290,10 @@ fn directions(
             false => How::Tags,
         };
         let streams = COUNTED + u16::try_from(lane.streams()).unwrap_or(u16::MAX - COUNTED);
-        directions.push(Direction::new(lane, to, rx, &pools[to], base, how).verify(!args.no_verify));
+        directions.push(Direction::new(lane, to, rx, &pools[to], base, how).verify(!args.no_verify).after(earlier));
         base = base.wrapping_add(streams);
     }
+    held.begun_to(base);
     hosts::attach(&mut directions, &mut hosts, opened);
     Ok(directions)
 }

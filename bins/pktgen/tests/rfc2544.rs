@@ -116,6 +116,33 @@ fn loss_by_chance_is_within_its_interval_and_both_ways_count() {
     assert!((7.0..=12.5).contains(&loss), "{run:#}");
 }
 
+/// The notes of a report, joined.
+fn notes(run: &Value) -> String {
+    let rows = run["rows"].as_array().unwrap();
+    rows.iter().map(|row| row["note"].as_str().unwrap()).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn what_a_device_holds_for_long_is_waited_for_or_told() {
+    // Longer than the trial and the silence of the profile; and a buffer that frames still come from after any wait.
+    let (holding, full) = ("soft:a?wire=peer:b&delay=600ms,soft:b", "soft:a?wire=peer:b&rate=200&buffer=500,soft:b");
+    for (ports, max) in [(holding, "500"), (full, "250")] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", max, "--json"];
+        // No trial is repeated for a machine that is late.
+        let times = ["--trial-time", "400ms", "--repetitions", "1", "--catch-up", "1s"];
+        let path = folder.path().to_str().unwrap();
+        let (output, said) = rfc2544(ports, ["--out", path], &[&options[..], &times].concat());
+        assert!(output.status.success(), "{said}");
+        let run = run_of(&output);
+        if let Some(loss) = value(&run, &format!("loss at {max} pps")) {
+            assert!(loss < 10.0, "{run:#}");
+        }
+        // At the highest load the second keeps at least 500 frames, of which two seconds let 400 pass.
+        assert_eq!(notes(&run).contains("came after the drain"), ports == full, "{run:#}");
+    }
+}
+
 #[test]
 fn a_run_that_was_cut_goes_on() {
     let folder = tempfile::tempdir().unwrap();

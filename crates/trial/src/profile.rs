@@ -17,7 +17,8 @@ pub struct Phases {
     pub learning_wait: f64,
     /// Frames that open the traffic and are not counted.
     pub warm_up_frames: u32,
-    /// For frames that are still under way after the traffic (phase d).
+    /// For frames that are still under way after the traffic (phase d): the time without any before those missing count as lost. Frames that
+    /// come prolong it, to at most 2 seconds in all if it is less.
     pub drain: f64,
     /// For the device to come to rest (phase e).
     pub settle: f64,

@@ -51,6 +51,8 @@ pub struct Part {
     pub test: AnyTest,
     /// Trials that were void, in their order.
     pub void: Vec<VoidTrial>,
+    /// Frames that came after the waits for them, and so count as lost.
+    pub late: u64,
 }
 
 /// A trial that says nothing about the device.
@@ -75,6 +77,8 @@ impl Report {
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
         let (complete, rest) = text.split_at(whole);
         let mut report: Option<Self> = None;
+        // Frames that the trial before lost, and the test that it was of.
+        let mut before: Option<(usize, u64)> = None;
         for (number, line) in (1..).zip(complete.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let line = line.parse().map_err(|_| Error::Damaged { number })?;
             match (&mut report, line) {
@@ -85,11 +89,17 @@ impl Report {
                 (None, Line::Run { version, .. }) => return Err(Error::Version { version, known: VERSION }),
                 (Some(report), Line::Test { size, setup }) => {
                     let test = setup.start(&report.profile)?;
-                    report.parts.push(Part { size, setup, test, void: Vec::new() });
+                    report.parts.push(Part { size, setup, test, void: Vec::new(), late: 0 });
                 }
                 (Some(report), Line::Trial { trial, outcome }) => {
                     let part = report.parts.last_mut().ok_or(Error::Unexpected { number })?;
                     part.add(&trial, &outcome).ok_or(Error::Unexpected { number })?;
+                    let size = part.size;
+                    let at = report.parts.len() - 1;
+                    if let Some((of, lost)) = before.replace((at, outcome.sent.saturating_sub(outcome.received))) {
+                        let of = &mut report.parts[of];
+                        of.late += if of.size == size { outcome.from_earlier.min(lost) } else { 0 };
+                    }
                 }
                 _ => return Err(Error::Unexpected { number }),
             }

@@ -106,6 +106,8 @@ pub struct Outcome {
     pub duplicate: u64,
     /// Frames that came after one with a higher number.
     pub reordered: u64,
+    /// Frames of trials before it that came only now, after the waits for frames under way.
+    pub from_earlier: u64,
     /// How long frames took, if that was measured.
     pub delays: Option<Delays>,
     /// For [`Traffic::Overload`]: seconds from the change of the rate to the moment at which the last lost frame was due;

@@ -104,6 +104,28 @@ fn a_run_goes_on_from_its_lines() {
 }
 
 #[test]
+fn frames_after_a_drain_mark_the_trial_that_lost_them() {
+    let setup = Setup::FrameLoss { highest: 1e6 };
+    let mut test = setup.start(&Profile::default()).unwrap();
+    let mut text = format!("{}\n{}\n", Line::run(Profile::default()), Line::test(64, setup));
+    // Of the first nothing can have come before; of the second 100 frames are missing, of the third none.
+    for (lost, late) in [(100, 7), (100, 30), (0, 5_000), (100, 9)] {
+        let trial = test.next().unwrap();
+        let sent = trial.traffic.frames();
+        let mut outcome = trial::Outcome::new(sent, sent - lost);
+        outcome.from_earlier = late;
+        text += &format!("{}\n", Line::trial(trial, outcome));
+        test.tell(&outcome).unwrap();
+    }
+    let report = Report::read(&text).unwrap();
+    assert_eq!(report.parts()[0].late, 30 + 100);
+    assert!(report.rows()[0].note.contains("130 frames came after the drain"), "{report}");
+    // Older lines say nothing of them.
+    let old = Report::read(&text.replace("\"from_earlier\":", "\"other\":")).unwrap();
+    assert_eq!(old.parts()[0].late, 0);
+}
+
+#[test]
 fn what_is_no_run_is_one_line() {
     let (text, _) = run(Truth::default(), 1);
     let lines: Vec<_> = text.lines().collect();

@@ -76,7 +76,7 @@ impl BenchArgs {
             json: true,
             quiet: true,
             port_options,
-            around: Around { drain: Some(Duration::from_millis(200)), ..Around::default() },
+            around: Around { silence: Some(Duration::from_millis(200)), ..Around::default() },
         })
     }
 }

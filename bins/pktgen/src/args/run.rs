@@ -67,8 +67,9 @@ pub(crate) struct RunArgs {
 pub(crate) struct Around {
     /// From the probes that came back to the first frame after them.
     pub(crate) learning: Duration,
-    /// For frames that are still under way, at most.
-    pub(crate) drain: Option<Duration>,
+    /// For how long nothing comes at the end before what is missing counts as lost; more than two seconds are not waited for if this
+    /// is less.
+    pub(crate) silence: Option<Duration>,
     /// The rate of the warm-up, if it is another.
     pub(crate) overload: Option<Load>,
 }

@@ -30,6 +30,7 @@ pub(super) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, tolerance: f6
     };
     let mut outcome = ways.reduce(worse).unwrap_or_default();
     outcome.clock_jumped |= jumped;
+    outcome.from_earlier = run.late;
     Ok(outcome)
 }
 

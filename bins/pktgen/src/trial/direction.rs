@@ -1,5 +1,6 @@
 //! One port sends, another receives: what is counted on the way.
 
+use super::held::Earlier;
 use super::hosts::{Attached, Listener};
 use super::pair::{COUNTED, PROBE, Phase, WARM_UP};
 use crate::control::{DirectionState, StreamState};
@@ -29,6 +30,9 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     /// Frames that arrived, whatever they are, where those that count have no tag.
     arrived: u64,
     pub(crate) answered: bool,
+    /// Streams of runs before on the same ports, and frames of them that come now.
+    earlier: Earlier,
+    pub(crate) late: u64,
     /// Frames that are none of this direction's.
     pub(crate) foreign: u64,
     /// Checksums of what arrives are verified: those of what is sent are right.
@@ -83,6 +87,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             how,
             arrived: 0,
             answered: false,
+            earlier: Earlier::default(),
+            late: 0,
             foreign: 0,
             verifies: false,
             damaged: 0,
@@ -102,6 +108,12 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     /// Verifies the checksum of each frame of UDP that arrives, if those of what is sent are right.
     pub(crate) fn verify(mut self, wanted: bool) -> Self {
         self.verifies = wanted && self.lane.is_verifiable();
+        self
+    }
+
+    /// Tells frames of runs before on the same ports from those of others.
+    pub(crate) fn after(mut self, earlier: Earlier) -> Self {
+        self.earlier = earlier;
         self
     }
 
@@ -251,6 +263,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             Some(PROBE) => self.answered = true,
             Some(WARM_UP) => self.opening_arrived += 1,
             None if self.is_answered(frame, clock) => {}
+            _ if tag.is_some_and(|tag| self.earlier.contains(tag.stream)) => self.late += 1,
             _ => self.foreign += 1,
         }
     }

@@ -39,6 +39,8 @@ pub(crate) struct Figures {
     /// If it was steered: ticks from the begin of counters to the end, and frames asked for of each stream, unless without limit.
     steered: Option<(u64, Vec<Option<f64>>)>,
     pub(crate) foreign: u64,
+    /// Frames of earlier runs on the same ports.
+    pub(crate) late: u64,
     /// Of the warm-up, what was sent, and how many frames of it arrived.
     pub(crate) opening: Option<(Sent, u64)>,
     /// Number of the last frame that was lost of the first stream.
@@ -68,7 +70,7 @@ impl Figures {
     pub(crate) fn of<R: RxQueue, T: TxQueue>(direction: Direction<R, T>) -> (Self, R, T) {
         let (untagged, damaged) = (direction.untagged(), direction.damaged());
         let opening = direction.opening.map(|sent| (sent, direction.opening_arrived));
-        let Direction { lane, to, rx, streams, answered, mut foreign, verifies, sent, .. } = direction;
+        let Direction { lane, to, rx, streams, answered, late, mut foreign, verifies, sent, .. } = direction;
         let ticks = sent.is_some().then(|| lane.ticks());
         let steered = lane.steered().filter(|_| ticks.is_some());
         let sent = sent.unwrap_or_default();
@@ -89,6 +91,7 @@ impl Figures {
             ticks,
             steered,
             foreign,
+            late,
             opening,
             last_lost,
             damaged,

@@ -20,8 +20,10 @@ pub(crate) struct Plan {
     pub(crate) probe_limit: u64,
     /// From the probes that came back to the next phase.
     pub(crate) learning: u64,
-    /// The drain ends when all has come and nothing follows for so long, and at the latest after `drain`.
+    /// The drain ends when all has come and nothing follows for `settle`, or when something is missing and nothing comes for `silence`,
+    /// or [`ROUND_TRIPS`] of the probes if that is longer; at the latest after `drain`.
     pub(crate) settle: u64,
+    pub(crate) silence: u64,
     pub(crate) drain: u64,
     /// What the ring has not taken by then is not sent.
     pub(crate) flush: u64,
@@ -30,6 +32,9 @@ pub(crate) struct Plan {
     /// What else users want.
     pub(crate) orders: Arc<Orders>,
 }
+
+/// Times that a probe took, for which nothing comes before what is missing counts as lost.
+const ROUND_TRIPS: u64 = 4;
 
 /// Streams of a direction, from its base on: this, that, and those that count.
 pub(super) const PROBE: u16 = 0;
@@ -59,6 +64,8 @@ pub(crate) struct Pair<R = AnyRxQueue, T = AnyTxQueue> {
     next_probe: u64,
     /// When all probes had come back.
     answered: Option<u64>,
+    /// From the first probe until then.
+    round_trip: u64,
     /// When a frame was last counted.
     last_arrival: u64,
     pub(super) obeyed: Obeyed,
@@ -80,6 +87,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             since: 0,
             next_probe: 0,
             answered: None,
+            round_trip: 0,
             last_arrival: 0,
             obeyed: Obeyed::default(),
         }
@@ -165,9 +173,11 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             }
             Phase::Drain => {
                 let all = self.directions.iter().all(Direction::is_complete);
-                // Doubles may follow the last.
-                let is_settled = now.saturating_sub(self.last_arrival) >= self.plan.settle;
-                if (all && is_settled) || elapsed >= self.plan.drain {
+                // Doubles may follow the last, and what a device holds comes later than the last before it.
+                let Plan { settle, silence, drain, .. } = self.plan;
+                let silence = silence.max(self.round_trip.saturating_mul(ROUND_TRIPS));
+                let quiet = if all { settle } else { settle.max(silence) };
+                if now.saturating_sub(self.last_arrival) >= quiet || elapsed >= drain {
                     self.phase = Phase::Done;
                 }
             }
@@ -185,7 +195,9 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             }
         }
         if self.directions.iter().all(|direction| direction.answered) {
-            if now.saturating_sub(*self.answered.get_or_insert(now)) < self.plan.learning {
+            let answered = *self.answered.get_or_insert(now);
+            self.round_trip = answered.saturating_sub(self.since);
+            if now.saturating_sub(answered) < self.plan.learning {
                 return;
             }
             return self.enter(if self.plan.warm_up > 0 { Phase::WarmUp } else { Phase::Counted }, now);

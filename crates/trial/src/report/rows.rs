@@ -39,6 +39,10 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         let mut notes = vec![std::mem::take(&mut row.note)];
         notes.extend(open.then(|| "not finished".to_owned()));
         notes.extend((!part.void.is_empty()).then(|| format!("{} void trials", part.void.len())));
+        notes.extend((part.late > 0).then(|| {
+            let late = grouped(&part.late.to_string());
+            format!("{late} frames came after the drain of a trial: losses are too high by up to as many")
+        }));
         notes.retain(|note| !note.is_empty());
         row.note = notes.join("; ");
     }

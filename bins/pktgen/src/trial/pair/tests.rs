@@ -81,6 +81,7 @@ fn plan(count: u64) -> Plan {
         probe_limit: 60 * SECOND,
         learning: 0,
         settle: SECOND,
+        silence: 3 * SECOND,
         drain: 3 * SECOND,
         flush: 60 * SECOND,
         cut: Arc::default(),
