@@ -116,6 +116,30 @@ fn loss_by_chance_is_within_its_interval_and_both_ways_count() {
     assert!((7.0..=12.5).contains(&loss), "{run:#}");
 }
 
+#[test]
+fn a_folder_is_of_one_run_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--tests", "loss", "--max", "1k"];
+    let options = [&options[..], &SHORT].concat();
+    let lines = folder.path().join("trials.jsonl");
+    // As one that is at work holds it, and as a full disk has left it.
+    std::fs::write(&lines, r#"{"run":{"version":1,"#).unwrap();
+    let file = std::fs::File::open(&lines).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    for option in ["--out", "--resume"] {
+        let (output, said) = rfc2544(DEVICE, [option, path], &options);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("another run writes to it") && said.lines().count() == 1, "{said}");
+        assert_eq!(std::fs::read_to_string(&lines).unwrap(), r#"{"run":{"version":1,"#);
+    }
+    drop(file);
+    let (output, said) = rfc2544(DEVICE, ["--out", path], &options);
+    assert!(output.status.success(), "{said}");
+    assert!(std::fs::read_to_string(&lines).unwrap().starts_with(r#"{"run":{"version":1,"profile":"#));
+    assert!(pktgen(&["report", path]).status.success());
+}
+
 /// The notes of a report, joined.
 fn notes(run: &Value) -> String {
     let rows = run["rows"].as_array().unwrap();

@@ -3,9 +3,12 @@
 use crate::frames::printable;
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use trial::{Line, Part, Profile, Report};
 
@@ -14,7 +17,7 @@ const NAME: &str = "trials.jsonl";
 /// Bytes of the longest file of lines that is read: 10,000 trials have 5 MB.
 const LONGEST: u64 = 256 << 20;
 
-/// A folder that lines are written to.
+/// A folder that lines are written to, by this run alone.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
@@ -29,15 +32,22 @@ impl Folder {
         let name = path.display();
         std::fs::create_dir_all(path).with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
         let lines = path.join(NAME);
-        let file = OpenOptions::new().write(true).create_new(true).open(&lines);
-        let file = file.map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => {
-                anyhow!("--out {name}: has results; go on with --resume {name}, or name another folder")
-            }
-            _ => anyhow!("--out {name}: cannot be written: {error}; name another folder"),
-        })?;
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&lines);
+        let file = file.with_context(|| format!("--out {name}: cannot be written; name another folder"))?;
+        lock(&file, &format!("--out {name}"))?;
+        // Nothing is lost of a file whose first line was not written to its end.
+        let mut begin = Vec::new();
+        let read = (&file).take(LONGEST).read_to_end(&mut begin);
+        read.with_context(|| format!("--out {name}: cannot be read; name another folder"))?;
+        if begin.contains(&b'\n') {
+            return Err(anyhow!("--out {name}: has results; go on with --resume {name}, or name another folder").into());
+        }
+        file.set_len(0).with_context(|| format!("--out {name}: cannot be written; name another folder"))?;
         let mut folder = Self { path: path.to_owned(), file, has_trial: false };
-        folder.write(&Line::run_about(profile.clone(), about))?;
+        if let Err(error) = folder.put(&Line::run_about(profile.clone(), about)) {
+            folder.keep();
+            return Err(anyhow!("--out {name}: cannot be written: {error}; make room, or name another folder").into());
+        }
         // The file itself is in the folder for good.
         let synced = File::open(path).and_then(|folder| folder.sync_all());
         synced.with_context(|| format!("--out {name}: cannot be written"))?;
@@ -47,6 +57,13 @@ impl Folder {
     /// Goes on with a run. Returns its tests, too; a last line that was not written to its end is removed.
     pub(super) fn resume(path: &Path, profile: &Profile) -> Result<(Self, Vec<Part>), Failure> {
         let name = path.display();
+        let unwritable = || format!("--resume {name}: cannot be written; see to its permissions and the space left");
+        let file = match OpenOptions::new().read(true).append(true).open(path.join(NAME)) {
+            Ok(file) => file,
+            // What cannot be read either is no folder of results.
+            Err(error) => return Err(read(path).err().unwrap_or_else(|| anyhow!("{}: {error}", unwritable()).into())),
+        };
+        lock(&file, &format!("--resume {name}"))?;
         let (report, text) = read(path)?;
         if report.profile() != profile {
             let theirs = printable(&report.profile().name);
@@ -56,10 +73,7 @@ impl Folder {
             )));
         }
         let whole = text.rfind('\n').map_or(0, |end| end as u64 + 1);
-        let unwritable = || format!("--resume {name}: cannot be written; see to its permissions and the space left");
-        let mut file = OpenOptions::new().write(true).open(path.join(NAME)).with_context(unwritable)?;
         file.set_len(whole).with_context(unwritable)?;
-        file.seek(SeekFrom::End(0)).with_context(unwritable)?;
         Ok((Self { path: path.to_owned(), file, has_trial: true }, report.parts().to_vec()))
     }
 
@@ -79,12 +93,34 @@ impl Folder {
 
     /// Writes a line, and waits until it is kept.
     pub(super) fn write(&mut self, line: &Line) -> Result<(), Failure> {
-        let written = self.file.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.file.sync_data());
+        let written = self.put(line);
         self.has_trial |= matches!(line, Line::Trial { .. });
         let name = self.path.display();
         written.map_err(|error| {
             anyhow!("{name}: a result cannot be written: {error}; make room, and go on with --resume {name}").into()
         })
+    }
+
+    fn put(&mut self, line: &Line) -> io::Result<()> {
+        self.file.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.file.sync_data())
+    }
+}
+
+/// Takes the file of lines for this run alone, until it is closed.
+fn lock(file: &File, name: &str) -> Result<(), Failure> {
+    match flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            return Err(anyhow!("{name}: another run writes to it; wait for its end, or name another folder").into());
+        }
+        Err(error) => {
+            return Err(anyhow!("{name}: cannot be locked: {error}; name a folder of another file system").into());
+        }
+    }
+    // The other run may have ended without a trial in between, and removed it.
+    match file.metadata() {
+        Ok(of) if of.nlink() > 0 => Ok(()),
+        _ => Err(anyhow!("{name}: another run has just removed it; begin again").into()),
     }
 }
 
