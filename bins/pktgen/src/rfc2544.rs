@@ -11,7 +11,6 @@ use crate::trial::Held;
 use crate::{machine, report_folders, trial as runs};
 use anyhow::anyhow;
 use cli::exit::Failure;
-use cli::human::grouped;
 use cli::screen::Screen;
 use cli::stop::Stop;
 use folder::Folder;
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let (profile, sizes) = (args.profile(), args.sizes().map_err(Failure::usage)?);
     check(args, &profile, &sizes)?;
     let (folder, known) = match (&args.out, &args.resume) {
-        (_, Some(path)) => Folder::resume(path, &profile)?,
+        (_, Some(path)) => Folder::resume(path, &profile, &args.conditions())?,
         (Some(path), None) => (Folder::create(path, &profile, about(args))?, Vec::new()),
         (None, None) => return Err(Failure::usage("--out: missing; name a folder for the results")),
     };
@@ -87,12 +86,7 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
 /// What a run is measured with.
 fn about(args: &Rfc2544Args) -> BTreeMap<String, String> {
     let mut about = machine::about();
-    about.insert("ports".to_owned(), args.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and "));
-    let line = args.line.map_or(
-        "none given: that of the links where they have a speed, else what the ports sent at most".to_owned(),
-        |bits| format!("{} bit/s", grouped(bits)),
-    );
-    about.insert("line".to_owned(), line);
+    about.extend(args.conditions().map(|(name, value)| (name.to_owned(), value)));
     about
 }
 

@@ -187,10 +187,16 @@ fn a_run_that_was_cut_goes_on() {
         ("--out", &[][..], "has results; go on with --resume"),
         ("--resume", &["--flows", "2"], "asked for otherwise"),
         ("--resume", &["--width", "1"], "times or repetitions differ"),
+        ("--resume", &["--min", "500"], "bounds: lowest rate none given"),
+        ("--resume", &["--line", "10M"], "line: none given"),
+        ("--resume", &["--dst-mac", "02:00:00:00:00:09"], "addresses: MAC of the ports"),
+        ("--resume", &["--ring-size", "64"], "port options: batch 32, rings of 512"),
     ] {
         let (output, said) = rfc2544(DEVICE, [option, path], &[&options[..], extra].concat());
         assert!(!output.status.success() && said.contains(words) && said.lines().count() == 1, "{said}");
     }
+    let (output, said) = rfc2544(&DEVICE.replace("2ms", "9ms"), ["--resume", path], &options);
+    assert!(output.status.code() == Some(2) && said.contains("its ports: ") && said.contains("9ms"), "{said}");
     let (output, said) = rfc2544(DEVICE, ["--resume", path], &options);
     assert!(output.status.success(), "{said}");
     let after = std::fs::read_to_string(&lines).unwrap();

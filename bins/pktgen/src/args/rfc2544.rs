@@ -4,6 +4,7 @@ use super::Hosting;
 use super::run::{Expectations, seconds};
 use super::{Around, RunArgs, TrafficArgs, mac};
 use cli::args::PortOptions;
+use cli::human::grouped;
 use measure::Load;
 use nic::Address;
 use std::net::{IpAddr, Ipv6Addr};
@@ -51,7 +52,9 @@ pub(crate) struct Rfc2544Args {
     #[arg(long, value_name = "DIR", required_unless_present = "resume", conflicts_with = "resume")]
     pub(crate) out: Option<PathBuf>,
 
-    /// Folder of an earlier run with the same options, to go on with; more sizes or tests may be asked for
+    /// Folder of an earlier run with the same options, to go on with; more sizes or tests may be asked for. What differs is refused: ports and
+    /// their settings, line, bounds, addresses, options of ports, profile; of those that an older pktgen has not written down nothing is
+    /// known, and they are taken for equal
     #[arg(long, value_name = "DIR")]
     pub(crate) resume: Option<PathBuf>,
 
@@ -248,6 +251,26 @@ impl Rfc2544Args {
             (profile.bursts.repetitions, profile.recovery.repetitions) = (repetitions, repetitions);
         }
         profile
+    }
+
+    /// What figures depend on besides the profile, by name: a run that goes on has to have the same.
+    pub(crate) fn conditions(&self) -> [(&'static str, String); 5] {
+        let either = |given: Option<String>, otherwise: &str| given.unwrap_or_else(|| otherwise.to_owned());
+        let words = |words: Vec<String>, separator: &str| Some(words.join(separator)).filter(|words| !words.is_empty());
+        let bound = |bound: Option<f64>| either(bound.map(|rate| format!("{rate} pps")), "none given");
+        let mac = |mac: &[u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+        let macs = words(self.dst_mac.iter().map(mac).collect(), ",");
+        let ips = words(self.dst_ip.iter().map(ToString::to_string).collect(), ",");
+        let PortOptions { batch, ring_size, mtu, pages, .. } = &self.port_options;
+        let line = self.line.map(|bits| format!("{} bit/s", grouped(bits)));
+        let no_line = "none given: that of the links where they have a speed, else what the ports sent at most";
+        [
+            ("ports", either(words(self.ports.iter().map(ToString::to_string).collect(), " and "), "")),
+            ("line", either(line, no_line)),
+            ("bounds", format!("lowest rate {}, highest rate {}", bound(self.min), bound(self.max))),
+            ("addresses", format!("MAC {}, IP {}", either(macs, "of the ports"), either(ips, "none given"))),
+            ("port options", format!("batch {batch}, rings of {ring_size}, MTU {mtu}, pages {pages:?}")),
+        ]
     }
 
     fn flows(&self) -> u64 {

@@ -55,7 +55,11 @@ impl Folder {
     }
 
     /// Goes on with a run. Returns its tests, too; a last line that was not written to its end is removed.
-    pub(super) fn resume(path: &Path, profile: &Profile) -> Result<(Self, Vec<Part>), Failure> {
+    pub(super) fn resume(
+        path: &Path,
+        profile: &Profile,
+        conditions: &[(&str, String)],
+    ) -> Result<(Self, Vec<Part>), Failure> {
         let name = path.display();
         let unwritable = || format!("--resume {name}: cannot be written; see to its permissions and the space left");
         let file = match OpenOptions::new().read(true).append(true).open(path.join(NAME)) {
@@ -70,6 +74,16 @@ impl Folder {
             let differs = if theirs == profile.name { "times or repetitions differ" } else { "asked for otherwise" };
             return Err(Failure::usage(format!(
                 "--resume {name}: it was measured as \"{theirs}\" and {differs} now; give the options of then, or --out another folder"
+            )));
+        }
+        // An older pktgen has not written all of them down.
+        let theirs = |name: &str| report.about().get(name);
+        let differs =
+            conditions.iter().find_map(|(name, ours)| Some((name, ours, theirs(name).filter(|of| *of != ours)?)));
+        if let Some((what, ours, theirs)) = differs {
+            let (theirs, ours) = (printable(theirs), printable(ours));
+            return Err(Failure::usage(format!(
+                "--resume {name}: its {what}: {theirs}; now: {ours}; give the options of then, or --out another folder"
             )));
         }
         let whole = text.rfind('\n').map_or(0, |end| end as u64 + 1);
