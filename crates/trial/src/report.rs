@@ -80,7 +80,10 @@ impl Report {
         // Frames that the trial before lost, and the test that it was of.
         let mut before: Option<(usize, u64)> = None;
         for (number, line) in (1..).zip(complete.lines()).filter(|(_, line)| !line.trim().is_empty()) {
-            let line = line.parse().map_err(|_| Error::Damaged { number })?;
+            let line = line.parse().map_err(|_| match version(line).filter(|version| *version != VERSION) {
+                Some(version) if report.is_none() => Error::Version { version, known: VERSION },
+                _ => Error::Damaged { number },
+            })?;
             match (&mut report, line) {
                 (None, Line::Run { version: VERSION, profile, about }) => {
                     profile.check()?;
@@ -201,6 +204,12 @@ impl Part {
         }
         Some(())
     }
+}
+
+/// The version that the first line of a run has, whatever else is in it.
+fn version(line: &str) -> Option<u32> {
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    line["run"]["version"].as_u64()?.try_into().ok()
 }
 
 /// Whether two trials ask for the same, give or take the last bit of a number.

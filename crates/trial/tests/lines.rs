@@ -134,6 +134,9 @@ fn what_is_no_run_is_one_line() {
     assert_eq!(error("not json".into()), Error::NoRun, "no line was written to its end");
     assert_eq!(error("not json\n".into()), Error::Damaged { number: 1 });
     assert_eq!(error(text.replacen("\"version\":1", "\"version\":2", 1)), Error::Version { version: 2, known: 1 });
+    // A later version may have other numbers.
+    assert_eq!(error("{\"run\":{\"version\":2,\"numbers\":[]}}\n".into()), Error::Version { version: 2, known: 1 });
+    assert_eq!(error("{\"run\":{\"version\":1,\"numbers\":[]}}\n".into()), Error::Damaged { number: 1 });
     assert_eq!(error(format!("{}\n", lines[1])), Error::Unexpected { number: 1 });
     assert_eq!(error(format!("{}\n{}\n", lines[0], lines[2])), Error::Unexpected { number: 2 });
     // A trial twice, and one that was left out.
