@@ -18,6 +18,7 @@ use cli::output;
 use cli::screen::Screen;
 use cli::stop::Stop;
 use results::{Measured, Results};
+use std::time::Duration;
 
 /// `pktgen bench`.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let is_wanted =
         |experiment: &&Experiment| args.names.is_empty() || args.names.iter().any(|name| name == experiment.name);
     let wanted: Vec<&Experiment> = ALL.iter().filter(is_wanted).collect();
-    let mut shown = Vec::new();
+    let (mut shown, mut unmeasured) = (Vec::new(), Vec::new());
     if let Some(folder) = &args.show {
         for experiment in wanted {
             shown.push((experiment, results::read(folder, experiment)?));
@@ -38,24 +39,39 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
         let mut stop = Stop::on_signals()?;
+        if wanted.iter().any(|experiment| experiment.cannot.is_none()) {
+            probe(args, &mut stop)?;
+        }
         for experiment in wanted {
             if experiment.cannot.is_none() {
                 let results = measure(args, experiment, &mut stop)?;
-                results.write(folder, experiment)?;
+                // What is stored of an earlier run is better than nothing.
+                match results.failure() {
+                    None => results.write(folder, experiment)?,
+                    Some(why) => unmeasured.push(format!("{}: nothing was measured: {why}", experiment.name)),
+                }
             }
             // What is shown is what is stored.
             shown.push((experiment, results::read(folder, experiment)?));
         }
     }
     match &args.html {
-        None => output::print(&show::text(&shown)),
+        None => output::print(&show::text(&shown))?,
         Some(file) => {
             let name = file.display();
             let unwritable = || format!("--html {name}: cannot be written; name another file");
             let target = Target::open(file).with_context(unwritable)?;
-            Ok(target.replace(&show::page(&shown)).with_context(unwritable)?)
+            target.replace(&show::page(&shown)).with_context(unwritable)?;
         }
     }
+    if unmeasured.is_empty() { Ok(()) } else { Err(anyhow!("{}", unmeasured.join("; ")).into()) }
+}
+
+/// Refuses ports that do not reach each other, before any is measured.
+fn probe(args: &BenchArgs, stop: &mut Stop) -> Result<(), Failure> {
+    let mut run = args.trial(60, 1, PortOptions::default()).map_err(Failure::usage)?;
+    (run.warm_up, run.duration) = (Duration::ZERO, Some(Duration::from_millis(1)));
+    trial_of(&run, stop).map(drop)
 }
 
 /// Measures all points of an experiment.

@@ -56,6 +56,25 @@ fn what_is_stored_is_shown_beside_the_documents() {
 }
 
 #[test]
+fn what_fails_replaces_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, stored) = (folder.path().to_str().unwrap(), folder.path().join("rings.json"));
+    std::fs::write(&stored, "good").unwrap();
+    for (ports, code, words) in [
+        ("soft:a,soft:a", 2, "named twice"),
+        ("soft:a?wire=peer:b,soft:b?wire=peer:a&loss=100%", 1, "soft:b > soft:a: of the probes"),
+    ] {
+        // Frames go from the first to the second: in the second case none arrives.
+        let ports = ports.split(',').rev().collect::<Vec<_>>().join(",");
+        let output = pktgen(&["bench", "rings", "--quick", "--out", path, "--ports", &ports]);
+        let said = text(output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+        assert_eq!(std::fs::read_to_string(&stored).unwrap(), "good");
+    }
+}
+
+#[test]
 fn bad_input_is_one_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("batch.json"), "{").unwrap();

@@ -63,6 +63,12 @@ impl Results {
         Self { version: VERSION, experiment: experiment.name.to_owned(), about, points }
     }
 
+    /// Why nothing was measured, if that is so.
+    pub(super) fn failure(&self) -> Option<&str> {
+        let is_empty = self.points.iter().all(|point| point.forwarded.is_empty());
+        is_empty.then(|| self.points.iter().find_map(|point| point.failed.as_deref()).unwrap_or("there are no points"))
+    }
+
     /// Writes them into a folder.
     pub(super) fn write(&self, folder: &Path, experiment: &Experiment) -> Result<(), Failure> {
         let path = folder.join(file(experiment));
