@@ -18,7 +18,7 @@ use progress::Progress;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use trial::{AnyTest, Line, Method as _, Outcome, Part, Profile, Setup, Traffic, Trial};
+use trial::{AnyTest, Line, Method as _, Outcome, Part, Profile, Setup, Traffic, Trial, Verdict};
 
 /// Frames a second of a highest load without line: more than any port sends.
 pub(crate) const UNLIMITED: f64 = 1e9;
@@ -37,6 +37,8 @@ struct Bench<'a> {
     known: Vec<Part>,
     /// Whether a test was begun after these, to which trials that are written belong.
     has_begun: bool,
+    /// Whether a trial says anything about the device.
+    has_counted: bool,
     folder: Folder,
     /// Ports that are open for frames of the size at hand.
     held: Held,
@@ -67,8 +69,9 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     };
     let path = folder.path().to_owned();
     let progress = Progress::new(&profile, args, sizes.len());
+    let has_counted = known.iter().any(|part| part.test.spent().0 > u64::try_from(part.void.len()).unwrap_or(u64::MAX));
     let (held, stop) = (Held::default(), Stop::on_signals()?);
-    let mut bench = Bench { args, profile, known, has_begun: false, folder, held, stop, progress };
+    let mut bench = Bench { args, profile, known, has_begun: false, has_counted, folder, held, stop, progress };
     let ended = sizes.iter().try_for_each(|size| bench.size(size).and(bench.close().map_err(Broken::from)));
     // What cannot be closed after a failure is not the news.
     let _ = bench.close();
@@ -76,6 +79,7 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let is_kept = bench.folder.keep();
     let shown = if is_kept { report_folders::show(std::slice::from_ref(&path), args.json, false) } else { Ok(()) };
     match ended {
+        Ok(()) if !bench.has_counted => Err(shown.err().unwrap_or_else(|| nothing(&path))),
         Ok(()) => shown,
         Err(Broken::Failed(failure)) => Err(failure),
         Err(Broken::Interrupted) if is_kept => Err(interrupted(&path)),
@@ -88,6 +92,10 @@ fn about(args: &Rfc2544Args) -> BTreeMap<String, String> {
     let mut about = machine::about();
     about.extend(args.conditions().map(|(name, value)| (name.to_owned(), value)));
     about
+}
+
+fn nothing(path: &Path) -> Failure {
+    anyhow!("{}: no trial counted; the limits of the generator in the report say why", path.display()).into()
 }
 
 fn interrupted(path: &Path) -> Failure {
@@ -248,6 +256,7 @@ impl Bench<'_> {
             // What is told is what is written, so that a report says the same.
             let Line::Trial { outcome, .. } = line else { continue };
             let verdict = test.tell(&outcome).map_err(|error| anyhow!("{} bytes: {error}", size.bytes))?;
+            self.has_counted |= verdict == Verdict::Counted;
             self.progress.told(&outcome, verdict);
         }
         self.progress.end();
