@@ -33,7 +33,7 @@ impl Folder {
         std::fs::create_dir_all(path).with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
         let lines = path.join(NAME);
         let file = OpenOptions::new().read(true).append(true).create(true).open(&lines);
-        let file = file.with_context(|| format!("--out {name}: cannot be written; name another folder"))?;
+        let file = file.map_err(|error| anyhow!("--out {name}: cannot be written: {error}; name another folder"))?;
         lock(&file, &format!("--out {name}"))?;
         // Nothing is lost of a file whose first line was not written to its end.
         let mut begin = Vec::new();
