@@ -86,14 +86,27 @@ impl Controls {
         interrupted: Arc<AtomicBool>,
     ) -> Result<Steering, Failure> {
         let desk = Arc::new(Desk::new(orders, facts));
-        let server = self.listener.map(|listener| Server::start(listener, Arc::clone(&desk))).transpose()?;
-        let playing = self.script.map(|script| script.play(Arc::clone(&desk))).transpose()?;
-        let live = self.live.then(|| Live::open(Arc::clone(&desk), interrupted)).transpose()?;
-        Ok(Steering { desk, server, playing, live })
+        let mut steering = Steering { desk, server: None, playing: None, live: None };
+        match steering.begin(self, interrupted) {
+            Ok(()) => Ok(steering),
+            Err(failure) => {
+                // What has begun is ended: the socket's file goes, and the terminal is as before.
+                let _ = steering.end();
+                Err(failure)
+            }
+        }
     }
 }
 
 impl Steering {
+    fn begin(&mut self, controls: Controls, interrupted: Arc<AtomicBool>) -> Result<(), Failure> {
+        let desk = || Arc::clone(&self.desk);
+        self.server = controls.listener.map(|listener| Server::start(listener, desk())).transpose()?;
+        self.live = controls.live.then(|| Live::open(desk(), interrupted)).transpose()?;
+        self.playing = controls.script.map(|script| script.play(desk())).transpose()?;
+        Ok(())
+    }
+
     /// Notes how ports are.
     pub(crate) fn note(&self, totals: &Totals) {
         self.desk.note(totals);

@@ -1,7 +1,7 @@
 //! Where requests are done, whoever makes them.
 
 use super::figures::Figures;
-use super::orders::{Orders, Pace, PairState, lock};
+use super::orders::{Orders, Pace, PairState, Wanted, lock};
 use crate::frames::Steerable;
 use crate::trial::Phase;
 use ::control::{Request, Set};
@@ -35,12 +35,15 @@ pub(crate) struct Facts {
     pub(crate) tagged: bool,
 }
 
+/// What is changed for workers, with the number of the order.
+type Change = Box<dyn FnOnce(u64, &mut Wanted)>;
+
 /// Where requests are done.
 #[derive(Debug)]
 pub(crate) struct Desk {
     orders: Arc<Orders>,
     facts: Facts,
-    /// Rates are set one after the other.
+    /// Orders are given one after the other.
     setting: Mutex<()>,
     /// The rates now, by port and what can be set there.
     loads: Mutex<Vec<Vec<Option<Load>>>>,
@@ -84,20 +87,35 @@ impl Desk {
     /// Does what is asked for; else returns why not, in a sentence.
     pub(crate) fn perform(&self, request: &Request) -> Result<Reply, String> {
         match request {
-            Request::Get {} => return Ok(Reply::Figures(Box::new(self.figures()?))),
-            Request::Subscribe { interval } => return Ok(Reply::Subscribed(Duration::from_secs_f64(*interval))),
-            Request::Start {} => self.order(|_, wanted| wanted.runs = true)?,
-            Request::Stop {} => self.order(|_, wanted| wanted.runs = false)?,
-            Request::Clear {} if !self.facts.tagged => {
-                let why = "frames have no tag, so those under way could not be told from those after";
-                return Err(format!("clear: {why}; run with --tag short or full"));
-            }
-            Request::Clear {} => self.order(|_, wanted| wanted.clears += 1)?,
-            // Also before any frame counts, which is an end at once.
-            Request::Quit {} => _ = self.give(|_, wanted| wanted.ends = true)?,
-            Request::Set(set) => self.set(set)?,
+            Request::Get {} => Ok(Reply::Figures(Box::new(self.figures()?))),
+            Request::Subscribe { interval } => Ok(Reply::Subscribed(Duration::from_secs_f64(*interval))),
+            order => self.order_all(&[order]).pop().unwrap_or_else(|| Err(slow())).map(|()| Reply::Done),
         }
-        Ok(Reply::Done)
+    }
+
+    /// Whether workers are told of a request; else it only asks.
+    pub(super) fn is_order(request: &Request) -> bool {
+        !matches!(request, Request::Get {} | Request::Subscribe { .. })
+    }
+
+    /// Does what all of them order, in their order: workers are told once. Returns for each why it was not done.
+    pub(super) fn order_all(&self, requests: &[&Request]) -> Vec<Result<(), String>> {
+        self.rest();
+        let _setting = lock(&self.setting);
+        let mut changes = Vec::with_capacity(requests.len());
+        let planned: Vec<_> =
+            requests.iter().map(|request| self.change(request).map(|change| changes.push(change))).collect();
+        if changes.is_empty() {
+            return planned;
+        }
+        let is_over = self.give(changes);
+        let done = |request: &Request| match &is_over {
+            // Also before any frame counts, which is an end at once.
+            Ok(true) if *request != (Request::Quit {}) => Err(over()),
+            Ok(_) => Ok(()),
+            Err(why) => Err(why.clone()),
+        };
+        planned.into_iter().zip(requests).map(|(planned, request)| planned.and_then(|()| done(request))).collect()
     }
 
     /// The figures now.
@@ -110,6 +128,7 @@ impl Desk {
 
     /// Changes all rates by a factor, as a fraction.
     pub(crate) fn scale(&self, by: [u64; 2]) -> Result<(), String> {
+        self.rest();
         let _setting = lock(&self.setting);
         let mut loads = lock(&self.loads).clone();
         let mut any = false;
@@ -121,7 +140,8 @@ impl Desk {
             return Err("there is no rate to change; run with --rate".to_owned());
         }
         let all = |_: usize, _: usize| true;
-        self.set_loads(loads, &all)
+        let change = self.set_loads(loads, &all)?;
+        if self.give(vec![change])? { Err(over()) } else { Ok(()) }
     }
 
     /// Waits until the run is over, or so long. Returns whether it is over.
@@ -129,6 +149,11 @@ impl Desk {
         let closed = lock(&self.closed);
         let wait = self.closing.wait_timeout_while(closed, limit, |closed| !*closed);
         *wait.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Whether the run is over.
+    pub(super) fn is_closed(&self) -> bool {
+        *lock(&self.closed)
     }
 
     /// The run is over.
@@ -158,25 +183,44 @@ impl Desk {
         Figures::of(&self.facts, states, now, before)
     }
 
-    /// Gives an order to a run that is not at its end, and waits until it is done.
-    fn order(&self, change: impl FnOnce(u64, &mut super::Wanted)) -> Result<(), String> {
-        if self.give(change)? { Err("the run is at its end; nothing changes any more".to_owned()) } else { Ok(()) }
+    /// Waits until workers may be asked again, or until the run is over.
+    fn rest(&self) {
+        let since = lock(&self.looked).as_ref().map(|(at, _)| at.elapsed());
+        if let Some(left) = since.and_then(|since| SHORTEST_LOOK.checked_sub(since)) {
+            self.wait(left);
+        }
     }
 
-    /// Gives an order, and waits until it is done. Orders are as far apart as looks. Returns whether the run is at its end.
-    fn give(&self, change: impl FnOnce(u64, &mut super::Wanted)) -> Result<bool, String> {
-        let mut looked = lock(&self.looked);
-        if let Some((at, _)) = *looked {
-            std::thread::sleep(SHORTEST_LOOK.saturating_sub(at.elapsed()));
+    /// What an order changes. Orders are looked at one after the other.
+    fn change(&self, request: &Request) -> Result<Change, String> {
+        Ok(match request {
+            Request::Start {} => Box::new(|_, wanted| wanted.runs = true),
+            Request::Stop {} => Box::new(|_, wanted| wanted.runs = false),
+            Request::Clear {} if !self.facts.tagged => {
+                let why = "frames have no tag, so those under way could not be told from those after";
+                return Err(format!("clear: {why}; run with --tag short or full"));
+            }
+            Request::Clear {} => Box::new(|_, wanted| wanted.clears += 1),
+            Request::Quit {} => Box::new(|_, wanted| wanted.ends = true),
+            Request::Set(set) => self.set(set)?,
+            Request::Get {} | Request::Subscribe { .. } => Box::new(|_, _| {}),
+        })
+    }
+
+    /// Gives one order with all changes, and waits until it is done. Returns whether the run is at its end; then nothing is done any more.
+    fn give(&self, changes: Vec<Change>) -> Result<bool, String> {
+        if self.is_closed() {
+            return Ok(true);
         }
+        let mut looked = lock(&self.looked);
+        let change = |number, wanted: &mut Wanted| changes.into_iter().for_each(|change| change(number, wanted));
         let states = self.orders.order(change).ok_or_else(slow)?;
         let is_over = states.iter().all(|state| state.ended || state.phase > Phase::Counted);
         *looked = Some((Instant::now(), self.figures_of(&states)));
         Ok(is_over)
     }
 
-    fn set(&self, set: &Set) -> Result<(), String> {
-        let _setting = lock(&self.setting);
+    fn set(&self, set: &Set) -> Result<Change, String> {
         let load: Load = set.rate.parse().map_err(|error: measure::Error| format!("rate: {error}"))?;
         let nth = self.steered(set.stream.as_deref())?;
         let ports = &self.facts.ports;
@@ -196,12 +240,17 @@ impl Desk {
     }
 
     /// Sets those rates that are meant, by port and what can be set there.
-    fn set_loads(&self, loads: Vec<Vec<Option<Load>>>, is_meant: &dyn Fn(usize, usize) -> bool) -> Result<(), String> {
+    fn set_loads(
+        &self,
+        loads: Vec<Vec<Option<Load>>>,
+        is_meant: &dyn Fn(usize, usize) -> bool,
+    ) -> Result<Change, String> {
         let mut paces = Vec::with_capacity(loads.len());
         for (port, loads) in loads.iter().enumerate() {
             paces.push(self.paces(port, loads, is_meant)?);
         }
-        self.order(|number, wanted| {
+        *lock(&self.loads) = loads;
+        Ok(Box::new(move |number, wanted| {
             wanted.rates.resize(paces.len(), Vec::new());
             for (all, paces) in wanted.rates.iter_mut().zip(paces) {
                 all.resize(paces.len(), None);
@@ -209,9 +258,7 @@ impl Desk {
                     *one = pace.map(|pace| (number, pace)).or(*one);
                 }
             }
-        })?;
-        *lock(&self.loads) = loads;
-        Ok(())
+        }))
     }
 
     /// What workers have to know of the rates of a port that are meant.
@@ -266,6 +313,10 @@ impl Desk {
             (None, Some(name)) => Err(format!("stream {name:?}: there is none; there are {}", streams.join(", "))),
         }
     }
+}
+
+fn over() -> String {
+    "the run is at its end; nothing changes any more".to_owned()
 }
 
 fn slow() -> String {

@@ -3,7 +3,7 @@
 use super::desk::{Desk, Reply};
 use super::figures::Figures;
 use crate::args::ControlAddress;
-use ::control::{Session, Subscription, done, refused};
+use ::control::{Request, Session, Subscription, done, refused};
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
 use device::{EventFd, SocketFile};
@@ -15,7 +15,7 @@ use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const MOST_CLIENTS: usize = 256;
 /// Connections that may wait to be accepted.
 const BACKLOG: u16 = 128;
-/// What is accepted, or answered of a client, in a round.
+/// What is accepted in a round.
 const MOST_AT_ONCE: usize = 64;
 /// Bytes that are read at a time.
 const READ: usize = 16_384;
@@ -41,14 +41,8 @@ pub(crate) enum Listener {
 #[derive(Debug)]
 pub(super) struct Server {
     thread: JoinHandle<()>,
-    ends: Arc<Ends>,
-}
-
-/// The request to end.
-#[derive(Debug)]
-struct Ends {
-    requested: AtomicBool,
-    event: EventFd,
+    /// Wakes it when the run is over.
+    over: Arc<EventFd>,
 }
 
 /// Lines with figures: the answer to `get`, and what is told again and again.
@@ -141,20 +135,19 @@ impl fmt::Display for Listener {
 impl Server {
     /// Serves clients from now on.
     pub(super) fn start(listener: Listener, desk: Arc<Desk>) -> Result<Self, Failure> {
-        let ends = Arc::new(Ends { requested: AtomicBool::new(false), event: EventFd::new()? });
-        let theirs = Arc::clone(&ends);
+        let over = Arc::new(EventFd::new()?);
+        let theirs = Arc::clone(&over);
         let serve = move || {
             let begun = Instant::now();
-            Serving { listener, desk, ends: theirs, begun, clients: Vec::new(), rests_until: Duration::ZERO }.run();
+            Serving { listener, desk, over: theirs, begun, clients: Vec::new(), rests_until: Duration::ZERO }.run();
         };
         let thread = std::thread::Builder::new().name("control".to_owned()).spawn(serve)?;
-        Ok(Self { thread, ends })
+        Ok(Self { thread, over })
     }
 
-    /// Tells clients of the end, and ends it.
+    /// Tells clients of the end, and ends it, once the desk is closed.
     pub(super) fn end(self) {
-        self.ends.requested.store(true, Ordering::Release);
-        self.ends.event.signal();
+        self.over.signal();
         // If it panicked, the message has been printed; the run is not worse for it.
         let _ = self.thread.join();
     }
@@ -163,7 +156,7 @@ impl Server {
 struct Serving {
     listener: Listener,
     desk: Arc<Desk>,
-    ends: Arc<Ends>,
+    over: Arc<EventFd>,
     begun: Instant,
     clients: Vec<Client>,
     /// Nothing is accepted before.
@@ -172,17 +165,13 @@ struct Serving {
 
 impl Serving {
     fn run(mut self) {
-        while !self.ends.requested.load(Ordering::Acquire) {
+        while !self.desk.is_closed() {
             let ready = self.wait();
             let now = self.begun.elapsed();
             if ready.is_none_or(|ready| ready) {
                 self.accept(now);
             }
-            for index in 0..self.clients.len() {
-                self.clients[index].read();
-                self.answer(index, now);
-                self.clients[index].write(now);
-            }
+            self.round(now);
             self.clear_up(now);
         }
         let now = self.begun.elapsed();
@@ -196,7 +185,7 @@ impl Serving {
     fn wait(&mut self) -> Option<bool> {
         let now = self.begun.elapsed();
         let accepts = now >= self.rests_until;
-        let mut fds = vec![PollFd::new(&self.ends.event, PollFlags::IN)];
+        let mut fds = vec![PollFd::new(&*self.over, PollFlags::IN)];
         fds.push(match &self.listener {
             Listener::Unix(_, listener) => {
                 PollFd::new(listener, if accepts { PollFlags::IN } else { PollFlags::empty() })
@@ -258,40 +247,27 @@ impl Serving {
         }
     }
 
-    /// Answers what a client has asked for, and tells it what is due.
-    fn answer(&mut self, index: usize, now: Duration) {
-        let client = &mut self.clients[index];
-        for _ in 0..MOST_AT_ONCE {
-            let Some(request) = client.session.next_request() else { break };
-            let request = match request {
-                Ok(request) => request,
-                Err(error) => {
-                    client.session.say(&refused(&error));
-                    client.at_end |= error.is_of_another_protocol();
-                    client.is_gone |= error.is_of_another_protocol();
-                    if client.is_gone {
-                        client.write(now);
-                        return;
-                    }
-                    continue;
+    /// Does one request of each client, whatever more it has sent, and tells each what is due. What orders is done together. Once the run
+    /// is over nothing is done any more.
+    fn round(&mut self, now: Duration) {
+        let mut orders = Vec::new();
+        for (index, client) in self.clients.iter_mut().enumerate() {
+            if self.desk.is_closed() {
+                return;
+            }
+            client.read();
+            orders.extend(client.answer(&self.desk, now).map(|order| (index, order)));
+        }
+        if !orders.is_empty() {
+            let requests: Vec<_> = orders.iter().map(|(_, order)| order).collect();
+            for ((index, _), result) in orders.iter().zip(self.desk.order_all(&requests)) {
+                match result {
+                    Ok(()) => self.clients[*index].session.say(&done()),
+                    Err(why) => self.clients[*index].session.say(&refused(&why)),
                 }
-            };
-            match self.desk.perform(&request) {
-                Ok(Reply::Done) => client.session.say(&done()),
-                Ok(Reply::Figures(figures)) => client.tell(*figures, |figures| Told::figures(figures)),
-                Ok(Reply::Subscribed(interval)) => {
-                    client.session.subscription =
-                        (!interval.is_zero()).then_some(Subscription { interval, next: now + interval });
-                    client.session.say(&done());
-                }
-                Err(why) => client.session.say(&refused(&why)),
             }
         }
-        if client.session.subscription.as_mut().is_some_and(|subscription| subscription.is_due(now))
-            && let Ok(figures) = self.desk.figures()
-        {
-            client.tell(figures, |figures| Told::Event { event: "figures", figures });
-        }
+        self.clients.iter_mut().for_each(|client| client.write(now));
     }
 
     /// Lets those go that have gone, that have nothing more to say, or that do not read.
@@ -328,6 +304,36 @@ impl Client {
         }
     }
 
+    /// Answers what it asks for next, and tells it what is due. Returns what it orders instead.
+    fn answer(&mut self, desk: &Desk, now: Duration) -> Option<Request> {
+        let mut order = None;
+        match self.session.next_request() {
+            Some(Ok(request)) if Desk::is_order(&request) => order = Some(request),
+            Some(Ok(request)) => match desk.perform(&request) {
+                Ok(Reply::Done) => self.session.say(&done()),
+                Ok(Reply::Figures(figures)) => self.tell(*figures, |figures| Told::figures(figures)),
+                Ok(Reply::Subscribed(interval)) => {
+                    self.session.subscription =
+                        (!interval.is_zero()).then_some(Subscription { interval, next: now + interval });
+                    self.session.say(&done());
+                }
+                Err(why) => self.session.say(&refused(&why)),
+            },
+            Some(Err(error)) => {
+                self.session.say(&refused(&error));
+                self.at_end |= error.is_of_another_protocol();
+                self.is_gone |= error.is_of_another_protocol();
+            }
+            None => {}
+        }
+        if self.session.subscription.as_mut().is_some_and(|subscription| subscription.is_due(now))
+            && let Ok(figures) = desk.figures()
+        {
+            self.tell(figures, |figures| Told::Event { event: "figures", figures });
+        }
+        order
+    }
+
     /// Sends what it has room for.
     fn write(&mut self, now: Duration) {
         if self.session.outgoing().is_empty() {
@@ -355,3 +361,6 @@ impl Client {
         self.at_end && !waits && self.session.subscription.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests;
