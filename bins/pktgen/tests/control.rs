@@ -422,6 +422,14 @@ fn what_is_wrong_with_a_script_or_an_address_is_one_line() {
         assert_eq!(output.status.code(), Some(code), "{text}: {message}");
         assert!(message.contains(words) && message.lines().count() == 1, "{text}: {message}");
     }
+    // An expectation that was not met before is named too.
+    let output = script(
+        "{\"sleep\":0.1}\n{\"expect\":{\"latency_p99\":\"1ns\"}}\n{\"do\":\"set\",\"rate\":\"0\"}\n",
+        &["--rate", "1k"],
+    );
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), message.lines().count()), (Some(1), 1), "{message}");
+    assert!(message.contains(":2: soft:a > soft:b: p99 latency") && message.contains(":3: rate: "), "{message}");
     // Why no frame counts is said, and nothing of the script.
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"{\"sleep\": 1}").unwrap();

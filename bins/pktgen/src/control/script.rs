@@ -88,7 +88,9 @@ impl Script {
             };
             if let Err(why) = done {
                 let _ = desk.perform(&Request::Quit {});
-                return Err(anyhow!("{place}: {why}").into());
+                // What did not hold before is not forgotten.
+                unmet.push(format!("{place}: {why}"));
+                return Err(anyhow!(unmet.join("; ")).into());
             }
             if step == Step::Request(Request::Quit {}) {
                 break;
