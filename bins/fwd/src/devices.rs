@@ -1,6 +1,7 @@
 //! `fwd devices`, `fwd bind`, `fwd unbind`.
 
 use crate::args::DevicesArgs;
+use anyhow::anyhow;
 use cli::exit::Failure;
 use cli::human::counted;
 use cli::{output, ports, screen};
@@ -55,6 +56,13 @@ impl Row {
             details: None,
         }
     }
+
+    /// What makes the command fail: that it could not be closed in order, as when its trace is not whole; and that one which is not on PCI
+    /// could not be opened, as nothing else is known of it.
+    fn trouble(&self) -> Option<&str> {
+        let is_trouble = |name: &str| name == CLOSING || name == NOT_OPENED && self.ids.is_empty();
+        self.details.iter().flatten().find_map(|(name, value)| is_trouble(name).then_some(value.as_str()))
+    }
 }
 
 /// The row of a device that was named.
@@ -82,6 +90,9 @@ fn named(host: &Host, address: &Address, verbose: bool) -> Result<Row, Failure> 
 /// object.
 pub(crate) fn list(args: &DevicesArgs) -> Result<(), Failure> {
     let host = Host::system();
+    // What is opened is what somebody has written, as a port of a run.
+    let not_pci = args.addresses.iter().filter(|address| args.verbose && !matches!(address, Address::Pci(_)));
+    ports::check(&not_pci.cloned().collect::<Vec<_>>())?;
     let mut devices: Vec<Row> = if args.addresses.is_empty() {
         host.network_controllers()?.iter().map(|device| Row::new(&host, device)).collect()
     } else {
@@ -91,13 +102,14 @@ pub(crate) fn list(args: &DevicesArgs) -> Result<(), Failure> {
         let access = ports::access(args.access.unsafe_no_iommu, TimeLimit::default());
         for row in devices.iter_mut().filter(|row| row.usable) {
             row.details = Some(row.address.parse().map_or_else(
-                |error: nic::Error| vec![("not opened", error.to_string())],
+                |error: nic::Error| vec![(NOT_OPENED, error.to_string())],
                 |address| details(&address, &access),
             ));
         }
     }
+    let result = devices.iter().find_map(Row::trouble).map_or(Ok(()), |error| Err(anyhow!("{error}").into()));
     if args.json {
-        return output::print_json(&Report { devices });
+        return output::print_json(&Report { devices }).and(result);
     }
     if devices.is_empty() {
         return output::print(
@@ -129,7 +141,7 @@ pub(crate) fn list(args: &DevicesArgs) -> Result<(), Failure> {
             None => parts += "\n  not opened: it is not free to be used",
         }
     }
-    output::print(&format!("{}{steps}{parts}", screen::trimmed(&table)))
+    output::print(&format!("{}{steps}{parts}", screen::trimmed(&table))).and(result)
 }
 
 /// Opens a device that is free, and returns what there is to know about it, with names. One that cannot be opened says why: it may be
@@ -141,7 +153,7 @@ fn details(address: &Address, access: &PortConfig) -> Vec<(&'static str, String)
         .and_then(|pool| nic::open(address, &config, &pool).map_err(|error| error.to_string()));
     let opened = match opened {
         Ok(opened) => opened,
-        Err(error) => return vec![("not opened", error)],
+        Err(error) => return vec![(NOT_OPENED, error)],
     };
     let port = &opened.port;
     let can = port.capabilities();
@@ -157,11 +169,14 @@ fn details(address: &Address, access: &PortConfig) -> Vec<(&'static str, String)
     details.push(("MTU", format!("up to {} bytes", can.mtu)));
     details.push(("interrupts", if can.interrupts { "yes" } else { "no" }.to_owned()));
     if let Err(error) = opened.close() {
-        details.push(("closing", error.to_string()));
+        details.push((CLOSING, error.to_string()));
     }
     details
 }
 
+/// What the errors of opening and closing a device are called.
+const NOT_OPENED: &str = "not opened";
+const CLOSING: &str = "closing";
 /// How long a link may take to come up before it is called down.
 const LINK_LIMIT: std::time::Duration = std::time::Duration::from_secs(4);
 

@@ -80,3 +80,25 @@ fn registers_are_printed_by_name_and_none_is_changed() {
     assert_eq!(words("RXPBSIZE[0]"), "0x03c00 0x00080000", "its reset value");
     assert_eq!([words("GPRC"), words("SWSM")], ["0x04074 reading changes it", "0x10140 reading changes it"]);
 }
+
+#[test]
+fn a_trace_that_is_not_whole_and_a_device_that_cannot_be_are_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    for (nth, command) in [&["registers"][..], &["devices", "-v"]].into_iter().enumerate() {
+        // A pipe that holds 64 KiB, which nobody reads: a page is left.
+        let pipe = folder.path().join(nth.to_string());
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mut reader = std::fs::File::options().read(true).write(true).open(&pipe).unwrap();
+        std::io::Write::write_all(&mut reader, &[0; 60 << 10]).unwrap();
+        let address = format!("soft:a?trace={}&trace-reads=on", pipe.display());
+        let (_, error) = ends(&[command, &[address.as_str()]].concat(), 1);
+        let last = error.lines().last().unwrap();
+        assert!(last.starts_with("fwd: soft:a: cannot write ") && last.contains("trace of registers ends"), "{error}");
+    }
+    for address in ["soft:a?wire=pcap:/nowhere/at/all", "soft:a?wire=peer:a"] {
+        let [alone, run] = [&["devices", "-v", address][..], &["l2", address, "soft:b"]].map(fwd);
+        let [error, expected] = [alone.stderr, run.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert!(alone.status.code() == run.status.code() && !alone.status.success(), "{address}: {error}{expected}");
+        assert_eq!(error.lines().last(), expected.lines().last());
+    }
+}

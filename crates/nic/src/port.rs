@@ -77,6 +77,14 @@ impl<T> Found<T> {
     }
 }
 
+#[cfg(feature = "soft")]
+impl<T> Found<T> {
+    /// What the wire or the trace of a software NIC has lost, once the job is done with it.
+    pub(crate) fn wire_error(&self) -> Option<softnic::WireError> {
+        self.soft.as_ref()?.wire_error()
+    }
+}
+
 impl<T> Found<(Opened, T)> {
     /// Returns the opened device, which then knows the rest, and what else came of it.
     pub(crate) fn started(self) -> (Opened, T) {

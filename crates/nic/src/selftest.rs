@@ -100,10 +100,15 @@ pub fn selftest(address: &Address, config: &PortConfig) -> Result<SelfTest> {
 ///
 /// # Errors
 ///
-/// As [`crate::open`]; and if the device has no registers of its own, as a virtio device.
+/// As [`crate::open`]; if the device has no registers of its own, as a virtio device; and [`Error::Lost`] if a software NIC could not
+/// write its trace.
 pub fn registers(address: &Address, config: &PortConfig) -> Result<Vec<RegisterValue>> {
-    let values = find(address, config, Registers)?.output;
-    values.ok_or_else(|| {
+    let found = find(address, config, Registers)?;
+    #[cfg(feature = "soft")]
+    if let Some(source) = found.wire_error() {
+        return Err(Error::Lost { device: address.name(), source });
+    }
+    found.output.ok_or_else(|| {
         let what = "a virtio device has no registers but those of its transport";
         Error::NoDriver { address: address.to_string(), what: what.to_owned() }
     })

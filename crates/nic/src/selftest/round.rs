@@ -4,6 +4,8 @@ mod flight;
 
 use super::HIGH;
 use super::frames::{Maker, SHORTEST, Shape};
+#[cfg(feature = "soft")]
+use crate::Error;
 use crate::Opened;
 use device::Deadline;
 use ethdev::{Check, LinkStatus, Port as _, PortConfig, RxQueue as _, Statistics, TxQueue as _, hash_frame};
@@ -79,6 +81,8 @@ impl<'p> Round<'p> {
         drop((tx, cache));
         checks.push(match closed {
             Ok(_) => Check::ok(CLOSE, "in order"),
+            #[cfg(feature = "soft")]
+            Err(error @ Error::Lost { source: softnic::WireError::Untraced { .. }, .. }) => Check::failed(TRACE, error),
             Err(error) => Check::failed(CLOSE, error),
         });
         goes_on
@@ -422,6 +426,9 @@ const STATISTICS: &str = "statistics";
 const ADDRESSES: &str = "DMA above 4 GiB";
 const LINK: &str = "link";
 const CLOSE: &str = "close";
+/// Not of the device: what it was asked to write down is missing.
+#[cfg(feature = "soft")]
+const TRACE: &str = "trace";
 
 /// The longest frame that is not jumbo, with a VLAN tag, in bytes without check sequence.
 const ORDINARY: usize = 1518;
