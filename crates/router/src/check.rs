@@ -36,7 +36,8 @@ pub enum Refusal {
     MartianDestination,
     /// The time to live or hop limit is used up (RFC 1812, 5.3.1; RFC 8200, section 3).
     Ttl,
-    /// The IPv4 header has options, which only a [`LiveForwarder`](crate::LiveForwarder) leaves to others (RFC 1812, 5.2.6).
+    /// There are options of IPv4 or hop-by-hop options of IPv6, which only a [`LiveForwarder`](crate::LiveForwarder) leaves to others
+    /// (RFC 1812, 5.2.6; RFC 8200, 4.3).
     Options,
     /// There is no route to the destination (RFC 1812, 5.2.4.3).
     NoRoute,

@@ -6,15 +6,20 @@ use wire::Ipv6Header;
 
 /// Bytes of a header.
 const FIXED: usize = 40;
+/// Where the type of what follows it stands, and the type of options that every router on the way is to read (RFC 8200, 4.3).
+pub(crate) const NEXT_HEADER: usize = 6;
+pub(crate) const HOP_BY_HOP: u8 = 0;
 
 /// Returns the destination of a packet that passes all checks and ends within the first `longest` bytes of its frame of
-/// `len` bytes, and where it ends; `None` sends whoever asks to [`check`]. `start` are Ethernet and IP header.
+/// `len` bytes, and where it ends; `None` sends whoever asks to [`check`], with `reads_options` also for hop-by-hop options. `start`
+/// are Ethernet and IP header.
 #[inline(always)]
 pub(crate) fn plain(
     start: &[u8; HEADER + FIXED],
     len: usize,
     station: Station,
     longest: usize,
+    reads_options: bool,
 ) -> Option<(u128, usize)> {
     let [m0, m1, m2, m3, m4, m5, m6, m7, _, _, _, _, t0, t1, ip @ ..] = start;
     let header = Ipv6Header(ip);
@@ -25,6 +30,7 @@ pub(crate) fn plain(
         && header.version() == 6
         && station.takes([*m0, *m1, *m2, *m3, *m4, *m5, *m6, *m7])
         && header.hop_limit() > 1
+        && !(reads_options && ip[NEXT_HEADER] == HOP_BY_HOP)
         && end <= len
         && end <= longest
         && is_usual(ip[8])

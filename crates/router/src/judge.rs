@@ -3,6 +3,7 @@
 use crate::check::{self, Passed, Refusal};
 use crate::ethernet::{self, HEADER, Interface, Station, TAG};
 use crate::interfaces::Entrance;
+use crate::ipv6::{HOP_BY_HOP, NEXT_HEADER};
 use crate::rewrite::{Hops, NextHops};
 use crate::{ipv4, ipv6};
 use lpm::NextHop;
@@ -124,7 +125,7 @@ impl Judged {
                 continue;
             }
             let (data, len) = (packet.data(), packet.len());
-            let plain = data.first_chunk().and_then(|start| ipv6::plain(start, len, station, self.longest));
+            let plain = data.first_chunk().and_then(|start| ipv6::plain(start, len, station, self.longest, N::CHANGE));
             let checked = match plain {
                 Some((destination, end)) => Ok((Passed::Ipv6 { destination, end }, false)),
                 None => check(data, len, station, table),
@@ -204,7 +205,7 @@ fn check<N: NextHops>(data: &[u8], len: usize, station: Station, table: &Hops<N>
     let passed = check::check(data, header, len, entrance.station)?;
     let (is_plain, looked_up) = match passed {
         Passed::Ipv4 { .. } => (data.get(header) == Some(&0x45), entrance.families[0]),
-        Passed::Ipv6 { .. } => (true, entrance.families[1]),
+        Passed::Ipv6 { .. } => (data.get(header + NEXT_HEADER) != Some(&HOP_BY_HOP), entrance.families[1]),
     };
     if !is_plain {
         return Err(Refusal::Options);

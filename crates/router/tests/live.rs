@@ -136,6 +136,13 @@ fn every_reason_is_the_one_that_was_given() {
     let sum = checksum(&options);
     options[10..12].copy_from_slice(&sum.to_be_bytes());
     assert_eq!(asked.one(&ethernet([8, 0], &options)), Err(Refusal::Options));
+    // So are hop-by-hop options of IPv6, of a frame in one buffer or two; those for the destination are not.
+    let padded = [&[17, 0, 1, 4, 0, 0, 0, 0][..], &[0; 8]].concat();
+    let hop_by_hop = ethernet([0x86, 0xDD], &ipv6(from, to, [0, 0], 0, &padded));
+    assert_eq!(asked.one(&hop_by_hop), Err(Refusal::Options));
+    let parts = Sent { bytes: hop_by_hop, cuts: vec![58] };
+    assert_eq!(asked.route(&[parts]), (vec![vec![]; PORTS], vec![Refusal::Options]));
+    assert!(asked.one(&ethernet([0x86, 0xDD], &ipv6(from, to, [0, 0], 60, &padded))).is_ok());
 }
 
 #[test]

@@ -414,6 +414,8 @@ prop_compose! {
                 let sum = common::checksum(&frame[14..38]);
                 frame[24..26].copy_from_slice(&sum.to_be_bytes());
             }
+            // Hop-by-hop options.
+            0 => frame[20] = 0,
             1 => {
                 let at = 12 + noise.index(30);
                 frame[at] ^= 1;

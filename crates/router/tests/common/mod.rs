@@ -98,7 +98,7 @@ pub(crate) struct Tagged {
 }
 
 impl Tagged {
-    /// As [`Naive::route`], of ports; IPv4 options are refused.
+    /// As [`Naive::route`], of ports; IPv4 options and hop-by-hop options of IPv6 are refused.
     pub(crate) fn route(&self, ingress: usize, frame: &[u8]) -> Result<(usize, Vec<u8>), Refusal> {
         let is_tag = |at: usize| frame.len() > at + 1 && matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xA8]);
         let (mut interface, mut inner) = (ingress, frame.to_vec());
@@ -120,7 +120,8 @@ impl Tagged {
             naive.mtus[down] = u16::MAX;
         }
         let routed = naive.route(interface, &inner);
-        if matches!(routed, Ok(_) | Err(Refusal::NoRoute | Refusal::TooBig)) && inner[12] == 8 && inner[14] != 0x45 {
+        let passes = matches!(routed, Ok(_) | Err(Refusal::NoRoute | Refusal::TooBig));
+        if passes && if inner[12] == 8 { inner[14] != 0x45 } else { inner[20] == 0 } {
             return Err(Refusal::Options);
         }
         let (interface, mut out) = routed?;
