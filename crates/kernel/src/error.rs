@@ -9,12 +9,14 @@ use rustix::io::Errno;
 ///
 /// let cut = Messages::new(&[0; 7]).next().unwrap().unwrap_err();
 /// assert_eq!(cut, Error::Malformed { kind: 0, fault: Fault::Cut });
+/// let full = Error::Socket { operation: "open", source: rustix::io::Errno::MFILE };
+/// assert!(full.to_string().ends_with("; raise the limit of open files (`ulimit -n`)"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A call to the kernel failed.
-    #[error("cannot {operation} the netlink socket for routes: {source}")]
+    #[error("cannot {operation} the netlink socket for routes: {source}{}", next_step(*source))]
     Socket {
         /// What was tried: open, bind, read, ask.
         operation: &'static str,
@@ -55,4 +57,12 @@ pub enum Fault {
     /// A value is shorter than its type, or out of its range.
     #[error("a value is too short or out of range")]
     Value,
+}
+
+/// What to do about what the kernel says, where a person can do something.
+fn next_step(source: Errno) -> &'static str {
+    match source {
+        Errno::MFILE | Errno::NFILE => "; raise the limit of open files (`ulimit -n`)",
+        _ => "",
+    }
 }
