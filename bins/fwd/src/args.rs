@@ -179,7 +179,7 @@ impl ForwardArgs {
 pub(crate) struct L3Args {
     /// Routes, one a line: PREFIX via MAC port NUMBER, such as "192.0.2.0/24 via 02:00:00:00:00:02 port 1"; ports count
     /// from 0. SIGHUP reads the file again
-    #[arg(long, value_name = "FILE", required_unless_present = "kernel", conflicts_with = "kernel")]
+    #[arg(long, value_name = "FILE", conflicts_with = "kernel")]
     pub(crate) routes: Option<PathBuf>,
 
     /// Route by Linux's own tables (`ip route`, FRR, BIRD). Each port has a twin, a TAP interface that Linux sees in its place and answers

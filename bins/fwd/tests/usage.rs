@@ -27,7 +27,7 @@ fn refused(arguments: &[&str], code: i32, words: &[&str]) {
 fn wrong_command_lines_end_with_2() {
     for (arguments, words) in [
         (&["l4", "soft:a", "soft:b"][..], &["l4", "fwd --help"][..]),
-        (&["l3", "soft:a", "soft:b"], &["--routes <FILE>"]),
+        (&["l3", "soft:a", "soft:b"], &["--routes", "--kernel"]),
         (&["l3", "soft:a", "--routes", "x", "--miss", "lose"], &["--miss", "drop, return"]),
         (&["l3", "soft:a", "--routes", "x", "--kernel"], &["--routes", "--kernel", "cannot be used with"]),
         (&["l3", "soft:a", "--miss", "return", "--kernel"], &["--miss", "--kernel", "cannot be used with"]),
@@ -35,6 +35,9 @@ fn wrong_command_lines_end_with_2() {
         (&["l3", "soft:a", "soft:b", "--kernel=a"], &["--kernel", "1 name for 2 ports"]),
         (&["l3", "soft:a", "soft:b", "--kernel=a,b,c"], &["--kernel", "3 names for 2 ports"]),
         (&["l3", "soft:a", "soft:b", "--kernel=a,a"], &["--kernel", "a is there twice"]),
+        (&["l3", "soft:a", "--kernel=much-too-long-a-name"], &["--kernel", "much-too-long-a-name", "1 to 15 bytes"]),
+        (&["l3", "soft:a", "--kernel="], &["--kernel", "\"\"", "1 to 15 bytes"]),
+        (&["l3", "soft:a", "soft:b", "--kernel=a,rw%d"], &["--kernel", "rw%d", "1 to 15 bytes"]),
         (&["l2"], &["PORT", "see fwd l2 --help"]),
         (&["l22", "soft:a", "soft:b"], &["'l22'", "a similar subcommand exists: 'l2'", "see fwd --help"]),
         (&["soft:a", "soft:b"], &["soft:a", "see fwd --help"]),
@@ -110,7 +113,6 @@ fn what_cannot_be_done_ends_with_1() {
         (&["l3", "soft:a", "--routes", "/nonexistent/routes"], &["/nonexistent/routes", "No such file", "name a file"]),
         (&["l3", "soft:a", "--routes", "/"], &["routes /", "cannot read"]),
         (&["l3", "soft:a", "--routes", "/proc/self/comm"], &["/proc/self/comm", "line 1, column 4", "PREFIX via MAC"]),
-        (&["l3", "soft:a", "--kernel=much-too-long-a-name"], &["--kernel", "much-too-long-a-name", "1 to 15 bytes"]),
         (&["l3", "soft:a", "--kernel=lo"], &["--kernel"]),
         (&["doctor", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),
         (&["bind", "fffe:ff:1f.7"], &["fffe:ff:1f.7", "no PCI device"]),

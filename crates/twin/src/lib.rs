@@ -39,7 +39,7 @@ pub use counts::{ClassCount, Counts};
 pub use error::Error;
 pub use lane::{HandedOver, Lane};
 pub use police::{Bucket, Police, Rate, Rates};
-pub use twins::{Port, Running, Settings, Twins};
+pub use twins::{Port, Running, Settings, Twins, check_name};
 
 /// The program of the README is tested with the examples.
 #[cfg(doctest)]

@@ -44,6 +44,19 @@ impl Default for Settings {
     }
 }
 
+/// Checks that an interface can have this name, as far as that shows before it is opened.
+///
+/// ```
+/// assert!(twin::check_name("rw0").is_ok() && twin::check_name("rw%d").is_err());
+/// ```
+///
+/// # Errors
+///
+/// [`Error::Tap`].
+pub fn check_name(name: &str) -> Result<(), Error> {
+    if tap::is_name(name) { Ok(()) } else { Err(tap::Error::Name { name: name.to_owned() }.into()) }
+}
+
 /// Interfaces that are open. They go when this is dropped, unless they were there before.
 #[derive(Debug)]
 pub struct Twins(Vec<Arc<Tap>>);

@@ -95,6 +95,9 @@ fn names_of(names: &[String], ports: usize) -> Result<Vec<String>, Failure> {
         if names[..at].contains(name) {
             return crate::usage(format!("--kernel: {name} is there twice; each port has an interface of its own"));
         }
+        if let Err(error) = twin::check_name(name) {
+            return crate::usage(format!("--kernel: {error}"));
+        }
     }
     Ok(names.to_vec())
 }
