@@ -9,7 +9,7 @@ use crate::ways::Ways;
 use crate::{Error, Port, Report};
 use kernel::{Event, Family, Mirror, NextHops, Reason};
 use lpm::NextHop;
-use router::{LiveFib, Refusal, Target};
+use router::{LiveFib, Policy, Refusal, Target};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -36,6 +36,9 @@ pub struct Plane {
     pub(crate) reasons: BTreeSet<Reason>,
     /// Why all packets of a family go to the kernel.
     pub(crate) bypass: [Option<Reason>; 2],
+    /// What flows are told apart by, and what each family's setting is.
+    pub(crate) policy: Policy,
+    pub(crate) hash_policies: [Option<u32>; 2],
 }
 
 /// The next hops that refuse, by what for.
@@ -81,6 +84,8 @@ impl Plane {
             routes: Routes::default(),
             reasons: BTreeSet::new(),
             bypass: [None; 2],
+            policy: Policy::default(),
+            hash_policies: [None; 2],
         };
         plane.switch_families()?;
         Ok(plane)
@@ -135,6 +140,20 @@ impl Plane {
         self.retry_routes();
         self.retry_hosts();
         self.probe(now);
+    }
+
+    /// Tells flows apart as the kernel's settings `net.ipv4.fib_multipath_hash_policy` and that of IPv6 say, where they are known. Those of
+    /// both families are by one policy, 0 or 1: that of IPv4 if they differ, and 0 in the place of others. The report says so then.
+    pub fn set_hash_policies(&mut self, policies: [Option<u32>; 2]) {
+        if policies == self.hash_policies {
+            return;
+        }
+        self.hash_policies = policies;
+        self.policy = match policies[0].or(policies[1]) {
+            Some(1) => Policy::Ports,
+            _ => Policy::Addresses,
+        };
+        self.fib.set_policy(self.policy);
     }
 
     /// When [`Self::tick`] has something to do next.

@@ -6,6 +6,7 @@ use router::LiveFib;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -103,6 +104,7 @@ impl Runner {
 
     fn follow(&mut self) -> Result<(), Error> {
         self.plane.set_neighbour_limits(neighbour_limits());
+        self.look();
         let (start, mut next_tick, mut next_report) = (Instant::now(), Duration::ZERO, Duration::ZERO);
         while !self.shared.stop.load(Ordering::Acquire) {
             let next = self.read(start.elapsed());
@@ -113,6 +115,7 @@ impl Runner {
             }
             if now >= next_report {
                 next_report = now + Duration::from_secs(1);
+                self.look();
                 self.publish();
             }
             if next != Next::Read {
@@ -125,6 +128,11 @@ impl Runner {
         }
         self.publish();
         Ok(())
+    }
+
+    /// Looks at what the kernel does not tell of by itself.
+    fn look(&mut self) {
+        self.plane.set_hash_policies(numbers("fib_multipath_hash_policy"));
     }
 
     /// Reads what there is to read, or some of much.
@@ -229,8 +237,13 @@ impl Shared {
 
 /// `gc_thresh3` of IPv4 and IPv6, where this namespace shows it.
 fn neighbour_limits() -> [Option<usize>; 2] {
+    numbers("neigh/default/gc_thresh3")
+}
+
+/// A setting of IPv4 and IPv6, where this namespace shows it.
+fn numbers<N: FromStr>(setting: &str) -> [Option<N>; 2] {
     ["ipv4", "ipv6"].map(|family| {
-        let text = std::fs::read_to_string(format!("/proc/sys/net/{family}/neigh/default/gc_thresh3")).ok()?;
+        let text = std::fs::read_to_string(format!("/proc/sys/net/{family}/{setting}")).ok()?;
         text.trim().parse().ok()
     })
 }

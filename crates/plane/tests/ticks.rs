@@ -165,3 +165,38 @@ fn a_table_without_room_for_refusals_is_an_error() {
     let error = Plane::new(fib, &ports).map(drop).unwrap_err();
     assert_eq!(error.to_string(), "there is no number 0 among the interfaces; add it first");
 }
+
+#[test]
+fn flows_are_told_apart_by_the_policy_of_both_families_or_of_ipv4() {
+    let (mut plane, mut asked) = made();
+    (1..=GATEWAYS).for_each(|last| neighbour(&mut plane, last, REACHABLE));
+    // Neighbours that packets of one pair of hosts go to, by a group of two, whatever their ports.
+    let mut used = |plane: &mut Plane, policies| {
+        plane.set_hash_policies(policies);
+        let fates = (0..=u8::MAX).map(|port| {
+            let mut packet = packet(Ipv4Addr::new(20, 0, 0, 1).into(), 1, 60);
+            packet[21] = port;
+            asked.fate(MAC, None, &packet).unwrap().1
+        });
+        let neighbours = fates.collect::<std::collections::BTreeSet<_>>().len();
+        (neighbours, plane.report().lines)
+    };
+    for (policies, neighbours, words) in [
+        ([None, None], 1, &[][..]),
+        ([Some(1), Some(1)], 2, &[]),
+        ([Some(0), Some(0)], 1, &[]),
+        ([Some(1), None], 2, &[]),
+        ([None, Some(0)], 1, &[]),
+        ([Some(1), Some(0)], 2, &["net.ipv6.fib_multipath_hash_policy is 0, and flows are spread as by 1"]),
+        ([Some(0), Some(1)], 1, &["net.ipv6.fib_multipath_hash_policy is 1, and flows are spread as by 0"]),
+        (
+            [Some(2), Some(3)],
+            1,
+            &["net.ipv4.fib_multipath_hash_policy is 2", "net.ipv6.fib_multipath_hash_policy is 3"],
+        ),
+    ] {
+        let (found, lines) = used(&mut plane, policies);
+        assert_eq!((found, lines.len()), (neighbours, words.len()), "{policies:?}: {lines:?}");
+        assert!(lines.iter().zip(words).all(|(line, words)| line.contains(words)), "{policies:?}: {lines:?}");
+    }
+}
