@@ -163,7 +163,7 @@ fn random_commands_leave_forwarders_doing_what_the_kernel_does() {
         let interface = |last| Interface { mac: [2, 0, 0, 0, 0, last], promiscuous: false, mtu: 1500 };
         let fib = LiveFib::new(&LiveConfig::default(), &[0, 1, 2].map(interface)).unwrap();
         let (mut asked, oracle) = (Asked::new(&fib, PORTS.len()), Oracle::new());
-        let ports = PORTS.map(|name| Port { name: name.to_owned(), mtu: 1500 });
+        let ports = PORTS.map(|name| Port { name: name.to_owned(), index: None, mtu: 1500 });
         let runner = Runner::open(fib, &ports).unwrap();
         let handle = runner.handle();
         let thread = std::thread::spawn(|| runner.run());

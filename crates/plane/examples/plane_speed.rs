@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = LiveConfig { accelerator: true, ..LiveConfig::default() };
     let fib = LiveFib::new(&config, &[interface])?;
     let _forwarder = fib.forwarder();
-    let mut plane = Plane::new(fib, &[Port { name, mtu: 1500 }])?;
+    let mut plane = Plane::new(fib, &[Port { name, index: None, mtu: 1500 }])?;
 
     let (start, busy) = (Instant::now(), cpu());
     let mut follower = Follower::open(Ports::All)?;

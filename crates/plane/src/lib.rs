@@ -13,7 +13,7 @@
 //!
 //! let fib = LiveFib::new(&LiveConfig::default(), &[Interface { mac: [2, 0, 0, 0, 1, 0], promiscuous: false, mtu: 1500 }])?;
 //! let forwarder = fib.forwarder();
-//! let mut plane = Plane::new(fib, &[Port { name: "rw0".to_owned(), mtu: 1500 }])?;
+//! let mut plane = Plane::new(fib, &[Port { name: "rw0".to_owned(), index: None, mtu: 1500 }])?;
 //! let leg = Leg { interface: 7, gateway: Some([192, 0, 2, 1].into()), weight: 1 };
 //! plane.apply(Event::NextHops { number: 0, now: NextHops::Forward(&[leg]) });
 //! let prefix = Prefix { address: [198, 51, 100, 0].into(), len: 24 };

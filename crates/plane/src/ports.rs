@@ -8,13 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A port of the forwarding table, and its twin among the kernel's interfaces.
 ///
 /// ```
-/// let port = plane::Port { name: "rw0".to_owned(), mtu: 1500 };
+/// let port = plane::Port { name: "rw0".to_owned(), index: None, mtu: 1500 };
 /// # let _ = port;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// The name of the interface. Once it is found, it may be renamed.
     pub name: String,
+    /// The index of the interface, if it is to be this one and no other of the name. Once it is gone, the port is closed until there is
+    /// one of this index and the last name again.
+    pub index: Option<u32>,
     /// The size in bytes of the longest IP packet that the port can send. A larger MTU of the interface counts as this.
     pub mtu: u16,
 }
@@ -39,11 +42,13 @@ pub(crate) struct Ports {
 struct Bound {
     port: Port,
     index: Option<u32>,
+    /// The last name of the interface that it had.
+    last_name: Option<String>,
 }
 
 impl Ports {
     pub(crate) fn new(ports: &[Port]) -> Self {
-        let ports = ports.iter().map(|port| Bound { port: port.clone(), index: None }).collect();
+        let ports = ports.iter().map(|port| Bound { port: port.clone(), index: None, last_name: None }).collect();
         let (interfaces, bound) = (HashMap::new(), HashMap::new());
         Self { ports, subs: BTreeMap::new(), interfaces, bound, waiting: BTreeSet::new(), leaving: Vec::new() }
     }
@@ -63,7 +68,7 @@ impl Ports {
         !self.waiting.is_empty() || !self.leaving.is_empty()
     }
 
-    /// Has each port that has lost its interface look for one of its name. Returns the ports that have another one now.
+    /// Has each port that has lost its interface look for it, or for another of its name if that is enough. Returns the ports that have another one now.
     fn bind(&mut self) -> Vec<u16> {
         let mut changed = Vec::new();
         for (number, bound) in (0..).zip(&mut self.ports) {
@@ -74,9 +79,23 @@ impl Ports {
             }
             if bound.index.is_none() {
                 let free = |index: &u32| !self.bound.contains_key(index);
-                let mut named = self.interfaces.iter().filter(|(_, interface)| interface.name == bound.port.name);
-                bound.index = named.find(|(index, _)| free(index)).map(|(index, _)| *index);
+                let name = |index: &u32| self.interfaces.get(index).map(|interface| &interface.name);
+                bound.index = match &bound.port.index {
+                    Some(index) => {
+                        let is_it = |name| bound.last_name.as_ref().is_none_or(|last| last == name);
+                        Some(*index).filter(|index| free(index) && name(index).is_some_and(is_it))
+                    }
+                    None => {
+                        let mut indices = self.interfaces.keys().copied();
+                        indices.find(|index| free(index) && name(index) == Some(&bound.port.name))
+                    }
+                };
                 bound.index.map(|index| self.bound.insert(index, number));
+            }
+            if let Some(interface) = bound.index.and_then(|index| self.interfaces.get(&index))
+                && bound.last_name.as_ref() != Some(&interface.name)
+            {
+                bound.last_name = Some(interface.name.clone());
             }
             if bound.index != before {
                 changed.push(number);
@@ -115,8 +134,10 @@ impl Ports {
     /// What differs from what a person may expect of the ports.
     pub(crate) fn lines(&self) -> Vec<String> {
         let lost = self.ports.iter().filter(|bound| bound.index.is_none());
-        let lost = lost.map(|Bound { port: Port { name, .. }, .. }| {
-            format!("there is no interface {name}: nothing comes in or leaves by its port")
+        let lost = lost.map(|Bound { port: Port { name, index, .. }, last_name, .. }| {
+            let name = last_name.as_ref().filter(|_| index.is_some()).unwrap_or(name);
+            let next = if index.is_some() { ", and by no other of its name; start again" } else { "" };
+            format!("there is no interface {name}: nothing comes in or leaves by its port{next}")
         });
         let bound: BTreeMap<u16, u32> = self.bound.iter().map(|(index, number)| (*number, *index)).collect();
         let long = bound.into_iter().filter_map(|(number, index)| {

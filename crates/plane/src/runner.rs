@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 ///
 /// let fib = LiveFib::new(&LiveConfig::default(), &[Interface { mac: [2, 0, 0, 0, 1, 0], promiscuous: false, mtu: 1500 }])?;
 /// let forwarder = fib.forwarder();
-/// let runner = Runner::open(fib, &[Port { name: "rw0".to_owned(), mtu: 1500 }])?;
+/// let runner = Runner::open(fib, &[Port { name: "rw0".to_owned(), index: None, mtu: 1500 }])?;
 /// let handle = runner.handle();
 /// let thread = std::thread::spawn(move || runner.run());
 /// assert!(handle.wait_ready(Duration::from_secs(60)));

@@ -314,7 +314,7 @@ fn fresh(next_hops: u32, groups: u32) -> (Plane, Asked) {
     let interfaces = [MAC, [2, 0, 0, 0, 1, 1]].map(|mac| router::Interface { mac, promiscuous: false, mtu: 1500 });
     let fib = LiveFib::new(&LiveConfig { next_hops, groups, ..LiveConfig::default() }, &interfaces).unwrap();
     let asked = Asked::new(&fib, PORTS.len());
-    let ports = PORTS.map(|name| Port { name: name.to_owned(), mtu: CAP });
+    let ports = PORTS.map(|name| Port { name: name.to_owned(), index: None, mtu: CAP });
     (Plane::new(fib, &ports).unwrap(), asked)
 }
 

@@ -39,7 +39,7 @@ fn made() -> (Plane, Asked) {
     let own = router::Interface { mac: MAC, promiscuous: false, mtu: 1500 };
     let fib = LiveFib::new(&LiveConfig { next_hops: 64, groups: 2, ..LiveConfig::default() }, &[own]).unwrap();
     let asked = Asked::new(&fib, 1);
-    let mut plane = Plane::new(fib, &[Port { name: "p0".to_owned(), mtu: 1500 }]).unwrap();
+    let mut plane = Plane::new(fib, &[Port { name: "p0".to_owned(), index: None, mtu: 1500 }]).unwrap();
     plane.apply(Event::Interface { index: 1, now: Some(&interface("p0", 1500)) });
     let route = |plane: &mut Plane, address: IpAddr, len, number, legs: &[Leg]| {
         plane.apply(Event::NextHops { number, now: NextHops::Forward(legs) });
@@ -156,7 +156,7 @@ fn a_report_says_what_a_person_should_know() {
 #[test]
 fn a_table_without_room_for_refusals_is_an_error() {
     let own = router::Interface { mac: MAC, promiscuous: false, mtu: 1500 };
-    let ports = [Port { name: "p0".to_owned(), mtu: 1500 }];
+    let ports = [Port { name: "p0".to_owned(), index: None, mtu: 1500 }];
     for next_hops in 0..6 {
         let fib = LiveFib::new(&LiveConfig { next_hops, groups: 0, ..LiveConfig::default() }, &[own]).unwrap();
         assert_eq!(Plane::new(fib, &ports).is_ok(), next_hops == 5);
@@ -199,4 +199,44 @@ fn flows_are_told_apart_by_the_policy_of_both_families_or_of_ipv4() {
         assert_eq!((found, lines.len()), (neighbours, words.len()), "{policies:?}: {lines:?}");
         assert!(lines.iter().zip(words).all(|(line, words)| line.contains(words)), "{policies:?}: {lines:?}");
     }
+}
+
+#[test]
+fn a_port_of_an_index_is_no_other_interface_of_the_name() {
+    let own = router::Interface { mac: MAC, promiscuous: false, mtu: 1500 };
+    let fib = LiveFib::new(&LiveConfig { next_hops: 64, groups: 2, ..LiveConfig::default() }, &[own]).unwrap();
+    let mut asked = Asked::new(&fib, 1);
+    let mut plane = Plane::new(fib, &[Port { name: "p0".to_owned(), index: Some(7), mtu: 1500 }]).unwrap();
+    let prefix = Prefix { address: Ipv4Addr::new(10, 0, 0, 0).into(), len: 8 };
+    plane.apply(Event::Route { prefix, to: Some(Target::NextHops(1)) });
+    for interface in [5, 7] {
+        let now = Some(Neighbour { mac: Some([2, 0, 0, 0, 9, 1]), state: REACHABLE });
+        plane.apply(Event::Neighbour { interface, address: gateway(1), now });
+    }
+    // Whether a packet leaves by the port, if its route is by an interface.
+    let mut leaves = |plane: &mut Plane, index| {
+        let leg = Leg { interface: index, gateway: Some(gateway(1)), weight: 1 };
+        plane.apply(Event::NextHops { number: 1, now: NextHops::Forward(&[leg]) });
+        asked.fate(MAC, None, &packet(far(1), 1, 60)).is_ok()
+    };
+    let set = |plane: &mut Plane, index, name: Option<&str>| {
+        plane.apply(Event::Interface { index, now: name.map(|name| interface(name, 1500)).as_ref() });
+    };
+    set(&mut plane, 5, Some("p0"));
+    assert!(!leaves(&mut plane, 5), "of the name, before the port's own is known");
+    set(&mut plane, 7, Some("other"));
+    assert!(leaves(&mut plane, 7), "whatever its name is");
+    assert!(!leaves(&mut plane, 5));
+    set(&mut plane, 7, Some("renamed"));
+    assert!(leaves(&mut plane, 7));
+    set(&mut plane, 7, None);
+    set(&mut plane, 5, Some("renamed"));
+    assert!(!leaves(&mut plane, 5) && !leaves(&mut plane, 7), "it is gone");
+    assert!(plane.report().lines.iter().any(|line| line.contains("no interface renamed")), "{:?}", plane.report());
+    set(&mut plane, 7, Some("eth0"));
+    assert!(!leaves(&mut plane, 7), "one that has got its index");
+    set(&mut plane, 7, None);
+    set(&mut plane, 7, Some("renamed"));
+    assert!(leaves(&mut plane, 7), "it is back");
+    assert!(plane.report().lines.is_empty(), "{:?}", plane.report());
 }

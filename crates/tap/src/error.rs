@@ -82,6 +82,7 @@ pub(crate) fn way_to_change(errno: Errno) -> &'static str {
         }
         Errno::NODEV | Errno::BADFD => "it was deleted, renamed or moved to another network namespace; start again",
         Errno::ADDRNOTAVAIL | Errno::INVAL => "the kernel does not take this value; choose another",
+        Errno::MFILE | Errno::NFILE => "raise the limit of open files (`ulimit -n`)",
         _ => "see to its settings: ip -d link show",
     }
 }

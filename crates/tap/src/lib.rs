@@ -81,6 +81,7 @@ pub fn is_name(name: &str) -> bool {
 #[derive(Debug)]
 pub struct Tap {
     name: String,
+    index: u32,
     fd: OwnedFd,
 }
 
@@ -102,7 +103,17 @@ impl Tap {
         request::attach(fd.as_fd(), name).map_err(|errno| {
             Error::system("attach to TAP interface", name, errno, way_to_attach(errno, || kind(name)))
         })?;
-        Ok(Self { name: name.to_owned(), fd })
+        let index = any_socket().and_then(|socket| request::index(socket.as_fd(), name));
+        let index = index.map_err(|errno| {
+            Error::system("find the index of", &format!("TAP interface {name}"), errno, way_to_change(errno))
+        })?;
+        Ok(Self { name: name.to_owned(), index, fd })
+    }
+
+    /// Returns the index that it had when it was opened, which a new name does not change, but another network namespace may.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
     }
 
     /// Returns the name by which it was opened. It may have another by now.

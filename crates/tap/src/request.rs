@@ -12,6 +12,7 @@ const SIOCGIFMTU: Opcode = 0x8921;
 const SIOCSIFMTU: Opcode = 0x8922;
 const SIOCSIFHWADDR: Opcode = 0x8924;
 const SIOCGIFHWADDR: Opcode = 0x8927;
+const SIOCGIFINDEX: Opcode = 0x8933;
 
 const IFF_TAP: u16 = 0x0002;
 const IFF_NO_PI: u16 = 0x1000;
@@ -80,6 +81,12 @@ pub(crate) fn set_mac(tap: BorrowedFd<'_>, name: &str, mac: [u8; 6]) -> Result<(
     let [low, high] = ARPHRD_ETHER.to_ne_bytes();
     let [a, b, c, d, e, f] = mac;
     InterfaceRequest::<SIOCSIFHWADDR>::new(name, &[low, high, a, b, c, d, e, f])?.make(tap).map(drop)
+}
+
+/// The index of an interface of a socket's network namespace.
+pub(crate) fn index(socket: BorrowedFd<'_>, name: &str) -> Result<u32> {
+    let [a, b, c, d, ..] = InterfaceRequest::<SIOCGIFINDEX>::new(name, &[])?.make(socket)?;
+    Ok(u32::from_ne_bytes([a, b, c, d]))
 }
 
 /// The MTU of an interface of a socket's network namespace.

@@ -71,6 +71,12 @@ impl Twins {
         Ok(Self(names.iter().map(|name| Ok(Arc::new(Tap::open(name)?))).collect::<Result<_, Error>>()?))
     }
 
+    /// Returns the index that each had when it was opened.
+    #[must_use]
+    pub fn indices(&self) -> Vec<u32> {
+        self.0.iter().map(|tap| tap.index()).collect()
+    }
+
     /// Gives each interface MAC address and MTU of its port, in their order, and takes its carrier away; starts the thread that moves
     /// frames. Returns a handle of it, and so many lanes.
     ///

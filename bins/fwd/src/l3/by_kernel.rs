@@ -26,14 +26,14 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     ports::check(&forward.ports)?;
     let stop = Stop::on_signals()?;
     let twins = Twins::open(&names).map_err(|error| anyhow!("--kernel: {error}"))?;
-    let settings = Settings::default();
+    let (indices, settings) = (twins.indices(), Settings::default());
     // Queues each way, and the cache of the thread between.
     let mut opening = Opening::open(forward, stop, 2 * settings.queue + CACHE)?;
     let interfaces = opening.interfaces(false);
     let fib = LiveFib::new(&LiveConfig { seed: RandomState::new().hash_one(0), ..LiveConfig::default() }, &interfaces)?;
     let (twins, lanes) = start(twins, &opening, &settings)?;
     let routes = lanes.into_iter().map(|lane| ByKernel::new(fib.forwarder(), lane)).collect();
-    let following = Following::start(fib, &names, forward.port_options.mtu)?;
+    let following = Following::start(fib, names.iter().zip(indices), forward.port_options.mtu)?;
     opening.screen.say(&describe(&names, forward));
     warn(&names);
 
@@ -58,8 +58,9 @@ struct Following {
 }
 
 impl Following {
-    fn start(fib: LiveFib, names: &[String], mtu: u16) -> Result<Self, Failure> {
-        let ports: Vec<_> = names.iter().map(|name| plane::Port { name: name.clone(), mtu }).collect();
+    fn start<'a>(fib: LiveFib, twins: impl Iterator<Item = (&'a String, u32)>, mtu: u16) -> Result<Self, Failure> {
+        let port = |(name, index): (&String, _)| plane::Port { name: name.clone(), index: Some(index), mtu };
+        let ports: Vec<_> = twins.map(port).collect();
         let runner = Runner::open(fib, &ports).map_err(|error| anyhow!("--kernel: {error}"))?;
         let handle = runner.handle();
         let thread = std::thread::Builder::new().name("kernel".to_owned()).spawn(move || runner.run());
