@@ -39,6 +39,7 @@ fn linux_steers_the_ports_and_answers_for_them() {
     let Some(network) = Network::new() else { return };
     let mut run = network.start();
     forwards_without_the_host(&network);
+    leaves_packets_to_ipsec_policies(&network);
     sends_the_errors_of_linux(&network);
     follows_routes(&network);
     follows_a_neighbour_that_changes_its_address(&network);
@@ -158,6 +159,30 @@ fn stops_with_its_twin(network: &Network) {
     eventually("a port whose twin is down does not send", || !network.reaches(RIGHT.v4, &[]));
     network.router.output(&["ip", "link", "set", RIGHT.twin, "up"]);
     eventually("and sends when it is up", || network.reaches(RIGHT.v4, &[]));
+}
+
+/// All go by Linux while there is a policy, and are held to it.
+fn leaves_packets_to_ipsec_policies(network: &Network) {
+    let policy = |what, action: &[&str]| {
+        let net = |host: &Host| format!("{}/32", host.v4);
+        let (from, to) = (net(&LEFT), net(&RIGHT));
+        let words = ["ip", "xfrm", "policy", what, "dir", "fwd", "src", &from, "dst", &to];
+        network.router.succeeds(&[&words[..], action].concat())
+    };
+    if !policy("add", &["action", "block"]) {
+        skip::test!("IPsec policies: this kernel has none");
+        return;
+    }
+    eventually("what a policy blocks does not pass", || !network.reaches(RIGHT.v4, &[]));
+    eventually("all others go by the host", || {
+        let before = network.seen_by_the_host();
+        network.reaches(RIGHT.v6, &["-c", "10"]) && network.seen_by_the_host() - before >= 20
+    });
+    assert!(policy("delete", &[]), "it was there");
+    eventually("the ports forward by themselves again", || {
+        let before = network.seen_by_the_host();
+        network.reaches(RIGHT.v4, &["-c", "20"]) && network.seen_by_the_host() - before < 20
+    });
 }
 
 /// Packets with a TTL of 1 from the left, as fast as it goes, while others pass.

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 #[non_exhaustive]
 pub enum Error {
     /// A call to the kernel failed.
-    #[error("cannot {operation} the netlink socket for routes: {source}{}", next_step(*source))]
+    #[error("cannot {operation} a netlink socket: {source}{}", next_step(*source))]
     Socket {
         /// What was tried: open, bind, read, ask.
         operation: &'static str,

@@ -21,12 +21,14 @@
 
 mod error;
 mod follow;
+mod ipsec;
 mod message;
 mod mirror;
 mod socket;
 
 pub use error::{Error, Fault};
 pub use follow::{Counts, Follower, Progress};
+pub use ipsec::Ipsec;
 pub use message::{
     Address, Body, Dump, Family, Leg, LegFlags, Legs, Link, Message, Messages, NeighbourMessage, Netconf, NetconfScope,
     NextHop, Route, RouteKind, Rule, flags,

@@ -36,6 +36,8 @@ pub struct Plane {
     pub(crate) reasons: BTreeSet<Reason>,
     /// Why all packets of a family go to the kernel.
     pub(crate) bypass: [Option<Reason>; 2],
+    /// There are IPsec policies, so all packets go to the kernel.
+    pub(crate) ipsec: bool,
     /// What flows are told apart by, and what each family's setting is.
     pub(crate) policy: Policy,
     pub(crate) hash_policies: [Option<u32>; 2],
@@ -84,6 +86,7 @@ impl Plane {
             routes: Routes::default(),
             reasons: BTreeSet::new(),
             bypass: [None; 2],
+            ipsec: false,
             policy: Policy::default(),
             hash_policies: [None; 2],
         };
@@ -140,6 +143,15 @@ impl Plane {
         self.retry_routes();
         self.retry_hosts();
         self.probe(now);
+    }
+
+    /// Leaves all packets to the kernel while there are IPsec policies: what they are to be held to, encrypted or dropped by is not looked at
+    /// here.
+    pub fn set_ipsec(&mut self, policies: bool) {
+        if policies != self.ipsec {
+            self.ipsec = policies;
+            self.all_families();
+        }
     }
 
     /// Tells flows apart as the kernel's settings `net.ipv4.fib_multipath_hash_policy` and that of IPv6 say, where they are known. Those of

@@ -250,7 +250,7 @@ impl Plane {
         let interface = index.and_then(|index| self.ports.interfaces.get(&index));
         let interface = interface.filter(|interface| interface.kernel.is_none());
         let on = [0, 1].map(|family| {
-            let all = self.bypass[family].is_none() && !self.routes.has_failed(family);
+            let all = self.bypass[family].is_none() && !self.ipsec && !self.routes.has_failed(family);
             all && interface.is_some_and(|interface| interface.forwarding[family])
         });
         self.fib.set_families(number, on)

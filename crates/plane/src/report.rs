@@ -31,6 +31,9 @@ impl Plane {
         for (family, reason) in ["IPv4", "IPv6"].into_iter().zip(self.bypass) {
             lines.extend(reason.map(|reason| format!("all of {family}: {reason}")));
         }
+        if self.ipsec {
+            lines.push("all of IPv4 and IPv6: there are IPsec policies (`ip xfrm policy`)".to_owned());
+        }
         lines.extend(self.reasons.iter().map(ToString::to_string));
         if numbers_waiting > 0 {
             lines.push(format!(

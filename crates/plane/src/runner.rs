@@ -1,7 +1,7 @@
 //! A thread that follows the kernel.
 
 use crate::{Error, Plane, Port, Report};
-use kernel::{Follower, Ports, Progress};
+use kernel::{Follower, Ipsec, Ports, Progress};
 use router::LiveFib;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 pub struct Runner {
     follower: Follower,
     plane: Plane,
+    ipsec: Option<Ipsec>,
     shared: Arc<Shared>,
     /// Why the kernel could not be followed lately.
     trouble: Option<kernel::Error>,
@@ -75,13 +76,14 @@ impl Runner {
     ///
     /// # Errors
     ///
-    /// [`Error::Wake`].
+    /// [`Error::Wake`]; [`Error::Kernel`] if there is no socket to ask for IPsec policies by.
     pub fn new(follower: Follower, plane: Plane) -> Result<Self, Error> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let wake = eventfd(0, flags).map_err(|source| Error::Wake { operation: "make", source })?;
         let (stop, state) = (AtomicBool::new(false), Mutex::default());
         let shared = Arc::new(Shared { wake, stop, state, changed: Condvar::new() });
-        Ok(Self { follower, plane, shared, trouble: None, dump: Duration::ZERO, next_dump: Duration::ZERO })
+        let ipsec = Ipsec::open()?;
+        Ok(Self { follower, plane, ipsec, shared, trouble: None, dump: Duration::ZERO, next_dump: Duration::ZERO })
     }
 
     /// Returns what other threads ask and stop it by.
@@ -133,6 +135,9 @@ impl Runner {
     /// Looks at what the kernel does not tell of by itself.
     fn look(&mut self) {
         self.plane.set_hash_policies(numbers("fib_multipath_hash_policy"));
+        if let Some(policies) = self.ipsec.as_mut().and_then(Ipsec::policies) {
+            self.plane.set_ipsec(policies > 0);
+        }
     }
 
     /// Reads what there is to read, or some of much.

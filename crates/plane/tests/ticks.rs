@@ -143,6 +143,10 @@ fn a_report_says_what_a_person_should_know() {
     says(&plane, "there is no interface p0");
     plane.apply(Event::Bypass { family: Family::V6, reason: Some(Reason::Rules) });
     says(&plane, "all of IPv6: rules");
+    plane.set_ipsec(true);
+    says(&plane, "IPsec policies");
+    plane.set_ipsec(false);
+    assert!(!plane.report().lines.iter().any(|line| line.contains("IPsec")));
     plane.apply(Event::Unsupported(Reason::Encapsulation));
     says(&plane, "encapsulation");
     let legs: Vec<Leg> = (0..300_u16)
