@@ -17,10 +17,9 @@ use crate::args::ControlArgs;
 use crate::trial::Phase;
 use cli::exit::Failure;
 use cli::report::Totals;
-use live::{Keyboard, Live};
+use live::Live;
 use script::Playing;
 use server::Server;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -31,8 +30,8 @@ pub(crate) struct Controls {
     script: Option<Script>,
     /// Nothing that counts is sent before a start.
     stopped: bool,
-    /// There is a live screen, with keys from there.
-    live: Option<Keyboard>,
+    /// There is a live screen.
+    live: bool,
 }
 
 /// What steers a run while there is one.
@@ -49,8 +48,8 @@ impl Controls {
     pub(crate) fn open(args: &ControlArgs) -> Result<Self, Failure> {
         let script = args.script.as_deref().map(Script::read).transpose()?;
         // Where there is no terminal there are lines.
-        let live = if args.live { Keyboard::find()? } else { None };
-        if args.stopped && script.is_none() && args.control.is_none() && live.is_none() {
+        let live = args.live && live::is_possible();
+        if args.stopped && script.is_none() && args.control.is_none() && !live {
             return Err(Failure::usage(
                 "--stopped: nobody could start it; add --control, --script, or --live on a terminal",
             ));
@@ -61,28 +60,17 @@ impl Controls {
 
     /// Whether somebody ends the run, so that it needs no end of its own.
     pub(crate) fn are_any(&self) -> bool {
-        self.listener.is_some() || self.script.is_some() || self.live.is_some()
+        self.listener.is_some() || self.script.is_some() || self.live
     }
 
     /// Whether there is a live screen, so that nothing else is to be shown.
     pub(crate) fn are_live(&self) -> bool {
-        self.live.is_some()
+        self.live
     }
 
     /// Whether nothing that counts is sent before a start.
     pub(crate) fn begin_stopped(&self) -> bool {
         self.stopped
-    }
-
-    /// Returns what is to be done before a process that is not to end by itself ends: the terminal is given back, the socket's file removed.
-    pub(crate) fn clean_up(&self) -> impl FnOnce() + Send + 'static {
-        let path = self.listener.as_ref().and_then(Listener::path).map(Path::to_owned);
-        let give_back = self.live.as_ref().map(Keyboard::give_back);
-        move || {
-            // What is gone needs no more.
-            path.into_iter().for_each(|path| _ = std::fs::remove_file(path));
-            give_back.into_iter().for_each(|give_back| give_back());
-        }
     }
 
     /// Returns where the socket listens.
@@ -114,7 +102,7 @@ impl Steering {
     fn begin(&mut self, controls: Controls, interrupted: Arc<AtomicBool>) -> Result<(), Failure> {
         let desk = || Arc::clone(&self.desk);
         self.server = controls.listener.map(|listener| Server::start(listener, desk())).transpose()?;
-        self.live = controls.live.map(|keyboard| Live::open(desk(), keyboard, interrupted)).transpose()?;
+        self.live = controls.live.then(|| Live::open(desk(), interrupted)).transpose()?;
         self.playing = controls.script.map(|script| script.play(desk())).transpose()?;
         Ok(())
     }

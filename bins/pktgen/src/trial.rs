@@ -89,9 +89,6 @@ pub(crate) fn run(args: &SteeredArgs) -> Result<(), Failure> {
     let floors = args.floor.as_ref().map(|path| Floors::read(path)).transpose()?;
     let controls = Controls::open(control)?;
     let mut stop = Stop::on_signals()?;
-    if controls.are_any() {
-        stop.clean_up_with(controls.are_live(), controls.clean_up())?;
-    }
     let mut screen = Screen::new(args.json, args.quiet || controls.are_live());
     if let Some(address) = controls.address() {
         screen.say(&format!("control: listens at {address}"));

@@ -30,7 +30,7 @@ pub(crate) struct ControlArgs {
     pub(crate) script: Option<PathBuf>,
 
     /// Open a live screen where standard output is a terminal: ports, streams, loss and latency, and keys: s starts and stops, + and -
-    /// change rates by 10 %, c clears, q quits. Without --duration or --count the run then ends by q; it also ends when the terminal goes away
+    /// change rates by 10 %, c clears, q quits. Without --duration or --count the run then ends by q
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(crate) live: bool,
 
