@@ -389,7 +389,7 @@ proptest! {
             tell(&mut plane, &Step::Tick, &mut ticks);
         }
         prop_assert!(!plane.is_waiting(), "{:?}", plane.report());
-        // Nothing is lost of the room: all but what every plane has is there again.
+        // Of the room, all but what every plane takes is free again.
         for number in NUMBERS..NUMBERS + room - 5 {
             let leg = Leg { interface: 1, gateway: None, weight: 1 };
             let step = Step::NextHops(number, Hops::Forward(vec![leg]));

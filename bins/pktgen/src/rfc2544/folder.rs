@@ -35,7 +35,7 @@ impl Folder {
         let file = OpenOptions::new().read(true).append(true).create(true).open(&lines);
         let file = file.map_err(|error| anyhow!("--out {name}: cannot be written: {error}; name another folder"))?;
         lock(&file, &format!("--out {name}"))?;
-        // Nothing is lost of a file whose first line was not written to its end.
+        // A file whose first line was not written to its end holds no result.
         let mut begin = Vec::new();
         let read = (&file).take(LONGEST).read_to_end(&mut begin);
         read.with_context(|| format!("--out {name}: cannot be read; name another folder"))?;
