@@ -84,6 +84,10 @@ latency *ARGS:
 l3fwd *ARGS:
     benches/l3fwd/run {{ARGS}}
 
+# `pktgen` beside DPDK's testpmd, its rates and gaps, and latencies that are known (two cores; DPDK from Debian's packages).
+pktgen *ARGS:
+    benches/pktgen/run {{ARGS}}
+
 # Licences, advisories and sources of all dependencies (cargo-deny).
 deny:
     cargo deny --all-features check

@@ -5,7 +5,8 @@
  *   observer SOCKET MILLISECONDS IDEAL
  *
  * IDEAL is the time from one frame to the next in ns, by which gaps are judged; 0 for a generator at full speed, which is left alone until it
- * has written a burst. Prints "listening", and half a second after the first frame begins to measure; then one line of name=figure, and ends.
+ * has written a burst. Prints "listening", and half a second after the first frame begins to measure; then one line of name=figure. Takes on
+ * until the generator goes.
  */
 #include <errno.h>
 #include <poll.h>
@@ -17,10 +18,12 @@
 #include "../l3fwd/wire.h"
 
 enum { WARM_UP_MS = 500, PATIENCE_MS = 60000, HEADER = 12 };
+/* Gaps are sorted by percents of the ideal, those that are longer together. */
+enum { MOST_PERCENT = 1000 };
 
 static struct port port;
 
-struct gaps { int64_t last, longest; uint64_t all, within; };
+struct gaps { int64_t last, longest; uint64_t all, within, percents[MOST_PERCENT + 1]; };
 
 /* In ns. */
 static int64_t now(void)
@@ -75,14 +78,41 @@ static void saw(struct gaps *gaps, int64_t time, unsigned count, int64_t ideal)
 			gaps->all++;
 			gaps->within += gap * 10 >= ideal * 9 && gap * 10 <= ideal * 11;
 			gaps->longest = gap > gaps->longest ? gap : gaps->longest;
+			gaps->percents[gap < ideal * MOST_PERCENT / 100 ? gap * 100 / ideal : MOST_PERCENT]++;
 		}
 	}
 	gaps->last = time;
 }
 
+/* The gap that so many percent are not longer than, in percent of the ideal. */
+static unsigned percentile(const struct gaps *gaps, unsigned share)
+{
+	uint64_t count = 0;
+
+	for (unsigned percent = 0; percent < MOST_PERCENT; percent++)
+		if ((count += gaps->percents[percent]) * 100 >= gaps->all * share)
+			return percent;
+	return MOST_PERCENT;
+}
+
+/* Takes on, and answers what comes on the socket, until the generator goes. */
+static void take_on(void)
+{
+	uint64_t bytes = 0;
+
+	for (unsigned turn = 0; port.connection >= 0; turn++) {
+		struct pollfd wait = {port.connection, POLLIN, 0};
+
+		if (port.tx.started)
+			take(&port.tx, false, &bytes);
+		if (turn % 1024 == 0 && poll(&wait, 1, 0) > 0)
+			serve_socket(&port);
+	}
+}
+
 static void measure(long milliseconds, int64_t ideal)
 {
-	struct gaps gaps = {0};
+	static struct gaps gaps;
 	uint64_t frames = 0, bytes = 0;
 	int64_t begin = now(), time = begin, own = 0, idle = 0, first, end;
 
@@ -104,9 +134,10 @@ static void measure(long milliseconds, int64_t ideal)
 			saw(&gaps, time, count, ideal);
 		frames += count;
 	}
-	printf("pps=%.1f bytes=%.1f waited=%.1f within=%.1f longest_us=%.1f own_us=%.1f\n", (double)frames * 1e9 / (double)(time - first),
+	printf("pps=%.1f bytes=%.1f waited=%.1f within=%.1f longest_us=%.1f own_us=%.1f p1=%u p10=%u p50=%u p90=%u p99=%u\n", (double)frames * 1e9 / (double)(time - first),
 	       frames == 0 ? 0 : (double)bytes / (double)frames, 100 * (double)idle / (double)(time - first),
-	       gaps.all == 0 ? 0 : 100 * (double)gaps.within / (double)gaps.all, (double)gaps.longest / 1e3, (double)own / 1e3);
+	       gaps.all == 0 ? 0 : 100 * (double)gaps.within / (double)gaps.all, (double)gaps.longest / 1e3, (double)own / 1e3,
+	       percentile(&gaps, 1), percentile(&gaps, 10), percentile(&gaps, 50), percentile(&gaps, 90), percentile(&gaps, 99));
 }
 
 int main(int count, char **arguments)
@@ -129,5 +160,6 @@ int main(int count, char **arguments)
 	for (struct pollfd wait = {port.connection, POLLIN, 0}; poll(&wait, 1, 200) > 0 && port.connection >= 0;)
 		serve_socket(&port);
 	measure(milliseconds, atoll(arguments[3]));
+	take_on();
 	return 0;
 }
