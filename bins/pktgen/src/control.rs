@@ -17,9 +17,10 @@ use crate::args::ControlArgs;
 use crate::trial::Phase;
 use cli::exit::Failure;
 use cli::report::Totals;
-use live::Live;
+use live::{Live, Terminal};
 use script::Playing;
 use server::Server;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -30,8 +31,8 @@ pub(crate) struct Controls {
     script: Option<Script>,
     /// Nothing that counts is sent before a start.
     stopped: bool,
-    /// There is a live screen.
-    live: bool,
+    /// What a live screen is to be shown on.
+    live: Option<Arc<Terminal>>,
 }
 
 /// What steers a run while there is one.
@@ -48,8 +49,8 @@ impl Controls {
     pub(crate) fn open(args: &ControlArgs) -> Result<Self, Failure> {
         let script = args.script.as_deref().map(Script::read).transpose()?;
         // Where there is no terminal there are lines.
-        let live = args.live && live::is_possible();
-        if args.stopped && script.is_none() && args.control.is_none() && !live {
+        let live = if args.live { Terminal::find()? } else { None };
+        if args.stopped && script.is_none() && args.control.is_none() && live.is_none() {
             return Err(Failure::usage(
                 "--stopped: nobody could start it; add --control, --script, or --live on a terminal",
             ));
@@ -60,17 +61,28 @@ impl Controls {
 
     /// Whether somebody ends the run, so that it needs no end of its own.
     pub(crate) fn are_any(&self) -> bool {
-        self.listener.is_some() || self.script.is_some() || self.live
+        self.listener.is_some() || self.script.is_some() || self.live.is_some()
     }
 
     /// Whether there is a live screen, so that nothing else is to be shown.
     pub(crate) fn are_live(&self) -> bool {
-        self.live
+        self.live.is_some()
     }
 
     /// Whether nothing that counts is sent before a start.
     pub(crate) fn begin_stopped(&self) -> bool {
         self.stopped
+    }
+
+    /// Returns what is to be done before a process ends in mid-run: the terminal is given back, and the socket's file removed.
+    pub(crate) fn clean_up(&self) -> impl FnOnce() + Send + 'static {
+        let path = self.listener.as_ref().and_then(Listener::path).map(Path::to_owned);
+        let terminal = self.live.clone();
+        move || {
+            terminal.into_iter().for_each(|terminal| terminal.give_back());
+            // What is gone needs no more.
+            path.into_iter().for_each(|path| _ = std::fs::remove_file(path));
+        }
     }
 
     /// Returns where the socket listens.
@@ -85,6 +97,8 @@ impl Controls {
         facts: Facts,
         interrupted: Arc<AtomicBool>,
     ) -> Result<Steering, Failure> {
+        let has_end = facts.has_end || self.listener.is_some() || self.script.is_some();
+        let facts = Facts { has_end, ..facts };
         let desk = Arc::new(Desk::new(orders, facts));
         let mut steering = Steering { desk, server: None, playing: None, live: None };
         match steering.begin(self, interrupted) {
@@ -102,7 +116,7 @@ impl Steering {
     fn begin(&mut self, controls: Controls, interrupted: Arc<AtomicBool>) -> Result<(), Failure> {
         let desk = || Arc::clone(&self.desk);
         self.server = controls.listener.map(|listener| Server::start(listener, desk())).transpose()?;
-        self.live = controls.live.then(|| Live::open(desk(), interrupted)).transpose()?;
+        self.live = controls.live.map(|terminal| Live::open(desk(), terminal, interrupted)).transpose()?;
         self.playing = controls.script.map(|script| script.play(desk())).transpose()?;
         Ok(())
     }
@@ -115,9 +129,7 @@ impl Steering {
     /// Ends it when the run is over: who listens is told. Returns how the script ended.
     pub(crate) fn end(self) -> Result<(), Failure> {
         self.desk.close();
-        if let Some(live) = self.live {
-            live.close();
-        }
+        drop(self.live);
         let played = self.playing.map_or(Ok(()), Playing::end);
         if let Some(server) = self.server {
             server.end();

@@ -89,6 +89,9 @@ pub(crate) fn run(args: &SteeredArgs) -> Result<(), Failure> {
     let floors = args.floor.as_ref().map(|path| Floors::read(path)).transpose()?;
     let controls = Controls::open(control)?;
     let mut stop = Stop::on_signals()?;
+    if controls.are_any() {
+        stop.clean_up_with(controls.clean_up())?;
+    }
     let mut screen = Screen::new(args.json, args.quiet || controls.are_live());
     if let Some(address) = controls.address() {
         screen.say(&format!("control: listens at {address}"));
@@ -153,7 +156,7 @@ fn perform_steered(
 
     let (limits, plan) = plan(args, &frames, &clock, &controls);
     let (cut, orders) = (Arc::clone(&plan.cut), Arc::clone(&plan.orders));
-    let facts = facts(args, &frames, &opened, lines, &clock);
+    let facts = facts(args, &frames, &opened, lines, &clock, limits);
     let directions = directions(args, &frames, (&mut opened, &pools, held), &asked, &clock, hosts)?;
     let names = names(&directions, &opened);
     let (published, progress) = watched(&directions);
@@ -219,7 +222,14 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
 }
 
 /// What those who steer have to know.
-fn facts(args: &RunArgs, frames: &Frames, opened: &[Opened], lines: Vec<Option<u64>>, clock: &Clock) -> Facts {
+fn facts(
+    args: &RunArgs,
+    frames: &Frames,
+    opened: &[Opened],
+    lines: Vec<Option<u64>>,
+    clock: &Clock,
+    limits: Limits,
+) -> Facts {
     let (pace, steerable) = (&args.traffic.pace, frames.steerable());
     let patterns = |port: usize| (0..steerable.len()).map(|nth| pace.pattern(port, nth)).collect();
     Facts {
@@ -231,6 +241,7 @@ fn facts(args: &RunArgs, frames: &Frames, opened: &[Opened], lines: Vec<Option<u
         hz: clock.hz(),
         catch_up: ticks(clock, pace.catch_up),
         tagged: !frames.are_untagged(),
+        has_end: limits.duration.is_some() || limits.count.is_some(),
     }
 }
 

@@ -2,12 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::num::NonZero;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,10 +29,16 @@ struct Terminal {
     theirs: File,
     screen: Arc<Mutex<vt100::Parser>>,
     reader: Option<JoinHandle<()>>,
+    /// Nothing more is to be read.
+    ends: Arc<AtomicBool>,
 }
 
 impl Terminal {
     fn run(options: &[&str]) -> Self {
+        Self::run_on("soft:a?wire=peer:b", options)
+    }
+
+    fn run_on(port: &str, options: &[&str]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -37,28 +48,26 @@ impl Terminal {
         let theirs = OpenOptions::new().read(true).write(true).open(name).unwrap();
         // With a session of its own, so that this is its terminal whatever the test's is.
         let mut command = Command::new("setsid");
-        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_pktgen")).args([
-            "run",
-            "soft:a?wire=peer:b",
-            "soft:b",
-            "--warm-up",
-            "0s",
-        ]);
+        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_pktgen")).args(["run", port, "soft:b", "--warm-up", "0s"]);
         command.args(["--live", "--one-way", "--rate", "1k"]).args(options).env("TERM", "xterm-256color");
         let [input, output, errors] = [(); 3].map(|()| theirs.try_clone().unwrap());
         let child = command.stdin(input).stdout(output).stderr(errors).spawn().unwrap();
         let ours = File::from(master);
         let [rows, columns] = [ROWS, COLUMNS].map(|count| NonZero::new(count).unwrap());
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
-        let (mut bytes, shown) = (ours.try_clone().unwrap(), Arc::clone(&screen));
+        let ends = Arc::new(AtomicBool::new(false));
+        let (mut bytes, shown, is_over) = (ours.try_clone().unwrap(), Arc::clone(&screen), Arc::clone(&ends));
         let reader = std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             // An error once nobody has the other end.
             while let Ok(count @ 1..) = bytes.read(&mut buffer) {
                 shown.lock().unwrap().process(&buffer[..count]);
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         });
-        Self { child, ours, theirs, screen, reader: Some(reader) }
+        Self { child, ours, theirs, screen, reader: Some(reader), ends }
     }
 
     /// Waits until the screen is as it should be, and returns its text.
@@ -86,6 +95,20 @@ impl Terminal {
         self.ours.write_all(key.as_bytes()).unwrap();
     }
 
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Goes away in mid-run. Returns the run.
+    fn go_away(self) -> Child {
+        self.ends.store(true, Ordering::Relaxed);
+        let Self { child, ours, theirs, reader, .. } = self;
+        // It reads once more, as there is more to be drawn.
+        reader.unwrap().join().unwrap();
+        drop((ours, theirs));
+        child
+    }
+
     /// Whether lines are edited and shown by the terminal, as before and after.
     fn is_as_before(&self) -> bool {
         tcgetattr(&self.theirs).unwrap().local_modes.contains(LocalModes::ICANON | LocalModes::ECHO)
@@ -94,7 +117,7 @@ impl Terminal {
     /// Waits for the end. Returns what the terminal then shows.
     fn end(mut self) -> (ExitStatus, String) {
         let status = self.child.wait().unwrap();
-        assert!(self.is_as_before());
+        assert!(self.is_as_before(), "{status}");
         // What is still to be read ends with what follows.
         self.theirs.write_all(b"\r\n(the end)\r\n").unwrap();
         let text = self.shows("(the end)");
@@ -134,11 +157,102 @@ fn keys_steer_a_run_that_is_shown_live() {
 }
 
 #[test]
-fn a_signal_gives_the_terminal_back() {
-    let mut terminal = Terminal::run(&[]);
+fn any_signal_gives_the_terminal_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sock");
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) }).unwrap();
+    for (signals, killed_by, code) in [
+        (&[Signal::TERM][..], None, Some(0)),
+        (&[Signal::QUIT], Some(Signal::QUIT), None),
+        (&[Signal::ABORT], Some(Signal::ABORT), None),
+        // Together, before the run can end by the first.
+        (&[Signal::TERM, Signal::INT], None, Some(1)),
+    ] {
+        // It loses frames, so that it waits for them at its end.
+        let options = ["--control", path.to_str().unwrap()];
+        let mut terminal = Terminal::run_on("soft:a?wire=peer:b&after=50&loss=10%", &options);
+        terminal.shows("counted");
+        assert!(path.exists() && !terminal.is_as_before());
+        terminal.signal(Signal::STOP);
+        signals.iter().for_each(|signal| terminal.signal(*signal));
+        terminal.signal(Signal::CONT);
+        let (status, text) = terminal.end();
+        assert_eq!((status.signal(), status.code()), (killed_by.map(Signal::as_raw), code), "{signals:?}: {text}");
+        assert!(code != Some(0) || text.contains("a signal ended the run early"), "{text}");
+        assert!(!path.exists(), "{signals:?}");
+    }
+}
+
+/// Asks for the figures until they are as they should be.
+#[track_caller]
+fn until(path: &Path, is_so: impl Fn(&str) -> bool) {
+    let mut stream = UnixStream::connect(path).unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+    let begun = Instant::now();
+    loop {
+        stream.write_all(b"{\"do\":\"get\"}\n").unwrap();
+        let line = lines.next().unwrap().unwrap();
+        if is_so(&line) {
+            return;
+        }
+        assert!(begun.elapsed() < LIMIT, "{line}");
+    }
+}
+
+#[test]
+fn any_size_is_drawn_and_many_keys_at_once_do_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sock");
+    let mut terminal = Terminal::run(&["--control", path.to_str().unwrap()]);
     terminal.shows("counted");
-    let id = rustix::process::Pid::from_child(&terminal.child);
-    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    for size in [u16::MAX, 1, 0, ROWS] {
+        let size = Winsize { ws_row: size, ws_col: size.saturating_mul(4), ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&terminal.ours, size).unwrap();
+        // It draws between two keys.
+        for running in [false, true] {
+            terminal.press("s");
+            until(&path, |line| line.contains(&format!("\"running\":{running}")));
+        }
+    }
+    terminal.press(&"+-cs".repeat(500));
+    terminal.press("q");
     let (status, text) = terminal.end();
-    assert!(status.success() && text.contains("a signal ended the run early"), "{text}");
+    assert!(status.success() && text.contains("soft:a"), "{text}");
+}
+
+/// Whether the process has a thread of that name.
+fn has_thread(child: &Child, name: &str) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+    let names = threads.filter_map(|thread| std::fs::read_to_string(thread.unwrap().path().join("comm")).ok());
+    names.map(|name| name.trim().to_owned()).any(|one| one == name)
+}
+
+#[track_caller]
+fn wait_for(mut is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_run_whose_terminal_goes_away_goes_on_if_it_has_another_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sock");
+    let mut terminal = Terminal::run(&["--control", path.to_str().unwrap()]);
+    terminal.shows("counted");
+    let mut child = terminal.go_away();
+    wait_for(|| !has_thread(&child, "live"));
+    until(&path, |line| line.contains("\"phase\":\"counted\""));
+    UnixStream::connect(&path).unwrap().write_all(b"{\"do\":\"quit\"}\n").unwrap();
+    assert!(child.wait().unwrap().success());
+
+    for options in [&["--duration", "1s"][..], &[]] {
+        let mut terminal = Terminal::run(options);
+        terminal.shows("counted");
+        let mut child = terminal.go_away();
+        wait_for(|| child.try_wait().unwrap().is_some());
+        assert!(child.wait().unwrap().success(), "{options:?}");
+    }
 }

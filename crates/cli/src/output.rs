@@ -10,15 +10,15 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Prints text for people and a newline. If the reader has closed the pipe (`| head -1`), it does not want the rest;
-/// that is not a failure.
+/// Prints text for people and a newline. If the reader has closed the pipe (`| head -1`), or the terminal, it does not want the
+/// rest; that is not a failure.
 ///
 /// # Errors
 ///
-/// If standard output cannot take the text: a full disk, a closed terminal.
+/// If standard output cannot take the text, as a full disk.
 pub fn print(text: &str) -> Result<(), Failure> {
     match write(text) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe || has_hung_up() => Ok(()),
         result => result.map_err(lost),
     }
 }
@@ -75,6 +75,13 @@ impl io::Write for Log {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Whether the terminal that standard output was is gone.
+fn has_hung_up() -> bool {
+    let out = io::stdout();
+    let mut fds = [PollFd::new(&out, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
 fn write(text: &str) -> io::Result<()> {

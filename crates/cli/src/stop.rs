@@ -1,8 +1,10 @@
 //! The end of a run: by SIGINT, SIGTERM or the program itself, but not by SIGHUP; and a main thread that wakes at once.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::{flag, low_level::pipe};
+use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::{self, pipe};
+use signal_hook::{SigId, flag};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
@@ -19,6 +21,8 @@ pub struct Stop {
     cancel: Arc<AtomicBool>,
     wakes: UnixStream,
     waker: UnixStream,
+    /// What ends the process at a second signal.
+    seconds: Vec<SigId>,
 }
 
 /// Wakes the thread that waits on a [`Stop`].
@@ -36,7 +40,7 @@ impl Stop {
         wakes.set_nonblocking(true)?;
         waker.set_nonblocking(true)?;
         let flag = lcore::Stop::new().map_err(io::Error::other)?;
-        Ok(Self { flag, signalled: Arc::default(), cancel: Arc::default(), wakes, waker })
+        Ok(Self { flag, signalled: Arc::default(), cancel: Arc::default(), wakes, waker, seconds: Vec::new() })
     }
 
     /// Creates one that also catches SIGINT and SIGTERM from now on: the first signal wakes the waiting thread, the
@@ -47,15 +51,48 @@ impl Stop {
     ///
     /// If the process has no file descriptors left.
     pub fn on_signals() -> io::Result<Self> {
-        let stop = Self::new()?;
+        let mut stop = Self::new()?;
         flag::register(SIGHUP, Arc::default())?;
         for signal in [SIGINT, SIGTERM] {
-            flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop.signalled))?;
+            stop.seconds.push(flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop.signalled))?);
             flag::register(signal, Arc::clone(&stop.signalled))?;
             flag::register(signal, stop.cancel())?;
             pipe::register(signal, stop.waker.try_clone()?)?;
         }
         Ok(stop)
+    }
+
+    /// Has a thread `clean_up` before a second SIGINT or SIGTERM, a SIGQUIT or a SIGABRT ends the process; one more meanwhile ends it at
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// If the process has no file descriptors left, or can start no thread.
+    pub fn clean_up_with(&mut self, clean_up: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGQUIT, SIGABRT];
+        let mut is_ending = self.is_signalled();
+        let mut signals = Signals::new(ENDS)?;
+        let cleans = Arc::new(AtomicBool::new(false));
+        for signal in ENDS {
+            flag::register_conditional_shutdown(signal, 1, Arc::clone(&cleans))?;
+        }
+        let watch = move || {
+            let is_default = |signal: &i32| [SIGQUIT, SIGABRT].contains(signal);
+            let ends = |signal: &i32| is_default(signal) || std::mem::replace(&mut is_ending, true);
+            let Some(signal) = signals.forever().find(ends) else { return };
+            cleans.store(true, Ordering::Relaxed);
+            clean_up();
+            if is_default(&signal) {
+                // If it returns, the end is another one.
+                let _ = low_level::emulate_default_handler(signal);
+            }
+            low_level::exit(1);
+        };
+        std::thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
+        for id in self.seconds.drain(..) {
+            low_level::unregister(id);
+        }
+        Ok(())
     }
 
     /// Returns the flag, for workers.

@@ -30,7 +30,7 @@ pub(crate) struct ControlArgs {
     pub(crate) script: Option<PathBuf>,
 
     /// Open a live screen where standard output is a terminal: ports, streams, loss and latency, and keys: s starts and stops, + and -
-    /// change rates by 10 %, c clears, q quits. Without --duration or --count the run then ends by q
+    /// change rates by 10 %, c clears, q quits. Without --duration or --count the run then ends by q, or when the terminal goes away
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(crate) live: bool,
 

@@ -33,6 +33,8 @@ pub(crate) struct Facts {
     pub(crate) catch_up: u64,
     /// Frames have tags, so what is under way is known.
     pub(crate) tagged: bool,
+    /// The run ends also if nobody presses a key.
+    pub(crate) has_end: bool,
 }
 
 /// What is changed for workers, with the number of the order.
@@ -149,6 +151,11 @@ impl Desk {
         let closed = lock(&self.closed);
         let wait = self.closing.wait_timeout_while(closed, limit, |closed| !*closed);
         *wait.unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Whether the run ends also if nobody presses a key.
+    pub(super) fn ends_without_keys(&self) -> bool {
+        self.facts.has_end
     }
 
     /// Whether the run is over.

@@ -1,90 +1,105 @@
 //! The live screen: how a run goes, and keys that steer it.
 
 mod draw;
+mod terminal;
+
+pub(super) use terminal::Terminal;
 
 use super::desk::Desk;
 use super::figures::Figures;
 use ::control::Request;
+use anyhow::Context as _;
 use cli::exit::Failure;
 use draw::{View, draw};
-use ratatui::DefaultTerminal;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use std::io::{self, IsTerminal as _};
+use ratatui::backend::CrosstermBackend;
+use ratatui::{TerminalOptions, Viewport};
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use terminal::Drawing;
 
 /// How often it is drawn, and how soon a signal is seen.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Over which rates are.
 const RATES: Duration = Duration::from_millis(500);
-/// How long a terminal may take for the last words.
-const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether there can be one.
-pub(super) fn is_possible() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
-}
-
-/// The thread that draws.
+/// A screen that is shown. Once this is dropped the terminal is as before.
 #[derive(Debug)]
-pub(super) struct Live(Receiver<()>);
+pub(super) struct Live(Arc<Terminal>);
 
-/// A terminal that shows the screen, and is as it was before once this is dropped.
-struct Opened {
-    terminal: DefaultTerminal,
-    /// A thread has panicked: its message is on the terminal, which is as before.
-    panicked: Arc<AtomicBool>,
+/// What the thread that draws does so on.
+struct Canvas {
+    terminal: Arc<Terminal>,
+    drawn: ratatui::Terminal<CrosstermBackend<Drawing>>,
+    /// The terminal has not taken all that was drawn.
+    is_stale: bool,
 }
 
 impl Live {
-    /// Opens the screen. It closes when the run is over, or at a signal, which sets `interrupted`.
-    pub(super) fn open(desk: Arc<Desk>, interrupted: Arc<AtomicBool>) -> Result<Self, Failure> {
-        let opened = Opened::open()?;
-        let (closed, closes) = channel();
+    /// Opens the screen. It closes when the run is over, or at a signal, which sets `interrupted`. A terminal that is gone ends the run
+    /// if nothing else does.
+    pub(super) fn open(
+        desk: Arc<Desk>,
+        terminal: Arc<Terminal>,
+        interrupted: Arc<AtomicBool>,
+    ) -> Result<Self, Failure> {
+        let options = TerminalOptions { viewport: Viewport::Fixed(terminal.area()) };
+        let drawn = ratatui::Terminal::with_options(CrosstermBackend::new(Drawing::on(&terminal)), options)?;
+        let live = Self(Arc::clone(&terminal));
+        terminal.enter().context("--live: cannot draw on this terminal; leave --live out")?;
+        give_back_at_a_panic(&terminal);
         let show = move || {
-            // Both are dropped in this order at any end.
-            let (_closed, mut opened) = (closed, opened);
-            if let Err(error) = show(&desk, &interrupted, &mut opened) {
+            let mut canvas = Canvas { terminal, drawn, is_stale: false };
+            let shown = show(&desk, &interrupted, &mut canvas);
+            canvas.terminal.give_back();
+            let Err(error) = shown else { return };
+            if desk.ends_without_keys() {
                 tracing::warn!("the live screen: {error}; the run goes on without it");
+            } else {
+                tracing::warn!("the live screen: {error}; the run ends, as nothing else would end it");
+                // A run that does not answer is at its end.
+                let _ = desk.perform(&Request::Quit {});
             }
         };
         std::thread::Builder::new().name("live".to_owned()).spawn(show)?;
-        Ok(Self(closes))
-    }
-
-    /// Waits until the terminal is as before. One that takes nothing is not waited for.
-    pub(super) fn close(self) {
-        let _ = self.0.recv_timeout(PATIENCE);
+        Ok(live)
     }
 }
 
-impl Opened {
-    fn open() -> io::Result<Self> {
-        let terminal = ratatui::try_init()?;
-        let panicked = Arc::new(AtomicBool::new(false));
-        let (flag, restores) = (Arc::clone(&panicked), std::panic::take_hook());
-        std::panic::set_hook(Box::new(move |panic| {
-            flag.store(true, Ordering::Relaxed);
-            restores(panic);
-        }));
-        Ok(Self { terminal, panicked })
-    }
-}
-
-impl Drop for Opened {
+impl Drop for Live {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
-        let _ = ratatui::try_restore();
+        self.0.give_back();
     }
 }
 
-fn show(desk: &Desk, interrupted: &AtomicBool, opened: &mut Opened) -> io::Result<()> {
+/// So that its message can be read.
+fn give_back_at_a_panic(terminal: &Arc<Terminal>) {
+    let (terminal, tell) = (Arc::clone(terminal), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |panic| {
+        terminal.give_back();
+        tell(panic);
+    }));
+}
+
+impl Canvas {
+    fn draw(&mut self, view: &View) -> io::Result<()> {
+        let area = self.terminal.area();
+        let drawn = match self.is_stale || self.drawn.get_frame().area() != area {
+            // Which draws all of it anew.
+            true => self.drawn.resize(area),
+            false => Ok(()),
+        };
+        let drawn = drawn.and_then(|()| self.drawn.draw(|frame| draw(frame, view)).map(drop));
+        self.is_stale = drawn.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::TimedOut);
+        if self.is_stale { Ok(()) } else { drawn }
+    }
+}
+
+fn show(desk: &Desk, interrupted: &AtomicBool, canvas: &mut Canvas) -> io::Result<()> {
     let mut view = View::default();
     let mut base: Option<(Instant, Figures)> = None;
-    while !desk.wait(Duration::ZERO) && !interrupted.load(Ordering::Relaxed) && !opened.panicked.load(Ordering::Relaxed)
-    {
+    while !desk.is_closed() && !interrupted.load(Ordering::Relaxed) && canvas.terminal.shows() {
         match desk.figures() {
             Ok(mut figures) => {
                 figures.since(base.as_ref().map(|(_, figures)| figures));
@@ -99,16 +114,8 @@ fn show(desk: &Desk, interrupted: &AtomicBool, opened: &mut Opened) -> io::Resul
             }
             Err(why) => view.message = why,
         }
-        opened.terminal.draw(|frame| draw(frame, &view))?;
-        let Ok(is_pressed) = event::poll(PAUSE) else {
-            // Nobody can press keys; there is the rest.
-            desk.wait(PAUSE);
-            continue;
-        };
-        if !is_pressed {
-            continue;
-        }
-        if let Ok(Event::Key(key)) = event::read() {
+        canvas.draw(&view)?;
+        for key in canvas.terminal.keys(PAUSE)? {
             view.message = press(desk, key, view.figures.as_ref());
         }
     }
@@ -116,20 +123,16 @@ fn show(desk: &Desk, interrupted: &AtomicBool, opened: &mut Opened) -> io::Resul
 }
 
 /// Does what a key stands for. Returns what is to be said of it.
-fn press(desk: &Desk, key: KeyEvent, figures: Option<&Figures>) -> String {
-    if key.kind == KeyEventKind::Release {
-        return String::new();
-    }
+fn press(desk: &Desk, key: char, figures: Option<&Figures>) -> String {
     let ask = |request: Request| desk.perform(&request).map(|_| ());
     let runs = figures.is_none_or(|figures| figures.running);
-    let (done, words) = match key.code {
-        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => (ask(Request::Quit {}), "ends"),
-        KeyCode::Char('q') => (ask(Request::Quit {}), "ends"),
-        KeyCode::Char('s' | ' ') if runs => (ask(Request::Stop {}), "stopped"),
-        KeyCode::Char('s' | ' ') => (ask(Request::Start {}), "started"),
-        KeyCode::Char('c') => (ask(Request::Clear {}), "counters begin anew"),
-        KeyCode::Char('+') | KeyCode::Up => (desk.scale([11, 10]), "rates are 10 % higher"),
-        KeyCode::Char('-') | KeyCode::Down => (desk.scale([9, 10]), "rates are 10 % lower"),
+    let (done, words) = match key {
+        'q' => (ask(Request::Quit {}), "ends"),
+        's' if runs => (ask(Request::Stop {}), "stopped"),
+        's' => (ask(Request::Start {}), "started"),
+        'c' => (ask(Request::Clear {}), "counters begin anew"),
+        '+' => (desk.scale([11, 10]), "rates are 10 % higher"),
+        '-' => (desk.scale([9, 10]), "rates are 10 % lower"),
         _ => return String::new(),
     };
     done.err().unwrap_or_else(|| words.to_owned())

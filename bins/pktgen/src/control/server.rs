@@ -14,6 +14,7 @@ use std::io::{self, Read, Write};
 use std::net::TcpListener;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -99,6 +100,14 @@ impl Listener {
                 listener.set_nonblocking(true)?;
                 Ok(Self::Tcp(listener))
             }
+        }
+    }
+
+    /// Its file, if it has one.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Unix(file, _) => Some(file.path()),
+            Self::Tcp(_) => None,
         }
     }
 

@@ -36,6 +36,7 @@ fn a_round_is_a_request_of_each_and_none_is_done_after_the_end() {
         hz: 1,
         catch_up: 0,
         tagged: true,
+        has_end: false,
     };
     let orders = Arc::new(Orders::new(1, true));
     let desk = Arc::new(Desk::new(Arc::clone(&orders), facts));
