@@ -78,6 +78,13 @@ pub(crate) struct TxArgs {
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub(crate) ends: u32,
 
+    /// What steers a run, and the next: refused with the reason
+    #[arg(long, alias = "script", hide = true)]
+    pub(crate) control: Option<String>,
+
+    #[arg(long, alias = "stopped", hide = true)]
+    pub(crate) live: bool,
+
     #[command(flatten)]
     pub(crate) port_options: PortOptions,
 

@@ -40,6 +40,12 @@ pub(crate) const SPARE: usize = 1024;
 
 /// `pktgen tx`.
 pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
+    if args.control.is_some() || args.live {
+        return Err(Failure::usage(
+            "tx: cannot be steered, as its receiver goes by what was sent since its first frame; leave out --control, --script, --live and \
+             --stopped, or use pktgen run",
+        ));
+    }
     let frames = Frames::of(&args.traffic, &args.port_options)?;
     args.hosting.check(args.ports.len())?;
     ports::check(&args.ports)?;

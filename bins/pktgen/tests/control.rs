@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +16,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 fn command(options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
-    command.arg("run").args(PAIR).args(["--warm-up", "0s", "--json", "--quiet", "--catch-up", "1s"]).args(options);
+    command.arg("run").args(PAIR).args(["--warm-up", "0s", "--json", "--quiet"]).args(options);
+    if !options.contains(&"--catch-up") {
+        command.args(["--catch-up", "1s"]);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
@@ -182,6 +186,54 @@ fn a_session_starts_sets_clears_stops_and_quits() {
         let asked = direction["intended_pps"].as_f64().unwrap() * direction["duration_s"].as_f64().unwrap();
         let due = u32::try_from(count(direction, "sent") + count(direction, "missed")).unwrap();
         assert!((asked - f64::from(due)).abs() <= 3.0, "{asked} for {due}: {direction}");
+    }
+}
+
+#[test]
+fn a_sender_that_was_stopped_shows_as_late_or_as_missed() {
+    const STOP: Duration = Duration::from_millis(50);
+    const RATE: f64 = 10_000.0;
+    for catch_up in ["1s", "1ms"] {
+        let mut run = Steered::start(&["--one-way", "--rate", "10k", "--catch-up", catch_up]);
+        let mut client = run.connect();
+        client.figures(|figures| first(figures, "received").as_u64() > Some(100));
+        let id = Pid::from_child(&run.child);
+        kill_process(id, Signal::STOP).unwrap();
+        let begun = Instant::now();
+        while !std::fs::read_to_string(format!("/proc/{}/stat", run.child.id())).unwrap().contains(") T ") {
+            assert!(begun.elapsed() < LIMIT);
+        }
+        std::thread::sleep(STOP);
+        kill_process(id, Signal::CONT).unwrap();
+        let sent = first(&client.figures(|_| true), "sent").as_u64().unwrap();
+        client.figures(|figures| first(figures, "sent").as_u64() > Some(sent + 100));
+        client.done(&json!({"do": "quit"}));
+        let (code, report, _) = run.end();
+        let direction = &report["directions"][0];
+        assert_eq!((code, count(direction, "lost")), (Some(0), 0), "{direction}");
+        if catch_up == "1ms" {
+            // All that was due in the stop, but for its last millisecond.
+            assert!(count(direction, "missed") >= 480, "{direction}");
+            continue;
+        }
+        // All that was due in it was late, by half of it on average; by the ring that is no time.
+        let [due, ring] = ["due", "ring"].map(|from| {
+            let latency = &direction[format!("latency_from_{from}_ns")];
+            [latency["mean"].as_f64().unwrap() * latency["count"].as_f64().unwrap(), latency["max"].as_f64().unwrap()]
+        });
+        let least = STOP.as_secs_f64() * RATE * STOP.as_secs_f64() / 2.0 * 1e9;
+        assert!(due[0] - ring[0] >= 0.9 * least && due[1] >= 0.98 * STOP.as_secs_f64() * 1e9, "{direction}");
+    }
+}
+
+#[test]
+fn tx_says_that_it_is_not_steered() {
+    for option in [&["--control", "/tmp/x"][..], &["--script", "x"], &["--live"], &["--stopped"]] {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_pktgen")).args(["tx", "soft:a?wire=sink"]).args(option).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), message.lines().count()), (Some(2), 1), "{message}");
+        assert!(message.starts_with("pktgen: tx: cannot be steered, as"), "{message}");
     }
 }
 
@@ -392,8 +444,8 @@ fn a_script_does_its_lines_and_judges() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"{\"sleep\": 0.5}\n\n{\"expect\": {\"loss\": 1}}\n{\"expect\": {\"latency_p99\": \"1ns\"}}\n")
         .unwrap();
-    let ports = ["soft:a?wire=peer:b&after=100&loss=10%", "soft:b"];
-    let options = ["--one-way", "--rate", "2k", "--warm-up", "0s", "--json", "--quiet", "--script"];
+    let ports = ["soft:a?wire=peer:b&after=10&loss=10%", "soft:b"];
+    let options = ["--one-way", "--rate", "2k", "--catch-up", "1s", "--warm-up", "0s", "--json", "--quiet", "--script"];
     let output = command.arg("run").args(ports).args(options).arg(file.path()).output().unwrap();
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{message}");
