@@ -91,15 +91,26 @@ impl Pacer {
         if self.pattern == Pattern::Even {
             // From the counter's zero on, which saves an addition for each frame.
             let start = u128::from(self.start) << 64;
-            let (interval, mut next, last) =
-                (self.interval, self.next.wrapping_add(start), self.start.wrapping_add(last));
-            for place in due {
-                if ticks(next) > last {
-                    break;
+            let (interval, mut next) = (self.interval, self.next.wrapping_add(start));
+            // If the last of them is due, all are, and none is compared.
+            let others = interval.checked_mul(due.len().saturating_sub(1) as u128);
+            let all = others.and_then(|others| others.checked_add(self.next)).is_some_and(|at| ticks(at) <= last);
+            if all {
+                count = due.len();
+                for place in due {
+                    *place = ticks(next);
+                    next = next.wrapping_add(interval);
                 }
-                *place = ticks(next);
-                next = next.wrapping_add(interval);
-                count += 1;
+            } else {
+                let last = self.start.wrapping_add(last);
+                for place in due {
+                    if ticks(next) > last {
+                        break;
+                    }
+                    *place = ticks(next);
+                    next = next.wrapping_add(interval);
+                    count += 1;
+                }
             }
             self.next = next.wrapping_sub(start);
         } else {
