@@ -26,7 +26,7 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `flows` | of `gen`: distinct UDP/IPv4 5-tuples | `1` |
 /// | `count` | of `gen`: frames until it ends | endless |
 /// | `rate` | of `gen`: frames a second; of `peer`: see below | as fast as descriptors appear |
-/// | `loss`, `loss-burst`, `duplicate`, `reorder`, `delay`, `jitter`, `buffer`, `seed`, `after` | of `peer`: see below | none |
+/// | `loss`, `loss-burst`, `duplicate`, `reorder`, `delay`, `jitter`, `buffer`, `recovery`, `seed`, `after` | of `peer`: see below | none |
 /// | `mode` | of `gen` with a rate, and `peer`: `wait` for the receiver, or `drop` and count | `wait` |
 /// | `id` | `10f9` (CX4), `10fb` (SFP+), `x540` (twisted pair); virtual functions of an 82599 (`10ed`), X540 (`1515`) and X550 (`1565`) | `10f9` |
 /// | `module` | of `10fb`: the [`ModuleKind`](crate::ModuleKind) in its cage | `dac` |
@@ -50,6 +50,7 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `reorder=1%` | sends frames after their successor; a frame that has none for 10 ms goes by itself |
 /// | `rate=10k` | lets so many frames a second pass; `100M:L1` or `1G:L2`: so many bit/s with or without preamble and gap |
 /// | `buffer=512` | frames that wait for the rate, the one on its way among them, before others are dropped (1,024) |
+/// | `recovery=50ms` | loses all for so long after each frame that the buffer had no room for, as a device does that an overload upsets; what is lost has its place in the buffer all the same |
 /// | `delay=1ms` | holds each frame for so long |
 /// | `jitter=20us` | and for a time more, uniformly random; the order stays |
 /// | `seed=7` | of all that is random (0): with the same seed, the same frames are lost, doubled and reordered |

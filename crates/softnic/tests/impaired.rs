@@ -146,7 +146,7 @@ fn what_the_cable_did_is_what_arrives() {
         assert_eq!(arrived.distinct(), count as usize - lost, "{knobs}: {did:?}");
         assert_eq!(arrived.numbers.len() - arrived.distinct(), did.duplicated as usize, "{knobs}: {did:?}");
         assert_eq!(arrived.reordered(), did.reordered as usize, "{knobs}: {did:?}");
-        assert_eq!((did.overflowed, did.unreceived, did.held), (0, 0, 0), "{knobs}: {did:?}");
+        assert_eq!((did.overflowed, did.recovering, did.unreceived, did.held), (0, 0, 0, 0), "{knobs}: {did:?}");
     }
 }
 
@@ -222,6 +222,28 @@ fn a_buffer_takes_as_many_frames_as_it_has_room_for() {
     let (did, left) = (cable.impairments(), start.elapsed().as_secs());
     // A frame leaves each second.
     assert!((12 - left..=12).contains(&did.overflowed) && did.held + did.passed == 20 - did.overflowed + 50, "{did:?}");
+}
+
+#[test]
+fn after_an_overflow_frames_are_lost_for_a_time() {
+    let mut cable = Cable::lay("imp-recovery", "rate=10&buffer=2&recovery=10s");
+    // A machine that stops for 10 s between the two needs another turn.
+    until("a frame that is lost though there is room", || {
+        for _ in 0..5 {
+            cable.from.put(0, &[&frame(BROADCAST, 60, 1)]);
+        }
+        cable.from.ring_tx(0);
+        until("the burst", || cable.from.device.transmit_idle());
+        let burst = cable.impairments();
+        assert!(burst.overflowed > 0 && burst.passed + burst.held >= AFTER as u64, "{burst:?}");
+        // Two frames have left after this.
+        std::thread::sleep(Duration::from_millis(250));
+        cable.from.send(0, &frame(BROADCAST, 60, 1));
+        until("the last", || cable.from.device.transmit_idle());
+        cable.impairments().recovering > burst.recovering
+    });
+    let did = cable.impairments();
+    assert_eq!(did.frames, did.passed + did.held + did.overflowed + did.recovering, "{did:?}");
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub struct Impairments {
     pub reordered: u64,
     /// Frames for which the buffer had no room (`rate`, `buffer`).
     pub overflowed: u64,
+    /// Frames lost while it recovered from such a frame (`recovery`).
+    pub recovering: u64,
     /// Frames that the other end did not receive any more when they came.
     pub unreceived: u64,
     /// Frames that have arrived at the other end.
@@ -69,6 +71,8 @@ pub(crate) struct ImpairedWire {
     /// When frames in the buffer leave it, in nanoseconds, and when the rate is free again, in fractions of nanoseconds.
     departures: VecDeque<u64>,
     free_at: u128,
+    /// When it has recovered from the last overflow, in nanoseconds.
+    recovered_at: u64,
     counts: Impairments,
 }
 
@@ -131,6 +135,7 @@ impl ImpairedWire {
             blocked: false,
             departures: VecDeque::new(),
             free_at: 0,
+            recovered_at: 0,
             counts: Impairments::default(),
         }
     }
@@ -185,6 +190,7 @@ impl ImpairedWire {
             }
             if self.departures.len() >= self.knobs.buffer {
                 self.counts.overflowed += 1;
+                self.recovered_at = now.saturating_add(nanoseconds(self.knobs.recovery));
                 return false;
             }
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive; saturates")]
@@ -192,6 +198,11 @@ impl ImpairedWire {
             self.free_at = self.free_at.max(u128::from(now) << 32) + takes;
             departure = u64::try_from(self.free_at >> 32).unwrap_or(u64::MAX);
             self.departures.push_back(departure);
+            // What is lost takes its place in the buffer all the same, so that only less load ends an overload.
+            if now < self.recovered_at {
+                self.counts.recovering += 1;
+                return false;
+            }
         }
         let most = nanoseconds(self.knobs.jitter);
         let jitter = if most == 0 { 0 } else { self.jitter.next_u64() % most };
@@ -322,12 +333,22 @@ impl Wire for ImpairedWire {
 
 impl Drop for ImpairedWire {
     fn drop(&mut self) {
-        let Impairments { frames, lost, lost_in_bursts, duplicated, reordered, overflowed, unreceived, passed, held } =
-            self.counts();
+        let Impairments {
+            frames,
+            lost,
+            lost_in_bursts,
+            duplicated,
+            reordered,
+            overflowed,
+            recovering,
+            unreceived,
+            passed,
+            held,
+        } = self.counts();
         let [from, to] = self.wire.names();
         tracing::info!(
             "cable {from} > {to}: frames={frames} lost={lost} lost_in_bursts={lost_in_bursts} duplicated={duplicated} \
-             reordered={reordered} overflowed={overflowed} unreceived={unreceived} passed={passed} held={held}"
+             reordered={reordered} overflowed={overflowed} recovering={recovering} unreceived={unreceived} passed={passed} held={held}"
         );
     }
 }

@@ -18,6 +18,8 @@ pub(crate) struct Knobs {
     pub(crate) rate: Option<Rate>,
     /// Frames that wait for the rate, the one on its way among them.
     pub(crate) buffer: usize,
+    /// Seconds for which all frames are lost after one for which the buffer had no room.
+    pub(crate) recovery: f64,
     pub(crate) seed: u64,
     /// Frames that pass untouched at first.
     pub(crate) after: u64,
@@ -57,8 +59,8 @@ const LAYER1: f64 = 24.0;
 pub(crate) struct Written<'s>([Option<&'s str>; KNOBS.len()]);
 
 /// The keys. `rate` is one too, but also one of `wire=gen`.
-pub(crate) const KNOBS: [&str; 9] =
-    ["loss", "loss-burst", "duplicate", "reorder", "delay", "jitter", "buffer", "seed", "after"];
+pub(crate) const KNOBS: [&str; 10] =
+    ["loss", "loss-burst", "duplicate", "reorder", "delay", "jitter", "buffer", "recovery", "seed", "after"];
 
 impl<'s> Written<'s> {
     /// Where the value of a key goes; `None` if it is no knob.
@@ -73,12 +75,14 @@ impl<'s> Written<'s> {
 
     /// What the knobs and the rate of a `peer` say; `None` if there are none.
     pub(crate) fn knobs(&self, rate: Option<&str>) -> Result<Option<Knobs>, Error> {
-        let [loss, burst, duplicate, reorder, delay, jitter, buffer, seed, after] = self.0;
+        let [loss, burst, duplicate, reorder, delay, jitter, buffer, recovery, seed, after] = self.0;
         if !self.any() && rate.is_none() {
             return Ok(None);
         }
-        if buffer.is_some() && rate.is_none() {
-            return Err(bad("buffer", buffer.unwrap_or_default(), "it belongs to a rate, for which frames wait there"));
+        for (key, value) in [("buffer", buffer), ("recovery", recovery)] {
+            if let Some(value) = value.filter(|_| rate.is_none()) {
+                return Err(bad(key, value, "it belongs to a rate, for which frames wait in a buffer"));
+            }
         }
         let (burst, burst_frames) = match burst.map(|text| (text, text.split_once(':'))) {
             None => (0.0, 1),
@@ -98,6 +102,7 @@ impl<'s> Written<'s> {
             delay: duration("delay", delay)?,
             jitter: duration("jitter", jitter)?,
             rate: rate.map(parse_rate).transpose()?,
+            recovery: duration("recovery", recovery)?,
             buffer: usize::try_from(buffer.unwrap_or(BUFFER)).unwrap_or(usize::MAX),
             seed: whole("seed", seed, 0..=u64::MAX, "a whole number")?.unwrap_or(0),
             after: whole("after", after, 0..=u64::MAX, "a whole number of frames")?.unwrap_or(0),
@@ -191,11 +196,13 @@ mod tests {
             ("jitter", "0.5s"),
             ("rate", "10G:L1"),
             ("buffer", "512"),
+            ("recovery", "20ms"),
             ("seed", "7"),
             ("after", "100"),
         ]);
         let knobs = knobs.unwrap().unwrap();
         assert_eq!((knobs.loss, knobs.burst, knobs.burst_frames, knobs.duplicate), (0.01, 0.001, 20, 0.0));
+        assert_eq!(knobs.recovery, 0.02);
         assert_eq!((knobs.delay, knobs.jitter, knobs.buffer, knobs.seed, knobs.after), (0.0015, 0.5, 512, 7, 100));
         // 14,880,952 frames of 60 bytes a second, 64 with check sequence (RFC 2544, appendix B for 10 Gbit/s).
         assert_eq!((1.0 / knobs.rate.unwrap().seconds(60)).floor(), 14_880_952.0);
@@ -223,6 +230,7 @@ mod tests {
             ("rate", "1G:L3", "L1"),
             ("rate", "1e6", "frames a second"),
             ("buffer", "5", "belongs to a rate"),
+            ("recovery", "1s", "belongs to a rate"),
             ("seed", "+1", "a whole number"),
             ("after", "18446744073709551616", "a whole number"),
         ] {
