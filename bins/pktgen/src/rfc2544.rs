@@ -18,7 +18,7 @@ use progress::Progress;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use trial::{AnyTest, Line, Method as _, Outcome, Part, Profile, Setup, Traffic, Trial, Verdict};
+use trial::{AnyTest, LeftOut, Line, Method as _, Outcome, Part, Profile, Setup, Traffic, Trial, Verdict};
 
 /// Frames a second of a highest load without line: more than any port sends.
 pub(crate) const UNLIMITED: f64 = 1e9;
@@ -33,8 +33,9 @@ const LOWEST: f64 = 1e-4;
 struct Bench<'a> {
     args: &'a Rfc2544Args,
     profile: Profile,
-    /// What an earlier run has measured.
+    /// What an earlier run has measured, and what it could not.
     known: Vec<Part>,
+    left_out: Vec<LeftOut>,
     /// Whether a test was begun after these, to which trials that are written belong.
     has_begun: bool,
     /// Whether a trial says anything about the device.
@@ -62,16 +63,17 @@ impl<E: Into<Failure>> From<E> for Broken {
 pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let (profile, sizes) = (args.profile(), args.sizes().map_err(Failure::usage)?);
     check(args, &profile, &sizes)?;
-    let (folder, known) = match (&args.out, &args.resume) {
+    let (folder, (known, left_out)) = match (&args.out, &args.resume) {
         (_, Some(path)) => Folder::resume(path, &profile, &args.conditions())?,
-        (Some(path), None) => (Folder::create(path, &profile, about(args))?, Vec::new()),
+        (Some(path), None) => (Folder::create(path, &profile, about(args))?, Default::default()),
         (None, None) => return Err(Failure::usage("--out: missing; name a folder for the results")),
     };
     let path = folder.path().to_owned();
     let progress = Progress::new(&profile, args, sizes.len());
     let has_counted = known.iter().any(|part| part.test.spent().0 > u64::try_from(part.void.len()).unwrap_or(u64::MAX));
     let (held, stop) = (Held::default(), Stop::on_signals()?);
-    let mut bench = Bench { args, profile, known, has_begun: false, has_counted, folder, held, stop, progress };
+    let mut bench =
+        Bench { args, profile, known, left_out, has_begun: false, has_counted, folder, held, stop, progress };
     let ended = sizes.iter().try_for_each(|size| bench.size(size).and(bench.close().map_err(Broken::from)));
     // What cannot be closed after a failure is not the news.
     let _ = bench.close();
@@ -165,54 +167,66 @@ impl Bench<'_> {
 
     /// All tests with frames of a size.
     fn size(&mut self, size: &Size) -> Result<(), Broken> {
-        let wants = |test| self.args.tests.contains(&test);
-        let (latency, loss, bursts) = (wants(Test::Latency), wants(Test::Loss), wants(Test::BackToBack));
-        let recovery = wants(Test::Recovery);
         let line = self.line(size)?;
         let offered = match self.test(size, &Setup::Frmol { rate: line.unwrap_or(UNLIMITED) })? {
             AnyTest::Frmol(test) => test.result().map(|result| result.offered),
             _ => None,
         };
         let highest = self.args.max.into_iter().chain(line.or(offered)).reduce(f64::min);
-        let Some(highest) = highest else { return self.skip(size, "no trial at the highest load counted") };
-        if wants(Test::Throughput) || latency || bursts || recovery {
-            let found = self.test(size, &self.search(highest))?;
-            match bounds(&found) {
-                (Some(rate), upper) => {
-                    if latency {
-                        let rates = if self.args.is_strict() { vec![rate] } else { vec![rate, rate / 2.0] };
-                        self.test(size, &Setup::Latency { rates })?;
-                    }
-                    match upper {
-                        _ if !recovery => {}
-                        None => self.skip(size, "no recovery: the highest rate is no overload")?,
-                        Some(_) => {
-                            self.test(size, &Setup::Recovery { throughput: rate, highest })?;
-                        }
-                    }
-                    match upper {
-                        _ if !bursts => {}
-                        // RFC 9004, 6.1: what is forwarded at the highest rate has no longest burst.
-                        None => self.skip(size, "no back-to-back frames: the highest rate is forwarded without end")?,
-                        Some(_) => {
-                            self.test(size, &Setup::BackToBack { rate: highest, throughput: rate })?;
-                        }
-                    }
-                }
-                (None, _) if latency || bursts || recovery => {
-                    self.skip(size, "no throughput was found, so only loss is measured")?
-                }
-                (None, _) => {}
-            }
+        let Some(highest) = highest else {
+            let all = [Test::Throughput, Test::Latency, Test::Recovery, Test::BackToBack, Test::Loss];
+            return self.leave_out(
+                size,
+                &all,
+                "no trial at the highest load counted, so there is no rate to begin with",
+            );
+        };
+        if self.args.tests.iter().any(|test| *test != Test::Loss) {
+            self.throughput(size, highest)?;
         }
-        if loss {
+        if self.args.tests.contains(&Test::Loss) {
             self.test(size, &Setup::FrameLoss { highest })?;
         }
         Ok(())
     }
 
-    fn skip(&mut self, size: &Size, why: &str) -> Result<(), Broken> {
-        self.progress.say(&format!("{} bytes: {why}", size.bytes));
+    /// The search for the throughput, and the tests that begin with it.
+    fn throughput(&mut self, size: &Size, highest: f64) -> Result<(), Broken> {
+        let found = self.test(size, &self.search(highest))?;
+        let (rate, upper) = match bounds(&found) {
+            (Some(rate), upper) => (rate, upper),
+            (None, _) => {
+                let all = [Test::Latency, Test::Recovery, Test::BackToBack];
+                return self.leave_out(size, &all, "no throughput was found to measure it at");
+            }
+        };
+        if self.args.tests.contains(&Test::Latency) {
+            let rates = if self.args.is_strict() { vec![rate] } else { vec![rate, rate / 2.0] };
+            self.test(size, &Setup::Latency { rates })?;
+        }
+        if upper.is_none() {
+            self.leave_out(size, &[Test::Recovery], "the highest rate is no overload")?;
+            // RFC 9004, 6.1.
+            return self.leave_out(size, &[Test::BackToBack], "the highest rate is forwarded without end");
+        }
+        if self.args.tests.contains(&Test::Recovery) {
+            self.test(size, &Setup::Recovery { throughput: rate, highest })?;
+        }
+        if self.args.tests.contains(&Test::BackToBack) {
+            self.test(size, &Setup::BackToBack { rate: highest, throughput: rate })?;
+        }
+        Ok(())
+    }
+
+    /// Says of those tests that were asked for why they are left out; the report does, too.
+    fn leave_out(&mut self, size: &Size, tests: &[Test], why: &str) -> Result<(), Broken> {
+        for test in tests.iter().filter(|test| self.args.tests.contains(test)) {
+            let name = test.name();
+            self.progress.say(&format!("{} bytes: no {name}: {why}", size.bytes));
+            if !self.left_out.iter().any(|one| (one.size, &*one.test) == (size.bytes, name)) {
+                self.folder.write(&Line::left_out(size.bytes, name, why))?;
+            }
+        }
         Ok(())
     }
 

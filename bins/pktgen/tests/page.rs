@@ -255,3 +255,24 @@ fn what_lines_say_is_text_and_no_more() {
     std::fs::write(folder.path().join("trials.jsonl"), first).unwrap();
     parse(&report(&[folder.path()]).0);
 }
+
+#[test]
+fn ten_thousand_trials_need_no_more_than_100_mb() {
+    // The profile of a run without options, so that it can go on, with nothing left to do.
+    let sizes: Vec<u32> = (0..140).map(|nth| 64 + nth).collect();
+    let lines = run(1.5e6, 1, &sizes).replacen("short: a and b", "short: soft:a and soft:b, one way, IPv4, 1 flow", 1);
+    let trials = lines.lines().filter(|line| line.starts_with("{\"trial\"")).count();
+    assert!(trials > 10_000, "{trials}");
+    let folder = folder(&lines);
+    let path = folder.path().to_str().unwrap();
+    let page = folder.path().join("page");
+    let of_size =
+        ["rfc2544", "--ports", "soft:a,soft:b", "--one-way", "--sizes", "64,100,200", "--quiet", "--resume", path];
+    for arguments in [&["report", path, "--json"][..], &["report", path, "--html", page.to_str().unwrap()], &of_size] {
+        // What a process may write to: heap, and the stacks of its threads.
+        let output =
+            Command::new("prlimit").args(["--data=100000000", env!("CARGO_BIN_EXE_pktgen")]).args(arguments).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}

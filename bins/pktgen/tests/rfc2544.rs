@@ -6,6 +6,8 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
+use trial::simulate::{Device, Truth};
+use trial::{AnyTest, Line, Method as _, Profile, Setup};
 
 fn pktgen(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pktgen")).args(arguments).output().unwrap()
@@ -257,4 +259,109 @@ fn bad_input_is_one_line() {
         assert!(said.contains(words) && said.lines().count() == 1, "{arguments:?}: {said}");
     }
     assert!(!Path::new("/nowhere").exists());
+}
+
+/// Numbers as `pktgen rfc2544 --one-way` has them for trials of so many seconds, done so often.
+fn profile(seconds: f64, repetitions: u32) -> Profile {
+    let mut profile =
+        Profile { name: "short: soft:a and soft:b, one way, IPv4, 1 flow".to_owned(), ..Profile::default() };
+    for goal in &mut profile.throughput.goals {
+        (goal.final_seconds, goal.initial_seconds) = (seconds, seconds.min(1.0));
+        goal.duration_sum = seconds * f64::from(repetitions);
+    }
+    profile.throughput.warm_up_seconds = seconds.min(1.0);
+    (profile.latency.seconds, profile.frmol.seconds, profile.loss.seconds) = (1, 1, seconds);
+    (profile.recovery.overload_seconds, profile.recovery.recovery_seconds) = (seconds, seconds);
+    (profile.latency.repetitions, profile.frmol.repetitions) = (repetitions, repetitions);
+    (profile.bursts.repetitions, profile.recovery.repetitions) = (repetitions, repetitions);
+    profile
+}
+
+/// Lines of tests of frames of 64 bytes on a simulated device.
+fn simulated(profile: &Profile, truth: Truth, setups: Vec<Setup>) -> String {
+    let (mut device, mut lines) = (Device::new(truth, 1), format!("{}\n", Line::run(profile.clone())));
+    for setup in setups {
+        let mut test = setup.start(profile).unwrap();
+        lines += &format!("{}\n", Line::test(64, setup));
+        while let Some(trial) = test.next() {
+            let outcome = device.run(&trial);
+            lines += &format!("{}\n", Line::trial(trial, outcome));
+            test.tell(&outcome).unwrap();
+        }
+    }
+    lines
+}
+
+/// A folder with these lines.
+fn folder_of(lines: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("trials.jsonl"), lines).unwrap();
+    folder
+}
+
+#[test]
+fn nothing_that_counts_is_an_error_and_each_missing_figure_has_its_reason() {
+    // Links fell in each trial.
+    let profile = profile(1.2, 3);
+    let lines = simulated(&profile, Truth { link_falls: 1.0, ..Truth::default() }, vec![Setup::Frmol { rate: 1e9 }]);
+    let folder = folder_of(&lines);
+    let path = folder.path().to_str().unwrap();
+    let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3"];
+    let tests = ["--tests", "throughput,latency,loss,back-to-back,recovery"];
+    let (output, said) = rfc2544("soft:a,soft:b", ["--resume", path], &[&options[..], &tests].concat());
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("no trial counted") && said.lines().count() == 1, "{said}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    let run = run_of(&pktgen(&["report", path, "--json"]));
+    let csv = String::from_utf8(pktgen(&["report", path, "--csv"]).stdout).unwrap();
+    let page = folder.path().join("page");
+    assert!(pktgen(&["report", path, "--html", page.to_str().unwrap()]).status.success());
+    let page = std::fs::read_to_string(page).unwrap();
+    for test in ["throughput", "latency", "loss", "back-to-back", "recovery"] {
+        let row = run["rows"].as_array().unwrap().iter().find(|row| row["test"] == test).unwrap();
+        assert!(row["value"].is_null(), "{row}");
+        let note = row["note"].as_str().unwrap();
+        assert!(note.contains("no trial at the highest load counted"), "{row}");
+        assert!(shown.contains(note) && csv.contains(note), "{note}: {shown} {csv}");
+        assert!(page.contains(&format!("no figure of {test}, 64 bytes: {note}")), "{page}");
+    }
+    let first = &run["rows"][0];
+    assert_eq!((&first["test"], &first["value"]), (&Value::from("forwarded at maximum load"), &Value::Null));
+    assert!(first["note"].as_str().unwrap().contains("a link fell 3 times"), "{first}");
+    // Once more nothing is written.
+    let after = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
+    let (output, _) = rfc2544("soft:a,soft:b", ["--resume", path], &[&options[..], &tests].concat());
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap(), after);
+}
+
+#[test]
+fn recovery_takes_as_long_as_the_cable_takes() {
+    // What it forwards is known by trials of a simulated device, so that an overload comes at once.
+    let mut profile = profile(1.2, 3);
+    profile.name += ", catching up 50ms";
+    let goals = profile.throughput.goals.clone();
+    let truth = Truth { capacity: 2_000.0, generator: 2e4, ..Truth::default() };
+    let setups = vec![Setup::Frmol { rate: 1e9 }, Setup::Throughput { goals, low: 1_000.0, high: 4_000.0 }];
+    let folder = folder_of(&simulated(&profile, truth, setups));
+    let path = folder.path().to_str().unwrap();
+    // It overflows at each 11th frame of the overload, the last time 5 ms before its end at most, and loses all for 800 ms then.
+    let ports = "soft:a?wire=peer:b&rate=2k&buffer=128&recovery=800ms&after=100,soft:b";
+    let options =
+        ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--max", "4k", "--json"];
+    let (output, said) =
+        rfc2544(ports, ["--resume", path], &[&options[..], &["--tests", "recovery", "--catch-up", "50ms"]].concat());
+    assert!(output.status.success(), "{said}");
+    let run = run_of(&output);
+    let Some(seconds) = value(&run, "recovery") else {
+        assert!(is_limited(&run), "{run:#}");
+        return;
+    };
+    // A machine that stops the cable while it recovers makes one of them other than it is.
+    let lines = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
+    let report = trial::Report::read(&lines).unwrap();
+    let AnyTest::Recovery(test) = &report.parts().last().unwrap().test else { panic!("{run:#}") };
+    let median = test.result().unwrap().seconds.unwrap().median;
+    println!("recovery {median} s, on average {seconds} s");
+    assert!((median - 0.8).abs() <= 0.08, "{run:#}");
 }

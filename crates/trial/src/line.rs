@@ -42,6 +42,15 @@ pub enum Line {
         /// Its parameters.
         setup: Setup,
     },
+    /// A test that was asked for and cannot be done.
+    LeftOut {
+        /// The frame size, in bytes with check sequence.
+        size: u32,
+        /// The name of the test.
+        test: String,
+        /// Why.
+        reason: String,
+    },
     /// A trial of the test before it.
     Trial {
         /// What was to be sent.
@@ -68,6 +77,12 @@ impl Line {
     #[must_use]
     pub fn test(size: u32, setup: Setup) -> Self {
         Self::Test { size, setup }
+    }
+
+    /// Makes the line of a test that cannot be done, by name, and says why.
+    #[must_use]
+    pub fn left_out(size: u32, test: &str, reason: &str) -> Self {
+        Self::LeftOut { size, test: test.to_owned(), reason: reason.to_owned() }
     }
 
     /// Makes the line of a trial. JSON has no word for what is not a number, so that is put into others that say the same.

@@ -36,7 +36,22 @@ pub struct Report {
     profile: Profile,
     about: BTreeMap<String, String>,
     parts: Vec<Part>,
+    left_out: Vec<LeftOut>,
     cut: bool,
+}
+
+/// A test that was asked for and could not be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LeftOut {
+    /// The frame size, in bytes with check sequence.
+    pub size: u32,
+    /// The name of the test.
+    pub test: String,
+    /// Why.
+    pub reason: String,
+    /// Tests before it.
+    after: usize,
 }
 
 /// A test with frames of one size.
@@ -87,12 +102,18 @@ impl Report {
             match (&mut report, line) {
                 (None, Line::Run { version: VERSION, profile, about }) => {
                     profile.check()?;
-                    report = Some(Self { profile, about, parts: Vec::new(), cut: false });
+                    report = Some(Self { profile, about, parts: Vec::new(), left_out: Vec::new(), cut: false });
                 }
                 (None, Line::Run { version, .. }) => return Err(Error::Version { version, known: VERSION }),
                 (Some(report), Line::Test { size, setup }) => {
                     let test = setup.start(&report.profile)?;
                     report.parts.push(Part { size, setup, test, void: Vec::new(), late: 0 });
+                }
+                (Some(report), Line::LeftOut { size, test, reason }) => {
+                    let after = report.parts.len();
+                    if !report.left_out.iter().any(|other| (other.size, &other.test) == (size, &test)) {
+                        report.left_out.push(LeftOut { size, test, reason, after });
+                    }
                 }
                 (Some(report), Line::Trial { trial, outcome }) => {
                     let part = report.parts.last_mut().ok_or(Error::Unexpected { number })?;
@@ -130,6 +151,12 @@ impl Report {
         &self.parts
     }
 
+    /// Returns the tests that were asked for and could not be done, in their order.
+    #[must_use]
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
     /// Returns whether the last line was not written to its end.
     #[must_use]
     pub fn is_cut(&self) -> bool {
@@ -146,10 +173,12 @@ impl Report {
         departures
     }
 
-    /// Returns the figures, a row for each.
+    /// Returns the figures, a row for each, and a row with the reason for each that is missing.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
-        self.parts.iter().flat_map(rows::of).collect()
+        let left_out = |after: usize| self.left_out.iter().filter(move |one| one.after == after).map(rows::left_out);
+        let of = |(nth, part): (usize, &Part)| rows::of(part).into_iter().chain(left_out(nth + 1)).collect::<Vec<_>>();
+        left_out(0).chain(self.parts.iter().enumerate().flat_map(of)).collect()
     }
 
     /// Returns the report as one object of JSON.

@@ -114,10 +114,12 @@ impl Device {
         outcome.duplicate = self.count(outcome.received, self.truth.duplicate);
         outcome.reordered = self.count(outcome.received, self.truth.reorder);
         outcome.last_lost = last_lost;
-        let waits = if trial.traffic.rate() * reached > capacity { real(self.truth.buffer) / capacity } else { 0.0 };
+        let excess = (trial.traffic.rate() * reached - capacity).max(0.0);
         outcome.delays = (outcome.received > 0).then(|| {
             let (low, high) = (self.truth.delay, self.truth.delay + self.truth.jitter);
-            let at = |share: f64| (low + (high - low) * share + waits) * 1e9;
+            // The buffer fills while the trial lasts.
+            let waits = |share: f64| (excess * seconds * share).min(real(self.truth.buffer)) / capacity;
+            let at = |share: f64| (low + (high - low) * share + waits(share)) * 1e9;
             Delays::new(low * 1e9, at(0.5), at(0.5), at(0.999), at(1.0))
         });
         outcome

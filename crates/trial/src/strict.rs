@@ -2,6 +2,7 @@
 
 use crate::error::{range, within};
 use crate::method::{Desk, Plan};
+use crate::throughput::sustained;
 use crate::{Error, Goal, Limit, Outcome, Profile, Traffic};
 use std::ops::RangeInclusive;
 
@@ -41,6 +42,8 @@ pub struct BinarySearch {
     /// Full-length trials from there downwards that lost frames.
     failed: u32,
     done: bool,
+    /// By how much frames came to wait longer in the trial at the highest rate that was forwarded, as a share of its seconds.
+    filling: Option<f64>,
 }
 
 /// What a binary search has found. Rates are in frames a second.
@@ -51,6 +54,9 @@ pub struct Strict {
     pub throughput: Option<f64>,
     /// The lowest rate above it that lost frames; `None` if none did.
     pub upper: Option<f64>,
+    /// What the device is likely to forward for longer than the trial, if a buffer was filling in it; as
+    /// [`crate::GoalResult::sustained`].
+    pub sustained: Option<f64>,
     /// Whether the search has ended with a result: bounds within the width, or the highest rate forwarded.
     pub found: bool,
     /// Whether [`Self::throughput`] is the most that the generator reaches.
@@ -81,15 +87,18 @@ impl BinarySearch {
             hint: None,
             failed: 0,
             done: false,
+            filling: None,
         })
     }
 
     /// Returns what is known so far.
     #[must_use]
     pub fn result(&self) -> Strict {
+        let throughput = self.good.filter(|_| self.full);
         Strict {
-            throughput: self.good.filter(|_| self.full),
+            throughput,
             upper: self.bad,
+            sustained: sustained(throughput, self.filling, &self.goal),
             found: self.done && self.full && self.good.is_some(),
             at_generator: self.limited && self.done && self.bad.is_none(),
         }
@@ -155,6 +164,7 @@ impl Plan for BinarySearch {
             self.failed += u32::from(confirming);
         } else {
             self.good = Some(rate);
+            self.filling = outcome.filling(traffic.seconds());
             self.failed = 0;
         }
         self.settle();

@@ -61,6 +61,8 @@ struct Record {
     trials: Vec<(f64, f64)>,
     /// A tally for each goal.
     tallies: Vec<Tally>,
+    /// Seconds of the longest trial, and the least by which frames came to wait longer in one of that length, as a share of it.
+    filling: Option<(f64, f64)>,
 }
 
 /// What a search has found for a goal. Loads are in frames a second.
@@ -76,6 +78,9 @@ pub struct GoalResult {
     /// The conditional throughput: the rate forwarded at the lower bound, in the quantile of its trials that the exceed ratio
     /// leaves.
     pub throughput: Option<f64>,
+    /// What the device is likely to forward for longer than the trials: at the lower bound frames came to wait longer during each of
+    /// them, by more than the width, so a buffer was filling (RFC 2544, 24: trials of 60 s). `None` if that was not so.
+    pub sustained: Option<f64>,
     /// How the search ended.
     pub ended: Ended,
 }
@@ -159,7 +164,9 @@ impl Throughput {
             None => Ended::Open,
         };
         let load = |index: Option<u64>| index.map(|index| self.grid.load(index));
-        GoalResult { goal, lower: load(bounds.lower), upper: load(bounds.upper), throughput, ended }
+        let filling = record.and_then(|(_, record)| record.filling).map(|(_, share)| share);
+        let sustained = sustained(throughput, filling, &goal);
+        GoalResult { goal, lower: load(bounds.lower), upper: load(bounds.upper), throughput, sustained, ended }
     }
 
     fn class(&self, number: usize, index: u64) -> Class {
@@ -348,6 +355,22 @@ fn contested(open: &[Measured], goal: &Goal) -> Option<u64> {
     mixed.max_by(|a, b| a.seconds.total_cmp(&b.seconds)).map(|load| load.index)
 }
 
+/// What is likely to be forwarded for longer than the trials in which frames came to wait longer by a share of the time.
+pub(crate) fn sustained(throughput: Option<f64>, filling: Option<f64>, goal: &Goal) -> Option<f64> {
+    let share = filling.filter(|share| *share > goal.width)?;
+    throughput.map(|rate| rate / (1.0 + share))
+}
+
+/// The least of what was so far and a trial of so many seconds, of the longest trials.
+pub(crate) fn least_filling(so_far: Option<(f64, f64)>, seconds: f64, outcome: &Outcome) -> Option<(f64, f64)> {
+    let Some(share) = outcome.filling(seconds) else { return so_far };
+    match so_far {
+        Some((longest, _)) if longest > seconds => so_far,
+        Some((longest, least)) if longest >= seconds => Some((seconds, least.min(share))),
+        _ => Some((seconds, share)),
+    }
+}
+
 /// A step that doubles with each load that was in vain.
 fn far(steps: u64, vain: usize) -> u64 {
     steps.saturating_mul(1 << vain.min(40))
@@ -381,8 +404,9 @@ impl Plan for Throughput {
         let record = self
             .loads
             .entry(index)
-            .or_insert_with(|| Record { trials: Vec::new(), tallies: vec![Tally::default(); goals.len()] });
+            .or_insert_with(|| Record { tallies: vec![Tally::default(); goals.len()], ..Record::default() });
         record.trials.push((seconds, loss));
+        record.filling = least_filling(record.filling, seconds, outcome);
         for (goal, tally) in goals.iter().zip(&mut record.tallies) {
             tally.add(goal, seconds, loss);
         }

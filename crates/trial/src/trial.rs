@@ -144,6 +144,12 @@ impl Delays {
     pub fn variation(&self) -> f64 {
         self.p999 - self.min
     }
+
+    /// Returns by how much longer the last frame of a trial waited than the first, if a buffer filled evenly meanwhile: twice what the
+    /// median is above the shortest, and not more than the longest is above it.
+    pub(crate) fn growth(&self) -> f64 {
+        ((self.median - self.min) * 2.0).min(self.max - self.min).max(0.0)
+    }
 }
 
 impl Outcome {
@@ -157,6 +163,12 @@ impl Outcome {
     #[must_use]
     pub fn loss_ratio(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { real(self.sent.saturating_sub(self.received)) / real(self.sent) }
+    }
+
+    /// By how much of the seconds of a trial frames came to wait longer: what the device forwards is less than the load by that share.
+    /// `None` if delays were not measured.
+    pub(crate) fn filling(&self, seconds: f64) -> Option<f64> {
+        self.delays.map(|delays| delays.growth() / 1e9 / seconds).filter(|share| share.is_finite())
     }
 }
 

@@ -126,6 +126,58 @@ fn frames_after_a_drain_mark_the_trial_that_lost_them() {
 }
 
 #[test]
+fn each_missing_figure_has_its_reason() {
+    let profile = Profile::default();
+    let run = |truth: Truth, setup: &Setup, most: usize| {
+        let (mut device, mut test) = (Device::new(truth, 1), setup.start(&profile).unwrap());
+        let mut text = format!("{}\n{}\n", Line::run(profile.clone()), Line::test(64, setup.clone()));
+        for trial in std::iter::from_fn(|| {
+            let trial = test.next()?;
+            let outcome = device.run(&trial);
+            test.tell(&outcome).unwrap();
+            Some(Line::trial(trial, outcome))
+        })
+        .take(most)
+        {
+            text += &format!("{trial}\n");
+        }
+        Report::read(&text).unwrap().rows()
+    };
+    let (dead, lost) = (Truth { link_falls: 1.0, ..Truth::default() }, Truth { loss: 1.0, ..Truth::default() });
+    let slow = Truth { generator: 100.0, ..Truth::default() };
+    for setup in setups() {
+        for (truth, most, words) in [
+            (dead, usize::MAX, "a link fell 3 times"),
+            (slow, usize::MAX, "the generator missed its rate 3 times"),
+            (Truth::default(), 0, "not finished"),
+            (lost, usize::MAX, ""),
+        ] {
+            let rows = run(truth, &setup, most);
+            assert!(!rows.is_empty(), "{setup:?}");
+            for row in rows.iter().filter(|row| row.value.is_none()) {
+                assert!(!row.note.is_empty() && row.note.contains(words) && row.figure == "-", "{setup:?}: {row:?}");
+            }
+            let any = matches!(setup, Setup::Frmol { .. });
+            assert!(words.is_empty() || any || rows.iter().any(|row| row.value.is_none()), "{setup:?} {rows:?}");
+        }
+    }
+}
+
+#[test]
+fn what_was_left_out_has_a_row_where_it_was_left_out() {
+    let [first, second] = [Setup::Frmol { rate: 1e6 }, Setup::FrameLoss { highest: 1e6 }];
+    let left_out = Line::left_out(64, "back-to-back", "it has none");
+    let lines =
+        [Line::run(Profile::default()), Line::test(64, first), left_out.clone(), Line::test(64, second), left_out];
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let report = Report::read(&text).unwrap();
+    let rows = report.rows();
+    let names: Vec<_> = rows.iter().map(|row| &*row.test).collect();
+    assert_eq!(names, ["forwarded at maximum load", "back-to-back", "loss"]);
+    assert_eq!((rows[1].size, &*rows[1].note, report.left_out().len()), (64, "it has none", 1));
+}
+
+#[test]
 fn what_is_no_run_is_one_line() {
     let (text, _) = run(Truth::default(), 1);
     let lines: Vec<_> = text.lines().collect();

@@ -256,6 +256,32 @@ fn latency_is_that_of_the_device() {
 }
 
 #[test]
+fn a_buffer_that_trials_fill_is_told_from_a_device_that_forwards_more() {
+    // In a second it takes 400 frames more than it forwards, in 60 no more than 7 a second.
+    let truth = Truth { capacity: 2_000.0, buffer: 400, ..Truth::default() };
+    let low = |goals: &[Goal], truth| {
+        let mut search = Throughput::new(goals.to_vec(), 100.0..=1e4, &Profile::default()).unwrap();
+        run(&mut search, &mut Device::new(truth, 1));
+        search.results()[0]
+    };
+    let short = low(&[Goal::NDR], truth);
+    assert!(short.throughput.unwrap() > 2_380.0, "{short:?}");
+    assert!((short.sustained.unwrap() - 2_000.0).abs() < 20.0, "{short:?}");
+    // Its share in a trial is within the width.
+    let long = low(&[Goal::RFC2544], truth);
+    assert!(long.throughput.unwrap() < 2_010.0 && long.sustained.is_none(), "{long:?}");
+    let mut strict =
+        BinarySearch::new(Goal { width: 0.001, ..Goal::RFC2544 }, 100.0..=1e4, &Profile::default()).unwrap();
+    run(&mut strict, &mut Device::new(truth, 1));
+    assert!((strict.result().sustained.unwrap() - 2_000.0).abs() < 2.0, "{:?}", strict.result());
+    // Nor is delay that varies as the device pleases, or a device without a buffer, one that fills.
+    for truth in [Truth { buffer: 0, ..truth }, Truth { jitter: 1e-3, ..truth }] {
+        let result = low(&[Goal { loss_ratio: 0.5, ..Goal::NDR }], Truth { buffer: 0, ..truth });
+        assert_eq!(result.sustained, None, "{result:?}");
+    }
+}
+
+#[test]
 fn loss_is_that_of_the_device_at_each_rate() {
     let mut test = FrameLoss::new(2e6, &Profile::rfc2544()).unwrap();
     run(&mut test, &mut Device::new(Truth::default(), 1));

@@ -142,6 +142,19 @@ pub(crate) enum Test {
     Recovery,
 }
 
+impl Test {
+    /// Its name in a report.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Latency => "latency",
+            Self::Loss => "loss",
+            Self::BackToBack => "back-to-back",
+            Self::Recovery => "recovery",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Named {
     Short,

@@ -9,7 +9,7 @@ use trial::{AnyTest, Method as _, Part, Report, Setup, Traffic};
 
 /// Characters of a name.
 const LONGEST: usize = 200;
-/// Void trials of a run that are listed.
+/// Void trials, and missing figures, of a run that are listed.
 const VOID: usize = 60;
 
 /// A run of a page.
@@ -54,6 +54,7 @@ pub(super) fn page(runs: &[(String, Report)]) -> String {
         }
         page.leaf("h2", &[], "By frame size");
         by_size(page, &runs);
+        missing(page, &runs);
         charts::draw(page, &runs);
         for run in &runs {
             page.leaf("h2", &[], run.name_of("All figures"));
@@ -95,6 +96,20 @@ fn by_size(page: &mut Markup, runs: &[Run<'_>]) {
         rows.iter().map(|row| columns.iter().map(|column| cell(row, column)).collect()).collect();
     let columns: Vec<Column<'_>> = columns.iter().map(|name| (&name[..], true)).collect();
     table(page, &columns, &rows);
+}
+
+/// Why figures are missing.
+fn missing(page: &mut Markup, runs: &[Run<'_>]) {
+    for run in runs {
+        let rows: Vec<trial::Row> = run.report.rows().into_iter().filter(|row| row.value.is_none()).collect();
+        for row in rows.iter().take(VOID) {
+            let words = format!("no figure of {}, {} bytes: {}.", row.test, row.size, row.note);
+            page.leaf("p", &[("class", &"note")], run.name_of(&words));
+        }
+        if rows.len() > VOID {
+            page.leaf("p", &[("class", &"note")], run.name_of(&format!("and {} more.", rows.len() - VOID)));
+        }
+    }
 }
 
 /// Figures of a size, by the titles of their columns.

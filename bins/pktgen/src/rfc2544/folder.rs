@@ -10,12 +10,15 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use trial::{Line, Part, Profile, Report};
+use trial::{LeftOut, Line, Part, Profile, Report};
 
 /// The file of lines in a folder.
 const NAME: &str = "trials.jsonl";
 /// Bytes of the longest file of lines that is read: 10,000 trials have 5 MB.
 const LONGEST: u64 = 256 << 20;
+
+/// What a run has measured so far, and what it could not.
+pub(super) type Known = (Vec<Part>, Vec<LeftOut>);
 
 /// A folder that lines are written to, by this run alone.
 #[derive(Debug)]
@@ -54,12 +57,12 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Goes on with a run. Returns its tests, too; a last line that was not written to its end is removed.
+    /// Goes on with a run. Returns its tests, too, and those that were left out; a last line that was not written to its end is removed.
     pub(super) fn resume(
         path: &Path,
         profile: &Profile,
         conditions: &[(&str, String)],
-    ) -> Result<(Self, Vec<Part>), Failure> {
+    ) -> Result<(Self, Known), Failure> {
         let name = path.display();
         let unwritable = || format!("--resume {name}: cannot be written; see to its permissions and the space left");
         let file = match OpenOptions::new().read(true).append(true).open(path.join(NAME)) {
@@ -88,7 +91,8 @@ impl Folder {
         }
         let whole = text.rfind('\n').map_or(0, |end| end as u64 + 1);
         file.set_len(whole).with_context(unwritable)?;
-        Ok((Self { path: path.to_owned(), file, has_trial: true }, report.parts().to_vec()))
+        let known = (report.parts().to_vec(), report.left_out().to_vec());
+        Ok((Self { path: path.to_owned(), file, has_trial: true }, known))
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -1,7 +1,9 @@
 //! The figures of a test, a row for each.
 
-use super::Part;
-use crate::{AnyTest, Ended, GoalResult, LatencyResult, LossPoint, Method, Setup, Strict, Summary};
+use super::{LeftOut, Part};
+use crate::{
+    AnyTest, Ended, FrameLoss, Goal, GoalResult, LatencyResult, Limit, LossPoint, Method, Setup, Strict, Summary, TRIES,
+};
 use serde::Serialize;
 
 /// A figure.
@@ -22,22 +24,37 @@ pub struct Row {
     pub note: String,
 }
 
+/// The row of a test that could not be done.
+pub(super) fn left_out(left_out: &LeftOut) -> Row {
+    let row = row(left_out.test.clone(), None, "", left_out.reason.clone());
+    Row { size: left_out.size, ..row }
+}
+
 /// The rows of a test.
 pub(super) fn of(part: &Part) -> Vec<Row> {
     let mut rows = match (&part.test, &part.setup) {
         (AnyTest::Throughput(test), _) => test.results().iter().map(goal).collect(),
         (AnyTest::BinarySearch(test), _) => vec![strict(&test.result())],
         (AnyTest::Latency(test), _) => test.results().iter().flat_map(latency).collect(),
-        (AnyTest::FrameLoss(test), _) => test.points().iter().map(loss).collect(),
-        (AnyTest::BackToBack(test), setup) => test.result().map_or_else(Vec::new, |bursts| bursts_of(&bursts, setup)),
-        (AnyTest::Recovery(test), _) => test.result().iter().map(recovery).collect(),
-        (AnyTest::Frmol(test), _) => test.result().iter().map(offered).collect(),
+        (AnyTest::FrameLoss(test), _) => losses(test),
+        (AnyTest::BackToBack(test), setup) => {
+            test.result().map_or_else(|| none("back-to-back"), |bursts| bursts_of(&bursts, setup))
+        }
+        (AnyTest::Recovery(test), _) => {
+            test.result().map_or_else(|| none("recovery"), |result| vec![recovery(&result)])
+        }
+        (AnyTest::Frmol(test), _) => {
+            test.result().map_or_else(|| none("forwarded at maximum load"), |result| vec![offered(&result)])
+        }
     };
     let open = part.test.next().is_some();
+    let limit = part.test.limits().last().map(stopped);
     for row in &mut rows {
         row.size = part.size;
         let mut notes = vec![std::mem::take(&mut row.note)];
         notes.extend(open.then(|| "not finished".to_owned()));
+        // What stopped the test is why a figure is missing.
+        notes.extend(limit.clone().filter(|limit| row.value.is_none() && !open && !notes.contains(limit)));
         notes.extend((!part.void.is_empty()).then(|| format!("{} void trials", part.void.len())));
         notes.extend((part.late > 0).then(|| {
             let late = grouped(&part.late.to_string());
@@ -47,6 +64,16 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
         row.note = notes.join("; ");
     }
     rows
+}
+
+/// The row of a test without a figure, to which the reason is added.
+fn none(test: &str) -> Vec<Row> {
+    vec![row(test.to_owned(), None, "", String::new())]
+}
+
+/// What stopped a test, or part of it.
+fn stopped(limit: &Limit) -> String {
+    format!("{} {TRIES} times", limit.reason)
 }
 
 fn row(test: String, value: Option<f64>, unit: &'static str, note: String) -> Row {
@@ -90,13 +117,16 @@ fn goal(result: &GoalResult) -> Row {
         (Ended::Found, Some(lower), Some(upper)) => format!("between {} and {}", pps(lower), pps(upper)),
         (Ended::AtHighest, ..) => "at least: the highest load".to_owned(),
         (Ended::AtGenerator, ..) => "at least: the most that the generator sends".to_owned(),
-        (Ended::BelowLowest, _, Some(upper)) => format!("below {}", pps(upper)),
+        (Ended::BelowLowest, _, Some(upper)) => format!("below {}: the lowest load loses more", pps(upper)),
         (Ended::Void, ..) => "trials were void".to_owned(),
-        _ => "no result".to_owned(),
+        (_, Some(lower), Some(upper)) => format!("no result: between {} and {} so far", pps(lower), pps(upper)),
+        (_, Some(lower), None) => format!("no result: at least {} so far", pps(lower)),
+        (_, None, Some(upper)) => format!("no result: below {} so far", pps(upper)),
+        (_, None, None) => "no result: no load is decided about".to_owned(),
     };
     let goal = &result.goal;
     let name = format!("throughput, loss <= {}", shown(goal.loss_ratio * 100.0, "%"));
-    row(name, result.throughput, "pps", note)
+    row(name, result.throughput, "pps", with_filling(note, goal, result.sustained))
 }
 
 fn strict(result: &Strict) -> Row {
@@ -104,15 +134,29 @@ fn strict(result: &Strict) -> Row {
         (true, true, _) => "at least: the most that the generator sends".to_owned(),
         (true, false, None) => "at least: the highest rate".to_owned(),
         (true, false, Some(upper)) => format!("{} loses frames", pps(upper)),
-        (false, ..) => "no result".to_owned(),
+        (false, _, Some(upper)) => format!("no result: {} loses frames", pps(upper)),
+        (false, _, None) => "no result".to_owned(),
     };
-    row("throughput, RFC 2544".to_owned(), result.throughput, "pps", note)
+    row(
+        "throughput, RFC 2544".to_owned(),
+        result.throughput,
+        "pps",
+        with_filling(note, &Goal::RFC2544, result.sustained),
+    )
+}
+
+/// A note, and that the device was filling a buffer.
+fn with_filling(note: String, goal: &Goal, sustained: Option<f64>) -> String {
+    let seconds = goal.final_seconds;
+    let filling = |rate| format!("; a buffer was filling in trials of {seconds} s: for longer about {}", pps(rate));
+    note + &sustained.map_or_else(String::new, filling)
 }
 
 fn latency(result: &LatencyResult) -> Vec<Row> {
     let note = match (result.reached, result.lost) {
         (false, _) => "the generator does not reach this rate".to_owned(),
         (true, 0) => String::new(),
+        (true, lost) if result.repetitions.is_empty() => format!("none of {lost} frames came back"),
         (true, lost) => format!("{lost} frames lost"),
     };
     let figure = |name: &str, summary: Option<Summary>, pick: fn(&Summary) -> f64| {
@@ -124,6 +168,16 @@ fn latency(result: &LatencyResult) -> Vec<Row> {
         figure("typical", result.typical(), |summary| summary.median),
         figure("worst-case", result.worst(), |summary| summary.median),
     ]
+}
+
+/// The points, and the rates that have none, from the highest downwards.
+fn losses(test: &FrameLoss) -> Vec<Row> {
+    let missing =
+        |limit: &Limit| (limit.asked, row(format!("loss at {}", pps(limit.asked)), None, "%", stopped(limit)));
+    let points = test.points().iter().map(|point| (point.rate, loss(point)));
+    let mut rows: Vec<(f64, Row)> = points.chain(test.limits().iter().map(missing)).collect();
+    rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    if rows.is_empty() { none("loss") } else { rows.into_iter().map(|(_, row)| row).collect() }
 }
 
 fn loss(point: &LossPoint) -> Row {
