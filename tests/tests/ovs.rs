@@ -187,3 +187,68 @@ fn what_a_generator_sends_through_open_vswitch_all_arrives() {
     assert_eq!(received.count("/ports/0/rx_bytes"), FRAMES * SIZE);
     assert_eq!(received.drops(), 0);
 }
+
+/// Frames a second that a policer lets pass, and those that pass at once.
+const RATE: u64 = 2_000;
+const AT_ONCE: u64 = 40;
+/// How exactly a search is to find it, and how long its trials are.
+const WIDTH: f64 = 0.02;
+const SECONDS: u64 = 2;
+
+#[test]
+fn a_search_finds_what_runs_at_given_rates_find() {
+    if let Some(reason) = obstacle() {
+        skip::test!("{reason}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let switch = Switch::start(folder);
+    // How fast the switch is itself would depend on the machine. A policer counts bytes behind the Ethernet header, by the switch's clock.
+    let bytes = SIZE - 14;
+    let [rate, burst] =
+        [("cir", RATE * bytes), ("cbs", AT_ONCE * bytes)].map(|(key, of)| format!("other-config:{key}={of}"));
+    let database = format!("--db=unix:{}", folder.join("db.sock").display());
+    let policer = ["--", "--id=@qos", "create", "qos", "type=egress-policer", &rate, &burst];
+    switch
+        .ask(&[&["ovs-vsctl", &database, "--timeout=120", "set", "port", "count", "qos=@qos"], &policer[..]].concat());
+
+    let [gen_port, count] =
+        ["gen", "count"].map(|name| format!("vhost-user:{}?server", folder.join(format!("{name}.sock")).display()));
+    let run = |words: &[&str]| {
+        let run =
+            Fwd::of(&Command::new(pktgen()).args(words).args(["--one-way", "--json", "--quiet"]).output().unwrap());
+        assert_eq!(run.code, Some(0), "{words:?}: {}{}", run.stderr, log(folder));
+        run
+    };
+    let seconds = format!("{SECONDS}s");
+    let (ports, out, width) = (format!("{gen_port},{count}"), folder.join("run"), (WIDTH * 100.0).to_string());
+    let words =
+        ["rfc2544", "--ports", &ports, "--out", out.to_str().unwrap(), "--sizes", "64", "--tests", "throughput"];
+    let bounds = ["--min", "1k", "--max", "4k", "--width", &width, "--trial-time", &seconds, "--repetitions", "1"];
+    let found = run(&[&words[..], &bounds, &["--catch-up", "10ms"]].concat());
+    let rows = found.json.pointer("/runs/0/rows").and_then(|rows| rows.as_array()).unwrap();
+    let row = rows.iter().find(|row| row["test"].as_str() == Some("throughput, loss <= 0 %")).unwrap();
+    let Some(throughput) = row["value"].as_f64() else { panic!("{:#}", found.json) };
+    println!("rfc2544: {row}");
+    let lost = |rate: f64| {
+        let words = [
+            "run",
+            &gen_port,
+            &count,
+            "--size",
+            &SIZE.to_string(),
+            "--rate",
+            &rate.to_string(),
+            "--duration",
+            &seconds,
+        ];
+        let lost = run(&[&words[..], &["--catch-up", "10ms", "--warm-up", "0s"]].concat()).count("/directions/0/lost");
+        println!("run: at {rate} pps {lost} are lost");
+        lost
+    };
+    // What is forwarded without loss is a width below what is found, and what is a width above it is not.
+    assert!(lost(throughput * (1.0 + 2.0 * WIDTH)) > 0, "{row}");
+    // A machine that stops makes the bucket overflow.
+    assert!((0..5).any(|_| lost(throughput * (1.0 - WIDTH)) == 0), "{row}");
+}

@@ -1,0 +1,252 @@
+//! Devices under test that are not ours, between two ports of `pktgen rfc2544`: Linux with a token bucket (`tbf`) and with a rule of
+//! nftables that drops (`numgen`), in a namespace of its own, and the FIFO of DPDK's testpmd (`noisy`). What each does is by its own
+//! clock and its own counts. Skipped without root, or where they are not installed (`tests/setup`).
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use serde_json::Value;
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tests::{Namespace, Process, command, eventually, namespaces_possible, pktgen};
+use trial::simulate::{Device, Truth};
+use trial::{Line, Method as _, Profile, Setup};
+
+/// One device at a time: each wants its time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A trial that counts, by its line.
+struct Counted {
+    rate: f64,
+    sent: u64,
+    received: u64,
+}
+
+/// What a run has left.
+struct Run {
+    report: Value,
+    lines: String,
+}
+
+impl Run {
+    /// Measures one way, with frames of 64 bytes, in place of `pktgen` where `start` puts it.
+    fn of(start: impl Fn(&[&str]) -> std::process::Command, folder: [&str; 2], ports: &str, options: &[&str]) -> Self {
+        let program = pktgen().to_str().unwrap();
+        let fixed = ["--one-way", "--sizes", "64", "--json", "--quiet"];
+        let words = [&[program, "rfc2544", "--ports", ports][..], &folder, &fixed, options].concat();
+        let output = start(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let lines = std::fs::read_to_string(Path::new(folder[1]).join("trials.jsonl")).unwrap();
+        Self { report: report["runs"][0].clone(), lines }
+    }
+
+    /// The row of a test that begins so.
+    fn row(&self, test: &str) -> &Value {
+        let rows = self.report["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["test"].as_str().unwrap().starts_with(test));
+        row.unwrap_or_else(|| panic!("no {test}: {:#}", self.report))
+    }
+
+    /// Whether this machine was too slow, so that trials were void.
+    fn is_limited(&self) -> bool {
+        !self.report["limits"].as_array().unwrap().is_empty()
+    }
+
+    /// Trials that count of the loss test.
+    fn losses(&self) -> Vec<Counted> {
+        let rows = self.report["rows"].as_array().unwrap().iter();
+        let rates: Vec<String> = rows
+            .filter(|row| !row["value"].is_null())
+            .filter_map(|row| row["test"].as_str()?.strip_prefix("loss at ").map(str::to_owned))
+            .collect();
+        let (_, lines) = self.lines.split_once("frame_loss").unwrap();
+        let trial = |line: &str| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            let (trial, outcome) = (&line["trial"]["trial"], &line["trial"]["outcome"]);
+            let rate = trial["traffic"]["steady"]["rate"].as_f64()?;
+            Some(Counted { rate, sent: outcome["sent"].as_u64()?, received: outcome["received"].as_u64()? })
+        };
+        // Of those at one rate the last counts.
+        let mut all: Vec<Counted> = Vec::new();
+        for trial in lines.lines().filter_map(trial) {
+            all.retain(|one| one.rate.to_bits() != trial.rate.to_bits());
+            all.push(trial);
+        }
+        assert!(all.len() >= rates.len(), "{} {rates:?}", all.len());
+        all
+    }
+}
+
+/// Two TAP interfaces in a namespace, and a bridge from one to the other.
+fn bridge(programs: &[&str]) -> Option<Namespace> {
+    if let Err(reason) = namespaces_possible(programs) {
+        skip::test!("{reason}");
+        return None;
+    }
+    let namespace = Namespace::new();
+    // The host must not send of its own accord.
+    namespace.output(&["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true"]);
+    namespace.output(&["ip", "link", "add", "rwbridge", "type", "bridge", "mcast_snooping", "0"]);
+    for tap in ["rwa", "rwb"] {
+        namespace.output(&["ip", "tuntap", "add", tap, "mode", "tap"]);
+        namespace.output(&["ip", "link", "set", tap, "master", "rwbridge", "up"]);
+    }
+    namespace.output(&["ip", "link", "set", "rwbridge", "up"]);
+    Some(namespace)
+}
+
+/// Ports at the two interfaces.
+const TAPS: &str = "soft:a?wire=tap:rwa,soft:b?wire=tap:rwb";
+
+#[test]
+fn the_rate_of_a_token_bucket_is_found() {
+    const RATE: f64 = 1_000.0;
+    /// Frames that it lets pass at once, and those that wait.
+    const BURST: f64 = 30.0;
+    const LIMIT: f64 = 40.0;
+    const SECONDS: f64 = 2.0;
+    let _alone = alone();
+    let Some(namespace) = bridge(&["tc"]) else { return };
+    // It counts the 60 bytes that a frame has without its check sequence.
+    let [rate, burst, limit] = [RATE * 480.0, BURST * 60.0, LIMIT * 60.0].map(|number| number.to_string());
+    let tbf = ["tbf", "rate", &rate, "burst", &burst, "limit", &limit];
+    if !namespace.succeeds(&[&["tc", "qdisc", "add", "dev", "rwb", "root"], &tbf[..]].concat()) {
+        skip::test!("this kernel has no tbf");
+        return;
+    }
+    // In the time of a trial so many frames pass, and not one more.
+    let most = RATE + (BURST + LIMIT) / SECONDS;
+    let (mut found, mut is_busy) = (Vec::new(), false);
+    // A machine that stops makes it forward less, so it is measured again.
+    while found.len() < 3 && found.last().is_none_or(|rate: &f64| *rate < most * 0.99) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let times = ["--trial-time", "2s", "--repetitions", "1", "--catch-up", "20ms"];
+        let bounds = ["--tests", "throughput", "--min", "900", "--max", "1200"];
+        let run = Run::of(|words| namespace.command(words), ["--out", path], TAPS, &[&times[..], &bounds].concat());
+        let row = run.row("throughput, loss <= 0 %");
+        println!("tbf: {} of {most}: {}", row["figure"], row["note"]);
+        let throughput = row["value"].as_f64().unwrap_or(0.0);
+        assert!(throughput <= most * 1.01, "{:#}", run.report);
+        found.push(throughput);
+        // Where trials were void, the machine was too slow for this, and the report said so.
+        is_busy |= row["note"].as_str().unwrap().contains("void");
+    }
+    assert!(is_busy || found.last().is_some_and(|rate| *rate >= most * 0.99), "{found:?} of {most}");
+}
+
+#[test]
+fn the_loss_of_a_rule_is_found_exactly() {
+    let _alone = alone();
+    let Some(namespace) = bridge(&["nft"]) else { return };
+    let chain = "add table netdev rw; add chain netdev rw in { type filter hook ingress device rwa priority 0; }";
+    if !namespace.succeeds(&["nft", chain])
+        || !namespace.succeeds(&["nft", "add rule netdev rw in ether type ip numgen inc mod 50 == 0 counter drop"])
+    {
+        skip::test!("this kernel has no netdev chains of nftables, or no numgen");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let times = ["--trial-time", "300ms", "--repetitions", "1", "--catch-up", "100ms"];
+    let options = [&times[..], &["--tests", "loss", "--max", "2k"]].concat();
+    let run = Run::of(|words| namespace.command(words), ["--out", path], TAPS, &options);
+    let losses = run.losses();
+    // It loses at every load, so the test runs out of loads.
+    assert!(losses.len() == 10 || run.is_limited(), "{:#}", run.report);
+    for Counted { rate, sent, received } in losses {
+        println!("at {rate} pps: {received} of {sent}");
+        // Of frames in a row each 50th is lost, whichever is the first.
+        assert!((sent / 50..=sent.div_ceil(50)).contains(&(sent - received)), "{rate}: {sent} {received}");
+    }
+}
+
+/// A folder of a run whose device forwards 1,000 frames a second, and has not been measured further.
+fn known(profile: &Profile) -> tempfile::TempDir {
+    let mut device = Device::new(Truth { capacity: 1e9, generator: 1e5, ..Truth::default() }, 1);
+    let mut lines = format!("{}\n", Line::run(profile.clone()));
+    let goals = profile.throughput.goals.clone();
+    for setup in [Setup::Frmol { rate: 1e9 }, Setup::Throughput { goals, low: 500.0, high: 1_000.0 }] {
+        let mut test = setup.start(profile).unwrap();
+        lines += &format!("{}\n", Line::test(64, setup));
+        while let Some(trial) = test.next() {
+            let outcome = device.run(&trial);
+            lines += &format!("{}\n", Line::trial(trial, outcome));
+            test.tell(&outcome).unwrap();
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("trials.jsonl"), lines).unwrap();
+    folder
+}
+
+#[test]
+fn a_fifo_is_found_by_the_latency() {
+    /// Frames that it takes before it lets one go, of which the last is the one that pushes.
+    const FIFO: f64 = 128.0;
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("dpdk-testpmd").is_file()));
+    if !found {
+        skip::test!("no dpdk-testpmd in PATH; tests/setup installs it");
+        return;
+    }
+    let _alone = alone();
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = |port: usize| sockets.path().join(format!("{port}.sock"));
+    let log = sockets.path().join("log");
+    let fifo = [format!("--noisy-tx-sw-buffer-size={FIFO}"), "--noisy-tx-sw-buffer-flushtime=800".to_owned()];
+    let devices = [0, 1].map(|port| format!("net_vhost{port},iface={},queues=1", socket(port).display()));
+    let prefix = format!("ringway{}", std::process::id());
+    let mut testpmd = command(&["setpriv", "--pdeathsig", "KILL", "dpdk-testpmd"]);
+    testpmd
+        .args(["--lcores", "0@0,1@0", "--no-pci", "--no-telemetry", "--no-huge", "-m", "256", "--no-shconf"])
+        .args(["--file-prefix", &prefix, "--vdev", &devices[0], "--vdev", &devices[1]])
+        .args(["--", "--total-num-mbufs=8192", "--nb-cores=1", "--forward-mode=noisy", "--no-flush-rx"])
+        .args(fifo)
+        // It ends when there is nothing more to read.
+        .stdin(Stdio::piped())
+        .stdout(File::create(&log).unwrap())
+        .stderr(File::options().append(true).open(&log).unwrap());
+    let mut testpmd = Process(testpmd.spawn().unwrap());
+    eventually("testpmd listens", || {
+        let ended = testpmd.0.try_wait().unwrap();
+        assert!(ended.is_none(), "testpmd ended: {}", std::fs::read_to_string(&log).unwrap());
+        [0, 1].iter().all(|port| UnixStream::connect(socket(*port)).is_ok())
+    });
+    let [a, b] = [0, 1].map(|port| format!("vhost-user:{}", socket(port).display()));
+    let mut profile = Profile::default();
+    profile.name = format!("short: {a} and {b}, one way, IPv4, 1 flow, catching up 5ms");
+    for goal in &mut profile.throughput.goals {
+        (goal.final_seconds, goal.duration_sum) = (2.0, 2.0);
+    }
+    (profile.latency.seconds, profile.frmol.seconds, profile.loss.seconds) = (2, 2, 2.0);
+    (profile.latency.repetitions, profile.frmol.repetitions) = (1, 1);
+    (profile.bursts.repetitions, profile.recovery.repetitions) = (1, 1);
+    let times = ["--trial-time", "2s", "--repetitions", "1", "--catch-up", "5ms"];
+    let options = [&times[..], &["--tests", "latency", "--max", "1k"]].concat();
+    let mut found = Vec::new();
+    // A machine that stops testpmd makes frames wait for longer, so it is measured again.
+    while found.len() < 3 && found.last().is_none_or(|frames: &f64| (frames - FIFO).abs() > FIFO * 0.05) {
+        let folder = known(&profile);
+        let path = folder.path().to_str().unwrap();
+        let run = Run::of(command, ["--resume", path], &format!("{a},{b}"), &options);
+        let latency = |rate: &str| Some(run.row(&format!("typical latency at {rate} pps"))["value"].as_f64()? / 1e6);
+        let (Some(fast), Some(slow)) = (latency("1,000"), latency("500")) else {
+            assert!(run.is_limited(), "{:#}", run.report);
+            return;
+        };
+        // A frame leaves when so many others have come, of which the next at 500 a second takes 1 ms longer. What the machine takes
+        // besides does not depend on the rate.
+        let frames = (slow - fast) * 1_000.0 + 1.0;
+        println!("noisy: {fast} s and {slow} s: {frames} frames of {FIFO}");
+        let least = (FIFO - 1.0) * 0.99;
+        assert!(fast >= least / 1_000.0 && slow >= least / 500.0, "{:#}", run.report);
+        found.push(frames);
+    }
+    assert!(found.last().is_some_and(|frames| (frames - FIFO).abs() <= FIFO * 0.05), "{found:?} of {FIFO}");
+}
