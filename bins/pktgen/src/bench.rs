@@ -1,8 +1,10 @@
 //! `pktgen bench`: experiments of the documents that this project is built on, done again, beside their figures.
 
 mod catalogue;
+mod pings;
 mod results;
 mod show;
+mod switch;
 
 pub(crate) use catalogue::NAMES;
 
@@ -14,10 +16,12 @@ use anyhow::{Context as _, anyhow};
 use catalogue::{ALL, Experiment};
 use cli::args::PortOptions;
 use cli::exit::Failure;
+use cli::lcore;
 use cli::output;
 use cli::screen::Screen;
 use cli::stop::Stop;
 use results::{Measured, Results};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::time::Duration;
 
 /// `pktgen bench`.
@@ -32,27 +36,35 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let (mut shown, mut unmeasured) = (Vec::new(), Vec::new());
     if let Some(folder) = &args.show {
         for experiment in wanted {
-            shown.push((experiment, results::read(folder, experiment)?));
+            let stored = results::read(folder, experiment)?;
+            shown.push((experiment, stored.ok_or_else(|| nothing(experiment.cannot))));
         }
     } else if let Some(folder) = &args.out {
         let name = folder.display();
         std::fs::create_dir_all(folder)
             .with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
         let mut stop = Stop::on_signals()?;
-        if wanted.iter().any(|experiment| experiment.cannot.is_none()) {
+        if wanted.iter().any(|experiment| needs_ports(experiment) && experiment.cannot.is_none()) {
             probe(args, &mut stop)?;
         }
         for experiment in wanted {
-            if experiment.cannot.is_none() {
-                let results = measure(args, experiment, &mut stop)?;
-                // What is stored of an earlier run is better than nothing.
-                match results.failure() {
-                    None => results.write(folder, experiment)?,
-                    Some(why) => unmeasured.push(format!("{}: nothing was measured: {why}", experiment.name)),
-                }
+            let cannot = cannot(experiment);
+            if cannot.is_none() {
+                let why = match measure(args, experiment, &mut stop) {
+                    Ok(results) => match results.failure() {
+                        None => results.write(folder, experiment).map(|()| None)?,
+                        // What is stored of an earlier run is better than nothing.
+                        Some(why) => Some(why.to_owned()),
+                    },
+                    Err(failure) if needs_ports(experiment) || stop.is_signalled() => return Err(failure),
+                    // A switch that does not start is no reason to leave the other experiments out.
+                    Err(failure) => Some(failure.message()),
+                };
+                unmeasured.extend(why.map(|why| format!("{}: nothing was measured: {why}", experiment.name)));
             }
             // What is shown is what is stored.
-            shown.push((experiment, results::read(folder, experiment)?));
+            let stored = results::read(folder, experiment)?;
+            shown.push((experiment, stored.ok_or_else(|| nothing(cannot.as_deref()))));
         }
     }
     match &args.html {
@@ -65,6 +77,33 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         }
     }
     if unmeasured.is_empty() { Ok(()) } else { Err(anyhow!("{}", unmeasured.join("; ")).into()) }
+}
+
+/// Why an experiment cannot be done on this machine.
+fn cannot(experiment: &Experiment) -> Option<String> {
+    match (experiment.cannot, experiment.name) {
+        (Some(why), _) => Some(why.to_owned()),
+        (None, "ovs") => switch::cannot(),
+        (None, "latency") => pings::cannot(),
+        (None, "lcores") => {
+            let count = lcore::available().map_or(0, |lcores| lcores.len());
+            (count < 2).then(|| format!("it needs two lcores, and {count} may be used"))
+        }
+        _ => None,
+    }
+}
+
+/// Why there is nothing of ours.
+fn nothing(cannot: Option<&str>) -> String {
+    match cannot {
+        Some(why) => format!("It cannot run here: {why}. These are the document's figures alone."),
+        None => "It has not been run.".to_owned(),
+    }
+}
+
+/// Whether an experiment is done between the ports that are named.
+fn needs_ports(experiment: &Experiment) -> bool {
+    !matches!(experiment.name, "ovs" | "latency")
 }
 
 /// Refuses ports that do not reach each other, before any is measured.
@@ -80,6 +119,15 @@ fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result
     let ports = args.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" to ");
     about.insert("ports".to_owned(), ports);
     about.insert("measured".to_owned(), format!("{} times each, as fast as the port takes frames", args.repetitions()));
+    if experiment.name == "latency" {
+        about.insert("ports".to_owned(), "a software NIC on a TAP interface, and a veth pair".to_owned());
+        about.insert("measured".to_owned(), format!("{} times 100 pings", args.repetitions()));
+        return Ok(Results::new(experiment, about, pings::measure(args.repetitions())?));
+    }
+    let mut switch = if experiment.name == "ovs" { Some(switch::Switch::start()?) } else { None };
+    if switch.is_some() {
+        about.insert("ports".to_owned(), "vhost-user, both ways".to_owned());
+    }
     let mut points = Vec::new();
     let all = experiment.points;
     for (nth, point) in all.iter().enumerate() {
@@ -88,8 +136,12 @@ fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result
         }
         let mut one = Measured::new(*point);
         for _ in 0..args.repetitions() {
-            let run = run_args(args, experiment, *point).map_err(Failure::usage)?;
-            match trial_of(&run, stop) {
+            let run = match &mut switch {
+                Some(switch) => through(args, switch, *point)?,
+                None => run_args(args, experiment, *point).map_err(Failure::usage)?,
+            };
+            let lcores = if experiment.name == "lcores" { Some(*point) } else { None };
+            match on_lcores(lcores, || trial_of(&run, stop)) {
                 Ok((forwarded, latency)) => one.add(forwarded, latency),
                 Err(_) if stop.is_signalled() => return Err(anyhow!("interrupted by a signal").into()),
                 // Huge pages that a host has not are no reason to leave the other points out.
@@ -101,6 +153,29 @@ fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result
     Ok(Results::new(experiment, about, points))
 }
 
+/// The trial of a point through a switch.
+fn through(args: &BenchArgs, switch: &mut switch::Switch, point: u32) -> Result<RunArgs, Failure> {
+    let size = switch.set(point)?;
+    let mut run = args.trial(size, 1, PortOptions::default()).map_err(Failure::usage)?;
+    // What it has not heard of, it sends everywhere.
+    (run.ports, run.one_way) = (switch.ports()?, false);
+    Ok(run)
+}
+
+/// Does something on the first so many lcores that this program may use, if it matters on how many.
+fn on_lcores<T>(count: Option<u32>, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    let Some(count) = count else { return work() };
+    let before = sched_getaffinity(None)?;
+    let mut few = CpuSet::new();
+    let count = usize::try_from(count).unwrap_or(usize::MAX);
+    lcore::available()?.iter().take(count).for_each(|lcore| few.set(lcore.number));
+    // Threads have the lcores of those that start them.
+    sched_setaffinity(None, &few)?;
+    let done = work();
+    sched_setaffinity(None, &before)?;
+    done
+}
+
 /// The trial of a point.
 fn run_args(args: &BenchArgs, experiment: &Experiment, point: u32) -> Result<RunArgs, String> {
     let (mut size, mut flows, mut options) = (60, 1, PortOptions::default());
@@ -110,6 +185,7 @@ fn run_args(args: &BenchArgs, experiment: &Experiment, point: u32) -> Result<Run
         "rings" => options.ring_size = small()?,
         "flows" => flows = point.into(),
         "pages" => options.pages = catalogue::pages(point),
+        "lcores" => {}
         _ => size = small()?.saturating_sub(4),
     }
     args.trial(size, flows, options)

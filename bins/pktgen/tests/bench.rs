@@ -56,6 +56,29 @@ fn what_is_stored_is_shown_beside_the_documents() {
 }
 
 #[test]
+fn what_brings_its_own_ports_is_measured_or_says_why_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    for (name, points) in [("lcores", &[1, 2][..]), ("latency", &[1, 2, 3, 4, 5, 6]), ("ovs", &[1, 4])] {
+        let output = pktgen(&["bench", name, "--quick", "--out", path]);
+        let (shown, said) = (text(output.stdout), text(output.stderr));
+        assert!(output.status.success(), "{name}: {said}");
+        let Ok(stored) = std::fs::read_to_string(folder.path().join(format!("{name}.json"))) else {
+            assert!(shown.contains("It cannot run here: it needs "), "{name}: {shown}");
+            continue;
+        };
+        let stored: Value = serde_json::from_str(&stored).unwrap();
+        let measured = stored["points"].as_array().unwrap();
+        assert_eq!(measured.iter().map(|point| point["point"].as_u64().unwrap()).collect::<Vec<_>>(), points);
+        for point in measured.iter().filter(|point| point["failed"].is_null()) {
+            let figure = if name == "latency" { &point["latency"] } else { &point["forwarded"] };
+            assert!(figure[0].as_f64().unwrap() > 0.0, "{name}: {point}");
+        }
+        assert!(shown.contains("document: ") && shown.contains("measured once"), "{name}: {shown}");
+    }
+}
+
+#[test]
 fn what_fails_replaces_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (path, stored) = (folder.path().to_str().unwrap(), folder.path().join("rings.json"));

@@ -1,5 +1,6 @@
 //! The experiments, and the figures of the documents that have them.
 
+use crate::page::scale::number;
 use cli::args::Pages;
 
 /// An experiment.
@@ -10,6 +11,8 @@ pub(crate) struct Experiment {
     /// What is changed, with its unit.
     pub(crate) what: &'static str,
     pub(crate) points: &'static [u32],
+    /// What points from 1 on are called, if their numbers do not say it.
+    pub(crate) names: &'static [&'static str],
     /// Why `pktgen` cannot do it by itself.
     pub(crate) cannot: Option<&'static str>,
     /// What a document says, or that it has no figures.
@@ -54,6 +57,14 @@ pub(super) fn pages(kibibytes: u32) -> Pages {
     }
 }
 
+impl Experiment {
+    /// What a point is called.
+    pub(super) fn name_of(&self, point: u32) -> String {
+        let name = usize::try_from(point).ok().and_then(|point| self.names.get(point.checked_sub(1)?));
+        name.map_or_else(|| number(point.into(), 0), |name| (*name).to_owned())
+    }
+}
+
 /// All of them.
 pub(crate) const ALL: &[Experiment] = &[
     Experiment {
@@ -61,6 +72,7 @@ pub(crate) const ALL: &[Experiment] = &[
         title: "Batch size",
         what: "packets of a burst",
         points: &[1, 2, 4, 8, 16, 32, 64, 128, 256],
+        names: &[],
         cannot: None,
         words: "Bursts are the main lever; gains end where they leave the first cache (ixy, 5.2 and figure 4, whose values are drawn only).",
         published: &[figure("saved from 1 to 32 packets", 300.0, "cycles a packet", "ixy, section 5.3")],
@@ -71,6 +83,7 @@ pub(crate) const ALL: &[Experiment] = &[
         title: "Ring sizes",
         what: "descriptors of each ring",
         points: &[64, 128, 256, 512, 1024, 2048, 4096],
+        names: &[],
         cannot: None,
         words: "Above 64 descriptors throughput does not change, and latency under overload grows in proportion to the ring (ixy, 5.4, figure 5 \
                 and table 2, whose values are drawn only).",
@@ -82,6 +95,7 @@ pub(crate) const ALL: &[Experiment] = &[
         title: "Page sizes",
         what: "size of a page, KiB",
         points: &[4, 2048],
+        names: &[],
         cannot: None,
         words: "Huge pages bring little in a driver (ixy, 5.5), and larger huge pages nothing in a router (thesis, table 4.7).",
         published: &[
@@ -98,6 +112,7 @@ pub(crate) const ALL: &[Experiment] = &[
         title: "Frame sizes",
         what: "frame size with check sequence, bytes",
         points: &[64, 128, 256, 512, 1024, 1280, 1518],
+        names: &[],
         cannot: None,
         words: "Load without loss of two ports of 10 Gbit/s, as a share of the line, for l3fwd on one core and on two.",
         published: &[
@@ -115,6 +130,7 @@ pub(crate) const ALL: &[Experiment] = &[
         title: "Flows",
         what: "flows in turn",
         points: &[1, 10, 100, 1_000, 10_000, 100_000, 1_000_000],
+        names: &[],
         cannot: None,
         words: "The white paper measures with 20,000 flows each way, and with no other number.",
         published: &[],
@@ -123,9 +139,10 @@ pub(crate) const ALL: &[Experiment] = &[
     Experiment {
         name: "lcores",
         title: "Which lcore does what",
-        what: "lcores of port 0, port 1 and the router",
-        points: &[],
-        cannot: Some("it needs fwd l3 between two cards, and lcores that share a core or a node"),
+        what: "lcores",
+        points: &[1, 2],
+        names: &["one for all", "one for the NICs"],
+        cannot: None,
         words: "A router that shares its lcore with the port that sends forwards half, on its sibling thread two thirds.",
         published: &[
             figure("1, 2, 1", 14_515_368.0, "pps", "thesis, table 4.4"),
@@ -135,13 +152,15 @@ pub(crate) const ALL: &[Experiment] = &[
             figure("1, 9, 1", 10_687_519.0, "pps", "thesis, table 4.6"),
             figure("1, 9, 9", 7_276_288.0, "pps", "thesis, table 4.6"),
         ],
-        conclusion: "",
+        conclusion: "Here generator and receiver share their lcore with both software NICs, or leave them another. The document's lcores are \
+                     those of port 0, port 1 and a router, with cards that need none: compare the shares, not the rates.",
     },
     Experiment {
         name: "numa",
         title: "NUMA nodes",
         what: "where NIC and core are",
         points: &[],
+        names: &[],
         cannot: Some("it needs a card on each of two NUMA nodes"),
         words: "With small frames, cards and cores on different sockets cost 18 to 30 % of the load (white paper); lcores on two nodes cost nothing (thesis).",
         published: &[
@@ -156,11 +175,10 @@ pub(crate) const ALL: &[Experiment] = &[
     Experiment {
         name: "ovs",
         title: "Open vSwitch between virtio ports",
-        what: "what the switch is told",
-        points: &[],
-        cannot: Some(
-            "it needs Open vSwitch with DPDK; with it, name its sockets: pktgen bench sizes --ports vhost-user:A,vhost-user:B",
-        ),
+        what: "frame size and flow",
+        points: &[1, 2, 3, 4],
+        names: &["64, NORMAL", "64, port flow", "1500, NORMAL", "1500, port flow"],
+        cannot: None,
         words: "A flow from port to port instead of the NORMAL action more than doubles small frames.",
         published: &[
             figure("64 bytes, NORMAL", 6_284_600.0, "pps", OVS),
@@ -170,15 +188,16 @@ pub(crate) const ALL: &[Experiment] = &[
             figure("1500 bytes, port flow", 7_380_556.0, "pps", OVS),
             figure("1500 bytes, and postcopy support", 8_045_142.0, "pps", OVS),
         ],
-        conclusion: "",
+        conclusion: "The switch's poller and the generator share this machine: of one direction, while the other has as much to do.",
     },
     Experiment {
         name: "latency",
         title: "Latency by the kernel and past it",
         what: "figure of 100 pings",
-        points: &[],
-        cannot: Some("it needs a host to ping; with one: pktgen ping PORT HOST --kernel"),
-        words: "",
+        points: &[1, 2, 3, 4, 5, 6],
+        names: &["kernel, mean", "bypass, mean", "kernel, p99", "bypass, p99", "kernel, most", "bypass, most"],
+        cannot: None,
+        words: "A user-space stack on a card saves a quarter of the round trip.",
         published: &[
             figure("kernel, mean", 0.186, "ms", KERNEL),
             figure("bypass, mean", 0.140, "ms", BYPASS),
@@ -187,7 +206,8 @@ pub(crate) const ALL: &[Experiment] = &[
             figure("kernel, most", 0.277, "ms", KERNEL),
             figure("bypass, most", 0.161, "ms", BYPASS),
         ],
-        conclusion: "",
+        conclusion: "The kernel of this machine answers both, over a veth pair, and over a TAP interface that a software NIC reads and writes in \
+                     a thread of its own: no wire, and no card that one could bypass the kernel to. With those: pktgen ping PORT HOST --kernel.",
     },
 ];
 
@@ -200,6 +220,7 @@ mod tests {
         assert_eq!(ALL.iter().map(|one| one.name).collect::<Vec<_>>(), NAMES);
         for one in ALL {
             assert_ne!(one.points.is_empty(), one.cannot.is_none(), "{}", one.name);
+            assert!(one.names.is_empty() || one.names.len() == one.points.len(), "{}", one.name);
             assert!(one.cannot.is_none() || !one.published.is_empty(), "{}", one.name);
         }
     }

@@ -47,6 +47,16 @@ impl Measured {
         self.latency.extend(latency);
     }
 
+    /// Whether it was measured once at most.
+    pub(super) fn is_single(&self) -> bool {
+        self.forwarded.len().max(self.latency.len()) < 2
+    }
+
+    /// Takes how long frames took, in microseconds, where their rate was given.
+    pub(super) fn took(&mut self, latency: f64) {
+        self.latency.push(latency);
+    }
+
     /// Frames a second that came through.
     pub(super) fn forwarded(&self) -> Option<Summary> {
         Summary::of(&self.forwarded)
@@ -65,7 +75,7 @@ impl Results {
 
     /// Why nothing was measured, if that is so.
     pub(super) fn failure(&self) -> Option<&str> {
-        let is_empty = self.points.iter().all(|point| point.forwarded.is_empty());
+        let is_empty = self.points.iter().all(|point| point.forwarded.is_empty() && point.latency.is_empty());
         is_empty.then(|| self.points.iter().find_map(|point| point.failed.as_deref()).unwrap_or("there are no points"))
     }
 

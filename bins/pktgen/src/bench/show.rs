@@ -9,19 +9,19 @@ use crate::page::scale::{number, real};
 use crate::page::{self, table};
 use cli::screen;
 
-/// Experiments, with what was measured of them.
-pub(super) type Shown<'a> = [(&'a Experiment, Option<Results>)];
+/// Experiments, with what was measured of them, or why nothing was.
+pub(super) type Shown<'a> = [(&'a Experiment, Result<Results, String>)];
 
 const HEADER: [&str; 5] = ["pps, median", "least", "most", "latency, us", "note"];
 
 /// Ours as rows: point, median, least and most, latency, note.
-fn rows(results: &Results) -> Vec<Vec<String>> {
+fn rows(experiment: &Experiment, results: &Results) -> Vec<Vec<String>> {
     let row = |one: &Measured| {
         let rate = one.forwarded();
         let of = |pick: fn(&trial::Summary) -> f64| rate.as_ref().map_or("-".to_owned(), |rate| number(pick(rate), 0));
         let latency = one.latency().map_or("-".to_owned(), |latency| number(latency.median, 1));
         let note = printable(one.failed.as_deref().unwrap_or_default());
-        let point = number(one.point.into(), 0);
+        let point = experiment.name_of(one.point);
         vec![point, of(|rate| rate.median), of(|rate| rate.min), of(|rate| rate.max), latency, note]
     };
     results.points.iter().map(row).collect()
@@ -35,14 +35,6 @@ fn words(one: &Published) -> String {
     format!("{text} {}", one.unit)
 }
 
-/// Why there is nothing of ours.
-fn nothing(experiment: &Experiment) -> String {
-    match experiment.cannot {
-        Some(why) => format!("It cannot run here: {why}. These are the document's figures alone."),
-        None => "It has not been run.".to_owned(),
-    }
-}
-
 /// By how much the same point may differ from one time to the next before that limits what one can say.
 const STEADY: f64 = 1.1;
 
@@ -52,6 +44,8 @@ fn conclusion(experiment: &Experiment, results: &Results) -> String {
     let most = results.points.iter().filter_map(spread).fold(1.0, f64::max);
     let about = if most > STEADY {
         format!("The same point was measured up to {most:.1}x apart, so that smaller differences say nothing. ")
+    } else if results.points.iter().all(Measured::is_single) {
+        "Each point was measured once, so that nobody knows how far apart two times are. ".to_owned()
     } else {
         String::new()
     };
@@ -60,17 +54,17 @@ fn conclusion(experiment: &Experiment, results: &Results) -> String {
 
 /// Tables for people.
 pub(super) fn text(shown: &Shown<'_>) -> String {
-    let one = |(experiment, results): &(&Experiment, Option<Results>)| {
+    let one = |(experiment, results): &(&Experiment, Result<Results, String>)| {
         let mut lines = vec![format!("{}: {}", experiment.name, experiment.title)];
         match results {
-            Some(results) => {
+            Ok(results) => {
                 let mut table = screen::plain_table(&[&[experiment.what][..], &HEADER].concat());
-                rows(results).into_iter().for_each(|row| {
+                rows(experiment, results).into_iter().for_each(|row| {
                     table.add_row(row);
                 });
                 lines.push(screen::trimmed(&table));
             }
-            None => lines.push(nothing(experiment)),
+            Err(why) => lines.push(why.clone()),
         }
         lines.extend(Some(experiment.words.to_owned()).filter(|words| !words.is_empty()));
         let published = experiment.published.iter();
@@ -86,18 +80,18 @@ pub(super) fn page(shown: &Shown<'_>) -> String {
     page::page("Experiments", |page| {
         for (experiment, results) in shown {
             page.leaf("h2", &[], format!("{} ({})", experiment.title, experiment.name));
-            if results.is_none() {
-                page.leaf("p", &[], nothing(experiment));
+            if let Err(why) = results {
+                page.leaf("p", &[], why);
             }
             page.leaf("p", &[], experiment.words);
             page.within("div", &[("class", &"charts")], |page| {
-                if let Some(results) = results {
+                if let Ok(results) = results {
                     rates(experiment, results).draw(page);
                     latencies(experiment, results).draw(page);
                 }
                 units(experiment).into_iter().for_each(|unit| published(experiment, unit).draw(page));
             });
-            tables(page, experiment, results.as_ref());
+            tables(page, experiment, results.as_ref().ok());
         }
     })
 }
@@ -106,7 +100,7 @@ fn tables(page: &mut Markup, experiment: &Experiment, results: Option<&Results>)
     if let Some(results) = results {
         let mut columns = vec![(experiment.what, true)];
         columns.extend(HEADER.map(|title| (title, title != "note")));
-        table(page, &columns, &rows(results));
+        table(page, &columns, &rows(experiment, results));
         page.leaf("p", &[("class", &"note")], conclusion(experiment, results));
     }
     if !experiment.published.is_empty() {
@@ -120,17 +114,22 @@ fn tables(page: &mut Markup, experiment: &Experiment, results: Option<&Results>)
 }
 
 /// Points of ours, by the index of their names.
-fn ours(results: &Results, pick: impl Fn(&Measured) -> Option<trial::Summary>, unit: &str, scale: f64) -> Vec<Point> {
+fn ours(
+    (experiment, results): (&Experiment, &Results),
+    pick: impl Fn(&Measured) -> Option<trial::Summary>,
+    unit: &str,
+    scale: f64,
+) -> Vec<Point> {
     let point = |(nth, one): (usize, &Measured)| {
         let trial::Summary { median, min, max, .. } = pick(one)?;
-        let title = format!("{}: {} {unit}", number(one.point.into(), 0), number(median, 1));
+        let title = format!("{}: {} {unit}", experiment.name_of(one.point), number(median, 1));
         Some(Point { x: real(nth), y: median / scale, range: Some([min / scale, max / scale]), title })
     };
     results.points.iter().enumerate().filter_map(point).collect()
 }
 
 fn axis(experiment: &Experiment, results: &Results) -> Axis {
-    let names = results.points.iter().map(|one| number(one.point.into(), 0)).collect();
+    let names = results.points.iter().map(|one| experiment.name_of(one.point)).collect();
     Axis::new(experiment.what, Kind::Names(names))
 }
 
@@ -140,18 +139,27 @@ fn chart(experiment: &Experiment, results: &Results, [title, unit]: [&str; 2], p
         note: "Medians; lines reach from the least to the most.".to_owned(),
         x: axis(experiment, results),
         y: Axis::new(unit, Kind::Linear),
-        series: vec![Series { name: String::new(), look: Look::nth(0), points }],
+        series: vec![Series {
+            name: String::new(),
+            look: Look { apart: !experiment.names.is_empty(), ..Look::nth(0) },
+            points,
+        }],
     }
 }
 
 fn rates(experiment: &Experiment, results: &Results) -> Chart {
-    let points = ours(results, Measured::forwarded, "pps", 1e6);
+    let points = ours((experiment, results), Measured::forwarded, "pps", 1e6);
     chart(experiment, results, ["Ours: frames a second", "million frames a second"], points)
 }
 
 fn latencies(experiment: &Experiment, results: &Results) -> Chart {
-    let points = ours(results, Measured::latency, "us", 1.0);
-    chart(experiment, results, ["Ours: latency at full load", "us"], points)
+    let points = ours((experiment, results), Measured::latency, "us", 1.0);
+    let title = if results.points.iter().all(|one| one.forwarded().is_none()) {
+        "Ours: latency"
+    } else {
+        "Ours: latency at full load"
+    };
+    chart(experiment, results, [title, "us"], points)
 }
 
 /// Units in which a document has two figures or more.

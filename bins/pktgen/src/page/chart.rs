@@ -213,7 +213,7 @@ impl Chart {
                 let every = names.len() / MOST_NAMES + 1;
                 let all = names.iter().enumerate().filter(|(nth, _)| nth % every == 0);
                 let room = (right - LEFT) / LETTER / real(names.len().div_ceil(every).max(1));
-                let letters = (2..LONGEST / 4).take_while(|letters| real(*letters) + 1.0 < room).count() + 1;
+                let letters = (2..LONGEST / 2).take_while(|letters| real(*letters) + 1.0 < room).count() + 1;
                 all.map(|(nth, name)| (real(nth), short(name, letters))).collect()
             }
             _ => frame.x.ticks(),

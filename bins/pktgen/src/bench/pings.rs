@@ -1,0 +1,71 @@
+//! Latency by the kernel and past it, in network namespaces of their own.
+
+use super::results::Measured;
+use anyhow::{Context as _, anyhow};
+use cli::exit::Failure;
+use serde_json::Value;
+use std::process::{Command, Stdio};
+
+/// Makes the namespaces, and pings.
+const SCRIPT: &str = include_str!("pings.sh");
+
+/// The path and the figure of each point.
+const POINTS: [[&str; 2]; 6] = [
+    ["kernel", "mean"],
+    ["bypass", "mean"],
+    ["kernel", "p99"],
+    ["bypass", "p99"],
+    ["kernel", "max"],
+    ["bypass", "max"],
+];
+
+/// Why it cannot be measured here.
+pub(super) fn cannot() -> Option<String> {
+    let possible = command("ip link show lo >/dev/null && command -v nsenter >/dev/null").output();
+    match possible {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => {
+            let why = String::from_utf8_lossy(&output.stderr);
+            Some(format!("it needs network namespaces, and ip and nsenter in them ({}); run it as root", why.trim()))
+        }
+        Err(error) => Some(format!("it needs unshare ({error})")),
+    }
+}
+
+/// A script in a namespace of its own, which is told to end when this thread does.
+fn command(script: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "TERM", "unshare", "--net", "sh", "-c", script, "sh"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command
+}
+
+/// Pings so often, and returns all points.
+pub(super) fn measure(repetitions: u32) -> Result<Vec<Measured>, Failure> {
+    let mut points: Vec<Measured> = (1..).zip(POINTS).map(|(point, _)| Measured::new(point)).collect();
+    let program = std::env::current_exe().context("this program has no path")?;
+    for _ in 0..repetitions {
+        let output = command(SCRIPT).arg(&program).output().context("setpriv cannot be started")?;
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("no reason given").to_owned();
+            points.iter_mut().for_each(|point| point.failed = Some(why.clone()));
+            continue;
+        }
+        for (point, figure) in points.iter_mut().zip(POINTS) {
+            let us =
+                of(&said, figure).ok_or_else(|| anyhow!("pktgen ping --json: no {} of {}", figure[1], figure[0]))?;
+            point.took(us);
+        }
+    }
+    Ok(points)
+}
+
+/// A figure of a path, in microseconds.
+fn of(said: &Value, [path, figure]: [&str; 2]) -> Option<f64> {
+    let paths = said["paths"].as_array()?;
+    let path = paths.iter().find(|one| one["path"] == path)?;
+    path["latency_ns"][figure].as_f64().map(|nanoseconds| nanoseconds / 1e3)
+}
