@@ -167,7 +167,7 @@ fn set_aside(batch: &mut Batch, verdicts: &[Verdict], egress: &mut Egress) {
 fn send_lone<N: NextHops>(
     packet: &mut Packet,
     station: Station,
-    longest: usize,
+    longest: u16,
     routes: &mut Ipv4Reader,
     table: &Hops<N>,
 ) -> Option<u16> {
@@ -175,7 +175,7 @@ fn send_lone<N: NextHops>(
         return None;
     }
     let mut cut = 0;
-    let longest = if N::CHANGE { usize::MAX } else { longest };
+    let longest = if N::CHANGE { u16::MAX } else { longest };
     let destination = judge::plain(packet, station, longest, |packet, end| judge::cut(packet, end, &mut cut))?;
     let sent = table.next_hops.near().send(number(routes.lookup(destination.into())), packet);
     if sent.is_none() {

@@ -7,7 +7,7 @@ use crate::ipv6::{HOP_BY_HOP, NEXT_HEADER};
 use crate::rewrite::{Hops, NextHops};
 use crate::{ipv4, ipv6};
 use lpm::NextHop;
-use mempool::{Batch, Packet};
+use mempool::{Batch, Meta, Packet};
 
 /// What is known of the packets of a burst. No vector is ever shorter than a burst was.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ pub(crate) struct Judged {
     /// Some frame is in several buffers, or longer than some port sends.
     pub(crate) unusual: bool,
     /// Bytes of the longest frame that all ports send.
-    pub(crate) longest: usize,
+    pub(crate) longest: u16,
 }
 
 /// What becomes of a packet.
@@ -69,12 +69,12 @@ impl Kind {
 impl Judged {
     pub(crate) fn new(interfaces: &[Interface]) -> Self {
         let mtu = interfaces.iter().map(|interface| usize::from(interface.mtu)).min().unwrap_or_default();
-        Self { longest: HEADER + mtu, ..Self::default() }
+        Self { longest: u16::try_from(HEADER + mtu).unwrap_or(u16::MAX), ..Self::default() }
     }
 
     /// Leaves the lengths of frames, which change, to the look at the next hop.
     pub(crate) fn new_live() -> Self {
-        Self { longest: usize::MAX, ..Self::default() }
+        Self { longest: u16::MAX, ..Self::default() }
     }
 
     /// Checks all frames of a burst.
@@ -84,11 +84,9 @@ impl Judged {
             self.cuts.fill(0);
         }
         (self.other_count, self.v6_count, self.unusual, self.has_cuts) = (0, 0, false, false);
-        let (longest, mut all_plain) = (if N::CHANGE { usize::MAX } else { self.longest }, true);
+        let (longest, mut all_plain, mut flags) = (if N::CHANGE { u16::MAX } else { self.longest }, true, 0);
         for ((packet, v4), cuts) in batch.iter_mut().zip(&mut self.v4).zip(&mut self.cuts) {
-            if packet.continues() {
-                return self.judge_chains(batch, station, table);
-            }
+            flags |= packet.meta().0;
             let cut_off = |packet: &mut Packet, end| {
                 self.has_cuts = true;
                 cut(packet, end, cuts);
@@ -98,6 +96,9 @@ impl Judged {
                 continue;
             };
             *v4 = destination;
+        }
+        if flags & Meta::CONTINUES != 0 {
+            return self.judge_chains(batch, station, table);
         }
         if !all_plain {
             self.judge_others(batch, station, table);
@@ -125,7 +126,8 @@ impl Judged {
                 continue;
             }
             let (data, len) = (packet.data(), packet.len());
-            let plain = data.first_chunk().and_then(|start| ipv6::plain(start, len, station, self.longest, N::CHANGE));
+            let plain =
+                data.first_chunk().and_then(|start| ipv6::plain(start, len, station, self.longest.into(), N::CHANGE));
             let checked = match plain {
                 Some((destination, end)) => Ok((Passed::Ipv6 { destination, end }, false)),
                 None => check(data, len, station, table),
@@ -158,7 +160,7 @@ impl Judged {
             Err(refusal) => (Verdict::Refused(refusal), 0, len),
         };
         (self.verdicts[at], self.v4[at]) = (verdict, v4);
-        self.unusual |= checked.is_ok() && end > self.longest;
+        self.unusual |= checked.is_ok() && end > self.longest.into();
         (verdict, end)
     }
 
@@ -219,7 +221,7 @@ fn check<N: NextHops>(data: &[u8], len: usize, station: Station, table: &Hops<N>
 pub(crate) fn plain(
     packet: &mut Packet,
     station: Station,
-    longest: usize,
+    longest: u16,
     cut_off: impl FnOnce(&mut Packet, usize),
 ) -> Option<u32> {
     let len = packet.meta().len();
@@ -230,11 +232,11 @@ pub(crate) fn plain(
     let destination = ipv4::destination(start);
     if !ipv4::fills(start, len) {
         let end = ipv4::end(start, len)?;
-        if end > longest {
+        if end > longest.into() {
             return None;
         }
         cut_off(packet, end);
-    } else if usize::from(len) > longest {
+    } else if len > longest {
         return None;
     }
     Some(destination)
