@@ -191,17 +191,18 @@ pub(crate) unsafe trait Virtqueue: Sized {
         let state = self.state();
         let first = state.place(state.avail);
         let most = if state.is_simple() { most.min(state.free()) } else { 0 };
-        let end = first + most.min(state.size() - first);
+        let most = most.min(state.size() - first);
         let mut to = self.writer(writable, len);
-        let mut id = first;
-        while id < end {
-            let Some((address, more)) = each(id - first, id) else { break };
+        let mut done = 0;
+        while done < most {
+            let id = first + done;
+            let Some((address, more)) = each(done, id) else { break };
             // SAFETY: the run ends before the ring does, and the id is a place of it.
-            unsafe { to.write(id - first, id, address, more) };
-            id += 1;
+            unsafe { to.write(done, id, address, more) };
+            done += 1;
         }
-        self.written(to, id - first);
-        id - first
+        self.written(to, done);
+        done
     }
 
     /// [`Self::post`], with whatever ids are free.
@@ -222,6 +223,8 @@ pub(crate) unsafe trait Virtqueue: Sized {
             let Some((address, more)) = each(done, id) else { break };
             // SAFETY: the run ends before the ring does, and the ring has that id.
             unsafe { to.write(done, id, address, more) };
+            // SAFETY: as above.
+            unsafe { to.name(done, id) };
             done += 1;
         }
         self.written(to, done);
@@ -294,6 +297,14 @@ pub(crate) trait Writer {
     ///
     /// The ring, which is still there, has that id, and that place before its end.
     unsafe fn write(&mut self, n: usize, id: usize, address: u64, more: u32);
+
+    /// Names descriptor `id` at the `n`th place, where ids do not go round in order and a ring keeps them apart.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::write`].
+    #[inline(always)]
+    unsafe fn name(&mut self, _n: usize, _id: usize) {}
 }
 
 /// Where the device says what it has done with, from the next place of a ring on.

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 /// # Invariants
 ///
 /// `table` points to `2 * size` words, `avail` to `size + 3` and `used` to `4 * size + 3` half words in `area`, which
-/// nothing but these atomics accesses on this side. `size`, that of `state`, is a power of two.
+/// nothing but these atomics accesses on this side. `size`, that of `state`, is a power of two. While the state is simple, each
+/// entry of the available ring names the descriptor of its own place, so none is written anew.
 pub(crate) struct Split {
     table: NonNull<Word<AtomicU64>>,
     avail: NonNull<Word<AtomicU16>>,
@@ -53,6 +54,9 @@ impl Split {
             armed: false,
             _area: area,
         };
+        for place in 0..size {
+            ring.avail(2 + place).write(number(place), Ordering::Relaxed);
+        }
         if event_idx {
             ring.set_used_event(u16::MAX);
         } else {
@@ -203,7 +207,7 @@ unsafe impl Virtqueue for Split {
             each(place, id);
         });
         // SAFETY: a place of this ring.
-        unsafe { to.name(to.next, first) };
+        unsafe { to.set_entry(to.next, first) };
         if chain.len() > 1 {
             self.state.skew();
         }
@@ -300,7 +304,7 @@ impl AvailableEntries {
     ///
     /// The ring, which is still there, has that place.
     #[inline(always)]
-    unsafe fn name(self, place: usize, id: u16) {
+    unsafe fn set_entry(self, place: usize, id: u16) {
         // SAFETY: within the ring, by the caller's word.
         let entry = unsafe { self.entries.add(place) };
         // SAFETY: valid and accessed as an atomic only (`Split`'s invariant).
@@ -310,11 +314,15 @@ impl AvailableEntries {
 
 impl Writer for AvailableEntries {
     #[inline(always)]
-    unsafe fn write(&mut self, n: usize, id: usize, address: u64, more: u32) {
+    unsafe fn write(&mut self, _: usize, id: usize, address: u64, more: u32) {
         // SAFETY: the caller's word.
         unsafe { self.describe(id, address, self.rest.wrapping_add(more.into())) };
+    }
+
+    #[inline(always)]
+    unsafe fn name(&mut self, n: usize, id: usize) {
         // SAFETY: the caller's word.
-        unsafe { self.name(self.next + n, number(id)) };
+        unsafe { self.set_entry(self.next + n, number(id)) };
     }
 }
 
