@@ -45,9 +45,30 @@ pub struct RxQueue<T: Transport> {
     index: u16,
     /// Used when a caller's cache is of another pool than the queue's.
     own_cache: Option<PoolCache>,
-    /// The last call found several frames, so the next one does not look first whether there is only one.
-    several: bool,
+    next: Next,
     shared: Arc<Shared<T>>,
+}
+
+/// What the next call begins with.
+#[derive(Clone, Copy)]
+enum Next {
+    /// Looks whether there is only one frame.
+    Look,
+    /// Takes several, as the last call found several, from a split ring, or from a packed one.
+    Split,
+    Packed,
+}
+
+/// What is to be done after a run of frames.
+#[derive(Clone, Copy)]
+enum Then {
+    Nothing,
+    /// Fresh buffers are to be made available.
+    Refill,
+    /// There may be a new session, or the cache has too few fresh buffers.
+    Slow,
+    /// Something else than a good frame may be next, or the ring begins again.
+    More,
 }
 
 /// The queue but for the ring.
@@ -147,7 +168,7 @@ impl<T: Transport> RxQueue<T> {
             buffers,
             index,
             own_cache: None,
-            several: false,
+            next: Next::Look,
             shared: Arc::clone(shared),
         })
     }
@@ -178,10 +199,9 @@ impl<T: Transport> RxQueue<T> {
             return self.recv_slow(cache, batch);
         }
         let Some(session) = &mut self.session else { return };
-        let is_packed = session.ring.is_packed();
         each_layout!(&mut session.ring, ring => {
-            if room > 1 && (self.several || ring.has_several()) {
-                return if is_packed { self.recv_ring::<true>(cache, batch) } else { self.recv_ring::<false>(cache, batch) };
+            if room > 1 && ring.has_several() {
+                return self.recv_several(cache, batch);
             }
             if !self.buffers.recv_one(ring, batch) {
                 if self.buffers.has_nothing_to_do(ring) && !ring.has_used() {
@@ -195,29 +215,55 @@ impl<T: Transport> RxQueue<T> {
         });
     }
 
-    /// Receives good frames of a buffer each into the batch's room, for which the cache has fresh ones, from a ring that is packed, or
-    /// not.
+    /// Receives several frames.
     #[inline(never)]
-    fn recv_ring<const PACKED: bool>(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
-        let Some(session) = &mut self.session else { return };
-        if session.ring.is_packed() != PACKED {
-            return;
-        }
+    fn recv_several(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
+        let before = batch.len();
+        let is_packed = self.session.as_ref().is_some_and(|session| session.ring.is_packed());
+        let fresh = cache.len();
+        let then = if is_packed { self.recv_ring::<true>(fresh, batch) } else { self.recv_ring::<false>(fresh, batch) };
+        self.go_on(cache, batch, before, then);
+    }
+
+    /// Receives good frames of a buffer each into the batch's room, from a ring that is packed, or not. `fresh` is what the cache
+    /// holds. Returns what is to be done then.
+    #[inline(never)]
+    fn recv_ring<const PACKED: bool>(&mut self, fresh: usize, batch: &mut Batch) -> Then {
         let room = batch.spare();
+        if self.shared.epoch() != self.epoch || fresh < room {
+            return Then::Slow;
+        }
+        let Some(session) = &mut self.session else { return Then::Nothing };
+        if session.ring.is_packed() != PACKED {
+            return Then::Nothing;
+        }
         each_layout!(&mut session.ring, ring => {
             // A fault shows when the ring is looked at again.
             let run = self.buffers.recv_run(ring, batch, room, false).unwrap_or(Passed { count: 0, more: true });
-            self.several = run.count > 1;
+            if run.count < 2 {
+                self.next = Next::Look;
+            } else {
+                self.next = if PACKED { Next::Packed } else { Next::Split };
+            }
+            if run.count == room || run.count > 0 && !run.more {
+                return if ring.free() >= self.buffers.refill_at { Then::Refill } else { Then::Nothing };
+            }
             if run.count == 0 && !run.more && self.buffers.has_nothing_to_do(ring) {
-                return;
+                return Then::Nothing;
             }
-            if run.count == 0 || run.more && run.count < room {
-                return self.recv_burst(cache, batch, run.count);
-            }
-            if ring.free() >= self.buffers.refill_at {
-                self.refill(cache);
-            }
-        });
+            Then::More
+        })
+    }
+
+    /// Does what is to be done after [`Self::recv_ring`]; `before` it, the batch had so many packets.
+    #[inline(never)]
+    fn go_on(&mut self, cache: &mut PoolCache, batch: &mut Batch, before: usize, then: Then) {
+        match then {
+            Then::Nothing => {}
+            Then::Refill => self.refill(cache),
+            Then::Slow => self.recv_slow(cache, batch),
+            Then::More => self.recv_burst(cache, batch, batch.len() - before),
+        }
     }
 
     /// Makes fresh buffers available at the end of a burst.
@@ -261,6 +307,7 @@ impl<T: Transport> RxQueue<T> {
     fn enter_session(&mut self) {
         let (epoch, session) = self.shared.take_session(2 * self.index);
         self.epoch = epoch;
+        self.next = Next::Look;
         self.buffers.leave_ring();
         self.session = session;
         if let Some(session) = &mut self.session {
@@ -286,10 +333,21 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
     #[inline]
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         let before = batch.len();
-        if cache.pool_id() == self.buffers.pool_id {
-            self.recv_from(cache, batch);
-        } else {
-            self.recv_own(batch);
+        // Without the cache, so that the loops have its register.
+        let then = match self.next {
+            _ if cache.pool_id() != self.buffers.pool_id => {
+                self.recv_own(batch);
+                Then::Nothing
+            }
+            Next::Look => {
+                self.recv_from(cache, batch);
+                Then::Nothing
+            }
+            Next::Split => self.recv_ring::<false>(cache.len(), batch),
+            Next::Packed => self.recv_ring::<true>(cache.len(), batch),
+        };
+        if !matches!(then, Then::Nothing) {
+            self.go_on(cache, batch, before, then);
         }
         batch.get_mut(before..).unwrap_or_default()
     }

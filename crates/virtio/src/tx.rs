@@ -91,6 +91,9 @@ struct TxBuffers<T: Transport> {
     shared: Arc<Shared<T>>,
 }
 
+/// What [`TxQueue::send_ring`] returns where it has done nothing: more than any batch has.
+const SLOW: usize = usize::MAX;
+
 /// What became of the frame at the front of a batch.
 enum Unusual {
     /// It left the batch.
@@ -141,8 +144,7 @@ impl<T: Transport> TxQueue<T> {
         self.buffers.shared.epoch() != self.epoch || count == 0 || self.buffers.is_pool_low()
     }
 
-    /// Sends an ordinary frame that goes alone. All calls here and in [`Self::send_ring`] come as the last act, so that they cost no
-    /// saved registers.
+    /// Sends an ordinary frame that goes alone. All calls come as the last act, so that they cost no saved registers.
     #[inline(never)]
     fn send_lone(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         if self.is_slow(batch.len()) {
@@ -163,40 +165,38 @@ impl<T: Transport> TxQueue<T> {
         })
     }
 
-    /// Sends packets of a batch. `READY` says that buffers were taken back for it.
-    #[inline(always)]
-    fn send_many<const READY: bool>(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        if self.is_packed {
-            self.send_ring::<true, READY>(cache, batch)
-        } else {
-            self.send_ring::<false, READY>(cache, batch)
-        }
-    }
-
-    /// [`Self::send_many`] in a ring that is packed, or not.
+    /// Sends packets of a batch, from the front, in a ring that is packed, or not. Returns how many, which may still be in the batch;
+    /// [`SLOW`] for a call that is one for [`Self::send_slow`], unless `READY` says that buffers were taken back for it.
     #[inline(never)]
-    fn send_ring<const PACKED: bool, const READY: bool>(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+    fn send_ring<const PACKED: bool, const READY: bool>(&mut self, batch: &mut Batch) -> usize {
         let count = batch.len();
         if !READY && self.is_slow(count) {
-            return self.send_slow(cache, batch);
+            return SLOW;
         }
         let Some(session) = &mut self.session else { return 0 };
         if session.ring.is_packed() != PACKED {
             return 0;
         }
-        each_layout!(&mut session.ring, ring => {
+        let (sent, wants) = each_layout!(&mut session.ring, ring => {
             if !READY && ring.free() < self.buffers.keep_free + count {
-                return self.send_slow(cache, batch);
+                return SLOW;
             }
             let sent = self.buffers.send_run(ring, batch);
             if sent == 0 || sent < count {
-                return self.send_rest(cache, batch, sent);
+                return sent;
             }
             // SAFETY: the ring has taken over the slots of all of them.
             unsafe { batch.sent_all() };
             self.buffers.published.set_busy(true);
-            if ring.publish() { self.notify(sent) } else { sent }
-        })
+            (sent, ring.publish())
+        });
+        if wants { self.notify(sent) } else { sent }
+    }
+
+    /// Goes on after [`Self::send_ring`] that has not sent all.
+    #[inline(never)]
+    fn send_on(&mut self, cache: &mut PoolCache, batch: &mut Batch, sent: usize) -> usize {
+        if sent == SLOW { self.send_slow(cache, batch) } else { self.send_rest(cache, batch, sent) }
     }
 
     /// Sends where there may be a new session, or buffers to be taken back.
@@ -214,7 +214,15 @@ impl<T: Transport> TxQueue<T> {
                 self.buffers.published.set_busy(in_flight > 0);
                 0
             }
-            Ok(()) => self.send_many::<true>(cache, batch),
+            Ok(()) => {
+                let count = batch.len();
+                let sent = if self.is_packed {
+                    self.send_ring::<true, true>(batch)
+                } else {
+                    self.send_ring::<false, true>(batch)
+                };
+                if sent == count { sent } else { self.send_rest(cache, batch, sent) }
+            }
             Err(fault) => {
                 self.end_session(fault);
                 0
@@ -276,7 +284,14 @@ impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
     /// Does nothing while the device is away.
     #[inline]
     fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        if batch.len() == 1 { self.send_lone(cache, batch) } else { self.send_many::<false>(cache, batch) }
+        let count = batch.len();
+        if count == 1 {
+            return self.send_lone(cache, batch);
+        }
+        // Without the cache, so that the loop has its register.
+        let sent =
+            if self.is_packed { self.send_ring::<true, false>(batch) } else { self.send_ring::<false, false>(batch) };
+        if sent == count { sent } else { self.send_on(cache, batch, sent) }
     }
 
     fn counters(&self) -> TxCounters {
