@@ -173,7 +173,7 @@ impl Batch {
                 // SAFETY: in front of `at`.
                 let place = unsafe { base.add(rest.left) };
                 // SAFETY: all places up to `at` have been moved out of, and fewer have been written again.
-                unsafe { place.write(packet) };
+                unsafe { put_back(place, packet) };
                 rest.left += 1;
             }
         }
@@ -257,6 +257,18 @@ impl Batch {
             unsafe { std::ptr::copy(first, base, rest) }
         }
     }
+}
+
+/// Writes a packet that stays in its batch: the rarer case, so the other one is the straight way through a loop.
+///
+/// # Safety
+///
+/// The place is in the memory of the batch, and holds no packet.
+#[cold]
+#[inline(never)]
+unsafe fn put_back(place: *mut Packet, packet: Packet) {
+    // SAFETY: the caller's word.
+    unsafe { place.write(packet) };
 }
 
 /// What [`Batch::distribute`] has not moved away; dropping it gives that back to the batch.

@@ -135,12 +135,14 @@ fn route<N: NextHops>(
         table.rewrite_others(batch, judged, hops);
     }
     let near = table.next_hops.near();
-    let (mut rest, mut left) = (hops[..count].iter(), 0);
-    batch.distribute(egress.outputs(), |packet| match near.send(number(rest.next().copied().flatten()), packet) {
-        Some(port) => port.into(),
-        None => {
-            let at = count - 1 - rest.len();
-            table.settle(packet, at, hops[at], judged, &mut left)
+    let (hops, mut next, mut left) = (&hops[..count], 0, 0);
+    batch.distribute(egress.outputs(), |packet| {
+        let at = next;
+        next += 1;
+        let hop = hops.get(at).copied().flatten();
+        match near.send(number(hop), packet) {
+            Some(port) => port.into(),
+            None => table.settle(packet, at, hop, judged, &mut left),
         }
     });
     if !batch.is_empty() {
