@@ -17,8 +17,16 @@ use wire::{Ipv4Header, Ipv6Header, ether_type, protocol};
 pub enum Class {
     /// Control of the link: ARP, neighbour and router discovery, LLDP, and whatever else is not IP.
     Link,
-    /// Routing protocols: OSPF, VRRP and IS-IS by their number, BGP and BFD by their port.
-    Routing,
+    /// OSPF, by its number. Each routing protocol has a class, so that a flood of one starves no other.
+    Ospf,
+    /// IS-IS.
+    IsIs,
+    /// VRRP, by its number.
+    Vrrp,
+    /// BGP, by its port.
+    Bgp,
+    /// BFD, by its ports.
+    Bfd,
     /// Other frames for the host: its own and link-local addresses, groups, broadcasts.
     Own,
     /// What the host answers with an error, or finishes: TTL used up, too long, options, no route, unreachable, prohibited.
@@ -48,21 +56,42 @@ const TAGS: usize = 2;
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 7] =
-        [Self::Link, Self::Routing, Self::Own, Self::Error, Self::Unresolved, Self::Probe, Self::Left];
+    pub const ALL: [Self; 11] = [
+        Self::Link,
+        Self::Ospf,
+        Self::IsIs,
+        Self::Vrrp,
+        Self::Bgp,
+        Self::Bfd,
+        Self::Own,
+        Self::Error,
+        Self::Unresolved,
+        Self::Probe,
+        Self::Left,
+    ];
 
     /// Returns the name in tables and JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Link => "link",
-            Self::Routing => "routing",
+            Self::Ospf => "ospf",
+            Self::IsIs => "isis",
+            Self::Vrrp => "vrrp",
+            Self::Bgp => "bgp",
+            Self::Bfd => "bfd",
             Self::Own => "own",
             Self::Error => "error",
             Self::Unresolved => "unresolved",
             Self::Probe => "probe",
             Self::Left => "left",
         }
+    }
+
+    /// Returns whether it is a routing protocol's.
+    #[must_use]
+    pub fn is_routing(self) -> bool {
+        matches!(self, Self::Ospf | Self::IsIs | Self::Vrrp | Self::Bgp | Self::Bfd)
     }
 
     /// Returns the class of a frame, of which `start` holds the headers and which a router has refused for `refusal`; `None` if
@@ -82,10 +111,7 @@ impl Class {
                 packet(start).is_some_and(|(_, ip)| is_of_this_link(ip)).then(|| Self::for_host(start))
             }
             // To an address of the host it is no error: neighbours by BGP and OSPF send with 1.
-            Refusal::Ttl => Some(match Self::for_host(start) {
-                Self::Routing => Self::Routing,
-                _ => Self::Error,
-            }),
+            Refusal::Ttl => Some(Some(Self::for_host(start)).filter(|class| class.is_routing()).unwrap_or(Self::Error)),
             Refusal::Unresolved => Some(Self::Unresolved),
             Refusal::Probe => Some(Self::Probe),
             // It may be for the host, if the port looks up nothing.
@@ -102,14 +128,14 @@ impl Class {
     /// The class of a frame that the host is to have, by what is in it.
     fn for_host(start: &[u8]) -> Self {
         let Some((ether_type, payload)) = packet(start) else { return Self::Link };
-        let routing = match ether_type {
+        let protocol = match ether_type {
             ether_type::IPV4 => match Ipv4Header::first(payload) {
                 Some(header) if header.version() == 4 => {
                     // Behind a fragment's header there may be anything.
                     let behind = payload.get(header.header_len()..).filter(|_| !header.is_fragment());
-                    is_routing(header.protocol(), behind.unwrap_or_default())
+                    routing(header.protocol(), behind.unwrap_or_default())
                 }
-                _ => false,
+                _ => None,
             },
             ether_type::IPV6 => match Ipv6Header::first(payload) {
                 Some(header) if header.version() == 6 => {
@@ -118,15 +144,15 @@ impl Class {
                     if header.next_header() == protocol::ICMPV6 && discovers {
                         return Self::Link;
                     }
-                    is_routing(header.next_header(), behind)
+                    routing(header.next_header(), behind)
                 }
-                _ => false,
+                _ => None,
             },
             // A length, and an LLC header behind it.
-            length if length < 0x600 && payload.starts_with(&ISIS) => true,
+            length if length < 0x600 && payload.starts_with(&ISIS) => Some(Self::IsIs),
             _ => return Self::Link,
         };
-        if routing { Self::Routing } else { Self::Own }
+        protocol.unwrap_or(Self::Own)
     }
 }
 
@@ -144,15 +170,15 @@ fn packet(start: &[u8]) -> Option<(u16, &[u8])> {
     None
 }
 
-/// Whether an IP packet is one of a routing protocol. `behind` begins behind the IP header.
-fn is_routing(number: u8, behind: &[u8]) -> bool {
-    let Some([a, b, c, d]) = behind.first_chunk() else { return number == OSPF || number == VRRP };
-    let [source, destination] = [[*a, *b], [*c, *d]].map(u16::from_be_bytes);
-    match number {
-        OSPF | VRRP => true,
-        protocol::TCP => source == BGP || destination == BGP,
-        protocol::UDP => BFD.contains(&destination),
-        _ => false,
+/// The class of an IP packet of a routing protocol. `behind` begins behind the IP header.
+fn routing(number: u8, behind: &[u8]) -> Option<Class> {
+    let ports = behind.first_chunk().map(|[a, b, c, d]| [[*a, *b], [*c, *d]].map(u16::from_be_bytes));
+    match (number, ports) {
+        (OSPF, _) => Some(Class::Ospf),
+        (VRRP, _) => Some(Class::Vrrp),
+        (protocol::TCP, Some(ports)) => ports.contains(&BGP).then_some(Class::Bgp),
+        (protocol::UDP, Some([_, destination])) => BFD.contains(&destination).then_some(Class::Bfd),
+        _ => None,
     }
 }
 

@@ -144,7 +144,8 @@ impl Queues {
             return false;
         }
         let reserved = match class {
-            Class::Link | Class::Routing => 0,
+            Class::Link => 0,
+            class if class.is_routing() => 0,
             _ => self.to_host.capacity() / RESERVED,
         };
         let admits = self.to_host.spare() > self.waiting.len() + reserved;

@@ -28,8 +28,16 @@ pub struct Rate {
 pub struct Rates {
     /// Of [`Class::Link`].
     pub link: Rate,
-    /// Of [`Class::Routing`].
-    pub routing: Rate,
+    /// Of [`Class::Ospf`].
+    pub ospf: Rate,
+    /// Of [`Class::IsIs`].
+    pub isis: Rate,
+    /// Of [`Class::Vrrp`].
+    pub vrrp: Rate,
+    /// Of [`Class::Bgp`].
+    pub bgp: Rate,
+    /// Of [`Class::Bfd`].
+    pub bfd: Rate,
     /// Of [`Class::Own`].
     pub own: Rate,
     /// Of [`Class::Error`].
@@ -48,7 +56,11 @@ impl Rates {
     pub fn of(&self, class: Class) -> Rate {
         match class {
             Class::Link => self.link,
-            Class::Routing => self.routing,
+            Class::Ospf => self.ospf,
+            Class::IsIs => self.isis,
+            Class::Vrrp => self.vrrp,
+            Class::Bgp => self.bgp,
+            Class::Bfd => self.bfd,
             Class::Own => self.own,
             Class::Error => self.error,
             Class::Unresolved => self.unresolved,
@@ -59,13 +71,17 @@ impl Rates {
 }
 
 impl Default for Rates {
-    /// 5,000 frames a second of link control, of unresolved ones and of probes; 10,000 of errors; 50,000 of routing, of the host's own
-    /// and of what is left to it; bursts of 256, and 512 of routing.
+    /// 5,000 frames a second of link control, of unresolved ones and of probes; 10,000 of errors, OSPF, IS-IS, VRRP and BFD; 50,000 of BGP,
+    /// which carries whole tables, of the host's own and of what is left to it; bursts of 256, and 512 of BGP.
     fn default() -> Self {
         let rate = |per_second| Rate { per_second, burst: 256 };
         Self {
             link: rate(5000),
-            routing: Rate { per_second: 50_000, burst: 512 },
+            ospf: rate(10_000),
+            isis: rate(10_000),
+            vrrp: rate(10_000),
+            bgp: Rate { per_second: 50_000, burst: 512 },
+            bfd: rate(10_000),
             own: rate(50_000),
             error: rate(10_000),
             unresolved: rate(5000),

@@ -69,7 +69,7 @@ fn frames_for_the_host_are_told_apart_by_what_they_carry() {
         (other(0x0806, &[0; 28]), Class::Link),
         (other(0x88CC, &[0; 46]), Class::Link),
         (other(0x0004, &[0x42, 0x42, 3, 0]), Class::Link),
-        (other(0x0020, &[0xFE, 0xFE, 3, 0x83]), Class::Routing),
+        (other(0x0020, &[0xFE, 0xFE, 3, 0x83]), Class::IsIs),
         (other(0x8847, &[0; 46]), Class::Link),
         (other(0x0800, &[]), Class::Own),
         (Vec::new(), Class::Link),
@@ -78,18 +78,18 @@ fn frames_for_the_host_are_told_apart_by_what_they_carry() {
         (discovery(137), Class::Link),
         (discovery(128), Class::Own),
         (discovery(143), Class::Own),
-        (ip(v4([224, 0, 0, 5]), 89), Class::Routing),
-        (ip(v6(0xFF02), 89), Class::Routing),
-        (ip(v4([224, 0, 0, 18]), 112), Class::Routing),
+        (ip(v4([224, 0, 0, 5]), 89), Class::Ospf),
+        (ip(v6(0xFF02), 89), Class::Ospf),
+        (ip(v4([224, 0, 0, 18]), 112), Class::Vrrp),
         (ip(v4([224, 0, 0, 22]), 2), Class::Own),
         (ip(v4(host), 1), Class::Own),
-        (tcp(v4(host), 40_000, 179), Class::Routing),
-        (tcp(v4(host), 179, 40_000), Class::Routing),
-        (tcp(v6(0x2001), 179, 40_000), Class::Routing),
+        (tcp(v4(host), 40_000, 179), Class::Bgp),
+        (tcp(v4(host), 179, 40_000), Class::Bgp),
+        (tcp(v6(0x2001), 179, 40_000), Class::Bgp),
         (tcp(v4(host), 40_000, 22), Class::Own),
-        (udp(v4(host), 3784), Class::Routing),
-        (udp(v4(host), 4784), Class::Routing),
-        (udp(v6(0x2001), 6784), Class::Routing),
+        (udp(v4(host), 3784), Class::Bfd),
+        (udp(v4(host), 4784), Class::Bfd),
+        (udp(v6(0x2001), 6784), Class::Bfd),
         (udp(v4(host), 179), Class::Own),
         (tcp(v4(host), 40_000, 3784), Class::Own),
     ] {
@@ -110,11 +110,11 @@ fn frames_for_the_host_are_told_apart_by_what_they_carry() {
 #[test]
 fn a_fragment_has_no_ports() {
     let mut frame = tcp(v4([10, 0, 0, 1]), 179, 179);
-    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Routing));
+    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Bgp));
     frame[21] = 1;
     assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Own));
     frame[23] = 89;
-    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Routing), "by its number");
+    assert_eq!(Class::of(Refusal::ForHost, &frame), Some(Class::Ospf), "by its number");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn what_the_host_answers_is_an_error_but_for_neighbours_with_a_ttl_of_one() {
         assert_eq!(Class::of(refusal, &transit), Some(Class::Error), "{refusal:?}");
     }
     let bgp = tcp(v4([198, 51, 100, 1]), 179, 5);
-    assert_eq!(Class::of(Refusal::Ttl, &bgp), Some(Class::Routing));
+    assert_eq!(Class::of(Refusal::Ttl, &bgp), Some(Class::Bgp));
     assert_eq!(Class::of(Refusal::NoRoute, &bgp), Some(Class::Error));
     assert_eq!(Class::of(Refusal::Unresolved, &bgp), Some(Class::Unresolved));
     assert_eq!(Class::of(Refusal::Probe, &bgp), Some(Class::Probe));
@@ -155,7 +155,7 @@ fn what_no_host_has_is_dropped_and_link_local_is_not() {
             assert_eq!(Class::of(refusal, &between(from, to)), class, "{from:?} to {to:?}");
         }
         let bgp_unnumbered = tcp(v6(0xFE80), 40_000, 179);
-        assert_eq!(Class::of(refusal, &bgp_unnumbered), Some(Class::Routing));
+        assert_eq!(Class::of(refusal, &bgp_unnumbered), Some(Class::Bgp));
         let between = |from: [u8; 16], to: [u8; 16]| ip(ethernet().ipv6(from, to, 64), 58);
         let (good, mut mapped) = ([0x20; 16], [0; 16]);
         mapped[10..12].fill(0xFF);
@@ -196,4 +196,12 @@ proptest! {
             let _ = Class::of(refusal, &frame);
         }
     }
+}
+
+#[test]
+fn every_routing_protocol_has_a_class_and_a_name_of_its_own() {
+    let names: std::collections::BTreeSet<&str> = Class::ALL.into_iter().map(Class::name).collect();
+    assert_eq!(names.len(), Class::ALL.len());
+    let routing: Vec<&str> = Class::ALL.into_iter().filter(|class| class.is_routing()).map(Class::name).collect();
+    assert_eq!(routing, ["ospf", "isis", "vrrp", "bgp", "bfd"]);
 }
