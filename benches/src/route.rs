@@ -4,7 +4,7 @@ use crate::{Chip, Completer, FRAME, MemoryNic};
 use ethdev::{RxQueue as _, TxQueue as _};
 use ixgbe::{Config, Opened, Port, RxQueue, TxQueue};
 use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig};
-use router::{Egress, Fib, Forwarder, Interface, LiveConfig, LiveFib, LiveForwarder, Miss, Routes, Target};
+use router::{Egress, Fib, Forwarder, Interface, LiveConfig, LiveFib, LiveForwarder, Miss, Neighbour, Routes, Target};
 use std::any::Any;
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -16,6 +16,8 @@ const FRAMES: usize = 1 << 16;
 /// Next hops, behind the second and third port in turn.
 const NEXT_HOPS: u64 = 64;
 const PORTS: usize = 3;
+/// The VLAN of [`RouteRig::vlan`].
+const VLAN: u16 = 7;
 
 /// Which routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +79,7 @@ impl RouteRig {
     #[must_use]
     #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
     pub fn new(burst: usize, ring: u16, table: Table) -> Self {
-        Self::with(burst, ring, table, |routes, interfaces| {
+        Self::with(burst, ring, table, None, |routes, interfaces| {
             let fib = Fib::new(routes, interfaces).expect("memory for the table");
             (fib.forwarder(Miss::Refuse), Box::new(fib))
         })
@@ -93,8 +95,22 @@ impl RouteRig<LiveForwarder> {
     #[must_use]
     #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
     pub fn live(burst: usize, ring: u16, table: Table) -> Self {
-        Self::with(burst, ring, table, |routes, interfaces| {
-            let fib = live_table(routes, interfaces).expect("memory for the table");
+        Self::with(burst, ring, table, None, |routes, interfaces| {
+            let fib = live_table(routes, interfaces, None).expect("memory for the table");
+            (fib.forwarder(), Box::new(fib))
+        })
+    }
+
+    /// As [`RouteRig::live`], with frames that come in by a VLAN and leave by VLANs.
+    ///
+    /// # Panics
+    ///
+    /// As [`RouteRig::new`].
+    #[must_use]
+    #[expect(clippy::expect_used, reason = "a bench that cannot start has no better way to say so")]
+    pub fn vlan(burst: usize, ring: u16, table: Table) -> Self {
+        Self::with(burst, ring, table, Some(VLAN), |routes, interfaces| {
+            let fib = live_table(routes, interfaces, Some(VLAN)).expect("memory for the table");
             (fib.forwarder(), Box::new(fib))
         })
     }
@@ -106,6 +122,7 @@ impl<F: Routing> RouteRig<F> {
         burst: usize,
         ring: u16,
         table: Table,
+        vlan: Option<u16>,
         forwarder: impl FnOnce(&Routes, &[Interface]) -> (F, Box<dyn Any>),
     ) -> Self {
         let slots = usize::from(ring) * 2 * PORTS + 3 * burst + 1024;
@@ -127,7 +144,7 @@ impl<F: Routing> RouteRig<F> {
         let interfaces = [0, 1, 2].map(|last| Interface { mac: [2, 0, 0, 0, 0, last], promiscuous: false, mtu: 1500 });
         let routes = Routes::parse(routes(&prefixes, &mut random).as_bytes(), PORTS).expect("routes by the form");
         let (forwarder, table) = forwarder(&routes, &interfaces);
-        let frames = (0..FRAMES).map(|_| frame(&prefixes, &mut random)).collect();
+        let frames = (0..FRAMES).map(|_| frame(&prefixes, vlan, &mut random)).collect();
         Self {
             ports: ports.collect(),
             forwarder,
@@ -208,12 +225,20 @@ impl<F: Routing> RouteRig<F> {
     }
 }
 
-/// The same routes one by one.
-fn live_table(routes: &Routes, interfaces: &[Interface]) -> router::Result<LiveFib> {
+/// The same routes one by one, by the ports or by a VLAN on each.
+fn live_table(routes: &Routes, interfaces: &[Interface], vlan: Option<u16>) -> router::Result<LiveFib> {
     let accelerator = routes.ipv4().len() >= 100_000;
     let mut fib = LiveFib::new(&LiveConfig { accelerator, ..LiveConfig::default() }, interfaces)?;
+    let mut behind = Vec::new();
+    for (port, interface) in (0..).zip(interfaces) {
+        behind.push(match vlan {
+            Some(vlan) => fib.add_interface(port, vlan, interface)?,
+            None => port,
+        });
+    }
     for neighbour in routes.neighbours() {
-        fib.add_next_hop(Target::Neighbour(*neighbour))?;
+        let port = behind.get(usize::from(neighbour.port)).copied().unwrap_or(neighbour.port);
+        fib.add_next_hop(Target::Neighbour(Neighbour { port, ..*neighbour }))?;
     }
     for (prefix, hop) in routes.ipv4() {
         fib.insert_ipv4(*prefix, *hop)?;
@@ -247,20 +272,25 @@ impl Random {
 type Prefix = (u32, u8);
 
 /// UDP to a random address inside a random route, as the first port receives it.
-fn frame(prefixes: &[Prefix], random: &mut Random) -> [u8; FRAME as usize] {
+fn frame(prefixes: &[Prefix], vlan: Option<u16>, random: &mut Random) -> [u8; FRAME as usize] {
     let (address, len) = prefixes[usize::try_from(random.below(prefixes.len() as u64)).unwrap_or(0)];
     let noise = u32::try_from(random.below(1 << 32)).unwrap_or(0);
     let to = (address | noise.checked_shr(len.into()).unwrap_or(0)).to_be_bytes();
     let mut frame = [0; FRAME as usize];
-    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0]);
-    frame[6..14].copy_from_slice(&[2, 0, 0, 0, 0, 9, 8, 0]);
-    frame[14..34]
-        .copy_from_slice(&[0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, to[0], to[1], to[2], to[3]]);
-    let mut sum: u32 = frame[14..34].chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 9, 8, 0]);
+    let mut ip = [0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, to[0], to[1], to[2], to[3]];
+    let mut at = 14;
+    if let Some(vlan) = vlan {
+        frame[12..14].copy_from_slice(&[0x81, 0]);
+        frame[14..16].copy_from_slice(&vlan.to_be_bytes());
+        frame[16..18].copy_from_slice(&[8, 0]);
+        (at, ip[3]) = (18, 42);
+    }
+    let mut sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
     sum = (sum & 0xFFFF) + (sum >> 16);
     sum = (sum & 0xFFFF) + (sum >> 16);
-    frame[24] = !sum.to_be_bytes()[2];
-    frame[25] = !sum.to_be_bytes()[3];
+    [ip[10], ip[11]] = [!sum.to_be_bytes()[2], !sum.to_be_bytes()[3]];
+    frame[at..at + 20].copy_from_slice(&ip);
     frame
 }
 

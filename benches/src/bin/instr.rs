@@ -34,6 +34,8 @@ const ROUTE: &str = "l3";
 const ROUTE_SMALL: &str = "l3-small";
 /// As [`ROUTE_SMALL`], by a table that changes in place.
 const ROUTE_LIVE: &str = "l3-live";
+/// As [`ROUTE_LIVE`], from one VLAN to others.
+const ROUTE_VLAN: &str = "l3-vlan";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -119,6 +121,7 @@ fn table() -> Result<(), String> {
     print(MEASURE_VERIFIED, Work::Receive, &ROOM.to_string(), &full(ROOM))?;
     print(ROUTE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     print(ROUTE_LIVE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
+    print(ROUTE_VLAN, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     for found in [ROOM].into_iter().chain(PARTS) {
         print(ROUTE_SMALL, Work::Forward, &format!("{found}/{ROOM}"), &part(found))?;
     }
@@ -188,6 +191,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         ROUTE => what.routed(&mut RouteRig::new(what.sizes.room, ring, what.table(Table::Full))),
         ROUTE_SMALL => what.routed(&mut RouteRig::new(what.sizes.room, ring, Table::Small)),
         ROUTE_LIVE => what.routed(&mut RouteRig::live(what.sizes.room, ring, Table::Small)),
+        ROUTE_VLAN => what.routed(&mut RouteRig::vlan(what.sizes.room, ring, Table::Small)),
         _ => return Err(format!("{driver}: no such driver; there are {}", DRIVERS.join(", "))),
     };
     let expected = turns * what.sizes.packets();

@@ -258,6 +258,7 @@ impl Packet {
 
     /// Grows the data by `count` bytes at the front and returns these bytes, which hold whatever was left there.
     /// Returns `None`, and changes nothing, if the head room is smaller than that.
+    #[inline]
     pub fn prepend(&mut self, count: usize) -> Option<&mut [u8]> {
         let more = u16::try_from(count).ok().filter(|more| *more <= self.meta.offset())?;
         self.meta = self.meta.with_data(self.meta.offset() - more, self.meta.len() + more);
@@ -274,6 +275,7 @@ impl Packet {
     }
 
     /// Removes `count` bytes from the front. Returns false, and changes nothing, if there is less data than that.
+    #[inline]
     pub fn trim_front(&mut self, count: usize) -> bool {
         let Some(less) = u16::try_from(count).ok().filter(|less| *less <= self.meta.len()) else { return false };
         self.meta = self.meta.with_data(self.meta.offset() + less, self.meta.len() - less);

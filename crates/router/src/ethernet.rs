@@ -12,6 +12,11 @@ pub(crate) const IPV4: [u8; 2] = wire::ether_type::IPV4.to_be_bytes();
 /// EtherType of IPv6 (RFC 2464, section 3).
 pub(crate) const IPV6: [u8; 2] = wire::ether_type::IPV6.to_be_bytes();
 
+/// Type of the tag of IEEE 802.1Q.
+pub(crate) const VLAN: [u8; 2] = wire::ether_type::VLAN.to_be_bytes();
+/// The bits of a tag's last two bytes, as they stand there, that are the number of the VLAN.
+pub(crate) const VLAN_MASK: u16 = 0xFFF_u16.to_be();
+
 /// Returns the VLAN of a frame with one tag, 0 to 4095; 0 for one with several tags, one of 802.1ad, or one that is cut off; `None`
 /// for one without.
 pub(crate) fn vlan(frame: &[u8]) -> Option<u16> {
@@ -106,6 +111,9 @@ impl Station {
 
     /// Takes no frame: no address has bits beyond its six bytes.
     pub(crate) const NOBODY: Self = Self { mask: Self::ADDRESS, bits: u64::MAX };
+
+    /// Takes any frame.
+    pub(crate) const ANYBODY: Self = Self { mask: 0, bits: 0 };
 
     pub(crate) fn new(interface: &Interface) -> Self {
         Self::of(low48(interface.mac), interface.promiscuous)

@@ -5,7 +5,7 @@ use crate::egress::Egress;
 use crate::ethernet::{Interface, Station};
 use crate::fib::{Follower, View, stations};
 use crate::hops::Shared;
-use crate::judge::{self, Judged, Verdict};
+use crate::judge::{self, Judged, Mode, Verdict};
 use crate::rewrite::{FileHops, Hops, NextHops, SendPlain as _, number};
 use lpm::{Ipv4Reader, Ipv6Reader, NextHop};
 use mempool::{Batch, Packet};
@@ -129,7 +129,10 @@ fn route<N: NextHops>(
     }
     judged.judge(batch, station, table);
     look_up(v4, v6, judged, &mut hops[..count]);
-    if judged.unusual {
+    if judged.mode != Mode::Usual {
+        if judged.mode == Mode::Tagged {
+            return route_tagged(table, judged, hops, batch, egress);
+        }
         table.rewrite_frames(batch, judged, hops);
     } else if judged.other_count > 0 {
         table.rewrite_others(batch, judged, hops);
@@ -144,6 +147,34 @@ fn route<N: NextHops>(
             Some(port) => port.into(),
             None => table.settle(packet, at, hop, judged, &mut left),
         }
+    });
+    if !batch.is_empty() {
+        set_aside(batch, &judged.verdicts, egress);
+    }
+    count
+}
+
+/// The end of [`route`], of a burst in which there were tags: packets mostly leave by VLANs too.
+#[inline(never)]
+fn route_tagged<N: NextHops>(
+    table: &Hops<N>,
+    judged: &mut Judged,
+    hops: &mut [Option<NextHop>],
+    batch: &mut Batch,
+    egress: &mut Egress,
+) -> usize {
+    let count = batch.len();
+    if judged.other_count > 0 {
+        table.rewrite_others(batch, judged, hops);
+    }
+    let near = table.next_hops.near();
+    let (mut rest, mut left) = (hops[..count].iter(), 0);
+    batch.distribute(egress.outputs(), |packet| {
+        let hop = rest.next().copied().flatten();
+        // Of packets that were judged otherwise there is no next hop.
+        let sent = table.next_hops.send_tagged(number(hop), packet).or_else(|| near.send(number(hop), packet));
+        let at = count - 1 - rest.len();
+        sent.map_or_else(|| table.settle_rest(packet, at, hops[at], judged, &mut left), usize::from)
     });
     if !batch.is_empty() {
         set_aside(batch, &judged.verdicts, egress);

@@ -2,7 +2,7 @@
 
 use crate::Neighbour;
 use crate::check::Refusal;
-use crate::ethernet::{self, HEADER, Interface, MacAddress};
+use crate::ethernet::{self, HEADER, Interface, MacAddress, TAG};
 use crate::fib::{Adjacency, low48};
 use crate::hash::{self, Policy};
 use crate::interfaces::{Entrance, Exit, Interfaces, Link, filled};
@@ -72,6 +72,14 @@ impl Word {
         start[..8].copy_from_slice(&self.0.to_le_bytes());
         start[6..14].copy_from_slice(&link.0.to_le_bytes());
         start[12..14].copy_from_slice(&ethernet::IPV4);
+    }
+
+    /// The same with a tag, in front of an EtherType that is there.
+    #[inline(always)]
+    fn write_tagged(self, link: Link, tag: [u8; TAG], start: &mut [u8; TAG + HEADER + SHORTEST]) {
+        start[..8].copy_from_slice(&self.0.to_le_bytes());
+        start[6..14].copy_from_slice(&link.0.to_le_bytes());
+        start[12..16].copy_from_slice(&tag);
     }
 
     /// The word of a neighbour with the mark that it is to be probed.
@@ -302,6 +310,24 @@ impl NextHops for &Shared {
         let exit = self.interfaces.exit(word.mark()).ok_or_else(|| word.refusal())?;
         let Exit { link, port, tag } = exit.ok_or(Refusal::Unresolved)?;
         Ok(Way { adjacency: Adjacency::of_words(word.rest(), link.mac(), port, link.longest()), tag })
+    }
+
+    #[inline(always)]
+    fn send_tagged(self, number: u32, packet: &mut Packet) -> Option<u16> {
+        let mut word = self.word(number)?;
+        if word.mark() == Word::GROUP {
+            word = self.member(word, packet.data());
+        }
+        let Exit { link, port, tag } = self.interfaces.exit(word.mark())??;
+        let tag = tag?;
+        let is_whole = (HEADER + SHORTEST..=link.longest().into()).contains(&packet.len());
+        if !is_whole || packet.prepend(TAG).is_none() {
+            return None;
+        }
+        let start = packet.data_mut().first_chunk_mut()?;
+        word.write_tagged(link, tag, start);
+        wire::hop(start.last_chunk_mut()?);
+        Some(port)
     }
 
     fn back(self, _: usize) -> Option<Interface> {

@@ -3,6 +3,7 @@
 use crate::check::{self, Passed, Refusal};
 use crate::ethernet::{self, HEADER, Interface, Station, TAG};
 use crate::interfaces::Entrance;
+use crate::ipv4::SHORTEST;
 use crate::ipv6::{HOP_BY_HOP, NEXT_HEADER};
 use crate::rewrite::{Hops, NextHops};
 use crate::{ipv4, ipv6};
@@ -27,10 +28,20 @@ pub(crate) struct Judged {
     /// Bytes behind the IP packet that were cut off of each packet, and whether there are any.
     pub(crate) cuts: Vec<u16>,
     has_cuts: bool,
-    /// Some frame is in several buffers, or longer than some port sends.
-    pub(crate) unusual: bool,
+    pub(crate) mode: Mode,
     /// Bytes of the longest frame that all ports send.
     pub(crate) longest: u16,
+}
+
+/// What a burst has that is dealt with apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    #[default]
+    Usual,
+    /// Some packets are [`Verdict::Untagged`]; all have verdicts.
+    Tagged,
+    /// Some frame is in several buffers, or longer than some port sends.
+    Frames,
 }
 
 /// What becomes of a packet.
@@ -38,6 +49,8 @@ pub(crate) struct Judged {
 pub(crate) enum Verdict {
     /// Its next hop is to be looked up.
     Passed(Kind),
+    /// As [`Kind::PLAIN`] that passed, but its tag was taken away: the frame begins four bytes later.
+    Untagged,
     /// Has its new header and leaves by this port.
     Out(u16),
     Refused(Refusal),
@@ -83,7 +96,7 @@ impl Judged {
         if self.has_cuts {
             self.cuts.fill(0);
         }
-        (self.other_count, self.v6_count, self.unusual, self.has_cuts) = (0, 0, false, false);
+        (self.other_count, self.v6_count, self.mode, self.has_cuts) = (0, 0, Mode::Usual, false);
         let (longest, mut all_plain, mut flags) = (if N::CHANGE { u16::MAX } else { self.longest }, true, 0);
         for ((packet, v4), cuts) in batch.iter_mut().zip(&mut self.v4).zip(&mut self.cuts) {
             flags |= packet.meta().0;
@@ -117,20 +130,26 @@ impl Judged {
         self.cuts.resize(count, 0);
     }
 
-    /// Checks the packets that the short cut for IPv4 did not take.
+    /// Checks the packets that the short cut for IPv4 did not take. Those of IPv4 behind a tag that pass have none any more.
     #[inline(never)]
     fn judge_others<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
+        let mut within = Within::NOWHERE;
+        if N::CHANGE && is_tagged(batch, &self.v4) && self.judge_tagged(batch, table, &mut within) {
+            return;
+        }
         for (at, packet) in batch.iter_mut().enumerate() {
             if self.v4[at] != 0 {
-                self.verdicts[at] = Verdict::Passed(Kind::PLAIN);
+                if self.mode == Mode::Usual || self.verdicts[at] != Verdict::Untagged {
+                    self.verdicts[at] = Verdict::Passed(Kind::PLAIN);
+                }
                 continue;
             }
-            let (data, len) = (packet.data(), packet.len());
-            let plain =
-                data.first_chunk().and_then(|start| ipv6::plain(start, len, station, self.longest.into(), N::CHANGE));
+            let len = packet.len();
+            let start = packet.data().first_chunk();
+            let plain = start.and_then(|start| ipv6::plain(start, len, station, self.longest.into(), N::CHANGE));
             let checked = match plain {
                 Some((destination, end)) => Ok((Passed::Ipv6 { destination, end }, false)),
-                None => check(data, len, station, table),
+                None => check(packet.data(), len, station, table),
             };
             let (verdict, end) = self.note(at, checked, len);
             if verdict != Verdict::Passed(Kind::PLAIN) {
@@ -142,6 +161,28 @@ impl Judged {
                 cut(packet, end, &mut self.cuts[at]);
             }
         }
+    }
+
+    /// Takes their tags away from packets that pass by [`untag`]. Returns whether all of the burst have passed now.
+    #[inline(never)]
+    fn judge_tagged<N: NextHops>(&mut self, batch: &mut Batch, table: &Hops<N>, within: &mut Within) -> bool {
+        let mut all = true;
+        let Self { v4, verdicts, cuts, has_cuts, mode, .. } = self;
+        for (((packet, v4), verdict), cuts) in batch.iter_mut().zip(v4).zip(verdicts).zip(cuts) {
+            *verdict = Verdict::Passed(Kind::PLAIN);
+            if *v4 != 0 {
+                continue;
+            }
+            let cut_off = |packet: &mut Packet, end| {
+                *has_cuts = true;
+                cut(packet, end, cuts);
+            };
+            match untag(packet, table, within, cut_off) {
+                Some(destination) => (*v4, *verdict, *mode) = (destination, Verdict::Untagged, Mode::Tagged),
+                None => all = false,
+            }
+        }
+        all
     }
 
     /// Notes verdict and destination of a frame of `len` bytes whose first packet is `at`. Returns the verdict, and where
@@ -160,7 +201,9 @@ impl Judged {
             Err(refusal) => (Verdict::Refused(refusal), 0, len),
         };
         (self.verdicts[at], self.v4[at]) = (verdict, v4);
-        self.unusual |= checked.is_ok() && end > self.longest.into();
+        if checked.is_ok() && end > self.longest.into() {
+            self.mode = Mode::Frames;
+        }
         (verdict, end)
     }
 
@@ -169,7 +212,7 @@ impl Judged {
     #[inline(never)]
     fn judge_chains<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
         batch.iter_mut().zip(&mut self.cuts).for_each(|(packet, cut)| restore(packet, cut));
-        (self.unusual, self.has_cuts) = (true, true);
+        (self.mode, self.has_cuts) = (Mode::Frames, true);
         let mut at = 0;
         while at < batch.len() {
             let past = at + segments(&batch[at..]);
@@ -241,6 +284,57 @@ pub(crate) fn plain(
     }
     Some(destination)
 }
+
+/// The VLAN whose frames came last, in the byte order of a tag, and which of them its interface takes: mostly they follow each other.
+struct Within {
+    vlan: u16,
+    station: Station,
+}
+
+impl Within {
+    /// VLAN 0 has no interface.
+    const NOWHERE: Self = Self { vlan: 0, station: Station::NOBODY };
+}
+
+/// Whether the first packet without a destination has a tag.
+fn is_tagged(batch: &Batch, v4: &[u32]) -> bool {
+    let first = batch.iter().zip(v4).find(|(_, v4)| **v4 == 0);
+    first.is_some_and(|(packet, _)| packet.data().get(HEADER - 2..HEADER) == Some(&ethernet::VLAN))
+}
+
+/// The short cut for frames of IPv4 with a tag, as [`plain`]: takes the tag away, whose place new addresses are written over.
+#[inline(always)]
+fn untag<N: NextHops>(
+    packet: &mut Packet,
+    table: &Hops<N>,
+    within: &mut Within,
+    cut_off: impl FnOnce(&mut Packet, usize),
+) -> Option<u32> {
+    let len = packet.meta().len();
+    let start: &[u8; TAG + HEADER + SHORTEST] = packet.data().first_chunk()?;
+    if start[HEADER - 2..HEADER] != ethernet::VLAN {
+        return None;
+    }
+    let vlan = u16::from_ne_bytes([start[HEADER], start[HEADER + 1]]) & ethernet::VLAN_MASK;
+    if vlan != within.vlan {
+        let entrance = table.next_hops.entrance(table.ingress, Some(u16::from_be(vlan)));
+        let entrance = entrance.filter(|entrance| entrance.families[0]);
+        *within = Within { vlan, station: entrance.map_or(Station::NOBODY, |entrance| entrance.station) };
+    }
+    let (addresses, untagged) = (start.first_chunk()?, start.last_chunk()?);
+    if !within.station.takes(*addresses) || !ipv4::is_plain(untagged, Station::ANYBODY) {
+        return None;
+    }
+    let destination = ipv4::destination(untagged);
+    if !ipv4::fills(untagged, len.wrapping_sub(TAG_LEN)) {
+        let end = ipv4::end(untagged, len.wrapping_sub(TAG_LEN))?;
+        cut_off(packet, TAG + end);
+    }
+    packet.trim_front(TAG).then_some(destination)
+}
+
+const TAG_LEN: u16 = 4;
+const _: () = assert!(TAG_LEN as usize == TAG);
 
 /// Shortens a packet to `end` bytes if it is longer, and notes by how much.
 #[inline]

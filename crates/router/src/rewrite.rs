@@ -6,7 +6,7 @@ use crate::ethernet::{HEADER, Interface, TAG};
 use crate::fib::Adjacency;
 use crate::interfaces::Entrance;
 use crate::ipv4::SHORTEST;
-use crate::judge::{Judged, Kind, Verdict, restore, segments};
+use crate::judge::{Judged, Kind, Mode, Verdict, restore, segments};
 use lpm::NextHop;
 use mempool::{Batch, Packet};
 
@@ -17,6 +17,9 @@ pub(crate) trait NextHops: Copy {
 
     /// Returns what most packets need of them.
     fn near(self) -> impl SendPlain;
+
+    /// As [`SendPlain::send`], if it is to leave by a VLAN. If not, nothing has changed.
+    fn send_tagged(self, number: u32, packet: &mut Packet) -> Option<u16>;
 
     /// Returns the way of a frame whose headers `frame` begins with, without any tag, however long it is, or why it is refused.
     fn any(self, number: u32, frame: &[u8]) -> Result<Way, Refusal>;
@@ -30,8 +33,8 @@ pub(crate) trait NextHops: Copy {
 
 /// Next hops, for most packets.
 pub(crate) trait SendPlain: Copy {
-    /// Gives an untagged IPv4 frame in one buffer, that passed, its new header, if it is to leave by a port without a tag. Returns the
-    /// port. No number is `u32::MAX`.
+    /// Gives an IPv4 frame in one buffer, that passed and has no tag, or none any more, its new header, if it is to leave by a port
+    /// without a tag. Returns the port. No number is `u32::MAX`.
     fn send(self, number: u32, packet: &mut Packet) -> Option<u16>;
 }
 
@@ -76,6 +79,11 @@ impl NextHops for FileHops<'_> {
         Ok(Way { adjacency, tag: None })
     }
 
+    #[inline(always)]
+    fn send_tagged(self, _: u32, _: &mut Packet) -> Option<u16> {
+        None
+    }
+
     fn back(self, ingress: usize) -> Option<Interface> {
         self.interfaces.get(ingress).copied().filter(|_| self.miss == Miss::Return)
     }
@@ -103,11 +111,34 @@ impl<N: NextHops> Hops<N> {
         judged: &mut Judged,
         left: &mut usize,
     ) -> usize {
+        if judged.v4.get(at).is_some_and(|v4| *v4 != 0)
+            && let Some(port) = self.next_hops.send_tagged(number(hop), packet)
+        {
+            return port.into();
+        }
+        self.settle_rest(packet, at, hop, judged, left)
+    }
+
+    /// As [`Self::settle`], of a packet that does not leave in haste either.
+    #[inline(never)]
+    pub(crate) fn settle_rest(
+        &self,
+        packet: &mut Packet,
+        at: usize,
+        hop: Option<NextHop>,
+        judged: &mut Judged,
+        left: &mut usize,
+    ) -> usize {
         let mut verdict = judged.verdicts[at];
         if judged.v4[at] != 0 {
+            let has_lost_tag = judged.mode == Mode::Tagged && verdict == Verdict::Untagged;
             verdict = self.rewrite(packet, None, Verdict::Passed(Kind::PLAIN), hop);
             if matches!(verdict, Verdict::Refused(_)) {
                 restore(packet, &mut judged.cuts[at]);
+                if has_lost_tag {
+                    // It was there, and nothing was written there.
+                    let _ = packet.prepend(TAG);
+                }
             }
         }
         if let Verdict::Out(port) = verdict {
