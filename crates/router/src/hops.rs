@@ -309,7 +309,9 @@ impl NextHops for &Shared {
         let word = self.take_probe(number, word)?;
         let exit = self.interfaces.exit(word.mark()).ok_or_else(|| word.refusal())?;
         let Exit { link, port, tag } = exit.ok_or(Refusal::Unresolved)?;
-        Ok(Way { adjacency: Adjacency::of_words(word.rest(), link.mac(), port, link.longest()), tag })
+        let is_v6 = frame.get(HEADER - 2..HEADER) == Some(&ethernet::IPV6);
+        let longest = if is_v6 { self.interfaces.longest_v6(word.mark(), link) } else { link.longest() };
+        Ok(Way { adjacency: Adjacency::of_words(word.rest(), link.mac(), port, longest), tag })
     }
 
     #[inline(always)]
@@ -334,7 +336,7 @@ impl NextHops for &Shared {
         None
     }
 
-    fn entrance(self, port: usize, vlan: Option<u16>) -> Option<Entrance> {
-        self.interfaces.entrance(port, vlan)
+    fn entrance(self, port: usize, vlan: Option<u16>, start: Option<[u8; 8]>) -> Option<Entrance> {
+        self.interfaces.entrance(port, vlan, start)
     }
 }

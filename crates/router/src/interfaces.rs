@@ -3,6 +3,7 @@
 
 use crate::ethernet::{self, HEADER, Interface, Station, TAG};
 use crate::fib::low48;
+use crate::further::Further;
 use crate::hops::Word;
 use crate::{Error, LiveFib, Result};
 use std::sync::OnceLock;
@@ -41,6 +42,7 @@ impl LiveFib {
         let index = self.subs.add((port, vlan), || self.shared.seen_by_all())?;
         let number = ports + index as usize;
         self.shared.interfaces().set_families(number, [true; 2]);
+        self.shared.interfaces().set_ipv6_mtu(number, None);
         self.shared.interfaces().set(number, Some(interface));
         self.shared.interfaces().place(index, port, vlan);
         // Not above `Word::INTERFACES`.
@@ -86,6 +88,17 @@ impl LiveFib {
     pub fn set_families(&mut self, number: u16, looked_up: [bool; 2]) -> Result<()> {
         self.sub_interface(number)?;
         self.shared.interfaces().set_families(number.into(), looked_up);
+        Ok(())
+    }
+
+    /// Sets the size in bytes of the longest IPv6 packet that an interface sends, if that is less than its MTU; `None` at first.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unknown`] if there is no such interface.
+    pub fn set_ipv6_mtu(&mut self, number: u16, mtu: Option<u16>) -> Result<()> {
+        self.sub_interface(number)?;
+        self.shared.interfaces().set_ipv6_mtu(number.into(), mtu);
         Ok(())
     }
 
@@ -165,6 +178,9 @@ pub(crate) struct Interfaces {
     subs: Box<[SubInterface]>,
     /// For each interface [`PROMISCUOUS`], [`NO_IPV4`] and [`NO_IPV6`].
     flags: Box<[AtomicU8]>,
+    /// For each interface the bytes of the longest frame of IPv6 without a tag, if that is less than those of [`Link::longest`].
+    longest_v6: Box<[AtomicU16]>,
+    pub(crate) further: Further,
     /// For each port, once it has had a sub-interface: the index of that of each VLAN, or [`NONE`].
     by_vlan: Box<[OnceLock<Box<[AtomicU16]>>]>,
 }
@@ -195,6 +211,8 @@ impl Interfaces {
             ports: ports.iter().map(|port| AtomicU64::new(Link::new(port).0)).collect(),
             subs: filled(subs, sub)?,
             flags: filled(ports.len() + subs, flags)?,
+            longest_v6: filled(ports.len() + subs, || AtomicU16::new(u16::MAX))?,
+            further: Further::new()?,
             by_vlan: filled(ports.len(), OnceLock::new)?,
         })
     }
@@ -265,6 +283,21 @@ impl Interfaces {
         flags.store(flags.load(Ordering::Relaxed) & PROMISCUOUS | off, Ordering::Release);
     }
 
+    pub(crate) fn set_ipv6_mtu(&self, number: usize, mtu: Option<u16>) {
+        let longest = mtu.and_then(|mtu| u16::try_from(usize::from(mtu) + HEADER).ok()).unwrap_or(u16::MAX);
+        if let Some(place) = self.longest_v6.get(number) {
+            place.store(longest, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of the longest frame of IPv6, without a tag, that leaves by an interface.
+    pub(crate) fn longest_v6(&self, number: u16, link: Link) -> u16 {
+        self.longest_v6
+            .get(usize::from(number))
+            .map_or(0, |longest| longest.load(Ordering::Relaxed))
+            .min(link.longest())
+    }
+
     fn word(&self, number: usize) -> Option<&AtomicU64> {
         let sub = || self.subs.get(number - self.ports()).map(|sub| &sub.link);
         self.ports.get(number).or_else(sub)
@@ -283,8 +316,9 @@ impl Interfaces {
         }
     }
 
-    /// How frames of a VLAN, or without a tag, come in by a port; `None` if they come by nothing that is up.
-    pub(crate) fn entrance(&self, port: usize, vlan: Option<u16>) -> Option<Entrance> {
+    /// How frames of a VLAN, or without a tag, come in by a port; `None` if they come by nothing that is up. With their first bytes, they
+    /// may come in by a further address.
+    pub(crate) fn entrance(&self, port: usize, vlan: Option<u16>, start: Option<[u8; 8]>) -> Option<Entrance> {
         let (mut number, mut link) = (port, self.port(port)?);
         if let Some(vlan) = vlan.filter(|_| !link.is_down()) {
             let index: usize = self.by_vlan.get(port)?.get()?.get(usize::from(vlan))?.load(Ordering::Acquire).into();
@@ -292,7 +326,9 @@ impl Interfaces {
         }
         let flags = self.flags.get(number)?.load(Ordering::Relaxed);
         let station = Station::of(link.mac(), flags & PROMISCUOUS != 0);
-        (!link.is_down()).then_some(Entrance { station, families: [flags & NO_IPV4 == 0, flags & NO_IPV6 == 0] })
+        let further = start.filter(|start| !station.takes(*start)).and_then(|start| self.further.find(number, start));
+        let own = Entrance { station, families: [flags & NO_IPV4 == 0, flags & NO_IPV6 == 0] };
+        (!link.is_down()).then_some(further.unwrap_or(own))
     }
 
     /// A port, whether it is up or not.

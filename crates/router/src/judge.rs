@@ -242,7 +242,7 @@ fn check<N: NextHops>(data: &[u8], len: usize, station: Station, table: &Hops<N>
         return check::check(data, HEADER, len, station).map(|passed| (passed, false));
     }
     let vlan = ethernet::vlan(data);
-    let entrance = table.next_hops.entrance(table.ingress, vlan);
+    let entrance = table.next_hops.entrance(table.ingress, vlan, data.first_chunk().copied());
     let (header, entrance) = match vlan {
         Some(_) => (HEADER + TAG, entrance.ok_or(Refusal::Vlan)?),
         None => (HEADER, entrance.unwrap_or(Entrance::CLOSED)),
@@ -317,7 +317,7 @@ fn untag<N: NextHops>(
     }
     let vlan = u16::from_ne_bytes([start[HEADER], start[HEADER + 1]]) & ethernet::VLAN_MASK;
     if vlan != within.vlan {
-        let entrance = table.next_hops.entrance(table.ingress, Some(u16::from_be(vlan)));
+        let entrance = table.next_hops.entrance(table.ingress, Some(u16::from_be(vlan)), None);
         let entrance = entrance.filter(|entrance| entrance.families[0]);
         *within = Within { vlan, station: entrance.map_or(Station::NOBODY, |entrance| entrance.station) };
     }

@@ -27,8 +27,9 @@ pub(crate) trait NextHops: Copy {
     /// Returns the interface `ingress`, by which frames without a route go back, if they do.
     fn back(self, ingress: usize) -> Option<Interface>;
 
-    /// Returns how frames of a VLAN, or without a tag, come in by a port, if that changes; `None` if they come by nothing that is up.
-    fn entrance(self, port: usize, vlan: Option<u16>) -> Option<Entrance>;
+    /// Returns how frames of a VLAN, or without a tag, come in by a port, if that changes; `None` if they come by nothing that is up. With
+    /// their first bytes, further addresses count too.
+    fn entrance(self, port: usize, vlan: Option<u16>, start: Option<[u8; 8]>) -> Option<Entrance>;
 }
 
 /// Next hops, for most packets.
@@ -88,7 +89,7 @@ impl NextHops for FileHops<'_> {
         self.interfaces.get(ingress).copied().filter(|_| self.miss == Miss::Return)
     }
 
-    fn entrance(self, _: usize, _: Option<u16>) -> Option<Entrance> {
+    fn entrance(self, _: usize, _: Option<u16>, _: Option<[u8; 8]>) -> Option<Entrance> {
         None
     }
 }
