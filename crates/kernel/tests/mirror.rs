@@ -295,6 +295,26 @@ fn routes_by_what_is_no_port_go_to_the_kernel() {
 }
 
 #[test]
+fn a_macvlan_names_what_it_is_on() {
+    let mut followed = Followed::new(&Naive::new(1));
+    for (kind, macvlan, is_macvtap) in
+        [("macvlan", Some(1), false), ("macvtap", Some(1), true), ("vlan", None, false), ("ipvlan", None, false)]
+    {
+        let info = build::attr(18, &build::attr(1, &[kind.as_bytes(), &[0]].concat()));
+        followed.hear(&[build::link(9, "m", true, true, &[build::word(5, 1), info.clone()])], false);
+        let shown = |mirror: &Mirror| {
+            let (_, shown) = mirror.interfaces().find(|(index, _)| *index == 9).unwrap();
+            (shown.macvlan, shown.is_macvtap)
+        };
+        assert_eq!(shown(&followed.mirror), (macvlan, is_macvtap), "{kind}");
+        // What it is on is in another namespace.
+        let elsewhere = build::word(37, 0);
+        followed.hear(&[build::link(9, "m", true, true, &[build::word(5, 1), elsewhere, info])], false);
+        assert_eq!(shown(&followed.mirror), (None, is_macvtap), "{kind}");
+    }
+}
+
+#[test]
 fn other_rules_send_a_family_to_the_kernel() {
     let mut followed = Followed::new(&Naive::new(1));
     assert_eq!([Family::V4, Family::V6].map(|family| followed.mirror.bypass(family)), [None; 2]);

@@ -97,6 +97,10 @@ pub struct Interface {
     pub carrier: bool,
     /// The interface below, and the VLAN's number, of a sub-interface with tags of type 0x8100.
     pub vlan: Option<(u32, u16)>,
+    /// The interface below, of a macvlan: frames to its address come in there.
+    pub macvlan: Option<u32>,
+    /// Whether that is a macvtap, whose frames go to whoever has it open.
+    pub is_macvtap: bool,
     /// Why the data path does not send by it; `None` if it does.
     pub kernel: Option<Reason>,
     /// What `ip_forward` and its IPv6 likeness say of packets that come in by it.

@@ -57,6 +57,8 @@ impl Mirror {
             up: link.is_up(),
             carrier: link.carrier,
             vlan,
+            macvlan: link.parent.filter(|_| matches!(link.kind, "macvlan" | "macvtap")),
+            is_macvtap: link.kind == "macvtap",
             kernel,
             forwarding: [v4.forwarding, self.forwarding_v6],
             ignore_linkdown: [v4.ignore_linkdown || self.ignore_linkdown_v4, v6.ignore_linkdown],
