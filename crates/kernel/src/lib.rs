@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod filters;
 mod follow;
 mod ipsec;
 mod message;
@@ -27,6 +28,7 @@ mod mirror;
 mod socket;
 
 pub use error::{Error, Fault};
+pub use filters::{has_nft_rules, has_tc_filters};
 pub use follow::{Counts, Follower, Progress};
 pub use ipsec::Ipsec;
 pub use message::{

@@ -1,0 +1,130 @@
+//! Whether the kernel filters packets (`linux/netfilter/nf_tables.h`, `linux/rtnetlink.h`): what a data path forwards by itself does
+//! not meet such filters.
+
+use crate::message::HEADER;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recvfrom, sendto, socket_with,
+};
+
+/// Returns whether this network namespace has rules of nftables, among which are those of `iptables-nft`; `None` if the kernel does not
+/// say, such as to a process without CAP_NET_ADMIN.
+///
+/// ```
+/// if kernel::has_nft_rules() == Some(true) {
+///     println!("nft list ruleset");
+/// }
+/// ```
+#[must_use]
+pub fn has_nft_rules() -> Option<bool> {
+    // Of all families, version 0, of no resource.
+    lists(Some(netlink::NETFILTER), NFT_MSG_GETRULE, &[0; 4], NFT_MSG_NEWRULE)
+}
+
+/// Returns whether an interface of this network namespace has tc filters, on its way in, on its way out or at its root queue; `None` if
+/// the kernel does not say.
+///
+/// ```
+/// // That of the loopback interface.
+/// println!("{:?}", kernel::has_tc_filters(1));
+/// ```
+#[must_use]
+pub fn has_tc_filters(interface: u32) -> Option<bool> {
+    let at = |parent: u32| {
+        // struct tcmsg: family, interface, handle, parent, info.
+        let fixed = [0, interface, 0, parent, 0].map(u32::to_ne_bytes);
+        lists(None, RTM_GETTFILTER, fixed.as_flattened(), RTM_NEWTFILTER)
+    };
+    let found = [TC_INGRESS, TC_EGRESS, 0].map(at);
+    if found.contains(&Some(true)) { Some(true) } else { found.into_iter().find(Option::is_some).flatten() }
+}
+
+/// Whether the kernel lists anything: a dump is asked for, and read until a message of type `found` or its end.
+fn lists(protocol: Option<Protocol>, request: u16, fixed: &[u8], found: u16) -> Option<bool> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol).ok()?;
+    let mut asked = vec![0; HEADER];
+    asked[..4].copy_from_slice(&u32::try_from(HEADER + fixed.len()).ok()?.to_ne_bytes());
+    asked[4..6].copy_from_slice(&request.to_ne_bytes());
+    asked[6..8].copy_from_slice(&(NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
+    asked.extend(fixed);
+    sendto(&fd, &asked, SendFlags::empty(), &SocketAddrNetlink::new(0, 0)).ok()?;
+    let mut answer = vec![0; LONGEST];
+    // Each call to read has the kernel write the next part before it returns.
+    for _ in 0..DATAGRAMS {
+        let (len, _, sender) = recvfrom(&fd, &mut answer[..], RecvFlags::empty()).ok()?;
+        if sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok()).is_none_or(|from| from.pid() != 0) {
+            continue;
+        }
+        if let Some(ended) = find(answer.get(..len)?, found) {
+            return ended;
+        }
+    }
+    None
+}
+
+/// What a datagram says: that there is one, that there is none, that the kernel does not tell; or nothing yet.
+fn find(datagram: &[u8], found: u16) -> Option<Option<bool>> {
+    let mut rest = datagram;
+    while let Some((header, _)) = rest.split_first_chunk::<HEADER>() {
+        let len = usize::try_from(u32::from_ne_bytes([header[0], header[1], header[2], header[3]])).ok()?;
+        match u16::from_ne_bytes([header[4], header[5]]) {
+            kind if kind == found => return Some(Some(true)),
+            NLMSG_DONE => return Some(Some(false)),
+            NLMSG_ERROR => return Some(None),
+            _ => {}
+        }
+        if len < HEADER {
+            return Some(None);
+        }
+        rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    None
+}
+
+/// Parts of a dump are 32 KiB long at most.
+const LONGEST: usize = 64 << 10;
+/// Those that are read, and messages of others.
+const DATAGRAMS: usize = 64;
+const NLM_F_REQUEST: u16 = 1;
+/// NLM_F_ROOT and NLM_F_MATCH.
+const NLM_F_DUMP: u16 = 0x300;
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// The upper half is NFNL_SUBSYS_NFTABLES.
+const NFT_MSG_NEWRULE: u16 = 0x0A06;
+const NFT_MSG_GETRULE: u16 = 0x0A07;
+const RTM_NEWTFILTER: u16 = 44;
+const RTM_GETTFILTER: u16 = 46;
+/// Parents of filters: TC_H_CLSACT with TC_H_MIN_INGRESS and TC_H_MIN_EGRESS.
+const TC_INGRESS: u32 = 0xFFFF_FFF2;
+const TC_EGRESS: u32 = 0xFFFF_FFF3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(len: u32, kind: u16) -> Vec<u8> {
+        let mut message = vec![0; HEADER];
+        message[..4].copy_from_slice(&len.to_ne_bytes());
+        message[4..6].copy_from_slice(&kind.to_ne_bytes());
+        message.resize(message.len().max(usize::try_from(len).unwrap().min(64)), 0);
+        message
+    }
+
+    #[test]
+    fn a_dump_ends_with_what_is_looked_for_or_its_end() {
+        let [other, rule, done, error] = [5, 44, NLMSG_DONE, NLMSG_ERROR].map(|kind| message(20, kind));
+        assert_eq!(find(&[other.clone(), rule, done.clone()].concat(), 44), Some(Some(true)));
+        assert_eq!(find(&[other.clone(), done].concat(), 44), Some(Some(false)));
+        assert_eq!(find(&error, 44), Some(None));
+        assert_eq!(find(&other, 44), None, "it goes on");
+        for cut in 0..HEADER {
+            assert_eq!(find(&other[..cut], 44), None);
+        }
+        for len in [0, 15] {
+            assert_eq!(find(&message(len, 5), 44), Some(None), "a length of {len}");
+        }
+        assert_eq!(find(&message(u32::MAX, 5), 44), None);
+    }
+}
