@@ -12,6 +12,7 @@ use crate::{Host, PciAddress, PciDevice};
 mod cpu;
 mod iommu;
 mod memory;
+mod neighbours;
 mod nic;
 
 /// The result of one check.
@@ -87,6 +88,7 @@ impl Host {
             cpu::clock(self),
             cpu::virtual_machine(self),
         ]);
+        findings.extend(neighbours::room(self));
         for device in &needs.devices {
             findings.extend(nic::examine(self, device));
         }
