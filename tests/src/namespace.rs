@@ -3,6 +3,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
+use std::io::Read as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -18,6 +19,20 @@ impl Process {
     /// When it is gone.
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).expect("the process is there");
+    }
+
+    /// Holds it to its running.
+    ///
+    /// # Panics
+    ///
+    /// When it has ended; with what it wrote to standard error, if that is piped.
+    pub fn still_runs(&mut self) {
+        let Some(status) = self.0.try_wait().expect("a child can be waited for") else { return };
+        let mut said = String::new();
+        if let Some(mut stderr) = self.0.stderr.take() {
+            stderr.read_to_string(&mut said).expect("text");
+        }
+        panic!("the process has ended: {status}: {said}");
     }
 
     /// Waits for its end, at most for `limit`.

@@ -1,0 +1,171 @@
+//! `fwd l3 --kernel` in a network namespace of its own, whose stations are Linux in others.
+
+use crate::{Fwd, Namespace, Process, eventually, fwd};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::io::Read as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A port of the router, and who is at the other end of its wire.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    /// The interface of the station.
+    pub wire: &'static str,
+    /// The twin of the port.
+    pub twin: &'static str,
+    /// Addresses of the router, IPv4 and IPv6; the networks have 24 and 64 bits.
+    pub router: [&'static str; 2],
+    /// Addresses of the station.
+    pub station: [&'static str; 2],
+}
+
+/// The router. Its twins are there before it starts, and stay with their addresses and routes when it ends.
+#[derive(Debug)]
+pub struct KernelRouter {
+    // Dropped in this order: the program before its namespace.
+    run: Option<Process>,
+    /// Where it runs.
+    pub namespace: Namespace,
+    links: Vec<Link>,
+}
+
+impl KernelRouter {
+    /// One that does not run yet.
+    ///
+    /// # Panics
+    ///
+    /// When the namespace cannot be set up; see [`namespaces_possible`](crate::namespaces_possible).
+    #[must_use]
+    pub fn new(links: &[Link]) -> Self {
+        let namespace = Namespace::new();
+        let router = Self { run: None, namespace, links: links.to_vec() };
+        let settings = ["ipv4/ip_forward=1", "ipv6/conf/all/forwarding=1", "ipv4/conf/all/rp_filter=0"];
+        settings.iter().for_each(|setting| set(&router.namespace, setting));
+        // Errors without a pause.
+        ["ipv4/icmp_ratemask=0", "ipv6/icmp/ratelimit=0"].iter().for_each(|setting| set(&router.namespace, setting));
+        router.namespace.output(&["ip", "link", "set", "lo", "up"]);
+        for Link { twin, router: own, .. } in links {
+            router.namespace.output(&["ip", "tuntap", "add", twin, "mode", "tap"]);
+            router.namespace.output(&["ip", "link", "set", twin, "up"]);
+            address(&router.namespace, twin, own);
+        }
+        router
+    }
+
+    /// Starts it, and connects its wires to the stations, one for each link.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up.
+    pub fn start(&mut self, stations: &[&Namespace]) {
+        let program = fwd().to_str().expect("a path in UTF-8");
+        let ports = self.links.iter().map(|link| format!("soft:{0}?wire=tap:{0}", link.wire));
+        let twins: Vec<&str> = self.links.iter().map(|link| link.twin).collect();
+        let kernel = format!("--kernel={}", twins.join(","));
+        let ports: Vec<String> = ports.collect();
+        let mut words = vec![program, "l3", &kernel, "--json", "--quiet", "--duration", "900"];
+        words.extend(ports.iter().map(String::as_str));
+        let mut command = self.namespace.command(&words);
+        let run = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("fwd starts");
+        let mut run = Process(run);
+        for (link, station) in self.links.iter().zip(stations) {
+            let wire = link.wire;
+            eventually("fwd makes its wires", || {
+                run.still_runs();
+                self.namespace.succeeds(&["ip", "link", "show", wire])
+            });
+            self.namespace.output(&["ip", "link", "set", wire, "netns", &station.holder().to_string()]);
+            if !station.succeeds(&["ip", "link", "set", wire, "up"]) {
+                run.still_runs();
+                panic!("{wire} is not there, although fwd runs");
+            }
+            address(station, wire, &link.station);
+        }
+        self.run = Some(run);
+    }
+
+    /// Sends the program a signal.
+    ///
+    /// # Panics
+    ///
+    /// When it does not run.
+    pub fn signal(&self, signal: Signal) {
+        self.run.as_ref().expect("it runs").signal(signal);
+    }
+
+    /// Kills it as it is, and its wires with it.
+    pub fn kill(&mut self) {
+        self.run = None;
+    }
+
+    /// Packets that the router's Linux has forwarded, as its ports did not.
+    ///
+    /// # Panics
+    ///
+    /// When Linux does not count them.
+    #[must_use]
+    pub fn forwarded_by_the_host(&self) -> u64 {
+        let text = self.namespace.output(&["cat", "/proc/net/snmp", "/proc/net/snmp6"]);
+        // Two lines of IPv4: names, and numbers in their order.
+        let mut v4 = text.lines().filter(|line| line.starts_with("Ip:")).map(str::split_whitespace);
+        let (mut names, mut numbers) = (v4.next().expect("names"), v4.next().expect("numbers"));
+        let v4 = names.position(|name| name == "ForwDatagrams").and_then(|at| numbers.nth(at));
+        let v6 = text.lines().find_map(|line| line.strip_prefix("Ip6OutForwDatagrams"));
+        let count = |number: Option<&str>| number.and_then(|number| number.trim().parse::<u64>().ok());
+        count(v4).expect("a count of IPv4") + count(v6).expect("a count of IPv6")
+    }
+
+    /// Ends it as a user would, and holds it to its account.
+    ///
+    /// # Panics
+    ///
+    /// When that does not add up, or it has ended before.
+    pub fn stop(&mut self) -> Fwd {
+        let mut run = self.run.take().expect("it runs");
+        run.still_runs();
+        run.signal(Signal::INT);
+        let status = run.wait(PATIENCE).expect("fwd ends after SIGINT");
+        let (mut stdout, mut stderr) = (String::new(), String::new());
+        run.0.stdout.take().expect("piped").read_to_string(&mut stdout).expect("text");
+        run.0.stderr.take().expect("piped").read_to_string(&mut stderr).expect("text");
+        assert_eq!(status.code(), Some(0), "{stderr}");
+        let json = serde_json::from_str(&stdout).expect("an object");
+        let run = Fwd { code: status.code(), json, stderr };
+        println!("{}\n{}", run.json, run.stderr);
+        let account = run.count("/forwarded") + run.count("/to_host") + run.drops();
+        assert_eq!(run.count("/received"), account, "{}", run.json);
+        run
+    }
+}
+
+/// Frames that Linux has received by an interface.
+///
+/// # Panics
+///
+/// When there is none of that name.
+#[must_use]
+pub fn received(namespace: &Namespace, interface: &str) -> u64 {
+    let text = namespace.output(&["ip", "-json", "-statistics", "link", "show", "dev", interface]);
+    let links: Value = serde_json::from_str(&text).expect("ip prints JSON");
+    links.pointer("/0/stats64/rx/packets").and_then(Value::as_u64).expect("ip counts frames")
+}
+
+/// Sets `PATH=VALUE` below `/proc/sys/net`.
+///
+/// # Panics
+///
+/// When there is no such setting.
+pub fn set(namespace: &Namespace, setting: &str) {
+    let (path, value) = setting.split_once('=').expect("PATH=VALUE");
+    namespace.output(&["sh", "-c", &format!("echo {value} > /proc/sys/net/{path}")]);
+}
+
+fn address(namespace: &Namespace, interface: &str, addresses: &[&str; 2]) {
+    for (address, bits) in addresses.iter().zip(["24", "64"]) {
+        namespace.output(&["ip", "address", "replace", &format!("{address}/{bits}"), "dev", interface, "nodad"]);
+    }
+}
