@@ -1,0 +1,158 @@
+//! FRR and BIRD steer `fwd l3 --kernel`: OSPF, OSPFv3, BGP and BFD over its twins, with the other program at the end of two links.
+//! What they learn the ports do, and a link that goes moves it. Needs root; says why when it is skipped.
+
+use tests::{KernelRouter, Link, Namespace, Speaker, Suite, eventually, namespaces_possible, received};
+
+const LINKS: [Link; 3] = [
+    Link {
+        wire: "rwleft",
+        twin: "rwt0",
+        router: ["10.83.0.1", "2001:db8:10::1"],
+        station: ["10.83.0.2", "2001:db8:10::2"],
+    },
+    Link {
+        wire: "rwone",
+        twin: "rwt1",
+        router: ["10.83.1.1", "2001:db8:11::1"],
+        station: ["10.83.1.2", "2001:db8:11::2"],
+    },
+    Link {
+        wire: "rwtwo",
+        twin: "rwt2",
+        router: ["10.83.2.1", "2001:db8:12::1"],
+        station: ["10.83.2.2", "2001:db8:12::2"],
+    },
+];
+/// The two links to the other router.
+const DOUBLE: [&Link; 2] = [&LINKS[1], &LINKS[2]];
+/// Addresses of the other router that are on no link: OSPF announces two, and BGP two.
+const BY_OSPF: [&str; 2] = ["203.0.113.1", "2001:db8:f0::1"];
+const BY_BGP: [&str; 2] = ["198.51.100.1", "2001:db8:f1::1"];
+/// Pings of which the host in the middle should forward next to nothing.
+const PINGS: u64 = 50;
+
+#[test]
+fn frr_steers_the_ports() {
+    steered_by(Suite::Frr, Suite::Bird);
+}
+
+#[test]
+fn bird_steers_the_ports() {
+    steered_by(Suite::Bird, Suite::Frr);
+}
+
+/// Two stations, of which the right one is a router too, with two links.
+struct Network {
+    left: Namespace,
+    right: Namespace,
+    router: KernelRouter,
+}
+
+fn steered_by(suite: Suite, other: Suite) {
+    let possible = namespaces_possible(&["ping"]).and_then(|()| suite.possible()).and_then(|()| other.possible());
+    if let Err(reason) = possible {
+        skip::test!("{reason}");
+        return;
+    }
+    let mut network = Network::new();
+    let [one, two] = DOUBLE;
+    // To the left nobody answers, but the network is announced, and so is the way back.
+    let ours = Speaker {
+        id: "10.83.0.1",
+        links: &[(LINKS[0].twin, 10), (one.twin, 10), (two.twin, 20)],
+        ospf: &[],
+        systems: [64501, 64502],
+        peers: &[one.station, two.station].concat(),
+        bgp: &[],
+    };
+    let theirs = Speaker {
+        id: "10.83.0.9",
+        links: &[(one.wire, 10), (two.wire, 20)],
+        ospf: &BY_OSPF,
+        systems: [64502, 64501],
+        peers: &[one.router, two.router].concat(),
+        bgp: &BY_BGP,
+    };
+    let daemons = [suite.start(&network.router.namespace, &ours), other.start(&network.right, &theirs)];
+    network.learns();
+    network.forwards_without_the_host();
+    network.moves_with_the_links();
+    network.router.stop();
+    drop(daemons);
+}
+
+impl Network {
+    fn new() -> Self {
+        let (left, right, mut router) = (Namespace::new(), Namespace::new(), KernelRouter::new(&LINKS));
+        for end in [&left, &right] {
+            end.output(&["ip", "link", "set", "lo", "up"]);
+        }
+        for address in BY_OSPF.iter().chain(&BY_BGP) {
+            right.output(&["ip", "address", "add", address, "dev", "lo"]);
+        }
+        router.start(&[&left, &right, &right]);
+        for (family, gateway) in ["-4", "-6"].iter().zip(LINKS[0].router) {
+            left.output(&["ip", family, "route", "add", "default", "via", gateway]);
+        }
+        Self { left, right, router }
+    }
+
+    /// Routes of all protocols, which nobody has set.
+    fn learns(&self) {
+        for (protocol, addresses) in [("ospf", BY_OSPF), ("bgp", BY_BGP)] {
+            for to in addresses {
+                eventually(&format!("{protocol} tells of {to}, and a ping passes"), || self.reaches(to, &[]));
+            }
+        }
+        for family in ["-4", "-6"] {
+            println!("{}", self.router.namespace.output(&["ip", family, "route"]));
+        }
+    }
+
+    fn forwards_without_the_host(&self) {
+        for to in BY_OSPF.iter().chain(&BY_BGP) {
+            eventually("the ports forward by themselves", || {
+                let before = self.router.forwarded_by_the_host();
+                let answered = self.reaches(to, &["-c", &PINGS.to_string()]);
+                answered && self.router.forwarded_by_the_host() - before < PINGS / 5
+            });
+        }
+    }
+
+    /// One link goes, and what was learnt is reached by the other one; and back.
+    fn moves_with_the_links(&self) {
+        for (down, other) in [(DOUBLE[0], DOUBLE[1]), (DOUBLE[1], DOUBLE[0])] {
+            self.right.output(&["ip", "link", "set", down.wire, "down"]);
+            for to in BY_OSPF.iter().chain(&BY_BGP) {
+                eventually(&format!("without {} {to} is reached by {}", down.wire, other.wire), || {
+                    let before = received(&self.right, other.wire);
+                    let answered = self.reaches(to, &["-c", &PINGS.to_string()]);
+                    answered && received(&self.right, other.wire) - before >= PINGS
+                });
+            }
+            self.right.output(&["ip", "link", "set", down.wire, "up"]);
+            // Linux takes the addresses of IPv6 away with the link.
+            self.right.output(&[
+                "ip",
+                "address",
+                "replace",
+                &format!("{}/64", down.station[1]),
+                "dev",
+                down.wire,
+                "nodad",
+            ]);
+            for to in BY_OSPF {
+                eventually(&format!("{to} is reached by the cheaper link"), || {
+                    let before = received(&self.right, DOUBLE[0].wire);
+                    self.reaches(to, &["-c", &PINGS.to_string()])
+                        && received(&self.right, DOUBLE[0].wire) - before >= PINGS
+                });
+            }
+        }
+    }
+
+    /// Pings from the left, once unless the options say otherwise. Returns whether all were answered.
+    fn reaches(&self, to: &str, options: &[&str]) -> bool {
+        self.left.succeeds(&[&["ping", "-i", "0.005", "-W", "1", "-c", "1", to][..], options].concat())
+    }
+}
