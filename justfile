@@ -88,6 +88,10 @@ l3fwd *ARGS:
 pktgen *ARGS:
     benches/pktgen/run {{ARGS}}
 
+# What `fwd l3 --kernel` costs and how fast it follows the kernel, beside its bounds (root).
+kernel *ROWS:
+    benches/kernel/run {{ROWS}}
+
 # Licences, advisories and sources of all dependencies (cargo-deny).
 deny:
     cargo deny --all-features check
