@@ -21,6 +21,8 @@ struct State {
     /// Whether bus mastering is on, how many writes there were when it was last set, and whether it obeys.
     bus_master: (bool, usize),
     stuck: bool,
+    /// Looks for which transactions are still pending.
+    pending: u32,
     on_read: HashMap<u32, OnRead>,
     on_mdic: Option<OnMdic>,
     gone: bool,
@@ -178,6 +180,16 @@ impl Fake {
         self.0.bar.state().on_mdic = Some(Box::new(hook));
     }
 
+    /// Has transactions on PCI Express be pending for so many looks.
+    pub(crate) fn set_pending(&self, looks: u32) {
+        self.0.bar.state().pending = looks;
+    }
+
+    /// How many of these looks have not been made.
+    pub(crate) fn pending(&self) -> u32 {
+        self.0.bar.state().pending
+    }
+
     /// Makes all reads return all ones.
     pub(crate) fn vanish(&self) {
         self.0.bar.state().gone = true;
@@ -215,6 +227,13 @@ unsafe impl Device for Fake {
 
     fn reset(&self) -> device::Result<()> {
         self.set_bus_master(false)
+    }
+
+    fn transactions_pending(&self) -> Option<bool> {
+        let pending = &mut self.0.bar.state().pending;
+        let is_pending = *pending > 0;
+        *pending = pending.saturating_sub(1);
+        Some(is_pending)
     }
 
     fn enable_msix(&self, _vectors: u16) -> device::Result<Vec<OwnedFd>> {

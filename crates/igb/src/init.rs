@@ -107,12 +107,9 @@ fn quiet_reset<D: Device>(regs: &Timed<D>) -> Result<()> {
         Err(Error::Timeout { last, .. }) => {
             let name = regs.device().name();
             tracing::warn!("{name}: requests to memory did not end (STATUS {last:#010x}), resetting nevertheless");
+            intel::end_transactions(regs).or_else(|error| requested(regs, error))?;
         }
-        Err(error @ Error::Expired { .. }) => {
-            // There is no time to wait for the reset, but it is requested.
-            modify(regs, CTRL, |value| value | ctrl::RST.mask())?;
-            return Err(error);
-        }
+        Err(error @ Error::Expired { .. }) => return requested(regs, error),
         Err(error) => return Err(error),
     }
     modify(regs, CTRL, |value| value | ctrl::RST.mask())?;
@@ -124,6 +121,12 @@ fn quiet_reset<D: Device>(regs: &Timed<D>) -> Result<()> {
         modify(regs, CTRL, |value| ctrl::GIO_DIS.set(value, 0))?;
     }
     Ok(())
+}
+
+/// There is no time to wait for the reset, but it is requested.
+fn requested<D: Device>(regs: &Registers<D>, error: Error) -> Result<()> {
+    modify(regs, CTRL, |value| value | ctrl::RST.mask())?;
+    Err(error)
 }
 
 const ARD_LIMIT: Duration = Duration::from_millis(20);
@@ -155,6 +158,22 @@ mod tests {
         assert_eq!((fake.get(RCTL), fake.get(TCTL)), (0, 8));
         let written = fake.written(CTRL);
         assert_eq!(written, [4, 0x0400_0004, 0], "GIO_DIS, then RST, then requests to memory again");
+    }
+
+    /// Requests under way get their answers before the reset; one that never gets its own holds up nothing.
+    #[test]
+    fn transactions_on_the_bus_are_waited_for() {
+        for (looks, left) in [(7, 0), (1000, 900)] {
+            let fake = Fake::new(0x10C9);
+            fake.on_read(STATUS, |_| status::GIO.mask());
+            fake.set_pending(looks);
+            reset(&fake.regs()).unwrap();
+            assert_eq!(fake.pending(), left);
+        }
+        let fake = Fake::new(0x10C9);
+        fake.set_pending(5);
+        reset(&fake.regs()).unwrap();
+        assert_eq!(fake.pending(), 5, "where requests end, nobody looks");
     }
 
     #[test]

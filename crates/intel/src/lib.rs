@@ -30,4 +30,4 @@ pub use rx::RxQueue;
 pub use semaphore::Semaphores;
 pub use station::station_address;
 pub use tx::TxQueue;
-pub use wait::{Command, Timed, is_cancelled, modify, read, wait, wait_retrying};
+pub use wait::{Command, Timed, end_transactions, is_cancelled, modify, read, wait, wait_retrying};

@@ -127,6 +127,26 @@ pub fn read<F: Family, D: Device, A: Readable>(regs: &Regs<F, D>, register: Reg<
     Ok(value)
 }
 
+/// Waits, for a tenth of a second at most, until requests on PCI Express that are under way have their answers, as far as the access path
+/// shows it (82599 datasheet 5.2.5.3.2, 82576 datasheet 5.2): longer than a request may take by default (50 ms).
+///
+/// # Errors
+///
+/// [`Error::Expired`].
+pub fn end_transactions<F: Family, D: Device>(regs: &Timed<F, D>) -> Result<()> {
+    for _ in 0..TRANSACTION_LOOKS {
+        if regs.device().transactions_pending() != Some(true) {
+            return Ok(());
+        }
+        regs.sleep(TRANSACTION_PAUSE, "transactions on PCI Express to end")?;
+    }
+    tracing::warn!("{}: transactions on PCI Express do not end", regs.device().name());
+    Ok(())
+}
+
+const TRANSACTION_LOOKS: u32 = 100;
+const TRANSACTION_PAUSE: Duration = Duration::from_millis(1);
+
 /// Reads, changes and writes back a register. Nothing is written when the device is gone.
 ///
 /// # Errors

@@ -165,7 +165,7 @@ fn quiet_reset<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
     // The MAC of a copper card has no link of its own to reset.
     let bits = if linked || mac != MacType::Mac82599 { ctrl::RST.mask() } else { ctrl::RST.mask() | ctrl::LRST.mask() };
     let ended =
-        end_requests(regs).and_then(|ended| if ended { Ok(true) } else { end_transactions(regs).map(|()| false) });
+        end_requests(regs).and_then(|ended| if ended { Ok(true) } else { intel::end_transactions(regs).map(|()| false) });
     if matches!(ended, Err(Error::Expired { .. })) {
         // There is no time to wait for the reset, but it is requested.
         modify(regs, CTRL, |value| value | bits)?;
@@ -201,19 +201,6 @@ pub(crate) fn end_requests<D: Device>(regs: &Timed<D>) -> Result<bool> {
     }
 }
 
-/// Waits, for a limited time, until requests under way have their answers, as far as the access path shows it (5.2.5.3.2). At opening
-/// and at the end of closing, bus mastering is off besides.
-fn end_transactions<D: Device>(regs: &Timed<D>) -> Result<()> {
-    for _ in 0..TRANSACTION_LOOKS {
-        if regs.device().transactions_pending() != Some(true) {
-            return Ok(());
-        }
-        regs.sleep(TRANSACTION_PAUSE, "transactions on PCI Express to end")?;
-    }
-    tracing::warn!("{}: transactions on PCI Express do not end", regs.device().name());
-    Ok(())
-}
-
 /// Gets rid of requests that hold up a reset: with the MAC looped back and the receiver off, the buffers between
 /// host and device are cleared (5.2.5.3.2).
 fn flush_pending<D: Device>(regs: &Registers<D>) -> Result<()> {
@@ -242,9 +229,6 @@ fn software_reset<D: Device>(regs: &Timed<D>, mac: MacType, bits: u32) -> Result
 const ARD_LIMIT: Duration = Duration::from_millis(500);
 const DMA_LIMIT: Duration = Duration::from_millis(100);
 const GIO_LIMIT: Duration = Duration::from_millis(100);
-/// A tenth of a second, which is longer than a request may take by default (50 ms).
-const TRANSACTION_LOOKS: u32 = 100;
-const TRANSACTION_PAUSE: Duration = Duration::from_millis(1);
 const RESET_LIMIT: Duration = Duration::from_millis(100);
 const SECRX_LIMIT: Duration = Duration::from_millis(10);
 /// A device in reset does not answer for a moment.
