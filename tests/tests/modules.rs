@@ -57,6 +57,52 @@ fn an_empty_cage_has_no_link_and_is_no_error() {
     assert_eq!(link(&rig), TEN);
 }
 
+/// A partner of 1 Gbit/s, found by whoever waits for the link, and by who asks for events from time to time.
+#[test]
+fn a_module_of_two_rates_finds_the_rate_of_its_partner() {
+    let rig = open(sfp(ModuleKind::DualRateSlow)).expect("a healthy device opens");
+    assert_eq!(link(&rig), DOWN, "10 Gbit/s first");
+    assert_eq!(rig.port.wait_link(Duration::from_secs(60)).expect("the device is there"), ONE);
+    assert_eq!(rig.port.wait_link(Duration::from_secs(60)).expect("the device is there"), ONE, "and stays");
+    rig.nic.set_module(ModuleKind::DualRate);
+    // In slices, as a program waits that looks for a signal as well.
+    let slices = (0..6000).map(|_| rig.port.wait_link(Duration::from_millis(10)).expect("the device is there"));
+    assert_eq!(slices.into_iter().find(|link| link.up), Some(TEN));
+    rig.port.close().expect("the device closes");
+    let mut rig = open(sfp(ModuleKind::DualRateSlow)).expect("a healthy device opens");
+    tended(&mut rig, |rig| link(rig) == ONE);
+    rig.nic.set_module(ModuleKind::DualRate);
+    tended(&mut rig, |rig| link(rig) == TEN);
+}
+
+/// Each is read when it comes, and the port set up for it.
+#[test]
+fn modules_come_and_go_while_the_port_is_open() {
+    let mut rig = open(sfp(ModuleKind::Empty)).expect("a module may come later");
+    for (inside, expected) in [
+        (ModuleKind::ShortRange1G, ONE),
+        (ModuleKind::Empty, DOWN),
+        (ModuleKind::LongCable, TEN),
+        (ModuleKind::ShortRange1G, ONE),
+    ] {
+        rig.nic.set_module(inside);
+        tended(&mut rig, |rig| {
+            (inside == ModuleKind::Empty) == (rig.port.cage() == Some(&Cage::Empty)) && link(rig) == expected
+        });
+    }
+    rig.port.close().expect("the device closes");
+}
+
+/// Asks for events until it is so, as a program does, for a minute at most.
+fn tended(rig: &mut Rig, is_so: impl Fn(&Rig) -> bool) {
+    let begun = Instant::now();
+    while !is_so(rig) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", rig.port.cage());
+        rig.port.events().expect("the device is there");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// One that lies, and one that holds the bus: the port opens, in bounded time, and says in one line what is wrong.
 #[test]
 fn a_module_that_cannot_be_read_is_told_and_does_not_hold_up() {
@@ -82,11 +128,32 @@ fn auto_negotiation_that_never_begins_does_not_hold_up() {
 
 #[test]
 fn copper_is_powered() {
-    let x540 = || StrictNic::builder().id(DeviceId::X540);
-    for fault in [None, Some(Fault::PhyAsleep)] {
-        let rig = open(fault.into_iter().fold(x540(), StrictBuilder::fault)).expect("a healthy device opens");
-        assert_eq!(link(&rig), TEN, "{fault:?}");
-        rig.port.close().expect("the device closes");
+    for id in [DeviceId::X540, DeviceId::X550] {
+        for fault in [None, Some(Fault::PhyAsleep)] {
+            let builder = StrictNic::builder().id(id);
+            let rig = open(fault.into_iter().fold(builder, StrictBuilder::fault)).expect("a healthy device opens");
+            assert_eq!(link(&rig), TEN, "{id:?} {fault:?}");
+            rig.port.close().expect("the device closes");
+        }
+    }
+}
+
+/// The firmware of an X550 reads its EEPROM, and turns its receiver off. Without it the port opens and closes nevertheless, in bounded time;
+/// so it does beside firmware that keeps a semaphore.
+#[test]
+fn firmware_that_does_not_do_its_part_does_not_hold_up() {
+    let version = |rig: &Rig| rig.port.parts().into_iter().find(|part| part.0 == "firmware").expect("there is some").1;
+    let rig = open(StrictNic::builder().id(DeviceId::X550)).expect("a healthy device opens");
+    assert_eq!(version(&rig), "not told", "its words are read");
+    for (id, fault, said) in
+        [(DeviceId::X550, Fault::FirmwareSilent, "HICR"), (DeviceId::SfpPlus, Fault::FirmwareHolds, "not told")]
+    {
+        let begun = Instant::now();
+        let rig = open(StrictNic::builder().id(id).fault(fault)).expect("it opens");
+        assert_eq!(link(&rig), TEN);
+        assert!(version(&rig).contains(said), "{}", version(&rig));
+        rig.port.close().expect("it closes");
+        assert!(begun.elapsed() < Duration::from_secs(20), "bounded");
     }
 }
 

@@ -133,7 +133,7 @@ impl<D: Device> intel::Card for Card<D> {
         phy::wait_link(regs, limit)
     }
 
-    fn events(&mut self, regs: &Registers<D>) -> Result<Events> {
+    fn events(&mut self, regs: &Timed<D>) -> Result<Events> {
         interrupts::take(regs)
     }
 
@@ -184,7 +184,7 @@ impl<D: Device> intel::Card for Card<D> {
         Err(Unsupported::new(regs.device().name(), "loop frames back without its internal PHY").into())
     }
 
-    fn stop_receiving(&mut self, regs: &Registers<D>) -> Result<()> {
+    fn stop_receiving(&mut self, regs: &Timed<D>) -> Result<()> {
         init::stop_receiving(regs)
     }
 }

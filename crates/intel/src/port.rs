@@ -64,7 +64,7 @@ pub trait Card: fmt::Debug {
     }
 
     /// As [`ethdev::Port::events`].
-    fn events(&mut self, regs: &Registers<Self>) -> Result<Events>;
+    fn events(&mut self, regs: &During<Self>) -> Result<Events>;
 
     /// As [`ethdev::Port::parts`].
     fn parts(&self, regs: &During<Self>) -> Vec<(&'static str, String)>;
@@ -91,7 +91,7 @@ pub trait Card: fmt::Debug {
     }
 
     /// As [`ethdev::Port::stop_receiving`].
-    fn stop_receiving(&mut self, regs: &Registers<Self>) -> Result<()> {
+    fn stop_receiving(&mut self, regs: &During<Self>) -> Result<()> {
         let _ = regs;
         Ok(())
     }

@@ -1,14 +1,14 @@
-//! EEPROM words and their checksum (82599 datasheet 6.2, EERD in 8.2.3.2).
+//! EEPROM words and their checksum (82599 datasheet 6.2, EERD in 8.2.3.2). An X550's are read by its firmware.
 
 use crate::regs::{EERD, eerd, sw_fw_sync};
 use crate::semaphore::holding;
 use crate::wait::{Timed, wait};
-use crate::{Error, MacType, Result};
+use crate::{Error, MacType, Result, firmware};
 use device::Device;
 use std::time::Duration;
 
 /// Compares the checksum in word 0x3F with the words it covers. `Ok(false)` when they differ, which the log warns
-/// of: the device may work nevertheless. The X550, whose EEPROM firmware checks itself, passes unread.
+/// of: the device may work nevertheless.
 ///
 /// It reads no more words than an EEPROM can have, for a second at most, and gives the semaphore back after each 64, as
 /// firmware and the other port want to read, too.
@@ -18,9 +18,6 @@ use std::time::Duration;
 /// [`Error::Eeprom`] when sections overlap, [`Error::Timeout`] when a word does not come, [`Error::Expired`],
 /// [`Error::Gone`].
 pub(crate) fn check<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
-    if mac == MacType::X550 {
-        return Ok(true);
-    }
     let sum = sum(&regs.at_most(CHECK_LIMIT), mac)?;
     if sum != CHECKSUM {
         let name = regs.device().name();
@@ -78,26 +75,31 @@ fn read_list<D: Device>(regs: &Timed<D>, mac: MacType, first: u16, count: u16) -
     Ok(words)
 }
 
-/// Returns the sum of all covered words: 0 to 0x3F, and the sections that words 3 to 0xE point to.
+/// Returns the sum of all covered words: 0 to 0x3F (X550: 0x41), and the sections that words 3 (X550: 2) to 0xE point to.
 fn sum<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<u16> {
     let mut sum = 0u16;
     let mut sections = Vec::new();
-    read_words(regs, mac, 0..0x40, |address, word| {
+    let (covered, pointers) = if mac == MacType::X550 { (0x42, 0x02..=0x0E) } else { (0x40, 0x03..=0x0E) };
+    read_words(regs, mac, 0..covered, |address, word| {
         sum = sum.wrapping_add(word);
-        let covered = SECTION_POINTERS.contains(&address) && !(mac == MacType::X540 && NOT_ON_X540.contains(&address));
+        let covered = pointers.contains(&address) && (mac == MacType::Mac82599 || !NOT_AFTER_82599.contains(&address));
         if covered && word != 0 && word < WORDS {
-            sections.push(word);
+            sections.push((address, word));
         }
     })?;
     let mut unread = WORDS;
-    for section in sections {
-        let mut length = 0;
-        read_words(regs, mac, section..section + 1, |_, word| length = word)?;
-        if length == 0 || length == 0xFFFF {
-            continue;
-        }
-        let end = section.saturating_add(length).saturating_add(1).min(WORDS);
-        let words = section + 1..end;
+    for (pointer, section) in sections {
+        let words = match FIXED_ON_X550.iter().find(|fixed| mac == MacType::X550 && fixed.0 == pointer) {
+            Some((_, length)) => section..section.saturating_add(*length).min(WORDS),
+            None => {
+                let mut length = 0;
+                read_words(regs, mac, section..section + 1, |_, word| length = word)?;
+                if length == 0 || length == 0xFFFF {
+                    continue;
+                }
+                section + 1..section.saturating_add(length).saturating_add(1).min(WORDS)
+            }
+        };
         unread = u16::try_from(words.len()).ok().and_then(|count| unread.checked_sub(count)).ok_or_else(|| {
             let problem = "its sections overlap, so its checksum cannot be verified; its settings may be wrong";
             Error::Eeprom { device: regs.device().name().to_owned(), problem: problem.to_owned() }
@@ -114,6 +116,9 @@ fn read_words<D: Device>(
     addresses: std::ops::Range<u16>,
     mut each: impl FnMut(u16, u16),
 ) -> Result<()> {
+    if mac == MacType::X550 {
+        return firmware::read_words(regs, addresses, each);
+    }
     for first in addresses.clone().step_by(BLOCK) {
         holding(regs, mac, sw_fw_sync::EEP, || {
             for address in (first..addresses.end).take(BLOCK) {
@@ -145,9 +150,10 @@ const IMAGE_NUMBER: u16 = 0x2D;
 const MOST_TYPES: u16 = 16;
 const MOST_ANALOG_WORDS: u16 = 64;
 const LIST_END: u16 = 0xFFFF;
-const SECTION_POINTERS: std::ops::RangeInclusive<u16> = 0x03..=0x0E;
-/// PHY and option ROM pointers, which the X540's checksum leaves out.
-const NOT_ON_X540: [u16; 2] = [0x04, 0x05];
+/// PHY and option ROM pointers, which the checksum of X540 and X550 leaves out.
+const NOT_AFTER_82599: [u16; 2] = [0x04, 0x05];
+/// Pointers to sections of an X550 (of PCI Express) that do not begin with their length, and how many words they have.
+const FIXED_ON_X550: [(u16, u16); 3] = [(0x06, 0x24), (0x07, 8), (0x08, 8)];
 const WORD_LIMIT: Duration = Duration::from_millis(50);
 
 #[cfg(test)]
@@ -284,9 +290,24 @@ mod tests {
     }
 
     #[test]
-    fn the_x550_is_not_asked() {
-        let fake = Fake::new(0x1563);
-        assert!(check(&fake.regs(), X550).unwrap());
-        assert!(fake.reads().is_empty());
+    fn an_x550_has_more_words_and_sections_without_a_length() {
+        let image = |change: fn(&mut Vec<u16>)| {
+            let mut words = vec![0u16; 1024];
+            (words[0x02], words[0x04], words[0x06], words[0x08], words[0x41]) = (0x80, 0x90, 0x100, 0x200, 5);
+            words[0x80..0x83].copy_from_slice(&[2, 0x1111, 0x2222]);
+            words[0x90..0x92].copy_from_slice(&[1, 0x4444]);
+            words[0x100..0x124].fill(1);
+            words[0x200..0x208].fill(3);
+            let sections = 0x1111 + 0x2222 + 0x24 + 8 * 3;
+            let sum = words[..0x42].iter().fold(sections, |sum: u16, word| sum.wrapping_add(*word));
+            words[0x3F] = CHECKSUM.wrapping_sub(sum);
+            change(&mut words);
+            words
+        };
+        assert!(check_of(0x1563, X550, image(|_| {})));
+        assert!(check_of(0x1563, X550, image(|words| words[0x91] ^= 1)), "the PHY's section is left out");
+        let damaged: [fn(&mut Vec<u16>); 4] =
+            [|words| words[0x41] ^= 1, |words| words[0x82] ^= 1, |words| words[0x123] ^= 1, |words| words[0x207] ^= 1];
+        assert!(damaged.iter().all(|change| !check_of(0x1563, X550, image(*change))));
     }
 }

@@ -20,9 +20,9 @@
 //! ```
 
 use crate::regs::{
-    ANLP1, AUTOC, CTRL, EEC, EERD, GCR_EXT, I2CCTL, Ixgbe, MSCA, MSRWD, RDBAH, RDBAL, RDLEN, RDRXCTL, RDT, SECRXSTAT,
-    STATUS, SW_FW_SYNC, SWSM, TDBAH, TDBAL, TDLEN, TDT, anlp1, autoc, ctrl, eec, eerd, i2cctl, msca, msrwd, rah,
-    rah_fields, ral, rdrxctl, secrxstat, status, sw_fw_sync, swsm,
+    ANLP1, AUTOC, CTRL, EEC, EERD, FLEX_MNG, GCR_EXT, HICR, I2CCTL, Ixgbe, MSCA, MSRWD, RDBAH, RDBAL, RDLEN, RDRXCTL,
+    RDT, RXCTRL, SECRXSTAT, STATUS, SW_FW_SYNC, SWSM, TDBAH, TDBAL, TDLEN, TDT, anlp1, autoc, ctrl, eec, eerd, hicr,
+    i2cctl, msca, msrwd, rah, rah_fields, ral, rdrxctl, secrxstat, status, sw_fw_sync, swsm,
 };
 use device::{Bar, Deadline, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Reg, Translation};
 use std::collections::BTreeMap;
@@ -232,6 +232,24 @@ fn mdio(storage: &mut Storage, command: u32) {
     storage.insert(MSCA.offset(), msca::MDI_CMD.set(command, 0));
 }
 
+/// A command to the firmware of an X550, which completes at once.
+fn firmware(storage: &mut Storage, words: &[u16], hicr: u32) {
+    let get = |at: u32| storage.get(&FLEX_MNG.at(at).offset()).copied().unwrap_or(0);
+    let ([command, ..], [high, low, ..]) = (get(0).to_le_bytes(), get(2).to_le_bytes());
+    let (first, count) = (get(1).swap_bytes() / 2, u32::from(u16::from_be_bytes([high, low])) / 2);
+    let word = |at: u32| u32::from(words.get((first + at) as usize).copied().unwrap_or(0));
+    match command {
+        0x31 => {
+            for at in (0..count).step_by(2) {
+                storage.insert(FLEX_MNG.at(3 + at / 2).offset(), word(at) | word(at + 1) << 16);
+            }
+        }
+        _ => drop(storage.insert(RXCTRL.offset(), 0)),
+    }
+    storage.insert(FLEX_MNG.at(0).offset(), u32::from_le_bytes([command, 0, 1, 0xFF]));
+    storage.insert(HICR.offset(), hicr::SV.set(hicr::C.set(hicr, 0), 1));
+}
+
 impl Fake {
     /// Creates an Intel device with this id whose EEPROM is loaded and whose resets finish at once.
     #[must_use]
@@ -274,6 +292,8 @@ impl Fake {
         });
         fake.set_phy_register(PHY_IDENTITY, 0x0154);
         fake.on_write(MSCA, mdio);
+        fake.set(HICR, hicr::EN.mask());
+        fake.on_write(HICR, |storage, value| firmware(storage, &[], value));
         fake.on_read(SWSM, |storage| {
             let old = storage.get(&SWSM.offset()).copied().unwrap_or(0);
             storage.insert(SWSM.offset(), old | swsm::SMBI.mask());
@@ -395,6 +415,8 @@ impl Fake {
 
     /// Sets the words of the EEPROM; those beyond are 0.
     pub fn set_eeprom(&self, words: Vec<u16>) {
+        let for_firmware = words.clone();
+        self.on_write(HICR, move |storage, value| firmware(storage, &for_firmware, value));
         self.on_write(EERD, move |storage, value| {
             let address = eerd::ADDR.get(value) as usize;
             let word = words.get(address).copied().unwrap_or(0);

@@ -11,7 +11,7 @@ use crate::regs::{
     txpbthresh, vlnctrl,
 };
 use crate::wait::{Timed, modify, read, wait};
-use crate::{Config, Error, MacType, Result, link, rss};
+use crate::{Config, Error, MacType, Result, firmware, link, rss};
 use device::Device;
 use std::thread::sleep;
 use std::time::Duration;
@@ -130,8 +130,16 @@ pub(crate) fn start_receiving<D: Device>(regs: &Timed<D>) -> Result<()> {
     drained.map(drop)
 }
 
-/// Stops frames from coming in: the first step of a shutdown, before queues are disabled (4.6.7.1.2).
-pub(crate) fn stop_receiving<D: Device>(regs: &Registers<D>) -> Result<()> {
+/// Stops frames from coming in: the first step of a shutdown, before queues are disabled (4.6.7.1.2). An X550's firmware does it, as by its
+/// vendor's drivers, if it is willing.
+pub(crate) fn stop_receiving<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
+    if mac == MacType::X550 && rxctrl::RXEN.is_set(read(regs, RXCTRL)?) {
+        match firmware::disable_receiver(regs) {
+            Err(error @ Error::Gone { .. }) => return Err(error),
+            Err(error) => tracing::debug!("the receiver is turned off without firmware: {error}"),
+            Ok(()) => {}
+        }
+    }
     modify(regs, RXCTRL, |value| rxctrl::RXEN.set(value, 0))
 }
 
@@ -164,8 +172,8 @@ fn quiet_reset<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
     let linked = link::status(regs, mac)?.up;
     // The MAC of a copper card has no link of its own to reset.
     let bits = if linked || mac != MacType::Mac82599 { ctrl::RST.mask() } else { ctrl::RST.mask() | ctrl::LRST.mask() };
-    let ended =
-        end_requests(regs).and_then(|ended| if ended { Ok(true) } else { intel::end_transactions(regs).map(|()| false) });
+    let ended = end_requests(regs)
+        .and_then(|ended| if ended { Ok(true) } else { intel::end_transactions(regs).map(|()| false) });
     if matches!(ended, Err(Error::Expired { .. })) {
         // There is no time to wait for the reset, but it is requested.
         modify(regs, CTRL, |value| value | bits)?;

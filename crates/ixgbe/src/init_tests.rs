@@ -295,7 +295,7 @@ fn a_stop_closes_requests_and_resets() {
     let regs = fake.regs();
     announce(&regs).unwrap();
     assert_eq!(fake.get(CTRL_EXT), 0x1001_0000);
-    stop_receiving(&regs).unwrap();
+    stop_receiving(&regs, Mac82599).unwrap();
     stop(&regs, Mac82599).unwrap();
     assert_eq!(order(&fake), ["CTRL_EXT", "RXCTRL", "EIMC", "EIMC_EX", "CTRL_EXT", "CTRL", "EIMC", "EIMC_EX"]);
     assert_eq!((fake.get(RXCTRL), fake.get(CTRL_EXT)), (0, 0x0001_0000), "firmware is told");
@@ -321,13 +321,13 @@ fn whole_life(fake: &Fake) -> Result<()> {
     filters.set_vlan_filter(true)?;
     announce(&regs)?;
     start_receiving(&regs)?;
-    stop_receiving(&regs)?;
+    stop_receiving(&regs, model.mac)?;
     stop(&regs, model.mac)
 }
 
 #[test]
 fn removal_at_any_read_is_told() {
-    for device in [0x10FB, 0x1528] {
+    for device in [0x10FB, 0x1528, 0x1563] {
         let healthy = Fake::new(device);
         healthy.set_eeprom(vec![0xFFFF; 64]);
         whole_life(&healthy).unwrap();

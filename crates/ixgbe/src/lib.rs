@@ -31,6 +31,7 @@ mod eeprom;
 #[expect(unsafe_code, reason = "a card plays with memory that it was told of")]
 pub mod fake;
 mod filter;
+mod firmware;
 mod i2c;
 mod ids;
 mod init;

@@ -10,7 +10,8 @@ use crate::wait::{Timed, modify, read, wait};
 use crate::{Cage, Error, MacType, Media, Model, Result, SfpModule, module, phy};
 use device::Device;
 use ethdev::LinkStatus;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Tells the MAC what it is connected to and starts the link; does not wait for it. A link that is up (`linked`) and set as it
 /// should be stays as it is. Returns what is in the cage of an SFP+ port. Copper is left to the PHY, once that is powered.
@@ -25,19 +26,25 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> 
         return Ok(None);
     }
     let cage = if model.media == Media::Fibre { Some(module::identify(regs, model.mac)?) } else { None };
-    if let Some(cage) = &cage {
+    set_up_for(regs, model, cage.as_ref(), linked)?;
+    Ok(cage)
+}
+
+/// The same for what is known to be in the cage.
+fn set_up_for<D: Device>(regs: &Timed<D>, model: Model, cage: Option<&Cage>, linked: bool) -> Result<()> {
+    if let Some(cage) = cage {
         set_pins(regs, cage)?;
     }
     let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
-    let after = wanted(model.media, cage.as_ref(), before);
+    let after = wanted(model.media, cage.is_some_and(Cage::is_gigabit), before);
     if linked && after == before {
-        return Ok(cage);
+        return Ok(());
     }
     if mmngc::VETO.is_set(read(regs, MMNGC)?) {
         tracing::info!("{}: manageability firmware forbids changes of the link (MMNGC)", regs.device().name());
-        return Ok(cage);
+        return Ok(());
     }
-    if let Some(Cage::Module(module)) = &cage {
+    if let Some(Cage::Module(module)) = cage {
         set_analog(regs, model.mac, module)?;
     }
     holding(regs, model.mac, sw_fw_sync::MAC_CSR, || {
@@ -47,8 +54,39 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> 
             return Ok(());
         }
         reset_pipeline(regs, after.0).map(drop)
-    })?;
-    Ok(cage)
+    })
+}
+
+/// Looks after an SFP+ port that has no link: sets it up anew if something else is in its cage than before, and has a module of two rates
+/// try the other.
+///
+/// # Errors
+///
+/// As [`set_up`].
+pub(crate) fn look_after<D: Device>(regs: &Timed<D>, model: Model, cage: &mut Cage) -> Result<()> {
+    if status(regs, model.mac)?.up {
+        return Ok(());
+    }
+    let now = module::look(regs, model.mac)?;
+    if now != *cage {
+        *cage = now;
+        module::tell(regs, cage);
+        return set_up_for(regs, model, Some(cage), false);
+    }
+    if cage.is_dual_rate() { change_rate(regs, model.mac) } else { Ok(()) }
+}
+
+/// Has a module of two rates, and the MAC, try the rate that they are not at.
+fn change_rate<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
+    if mmngc::VETO.is_set(read(regs, MMNGC)?) {
+        return Ok(());
+    }
+    let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
+    let gigabit = autoc::LMS.get(before.0) != LMS_1G;
+    modify(regs, ESDP, |value| esdp::SDP5.set(value | esdp::SDP5_DIR.mask(), (!gigabit).into()))?;
+    regs.sleep(RATE_SETTLE, "the SFP+ module to change its rate")?;
+    tracing::debug!("{}: no link, trying {} Gbit/s", regs.device().name(), if gigabit { 1 } else { 10 });
+    holding(regs, mac, sw_fw_sync::MAC_CSR, || reset_pipeline(regs, wanted(Media::Fibre, gigabit, before).0).map(drop))
 }
 
 /// The pins that go to the module: an earlier driver may have turned the laser off.
@@ -72,13 +110,14 @@ fn set_analog<D: Device>(regs: &Timed<D>, mac: MacType, module: &SfpModule) -> R
 }
 
 /// AUTOC and AUTOC2 for a medium, without a restart.
-fn wanted(media: Media, cage: Option<&Cage>, (autoc, autoc2): (u32, u32)) -> (u32, u32) {
+fn wanted(media: Media, gigabit: bool, (autoc, autoc2): (u32, u32)) -> (u32, u32) {
     let (autoc, autoc2) = (autoc::FLU.set(autoc, 0), autoc2::LINK_DISABLE.set(autoc2, 0));
     match media {
         Media::Fibre => {
-            let autoc = match cage {
-                Some(cage) if cage.is_gigabit() => autoc::PMA_1G.set(autoc::LMS.set(autoc, LMS_1G), 0),
-                _ => autoc::LMS.set(autoc, LMS_10G_SERIAL),
+            let autoc = if gigabit {
+                autoc::PMA_1G.set(autoc::LMS.set(autoc, LMS_1G), 0)
+            } else {
+                autoc::LMS.set(autoc, LMS_10G_SERIAL)
             };
             (autoc, autoc2::PMA_SERIAL.set(autoc2, SERIAL_SFI))
         }
@@ -144,8 +183,37 @@ pub(crate) fn status<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<Lin
     read(regs, LINKS).map(|value| decode(value, mac))
 }
 
-/// Waits for the link to come up, and returns its state when it has, `limit` is over, or the operation is cancelled.
-pub(crate) fn wait_link<D: Device>(regs: &Timed<D>, mac: MacType, limit: Duration) -> Result<LinkStatus> {
+/// Waits for the link to come up, and returns its state when it has, `limit` is over, or the operation is cancelled. With a module of two
+/// rates it tries either in turn; `since` is when the present one began.
+pub(crate) fn wait_link<D: Device>(
+    regs: &Timed<D>,
+    mac: MacType,
+    cage: Option<&Cage>,
+    since: &Mutex<Instant>,
+    limit: Duration,
+) -> Result<LinkStatus> {
+    let begun = Instant::now();
+    let dual_rate = cage.is_some_and(Cage::is_dual_rate);
+    let since = || since.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let left = limit.saturating_sub(begun.elapsed());
+        let slice = if dual_rate { left.min(RATE_LIMIT.saturating_sub(since().elapsed())) } else { left };
+        let link = wait_at_rate(regs, mac, slice)?;
+        if link.up || begun.elapsed() >= limit || regs.check("the link (LINKS.UP)").is_err() {
+            return Ok(link);
+        }
+        if dual_rate && since().elapsed() >= RATE_LIMIT {
+            *since() = Instant::now();
+            match change_rate(regs, mac) {
+                Err(error @ Error::Gone { .. }) => return Err(error),
+                Err(error) => tracing::debug!("the other rate cannot be tried: {error}"),
+                Ok(()) => {}
+            }
+        }
+    }
+}
+
+fn wait_at_rate<D: Device>(regs: &Timed<D>, mac: MacType, limit: Duration) -> Result<LinkStatus> {
     match wait(regs, LINKS, |value| links::UP.is_set(value), limit, "the link (LINKS.UP)") {
         Ok(value) => Ok(decode(value, mac)),
         Err(Error::Timeout { last, .. }) => Ok(decode(last, mac)),
@@ -181,6 +249,9 @@ const LMS_10G_SERIAL: u32 = 3;
 const PARALLEL_CX4: u32 = 2;
 /// AUTOC2.PMA_SERIAL: SFI.
 const SERIAL_SFI: u32 = 2;
+/// How long the link may take at one rate of a module that has two, and how long the module takes to change: what Intel's drivers wait.
+pub(crate) const RATE_LIMIT: Duration = Duration::from_millis(500);
+const RATE_SETTLE: Duration = Duration::from_millis(40);
 /// How long Linux's driver waits for the loop, 10 to 20 ms.
 const LOOPBACK_SETTLE: Duration = Duration::from_millis(10);
 /// How long Intel's drivers give auto-negotiation to begin.
@@ -301,13 +372,16 @@ mod tests {
     #[test]
     fn waiting_ends_with_the_link_or_the_limit() {
         let fake = Fake::new(0x10FB);
-        let down = wait_link(&fake.regs(), Mac82599, Duration::from_millis(2)).unwrap();
+        let down =
+            wait_link(&fake.regs(), Mac82599, None, &Mutex::new(Instant::now()), Duration::from_millis(2)).unwrap();
         assert_eq!(down, LinkStatus { up: false, speed_mbps: 0 });
         let mut reads = 0;
         fake.on_read(LINKS, move |_| {
             reads += 1;
             if reads > 70 { 0x7000_0080 } else { 0 }
         });
-        assert!(wait_link(&fake.regs(), Mac82599, Duration::from_secs(60)).unwrap().up);
+        assert!(
+            wait_link(&fake.regs(), Mac82599, None, &Mutex::new(Instant::now()), Duration::from_secs(60)).unwrap().up
+        );
     }
 }

@@ -8,7 +8,7 @@ use crate::{MacType, Result, eeprom};
 use device::Device;
 use std::fmt;
 
-/// What was in the cage when the port was opened.
+/// What is in the cage.
 ///
 /// ```
 /// use ethdev::Opened;
@@ -52,7 +52,7 @@ impl Cage {
 pub struct SfpModule {
     /// Its kind.
     pub kind: SfpKind,
-    /// Whether it runs at 1 Gbit/s too. The driver selects 10.
+    /// Whether it runs at 1 Gbit/s too. The driver tries 10 first.
     pub dual_rate: bool,
     /// The vendor's name; characters that are not printable ASCII are shown as `?`.
     pub vendor: String,
@@ -123,12 +123,23 @@ impl fmt::Display for SfpModule {
     }
 }
 
+/// Reads what is in the cage, and tells it in the log.
+///
+/// # Errors
+///
+/// As [`look`].
+pub(crate) fn identify<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Cage> {
+    let cage = look(regs, mac)?;
+    tell(regs, &cage);
+    Ok(cage)
+}
+
 /// Reads what is in the cage, under the semaphore that firmware takes for the same.
 ///
 /// # Errors
 ///
 /// [`crate::Error::Timeout`] when another holder keeps the semaphore, [`crate::Error::Expired`], [`crate::Error::Gone`].
-pub(crate) fn identify<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Cage> {
+pub(crate) fn look<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Cage> {
     let mut page = [0; PAGE];
     let mut outcome = Ok(());
     for _ in 0..TRIES {
@@ -141,20 +152,23 @@ pub(crate) fn identify<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Cage>
             break;
         }
     }
-    let cage = match outcome {
+    Ok(match outcome {
         Ok(()) => parse(&page),
         Err(Failure::Stuck(wire)) => Cage::Unreadable(format!(
             "the {wire} wire of its two-wire bus is held down: take it out and put it in again"
         )),
         Err(_) => Cage::Empty,
-    };
+    })
+}
+
+/// Tells in the log what is in the cage.
+pub(crate) fn tell<D: Device>(regs: &Timed<D>, cage: &Cage) {
     let name = regs.device().name();
-    match &cage {
+    match cage {
         Cage::Module(module) => tracing::info!("{name}: SFP+ module: {module}"),
         Cage::Empty => tracing::info!("{name}: no SFP+ module answers"),
         Cage::Unreadable(problem) => tracing::warn!("{name}: SFP+ module: {problem}"),
     }
-    Ok(cage)
 }
 
 /// The software bit of SW_FW_SYNC for PHY or module of this port (10.5.4).

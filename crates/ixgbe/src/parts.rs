@@ -18,11 +18,9 @@ pub(crate) fn describe<D: Device>(regs: &Timed<D>, model: Model, cage: Option<&C
     if model.media == Media::Copper && model.mac != MacType::Mac82599 {
         parts.push(("PHY", or_error(phy::identify(regs, model.mac).map(|phy| phy.to_string()))));
     }
-    if model.mac != MacType::X550 {
-        let image = eeprom::image_number(regs, model.mac);
-        let image = image.map(|number| number.map_or("not told".to_owned(), |number| format!("image {number:#010x}")));
-        parts.push(("firmware", or_error(image)));
-    }
+    let image = eeprom::image_number(regs, model.mac);
+    let image = image.map(|number| number.map_or("not told".to_owned(), |number| format!("image {number:#010x}")));
+    parts.push(("firmware", or_error(image)));
     parts.push(("PAUSE", or_error(pause(regs))));
     parts
 }

@@ -11,7 +11,8 @@ use ethdev::{Capabilities, Events, HashTypes, LinkStatus, PortConfig, Rss, RssCa
 use intel::Shared;
 use mempool::Pool;
 use std::fmt;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The port of an open device: link, filters, statistics and closing. What it has beyond an [`ethdev::Port`] is in [`Card`].
 ///
@@ -53,6 +54,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
         counters: Counters::new(&regs)?,
         model,
         cage,
+        looked: Mutex::new(Instant::now()),
         address,
     };
     #[expect(unsafe_code, reason = "a word for the device")]
@@ -65,6 +67,8 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
 pub struct Card<D: Device> {
     model: Model,
     cage: Option<Cage>,
+    /// When the cage was last looked at, or the rate of its module changed.
+    looked: Mutex<Instant>,
     address: [u8; 6],
     filters: Filters<D>,
     counters: Counters<D>,
@@ -77,7 +81,8 @@ impl<D: Device> Card<D> {
         self.model
     }
 
-    /// Returns what was in the cage when the port was opened; `None` if it has no cage for SFP+ modules.
+    /// Returns what was in the cage when it was last looked at: when the port was opened, and by [`ethdev::Port::events`] while there is no
+    /// link. `None` if it has no cage for SFP+ modules.
     #[must_use]
     pub fn cage(&self) -> Option<&Cage> {
         self.cage.as_ref()
@@ -150,11 +155,25 @@ impl<D: Device> intel::Card for Card<D> {
     }
 
     fn wait_link(&self, regs: &Timed<D>, limit: Duration) -> Result<LinkStatus> {
-        link::wait_link(regs, self.model.mac, limit)
+        link::wait_link(regs, self.model.mac, self.cage(), &self.looked, limit)
     }
 
-    fn events(&mut self, regs: &Registers<D>) -> Result<Events> {
-        interrupts::take(regs)
+    /// Also looks after an SFP+ port without a link, twice a second at most: a module may have been plugged in, and one of two rates tries
+    /// the other.
+    fn events(&mut self, regs: &Timed<D>) -> Result<Events> {
+        let events = interrupts::take(regs)?;
+        let looked = self.looked.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cage) = &mut self.cage
+            && looked.elapsed() >= link::RATE_LIMIT
+        {
+            match link::look_after(regs, self.model, cage) {
+                Err(error @ Error::Gone { .. }) => return Err(error),
+                Err(error) => tracing::debug!("the SFP+ port without a link cannot be looked after: {error}"),
+                Ok(()) => {}
+            }
+            *looked = Instant::now();
+        }
+        Ok(events)
     }
 
     /// Module or PHY, firmware, and what is done with PAUSE frames.
@@ -191,8 +210,8 @@ impl<D: Device> intel::Card for Card<D> {
         link::set_loopback(regs, self.model.mac, on)
     }
 
-    fn stop_receiving(&mut self, regs: &Registers<D>) -> Result<()> {
-        init::stop_receiving(regs)
+    fn stop_receiving(&mut self, regs: &Timed<D>) -> Result<()> {
+        init::stop_receiving(regs, self.model.mac)
     }
 }
 

@@ -36,7 +36,7 @@ fn a_checksum_that_is_wrong_and_an_eeprom_that_is_missing() {
     let fake = Fake::new(0x10FB);
     fake.on_read(EEC, |_| eec::ARD.mask());
     assert_eq!(seen(&run(&fake), EEPROM), (Failed, "there is none (EEC.EE_PRES)"));
-    assert_eq!(seen(&run(&Fake::new(0x1563)), EEPROM).0, NotApplicable);
+    assert_eq!(seen(&run(&Fake::new(0x1563)), EEPROM).0, Failed, "an X550's, which firmware reads");
 }
 
 #[test]

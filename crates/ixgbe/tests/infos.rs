@@ -191,3 +191,42 @@ fn tags_that_are_taken_out_are_told() {
     let bursts: &[_] = if cfg!(miri) { &[8] } else { &[1, 4, 32] };
     bursts.iter().for_each(|burst| check(*burst, if cfg!(miri) { 12 } else { 100 }, 900, true));
 }
+
+/// An entry of an X550's table has six bits, and there are 512: every queue gets the frames whose hash says so, and is not left out.
+#[cfg(not(miri))]
+#[test]
+fn an_x550_hashes_to_64_queues() {
+    const QUEUES: u32 = 64;
+    let device = StrictNic::builder().id(softnic::DeviceId::X550).build();
+    let nic = device.control();
+    let pool = Pool::new(&PoolConfig { slots: 8192, ..PoolConfig::default() }).unwrap();
+    let mut config = Config::default();
+    (config.port.rx_queues, config.port.rx_ring) = (64, 64);
+    let Opened { port, mut rx, tx } = ixgbe::open(device, &config, &pool).unwrap();
+    let mut wanted = vec![0; 64];
+    for n in 0..1500 {
+        let case = case(n, 60, false);
+        wanted[case.info.hash().map_or(0, |hash| hash % 512 % QUEUES) as usize] += 1;
+        nic.inject(&on_the_wire(&case));
+        if n % 16 == 15 {
+            nic.step();
+        }
+    }
+    nic.step_until_idle(100);
+    let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(64));
+    let mut received = Vec::new();
+    for queue in &mut rx {
+        let mut count = 0;
+        while !queue.recv(&mut cache, &mut batch).is_empty() {
+            count += batch.len();
+            cache.free_batch(&mut batch);
+        }
+        received.push(count);
+    }
+    // Frames without a hash fill the ring of queue 0, and what does not fit is dropped.
+    (wanted[0], received[0]) = (0, 0);
+    assert_eq!(received, wanted);
+    assert!(received[1..].iter().all(|count| *count > 0), "{received:?}");
+    drop((rx, tx));
+    port.close().unwrap();
+}

@@ -222,7 +222,7 @@ impl<D: Device> intel::Card for Card<D> {
     }
 
     /// Whatever the physical function says of its own accord may be about the link.
-    fn events(&mut self, _: &Registers<D>) -> Result<Events> {
+    fn events(&mut self, _: &Timed<D>) -> Result<Events> {
         match self.mailbox.news()? {
             News::Lost => Err(self.mailbox.lost()),
             news => Ok(Events { link_changed: news == News::Changed, memory_error: false }),

@@ -30,7 +30,11 @@ pub enum Fault {
     },
     /// `an-stuck`: auto-negotiation does not leave its idle state (ANLP1) after a restart in another mode.
     AnStuck,
-    /// `phy-asleep`: the PHY of an X540 is in low power when the device is made, as an earlier driver may leave it.
+    /// `firmware-holds`: firmware keeps the semaphore of the MAC (SW_FW_SYNC) for ever.
+    FirmwareHolds,
+    /// `firmware-silent`: the firmware of an X550 answers no command (HICR).
+    FirmwareSilent,
+    /// `phy-asleep`: the PHY of an X540 or X550 is in low power when the device is made, as an earlier driver may leave it.
     PhyAsleep,
     /// `phy-silent`: no PHY answers on MDIO.
     PhySilent,
@@ -96,7 +100,7 @@ pub enum Fault {
 }
 
 /// The names of [`Fault`]s, for messages.
-const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
+const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, firmware-holds, firmware-silent, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
                      rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
                      pf-silent[:messages], pf-refuses, pf-reset[:message], pf-gone, pf-flood[:steps], pf-garbage, link-flap[:steps]";
 
@@ -104,9 +108,11 @@ impl Fault {
     /// Whether a device has the part that it is a fault of; if not, who has it.
     pub(crate) fn check(self, id: DeviceId) -> Result<(), &'static str> {
         match self {
-            Self::PhyAsleep | Self::PhySilent | Self::PhyStuck if id != DeviceId::X540 => {
-                Err("faults of the PHY belong to id=x540")
+            Self::PhyAsleep | Self::PhySilent | Self::PhyStuck if !id.has_phy() => {
+                Err("faults of the PHY belong to id=x540 and x550")
             }
+            Self::FirmwareHolds if id.is_virtual() => Err("firmware-holds belongs to cards, not to virtual functions"),
+            Self::FirmwareSilent if id != DeviceId::X550 => Err("firmware-silent belongs to id=x550"),
             Self::AnStuck if !matches!(id, DeviceId::Cx4 | DeviceId::SfpPlus) => {
                 Err("an-stuck belongs to id=10f9 and 10fb")
             }
@@ -147,6 +153,8 @@ impl FromStr for Fault {
             "stuck-reset" => Self::StuckReset,
             "stuck-gio" => Self::StuckGio,
             "an-stuck" => Self::AnStuck,
+            "firmware-holds" => Self::FirmwareHolds,
+            "firmware-silent" => Self::FirmwareSilent,
             "phy-asleep" => Self::PhyAsleep,
             "phy-silent" => Self::PhySilent,
             "phy-stuck" => Self::PhyStuck,
@@ -173,6 +181,8 @@ impl fmt::Display for Fault {
             Self::RxLengthZero { every } => write!(f, "rx-length-zero:{every}"),
             Self::RxLengthOver { length } => write!(f, "rx-length-over:{length}"),
             Self::AnStuck => f.write_str("an-stuck"),
+            Self::FirmwareHolds => f.write_str("firmware-holds"),
+            Self::FirmwareSilent => f.write_str("firmware-silent"),
             Self::PhyAsleep => f.write_str("phy-asleep"),
             Self::PhySilent => f.write_str("phy-silent"),
             Self::PhyStuck => f.write_str("phy-stuck"),
@@ -201,6 +211,8 @@ pub(crate) struct Faults {
     pub(crate) stuck_reset: bool,
     pub(crate) stuck_gio: bool,
     pub(crate) an_stuck: bool,
+    pub(crate) firmware_holds: bool,
+    pub(crate) firmware_silent: bool,
     pub(crate) phy_asleep: bool,
     pub(crate) phy_silent: bool,
     pub(crate) phy_stuck: bool,
@@ -267,6 +279,8 @@ impl Faults {
             Fault::StuckReset => self.stuck_reset = true,
             Fault::StuckGio => self.stuck_gio = true,
             Fault::AnStuck => self.an_stuck = true,
+            Fault::FirmwareHolds => self.firmware_holds = true,
+            Fault::FirmwareSilent => self.firmware_silent = true,
             Fault::PhyAsleep => self.phy_asleep = true,
             Fault::PhySilent => self.phy_silent = true,
             Fault::PhyStuck => self.phy_stuck = true,
@@ -329,6 +343,8 @@ mod tests {
             "stuck-gio",
             "slow-reset:9",
             "an-stuck",
+            "firmware-holds",
+            "firmware-silent",
             "phy-asleep",
             "phy-silent",
             "phy-stuck",

@@ -5,6 +5,7 @@ mod cage;
 mod checksum;
 mod eeprom;
 mod filters;
+mod firmware;
 mod general;
 mod id;
 mod interrupts;
@@ -85,6 +86,7 @@ enum Event {
     LinkUp,
     Latch(Ring),
     Quiesce(Ring),
+    Firmware,
     Pf(vf::Turn),
 }
 
@@ -100,6 +102,8 @@ pub(crate) struct Model {
     gone: bool,
     bus_master: bool,
     faults: Faults,
+    /// Receive queues whose RDLEN may still be on its way, a bit each: nothing has been read since.
+    unsettled: u128,
     checks: Violations,
     doorbells: Arc<Doorbells>,
     memory: Memory,
@@ -148,9 +152,14 @@ const HLREG0_LPBK: u32 = 1 << 15;
 
 /// ESDP.SDP2_DATA (8.2.3.1.4): an input on SFP+ boards, high while there is a module in the cage.
 const SDP2: u32 = 1 << 2;
+/// GPIE.SDP2_GPIEN and EICR.GPI_SDP2.
+const GPIE_SDP2: u32 = 1 << 2;
+const SDP2_CHANGED: u32 = 1 << 26;
 
-/// SW_FW_SYNC.REGSMP of the X540.
+/// SW_FW_SYNC.REGSMP of the X540 and X550: reading takes the semaphore.
 const REGSMP: u32 = 1 << 31;
+/// SW_FW_SYNC: firmware owns the MAC's registers.
+const FIRMWARE_MAC_CSR: u32 = 1 << 8;
 
 impl Model {
     /// A device as it is after power-on, with bus mastering off.
@@ -158,13 +167,14 @@ impl Model {
         let mut faults = Faults::default();
         setup.faults.iter().for_each(|fault| faults.set(*fault));
         let mut model = Self {
-            regs: RegisterFile::new(),
+            regs: RegisterFile::new(setup.id),
             ticks: 0,
             reads: 0,
             events: VecDeque::new(),
             gone: false,
             bus_master: false,
             faults,
+            unsettled: 0,
             checks: Violations::new(setup.on_violation),
             doorbells: Arc::default(),
             memory: Memory::new(dma),
@@ -179,7 +189,7 @@ impl Model {
             irq: interrupts::Interrupts::new(setup.on_violation),
             stats: stats::Stats::default(),
             posted: posted::Posted::default(),
-            rx: rx::Receive::default(),
+            rx: rx::Receive::new(setup.id),
             tx: tx::Transmit::default(),
             wire,
             lost: None,
@@ -203,6 +213,7 @@ impl Model {
         if self.is_gone() {
             return u32::MAX;
         }
+        self.unsettled = 0;
         self.tick();
         let value =
             self.with_function(|model, vf| model.read_function(vf, offset)).unwrap_or_else(|| self.read_card(offset));
@@ -274,11 +285,14 @@ impl Model {
                 self.regs.get(real) | if present { SDP2 } else { 0 }
             }
             // Reading the semaphore takes it.
-            map::SW_FW_SYNC if self.id == DeviceId::X540 => {
+            map::SW_FW_SYNC => {
                 let before = self.regs.get(real);
-                self.regs.set(real, before | REGSMP);
-                before
+                if self.id.has_phy() {
+                    self.regs.set(real, before | REGSMP);
+                }
+                before | if self.faults.firmware_holds { FIRMWARE_MAC_CSR } else { 0 }
             }
+            map::HICR => self.read_hicr(),
             _ => self.regs.get(real),
         }
     }
@@ -320,7 +334,10 @@ impl Model {
             return;
         }
         match real {
+            // The X550's EEPROM is read by its firmware alone.
+            map::EERD if self.id == DeviceId::X550 => {}
             map::EEC | map::EERD | map::SWSM => self.eeprom.write(real, value),
+            map::HICR => self.write_hicr(value),
             map::I2CCTL => {
                 if let Some(module) = &mut self.module {
                     module.write(value);
@@ -454,6 +471,19 @@ impl Model {
         }
     }
 
+    /// Puts a module into the cage of an SFP+ port, in the place of what is there; nothing on others.
+    pub(crate) fn set_module(&mut self, kind: ModuleKind) {
+        let mac = self.eeprom.mac();
+        if let Some(module) = &mut self.module {
+            module.replace(kind, mac);
+            // The pin is an input that interrupts, if the driver wants it to (8.2.3.5, GPIE).
+            if self.regs.get(map::GPIE) & GPIE_SDP2 != 0 {
+                self.irq.raise(SDP2_CHANGED);
+            }
+            self.watch_link();
+        }
+    }
+
     pub(crate) fn inject_fault(&mut self, fault: Fault) {
         self.reads = 0;
         self.faults.set(fault);
@@ -540,6 +570,7 @@ impl Model {
                 }
                 Event::Latch(ring) => self.latch(ring),
                 Event::Quiesce(ring) => self.quiesce(ring),
+                Event::Firmware => self.firmware_answers(),
                 Event::Pf(turn) => {
                     self.with_function(|model, vf| model.pf_turn(vf, turn));
                 }

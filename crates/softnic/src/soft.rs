@@ -28,7 +28,7 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `rate` | of `gen`: frames a second; of `peer`: see below | as fast as descriptors appear |
 /// | `loss`, `loss-burst`, `duplicate`, `reorder`, `delay`, `jitter`, `buffer`, `recovery`, `seed`, `after` | of `peer`: see below | none |
 /// | `mode` | of `gen` with a rate, and `peer`: `wait` for the receiver, or `drop` and count | `wait` |
-/// | `id` | `10f9` (CX4), `10fb` (SFP+), `x540` (twisted pair); virtual functions of an 82599 (`10ed`), X540 (`1515`) and X550 (`1565`) | `10f9` |
+/// | `id` | `10f9` (CX4), `10fb` (SFP+), `x540`, `x550` (twisted pair); virtual functions of an 82599 (`10ed`), X540 (`1515`) and X550 (`1565`) | `10f9` |
 /// | `module` | of `10fb`: the [`ModuleKind`](crate::ModuleKind) in its cage | `dac` |
 /// | `queues` | of virtual functions: pairs that they are given, `1`, `2` or `4` | `4` |
 /// | `trust` | of virtual functions: `on` if they may have other addresses than their own, send from others, and have all frames and the hash key, or `off` | `on` |
@@ -235,6 +235,11 @@ impl SoftControl {
     /// Plugs the cable in or out.
     pub fn set_link(&self, up: bool) {
         self.station().with(|model| model.set_link(up));
+    }
+
+    /// Puts a module into the cage of an SFP+ port, in the place of what is there; on other cards it does nothing.
+    pub fn set_module(&self, kind: crate::ModuleKind) {
+        self.station().with(|model| model.set_module(kind));
     }
 
     fn station(&self) -> &Station {

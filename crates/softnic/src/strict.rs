@@ -151,6 +151,11 @@ impl StrictControl {
         self.model().set_link(up);
     }
 
+    /// Puts a module into the cage of an SFP+ port, in the place of what is there; on other cards it does nothing.
+    pub fn set_module(&self, kind: ModuleKind) {
+        self.model().set_module(kind);
+    }
+
     /// Returns the counters of frames that crossed the wire.
     #[must_use]
     pub fn wire_counters(&self) -> WireCounters {

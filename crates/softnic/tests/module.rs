@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Driver, Plan};
-use softnic::{DeviceId, ModuleKind, StrictNic};
+use softnic::{DeviceId, Fault, ModuleKind, OnViolation, StrictBuilder, StrictNic};
 
 const I2CCTL: u32 = 0x28;
 const ESDP: u32 = 0x20;
@@ -291,4 +291,72 @@ fn the_eeprom_leads_to_lists_for_this_module() {
     }
     driver.wait_link();
     assert_eq!(driver.read(common::LINKS) >> 28 & 3, 3, "10 Gb/s");
+}
+
+/// The X550: its EEPROM is behind its firmware (X550 datasheet, host interface), and its table for hashes has 512 entries of 6 bits.
+#[test]
+fn the_firmware_of_an_x550_reads_its_eeprom() {
+    const FLEX_MNG: u32 = 0x1_5800;
+    const HICR: u32 = 0x1_5F00;
+    let driver = Driver::stopped(StrictNic::builder().id(DeviceId::X550).build(), Plan::default());
+    let command = |words: &[u32]| {
+        driver.write(0x1_0160, 1 << 10);
+        words.iter().zip((FLEX_MNG..).step_by(4)).for_each(|(word, at)| driver.write(at, *word));
+        driver.write(HICR, 3);
+        driver.poll("HICR.C", HICR, 2, 0);
+        assert_eq!(driver.read(HICR) & 4, 4, "SV");
+        driver.write(0x1_0160, 0);
+        driver.read(FLEX_MNG)
+    };
+    let mut words = Vec::new();
+    for first in [0, 0x21_u32] {
+        // 0x21 words from `first` on, in bytes, the most significant first.
+        assert_eq!(command(&[0xFF06_0031, (2 * first).swap_bytes(), 0x4200]), 0xFF01_4231);
+        words.extend((0..0x21).map(|n| driver.read(FLEX_MNG + 12 + n / 2 * 4) >> (16 * (n % 2)) & 0xFFFF));
+    }
+    assert_eq!(words[..0x42].iter().sum::<u32>() & 0xFFFF, 0xBABA, "words 0 to 0x41");
+    driver.write(0x10014, 1);
+    assert_eq!(driver.read(0x10014) & 2, 0, "EERD.DONE");
+    driver.write(common::SECRXCTRL, 2);
+    driver.poll("RDRXCTL.DMAIDONE", common::RDRXCTL, 8, 8);
+    driver.write(common::RDRXCTL, driver.read(common::RDRXCTL) & !(0x1F << 17) | 3 << 25 | 2);
+    driver.write(common::RXCTRL, 1);
+    assert_eq!((command(&[0xFF00_01DE, 0]), driver.read(common::RXCTRL)), (0xFF01_00DE, 0), "the receiver is off");
+    assert_eq!(command(&[0xFF00_0142]) >> 16 & 0x1F, 0, "not a command");
+}
+
+/// Nobody else has that interface, and without its semaphore it is not to be used.
+#[test]
+fn the_firmware_is_asked_under_its_semaphore() {
+    let build = |id, fault: Option<Fault>| {
+        let builder = StrictNic::builder().id(id).on_violation(OnViolation::Record);
+        Driver::stopped(fault.into_iter().fold(builder, StrictBuilder::fault).build(), Plan::default())
+    };
+    let driver = build(DeviceId::X550, None);
+    driver.write(0x1_5F00, 3);
+    assert!(driver.device.violations().iter().any(|violation| violation.to_string().contains("SW_MNG")));
+    assert_eq!(build(DeviceId::X540, None).read(0x1_5F00), 0, "HICR.EN");
+    let driver = build(DeviceId::X550, Some(Fault::FirmwareSilent));
+    driver.write(0x1_0160, 1 << 10);
+    driver.write(0x1_5F00, 3);
+    assert!((0..100).all(|_| driver.read(0x1_5F00) & 2 != 0));
+    let driver = build(DeviceId::SfpPlus, Some(Fault::FirmwareHolds));
+    driver.write(0x1_0160, 0);
+    assert_eq!(driver.read(0x1_0160), 1 << 8);
+}
+
+/// Malicious-driver detection: a queue may not be enabled while its length is still on its way.
+#[test]
+fn an_x550_wants_to_be_read_behind_rdlen() {
+    for (id, reads, wrong) in [(DeviceId::X550, 0, true), (DeviceId::X550, 1, false), (DeviceId::X540, 0, false)] {
+        let driver =
+            Driver::stopped(StrictNic::builder().id(id).on_violation(OnViolation::Record).build(), Plan::default());
+        for (field, value) in [(0x00, 0x1000), (0x08, 256), (0x14, 0x0200_0002), (0x0C, 0)] {
+            driver.write(common::rx(5, field), value);
+        }
+        (0..reads).for_each(|_| drop(driver.read(common::STATUS)));
+        driver.write(common::rx(5, 0x28), common::ENABLE);
+        let seen = driver.device.violations();
+        assert_eq!(seen.iter().any(|violation| violation.to_string().contains("RDLEN")), wrong, "{id:?}: {seen:?}");
+    }
 }

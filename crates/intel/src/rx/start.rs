@@ -2,10 +2,10 @@
 
 use super::{MOST_SEGMENTS, RxQueue};
 use crate::desc;
-use crate::family::QueueRegisters;
+use crate::family::{QueueRegisters, Step};
 use crate::loops::Way;
 use crate::ring::{RingMemory, Side, disable, low_half};
-use crate::wait::{Timed, wait};
+use crate::wait::{Timed, read, wait};
 use crate::{Error, Family, Result};
 use device::{Deadline, Device};
 use ethdev::{RxCounters, Statistics};
@@ -91,11 +91,18 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         let QueueRegisters { tail, control, enable, .. } = F::RX;
         let steps = self.ring.place(regs, &F::RX, self.index);
         let enabling = F::enable_rx(regs, self.index, u32::from(self.buffer / 1024), config);
-        for (register, value) in steps.into_iter().chain(enabling) {
-            // SAFETY: the ring and the buffers in it belong to the device from here until it is known to be quiet;
-            // buffers hold as many KiB each.
-            unsafe { regs.write_dma(register, value) }
-        }
+        let write = |steps: Vec<Step<F>>| {
+            for (register, value) in steps {
+                // SAFETY: the ring and the buffers in it belong to the device from here until it is known to be quiet;
+                // buffers hold as many KiB each.
+                unsafe { regs.write_dma(register, value) }
+            }
+        };
+        write(steps);
+        // Malicious-driver detection of an X550 looks at the ring's length when the queue is enabled: what is read comes after what was
+        // written.
+        read(regs, F::STATUS)?;
+        write(enabling);
         let started = |value| enable.is_set(value);
         wait(regs, control.at(self.index), started, Duration::from_millis(50), "the receive queue to start")?;
         // The device owns [head, tail): all but the last.

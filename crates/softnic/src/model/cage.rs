@@ -30,6 +30,8 @@ pub enum ModuleKind {
     LongRange,
     /// `dual-sr`: 10GBASE-SR and 1000BASE-SX, as SDP5 selects.
     DualRate,
+    /// `dual-sr-1g`: the same, with a partner of 1 Gbit/s at the other end of the fibre.
+    DualRateSlow,
     /// `1g-sx`: 1000BASE-SX.
     ShortRange1G,
     /// `1g-lx`: 1000BASE-LX.
@@ -52,6 +54,7 @@ pub(crate) const KINDS: &[(&str, ModuleKind)] = &[
     ("sr", ModuleKind::ShortRange),
     ("lr", ModuleKind::LongRange),
     ("dual-sr", ModuleKind::DualRate),
+    ("dual-sr-1g", ModuleKind::DualRateSlow),
     ("1g-sx", ModuleKind::ShortRange1G),
     ("1g-lx", ModuleKind::LongRange1G),
     ("1g-t", ModuleKind::Copper1G),
@@ -91,6 +94,7 @@ impl ModuleKind {
             Self::ShortRange1G | Self::LongRange1G | Self::Copper1G => gigabit,
             // Until the pin is driven, a receiver that is made for both hears neither well.
             Self::DualRate => rate_select == Some(!gigabit),
+            Self::DualRateSlow => gigabit && rate_select == Some(false),
             Self::Empty => false,
         }
     }
@@ -115,7 +119,7 @@ impl ModuleKind {
             }
             Self::ShortRange | Self::Liar => optics([0x10, 0, 0], 103, "SOFT-10G-SR"),
             Self::LongRange => optics([0x20, 0, 0], 103, "SOFT-10G-LR"),
-            Self::DualRate => optics([0x10, 0x01, 0], 103, "SOFT-DUAL-SR"),
+            Self::DualRate | Self::DualRateSlow => optics([0x10, 0x01, 0], 103, "SOFT-DUAL-SR"),
             Self::ShortRange1G => optics([0, 0x01, 0], 13, "SOFT-1G-SX"),
             Self::LongRange1G => optics([0, 0x02, 0], 13, "SOFT-1G-LX"),
             Self::Copper1G => Description { connector: 0x22, ..optics([0, 0x08, 0], 13, "SOFT-1G-T") },

@@ -51,8 +51,18 @@ impl Eeprom {
         self.swsm = 0;
     }
 
+    /// A word, all ones beyond the end.
+    pub(super) fn word(&self, address: u32) -> u16 {
+        usize::try_from(address).ok().and_then(|address| self.words.get(address)).copied().unwrap_or(0xFFFF)
+    }
+
     pub(super) fn auto_read_done(&mut self) {
         self.auto_read = true;
+    }
+
+    /// The station address.
+    pub(super) fn mac(&self) -> [u8; 6] {
+        self.mac
     }
 
     /// RAL0 and RAH0 as loaded from the EEPROM, with AV.
@@ -91,7 +101,7 @@ impl Eeprom {
             }
             map::EERD => {
                 let address = value >> 2 & 0x3FFF;
-                let word = self.words.get(address as usize).copied().unwrap_or(0xFFFF);
+                let word = self.word(address);
                 self.eerd = if value & 1 != 0 { u32::from(word) << 16 | address << 2 | 2 } else { value };
             }
             _ => self.swsm = value & (SMBI | SWESMBI),
@@ -133,7 +143,7 @@ impl Serial {
     }
 }
 
-/// A valid image: pointers that lead nowhere, capabilities, checksum 0xBABA over words 0 to 0x3F.
+/// A valid image: pointers that lead nowhere, capabilities, checksum 0xBABA over words 0 to 0x3F, on an X550 to 0x41.
 fn image(id: DeviceId) -> Box<[u16]> {
     let mut words = vec![0xFFFFu16; WORDS];
     words[..0x40].fill(0);
@@ -168,7 +178,9 @@ fn image(id: DeviceId) -> Box<[u16]> {
             words[at..at + list.len()].copy_from_slice(&list);
         }
     }
-    let sum = words[..0x3F].iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
+    let covered = if id == DeviceId::X550 { 0x42 } else { 0x40 };
+    words[0x3F] = 0;
+    let sum = words[..covered].iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
     words[0x3F] = 0xBABAu16.wrapping_sub(sum);
     words.into_boxed_slice()
 }

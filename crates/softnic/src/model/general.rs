@@ -69,7 +69,7 @@ impl Model {
         self.regs.reset();
         self.regs.set(map::RXPBSIZE, self.id.receive_buffer() << 10);
         self.memory.forget_accesses();
-        self.events.retain(|(_, event)| matches!(event, Event::LinkUp | Event::Pf(_)));
+        self.events.retain(|(_, event)| matches!(event, Event::LinkUp | Event::Firmware | Event::Pf(_)));
         self.general = super::general::General::default();
         self.doorbells.clear();
         self.rx.reset();

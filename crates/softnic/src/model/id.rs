@@ -11,6 +11,9 @@ pub enum DeviceId {
     /// 1528, X540: with a PHY for twisted pair behind MDIO. Of what else differs from the 82599, it has the size of the receive
     /// buffer and the register semaphore.
     X540,
+    /// 1563, X550: as [`Self::X540`], with an EEPROM behind its firmware, and hashes to 64 queues by a table of 512 entries. A queue that
+    /// is enabled before its RDLEN has arrived for sure is taken for malicious, which is a violation.
+    X550,
     /// 10ED, a virtual function of an 82599, with the driver of the physical one inside: it answers the mailbox as Linux does.
     Vf82599,
     /// 1515, a virtual function of an X540.
@@ -25,6 +28,8 @@ pub(crate) const IDS: &[(&str, DeviceId)] = &[
     ("10fb", DeviceId::SfpPlus),
     ("x540", DeviceId::X540),
     ("1528", DeviceId::X540),
+    ("x550", DeviceId::X550),
+    ("1563", DeviceId::X550),
     ("10ed", DeviceId::Vf82599),
     ("1515", DeviceId::VfX540),
     ("1565", DeviceId::VfX550),
@@ -38,6 +43,7 @@ impl DeviceId {
             Self::Cx4 => 0x10F9,
             Self::SfpPlus => 0x10FB,
             Self::X540 => 0x1528,
+            Self::X550 => 0x1563,
             Self::Vf82599 => 0x10ED,
             Self::VfX540 => 0x1515,
             Self::VfX550 => 0x1565,
@@ -48,6 +54,21 @@ impl DeviceId {
     #[must_use]
     pub fn is_virtual(self) -> bool {
         matches!(self, Self::Vf82599 | Self::VfX540 | Self::VfX550)
+    }
+
+    /// Whether a PHY for twisted pair is on the chip, and SW_FW_SYNC has a semaphore of its own.
+    pub(crate) fn has_phy(self) -> bool {
+        matches!(self, Self::X540 | Self::X550)
+    }
+
+    /// Whether a queue is stopped that looks malicious.
+    pub(super) fn detects_malice(self) -> bool {
+        matches!(self, Self::X550 | Self::VfX550)
+    }
+
+    /// Entries of the table that hashes lead into, and bits of each.
+    pub(super) fn table(self) -> (usize, u32) {
+        if self == Self::X550 { (512, 6) } else { (128, 4) }
     }
 
     /// Bytes of region 0: as a real X520 has it, whose registers end at 128 KiB; 16 KiB of a virtual function.

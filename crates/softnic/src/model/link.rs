@@ -31,7 +31,7 @@ impl Link {
         let autoc = match id {
             DeviceId::Cx4 | DeviceId::Vf82599 | DeviceId::VfX540 | DeviceId::VfX550 => 0x0000_2100,
             DeviceId::SfpPlus => 0xC09C_6000,
-            DeviceId::X540 => 0x0000_2000,
+            DeviceId::X540 | DeviceId::X550 => 0x0000_2000,
         };
         let mode = lms(autoc);
         Self { autoc, plugged, trained: false, up: false, up_since_read: false, mode, mode_since: 0 }

@@ -2,6 +2,9 @@
 //!
 //! A dword that is not listed here is unknown: it reads 0, and touching it is a violation in strict mode.
 
+mod newer;
+
+use super::DeviceId;
 use std::sync::OnceLock;
 
 /// Size in bytes of the decoded register file.
@@ -125,6 +128,7 @@ pub(crate) const SECRXCTRL: u32 = 0x8D00;
 pub(crate) const SECRXSTAT: u32 = 0x8D04;
 pub(crate) const VFTA: u32 = 0xA000;
 pub(crate) const FDIRCTRL: u32 = 0xEE00;
+pub(crate) const ERETA: u32 = 0xEE80;
 pub(crate) const FDIRCMD: u32 = 0xEE2C;
 pub(crate) const EEC: u32 = 0x1_0010;
 pub(crate) const EERD: u32 = 0x1_0014;
@@ -133,6 +137,8 @@ pub(crate) const FWSM: u32 = 0x1_0148;
 pub(crate) const SW_FW_SYNC: u32 = 0x1_0160;
 pub(crate) const CORECTL: u32 = 0x1_4F00;
 pub(crate) const FACTPS: u32 = 0x1_0150;
+pub(crate) const FLEX_MNG: u32 = 0x1_5800;
+pub(crate) const HICR: u32 = 0x1_5F00;
 
 /// First receive ring, queues 0..=63; 64..=127 follow at [`RX_HIGH`]. One ring each 0x40 bytes.
 pub(crate) const RX_LOW: u32 = 0x1000;
@@ -432,7 +438,7 @@ const MAP: &[Line] = &[
     rw("DCA_ID", 0x1_1070),
     rw("DCA_CTRL", 0x1_1074),
     rw("CORECTL", CORECTL),
-    rw("HICR", 0x1_5F00).keeps(0),
+    rw("HICR", HICR).keeps(0),
     // FWRI clears by writing 1; it is never set.
     rw("FWSTS", 0x1_5F0C).keeps(0),
 ];
@@ -454,8 +460,8 @@ struct Entry {
 }
 
 impl RegisterFile {
-    pub(crate) fn new() -> Self {
-        let mut file = Self { words: vec![0; (SIZE / 4) as usize].into_boxed_slice(), index: index() };
+    pub(crate) fn new(id: DeviceId) -> Self {
+        let mut file = Self { words: vec![0; (SIZE / 4) as usize].into_boxed_slice(), index: index(id) };
         file.reset();
         file
     }
@@ -478,14 +484,15 @@ impl RegisterFile {
             return None;
         }
         let entry = self.index.get((offset / 4) as usize)?;
-        let line = MAP.get(usize::from(entry.line).checked_sub(1)?)?;
+        let line = usize::from(entry.line).checked_sub(1)?;
+        let line = MAP.get(line).or_else(|| newer::LINES.get(line.checked_sub(MAP.len())?))?;
         Some((line, entry.real))
     }
 
     /// The name of a dword, with its number if it is one of several, which may be lines of their own; `?` if it is none of the map.
     pub(crate) fn name(&self, offset: u32) -> String {
         let Some((line, real)) = self.lookup(offset) else { return "?".to_owned() };
-        let same = || MAP.iter().filter(|other| other.name == line.name && other.alias.is_none());
+        let same = || MAP.iter().chain(newer::LINES).filter(|other| other.name == line.name && other.alias.is_none());
         if same().map(|other| other.count).sum::<u32>() == 1 {
             return line.name.to_owned();
         }
@@ -510,11 +517,12 @@ impl RegisterFile {
     }
 }
 
-fn index() -> &'static [Entry] {
-    static INDEX: OnceLock<Box<[Entry]>> = OnceLock::new();
-    INDEX.get_or_init(|| {
+fn index(id: DeviceId) -> &'static [Entry] {
+    static INDEX: [OnceLock<Box<[Entry]>>; 2] = [const { OnceLock::new() }; 2];
+    let newer: &[Line] = if id == DeviceId::X550 { newer::LINES } else { &[] };
+    INDEX[usize::from(!newer.is_empty())].get_or_init(|| {
         let mut index = vec![Entry::default(); (SIZE / 4) as usize];
-        for (number, line) in (1u16..).zip(MAP) {
+        for (number, line) in (1u16..).zip(MAP.iter().chain(newer)) {
             for i in 0..line.count {
                 let offset = line.base + i * line.stride;
                 let real = line.alias.map_or(offset, |(base, stride)| base + i * stride);
@@ -533,7 +541,7 @@ mod tests {
     #[test]
     fn no_two_lines_claim_the_same_dword() {
         let mut seen = HashMap::new();
-        for line in MAP {
+        for line in MAP.iter().chain(newer::LINES) {
             for i in 0..line.count {
                 let offset = line.base + i * line.stride;
                 assert!(offset < SIZE && offset % 4 == 0, "{} at {offset:#x}", line.name);
@@ -546,7 +554,7 @@ mod tests {
 
     #[test]
     fn a_name_counts_through_all_lines_and_aliases() {
-        let file = RegisterFile::new();
+        let file = RegisterFile::new(DeviceId::Cx4);
         let names = [0x0, 0x3C0C, 0x1054, 0x2104, 0xD054, 0xA208, 0xA280, 0x1_2300, 0xEA44, 0x1_FFFC]
             .map(|offset| file.name(offset));
         let wanted = [
@@ -566,12 +574,14 @@ mod tests {
 
     #[test]
     fn aliases_share_one_value() {
-        let file = RegisterFile::new();
+        let file = RegisterFile::new(DeviceId::Cx4);
         assert_eq!(file.lookup(0x2104).map(|(line, real)| (line.name, real)), Some(("SRRCTL", 0x1054)));
         assert_eq!(file.lookup(0xA208).map(|(line, real)| (line.name, real)), Some(("RAL", 0x5408)));
         assert_eq!(file.lookup(0xA280).map(|(line, real)| (line.name, real)), Some(("RAL", 0xA280)));
         assert!(file.lookup(0x1FFFC).is_none());
         assert!(file.lookup(0x1001).is_none());
         assert!(file.lookup(0x7FFFC).is_none());
+        assert!(file.lookup(ERETA).is_none(), "an X550's");
+        assert_eq!(RegisterFile::new(DeviceId::X550).name(ERETA + 8), "ERETA[2]");
     }
 }

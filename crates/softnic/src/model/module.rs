@@ -57,6 +57,12 @@ impl Module {
         Self { kind, page, analog, pointer: 0, clock: true, data: true, phase, bits: 0, shift: 0, pulls: false }
     }
 
+    /// Something else is in the cage from now on.
+    pub(super) fn replace(&mut self, kind: ModuleKind, mac: [u8; 6]) {
+        (self.kind, self.page) = (kind, kind.page(mac));
+        self.begin(Phase::Idle);
+    }
+
     /// Whether there is something in the cage (SDP2).
     pub(super) fn is_there(&self) -> bool {
         self.kind != ModuleKind::Empty

@@ -1,4 +1,4 @@
-//! The PHY of an X540 behind MSCA and MSRWD (clause 45 of IEEE 802.3, X540 datasheet 3.7.8): who it is, and whether it is powered.
+//! The PHY of an X540 or X550 behind MSCA and MSRWD (clause 45 of IEEE 802.3, X540 datasheet 3.7.8): who it is, and whether it is powered.
 
 use super::DeviceId;
 use std::collections::BTreeMap;
@@ -26,8 +26,12 @@ pub(super) struct Phy {
 
 impl Phy {
     pub(super) fn new(id: DeviceId) -> Self {
-        let registers = (id == DeviceId::X540).then(|| {
-            let mut registers = BTreeMap::from([((1, 2), 0x0154), ((1, 3), 0x0200)]);
+        let registers = id.has_phy().then(|| {
+            let model = if id == DeviceId::X550 { 0x0221 } else { 0x0200 };
+            // It runs at 10 Gbit/s, 1 Gbit/s and 100 Mbit/s, by 10GBASE-T and 1000BASE-T.
+            let abilities = [((1, 4), 0x0031), ((1, 11), 0x0024)];
+            let mut registers = BTreeMap::from([((1, 2), 0x0154), ((1, 3), model)]);
+            registers.extend(abilities);
             // Status 2: a device is here.
             registers.extend(DEVICES.map(|device| ((device, 8), 0x8000)));
             registers

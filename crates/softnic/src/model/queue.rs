@@ -247,6 +247,9 @@ impl Model {
                     self.checks.report(Violation::RingChangedWhileEnabled { ring, name });
                 }
                 self.regs.set(offset, value);
+                if let (Ring::Rx(queue), field::LENGTH) = (ring, which) {
+                    self.unsettled |= 1u128.wrapping_shl(queue.into());
+                }
             }
             _ => self.regs.set(offset, value),
         }
@@ -272,6 +275,7 @@ impl Model {
         match (state, enable) {
             (State::Disabled, true) => {
                 self.check_ring(ring);
+                self.check_settled(ring);
                 if matches!(ring, Ring::Tx(_)) && !general::transmit_enabled(&self.regs) {
                     self.checks.report(Violation::Order("TXDCTL.EN set before DMATXCTL.TE"));
                 } else {
@@ -346,6 +350,18 @@ impl Model {
             return;
         };
         self.checks.report(Violation::BadRing { ring, cause });
+    }
+
+    /// Malicious-driver detection looks at the ring's length when the queue is enabled, which a write that nothing has been read behind
+    /// may not have reached.
+    fn check_settled(&mut self, ring: Ring) {
+        if let Ring::Rx(queue) = ring
+            && self.id.detects_malice()
+            && self.unsettled & 1u128.wrapping_shl(queue.into()) != 0
+        {
+            self.checks
+                .report(Violation::BadRing { ring, cause: "RDLEN still on its way: nothing was read behind it" });
+        }
     }
 
     /// Reports a tail beyond the ring.

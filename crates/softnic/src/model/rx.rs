@@ -7,7 +7,7 @@ use super::posted::{self, Watch};
 use super::queue::{self, Doorbells, QUEUES, RingState, State, field};
 use super::rss::{Flow, Toeplitz};
 use super::rx_write::{Annotation, RxQueue};
-use super::{Io, WORK, copying, packet_bytes, rx_sums};
+use super::{DeviceId, Io, WORK, copying, packet_bytes, rx_sums};
 use crate::dma::Unmapped;
 use crate::fault::RxFaults;
 use crate::violation::{Ring, Violation};
@@ -29,13 +29,14 @@ pub(super) struct Receive {
     active: Vec<u16>,
     filters: Filters,
     toeplitz: Option<Toeplitz>,
-    reta: [u8; 128],
+    reta: Box<[u8]>,
     mrqc: u32,
     hash_in_descriptor: bool,
     fragment_sums: bool,
     strip_crc: bool,
     dirty: bool,
     scratch: Vec<u8>,
+    id: DeviceId,
 }
 
 /// What is known of the frames of a wire.
@@ -54,27 +55,26 @@ enum Outcome {
     Waits,
 }
 
-impl Default for Receive {
-    fn default() -> Self {
+impl Receive {
+    pub(super) fn new(id: DeviceId) -> Self {
         Self {
             queues: vec![RxQueue::default(); usize::from(QUEUES)],
             active: Vec::new(),
             filters: Filters::default(),
             toeplitz: None,
-            reta: [0; 128],
+            reta: vec![0; id.table().0].into(),
             mrqc: 0,
             hash_in_descriptor: false,
             fragment_sums: false,
             strip_crc: false,
             dirty: true,
             scratch: Vec::new(),
+            id,
         }
     }
-}
 
-impl Receive {
     pub(super) fn reset(&mut self) {
-        *self = Self { scratch: std::mem::take(&mut self.scratch), ..Self::default() };
+        *self = Self { scratch: std::mem::take(&mut self.scratch), ..Self::new(self.id) };
     }
 
     /// A register was written: settings are gathered anew at the next burst.
@@ -220,7 +220,7 @@ impl Receive {
         match &self.toeplitz {
             Some(toeplitz) if self.mrqc & 0xF == MRQC_RSS => {
                 let (kind, hash) = flow.hash(frame, self.mrqc, toeplitz);
-                let queue = if kind == 0 { 0 } else { self.reta[(hash & 0x7F) as usize] };
+                let queue = if kind == 0 { 0 } else { self.reta[hash as usize % self.reta.len()] };
                 (kind, hash, u16::from(queue))
             }
             _ => (0, 0, 0),
@@ -283,8 +283,10 @@ impl Receive {
         if self.toeplitz.is_none() && self.mrqc & 0xF == MRQC_RSS {
             self.toeplitz = Some(Toeplitz::from_registers(regs));
         }
-        for (at, entries) in (map::RETA..).step_by(4).zip(self.reta.chunks_exact_mut(4)) {
-            entries.copy_from_slice(&(regs.get(at) & 0x0F0F_0F0F).to_le_bytes());
+        let mask = (1 << self.id.table().1) - 1;
+        let words = (map::RETA..map::RETA + 128).step_by(4).chain((map::ERETA..).step_by(4));
+        for (at, entries) in words.zip(self.reta.chunks_exact_mut(4)) {
+            entries.copy_from_slice(&regs.get(at).to_le_bytes().map(|entry| entry & mask));
         }
         self.active.clear();
         for (number, queue) in (0..QUEUES).zip(&mut self.queues) {
