@@ -26,6 +26,8 @@ use virtio::{Config, Features, Opened, VhostUser};
 const PROTOCOL: u64 = 1 << 30;
 /// Long enough that only a cancelled operation ends within a test.
 const HOUR: Duration = Duration::from_secs(3600);
+/// Long enough for what a good back end answers at once, on a busy machine too.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// How long a back end takes to answer, in milliseconds; it may be changed while it is at work.
 type Delay = Arc<AtomicU64>;
@@ -143,7 +145,7 @@ fn closing_has_one_limit_too() {
         let _ = theirs.shutdown(std::net::Shutdown::Both);
     });
     let device = VhostUser::over(ours, trusted()).unwrap();
-    let Opened { port, rx, tx } = virtio::open(device, &config(Duration::from_millis(600)), &pool).unwrap();
+    let Opened { port, rx, tx } = virtio::open(device, &config(SECOND), &pool).unwrap();
     slow.store(true, Ordering::Relaxed);
     // It says nothing any more; but it goes when it sees that nobody is there.
     port.close().unwrap();
@@ -160,7 +162,7 @@ fn a_back_end_that_answers_each_message_of_a_close_just_in_time_is_given_up_as_a
     let (ours, theirs) = UnixStream::pair().unwrap();
     let delay = Delay::default();
     let (thread, seen) = answer_after(Arc::clone(&delay), theirs);
-    let mut config = config(Duration::from_millis(300));
+    let mut config = config(SECOND);
     (config.port.rx_queues, config.port.tx_queues) = (4, 4);
     let device = VhostUser::over(ours, trusted()).unwrap();
     let Opened { port, rx, tx } = virtio::open(device, &config, &pool).unwrap();
@@ -171,7 +173,7 @@ fn a_back_end_that_answers_each_message_of_a_close_just_in_time_is_given_up_as_a
     drop((rx, tx));
     // Two messages for each of eight rings, of which 100 ms each would be 1.6 s.
     let seen = seen.load(Ordering::Relaxed) - before;
-    assert!((1..=3).contains(&seen), "{seen} messages");
+    assert!((1..=10).contains(&seen), "{seen} messages");
     // It goes when nobody is there any more. Where it took too long for that, its memory is kept.
     assert!(closed.is_err() || pool.away() == 0);
 }
@@ -197,13 +199,13 @@ fn a_back_end_that_trickles_its_answer_about_a_pool_is_lost() {
     });
     let (pool, other) = (pool(), pool());
     let device = VhostUser::over(ours, trusted()).unwrap();
-    let mut opened = virtio::open(device, &config(Duration::from_millis(300)), &pool).unwrap();
+    let mut opened = virtio::open(device, &config(SECOND), &pool).unwrap();
     let (mut cache, mut batch) = (pool.cache(), mempool::Batch::with_capacity(32));
     let mut packet = other.alloc().unwrap();
     packet.append(60).unwrap();
     batch.push(packet).unwrap();
     wait("the session to end", || {
-        assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 0, "20 bytes take 2 s, and there are 0.3");
+        assert_eq!(opened.tx[0].send(&mut cache, &mut batch), 0, "20 bytes take 2 s, and there is 1");
         assert_eq!(opened.tx[0].counters().unmapped_pool, 0, "nobody has refused the pool");
         !opened.port.link().unwrap().up
     });
@@ -276,7 +278,7 @@ impl Reconnecting {
 
 #[test]
 fn a_back_end_that_answers_each_message_of_a_reconnect_just_in_time_is_given_up_as_a_whole() {
-    let port = Reconnecting::new(&config(Duration::from_millis(1000)), Duration::ZERO);
+    let port = Reconnecting::new(&config(SECOND), Duration::ZERO);
     let (thread, seen) = answer(port.lose(), Duration::from_millis(100));
     // It is given up, and the next one is found.
     let next = port.accept();
@@ -305,7 +307,7 @@ fn what_the_end_of_a_session_takes_the_next_one_lacks() {
     thread.join().unwrap();
     let seen = seen.load(Ordering::Relaxed);
     // Where this machine was so slow that a second was not enough for the end, it has begun anew.
-    if found < Duration::from_secs(1) {
+    if found < SECOND {
         assert!((1..=10).contains(&seen), "{seen} messages, with 1 s of 1.5 left");
     }
     port.come_back(next);
@@ -313,7 +315,7 @@ fn what_the_end_of_a_session_takes_the_next_one_lacks() {
 
 #[test]
 fn a_back_end_that_is_silent_after_a_reconnect_is_given_up() {
-    let config = config(Duration::from_millis(200));
+    let config = config(SECOND);
     // One that does not even read.
     let port = Reconnecting::new(&config, Duration::ZERO);
     let deaf = port.lose();
@@ -499,7 +501,7 @@ fn a_silent_back_end_holds_up_nobody_who_sends_from_a_new_pool() {
     let delay = Delay::default();
     let (thread, seen) = answer_after(Arc::clone(&delay), theirs);
     let device = VhostUser::over(ours, trusted()).unwrap();
-    let mut opened = virtio::open(device, &config(Duration::from_millis(500)), &pool).unwrap();
+    let mut opened = virtio::open(device, &config(SECOND), &pool).unwrap();
     let (mut cache, mut batch) = (pool.cache(), mempool::Batch::with_capacity(32));
     let other = self::pool();
     let mut packet = other.alloc().unwrap();
