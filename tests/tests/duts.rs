@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tests::{Namespace, Process, command, eventually, namespaces_possible, pktgen};
 use trial::simulate::{Device, Truth};
@@ -34,11 +34,17 @@ struct Run {
 
 impl Run {
     /// Measures one way, with frames of 64 bytes, in place of `pktgen` where `start` puts it.
-    fn of(start: impl Fn(&[&str]) -> std::process::Command, folder: [&str; 2], ports: &str, options: &[&str]) -> Self {
+    fn of(start: impl Fn(&[&str]) -> Command, folder: [&str; 2], ports: &str, options: &[&str]) -> Self {
         let program = pktgen().to_str().unwrap();
         let fixed = ["--one-way", "--sizes", "64", "--json", "--quiet"];
         let words = [&[program, "rfc2544", "--ports", ports][..], &folder, &fixed, options].concat();
-        let output = start(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+        let mut output = start(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+        // A device that is not scheduled for seconds answers nothing; what is known already can be gone on with.
+        for _ in 0..3 {
+            if folder[0] == "--resume" && !output.status.success() {
+                output = start(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
+            }
+        }
         assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let lines = std::fs::read_to_string(Path::new(folder[1]).join("trials.jsonl")).unwrap();
@@ -219,8 +225,8 @@ fn a_fifo_is_found_by_the_latency() {
         [0, 1].iter().all(|port| UnixStream::connect(socket(*port)).is_ok())
     });
     let [a, b] = [0, 1].map(|port| format!("vhost-user:{}", socket(port).display()));
-    let mut profile = Profile::default();
-    profile.name = format!("short: {a} and {b}, one way, IPv4, 1 flow, catching up 5ms");
+    let name = format!("short: {a} and {b}, one way, IPv4, 1 flow, catching up 5ms");
+    let mut profile = Profile { name, ..Profile::default() };
     for goal in &mut profile.throughput.goals {
         (goal.final_seconds, goal.duration_sum) = (2.0, 2.0);
     }
