@@ -184,7 +184,7 @@ pub(crate) fn status<D: Device>(regs: &Registers<D>, mac: MacType) -> Result<Lin
 }
 
 /// Waits for the link to come up, and returns its state when it has, `limit` is over, or the operation is cancelled. With a module of two
-/// rates it tries either in turn; `since` is when the present one began.
+/// rates it tries either in turn, a change of which may take longer than `limit`; `since` is when the present one began.
 pub(crate) fn wait_link<D: Device>(
     regs: &Timed<D>,
     mac: MacType,
@@ -204,7 +204,8 @@ pub(crate) fn wait_link<D: Device>(
         }
         if dual_rate && since().elapsed() >= RATE_LIMIT {
             *since() = Instant::now();
-            match change_rate(regs, mac) {
+            // A change that is broken off in its middle would be none.
+            match change_rate(&regs.afterwards(RATE_LIMIT), mac) {
                 Err(error @ Error::Gone { .. }) => return Err(error),
                 Err(error) => tracing::debug!("the other rate cannot be tried: {error}"),
                 Ok(()) => {}

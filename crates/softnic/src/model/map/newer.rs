@@ -6,8 +6,9 @@ pub(super) const LINES: &[Line] = &[
     rw("ERETA", ERETA).of(96, 4),
     rw("FLEX_MNG", FLEX_MNG).of(448, 4),
     rw("I2CCTL_X550", 0x1_5F5C),
-    // Tunnels, and the pruning of frames that come back.
+    // Tunnels, E-tags, and the pruning of frames that come back.
     rw("VXLANCTRL", 0x507C),
+    rw("ETAG_ETYPE", 0x5084),
     rw("PFFLPL", 0x50B0),
     rw("PFFLPH", 0x50B4),
     // Malicious-driver detection: what has been stopped, and by which queues.
