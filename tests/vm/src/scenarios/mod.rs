@@ -31,7 +31,8 @@ const fn of(name: &'static str, about: &'static str, run: fn(&Rig, &mut Checks) 
 /// All of them, in the order in which they run.
 pub(crate) const ALL: &[Scenario] = &[
     of("linux-probe", "Linux's ixgbe takes an 82599 of either kind and tests it", linux::probe),
-    of("linux-modules", "Linux's ixgbe with SFP+ modules of other kinds, and on an X540", linux::modules),
+    of("linux-modules", "Linux's ixgbe with SFP+ modules of other kinds, that come and go", linux::modules),
+    of("linux-x550", "Linux's ixgbe on an X550 and an X540: EEPROM by firmware, PHY, RSS, traffic", linux::copper),
     of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
     of("linux-wire", "what Linux makes of bad sums, tags, groups and flows, and what it sends", wire::judged),
     of("linux-queues", "RSS over four queues, an MSI-X vector each, moderated", linux::queues),
@@ -56,7 +57,7 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     of("ours-forward", "fwd l2 as an unprivileged user behind an IOMMU: a million frames", ours::forward),
     of("ours-sysfs", "fwd l2 as root without an IOMMU, through sysfs", ours::sysfs),
-    of("ours-queues", "fwd l2 with RSS and a worker for each queue", ours::queues),
+    of("ours-queues", "fwd l2 with RSS and a worker for each queue, on an 82599 and an X550", ours::queues),
     of("ours-interrupts", "fwd l2 that sleeps until the card wakes it, and polls under load", ours::interrupts),
     of("ours-numa", "fwd l2 between two NUMA nodes: workers and memory are on the cards'", ours::numa),
     of("ours-restart", "SIGKILL in mid-traffic, a second run at once, back to the kernel's driver", ours::restart),

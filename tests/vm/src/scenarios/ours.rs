@@ -143,7 +143,7 @@ fn recorded(folder: &Path, nic: usize) -> u64 {
 /// Several queues, a worker for each.
 pub(super) fn queues(rig: &Rig, checks: &mut Checks) -> Result<()> {
     const FRAMES: u64 = 100_000;
-    let nics = &["a?wire=gen&flows=1024&count=100000", "b?wire=gen&flows=1024&count=100000"];
+    let nics = &["a?wire=gen&flows=1024&count=100000", "b?id=x550&wire=gen&flows=1024&count=100000"];
     let setup = Setup { nics, iommu: Iommu::Full, huge_pages: 64, cpus: 4, ..Setup::default() };
     let mut vm = rig.boot(&setup)?;
     vm.sh(GIVE)?;

@@ -18,6 +18,9 @@ const MOST_SHOWN: usize = 5;
 struct Start {
     order: Vec<String>,
     values: BTreeMap<String, BTreeMap<u32, Vec<u32>>>,
+    /// Microseconds at the first write, and when frames were first let in.
+    first: Option<u64>,
+    ready: Option<u64>,
 }
 
 /// Three cards of a machine, each for one of the drivers, and without a link when it finds them.
@@ -48,6 +51,14 @@ pub(super) fn starts(rig: &Rig, checks: &mut Checks) -> Result<()> {
         let what = format!("{} turns the receiver on, after writing {count} registers", DRIVERS[index]);
         checks.that(start.receives() && lost.is_none(), what);
     }
+    // From there on the link is between the card and its partner. Most of the time is settling after resets.
+    let [linux, _, ours] =
+        starts.each_ref().map(|start| start.ready.zip(start.first).map(|(ready, first)| ready - first));
+    let milliseconds = [linux, ours].map(|time| time.unwrap_or_default() / 1000);
+    checks.that(
+        linux.is_some() && ours.is_some() && ours <= linux,
+        format!("from the first write until frames are let in: Linux and Ringway {milliseconds:?} ms"),
+    );
     table(&starts);
     judge(checks, &starts);
     Ok(())
@@ -91,7 +102,9 @@ impl Start {
         let mut start = Self::default();
         for line in fs::read_to_string(path)?.lines() {
             let words: Vec<_> = line.split_whitespace().collect();
-            let [_, "write", _, value, ..] = words[..] else { continue };
+            let [time, "write", _, value, ..] = words[..] else { continue };
+            let time: u64 = time.parse().with_context(|| line.to_owned())?;
+            start.first = start.first.or(Some(time));
             let value = u32::from_str_radix(value.trim_start_matches("0x"), 16).with_context(|| line.to_owned())?;
             let name = words[4..].join(" ");
             let (name, number) = match name.split_once('[') {
@@ -102,6 +115,7 @@ impl Start {
                 start.order.push(name.clone());
             }
             start.values.entry(name).or_default().entry(number).or_default().push(value);
+            start.ready = start.ready.or_else(|| start.receives().then_some(time));
         }
         Ok(start)
     }
