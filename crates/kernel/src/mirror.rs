@@ -328,7 +328,7 @@ impl Mirror {
     }
 
     /// A family goes to the kernel unless its rules are those of every system: `local` first, then `main`, then for IPv4 a table
-    /// that nothing is in.
+    /// that nothing is in. Where there are VRFs, `local` has another place than 0.
     fn judge_rules(&mut self, sink: &mut dyn FnMut(Event<'_>)) {
         if !self.loaded {
             return;
@@ -336,16 +336,11 @@ impl Mirror {
         for family in [Family::V4, Family::V6] {
             let rules =
                 self.rules.iter().map(|known| &known.value).filter(|rule| rule.family == family && !rule.l3mdev);
-            let (mut odd, mut usual) = (false, [false; 2]);
-            for rule in rules {
-                match (rule.plain, rule.priority, rule.table) {
-                    (true, 0, 255) => usual[0] = true,
-                    (true, 32_766, 254) => usual[1] = true,
-                    (true, 32_767, 253) => {}
-                    _ => odd = true,
-                }
-            }
-            let reason = (odd || usual.contains(&false)).then_some(Reason::Rules);
+            let first = |table| rules.clone().filter(|rule| rule.table == table).map(|rule| rule.priority).min();
+            let [local, main, last] = [255, 254, 253].map(first);
+            let odd = rules.clone().any(|rule| !rule.plain || !matches!(rule.table, 253..=255));
+            let usual = local.is_some() && main.is_some() && local < main && last.is_none_or(|last| Some(last) > main);
+            let reason = (odd || !usual).then_some(Reason::Rules);
             if std::mem::replace(&mut self.bypass[family as usize], reason) != reason {
                 sink(Event::Bypass { family, reason });
             }

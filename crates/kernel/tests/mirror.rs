@@ -333,6 +333,20 @@ fn other_rules_send_a_family_to_the_kernel() {
 }
 
 #[test]
+fn local_may_stand_anywhere_before_main() {
+    let mut followed = Followed::new(&Naive::new(1));
+    // As scripts for VRFs move it behind their rule.
+    for family in [2, 10] {
+        let moved = [build::rule(true, family, 32_765, 255, &[]), build::rule(false, family, 0, 255, &[])];
+        assert!(told(&mut followed, &moved.concat()).is_empty());
+    }
+    assert_eq!([Family::V4, Family::V6].map(|family| followed.mirror.bypass(family)), [None; 2]);
+    let behind = [build::rule(true, 2, 32_767, 255, &[]), build::rule(false, 2, 32_765, 255, &[])];
+    told(&mut followed, &behind.concat());
+    assert_eq!(followed.mirror.bypass(Family::V4), Some(Reason::Rules));
+}
+
+#[test]
 fn an_encapsulation_is_told_from_others_but_for_its_counters() {
     let mut followed = Followed::new(&Naive::new(1));
     // RTA_ENCAP, RTA_ENCAP_TYPE; SEG6_LOCAL_ACTION, SEG6_LOCAL_COUNTERS.
