@@ -8,6 +8,7 @@ mod offload;
 mod ours;
 mod registers;
 mod selftest;
+mod selftests;
 mod vf;
 mod vhost;
 mod virtio;
@@ -93,6 +94,7 @@ pub(crate) const ALL: &[Scenario] = &[
     of("virtio-vhost-packed", "the same with packed rings", vhost::packed),
     of("virtio-vhost-iommu", "the same behind an IOMMU, through VFIO", vhost::iommu),
     of("virtio-vhost-mq", "the same with four queue pairs", vhost::mq),
+    of("kernel-selftests", "Linux's own tests of forwarding with fwd l3 --kernel as the router", selftests::forwarding),
     of("host-refused", "every way in which VFIO refuses, and what the doctor says", host::refused),
     of("host-shared", "two cards in one IOMMU group, one of them with the kernel's driver", host::shared),
     of("host-lacking", "machines without an IOMMU, and without interrupt remapping", host::lacking),
