@@ -36,6 +36,8 @@ mod runner;
 mod ways;
 
 pub use error::Error;
+// What packets of the data path do not meet.
+pub use kernel::{has_nft_rules, has_tc_filters};
 pub use plane::Plane;
 pub use ports::Port;
 pub use report::Report;

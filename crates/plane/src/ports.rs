@@ -3,6 +3,7 @@
 use crate::Plane;
 use hashbrown::HashMap;
 use kernel::{Interface, Reason};
+use router::{FurtherMac, MacAddress};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A port of the forwarding table, and its twin among the kernel's interfaces.
@@ -36,6 +37,12 @@ pub(crate) struct Ports {
     waiting: BTreeSet<u32>,
     /// Numbers of the table that could not be given up.
     leaving: Vec<u16>,
+    /// What `net.ipv6.conf.X.mtu` says of interfaces.
+    ipv6_mtus: HashMap<u32, u16>,
+    /// The sub-interface whose setting was looked at last.
+    looked_at: u16,
+    /// What the table was told of macvlans.
+    further: Vec<FurtherMac>,
 }
 
 #[derive(Debug)]
@@ -49,8 +56,17 @@ struct Bound {
 impl Ports {
     pub(crate) fn new(ports: &[Port]) -> Self {
         let ports = ports.iter().map(|port| Bound { port: port.clone(), index: None, last_name: None }).collect();
-        let (interfaces, bound) = (HashMap::new(), HashMap::new());
-        Self { ports, subs: BTreeMap::new(), interfaces, bound, waiting: BTreeSet::new(), leaving: Vec::new() }
+        Self {
+            ports,
+            subs: BTreeMap::new(),
+            interfaces: HashMap::new(),
+            bound: HashMap::new(),
+            waiting: BTreeSet::new(),
+            leaving: Vec::new(),
+            ipv6_mtus: HashMap::new(),
+            looked_at: 0,
+            further: Vec::new(),
+        }
     }
 
     /// The number in the table of the interface that packets leave by if their route says this one.
@@ -131,6 +147,32 @@ impl Ports {
         Some(router::Interface { mac: interface.mac?, promiscuous, mtu })
     }
 
+    /// The ports' interfaces, and some of their sub-interfaces in turn.
+    pub(crate) fn some(&mut self) -> Vec<(u32, String)> {
+        let by_number: BTreeMap<u16, u32> = self.bound.iter().map(|(index, number)| (*number, *index)).collect();
+        let first_sub = u16::try_from(self.ports.len()).unwrap_or(u16::MAX);
+        let behind = self.looked_at.saturating_add(1).max(first_sub);
+        let subs = by_number.range(behind..).chain(by_number.range(first_sub..behind)).take(LOOKED_AT);
+        self.looked_at = subs.clone().last().map_or(0, |(number, _)| *number);
+        let indices = by_number.range(..first_sub).chain(subs).map(|(_, index)| *index);
+        indices.filter_map(|index| Some((index, self.interfaces.get(&index)?.name.clone()))).collect()
+    }
+
+    /// The addresses of macvlans on interfaces of the table.
+    fn macvlans(&self) -> Vec<FurtherMac> {
+        let on = |interface: &Interface| {
+            let number = self.bound.get(&interface.macvlan?).copied()?;
+            let looked_up = interface.forwarding.map(|on| on && interface.kernel.is_none() && !interface.is_macvtap);
+            Some(FurtherMac { interface: number, mac: MacAddress(interface.mac?), looked_up })
+        };
+        let mut macs: Vec<FurtherMac> =
+            self.interfaces.values().filter(|interface| interface.up).filter_map(on).collect();
+        // Of two with one address the one stays that leaves more to the kernel, which decides between them.
+        macs.sort_by_key(|further| (further.interface, further.mac.0, further.looked_up));
+        macs.dedup_by_key(|further| (further.interface, further.mac.0));
+        macs
+    }
+
     /// What differs from what a person may expect of the ports.
     pub(crate) fn lines(&self) -> Vec<String> {
         let lost = self.ports.iter().filter(|bound| bound.index.is_none());
@@ -151,7 +193,10 @@ impl Ports {
             0 => None,
             count => Some(format!("{count} VLAN interfaces: the table has no room for them; make it larger")),
         };
-        lost.chain(long).chain(full).collect()
+        let beyond = self.further.len().saturating_sub(MACVLANS);
+        let macs =
+            (beyond > 0).then(|| format!("{beyond} macvlans: frames to their addresses are dropped; remove some"));
+        lost.chain(long).chain(full).chain(macs).collect()
     }
 }
 
@@ -161,7 +206,10 @@ impl Plane {
         let before = self.ports.number(index);
         match now {
             Some(now) => drop(self.ports.interfaces.insert(index, now.clone())),
-            None => drop(self.ports.interfaces.remove(&index)),
+            None => {
+                self.ports.interfaces.remove(&index);
+                self.ports.ipv6_mtus.remove(&index);
+            }
         }
         let changed = self.ports.bind();
         for port in changed.iter().copied() {
@@ -179,6 +227,44 @@ impl Plane {
         if before != self.ports.number(index) {
             self.update_ways_by(index);
         }
+        self.all_macvlans();
+    }
+
+    /// Has the table take frames to the addresses of macvlans.
+    fn all_macvlans(&mut self) {
+        let [v4, v6] = [0, 1].map(|family| self.looks_up(family));
+        let mut macs = self.ports.macvlans();
+        macs.iter_mut()
+            .for_each(|further| further.looked_up = [further.looked_up[0] && v4, further.looked_up[1] && v6]);
+        if macs != self.ports.further {
+            // Those that have no room are other stations'.
+            let _ = self.fib.set_further_macs(&macs[..macs.len().min(MACVLANS)]);
+            self.ports.further = macs;
+        }
+    }
+
+    /// Whether a family's packets are looked up at all.
+    fn looks_up(&self, family: usize) -> bool {
+        self.bypass[family].is_none() && !self.ipsec && !self.routes.has_failed(family)
+    }
+
+    /// What `net.ipv6.conf.X.mtu` says of an interface, if it is known. Packets that are longer are left to the kernel.
+    pub fn set_ipv6_mtu(&mut self, interface: u32, mtu: Option<u32>) {
+        let mtu = mtu.and_then(|mtu| u16::try_from(mtu).ok());
+        let before = match mtu {
+            Some(mtu) => self.ports.ipv6_mtus.insert(interface, mtu),
+            None => self.ports.ipv6_mtus.remove(&interface),
+        };
+        if let Some(number) = self.ports.bound.get(&interface).copied().filter(|_| before != mtu) {
+            // There is such a number.
+            let _ = self.fib.set_ipv6_mtu(number, mtu);
+        }
+    }
+
+    /// Interfaces of the table by index and name: the ports, and some sub-interfaces in turn. Who follows the kernel looks at their settings
+    /// that it does not tell of: [`Self::set_ipv6_mtu`].
+    pub fn some_interfaces(&mut self) -> Vec<(u32, String)> {
+        self.ports.some()
     }
 
     /// Gives an interface that is a VLAN on a port a number in the table, or takes that away.
@@ -230,6 +316,8 @@ impl Plane {
         let settings = self.ports.settings(number, interface);
         // There is such a number, or `new` had failed.
         let _ = self.fib.set_interface(number, settings.as_ref());
+        let mtu = index.and_then(|index| self.ports.ipv6_mtus.get(&index)).copied();
+        let _ = self.fib.set_ipv6_mtu(number, mtu);
         let _ = self.switch(number, index);
     }
 
@@ -244,15 +332,19 @@ impl Plane {
     /// As [`Self::switch_families`], of numbers that are known to be there.
     pub(crate) fn all_families(&mut self) {
         let _ = self.switch_families();
+        self.all_macvlans();
     }
 
     fn switch(&mut self, number: u16, index: Option<u32>) -> Result<(), router::Error> {
         let interface = index.and_then(|index| self.ports.interfaces.get(&index));
         let interface = interface.filter(|interface| interface.kernel.is_none());
-        let on = [0, 1].map(|family| {
-            let all = self.bypass[family].is_none() && !self.ipsec && !self.routes.has_failed(family);
-            all && interface.is_some_and(|interface| interface.forwarding[family])
-        });
+        let forwards = |family: usize| interface.is_some_and(|interface| interface.forwarding[family]);
+        let on = [0, 1].map(|family| self.looks_up(family) && forwards(family));
         self.fib.set_families(number, on)
     }
 }
+
+/// Sub-interfaces whose settings are looked at at once.
+const LOOKED_AT: usize = 64;
+/// Macvlans that the table has room for.
+const MACVLANS: usize = 256;

@@ -135,6 +135,9 @@ impl Runner {
     /// Looks at what the kernel does not tell of by itself.
     fn look(&mut self) {
         self.plane.set_hash_policies(numbers("fib_multipath_hash_policy"));
+        for (index, name) in self.plane.some_interfaces() {
+            self.plane.set_ipv6_mtu(index, number("ipv6", &format!("conf/{name}/mtu")));
+        }
         if let Some(policies) = self.ipsec.as_mut().and_then(Ipsec::policies) {
             self.plane.set_ipsec(policies > 0);
         }
@@ -247,10 +250,12 @@ fn neighbour_limits() -> [Option<usize>; 2] {
 
 /// A setting of IPv4 and IPv6, where this namespace shows it.
 fn numbers<N: FromStr>(setting: &str) -> [Option<N>; 2] {
-    ["ipv4", "ipv6"].map(|family| {
-        let text = std::fs::read_to_string(format!("/proc/sys/net/{family}/{setting}")).ok()?;
-        text.trim().parse().ok()
-    })
+    ["ipv4", "ipv6"].map(|family| number(family, setting))
+}
+
+fn number<N: FromStr>(family: &str, setting: &str) -> Option<N> {
+    let text = std::fs::read_to_string(format!("/proc/sys/net/{family}/{setting}")).ok()?;
+    text.trim().parse().ok()
 }
 
 /// Datagrams that are read before time and stop are looked at.
