@@ -307,7 +307,11 @@ impl Plane {
     /// Tries again what had no room.
     pub(crate) fn retry_ports(&mut self) {
         self.leave_vlans();
-        std::mem::take(&mut self.ports.waiting).into_iter().for_each(|index| self.bind_vlan(index));
+        let waiting = std::mem::take(&mut self.ports.waiting);
+        if !waiting.is_empty() {
+            waiting.into_iter().for_each(|index| self.bind_vlan(index));
+            self.all_macvlans();
+        }
     }
 
     /// Gives a number of the table the settings of its interface.
