@@ -33,9 +33,9 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     let fib = LiveFib::new(&LiveConfig { seed: RandomState::new().hash_one(0), ..LiveConfig::default() }, &interfaces)?;
     let (twins, lanes) = start(twins, &opening, &settings)?;
     let routes = lanes.into_iter().map(|lane| ByKernel::new(fib.forwarder(), lane)).collect();
-    let following = Following::start(fib, names.iter().zip(indices), forward.port_options.mtu)?;
+    let following = Following::start(fib, names.iter().zip(indices.iter().copied()), forward.port_options.mtu)?;
     opening.screen.say(&describe(&names, forward));
-    warn(&names);
+    warn(&names, &indices);
 
     let count = names.len();
     let report = || KernelReport::of(&following.handle, &twins, count);
@@ -133,7 +133,7 @@ fn follow_link(twins: &Running, carriers: &mut [bool], port: usize, up: bool) {
 }
 
 /// Says what Linux is set to that the data path does not do, or that keeps Linux from doing its part.
-fn warn(names: &[String]) {
+fn warn(names: &[String], indices: &[u32]) {
     let is_set = |family: &str, interface: &str, setting: &str| {
         let path = format!("/proc/sys/net/{family}/conf/{interface}/{setting}");
         fs::read_to_string(path).ok().map(|text| !matches!(text.trim(), "0"))
@@ -147,6 +147,31 @@ fn warn(names: &[String]) {
         tracing::warn!(
             "rp_filter is set for {}: packets that ports forward by themselves are not held to it, those that go by Linux are",
             strict.join(", ")
+        );
+    }
+    warn_of_filters(names, indices);
+}
+
+/// Says which filters of Linux packets do not meet that ports forward by themselves.
+fn warn_of_filters(names: &[String], indices: &[u32]) {
+    if plane::has_nft_rules() == Some(true) {
+        tracing::warn!(
+            "nftables has rules (`nft list ruleset`): packets that ports forward by themselves do not meet them"
+        );
+    }
+    let tables = ["ip_tables_names", "ip6_tables_names"];
+    let tables = tables.map(|file| fs::read_to_string(format!("/proc/net/{file}")).unwrap_or_default());
+    if tables.iter().any(|names| !names.trim().is_empty()) {
+        tracing::warn!(
+            "iptables has tables (`iptables-legacy-save`, `ip6tables-legacy-save`): packets that ports forward by themselves do not meet their rules"
+        );
+    }
+    let filtered = names.iter().zip(indices).filter(|(_, index)| plane::has_tc_filters(**index) == Some(true));
+    let filtered: Vec<&str> = filtered.map(|(name, _)| name.as_str()).collect();
+    if !filtered.is_empty() {
+        tracing::warn!(
+            "tc has filters on {} (`tc filter show`): packets that ports forward by themselves do not meet them",
+            filtered.join(", ")
         );
     }
 }

@@ -1,0 +1,63 @@
+//! Whether Linux has filters that packets of a data path do not meet: nftables and tc, in a network namespace (root).
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use tests::{Namespace, namespaces_possible};
+
+/// What a thread in a namespace is told.
+fn within<T: Send + 'static>(namespace: &Namespace, ask: impl FnOnce() -> T + Send + 'static) -> T {
+    let holder = namespace.holder();
+    let thread = std::thread::spawn(move || {
+        let namespace = File::open(format!("/proc/{holder}/ns/net")).expect("the holder lives");
+        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+        ask()
+    });
+    thread.join().unwrap()
+}
+
+#[test]
+fn rules_of_nftables_are_found_and_tables_without_rules_are_not() {
+    if let Err(reason) = namespaces_possible(&["nft"]) {
+        skip::test!("{reason}");
+        return;
+    }
+    let namespace = Namespace::new();
+    let has = || within(&namespace, plane::has_nft_rules);
+    assert_eq!(has(), Some(false));
+    namespace.output(&["nft", "add", "table", "inet", "t"]);
+    namespace.output(&["nft", "add", "chain", "inet", "t", "c", "{ type filter hook forward priority 0; }"]);
+    assert_eq!(has(), Some(false));
+    namespace.output(&["nft", "add", "rule", "inet", "t", "c", "counter"]);
+    assert_eq!(has(), Some(true));
+    namespace.output(&["nft", "flush", "ruleset"]);
+    assert_eq!(has(), Some(false));
+}
+
+#[test]
+fn tc_filters_are_found_wherever_they_are() {
+    if let Err(reason) = namespaces_possible(&["ip", "tc"]) {
+        skip::test!("{reason}");
+        return;
+    }
+    let namespace = Namespace::new();
+    namespace.output(&["ip", "tuntap", "add", "t0", "mode", "tap"]);
+    let shown = namespace.output(&["cat", "/sys/class/net/t0/ifindex"]);
+    let index: u32 = shown.trim().parse().unwrap();
+    let has = || within(&namespace, move || plane::has_tc_filters(index));
+    let tc = |words: &str| {
+        let words: Vec<&str> = ["tc"].into_iter().chain(words.split(' ')).collect();
+        namespace.output(&words);
+    };
+    assert_eq!(has(), Some(false));
+    tc("qdisc add dev t0 clsact");
+    assert_eq!(has(), Some(false));
+    for side in ["ingress", "egress"] {
+        tc(&format!("filter add dev t0 {side} protocol ip prio 1 u32 match u32 0 0 flowid 1:1"));
+        assert_eq!(has(), Some(true), "{side}");
+        tc(&format!("filter del dev t0 {side}"));
+        assert_eq!(has(), Some(false), "{side}");
+    }
+    assert_eq!(within(&namespace, || plane::has_tc_filters(77)), None, "there is no such interface");
+}
