@@ -98,6 +98,33 @@ impl Bench {
     }
 }
 
+/// An interface that was there before keeps its neighbours, permanent ones too, if it has the port's address already.
+#[test]
+fn an_interface_that_has_its_mac_keeps_its_neighbours() {
+    if let Err(reason) = namespaces_possible(&["ip"]) {
+        skip::test!("{reason}");
+        return;
+    }
+    let namespace = Namespace::new();
+    let ip = |words: &str| namespace.output(&["ip"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+    ip(&format!("tuntap add {TWIN} mode tap"));
+    ip(&format!("link set {TWIN} address 02:00:00:00:aa:01 up"));
+    let pool = Pool::new(&PoolConfig { slots: 64, ..PoolConfig::default() }).expect("memory");
+    for (mac, neighbours) in [(MAC, 1), (STATION, 0)] {
+        ip(&format!("neighbour replace 10.82.0.2 lladdr 02:00:00:00:bb:02 nud permanent dev {TWIN}"));
+        let port = Port { mac, mtu: 1500, pool: pool.clone(), lane: 0 };
+        let file = File::open(format!("/proc/{}/ns/net", namespace.holder())).expect("the holder lives");
+        let started = std::thread::spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+            drop(Twins::open(&[TWIN.to_owned()]).expect("a TAP interface").start(&[port], 1, &Settings::default()));
+        });
+        started.join().expect("the thread has not panicked");
+        let shown = ip(&format!("neighbour show dev {TWIN} nud permanent"));
+        // Multicast groups have permanent entries too.
+        assert_eq!(shown.matches("10.82.0.2").count(), neighbours, "{shown}");
+    }
+}
+
 /// Who has `ADDRESS`?
 fn arp_request() -> Vec<u8> {
     let ethernet = [&[0xFF; 6][..], &STATION, &[8, 6]].concat();

@@ -154,12 +154,16 @@ impl Tap {
         written(rustix::io::writev(&self.fd, parts))
     }
 
-    /// Sets the MAC address, also while the interface is up, and without any capability.
+    /// Sets the MAC address, also while the interface is up, and without any capability. Linux forgets the neighbours of an interface
+    /// that gets another one, so the present one is left alone.
     ///
     /// # Errors
     ///
     /// [`Error::System`] if the kernel does not want this address, such as one of a group.
     pub fn set_mac(&self, mac: [u8; 6]) -> Result<(), Error> {
+        if request::mac(self.fd.as_fd(), &self.name) == Ok(mac) {
+            return Ok(());
+        }
         request::set_mac(self.fd.as_fd(), &self.name, mac).map_err(|errno| self.fail("set the MAC address of", errno))
     }
 

@@ -76,7 +76,13 @@ pub(crate) fn kind(socket: BorrowedFd<'_>, name: &str) -> Result<u16> {
     Ok(u16::from_ne_bytes([low, high]))
 }
 
-/// Sets the address of the interface that a file of the tun driver is attached to. The driver does not look at the name.
+/// The address of the interface that a file of the tun driver is attached to. The driver does not look at the name.
+pub(crate) fn mac(tap: BorrowedFd<'_>, name: &str) -> Result<[u8; 6]> {
+    let [_, _, a, b, c, d, e, f, ..] = InterfaceRequest::<SIOCGIFHWADDR>::new(name, &[])?.make(tap)?;
+    Ok([a, b, c, d, e, f])
+}
+
+/// Sets the address of the interface that a file of the tun driver is attached to.
 pub(crate) fn set_mac(tap: BorrowedFd<'_>, name: &str, mac: [u8; 6]) -> Result<()> {
     let [low, high] = ARPHRD_ETHER.to_ne_bytes();
     let [a, b, c, d, e, f] = mac;
