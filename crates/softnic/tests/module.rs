@@ -354,7 +354,7 @@ fn an_x550_wants_to_be_read_behind_rdlen() {
         for (field, value) in [(0x00, 0x1000), (0x08, 256), (0x14, 0x0200_0002), (0x0C, 0)] {
             driver.write(common::rx(5, field), value);
         }
-        (0..reads).for_each(|_| drop(driver.read(common::STATUS)));
+        (0..reads).for_each(|_| _ = driver.read(common::STATUS));
         driver.write(common::rx(5, 0x28), common::ENABLE);
         let seen = driver.device.violations();
         assert_eq!(seen.iter().any(|violation| violation.to_string().contains("RDLEN")), wrong, "{id:?}: {seen:?}");
