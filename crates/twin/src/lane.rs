@@ -51,8 +51,16 @@ struct Queues {
     shared: Arc<Shared>,
 }
 
-/// Queues keep this part of their room for link control and routing protocols.
-const RESERVED: usize = 4;
+/// Places of a queue that frames of a class leave free: half are for routing protocols and link control, and of those half for protocols
+/// of few frames, so that tables of BGP keep no BFD out. A burst of one such class fits into these, while others have filled the rest;
+/// bursts of several at once fit as far as the host has taken frames meanwhile.
+fn reserved(class: Class, capacity: usize) -> usize {
+    match class {
+        Class::Link | Class::Ospf | Class::IsIs | Class::Vrrp | Class::Bfd => 0,
+        Class::Bgp => capacity / 4,
+        Class::Own | Class::Error | Class::Unresolved | Class::Probe | Class::Left => capacity / 2,
+    }
+}
 
 impl Lane {
     pub(crate) fn new(bell: &Arc<Bell>, mover: &Arc<Bell>) -> Self {
@@ -143,12 +151,7 @@ impl Queues {
         if !self.shared.police.passes(class, now) {
             return false;
         }
-        let reserved = match class {
-            Class::Link => 0,
-            class if class.is_routing() => 0,
-            _ => self.to_host.capacity() / RESERVED,
-        };
-        let admits = self.to_host.spare() > self.waiting.len() + reserved;
+        let admits = self.to_host.spare() > self.waiting.len() + reserved(class, self.to_host.capacity());
         if !admits {
             count(&self.shared.queue_full);
         }
@@ -193,5 +196,50 @@ impl RxQueue for HostRx {
 
     fn eventfd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.bell.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Police, Rates};
+    use mempool::{Pool, PoolConfig};
+
+    /// An IPv4 packet of a protocol, to a port.
+    fn frame(protocol: u8, port: u16) -> Vec<u8> {
+        let mut frame = [&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0, 0x45][..], &[0; 49]].concat();
+        frame[23] = protocol;
+        frame[36..38].copy_from_slice(&port.to_be_bytes());
+        frame
+    }
+
+    #[test]
+    fn a_flood_of_one_class_leaves_room_for_those_that_matter_more() {
+        let (to_host, mut taken) = lcore::ring(64);
+        let (_unused, from_host) = lcore::ring(64);
+        let bell = Arc::new(Bell::new().unwrap());
+        let mut lane = Lane::new(&bell, &bell);
+        lane.add(to_host, from_host, &Arc::new(Shared::new(Police::new(&Rates::default(), 1))));
+        let pool = Pool::new(&PoolConfig { slots: 256, ..PoolConfig::default() }).unwrap();
+        let (mut cache, mut now) = (pool.cache(), 0);
+        let mut flood = |lane: &mut Lane, frame: &[u8]| {
+            // A second apart, so that no rate keeps any out.
+            let fits = |_: &usize| {
+                now += 1;
+                lane.offer(0, cache.alloc_from(frame).unwrap(), Refusal::ForHost, now).is_none()
+            };
+            (0..100).take_while(fits).count()
+        };
+        let (ping, bgp) = (frame(1, 0), frame(6, 179));
+        assert_eq!([&ping, &bgp, &ping].map(|frame| flood(&mut lane, frame)), [32, 16, 0]);
+        let arp = [&[0xFF; 12][..], &[8, 6], &[0; 28]].concat();
+        let few = [frame(17, 3784), frame(89, 0), frame(112, 0), arp];
+        let taken_of = |lane: &mut Lane, frame: &[u8]| {
+            let packets = (0..4).map(|_| pool.cache().alloc_from(frame).unwrap());
+            packets.filter_map(|packet| lane.offer(0, packet, Refusal::ForHost, u64::MAX / 2)).count()
+        };
+        assert_eq!(few.map(|frame| taken_of(&mut lane, &frame)), [0; 4], "none is left out");
+        assert_eq!(lane.hand_over(0, &mut pool.cache()), HandedOver { frames: 64, dropped: 0 });
+        assert_eq!(taken.recv(&mut Batch::with_capacity(64)).len(), 64);
     }
 }
