@@ -13,36 +13,53 @@ use ethdev::LinkStatus;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// The cage of an SFP+ port.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// What is in it.
+    pub(crate) cage: Cage,
+    /// Whether the port is set up for that.
+    is_set_up: bool,
+    /// What was in it at the last look, if that is something else.
+    seen: Option<Cage>,
+}
+
 /// Tells the MAC what it is connected to and starts the link; does not wait for it. A link that is up (`linked`) and set as it
-/// should be stays as it is. Returns what is in the cage of an SFP+ port. Copper is left to the PHY, once that is powered.
+/// should be stays as it is. Returns the cage of an SFP+ port. Copper is left to the PHY, once that is powered.
 ///
 /// # Errors
 ///
 /// [`Error::Timeout`] when another holder keeps the semaphores, or PHY or auto-negotiation do not answer; [`Error::Phy`],
 /// [`Error::Expired`], [`Error::Gone`].
-pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> Result<Option<Cage>> {
+pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> Result<Option<Socket>> {
     if model.media == Media::Copper {
         phy::set_power(regs, model.mac, true)?;
         return Ok(None);
     }
     let cage = if model.media == Media::Fibre { Some(module::identify(regs, model.mac)?) } else { None };
-    set_up_for(regs, model, cage.as_ref(), linked)?;
-    Ok(cage)
+    let is_set_up = set_up_for(regs, model, cage.as_ref(), linked)?;
+    if !is_set_up {
+        tell_veto(regs);
+    }
+    Ok(cage.map(|cage| Socket { cage, is_set_up, seen: None }))
 }
 
-/// The same for what is known to be in the cage.
-fn set_up_for<D: Device>(regs: &Timed<D>, model: Model, cage: Option<&Cage>, linked: bool) -> Result<()> {
+fn tell_veto<D: Device>(regs: &Timed<D>) {
+    tracing::info!("{}: manageability firmware forbids changes of the link (MMNGC)", regs.device().name());
+}
+
+/// The same for what is known to be in the cage. Returns whether firmware let it.
+fn set_up_for<D: Device>(regs: &Timed<D>, model: Model, cage: Option<&Cage>, linked: bool) -> Result<bool> {
     if let Some(cage) = cage {
         set_pins(regs, cage)?;
     }
     let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
     let after = wanted(model.media, cage.is_some_and(Cage::is_gigabit), before);
     if linked && after == before {
-        return Ok(());
+        return Ok(true);
     }
     if mmngc::VETO.is_set(read(regs, MMNGC)?) {
-        tracing::info!("{}: manageability firmware forbids changes of the link (MMNGC)", regs.device().name());
-        return Ok(());
+        return Ok(false);
     }
     if let Some(Cage::Module(module)) = cage {
         set_analog(regs, model.mac, module)?;
@@ -55,25 +72,38 @@ fn set_up_for<D: Device>(regs: &Timed<D>, model: Model, cage: Option<&Cage>, lin
         }
         reset_pipeline(regs, after.0).map(drop)
     })
+    .map(|()| true)
 }
 
-/// Looks after an SFP+ port that has no link: sets it up anew if something else is in its cage than before, and has a module of two rates
-/// try the other.
+/// Looks after an SFP+ port that has no link: sets it up anew if something else is in its cage than before, or as soon as what forbade or
+/// prevented that is over, and has a module of two rates try the other. What is in the cage counts once two looks have found the same, so
+/// that one which answers differently each time is not followed.
 ///
 /// # Errors
 ///
 /// As [`set_up`].
-pub(crate) fn look_after<D: Device>(regs: &Timed<D>, model: Model, cage: &mut Cage) -> Result<()> {
+pub(crate) fn look_after<D: Device>(regs: &Timed<D>, model: Model, socket: &mut Socket) -> Result<()> {
     if status(regs, model.mac)?.up {
         return Ok(());
     }
     let now = module::look(regs, model.mac)?;
-    if now != *cage {
-        *cage = now;
-        module::tell(regs, cage);
-        return set_up_for(regs, model, Some(cage), false);
+    let (is_new, is_confirmed) = (now != socket.cage, socket.seen.take().as_ref() == Some(&now));
+    if is_new && !is_confirmed {
+        socket.seen = Some(now);
+        return Ok(());
     }
-    if cage.is_dual_rate() { change_rate(regs, model.mac) } else { Ok(()) }
+    if is_new {
+        module::tell(regs, &now);
+        *socket = Socket { cage: now, is_set_up: false, seen: None };
+    }
+    if !socket.is_set_up {
+        socket.is_set_up = set_up_for(regs, model, Some(&socket.cage), false)?;
+        if is_new && !socket.is_set_up {
+            tell_veto(regs);
+        }
+        return Ok(());
+    }
+    if socket.cage.is_dual_rate() { change_rate(regs, model.mac) } else { Ok(()) }
 }
 
 /// Has a module of two rates, and the MAC, try the rate that they are not at.
@@ -308,6 +338,37 @@ mod tests {
     fn firmware_may_forbid_changes() {
         let fake = set_up_with(0x10FB, |fake| fake.set(MMNGC, 1));
         assert!(autoc_written(&fake).is_empty());
+    }
+
+    /// What was found in the cage is set up for as soon as firmware lets it, once; what is found only once is not followed.
+    #[test]
+    fn a_module_that_firmware_kept_from_being_set_up_is_set_up_later() {
+        let fake = Fake::new(0x10FB);
+        let model = Model::identify(device::Device::ids(&fake)).unwrap();
+        let regs = fake.regs();
+        let mut socket = set_up(&regs, model, false).unwrap().unwrap();
+        assert_eq!((&socket.cage, autoc_written(&fake).len()), (&Cage::Empty, 2));
+        let mut looks = |cage: Option<Cage>, count| {
+            if let Some(cage) = cage {
+                socket.cage = cage;
+            }
+            (0..count).for_each(|_| look_after(&regs, model, &mut socket).unwrap());
+            (socket.cage == Cage::Empty, autoc_written(&fake).len())
+        };
+        let other = || Some(Cage::Unreadable("by the test".to_owned()));
+        assert_eq!(looks(None, 3), (true, 2), "nothing new");
+        assert_eq!(looks(other(), 1), (false, 2), "once");
+        assert_eq!(looks(None, 1), (true, 4), "twice");
+        fake.set(MMNGC, 1);
+        assert_eq!(looks(other(), 4), (true, 4));
+        fake.set(MMNGC, 0);
+        assert_eq!(looks(None, 3), (true, 6));
+        // As when the port is opened.
+        fake.set(MMNGC, 1);
+        let mut socket = set_up(&regs, model, false).unwrap().unwrap();
+        fake.set(MMNGC, 0);
+        look_after(&regs, model, &mut socket).unwrap();
+        assert_eq!(autoc_written(&fake).len(), 8);
     }
 
     #[test]

@@ -48,12 +48,12 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
         Ok(_) => {}
     }
     let address = init::station_address(&regs)?;
-    let cage = link::set_up(&regs, model, linked)?;
+    let socket = link::set_up(&regs, model, linked)?;
     let card = Card {
         filters: Filters::new(&regs, address, &config.port)?,
         counters: Counters::new(&regs)?,
         model,
-        cage,
+        socket,
         looked: Mutex::new(Instant::now()),
         address,
     };
@@ -66,7 +66,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
 /// What a port of this family has of its own; a [`Port`] dereferences to it.
 pub struct Card<D: Device> {
     model: Model,
-    cage: Option<Cage>,
+    socket: Option<link::Socket>,
     /// When the cage was last looked at, or the rate of its module changed.
     looked: Mutex<Instant>,
     address: [u8; 6],
@@ -85,7 +85,7 @@ impl<D: Device> Card<D> {
     /// link. `None` if it has no cage for SFP+ modules.
     #[must_use]
     pub fn cage(&self) -> Option<&Cage> {
-        self.cage.as_ref()
+        self.socket.as_ref().map(|socket| &socket.cage)
     }
 
     /// Returns the receive filters.
@@ -163,10 +163,10 @@ impl<D: Device> intel::Card for Card<D> {
     fn events(&mut self, regs: &Timed<D>) -> Result<Events> {
         let events = interrupts::take(regs)?;
         let looked = self.looked.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(cage) = &mut self.cage
+        if let Some(socket) = &mut self.socket
             && looked.elapsed() >= link::RATE_LIMIT
         {
-            match link::look_after(regs, self.model, cage) {
+            match link::look_after(regs, self.model, socket) {
                 Err(error @ Error::Gone { .. }) => return Err(error),
                 Err(error) => tracing::debug!("the SFP+ port without a link cannot be looked after: {error}"),
                 Ok(()) => {}
