@@ -57,24 +57,34 @@ fn strict_eeprom_both_ways() {
         let drive = |bits: u32| driver.write(EEC, 1 << 6 | bits);
         drive(2);
         driver.poll("EEC.GNT", EEC, 1 << 7, 1 << 7);
-        for address in [0x3F, 0x2C] {
+        let begin = |address: u32| {
             drive(2);
             drive(0);
-            let command = (3u32 << 16) | (address * 2);
+            let command = (3u32 << 16) | address;
             for bit in (0..24).rev() {
                 let data = (command >> bit & 1) << 2;
                 drive(data);
                 drive(data | 1);
                 drive(data);
             }
+        };
+        let next = || {
             let mut read = 0u16;
             for _ in 0..16 {
                 drive(1);
                 read = read << 1 | (driver.read(EEC) >> 3 & 1) as u16;
                 drive(0);
             }
-            assert_eq!(read.swap_bytes(), word(address), "word {address:#x} of {id:?}");
+            read.swap_bytes()
+        };
+        for address in [0x3E, 0x2C] {
+            begin(address * 2);
+            // Without another command the next words follow.
+            let read = [next(), next(), next()];
+            assert_eq!(read, [address, address + 1, address + 2].map(word), "words from {address:#x} of {id:?}");
         }
+        begin(0xFFFF);
+        assert_eq!([next(), next(), next()], [0xFFFF, word(0), word(1)], "of {id:?}");
         assert_eq!((driver.read(0x10140) & 1, driver.read(0x10140) & 1), (0, 1), "SWSM.SMBI is taken by reading");
         driver.write(0x10140, 0);
         assert_eq!(driver.read(0x10140), 0);

@@ -29,11 +29,12 @@ pub(super) struct Eeprom {
     serial: Serial,
 }
 
-/// The serial slave: bits shifted in since chip select, and the answer being shifted out.
+/// The serial slave: bits shifted in since chip select, the byte address that is read, if any, and the answer being shifted out.
 #[derive(Debug, Default)]
 struct Serial {
     bits: u32,
     command: u32,
+    address: Option<u32>,
     answer: u32,
     output: bool,
 }
@@ -115,31 +116,32 @@ impl Serial {
         const READ: u32 = 3;
         const STATUS: u32 = 5;
         self.command = self.command << 1 | u32::from(bit);
-        self.bits += 1;
-        match self.bits {
-            8 if self.command & 0xFF == STATUS => {
+        self.bits = self.bits.saturating_add(1);
+        match (self.bits, self.address) {
+            (8, _) if self.command & 0xFF == STATUS => {
                 self.bits = 100;
                 self.answer = 0;
             }
-            24 if self.command >> 16 & 0xFF == READ => self.load(words),
-            25..=99 => {
+            (24, _) if self.command >> 16 & 0xFF == READ => self.load(self.command, words),
+            (25..=99, Some(address)) => {
                 self.output = self.answer & 0x8000 != 0;
                 self.answer <<= 1;
                 if self.bits == 40 {
-                    self.command += 2;
                     self.bits = 24;
-                    self.load(words);
+                    self.load(address + 2, words);
                 }
             }
-            100.. => self.output = false,
+            (100.., _) => self.output = false,
             _ => {}
         }
     }
 
-    /// The word at the byte address in the command, low byte first.
-    fn load(&mut self, words: &[u16]) {
-        let word = words.get((self.command >> 1 & 0x7FFF) as usize).copied().unwrap_or(0xFFFF);
+    /// The word at a byte address of 16 bits, low byte first. Behind the last comes the first.
+    fn load(&mut self, address: u32, words: &[u16]) {
+        let address = address & 0xFFFF;
+        let word = words.get((address >> 1) as usize).copied().unwrap_or(0xFFFF);
         self.answer = u32::from(word.swap_bytes());
+        self.address = Some(address);
     }
 }
 
