@@ -315,6 +315,22 @@ fn a_macvlan_names_what_it_is_on() {
 }
 
 #[test]
+fn a_macvlan_takes_frames_by_more_than_their_destination_in_some_modes() {
+    let mut followed = Followed::new(&Naive::new(1));
+    // Private, VEPA, bridge, passthru, source; what is not said or new may be anything.
+    let modes = [(1, false), (2, false), (4, false), (8, true), (16, true), (32, true)];
+    let modes = modes.map(|(mode, expected)| (build::attr(2, &build::word(1, mode)), expected));
+    for (data, expected) in modes.into_iter().chain([(Vec::new(), true)]) {
+        for kind in ["macvlan", "macvtap"] {
+            let info = build::attr(18, &[build::attr(1, &[kind.as_bytes(), &[0]].concat()), data.clone()].concat());
+            followed.hear(&[build::link(9, "m", true, true, &[build::word(5, 1), info])], false);
+            let (_, shown) = followed.mirror.interfaces().find(|(index, _)| *index == 9).unwrap();
+            assert_eq!((shown.macvlan, shown.takes_by_more), (Some(1), expected), "{kind} {data:?}");
+        }
+    }
+}
+
+#[test]
 fn other_rules_send_a_family_to_the_kernel() {
     let mut followed = Followed::new(&Naive::new(1));
     assert_eq!([Family::V4, Family::V6].map(|family| followed.mirror.bypass(family)), [None; 2]);

@@ -41,7 +41,9 @@ pub(crate) struct Ports {
     ipv6_mtus: HashMap<u32, u16>,
     /// The sub-interface whose setting was looked at last.
     looked_at: u16,
-    /// What the table was told of macvlans.
+    /// Those of the interfaces that are macvlans.
+    macvlans: BTreeSet<u32>,
+    /// What the table was told of them.
     further: Vec<FurtherMac>,
 }
 
@@ -65,6 +67,7 @@ impl Ports {
             leaving: Vec::new(),
             ipv6_mtus: HashMap::new(),
             looked_at: 0,
+            macvlans: BTreeSet::new(),
             further: Vec::new(),
         }
     }
@@ -139,11 +142,11 @@ impl Ports {
     }
 
     /// What the table is told of an interface; `None` if it is down.
-    fn settings(&self, number: u16, interface: Option<&Interface>) -> Option<router::Interface> {
-        let interface = interface.filter(|interface| interface.up)?;
+    fn settings(&self, number: u16, index: u32) -> Option<router::Interface> {
+        let interface = self.interfaces.get(&index).filter(|interface| interface.up)?;
         let mtu = u16::try_from(interface.mtu).unwrap_or(u16::MAX).min(self.limit(number));
-        // What a bridge is given is for any station.
-        let promiscuous = interface.kernel == Some(Reason::Enslaved);
+        // What a bridge is given is for any station, and so may be what a macvlan takes.
+        let promiscuous = interface.kernel == Some(Reason::Enslaved) || self.is_claimed(index);
         Some(router::Interface { mac: interface.mac?, promiscuous, mtu })
     }
 
@@ -158,15 +161,22 @@ impl Ports {
         indices.filter_map(|index| Some((index, self.interfaces.get(&index)?.name.clone()))).collect()
     }
 
+    /// Whether a macvlan takes what comes in by an interface for other reasons than its destination.
+    fn is_claimed(&self, index: u32) -> bool {
+        let claims = |interface: &Interface| interface.takes_by_more && interface.macvlan == Some(index);
+        self.macvlans.iter().filter_map(|macvlan| self.interfaces.get(macvlan)).any(claims)
+    }
+
     /// The addresses of macvlans on interfaces of the table.
-    fn macvlans(&self) -> Vec<FurtherMac> {
+    fn further_macs(&self) -> Vec<FurtherMac> {
         let on = |interface: &Interface| {
             let number = self.bound.get(&interface.macvlan?).copied()?;
-            let looked_up = interface.forwarding.map(|on| on && interface.kernel.is_none() && !interface.is_macvtap);
+            let is_kernels = interface.kernel.is_some() || interface.is_macvtap || interface.takes_by_more;
+            let looked_up = interface.forwarding.map(|on| on && !is_kernels);
             Some(FurtherMac { interface: number, mac: MacAddress(interface.mac?), looked_up })
         };
-        let mut macs: Vec<FurtherMac> =
-            self.interfaces.values().filter(|interface| interface.up).filter_map(on).collect();
+        let interfaces = self.macvlans.iter().filter_map(|macvlan| self.interfaces.get(macvlan));
+        let mut macs: Vec<FurtherMac> = interfaces.filter(|interface| interface.up).filter_map(on).collect();
         // Of two with one address the one stays that leaves more to the kernel, which decides between them.
         macs.sort_by_key(|further| (further.interface, further.mac.0, further.looked_up));
         macs.dedup_by_key(|further| (further.interface, further.mac.0));
@@ -182,8 +192,12 @@ impl Ports {
             format!("there is no interface {name}: nothing comes in or leaves by its port{next}")
         });
         let bound: BTreeMap<u16, u32> = self.bound.iter().map(|(index, number)| (*number, *index)).collect();
-        let long = bound.into_iter().filter_map(|(number, index)| {
-            let (interface, limit) = (self.interfaces.get(&index)?, self.limit(number));
+        let claimed = bound.values().filter(|index| self.is_claimed(**index)).filter_map(|index| {
+            let name = &self.interfaces.get(index)?.name;
+            Some(format!("{name} has a macvlan of mode source or passthru: all that comes in there is the kernel's"))
+        });
+        let long = bound.iter().filter_map(|(number, index)| {
+            let (interface, limit) = (self.interfaces.get(index)?, self.limit(*number));
             (interface.mtu > limit.into()).then(|| {
                 let Interface { name, mtu, .. } = interface;
                 format!("{name} has an MTU of {mtu} bytes, and its port {limit}: longer packets are the kernel's; set {limit} there")
@@ -196,7 +210,7 @@ impl Ports {
         let beyond = self.further.len().saturating_sub(MACVLANS);
         let macs =
             (beyond > 0).then(|| format!("{beyond} macvlans: frames to their addresses are dropped; remove some"));
-        lost.chain(long).chain(full).chain(macs).collect()
+        lost.chain(claimed).chain(long).chain(full).chain(macs).collect()
     }
 }
 
@@ -204,13 +218,17 @@ impl Plane {
     /// An interface is so now, or gone.
     pub(crate) fn set_interface(&mut self, index: u32, now: Option<&Interface>) {
         let before = self.ports.number(index);
-        match now {
-            Some(now) => drop(self.ports.interfaces.insert(index, now.clone())),
+        let old = match now {
+            Some(now) => self.ports.interfaces.insert(index, now.clone()),
             None => {
-                self.ports.interfaces.remove(&index);
                 self.ports.ipv6_mtus.remove(&index);
+                self.ports.interfaces.remove(&index)
             }
-        }
+        };
+        match now.and_then(|now| now.macvlan) {
+            Some(_) => self.ports.macvlans.insert(index),
+            None => self.ports.macvlans.remove(&index),
+        };
         let changed = self.ports.bind();
         for port in changed.iter().copied() {
             let bound = self.ports.ports.get(usize::from(port)).and_then(|bound| bound.index);
@@ -227,13 +245,19 @@ impl Plane {
         if before != self.ports.number(index) {
             self.update_ways_by(index);
         }
+        let claimed = [old.as_ref(), now].map(|macvlan| macvlan.filter(|macvlan| macvlan.takes_by_more)?.macvlan);
+        for below in claimed.into_iter().flatten() {
+            if let Some(number) = self.ports.bound.get(&below) {
+                self.configure(*number, Some(below));
+            }
+        }
         self.all_macvlans();
     }
 
     /// Has the table take frames to the addresses of macvlans.
     fn all_macvlans(&mut self) {
         let [v4, v6] = [0, 1].map(|family| self.looks_up(family));
-        let mut macs = self.ports.macvlans();
+        let mut macs = self.ports.further_macs();
         macs.iter_mut()
             .for_each(|further| further.looked_up = [further.looked_up[0] && v4, further.looked_up[1] && v6]);
         if macs != self.ports.further {
@@ -316,8 +340,7 @@ impl Plane {
 
     /// Gives a number of the table the settings of its interface.
     fn configure(&mut self, number: u16, index: Option<u32>) {
-        let interface = index.and_then(|index| self.ports.interfaces.get(&index));
-        let settings = self.ports.settings(number, interface);
+        let settings = index.and_then(|index| self.ports.settings(number, index));
         // There is such a number, or `new` had failed.
         let _ = self.fib.set_interface(number, settings.as_ref());
         let mtu = index.and_then(|index| self.ports.ipv6_mtus.get(&index)).copied();
@@ -341,7 +364,8 @@ impl Plane {
 
     fn switch(&mut self, number: u16, index: Option<u32>) -> Result<(), router::Error> {
         let interface = index.and_then(|index| self.ports.interfaces.get(&index));
-        let interface = interface.filter(|interface| interface.kernel.is_none());
+        let is_kernels = index.is_some_and(|index| self.ports.is_claimed(index));
+        let interface = interface.filter(|interface| interface.kernel.is_none() && !is_kernels);
         let forwards = |family: usize| interface.is_some_and(|interface| interface.forwarding[family]);
         let on = [0, 1].map(|family| self.looks_up(family) && forwards(family));
         self.fib.set_families(number, on)

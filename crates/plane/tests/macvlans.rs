@@ -111,6 +111,39 @@ fn what_a_macvlan_does_not_forward_is_left_to_the_kernel() {
     assert_eq!(fates(&mut asked, None), [OUT; 2]);
 }
 
+/// Modes `source` and `passthru`: the kernel decides about frames to its address, and to that of the interface below.
+#[test]
+fn what_a_macvlan_takes_by_more_than_its_address_is_left_to_the_kernel() {
+    for below in [1, 2] {
+        let (mut plane, mut asked) = made();
+        let vlan = (below == 2).then_some(5);
+        let mut fate = |to, mac| asked.fate(mac, vlan, &packet(to, 3, 100));
+        let claims = Interface { takes_by_more: true, ..macvlan(below) };
+        let says = |plane: &Plane| plane.report().lines.iter().any(|line| line.contains("of mode source or passthru"));
+        for now in [claims.clone(), Interface { mac: Some(MAC), forwarding: [false; 2], ..claims.clone() }] {
+            set(&mut plane, 3, Some(&now));
+            assert_eq!([fate(V4, MAC), fate(V6, MAC), fate(V4, VRRP), fate(V6, NEXT)], [LEFT; 4], "{now:?}");
+            assert!(says(&plane));
+        }
+        // The interface below is told anew, and so is all.
+        let now =
+            if below == 1 { interface("p0", MAC) } else { Interface { vlan: Some((1, 5)), ..interface("p0.5", MAC) } };
+        set(&mut plane, below, Some(&now));
+        plane.set_ipsec(true);
+        plane.set_ipsec(false);
+        assert_eq!([fate(V4, MAC), fate(V6, MAC)], [LEFT; 2]);
+        // In another mode, on something else, and gone.
+        for now in [Some(macvlan(below)), Some(Interface { macvlan: Some(9), ..claims.clone() }), None] {
+            set(&mut plane, 3, Some(&claims));
+            assert_eq!(fate(V4, MAC), LEFT);
+            set(&mut plane, 3, now.as_ref());
+            assert_eq!([fate(V4, MAC), fate(V6, MAC)], [OUT; 2], "{now:?}");
+            assert_eq!(fate(V4, NEXT), OTHERS[0]);
+            assert!(!says(&plane));
+        }
+    }
+}
+
 #[test]
 fn more_macvlans_than_there_is_room_for_are_named() {
     let (mut plane, mut asked) = made();

@@ -30,6 +30,8 @@ pub struct Link<'a> {
     pub slave_kind: &'a str,
     /// A VLAN's number and the type of its tag (0x8100, 0x88A8).
     pub vlan: Option<(u16, u16)>,
+    /// The mode of a macvlan or macvtap (`MACVLAN_MODE_*`), if it says.
+    pub macvlan_mode: Option<u32>,
 }
 
 impl<'a> Link<'a> {
@@ -52,6 +54,7 @@ impl<'a> Link<'a> {
             kind: "",
             slave_kind: "",
             vlan: None,
+            macvlan_mode: None,
         };
         let mut elsewhere = false;
         for attribute in attributes {
@@ -82,7 +85,22 @@ impl<'a> Link<'a> {
                 _ => {}
             }
         }
-        let Some(data) = data.filter(|_| self.kind == "vlan") else { return Ok(()) };
+        match (self.kind, data) {
+            ("vlan", Some(data)) => self.vlan = Some(Self::vlan(data)?),
+            ("macvlan" | "macvtap", Some(data)) => {
+                for attribute in Attributes::new(data) {
+                    if let (IFLA_MACVLAN_MODE, value) = attribute? {
+                        self.macvlan_mode = Some(u32_of(value)?);
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Number and type of tag of a VLAN.
+    fn vlan(data: &[u8]) -> Result<(u16, u16), Fault> {
         let (mut id, mut protocol) = (0, 0x8100);
         for attribute in Attributes::new(data) {
             match attribute? {
@@ -91,8 +109,7 @@ impl<'a> Link<'a> {
                 _ => {}
             }
         }
-        self.vlan = Some((id, protocol));
-        Ok(())
+        Ok((id, protocol))
     }
 
     /// Returns whether it is set up (`ip link set up`).
@@ -202,6 +219,7 @@ const IFLA_INFO_DATA: u16 = 2;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_VLAN_ID: u16 = 1;
 const IFLA_VLAN_PROTOCOL: u16 = 5;
+const IFLA_MACVLAN_MODE: u16 = 1;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const NETCONFA_IFINDEX: u16 = 1;

@@ -101,6 +101,9 @@ pub struct Interface {
     pub macvlan: Option<u32>,
     /// Whether that is a macvtap, whose frames go to whoever has it open.
     pub is_macvtap: bool,
+    /// Whether a macvlan takes or leaves frames by more than their destination: in mode `source` by where they come from, in mode `passthru`
+    /// all. What comes in by the interface below is then the kernel's.
+    pub takes_by_more: bool,
     /// Why the data path does not send by it; `None` if it does.
     pub kernel: Option<Reason>,
     /// What `ip_forward` and its IPv6 likeness say of packets that come in by it.

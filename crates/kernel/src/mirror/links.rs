@@ -50,6 +50,7 @@ impl Mirror {
             None => self.other(link.index, vlan),
         };
         let [v4, v6] = self.settings.get(&link.index).copied().unwrap_or_default();
+        let macvlan = link.parent.filter(|_| matches!(link.kind, "macvlan" | "macvtap"));
         let shown = Interface {
             name: link.name.to_owned(),
             mac: link.mac,
@@ -57,8 +58,9 @@ impl Mirror {
             up: link.is_up(),
             carrier: link.carrier,
             vlan,
-            macvlan: link.parent.filter(|_| matches!(link.kind, "macvlan" | "macvtap")),
+            macvlan,
             is_macvtap: link.kind == "macvtap",
+            takes_by_more: macvlan.is_some() && !link.macvlan_mode.is_some_and(|mode| BY_ADDRESS.contains(&mode)),
             kernel,
             forwarding: [v4.forwarding, self.forwarding_v6],
             ignore_linkdown: [v4.ignore_linkdown || self.ignore_linkdown_v4, v6.ignore_linkdown],
@@ -280,6 +282,8 @@ fn by_v4(sets: &Sets, attr: &Attr, such: impl Fn(&[crate::Leg]) -> bool) -> bool
     matches!(sets.source(number), Some(Source::Legs(Family::V4, legs)) if such(legs))
 }
 
+/// Modes of macvlans that take frames by their destination: private, vepa, bridge.
+const BY_ADDRESS: [u32; 3] = [1, 2, 4];
 const IFF_LOOPBACK: u32 = 8;
 const IFF_RUNNING: u32 = 0x40;
 const IFF_LOWER_UP: u32 = 0x1_0000;
