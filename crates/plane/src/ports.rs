@@ -177,9 +177,15 @@ impl Ports {
         };
         let interfaces = self.macvlans.iter().filter_map(|macvlan| self.interfaces.get(macvlan));
         let mut macs: Vec<FurtherMac> = interfaces.filter(|interface| interface.up).filter_map(on).collect();
-        // Of two with one address the one stays that leaves more to the kernel, which decides between them.
-        macs.sort_by_key(|further| (further.interface, further.mac.0, further.looked_up));
-        macs.dedup_by_key(|further| (further.interface, further.mac.0));
+        // Of two with one address, what either leaves to the kernel is left to it, which decides between them.
+        macs.sort_by_key(|further| (further.interface, further.mac.0));
+        macs.dedup_by(|next, kept| {
+            let is_same = (next.interface, next.mac) == (kept.interface, kept.mac);
+            if is_same {
+                kept.looked_up = [0, 1].map(|family| kept.looked_up[family] && next.looked_up[family]);
+            }
+            is_same
+        });
         macs
     }
 

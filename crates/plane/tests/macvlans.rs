@@ -111,6 +111,17 @@ fn what_a_macvlan_does_not_forward_is_left_to_the_kernel() {
     assert_eq!(fates(&mut asked, None), [OUT; 2]);
 }
 
+#[test]
+fn of_macvlans_with_one_address_what_either_leaves_to_the_kernel_is_left() {
+    let (mut plane, mut asked) = made();
+    for (index, forwarding) in [(3, [true, false]), (4, [false, true])] {
+        set(&mut plane, index, Some(&Interface { forwarding, ..macvlan(1) }));
+    }
+    assert_eq!(fates(&mut asked, None), [LEFT; 2]);
+    set(&mut plane, 4, None);
+    assert_eq!(fates(&mut asked, None), [OUT, LEFT]);
+}
+
 /// Modes `source` and `passthru`: the kernel decides about frames to its address, and to that of the interface below.
 #[test]
 fn what_a_macvlan_takes_by_more_than_its_address_is_left_to_the_kernel() {
