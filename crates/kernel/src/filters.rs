@@ -1,14 +1,14 @@
 //! Whether the kernel filters packets (`linux/netfilter/nf_tables.h`, `linux/rtnetlink.h`): what a data path forwards by itself does
 //! not meet such filters.
 
-use crate::message::HEADER;
+use crate::message::{Attributes, HEADER};
 use rustix::net::netlink::{self, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, recvfrom, sendto, socket_with,
 };
 
-/// Returns whether this network namespace has rules of nftables, among which are those of `iptables-nft`; `None` if the kernel does not
-/// say, such as to a process without CAP_NET_ADMIN.
+/// Returns whether this network namespace has rules of nftables, among which are those of `iptables-nft`, or chains that drop what no rule
+/// accepts (`policy drop`); `None` if the kernel does not say, such as to a process without CAP_NET_ADMIN.
 ///
 /// ```
 /// if kernel::has_nft_rules() == Some(true) {
@@ -18,7 +18,20 @@ use rustix::net::{
 #[must_use]
 pub fn has_nft_rules() -> Option<bool> {
     // Of all families, version 0, of no resource.
-    lists(Some(netlink::NETFILTER), NFT_MSG_GETRULE, &[0; 4], NFT_MSG_NEWRULE)
+    let ask = |request, is_found: fn(u16, &[u8]) -> bool| lists(Some(netlink::NETFILTER), request, &[0; 4], is_found);
+    let rules = ask(NFT_MSG_GETRULE, |kind, _| kind == NFT_MSG_NEWRULE);
+    if rules == Some(true) {
+        return rules;
+    }
+    let chains = ask(NFT_MSG_GETCHAIN, drops);
+    if chains == Some(true) { chains } else { rules.and(chains) }
+}
+
+/// Whether a message is of a chain with `policy drop`.
+fn drops(kind: u16, body: &[u8]) -> bool {
+    // struct nfgenmsg: family, version, resource.
+    let attributes = body.get(4..).map(Attributes::new).into_iter().flatten();
+    kind == NFT_MSG_NEWCHAIN && attributes.flatten().any(|attribute| attribute == (NFTA_CHAIN_POLICY, &NF_DROP))
 }
 
 /// Returns whether an interface of this network namespace has tc filters, on its way in, on its way out or at its root queue; `None` if
@@ -33,14 +46,19 @@ pub fn has_tc_filters(interface: u32) -> Option<bool> {
     let at = |parent: u32| {
         // struct tcmsg: family, interface, handle, parent, info.
         let fixed = [0, interface, 0, parent, 0].map(u32::to_ne_bytes);
-        lists(None, RTM_GETTFILTER, fixed.as_flattened(), RTM_NEWTFILTER)
+        lists(None, RTM_GETTFILTER, fixed.as_flattened(), |kind, _| kind == RTM_NEWTFILTER)
     };
     let found = [TC_INGRESS, TC_EGRESS, 0].map(at);
     if found.contains(&Some(true)) { Some(true) } else { found.into_iter().find(Option::is_some).flatten() }
 }
 
-/// Whether the kernel lists anything: a dump is asked for, and read until a message of type `found` or its end.
-fn lists(protocol: Option<Protocol>, request: u16, fixed: &[u8], found: u16) -> Option<bool> {
+/// Whether the kernel lists anything: a dump is asked for, and read until a message, by type and body, that is such, or its end.
+fn lists(
+    protocol: Option<Protocol>,
+    request: u16,
+    fixed: &[u8],
+    is_found: impl Fn(u16, &[u8]) -> bool,
+) -> Option<bool> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol).ok()?;
     let mut asked = vec![0; HEADER];
@@ -56,7 +74,7 @@ fn lists(protocol: Option<Protocol>, request: u16, fixed: &[u8], found: u16) -> 
         if sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok()).is_none_or(|from| from.pid() != 0) {
             continue;
         }
-        if let Some(ended) = find(answer.get(..len)?, found) {
+        if let Some(ended) = find(answer.get(..len)?, &is_found) {
             return ended;
         }
     }
@@ -64,13 +82,18 @@ fn lists(protocol: Option<Protocol>, request: u16, fixed: &[u8], found: u16) -> 
 }
 
 /// What a datagram says: that there is one, that there is none, that the kernel does not tell; or nothing yet.
-fn find(datagram: &[u8], found: u16) -> Option<Option<bool>> {
+fn find(datagram: &[u8], is_found: impl Fn(u16, &[u8]) -> bool) -> Option<Option<bool>> {
     let mut rest = datagram;
-    while let Some((header, _)) = rest.split_first_chunk::<HEADER>() {
+    while let Some((header, behind)) = rest.split_first_chunk::<HEADER>() {
         let len = usize::try_from(u32::from_ne_bytes([header[0], header[1], header[2], header[3]])).ok()?;
+        let body = behind.get(..len.saturating_sub(HEADER)).unwrap_or(behind);
         match u16::from_ne_bytes([header[4], header[5]]) {
-            kind if kind == found => return Some(Some(true)),
-            NLMSG_DONE => return Some(Some(false)),
+            kind if is_found(kind, body) => return Some(Some(true)),
+            // With an error, if it is negative, that has ended it early.
+            NLMSG_DONE => {
+                let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
+                return Some((code >= 0).then_some(false));
+            }
             NLMSG_ERROR => return Some(None),
             _ => {}
         }
@@ -92,8 +115,12 @@ const NLM_F_DUMP: u16 = 0x300;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// The upper half is NFNL_SUBSYS_NFTABLES.
+const NFT_MSG_NEWCHAIN: u16 = 0x0A03;
+const NFT_MSG_GETCHAIN: u16 = 0x0A04;
 const NFT_MSG_NEWRULE: u16 = 0x0A06;
 const NFT_MSG_GETRULE: u16 = 0x0A07;
+const NFTA_CHAIN_POLICY: u16 = 5;
+const NF_DROP: [u8; 4] = [0; 4];
 const RTM_NEWTFILTER: u16 = 44;
 const RTM_GETTFILTER: u16 = 46;
 /// Parents of filters: TC_H_CLSACT with TC_H_MIN_INGRESS and TC_H_MIN_EGRESS.
@@ -115,16 +142,20 @@ mod tests {
     #[test]
     fn a_dump_ends_with_what_is_looked_for_or_its_end() {
         let [other, rule, done, error] = [5, 44, NLMSG_DONE, NLMSG_ERROR].map(|kind| message(20, kind));
-        assert_eq!(find(&[other.clone(), rule, done.clone()].concat(), 44), Some(Some(true)));
-        assert_eq!(find(&[other.clone(), done].concat(), 44), Some(Some(false)));
-        assert_eq!(find(&error, 44), Some(None));
-        assert_eq!(find(&other, 44), None, "it goes on");
+        let find = |datagram: &[u8]| find(datagram, |kind, _| kind == 44);
+        assert_eq!(find(&[other.clone(), rule, done.clone()].concat()), Some(Some(true)));
+        assert_eq!(find(&[other.clone(), done.clone()].concat()), Some(Some(false)));
+        let failed = [&done[..HEADER], &(-95_i32).to_ne_bytes()].concat();
+        assert_eq!(find(&[other.clone(), failed].concat()), Some(None), "the kernel does not say");
+        assert_eq!(find(&message(16, NLMSG_DONE)), Some(Some(false)), "without a code");
+        assert_eq!(find(&error), Some(None));
+        assert_eq!(find(&other), None, "it goes on");
         for cut in 0..HEADER {
-            assert_eq!(find(&other[..cut], 44), None);
+            assert_eq!(find(&other[..cut]), None);
         }
         for len in [0, 15] {
-            assert_eq!(find(&message(len, 5), 44), Some(None), "a length of {len}");
+            assert_eq!(find(&message(len, 5)), Some(None), "a length of {len}");
         }
-        assert_eq!(find(&message(u32::MAX, 5), 44), None);
+        assert_eq!(find(&message(u32::MAX, 5)), None);
     }
 }

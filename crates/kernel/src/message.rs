@@ -19,7 +19,7 @@ pub use route::{Leg, LegFlags, Legs, Route, RouteKind};
 pub use rule::Rule;
 
 use crate::{Error, Fault};
-pub(crate) use attribute::digest;
+pub(crate) use attribute::{Attributes, digest};
 use attribute::{u16_at, u32_at};
 
 /// An address family that has routes.

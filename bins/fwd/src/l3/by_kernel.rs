@@ -156,7 +156,7 @@ fn warn(names: &[String], indices: &[u32]) {
 fn warn_of_filters(names: &[String], indices: &[u32]) {
     if plane::has_nft_rules() == Some(true) {
         tracing::warn!(
-            "nftables has rules (`nft list ruleset`): packets that ports forward by themselves do not meet them"
+            "nftables has rules, or chains that drop (`nft list ruleset`): packets that ports forward by themselves do not meet them"
         );
     }
     let tables = ["ip_tables_names", "ip6_tables_names"];
