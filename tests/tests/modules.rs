@@ -93,6 +93,21 @@ fn modules_come_and_go_while_the_port_is_open() {
     rig.port.close().expect("the device closes");
 }
 
+/// One that is another each time it is asked is not followed.
+#[test]
+fn a_module_that_answers_differently_each_time_is_not_believed() {
+    let mut rig = open(sfp(ModuleKind::Empty)).expect("a module may come later");
+    for inside in [ModuleKind::ShortRange1G, ModuleKind::Copper1G, ModuleKind::LongRange1G] {
+        rig.nic.set_module(inside);
+        // Longer than between two looks.
+        std::thread::sleep(Duration::from_millis(550));
+        rig.port.events().expect("the device is there");
+        assert_eq!(rig.port.cage(), Some(&Cage::Empty), "{inside:?}");
+    }
+    tended(&mut rig, |rig| link(rig) == ONE);
+    rig.port.close().expect("the device closes");
+}
+
 /// Asks for events until it is so, as a program does, for a minute at most.
 fn tended(rig: &mut Rig, is_so: impl Fn(&Rig) -> bool) {
     let begun = Instant::now();
