@@ -79,10 +79,10 @@ pub(crate) struct TxArgs {
     pub(crate) ends: u32,
 
     /// What steers a run, and the next: refused with the reason
-    #[arg(long, alias = "script", hide = true)]
+    #[arg(long, alias = "script", hide = true, overrides_with = "control")]
     pub(crate) control: Option<String>,
 
-    #[arg(long, alias = "stopped", hide = true)]
+    #[arg(long, alias = "stopped", hide = true, overrides_with = "live")]
     pub(crate) live: bool,
 
     #[command(flatten)]

@@ -228,7 +228,13 @@ fn a_sender_that_was_stopped_shows_as_late_or_as_missed() {
 
 #[test]
 fn tx_says_that_it_is_not_steered() {
-    for option in [&["--control", "/tmp/x"][..], &["--script", "x"], &["--live"], &["--stopped"]] {
+    for option in [
+        &["--control", "/tmp/x"][..],
+        &["--script", "x"],
+        &["--live"],
+        &["--stopped"],
+        &["--live", "--stopped", "--control", "/tmp/x", "--script", "x"],
+    ] {
         let output =
             Command::new(env!("CARGO_BIN_EXE_pktgen")).args(["tx", "soft:a?wire=sink"]).args(option).output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
