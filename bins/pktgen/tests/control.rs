@@ -26,7 +26,8 @@ fn command(options: &[&str]) -> Command {
 
 /// A run with a socket in a folder of its own.
 struct Steered {
-    child: Child,
+    /// `None` once its end was waited for.
+    child: Option<Child>,
     path: PathBuf,
     _folder: tempfile::TempDir,
 }
@@ -42,7 +43,11 @@ impl Steered {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
         let child = command(options).arg("--control").arg(&path).spawn().unwrap();
-        Self { child, path, _folder: folder }
+        Self { child: Some(child), path, _folder: folder }
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.child.as_mut().unwrap()
     }
 
     /// Connects when there is a socket.
@@ -52,7 +57,7 @@ impl Steered {
             match UnixStream::connect(&self.path) {
                 Ok(stream) => return Client::new(stream),
                 Err(error) => {
-                    assert!(begun.elapsed() < LIMIT && self.child.try_wait().unwrap().is_none(), "{error}");
+                    assert!(begun.elapsed() < LIMIT && self.child().try_wait().unwrap().is_none(), "{error}");
                     std::thread::yield_now();
                 }
             }
@@ -60,12 +65,22 @@ impl Steered {
     }
 
     /// The report of the run, when it has ended.
-    fn end(self) -> (Option<i32>, Value, String) {
-        let output = self.child.wait_with_output().unwrap();
+    fn end(mut self) -> (Option<i32>, Value, String) {
+        let output = self.child.take().unwrap().wait_with_output().unwrap();
         assert!(!self.path.exists(), "the socket is removed");
         let message = String::from_utf8(output.stderr).unwrap();
         let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{message}"));
         (output.status.code(), report, message)
+    }
+}
+
+impl Drop for Steered {
+    /// None outlives a test that fails.
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
@@ -197,10 +212,10 @@ fn a_sender_that_was_stopped_shows_as_late_or_as_missed() {
         let mut run = Steered::start(&["--one-way", "--rate", "10k", "--catch-up", catch_up]);
         let mut client = run.connect();
         client.figures(|figures| first(figures, "received").as_u64() > Some(100));
-        let id = Pid::from_child(&run.child);
+        let id = Pid::from_child(run.child());
         kill_process(id, Signal::STOP).unwrap();
         let begun = Instant::now();
-        while !std::fs::read_to_string(format!("/proc/{}/stat", run.child.id())).unwrap().contains(") T ") {
+        while !std::fs::read_to_string(format!("/proc/{}/stat", run.child().id())).unwrap().contains(") T ") {
             assert!(begun.elapsed() < LIMIT);
         }
         std::thread::sleep(STOP);

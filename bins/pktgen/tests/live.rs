@@ -21,9 +21,19 @@ const LIMIT: Duration = Duration::from_secs(60);
 const ROWS: u16 = 30;
 const COLUMNS: u16 = 120;
 
+/// A run, which does not outlive a test that fails.
+struct Run(Child);
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A run on a terminal.
 struct Terminal {
-    child: Child,
+    run: Run,
     /// Both ends: ours, and that of the run.
     ours: File,
     theirs: File,
@@ -51,7 +61,7 @@ impl Terminal {
         command.arg("--ctty").arg(env!("CARGO_BIN_EXE_pktgen")).args(["run", port, "soft:b", "--warm-up", "0s"]);
         command.args(["--live", "--one-way", "--rate", "1k"]).args(options).env("TERM", "xterm-256color");
         let [input, output, errors] = [(); 3].map(|()| theirs.try_clone().unwrap());
-        let child = command.stdin(input).stdout(output).stderr(errors).spawn().unwrap();
+        let run = Run(command.stdin(input).stdout(output).stderr(errors).spawn().unwrap());
         let ours = File::from(master);
         let [rows, columns] = [ROWS, COLUMNS].map(|count| NonZero::new(count).unwrap());
         let screen = Arc::new(Mutex::new(vt100::Parser::new(rows, columns, 0)));
@@ -67,7 +77,7 @@ impl Terminal {
                 }
             }
         });
-        Self { child, ours, theirs, screen, reader: Some(reader), ends }
+        Self { run, ours, theirs, screen, reader: Some(reader), ends }
     }
 
     /// Waits until the screen is as it should be, and returns its text.
@@ -96,17 +106,18 @@ impl Terminal {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(&self.run.0), signal).unwrap();
     }
 
     /// Goes away in mid-run. Returns the run.
-    fn go_away(self) -> Child {
+    fn go_away(self) -> Run {
         self.ends.store(true, Ordering::Relaxed);
-        let Self { child, ours, theirs, reader, .. } = self;
-        // It reads once more, as there is more to be drawn.
+        let Self { run, ours, theirs, reader, .. } = self;
+        drop(theirs);
+        // It reads once more, as there is more to be drawn, or an error as the run has ended.
         reader.unwrap().join().unwrap();
-        drop((ours, theirs));
-        child
+        drop(ours);
+        run
     }
 
     /// Whether lines are edited and shown by the terminal, as before and after.
@@ -116,7 +127,7 @@ impl Terminal {
 
     /// Waits for the end. Returns what the terminal then shows.
     fn end(mut self) -> (ExitStatus, String) {
-        let status = self.child.wait().unwrap();
+        let status = self.run.0.wait().unwrap();
         assert!(self.is_as_before(), "{status}");
         // What is still to be read ends with what follows.
         self.theirs.write_all(b"\r\n(the end)\r\n").unwrap();
@@ -242,17 +253,17 @@ fn a_run_whose_terminal_goes_away_goes_on_if_it_has_another_end() {
     let path = folder.path().join("a.sock");
     let mut terminal = Terminal::run(&["--control", path.to_str().unwrap()]);
     terminal.shows("counted");
-    let mut child = terminal.go_away();
-    wait_for(|| !has_thread(&child, "live"));
+    let mut run = terminal.go_away();
+    wait_for(|| !has_thread(&run.0, "live"));
     until(&path, |line| line.contains("\"phase\":\"counted\""));
     UnixStream::connect(&path).unwrap().write_all(b"{\"do\":\"quit\"}\n").unwrap();
-    assert!(child.wait().unwrap().success());
+    assert!(run.0.wait().unwrap().success());
 
     for options in [&["--duration", "1s"][..], &[]] {
         let mut terminal = Terminal::run(options);
         terminal.shows("counted");
-        let mut child = terminal.go_away();
-        wait_for(|| child.try_wait().unwrap().is_some());
-        assert!(child.wait().unwrap().success(), "{options:?}");
+        let mut run = terminal.go_away();
+        wait_for(|| run.0.try_wait().unwrap().is_some());
+        assert!(run.0.wait().unwrap().success(), "{options:?}");
     }
 }
