@@ -176,6 +176,8 @@ fn any_signal_gives_the_terminal_back() {
         (&[Signal::TERM][..], None, Some(0)),
         (&[Signal::QUIT], Some(Signal::QUIT), None),
         (&[Signal::ABORT], Some(Signal::ABORT), None),
+        (&[Signal::USR1], Some(Signal::USR1), None),
+        (&[Signal::ALARM], Some(Signal::ALARM), None),
         // Together, before the run can end by the first.
         (&[Signal::TERM, Signal::INT], None, Some(1)),
     ] {

@@ -1,7 +1,9 @@
 //! The end of a run: by SIGINT, SIGTERM or the program itself, but not by SIGHUP; and a main thread that wakes at once.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{
+    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{self, pipe};
 use signal_hook::{SigId, flag};
@@ -62,22 +64,24 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Has a thread `clean_up` before a second SIGINT or SIGTERM, a SIGQUIT or a SIGABRT ends the process; one more meanwhile ends it at
-    /// once.
+    /// Has a thread `clean_up` before a second SIGINT or SIGTERM ends the process, or the first SIGQUIT, SIGABRT, SIGALRM, SIGVTALRM,
+    /// SIGPROF, SIGUSR1, SIGUSR2, SIGXCPU or SIGXFSZ; one more meanwhile ends it at once.
     ///
     /// # Errors
     ///
     /// If the process has no file descriptors left, or can start no thread.
     pub fn clean_up_with(&mut self, clean_up: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        const ENDS: [i32; 4] = [SIGINT, SIGTERM, SIGQUIT, SIGABRT];
+        const TWICE: [i32; 2] = [SIGINT, SIGTERM];
+        const ONCE: [i32; 9] = [SIGQUIT, SIGABRT, SIGALRM, SIGVTALRM, SIGPROF, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ];
         let mut is_ending = self.is_signalled();
-        let mut signals = Signals::new(ENDS)?;
         let cleans = Arc::new(AtomicBool::new(false));
-        for signal in ENDS {
+        // What a signal does it does in this order: the one that wakes the thread has looked at what the thread sets.
+        for signal in TWICE.into_iter().chain(ONCE) {
             flag::register_conditional_shutdown(signal, 1, Arc::clone(&cleans))?;
         }
+        let mut signals = Signals::new(TWICE.into_iter().chain(ONCE))?;
         let watch = move || {
-            let is_default = |signal: &i32| [SIGQUIT, SIGABRT].contains(signal);
+            let is_default = |signal: &i32| ONCE.contains(signal);
             let ends = |signal: &i32| is_default(signal) || std::mem::replace(&mut is_ending, true);
             let Some(signal) = signals.forever().find(ends) else { return };
             cleans.store(true, Ordering::Relaxed);

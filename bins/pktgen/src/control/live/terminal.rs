@@ -1,4 +1,4 @@
-//! The terminal that shows the live screen: whatever ends the process, it is as it was before.
+//! The terminal that shows the live screen: after the end of a run, a panic or a signal that [`cli::stop`] catches it is as before.
 
 use crate::control::orders::lock;
 use anyhow::Context as _;
