@@ -84,16 +84,29 @@ impl fmt::Display for Reason {
 pub struct Limit {
     /// Why the last one was void.
     pub reason: Reason,
+    /// Whether another was void for another reason.
+    #[serde(default)]
+    pub mixed: bool,
     /// Frames a second that were asked for.
     pub asked: f64,
     /// The highest rate of the three, in frames a second.
     pub reached: f64,
 }
 
+impl Limit {
+    /// What happened three times.
+    pub(crate) fn why(&self) -> String {
+        match (self.reason, self.mixed) {
+            (reason, false) => format!("{reason} {TRIES} times"),
+            (reason, true) => format!("void {TRIES} times, at last because {reason}"),
+        }
+    }
+}
+
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { reason, asked, reached } = self;
-        write!(f, "{reason} {TRIES} times: {asked:.0} frames/s were asked for, {reached:.0} were sent")
+        let Self { asked, reached, .. } = self;
+        write!(f, "{}: {asked:.0} frames/s were asked for, {reached:.0} were sent", self.why())
     }
 }
 
@@ -107,6 +120,9 @@ pub struct Desk {
     trials: u64,
     seconds: f64,
     void: u32,
+    /// Why the last was void, and whether one of those in a row before it was so for another reason.
+    last: Option<Reason>,
+    mixed: bool,
     reached: f64,
     limits: Vec<Limit>,
     over: bool,
@@ -160,6 +176,11 @@ impl Desk {
         self.seconds
     }
 
+    /// Forgets void trials, as the next is another.
+    fn begin_anew(&mut self) {
+        (self.void, self.last, self.mixed, self.reached) = (0, None, false, 0.0);
+    }
+
     /// Why an outcome is void, if it is.
     fn fault(&self, traffic: &Traffic, outcome: &Outcome) -> Option<Reason> {
         if outcome.link_fell {
@@ -210,21 +231,20 @@ impl<P: Plan> Method for P {
         // Nothing is taken from a warm-up, so nothing can be wrong with it.
         let fault = if warm_up { None } else { desk.fault(&traffic, outcome) };
         let Some(reason) = fault else {
-            desk.void = 0;
-            desk.reached = 0.0;
+            desk.begin_anew();
             if !warm_up {
                 self.count(traffic, outcome);
             }
             return Ok(Verdict::Counted);
         };
         desk.void += 1;
+        desk.mixed |= desk.last.replace(reason).is_some_and(|last| last != reason);
         desk.reached = desk.reached.max(rate_of(&traffic, outcome));
         if desk.void < TRIES {
             return Ok(Verdict::Void(reason));
         }
-        let limit = Limit { reason, asked: traffic.rate(), reached: desk.reached };
-        desk.void = 0;
-        desk.reached = 0.0;
+        let limit = Limit { reason, mixed: desk.mixed, asked: traffic.rate(), reached: desk.reached };
+        desk.begin_anew();
         desk.limits.push(limit);
         let goes_on = reason == Reason::Rate && self.unreachable(&limit);
         self.desk_mut().over |= !goes_on;

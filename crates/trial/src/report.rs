@@ -7,7 +7,7 @@ use crate::profile::RECOVERY;
 use crate::{AnyTest, Departure, Error, Limit, Line, Method, Outcome, Profile, Reason, Setup, Traffic, Trial, Verdict};
 pub use rows::Row;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A run, done again with the outcomes of its lines.
@@ -94,6 +94,7 @@ impl Report {
         let mut report: Option<Self> = None;
         // Frames that the trial before lost, and the test that it was of.
         let mut before: Option<(usize, u64)> = None;
+        let mut is_left_out = BTreeSet::new();
         for (number, line) in (1..).zip(complete.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let line = line.parse().map_err(|_| match version(line).filter(|version| *version != VERSION) {
                 Some(version) if report.is_none() => Error::Version { version, known: VERSION },
@@ -110,8 +111,8 @@ impl Report {
                     report.parts.push(Part { size, setup, test, void: Vec::new(), late: 0 });
                 }
                 (Some(report), Line::LeftOut { size, test, reason }) => {
-                    let after = report.parts.len();
-                    if !report.left_out.iter().any(|other| (other.size, &other.test) == (size, &test)) {
+                    let (test, reason, after) = (printable(&test), printable(&reason), report.parts.len());
+                    if is_left_out.insert((size, test.clone())) {
                         report.left_out.push(LeftOut { size, test, reason, after });
                     }
                 }
@@ -176,9 +177,13 @@ impl Report {
     /// Returns the figures, a row for each, and a row with the reason for each that is missing.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
-        let left_out = |after: usize| self.left_out.iter().filter(move |one| one.after == after).map(rows::left_out);
-        let of = |(nth, part): (usize, &Part)| rows::of(part).into_iter().chain(left_out(nth + 1)).collect::<Vec<_>>();
-        left_out(0).chain(self.parts.iter().enumerate().flat_map(of)).collect()
+        let (mut rows, mut left_out) = (Vec::new(), self.left_out.iter().peekable());
+        for (nth, part) in self.parts.iter().enumerate() {
+            rows.extend(std::iter::from_fn(|| left_out.next_if(|one| one.after <= nth)).map(rows::left_out));
+            rows.extend(rows::of(part));
+        }
+        rows.extend(left_out.map(rows::left_out));
+        rows
     }
 
     /// Returns the report as one object of JSON.
@@ -233,6 +238,11 @@ impl Part {
         }
         Some(())
     }
+}
+
+/// Text of a file that someone may have changed, without what would steer a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|character| if character.is_control() { '?' } else { character }).collect()
 }
 
 /// The version that the first line of a run has, whatever else is in it.

@@ -42,7 +42,7 @@ pub struct BinarySearch {
     /// Full-length trials from there downwards that lost frames.
     failed: u32,
     done: bool,
-    /// By how much frames came to wait longer in the trial at the highest rate that was forwarded, as a share of its seconds.
+    /// By how much delays varied in the trial at the highest rate that was forwarded, as a share of its seconds.
     filling: Option<f64>,
 }
 
@@ -54,8 +54,7 @@ pub struct Strict {
     pub throughput: Option<f64>,
     /// The lowest rate above it that lost frames; `None` if none did.
     pub upper: Option<f64>,
-    /// What the device is likely to forward for longer than the trial, if a buffer was filling in it; as
-    /// [`crate::GoalResult::sustained`].
+    /// What the device forwards for longer than the trial, if a buffer was filling in it; as [`crate::GoalResult::sustained`].
     pub sustained: Option<f64>,
     /// Whether the search has ended with a result: bounds within the width, or the highest rate forwarded.
     pub found: bool,

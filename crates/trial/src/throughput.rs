@@ -61,7 +61,7 @@ struct Record {
     trials: Vec<(f64, f64)>,
     /// A tally for each goal.
     tallies: Vec<Tally>,
-    /// Seconds of the longest trial, and the least by which frames came to wait longer in one of that length, as a share of it.
+    /// Seconds of the longest trial, and the least by which delays varied in one of that length, as a share of it.
     filling: Option<(f64, f64)>,
 }
 
@@ -78,8 +78,9 @@ pub struct GoalResult {
     /// The conditional throughput: the rate forwarded at the lower bound, in the quantile of its trials that the exceed ratio
     /// leaves.
     pub throughput: Option<f64>,
-    /// What the device is likely to forward for longer than the trials: at the lower bound frames came to wait longer during each of
-    /// them, by more than the width, so a buffer was filling (RFC 2544, 24: trials of 60 s). `None` if that was not so.
+    /// What the device forwards for longer than the trials if a buffer was filling in them (RFC 2544, 24: trials of 60 s): at the lower
+    /// bound delays varied in each by more than the width of its seconds, as they do then. `None` if they did not. A device whose delays
+    /// vary by so much without a buffer that fills looks the same.
     pub sustained: Option<f64>,
     /// How the search ended.
     pub ended: Ended,
@@ -355,7 +356,7 @@ fn contested(open: &[Measured], goal: &Goal) -> Option<u64> {
     mixed.max_by(|a, b| a.seconds.total_cmp(&b.seconds)).map(|load| load.index)
 }
 
-/// What is likely to be forwarded for longer than the trials in which frames came to wait longer by a share of the time.
+/// What is forwarded for longer than the trials, if a buffer filled in which frames came to wait longer by a share of the time.
 pub(crate) fn sustained(throughput: Option<f64>, filling: Option<f64>, goal: &Goal) -> Option<f64> {
     let share = filling.filter(|share| *share > goal.width)?;
     throughput.map(|rate| rate / (1.0 + share))

@@ -165,7 +165,8 @@ impl Outcome {
         if self.sent == 0 { 0.0 } else { real(self.sent.saturating_sub(self.received)) / real(self.sent) }
     }
 
-    /// By how much of the seconds of a trial frames came to wait longer: what the device forwards is less than the load by that share.
+    /// By how much of the seconds of a trial frames came to wait longer, if a buffer filled: what the device forwards is less than the
+    /// load by that share.
     /// `None` if delays were not measured.
     pub(crate) fn filling(&self, seconds: f64) -> Option<f64> {
         self.delays.map(|delays| delays.growth() / 1e9 / seconds).filter(|share| share.is_finite())

@@ -2,7 +2,7 @@
 
 use super::{LeftOut, Part};
 use crate::{
-    AnyTest, Ended, FrameLoss, Goal, GoalResult, LatencyResult, Limit, LossPoint, Method, Setup, Strict, Summary, TRIES,
+    AnyTest, Ended, FrameLoss, Goal, GoalResult, LatencyResult, Limit, LossPoint, Method, Setup, Strict, Summary,
 };
 use serde::Serialize;
 
@@ -32,9 +32,13 @@ pub(super) fn left_out(left_out: &LeftOut) -> Row {
 
 /// The rows of a test.
 pub(super) fn of(part: &Part) -> Vec<Row> {
+    let open = part.test.next().is_some();
+    // What stopped the test is why a figure is missing.
+    let limit = part.test.limits().last().filter(|_| !open).map(Limit::why);
+    let limit = limit.as_deref();
     let mut rows = match (&part.test, &part.setup) {
-        (AnyTest::Throughput(test), _) => test.results().iter().map(goal).collect(),
-        (AnyTest::BinarySearch(test), _) => vec![strict(&test.result())],
+        (AnyTest::Throughput(test), _) => test.results().iter().map(|result| goal(result, limit)).collect(),
+        (AnyTest::BinarySearch(test), setup) => vec![strict(&test.result(), setup, limit)],
         (AnyTest::Latency(test), _) => test.results().iter().flat_map(latency).collect(),
         (AnyTest::FrameLoss(test), _) => losses(test),
         (AnyTest::BackToBack(test), setup) => {
@@ -47,14 +51,12 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
             test.result().map_or_else(|| none("forwarded at maximum load"), |result| vec![offered(&result)])
         }
     };
-    let open = part.test.next().is_some();
-    let limit = part.test.limits().last().map(stopped);
     for row in &mut rows {
         row.size = part.size;
         let mut notes = vec![std::mem::take(&mut row.note)];
+        // A row that has a reason of its own needs no other, which may be that of another load.
+        notes.extend(limit.filter(|_| row.value.is_none() && notes[0].is_empty()).map(str::to_owned));
         notes.extend(open.then(|| "not finished".to_owned()));
-        // What stopped the test is why a figure is missing.
-        notes.extend(limit.clone().filter(|limit| row.value.is_none() && !open && !notes.contains(limit)));
         notes.extend((!part.void.is_empty()).then(|| format!("{} void trials", part.void.len())));
         notes.extend((part.late > 0).then(|| {
             let late = grouped(&part.late.to_string());
@@ -69,11 +71,6 @@ pub(super) fn of(part: &Part) -> Vec<Row> {
 /// The row of a test without a figure, to which the reason is added.
 fn none(test: &str) -> Vec<Row> {
     vec![row(test.to_owned(), None, "", String::new())]
-}
-
-/// What stopped a test, or part of it.
-fn stopped(limit: &Limit) -> String {
-    format!("{} {TRIES} times", limit.reason)
 }
 
 fn row(test: String, value: Option<f64>, unit: &'static str, note: String) -> Row {
@@ -112,13 +109,18 @@ fn pps(rate: f64) -> String {
     shown(rate, "pps")
 }
 
-fn goal(result: &GoalResult) -> Row {
+/// Adds what stopped a test to what came of it.
+fn because(note: &str, limit: Option<&str>) -> String {
+    limit.map_or_else(|| note.to_owned(), |limit| format!("{note}; {limit}"))
+}
+
+fn goal(result: &GoalResult, limit: Option<&str>) -> Row {
     let note = match (result.ended, result.lower, result.upper) {
         (Ended::Found, Some(lower), Some(upper)) => format!("between {} and {}", pps(lower), pps(upper)),
         (Ended::AtHighest, ..) => "at least: the highest load".to_owned(),
         (Ended::AtGenerator, ..) => "at least: the most that the generator sends".to_owned(),
         (Ended::BelowLowest, _, Some(upper)) => format!("below {}: the lowest load loses more", pps(upper)),
-        (Ended::Void, ..) => "trials were void".to_owned(),
+        (Ended::Void, ..) => because("trials were void", limit),
         (_, Some(lower), Some(upper)) => format!("no result: between {} and {} so far", pps(lower), pps(upper)),
         (_, Some(lower), None) => format!("no result: at least {} so far", pps(lower)),
         (_, None, Some(upper)) => format!("no result: below {} so far", pps(upper)),
@@ -126,30 +128,35 @@ fn goal(result: &GoalResult) -> Row {
     };
     let goal = &result.goal;
     let name = format!("throughput, loss <= {}", shown(goal.loss_ratio * 100.0, "%"));
-    row(name, result.throughput, "pps", with_filling(note, goal, result.sustained))
+    row(name, result.throughput, "pps", with_filling(note, goal, result.throughput.zip(result.sustained)))
 }
 
-fn strict(result: &Strict) -> Row {
+fn strict(result: &Strict, setup: &Setup, limit: Option<&str>) -> Row {
+    let (goal, lowest) = match setup {
+        Setup::BinarySearch { goal, low, .. } => (goal, *low),
+        _ => (&Goal::RFC2544, 0.0),
+    };
     let note = match (result.found, result.at_generator, result.upper) {
         (true, true, _) => "at least: the most that the generator sends".to_owned(),
         (true, false, None) => "at least: the highest rate".to_owned(),
         (true, false, Some(upper)) => format!("{} loses frames", pps(upper)),
-        (false, _, Some(upper)) => format!("no result: {} loses frames", pps(upper)),
-        (false, _, None) => "no result".to_owned(),
+        (false, _, Some(upper)) if upper <= lowest => format!("no result: {} loses frames", pps(upper)),
+        (false, _, Some(upper)) => because(&format!("no result: {} loses frames", pps(upper)), limit),
+        (false, _, None) => because("no result", limit),
     };
-    row(
-        "throughput, RFC 2544".to_owned(),
-        result.throughput,
-        "pps",
-        with_filling(note, &Goal::RFC2544, result.sustained),
-    )
+    let rates = result.throughput.zip(result.sustained);
+    row("throughput, RFC 2544".to_owned(), result.throughput, "pps", with_filling(note, goal, rates))
 }
 
-/// A note, and that the device was filling a buffer.
-fn with_filling(note: String, goal: &Goal, sustained: Option<f64>) -> String {
+/// A note, and what is forwarded for longer than a trial if the device was filling a buffer.
+fn with_filling(note: String, goal: &Goal, rates: Option<(f64, f64)>) -> String {
     let seconds = goal.final_seconds;
-    let filling = |rate| format!("; a buffer was filling in trials of {seconds} s: for longer about {}", pps(rate));
-    note + &sustained.map_or_else(String::new, filling)
+    let filling = |(throughput, sustained): (f64, f64)| {
+        let grown = shown((throughput / sustained - 1.0) * seconds * 1e3, "ms");
+        let rate = pps(sustained);
+        format!("; delays varied by {grown} in trials of {seconds} s: if a buffer was filling, for longer about {rate}")
+    };
+    note + &rates.map_or_else(String::new, filling)
 }
 
 fn latency(result: &LatencyResult) -> Vec<Row> {
@@ -172,8 +179,7 @@ fn latency(result: &LatencyResult) -> Vec<Row> {
 
 /// The points, and the rates that have none, from the highest downwards.
 fn losses(test: &FrameLoss) -> Vec<Row> {
-    let missing =
-        |limit: &Limit| (limit.asked, row(format!("loss at {}", pps(limit.asked)), None, "%", stopped(limit)));
+    let missing = |limit: &Limit| (limit.asked, row(format!("loss at {}", pps(limit.asked)), None, "%", limit.why()));
     let points = test.points().iter().map(|point| (point.rate, loss(point)));
     let mut rows: Vec<(f64, Row)> = points.chain(test.limits().iter().map(missing)).collect();
     rows.sort_by(|(a, _), (b, _)| b.total_cmp(a));
