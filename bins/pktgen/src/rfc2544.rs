@@ -18,7 +18,7 @@ use progress::Progress;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
-use trial::{AnyTest, LeftOut, Line, Method as _, Outcome, Part, Profile, Setup, Traffic, Trial, Verdict};
+use trial::{AnyTest, Ended, LeftOut, Line, Method as _, Outcome, Part, Profile, Setup, Traffic, Trial, Verdict};
 
 /// Frames a second of a highest load without line: more than any port sends.
 pub(crate) const UNLIMITED: f64 = 1e9;
@@ -193,21 +193,24 @@ impl Bench<'_> {
     /// The search for the throughput, and the tests that begin with it.
     fn throughput(&mut self, size: &Size, highest: f64) -> Result<(), Broken> {
         let found = self.test(size, &self.search(highest))?;
-        let (rate, upper) = match bounds(&found) {
-            (Some(rate), upper) => (rate, upper),
-            (None, _) => {
-                let all = [Test::Latency, Test::Recovery, Test::BackToBack];
-                return self.leave_out(size, &all, "no throughput was found to measure it at");
-            }
+        let Some((rate, above)) = bounds(&found) else {
+            let all = [Test::Latency, Test::Recovery, Test::BackToBack];
+            return self.leave_out(size, &all, "no throughput was found to measure it at");
         };
         if self.args.tests.contains(&Test::Latency) {
             let rates = if self.args.is_strict() { vec![rate] } else { vec![rate, rate / 2.0] };
             self.test(size, &Setup::Latency { rates })?;
         }
-        if upper.is_none() {
-            self.leave_out(size, &[Test::Recovery], "the highest rate is no overload")?;
+        let (no_overload, endless) = match above {
+            Above::Loses => ("", ""),
             // RFC 9004, 6.1.
-            return self.leave_out(size, &[Test::BackToBack], "the highest rate is forwarded without end");
+            Above::Nothing => ("the highest rate is no overload", "the highest rate is forwarded without end"),
+            Above::Unsent => ["the generator sends no rate above the throughput"; 2].into(),
+            Above::Unknown => ["no rate above the throughput is known to lose frames"; 2].into(),
+        };
+        if above != Above::Loses {
+            self.leave_out(size, &[Test::Recovery], no_overload)?;
+            return self.leave_out(size, &[Test::BackToBack], endless);
         }
         if self.args.tests.contains(&Test::Recovery) {
             self.test(size, &Setup::Recovery { throughput: rate, highest })?;
@@ -315,13 +318,40 @@ impl Bench<'_> {
     }
 }
 
-/// The throughput without loss, or with the least that was searched for, and whether a rate above it loses more.
-fn bounds(test: &AnyTest) -> (Option<f64>, Option<f64>) {
-    match test {
-        AnyTest::Throughput(test) => test.results().first().map_or((None, None), |goal| (goal.lower, goal.upper)),
-        AnyTest::BinarySearch(test) => (test.result().throughput, test.result().upper),
-        _ => (None, None),
-    }
+/// What is known of rates above a throughput.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Above {
+    /// One loses more.
+    Loses,
+    /// There is none: the throughput is the highest.
+    Nothing,
+    /// The generator sends none.
+    Unsent,
+    /// The search was given up before that was known.
+    Unknown,
+}
+
+/// The throughput without loss, or with the least that was searched for, and what is known of rates above it.
+fn bounds(test: &AnyTest) -> Option<(f64, Above)> {
+    let (rate, upper, at_generator, at_highest) = match test {
+        AnyTest::Throughput(test) => {
+            let result = *test.results().first()?;
+            let ended = |end| result.ended == end;
+            (result.lower, result.upper, ended(Ended::AtGenerator), ended(Ended::AtHighest))
+        }
+        AnyTest::BinarySearch(test) => {
+            let result = test.result();
+            (result.throughput, result.upper, result.at_generator, result.found && !result.at_generator)
+        }
+        _ => return None,
+    };
+    let above = match (upper, at_generator, at_highest) {
+        (Some(_), ..) => Above::Loses,
+        (None, true, _) => Above::Unsent,
+        (None, false, true) => Above::Nothing,
+        (None, false, false) => Above::Unknown,
+    };
+    rate.map(|rate| (rate, above))
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates are positive; saturates")]

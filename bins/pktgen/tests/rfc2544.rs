@@ -365,3 +365,27 @@ fn recovery_takes_as_long_as_the_cable_takes() {
     println!("recovery {median} s, on average {seconds} s");
     assert!((median - 0.8).abs() <= 0.08, "{run:#}");
 }
+
+#[test]
+fn what_needs_a_rate_above_the_throughput_says_why_there_is_none() {
+    let profile = profile(1.2, 3);
+    let goals = profile.throughput.goals.clone();
+    for (generator, high, words) in [
+        (2e4, 4e4, ["the generator sends no rate above the throughput"; 2]),
+        (1e9, 2e4, ["the highest rate is no overload", "the highest rate is forwarded without end"]),
+    ] {
+        let setups = vec![Setup::Frmol { rate: 1e9 }, Setup::Throughput { goals: goals.clone(), low: 1_000.0, high }];
+        let folder = folder_of(&simulated(&profile, Truth { generator, ..Truth::default() }, setups));
+        let path = folder.path().to_str().unwrap();
+        let options = ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--json"];
+        let options = [&options[..], &["--tests", "recovery,back-to-back"]].concat();
+        let (output, said) = rfc2544("soft:a,soft:b", ["--resume", path], &options);
+        assert!(output.status.success(), "{said}");
+        let run = run_of(&output);
+        let rows = run["rows"].as_array().unwrap();
+        for (test, words) in ["recovery", "back-to-back"].into_iter().zip(words) {
+            let row = rows.iter().find(|row| row["test"] == test).unwrap();
+            assert_eq!((&row["note"], &row["value"]), (&Value::from(words), &Value::Null), "{row}");
+        }
+    }
+}
