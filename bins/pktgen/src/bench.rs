@@ -122,7 +122,7 @@ fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result
     if experiment.name == "latency" {
         about.insert("ports".to_owned(), "a software NIC on a TAP interface, and a veth pair".to_owned());
         about.insert("measured".to_owned(), format!("{} times 100 pings", args.repetitions()));
-        return Ok(Results::new(experiment, about, pings::measure(args.repetitions())?));
+        return Ok(Results::new(experiment, about, pings::measure(args.repetitions(), stop)?));
     }
     let mut switch = if experiment.name == "ovs" { Some(switch::Switch::start()?) } else { None };
     if switch.is_some() {
@@ -143,7 +143,7 @@ fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result
             let lcores = if experiment.name == "lcores" { Some(*point) } else { None };
             match on_lcores(lcores, || trial_of(&run, stop)) {
                 Ok((forwarded, latency)) => one.add(forwarded, latency),
-                Err(_) if stop.is_signalled() => return Err(anyhow!("interrupted by a signal").into()),
+                Err(_) if stop.is_signalled() => return Err(interrupted()),
                 // Huge pages that a host has not are no reason to leave the other points out.
                 Err(failure) => one.failed = Some(failure.message()),
             }
@@ -151,6 +151,10 @@ fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result
         points.push(one);
     }
     Ok(Results::new(experiment, about, points))
+}
+
+fn interrupted() -> Failure {
+    anyhow!("interrupted by a signal").into()
 }
 
 /// The trial of a point through a switch.

@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use roxmltree::{Document, ParsingOptions};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn pktgen(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pktgen")).args(arguments).output().unwrap()
@@ -95,6 +97,32 @@ fn what_fails_replaces_nothing() {
         assert!(said.contains(words) && said.lines().count() == 1, "{said}");
         assert_eq!(std::fs::read_to_string(&stored).unwrap(), "good");
     }
+}
+
+#[test]
+fn a_signal_ends_pings_and_keeps_what_is_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let stored = folder.path().join("latency.json");
+    std::fs::write(&stored, "good").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+    command.args(["bench", "latency", "--out", folder.path().to_str().unwrap()]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    // What it starts it starts once it catches signals.
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    while std::fs::read_to_string(&children).unwrap().is_empty() && child.try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = text(output.stderr);
+    assert_eq!(std::fs::read_to_string(&stored).unwrap(), "good", "{said}");
+    if said.contains("damaged") {
+        return skip::test!("latency cannot be measured on this host");
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(said, "pktgen: interrupted by a signal\n");
 }
 
 #[test]

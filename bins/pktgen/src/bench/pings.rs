@@ -1,8 +1,10 @@
 //! Latency by the kernel and past it, in network namespaces of their own.
 
+use super::interrupted;
 use super::results::Measured;
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
+use cli::stop::Stop;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
@@ -19,14 +21,25 @@ const POINTS: [[&str; 2]; 6] = [
     ["bypass", "max"],
 ];
 
+/// Makes interfaces of the kinds that it needs, and sees whether there is what it calls.
+const PROBE: &str = "
+    set -e
+    ip tuntap add rwport mode tap
+    ip link add rwkernel type veth peer name rwpeer
+    unshare --net true
+    command -v nsenter >/dev/null || { echo 'there is no nsenter' >&2; exit 1; }
+";
+
 /// Why it cannot be measured here.
 pub(super) fn cannot() -> Option<String> {
-    let possible = command("ip link show lo >/dev/null && command -v nsenter >/dev/null").output();
-    match possible {
+    match command(PROBE).output() {
         Ok(output) if output.status.success() => None,
         Ok(output) => {
             let why = String::from_utf8_lossy(&output.stderr);
-            Some(format!("it needs network namespaces, and ip and nsenter in them ({}); run it as root", why.trim()))
+            let why = why.lines().next().unwrap_or("no reason given");
+            Some(format!(
+                "it needs network namespaces, TAP and veth interfaces, ip and nsenter ({why}); run it as root"
+            ))
         }
         Err(error) => Some(format!("it needs unshare ({error})")),
     }
@@ -42,12 +55,15 @@ fn command(script: &str) -> Command {
     command
 }
 
-/// Pings so often, and returns all points.
-pub(super) fn measure(repetitions: u32) -> Result<Vec<Measured>, Failure> {
+/// Pings so often, and returns all points. A signal ends it after the repetition at hand.
+pub(super) fn measure(repetitions: u32, stop: &Stop) -> Result<Vec<Measured>, Failure> {
     let mut points: Vec<Measured> = (1..).zip(POINTS).map(|(point, _)| Measured::new(point)).collect();
     let program = std::env::current_exe().context("this program has no path")?;
     for _ in 0..repetitions {
         let output = command(SCRIPT).arg(&program).output().context("setpriv cannot be started")?;
+        if stop.is_signalled() {
+            return Err(interrupted());
+        }
         let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("no reason given").to_owned();

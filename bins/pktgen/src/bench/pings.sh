@@ -8,7 +8,7 @@ trap 'exit 1' INT TERM
 tries=0
 until [ "$(readlink /proc/$peer/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do
     tries=$((tries + 1))
-    [ $tries -lt 500 ]
+    [ $tries -lt 6000 ] || { echo "the namespace of the peer is not there after 60 s" >&2; exit 1; }
     sleep 0.01
 done
 ip link add rwkernel type veth peer name rwpeer netns $peer

@@ -8,7 +8,7 @@ set_up() { ovs-vsctl --db="$database" --timeout=60 "$@" >>log 2>&1; }
 ovsdb-tool create conf.db /usr/share/openvswitch/vswitch.ovsschema
 ovsdb-server conf.db --remote="punix:$1/db.sock" --unixctl="$1/db.ctl" >>log 2>&1 </dev/null &
 database_server=$!
-trap 'kill $database_server $switch 2>/dev/null' EXIT
+trap 'kill $database_server $switch 2>/dev/null || :; wait' EXIT
 trap 'exit 1' INT TERM
 tries=0
 until [ -S db.sock ]; do
