@@ -1,7 +1,9 @@
 //! Loss that is known, as Linux drops frames by their count. Needs root; says why when it is skipped.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use serde_json::Value;
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Two TAP interfaces and a bridge between them, which gets 99 of 100 frames from the first. The namespace goes with the process.
 const LINUX: &str = "
@@ -16,21 +18,28 @@ const LINUX: &str = "
     exec \"$@\"
 ";
 
+/// Runs a program in such a namespace.
+fn on_linux(program: &[&str]) -> Output {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = Command::new("unshare");
+    // nft and ip are there, which not every user's PATH has.
+    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
+    command.args(["--net", "sh", "-c", LINUX, "sh"]).args(program).output().unwrap()
+}
+
 #[test]
 fn one_frame_in_a_hundred_that_linux_drops_is_one_percent() {
     if !rustix::process::geteuid().is_root() {
         return skip::test!("only root has namespaces and TAP interfaces");
     }
-    if Command::new("nft").arg("--version").output().is_err() {
-        return skip::test!("nft is not installed; tests/setup does that");
+    let probe = on_linux(&["true"]);
+    if !probe.status.success() {
+        let why = String::from_utf8_lossy(&probe.stderr).lines().next().unwrap_or("no reason given").to_owned();
+        return skip::test!("no namespace here has TAP, a bridge and a rule that drops frames ({why})");
     }
     let options = ["--one-way", "--rate", "5k", "--catch-up", "1s", "--count", "5000", "--json", "--quiet"];
-    let output = Command::new("unshare")
-        .args(["--net", "sh", "-c", LINUX, "sh", env!("CARGO_BIN_EXE_pktgen"), "run"])
-        .args(["soft:a?wire=tap:rwa", "soft:b?wire=tap:rwb"])
-        .args(options)
-        .output()
-        .unwrap();
+    let run = [env!("CARGO_BIN_EXE_pktgen"), "run", "soft:a?wire=tap:rwa", "soft:b?wire=tap:rwb"];
+    let output = on_linux(&[&run[..], &options].concat());
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{message}");
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
