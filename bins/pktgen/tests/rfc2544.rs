@@ -37,6 +37,9 @@ fn is_limited(run: &Value) -> bool {
     run["limits"].as_array().is_some_and(|limits| !limits.is_empty())
 }
 
+/// How often a figure is tried for on a machine that is too slow, before the test says so.
+const TRIES: usize = 3;
+
 /// One run at a time, so that none takes the time of another.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -48,8 +51,6 @@ const DEVICE: &str = "soft:a?wire=peer:b&rate=2k&buffer=64&delay=2ms,soft:b";
 #[test]
 fn capacity_buffer_and_delay_are_not_beyond_those_of_the_cable() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run");
-    let path = path.to_str().unwrap();
     let options = [
         "--one-way",
         "--sizes",
@@ -64,19 +65,25 @@ fn capacity_buffer_and_delay_are_not_beyond_those_of_the_cable() {
         "--tests",
         "throughput,latency,back-to-back,recovery",
     ];
-    let (output, said) = rfc2544(DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
-    assert!(output.status.success(), "{said}");
-    let run = run_of(&output);
+    let mut tries = (0..TRIES).map(|number| {
+        let path = folder.path().join(number.to_string()).to_str().unwrap().to_owned();
+        let (output, said) = rfc2544(DEVICE, ["--out", &path], &[&options[..], &SHORT].concat());
+        assert!(output.status.success(), "{said}");
+        let run = run_of(&output);
+        let throughput = value(&run, "throughput, loss <= 0 %");
+        assert!(throughput.is_some() || is_limited(&run), "{run:#}");
+        (path, run, throughput)
+    });
+    let Some((path, run, Some(throughput))) = tries.find(|(.., throughput)| throughput.is_some()) else {
+        return skip::test!("this machine was too slow for each trial");
+    };
+    let path = &*path;
     // The buffer takes 64 frames more than pass in the time of a trial: so much more than 2,000 a second are sent without loss.
     let most = 2_000.0 + 64.0 / 0.4;
-    let throughput = value(&run, "throughput, loss <= 0 %");
-    assert!(throughput.is_some() || is_limited(&run), "{run:#}");
-    if let Some(throughput) = throughput {
-        // A machine that stops the cable's thread makes it let less pass, never more: how near searches come is for the simulated
-        // devices of `trial`, which have their own time.
-        println!("throughput {throughput} of {most}");
-        assert!(throughput <= most * 1.01, "{run:#}");
-    }
+    // A machine that stops the cable's thread makes it let less pass, never more: how near searches come is for the simulated
+    // devices of `trial`, which have their own time.
+    println!("throughput {throughput} of {most}");
+    assert!(throughput <= most * 1.01, "{run:#}");
     if let Some(delay) = value(&run, "typical latency") {
         assert!(delay >= 2_000.0, "the delay is 2 ms at least: {run:#}");
     }
@@ -101,21 +108,23 @@ fn capacity_buffer_and_delay_are_not_beyond_those_of_the_cable() {
 
 #[test]
 fn loss_by_chance_is_within_its_interval_and_both_ways_count() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_str().unwrap();
     // What b sends is lost, and nothing of what a sends: the worse way counts.
     let ports = "soft:a?wire=peer:b,soft:b?wire=peer:a&loss=10%&seed=3";
     let options = ["--sizes", "64", "--tests", "loss", "--max", "20k", "--json"];
     let options = [&options[..], &["--trial-time", "200ms", "--repetitions", "1", "--catch-up", "10ms"]].concat();
-    let (output, said) = rfc2544(ports, ["--out", path], &options);
-    assert!(output.status.success(), "{said}");
-    let run = run_of(&output);
-    let Some(loss) = value(&run, "loss at 20,000 pps") else {
-        assert!(is_limited(&run), "{run:#}");
-        return;
-    };
-    // Of 4,000 frames one in ten is lost by chance: five deviations are 2.4 %.
-    assert!((7.0..=12.5).contains(&loss), "{run:#}");
+    for _ in 0..TRIES {
+        let folder = tempfile::tempdir().unwrap();
+        let (output, said) = rfc2544(ports, ["--out", folder.path().to_str().unwrap()], &options);
+        assert!(output.status.success(), "{said}");
+        let run = run_of(&output);
+        let Some(loss) = value(&run, "loss at 20,000 pps") else {
+            assert!(is_limited(&run), "{run:#}");
+            continue;
+        };
+        // Of 4,000 frames one in ten is lost by chance: five deviations are 2.4 %.
+        return assert!((7.0..=12.5).contains(&loss), "{run:#}");
+    }
+    skip::test!("this machine was too slow for each trial");
 }
 
 #[test]
@@ -343,27 +352,30 @@ fn recovery_takes_as_long_as_the_cable_takes() {
     let goals = profile.throughput.goals.clone();
     let truth = Truth { capacity: 2_000.0, generator: 2e4, ..Truth::default() };
     let setups = vec![Setup::Frmol { rate: 1e9 }, Setup::Throughput { goals, low: 1_000.0, high: 4_000.0 }];
-    let folder = folder_of(&simulated(&profile, truth, setups));
-    let path = folder.path().to_str().unwrap();
+    let known = simulated(&profile, truth, setups);
     // It overflows at each 11th frame of the overload, the last time 5 ms before its end at most, and loses all for 800 ms then.
     let ports = "soft:a?wire=peer:b&rate=2k&buffer=128&recovery=800ms&after=100,soft:b";
     let options =
         ["--one-way", "--sizes", "64", "--trial-time", "1200ms", "--repetitions", "3", "--max", "4k", "--json"];
-    let (output, said) =
-        rfc2544(ports, ["--resume", path], &[&options[..], &["--tests", "recovery", "--catch-up", "50ms"]].concat());
-    assert!(output.status.success(), "{said}");
-    let run = run_of(&output);
-    let Some(seconds) = value(&run, "recovery") else {
-        assert!(is_limited(&run), "{run:#}");
-        return;
-    };
-    // A machine that stops the cable while it recovers makes one of them other than it is.
-    let lines = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
-    let report = trial::Report::read(&lines).unwrap();
-    let AnyTest::Recovery(test) = &report.parts().last().unwrap().test else { panic!("{run:#}") };
-    let median = test.result().unwrap().seconds.unwrap().median;
-    println!("recovery {median} s, on average {seconds} s");
-    assert!((median - 0.8).abs() <= 0.08, "{run:#}");
+    let options = [&options[..], &["--tests", "recovery", "--catch-up", "50ms"]].concat();
+    for _ in 0..TRIES {
+        let folder = folder_of(&known);
+        let (output, said) = rfc2544(ports, ["--resume", folder.path().to_str().unwrap()], &options);
+        assert!(output.status.success(), "{said}");
+        let run = run_of(&output);
+        let Some(seconds) = value(&run, "recovery") else {
+            assert!(is_limited(&run), "{run:#}");
+            continue;
+        };
+        // A machine that stops the cable while it recovers makes one of them other than it is.
+        let lines = std::fs::read_to_string(folder.path().join("trials.jsonl")).unwrap();
+        let report = trial::Report::read(&lines).unwrap();
+        let AnyTest::Recovery(test) = &report.parts().last().unwrap().test else { panic!("{run:#}") };
+        let median = test.result().unwrap().seconds.unwrap().median;
+        println!("recovery {median} s, on average {seconds} s");
+        return assert!((median - 0.8).abs() <= 0.08, "{run:#}");
+    }
+    skip::test!("this machine was too slow for each trial");
 }
 
 #[test]
