@@ -7,6 +7,7 @@ use rustix::process::Signal;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tests::{Fwd, Namespace, Process, command, fwd, namespaces_possible, pktgen};
 
@@ -20,6 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Fewer than descriptors of the receiving ring: nothing is lost, however long the receiver is not scheduled.
 const FRAMES: u64 = 4000;
 const SIZE: u64 = 60;
+
+/// One switch at a time: each polls, and wants a core.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A bridge of user-space data path with two ports, which connect to `gen.sock` and `count.sock` of the folder.
 struct Switch {
@@ -140,6 +147,7 @@ fn what_a_generator_sends_through_open_vswitch_all_arrives() {
         skip::test!("{reason}");
         return;
     }
+    let _alone = alone();
     // Built before the switch polls.
     let (fwd, pktgen) = (fwd().to_str().unwrap(), pktgen());
     let folder = tempfile::tempdir().unwrap();
@@ -193,7 +201,7 @@ const RATE: u64 = 2_000;
 const AT_ONCE: u64 = 40;
 /// How exactly a search is to find it, and how long its trials are.
 const WIDTH: f64 = 0.02;
-const SECONDS: u64 = 2;
+const TRIAL: &str = "2s";
 
 #[test]
 fn a_search_finds_what_runs_at_given_rates_find() {
@@ -201,54 +209,86 @@ fn a_search_finds_what_runs_at_given_rates_find() {
         skip::test!("{reason}");
         return;
     }
+    let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let switch = Switch::start(folder);
-    // How fast the switch is itself would depend on the machine. A policer counts bytes behind the Ethernet header, by the switch's clock.
-    let bytes = SIZE - 14;
-    let [rate, burst] =
-        [("cir", RATE * bytes), ("cbs", AT_ONCE * bytes)].map(|(key, of)| format!("other-config:{key}={of}"));
-    let database = format!("--db=unix:{}", folder.join("db.sock").display());
-    let policer = ["--", "--id=@qos", "create", "qos", "type=egress-policer", &rate, &burst];
-    switch
-        .ask(&[&["ovs-vsctl", &database, "--timeout=120", "set", "port", "count", "qos=@qos"], &policer[..]].concat());
+    let policed = Policed::start(folder.path());
+    let mut tries = Vec::new();
+    // A machine that stops makes trials void, or the bucket overflow at what it lets pass, so all is measured again.
+    while tries.len() < 3 {
+        let out = folder.path().join(format!("run{}", tries.len()));
+        let tried = policed.search(&out).map(|found| (found, policed.is_confirmed(found)));
+        if tried.is_some_and(|(_, is_confirmed)| is_confirmed) {
+            return;
+        }
+        tries.push(tried);
+    }
+    if tries.iter().any(Option::is_none) {
+        skip::test!("this machine was too slow for trials of {TRIAL} three times: {tries:?}");
+        return;
+    }
+    panic!("runs at given rates do not find what the searches found: {tries:?}");
+}
 
-    let [gen_port, count] =
-        ["gen", "count"].map(|name| format!("vhost-user:{}?server", folder.join(format!("{name}.sock")).display()));
-    let run = |words: &[&str]| {
-        let run =
-            Fwd::of(&Command::new(pktgen()).args(words).args(["--one-way", "--json", "--quiet"]).output().unwrap());
-        assert_eq!(run.code, Some(0), "{words:?}: {}{}", run.stderr, log(folder));
+/// A switch whose receiving port has a policer.
+struct Policed {
+    switch: Switch,
+    ports: [String; 2],
+}
+
+impl Policed {
+    fn start(folder: &Path) -> Self {
+        let switch = Switch::start(folder);
+        // How fast the switch is itself would depend on the machine. A policer counts bytes behind the Ethernet header, by the switch's
+        // clock.
+        let bytes = SIZE - 14;
+        let [rate, burst] =
+            [("cir", RATE * bytes), ("cbs", AT_ONCE * bytes)].map(|(key, of)| format!("other-config:{key}={of}"));
+        let database = format!("--db=unix:{}", folder.join("db.sock").display());
+        let policer = ["--", "--id=@qos", "create", "qos", "type=egress-policer", &rate, &burst];
+        let port = ["ovs-vsctl", &database, "--timeout=120", "set", "port", "count", "qos=@qos"];
+        switch.ask(&[&port[..], &policer].concat());
+        let ports =
+            ["gen", "count"].map(|name| format!("vhost-user:{}?server", folder.join(format!("{name}.sock")).display()));
+        Self { switch, ports }
+    }
+
+    fn pktgen(&self, words: &[&str]) -> Fwd {
+        let fixed = ["--one-way", "--json", "--quiet", "--catch-up", "10ms"];
+        let run = Fwd::of(&Command::new(pktgen()).args(words).args(fixed).output().unwrap());
+        // The report of a search of which no trial counted is there all the same.
+        let is_void = run.stderr.contains("no trial counted");
+        assert!(run.code == Some(0) || is_void, "{words:?}: {}{}", run.stderr, log(&self.switch.folder));
         run
-    };
-    let seconds = format!("{SECONDS}s");
-    let (ports, out, width) = (format!("{gen_port},{count}"), folder.join("run"), (WIDTH * 100.0).to_string());
-    let words =
-        ["rfc2544", "--ports", &ports, "--out", out.to_str().unwrap(), "--sizes", "64", "--tests", "throughput"];
-    let bounds = ["--min", "1k", "--max", "4k", "--width", &width, "--trial-time", &seconds, "--repetitions", "1"];
-    let found = run(&[&words[..], &bounds, &["--catch-up", "10ms"]].concat());
-    let rows = found.json.pointer("/runs/0/rows").and_then(|rows| rows.as_array()).unwrap();
-    let row = rows.iter().find(|row| row["test"].as_str() == Some("throughput, loss <= 0 %")).unwrap();
-    let Some(throughput) = row["value"].as_f64() else { panic!("{:#}", found.json) };
-    println!("rfc2544: {row}");
-    let lost = |rate: f64| {
-        let words = [
-            "run",
-            &gen_port,
-            &count,
-            "--size",
-            &SIZE.to_string(),
-            "--rate",
-            &rate.to_string(),
-            "--duration",
-            &seconds,
-        ];
-        let lost = run(&[&words[..], &["--catch-up", "10ms", "--warm-up", "0s"]].concat()).count("/directions/0/lost");
+    }
+
+    /// Frames a second that a search finds; `None` where trials were void.
+    fn search(&self, out: &Path) -> Option<f64> {
+        let (ports, out, width) = (self.ports.join(","), out.to_str().unwrap(), (WIDTH * 100.0).to_string());
+        let words = ["rfc2544", "--ports", &ports, "--out", out, "--sizes", "64", "--tests", "throughput"];
+        let bounds = ["--min", "1k", "--max", "4k", "--width", &width, "--trial-time", TRIAL, "--repetitions", "1"];
+        let found = self.pktgen(&[&words[..], &bounds].concat());
+        let run = found.json.pointer("/runs/0").unwrap();
+        let rows = run["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["test"].as_str() == Some("throughput, loss <= 0 %")).unwrap();
+        println!("rfc2544: {row}");
+        if !run["limits"].as_array().unwrap().is_empty() {
+            return None;
+        }
+        Some(row["value"].as_f64().unwrap_or_else(|| panic!("{:#}", found.json)))
+    }
+
+    /// Whether a run a width below what was found loses nothing, and one a width above it does.
+    fn is_confirmed(&self, found: f64) -> bool {
+        // A machine that stops makes the bucket overflow.
+        self.lost(found * (1.0 + 2.0 * WIDTH)) > 0 && (0..5).any(|_| self.lost(found * (1.0 - WIDTH)) == 0)
+    }
+
+    fn lost(&self, rate: f64) -> u64 {
+        let (size, pace) = (SIZE.to_string(), rate.to_string());
+        let [from, to] = &self.ports;
+        let words = ["run", from, to, "--size", &size, "--rate", &pace, "--duration", TRIAL, "--warm-up", "0s"];
+        let lost = self.pktgen(&words).count("/directions/0/lost");
         println!("run: at {rate} pps {lost} are lost");
         lost
-    };
-    // What is forwarded without loss is a width below what is found, and what is a width above it is not.
-    assert!(lost(throughput * (1.0 + 2.0 * WIDTH)) > 0, "{row}");
-    // A machine that stops makes the bucket overflow.
-    assert!((0..5).any(|_| lost(throughput * (1.0 - WIDTH)) == 0), "{row}");
+    }
 }
