@@ -43,6 +43,17 @@ fn built(name: &str, test: &str) -> PathBuf {
     folder.join(name)
 }
 
+/// The lowest core that this process may use, for a program that is told its cores.
+///
+/// # Panics
+///
+/// When the kernel does not say.
+#[must_use]
+pub fn first_core() -> usize {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("the kernel knows");
+    (0..rustix::thread::CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).expect("one is there to run this")
+}
+
 /// What a finished run of `fwd` left.
 #[derive(Debug)]
 pub struct Fwd {

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use tests::{Namespace, Process, command, eventually, namespaces_possible, pktgen};
+use tests::{Namespace, Process, command, eventually, first_core, namespaces_possible, pktgen};
 use trial::simulate::{Device, Truth};
 use trial::{Line, Method as _, Profile, Setup};
 
@@ -45,7 +45,9 @@ impl Run {
                 output = start(&words).stdout(Stdio::piped()).stderr(Stdio::piped()).output().unwrap();
             }
         }
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stderr);
+        // The report of a run of which no trial counted is there all the same.
+        assert!(output.status.success() || said.contains("no trial counted"), "{words:?}: {said}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let lines = std::fs::read_to_string(Path::new(folder[1]).join("trials.jsonl")).unwrap();
         Self { report: report["runs"][0].clone(), lines }
@@ -58,7 +60,7 @@ impl Run {
         row.unwrap_or_else(|| panic!("no {test}: {:#}", self.report))
     }
 
-    /// Whether this machine was too slow, so that trials were void.
+    /// Whether this machine was too slow, so that what was asked for could not be measured.
     fn is_limited(&self) -> bool {
         !self.report["limits"].as_array().unwrap().is_empty()
     }
@@ -143,7 +145,12 @@ fn the_rate_of_a_token_bucket_is_found() {
         // Where trials were void, the machine was too slow for this, and the report said so.
         is_busy |= row["note"].as_str().unwrap().contains("void");
     }
-    assert!(is_busy || found.last().is_some_and(|rate| *rate >= most * 0.99), "{found:?} of {most}");
+    let is_found = found.last().is_some_and(|rate| *rate >= most * 0.99);
+    if is_busy && !is_found {
+        skip::test!("this machine was too slow for trials of 2 s three times: {found:?} of {most}");
+        return;
+    }
+    assert!(is_found, "{found:?} of {most}");
 }
 
 #[test]
@@ -157,19 +164,26 @@ fn the_loss_of_a_rule_is_found_exactly() {
         skip::test!("this kernel has no netdev chains of nftables, or no numgen");
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().to_str().unwrap();
     let times = ["--trial-time", "300ms", "--repetitions", "1", "--catch-up", "100ms"];
     let options = [&times[..], &["--tests", "loss", "--max", "2k"]].concat();
-    let run = Run::of(|words| namespace.command(words), ["--out", path], TAPS, &options);
-    let losses = run.losses();
-    // It loses at every load, so the test runs out of loads.
-    assert!(losses.len() == 10 || run.is_limited(), "{:#}", run.report);
-    for Counted { rate, sent, received } in losses {
-        println!("at {rate} pps: {received} of {sent}");
-        // Of frames in a row each 50th is lost, whichever is the first.
-        assert!((sent / 50..=sent.div_ceil(50)).contains(&(sent - received)), "{rate}: {sent} {received}");
+    // A machine that stops makes trials void, so all is measured again.
+    for _ in 0..3 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let run = Run::of(|words| namespace.command(words), ["--out", path], TAPS, &options);
+        let losses = run.losses();
+        for Counted { rate, sent, received } in &losses {
+            println!("at {rate} pps: {received} of {sent}");
+            // Of frames in a row each 50th is lost, whichever is the first.
+            assert!((sent / 50..=sent.div_ceil(50)).contains(&(sent - received)), "{rate}: {sent} {received}");
+        }
+        // It loses at every load, so the test runs out of loads.
+        if losses.len() == 10 {
+            return;
+        }
+        assert!(run.is_limited(), "{:#}", run.report);
     }
+    skip::test!("this machine was too slow for trials of 300 ms three times");
 }
 
 /// A folder of a run whose device forwards 1,000 frames a second, and has not been measured further.
@@ -191,41 +205,53 @@ fn known(profile: &Profile) -> tempfile::TempDir {
     folder
 }
 
-#[test]
-fn a_fifo_is_found_by_the_latency() {
-    /// Frames that it takes before it lets one go, of which the last is the one that pushes.
-    const FIFO: f64 = 128.0;
-    let found = std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("dpdk-testpmd").is_file()));
-    if !found {
-        skip::test!("no dpdk-testpmd in PATH; tests/setup installs it");
-        return;
+/// Frames that testpmd takes before it lets one go, of which the last is the one that pushes.
+const FIFO: f64 = 128.0;
+/// How late a frame may be sent. What is late is pushed late; what is missed would not push at all.
+const CATCH_UP: &str = "100ms";
+
+/// A testpmd that holds frames back, from one port to another.
+struct Noisy {
+    _testpmd: Process,
+    sockets: tempfile::TempDir,
+}
+
+impl Noisy {
+    fn start() -> Self {
+        let sockets = tempfile::tempdir().unwrap();
+        let socket = |port: usize| sockets.path().join(format!("{port}.sock"));
+        let log = sockets.path().join("log");
+        let fifo = [format!("--noisy-tx-sw-buffer-size={FIFO}"), "--noisy-tx-sw-buffer-flushtime=800".to_owned()];
+        let devices = [0, 1].map(|port| format!("net_vhost{port},iface={},queues=1", socket(port).display()));
+        let core = first_core();
+        let mut testpmd = command(&["setpriv", "--pdeathsig", "KILL", "dpdk-testpmd"]);
+        testpmd
+            // Where it has its run-time files.
+            .env("RUNTIME_DIRECTORY", sockets.path())
+            .args(["--lcores", &format!("0@{core},1@{core}"), "--no-pci", "--no-telemetry", "--no-huge", "-m", "256"])
+            .args(["--no-shconf", "--vdev", &devices[0], "--vdev", &devices[1]])
+            .args(["--", "--total-num-mbufs=8192", "--nb-cores=1", "--forward-mode=noisy", "--no-flush-rx"])
+            .args(fifo)
+            // It ends when there is nothing more to read.
+            .stdin(Stdio::piped())
+            .stdout(File::create(&log).unwrap())
+            .stderr(File::options().append(true).open(&log).unwrap());
+        let mut testpmd = Process(testpmd.spawn().unwrap());
+        eventually("testpmd listens", || {
+            let ended = testpmd.0.try_wait().unwrap();
+            assert!(ended.is_none(), "testpmd ended: {}", std::fs::read_to_string(&log).unwrap());
+            [0, 1].iter().all(|port| UnixStream::connect(socket(*port)).is_ok())
+        });
+        Self { _testpmd: testpmd, sockets }
     }
-    let _alone = alone();
-    let sockets = tempfile::tempdir().unwrap();
-    let socket = |port: usize| sockets.path().join(format!("{port}.sock"));
-    let log = sockets.path().join("log");
-    let fifo = [format!("--noisy-tx-sw-buffer-size={FIFO}"), "--noisy-tx-sw-buffer-flushtime=800".to_owned()];
-    let devices = [0, 1].map(|port| format!("net_vhost{port},iface={},queues=1", socket(port).display()));
-    let prefix = format!("ringway{}", std::process::id());
-    let mut testpmd = command(&["setpriv", "--pdeathsig", "KILL", "dpdk-testpmd"]);
-    testpmd
-        .args(["--lcores", "0@0,1@0", "--no-pci", "--no-telemetry", "--no-huge", "-m", "256", "--no-shconf"])
-        .args(["--file-prefix", &prefix, "--vdev", &devices[0], "--vdev", &devices[1]])
-        .args(["--", "--total-num-mbufs=8192", "--nb-cores=1", "--forward-mode=noisy", "--no-flush-rx"])
-        .args(fifo)
-        // It ends when there is nothing more to read.
-        .stdin(Stdio::piped())
-        .stdout(File::create(&log).unwrap())
-        .stderr(File::options().append(true).open(&log).unwrap());
-    let mut testpmd = Process(testpmd.spawn().unwrap());
-    eventually("testpmd listens", || {
-        let ended = testpmd.0.try_wait().unwrap();
-        assert!(ended.is_none(), "testpmd ended: {}", std::fs::read_to_string(&log).unwrap());
-        [0, 1].iter().all(|port| UnixStream::connect(socket(*port)).is_ok())
-    });
-    let [a, b] = [0, 1].map(|port| format!("vhost-user:{}", socket(port).display()));
-    let name = format!("short: {a} and {b}, one way, IPv4, 1 flow, catching up 5ms");
+
+    fn ports(&self) -> [String; 2] {
+        [0, 1].map(|port| format!("vhost-user:{}", self.sockets.path().join(format!("{port}.sock")).display()))
+    }
+}
+
+/// What `pktgen` makes of the options below.
+fn short(name: String) -> Profile {
     let mut profile = Profile { name, ..Profile::default() };
     for goal in &mut profile.throughput.goals {
         (goal.final_seconds, goal.duration_sum) = (2.0, 2.0);
@@ -233,18 +259,36 @@ fn a_fifo_is_found_by_the_latency() {
     (profile.latency.seconds, profile.frmol.seconds, profile.loss.seconds) = (2, 2, 2.0);
     (profile.latency.repetitions, profile.frmol.repetitions) = (1, 1);
     (profile.bursts.repetitions, profile.recovery.repetitions) = (1, 1);
-    let times = ["--trial-time", "2s", "--repetitions", "1", "--catch-up", "5ms"];
+    profile
+}
+
+#[test]
+fn a_fifo_is_found_by_the_latency() {
+    let found = std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("dpdk-testpmd").is_file()));
+    if !found {
+        skip::test!("no dpdk-testpmd in PATH; tests/setup installs it");
+        return;
+    }
+    let _alone = alone();
+    let noisy = Noisy::start();
+    let [a, b] = noisy.ports();
+    let profile = short(format!("short: {a} and {b}, one way, IPv4, 1 flow, catching up {CATCH_UP}"));
+    let times = ["--trial-time", "2s", "--repetitions", "1", "--catch-up", CATCH_UP];
     let options = [&times[..], &["--tests", "latency", "--max", "1k"]].concat();
-    let mut found = Vec::new();
-    // A machine that stops testpmd makes frames wait for longer, so it is measured again.
-    while found.len() < 3 && found.last().is_none_or(|frames: &f64| (frames - FIFO).abs() > FIFO * 0.05) {
+    let is_near = |frames: f64| (frames - FIFO).abs() <= FIFO * 0.05;
+    let mut tries: Vec<Option<f64>> = Vec::new();
+    // A machine that stops testpmd makes frames wait for longer, or trials void, so it is measured again.
+    while tries.len() < 3 {
         let folder = known(&profile);
         let path = folder.path().to_str().unwrap();
         let run = Run::of(command, ["--resume", path], &format!("{a},{b}"), &options);
         let latency = |rate: &str| Some(run.row(&format!("typical latency at {rate} pps"))["value"].as_f64()? / 1e6);
         let (Some(fast), Some(slow)) = (latency("1,000"), latency("500")) else {
+            println!("noisy: {}", run.report["limits"]);
             assert!(run.is_limited(), "{:#}", run.report);
-            return;
+            tries.push(None);
+            continue;
         };
         // A frame leaves when so many others have come, of which the next at 500 a second takes 1 ms longer. What the machine takes
         // besides does not depend on the rate.
@@ -252,7 +296,14 @@ fn a_fifo_is_found_by_the_latency() {
         println!("noisy: {fast} s and {slow} s: {frames} frames of {FIFO}");
         let least = (FIFO - 1.0) * 0.99;
         assert!(fast >= least / 1_000.0 && slow >= least / 500.0, "{:#}", run.report);
-        found.push(frames);
+        if is_near(frames) {
+            return;
+        }
+        tries.push(Some(frames));
     }
-    assert!(found.last().is_some_and(|frames| (frames - FIFO).abs() <= FIFO * 0.05), "{found:?} of {FIFO}");
+    if tries.iter().any(Option::is_none) {
+        skip::test!("this machine was too slow for trials of 2 s three times: {tries:?} of {FIFO} frames");
+        return;
+    }
+    panic!("{tries:?} of {FIFO}");
 }

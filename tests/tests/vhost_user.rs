@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tests::{Fwd, Process, command, fwd};
+use tests::{Fwd, Process, command, first_core, fwd};
 use virtio::{Config, Features, Opened, Port, RxQueue, TxQueue, VhostUser};
 
 /// Long enough for a busy machine; testpmd alone takes seconds to start.
@@ -58,11 +58,11 @@ impl Testpmd {
             let client = u8::from(*client);
             ["--vdev".to_owned(), format!("net_vhost{n},iface={},queues={pairs},client={client}", socket.display())]
         });
-        let prefix = format!("ringway{}", std::process::id());
-        let cores = "0@0,1@0";
+        let cores = format!("0@{0},1@{0}", first_core());
         let child = Command::new("dpdk-testpmd")
-            .args(["--lcores", cores, "--no-pci", "--no-telemetry", "--no-huge", "-m", "256", "--no-shconf"])
-            .args(["--file-prefix", &prefix])
+            // Where it has its run-time files.
+            .env("RUNTIME_DIRECTORY", folder)
+            .args(["--lcores", &cores, "--no-pci", "--no-telemetry", "--no-huge", "-m", "256", "--no-shconf"])
             .args(devices)
             .args(["--", "--total-num-mbufs=8192", "--nb-cores=1", &format!("--forward-mode={mode}"), "--no-flush-rx"])
             .args([&format!("--rxq={pairs}"), &format!("--txq={pairs}")])
