@@ -133,7 +133,7 @@ pub fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Whether this host has namespaces and TAP interfaces for us, and these programs too.
+/// Whether this host has namespaces with IPv6, whose settings may be written, and TAP interfaces for us, and these programs too.
 ///
 /// # Errors
 ///
@@ -149,6 +149,13 @@ pub fn namespaces_possible(programs: &[&str]) -> Result<(), String> {
     if !unshare.status.success() {
         let why = String::from_utf8_lossy(&unshare.stderr);
         return Err(format!("no network namespaces for this user ({}); run it as root", why.trim()));
+    }
+    let setting = "/proc/sys/net/ipv6/conf/all/forwarding";
+    let write = command(&["unshare", "--net", "sh", "-c", &format!("echo 1 > {setting}")]).output();
+    let write = write.map_err(|error| error.to_string())?;
+    if !write.status.success() {
+        let why = String::from_utf8_lossy(&write.stderr);
+        return Err(format!("{setting} cannot be written in a network namespace ({})", why.trim()));
     }
     if let Err(error) = File::options().read(true).write(true).open("/dev/net/tun") {
         return Err(format!("no TAP interfaces (/dev/net/tun: {error})"));
