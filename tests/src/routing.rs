@@ -43,6 +43,8 @@ pub struct Daemons {
 
 /// Where Debian has FRR's daemons.
 const FRR: &str = "/usr/lib/frr";
+/// Where each of them has a folder DAEMON.PID while it runs, which no option moves.
+const SCRATCH: &str = "/var/tmp/frr";
 
 impl Suite {
     /// Whether it is installed.
@@ -136,6 +138,20 @@ impl Daemons {
             self.spawn(namespace, &words, &format!("{name}.log"));
             if *name == "zebra" {
                 crate::eventually("zebra listens", || Path::new(&server).exists());
+            }
+        }
+    }
+}
+
+impl Drop for Daemons {
+    /// Kills them, and removes what a daemon of FRR leaves that has been killed: the folder for its last words, by its process.
+    fn drop(&mut self) {
+        let ids: Vec<String> = self.processes.iter().map(|process| process.0.id().to_string()).collect();
+        self.processes.clear();
+        for folder in fs::read_dir(SCRATCH).into_iter().flatten().flatten().map(|entry| entry.path()) {
+            if folder.extension().is_some_and(|id| ids.iter().any(|own| id == own.as_str())) {
+                // Somebody else may have tidied up.
+                let _ = fs::remove_dir_all(folder);
             }
         }
     }
