@@ -81,7 +81,6 @@ pub fn is_name(name: &str) -> bool {
 #[derive(Debug)]
 pub struct Tap {
     name: String,
-    index: u32,
     fd: OwnedFd,
 }
 
@@ -103,17 +102,18 @@ impl Tap {
         request::attach(fd.as_fd(), name).map_err(|errno| {
             Error::system("attach to TAP interface", name, errno, way_to_attach(errno, || kind(name)))
         })?;
-        let index = any_socket().and_then(|socket| request::index(socket.as_fd(), name));
-        let index = index.map_err(|errno| {
-            Error::system("find the index of", &format!("TAP interface {name}"), errno, way_to_change(errno))
-        })?;
-        Ok(Self { name: name.to_owned(), index, fd })
+        Ok(Self { name: name.to_owned(), fd })
     }
 
-    /// Returns the index that it had when it was opened, which a new name does not change, but another network namespace may.
-    #[must_use]
-    pub fn index(&self) -> u32 {
-        self.index
+    /// Returns the index of the interface that has the name in this thread's network namespace. A new name does not change it, but another
+    /// network namespace may.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if there is none: it has another name, or was moved to another network namespace, already.
+    pub fn index(&self) -> Result<u32, Error> {
+        let index = any_socket().and_then(|socket| request::index(socket.as_fd(), &self.name));
+        index.map_err(|errno| self.fail("find the index of", errno))
     }
 
     /// Returns the name by which it was opened. It may have another by now.

@@ -59,7 +59,10 @@ pub fn check_name(name: &str) -> Result<(), Error> {
 
 /// Interfaces that are open. They go when this is dropped, unless they were there before.
 #[derive(Debug)]
-pub struct Twins(Vec<Arc<Tap>>);
+pub struct Twins {
+    taps: Vec<Arc<Tap>>,
+    indices: Vec<u32>,
+}
 
 impl Twins {
     /// Opens an interface of each name, in this thread's network namespace, creating those that are not there.
@@ -68,13 +71,19 @@ impl Twins {
     ///
     /// [`Error::Tap`].
     pub fn open(names: &[String]) -> Result<Self, Error> {
-        Ok(Self(names.iter().map(|name| Ok(Arc::new(Tap::open(name)?))).collect::<Result<_, Error>>()?))
+        let (mut taps, mut indices) = (Vec::new(), Vec::new());
+        for name in names {
+            let tap = Tap::open(name)?;
+            indices.push(tap.index()?);
+            taps.push(Arc::new(tap));
+        }
+        Ok(Self { taps, indices })
     }
 
     /// Returns the index that each had when it was opened.
     #[must_use]
-    pub fn indices(&self) -> Vec<u32> {
-        self.0.iter().map(|tap| tap.index()).collect()
+    pub fn indices(&self) -> &[u32] {
+        &self.indices
     }
 
     /// Gives each interface MAC address and MTU of its port, in their order, and takes its carrier away; starts the thread that moves
@@ -84,7 +93,7 @@ impl Twins {
     ///
     /// [`Error::Ports`] if the ports are not as many as the interfaces, or name a lane beyond; the others if the system refuses.
     pub fn start(self, ports: &[Port], lanes: usize, settings: &Settings) -> Result<(Running, Vec<Lane>), Error> {
-        let Self(taps) = self;
+        let taps = self.taps;
         if ports.len() != taps.len() || ports.iter().any(|port| port.lane >= lanes) {
             return Err(Error::Ports { ports: ports.len(), twins: taps.len(), lanes });
         }

@@ -26,7 +26,7 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     ports::check(&forward.ports)?;
     let stop = Stop::on_signals()?;
     let twins = Twins::open(&names).map_err(|error| anyhow!("--kernel: {error}"))?;
-    let (indices, settings) = (twins.indices(), Settings::default());
+    let (indices, settings) = (twins.indices().to_vec(), Settings::default());
     // Queues each way, and the cache of the thread between.
     let mut opening = Opening::open(forward, stop, 2 * settings.queue + CACHE)?;
     let interfaces = opening.interfaces(false);
