@@ -58,6 +58,8 @@ mod session;
 pub mod transport;
 #[expect(unsafe_code, reason = "buffers shared with the device")]
 mod tx;
+#[expect(unsafe_code, reason = "buffers shared with the device")]
+mod tx_header;
 #[expect(unsafe_code, reason = "the promises of a transport")]
 mod vhost_user;
 mod watcher;
