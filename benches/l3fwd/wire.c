@@ -178,7 +178,7 @@ static void serve_split(const struct port *port, struct ring *ring, unsigned cou
 
 static unsigned serve(struct port *port, struct ring *ring, bool receive)
 {
-	unsigned count = available(port, ring, !receive);
+	unsigned count = available(port, ring, receive ? NO_REST : PATIENCE);
 
 	if (count != 0)
 		(port->packed ? serve_packed : serve_split)(port, ring, count, receive);

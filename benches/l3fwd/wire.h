@@ -52,8 +52,8 @@ static inline void *here(const struct port *port, uint64_t address, uint64_t len
 	die("a forwarder names memory that it has not shared");
 }
 
-/* Polls that find less than a burst to take, until the rest is taken. */
-enum { PATIENCE = 64 };
+/* Polls that find less than a burst to take, until the rest is taken; with NO_REST only whole bursts are. */
+enum { AT_ONCE = 0, PATIENCE = 64, NO_REST = -1 };
 
 static inline bool is_available(const struct ring *ring, uint32_t at)
 {
@@ -65,12 +65,12 @@ static inline bool is_available(const struct ring *ring, uint32_t at)
 }
 
 /*
- * How many buffers are available: none or a burst, or fewer once there has been no burst for a while. What the forwarder
+ * How many buffers are available: none or a burst, or fewer once there has been no burst for so many polls. What the forwarder
  * is writing is left alone until then: of a packed ring, only the descriptor at the end of a burst is looked at.
  */
-static inline unsigned available(const struct port *port, struct ring *ring, bool rest)
+static inline unsigned available(const struct port *port, struct ring *ring, int patience)
 {
-	bool patient = !rest || ++ring->idle < PATIENCE;
+	bool patient = patience == NO_REST || (patience != AT_ONCE && ++ring->idle < (unsigned)patience);
 	unsigned count = 0;
 
 	if (port->packed) {

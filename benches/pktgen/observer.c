@@ -36,9 +36,9 @@ static int64_t now(void)
 }
 
 /* Takes what is available. Returns how many frames; their bytes are added. */
-static unsigned take(struct ring *ring, bool patient, uint64_t *bytes)
+static unsigned take(struct ring *ring, int patience, uint64_t *bytes)
 {
-	unsigned count = available(&port, ring, patient);
+	unsigned count = available(&port, ring, patience);
 
 	if (port.packed) {
 		struct packed_desc *desc = ring->desc;
@@ -104,7 +104,7 @@ static void take_on(void)
 		struct pollfd wait = {port.connection, POLLIN, 0};
 
 		if (port.tx.started)
-			take(&port.tx, false, &bytes);
+			take(&port.tx, AT_ONCE, &bytes);
 		if (turn % 1024 == 0 && poll(&wait, 1, 0) > 0)
 			serve_socket(&port);
 	}
@@ -115,15 +115,16 @@ static void measure(long milliseconds, int64_t ideal)
 	static struct gaps gaps;
 	uint64_t frames = 0, bytes = 0;
 	int64_t begin = now(), time = begin, own = 0, idle = 0, first, end;
+	int patience = ideal == 0 ? PATIENCE : AT_ONCE;
 
-	while (take(&port.tx, ideal == 0, &bytes) == 0)
+	while (take(&port.tx, patience, &bytes) == 0)
 		if (now() - begin > PATIENCE_MS * 1000000ll)
 			die("no frame for a minute");
 	for (begin = now(); now() - begin < WARM_UP_MS * 1000000ll;)
-		take(&port.tx, ideal == 0, &bytes);
+		take(&port.tx, patience, &bytes);
 	bytes = 0, begin = first = now(), end = begin + milliseconds * 1000000ll;
 	for (int64_t before = begin; before < end; before = time) {
-		unsigned count = take(&port.tx, ideal == 0, &bytes);
+		unsigned count = take(&port.tx, patience, &bytes);
 
 		time = now();
 		/* As long as nobody looked, nobody knows when a frame came. */
