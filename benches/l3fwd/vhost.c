@@ -14,7 +14,8 @@
 
 #include "wire.h"
 
-#define FEATURES (1ull << 30 /* PROTOCOL_FEATURES */ | 1ull << 32 /* VERSION_1 */ | 1ull << 35 /* IN_ORDER */)
+#define IN_ORDER (1ull << 35)
+#define FEATURES (1ull << 30 /* PROTOCOL_FEATURES */ | 1ull << 32 /* VERSION_1 */ | IN_ORDER)
 #define MRG_RXBUF (1ull << 15)
 #define RING_PACKED (1ull << 34)
 #define REPLY_ACK (1ull << 3)
@@ -121,6 +122,7 @@ static uint32_t obey(struct port *port, struct message *message, const int *desc
 		return message->number = FEATURES | (port->may_pack ? RING_PACKED : 0) | (port->may_merge ? MRG_RXBUF : 0), 8;
 	case SET_FEATURES:
 		port->packed = message->number & RING_PACKED;
+		port->in_order = message->number & IN_ORDER;
 		port->mergeable = message->number & MRG_RXBUF;
 		break;
 	case GET_PROTOCOL_FEATURES:

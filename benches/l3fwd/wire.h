@@ -30,7 +30,7 @@ struct ring {
 
 struct port {
 	int listener, connection;
-	bool may_pack, packed, may_merge, mergeable;
+	bool may_pack, packed, may_merge, mergeable, in_order;
 	unsigned regions;
 	struct region region[MOST_REGIONS];
 	struct ring rx, tx; /* as the forwarder calls them */

@@ -41,15 +41,21 @@ static unsigned take(struct ring *ring, int patience, uint64_t *bytes)
 	unsigned count = available(&port, ring, patience);
 
 	if (port.packed) {
-		struct packed_desc *desc = ring->desc;
+		/* Where order was agreed on, a used descriptor in the place of the first names the last: other lines are left alone. */
+		for (unsigned done = 0, group = port.in_order ? count : 1; done < count; done += group) {
+			struct packed_desc *desc = ring->desc, *first = &desc[ring->next % ring->size];
+			uint16_t used = ring->next / ring->size % 2 == 0 ? DESC_AVAIL | DESC_USED : 0, last = 0;
 
-		for (unsigned i = 0; i < count; i++, ring->next++) {
-			struct packed_desc *each = &desc[ring->next % ring->size];
+			for (unsigned i = 0; i < group; i++, ring->next++) {
+				const struct packed_desc *each = &desc[ring->next % ring->size];
 
-			if (each->flags & (DESC_NEXT | DESC_INDIRECT) || each->len < HEADER)
-				die("a frame of several buffers, or one that is too short");
-			*bytes += each->len - HEADER;
-			__atomic_store_n(&each->flags, ring->next / ring->size % 2 == 0 ? DESC_AVAIL | DESC_USED : 0, __ATOMIC_RELEASE);
+				if (each->flags & (DESC_NEXT | DESC_INDIRECT) || each->len < HEADER)
+					die("a frame of several buffers, or one that is too short");
+				*bytes += each->len - HEADER;
+				last = each->id;
+			}
+			first->id = last;
+			__atomic_store_n(&first->flags, used, __ATOMIC_RELEASE);
 		}
 		return count;
 	}
