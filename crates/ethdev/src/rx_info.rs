@@ -178,6 +178,8 @@ pub enum ChecksumVerdict {
 pub struct RxInfos {
     infos: Vec<RxInfo>,
     len: usize,
+    /// So many at the front report nothing, and need not be written anew.
+    empty: usize,
     received_at: u64,
 }
 
@@ -186,7 +188,7 @@ impl RxInfos {
     /// batch makes it grow.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { infos: vec![RxInfo::default(); capacity], len: 0, received_at: 0 }
+        Self { infos: vec![RxInfo::default(); capacity], len: 0, empty: capacity, received_at: 0 }
     }
 
     /// Returns the time when the burst was received, in counts of [`device::tsc::now`]; not when its frames were on the
@@ -200,7 +202,7 @@ impl RxInfos {
     /// call [`Self::filled`].
     #[inline]
     pub fn room(&mut self, count: usize) -> &mut [RxInfo] {
-        self.len = 0;
+        (self.len, self.empty) = (0, 0);
         if self.infos.len() < count {
             self.infos.resize(count, RxInfo::default());
         }
@@ -211,16 +213,28 @@ impl RxInfos {
     /// ([`RxInfo::of`]).
     #[inline]
     pub fn describe(&mut self, packets: &[Packet]) {
-        let room = self.room(packets.len());
-        let mut words = 0;
-        for (place, packet) in room.iter_mut().zip(packets) {
-            *place = RxInfo::default();
-            words |= packet.meta().0;
+        let words = packets.iter().fold(0, |words, packet| words | packet.meta().0);
+        if words & Meta::FLAGS == 0 {
+            return self.filled_empty(packets.len());
         }
-        if words & Meta::FLAGS != 0 {
-            describe_frames(room, packets);
-        }
+        describe_frames(self.room(packets.len()), packets);
         self.filled(packets.len());
+    }
+
+    /// Records that `count` packets have been received now, of which nothing is reported.
+    #[inline]
+    pub fn filled_empty(&mut self, count: usize) {
+        if self.empty < count {
+            self.empty_first(count);
+        }
+        self.len = count;
+        self.received_at = device::tsc::now();
+    }
+
+    #[cold]
+    fn empty_first(&mut self, count: usize) {
+        self.room(count).fill(RxInfo::default());
+        self.empty = count;
     }
 
     /// Records that `count` packets have been received now, and that the room for them is filled.
@@ -305,6 +319,22 @@ mod tests {
             prop_assert_eq!((info.hash(), info.vlan_tag()), (Some(hash), Some(tag)));
             prop_assert_eq!((info.ip_checksum(), info.transport_checksum()), (ip, transport));
             prop_assert_eq!(info.packet_type(), kind);
+        }
+    }
+
+    #[test]
+    fn infos_of_which_nothing_is_reported_forget_those_before() {
+        let known = RxInfo::default().with_hash(7);
+        let mut infos = RxInfos::with_capacity(2);
+        for count in [2, 1, 3, 0, 3] {
+            infos.filled_empty(count);
+            assert_eq!(*infos, vec![RxInfo::default(); count]);
+            infos.room(count).fill(known);
+            assert!(infos.is_empty(), "none is received yet");
+            infos.filled(count);
+            assert_eq!(*infos, vec![known; count]);
+            infos.filled_empty(count.min(2));
+            assert_eq!(*infos, vec![RxInfo::default(); count.min(2)]);
         }
     }
 

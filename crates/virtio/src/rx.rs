@@ -107,6 +107,8 @@ struct RxBuffers {
     /// Buffers to be passed over: the rest of a frame that was given up.
     skipping: u16,
     good: GoodFrame,
+    /// A frame that is not a good one of a buffer was received since this was reset: packets may have flags.
+    has_delivered: bool,
     /// Headers of the present session end with a hash.
     has_hashes: bool,
     /// But for frames and bytes, which are in `published`.
@@ -158,6 +160,7 @@ impl<T: Transport> RxQueue<T> {
             missing_segments: 0,
             skipping: 0,
             good: GoodFrame::default(),
+            has_delivered: false,
             has_hashes: false,
             counters: RxCounters::default(),
             published: Arc::default(),
@@ -352,9 +355,15 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
         batch.get_mut(before..).unwrap_or_default()
     }
 
+    #[inline]
     fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
+        self.buffers.has_delivered = false;
         let packets = self.recv(cache, batch);
-        infos.describe(packets);
+        if self.buffers.has_delivered {
+            infos.describe(packets);
+        } else {
+            infos.filled_empty(packets.len());
+        }
         if self.buffers.has_hashes {
             add_hashes(packets, infos);
         }
@@ -620,6 +629,7 @@ impl RxBuffers {
         if self.frame.len() > batch.spare() {
             return false;
         }
+        self.has_delivered = true;
         self.published.add(1, self.frame.iter().map(|packet| packet.len() as u64).sum());
         for packet in self.frame.drain(..) {
             let pushed = batch.push(packet);
