@@ -14,8 +14,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 
-/// Buffers made available at a time, in a large ring: one look at the device's wish for a notification for so many.
-const DOORBELL: usize = 32;
+/// Most buffers made available at a time, in a large ring: one look at the device's wish for a notification for so many.
+const DOORBELL: usize = 2 * CHUNK;
 
 /// [`ethdev::RxQueue::rest_cycles`] of all queues.
 const REST_CYCLES: u64 = 1000;
@@ -744,7 +744,8 @@ impl RxBuffers {
         }
         self.chain_shift = header.is_apart().into();
         self.target = self.most.min(ring.size() >> self.chain_shift);
-        self.refill_at = ring.size() - ((self.target - DOORBELL.min(self.target / 4)) << self.chain_shift);
+        let at_once = (self.target / 8).clamp(CHUNK, DOORBELL).min(self.target / 4);
+        self.refill_at = ring.size() - ((self.target - at_once) << self.chain_shift);
         self.has_hashes = header.hash;
         self.good = GoodFrame::new(header, self.pool_id, self.data_at, self.data_room);
         let count = self.spare.len().min(self.target);

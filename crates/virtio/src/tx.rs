@@ -391,9 +391,10 @@ impl<T: Transport> TxBuffers<T> {
     #[inline(always)]
     fn make_free<R: Virtqueue>(&mut self, ring: &mut R, cache: &mut PoolCache, count: usize) -> Result<(), Fault> {
         let keep_free = if count == 0 || self.is_pool_low() { ring.size() } else { self.keep_free };
-        // Many at a time.
         let most = (keep_free + count).saturating_sub(ring.free());
-        if most > 0 { self.reclaim(ring, cache, most.max(CHUNK)) } else { Ok(()) }
+        // Many at a time.
+        let at_once = (ring.size() / 8).clamp(CHUNK, 2 * CHUNK);
+        if most > 0 { self.reclaim(ring, cache, most.max(at_once)) } else { Ok(()) }
     }
 
     /// Sends a frame of one segment from the usual pool, with room in front for the header. Returns whether it was such, and the
