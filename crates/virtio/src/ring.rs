@@ -63,7 +63,7 @@ pub(crate) struct Buffer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Passed {
     pub(crate) count: usize,
-    /// It was not the end of what the device has done with: there may be more.
+    /// It did not come to a place in which the device reports nothing. Whether there is more, [`Virtqueue::has_more`] says.
     pub(crate) more: bool,
 }
 
@@ -254,7 +254,13 @@ pub(crate) unsafe trait Virtqueue: Sized {
             }
         }
         state.reclaimed(done);
-        Ok(Passed { count: done, more: more && self.may_have_more() })
+        Ok(Passed { count: done, more })
+    }
+
+    /// Whether there may be more behind a run.
+    #[inline(always)]
+    fn has_more(&self, run: Passed) -> bool {
+        run.more && self.may_have_more()
     }
 
     /// [`Self::reclaim`] in whatever order the device reports them. A run of none, with more to come, is one for [`Self::used`].
@@ -285,7 +291,7 @@ pub(crate) unsafe trait Virtqueue: Sized {
             }
             state.reclaimed_out_of_order(done);
         }
-        Ok(Passed { count: done, more: more && self.may_have_more() })
+        Ok(Passed { count: done, more })
     }
 }
 

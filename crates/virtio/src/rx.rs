@@ -163,7 +163,7 @@ impl<T: Transport> RxQueue<T> {
             has_delivered: false,
             has_hashes: false,
             counters: RxCounters::default(),
-            published: Arc::default(),
+            published: Arc::new(PublishedCounters::new(1)),
         };
         Ok(Self {
             session: None,
@@ -223,6 +223,7 @@ impl<T: Transport> RxQueue<T> {
     fn recv_several(&mut self, cache: &mut PoolCache, batch: &mut Batch) {
         let before = batch.len();
         let is_packed = self.session.as_ref().is_some_and(|session| session.ring.is_packed());
+        self.next = if is_packed { Next::Packed } else { Next::Split };
         let fresh = cache.len();
         let then = if is_packed { self.recv_ring::<true>(fresh, batch) } else { self.recv_ring::<false>(fresh, batch) };
         self.go_on(cache, batch, before, then);
@@ -241,17 +242,18 @@ impl<T: Transport> RxQueue<T> {
             return Then::Nothing;
         }
         each_layout!(&mut session.ring, ring => {
-            // A fault shows when the ring is looked at again.
-            let run = self.buffers.recv_run(ring, batch, room, false).unwrap_or(Passed { count: 0, more: true });
+            let Ok(run) = self.buffers.recv_run(ring, batch, room, false) else {
+                // The fault shows when the ring is looked at again.
+                self.next = Next::Look;
+                return Then::More;
+            };
             if run.count < 2 {
                 self.next = Next::Look;
-            } else {
-                self.next = if PACKED { Next::Packed } else { Next::Split };
             }
-            if run.count == room || run.count > 0 && !run.more {
+            if run.count == room || run.count > 0 && !ring.has_more(run) {
                 return if ring.free() >= self.buffers.refill_at { Then::Refill } else { Then::Nothing };
             }
-            if run.count == 0 && !run.more && self.buffers.has_nothing_to_do(ring) {
+            if run.count == 0 && !ring.has_more(run) && self.buffers.has_nothing_to_do(ring) {
                 return Then::Nothing;
             }
             Then::More
@@ -451,14 +453,15 @@ impl RxBuffers {
         // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
         let place = unsafe { slots.of(id) };
         let Some(slot) = *place else { return false };
+        let mut beyond = 0;
         // SAFETY: a slot of the queue's (type invariant), which gives it up below.
-        let Some((packet, more)) = (unsafe { self.good.packet(slot, len) }) else { return false };
+        let Some(packet) = (unsafe { self.good.packet(slot, len, &mut beyond) }) else { return false };
         *place = None;
         to.write(packet);
         // SAFETY: a packet was written.
         unsafe { batch.received(1) };
         ring.take_next();
-        self.published.add(1, u64::from(more) + 1);
+        self.published.add(1, beyond);
         true
     }
 
@@ -473,25 +476,24 @@ impl RxBuffers {
         any: bool,
     ) -> Result<Passed, Fault> {
         let packets = batch.spare_slots().as_mut_ptr();
-        let (mut slots, good, mut bytes) = (self.slots.view(), self.good, 0);
+        let (mut slots, good, mut beyond) = (self.slots.view(), self.good, 0);
         let each = |n, id, len| {
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             let place = unsafe { slots.of(id) };
             let Some(slot) = *place else { return false };
             // SAFETY: a slot of the queue's (type invariant), which gives it up below.
-            let Some((packet, more)) = (unsafe { good.packet(slot, len) }) else { return false };
+            let Some(packet) = (unsafe { good.packet(slot, len, &mut beyond) }) else { return false };
             *place = None;
             // SAFETY: the run is no longer than the spare room.
             let to = unsafe { packets.add(n) };
             // SAFETY: as above.
             unsafe { to.write(MaybeUninit::new(packet)) };
-            bytes += u64::from(more);
             true
         };
         let run = if any { ring.reclaim_any(most, each)? } else { ring.reclaim(most, each)? };
         // SAFETY: as many packets were written.
         unsafe { batch.received(run.count) };
-        self.published.add(run.count as u64, bytes + run.count as u64);
+        self.published.add(run.count as u64, beyond);
         Ok(run)
     }
 
@@ -524,10 +526,10 @@ impl RxBuffers {
             self.set_good_frame();
             if !self.is_amid_frame() {
                 let mut run = self.recv_run(ring, batch, most, false)?;
-                if run.count == 0 && run.more {
+                if run.count == 0 && ring.has_more(run) {
                     run = self.recv_run(ring, batch, most, true)?;
                 }
-                if !run.more {
+                if !ring.has_more(run) {
                     return Ok(batch.len() - before);
                 }
                 if run.count > 0 {
@@ -630,7 +632,7 @@ impl RxBuffers {
             return false;
         }
         self.has_delivered = true;
-        self.published.add(1, self.frame.iter().map(|packet| packet.len() as u64).sum());
+        self.published.add_frame(self.frame.iter().map(Packet::len).sum());
         for packet in self.frame.drain(..) {
             let pushed = batch.push(packet);
             debug_assert!(pushed.is_ok(), "the room was checked");

@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU16, Ordering};
 pub(crate) struct GoodFrame {
     /// The word of a packet of one byte.
     meta: u64,
+    /// Header and data of that.
+    least: u64,
+    /// Bytes of data that a buffer takes; 0 where no frame is good.
+    data_room: u64,
     /// Where the header begins in the slot.
     start: usize,
-    /// Header and data of that.
-    least: u32,
-    /// Bytes of data that a buffer takes; 0 where no frame is good.
-    data_room: u32,
     /// The header says in how many buffers the frame lies.
     mergeable: bool,
 }
@@ -25,9 +25,9 @@ impl GoodFrame {
     pub(crate) fn new(header: &Header, pool: u16, data_at: u16, data_room: u16) -> Self {
         Self {
             meta: Meta::new(data_at, 1, pool).0,
-            start: usize::from(data_at - header.len),
-            least: u32::from(header.len) + 1,
+            least: u64::from(header.len) + 1,
             data_room: data_room.into(),
+            start: usize::from(data_at - header.len),
             mergeable: header.mergeable,
         }
     }
@@ -35,6 +35,26 @@ impl GoodFrame {
     /// Sets the bytes of data that a buffer takes.
     pub(crate) fn set_room(&mut self, data_room: u16) {
         self.data_room = data_room.into();
+    }
+
+    /// The packet in a buffer that the device has done with, and into which it says that it wrote `len` bytes with the header; the
+    /// number of data bytes in it beyond the first is added to `beyond`. Of the header of another one nothing is carried on: the queue
+    /// reads it anew, once, and goes by that alone.
+    ///
+    /// # Safety
+    ///
+    /// A slot of the queue's, with room for header and data. A caller that is given the packet has to give the slot up, and may
+    /// not panic before.
+    #[inline(always)]
+    pub(crate) unsafe fn packet(self, slot: Slot, len: u32, beyond: &mut u64) -> Option<Packet> {
+        let more = u64::from(len).wrapping_sub(self.least);
+        // SAFETY: by the caller's word.
+        if more >= self.data_room || !unsafe { self.has_plain_header(slot) } {
+            return None;
+        }
+        *beyond += more;
+        // SAFETY: by the caller's word; the length was checked.
+        Some(unsafe { Packet::from_slot(slot, Meta(self.meta.wrapping_add(more << 16))) })
     }
 
     /// Whether the header says what nearly all say: no offload, one buffer.
@@ -50,25 +70,6 @@ impl GoodFrame {
         }
         // SAFETY: as above; one that is mergeable has 12 bytes.
         !self.mergeable || unsafe { read_word_once(slot, self.start + BUFFERS) } == 1
-    }
-
-    /// The packet in a buffer that the device has done with, and into which it says that it wrote `len` bytes with the header;
-    /// and the number of data bytes in it beyond the first. Of the header of another one nothing is carried on: the queue reads it anew, once, and goes by that alone.
-    ///
-    /// # Safety
-    ///
-    /// A slot of the queue's, with room for header and data. A caller that is given the packet has to give the slot up, and may
-    /// not panic before.
-    #[inline(always)]
-    pub(crate) unsafe fn packet(self, slot: Slot, len: u32) -> Option<(Packet, u32)> {
-        let more = len.wrapping_sub(self.least);
-        // SAFETY: by the caller's word.
-        if more >= self.data_room || !unsafe { self.has_plain_header(slot) } {
-            return None;
-        }
-        // SAFETY: by the caller's word; the length was checked.
-        let packet = unsafe { Packet::from_slot(slot, Meta(self.meta.wrapping_add(u64::from(more) << 16))) };
-        Some((packet, more))
     }
 }
 

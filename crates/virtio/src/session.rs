@@ -226,26 +226,42 @@ impl<T: Transport> fmt::Debug for Shared<T> {
 
 /// Frames and bytes of one queue, for whoever watches. Written by the queue's thread only; Relaxed, since each is a number for
 /// itself: a reader may find the frames of one burst with the bytes of the next.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct PublishedCounters {
     packets: AtomicU64,
-    bytes: AtomicU64,
+    /// Bytes by which these are longer than the shortest.
+    beyond: AtomicU64,
     busy: AtomicBool,
+    /// Bytes of the shortest frame.
+    shortest: u16,
 }
 
 impl PublishedCounters {
-    /// Counts frames of so many bytes.
+    /// For frames of at least `shortest` bytes.
+    pub(crate) fn new(shortest: u16) -> Self {
+        let (packets, beyond, busy) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { packets, beyond, busy, shortest }
+    }
+
+    /// Counts frames that are longer than as many of the shortest by `beyond` bytes.
     #[inline(always)]
-    pub(crate) fn add(&self, packets: u64, bytes: u64) {
+    pub(crate) fn add(&self, packets: u64, beyond: u64) {
         // Only the one queue that counts here writes, so no count falls between a load and its store.
         self.packets.store(self.packets.load(Ordering::Relaxed).wrapping_add(packets), Ordering::Relaxed);
-        self.bytes.store(self.bytes.load(Ordering::Relaxed).wrapping_add(bytes), Ordering::Relaxed);
+        self.beyond.store(self.beyond.load(Ordering::Relaxed).wrapping_add(beyond), Ordering::Relaxed);
+    }
+
+    /// Counts a frame of `len` bytes.
+    pub(crate) fn add_frame(&self, len: usize) {
+        self.add(1, (len as u64).wrapping_sub(self.shortest.into()));
     }
 
     /// Returns the numbers of frames and bytes.
     pub(crate) fn get(&self) -> (u64, u64) {
-        (self.packets.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+        let packets = self.packets.load(Ordering::Relaxed);
+        let shortest = packets.wrapping_mul(self.shortest.into());
+        (packets, self.beyond.load(Ordering::Relaxed).wrapping_add(shortest))
     }
 
     #[inline(always)]

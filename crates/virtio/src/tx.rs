@@ -6,7 +6,7 @@ use crate::ring::{Buffer, Fault, Passed, Table, Virtqueue, each_layout};
 use crate::rx_header::LONGEST_HEADER;
 use crate::session::{Header, PublishedCounters, QueueSession, Shared};
 use crate::transport::{Notifier, Transport};
-use crate::tx_header::{UsualFrame, ask_for_checksum, clear_header, has_room, is_cleared, make_clear};
+use crate::tx_header::{SHORTEST, UsualFrame, ask_for_checksum, clear_header, has_room, is_cleared, make_clear};
 use device::Translation;
 use ethdev::TxCounters;
 use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Sending, Slot, complete_checksum};
@@ -14,8 +14,6 @@ use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-/// Shortest frame that is sent, in bytes: an Ethernet header.
-const SHORTEST: u16 = 14;
 /// Most segments of a frame.
 const MOST_SEGMENTS: usize = 40;
 
@@ -122,7 +120,7 @@ impl<T: Transport> TxQueue<T> {
             ring: 0,
             keep_free: 0,
             counters: TxCounters::default(),
-            published: Arc::default(),
+            published: Arc::new(PublishedCounters::new(SHORTEST)),
             shared: Arc::clone(shared),
         };
         buffers.first_known_is_usual();
@@ -139,16 +137,16 @@ impl<T: Transport> TxQueue<T> {
         &self.buffers.published
     }
 
-    /// Whether a call for so many packets is one for [`Self::send_slow`].
+    /// Whether a call is one for [`Self::send_slow`], whatever it sends.
     #[inline(always)]
-    fn is_slow(&self, count: usize) -> bool {
-        self.buffers.shared.epoch() != self.epoch || count == 0 || self.buffers.is_pool_low()
+    fn is_slow(&self) -> bool {
+        self.buffers.shared.epoch() != self.epoch || self.buffers.is_pool_low()
     }
 
-    /// Sends an ordinary frame that goes alone. All calls come as the last act, so that they cost no saved registers.
+    /// Sends an ordinary frame that goes alone, or nothing. All calls come as the last act, so that they cost no saved registers.
     #[inline(never)]
     fn send_lone(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
-        if self.is_slow(batch.len()) {
+        if batch.is_empty() || self.is_slow() {
             return self.send_slow(cache, batch);
         }
         let Some(session) = &mut self.session else { return 0 };
@@ -166,12 +164,12 @@ impl<T: Transport> TxQueue<T> {
         })
     }
 
-    /// Sends packets of a batch, from the front, in a ring that is packed, or not. Returns how many, which may still be in the batch;
+    /// Sends the packets of a batch, from the front, in a ring that is packed, or not. Returns how many, which may still be in the batch;
     /// [`SLOW`] for a call that is one for [`Self::send_slow`], unless `READY` says that buffers were taken back for it.
     #[inline(never)]
     fn send_ring<const PACKED: bool, const READY: bool>(&mut self, batch: &mut Batch) -> usize {
         let count = batch.len();
-        if !READY && self.is_slow(count) {
+        if !READY && self.is_slow() {
             return SLOW;
         }
         let Some(session) = &mut self.session else { return 0 };
@@ -183,7 +181,7 @@ impl<T: Transport> TxQueue<T> {
                 return SLOW;
             }
             let sent = self.buffers.send_run(ring, batch);
-            if sent == 0 || sent < count {
+            if sent < count {
                 return sent;
             }
             // SAFETY: the ring has taken over the slots of all of them.
@@ -286,7 +284,7 @@ impl<T: Transport> ethdev::TxQueue for TxQueue<T> {
     #[inline]
     fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         let count = batch.len();
-        if count == 1 {
+        if count <= 1 {
             return self.send_lone(cache, batch);
         }
         // Without the cache, so that the loop has its register.
@@ -314,13 +312,13 @@ impl<T: Transport> TxBuffers<T> {
         }
         while most > 0 {
             let mut run = self.reclaim_run(ring, cache, most, false)?;
-            if run.count == 0 && run.more {
+            if run.count == 0 && ring.has_more(run) {
                 run = self.reclaim_run(ring, cache, most, true)?;
                 if run.count == 0 {
                     return self.reclaim_rest(ring, cache);
                 }
             }
-            if !run.more {
+            if !ring.has_more(run) {
                 return Ok(());
             }
             most -= run.count;
@@ -403,16 +401,16 @@ impl<T: Transport> TxBuffers<T> {
     fn send_one<R: Virtqueue>(&mut self, ring: &mut R, packet: &Packet) -> bool {
         let Some(id) = ring.next_free() else { return false };
         let (slot, usual) = (packet.slot(), &self.usual_frame);
-        let Some((data, len)) = usual.data(slot, packet.meta()) else { return false };
-        // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
-        unsafe { make_clear(data) };
-        let (address, total) = ((data as u64).wrapping_add(usual.delta), len + usual.header_len);
+        let Some((head, more)) = usual.head::<true>(slot, packet.meta()) else { return false };
+        // SAFETY: the room for a header of a usual frame, which belongs to the packet.
+        unsafe { make_clear(head) };
+        let (address, total) = ((head as u64).wrapping_add(usual.delta), usual.shortest + more);
         let mut slots = self.slots.view();
         // The packet leaves the batch without being dropped there.
         // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
         unsafe { *slots.of(id) = Some(slot) };
         ring.post_next(id, address, total);
-        self.published.add(1, len.into());
+        self.published.add(1, more.into());
         true
     }
 
@@ -481,9 +479,8 @@ impl<T: Transport> TxBuffers<T> {
             return self.send_run_looking(ring, packets);
         }
         // A device without an MTU.
-        let usual = UsualFrame { longest: u32::MAX, ..self.usual_frame };
-        // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
-        self.send_run_with(ring, packets, usual, |data| unsafe { clear_header(data) })
+        // SAFETY: the room for a header of a usual frame, which belongs to the packet.
+        self.send_run_with::<_, false>(ring, packets, |head| unsafe { clear_header(head) })
     }
 
     /// Looks whether the next burst's headers are clear: where the first says something, as after a receive, a look at the others
@@ -492,65 +489,65 @@ impl<T: Transport> TxBuffers<T> {
         if let Some(packet) = packets.first()
             && packet.offset() >= LONGEST_HEADER
         {
-            let data = packet.slot().as_ptr().wrapping_add(packet.offset().into());
+            let head = packet.slot().as_ptr().wrapping_add((packet.offset() - LONGEST_HEADER).into());
             // SAFETY: there is room for a header in front of the data, and it belongs to the packet.
-            self.looks = self.usual_frame.longest != u32::MAX || unsafe { is_cleared(data) };
+            self.looks = self.usual_frame.limit != UsualFrame::NO_LIMIT || unsafe { is_cleared(head) };
         }
     }
 
     /// [`Self::send_run`] for a device with an MTU, or where most headers are clear.
     #[inline(never)]
     fn send_run_looking<R: Virtqueue>(&mut self, ring: &mut R, packets: &[Packet]) -> usize {
-        // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
-        let clear = |data| unsafe { make_clear(data) };
-        let usual = self.usual_frame;
-        if usual.longest != u32::MAX {
-            return self.send_run_with(ring, packets, usual, clear);
+        // SAFETY: the room for a header of a usual frame, which belongs to the packet.
+        let clear = |head| unsafe { make_clear(head) };
+        if self.usual_frame.limit == UsualFrame::NO_LIMIT {
+            return self.send_run_with::<_, false>(ring, packets, clear);
         }
-        self.send_run_with(ring, packets, UsualFrame { longest: u32::MAX, ..usual }, clear)
+        self.send_run_with::<_, true>(ring, packets, clear)
     }
 
-    /// `clear` clears the header in front of the data; it is called where there is room that belongs to the packet.
+    /// `clear` clears the room for a header, which belongs to the packet. Frames are `LIMITED`
+    /// by the device's MTU.
     #[inline(always)]
-    fn send_run_with<R: Virtqueue>(
+    fn send_run_with<R: Virtqueue, const LIMITED: bool>(
         &mut self,
         ring: &mut R,
         packets: &[Packet],
-        usual: UsualFrame,
         clear: impl Fn(*mut u8),
     ) -> usize {
-        let (mut slots, mut bytes) = (self.slots.view(), 0);
-        let sent = ring.post(packets.len(), false, usual.header_len, |n, id| {
+        let (mut slots, usual, mut beyond) = (self.slots.view(), &self.usual_frame, 0);
+        let sent = ring.post(packets.len(), false, usual.shortest, |n, id| {
             // SAFETY: a run of as many at most.
             let packet = unsafe { packets.get_unchecked(n) };
             let slot = packet.slot();
-            let (data, len) = usual.data(slot, packet.meta())?;
-            clear(data);
-            bytes += u64::from(len);
+            let (head, more) = usual.head::<LIMITED>(slot, packet.meta())?;
+            clear(head);
+            beyond += u64::from(more);
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             unsafe { *slots.of(id) = Some(slot) };
-            Some(((data as u64).wrapping_add(usual.delta), len))
+            Some(((head as u64).wrapping_add(usual.delta), more))
         });
-        self.published.add(sent as u64, bytes);
+        self.published.add(sent as u64, beyond);
         sent
     }
 
     /// [`Self::send_run`] with any translation and ids.
     fn send_run_any<R: Virtqueue>(&mut self, ring: &mut R, header: &Header, packets: &[Packet]) -> usize {
         let translation = Arc::clone(&self.known[0].translation);
-        let usual = UsualFrame { longest: if header.any_layout { header.longest } else { 0 }, ..self.usual_frame };
-        let (mut slots, mut bytes) = (self.slots.view(), 0);
-        let sent = ring.post_any(packets.len(), false, usual.header_len, |n, id| {
+        let usual = self.usual_frame.below(UsualFrame::limit_of(header));
+        let (mut slots, mut beyond) = (self.slots.view(), 0);
+        let sent = ring.post_any(packets.len(), false, usual.shortest, |n, id| {
             let packet = packets.get(n)?;
-            let (data, len) = usual.data(packet.slot(), packet.meta())?;
-            // SAFETY: there is room for a header in front of the data of a usual frame, and it belongs to the packet.
-            unsafe { make_clear(data) };
-            bytes += u64::from(len);
+            let (head, more) = usual.head::<true>(packet.slot(), packet.meta())?;
+            // SAFETY: the room for a header of a usual frame, which belongs to the packet.
+            unsafe { make_clear(head) };
+            beyond += u64::from(more);
             // SAFETY: an id of the ring, for each of which there is an entry (type invariant).
             unsafe { *slots.of(id) = Some(packet.slot()) };
-            Some((translation.iova(data).wrapping_sub(header.len.into()), len))
+            let data = translation.iova(head).wrapping_add(LONGEST_HEADER.into());
+            Some((data.wrapping_sub(header.len.into()), more))
         });
-        self.published.add(sent as u64, bytes);
+        self.published.add(sent as u64, beyond);
         sent
     }
 
@@ -588,7 +585,7 @@ impl<T: Transport> TxBuffers<T> {
                 complete_checksum(frame);
             }
             self.send_frame(ring, header, frame);
-            self.published.add(1, len as u64);
+            self.published.add_frame(len);
             // SAFETY: the ring has taken over these packets.
             unsafe { sending.take(segments) };
             return Unusual::Taken;
@@ -628,13 +625,12 @@ impl<T: Transport> TxBuffers<T> {
         let KnownPool { pool, translation } = &self.known[0];
         self.usual = pool.id();
         self.pool = pool.clone();
-        let least = Meta::new(LONGEST_HEADER, SHORTEST, self.usual).0;
-        self.usual_frame = UsualFrame { least, ..UsualFrame::default() };
+        self.usual_frame = UsualFrame::of_pool(self.usual);
         if let Some(header) = self.header {
-            self.usual_frame.header_len = header.len.into();
-            if let (Translation::Linear { delta }, true) = (&**translation, header.any_layout) {
-                self.usual_frame.longest = header.longest;
-                self.usual_frame.delta = delta.wrapping_sub(header.len.into());
+            self.usual_frame.shortest = u32::from(header.len) + u32::from(SHORTEST);
+            if let Translation::Linear { delta } = **translation {
+                self.usual_frame.limit = UsualFrame::limit_of(&header);
+                self.usual_frame.delta = delta.wrapping_add(LONGEST_HEADER.into()).wrapping_sub(header.len.into());
             }
         }
         self.looks = true;
@@ -668,7 +664,7 @@ impl<T: Transport> TxBuffers<T> {
             // SAFETY: the offset is within the slot.
             let data = unsafe { frame[0].slot().as_ptr().add(frame[0].offset().into()) };
             // SAFETY: as many bytes of the slot are in front of the data, and belong to the packet.
-            unsafe { clear_header(data) };
+            unsafe { clear_header(data.wrapping_sub(LONGEST_HEADER.into())) };
             if let Checksum::Partial { start, offset } = frame[0].checksum() {
                 // SAFETY: as above.
                 unsafe { ask_for_checksum(data, header, start, offset) };
