@@ -237,10 +237,11 @@ impl RxInfos {
         self.empty = count;
     }
 
-    /// Records that `count` packets have been received now, and that the room for them is filled.
+    /// Records that `count` packets have been received now, and that the room for them is filled. If there was not as much, there are
+    /// no infos.
     #[inline]
     pub fn filled(&mut self, count: usize) {
-        self.len = count.min(self.infos.len());
+        self.len = count;
         self.received_at = device::tsc::now();
     }
 }
@@ -250,7 +251,7 @@ impl Deref for RxInfos {
 
     #[inline]
     fn deref(&self) -> &[RxInfo] {
-        // Never more than there are.
+        // None of a driver that says it filled more than there are.
         self.infos.get(..self.len).unwrap_or_default()
     }
 }
@@ -335,6 +336,8 @@ mod tests {
             assert_eq!(*infos, vec![known; count]);
             infos.filled_empty(count.min(2));
             assert_eq!(*infos, vec![RxInfo::default(); count.min(2)]);
+            infos.filled(100);
+            assert!(infos.is_empty(), "there is no room for so many");
         }
     }
 

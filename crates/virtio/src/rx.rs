@@ -107,8 +107,9 @@ struct RxBuffers {
     /// Buffers to be passed over: the rest of a frame that was given up.
     skipping: u16,
     good: GoodFrame,
-    /// A frame that is not a good one of a buffer was received since this was reset: packets may have flags.
-    has_delivered: bool,
+    /// Something may be reported of packets received since this was reset: a frame was not a good one of a buffer, so packets may have
+    /// flags, or headers end with a hash.
+    is_reported: bool,
     /// Headers of the present session end with a hash.
     has_hashes: bool,
     /// But for frames and bytes, which are in `published`.
@@ -160,7 +161,7 @@ impl<T: Transport> RxQueue<T> {
             missing_segments: 0,
             skipping: 0,
             good: GoodFrame::default(),
-            has_delivered: false,
+            is_reported: false,
             has_hashes: false,
             counters: RxCounters::default(),
             published: Arc::new(PublishedCounters::new(1)),
@@ -357,17 +358,14 @@ impl<T: Transport> ethdev::RxQueue for RxQueue<T> {
         batch.get_mut(before..).unwrap_or_default()
     }
 
-    #[inline]
+    #[inline(always)]
     fn recv_with<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch, infos: &mut RxInfos) -> &'b mut [Packet] {
-        self.buffers.has_delivered = false;
+        self.buffers.is_reported = self.buffers.has_hashes;
         let packets = self.recv(cache, batch);
-        if self.buffers.has_delivered {
-            infos.describe(packets);
+        if self.buffers.is_reported {
+            self.buffers.describe(packets, infos);
         } else {
             infos.filled_empty(packets.len());
-        }
-        if self.buffers.has_hashes {
-            add_hashes(packets, infos);
         }
         packets
     }
@@ -620,6 +618,15 @@ impl RxBuffers {
         self.frame.push(packet);
     }
 
+    /// Says what is reported of packets that were received.
+    #[inline(never)]
+    fn describe(&self, packets: &mut [Packet], infos: &mut RxInfos) {
+        infos.describe(packets);
+        if self.has_hashes {
+            add_hashes(packets, infos);
+        }
+    }
+
     /// Moves a complete frame into the batch; whether it had the room.
     #[cold]
     fn deliver_frame(&mut self, batch: &mut Batch) -> bool {
@@ -631,7 +638,7 @@ impl RxBuffers {
         if self.frame.len() > batch.spare() {
             return false;
         }
-        self.has_delivered = true;
+        self.is_reported = true;
         self.published.add_frame(self.frame.iter().map(Packet::len).sum());
         for packet in self.frame.drain(..) {
             let pushed = batch.push(packet);
