@@ -54,6 +54,8 @@ impl<F: Family> Semaphores<F> {
                 return Ok(());
             }
             if start.elapsed() >= Self::HOLDER_LIMIT {
+                // Only who has waited for so long may, and not one who was to be done by now.
+                regs.check("another holder to release a semaphore (SW_FW_SYNC)")?;
                 let name = regs.device().name();
                 tracing::warn!(
                     "{name}: took a semaphore (SW_FW_SYNC bits {taken:#x}) from a holder that did not let go"

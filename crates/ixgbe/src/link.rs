@@ -282,6 +282,9 @@ const PARALLEL_CX4: u32 = 2;
 const SERIAL_SFI: u32 = 2;
 /// How long the link may take at one rate of a module that has two, and how long the module takes to change: what Intel's drivers wait.
 pub(crate) const RATE_LIMIT: Duration = Duration::from_millis(500);
+/// How long a look at a port without a link may take, and how long none follows one that failed: somebody may keep a semaphore.
+pub(crate) const LOOK_LIMIT: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_PAUSE: Duration = Duration::from_secs(5);
 const RATE_SETTLE: Duration = Duration::from_millis(40);
 /// How long Linux's driver waits for the loop, 10 to 20 ms.
 const LOOPBACK_SETTLE: Duration = Duration::from_millis(10);

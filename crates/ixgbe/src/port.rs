@@ -159,19 +159,22 @@ impl<D: Device> intel::Card for Card<D> {
     }
 
     /// Also looks after an SFP+ port without a link, twice a second at most: a module may have been plugged in, and one of two rates tries
-    /// the other.
+    /// the other. A look takes half a second at most, since whoever asks may watch other ports too; after one that failed the next comes 5 s later.
     fn events(&mut self, regs: &Timed<D>) -> Result<Events> {
         let events = interrupts::take(regs)?;
         let looked = self.looked.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(socket) = &mut self.socket
             && looked.elapsed() >= link::RATE_LIMIT
         {
-            match link::look_after(regs, self.model, socket) {
+            let pause = match link::look_after(&regs.at_most(link::LOOK_LIMIT), self.model, socket) {
                 Err(error @ Error::Gone { .. }) => return Err(error),
-                Err(error) => tracing::debug!("the SFP+ port without a link cannot be looked after: {error}"),
-                Ok(()) => {}
-            }
-            *looked = Instant::now();
+                Err(error) => {
+                    tracing::debug!("the SFP+ port without a link cannot be looked after: {error}");
+                    link::LOOK_PAUSE
+                }
+                Ok(()) => Duration::ZERO,
+            };
+            *looked = Instant::now() + pause;
         }
         Ok(events)
     }

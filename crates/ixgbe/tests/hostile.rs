@@ -9,7 +9,7 @@ use common::{PanickingLog, check_disjoint, fill};
 use device::{Device as _, Expired, TimeLimit};
 use ethdev::{Port as _, RxQueue as _, TxQueue as _};
 use ixgbe::fake::{Fake, Mapping, Queue};
-use ixgbe::regs::{CRCERRS, CTRL, EEC, EERD, GPTC, LINKS, RDRXCTL, RXDCTL, SWSM, TDH, TXDCTL};
+use ixgbe::regs::{CRCERRS, CTRL, EEC, EERD, GPTC, LINKS, RDRXCTL, RXDCTL, SW_FW_SYNC, SWSM, TDH, TXDCTL};
 use ixgbe::{Config, Error, Opened};
 use mempool::{Batch, Pool, PoolConfig};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -79,6 +79,39 @@ fn p1_a_length_that_changes_between_reads_never_leaves_the_slot() {
         done.store(true, Ordering::Relaxed);
         assert_eq!(fault, None, "bytes in a slot of 2048");
     });
+    close(opened, &[&pool]);
+}
+
+/// Whoever keeps the semaphore of module or MAC holds up who asks for events for a moment only, and is not overruled in it.
+#[test]
+fn a_look_at_a_port_without_a_link_is_short() {
+    const PHY0: u32 = 1 << 1;
+    let pool = pool(512);
+    let fake = Fake::new(0x10FB);
+    let mut opened = ixgbe::open(fake.clone(), &config(), &pool).unwrap();
+    let looks = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&looks);
+    // Firmware keeps it for ever.
+    fake.on_read(SW_FW_SYNC, move |storage| {
+        count.fetch_add(1, Ordering::Relaxed);
+        storage.get(&SW_FW_SYNC.offset()).copied().unwrap_or(0) | PHY0 << 5
+    });
+    let before = fake.writes().len();
+    while looks.load(Ordering::Relaxed) == 0 {
+        opened.port.events().unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let taken = |(offset, value): &(u32, u32)| *offset == SW_FW_SYNC.offset() && value & PHY0 != 0;
+    assert!(!fake.writes()[before..].iter().any(taken), "the look ended before the holder counts as dead");
+    // The next look is seconds away.
+    let after = looks.load(Ordering::Relaxed);
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        opened.port.events().unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(begun.elapsed() > Duration::from_secs(5) || looks.load(Ordering::Relaxed) == after);
+    fake.on_read(SW_FW_SYNC, |storage| storage.get(&SW_FW_SYNC.offset()).copied().unwrap_or(0));
     close(opened, &[&pool]);
 }
 
