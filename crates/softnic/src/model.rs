@@ -271,6 +271,8 @@ impl Model {
                 self.read_general(real)
             }
             map::FDIRCTRL => self.regs.get(real) | 1 << 3,
+            // The command of a rule (FDIRCTRL.PERFECT_MATCH) never completes, as none would match.
+            map::FDIRCMD if self.regs.get(map::FDIRCTRL) & 1 << 4 != 0 => self.regs.get(real),
             map::FDIRCMD => self.regs.get(real) & !3,
             map::EEC | map::EERD | map::SWSM => self.eeprom.read(real),
             map::FWSM => 0x8000,

@@ -447,7 +447,7 @@ fn foreign_drivers_touch_nothing_unknown() {
     }
 }
 
-/// Flow director as a driver starts it and adds to it (8.2.3.21): it answers, and never matches.
+/// Flow director as a driver starts it and adds to it (8.2.3.21): hash filters are taken, and lead nowhere; rules are not taken.
 #[test]
 fn flow_director_is_polite() {
     let driver = start();
@@ -462,4 +462,7 @@ fn flow_director_is_polite() {
     for register in [0xEE50, 0xEE54, 0xEE58, 0xEE5C] {
         assert_eq!(driver.read(register), 0);
     }
+    driver.write(0xEE00, 1 | 1 << 4 | 20 << 16 | 10 << 24);
+    driver.write(0xEE2C, 1 | 1 << 3 | 2 << 5 | 1 << 15 | 5 << 16);
+    assert_eq!(driver.read(0xEE2C) & 3, 1, "as long as anybody waits");
 }

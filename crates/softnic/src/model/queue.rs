@@ -232,7 +232,9 @@ impl Model {
         match which {
             tail::FIELD => {
                 self.doorbells.ring(ring, value);
-                if state == State::Disabled && value != 0 || state == State::Enabling {
+                // DPDK waits for TXDCTL.EN on an 82599 alone before it writes 0.
+                let early = state == State::Enabling && (value != 0 || !self.id.has_phy());
+                if state == State::Disabled && value != 0 || early {
                     self.checks.report(Violation::TailWhileDisabled { ring, tail: value });
                 }
                 self.check_tail(ring);
