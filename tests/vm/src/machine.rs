@@ -1,11 +1,13 @@
 //! A guest in QEMU, and the soft NICs that are its cards.
 
+use crate::complaints::complaints;
 use crate::guest::{Output, Shell};
 use anyhow::{Context as _, Result, bail, ensure};
 use softnic::{SoftControl, VfioUserServer};
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,10 +23,33 @@ const TRAFFIC: Duration = Duration::from_secs(300);
 /// Lines of the guest's console that are shown when something went wrong.
 const TAIL: usize = 60;
 
+/// A kernel of the guests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kernel {
+    /// That of the guests' Debian.
+    Stable,
+    /// Debian 12's: 6.1.
+    Old,
+    /// The newest of the backports.
+    New,
+}
+
+impl Kernel {
+    /// As `tests/vm/build` calls it in names of files.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Stable => "stable",
+            Self::Old => "old",
+            Self::New => "new",
+        }
+    }
+}
+
 /// What `tests/vm/build` has built, and our programs.
 #[derive(Debug)]
 pub(crate) struct Rig {
     cache: PathBuf,
+    kernel: Kernel,
     programs: PathBuf,
     /// Of each machine that has ended: what its kernel complained of.
     complaints: Complaints,
@@ -55,6 +80,8 @@ pub(crate) struct Setup<'s> {
     /// functions are in the way of a neighbour, so each takes two places: 0000:00:05.0, then 07.0 and so on.
     pub(crate) igb: &'s [&'s str],
     pub(crate) iommu: Iommu,
+    /// `dpdk-testpmd-old`, if it could be had ([`Rig::has_old_dpdk`]).
+    pub(crate) old_dpdk: bool,
     /// Cores; 0 means 2.
     pub(crate) cpus: u32,
     /// Huge pages of 2 MiB.
@@ -85,13 +112,27 @@ pub(crate) struct Machine {
 
 impl Rig {
     /// Where `tests/vm/run` says.
-    pub(crate) fn find() -> Result<Self> {
+    pub(crate) fn find(kernel: Kernel) -> Result<Self> {
         let cache = PathBuf::from(std::env::var_os("RINGWAY_VM").context("RINGWAY_VM is not set")?);
         let programs = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
-        for file in [cache.join("vmlinuz"), cache.join("initramfs"), programs.join("fwd")] {
+        for file in [cache.join("vmlinuz-stable"), cache.join("initramfs"), programs.join("fwd")] {
             ensure!(file.exists(), "{} is missing", file.display());
         }
-        Ok(Self { cache, programs, complaints: Rc::default() })
+        Ok(Self { cache, kernel, programs, complaints: Rc::default() })
+    }
+
+    /// Whether its kernel could be had.
+    pub(crate) fn has_kernel(&self) -> bool {
+        self.of_kernel("vmlinuz").exists() && self.of_kernel("modules").exists()
+    }
+
+    /// Whether the guest can have the DPDK of Debian 12, 22.11.
+    pub(crate) fn has_old_dpdk(&self) -> bool {
+        self.cache.join("dpdk-old").exists()
+    }
+
+    fn of_kernel(&self, what: &str) -> PathBuf {
+        self.cache.join(format!("{what}-{}", self.kernel.name()))
     }
 
     /// QEMU's root: it runs in a chroot.
@@ -145,8 +186,8 @@ impl Rig {
     fn start(&self, setup: &Setup<'_>) -> Result<Machine> {
         let folder = self.folder()?;
         let file = |name: &str| folder.path().join(name);
-        fs::copy(self.cache.join("vmlinuz"), file("vmlinuz"))?;
-        self.initramfs(&file("initramfs"))?;
+        fs::copy(self.of_kernel("vmlinuz"), file("vmlinuz"))?;
+        self.initramfs(&file("initramfs"), setup.old_dpdk)?;
         let socket = |index: usize| file(&format!("nic{index}"));
         let serve = |(index, spec): (usize, &&str)| VfioUserServer::start(spec, &socket(index));
         let nics = setup.nics.iter().enumerate().map(serve).collect::<Result<Vec<_>, _>>()?;
@@ -231,15 +272,19 @@ impl Rig {
     }
 
     /// The guest's root: what was built, and our programs behind it. A kernel unpacks archives one after the other.
-    fn initramfs(&self, to: &Path) -> Result<()> {
+    fn initramfs(&self, to: &Path, old_dpdk: bool) -> Result<()> {
         fs::copy(self.cache.join("initramfs"), to)?;
+        let mut archive = File::options().append(true).open(to)?;
+        io::copy(&mut File::open(self.of_kernel("modules"))?, &mut archive)?;
+        if old_dpdk {
+            io::copy(&mut File::open(self.cache.join("dpdk-old"))?, &mut archive)?;
+        }
         let tree = tempfile::tempdir()?;
         let folder = tree.path().join("usr/local/bin");
         fs::create_dir_all(&folder)?;
         for program in ["fwd", "pktgen", "nat44", "hashes"] {
             fs::copy(self.programs.join(program), folder.join(program))?;
         }
-        let archive = File::options().append(true).open(to)?;
         let script = "find usr | cpio -o -H newc --quiet";
         let made = Command::new("sh").args(["-c", script]).current_dir(tree.path()).stdout(archive).status()?;
         ensure!(made.success(), "cpio failed");
@@ -314,51 +359,5 @@ impl Drop for Machine {
         let console = fs::read(self.folder.path().join("console")).unwrap_or_default();
         let lines = complaints(&String::from_utf8_lossy(&console), &self.expected);
         self.complaints.borrow_mut().push(lines);
-    }
-}
-
-/// The lines of a console that say that something is wrong: warnings and worse of `ixgbe` and `igb`, faults of the IOMMU, and whatever has a
-/// stack trace. What a busy host alone can cause, such as a core that was not scheduled for long, is not among them, nor what
-/// QEMU's processors look like (`topology_sane`, before any driver runs).
-fn complaints(console: &str, expected: &[(usize, &str)]) -> Vec<String> {
-    const ALARMS: [&str; 8] =
-        ["WARNING: ", "BUG: ", "Oops", "Kernel panic", "general protection", "NETDEV WATCHDOG", "UBSAN", "KASAN"];
-    let is_alarm = |line: &str| {
-        let (level, rest) = line.strip_prefix('<').and_then(|line| line.split_once('>')).unwrap_or(("6", line));
-        // The lower three bits; 4 is a warning, and what is lower is worse.
-        let is_warning = level.parse::<u32>().is_ok_and(|level| level & 7 <= 4);
-        let fault = rest.contains("DMAR") && rest.to_lowercase().contains("fault");
-        let alarm = ALARMS.iter().any(|word| rest.contains(word))
-            && !["soft lockup", "topology_sane"].iter().any(|word| rest.contains(word));
-        alarm || fault || (is_warning && ["ixgbe", "igb "].iter().any(|driver| rest.contains(driver)))
-    };
-    let mut found = Vec::new();
-    let mut at = 0;
-    for line in console.split_inclusive('\n') {
-        let is_expected = expected.iter().any(|(from, words)| at >= *from && line.contains(words));
-        if is_alarm(line) && !is_expected {
-            found.push(line.trim_end().to_owned());
-        }
-        at += line.len();
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::complaints;
-
-    #[test]
-    fn alarms_are_told_from_news() {
-        let console = "<6>[    1.0] ixgbe 0000:00:05.0: Intel(R) 10 Gigabit Network Connection\r\n\
-             <4>[    2.0] ixgbe 0000:00:05.0: Warning firmware error detected\n\
-             <3>[    2.5] ixgbe 0000:00:05.0 e0: Adapter removed\n\
-             <4>[    3.0] ------------[ cut here ]------------\n\
-             <4>[    3.0] WARNING: CPU: 0 PID: 1 at mm/slab.c:1\n\
-             <3>[    4.0] DMAR: [DMA Write NO_PASID] Request device [00:05.0] fault addr 0x0\n\
-             <4>[    5.0] ACPI: something else\n";
-        let found = complaints(console, &[(50, "Adapter removed"), (console.len(), "firmware")]);
-        assert_eq!(found.len(), 3, "{found:?}");
-        assert_eq!(complaints(console, &[]).len(), 4);
     }
 }

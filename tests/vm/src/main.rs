@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, reason = "a program that reports on the terminal")]
 
 mod checks;
+mod complaints;
 mod frames;
 mod guest;
 mod machine;
@@ -48,10 +49,12 @@ fn run(names: &[String]) -> Result<bool> {
 
 /// Runs a scenario in this process. Says whether it passed.
 fn one(scenario: &Scenario) -> Result<bool> {
-    let rig = Rig::find().context("cannot find the rig's machine; start scenarios with tests/vm/run")?;
+    let rig = Rig::find(scenario.kernel).context("cannot find the rig's machine; start scenarios with tests/vm/run")?;
     println!("== {}: {}", scenario.name, scenario.about);
     let (begin, mut checks) = (Instant::now(), Checks::default());
-    if let Err(error) = (scenario.run)(&rig, &mut checks) {
+    if !rig.has_kernel() {
+        checks.skip("its kernel was not to be had when the rig's machine was built (tests/vm/build)");
+    } else if let Err(error) = (scenario.run)(&rig, &mut checks) {
         checks.broken(&error);
     }
     for complaints in rig.complaints() {

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 /// An 82599 with a CX4 port and one with an SFP+ module.
 const PAIR: &[&str] = &["a?id=10f9", "b?id=10fb&wire=peer:a"];
 /// Without IPv6 nothing is on the wire that nobody asked for, except ARP.
-const QUIET: &str = "ipv6.disable=1";
+pub(super) const QUIET: &str = "ipv6.disable=1";
 
 /// Loads the driver and gives each card its namespace.
 pub(super) const UP: &str = r"
@@ -120,53 +120,11 @@ dmesg | grep ixgbe")?;
 }
 
 /// No mistakes that the model noticed, on any of these.
-fn none_forbidden(checks: &mut Checks, vm: &Machine, nics: &[&str]) {
+pub(super) fn none_forbidden(checks: &mut Checks, vm: &Machine, nics: &[&str]) {
     for (index, nic) in nics.iter().enumerate() {
         let (count, last) = vm.nic(index).violations();
         checks.that(count == 0, format!("nothing that the datasheet forbids was done to {nic}: {last:?}"));
     }
-}
-
-/// An X550 and an X540, back to back.
-pub(super) fn copper(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    const NICS: &[&str] = &["a?id=x550", "b?id=x540&wire=peer:a"];
-    let mut vm = rig.boot(&Setup { nics: NICS, kernel: QUIET, cpus: 2, ..Setup::default() })?;
-    vm.sh(UP)?;
-    vm.sh(LINKED)?;
-    let log = vm.sh("dmesg -r | grep ixgbe")?;
-    let complaints =
-        log.lines().filter(|line| line.as_bytes().get(1).is_some_and(|level| (b'0'..=b'4').contains(level)));
-    checks.equal("warnings of the driver", complaints.collect::<Vec<_>>().join("\n"), String::new());
-    for (index, nic) in NICS.iter().enumerate() {
-        let n = format!("ip netns exec n{index} ethtool");
-        let shown = vm.sh(&format!(
-            "{n} e{index}; {n} -e e{index} | head -5; {n} -x e{index} | head -2000 | tail -n +2; {n} -a e{index}"
-        ))?;
-        checks.contains(format!("{nic} has a link of 10 Gbit/s"), &shown, "Speed: 10000Mb/s");
-        checks.contains("  its EEPROM can be read", &shown, "0x0000:");
-        // A row has eight entries.
-        let rows = if index == 0 { "  504:" } else { "  120:" };
-        checks.contains("  its table for hashes has its size", &shown, rows);
-        checks.contains("  PAUSE is shown", &shown, "Pause parameters");
-    }
-    vm.sh("mkfifo /tmp/hold; head -c 4000000 /dev/urandom >/tmp/data; sha256sum </tmp/data >/tmp/sum")?;
-    for (from, to) in [(0, 1), (1, 0)] {
-        let said = vm.sh(&format!(
-            "ip netns exec n{from} ping -M do -c 20 -i 0.02 -w 60 -s 1472 10.9.0.{}
-             ip netns exec n{to} sh -c 'nc -l -p 7000 <>/tmp/hold >/tmp/copy' & server=$!
-             for try in $(seq 100); do ip netns exec n{to} netstat -ltn 2>/dev/null | grep -q :7000 && break; sleep 0.1; done
-             ip netns exec n{from} nc 10.9.0.{} 7000 </tmp/data
-             wait $server; sha256sum </tmp/copy | cmp - /tmp/sum && echo same", to + 1, to + 1))?;
-        checks.contains(format!("ping from n{from}"), &said, " 20 received");
-        checks.contains("  and 4 MB over TCP", &said, "same");
-    }
-    none_forbidden(checks, &vm, NICS);
-    // Last, as it writes what no driver would.
-    for (index, nic) in NICS.iter().enumerate() {
-        let test = vm.try_sh(&format!("ip netns exec n{index} ethtool -t e{index} offline"))?;
-        checks.contains(format!("{nic} passes ethtool -t offline"), &test.text, "The test result is PASS");
-    }
-    Ok(())
 }
 
 /// Traffic of many kinds between the two, and the counters of both sides.

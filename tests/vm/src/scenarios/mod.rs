@@ -1,5 +1,6 @@
 //! What the rig can check. Each scenario boots machines of its own.
 
+mod cards;
 mod dpdk;
 mod host;
 mod igb;
@@ -15,7 +16,7 @@ mod virtio;
 mod wire;
 
 use crate::checks::Checks;
-use crate::machine::Rig;
+use crate::machine::{Kernel, Rig};
 use anyhow::Result;
 
 /// One scenario.
@@ -23,17 +24,29 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
     pub(crate) run: fn(&Rig, &mut Checks) -> Result<()>,
+    pub(crate) kernel: Kernel,
 }
 
 const fn of(name: &'static str, about: &'static str, run: fn(&Rig, &mut Checks) -> Result<()>) -> Scenario {
-    Scenario { name, about, run }
+    Scenario { name, about, run, kernel: Kernel::Stable }
 }
+
+impl Scenario {
+    /// With another kernel.
+    const fn on(self, kernel: Kernel) -> Self {
+        Self { kernel, ..self }
+    }
+}
+
+const CARDS: &str = "Linux's ixgbe on an X550, an X540 and 82599s: ethtool, traffic, modules, cables, resets, removal";
 
 /// All of them, in the order in which they run.
 pub(crate) const ALL: &[Scenario] = &[
     of("linux-probe", "Linux's ixgbe takes an 82599 of either kind and tests it", linux::probe),
     of("linux-modules", "Linux's ixgbe with SFP+ modules of other kinds, that come and go", linux::modules),
-    of("linux-x550", "Linux's ixgbe on an X550 and an X540: EEPROM by firmware, PHY, RSS, traffic", linux::copper),
+    of("linux-cards", CARDS, cards::linux),
+    of("linux-cards-old", "the same with the kernel of Debian 12", cards::linux).on(Kernel::Old),
+    of("linux-cards-new", "the same with the newest kernel of Debian's backports", cards::linux).on(Kernel::New),
     of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
     of("linux-wire", "what Linux makes of bad sums, tags, groups and flows, and what it sends", wire::judged),
     of("linux-queues", "RSS over four queues, an MSI-X vector each, moderated", linux::queues),
@@ -44,7 +57,8 @@ pub(crate) const ALL: &[Scenario] = &[
         "Linux's ixgbevf on functions of an 82599 and an X550, and a physical function that resets",
         vf::linux,
     ),
-    of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar", dpdk::forward),
+    of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar, and an older one", dpdk::forward),
+    of("dpdk-x550", "DPDK's net_ixgbe, and an older one, on an X550 and an X540", dpdk::copper),
     of("dpdk-vf", "DPDK's net_ixgbe_vf on functions of an 82599 and an X540: two queues, long frames", vf::dpdk),
     of(
         "registers",
