@@ -182,7 +182,7 @@ fn tests(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
                  grep -v '\t 0' /tmp/test$i >/tmp/failed$i.$try
              done &
          done; wait
-         for i in 0 1 2 3; do echo card $i; cat /tmp/test$i /tmp/failed$i.* 2>/dev/null; done")?;
+         for i in 0 1 2 3; do echo card $i; cat /tmp/test$i /tmp/failed$i.* 2>/dev/null; done; true")?;
     for (index, nic) in NICS.iter().enumerate() {
         let of = said.split("card ").nth(index + 1).unwrap_or("");
         let failed: Vec<_> =
