@@ -1,4 +1,4 @@
-//! An 82599 or 82576 whose registers and rings are plain memory, completed by a function in the same thread: what remains is
+//! An 82599, a virtual function of one, or an 82576 whose registers and rings are plain memory, completed by a function in the same thread: what remains is
 //! the software cost of a packet. The completion function's own cost is measured apart and subtracted.
 #![expect(unsafe_code, reason = "a device made of memory")]
 
@@ -25,6 +25,8 @@ const BAR_BYTES: usize = 0x20000;
 pub enum Chip {
     /// 82599.
     Mac82599,
+    /// A virtual function of an 82599.
+    Vf82599,
     /// 82576.
     Mac82576,
 }
@@ -33,6 +35,7 @@ impl Chip {
     fn device(self) -> u16 {
         match self {
             Self::Mac82599 => 0x10F9,
+            Self::Vf82599 => 0x10ED,
             Self::Mac82576 => 0x10C9,
         }
     }
@@ -41,6 +44,7 @@ impl Chip {
     fn rings(self) -> [usize; 2] {
         match self {
             Self::Mac82599 => [0x1000, 0x6000],
+            Self::Vf82599 => [0x1000, 0x2000],
             Self::Mac82576 => [0xC000, 0xE000],
         }
     }
@@ -71,12 +75,38 @@ impl Registers {
             (0x5400, 2),
             (0x5404, 1 << 31),
         ];
-        // The 82576's EEC.ARD and EEMNGCTL.CFG_DONE.
-        reset.extend([(0x10, 1 << 9), (0x1010, 1 << 18)]);
+        // The 82576's EEC.ARD and EEMNGCTL.CFG_DONE; where the former is, a virtual function has VFLINKS.
+        reset.extend([(0x10, 0x7000_0000 | 1 << 9), (0x1010, 1 << 18)]);
         for (offset, value) in reset {
             registers.0[offset / 4].store(value, Ordering::Relaxed);
         }
         registers
+    }
+}
+
+/// Registers of a virtual function: mailbox, and its memory.
+const VFMAILBOX: u32 = 0x2FC;
+const VFMBMEM: usize = 0x200;
+
+impl Registers {
+    /// The mailbox of a virtual function as it reads: the physical function grants one queue pair and whatever else it is asked for.
+    fn mailbox(&self) -> u32 {
+        let word = |at: usize| &self.0[VFMBMEM / 4 + at];
+        let request = self.0[VFMAILBOX as usize / 4].swap(0, Ordering::Relaxed);
+        let first = word(0).load(Ordering::Relaxed);
+        if request & 1 == 0 {
+            // VFU is given, and before the first message a reset is over (RSTD).
+            return if request == 0 && first == 0 { 0x80 } else { request & 4 };
+        }
+        // Reset: the address. Queues: how many.
+        match first {
+            1 => [(1, 2), (2, 0x0100)].into_iter().for_each(|(at, value)| word(at).store(value, Ordering::Relaxed)),
+            9 => [1, 2].into_iter().for_each(|at| word(at).store(1, Ordering::Relaxed)),
+            _ => {}
+        }
+        // ACK and CTS; PFSTS and PFACK.
+        word(0).store(first | 1 << 31 | 1 << 29, Ordering::Relaxed);
+        0x30
     }
 }
 
@@ -87,6 +117,7 @@ impl Bar for Registers {
 
     fn read32(&self, offset: u32) -> u32 {
         match offset {
+            VFMAILBOX => self.mailbox(),
             // STATUS.GIO mirrors CTRL.GIO_DIS.
             0x8 => (!self.0[0].load(Ordering::Relaxed) & 1 << 2) << 17,
             _ => self.0.get(offset as usize / 4).map_or(u32::MAX, |register| register.load(Ordering::Relaxed)),

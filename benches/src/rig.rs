@@ -84,6 +84,18 @@ impl Rig {
     }
 }
 
+impl Rig<ixgbevf::Port<MemoryNic>> {
+    /// Opens ixgbevf, as [`Rig::new`].
+    ///
+    /// # Panics
+    ///
+    /// When it cannot: then there is nothing to measure.
+    #[must_use]
+    pub fn ixgbevf(burst: usize, ring: u16) -> Self {
+        Self::open(Chip::Vf82599, burst, ring, |nic, config, pool| ixgbevf::open(nic, &config.into(), pool))
+    }
+}
+
 impl Rig<igb::Port<MemoryNic>> {
     /// Opens igb, as [`Rig::new`].
     ///

@@ -19,6 +19,8 @@ const PARTS: [usize; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 16];
 /// Packets found in turn: 180 in 16 bursts.
 const MIXED: [usize; 16] = [1, 32, 3, 17, 8, 2, 25, 1, 5, 12, 32, 4, 1, 7, 29, 1];
 const DRIVERS: [&str; 4] = ["ixgbe", "igb", "virtio-split", "virtio-packed"];
+/// A virtual function of the 82599, whose queues are those of `ixgbe`: only forwarding in full bursts.
+const FUNCTION: &str = "ixgbevf";
 /// Packets, or polls that find nothing: about a hundred times around the ring.
 const COUNTED: usize = 51_200;
 /// Before that, so that the rings and the cache are as they stay.
@@ -115,6 +117,9 @@ fn table() -> Result<(), String> {
             print(driver, work, &format!("0/{ROOM}"), &part(0))?;
         }
     }
+    for burst in BURSTS {
+        print(FUNCTION, Work::Forward, &burst.to_string(), &full(burst))?;
+    }
     for work in [Work::Receive, Work::Transmit] {
         print(MEASURE, work, &ROOM.to_string(), &full(ROOM))?;
     }
@@ -182,6 +187,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
     let what = What { work, sizes, turns, hardware: !rest.is_empty() };
     let packets = match driver.as_str() {
         "ixgbe" => what.count(&mut Rig::new(what.sizes.room, ring)),
+        FUNCTION => what.count(&mut Rig::ixgbevf(what.sizes.room, ring)),
         "igb" => what.count(&mut Rig::igb(what.sizes.room, ring)),
         "virtio-split" | "virtio-packed" => {
             what.count(&mut VirtioRig::new(driver == "virtio-packed", what.sizes.room, ring))
