@@ -1,7 +1,7 @@
 //! `pktgen rfc2544`: the tests of `trial`, their trials done by `pktgen run`.
 
 mod folder;
-mod measured;
+pub(crate) mod measured;
 mod progress;
 
 pub(crate) use folder::read;
@@ -282,7 +282,7 @@ impl Bench<'_> {
 
     /// Does a trial.
     fn trial(&mut self, size: &Size, setup: &Setup, next: &Trial) -> Result<Outcome, Broken> {
-        let args = self.run_args(size, setup, next);
+        let args = run_args(self.args, size, setup, next);
         let frames = runs::prepare(&args)?;
         let done = runs::perform_on(&mut self.held, true, &args, frames, &mut self.stop, &mut Screen::new(true, true));
         if self.stop.is_signalled() {
@@ -292,30 +292,31 @@ impl Bench<'_> {
         self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
         if self.stop.is_signalled() { Err(Broken::Interrupted) } else { Ok(outcome) }
     }
+}
 
-    fn run_args(&self, size: &Size, setup: &Setup, next: &Trial) -> RunArgs {
-        let mut args = self.args.trial(size);
-        let rate = next.traffic.rate();
-        let is_unlimited = matches!(setup, Setup::Frmol { rate } if *rate >= UNLIMITED);
-        args.traffic.pace.rate = (!is_unlimited).then(|| measure::Load::Frames(millionths(rate)));
-        args.around.learning = Duration::from_secs_f64(next.phases.routing_wait + next.phases.learning_wait);
-        args.around.silence = Some(Duration::from_secs_f64(next.phases.drain));
-        match next.traffic {
-            Traffic::Burst { frames, .. } => args.count = Some(frames),
-            Traffic::Overload { rate, seconds, then, then_seconds } => {
-                args.around.overload = Some(measure::Load::Frames(millionths(rate)));
-                args.warm_up = Duration::from_secs_f64(seconds);
-                args.traffic.pace.rate = Some(measure::Load::Frames(millionths(then)));
-                args.duration = Some(Duration::from_secs_f64(then_seconds));
-            }
-            // Frames before a burst would lie in the buffer that it is to fill.
-            _ => {
-                args.duration = Some(Duration::from_secs_f64(next.traffic.seconds()));
-                args.warm_up = Duration::from_secs_f64(f64::from(next.phases.warm_up_frames) / rate);
-            }
+/// What `pktgen run` is to do for a trial.
+pub(crate) fn run_args(args: &Rfc2544Args, size: &Size, setup: &Setup, next: &Trial) -> RunArgs {
+    let mut args = args.trial(size);
+    let rate = next.traffic.rate();
+    let is_unlimited = matches!(setup, Setup::Frmol { rate } if *rate >= UNLIMITED);
+    args.traffic.pace.rate = (!is_unlimited).then(|| measure::Load::Frames(millionths(rate)));
+    args.around.learning = Duration::from_secs_f64(next.phases.routing_wait + next.phases.learning_wait);
+    args.around.silence = Some(Duration::from_secs_f64(next.phases.drain));
+    match next.traffic {
+        Traffic::Burst { frames, .. } => args.count = Some(frames),
+        Traffic::Overload { rate, seconds, then, then_seconds } => {
+            args.around.overload = Some(measure::Load::Frames(millionths(rate)));
+            args.warm_up = Duration::from_secs_f64(seconds);
+            args.traffic.pace.rate = Some(measure::Load::Frames(millionths(then)));
+            args.duration = Some(Duration::from_secs_f64(then_seconds));
         }
-        args
+        // Frames before a burst would lie in the buffer that it is to fill.
+        _ => {
+            args.duration = Some(Duration::from_secs_f64(next.traffic.seconds()));
+            args.warm_up = Duration::from_secs_f64(f64::from(next.phases.warm_up_frames) / rate);
+        }
     }
+    args
 }
 
 /// What is known of rates above a throughput.

@@ -393,3 +393,6 @@ fn no_probe([from, to]: &[String; 2], others: usize) -> Failure {
     )
     .into()
 }
+
+#[cfg(test)]
+mod tests;

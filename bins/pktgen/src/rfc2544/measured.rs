@@ -4,6 +4,7 @@ use crate::args::RunArgs;
 use crate::trial::figures::Figures;
 use crate::trial::{Outcome as Run, report};
 use cli::exit::Failure;
+use cli::report::PortTotals;
 use measure::Clock;
 use trial::{Delays, Outcome, Traffic, Trial};
 
@@ -21,7 +22,10 @@ pub(super) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, tolerance: f6
     if !jumped {
         std::mem::replace(&mut run.trouble, Ok(()))?;
     }
-    let ways = run.figures.iter().map(|figures| of(figures, &run, &trial.traffic));
+    let ways = run.figures.iter().map(|figures| {
+        let ports = [figures.from, figures.to].map(|port| &run.totals.ports[port]);
+        of(figures, ports, &run.clock, &trial.traffic)
+    });
     let asked = real(trial.traffic.frames().max(1));
     // One that was sent at less than its rate makes the trial void, whatever the other lost.
     let badness = |one: &Outcome| (real(one.sent) < asked * (1.0 - tolerance), one.loss_ratio());
@@ -55,17 +59,16 @@ fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
 
 /// The outcome of one way. What the ports counted as sent and kept, and what arrived and their rings had no room for, the generator lost,
 /// and not the device: it is as if it had not been sent.
-fn of(figures: &Figures, run: &Run, traffic: &Traffic) -> Outcome {
+pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, traffic: &Traffic) -> Outcome {
     let verdict = figures.all.verdict;
-    let own = run.totals.ports[figures.from].tx_dropped + run.totals.ports[figures.to].rx_missed;
+    let own = ports[0].tx_dropped + ports[1].rx_missed;
     let mut outcome = Outcome::new(verdict.sent.saturating_sub(own.min(verdict.lost)), verdict.received);
-    outcome.seconds = figures.ticks.map(|ticks| run.clock.nanoseconds(ticks) / 1e9);
+    outcome.seconds = figures.ticks.map(|ticks| clock.nanoseconds(ticks) / 1e9);
     if let (Traffic::Burst { .. }, Some(seconds)) = (traffic, outcome.seconds) {
         let late = (traffic.seconds() * LATE_SHARE).max(LATE);
         outcome.seconds = (seconds > traffic.seconds() + late).then_some(seconds);
     }
-    let link = |port: usize| run.totals.ports[port].link == "down" || run.totals.ports[port].link_downs > 0;
-    outcome.link_fell = link(figures.from) || link(figures.to);
+    outcome.link_fell = ports.iter().any(|port| port.link == "down" || port.link_downs > 0);
     if let (Traffic::Overload { seconds, then, .. }, Some((opening, arrived))) = (traffic, figures.opening) {
         // What counts in the run is what comes after the overload.
         outcome.sent += opening.handed;
@@ -74,7 +77,7 @@ fn of(figures: &Figures, run: &Run, traffic: &Traffic) -> Outcome {
         outcome.last_lost = figures.last_lost.map(|number| real(number) / then);
     }
     (outcome.duplicate, outcome.reordered) = (verdict.duplicate, verdict.reordered);
-    outcome.delays = figures.all.from_ring.map(|times| delays(&times, &run.clock));
+    outcome.delays = figures.all.from_ring.map(|times| delays(&times, clock));
     outcome
 }
 
