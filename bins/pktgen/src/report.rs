@@ -5,6 +5,7 @@ use crate::frames::{Frames, printable};
 use crate::lane::Sent;
 use crate::receive::Arrivals;
 use crate::transmit::Port;
+use crate::trial::figures::percent;
 use cli::args::RunOptions;
 use cli::exit::Failure;
 use cli::human::grouped;
@@ -150,14 +151,9 @@ struct VerdictReport {
 impl From<Verdict> for VerdictReport {
     fn from(verdict: Verdict) -> Self {
         let Verdict { sent, received, lost, duplicate, late, reordered, greatest_extent, impossible, .. } = verdict;
-        let loss_percent = loss_percent(verdict);
+        let loss_percent = percent(lost, sent);
         Self { sent, received, lost, loss_percent, duplicate, late, reordered, greatest_extent, damaged: impossible }
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-fn loss_percent(verdict: Verdict) -> f64 {
-    if verdict.sent == 0 { 0.0 } else { verdict.lost as f64 / verdict.sent as f64 * 100.0 }
 }
 
 /// Prints the report of `pktgen tx`, which ended with `result`.
@@ -272,7 +268,7 @@ pub(crate) fn received(
     }
     screen::align_right(&mut table, 2);
     if !streams.is_empty() {
-        text += &format!("\n{}\nlost in all: {:.4} %", screen::trimmed(&table), loss_percent(numbered));
+        text += &format!("\n{}\nlost in all: {:.4} %", screen::trimmed(&table), percent(numbered.lost, numbered.sent));
     }
     let [foreign, damaged] = [*foreign, damaged].map(grouped);
     text += &format!("\nforeign frames: {foreign}, damaged: {damaged}, drops: {}", screen::drop_words(totals));

@@ -4,6 +4,7 @@ use super::desk::Facts;
 use super::orders::{DirectionState, PairState, StreamState};
 use super::phase_word;
 use crate::trial::Phase;
+use crate::trial::figures::percent;
 use cli::report::{Totals, rounded};
 use measure::{Latency, Verdict};
 use serde::Serialize;
@@ -184,10 +185,8 @@ impl Counts {
         *self = std::mem::take(self).with_loss();
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     fn with_loss(mut self) -> Self {
-        let judged = self.received + self.lost;
-        self.loss_percent = if judged == 0 { 0.0 } else { self.lost as f64 / judged as f64 * 100.0 };
+        self.loss_percent = percent(self.lost, self.received + self.lost);
         self
     }
 

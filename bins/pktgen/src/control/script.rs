@@ -4,6 +4,7 @@ use super::desk::{Desk, Reply};
 use super::figures::{DirectionFigures, Figures};
 use crate::args::short_time;
 use crate::trial::Phase;
+use crate::trial::figures::percent;
 use ::control::{Expect, Request, Step};
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
@@ -150,7 +151,6 @@ fn judge(desk: &Desk, expect: &Expect) -> Result<Vec<String>, String> {
 }
 
 /// What does not hold of a direction, of which it was `asked` some time before.
-#[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn unmet(now: &DirectionFigures, asked: &DirectionFigures, expect: &Expect) -> Vec<String> {
     let mut unmet = Vec::new();
     let name = format!("{} > {}", now.from, now.to);
@@ -160,7 +160,6 @@ fn unmet(now: &DirectionFigures, asked: &DirectionFigures, expect: &Expect) -> V
     };
     let lost = now.all.lost + now.streams.iter().zip(&asked.streams).map(behind).sum::<u64>();
     let judged = now.all.received + lost;
-    let percent = |part: u64, of: u64| if of == 0 { 0.0 } else { part as f64 / of as f64 * 100.0 };
     if let Some(most) = expect.loss.filter(|most| percent(lost, judged) > *most) {
         unmet.push(format!(
             "{name}: {lost} of {judged} frames lost, {:.4} %; {most} % are allowed",

@@ -3,11 +3,12 @@
 use super::account::Account;
 use crate::args::PingArgs;
 use crate::clock::ClockReport;
+use crate::trial::figures::percent;
+use crate::trial::report::LatencyReport;
 use anyhow::anyhow;
 use cli::exit::Failure;
 use cli::human::{counted, grouped};
 use cli::output;
-use cli::report::rounded;
 use cli::screen;
 use measure::{Clock, Summary};
 use serde::Serialize;
@@ -65,9 +66,8 @@ impl Path {
         self.sent - self.received
     }
 
-    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     fn loss_percent(&self) -> f64 {
-        if self.sent == 0 { 0.0 } else { self.lost() as f64 / self.sent as f64 * 100.0 }
+        percent(self.lost(), self.sent)
     }
 
     /// Why not all is well.
@@ -220,18 +220,6 @@ struct PathReport {
     latency_ns: Option<LatencyReport>,
 }
 
-#[derive(Serialize)]
-struct LatencyReport {
-    count: u64,
-    min: f64,
-    mean: f64,
-    p50: f64,
-    p90: f64,
-    p99: f64,
-    max: f64,
-    deviation: f64,
-}
-
 impl Report {
     fn of(page: &Page<'_>, result: &Result<(), Failure>) -> Self {
         let Page { args, clock, paths, is_cut } = page;
@@ -263,13 +251,5 @@ impl Report {
             warnings: refusals.chain(cut).chain(ClockReport::of(clock).warning()).collect(),
             error: result.as_ref().err().map(Failure::message),
         }
-    }
-}
-
-impl LatencyReport {
-    fn of(summary: &Summary) -> Self {
-        let Summary { count, min, mean, p50, p90, p99, max, deviation, .. } = *summary;
-        let [min, mean, p50, p90, p99, max, deviation] = [min, mean, p50, p90, p99, max, deviation].map(rounded);
-        Self { count, min, mean, p50, p90, p99, max, deviation }
     }
 }

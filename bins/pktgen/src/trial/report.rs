@@ -13,6 +13,7 @@ use cli::exit::Failure;
 use cli::human::{counted, grouped};
 use cli::output;
 use cli::report::Totals;
+pub(crate) use json::LatencyReport;
 use std::time::Duration;
 
 /// Returns how a run ended: with what troubled it, or with what is wrong with its figures.

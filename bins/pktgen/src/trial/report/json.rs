@@ -70,8 +70,9 @@ struct CountedReport {
     latency_from_ring_ns: Option<LatencyReport>,
 }
 
+/// How long frames took, in nanoseconds.
 #[derive(Serialize)]
-struct LatencyReport {
+pub(crate) struct LatencyReport {
     count: u64,
     min: f64,
     mean: f64,
@@ -157,7 +158,7 @@ impl CountedReport {
 }
 
 impl LatencyReport {
-    fn of(summary: &Summary) -> Self {
+    pub(crate) fn of(summary: &Summary) -> Self {
         let Summary { count, min, mean, p50, p90, p99, p999, max, deviation, pdv, jitter } = *summary;
         let [min, mean, p50, p90, p99, p999, max, deviation, pdv, jitter] =
             [min, mean, p50, p90, p99, p999, max, deviation, pdv, jitter].map(rounded);
