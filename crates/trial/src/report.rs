@@ -174,7 +174,7 @@ impl Report {
         departures
     }
 
-    /// Returns the figures, a row for each, and a row with the reason for each that is missing.
+    /// Returns the figures, a row for each, and a row with the reason for each that is missing. Those of a size stand together.
     #[must_use]
     pub fn rows(&self) -> Vec<Row> {
         let (mut rows, mut left_out) = (Vec::new(), self.left_out.iter().peekable());
@@ -183,6 +183,14 @@ impl Report {
             rows.extend(rows::of(part));
         }
         rows.extend(left_out.map(rows::left_out));
+        // A run that went on with more tests has these behind those of other sizes.
+        let mut sizes: Vec<u32> = Vec::new();
+        for row in &rows {
+            if !sizes.contains(&row.size) {
+                sizes.push(row.size);
+            }
+        }
+        rows.sort_by_key(|row| sizes.iter().position(|size| *size == row.size));
         rows
     }
 

@@ -241,6 +241,17 @@ fn what_was_left_out_has_a_row_where_it_was_left_out() {
 }
 
 #[test]
+fn rows_of_a_size_stand_together_however_a_run_went_on() {
+    let setups = [(1518, Setup::Frmol { rate: 1e6 }), (64, Setup::Frmol { rate: 1e6 })];
+    let more = [(1518, Setup::FrameLoss { highest: 1e6 }), (64, Setup::FrameLoss { highest: 1e6 })];
+    let lines = setups.into_iter().chain(more).map(|(size, setup)| format!("{}\n", Line::test(size, setup)));
+    let text = format!("{}\n{}", Line::run(Profile::default()), lines.collect::<String>());
+    let rows = Report::read(&text).unwrap().rows();
+    let names: Vec<_> = rows.iter().map(|row| (row.size, row.test.split(' ').next().unwrap())).collect();
+    assert_eq!(names, [(1518, "forwarded"), (1518, "loss"), (64, "forwarded"), (64, "loss")]);
+}
+
+#[test]
 fn what_was_left_out_steers_no_terminal() {
     let text = format!("{}\n{}\n", Line::run(Profile::default()), Line::left_out(64, "a\x1b[2J", "b\u{9b}\u{7}\n"));
     let report = Report::read(&text).unwrap();
