@@ -3,8 +3,8 @@
 
 use trial::simulate::{Device, Truth};
 use trial::{
-    BackToBack, BinarySearch, Ended, FrameLoss, Frmol, Goal, Latency, LossPoint, Method, Outcome, Profile, Reason,
-    Recovery, Throughput, Traffic, Verdict,
+    AnyTest, BackToBack, BinarySearch, Ended, FrameLoss, Frmol, Goal, Latency, LossPoint, Method, Outcome, Profile,
+    Reason, Recovery, Setup, Throughput, Traffic, Verdict,
 };
 
 const LOW: f64 = 9_001.0;
@@ -345,4 +345,43 @@ fn the_profiles_say_where_they_depart() {
         "{short:?}"
     );
     assert!(short.contains(&"RFC 2544, 26.4: repetitions of the back-to-back test: 5 instead of 50".to_owned()));
+}
+
+/// What `pktgen rfc2544` does of itself with the sizes of RFC 2544, 9.1, on a line of 10 Gbit/s.
+#[test]
+fn a_run_of_seven_sizes_has_twenty_minutes_of_trials_at_most() {
+    let profile = Profile::default();
+    let goals = profile.throughput.goals.clone();
+    let usual = Truth { capacity: 2.2e6, buffer: 512, jitter: 20e-6, ..Truth::default() };
+    for (name, truth) in [
+        ("a device of 2.2 Mpps", usual),
+        ("and 200 frames lost in 5 % of seconds", Truth { stall: 0.05, stall_frames: 200, ..usual }),
+        ("a capacity that varies by 2 %", Truth { capacity_varies: 0.02, ..usual }),
+        ("a device that forwards all", Truth { capacity: 1e9, ..usual }),
+    ] {
+        let (mut trials, mut seconds) = (0, 0.0);
+        for size in [64_u32, 128, 256, 512, 1024, 1280, 1518] {
+            let highest = 1e10 / ((f64::from(size) + 20.0) * 8.0);
+            let mut device = Device::new(truth, size.into());
+            let mut test = |setup: Setup| {
+                let mut test = setup.start(&profile).unwrap();
+                let spent = run(&mut test, &mut device);
+                (trials, seconds) = (trials + spent.0, seconds + spent.1);
+                test
+            };
+            test(Setup::Frmol { rate: highest });
+            let low = (highest * 1e-4).max(10.0);
+            let found = test(Setup::Throughput { goals: goals.clone(), low, high: highest });
+            let AnyTest::Throughput(found) = found else { panic!("{found:?}") };
+            let result = found.results()[0];
+            let rate = result.lower.unwrap();
+            test(Setup::Latency { rates: vec![rate, rate / 2.0] });
+            if result.upper.is_some() {
+                test(Setup::BackToBack { rate: highest, throughput: rate });
+            }
+            test(Setup::FrameLoss { highest });
+        }
+        println!("{name}: {trials} trials of {:.1} minutes in all", seconds / 60.0);
+        assert!(seconds <= 1_200.0, "{name}: {seconds} s");
+    }
 }
