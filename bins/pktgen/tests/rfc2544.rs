@@ -95,7 +95,11 @@ fn no_figure_is_wrong_on_a_busy_machine() {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..3 * std::thread::available_parallelism().map_or(2, usize::from) {
-            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let done = std::panic::catch_unwind(are_not_beyond_those_of_the_cable);
         is_over.store(true, Ordering::Relaxed);
