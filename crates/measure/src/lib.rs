@@ -24,10 +24,12 @@
 
 mod clock;
 mod error;
+mod gaps;
 mod intact;
 mod latency;
 mod pacing;
 mod rate;
+mod share;
 mod stream;
 mod tag;
 mod window;
@@ -38,6 +40,7 @@ pub use intact::is_intact;
 pub use latency::{Latency, Summary};
 pub use pacing::{Pacer, Pattern};
 pub use rate::{Load, Rate};
+pub use share::{Share, Shared};
 pub use stream::{HandOvers, Stream};
 pub use tag::{Coverage, End, Kind, Tag, TagWriter};
 pub use window::{Seen, Verdict, WINDOW, Window};

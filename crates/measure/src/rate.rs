@@ -111,6 +111,12 @@ impl Rate {
         self.frames as f64 / self.seconds as f64
     }
 
+    /// Returns one of so many equal parts of it; of none, all.
+    #[must_use]
+    pub fn part(self, of: u16) -> Self {
+        Self { seconds: self.seconds.saturating_mul(of.max(1).into()), ..self }
+    }
+
     /// Returns the ticks between two frames as fixed-point number of 64 and 64 bits, for a counter of `hz` ticks a second. It is
     /// rounded up, so that what is due at the end of a time is not due within it; at least 2^-64.
     #[must_use]

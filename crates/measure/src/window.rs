@@ -1,6 +1,6 @@
 //! Which numbers of a stream have arrived (in the terms of RFC 4737 and RFC 5560).
 
-use std::collections::VecDeque;
+use crate::gaps::Gaps;
 
 /// Numbers below the highest one seen that are remembered one by one.
 pub const WINDOW: u64 = 1 << 16;
@@ -56,7 +56,7 @@ pub struct Window {
 }
 
 /// What is not counted on a good line.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct Unusual {
     duplicate: u64,
     late: u64,
@@ -66,8 +66,7 @@ struct Unusual {
     greatest_extent: u64,
     /// One more than the highest missing number that has left the window; 0 if none has.
     lost_to: u64,
-    /// First number that was left out, and how many frames had arrived by then, in ascending order.
-    gaps: VecDeque<(u64, u64)>,
+    gaps: Gaps,
 }
 
 /// What became of a stream, or of several.
@@ -208,7 +207,7 @@ impl Window {
             return Seen::Duplicate;
         }
         self.seen[word] |= bit;
-        let extent = self.received - self.unusual.arrived_before_gap(number);
+        let extent = self.received - self.unusual.gaps.arrived_before(number);
         self.received += 1;
         self.unusual.reordered += 1;
         self.unusual.extents += extent;
@@ -250,17 +249,7 @@ impl Window {
 
     /// The numbers from the next to the one before `number` are missing so far.
     fn leave_out(&mut self, number: u64) {
-        if self.unusual.gaps.len() == GAPS {
-            // The two oldest become one.
-            let oldest = self.unusual.gaps.pop_front();
-            if let (Some(oldest), Some(first)) = (oldest, self.unusual.gaps.front_mut()) {
-                *first = oldest;
-            }
-        }
-        self.unusual.gaps.push_back((self.next, self.received));
-        while self.unusual.gaps.len() > 1 && self.unusual.gaps[1].0 + WINDOW <= number {
-            self.unusual.gaps.pop_front();
-        }
+        self.unusual.gaps.leave_out(self.next, self.received, number);
         if number - self.next >= WINDOW {
             self.seen.fill(0);
             return;
@@ -326,11 +315,18 @@ impl Window {
     }
 }
 
-impl Unusual {
-    /// How many frames had arrived when `number` was left out.
-    fn arrived_before_gap(&self, number: u64) -> u64 {
-        let after = self.gaps.partition_point(|(first, _)| *first <= number);
-        self.gaps.get(after.saturating_sub(1)).map_or(0, |(_, arrived)| *arrived)
+impl Default for Unusual {
+    fn default() -> Self {
+        Self {
+            duplicate: 0,
+            late: 0,
+            impossible: 0,
+            reordered: 0,
+            extents: 0,
+            greatest_extent: 0,
+            lost_to: 0,
+            gaps: Gaps::of(GAPS),
+        }
     }
 }
 
