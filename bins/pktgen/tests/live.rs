@@ -49,6 +49,11 @@ impl Terminal {
     }
 
     fn run_on(port: &str, options: &[&str]) -> Self {
+        Self::run_by(&[], port, options)
+    }
+
+    /// The same, by a shell that is given the command.
+    fn run_by(shell: &[&str], port: &str, options: &[&str]) -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -58,7 +63,13 @@ impl Terminal {
         let theirs = OpenOptions::new().read(true).write(true).open(name).unwrap();
         // With a session of its own, so that this is its terminal whatever the test's is.
         let mut command = Command::new("setsid");
-        command.arg("--ctty").arg(env!("CARGO_BIN_EXE_pktgen")).args(["run", port, "soft:b", "--warm-up", "0s"]);
+        command.arg("--ctty").args(shell).arg(env!("CARGO_BIN_EXE_pktgen")).args([
+            "run",
+            port,
+            "soft:b",
+            "--warm-up",
+            "0s",
+        ]);
         command.args(["--live", "--one-way", "--rate", "1k"]).args(options).env("TERM", "xterm-256color");
         let [input, output, errors] = [(); 3].map(|()| theirs.try_clone().unwrap());
         let run = Run(command.stdin(input).stdout(output).stderr(errors).spawn().unwrap());
@@ -178,6 +189,8 @@ fn any_signal_gives_the_terminal_back() {
         (&[Signal::ABORT], Some(Signal::ABORT), None),
         (&[Signal::USR1], Some(Signal::USR1), None),
         (&[Signal::ALARM], Some(Signal::ALARM), None),
+        (&[Signal::IO], None, Some(1)),
+        (&[Signal::POWER], None, Some(1)),
         // Together, before the run can end by the first.
         (&[Signal::TERM, Signal::INT], None, Some(1)),
     ] {
@@ -194,6 +207,36 @@ fn any_signal_gives_the_terminal_back() {
         assert!(code != Some(0) || text.contains("a signal ended the run early"), "{text}");
         assert!(!path.exists(), "{signals:?}");
     }
+}
+
+/// It neither draws on what is another's nor is stopped as it changes that (SIGTTOU).
+#[test]
+fn a_run_in_the_background_goes_on_to_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sock");
+    let options = ["--control", path.to_str().unwrap()];
+    let shell = ["bash", "-c", "set -m; \"$@\"; bg; wait $(jobs -p)", "bash"];
+    let mut terminal = Terminal::run_by(&shell, "soft:a?wire=peer:b", &options);
+    terminal.shows("counted");
+    assert!(!terminal.is_as_before());
+    let id = terminal.run.0.id();
+    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+    let run = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+    kill_process(run, Signal::STOP).unwrap();
+    // The shell lets it go on in the background.
+    terminal.wait(|screen| !screen.alternate_screen() && !screen.hide_cursor());
+    until(&path, |line| line.contains("\"phase\":\"counted\""));
+    UnixStream::connect(&path).unwrap().write_all(b"{\"do\":\"quit\"}\n").unwrap();
+    wait_for(|| terminal.run.0.try_wait().unwrap().is_some());
+    assert!(terminal.run.0.wait().unwrap().success());
+    // The end of the report; what is above may have left the screen.
+    terminal.shows("ring: from its hand-over");
+
+    let shell = ["bash", "-c", "set -m; \"$@\" & wait $!", "bash"];
+    let mut terminal = Terminal::run_by(&shell, "soft:a?wire=peer:b", &options);
+    terminal.shows("--live: this process is in the background");
+    wait_for(|| terminal.run.0.try_wait().unwrap().is_some());
+    assert_eq!(terminal.run.0.wait().unwrap().code(), Some(2));
 }
 
 /// Asks for the figures until they are as they should be.

@@ -2,7 +2,8 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{
-    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, SIGXFSZ,
+    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGQUIT, SIGSYS, SIGTERM, SIGTRAP, SIGUSR1, SIGUSR2, SIGVTALRM,
+    SIGXCPU, SIGXFSZ,
 };
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::{self, pipe};
@@ -64,25 +65,30 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Has a thread `clean_up` before a second SIGINT or SIGTERM ends the process, or the first SIGQUIT, SIGABRT, SIGALRM, SIGVTALRM,
-    /// SIGPROF, SIGUSR1, SIGUSR2, SIGXCPU or SIGXFSZ; one more meanwhile ends it at once.
+    /// Has a thread `clean_up` before a second SIGINT or SIGTERM ends the process, or the first of any other signal from outside that ends
+    /// one and can be caught; one more meanwhile ends it at once. SIGIO, SIGSTKFLT, SIGPWR and real-time signals end it with code 1, the
+    /// others as they do by default.
     ///
     /// # Errors
     ///
     /// If the process has no file descriptors left, or can start no thread.
     pub fn clean_up_with(&mut self, clean_up: impl FnOnce() + Send + 'static) -> io::Result<()> {
         const TWICE: [i32; 2] = [SIGINT, SIGTERM];
-        const ONCE: [i32; 9] = [SIGQUIT, SIGABRT, SIGALRM, SIGVTALRM, SIGPROF, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ];
+        const ONCE: [i32; 11] =
+            [SIGQUIT, SIGABRT, SIGALRM, SIGVTALRM, SIGPROF, SIGUSR1, SIGUSR2, SIGXCPU, SIGXFSZ, SIGTRAP, SIGSYS];
+        // SIGSTKFLT and SIGPWR of Linux on x86-64, and from SIGRTMIN to SIGRTMAX (signal(7)).
+        let others = [SIGIO, 16, 30].into_iter().chain(34..=64);
+        let all: Vec<i32> = TWICE.into_iter().chain(ONCE).chain(others).collect();
         let mut is_ending = self.is_signalled();
         let cleans = Arc::new(AtomicBool::new(false));
         // What a signal does it does in this order: the one that wakes the thread has looked at what the thread sets.
-        for signal in TWICE.into_iter().chain(ONCE) {
-            flag::register_conditional_shutdown(signal, 1, Arc::clone(&cleans))?;
+        for signal in &all {
+            flag::register_conditional_shutdown(*signal, 1, Arc::clone(&cleans))?;
         }
-        let mut signals = Signals::new(TWICE.into_iter().chain(ONCE))?;
+        let mut signals = Signals::new(all)?;
         let watch = move || {
             let is_default = |signal: &i32| ONCE.contains(signal);
-            let ends = |signal: &i32| is_default(signal) || std::mem::replace(&mut is_ending, true);
+            let ends = |signal: &i32| !TWICE.contains(signal) || std::mem::replace(&mut is_ending, true);
             let Some(signal) = signals.forever().find(ends) else { return };
             cleans.store(true, Ordering::Relaxed);
             clean_up();

@@ -6,7 +6,8 @@ use cli::exit::Failure;
 use cli::output::offer;
 use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::process::getpgrp;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::os::fd::AsFd as _;
@@ -41,6 +42,8 @@ pub(crate) struct Terminal {
 enum State {
     Before,
     Shows,
+    /// This process is in the background: the terminal is another's, and whoever changes it then is stopped (SIGTTOU).
+    Away,
     GivenBack,
 }
 
@@ -58,6 +61,10 @@ impl Terminal {
         let found = keys.and_then(|keys| Ok((tcgetattr(&keys)?, keys)));
         let (before, keys) =
             found.context("--live: there is no terminal to read keys from; run it on one, or leave --live out")?;
+        if !is_in_foreground(&keys) {
+            let why = "--live: this process is in the background; run it in the foreground, or leave --live out";
+            return Err(Failure::usage(why));
+        }
         Ok(Some(Arc::new(Self { keys, before, state: Mutex::new(State::Before) })))
     }
 
@@ -67,16 +74,41 @@ impl Terminal {
         if *state != State::Before {
             return Err(io::Error::other("it was given back already"));
         }
-        let mut raw = self.before.clone();
-        raw.make_raw();
-        tcsetattr(&self.keys, OptionalActions::Now, &raw)?;
-        *state = State::Shows;
-        offer(io::stdout(), ENTER, PATIENCE).map(drop)
+        *state = State::Away;
+        self.look(&mut state)
     }
 
-    /// Whether it shows the screen.
+    /// Notes whether the terminal is this process's: if it is so again, shows the screen, which is empty.
+    fn look(&self, state: &mut State) -> io::Result<()> {
+        match (*state, is_in_foreground(&self.keys)) {
+            (State::Away, true) => {
+                let mut raw = self.before.clone();
+                raw.make_raw();
+                tcsetattr(&self.keys, OptionalActions::Now, &raw)?;
+                *state = State::Shows;
+                offer(io::stdout(), ENTER, PATIENCE).map(drop)
+            }
+            (State::Shows, false) => {
+                *state = State::Away;
+                self.leave()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes back to the other screen, unless that stops this process.
+    fn leave(&self) -> io::Result<()> {
+        let stops = tcgetattr(&self.keys)?.local_modes.contains(LocalModes::TOSTOP);
+        if stops && !is_in_foreground(&self.keys) {
+            Ok(())
+        } else {
+            offer(io::stdout(), LEAVE, LAST_PATIENCE).map(drop)
+        }
+    }
+
+    /// Whether it shows the screen, or will when this process is in the foreground again.
     pub(super) fn shows(&self) -> bool {
-        *lock(&self.state) == State::Shows
+        matches!(*lock(&self.state), State::Shows | State::Away)
     }
 
     /// Makes it as it was before, from any thread and as often as one likes; nothing is drawn from then on. One that takes nothing is not
@@ -85,9 +117,11 @@ impl Terminal {
         let mut state = self.state_soon();
         let was = state.as_deref_mut().map(|state| std::mem::replace(state, State::GivenBack));
         if was.is_none_or(|was| was == State::Shows) {
-            // What is gone needs nothing.
-            let _ = tcsetattr(&self.keys, OptionalActions::Now, &self.before);
-            let _ = offer(io::stdout(), LEAVE, LAST_PATIENCE);
+            // What is gone needs nothing, and what is another's is as that one wants it.
+            if is_in_foreground(&self.keys) {
+                let _ = tcsetattr(&self.keys, OptionalActions::Now, &self.before);
+            }
+            let _ = self.leave();
         }
     }
 
@@ -113,6 +147,11 @@ impl Terminal {
 
     /// Waits for keys, so long at most, and returns those that have come together. An error if the terminal is gone.
     pub(super) fn keys(&self, limit: Duration) -> io::Result<Vec<char>> {
+        if !is_in_foreground(&self.keys) {
+            // They are another's.
+            std::thread::sleep(limit);
+            return Ok(Vec::new());
+        }
         let limit = Timespec::try_from(limit).ok();
         // An interrupted wait is a short one.
         if !poll(&mut [PollFd::new(&self.keys, PollFlags::IN)], limit.as_ref()).is_ok_and(|count| count > 0) {
@@ -128,6 +167,11 @@ impl Terminal {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether a terminal is this process's; also if it is nobody's.
+fn is_in_foreground(terminal: &File) -> bool {
+    tcgetpgrp(terminal).map_or(true, |group| group == getpgrp())
 }
 
 /// What is drawn, until it is written in one go.
@@ -152,7 +196,12 @@ impl Write for Drawing {
     /// An error of the kind [`io::ErrorKind::TimedOut`] if the terminal has not taken all of it.
     fn flush(&mut self) -> io::Result<()> {
         let text = std::mem::take(&mut self.text);
-        let state = lock(&self.terminal.state);
+        let mut state = lock(&self.terminal.state);
+        let before = *state;
+        self.terminal.look(&mut state)?;
+        if *state == State::Away || *state != before {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         match *state == State::Shows && !offer(io::stdout(), &String::from_utf8_lossy(&text), PATIENCE)? {
             true => Err(io::ErrorKind::TimedOut.into()),
             false => Ok(()),
