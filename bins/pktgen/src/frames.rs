@@ -237,6 +237,18 @@ impl Frames {
         &self,
         args: &TrafficArgs,
         port: usize,
+        macs: [[u8; 6]; 2],
+        asked: &Asked,
+        clock: &Clock,
+    ) -> Result<Vec<Source>, Failure> {
+        self.sources_of_queue(args, (port, [0, 1]), macs, asked, clock)
+    }
+
+    /// What one of several queues of a port sends: its part of each stream, in which what is random is its own.
+    pub(crate) fn sources_of_queue(
+        &self,
+        args: &TrafficArgs,
+        (port, [queue, queues]): (usize, [u16; 2]),
         [source, destination]: [[u8; 6]; 2],
         asked: &Asked,
         clock: &Clock,
@@ -260,13 +272,15 @@ impl Frames {
         let part = |index: &usize| -> Result<Part, Failure> {
             let definition = &definitions[*index];
             let seed = args.seed.wrapping_add(port as u64).wrapping_add((*index as u64) << 32);
+            let seed = seed.wrapping_add(u64::from(queue) << 16);
             let stream = Stream::new(definition, kind.bytes(), seed).map_err(Failure::usage)?;
             let number = u16::try_from(*index).map_err(Failure::usage)?;
             Part::new(number, stream, definition.weight(), kind).map_err(Failure::usage)
         };
         let source = |(nth, (group, rate)): (usize, (&Group, &Option<Rate>))| {
             let parts = group.streams.iter().map(part).collect::<Result<_, _>>()?;
-            let pacer = |rate| Pacing::Rate(Pacer::new(rate, args.pace.pattern(port, nth), clock.hz(), catch_up));
+            let pattern = args.pace.pattern(port | usize::from(queue) << 16, nth);
+            let pacer = |rate: Rate| Pacing::Rate(Pacer::new(rate.part(queues), pattern, clock.hz(), catch_up));
             Ok(Source::new(Traffic::new(parts, self.largest), rate.map(pacer)))
         };
         self.groups.iter().zip(&asked.groups).enumerate().map(source).collect()

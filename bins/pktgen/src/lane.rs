@@ -268,9 +268,16 @@ impl<T: TxQueue> Lane<T> {
     /// Sends what is due. Returns how many frames were handed to the ring; when, goes to what the streams have in `hand_overs`.
     #[inline(always)]
     pub(crate) fn poll(&mut self, now: u64, hand_overs: &mut [HandOvers]) -> usize {
+        self.poll_after(now, hand_overs, |_| ())
+    }
+
+    /// The same, and before frames are handed over `before` is told, which has [`Self::pending`].
+    #[inline(always)]
+    pub(crate) fn poll_after(&mut self, now: u64, hand_overs: &mut [HandOvers], before: impl FnOnce(&Self)) -> usize {
         if self.batch.is_empty() {
             self.fill(now);
         }
+        before(self);
         // With an empty batch too: buffers come back by it.
         let sent = self.tx.send(&mut self.cache, &mut self.batch);
         if sent > 0 {
@@ -319,6 +326,16 @@ impl<T: TxQueue> Lane<T> {
             }
         }
         self.first = if self.first + 1 >= self.fair { 0 } else { self.first + 1 };
+    }
+
+    /// What is tagged and not handed over yet: stream, number of the first frame, and how many follow each other.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (usize, u64, usize)> {
+        let runs = self.runs.left();
+        runs.iter().enumerate().map(move |(nth, (stream, frames))| {
+            let before: usize = runs[..nth].iter().filter(|(of, _)| of == stream).map(|(_, frames)| frames).sum();
+            let stream = usize::from(*stream);
+            (stream, self.handed_of(stream) + before as u64, *frames)
+        })
     }
 
     /// Sends frames that say how many there were of each stream, from the source and the stream of it in `from` on. Returns where to go

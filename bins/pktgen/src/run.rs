@@ -270,7 +270,7 @@ const LINK_LIMIT: Duration = Duration::from_secs(10);
 /// A signal is seen this soon.
 const LINK_SLICE: Duration = Duration::from_millis(100);
 
-/// Opens each port on a packet pool of its own.
+/// Opens each port on a packet pool of its own, with a queue pair.
 pub(crate) fn open(
     addresses: &[Address],
     options: &PortOptions,
@@ -278,10 +278,23 @@ pub(crate) fn open(
     stop: &Stop,
     screen: &mut Screen,
 ) -> Result<Ports, Failure> {
+    open_with(addresses, 1, options, interrupts, stop, screen)
+}
+
+/// The same, with so many queue pairs.
+pub(crate) fn open_with(
+    addresses: &[Address],
+    queues: u16,
+    options: &PortOptions,
+    interrupts: Interrupts,
+    stop: &Stop,
+    screen: &mut Screen,
+) -> Result<Ports, Failure> {
     let mut all = Ports { pools: Vec::new(), opened: Vec::new() };
+    let workers = vec![vec![0]; queues.into()];
     for address in addresses {
-        let (address, queues) = (std::slice::from_ref(address), [Queues { rx: 1, tx: 1 }]);
-        let one = ports::open(address, &queues, options, interrupts, &[vec![0]], SPARE, stop)?;
+        let (address, queues) = (std::slice::from_ref(address), [Queues { rx: queues, tx: queues }]);
+        let one = ports::open(address, &queues, options, interrupts, &workers, SPARE, stop)?;
         all.pools.extend(one.pools);
         all.opened.extend(one.opened);
     }

@@ -253,6 +253,11 @@ impl Runs {
         }
     }
 
+    /// What is not taken yet.
+    pub(crate) fn left(&self) -> &[(u16, usize)] {
+        self.runs.get(self.at..).unwrap_or_default()
+    }
+
     /// Takes the next frames of one stream, up to `most`: its index, and how many.
     #[inline(always)]
     pub(crate) fn take(&mut self, most: usize) -> Option<(usize, usize)> {

@@ -7,6 +7,7 @@ mod hosts;
 mod obey;
 mod pair;
 pub(crate) mod report;
+mod spread;
 
 use crate::args::{RunArgs, SteeredArgs};
 use crate::calibrate::Floors;
@@ -35,6 +36,7 @@ use mempool::Pool;
 use nic::{Address, Opened, Port as _};
 pub(crate) use pair::Phase;
 use pair::{COUNTED, Pair, Pairs, Plan};
+use spread::{Group, Spread};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -173,13 +175,13 @@ fn perform_steered(
         trouble = std::mem::replace(&mut trouble, Ok(())).and(calibrated.refine(&mut clock));
         notes(&names, &progress)
     };
-    let mut figures = Vec::new();
+    let mut figures: Vec<Figures> = Vec::new();
     let end = |direction: Direction| {
         let counters = direction.counters();
-        let (from, to) = (direction.lane.port, direction.to);
+        let (from, to, [queue, _]) = (direction.lane.port, direction.to, direction.queue());
         let (of_direction, rx, tx) = Figures::of(direction);
         figures.push(of_direction);
-        Ended { rx: Some(rx), tx: Some(tx), input: Some((to, 0)), output: Some((from, 0)), counters }
+        Ended { rx: Some(rx), tx: Some(tx), input: Some((to, queue)), output: Some((from, queue)), counters }
     };
     let supervised = if stay_open {
         run.supervise_open(members, Team::all_finished, notes, end).map(|Kept { totals, opened, trouble }| {
@@ -195,7 +197,7 @@ fn perform_steered(
     let steered = steering.end();
     let (totals, closed) = supervised?;
     // Lcores end in another order than that of the ports, which is that of the names.
-    figures.sort_by_key(|figures| figures.from);
+    let figures = figures::of_ports(figures);
     let jumped = trouble.and(calibrated.refine(&mut clock));
     let void = jumped.as_ref().err().map(ToString::to_string);
     let late = held.take_late() + figures.iter().map(|figures| figures.late).sum::<u64>();
@@ -218,6 +220,14 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::usage("--expect-latency-p99: only a full tag has a time; use --tag full"));
     }
     args.hosting.check(args.ports.len())?;
+    if args.queues > 1 && args.traffic.pcap.is_some() {
+        return Err(Failure::usage(
+            "--queues: the frames of a capture follow each other in one queue; leave out --queues or --pcap",
+        ));
+    }
+    if args.queues > 1 && !args.hosting.answering.answer.is_empty() {
+        return Err(Failure::usage("--queues: a port answers by one queue pair; leave out --queues or --answer"));
+    }
     ports::check(&args.ports)
 }
 
@@ -234,6 +244,7 @@ fn facts(
     let patterns = |port: usize| (0..steerable.len()).map(|nth| pace.pattern(port, nth)).collect();
     Facts {
         ports: opened.iter().map(|opened| opened.port.name().to_owned()).collect(),
+        queues: args.queues.into(),
         streams: frames.names(),
         patterns: (0..opened.len()).map(patterns).collect(),
         steerable,
@@ -266,7 +277,7 @@ fn plan(args: &RunArgs, frames: &Frames, clock: &Clock, controls: &Controls) -> 
         learning: ticks(args.around.learning),
         flush: ticks(FLUSH),
         cut: Arc::default(),
-        orders: Arc::new(Orders::new(args.ports.len() / 2, !controls.begin_stopped())),
+        orders: Arc::new(Orders::new(args.ports.len() / 2 * usize::from(args.queues), !controls.begin_stopped())),
     };
     (limits, plan)
 }
@@ -287,26 +298,45 @@ fn directions(
         let to = from ^ 1;
         let mac = hosts.gateway(from).or(args.traffic.dst_mac(from)).unwrap_or(opened[to].port.mac().0);
         let macs = [opened[from].port.mac().0, mac];
-        let sources = frames.sources(&args.traffic, from, macs, &asked[from], clock)?;
-        let (Some(tx), Some(rx)) = (opened[from].tx.pop(), opened[to].rx.pop()) else { continue };
-        let probe = frames.probe(&args.traffic, from, macs)?;
-        let pool = held.buffers(from, args, frames.largest(), opened[from].port.numa_node())?;
-        let others = paces_of_overload(args, from, macs, clock)?;
-        let mut lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), sources).probe_with(probe);
-        lane.set_other_paces(others);
-        // What is between the ports may add a header.
-        let how = match frames.largest() + HEADERS > pools[to].data_room().into() {
-            _ if frames.are_untagged() => How::Number,
-            true => How::SplitTags,
-            false => How::Tags,
-        };
-        let streams = COUNTED + u16::try_from(lane.streams()).unwrap_or(u16::MAX - COUNTED);
-        directions.push(Direction::new(lane, to, rx, &pools[to], base, how).verify(!args.no_verify).after(earlier));
-        base = base.wrapping_add(streams);
+        let how = how(frames, &pools[to]);
+        let mut group = None;
+        for queue in 0..args.queues {
+            let place = (from, [queue, args.queues]);
+            let sources = frames.sources_of_queue(&args.traffic, place, macs, &asked[from], clock)?;
+            let (Some(tx), Some(rx)) = (first(&mut opened[from].tx), first(&mut opened[to].rx)) else { continue };
+            let probe = frames.probe(&args.traffic, from, macs)?;
+            let pool = held.buffers((from, queue), args, frames.largest(), opened[from].port.numa_node())?;
+            let others = paces_of_overload(args, from, macs, clock)?;
+            let mut lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), sources).probe_with(probe);
+            lane.set_other_paces(others);
+            let streams = lane.streams();
+            let mut direction =
+                Direction::new(lane, to, rx, &pools[to], base, how).verify(!args.no_verify).after(earlier);
+            if args.queues > 1 {
+                let group = group.get_or_insert_with(|| Group::new(base, args.queues, streams));
+                direction = direction.spread(Spread::new(group, queue.into()));
+            }
+            directions.push(direction);
+            base = base.wrapping_add(COUNTED + u16::try_from(streams).unwrap_or(u16::MAX - COUNTED));
+        }
     }
     held.begun_to(base);
     hosts::attach(&mut directions, &mut hosts, opened);
     Ok(directions)
+}
+
+/// How frames are known at a port. What is between the ports may add a header.
+fn how(frames: &Frames, pool: &Pool) -> How {
+    match frames.largest() + HEADERS > pool.data_room().into() {
+        _ if frames.are_untagged() => How::Number,
+        true => How::SplitTags,
+        false => How::Tags,
+    }
+}
+
+/// Takes the first of what is left.
+fn first<T>(queues: &mut Vec<T>) -> Option<T> {
+    (!queues.is_empty()).then(|| queues.remove(0))
 }
 
 /// Sources at the rate of an overload, if there is to be one.
@@ -321,21 +351,23 @@ fn paces_of_overload(args: &RunArgs, from: usize, macs: [[u8; 6]; 2], clock: &Cl
 /// The two ports of each direction, as `A > B`.
 fn names(directions: &[Direction], opened: &[Opened]) -> Vec<[String; 2]> {
     let name = |port: usize| opened[port].port.name().to_owned();
-    directions.iter().map(|direction| [name(direction.lane.port), name(direction.to)]).collect()
+    let directions = directions.iter().filter(|direction| direction.queue()[0] == 0);
+    directions.map(|direction| [name(direction.lane.port), name(direction.to)]).collect()
 }
 
-/// What the main thread reads of directions.
-fn watched(directions: &[Direction]) -> (Vec<PublishedLane>, Vec<Arc<Progress>>) {
+/// What the main thread reads of directions, with their queue pairs together.
+fn watched(directions: &[Direction]) -> (Vec<PublishedLane>, Vec<Vec<Arc<Progress>>>) {
     let lane = |direction: &Direction| PublishedLane {
-        input: Some((direction.to, 0)),
-        output: Some((direction.lane.port, 0)),
+        input: Some((direction.to, direction.queue()[0])),
+        output: Some((direction.lane.port, direction.queue()[0])),
         counters: Arc::clone(&direction.published),
     };
     let progress = |direction: &Direction| Arc::clone(&direction.progress);
-    (directions.iter().map(lane).collect(), directions.iter().map(progress).collect())
+    let together = directions.chunk_by(|one, other| one.lane.port == other.lane.port);
+    (directions.iter().map(lane).collect(), together.map(|all| all.iter().map(progress).collect()).collect())
 }
 
-/// An lcore for each pair, as long as there are enough.
+/// An lcore for each pair, and each queue pair of it, as long as there are enough.
 #[expect(clippy::type_complexity, reason = "as a team takes them")]
 fn members(
     args: &RunArgs,
@@ -347,7 +379,8 @@ fn members(
     let soft = args.ports.iter().any(Address::is_soft);
     let mut pairs: Vec<Vec<Direction>> = Vec::new();
     for direction in directions {
-        match pairs.last_mut().filter(|pair| pair[0].lane.port / 2 == direction.lane.port / 2) {
+        let place = |of: &Direction| (of.lane.port / 2, of.queue());
+        match pairs.iter_mut().find(|pair| place(&pair[0]) == place(&direction)) {
             Some(pair) => pair.push(direction),
             None => pairs.push(vec![direction]),
         }
@@ -364,9 +397,14 @@ fn members(
 }
 
 /// A line for each direction, under the live table.
-fn notes(names: &[[String; 2]], progress: &[Arc<Progress>]) -> Vec<String> {
-    let line = |([from, to], progress): (&[String; 2], &Arc<Progress>)| {
-        let [phase, sent, received, missed] = progress.read();
+fn notes(names: &[[String; 2]], progress: &[Vec<Arc<Progress>>]) -> Vec<String> {
+    let line = |([from, to], progress): (&[String; 2], &Vec<Arc<Progress>>)| {
+        let all = progress.iter().map(|progress| progress.read());
+        let together = |[phase, counts @ ..]: [u64; 4], [other, more @ ..]: [u64; 4]| {
+            let [sent, received, missed] = [0, 1, 2].map(|at: usize| counts[at] + more[at]);
+            [phase.min(other), sent, received, missed]
+        };
+        let [phase, sent, received, missed] = all.reduce(together).unwrap_or_default();
         let what = match phase {
             phase if phase == Phase::Probe as u64 => "waiting for a probe".to_owned(),
             phase if phase == Phase::WarmUp as u64 => "warming up".to_owned(),

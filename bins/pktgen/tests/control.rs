@@ -204,6 +204,40 @@ fn a_session_starts_sets_clears_stops_and_quits() {
     }
 }
 
+/// All of them are one to those who steer.
+#[test]
+fn several_queue_pairs_are_steered_as_one() {
+    let mut run = Steered::start(&["--rate", "3k", "--queues", "3", "--flows", "32", "--stopped"]);
+    let mut client = run.connect();
+    let figures = client.figures(|figures| figures["phase"] == "counted");
+    assert_eq!((sum(&figures, "sent"), figures["directions"].as_array().unwrap().len()), (0, 2));
+    client.done(&json!({"do": "start"}));
+    let figures = client.figures(|figures| count(&figures["directions"][0], "received") > 300);
+    assert_eq!(first(&figures, "intended_pps"), &json!(3000.0));
+    client.done(&json!({"do": "set", "rate": "1.2k", "port": "soft:a"}));
+    let figures = client.figures(|_| true);
+    assert_eq!([0, 1].map(|at| figures["directions"][at]["intended_pps"].as_f64()), [Some(1200.0), Some(3000.0)]);
+    client.done(&json!({"do": "clear"}));
+    client.figures(|figures| count(&figures["directions"][1], "received") > 100);
+    client.done(&json!({"do": "stop"}));
+    let still = client.figures(|figures| sum(figures, "under_way") + sum(figures, "lost") == 0);
+    client.done(&json!({"do": "clear"}));
+    let figures = client.figures(|_| true);
+    assert_eq!(["sent", "received", "lost", "missed"].map(|name| sum(&figures, name)), [0; 4], "{figures}");
+    assert_eq!(first(&figures, "latency_from_due_ns"), &Value::Null);
+    client.done(&json!({"do": "start"}));
+    client.figures(|figures| count(&figures["directions"][0], "received") > 100);
+    client.done(&json!({"do": "quit"}));
+    let (code, report, message) = run.end();
+    assert_eq!(code, Some(0), "{message}");
+    assert!(sum(&still, "received") > 100);
+    for direction in report["directions"].as_array().unwrap() {
+        let [sent, received, reordered] = ["sent", "received", "reordered"].map(|name| count(direction, name));
+        assert!(sent > 0 && sent == received && reordered == 0, "{direction}");
+        assert_eq!(direction["latency_from_due_ns"]["count"], received, "{direction}");
+    }
+}
+
 #[test]
 fn a_sender_that_was_stopped_shows_as_late_or_as_missed() {
     const STOP: Duration = Duration::from_millis(50);

@@ -51,6 +51,58 @@ fn a_cable_loses_nothing() {
 }
 
 #[test]
+fn several_queue_pairs_lose_nothing_whatever_queue_frames_come_by() {
+    // Flows are spread over the queues, and each queue pair sends a third.
+    for options in
+        [&["--flows", "64", "--rate", "20k"][..], &["--one-way", "--flows", "64"], &["--rate", "20k", "--tag", "short"]]
+    {
+        let (report, _) = report(&[&PAIR[..], &["--queues", "3", "--count", "3001"], options].concat(), 0);
+        assert_eq!(report["queues"], 3);
+        let directions = report["directions"].as_array().unwrap();
+        assert_eq!(directions.len(), if options[0] == "--one-way" { 1 } else { 2 });
+        for direction in directions {
+            for (field, count) in
+                [("sent", 3001), ("received", 3001), ("lost", 0), ("duplicate", 0), ("late", 0), ("reordered", 0)]
+            {
+                assert_eq!(direction[field], count, "{options:?}, {field}: {direction}");
+            }
+            assert_eq!([&direction["foreign"], &direction["damaged"]], [&Value::from(0); 2]);
+            let times = ["due", "ring"].map(|from| direction[format!("latency_from_{from}_ns")]["count"].as_u64());
+            assert_eq!(times, [(!options.contains(&"short")).then_some(3001); 2], "{direction}");
+        }
+        let queues = |port: usize, side: &str| -> Vec<u64> {
+            let queues = report["ports"][port][side].as_array().unwrap();
+            queues.iter().map(|queue| queue["packets"].as_u64().unwrap()).collect()
+        };
+        let (sent, received) = (queues(0, "tx_queues"), queues(1, "rx_queues"));
+        assert!(sent.len() == 3 && sent.iter().all(|frames| *frames >= 1000), "{report}");
+        assert_eq!(
+            received.iter().filter(|frames| **frames > 100).count(),
+            if options.contains(&"64") { 3 } else { 1 }
+        );
+    }
+}
+
+#[test]
+fn queue_pairs_that_cannot_be_are_one_line() {
+    let file = capture(2);
+    for (options, words) in [
+        (
+            &["--queues", "2", "--pcap", file.path().to_str().unwrap()][..],
+            "--queues: the frames of a capture follow each other",
+        ),
+        (&["--queues", "2", "--answer", "192.0.2.1/24"], "--queues: a port answers by one queue pair"),
+        (&["--queues", "0"], "--queues"),
+        (&["--queues", "17"], "--queues"),
+    ] {
+        let output = pktgen(&[&PAIR[..], options].concat());
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains(words) && message.lines().count() == 1, "{options:?}: {message}");
+    }
+}
+
+#[test]
 fn one_way_and_short_tags() {
     let (report, _) =
         report(&[&PAIR[..], &["--one-way", "--tag", "short", "--count", "500", "--expect-loss", "0"]].concat(), 0);
@@ -441,6 +493,28 @@ fn what_a_cable_with_knobs_did_is_what_the_report_says() {
             assert_eq!(direction[field], count, "{from}, {field}: {log}\n{direction}");
         }
         assert_eq!((did("overflowed"), did("held")), (0, 0), "{log}");
+    }
+}
+
+#[test]
+fn what_a_cable_did_to_frames_of_several_queue_pairs_is_what_the_report_says() {
+    let a = "soft:a?wire=peer:b&after=1000&loss=1%&duplicate=1%&seed=4";
+    let b = "soft:b?wire=peer:a&after=1000&loss-burst=0.1%:5&duplicate=0.5%";
+    let (report, log) = over_cables([a, b], &["--queues", "2", "--flows", "50", "--count", "20000"]);
+    for (direction, from) in report["directions"].as_array().unwrap().iter().zip(["a", "b"]) {
+        let did = |field| cable(&log, from, field);
+        let (lost, duplicate) = (did("lost") + did("lost_in_bursts"), did("duplicated"));
+        assert!(lost > 50 && duplicate > 50, "{log}");
+        for (field, count) in [
+            ("sent", 20_000),
+            ("received", 20_000 - lost),
+            ("lost", lost),
+            ("duplicate", duplicate),
+            ("reordered", 0),
+            ("late", 0),
+        ] {
+            assert_eq!(direction[field], count, "{from}, {field}: {log}\n{direction}");
+        }
     }
 }
 

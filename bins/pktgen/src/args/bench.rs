@@ -76,6 +76,7 @@ impl BenchArgs {
             json: true,
             quiet: true,
             port_options,
+            queues: 1,
             around: Around { silence: Some(Duration::from_millis(200)), ..Around::default() },
         })
     }

@@ -71,6 +71,7 @@ impl CalibrateArgs {
             json: self.json,
             quiet: true,
             port_options: self.port_options.clone(),
+            queues: 1,
             around: Around::default(),
         };
         sizes.flat_map(rates).map(trial).collect()

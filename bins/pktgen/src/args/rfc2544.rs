@@ -314,6 +314,7 @@ impl Rfc2544Args {
             json: true,
             quiet: true,
             port_options: self.port_options.clone(),
+            queues: 1,
             around: Around::default(),
         }
     }

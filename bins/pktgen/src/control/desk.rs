@@ -21,6 +21,8 @@ const WIRE_OVERHEAD: f64 = 24.0;
 pub(crate) struct Facts {
     /// Names of the ports.
     pub(crate) ports: Vec<String>,
+    /// Queue pairs of each.
+    pub(crate) queues: usize,
     /// Names of the streams of each direction.
     pub(crate) streams: Vec<String>,
     /// What can be set of a port.
@@ -187,7 +189,8 @@ impl Desk {
 
     fn figures_of(&self, states: &[PairState]) -> Figures {
         let [before, now] = &*lock(&self.totals);
-        Figures::of(&self.facts, states, now, before)
+        let joined: Vec<_> = states.chunks(self.facts.queues.max(1)).map(PairState::joined).collect();
+        Figures::of(&self.facts, &joined, now, before)
     }
 
     /// Waits until workers may be asked again, or until the run is over.

@@ -42,6 +42,13 @@ pub(crate) struct Pace {
     pub(crate) catch_up: u64,
 }
 
+impl Pace {
+    /// One of so many equal parts of it.
+    pub(crate) fn part(self, of: usize) -> Self {
+        Self { rate: self.rate.part(u16::try_from(of).unwrap_or(u16::MAX)), ..self }
+    }
+}
+
 /// How a pair is, at some moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PairState {
@@ -78,6 +85,39 @@ pub(crate) struct StreamState {
     pub(crate) verdict: Verdict,
     pub(crate) from_due: Latency,
     pub(crate) from_ring: Latency,
+}
+
+impl PairState {
+    /// How two ports are that have several queue pairs, of which these are the states.
+    pub(crate) fn joined(states: &[Self]) -> Self {
+        let Some((first, others)) = states.split_first() else { return Self::default() };
+        let mut all = first.clone();
+        for state in others {
+            all.number = all.number.min(state.number);
+            all.ended &= state.ended;
+            all.phase = all.phase.min(state.phase);
+            all.runs &= state.runs;
+            (all.now, all.since) = (all.now.max(state.now), all.since.max(state.since));
+            for (all, one) in all.directions.iter_mut().zip(&state.directions) {
+                all.foreign += one.foreign;
+                all.damaged += one.damaged;
+                all.streams.iter_mut().zip(&one.streams).for_each(|(all, one)| all.add(one));
+            }
+        }
+        all
+    }
+}
+
+impl StreamState {
+    /// Adds what another queue pair has of the stream.
+    fn add(&mut self, other: &Self) {
+        self.asked = self.asked.zip(other.asked).map(|(all, one)| all + one);
+        self.sent += other.sent;
+        self.missed += other.missed;
+        self.verdict += other.verdict;
+        self.from_due.add(&other.from_due);
+        self.from_ring.add(&other.from_ring);
+    }
 }
 
 impl Default for Orders {

@@ -112,18 +112,19 @@ impl<T: TxQueue> Lane<T> {
         self.over = Some(over);
     }
 
-    /// If it was told something while it ran: ticks that it has counted, and how many frames were asked for of each stream, unless
-    /// there was no limit.
-    pub(crate) fn steered(&self) -> Option<(u64, Vec<Option<f64>>)> {
-        if !self.steered {
-            return None;
-        }
+    /// Whether it was told something while it ran.
+    pub(crate) fn is_steered(&self) -> bool {
+        self.steered
+    }
+
+    /// Ticks that it has counted, and how many frames were asked for of each stream, unless there was no limit.
+    pub(crate) fn asked_for(&self) -> (u64, Vec<Option<f64>>) {
         let mut all = vec![None; self.streams.len()];
         for source in &self.sources {
             let asked = (!source.asked.unlimited).then_some(source.asked.frames);
             source.shares().for_each(|(index, share)| all[index] = asked.map(|asked| asked * share));
         }
-        Some((self.over.unwrap_or(self.last).saturating_sub(self.begun), all))
+        (self.over.unwrap_or(self.last).saturating_sub(self.begun), all)
     }
 
     /// Frames a tick of each stream now, if there is a limit.

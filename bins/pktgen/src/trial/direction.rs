@@ -3,6 +3,7 @@
 use super::held::Earlier;
 use super::hosts::{Attached, Listener};
 use super::pair::{COUNTED, PROBE, Phase, WARM_UP};
+use super::spread::Spread;
 use crate::control::{DirectionState, StreamState};
 use crate::lane::{Lane, Sent};
 use crate::tail::{Tail, is_damaged};
@@ -27,6 +28,8 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     hand_overs: Vec<HandOvers>,
     pub(crate) streams: Vec<Stream>,
     how: How,
+    /// What it has to do with the other queue pairs of the two ports, if there are any: then that is in place of `streams` and `hand_overs`.
+    pub(super) spread: Option<Box<Spread>>,
     /// Frames that arrived, whatever they are, where those that count have no tag.
     arrived: u64,
     pub(crate) answered: bool,
@@ -38,7 +41,7 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     /// Checksums of what arrives are verified: those of what is sent are right.
     pub(crate) verifies: bool,
     /// Frames whose checksum is wrong, and those that the queue refused before any counted.
-    damaged: u64,
+    pub(super) damaged: u64,
     refused_before: u64,
     /// What was sent in the warm-up, once it is over, and what arrived of that.
     pub(crate) opening: Option<Sent>,
@@ -64,6 +67,8 @@ pub(crate) enum How {
     SplitTags,
     /// They are all that is no probe.
     Number,
+    /// By the tag in their last bytes, and they are of any queue pair.
+    Spread,
 }
 
 /// How far a direction is, for the live view.
@@ -85,6 +90,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             hand_overs: vec![HandOvers::new(); lane.streams()],
             streams: (0..lane.streams()).map(|index| stream(base, index, 0)).collect(),
             how,
+            spread: None,
             arrived: 0,
             answered: false,
             earlier: Earlier::default(),
@@ -117,6 +123,23 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         self
     }
 
+    /// Makes it one of several queue pairs.
+    pub(crate) fn spread(mut self, spread: Box<Spread>) -> Self {
+        (self.how, self.spread) = (How::Spread, Some(spread));
+        (self.streams, self.hand_overs) = (Vec::new(), Vec::new());
+        self
+    }
+
+    /// Which of the queue pairs of its ports it is, and how many there are.
+    pub(crate) fn queue(&self) -> [usize; 2] {
+        self.spread.as_ref().map_or([0, 1], |spread| spread.place())
+    }
+
+    /// Whether probes have come back: of all queue pairs, as what one sends may arrive at any.
+    pub(super) fn hears(&self) -> bool {
+        self.spread.as_ref().map_or(self.answered, |spread| spread.all_answered())
+    }
+
     /// A warm-up has the other paces of the lane, if there are any, as an overload.
     pub(super) fn change_pace(&mut self, now: u64, phase: Phase) {
         if phase == Phase::WarmUp {
@@ -132,17 +155,27 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
 
     /// Forgets what came until now, at the begin of the part that counts.
     pub(super) fn begin_counting(&mut self, now: u64) {
-        self.streams = (0..self.lane.streams()).map(|index| stream(self.base, index, now)).collect();
-        self.hand_overs.fill_with(HandOvers::new);
+        match &self.spread {
+            // What others count may have begun.
+            Some(spread) => spread.begin_counting(now),
+            None => {
+                self.streams = (0..self.lane.streams()).map(|index| stream(self.base, index, now)).collect();
+                self.hand_overs.fill_with(HandOvers::new);
+            }
+        }
         (self.foreign, self.arrived, self.damaged) = (0, 0, 0);
         self.refused_before = self.refused();
     }
 
     /// Begins counters anew while frames count: what was sent until now, also what of it is still under way, counts for nothing.
     /// Frames without tags cannot be told apart, so they go on being counted.
-    pub(super) fn clear(&mut self, now: u64) {
+    /// `clears` is how often that was asked for.
+    pub(super) fn clear(&mut self, now: u64, clears: u64) {
         if self.how == How::Number {
             return;
+        }
+        if let Some(spread) = &mut self.spread {
+            spread.clear(|index| self.lane.handed_of(index), clears);
         }
         for (index, stream) in self.streams.iter_mut().enumerate() {
             stream.clear(self.lane.handed_of(index));
@@ -161,8 +194,14 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
 
     /// How a stream is.
     pub(super) fn state_of(&self, index: usize) -> Option<StreamState> {
-        let stream = self.streams.get(index)?;
         let sent = self.lane.sent().get(index).copied()?;
+        let asked = self.lane.asked().get(index).copied().flatten();
+        if let Some(spread) = &self.spread {
+            let [from_due, from_ring] = spread.shares.get(index)?.latencies().map(Clone::clone);
+            let (counted, verdict) = (spread.verdict(index, sent.handed).sent, spread.verdict(index, 0));
+            return Some(StreamState { asked, sent: counted, missed: sent.missed, verdict, from_due, from_ring });
+        }
+        let stream = self.streams.get(index)?;
         let counted = stream.verdict(sent.handed).sent;
         let verdict = match self.untagged() {
             Some(arrived) => {
@@ -172,7 +211,6 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             None => stream.verdict(0),
         };
         let [from_due, from_ring] = stream.latencies().map(Clone::clone);
-        let asked = self.lane.asked().get(index).copied().flatten();
         Some(StreamState { asked, sent: counted, missed: sent.missed, verdict, from_due, from_ring })
     }
 
@@ -194,6 +232,9 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     #[inline(always)]
     pub(super) fn send(&mut self, now: u64, phase: Phase) -> usize {
         let counts = phase == Phase::Counted || phase == Phase::Flush;
+        if counts && self.spread.is_some() {
+            return self.send_spread(now);
+        }
         self.lane.poll(now, if counts { &mut self.hand_overs } else { &mut [] })
     }
 
@@ -228,6 +269,9 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     /// Looks at frames of several streams, of several buffers, damaged or without tags, one by one.
     #[inline(never)]
     fn look_apart(&mut self, batch: &Batch, clock: &mut Clock) -> usize {
+        if self.how == How::Spread {
+            return self.look_spread(batch, clock);
+        }
         let mut counted = 0;
         for frame in frames(batch) {
             if self.verifies && is_damaged(frame) {
@@ -258,7 +302,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         counted
     }
 
-    fn saw_other(&mut self, tag: Option<Tag>, frame: &[Packet], clock: &mut Clock) {
+    pub(super) fn saw_other(&mut self, tag: Option<Tag>, frame: &[Packet], clock: &mut Clock) {
         match tag.map(|tag| tag.stream.wrapping_sub(self.base)) {
             Some(PROBE) => self.answered = true,
             Some(WARM_UP) => self.opening_arrived += 1,
@@ -270,6 +314,9 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
 
     /// Whether all that was sent has arrived.
     pub(super) fn is_complete(&self) -> bool {
+        if let Some(spread) = &self.spread {
+            return self.sent.as_ref().is_none_or(|sent| spread.is_complete(sent));
+        }
         let mut sent = self.sent.iter().flatten();
         if self.how == How::Number {
             return sent.next().is_some_and(|sent| sent.handed <= self.arrived);
@@ -306,7 +353,10 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         let seen = counters.rx_packets + counters.tx_packets + counters.dropped_in();
         self.published.publish(*counters, seen == self.seen);
         self.seen = seen;
-        let received = self.untagged().unwrap_or(self.streams.iter().map(Stream::received).sum());
+        let received = match &self.spread {
+            Some(spread) => spread.received(),
+            None => self.untagged().unwrap_or(self.streams.iter().map(Stream::received).sum()),
+        };
         let values = [phase as u64, self.lane.counted(), received, self.lane.missed()];
         self.progress.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }

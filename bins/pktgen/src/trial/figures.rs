@@ -1,6 +1,7 @@
 //! What is known of a direction at the end of a run.
 
 use super::direction::Direction;
+use super::spread::Spread;
 use crate::args::RunArgs;
 use crate::calibrate::Floors;
 use crate::frames::{Asked, Frames, Limits};
@@ -36,8 +37,10 @@ pub(crate) struct Figures {
     pub(crate) answered: bool,
     /// Ticks from the begin to the last hand-over; `None` if no frame was to count.
     pub(crate) ticks: Option<u64>,
-    /// If it was steered: ticks from the begin of counters to the end, and frames asked for of each stream, unless without limit.
-    steered: Option<(u64, Vec<Option<f64>>)>,
+    /// Its rate changed, or its counters began anew.
+    is_steered: bool,
+    /// Ticks from the begin of counters to the end, and frames asked for of each stream, unless without limit.
+    asked_for: (u64, Vec<Option<f64>>),
     pub(crate) foreign: u64,
     /// Frames of earlier runs on the same ports.
     pub(crate) late: u64,
@@ -63,6 +66,8 @@ pub(crate) struct Counted {
     pub(crate) impossible: u64,
     pub(crate) from_due: Option<Summary>,
     pub(crate) from_ring: Option<Summary>,
+    /// What these are of.
+    latencies: Option<[Latency; 2]>,
 }
 
 impl Figures {
@@ -70,15 +75,24 @@ impl Figures {
     pub(crate) fn of<R: RxQueue, T: TxQueue>(direction: Direction<R, T>) -> (Self, R, T) {
         let (untagged, damaged) = (direction.untagged(), direction.damaged());
         let opening = direction.opening.map(|sent| (sent, direction.opening_arrived));
-        let Direction { lane, to, rx, streams, answered, late, mut foreign, verifies, sent, .. } = direction;
+        let Direction { lane, to, rx, streams, spread, answered, late, mut foreign, verifies, sent, .. } = direction;
+        let answered = spread.as_ref().map_or(answered, |spread| spread.is_answered());
         let ticks = sent.is_some().then(|| lane.ticks());
-        let steered = lane.steered().filter(|_| ticks.is_some());
+        let (is_steered, asked_for) = (lane.is_steered() && ticks.is_some(), lane.asked_for());
         let sent = sent.unwrap_or_default();
         let last_lost = streams.first().zip(sent.first()).and_then(|(stream, sent)| stream.last_lost(sent.handed));
         let sent_of = |index: usize| sent.get(index).copied().unwrap_or_default();
-        let mut streams_of: Vec<_> =
-            streams.iter().enumerate().map(|(index, one)| Counted::of(one, sent_of(index))).collect();
-        let mut all = Counted::sum(&streams, &streams_of);
+        let mut streams_of: Vec<_> = match &spread {
+            Some(spread) => {
+                (0..spread.shares.len()).map(|index| Counted::of_share(spread, index, sent_of(index))).collect()
+            }
+            None => streams.iter().enumerate().map(|(index, one)| Counted::of(one, sent_of(index))).collect(),
+        };
+        let mut all = Counted::sum(&streams_of);
+        if spread.is_none() {
+            // Nothing is added to them.
+            streams_of.iter_mut().chain([&mut all]).for_each(|one| one.latencies = None);
+        }
         if let Some((arrived, one)) = untagged.zip(streams_of.first_mut()) {
             one.verdict = of_number(one.verdict.sent, arrived);
             all.verdict = one.verdict;
@@ -89,7 +103,8 @@ impl Figures {
             to,
             answered,
             ticks,
-            steered,
+            is_steered,
+            asked_for,
             foreign,
             late,
             opening,
@@ -102,12 +117,34 @@ impl Figures {
         (figures, rx.queue, lane.tx)
     }
 
+    /// Adds what another queue pair of the same ports has measured.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.answered &= other.answered;
+        self.ticks = self.ticks.max(other.ticks);
+        self.is_steered |= other.is_steered;
+        let (ticks, frames) = other.asked_for;
+        self.asked_for.0 = self.asked_for.0.max(ticks);
+        self.asked_for.1.iter_mut().zip(frames).for_each(|(all, one)| *all = all.zip(one).map(|(all, one)| all + one));
+        self.foreign += other.foreign;
+        self.late += other.late;
+        self.damaged += other.damaged;
+        self.opening = self.opening.zip(other.opening).map(|((sent, arrived), (more, also))| {
+            let sent = Sent { handed: sent.handed + more.handed, missed: sent.missed + more.missed };
+            (sent, arrived + also)
+        });
+        // Numbers of different senders have no order.
+        self.last_lost = None;
+        self.verified &= other.verified;
+        self.streams.iter_mut().zip(&other.streams).for_each(|(all, one)| all.add(one));
+        self.all = Counted::sum(&self.streams);
+    }
+
     /// Seconds over which rates hold: over the time asked for, or that the frames due take at the rate asked for if their number
     /// or a signal ended it; up to the last hand-over if that was later. If it was steered, over the time that it took.
     pub(crate) fn seconds(&self, setting: &Setting<'_>) -> f64 {
         let Some(ticks) = self.ticks else { return 0.0 };
-        if let Some((steered, _)) = &self.steered {
-            return (setting.clock.nanoseconds(*steered.max(&ticks)) / 1e9).max(1e-9);
+        if self.is_steered {
+            return (setting.clock.nanoseconds(self.asked_for.0.max(ticks)) / 1e9).max(1e-9);
         }
         let to_last = setting.clock.nanoseconds(ticks) / 1e9;
         let Counted { missed, verdict, .. } = &self.all;
@@ -131,21 +168,23 @@ impl Figures {
     /// Frames a second that were asked for of all streams together, and of each; on average, if it was steered.
     pub(crate) fn asked(&self, setting: &Setting<'_>) -> (Option<f64>, Vec<Option<f64>>) {
         let Asked { all, streams, .. } = &setting.asked[self.from];
-        let Some((_, frames)) = &self.steered else { return (*all, streams.clone()) };
+        if !self.is_steered {
+            return (*all, streams.clone());
+        }
         let seconds = self.seconds(setting);
-        let streams: Vec<_> = frames.iter().map(|frames| frames.map(|frames| frames / seconds)).collect();
+        let streams: Vec<_> = self.asked_for.1.iter().map(|frames| frames.map(|frames| frames / seconds)).collect();
         (streams.iter().copied().sum(), streams)
     }
 
     /// Frames that were asked for, if it was steered and had a rate all the time.
     #[cfg(test)]
     pub(crate) fn asked_frames(&self) -> Option<f64> {
-        self.steered.as_ref()?.1.iter().copied().sum()
+        self.asked_for.1.iter().copied().sum::<Option<f64>>().filter(|_| self.is_steered)
     }
 
     /// Whether its rate changed, or its counters began anew.
     pub(crate) fn is_steered(&self) -> bool {
-        self.steered.is_some()
+        self.is_steered
     }
 
     /// Frames a second of all streams together.
@@ -170,20 +209,41 @@ impl Counted {
             impossible: stream.impossible(),
             from_due: stream.from_due(),
             from_ring: stream.from_hand_over(),
+            latencies: Some(stream.latencies().map(Clone::clone)),
         }
     }
 
-    /// All streams together.
-    fn sum(streams: &[Stream], counted: &[Self]) -> Self {
-        let (mut all, mut latencies) = (Self::default(), [Latency::new(), Latency::new()]);
-        for (stream, one) in streams.iter().zip(counted) {
-            all.missed += one.missed;
-            all.verdict += one.verdict;
-            all.impossible += one.impossible;
-            latencies.iter_mut().zip(stream.latencies()).for_each(|(all, one)| all.add(one));
+    /// Of what several queue pairs send, the part of one of them.
+    fn of_share(spread: &Spread, index: usize, sent: Sent) -> Self {
+        let verdict = spread.verdict(index, sent.handed);
+        let mut counted = Self { missed: sent.missed, verdict, ..Self::default() };
+        if let Some(share) = spread.shares.get(index) {
+            counted.impossible = share.impossible();
+            counted.add_times(share.latencies());
         }
-        let [from_due, from_ring] = latencies.map(|latency| latency.summary());
-        Self { from_due, from_ring, ..all }
+        counted
+    }
+
+    /// All streams together.
+    fn sum(counted: &[Self]) -> Self {
+        let mut all = Self::default();
+        counted.iter().for_each(|one| all.add(one));
+        all
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.missed += other.missed;
+        self.verdict += other.verdict;
+        self.impossible += other.impossible;
+        if let Some([due, ring]) = &other.latencies {
+            self.add_times([due, ring]);
+        }
+    }
+
+    fn add_times(&mut self, times: [&Latency; 2]) {
+        let all = self.latencies.get_or_insert_with(|| [Latency::new(), Latency::new()]);
+        all.iter_mut().zip(times).for_each(|(all, one)| all.add(one));
+        [self.from_due, self.from_ring] = [&all[0], &all[1]].map(Latency::summary);
     }
 
     /// Loss in percent of what was sent; of nothing, nothing.
@@ -205,6 +265,19 @@ impl Counted {
     fn short_percent(&self) -> f64 {
         percent(self.missed, self.verdict.sent + self.missed)
     }
+}
+
+/// Those of all ports that have sent, in their order: the figures of queue pairs of a port are one.
+pub(super) fn of_ports(mut all: Vec<Figures>) -> Vec<Figures> {
+    all.sort_by_key(|figures| figures.from);
+    let mut ports: Vec<Figures> = Vec::new();
+    for figures in all {
+        match ports.last_mut().filter(|last| last.from == figures.from) {
+            Some(last) => last.add(figures),
+            None => ports.push(figures),
+        }
+    }
+    ports
 }
 
 /// Frames a second.

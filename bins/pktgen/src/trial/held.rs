@@ -2,7 +2,7 @@
 
 use crate::args::RunArgs;
 use crate::frames::Frames;
-use crate::run::{buffers, open};
+use crate::run::{buffers, open_with};
 use crate::tail::Tail;
 use cli::exit::Failure;
 use cli::ports::Ports;
@@ -20,8 +20,8 @@ const BURST: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     ports: Option<Ports>,
-    /// What each port sends from.
-    buffers: Vec<(usize, Pool)>,
+    /// What each queue of a port sends from.
+    buffers: Vec<((usize, u16), Pool)>,
     earlier: Earlier,
     /// Frames of earlier runs that came between two.
     late: u64,
@@ -77,7 +77,7 @@ impl Held {
         }
         (self.earlier, self.late) = (Earlier::none(), 0);
         let port_options = frames.port_options(&args.port_options);
-        let mut ports = open(&args.ports, &port_options, Interrupts::Off, stop, screen)?;
+        let mut ports = open_with(&args.ports, args.queues, &port_options, Interrupts::Off, stop, screen)?;
         if frames.are_for_others() {
             // What cannot be told to receive everything does so.
             for opened in ports.opened.iter_mut().filter(|opened| opened.port.capabilities().set_promiscuous) {
@@ -106,19 +106,19 @@ impl Held {
         std::mem::take(&mut self.late)
     }
 
-    /// Returns the memory that a port sends from.
+    /// Returns the memory that a queue of a port sends from.
     pub(super) fn buffers(
         &mut self,
-        port: usize,
+        queue: (usize, u16),
         args: &RunArgs,
         largest: usize,
         numa_node: Option<u32>,
     ) -> Result<Pool, Failure> {
-        if let Some((_, pool)) = self.buffers.iter().find(|(of, _)| *of == port) {
+        if let Some((_, pool)) = self.buffers.iter().find(|(of, _)| *of == queue) {
             return Ok(pool.clone());
         }
         let pool = buffers(&args.port_options, largest, numa_node)?;
-        self.buffers.push((port, pool.clone()));
+        self.buffers.push((queue, pool.clone()));
         Ok(pool)
     }
 

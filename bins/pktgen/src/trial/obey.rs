@@ -32,9 +32,12 @@ impl Default for Obeyed {
 }
 
 impl<R: RxQueue, T: TxQueue> Pair<R, T> {
-    /// Which pair of the run it is.
+    /// Which pair of the run it is: of each two ports as many as they have queue pairs.
     pub(super) fn number(&self) -> usize {
-        self.directions.first().map_or(0, |direction| direction.lane.port / 2)
+        self.directions.first().map_or(0, |direction| {
+            let [queue, queues] = direction.queue();
+            direction.lane.port / 2 * queues + queue
+        })
     }
 
     /// Does what it is told, and then answers, a stream a round.
@@ -78,11 +81,13 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             }
         }
         let done = self.obeyed.done;
-        for Direction { lane, .. } in &mut self.directions {
+        for direction in &mut self.directions {
+            let [_, queues] = direction.queue();
+            let lane = &mut direction.lane;
             let rates = wanted.rates.get(lane.port).into_iter().flatten().enumerate();
             for (source, (number, pace)) in rates.filter_map(|(source, rate)| Some((source, rate.as_ref()?))) {
                 if *number > done {
-                    lane.set_pace(now, source, pace);
+                    lane.set_pace(now, source, &pace.part(queues));
                 }
             }
             lane.set_running(now, wanted.runs);
@@ -90,9 +95,10 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         self.obeyed.runs = wanted.runs;
         if wanted.clears != self.obeyed.clears {
             self.obeyed.clears = wanted.clears;
-            if self.phase == Phase::Counted {
+            // Of several queue pairs all do so, wherever each is.
+            if self.phase == Phase::Counted || self.directions.iter().any(|direction| direction.spread.is_some()) {
                 self.obeyed.counts_since = now;
-                self.directions.iter_mut().for_each(|direction| direction.clear(now));
+                self.directions.iter_mut().for_each(|direction| direction.clear(now, wanted.clears));
             }
         }
         if wanted.ends {

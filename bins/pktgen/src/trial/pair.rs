@@ -2,6 +2,7 @@
 
 use super::direction::Direction;
 use super::obey::Obeyed;
+use super::spread::Spread;
 use crate::control::Orders;
 use crate::lane::{Lane, Part};
 use lcore::{Clock, Function, Loop};
@@ -100,7 +101,9 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             if matches!(phase, Phase::WarmUp | Phase::Counted) {
                 direction.change_pace(now, phase);
             }
-            let base = direction.base;
+            let (base, [queue, queues]) = (direction.base, direction.queue().map(|count| count as u64));
+            // Each queue pair sends its part.
+            let count = count.map(|count| count / queues + u64::from(queue < count % queues));
             let part = Part { stream: base, apart: false, paced: true, limit: None, ticks: None };
             let part = match phase {
                 Phase::WarmUp => Part { stream: base.wrapping_add(WARM_UP), ticks: Some(warm_up), ..part },
@@ -177,12 +180,22 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
                 let Plan { settle, silence, drain, .. } = self.plan;
                 let silence = silence.max(self.round_trip.saturating_mul(ROUND_TRIPS));
                 let quiet = if all { settle } else { settle.max(silence) };
-                if now.saturating_sub(self.last_arrival) >= quiet || elapsed >= drain {
-                    self.phase = Phase::Done;
+                let last_arrival = self.spreads().map(Spread::last_arrival).fold(self.last_arrival, u64::max);
+                if now.saturating_sub(last_arrival) >= quiet || elapsed >= drain {
+                    self.spreads().for_each(Spread::note_drained);
+                    // What others have sent may still come by these queues.
+                    if self.spreads().all(Spread::all_drained) {
+                        self.phase = Phase::Done;
+                    }
                 }
             }
             _ => {}
         }
+    }
+
+    /// What directions have to do with other queue pairs.
+    fn spreads(&self) -> impl Iterator<Item = &Spread> {
+        self.directions.iter().filter_map(|direction| direction.spread.as_deref())
     }
 
     fn probe(&mut self, now: u64) {
@@ -194,7 +207,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
                 direction.lane.begin(now, part);
             }
         }
-        if self.directions.iter().all(|direction| direction.answered) {
+        if self.directions.iter().all(Direction::hears) {
             let answered = *self.answered.get_or_insert(now);
             self.round_trip = answered.saturating_sub(self.since);
             if now.saturating_sub(answered) < self.plan.learning {
@@ -203,6 +216,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             return self.enter(if self.plan.warm_up > 0 { Phase::WarmUp } else { Phase::Counted }, now);
         }
         if now.saturating_sub(self.since) >= self.plan.probe_limit {
+            self.spreads().for_each(Spread::note_drained);
             self.phase = Phase::Done;
         } else if now >= self.next_probe {
             self.next_probe = now + self.plan.probe_interval;
@@ -213,6 +227,10 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     /// The user has had enough.
     pub(super) fn cut(&mut self) {
         match self.phase {
+            // Another queue pair may have frames under way that count.
+            Phase::Probe | Phase::WarmUp if self.spreads().next().is_some() => {
+                self.enter(Phase::Drain, device::tsc::now());
+            }
             Phase::Probe | Phase::WarmUp => self.phase = Phase::Done,
             Phase::Counted if !self.obeyed.is_cut => {
                 self.obeyed.is_cut = true;
@@ -233,6 +251,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
 
     /// At an end that nobody planned, as when a device is gone, what was counted so far is kept.
     fn finish(&mut self) {
+        self.spreads().for_each(Spread::note_drained);
         if matches!(self.phase, Phase::Counted | Phase::Flush) {
             let now = device::tsc::now();
             for direction in &mut self.directions {

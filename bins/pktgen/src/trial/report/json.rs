@@ -12,6 +12,8 @@ use serde::Serialize;
 #[derive(Serialize)]
 pub(super) struct Report<'a> {
     mode: &'static str,
+    /// Queue pairs of each port.
+    queues: u16,
     /// Bytes of a frame on average, without check sequence.
     mean_size: f64,
     clock: ClockReport,
@@ -96,6 +98,7 @@ impl<'a> Report<'a> {
     ) -> Self {
         Self {
             mode: "run",
+            queues: setting.args.queues,
             mean_size: rounded(setting.frames.mean()),
             clock: ClockReport::of(setting.clock),
             void: setting.void,

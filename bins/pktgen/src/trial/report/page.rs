@@ -63,7 +63,8 @@ fn head(setting: &Setting<'_>, all: &[Figures]) -> String {
     let spread = if all.iter().any(Figures::is_steered) { format!("{spread}; steered while it ran") } else { spread };
     let seconds = all.iter().map(|figures| figures.seconds(setting)).fold(0.0, f64::max);
     let clock = ClockReport::of(setting.clock).words();
-    format!("\nrun: {seconds:.3} s, frames of {}, {tag}\n{rate}{spread}\n{clock}", setting.frames.sizes())
+    let queues = if args.queues > 1 { format!(", {} queue pairs a port", args.queues) } else { String::new() };
+    format!("\nrun: {seconds:.3} s, frames of {}, {tag}{queues}\n{rate}{spread}\n{clock}", setting.frames.sizes())
 }
 
 /// The figures of a pair, a column or two for each direction.
