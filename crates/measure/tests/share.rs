@@ -164,7 +164,7 @@ fn a_number_is_new_once_whoever_is_faster() {
     let receive = |me: usize| {
         let mut share = Share::new(me, 1);
         // Every third is lost; of the others one receiver has the even and the other the odd, and of each tenth both a copy.
-        let mine = |number: &u64| number % 3 != 0 && (number % 2 == me as u64 || number % 10 == 5);
+        let mine = |number: &u64| !number.is_multiple_of(3) && (number % 2 == me as u64 || number % 10 == 5);
         (0..SENT).filter(mine).for_each(|number| share.saw(0, &shared, tag(number), 5));
         share
     };
@@ -173,8 +173,8 @@ fn a_number_is_new_once_whoever_is_faster() {
         (receive(0), other.join())
     });
     let Ok(two) = two else { panic!("it ended by a panic") };
-    let received = (0..SENT).filter(|number| number % 3 != 0).count() as u64;
-    let doubled = (0..SENT).filter(|number| number % 3 != 0 && number % 10 == 5).count() as u64;
+    let received = (0..SENT).filter(|number| !number.is_multiple_of(3)).count() as u64;
+    let doubled = (0..SENT).filter(|number| !number.is_multiple_of(3) && number % 10 == 5).count() as u64;
     let verdict = shared.verdict(SENT);
     let late = one.unusual().late + two.unusual().late;
     // A thread that the other has left behind by a window is late.

@@ -177,8 +177,8 @@ fn what_was_sent_before_a_clear_counts_for_nothing() {
     let edit = move |_: usize, number: u32, frame: Vec<u8>| {
         begun.fetch_add(1, Ordering::AcqRel);
         // The 300 before it come after it; of the last ones nothing is held back.
-        held.push_back((usize::from(number % 3 == 0), frame));
-        if held.len() > 300 || number % 2 == 0 { held.drain(..).collect() } else { Vec::new() }
+        held.push_back((usize::from(number.is_multiple_of(3)), frame));
+        if held.len() > 300 || number.is_multiple_of(2) { held.drain(..).collect() } else { Vec::new() }
     };
     let figures = run(plan, Box::new(edit));
     let states = steering.join().unwrap();
