@@ -109,6 +109,12 @@ pub(crate) fn prepare(args: &RunArgs) -> Result<Frames, Failure> {
     if args.expect.expect_rate.is_some() && !frames.are_paced() {
         return Err(Failure::usage("--expect-rate: there is no rate to compare with; give one with --rate"));
     }
+    // Tags tell 65,536 numbers apart, of all directions.
+    let numbers = args.ports.len() * usize::from(args.queues) * (frames.names().len() + usize::from(COUNTED));
+    if args.queues > 1 && numbers > usize::from(u16::MAX) {
+        let problem = format!("{} queue pairs a port are too many for so many streams and ports", args.queues);
+        return Err(Failure::usage(format!("--queues: {problem}, as tags have 65,536 numbers; ask for fewer")));
+    }
     Ok(frames)
 }
 

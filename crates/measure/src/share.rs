@@ -112,6 +112,29 @@ impl Shared {
         Verdict { sent, received, lost: sent - received, ..Verdict::default() }
     }
 
+    /// Returns what became so far of those frames of the stream that are no longer under way at `now`: received, or lost as a higher number
+    /// has arrived. What was handed over less than `patience` ticks before may still be in another queue than that, and is under way.
+    #[must_use]
+    pub fn verdict_so_far(&self, now: u64, patience: u64) -> Verdict {
+        let Verdict { received, lost, .. } = self.verdict(0);
+        let first = unpacked(self.since.load(Ordering::Acquire)).1;
+        let next = self.receivers.iter().map(|one| one.next.load(Ordering::Acquire)).max().unwrap_or(0);
+        let is_recent = |number: &u64| {
+            let time = self.hand_overs[index(*number, WINDOW)].load(Ordering::Relaxed);
+            u64::from(lower(now).wrapping_sub(time)) < patience
+        };
+        let numbers = first.max(next.saturating_sub(WINDOW))..next;
+        let under_way = numbers.rev().take_while(is_recent).filter(|number| !self.has(*number)).count() as u64;
+        let lost = lost.saturating_sub(under_way);
+        Verdict { sent: received + lost, received, lost, ..Verdict::default() }
+    }
+
+    /// Whether one of the last [`WINDOW`] numbers has arrived.
+    fn has(&self, number: u64) -> bool {
+        let word = self.arrived[index(number / NUMBERS, WORDS)].load(Ordering::Relaxed);
+        word >> NUMBERS > number / WINDOW && word & 1 << (number % NUMBERS) != 0
+    }
+
     /// Notes that a number has arrived. Each is new once, whoever receives it.
     #[inline]
     fn claim(&self, number: u64) -> Seen {

@@ -150,6 +150,26 @@ fn what_cannot_be_or_is_too_late_is_neither_received_nor_new() {
     assert_eq!((share.received(), reordered, duplicate), (2, 1, 1));
 }
 
+#[test]
+fn what_is_missing_is_lost_once_it_was_handed_over_long_ago() {
+    let (shared, mut share) = (Shared::new(2), Share::new(0, 1));
+    shared.begin(0);
+    shared.note(0, 10, 1000);
+    shared.note(10, 10, 2000);
+    // Two of each ten are missing, and those above the highest.
+    [0, 1, 2, 4, 5, 6, 7, 8, 10, 11, 13, 15].into_iter().for_each(|number| share.saw(0, &shared, tag(number), 2500));
+    let so_far = |now, patience| {
+        let Verdict { sent, received, lost, .. } = shared.verdict_so_far(now, patience);
+        [sent, received, lost]
+    };
+    assert_eq!(so_far(2500, 100), [16, 12, 4]);
+    assert_eq!(so_far(2500, 501), [14, 12, 2]);
+    assert_eq!(so_far(2500, 2000), [12, 12, 0]);
+    shared.clear(12, 1);
+    share.look(0, &shared);
+    assert_eq!(so_far(2500, 2000), [0, 0, 0]);
+}
+
 /// Two threads receive the same frames, and others of their own: each number is new at one of them.
 #[test]
 fn a_number_is_new_once_whoever_is_faster() {

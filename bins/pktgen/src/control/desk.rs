@@ -160,6 +160,11 @@ impl Desk {
         self.facts.has_end
     }
 
+    /// Whether frames may arrive by several queues of a port.
+    pub(super) fn has_several_queues(&self) -> bool {
+        self.facts.queues > 1
+    }
+
     /// Whether the run is over.
     pub(super) fn is_closed(&self) -> bool {
         *lock(&self.closed)

@@ -198,7 +198,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         let asked = self.lane.asked().get(index).copied().flatten();
         if let Some(spread) = &self.spread {
             let [from_due, from_ring] = spread.shares.get(index)?.latencies().map(Clone::clone);
-            let (counted, verdict) = (spread.verdict(index, sent.handed).sent, spread.verdict(index, 0));
+            let (counted, verdict) = (spread.verdict(index, sent.handed).sent, spread.verdict_so_far(index));
             return Some(StreamState { asked, sent: counted, missed: sent.missed, verdict, from_due, from_ring });
         }
         let stream = self.streams.get(index)?;

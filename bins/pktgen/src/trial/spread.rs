@@ -136,6 +136,17 @@ impl Spread {
         verdict
     }
 
+    /// The same while frames are under way: what was handed over less than 10 ms ago may still be in another queue.
+    pub(super) fn verdict_so_far(&self, stream: usize) -> Verdict {
+        let (now, patience) = (device::tsc::now(), device::tsc::frequency_hz() / 100);
+        let shared = self.member().streams.get(stream);
+        let mut verdict = shared.map_or(Verdict::default(), |shared| shared.verdict_so_far(now, patience));
+        if let Some(share) = self.shares.get(stream) {
+            verdict += share.unusual();
+        }
+        verdict
+    }
+
     /// Whether all that it has sent has arrived somewhere.
     pub(super) fn is_complete(&self, sent: &[Sent]) -> bool {
         let mut all = self.member().streams.iter().zip(sent);
