@@ -218,11 +218,16 @@ struct Noisy {
 
 impl Noisy {
     fn start() -> Self {
+        let fifo = [format!("--noisy-tx-sw-buffer-size={FIFO}"), "--noisy-tx-sw-buffer-flushtime=800".to_owned()];
+        Self::with("noisy", 1, &fifo)
+    }
+
+    /// One that does this with frames, of ports with so many queue pairs.
+    fn with(mode: &str, pairs: u16, options: &[String]) -> Self {
         let sockets = tempfile::tempdir().unwrap();
         let socket = |port: usize| sockets.path().join(format!("{port}.sock"));
         let log = sockets.path().join("log");
-        let fifo = [format!("--noisy-tx-sw-buffer-size={FIFO}"), "--noisy-tx-sw-buffer-flushtime=800".to_owned()];
-        let devices = [0, 1].map(|port| format!("net_vhost{port},iface={},queues=1", socket(port).display()));
+        let devices = [0, 1].map(|port| format!("net_vhost{port},iface={},queues={pairs}", socket(port).display()));
         let core = first_core();
         let mut testpmd = command(&["setpriv", "--pdeathsig", "KILL", "dpdk-testpmd"]);
         testpmd
@@ -230,8 +235,9 @@ impl Noisy {
             .env("RUNTIME_DIRECTORY", sockets.path())
             .args(["--lcores", &format!("0@{core},1@{core}"), "--no-pci", "--no-telemetry", "--no-huge", "-m", "256"])
             .args(["--no-shconf", "--vdev", &devices[0], "--vdev", &devices[1]])
-            .args(["--", "--total-num-mbufs=8192", "--nb-cores=1", "--forward-mode=noisy", "--no-flush-rx"])
-            .args(fifo)
+            .args(["--", "--total-num-mbufs=8192", "--nb-cores=1", "--no-flush-rx"])
+            .args([format!("--forward-mode={mode}"), format!("--rxq={pairs}"), format!("--txq={pairs}")])
+            .args(options)
             // It ends when there is nothing more to read.
             .stdin(Stdio::piped())
             .stdout(File::create(&log).unwrap())
@@ -262,12 +268,47 @@ fn short(name: String) -> Profile {
     profile
 }
 
-#[test]
-fn a_fifo_is_found_by_the_latency() {
+fn has_testpmd() -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join("dpdk-testpmd").is_file()));
     if !found {
         skip::test!("no dpdk-testpmd in PATH; tests/setup installs it");
+    }
+    found
+}
+
+/// Each queue of the one port leads to that of the other of the same number.
+#[test]
+fn two_queue_pairs_of_vhost_ports_lose_nothing() {
+    if !has_testpmd() {
+        return;
+    }
+    let _alone = alone();
+    let switch = Noisy::with("io", 2, &[]);
+    let [a, b] = switch.ports();
+    let run = [pktgen().to_str().unwrap(), "run", &a, &b, "--queues", "2"];
+    let options = ["--rate", "4k", "--count", "4001", "--catch-up", "1s", "--warm-up", "10ms", "--json", "--quiet"];
+    let output = command(&[&run[..], &options].concat()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (port, direction) in report["directions"].as_array().unwrap().iter().enumerate() {
+        for (field, count) in [("sent", 4001), ("received", 4001), ("lost", 0), ("duplicate", 0), ("reordered", 0)] {
+            assert_eq!(direction[field], count, "{field}: {direction}");
+        }
+        for side in ["rx_queues", "tx_queues"] {
+            let queues = report["ports"][port][side].as_array().unwrap();
+            assert!(
+                queues.len() == 2 && queues.iter().all(|queue| queue["packets"].as_u64() >= Some(2000)),
+                "{report}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_fifo_is_found_by_the_latency() {
+    if !has_testpmd() {
         return;
     }
     let _alone = alone();

@@ -100,6 +100,11 @@ fn queue_pairs_that_cannot_be_are_one_line() {
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(words) && message.lines().count() == 1, "{options:?}: {message}");
     }
+    // A virtual function has fewer.
+    let output = pktgen(&["soft:a?id=10ed&wire=peer:b", "soft:b?id=10ed", "--queues", "16"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && message.lines().count() == 1, "{message}");
+    assert!(message.contains("rx_queues: 16 queues, as the physical function grants: must be 1 to 4"), "{message}");
 }
 
 #[test]
