@@ -1,0 +1,207 @@
+//! What a flood of packets whose TTL is used up costs those that are forwarded, while routing protocols run beside it. Needs root:
+//!
+//! `ip netns exec NAME flood TWIN WIRE SECONDS`: makes the TAP interfaces TWIN, unless it is there, and WIRE, which is the other end of the
+//! twin's port. One thread routes as fast as it can, from memory; frames of WIRE and of the host go on beside that. A line on standard input
+//! begins the measurement: SECONDS without the flood and SECONDS with it, in turn, three times.
+
+use mempool::{Batch, Pool, PoolCache, PoolConfig};
+use router::{Egress, Interface, LiveConfig, LiveFib, LiveForwarder, MacAddress, Neighbour, Refusal, Target};
+use std::error::Error;
+use std::io::Read as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tap::Tap;
+use twin::{Class, Lane, Port, Settings, Twins};
+use wire::Sum;
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0xAA, 1];
+const STATION: [u8; 6] = [2, 0, 0, 0, 0xBB, 2];
+/// The address of the twin.
+const OWN: &str = "10.97.0.1/32";
+/// The network that packets are forwarded to.
+const BEYOND: &str = "198.18.0.0/15";
+/// Packets of the flood in a second.
+const FLOOD: u64 = 1_000_000;
+const BURST: usize = 32;
+/// Different packets.
+const FRAMES: usize = 256;
+const ROUNDS: usize = 3;
+/// Between two looks at the wire.
+const LOOK: Duration = Duration::from_micros(50);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let [twin, wire, seconds] = &words[..] else { return Err("usage: flood TWIN WIRE SECONDS".into()) };
+    let time = Duration::from_secs(seconds.parse()?);
+    let pool = Pool::new(&PoolConfig { slots: 8192, ..PoolConfig::default() })?;
+    let port = Port { mac: MAC, mtu: 1500, pool: pool.clone(), lane: 0 };
+    let (twins, mut lanes) = Twins::open(std::slice::from_ref(twin))?.start(&[port], 1, &Settings::default())?;
+    let wire = Tap::open(wire)?;
+    twins.set_carrier(0, true)?;
+    let fib = table()?;
+    let mut work = Work {
+        forwarder: fib.forwarder(),
+        lane: lanes.pop().ok_or("no lane")?,
+        cache: pool.cache(),
+        batch: Batch::with_capacity(BURST),
+        egress: Egress::new(1, BURST),
+        wire,
+        frame: vec![0; tap::LONGEST_FRAME],
+        next_look: Instant::now(),
+    };
+
+    let begins = told();
+    while !begins.load(Ordering::Acquire) {
+        work.phase(Duration::from_millis(10), 0);
+    }
+    let mut rates = [Vec::new(), Vec::new()];
+    let mut flooded = 0;
+    for _ in 0..ROUNDS {
+        rates[0].push(work.phase(time, 0).0);
+        let (forwarded, flood) = work.phase(time, FLOOD);
+        rates[1].push(forwarded);
+        flooded += flood;
+    }
+    let [quiet, flood] = rates.map(|mut rates| {
+        rates.sort_by(f64::total_cmp);
+        rates[ROUNDS / 2]
+    });
+    let counts = twins.counts(0);
+    let of = |class: Class| counts.classes.get(class as usize).map_or((0, 0), |count| (count.passed, count.dropped));
+    println!(
+        "forwarded {:.2} M/s, beside the flood {:.2} M/s: {:.1} % less; {flooded} packets of the flood, passed and dropped: errors {:?}, OSPF {:?}, BFD {:?}",
+        quiet / 1e6,
+        flood / 1e6,
+        (1.0 - flood / quiet) * 100.0,
+        of(Class::Error),
+        of(Class::Ospf),
+        of(Class::Bfd)
+    );
+    Ok(())
+}
+
+/// A route to the host, and one to a station.
+fn table() -> Result<LiveFib, router::Error> {
+    let mut fib = LiveFib::new(&LiveConfig::default(), &[Interface { mac: MAC, promiscuous: false, mtu: 1500 }])?;
+    let host = fib.add_next_hop(Target::Refused(Refusal::ForHost))?;
+    let station = fib.add_next_hop(Target::Neighbour(Neighbour { port: 0, mac: MacAddress(STATION) }))?;
+    fib.insert_ipv4(OWN.parse()?, host)?;
+    fib.insert_ipv4(BEYOND.parse()?, station)?;
+    Ok(fib)
+}
+
+/// True once a byte comes by standard input, or its end.
+fn told() -> Arc<AtomicBool> {
+    let told = Arc::new(AtomicBool::new(false));
+    let shared = Arc::clone(&told);
+    std::thread::spawn(move || {
+        // Whatever comes of it, it is time.
+        let _ = std::io::stdin().read(&mut [0]);
+        shared.store(true, Ordering::Release);
+    });
+    told
+}
+
+/// What a worker of `fwd l3 --kernel` has.
+struct Work {
+    forwarder: LiveForwarder,
+    lane: Lane,
+    cache: PoolCache,
+    batch: Batch,
+    egress: Egress,
+    wire: Tap,
+    frame: Vec<u8>,
+    next_look: Instant,
+}
+
+impl Work {
+    /// Routes for so long. Returns how many packets were forwarded in a second, and how many there were of the flood.
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    fn phase(&mut self, time: Duration, flood: u64) -> (f64, u64) {
+        let (forwarded, used_up) = (frames(64), frames(1));
+        let (begun, mut sent, mut flooded) = (Instant::now(), 0, 0);
+        loop {
+            let elapsed = begun.elapsed();
+            if elapsed >= time {
+                return (sent as f64 / elapsed.as_secs_f64(), flooded);
+            }
+            for burst in forwarded.chunks(BURST) {
+                sent += self.burst(burst);
+            }
+            let due = u64::try_from(elapsed.as_micros()).unwrap_or(0).saturating_mul(flood) / 1_000_000;
+            while flooded + (BURST as u64) <= due {
+                self.burst(&used_up[usize::try_from(flooded).unwrap_or(0) % FRAMES..][..BURST]);
+                flooded += BURST as u64;
+            }
+            self.exchange(begun + elapsed);
+            self.forwarder.catch_up();
+        }
+    }
+
+    /// Routes frames that come in by the port. Returns how many were forwarded.
+    fn burst(&mut self, frames: &[[u8; 60]]) -> u64 {
+        for frame in frames {
+            let Some(packet) = self.cache.alloc_from(frame) else { break };
+            if self.batch.push(packet).is_err() {
+                break;
+            }
+        }
+        self.route()
+    }
+
+    fn route(&mut self) -> u64 {
+        let Self { forwarder, lane, cache, batch, egress, .. } = self;
+        forwarder.route(0, batch, egress);
+        let now = device::tsc::now();
+        for (packet, refusal) in egress.drain_refused() {
+            if let Some(packet) = lane.offer(0, packet, refusal, now) {
+                cache.free(packet);
+            }
+        }
+        let _ = lane.hand_over(0, cache);
+        let output = &mut egress.outputs()[0];
+        let sent = output.len() as u64;
+        cache.free_batch(output);
+        sent
+    }
+
+    /// Takes what has come by the wire, now and then, and sends there what the host sends.
+    fn exchange(&mut self, now: Instant) {
+        if self.lane.has_frames() && self.lane.receive(0, &mut self.batch) > 0 {
+            for packet in self.batch.iter() {
+                // What finds no room is lost, as on any wire.
+                let _ = self.wire.write(packet.data());
+            }
+            self.cache.free_batch(&mut self.batch);
+        }
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK;
+        while self.batch.len() < BURST
+            && let Some(len) = self.wire.read(&mut self.frame)
+        {
+            let packet = self.frame.get(..len).and_then(|frame| self.cache.alloc_from(frame));
+            let Some(packet) = packet else { continue };
+            let _ = self.batch.push(packet);
+        }
+        self.route();
+    }
+}
+
+/// UDP from many addresses to many, by the port.
+fn frames(ttl: u8) -> Vec<[u8; 60]> {
+    let frame = |number: u8| {
+        let mut frame = [0; 60];
+        frame[..6].copy_from_slice(&MAC);
+        frame[6..12].copy_from_slice(&STATION);
+        frame[12..34].copy_from_slice(&[
+            8, 0, 0x45, 0, 0, 46, 0, 0, 0x40, 0, ttl, 17, 0, 0, 198, 18, number, 9, 198, 19, number, 1,
+        ]);
+        let sum = Sum::of(&frame[14..34]).checksum();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        frame
+    };
+    (0..=u8::MAX).map(frame).collect()
+}
