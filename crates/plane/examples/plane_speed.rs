@@ -63,8 +63,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (end, before, busy) = (Instant::now() + Duration::from_secs(seconds), follower.counts().messages, cpu());
     let mut spent = Spent::default();
     while Instant::now() < end {
-        if follower.read(256, &mut |event| spent.apply(&mut plane, event))? == Progress::Idle {
-            wait(&follower, 100)?;
+        let known = follower.counts().messages;
+        let progress = follower.read(256, &mut |event| spent.apply(&mut plane, event))?;
+        // As `plane::Runner` does.
+        match progress {
+            Progress::Idle if follower.counts().messages == known => wait(&follower, 100)?,
+            Progress::Idle => std::thread::sleep(plane::BETWEEN_READS),
+            _ => {}
         }
     }
     let messages = u32::try_from(follower.counts().messages - before)?;

@@ -41,7 +41,7 @@ pub use kernel::{has_nft_rules, has_tc_filters};
 pub use plane::Plane;
 pub use ports::Port;
 pub use report::Report;
-pub use runner::{Handle, Runner};
+pub use runner::{BETWEEN_READS, Handle, Runner};
 
 /// The program of the README is tested with the examples.
 #[cfg(doctest)]

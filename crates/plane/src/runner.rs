@@ -105,6 +105,7 @@ impl Runner {
     }
 
     fn follow(&mut self) -> Result<(), Error> {
+        let mut messages = 0;
         self.plane.set_neighbour_limits(neighbour_limits());
         self.look();
         let (start, mut next_tick, mut next_report) = (Instant::now(), Duration::ZERO, Duration::ZERO);
@@ -121,6 +122,11 @@ impl Runner {
                 self.publish();
             }
             if next != Next::Read {
+                if std::mem::replace(&mut messages, self.follower.counts().messages) != self.follower.counts().messages
+                {
+                    self.wait(false, BETWEEN_READS)?;
+                    continue;
+                }
                 let mut until = next_tick.min(next_report);
                 if self.follower.is_in_doubt() {
                     until = until.min(self.next_dump);
@@ -258,6 +264,9 @@ fn number<N: FromStr>(family: &str, setting: &str) -> Option<N> {
     text.trim().parse().ok()
 }
 
+/// From when all that there was has been read to the next look: who changes many routes tells of each by itself, and to be woken for each
+/// would cost more than to read it.
+pub const BETWEEN_READS: Duration = Duration::from_micros(500);
 /// Datagrams that are read before time and stop are looked at.
 const DATAGRAMS: usize = 64;
 /// From the end of one dump to the begin of the next, at least.

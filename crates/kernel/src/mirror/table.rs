@@ -230,11 +230,29 @@ impl<A: Bits> Table<A> {
             return Some(target);
         }
         let target = choose(main, has_ties(key), attrs, sets, before)?;
-        // Whether `local` is asked first, or both at once, depends on what rules the namespace has had (IPv4).
-        let covered = self.covers.iter().any(|(len, _)| {
+        Some(if self.is_covered(key) { Target::Kernel(Reason::Covered) } else { target })
+    }
+
+    /// Where packets of a prefix go, and where with these routes as those of `main`. What both have in common is looked up once.
+    pub(super) fn targets_of(&self, key: &Key<A>, main: &[Word], attrs: &Attrs, sets: &Sets) -> [Option<Target>; 2] {
+        let local = choose(self.local.routes(key), has_ties(key), attrs, sets, false);
+        if local.is_some() {
+            return [local; 2];
+        }
+        let targets = [self.main.routes(key), main].map(|main| choose(main, has_ties(key), attrs, sets, false));
+        if targets[0] == targets[1] || !self.is_covered(key) {
+            return targets;
+        }
+        targets.map(|target| target.map(|_| Target::Kernel(Reason::Covered)))
+    }
+
+    /// Whether `local` has a shorter prefix around it. Whether `local` is asked first, or both at once, depends on what rules the namespace
+    /// has had (IPv4).
+    #[inline]
+    fn is_covered(&self, key: &Key<A>) -> bool {
+        self.covers.iter().any(|(len, _)| {
             *len < key.len && !self.local.routes(&Key { address: key.address.truncate(*len), len: *len }).is_empty()
-        });
-        Some(if covered { Target::Kernel(Reason::Covered) } else { target })
+        })
     }
 
     /// The prefixes of `main` within a prefix, and where their packets go.

@@ -178,6 +178,14 @@ impl Work<'_> {
             return;
         }
         let Paths { attrs, sets, .. } = &*self.paths;
+        if !is_local && !past {
+            let targets = table.targets_of(&key, routes, attrs, sets);
+            table.store(false, key, routes);
+            if targets[0] != targets[1] {
+                self.tell_target(&key, targets[1]);
+            }
+            return;
+        }
         let was = table.target(&key, attrs, sets, past);
         let covers =
             is_local && key.len < A::FAMILY.bits() && table.level(true).routes(&key).is_empty() != routes.is_empty();
