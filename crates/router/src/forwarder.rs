@@ -154,7 +154,7 @@ fn route<N: NextHops>(
     count
 }
 
-/// The end of [`route`], of a burst in which there were tags: packets mostly leave by VLANs too.
+/// The end of [`route`], of a burst in which there are tags: packets mostly leave by VLANs too.
 #[inline(never)]
 fn route_tagged<N: NextHops>(
     table: &Hops<N>,
@@ -168,13 +168,18 @@ fn route_tagged<N: NextHops>(
         table.rewrite_others(batch, judged, hops);
     }
     let near = table.next_hops.near();
-    let (mut rest, mut left) = (hops[..count].iter(), 0);
+    let (hops, mut next, mut left) = (&hops[..count], 0, 0);
     batch.distribute(egress.outputs(), |packet| {
-        let hop = rest.next().copied().flatten();
+        let at = next;
+        next += 1;
+        let hop = hops.get(at).copied().flatten();
         // Of packets that were judged otherwise there is no next hop.
-        let sent = table.next_hops.send_tagged(number(hop), packet).or_else(|| near.send(number(hop), packet));
-        let at = count - 1 - rest.len();
-        sent.map_or_else(|| table.settle_rest(packet, at, hops[at], judged, &mut left), usize::from)
+        let sent = if judged.verdicts.get(at) == Some(&Verdict::Tagged) {
+            table.next_hops.send_retagged(number(hop), packet)
+        } else {
+            table.next_hops.send_tagged(number(hop), packet).or_else(|| near.send(number(hop), packet))
+        };
+        sent.map_or_else(|| table.settle_rest(packet, at, hop, judged, &mut left), usize::from)
     });
     if !batch.is_empty() {
         set_aside(batch, &judged.verdicts, egress);

@@ -332,6 +332,29 @@ impl NextHops for &Shared {
         Some(port)
     }
 
+    #[inline(always)]
+    fn send_retagged(self, number: u32, packet: &mut Packet) -> Option<u16> {
+        let mut word = self.word(number)?;
+        if word.mark() == Word::GROUP {
+            word = self.member(word, packet.data().get(TAG..)?);
+        }
+        let Exit { link, port, tag } = self.interfaces.exit(word.mark())??;
+        if packet.len() > usize::from(link.longest()) + TAG {
+            return None;
+        }
+        let Some(tag) = tag else {
+            packet.trim_front(TAG);
+            let start: &mut [u8; HEADER + SHORTEST] = packet.data_mut().first_chunk_mut()?;
+            word.write(link, start);
+            wire::hop(start.last_chunk_mut()?);
+            return Some(port);
+        };
+        let start = packet.data_mut().first_chunk_mut()?;
+        word.write_tagged(link, tag, start);
+        wire::hop(start.last_chunk_mut()?);
+        Some(port)
+    }
+
     fn back(self, _: usize) -> Option<Interface> {
         None
     }

@@ -5,7 +5,7 @@ use crate::ethernet::{self, HEADER, Station};
 use wire::Ipv6Header;
 
 /// Bytes of a header.
-const FIXED: usize = 40;
+pub(crate) const FIXED: usize = 40;
 /// Where the type of what follows it stands, and the type of options that every router on the way is to read (RFC 8200, 4.3).
 pub(crate) const NEXT_HEADER: usize = 6;
 pub(crate) const HOP_BY_HOP: u8 = 0;

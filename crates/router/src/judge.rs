@@ -38,7 +38,7 @@ pub(crate) struct Judged {
 pub(crate) enum Mode {
     #[default]
     Usual,
-    /// Some packets are [`Verdict::Untagged`]; all have verdicts.
+    /// Some packets are [`Verdict::Tagged`]; all have verdicts.
     Tagged,
     /// Some frame is in several buffers, or longer than some port sends.
     Frames,
@@ -49,8 +49,8 @@ pub(crate) enum Mode {
 pub(crate) enum Verdict {
     /// Its next hop is to be looked up.
     Passed(Kind),
-    /// As [`Kind::PLAIN`] that passed, but its tag was taken away: the frame begins four bytes later.
-    Untagged,
+    /// As [`Kind::PLAIN`] that passed, but for its tag, with which it has an IPv4 destination all the same.
+    Tagged,
     /// Has its new header and leaves by this port.
     Out(u16),
     Refused(Refusal),
@@ -97,6 +97,9 @@ impl Judged {
             self.cuts.fill(0);
         }
         (self.other_count, self.v6_count, self.mode, self.has_cuts) = (0, 0, Mode::Usual, false);
+        if N::CHANGE && batch.first().is_some_and(has_tag) {
+            return self.judge_from_tags(batch, station, table);
+        }
         let (longest, mut all_plain, mut flags) = (if N::CHANGE { u16::MAX } else { self.longest }, true, 0);
         for ((packet, v4), cuts) in batch.iter_mut().zip(&mut self.v4).zip(&mut self.cuts) {
             flags |= packet.meta().0;
@@ -118,6 +121,16 @@ impl Judged {
         }
     }
 
+    /// Checks all frames of a burst whose first has a tag, as mostly all have then.
+    #[inline(never)]
+    fn judge_from_tags<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
+        if batch.iter().any(Packet::continues) {
+            return self.judge_chains(batch, station, table);
+        }
+        self.v4[..batch.len()].fill(0);
+        self.judge_others(batch, station, table);
+    }
+
     /// For bursts of up to `count` packets.
     #[cold]
     #[inline(never)]
@@ -130,16 +143,16 @@ impl Judged {
         self.cuts.resize(count, 0);
     }
 
-    /// Checks the packets that the short cut for IPv4 did not take. Those of IPv4 behind a tag that pass have none any more.
+    /// Checks the packets that the short cut for IPv4 did not take.
     #[inline(never)]
     fn judge_others<N: NextHops>(&mut self, batch: &mut Batch, station: Station, table: &Hops<N>) {
         let mut within = Within::NOWHERE;
-        if N::CHANGE && is_tagged(batch, &self.v4) && self.judge_tagged(batch, table, &mut within) {
+        if N::CHANGE && is_tagged(batch, &self.v4) && self.judge_tagged(batch, station, table, &mut within) {
             return;
         }
         for (at, packet) in batch.iter_mut().enumerate() {
             if self.v4[at] != 0 {
-                if self.mode == Mode::Usual || self.verdicts[at] != Verdict::Untagged {
+                if self.mode == Mode::Usual || self.verdicts[at] != Verdict::Tagged {
                     self.verdicts[at] = Verdict::Passed(Kind::PLAIN);
                 }
                 continue;
@@ -147,8 +160,9 @@ impl Judged {
             let len = packet.len();
             let start = packet.data().first_chunk();
             let plain = start.and_then(|start| ipv6::plain(start, len, station, self.longest.into(), N::CHANGE));
-            let checked = match plain {
-                Some((destination, end)) => Ok((Passed::Ipv6 { destination, end }, false)),
+            let mut tagged = || if N::CHANGE { tagged_v6(packet.data(), len, table, &mut within) } else { None };
+            let checked = match plain.map(|found| (found, false)).or_else(|| Some((tagged()?, true))) {
+                Some(((destination, end), tagged)) => Ok((Passed::Ipv6 { destination, end }, tagged)),
                 None => check(packet.data(), len, station, table),
             };
             let (verdict, end) = self.note(at, checked, len);
@@ -163,9 +177,15 @@ impl Judged {
         }
     }
 
-    /// Takes their tags away from packets that pass by [`untag`]. Returns whether all of the burst have passed now.
-    #[inline(never)]
-    fn judge_tagged<N: NextHops>(&mut self, batch: &mut Batch, table: &Hops<N>, within: &mut Within) -> bool {
+    /// Notes the packets that pass by [`tagged_v4`] or [`plain`]. Returns whether all of the burst have passed now.
+    #[inline(always)]
+    fn judge_tagged<N: NextHops>(
+        &mut self,
+        batch: &mut Batch,
+        station: Station,
+        table: &Hops<N>,
+        within: &mut Within,
+    ) -> bool {
         let mut all = true;
         let Self { v4, verdicts, cuts, has_cuts, mode, .. } = self;
         for (((packet, v4), verdict), cuts) in batch.iter_mut().zip(v4).zip(verdicts).zip(cuts) {
@@ -173,13 +193,16 @@ impl Judged {
             if *v4 != 0 {
                 continue;
             }
-            let cut_off = |packet: &mut Packet, end| {
+            let mut cut_off = |packet: &mut Packet, end| {
                 *has_cuts = true;
                 cut(packet, end, cuts);
             };
-            match untag(packet, table, within, cut_off) {
-                Some(destination) => (*v4, *verdict, *mode) = (destination, Verdict::Untagged, Mode::Tagged),
-                None => all = false,
+            if let Some(destination) = tagged_v4(packet, table, within, &mut cut_off) {
+                (*v4, *verdict, *mode) = (destination, Verdict::Tagged, Mode::Tagged);
+            } else if let Some(destination) = plain(packet, station, u16::MAX, &mut cut_off) {
+                *v4 = destination;
+            } else {
+                all = false;
             }
         }
         all
@@ -285,26 +308,44 @@ pub(crate) fn plain(
     Some(destination)
 }
 
-/// The VLAN whose frames came last, in the byte order of a tag, and which of them its interface takes: mostly they follow each other.
+/// The VLAN whose frames came last, in the byte order of a tag, and which of them its interface takes, of IPv4 and of IPv6: mostly they
+/// follow each other.
 struct Within {
     vlan: u16,
-    station: Station,
+    stations: [Station; 2],
 }
 
 impl Within {
     /// VLAN 0 has no interface.
-    const NOWHERE: Self = Self { vlan: 0, station: Station::NOBODY };
+    const NOWHERE: Self = Self { vlan: 0, stations: [Station::NOBODY; 2] };
+
+    /// Goes to the VLAN of this tag.
+    #[inline(always)]
+    fn turn_to<N: NextHops>(&mut self, tag: [u8; 2], table: &Hops<N>) {
+        let vlan = u16::from_ne_bytes(tag) & ethernet::VLAN_MASK;
+        if vlan != self.vlan {
+            let entrance = table.next_hops.entrance(table.ingress, Some(u16::from_be(vlan)), None);
+            let Entrance { station, families } = entrance.unwrap_or(Entrance::CLOSED);
+            let stations = families.map(|looked_up| if looked_up { station } else { Station::NOBODY });
+            *self = Self { vlan, stations };
+        }
+    }
 }
 
 /// Whether the first packet without a destination has a tag.
 fn is_tagged(batch: &Batch, v4: &[u32]) -> bool {
     let first = batch.iter().zip(v4).find(|(_, v4)| **v4 == 0);
-    first.is_some_and(|(packet, _)| packet.data().get(HEADER - 2..HEADER) == Some(&ethernet::VLAN))
+    first.is_some_and(|(packet, _)| has_tag(packet))
 }
 
-/// The short cut for frames of IPv4 with a tag, as [`plain`]: takes the tag away, whose place new addresses are written over.
 #[inline(always)]
-fn untag<N: NextHops>(
+fn has_tag(packet: &Packet) -> bool {
+    packet.data().get(HEADER - 2..HEADER) == Some(&ethernet::VLAN)
+}
+
+/// The short cut for frames of IPv4 with a tag, as [`plain`]. The tag stays.
+#[inline(always)]
+fn tagged_v4<N: NextHops>(
     packet: &mut Packet,
     table: &Hops<N>,
     within: &mut Within,
@@ -315,14 +356,9 @@ fn untag<N: NextHops>(
     if start[HEADER - 2..HEADER] != ethernet::VLAN {
         return None;
     }
-    let vlan = u16::from_ne_bytes([start[HEADER], start[HEADER + 1]]) & ethernet::VLAN_MASK;
-    if vlan != within.vlan {
-        let entrance = table.next_hops.entrance(table.ingress, Some(u16::from_be(vlan)), None);
-        let entrance = entrance.filter(|entrance| entrance.families[0]);
-        *within = Within { vlan, station: entrance.map_or(Station::NOBODY, |entrance| entrance.station) };
-    }
+    within.turn_to([start[HEADER], start[HEADER + 1]], table);
     let (addresses, untagged) = (start.first_chunk()?, start.last_chunk()?);
-    if !within.station.takes(*addresses) || !ipv4::is_plain(untagged, Station::ANYBODY) {
+    if !within.stations[0].takes(*addresses) || !ipv4::is_plain(untagged, Station::ANYBODY) {
         return None;
     }
     let destination = ipv4::destination(untagged);
@@ -330,7 +366,24 @@ fn untag<N: NextHops>(
         let end = ipv4::end(untagged, len.wrapping_sub(TAG_LEN))?;
         cut_off(packet, TAG + end);
     }
-    packet.trim_front(TAG).then_some(destination)
+    Some(destination)
+}
+
+/// The short cut for frames of IPv6 with a tag, which stays: returns the destination of one that passes all checks, and where the packet
+/// ends.
+#[inline]
+fn tagged_v6<N: NextHops>(data: &[u8], len: usize, table: &Hops<N>, within: &mut Within) -> Option<(u128, usize)> {
+    let start: &[u8; TAG + HEADER + ipv6::FIXED] = data.first_chunk()?;
+    if start[HEADER - 2..HEADER] != ethernet::VLAN {
+        return None;
+    }
+    within.turn_to([start[HEADER], start[HEADER + 1]], table);
+    if !within.stations[1].takes(*start.first_chunk()?) {
+        return None;
+    }
+    let longest = usize::from(u16::MAX) - TAG;
+    let (destination, end) = ipv6::plain(start.last_chunk()?, len - TAG, Station::ANYBODY, longest, true)?;
+    Some((destination, TAG + end))
 }
 
 const TAG_LEN: u16 = 4;

@@ -21,6 +21,9 @@ pub(crate) trait NextHops: Copy {
     /// As [`SendPlain::send`], if it is to leave by a VLAN. If not, nothing has changed.
     fn send_tagged(self, number: u32, packet: &mut Packet) -> Option<u16>;
 
+    /// As [`Self::send_tagged`], of a frame that came in with a tag. It may leave without one.
+    fn send_retagged(self, number: u32, packet: &mut Packet) -> Option<u16>;
+
     /// Returns the way of a frame whose headers `frame` begins with, without any tag, however long it is, or why it is refused.
     fn any(self, number: u32, frame: &[u8]) -> Result<Way, Refusal>;
 
@@ -85,6 +88,11 @@ impl NextHops for FileHops<'_> {
         None
     }
 
+    #[inline(always)]
+    fn send_retagged(self, _: u32, _: &mut Packet) -> Option<u16> {
+        None
+    }
+
     fn back(self, ingress: usize) -> Option<Interface> {
         self.interfaces.get(ingress).copied().filter(|_| self.miss == Miss::Return)
     }
@@ -132,14 +140,10 @@ impl<N: NextHops> Hops<N> {
     ) -> usize {
         let mut verdict = judged.verdicts[at];
         if judged.v4[at] != 0 {
-            let has_lost_tag = judged.mode == Mode::Tagged && verdict == Verdict::Untagged;
-            verdict = self.rewrite(packet, None, Verdict::Passed(Kind::PLAIN), hop);
+            let tagged = judged.mode == Mode::Tagged && verdict == Verdict::Tagged;
+            verdict = self.rewrite(packet, None, Verdict::Passed(Kind { v6: false, tagged }), hop);
             if matches!(verdict, Verdict::Refused(_)) {
                 restore(packet, &mut judged.cuts[at]);
-                if has_lost_tag {
-                    // It was there, and nothing was written there.
-                    let _ = packet.prepend(TAG);
-                }
             }
         }
         if let Verdict::Out(port) = verdict {
