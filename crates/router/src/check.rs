@@ -58,8 +58,9 @@ pub enum Refusal {
     /// The host's own routing decides: the route is more than the table knows, or the interface leaves the family to it, see
     /// [`LiveFib::set_families`](crate::LiveFib::set_families).
     LeftToHost,
-    /// It would leave, but the host is to send it, so that it sees whether the station is still there: see
-    /// [`LiveFib::probe`](crate::LiveFib::probe).
+    /// It would leave, but the host is to send it, so that it sees whether the station is still there, see
+    /// [`LiveFib::probe`](crate::LiveFib::probe); or its sender a redirect:
+    /// [`LiveForwarder::seek_turned_back`](crate::LiveForwarder::seek_turned_back).
     Probe,
 }
 

@@ -71,10 +71,12 @@ impl Forwarder {
 /// See [`LiveFib`](crate::LiveFib) for an example.
 #[derive(Debug)]
 pub struct LiveForwarder {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     seen: Arc<AtomicU64>,
-    v4: Ipv4Reader,
-    v6: Ipv6Reader,
+    pub(crate) v4: Ipv4Reader,
+    pub(crate) v6: Ipv6Reader,
+    /// The next burst is looked through for packets that leave by the port they came by.
+    pub(crate) seeks: bool,
     judged: Judged,
     hops: Vec<Option<NextHop>>,
 }
@@ -82,21 +84,22 @@ pub struct LiveForwarder {
 impl LiveForwarder {
     pub(crate) fn new(shared: &Arc<Shared>, v4: Ipv4Reader, v6: Ipv6Reader) -> Self {
         let (seen, shared) = (shared.join(), Arc::clone(shared));
-        Self { seen, shared, v4, v6, judged: Judged::new_live(), hops: Vec::new() }
+        Self { seen, shared, v4, v6, seeks: false, judged: Judged::new_live(), hops: Vec::new() }
     }
 
     /// As [`Forwarder::route`], but for options and VLANs: a frame with the tag of a sub-interface of the port comes in by that, and one
     /// that leaves by a sub-interface gets its tag, with priority 0. `egress` is by ports.
     #[inline(never)]
     pub fn route(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
-        let Self { shared, seen, v4, v6, judged, hops } = self;
-        let ports = shared.interfaces().ports();
+        let ports = self.shared.interfaces().ports();
         if ingress >= ports || egress.room() < batch.len() || egress.ports() < ports {
             return 0;
         }
-        shared.catch_up(seen);
+        self.shared.catch_up(&self.seen);
+        let refused = if self.seeks { self.refuse_turned_back(ingress, batch, egress) } else { 0 };
+        let Self { shared, v4, v6, judged, hops, .. } = self;
         let table = Hops { next_hops: &**shared, ingress };
-        route(&table, shared.interfaces().station(ingress), (judged, hops), (v4, v6), batch, egress)
+        refused + route(&table, shared.interfaces().station(ingress), (judged, hops), (v4, v6), batch, egress)
     }
 
     /// Tells the table that nothing is under way here. [`Self::route`] does so too, so call it when no packets come, now and then: numbers

@@ -218,6 +218,12 @@ impl Shared {
         member.ok().and_then(|member| self.word(member)).unwrap_or(Word::new(Target::Refused(Refusal::Unresolved)))
     }
 
+    /// The port by which a frame leaves without a tag, if its way is a neighbour that need not be probed.
+    pub(crate) fn port_of(&self, number: u32, frame: &[u8]) -> Option<u16> {
+        let word = self.member(self.word(number)?, frame);
+        Some(word.mark()).filter(|mark| usize::from(*mark) < self.interfaces.ports())
+    }
+
     /// The number of that member; `None` unless the word is a group's.
     fn member_number(&self, word: Word, frame: &[u8]) -> Option<Result<u32, Refusal>> {
         if word.mark() != Word::GROUP {

@@ -57,6 +57,7 @@ mod live;
 mod numbers;
 mod rewrite;
 mod routes;
+mod turned;
 
 pub use check::Refusal;
 pub use egress::Egress;

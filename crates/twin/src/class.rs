@@ -33,7 +33,8 @@ pub enum Class {
     Error,
     /// To a station that the host has to find first.
     Unresolved,
-    /// One packet now and then to a station, so that the host sees whether it is still there.
+    /// One packet now and then to a station, so that the host sees whether it is still there, or by the port that it came by, so that the
+    /// host sends a redirect.
     Probe,
     /// What the host's own routing decides.
     Left,

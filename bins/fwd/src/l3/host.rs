@@ -1,6 +1,7 @@
 //! What routes a worker's bursts, and what becomes of the frames that it refuses.
 
 use super::worker::Senders;
+use device::tsc;
 use mempool::{Batch, Packet, PoolCache};
 use nic::RxQueue;
 use router::{Egress, Forwarder, LiveForwarder, Refusal};
@@ -51,14 +52,18 @@ pub(super) struct ByKernel {
     forwarder: LiveForwarder,
     lane: Lane,
     of_host: Batch,
+    next_seek: u64,
 }
+
+/// How often a burst is looked through for packets whose senders Linux is to send redirects.
+const SEEKS_A_SECOND: u64 = 10;
 
 /// Packets of the host that are sent at a time.
 const HOST_BURST: usize = 64;
 
 impl ByKernel {
     pub(super) fn new(forwarder: LiveForwarder, lane: Lane) -> Self {
-        Self { forwarder, lane, of_host: Batch::with_capacity(HOST_BURST) }
+        Self { forwarder, lane, of_host: Batch::with_capacity(HOST_BURST), next_seek: tsc::now() }
     }
 }
 
@@ -85,6 +90,11 @@ impl Routes for ByKernel {
 
     fn rest(&mut self) {
         self.forwarder.catch_up();
+        let now = tsc::now();
+        if now >= self.next_seek {
+            self.forwarder.seek_turned_back();
+            self.next_seek = now + tsc::frequency_hz() / SEEKS_A_SECOND;
+        }
     }
 
     fn queues(&mut self) -> Vec<&mut dyn RxQueue> {
