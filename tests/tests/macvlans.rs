@@ -47,6 +47,14 @@ fn what_linux_has_on_a_twin_is_obeyed_or_named() {
     }
     eventually("and Linux answers for its address", || answers(&["-c", "1", "10.82.1.9"]));
 
+    // Of mode `source` it takes frames of no station, as none is named.
+    for (mode, takes) in [("source", false), ("bridge", true)] {
+        router.output(&["ip", "link", "set", "rwmv", "type", "macvlan", "mode", mode]);
+        for to in ["10.82.2.2", "2001:db8:822::2"] {
+            eventually("a macvlan takes what its mode says", || answers(&["-c", "1", "-W", "0.2", to]) == takes);
+        }
+    }
+
     // 1,400 bytes of IPv6 no longer pass, of IPv4 they do.
     router.output(&["sh", "-c", "echo 1300 > /proc/sys/net/ipv6/conf/rwm1/mtu"]);
     eventually("a packet of IPv6 that is too long is answered", || {
