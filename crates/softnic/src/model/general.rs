@@ -3,7 +3,7 @@
 use super::map::{self, RegisterFile};
 use super::vf::Turn;
 use super::{DeviceId, Event, Model, link};
-use crate::violation::{Violations, Violation};
+use crate::violation::{Violation, Violations};
 use std::time::{Duration, Instant};
 
 const GIO_DIS: u32 = 1 << 2;
