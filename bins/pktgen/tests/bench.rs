@@ -80,6 +80,21 @@ fn what_brings_its_own_ports_is_measured_or_says_why_not() {
     }
 }
 
+/// What `benches/experiments` shows is made of the results that are stored there, and of nothing else.
+#[test]
+fn the_page_of_stored_results_is_made_of_them() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../benches/experiments");
+    let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
+    let new = tempfile::tempdir().unwrap();
+    let page = new.path().join("page");
+    let output = pktgen(&["bench", "--show", folder, "--html", page.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let anew = "measure or show anew, as benches/experiments/README.md says";
+    assert!(std::fs::read_to_string(&page).unwrap() == read("index.html"), "index.html: {anew}");
+    let shown = text(pktgen(&["bench", "--show", folder]).stdout);
+    assert!(shown == read("results.txt"), "results.txt: {anew}");
+}
+
 #[test]
 fn what_fails_replaces_nothing() {
     let folder = tempfile::tempdir().unwrap();
