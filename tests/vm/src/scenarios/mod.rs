@@ -62,7 +62,7 @@ pub(crate) const ALL: &[Scenario] = &[
     of("dpdk-vf", "DPDK's net_ixgbe_vf on functions of an 82599 and an X540: two queues, long frames", vf::dpdk),
     of(
         "registers",
-        "what Linux's, DPDK's and our driver write to an 82599 until its link is up, side by side",
+        "what Linux's, DPDK's and our driver write to an 82599, an X550 and a VF until it is up, side by side",
         registers::starts,
     ),
     of(

@@ -1,4 +1,4 @@
-//! What Linux's, DPDK's and our driver write to the registers of an 82599 until its link is up, side by side.
+//! What Linux's, DPDK's and our driver write to the registers of an 82599, an X550 and a virtual function until its link is up, side by side.
 
 use crate::checks::Checks;
 use crate::machine::{Iommu, Machine, Rig, Setup};
@@ -23,33 +23,71 @@ struct Start {
     ready: Option<u64>,
 }
 
-/// Three cards of a machine, each for one of the drivers, and without a link when it finds them.
+/// A card that each driver starts.
+struct Card {
+    id: &'static str,
+    module: &'static str,
+    /// Before its own table in [`REVIEWED`].
+    heading: &'static str,
+    /// Whether the table before counts for it too.
+    inherits: bool,
+}
+
+const CARDS: [Card; 3] = [
+    Card { id: "10fb", module: "ixgbe", heading: "# ", inherits: false },
+    Card { id: "x550", module: "ixgbe", heading: "\n## X550", inherits: true },
+    Card { id: "10ed", module: "ixgbevf", heading: "\n## Virtual function", inherits: false },
+];
+
+/// For each card three of a machine, one for each of the drivers, and without a link when it finds them.
 pub(super) fn starts(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let trace = |driver: usize| folder.path().join(DRIVERS[driver]);
-    let nics =
-        [0, 1, 2].map(|driver| format!("{}?id=10fb&link=down&trace={}", DRIVERS[driver], trace(driver).display()));
-    let nics = [&*nics[0], &*nics[1], &*nics[2]];
+    let trace = |nic: usize| folder.path().join(nic.to_string());
+    let count = CARDS.len() * DRIVERS.len();
+    let spec = |nic: usize| {
+        let (card, driver) = (&CARDS[nic / DRIVERS.len()], DRIVERS[nic % DRIVERS.len()]);
+        format!("{driver}-{nic}?id={}&link=down&trace={}", card.id, trace(nic).display())
+    };
+    let nics: Vec<_> = (0..count).map(spec).collect();
+    let nics: Vec<&str> = nics.iter().map(String::as_str).collect();
     let setup = Setup { nics: &nics, iommu: Iommu::Full, huge_pages: 128, ..Setup::default() };
     let mut vm = rig.boot(&setup)?;
-    vm.sh("modprobe vfio-pci
-         for nic in 0000:00:06.0 0000:00:07.0; do
+    let ours: Vec<_> = (0..count).filter(|nic| nic % DRIVERS.len() != 0).map(place).collect();
+    vm.sh(&format!(
+        "modprobe vfio-pci
+         for nic in {}; do
              echo vfio-pci >/sys/bus/pci/devices/$nic/driver_override
              echo $nic >/sys/bus/pci/drivers_probe
-         done")?;
-    linux(&mut vm, checks)?;
-    let linux = Start::read(&trace(0))?;
-    let dpdk = dpdk(&mut vm, checks, &trace(1))?;
-    super::ours::start(&mut vm, "fwd rxonly 0000:00:07.0")?;
-    vm.until("the receiver is on", |_| Start::read(&trace(2)).is_ok_and(|start| start.receives()));
-    let ours = Start::read(&trace(2))?;
-    super::ours::finish(&mut vm, "fwd rxonly 0000:00:07.0")?;
-    let starts = [linux, dpdk, ours];
-    for (index, start) in starts.iter().enumerate() {
+         done",
+        ours.join(" ")
+    ))?;
+    for (card, first) in CARDS.iter().zip((0..).step_by(DRIVERS.len())) {
+        println!("           {}", card.id);
+        linux(&mut vm, checks, card, first)?;
+        let linux = Start::read(&trace(first))?;
+        let dpdk = dpdk(&mut vm, checks, first + 1, &trace(first + 1))?;
+        let command = format!("fwd rxonly {}", place(first + 2));
+        super::ours::start(&mut vm, &command)?;
+        vm.until("the receiver is on", |_| Start::read(&trace(first + 2)).is_ok_and(|start| start.receives()));
+        let ours = Start::read(&trace(first + 2))?;
+        super::ours::finish(&mut vm, &command)?;
+        let lost = (first..first + DRIVERS.len()).any(|nic| vm.nic(nic).wire_error().is_some());
+        checks.that(!lost, "the traces are whole");
+        compare(checks, card, &[linux, dpdk, ours]);
+    }
+    Ok(())
+}
+
+/// Where NIC `nic` is.
+fn place(nic: usize) -> String {
+    format!("0000:00:{:02x}.0", nic + 5)
+}
+
+/// What the three have written to such a card.
+fn compare(checks: &mut Checks, card: &Card, starts: &[Start; 3]) {
+    for (start, driver) in starts.iter().zip(DRIVERS) {
         let count: usize = start.values.values().map(BTreeMap::len).sum();
-        let lost = vm.nic(index).wire_error();
-        let what = format!("{} turns the receiver on, after writing {count} registers", DRIVERS[index]);
-        checks.that(start.receives() && lost.is_none(), what);
+        checks.that(start.receives(), format!("{driver} turns the receiver on, after writing {count} registers"));
     }
     // From there on the link is between the card and its partner. Most of the time is settling after resets.
     let [linux, _, ours] =
@@ -59,30 +97,35 @@ pub(super) fn starts(rig: &Rig, checks: &mut Checks) -> Result<()> {
         linux.is_some() && ours.is_some() && ours <= linux,
         format!("from the first write until frames are let in: Linux and Ringway {milliseconds:?} ms"),
     );
-    table(&starts);
-    judge(checks, &starts);
-    Ok(())
+    table(starts);
+    judge(checks, card, starts);
 }
 
-fn linux(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
-    vm.sh("modprobe ixgbe; ip link set $(ls /sys/bus/pci/devices/0000:00:05.0/net) up")?;
-    vm.nic(0).set_link(true);
-    let said = vm.sh("dev=$(ls /sys/bus/pci/devices/0000:00:05.0/net)
+fn linux(vm: &mut Machine, checks: &mut Checks, card: &Card, nic: usize) -> Result<()> {
+    let dev = format!("dev=$(ls /sys/bus/pci/devices/{}/net)", place(nic));
+    vm.sh(&format!("modprobe {}; {dev}; ip link set $dev up", card.module))?;
+    vm.nic(nic).set_link(true);
+    let said = vm.sh(&format!(
+        "{dev}
          for try in $(seq 300); do ip link show $dev | grep -q LOWER_UP && break; sleep 0.1; done
-         ip link show $dev")?;
+         ip link show $dev"
+    ))?;
     checks.contains("Linux has a link", &said, "LOWER_UP");
     Ok(())
 }
 
-fn dpdk(vm: &mut Machine, checks: &mut Checks, trace: &Path) -> Result<Start> {
-    vm.sh("mkfifo /tmp/commands
-         dpdk-testpmd -l 0,1 -n 1 --in-memory -a 0000:00:06.0 -- -i --nb-cores=1 --total-num-mbufs=16384 <>/tmp/commands >/tmp/testpmd 2>&1 &
+fn dpdk(vm: &mut Machine, checks: &mut Checks, nic: usize, trace: &Path) -> Result<Start> {
+    vm.sh(&format!(
+        "rm -f /tmp/commands; mkfifo /tmp/commands
+         dpdk-testpmd -l 0,1 -n 1 --in-memory -a {} -- -i --nb-cores=1 --total-num-mbufs=16384 <>/tmp/commands >/tmp/testpmd 2>&1 &
          echo $! >/tmp/testpmd.pid
          printf 'start\n' >/tmp/commands
          for try in $(seq 90); do grep -q 'testpmd> start' /tmp/testpmd && exit; kill -0 $! || break; sleep 1; done
-         cat /tmp/testpmd; exit 1")
-        .map(drop)?;
-    vm.nic(1).set_link(true);
+         cat /tmp/testpmd; exit 1",
+        place(nic)
+    ))
+    .map(drop)?;
+    vm.nic(nic).set_link(true);
     let said = vm.try_sh(
         "for try in $(seq 100); do
              echo 'show port info 0' >/tmp/commands
@@ -120,9 +163,13 @@ impl Start {
         Ok(start)
     }
 
-    /// Whether frames are let in: RXCTRL.RXEN, and the security block is open again after it.
+    /// Whether frames are let in: RXCTRL.RXEN, and the security block is open again after it; of a virtual function, RXDCTL.EN and a buffer.
     fn receives(&self) -> bool {
         let last = |name| self.values.get(name).and_then(|of| of.get(&0)?.last().copied());
+        if self.values.contains_key("VFCTRL") {
+            return last("RXDCTL").is_some_and(|value| value & 1 << 25 != 0)
+                && last("RDT").is_some_and(|value| value > 0);
+        }
         last("RXCTRL").is_some_and(|value| value & 1 != 0) && last("SECRXCTRL").is_none_or(|value| value & 2 == 0)
     }
 
@@ -169,16 +216,25 @@ fn table(starts: &[Start; 3]) {
 }
 
 /// What others write and ours does not is known, and nothing else is.
-fn judge(checks: &mut Checks, [linux, dpdk, ours]: &[Start; 3]) {
-    let rows = REVIEWED.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
-    let reviewed: BTreeSet<&str> = rows.flat_map(|names| names.split(", ")).collect();
+fn judge(checks: &mut Checks, card: &Card, [linux, dpdk, ours]: &[Start; 3]) {
+    let own_table = REVIEWED.split_once(card.heading).map_or("", |(_, rest)| rest);
+    let own_table = own_table.split("\n## ").next().unwrap_or("");
+    let known = reviewed(own_table);
+    let all =
+        if card.inherits { &known | &reviewed(REVIEWED.split("\n## ").next().unwrap_or("")) } else { known.clone() };
     let others: BTreeSet<&str> = linux.values.keys().chain(dpdk.values.keys()).map(String::as_str).collect();
     let own = |name: &&&str| ours.values.contains_key(**name);
-    let unknown: Vec<_> = others.iter().filter(|name| !own(name) && !reviewed.contains(**name)).collect();
+    let unknown: Vec<_> = others.iter().filter(|name| !own(name) && !all.contains(**name)).collect();
     checks.that(
         unknown.is_empty(),
         format!("all that others write and ours does not is in crates/ixgbe/REGISTERS.md, but {unknown:?}"),
     );
-    let stale: Vec<_> = reviewed.iter().filter(own).collect();
+    let stale: Vec<_> = known.iter().filter(own).collect();
     checks.that(stale.is_empty(), format!("and nothing that ours does write, but {stale:?}"));
+}
+
+/// The registers of a table.
+fn reviewed(table: &str) -> BTreeSet<&str> {
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    rows.flat_map(|names| names.split(", ")).collect()
 }
