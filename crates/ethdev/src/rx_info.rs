@@ -198,6 +198,12 @@ impl RxInfos {
         self.received_at
     }
 
+    /// Forgets the infos; the time stays that of the last burst.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// Returns room for the infos of a burst of up to `count` packets, for a driver to write from the front on and then
     /// call [`Self::filled`].
     #[inline]

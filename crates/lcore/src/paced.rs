@@ -70,7 +70,7 @@ impl<Q: RxQueue> PacedRx<Q> {
         infos: &mut RxInfos,
     ) -> &'b mut [Packet] {
         if self.rests(clock) {
-            infos.room(0);
+            infos.clear();
             return &mut [];
         }
         let packets = self.queue.recv_with(cache, batch, infos);

@@ -657,6 +657,8 @@ impl RxBuffers {
         let at_once = (self.target / 8).clamp(CHUNK, DOORBELL).min(self.target / 4);
         self.refill_at = ring.size() - ((self.target - at_once) << self.chain_shift);
         self.has_hashes = header.hash;
+        // A burst that is under way may go on in this session.
+        self.is_reported |= header.hash;
         self.good = GoodFrame::new(header, self.pool_id, self.data_at, self.data_room);
         let count = self.spare.len().min(self.target);
         let spare = self.spare.split_off(self.spare.len() - count);
