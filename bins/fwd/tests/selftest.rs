@@ -81,6 +81,20 @@ fn registers_are_printed_by_name_and_none_is_changed() {
     assert_eq!([words("GPRC"), words("SWSM")], ["0x04074 reading changes it", "0x10140 reading changes it"]);
 }
 
+/// The NIC is opened three times.
+#[test]
+fn a_traced_nic_passes_and_the_trace_is_of_its_last_start() {
+    let folder = tempfile::tempdir().unwrap();
+    for id in ["10fb", "x550", "10ed"] {
+        let trace = folder.path().join(id);
+        let (page, error) = ends(&["selftest", &format!("soft:a?id={id}&trace={}", trace.display())], 0);
+        assert!(page.contains(" ok, 0 failed, ") && error.is_empty(), "{page}{error}");
+        let trace = std::fs::read_to_string(&trace).unwrap();
+        assert_eq!(trace.matches("# register trace 1: a 8086:").count(), 1);
+        assert!(trace.contains(" RDT[0]") && trace.trim_end().ends_with("bus-master-off"), "{trace}");
+    }
+}
+
 #[test]
 fn a_trace_that_is_not_whole_and_a_device_that_cannot_be_are_one_line() {
     let folder = tempfile::tempdir().unwrap();

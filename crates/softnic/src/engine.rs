@@ -200,7 +200,8 @@ fn connect_inner(station: &Arc<Station>, peer: &str, drop: bool, knobs: Option<K
     Ok(())
 }
 
-/// Takes a device out of work: when this returns the engine does not touch it any more, and its wire is closed.
+/// Takes a device out of work: when this returns the engine does not touch it any more, and its wire and its trace are closed, whoever
+/// still holds the station.
 pub(crate) fn close(station: &Arc<Station>) {
     let mut registry = registry();
     registry.stations.retain(|entry| !entry.station.as_ref().is_some_and(|known| Arc::ptr_eq(known, station)));
@@ -209,6 +210,7 @@ pub(crate) fn close(station: &Arc<Station>) {
         station.closed.store(true, Ordering::Relaxed);
         model.set_bus_master(false);
         model.set_wire(Box::new(SinkWire));
+        model.end_trace();
     });
     drop(registry);
     wake();

@@ -242,7 +242,13 @@ impl Model {
         self.trace = Some(Box::new(trace));
     }
 
-    /// Whether it does.
+    /// Writes down no more, and gives the file back. What the trace lacks is remembered.
+    pub(crate) fn end_trace(&mut self) {
+        let error = self.trace.take().and_then(|trace| trace.error());
+        self.lost = self.lost.take().or(error);
+    }
+
+    /// Whether accesses to registers are written down.
     pub(crate) fn is_traced(&self) -> bool {
         self.trace.is_some()
     }

@@ -71,7 +71,7 @@ pub(crate) const VECTORS: u16 = 64;
 /// `trace=FILE` has a line of text for each access: microseconds since the device was opened, `read` or `write`, offset and value in
 /// hexadecimal, and the register's name, with its number if it is one of several, as `RXPBSIZE[3]` (`?` for one that the model does not
 /// know). It is in the file at once, a write's before it takes effect. `function-reset`, `bus-master-on` and `bus-master-off` have lines too, and those
-/// that begin with `#` are no accesses. Tail registers are slower to write on a device that is traced.
+/// that begin with `#` are no accesses. The file is free once the device is closed; opening one that is traced to it begins it anew. Tail registers are slower to write on a device that is traced.
 ///
 /// The value is the device: it is moved into a driver. What a test or a program asks of it besides goes through the
 /// [`SoftControl`], to which it dereferences, and which can be kept.

@@ -84,6 +84,24 @@ fn a_file_that_cannot_be_written_is_told_and_holds_nothing_up() {
     assert!(matches!(error, Error::System { operation: "write", .. }), "{error}");
 }
 
+/// Whatever holds the device that was closed.
+#[test]
+fn a_file_is_free_once_its_device_is_closed_and_then_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("twice");
+    let spec = format!("traced-twice?trace={}", path.display());
+    let first = SoftDevice::open(&spec).unwrap();
+    let control = first.control();
+    first.set_bus_master(true).unwrap();
+    drop(first);
+    assert_eq!(lines(&path), ["bus-master-on", "bus-master-off"]);
+    let second = SoftDevice::open(&spec).unwrap();
+    assert_eq!(lines(&path), [""; 0], "only of the device that is open");
+    second.reset().unwrap();
+    assert_eq!(lines(&path), ["function-reset"]);
+    assert!(control.wire_error().is_none());
+}
+
 /// A pipe whose reader has gone: the device goes on, and says at its end what is missing.
 #[test]
 fn a_trace_that_ends_early_does_not_end_the_device() {
