@@ -7,9 +7,10 @@ use crate::regs::{
 };
 use crate::semaphore::holding;
 use crate::wait::{Timed, modify, read, wait};
-use crate::{Cage, Error, MacType, Media, Model, Result, SfpModule, module, phy};
+use crate::{Cage, Error, MacType, Media, Model, Result, SfpModule, module, phy, regs};
 use device::Device;
 use ethdev::LinkStatus;
+use intel::Semaphores;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -113,10 +114,14 @@ fn change_rate<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     }
     let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
     let gigabit = autoc::LMS.get(before.0) != LMS_1G;
-    modify(regs, ESDP, |value| esdp::SDP5.set(value | esdp::SDP5_DIR.mask(), (!gigabit).into()))?;
-    regs.sleep(RATE_SETTLE, "the SFP+ module to change its rate")?;
-    tracing::debug!("{}: no link, trying {} Gbit/s", regs.device().name(), if gigabit { 1 } else { 10 });
-    holding(regs, mac, sw_fw_sync::MAC_CSR, || reset_pipeline(regs, wanted(Media::Fibre, gigabit, before).0).map(drop))
+    holding(regs, mac, sw_fw_sync::MAC_CSR, || {
+        // A change that is broken off in its middle would leave the module at another rate than the MAC.
+        let regs = &regs.afterwards(RATE_LIMIT);
+        modify(regs, ESDP, |value| esdp::SDP5.set(value | esdp::SDP5_DIR.mask(), (!gigabit).into()))?;
+        regs.sleep(RATE_SETTLE, "the SFP+ module to change its rate")?;
+        tracing::debug!("{}: no link, trying {} Gbit/s", regs.device().name(), if gigabit { 1 } else { 10 });
+        reset_pipeline(regs, wanted(Media::Fibre, gigabit, before).0).map(drop)
+    })
 }
 
 /// The pins that go to the module: an earlier driver may have turned the laser off.
@@ -234,8 +239,7 @@ pub(crate) fn wait_link<D: Device>(
         }
         if dual_rate && since().elapsed() >= RATE_LIMIT {
             *since() = Instant::now();
-            // A change that is broken off in its middle would be none.
-            match change_rate(&regs.afterwards(RATE_LIMIT), mac) {
+            match change_rate(regs, mac) {
                 Err(error @ Error::Gone { .. }) => return Err(error),
                 Err(error) => tracing::debug!("the other rate cannot be tried: {error}"),
                 Ok(()) => {}
@@ -284,6 +288,8 @@ const SERIAL_SFI: u32 = 2;
 pub(crate) const RATE_LIMIT: Duration = Duration::from_millis(500);
 /// How long a look at a port without a link may take, and how long none follows one that failed: somebody may keep a semaphore.
 pub(crate) const LOOK_LIMIT: Duration = Duration::from_millis(500);
+/// How long the look after one that failed may take: a holder of a semaphore counts as dead meanwhile.
+pub(crate) const PATIENT_LOOK_LIMIT: Duration = LOOK_LIMIT.saturating_add(Semaphores::<regs::Ixgbe>::HOLDER_LIMIT);
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_secs(5);
 const RATE_SETTLE: Duration = Duration::from_millis(40);
 /// How long Linux's driver waits for the loop, 10 to 20 ms.

@@ -55,6 +55,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
         model,
         socket,
         looked: Mutex::new(Instant::now()),
+        failed: None,
         address,
     };
     #[expect(unsafe_code, reason = "a word for the device")]
@@ -69,6 +70,8 @@ pub struct Card<D: Device> {
     socket: Option<link::Socket>,
     /// When the cage was last looked at, or the rate of its module changed.
     looked: Mutex<Instant>,
+    /// When that failed, if it did the last time.
+    failed: Option<Instant>,
     address: [u8; 6],
     filters: Filters<D>,
     counters: Counters<D>,
@@ -159,22 +162,27 @@ impl<D: Device> intel::Card for Card<D> {
     }
 
     /// Also looks after an SFP+ port without a link, twice a second at most: a module may have been plugged in, and one of two rates tries
-    /// the other. A look takes half a second at most, since whoever asks may watch other ports too; after one that failed the next comes 5 s later.
+    /// the other. A look gives up what it waits for after half a second, since whoever asks may watch other ports too. After one that failed the
+    /// next comes 5 s later, and waits long enough to overrule a holder of a semaphore that is dead.
     fn events(&mut self, regs: &Timed<D>) -> Result<Events> {
         let events = interrupts::take(regs)?;
         let looked = self.looked.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(socket) = &mut self.socket
             && looked.elapsed() >= link::RATE_LIMIT
+            && self.failed.is_none_or(|failed| failed.elapsed() >= link::LOOK_PAUSE)
         {
-            let pause = match link::look_after(&regs.at_most(link::LOOK_LIMIT), self.model, socket) {
+            let limit = if self.failed.is_none() { link::LOOK_LIMIT } else { link::PATIENT_LOOK_LIMIT };
+            self.failed = match link::look_after(&regs.at_most(limit), self.model, socket) {
                 Err(error @ Error::Gone { .. }) => return Err(error),
                 Err(error) => {
-                    tracing::debug!("the SFP+ port without a link cannot be looked after: {error}");
-                    link::LOOK_PAUSE
+                    if self.failed.is_none() {
+                        tracing::warn!("the SFP+ port without a link cannot be looked after, and is tried again: {error}");
+                    }
+                    Some(Instant::now())
                 }
-                Ok(()) => Duration::ZERO,
+                Ok(()) => None,
             };
-            *looked = Instant::now() + pause;
+            *looked = Instant::now();
         }
         Ok(events)
     }

@@ -39,7 +39,7 @@ fn open(pool: &Pool) -> (Fake, Opened<Fake>) {
 }
 
 /// Closes the port, and sees every slot home.
-fn close(opened: Opened<Fake>, pools: &[&Pool]) {
+fn close<D: device::Device>(opened: Opened<D>, pools: &[&Pool]) {
     let Opened { port, rx, tx } = opened;
     port.close().unwrap();
     drop((rx, tx));
@@ -82,9 +82,10 @@ fn p1_a_length_that_changes_between_reads_never_leaves_the_slot() {
     close(opened, &[&pool]);
 }
 
-/// Whoever keeps the semaphore of module or MAC holds up who asks for events for a moment only, and is not overruled in it.
+/// Whoever keeps the semaphore of module or MAC holds up who asks for events for a moment only, and is not overruled in it, but when the
+/// next look comes.
 #[test]
-fn a_look_at_a_port_without_a_link_is_short() {
+fn a_look_at_a_port_without_a_link_is_short_and_the_next_overrules() {
     const PHY0: u32 = 1 << 1;
     let pool = pool(512);
     let fake = Fake::new(0x10FB);
@@ -111,7 +112,44 @@ fn a_look_at_a_port_without_a_link_is_short() {
         std::thread::sleep(Duration::from_millis(50));
     }
     assert!(begun.elapsed() > Duration::from_secs(5) || looks.load(Ordering::Relaxed) == after);
+    while !fake.writes()[before..].iter().any(taken) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "who keeps it for ever is taken for dead");
+        opened.port.events().unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+    }
     fake.on_read(SW_FW_SYNC, |storage| storage.get(&SW_FW_SYNC.offset()).copied().unwrap_or(0));
+    close(opened, &[&pool]);
+}
+
+/// Firmware that keeps the semaphore of the MAC leaves the module at the rate of the MAC, and is overruled in the end.
+#[test]
+fn a_change_of_rate_is_whole_or_none() {
+    const SDP5: u32 = 1 << 5;
+    const LMS_1G: u32 = 2;
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let spec = format!("two-rates?id=10fb&module=dual-sr&link=down&trace={}", trace.display());
+    let device = softnic::SoftDevice::open(&spec).unwrap();
+    let (control, pool) = (device.control(), pool(512));
+    let mut opened = ixgbe::open(device, &config(), &pool).unwrap();
+    // Whether module and MAC are at 10 Gbit/s.
+    let rates = || {
+        let text = std::fs::read_to_string(&trace).unwrap();
+        let last = |name| {
+            let line = text.lines().rfind(|line| line.ends_with(name)).unwrap();
+            u32::from_str_radix(line.split_whitespace().nth(3).unwrap().trim_start_matches("0x"), 16).unwrap()
+        };
+        (last(" ESDP") & SDP5 != 0, last(" AUTOC") >> 13 & 7 != LMS_1G)
+    };
+    assert_eq!(rates(), (true, true));
+    control.inject_fault(softnic::Fault::FirmwareHolds);
+    let begun = Instant::now();
+    while rates() == (true, true) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "the other rate is tried in the end");
+        opened.port.events().unwrap();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(rates(), (false, false));
     close(opened, &[&pool]);
 }
 
