@@ -23,7 +23,8 @@ struct Bench {
 }
 
 fn pool() -> Pool {
-    Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap()
+    let slots = if cfg!(miri) { 512 } else { 2048 };
+    Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap()
 }
 
 fn function(id: DeviceId, trusted: bool) -> (StrictNic, StrictControl) {
