@@ -176,7 +176,9 @@ impl<D: Device> intel::Card for Card<D> {
                 Err(error @ Error::Gone { .. }) => return Err(error),
                 Err(error) => {
                     if self.failed.is_none() {
-                        tracing::warn!("the SFP+ port without a link cannot be looked after, and is tried again: {error}");
+                        tracing::warn!(
+                            "the SFP+ port without a link cannot be looked after, and is tried again: {error}"
+                        );
                     }
                     Some(Instant::now())
                 }
