@@ -131,6 +131,10 @@ fn route<N: NextHops>(
         judged.grow(count);
     }
     judged.judge(batch, station, table);
+    if N::CHANGE && judged.refused_count == count {
+        set_aside(batch, &judged.verdicts, egress);
+        return count;
+    }
     look_up(v4, v6, judged, &mut hops[..count]);
     if judged.mode != Mode::Usual {
         if judged.mode == Mode::Tagged {

@@ -12,13 +12,24 @@ pub(crate) const SHORTEST: usize = 20;
 /// `start` are Ethernet and IP header.
 #[inline(always)]
 pub(crate) fn is_plain(start: &[u8; HEADER + SHORTEST], station: Station) -> bool {
+    is_plain_of(start, station, |ttl| ttl > 1)
+}
+
+/// Returns whether the time to live is all that keeps a packet from being [plain](is_plain).
+#[inline(always)]
+pub(crate) fn is_used_up(start: &[u8; HEADER + SHORTEST], station: Station) -> bool {
+    is_plain_of(start, station, |ttl| ttl <= 1)
+}
+
+#[inline(always)]
+fn is_plain_of(start: &[u8; HEADER + SHORTEST], station: Station, lives: impl FnOnce(u8) -> bool) -> bool {
     let Some(ip) = start.last_chunk::<SHORTEST>() else { return false };
     // In this order: tests of single fields side by side become fewer branches, and more instructions.
     ip[0] == 0x45
         && station.takes(*start.first_chunk().unwrap_or(&[0; 8]))
         && start[HEADER - 2..HEADER] == ethernet::IPV4
         && UNUSUAL[usize::from(ip[12])] | UNUSUAL[usize::from(ip[16])] == 0
-        && ip[8] > 1
+        && lives(ip[8])
         && Sum::of_header(ip).is_right()
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct Judged {
     /// Those packets, in order, and how many they are; none of an unusual burst.
     pub(crate) others: Vec<usize>,
     pub(crate) other_count: usize,
+    /// How many packets are refused, where next hops change: none of a burst with frames in several buffers.
+    pub(crate) refused_count: usize,
     /// Destinations and next hops of the packets of IPv6 that passed, in order, and how many they are.
     pub(crate) v6: Vec<u128>,
     pub(crate) v6_hops: Vec<Option<NextHop>>,
@@ -97,6 +99,9 @@ impl Judged {
             self.cuts.fill(0);
         }
         (self.other_count, self.v6_count, self.mode, self.has_cuts) = (0, 0, Mode::Usual, false);
+        if N::CHANGE {
+            self.refused_count = 0;
+        }
         if N::CHANGE && batch.first().is_some_and(has_tag) {
             return self.judge_from_tags(batch, station, table);
         }
@@ -157,6 +162,13 @@ impl Judged {
                 }
                 continue;
             }
+            if N::CHANGE && is_used_up(packet, station) {
+                self.verdicts[at] = Verdict::Refused(Refusal::Ttl);
+                self.others[self.other_count] = at;
+                self.other_count += 1;
+                self.refused_count += 1;
+                continue;
+            }
             let len = packet.len();
             let start = packet.data().first_chunk();
             let plain = start.and_then(|start| ipv6::plain(start, len, station, self.longest.into(), N::CHANGE));
@@ -165,6 +177,9 @@ impl Judged {
                 Some(((destination, end), tagged)) => Ok((Passed::Ipv6 { destination, end }, tagged)),
                 None => check(packet.data(), len, station, table),
             };
+            if N::CHANGE {
+                self.refused_count += usize::from(checked.is_err());
+            }
             let (verdict, end) = self.note(at, checked, len);
             if verdict != Verdict::Passed(Kind::PLAIN) {
                 self.others[self.other_count] = at;
@@ -306,6 +321,13 @@ pub(crate) fn plain(
         return None;
     }
     Some(destination)
+}
+
+/// The short cut for a flood of packets whose time to live is used up: whether that is all that is wrong with one of IPv4 without options.
+#[inline(always)]
+fn is_used_up(packet: &Packet, station: Station) -> bool {
+    let len = packet.meta().len();
+    packet.data().first_chunk().is_some_and(|start| ipv4::is_used_up(start, station) && ipv4::end(start, len).is_some())
 }
 
 /// The VLAN whose frames came last, in the byte order of a tag, and which of them its interface takes, of IPv4 and of IPv6: mostly they

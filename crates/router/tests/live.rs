@@ -208,6 +208,50 @@ fn a_family_that_is_off_at_a_port_is_left_to_the_host() {
     assert_eq!(fib.set_families(3, [true; 2]), Err(Error::Unknown { what: "interfaces", number: 3 }));
 }
 
+/// Bursts of nothing else take a short cut, which is none for what is wrong otherwise too.
+#[test]
+fn a_burst_of_packets_whose_ttl_is_used_up_is_refused_as_one_by_one() {
+    let fib = table();
+    let pool = pool();
+    let mut asked = Asked::new(&fib, &pool);
+    let used_up = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut packet = [&[0x45, 0, 0, 40, 0, 0, 0, 0, 1, 17, 0, 0, 10, 0, 0, 9, 10, 0, 0, 1][..], &[0; 20]].concat();
+        change(&mut packet);
+        let header = usize::from(packet[0] & 0xF) * 4;
+        let sum = checksum(&packet[..header]).to_be_bytes();
+        packet[10..12].copy_from_slice(&sum);
+        ethernet([8, 0], &packet)
+    };
+    let mut wrong_sum = used_up(&|_| ());
+    wrong_sum[24] ^= 1;
+    let mut elsewhere = used_up(&|_| ());
+    elsewhere[5] = 77;
+    let cases = [
+        (used_up(&|_| ()), Refusal::Ttl),
+        (used_up(&|packet| packet[8] = 0), Refusal::Ttl),
+        (used_up(&|packet| packet.resize(46, 0xEE)), Refusal::Ttl),
+        (used_up(&|packet| packet[0] = 0x46), Refusal::Ttl),
+        (used_up(&|packet| packet[3] = 41), Refusal::TotalLength),
+        (used_up(&|packet| packet[3] = 19), Refusal::TotalLength),
+        (used_up(&|packet| packet[12] = 127), Refusal::MartianSource),
+        (used_up(&|packet| packet[16] = 224), Refusal::MartianDestination),
+        (used_up(&|packet| packet[0] = 0x55), Refusal::Version),
+        (wrong_sum, Refusal::Checksum),
+        (elsewhere, Refusal::OtherStation),
+        (ethernet([8, 6], &[0; 28]), Refusal::NotIp),
+    ];
+    for (frame, refusal) in &cases {
+        assert_eq!(asked.one(frame), Err(*refusal));
+    }
+    let (frames, refusals): (Vec<Vec<u8>>, Vec<Refusal>) = cases.into_iter().unzip();
+    let mut sent: Vec<Sent> = frames.into_iter().map(|bytes| Sent { bytes, cuts: Vec::new() }).collect();
+    assert_eq!(asked.route(&sent), (vec![Vec::new(); PORTS], refusals.clone()));
+    // One that goes on to the lookup among them.
+    sent.push(Sent { bytes: used_up(&|packet| packet[8] = 2), cuts: Vec::new() });
+    let expected: Vec<Refusal> = refusals.into_iter().chain([Refusal::NoRoute]).collect();
+    assert_eq!(asked.route(&sent).1, expected);
+}
+
 #[test]
 fn a_probe_takes_one_packet_and_only_that() {
     let (pool, mut fib) = (pool(), table());
