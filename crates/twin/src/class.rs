@@ -52,6 +52,8 @@ const DISCOVERY: std::ops::RangeInclusive<u8> = 133..=137;
 const ISIS: [u8; 4] = [0xFE, 0xFE, 0x03, 0x83];
 /// Bytes of the Ethernet header.
 const ETHERNET: usize = 14;
+/// And of an IPv4 header without options, and ports.
+const PLAIN: usize = ETHERNET + 20 + 4;
 /// Tags that are looked behind.
 const TAGS: usize = 2;
 
@@ -98,6 +100,7 @@ impl Class {
     /// Returns the class of a frame, of which `start` holds the headers and which a router has refused for `refusal`; `None` if
     /// it is nothing to the host, and is dropped: other stations' frames, false headers, what a blackhole takes, and addresses that
     /// no host has (0/8, 127/8, 240/4 but for the broadcast, `::`, `::1`, IPv4-mapped, groups as source) in a frame to a single station.
+    #[inline]
     #[must_use]
     pub fn of(refusal: Refusal, start: &[u8]) -> Option<Self> {
         match refusal {
@@ -127,7 +130,11 @@ impl Class {
     }
 
     /// The class of a frame that the host is to have, by what is in it.
+    #[inline]
     fn for_host(start: &[u8]) -> Self {
+        if let Some(class) = start.first_chunk().and_then(plain) {
+            return class;
+        }
         let Some((ether_type, payload)) = packet(start) else { return Self::Link };
         let protocol = match ether_type {
             ether_type::IPV4 => match Ipv4Header::first(payload) {
@@ -155,6 +162,18 @@ impl Class {
         };
         protocol.unwrap_or(Self::Own)
     }
+}
+
+/// The short cut for most: the class of a frame of IPv4 without tags, options and fragments.
+#[inline]
+fn plain(start: &[u8; PLAIN]) -> Option<Class> {
+    let [.., high, low, 0x45, _, _, _, _, _, fragment, offset, _, number, _, _, _, _, _, _, _, _, _, _, a, b, c, d] =
+        start
+    else {
+        return None;
+    };
+    let is_plain = u16::from_be_bytes([*high, *low]) == ether_type::IPV4 && fragment & 0x3F | offset == 0;
+    is_plain.then(|| routing(*number, &[*a, *b, *c, *d]).unwrap_or(Class::Own))
 }
 
 /// The `EtherType` of a frame, and what follows it, behind at most two VLAN tags.

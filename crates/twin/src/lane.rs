@@ -49,6 +49,14 @@ struct Queues {
     waiting: Batch,
     from_host: HostRx,
     shared: Arc<Shared>,
+    beyond: Beyond,
+}
+
+/// Frames beyond the rate of a class that came one after the other, until they are counted, together: workers share the counters.
+#[derive(Debug)]
+struct Beyond {
+    class: Class,
+    frames: u64,
 }
 
 /// Places of a queue that frames of a class leave free: half are for routing protocols and link control, and of those half for protocols
@@ -71,12 +79,13 @@ impl Lane {
     pub(crate) fn add(&mut self, to_host: PacketSender, from_host: PacketReceiver, shared: &Arc<Shared>) {
         let waiting = Batch::with_capacity(to_host.capacity());
         let from_host = HostRx { ring: from_host, bell: Arc::clone(&self.bell), counters: RxCounters::default() };
-        self.ports.push(Queues { to_host, waiting, from_host, shared: Arc::clone(shared) });
+        let beyond = Beyond { class: Class::Error, frames: 0 };
+        self.ports.push(Queues { to_host, waiting, from_host, shared: Arc::clone(shared), beyond });
     }
 
     /// Takes a packet that a router has refused of those received by `port`, at the time `now` (the time-stamp counter), if its frame
     /// is something to the host and within the rate of its class; else gives it back. The packets of a frame follow each other. What was
-    /// taken goes to the host with [`Self::hand_over`].
+    /// taken goes to the host, and what was not is counted, with [`Self::hand_over`].
     #[inline(never)]
     pub fn offer(&mut self, port: usize, packet: Packet, refusal: Refusal, now: u64) -> Option<Packet> {
         let Some(queues) = self.ports.get_mut(port) else { return Some(packet) };
@@ -98,9 +107,11 @@ impl Lane {
 
     /// Hands over what [`Self::offer`] has taken of the frames of a port. What the queue has no room for goes back to `cache`.
     pub fn hand_over(&mut self, port: usize, cache: &mut PoolCache) -> HandedOver {
-        let Some(queues) = self.ports.get_mut(port).filter(|queues| !queues.waiting.is_empty()) else {
+        let Some(queues) = self.ports.get_mut(port) else { return HandedOver::default() };
+        queues.count_beyond();
+        if queues.waiting.is_empty() {
             return HandedOver::default();
-        };
+        }
         let Queues { to_host, waiting, shared, .. } = queues;
         let (before, too_long) = (frames(waiting).count() as u64, to_host.too_long());
         to_host.send(waiting);
@@ -146,9 +157,14 @@ impl Lane {
 
 impl Queues {
     /// Whether a frame goes to the host.
-    fn admits(&self, refusal: Refusal, start: &[u8], now: u64) -> bool {
+    fn admits(&mut self, refusal: Refusal, start: &[u8], now: u64) -> bool {
         let Some(class) = Class::of(refusal, start) else { return false };
-        if !self.shared.police.passes(class, now) {
+        if !self.shared.police.lets_pass(class, now) {
+            if self.beyond.class != class {
+                self.count_beyond();
+                self.beyond.class = class;
+            }
+            self.beyond.frames += 1;
             return false;
         }
         let admits = self.to_host.spare() > self.waiting.len() + reserved(class, self.to_host.capacity());
@@ -156,6 +172,13 @@ impl Queues {
             count(&self.shared.queue_full);
         }
         admits
+    }
+
+    fn count_beyond(&mut self) {
+        let Beyond { class, frames } = &mut self.beyond;
+        if *frames > 0 {
+            self.shared.police.count_dropped(*class, std::mem::take(frames));
+        }
     }
 
     /// Drops the first packets of a frame that does not fit whole.

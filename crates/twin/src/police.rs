@@ -175,11 +175,26 @@ impl Police {
     /// Returns whether a frame of this class passes at `now`, and counts it.
     #[must_use]
     pub fn passes(&self, class: Class, now: u64) -> bool {
+        let passes = self.lets_pass(class, now);
+        if !passes {
+            self.count_dropped(class, 1);
+        }
+        passes
+    }
+
+    /// As [`Self::passes`], but counts only a frame that does.
+    pub(crate) fn lets_pass(&self, class: Class, now: u64) -> bool {
         let beat = &self.0[class as usize];
         let passes = beat.bucket.take(now);
-        let count = if passes { &beat.passed } else { &beat.dropped };
-        count.fetch_add(1, Ordering::Relaxed);
+        if passes {
+            beat.passed.fetch_add(1, Ordering::Relaxed);
+        }
         passes
+    }
+
+    /// Counts frames that have not passed.
+    pub(crate) fn count_dropped(&self, class: Class, frames: u64) {
+        self.0[class as usize].dropped.fetch_add(frames, Ordering::Relaxed);
     }
 
     /// Returns the numbers of frames of a class that have passed and that have not.
