@@ -75,8 +75,8 @@ pub struct LiveForwarder {
     seen: Arc<AtomicU64>,
     pub(crate) v4: Ipv4Reader,
     pub(crate) v6: Ipv6Reader,
-    /// The next burst is looked through for packets that leave by the port they came by.
-    pub(crate) seeks: bool,
+    /// For each port how many of its next bursts are looked through for packets that leave by the port they came by.
+    pub(crate) seeks: Box<[u8]>,
     judged: Judged,
     hops: Vec<Option<NextHop>>,
 }
@@ -84,7 +84,8 @@ pub struct LiveForwarder {
 impl LiveForwarder {
     pub(crate) fn new(shared: &Arc<Shared>, v4: Ipv4Reader, v6: Ipv6Reader) -> Self {
         let (seen, shared) = (shared.join(), Arc::clone(shared));
-        Self { seen, shared, v4, v6, seeks: false, judged: Judged::new_live(), hops: Vec::new() }
+        let seeks = vec![0; shared.interfaces().ports()].into_boxed_slice();
+        Self { seen, shared, v4, v6, seeks, judged: Judged::new_live(), hops: Vec::new() }
     }
 
     /// As [`Forwarder::route`], but for options and VLANs: a frame with the tag of a sub-interface of the port comes in by that, and one
@@ -96,7 +97,8 @@ impl LiveForwarder {
             return 0;
         }
         self.shared.catch_up(&self.seen);
-        let refused = if self.seeks { self.refuse_turned_back(ingress, batch, egress) } else { 0 };
+        let seeks = self.seeks.get(ingress).is_some_and(|bursts| *bursts > 0);
+        let refused = if seeks { self.refuse_turned_back(ingress, batch, egress) } else { 0 };
         let Self { shared, v4, v6, judged, hops, .. } = self;
         let table = Hops { next_hops: &**shared, ingress };
         refused + route(&table, shared.interfaces().station(ingress), (judged, hops), (v4, v6), batch, egress)

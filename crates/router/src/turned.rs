@@ -7,23 +7,28 @@ use crate::forwarder::LiveForwarder;
 use crate::{ipv4, ipv6};
 use mempool::{Batch, Packet};
 
+/// Bursts of a port that are looked through at most.
+const BURSTS: u8 = 64;
+
 impl LiveForwarder {
-    /// Has the next burst looked through for packets that would leave by the port they came by, both without a tag. The first such is
-    /// refused as [`Refusal::Probe`], so that who gets it forwards it and sends a redirect. Call it now and then: a burst that is looked
-    /// through costs several times as much.
+    /// Has the next bursts of each port looked through for a packet that would leave by the port it came by, both without a tag. The first
+    /// such of each port is refused as [`Refusal::Probe`], so that who gets it forwards it and sends a redirect; if there is none in 64 bursts,
+    /// no more are looked through. Call it now and then: a burst that is looked through costs several times as much.
     pub fn seek_turned_back(&mut self) {
-        self.seeks = true;
+        self.seeks.fill(BURSTS);
     }
 
     /// Refuses the first packet that would leave by the port it came by. Returns how many there were.
     #[cold]
     #[inline(never)]
     pub(crate) fn refuse_turned_back(&mut self, ingress: usize, batch: &mut Batch, egress: &mut Egress) -> usize {
-        self.seeks = false;
+        let Some(bursts) = self.seeks.get_mut(ingress) else { return 0 };
+        *bursts = bursts.saturating_sub(1);
         let station = self.shared.interfaces().station(ingress);
         let whole = |at: usize| !batch[at].continues() && (at == 0 || !batch[at - 1].continues());
         let found = (0..batch.len()).filter(|at| whole(*at)).find(|at| self.turns_back(ingress, &batch[*at], station));
         let Some(at) = found else { return 0 };
+        self.seeks[ingress] = 0;
         batch.drain_range(at..=at).for_each(|packet| egress.refuse(packet, Refusal::Probe));
         1
     }

@@ -42,10 +42,16 @@ fn udp(net: u8, v6: bool, ttl: u8) -> Vec<u8> {
 }
 
 /// Routes a burst that came in by port 0. Returns how many left by each port, and what was refused.
-fn route(forwarder: &mut LiveForwarder, pool: &Pool, frames: &[Vec<u8>]) -> ([usize; 2], Vec<(Refusal, Vec<u8>)>) {
+fn route(forwarder: &mut LiveForwarder, pool: &Pool, frames: &[Vec<u8>]) -> Routed {
+    route_from(0, forwarder, pool, frames)
+}
+
+type Routed = ([usize; 2], Vec<(Refusal, Vec<u8>)>);
+
+fn route_from(port: usize, forwarder: &mut LiveForwarder, pool: &Pool, frames: &[Vec<u8>]) -> Routed {
     let (mut cache, mut egress, mut batch) = (pool.cache(), Egress::new(2, 32), Batch::with_capacity(32));
     frames.iter().for_each(|frame| batch.push(cache.alloc_from(frame).unwrap()).unwrap());
-    assert_eq!(forwarder.route(0, &mut batch, &mut egress), frames.len());
+    assert_eq!(forwarder.route(port, &mut batch, &mut egress), frames.len());
     assert!(batch.is_empty());
     let refused = egress.drain_refused().map(|(packet, refusal)| (refusal, packet.data().to_vec())).collect();
     ([0, 1].map(|port| egress.outputs()[port].len()), refused)
@@ -65,6 +71,34 @@ fn the_first_of_a_burst_that_turns_back_is_refused_unchanged() {
         forwarder.seek_turned_back();
         assert_eq!(route(&mut forwarder, &pool, std::slice::from_ref(&back)), ([0, 0], vec![(Refusal::Probe, back)]));
     }
+}
+
+/// Among bursts of others, and whatever comes by another port, which has a look of its own.
+#[test]
+fn a_port_is_looked_at_until_one_is_found_and_not_for_ever() {
+    let (pool, fib) = (Pool::new(&PoolConfig { slots: 256, ..PoolConfig::default() }).unwrap(), table());
+    let mut forwarder = fib.forwarder();
+    let [away, back] = [1, 0].map(|net| vec![udp(net, false, 64)]);
+    let probed = |frames: &Vec<Vec<u8>>| ([0, 0], vec![(Refusal::Probe, frames[0].clone())]);
+    let by_port_1 = || {
+        let mut frame = udp(1, false, 64);
+        frame[..6].copy_from_slice(&MACS[1]);
+        vec![frame]
+    };
+    forwarder.seek_turned_back();
+    for _ in 0..10 {
+        assert_eq!(route(&mut forwarder, &pool, &away), ([0, 1], Vec::new()));
+    }
+    assert_eq!(route_from(1, &mut forwarder, &pool, &by_port_1()), probed(&by_port_1()));
+    assert_eq!(route(&mut forwarder, &pool, &back), probed(&back));
+    for frames in [by_port_1(), by_port_1()] {
+        assert_eq!(route_from(1, &mut forwarder, &pool, &frames), ([0, 1], Vec::new()), "once");
+    }
+    forwarder.seek_turned_back();
+    for _ in 0..64 {
+        assert_eq!(route(&mut forwarder, &pool, &away), ([0, 1], Vec::new()));
+    }
+    assert_eq!(route(&mut forwarder, &pool, &back), ([1, 0], Vec::new()));
 }
 
 #[test]

@@ -55,7 +55,7 @@ pub(super) struct ByKernel {
     next_seek: u64,
 }
 
-/// How often a burst is looked through for packets whose senders Linux is to send redirects.
+/// How often bursts of each port are looked through for a packet whose sender Linux is to send a redirect.
 const SEEKS_A_SECOND: u64 = 10;
 
 /// Packets of the host that are sent at a time.
