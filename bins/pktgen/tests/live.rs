@@ -120,6 +120,13 @@ impl Terminal {
         kill_process(Pid::from_child(&self.run.0), signal).unwrap();
     }
 
+    /// The run, where a shell was given the command.
+    fn job(&self) -> Pid {
+        let id = self.run.0.id();
+        let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        Pid::from_raw(children.trim().parse().unwrap()).unwrap()
+    }
+
     /// Goes away in mid-run. Returns the run.
     fn go_away(self) -> Run {
         self.ends.store(true, Ordering::Relaxed);
@@ -219,10 +226,7 @@ fn a_run_in_the_background_goes_on_to_its_end() {
     let mut terminal = Terminal::run_by(&shell, "soft:a?wire=peer:b", &options);
     terminal.shows("counted");
     assert!(!terminal.is_as_before());
-    let id = terminal.run.0.id();
-    let children = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
-    let run = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
-    kill_process(run, Signal::STOP).unwrap();
+    kill_process(terminal.job(), Signal::STOP).unwrap();
     // The shell lets it go on in the background.
     terminal.wait(|screen| !screen.alternate_screen() && !screen.hide_cursor());
     until(&path, |line| line.contains("\"phase\":\"counted\""));
@@ -237,6 +241,27 @@ fn a_run_in_the_background_goes_on_to_its_end() {
     terminal.shows("--live: this process is in the background");
     wait_for(|| terminal.run.0.try_wait().unwrap().is_some());
     assert_eq!(terminal.run.0.wait().unwrap().code(), Some(2));
+}
+
+/// The shell has its lines edited again and writes what it likes while the run is stopped.
+#[test]
+fn a_run_that_was_stopped_takes_the_terminal_again() {
+    let shell = ["bash", "-c", "set -m; \"$@\"; stty sane; echo between; read; fg; wait", "bash"];
+    let mut terminal = Terminal::run_by(&shell, "soft:a?wire=peer:b", &[]);
+    terminal.shows("counted");
+    let run = terminal.job();
+    kill_process(run, Signal::STOP).unwrap();
+    terminal.shows("between");
+    assert!(terminal.is_as_before());
+    terminal.press("\n");
+    terminal.wait(|screen| {
+        let text = screen.contents();
+        screen.alternate_screen() && screen.hide_cursor() && text.contains("counted") && !text.contains("between")
+    });
+    wait_for(|| !terminal.is_as_before());
+    terminal.press("q");
+    wait_for(|| terminal.run.0.try_wait().unwrap().is_some());
+    assert!(terminal.is_as_before() && terminal.run.0.wait().unwrap().success());
 }
 
 /// Asks for the figures until they are as they should be.

@@ -8,9 +8,11 @@ use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
+use signal_hook::consts::SIGCONT;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read as _, Write};
 use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -34,6 +36,8 @@ pub(crate) struct Terminal {
     keys: File,
     /// How it was before anything was changed.
     before: Termios,
+    /// This process was stopped and goes on: meanwhile the terminal was another's, who may have left it as it likes.
+    goes_on: Arc<AtomicBool>,
     /// Whoever writes or changes it holds this, so that nothing is drawn after it was given back.
     state: Mutex<State>,
 }
@@ -65,7 +69,9 @@ impl Terminal {
             let why = "--live: this process is in the background; run it in the foreground, or leave --live out";
             return Err(Failure::usage(why));
         }
-        Ok(Some(Arc::new(Self { keys, before, state: Mutex::new(State::Before) })))
+        let goes_on = Arc::default();
+        signal_hook::flag::register(SIGCONT, Arc::clone(&goes_on)).context("--live: cannot see when it goes on")?;
+        Ok(Some(Arc::new(Self { keys, before, goes_on, state: Mutex::new(State::Before) })))
     }
 
     /// Shows the screen, which is empty, and takes keys without waiting for whole lines.
@@ -75,25 +81,32 @@ impl Terminal {
             return Err(io::Error::other("it was given back already"));
         }
         *state = State::Away;
-        self.look(&mut state)
+        self.look(&mut state).map(drop)
     }
 
-    /// Notes whether the terminal is this process's: if it is so again, shows the screen, which is empty.
-    fn look(&self, state: &mut State) -> io::Result<()> {
+    /// Notes whether the terminal is this process's: if it is so again, or was another's meanwhile, shows the screen, which is empty. Returns
+    /// whether what was drawn is still there.
+    fn look(&self, state: &mut State) -> io::Result<bool> {
         match (*state, is_in_foreground(&self.keys)) {
-            (State::Away, true) => {
+            (State::Shows, true) if !self.goes_on.swap(false, Ordering::Relaxed) && self.is_raw()? => Ok(true),
+            (State::Shows | State::Away, true) => {
                 let mut raw = self.before.clone();
                 raw.make_raw();
                 tcsetattr(&self.keys, OptionalActions::Now, &raw)?;
                 *state = State::Shows;
-                offer(io::stdout(), ENTER, PATIENCE).map(drop)
+                offer(io::stdout(), ENTER, PATIENCE).map(|_| false)
             }
             (State::Shows, false) => {
                 *state = State::Away;
-                self.leave()
+                self.leave().map(|()| false)
             }
-            _ => Ok(()),
+            _ => Ok(*state != State::Away),
         }
+    }
+
+    /// Whether keys come without waiting for whole lines.
+    fn is_raw(&self) -> io::Result<bool> {
+        Ok(!tcgetattr(&self.keys)?.local_modes.intersects(LocalModes::ICANON | LocalModes::ECHO))
     }
 
     /// Goes back to the other screen, unless that stops this process.
@@ -197,9 +210,7 @@ impl Write for Drawing {
     fn flush(&mut self) -> io::Result<()> {
         let text = std::mem::take(&mut self.text);
         let mut state = lock(&self.terminal.state);
-        let before = *state;
-        self.terminal.look(&mut state)?;
-        if *state == State::Away || *state != before {
+        if !self.terminal.look(&mut state)? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         match *state == State::Shows && !offer(io::stdout(), &String::from_utf8_lossy(&text), PATIENCE)? {
