@@ -4,6 +4,7 @@ mod direction;
 pub(crate) mod figures;
 mod held;
 mod hosts;
+mod narrow;
 mod obey;
 mod pair;
 pub(crate) mod report;
@@ -71,6 +72,8 @@ pub(crate) struct Outcome {
     pub(crate) totals: Totals,
     /// Why no figure holds: the clock jumped.
     pub(crate) void: Option<String>,
+    /// Which port is at an interface that is too narrow for the frames.
+    narrow: Option<String>,
     /// What made it fail, that among it.
     pub(crate) trouble: Result<(), Failure>,
 }
@@ -155,6 +158,7 @@ fn perform_steered(
     let calibrated = Calibrated::begin();
     let Ports { mut opened, pools } = held.take(args, &frames, stop, screen)?;
     wait_for_links(&opened, stop)?;
+    let narrow = narrow::of_taps(&args.ports, frames.largest());
     let lines = args.traffic.pace.lines(&args.ports, &opened)?;
     let asked = lines.iter().map(|line| frames.asked(*line)).collect::<Result<Vec<_>, _>>()?;
     let hosts = Hosts::ready(&args.hosting, &mut opened, &pools, stop)?;
@@ -208,7 +212,7 @@ fn perform_steered(
     let void = jumped.as_ref().err().map(ToString::to_string);
     let late = held.take_late() + figures.iter().map(|figures| figures.late).sum::<u64>();
     let (cut, trouble) = (cut.load(Ordering::Relaxed), closed.and(jumped.map_err(Failure::from)).and(steered));
-    Ok(Outcome { frames, limits, names, asked, clock, cut, figures, late, totals, void, trouble })
+    Ok(Outcome { frames, limits, names, asked, clock, cut, figures, late, totals, void, narrow, trouble })
 }
 
 /// Refuses what no run can begin with.
@@ -428,14 +432,14 @@ fn notes(names: &[[String; 2]], progress: &[Vec<Arc<Progress>>]) -> Vec<String> 
 }
 
 /// Why a direction has not been measured, and so many others.
-fn no_probe([from, to]: &[String; 2], others: usize) -> Failure {
+fn no_probe([from, to]: &[String; 2], others: usize, narrow: Option<&str>) -> Failure {
     let others = if others == 0 { String::new() } else { format!(" (and {others} more ways are deaf)") };
-    anyhow!(
-        "{from} > {to}: of the probes that {from} sends none arrives at {to} within {} s{others}; see to cables and to what is \
-         between them, and whether that lets these addresses pass (--dst-mac, --dst-ip)",
-        PROBE_LIMIT.as_secs()
-    )
-    .into()
+    let limit = PROBE_LIMIT.as_secs();
+    let why = narrow.unwrap_or(
+        "see to cables and to what is between them, and whether that lets these addresses pass (--dst-mac, --dst-ip)",
+    );
+    anyhow!("{from} > {to}: of the probes that {from} sends none arrives at {to} within {limit} s{others}; {why}")
+        .into()
 }
 
 #[cfg(test)]

@@ -27,15 +27,35 @@ fn on_linux(program: &[&str]) -> Output {
     command.args(["--net", "sh", "-c", LINUX, "sh"]).args(program).output().unwrap()
 }
 
-#[test]
-fn one_frame_in_a_hundred_that_linux_drops_is_one_percent() {
+/// Why it cannot be done here.
+fn cannot() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        return skip::test!("only root has namespaces and TAP interfaces");
+        return Some("only root has namespaces and TAP interfaces".to_owned());
     }
     let probe = on_linux(&["true"]);
-    if !probe.status.success() {
-        let why = String::from_utf8_lossy(&probe.stderr).lines().next().unwrap_or("no reason given").to_owned();
-        return skip::test!("no namespace here has TAP, a bridge and a rule that drops frames ({why})");
+    let why = String::from_utf8_lossy(&probe.stderr).lines().next().unwrap_or("no reason given").to_owned();
+    let why = format!("no namespace here has TAP, a bridge and a rule that drops frames ({why})");
+    (!probe.status.success()).then_some(why)
+}
+
+#[test]
+fn an_interface_that_is_too_narrow_is_named() {
+    if let Some(why) = cannot() {
+        return skip::test!("{why}");
+    }
+    let run = [env!("CARGO_BIN_EXE_pktgen"), "run", "soft:a?wire=tap:rwa", "soft:b?wire=tap:rwb"];
+    let output = on_linux(&[&run[..], &["--one-way", "--size", "3000", "--quiet"]].concat());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let words =
+        "rwa, at which soft:a is, has an MTU of 1500, and frames of 3000 bytes need 2986: ip link set rwa mtu 2986";
+    assert!(said.contains(words) && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn one_frame_in_a_hundred_that_linux_drops_is_one_percent() {
+    if let Some(why) = cannot() {
+        return skip::test!("{why}");
     }
     let options = ["--one-way", "--rate", "5k", "--catch-up", "1s", "--count", "5000", "--json", "--quiet"];
     let run = [env!("CARGO_BIN_EXE_pktgen"), "run", "soft:a?wire=tap:rwa", "soft:b?wire=tap:rwb"];

@@ -64,6 +64,23 @@ pub enum Written {
     Refused(io::Error),
 }
 
+/// Returns the MTU in bytes of the interface of this name in this thread's network namespace.
+///
+/// ```
+/// assert!(tap::mtu("lo").is_ok_and(|mtu| mtu >= 68));
+/// assert!(tap::mtu("no-such-one").is_err());
+/// ```
+///
+/// # Errors
+///
+/// [`Error::System`] if there is none.
+pub fn mtu(name: &str) -> Result<u32, Error> {
+    let ask = || request::mtu(any_socket()?.as_fd(), name);
+    let mtu = ask()
+        .map_err(|errno| Error::system("read the MTU of", &format!("interface {name}"), errno, way_to_change(errno)))?;
+    Ok(mtu.unsigned_abs())
+}
+
 /// Returns whether an interface can be opened by this name: 1 to 15 bytes, none of them `%`, with which the kernel would make
 /// `tap0` of `tap%d`. The kernel refuses some others too.
 ///

@@ -23,7 +23,7 @@ pub(crate) fn end(args: &RunArgs, outcome: &mut Outcome) -> Result<(), Failure> 
     let unanswered: Vec<_> =
         all.iter().zip(names).filter(|(figures, _)| !figures.answered).map(|(_, names)| names).collect();
     let measured = match unanswered.first() {
-        Some(first) if !cut => Err(no_probe(first, unanswered.len() - 1)),
+        Some(first) if !cut => Err(no_probe(first, unanswered.len() - 1, outcome.narrow.as_deref())),
         _ if all.iter().all(|figures| figures.ticks.is_none()) => {
             Err(anyhow!("ended before any frame counted; give it more time").into())
         }
