@@ -296,6 +296,7 @@ impl Share {
     }
 
     /// Returns how many frames were duplicate, late, reordered or impossible. What was sent, received and lost is in [`Shared::verdict`].
+    /// What senders have cleared is in it until [`Self::look`] or a frame that they have sent since.
     #[must_use]
     pub fn unusual(&self) -> Verdict {
         let mut all = Verdict::default();

@@ -169,13 +169,13 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
 
     /// Begins counters anew while frames count: what was sent until now, also what of it is still under way, counts for nothing.
     /// Frames without tags cannot be told apart, so they go on being counted.
-    /// `clears` is how often that was asked for.
-    pub(super) fn clear(&mut self, now: u64, clears: u64) {
+    /// `clears` is how often that was asked for, and `has_begun` says whether what was sent until now is of what counts.
+    pub(super) fn clear(&mut self, now: u64, clears: u64, has_begun: bool) {
         if self.how == How::Number {
             return;
         }
         if let Some(spread) = &mut self.spread {
-            spread.clear(|index| self.lane.handed_of(index), clears);
+            spread.clear(|index| if has_begun { self.lane.handed_of(index) } else { 0 }, clears);
         }
         for (index, stream) in self.streams.iter_mut().enumerate() {
             stream.clear(self.lane.handed_of(index));
@@ -190,10 +190,19 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         let (from, to, foreign, damaged) = (self.lane.port, self.to, self.foreign, self.damaged());
         let foreign = self.untagged().map_or(foreign, |arrived| arrived.saturating_sub(self.lane.counted()));
         DirectionState { from, to, foreign, damaged, streams: Vec::new() }
+        // At the end it is noted already.
+        self.sent.iter_mut().flatten().for_each(|sent| sent.missed = 0);
     }
 
     /// How a stream is.
     pub(super) fn state_of(&self, index: usize) -> Option<StreamState> {
+    /// Forgets what other queue pairs have cleared since.
+    pub(super) fn look_at_clears(&mut self) {
+        if let Some(spread) = &mut self.spread {
+            spread.look();
+        }
+    }
+
         let sent = self.lane.sent().get(index).copied()?;
         let asked = self.lane.asked().get(index).copied().flatten();
         if let Some(spread) = &self.spread {
@@ -364,6 +373,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     /// What it has counted, for the totals of the ports.
     pub(crate) fn counters(&self) -> Counters {
         self.lane.counters - self.before
+        self.look_at_clears();
     }
 }
 

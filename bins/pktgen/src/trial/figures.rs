@@ -72,7 +72,8 @@ pub(crate) struct Counted {
 
 impl Figures {
     /// Returns them with the direction's queues.
-    pub(crate) fn of<R: RxQueue, T: TxQueue>(direction: Direction<R, T>) -> (Self, R, T) {
+    pub(crate) fn of<R: RxQueue, T: TxQueue>(mut direction: Direction<R, T>) -> (Self, R, T) {
+        direction.look_at_clears();
         let (untagged, damaged) = (direction.untagged(), direction.damaged());
         let opening = direction.opening.map(|sent| (sent, direction.opening_arrived));
         let Direction { lane, to, rx, streams, spread, answered, late, mut foreign, verifies, sent, .. } = direction;

@@ -53,6 +53,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
                 return;
             };
             self.obeyed.done = number;
+            self.directions.iter_mut().for_each(Direction::look_at_clears);
             let directions = self.directions.iter().map(Direction::state).collect();
             let (phase, runs, since) = (self.phase, self.obeyed.runs, self.obeyed.counts_since);
             self.obeyed.answer = Some(PairState { phase, runs, now, since, directions, ..PairState::default() });
@@ -98,7 +99,8 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             // Of several queue pairs all do so, wherever each is.
             if self.phase == Phase::Counted || self.directions.iter().any(|direction| direction.spread.is_some()) {
                 self.obeyed.counts_since = now;
-                self.directions.iter_mut().for_each(|direction| direction.clear(now, wanted.clears));
+                let has_begun = self.phase >= Phase::Counted;
+                self.directions.iter_mut().for_each(|direction| direction.clear(now, wanted.clears, has_begun));
             }
         }
         if wanted.ends {

@@ -286,6 +286,7 @@ impl<R: RxQueue, T: TxQueue> Function for Pairs<R, T> {
         let Self { pairs, batch } = self;
         pairs.iter_mut().fold(false, |moved, pair| pair.poll(clock, batch) | moved)
     }
+                self.directions.iter_mut().for_each(|direction| direction.lane.cut());
 
     fn publish(&mut self) {
         self.pairs.iter_mut().for_each(Pair::publish);

@@ -118,7 +118,7 @@ impl Spread {
     }
 
     /// Forgets what others have cleared.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         for (index, share) in self.shares.iter_mut().enumerate() {
             for (sender, member) in self.group.members.iter().enumerate() {
                 share.look(sender, &member.streams[index]);

@@ -38,7 +38,14 @@ fn plan(count: u64) -> Plan {
 }
 
 /// Moves what was sent until both have ended.
-fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, is_over: impl Fn() -> bool) {
+/// Whether probes are lost, and how many were.
+#[derive(Default)]
+struct Deaf {
+    is_so: AtomicBool,
+    probes: AtomicU64,
+}
+
+fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, deaf: &Deaf, is_over: impl Fn() -> bool) {
     while !is_over() {
         let Some(frame) = wires[0].collect() else {
             std::thread::yield_now();
@@ -49,6 +56,10 @@ fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, is_over: impl Fn(
         let frames = match stream {
             COUNTED => edit(sender, tag.number, frame),
             // Probes come back elsewhere.
+            _ if deaf.is_so.load(Ordering::Acquire) => {
+                deaf.probes.fetch_add(1, Ordering::AcqRel);
+                Vec::new()
+            }
             _ => vec![(1 - sender, frame)],
         };
         for (queue, frame) in frames {
@@ -66,6 +77,10 @@ fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, is_over: impl Fn(
 /// Runs two queue pairs that send `count` frames together.
 fn run(plan: Plan, edit: Edit) -> Figures {
     let config =
+    run_deaf(plan, edit, &Deaf::default())
+}
+
+fn run_deaf(plan: Plan, edit: Edit, deaf: &Deaf) -> Figures {
         PortConfig { rx_queues: 2, tx_queues: 2, rx_ring: 4096, tx_ring: 1024, mtu: 4000, ..PortConfig::default() };
     let pool = |slots| Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
     let pools = [pool(16_384), pool(32_768)];
@@ -89,7 +104,7 @@ fn run(plan: Plan, edit: Edit) -> Figures {
             .into_iter()
             .map(|pairs| scope.spawn(|| pairs.run(lcore::Loop::new(&stop).yield_after(Some(1)))))
             .collect();
-        carry(&mut [wire_a, wire_b], &group, edit, || threads.iter().all(|thread| thread.is_finished()));
+        carry(&mut [wire_a, wire_b], &group, edit, deaf, || threads.iter().all(|thread| thread.is_finished()));
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
     figures::of_ports(measured.into_iter().map(|direction| Figures::of(direction).0).collect()).remove(0)
@@ -187,4 +202,22 @@ fn what_was_sent_before_a_clear_counts_for_nothing() {
     // What is still held at the end is lost.
     assert!(sent > 0 && received + lost == sent && lost <= 300 && [duplicate, late] == [0; 2], "{figures:?}");
     assert!(figures.is_steered());
+}
+
+#[test]
+fn a_clear_before_frames_count_takes_none_of_these() {
+    let plan = plan(1000);
+    let (orders, deaf) = (Arc::clone(&plan.orders), Deaf { is_so: AtomicBool::new(true), ..Deaf::default() });
+    let figures = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while deaf.probes.load(Ordering::Acquire) < 10 {
+                std::thread::yield_now();
+            }
+            let states = orders.order(|_, wanted| wanted.clears += 1).unwrap();
+            assert_eq!(states.len(), 2);
+            deaf.is_so.store(false, Ordering::Release);
+        });
+        run_deaf(plan, Box::new(|sender, _, frame| vec![(sender, frame)]), &deaf)
+    });
+    assert_eq!(counts(&figures)[..3], [1000, 1000, 0]);
 }
