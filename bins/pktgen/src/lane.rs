@@ -358,6 +358,16 @@ impl<T: TxQueue> Lane<T> {
     pub(crate) fn flush(&mut self) -> bool {
         self.tx.send(&mut self.cache, &mut self.batch);
         self.batch.is_empty()
+    /// Sends a frame that counts for nothing, after all others, with this number of a stream in its tag.
+    pub(crate) fn ask(&mut self, stream: u16) {
+        let Self { sources, probe, cache, batch, .. } = self;
+        let Some(source) = probe.as_mut().or(sources.first_mut()) else { return };
+        source.traffic.begin(stream, false);
+        source.traffic.write(cache, batch, &[self.last], &mut Runs::default());
+        self.tx.send(&mut self.cache, &mut self.batch);
+        self.cache.free_batch(&mut self.batch);
+    }
+
     }
 
     /// Whether nothing is left to send.

@@ -284,6 +284,7 @@ fn plan(args: &RunArgs, frames: &Frames, clock: &Clock, controls: &Controls) -> 
         settle: ticks(SETTLE),
         silence: ticks(args.around.silence.unwrap_or(DRAIN)),
         drain: ticks(args.around.silence.unwrap_or(DRAIN).max(DRAIN)),
+        echo: args.around.silence.map_or(0, |_| ticks(PROBE_LIMIT)),
         learning: ticks(args.around.learning),
         flush: ticks(FLUSH),
         cut: Arc::default(),

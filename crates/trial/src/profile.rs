@@ -18,7 +18,8 @@ pub struct Phases {
     /// Frames that open the traffic and are not counted.
     pub warm_up_frames: u32,
     /// For frames that are still under way after the traffic (phase d): the time without any before those missing count as lost. Frames that
-    /// come prolong it, to at most 2 seconds in all if it is less.
+    /// come prolong it, to at most 2 seconds in all if it is less. Where some are missing after it, one more has to come through before they
+    /// count as lost, in at most 5 seconds: they may be held up.
     pub drain: f64,
     /// For the device to come to rest (phase e).
     pub settle: f64,

@@ -2,7 +2,7 @@
 
 use super::held::Earlier;
 use super::hosts::{Attached, Listener};
-use super::pair::{COUNTED, PROBE, Phase, WARM_UP};
+use super::pair::{COUNTED, ECHO, PROBE, Phase, WARM_UP};
 use super::spread::Spread;
 use crate::control::{DirectionState, StreamState};
 use crate::lane::{Lane, Sent};
@@ -33,6 +33,7 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     /// Frames that arrived, whatever they are, where those that count have no tag.
     arrived: u64,
     pub(crate) answered: bool,
+    pub(super) echoes: Echoes,
     /// Streams of runs before on the same ports, and frames of them that come now.
     earlier: Earlier,
     pub(crate) late: u64,
@@ -56,6 +57,13 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     /// The host that the receiving port is, and the one that the sending port is if nothing else receives there.
     pub(super) host: Option<Box<Attached<T>>>,
     pub(super) listener: Option<Box<Listener<R>>>,
+}
+
+/// Frames that are sent behind those that count: once one has come, none of these is still to come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Echoes {
+    pub(super) sent: u64,
+    pub(super) came: u64,
 }
 
 /// How frames that count are known.
@@ -93,6 +101,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             spread: None,
             arrived: 0,
             answered: false,
+            echoes: Echoes::default(),
             earlier: Earlier::default(),
             late: 0,
             foreign: 0,
@@ -181,21 +190,12 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             stream.clear(self.lane.handed_of(index));
         }
         self.lane.clear(now);
+        // At the end it is noted already.
+        self.sent.iter_mut().flatten().for_each(|sent| sent.missed = 0);
         (self.foreign, self.damaged) = (0, 0);
         self.refused_before = self.refused();
     }
 
-    /// How it is, but for its streams.
-    pub(super) fn state(&self) -> DirectionState {
-        let (from, to, foreign, damaged) = (self.lane.port, self.to, self.foreign, self.damaged());
-        let foreign = self.untagged().map_or(foreign, |arrived| arrived.saturating_sub(self.lane.counted()));
-        DirectionState { from, to, foreign, damaged, streams: Vec::new() }
-        // At the end it is noted already.
-        self.sent.iter_mut().flatten().for_each(|sent| sent.missed = 0);
-    }
-
-    /// How a stream is.
-    pub(super) fn state_of(&self, index: usize) -> Option<StreamState> {
     /// Forgets what other queue pairs have cleared since.
     pub(super) fn look_at_clears(&mut self) {
         if let Some(spread) = &mut self.spread {
@@ -203,6 +203,15 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         }
     }
 
+    /// How it is, but for its streams.
+    pub(super) fn state(&self) -> DirectionState {
+        let (from, to, foreign, damaged) = (self.lane.port, self.to, self.foreign, self.damaged());
+        let foreign = self.untagged().map_or(foreign, |arrived| arrived.saturating_sub(self.lane.counted()));
+        DirectionState { from, to, foreign, damaged, streams: Vec::new() }
+    }
+
+    /// How a stream is.
+    pub(super) fn state_of(&self, index: usize) -> Option<StreamState> {
         let sent = self.lane.sent().get(index).copied()?;
         let asked = self.lane.asked().get(index).copied().flatten();
         if let Some(spread) = &self.spread {
@@ -293,6 +302,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             if self.how == How::Number {
                 match tag {
                     Some(tag) if tag.stream == self.base.wrapping_add(PROBE) => self.answered = true,
+                    Some(tag) if tag.stream == self.base.wrapping_add(ECHO) => self.echoes.came += 1,
                     None if self.is_answered(frame, clock) => {}
                     _ => (self.arrived, counted) = (self.arrived + 1, counted + 1),
                 }
@@ -314,6 +324,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     pub(super) fn saw_other(&mut self, tag: Option<Tag>, frame: &[Packet], clock: &mut Clock) {
         match tag.map(|tag| tag.stream.wrapping_sub(self.base)) {
             Some(PROBE) => self.answered = true,
+            Some(ECHO) => self.echoes.came += 1,
             Some(WARM_UP) => self.opening_arrived += 1,
             None if self.is_answered(frame, clock) => {}
             _ if tag.is_some_and(|tag| self.earlier.contains(tag.stream)) => self.late += 1,
@@ -331,6 +342,12 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             return sent.next().is_some_and(|sent| sent.handed <= self.arrived);
         }
         self.streams.iter().all(|stream| sent.next().is_some_and(|sent| stream.verdict(sent.handed).lost == 0))
+    }
+
+    /// Sends one more echo.
+    pub(super) fn ask(&mut self) {
+        self.lane.ask(self.base.wrapping_add(ECHO));
+        self.echoes.sent += 1;
     }
 
     /// Nothing more is sent of what counts.
@@ -356,6 +373,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     }
 
     pub(super) fn publish(&mut self, phase: Phase) {
+        self.look_at_clears();
         let counters = &mut self.lane.counters;
         counters.set_rx(self.rx.queue.counters());
         counters.set_tx(self.lane.tx.counters());
@@ -373,7 +391,6 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     /// What it has counted, for the totals of the ports.
     pub(crate) fn counters(&self) -> Counters {
         self.lane.counters - self.before
-        self.look_at_clears();
     }
 }
 

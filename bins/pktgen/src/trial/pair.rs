@@ -1,6 +1,6 @@
 //! The work of an lcore in a run: pairs of ports, each from its probes to the end of its drain.
 
-use super::direction::Direction;
+use super::direction::{Direction, Echoes};
 use super::obey::Obeyed;
 use super::spread::Spread;
 use crate::control::Orders;
@@ -26,6 +26,9 @@ pub(crate) struct Plan {
     pub(crate) settle: u64,
     pub(crate) silence: u64,
     pub(crate) drain: u64,
+    /// If something is missing after that silence, a frame sent then has to come through, as what is missing may be held up and not lost: for
+    /// so long at most. 0 to ask for none.
+    pub(crate) echo: u64,
     /// What the ring has not taken by then is not sent.
     pub(crate) flush: u64,
     /// A user wants the end.
@@ -40,7 +43,8 @@ const ROUND_TRIPS: u64 = 4;
 /// Streams of a direction, from its base on: this, that, and those that count.
 pub(super) const PROBE: u16 = 0;
 pub(super) const WARM_UP: u16 = 1;
-pub(super) const COUNTED: u16 = 2;
+pub(super) const ECHO: u16 = 2;
+pub(super) const COUNTED: u16 = 3;
 
 /// The parts of a run, in their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +73,10 @@ pub(crate) struct Pair<R = AnyRxQueue, T = AnyTxQueue> {
     round_trip: u64,
     /// When a frame was last counted.
     last_arrival: u64,
+    /// When the drain was last looked at, since when it asks for echoes, and when each direction had one.
+    looked: u64,
+    asked: Option<u64>,
+    heard: Option<u64>,
     pub(super) obeyed: Obeyed,
 }
 
@@ -90,12 +98,15 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             answered: None,
             round_trip: 0,
             last_arrival: 0,
+            looked: 0,
+            asked: None,
+            heard: None,
             obeyed: Obeyed::default(),
         }
     }
 
     fn enter(&mut self, phase: Phase, now: u64) {
-        (self.phase, self.since, self.last_arrival) = (phase, now, now);
+        (self.phase, self.since, self.last_arrival, self.looked) = (phase, now, now, now);
         let Plan { warm_up, duration, count, .. } = self.plan;
         for direction in &mut self.directions {
             if matches!(phase, Phase::WarmUp | Phase::Counted) {
@@ -174,21 +185,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
                     self.enter(Phase::Drain, now);
                 }
             }
-            Phase::Drain => {
-                let all = self.directions.iter().all(Direction::is_complete);
-                // Doubles may follow the last, and what a device holds comes later than the last before it.
-                let Plan { settle, silence, drain, .. } = self.plan;
-                let silence = silence.max(self.round_trip.saturating_mul(ROUND_TRIPS));
-                let quiet = if all { settle } else { settle.max(silence) };
-                let last_arrival = self.spreads().map(Spread::last_arrival).fold(self.last_arrival, u64::max);
-                if now.saturating_sub(last_arrival) >= quiet || elapsed >= drain {
-                    self.spreads().for_each(Spread::note_drained);
-                    // What others have sent may still come by these queues.
-                    if self.spreads().all(Spread::all_drained) {
-                        self.phase = Phase::Done;
-                    }
-                }
-            }
+            Phase::Drain => self.drain(now),
             _ => {}
         }
     }
@@ -196,6 +193,61 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     /// What directions have to do with other queue pairs.
     fn spreads(&self) -> impl Iterator<Item = &Spread> {
         self.directions.iter().filter_map(|direction| direction.spread.as_deref())
+    }
+
+    fn drain(&mut self, now: u64) {
+        if self.is_drained(now) {
+            self.spreads().for_each(Spread::note_drained);
+            // What others have sent may still come by these queues.
+            if self.spreads().all(Spread::all_drained) {
+                self.phase = Phase::Done;
+            }
+        }
+    }
+
+    /// Whether nothing more is waited for.
+    fn is_drained(&mut self, now: u64) -> bool {
+        let Plan { settle, silence, drain, echo, probe_interval, .. } = self.plan;
+        self.last_arrival = self.spreads().map(Spread::last_arrival).fold(self.last_arrival, u64::max);
+        // While this lcore did not run it has not seen what came.
+        let stopped = now.saturating_sub(self.looked).saturating_sub(probe_interval);
+        for time in [Some(&mut self.since), Some(&mut self.last_arrival), self.asked.as_mut()].into_iter().flatten() {
+            *time = time.saturating_add(stopped).min(now);
+        }
+        self.looked = now;
+        let all = self.directions.iter().all(Direction::is_complete);
+        // Doubles may follow the last, and what a device holds comes later than the last before it.
+        let silence = silence.max(self.round_trip.saturating_mul(ROUND_TRIPS));
+        let quiet = if all { settle } else { settle.max(silence) };
+        if now.saturating_sub(self.last_arrival) >= quiet {
+            return all || self.is_echoed(now);
+        }
+        // What was held up has the time for it too.
+        now.saturating_sub(self.since) >= if self.asked.is_some() { drain.saturating_add(echo) } else { drain }
+    }
+
+    /// Asks each direction that misses something for an echo. Returns whether all have it, or it is no use to wait for one.
+    fn is_echoed(&mut self, now: u64) -> bool {
+        let Plan { echo, probe_interval, settle, .. } = self.plan;
+        let asked = *self.asked.get_or_insert(now);
+        if now.saturating_sub(asked) >= echo {
+            return true;
+        }
+        let mut missing = self.directions.iter().filter(|direction| !direction.is_complete());
+        if missing.all(|direction| direction.echoes.came > 0) {
+            // The others are on their way too, and would come in the next run.
+            let heard = *self.heard.get_or_insert(now);
+            let has_all = |Echoes { sent, came }: Echoes| came >= sent;
+            return now.saturating_sub(heard) >= settle || self.directions.iter().all(|one| has_all(one.echoes));
+        }
+        if now >= self.next_probe || asked == now {
+            self.next_probe = now + probe_interval;
+            self.directions
+                .iter_mut()
+                .filter(|one| one.echoes.came == 0 && !one.is_complete())
+                .for_each(Direction::ask);
+        }
+        false
     }
 
     fn probe(&mut self, now: u64) {
@@ -234,6 +286,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             Phase::Probe | Phase::WarmUp => self.phase = Phase::Done,
             Phase::Counted if !self.obeyed.is_cut => {
                 self.obeyed.is_cut = true;
+                self.directions.iter_mut().for_each(|direction| direction.lane.cut());
                 self.directions.iter_mut().for_each(|direction| direction.lane.cut());
             }
             _ => {}
@@ -286,7 +339,6 @@ impl<R: RxQueue, T: TxQueue> Function for Pairs<R, T> {
         let Self { pairs, batch } = self;
         pairs.iter_mut().fold(false, |moved, pair| pair.poll(clock, batch) | moved)
     }
-                self.directions.iter_mut().for_each(|direction| direction.lane.cut());
 
     fn publish(&mut self) {
         self.pairs.iter_mut().for_each(Pair::publish);

@@ -13,7 +13,7 @@ use ethdev::in_process::{self, InProcess, InProcessRx, InProcessTx, Wire};
 use lcore::{Function, Loop};
 use measure::{Bracket, Tag};
 use mempool::PoolConfig;
-use pair::WARM_UP;
+use pair::{ECHO, WARM_UP};
 use std::collections::VecDeque;
 
 /// Ticks of a second, so few that frames are late from the beginning, and are sent as fast as they can be.
@@ -90,7 +90,8 @@ impl Function for Bench {
         while let Some(frame) = self.wires[0].collect() {
             let tag = Tag::parse(&frame).unwrap();
             // Probes do not reach it.
-            if tag.stream.wrapping_sub(BASE) < WARM_UP || self.device.passes(tag.due.unwrap()) {
+            let number = tag.stream.wrapping_sub(BASE);
+            if number < WARM_UP || number == ECHO || self.device.passes(tag.due.unwrap()) {
                 assert!(self.wires[1].inject(&frame), "there is room");
             }
         }
@@ -127,7 +128,7 @@ fn attempt(device: &mut Device, setup: &Setup, next: &Trial, second: u64) -> Opt
     let clock = Clock::new(bracket(0, 0), bracket(second, 1_000_000_000)).unwrap();
     let frames = prepare(&args).unwrap();
     let (_, mut plan) = plan(&args, &frames, &clock, &Controls::default());
-    (plan.flush, plan.probe_limit) = (NEVER, NEVER);
+    (plan.flush, plan.probe_limit, plan.echo) = (NEVER, NEVER, NEVER);
 
     let pool = || Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap();
     let [pool_a, pool_b, sent_from] = [pool(), pool(), pool()];

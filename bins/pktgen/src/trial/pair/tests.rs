@@ -3,7 +3,7 @@
 use super::*;
 use crate::control::{Orders, Pace};
 use crate::host::Host;
-use crate::lane::{Lane, Source};
+use crate::lane::{Lane, Sent, Source};
 use crate::pacing::Pacing;
 use crate::traffic::{Part as Frames, Traffic};
 use crate::trial::direction::How;
@@ -17,6 +17,8 @@ use station::Station;
 use stream::{Flows, Stream as Template};
 
 const SECOND: u64 = 1_000_000_000;
+/// Ticks that never pass.
+const NEVER: u64 = u64::MAX >> 8;
 
 /// What a wire does with a counted frame, by its number: the frames that come out.
 type Edit = Box<dyn FnMut(usize, Vec<u8>) -> Vec<Vec<u8>>>;
@@ -30,6 +32,9 @@ struct Bench {
     counted: usize,
     /// Probes that are lost first.
     deaf: usize,
+    /// Frames that are held back until so many echoes are among them.
+    held: Vec<Vec<u8>>,
+    holds: usize,
     _opened: [Opened<in_process::InProcess>; 2],
 }
 
@@ -47,7 +52,21 @@ impl Function for Bench {
                     self.deaf -= 1;
                     Vec::new()
                 }
+                ECHO if self.holds > 0 => {
+                    self.holds -= 1;
+                    self.held.push(frame);
+                    if self.holds == 0 { std::mem::take(&mut self.held) } else { Vec::new() }
+                }
                 _ => vec![frame],
+            };
+            let frames = match self.holds {
+                0 => frames,
+                // A device that does not run holds what has come to it.
+                _ if self.counted > 1 => {
+                    self.held.extend(frames);
+                    Vec::new()
+                }
+                _ => frames,
             };
             frames.iter().for_each(|frame| assert!(self.wires[1].inject(frame), "there is room"));
         }
@@ -83,6 +102,7 @@ fn plan(count: u64) -> Plan {
         settle: SECOND,
         silence: 3 * SECOND,
         drain: 3 * SECOND,
+        echo: 0,
         flush: 60 * SECOND,
         cut: Arc::default(),
         orders: Arc::default(),
@@ -119,7 +139,7 @@ fn bench(plan: Plan, deaf: usize, pacers: Vec<Option<Pacer>>, edit: Edit, how: H
         Box::new(Attached::new(Host::new(station, &pools[1]), Some(b.tx.remove(0))))
     });
     let pairs = Pairs::new(vec![Pair::new(vec![direction], plan)], 32);
-    Bench { pairs, wires: [wire_a, wire_b], edit, counted: 0, deaf, _opened: [a, b] }
+    Bench { pairs, wires: [wire_a, wire_b], edit, counted: 0, deaf, held: Vec::new(), holds: 0, _opened: [a, b] }
 }
 
 impl Bench {
@@ -413,4 +433,60 @@ fn an_overload_comes_first_and_does_not_count() {
     assert_eq!((opening.handed + opening.missed, arrived), (2000, opening.handed));
     assert_eq!(figures.all.verdict.sent + figures.all.missed, 500);
     assert_eq!((figures.all.verdict.lost, figures.foreign), (0, 0));
+}
+
+/// Nothing waits for a machine here: what ends the wait is an echo, or that none comes.
+fn impatient(count: u64, echo: u64) -> Plan {
+    Plan { settle: 1, silence: 1000, probe_interval: 1000, echo, ..plan(count) }
+}
+
+#[test]
+fn what_is_held_up_for_longer_than_the_silence_is_no_loss() {
+    let mut bench = bench(impatient(16, NEVER), 0, vec![None], keeping(|_| true), How::Tags, None);
+    bench.holds = 20;
+    let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
+    assert_eq!(counts(&figures), [16, 16, 0, 0, 0, 0, 0]);
+    assert_eq!(figures.foreign, 0);
+}
+
+#[test]
+fn what_an_echo_has_overtaken_is_lost() {
+    // Without the echo there is no end.
+    for how in [How::Tags, How::SplitTags] {
+        let bench = bench(impatient(16, NEVER), 3, vec![None], keeping(|number| number < 3), how, None);
+        let (direction, _) = bench.run(&lcore::Stop::new().unwrap());
+        assert!(direction.echoes.came > 0, "{how:?}");
+        let figures = Figures::of(direction).0;
+        assert_eq!(counts(&figures)[..3], [16, 3, 13], "{how:?}");
+    }
+}
+
+#[test]
+fn a_device_that_is_gone_ends_the_wait_for_an_echo() {
+    let mut bench = bench(impatient(16, SECOND / 100), 0, vec![None], keeping(|_| true), How::Tags, None);
+    bench.holds = usize::MAX;
+    let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
+    assert_eq!(counts(&figures)[..3], [16, 1, 15]);
+}
+
+/// Frames may have come while the lcore did not run.
+#[test]
+fn a_drain_does_not_end_because_nobody_looked() {
+    let mut pairs = bench(plan(16), 0, vec![None], keeping(|_| true), How::Tags, None).pairs;
+    let pair = &mut pairs.pairs[0];
+    pair.enter(Phase::Drain, SECOND);
+    pair.directions[0].sent = Some(vec![Sent { handed: 1, missed: 0 }]);
+    let Plan { probe_interval, drain, .. } = pair.plan;
+    let mut now = 1000 * SECOND;
+    pair.steer(now);
+    assert_eq!(pair.phase, Phase::Drain);
+    // It is looked at all the time.
+    for _ in 0..drain / probe_interval - 1 {
+        assert_eq!(pair.phase, Phase::Drain);
+        now += probe_interval;
+        pair.steer(now);
+    }
+    now += probe_interval;
+    pair.steer(now);
+    assert_eq!(pair.phase, Phase::Done);
 }

@@ -31,13 +31,13 @@ fn plan(count: u64) -> Plan {
         settle: SECOND,
         silence: 3 * SECOND,
         drain: 60 * SECOND,
+        echo: 0,
         flush: 60 * SECOND,
         cut: Arc::default(),
         orders: Arc::new(Orders::new(2, true)),
     }
 }
 
-/// Moves what was sent until both have ended.
 /// Whether probes are lost, and how many were.
 #[derive(Default)]
 struct Deaf {
@@ -45,6 +45,7 @@ struct Deaf {
     probes: AtomicU64,
 }
 
+/// Moves what was sent until both have ended.
 fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, deaf: &Deaf, is_over: impl Fn() -> bool) {
     while !is_over() {
         let Some(frame) = wires[0].collect() else {
@@ -55,11 +56,11 @@ fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, deaf: &Deaf, is_o
         let (sender, stream) = group.place(tag.stream).unwrap();
         let frames = match stream {
             COUNTED => edit(sender, tag.number, frame),
-            // Probes come back elsewhere.
             _ if deaf.is_so.load(Ordering::Acquire) => {
                 deaf.probes.fetch_add(1, Ordering::AcqRel);
                 Vec::new()
             }
+            // Probes come back elsewhere.
             _ => vec![(1 - sender, frame)],
         };
         for (queue, frame) in frames {
@@ -76,11 +77,11 @@ fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, deaf: &Deaf, is_o
 
 /// Runs two queue pairs that send `count` frames together.
 fn run(plan: Plan, edit: Edit) -> Figures {
-    let config =
     run_deaf(plan, edit, &Deaf::default())
 }
 
 fn run_deaf(plan: Plan, edit: Edit, deaf: &Deaf) -> Figures {
+    let config =
         PortConfig { rx_queues: 2, tx_queues: 2, rx_ring: 4096, tx_ring: 1024, mtu: 4000, ..PortConfig::default() };
     let pool = |slots| Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
     let pools = [pool(16_384), pool(32_768)];
@@ -93,7 +94,7 @@ fn run_deaf(plan: Plan, edit: Edit, deaf: &Deaf) -> Figures {
         let part = Frames::new(0, stream, 1, Kind::Full).unwrap();
         let source = Source::new(Traffic::new(vec![part], 60), None);
         let lane = Lane::new(0, a.tx.remove(0), &pool(4096), 32, vec![source]);
-        let base = BASE.wrapping_add(3 * u16::try_from(queue).unwrap());
+        let base = BASE.wrapping_add((COUNTED + 1) * u16::try_from(queue).unwrap());
         let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], base, How::Tags).verify(true);
         Pairs::new(vec![Pair::new(vec![direction.spread(Spread::new(&group, queue))], plan.clone())], 32)
     };
