@@ -202,6 +202,10 @@ impl<T: TxQueue> Lane<T> {
         self.others = sources.into_iter().map(|source| source.pacing).collect();
     }
 
+    pub(crate) fn has_other_paces(&self) -> bool {
+        !self.others.is_empty()
+    }
+
     /// From the next part on it has the other paces, if there are any; and then its own again.
     pub(crate) fn exchange_paces(&mut self) {
         self.sources
@@ -354,10 +358,6 @@ impl<T: TxQueue> Lane<T> {
         (next[0] < self.sources.len()).then_some(next)
     }
 
-    /// Sends on what the ring had no room for. Returns whether nothing is left.
-    pub(crate) fn flush(&mut self) -> bool {
-        self.tx.send(&mut self.cache, &mut self.batch);
-        self.batch.is_empty()
     /// Sends a frame that counts for nothing, after all others, with this number of a stream in its tag.
     pub(crate) fn ask(&mut self, stream: u16) {
         let Self { sources, probe, cache, batch, .. } = self;
@@ -368,6 +368,10 @@ impl<T: TxQueue> Lane<T> {
         self.cache.free_batch(&mut self.batch);
     }
 
+    /// Sends on what the ring had no room for. Returns whether nothing is left.
+    pub(crate) fn flush(&mut self) -> bool {
+        self.tx.send(&mut self.cache, &mut self.batch);
+        self.batch.is_empty()
     }
 
     /// Whether nothing is left to send.

@@ -177,7 +177,12 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     fn steer_slowly(&mut self, now: u64, elapsed: u64) {
         match self.phase {
             Phase::Probe => self.probe(now),
-            Phase::WarmUp if elapsed >= self.plan.warm_up => self.enter(Phase::Counted, now),
+            Phase::WarmUp if elapsed >= self.plan.warm_up => {
+                // What is to be known from the end of an overload on begins there, however late that is seen.
+                let is_overload = self.directions.iter().any(|direction| direction.lane.has_other_paces());
+                let end = self.since.saturating_add(self.plan.warm_up);
+                self.enter(Phase::Counted, if is_overload { end } else { now });
+            }
             Phase::Flush => {
                 let is_flushed = self.directions.iter().all(|direction| direction.lane.is_done(now));
                 if is_flushed || elapsed >= self.plan.flush {
@@ -188,11 +193,6 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             Phase::Drain => self.drain(now),
             _ => {}
         }
-    }
-
-    /// What directions have to do with other queue pairs.
-    fn spreads(&self) -> impl Iterator<Item = &Spread> {
-        self.directions.iter().filter_map(|direction| direction.spread.as_deref())
     }
 
     fn drain(&mut self, now: u64) {
@@ -250,6 +250,11 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         false
     }
 
+    /// What directions have to do with other queue pairs.
+    fn spreads(&self) -> impl Iterator<Item = &Spread> {
+        self.directions.iter().filter_map(|direction| direction.spread.as_deref())
+    }
+
     fn probe(&mut self, now: u64) {
         if self.since == 0 {
             self.since = now;
@@ -281,12 +286,12 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         match self.phase {
             // Another queue pair may have frames under way that count.
             Phase::Probe | Phase::WarmUp if self.spreads().next().is_some() => {
+                self.directions.iter_mut().for_each(|direction| direction.lane.cut());
                 self.enter(Phase::Drain, device::tsc::now());
             }
             Phase::Probe | Phase::WarmUp => self.phase = Phase::Done,
             Phase::Counted if !self.obeyed.is_cut => {
                 self.obeyed.is_cut = true;
-                self.directions.iter_mut().for_each(|direction| direction.lane.cut());
                 self.directions.iter_mut().for_each(|direction| direction.lane.cut());
             }
             _ => {}
