@@ -13,7 +13,7 @@ use ethdev::in_process::{self, InProcess, InProcessRx, InProcessTx, Wire};
 use lcore::{Function, Loop};
 use measure::{Bracket, Tag};
 use mempool::PoolConfig;
-use pair::{ECHO, WARM_UP};
+use pair::{COUNTED, ECHO, WARM_UP};
 use std::collections::VecDeque;
 
 /// Ticks of a second, so few that frames are late from the beginning, and are sent as fast as they can be.
@@ -23,6 +23,8 @@ const NEVER: u64 = u64::MAX >> 8;
 /// Tags have so much of a due time.
 const DUE: u64 = (1 << 48) - 1;
 const BASE: u16 = 0xfff0;
+/// Frames that are received in a round.
+const BURST: usize = 32;
 
 /// A device with a rate and a buffer, or that loses frames by chance.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +45,9 @@ struct Device {
     recovered_at: u64,
     /// Frames lost, of all trials.
     lost: u64,
+    /// Ticks of the machine's clock for which it holds each frame; and how long each that counts took at least and at most, by that clock.
+    delay: u64,
+    took: Vec<[u64; 2]>,
 }
 
 impl Device {
@@ -50,6 +55,7 @@ impl Device {
     fn rest(&mut self) {
         self.first = None;
         self.departures.clear();
+        self.took.clear();
         (self.free_at, self.recovered_at) = (0, 0);
     }
 
@@ -76,25 +82,61 @@ impl Device {
     }
 }
 
+/// A frame in the device, and the times between which it was handed over.
+struct Held {
+    frame: Vec<u8>,
+    handed: [u64; 2],
+}
+
 /// A pair of ports with a device between them.
 struct Bench {
     pairs: Pairs<InProcessRx, InProcessTx>,
     wires: [Wire; 2],
     device: Device,
+    /// When the last round began.
+    begun: u64,
+    held: VecDeque<Held>,
+    /// Frames that count and come in the next round, and since when.
+    coming: Vec<(Held, u64)>,
     _opened: [ethdev::Opened<InProcess>; 2],
+}
+
+impl Bench {
+    /// Lets out what was held for long enough, no more than comes in a round.
+    fn let_out(&mut self) {
+        for _ in 0..BURST {
+            let now = device::tsc::now();
+            let is_due = |held: &mut Held| now.saturating_sub(held.handed[1]) >= self.device.delay;
+            let Some(held) = self.held.pop_front_if(is_due) else { break };
+            let tag = Tag::parse(&held.frame).unwrap();
+            assert!(self.wires[1].inject(&held.frame), "there is room");
+            if tag.stream.wrapping_sub(BASE) >= COUNTED {
+                self.coming.push((held, now));
+            }
+        }
+    }
 }
 
 impl Function for Bench {
     fn poll(&mut self, clock: &mut ::lcore::Clock) -> bool {
+        // A round may have its time from the end of the one before.
+        let earliest = std::mem::replace(&mut self.begun, device::tsc::now());
         let moved = self.pairs.poll(clock);
+        let now = device::tsc::now();
+        let took = |(held, out): (Held, u64)| [out - held.handed[1], now - held.handed[0]];
+        self.device.took.extend(self.coming.drain(..).map(took));
         while let Some(frame) = self.wires[0].collect() {
             let tag = Tag::parse(&frame).unwrap();
             // Probes do not reach it.
             let number = tag.stream.wrapping_sub(BASE);
-            if number < WARM_UP || number == ECHO || self.device.passes(tag.due.unwrap()) {
+            let passes = number < WARM_UP || number == ECHO || self.device.passes(tag.due.unwrap());
+            if passes && self.device.delay > 0 {
+                self.held.push_back(Held { frame, handed: [earliest, now] });
+            } else if passes {
                 assert!(self.wires[1].inject(&frame), "there is room");
             }
         }
+        self.let_out();
         clock.publish_soon();
         moved
     }
@@ -137,12 +179,15 @@ fn attempt(device: &mut Device, setup: &Setup, next: &Trial, second: u64) -> Opt
     let (mut b, wire_b) = in_process::open("b", &config, &pool_b).unwrap();
     let (asked, macs) = (frames.asked(None).unwrap(), [a.port.mac().0, b.port.mac().0]);
     let sources = frames.sources(&args.traffic, 0, macs, &asked, &clock).unwrap();
-    let mut lane = Lane::new(0, a.tx.remove(0), &sent_from, 32, sources);
+    let mut lane = Lane::new(0, a.tx.remove(0), &sent_from, BURST, sources);
     lane.set_other_paces(paces_of_overload(&args, 0, macs, &clock).unwrap());
     let direction = Direction::new(lane, 1, b.rx.remove(0), &pool_b, BASE, How::Tags).verify(true);
-    let pairs = Pairs::new(vec![Pair::new(vec![direction], plan)], 32);
+    let pairs = Pairs::new(vec![Pair::new(vec![direction], plan)], BURST);
     device.rest();
-    let bench = Bench { pairs, wires: [wire_a, wire_b], device: device.clone(), _opened: [a, b] };
+    let (held, coming) = (VecDeque::new(), Vec::new());
+    let device_of_trial = device.clone();
+    let begun = device::tsc::now();
+    let bench = Bench { pairs, wires: [wire_a, wire_b], device: device_of_trial, begun, held, coming, _opened: [a, b] };
     let mut bench = Loop::new(&::lcore::Stop::new().unwrap()).run(bench);
 
     let figures = Figures::of(bench.pairs.pairs.remove(0).directions.remove(0)).0;
@@ -239,5 +284,36 @@ fn loss_is_counted_exactly_and_within_its_interval() {
         #[expect(clippy::cast_precision_loss, reason = "a few thousand frames")]
         let deviation = (0.1 * 0.9 / point.sent as f64).sqrt() * 100.0;
         assert!((point.loss_percent() - 10.0).abs() <= 4.0 * deviation, "{point:?}");
+    }
+}
+
+/// By a clock of the test's own, each frame takes at least what the device holds it, and at most until the round in which it is received is
+/// over: what is found is between the two, but for the 0.8 % of a histogram.
+#[test]
+fn a_delay_is_found_within_what_frames_took() {
+    let second = 1_000_000_000;
+    let mut device = Device { delay: second / 500, ..Device::default() };
+    let mut profile = profile();
+    (profile.latency.seconds, profile.latency.repetitions) = (1, 1);
+    let setup = Setup::Latency { rates: vec![1_000.0] };
+    let AnyTest::Latency(test) = done(&mut device, &setup, &profile, second) else { panic!("{setup:?}") };
+    let [found] = test.results()[0].repetitions[..] else { panic!("{test:?}") };
+    assert_eq!(device.took.len(), 1_000);
+    #[expect(clippy::cast_precision_loss, reason = "times far below 2^53")]
+    let [least, most] = [0, 1].map(|side| {
+        let mut times: Vec<f64> = device.took.iter().map(|took| took[side] as f64).collect();
+        times.sort_by(f64::total_cmp);
+        times
+    });
+    let mean = |times: &[f64]| times.iter().sum::<f64>() / 1_000.0;
+    println!("{found:?}, of {} to {}", mean(&least), mean(&most));
+    assert!(least[0] >= 2e6, "{}", least[0]);
+    for (found, least, most) in [
+        (found.min, least[0], most[0]),
+        (found.mean, mean(&least), mean(&most)),
+        (found.median, least[498], most[501]),
+        (found.max, least[999], most[999]),
+    ] {
+        assert!(found >= least * 0.992 && found <= most * 1.008, "{found} of {least} to {most}");
     }
 }
