@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use trial::simulate::{Device, Truth};
 use trial::{AnyTest, Line, Method as _, Profile, Setup};
 
@@ -20,7 +20,11 @@ fn rfc2544(ports: &str, folder: [&str; 2], options: &[&str]) -> (Output, String)
 
 /// The same, with lines of the log; at `info` cables say at their end what they did.
 fn logged(log: &str, ports: &str, folder: [&str; 2], options: &[&str]) -> (Output, String) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    logged_alone(&alone(), log, ports, folder, options)
+}
+
+/// The same, for one that has the machine alone already.
+fn logged_alone(_: &Alone, log: &str, ports: &str, folder: [&str; 2], options: &[&str]) -> (Output, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
     command.env("RUST_LOG", log).args(["rfc2544", "--ports", ports, "--quiet"]).args(folder).args(options);
     let output = command.output().unwrap();
@@ -79,6 +83,13 @@ fn lost_in_trials(path: &str) -> [u64; 3] {
 /// One run at a time, so that none takes the time of another.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// That no other run is going on.
+type Alone = MutexGuard<'static, ()>;
+
+fn alone() -> Alone {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 // What is late comes in bursts of 20 frames at most, for which the device has room.
 const SHORT: [&str; 6] = ["--trial-time", "400ms", "--repetitions", "1", "--catch-up", "10ms"];
 /// A device that lets 2,000 frames a second pass, has room for 64, and takes 2 ms.
@@ -86,12 +97,13 @@ const DEVICE: &str = "soft:a?wire=peer:b&rate=2k&buffer=64&delay=2ms,soft:b";
 
 #[test]
 fn capacity_buffer_and_delay_are_not_beyond_those_of_the_cable() {
-    are_not_beyond_those_of_the_cable();
+    are_not_beyond_those_of_the_cable(&alone());
 }
 
-/// Its cores have three times as much to do as they can.
+/// Its cores have three times as much to do as they can, while no other test measures.
 #[test]
 fn no_figure_is_wrong_on_a_busy_machine() {
+    let alone = alone();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..3 * std::thread::available_parallelism().map_or(2, usize::from) {
@@ -101,14 +113,14 @@ fn no_figure_is_wrong_on_a_busy_machine() {
                 }
             });
         }
-        let done = std::panic::catch_unwind(are_not_beyond_those_of_the_cable);
+        let done = std::panic::catch_unwind(|| are_not_beyond_those_of_the_cable(&alone));
         is_over.store(true, Ordering::Relaxed);
         done.unwrap_or_else(|failure| std::panic::resume_unwind(failure));
     });
 }
 
 /// Measures the device. What holds of it holds on any machine: one that is too slow makes trials void, and the report says so.
-fn are_not_beyond_those_of_the_cable() {
+fn are_not_beyond_those_of_the_cable(alone: &Alone) {
     let folder = tempfile::tempdir().unwrap();
     let options = [
         "--one-way",
@@ -125,7 +137,7 @@ fn are_not_beyond_those_of_the_cable() {
         "throughput,latency,back-to-back,recovery",
     ];
     let path = folder.path().to_str().unwrap();
-    let (output, said) = logged("info", DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
+    let (output, said) = logged_alone(alone, "info", DEVICE, ["--out", path], &[&options[..], &SHORT].concat());
     assert!(output.status.success() || said.contains("no trial counted"), "{said}");
     let run = run_of(&output);
     // Whatever this machine did meanwhile: what trials lost the cable had no room for, and what it had no room for they lost, but for
