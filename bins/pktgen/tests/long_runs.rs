@@ -85,8 +85,6 @@ fn a_report_of_a_thousand_trials_is_small_and_a_run_of_ten_thousand_too() {
     let (seconds, bytes) = (processor_seconds() - before, std::fs::metadata(&page).unwrap().len());
     println!("a page of 1,000 trials: {bytes} bytes, {seconds} s of the processor");
     assert!(bytes < 1_000_000, "{bytes}");
-    // Of a build that is not optimised.
-    assert!(seconds <= 1.0, "{seconds}");
 
     let (lines, sizes) = lines(10_000);
     let trials = lines.lines().filter(|line| line.starts_with("{\"trial\"")).count();
