@@ -168,6 +168,13 @@ impl Spread {
     }
 }
 
+/// Whose lcore ended by a panic sends and waits for nothing more: others do not wait for it.
+impl Drop for Spread {
+    fn drop(&mut self) {
+        self.note_drained();
+    }
+}
+
 impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     /// Sends what is due of what counts. Returns how many frames that were.
     #[inline(never)]

@@ -222,3 +222,17 @@ fn a_clear_before_frames_count_takes_none_of_these() {
     });
     assert_eq!(counts(&figures)[..3], [1000, 1000, 0]);
 }
+
+#[test]
+fn nobody_waits_for_one_that_panicked() {
+    let group = Group::new(BASE, 2, 1);
+    let [one, other] = [0, 1].map(|me| Spread::new(&group, me));
+    one.note_drained();
+    assert!(!one.all_drained());
+    let panics = std::thread::spawn(move || {
+        let _lost = other;
+        // Without a message, which nobody would read.
+        std::panic::resume_unwind(Box::new(()));
+    });
+    assert!(panics.join().is_err() && one.all_drained());
+}
