@@ -490,3 +490,24 @@ fn a_drain_does_not_end_because_nobody_looked() {
     pair.steer(now);
     assert_eq!(pair.phase, Phase::Done);
 }
+
+/// Of several queue pairs one that is told to end in its warm-up still receives, and sends no more.
+#[test]
+fn an_end_in_the_warm_up_is_one_of_what_is_sent() {
+    let bench = bench(Plan { warm_up: 60 * SECOND, ..plan(1000) }, 0, vec![None], keeping(|_| true), How::Tags, None);
+    let Bench { mut pairs, wires: [mut wire, _], .. } = bench;
+    let mut pair = pairs.pairs.remove(0);
+    let group = crate::trial::spread::Group::new(BASE, 1, 1);
+    pair.directions = vec![pair.directions.remove(0).spread(Spread::new(&group, 0))];
+    let now = device::tsc::now();
+    pair.enter(Phase::WarmUp, now);
+    let mut send = |pair: &mut Pair<_, _>| {
+        let sent = pair.directions[0].send(now, pair.phase);
+        while wire.collect().is_some() {}
+        sent
+    };
+    assert!(send(&mut pair) > 0);
+    pair.cut();
+    let after: usize = (0..10).map(|_| send(&mut pair)).sum();
+    assert_eq!((pair.phase, after), (Phase::Drain, 0));
+}
