@@ -43,9 +43,13 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// One of so many equal parts of it.
-    pub(crate) fn part(self, of: usize) -> Self {
-        Self { rate: self.rate.part(u16::try_from(of).unwrap_or(u16::MAX)), ..self }
+    /// What one of several queue pairs has of it: an equal part, whose random times are its own.
+    pub(crate) fn part(self, [queue, queues]: [usize; 2]) -> Self {
+        let pattern = match self.pattern {
+            Pattern::Poisson(seed) => Pattern::Poisson(seed.wrapping_add((queue as u64) << 16)),
+            pattern => pattern,
+        };
+        Self { rate: self.rate.part(u16::try_from(queues).unwrap_or(u16::MAX)), pattern, ..self }
     }
 }
 
@@ -187,4 +191,19 @@ impl Orders {
 /// What a thread that panicked has left is whole: each change is one assignment.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_times_of_queue_pairs_are_their_own() {
+        let rate = "1000".parse::<measure::Load>().unwrap().rate(60, None).unwrap();
+        let seed = |pattern, queue| Pace { rate, pattern, hz: 1, catch_up: 0 }.part([queue, 4]).pattern;
+        let seeds: Vec<_> = (0..4).map(|queue| seed(Pattern::Poisson(u64::MAX), queue)).collect();
+        assert!((0..4).all(|at| !seeds[..at].contains(&seeds[at])), "{seeds:?}");
+        assert_eq!(seeds[0], Pattern::Poisson(u64::MAX));
+        assert_eq!(seed(Pattern::Bursts(3), 2), Pattern::Bursts(3));
+    }
 }

@@ -83,12 +83,12 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
         }
         let done = self.obeyed.done;
         for direction in &mut self.directions {
-            let [_, queues] = direction.queue();
+            let queue = direction.queue();
             let lane = &mut direction.lane;
             let rates = wanted.rates.get(lane.port).into_iter().flatten().enumerate();
             for (source, (number, pace)) in rates.filter_map(|(source, rate)| Some((source, rate.as_ref()?))) {
                 if *number > done {
-                    lane.set_pace(now, source, &pace.part(queues));
+                    lane.set_pace(now, source, &pace.part(queue));
                 }
             }
             lane.set_running(now, wanted.runs);
