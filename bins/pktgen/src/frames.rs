@@ -280,7 +280,9 @@ impl Frames {
         let source = |(nth, (group, rate)): (usize, (&Group, &Option<Rate>))| {
             let parts = group.streams.iter().map(part).collect::<Result<_, _>>()?;
             let pattern = args.pace.pattern(port | usize::from(queue) << 16, nth);
-            let pacer = |rate: Rate| Pacing::Rate(Pacer::new(rate.part(queues), pattern, clock.hz(), catch_up));
+            let pacer = |rate: Rate| {
+                Pacing::Rate(Pacer::new(rate.part(queues), pattern, clock.hz(), catch_up).in_turn(queue, queues))
+            };
             Ok(Source::new(Traffic::new(parts, self.largest), rate.map(pacer)))
         };
         self.groups.iter().zip(&asked.groups).enumerate().map(source).collect()

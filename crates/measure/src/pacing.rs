@@ -38,6 +38,8 @@ pub struct Pacer {
     interval: u128,
     next: u128,
     pattern: Pattern,
+    /// Which it is of several that take turns, and of how many.
+    turn: [u16; 2],
     /// Frames of a burst that are still to come.
     in_burst: u32,
     random: Xoshiro256PlusPlus,
@@ -59,15 +61,42 @@ impl Pacer {
         let seed = if let Pattern::Poisson(seed) = pattern { seed } else { 0 };
         let random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let interval = rate.interval(hz.max(1));
-        let mut pacer =
-            Self { interval, next: 0, pattern, in_burst: 0, random, catch_up, start: 0, end: 0, taken: 0, missed: 0 };
+        let (next, turn, in_burst, start, end, taken, missed) = (0, [0, 1], 0, 0, 0, 0, 0);
+        let mut pacer = Self { interval, next, pattern, turn, in_burst, random, catch_up, start, end, taken, missed };
         pacer.start(0, None);
         pacer
     }
 
+    /// Makes it one of several that take turns, from the next start on, each at its [`Rate::part`] of a rate: those that start together are
+    /// due when a single one at the whole rate is. Random times stay as they are.
+    ///
+    /// ```
+    /// use measure::{Load, Pacer, Pattern};
+    ///
+    /// let rate = "1000".parse::<Load>()?.rate(60, None)?;
+    /// let mut second = Pacer::new(rate.part(2), Pattern::Even, 1_000_000, 0).in_turn(1, 2);
+    /// second.start(0, None);
+    /// let mut due = [0; 2];
+    /// assert_eq!((second.take(999, &mut due), second.take(1_000, &mut due)), (0, 1));
+    /// # Ok::<(), measure::Error>(())
+    /// ```
+    #[must_use]
+    pub fn in_turn(mut self, turn: u16, of: u16) -> Self {
+        self.turn = [turn % of.max(1), of.max(1)];
+        self
+    }
+
+    /// When the first frame is due after the start, rounded up as intervals are.
+    fn first(&self) -> u128 {
+        let [turn, of] = self.turn.map(u128::from);
+        let between = self.interval.saturating_mul(self.burst().into());
+        between / of * turn + (between % of * turn).div_ceil(of)
+    }
+
     /// Starts at a time, with nothing taken and nothing missed: from `start` on, for so many ticks, or for ever.
     pub fn start(&mut self, start: u64, ticks: Option<u64>) {
-        (self.start, self.end, self.next, self.taken, self.missed) = (start, ticks.unwrap_or(u64::MAX), 0, 0, 0);
+        (self.start, self.end, self.taken, self.missed) = (start, ticks.unwrap_or(u64::MAX), 0, 0);
+        self.next = self.first();
         self.in_burst = self.burst();
         if matches!(self.pattern, Pattern::Poisson(_)) {
             self.next = self.gap();

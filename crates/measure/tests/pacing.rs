@@ -53,6 +53,25 @@ proptest! {
     }
 
     #[test]
+    fn those_that_take_turns_are_due_as_one(pps in 1..200_000_u64, burst in 0..5_u32, of in 1..17_u16, end in 1..20_000_000_u64) {
+        let pattern = if burst == 0 { Pattern::Even } else { Pattern::Bursts(burst) };
+        let rate = rate(&pps.to_string());
+        let due = |mut pacer: Pacer| {
+            pacer.start(3, Some(end));
+            let mut due = vec![0; 4096];
+            let count = pacer.take(u64::MAX, &mut due);
+            due.truncate(count);
+            due
+        };
+        let whole = due(Pacer::new(rate, pattern, HZ, u64::MAX));
+        let part = |turn| due(Pacer::new(rate.part(of), pattern, HZ, u64::MAX).in_turn(turn, of));
+        let mut parts: Vec<u64> = (0..of).flat_map(part).collect();
+        parts.sort_unstable();
+        prop_assert_eq!(parts.len(), whole.len());
+        prop_assert!(parts.iter().zip(&whole).all(|(part, whole)| part.abs_diff(*whole) <= 1), "{:?} {:?}", parts, whole);
+    }
+
+    #[test]
     fn agrees_with_a_list(
         pps in 1_000..3_000_000_u64, burst in 0..40_u32, catch_up in 0..400_000_u64, end in prop::option::of(0..9_000_000_u64),
         steps in prop::collection::vec((prop_oneof![9 => 0..20_000_u64, 1 => 0..2_000_000_u64], 1..40_usize), 1..150), start in 0..u64::MAX / 2,

@@ -291,7 +291,7 @@ impl Desk {
             let rate = rate.map_err(|error| format!("rate: {error}"))?;
             bits += rate.map_or(0.0, Rate::per_second) * (one.mean + WIRE_OVERHEAD) * 8.0;
             let pattern = patterns.get(port).and_then(|all| all.get(nth)).copied().unwrap_or(Pattern::Even);
-            let pace = |rate| Pace { rate, pattern, hz: *hz, catch_up: *catch_up };
+            let pace = |rate| Pace { rate, pattern, hz: *hz, catch_up: *catch_up, turn: [0, 1] };
             paces.push(rate.filter(|_| is_meant(port, nth)).map(pace));
         }
         #[expect(clippy::cast_precision_loss, reason = "a bound")]

@@ -40,6 +40,8 @@ pub(crate) struct Pace {
     pub(crate) pattern: Pattern,
     pub(crate) hz: u64,
     pub(crate) catch_up: u64,
+    /// Which queue pair has it, and of how many: they take turns.
+    pub(crate) turn: [u16; 2],
 }
 
 impl Pace {
@@ -49,7 +51,8 @@ impl Pace {
             Pattern::Poisson(seed) => Pattern::Poisson(seed.wrapping_add((queue as u64) << 16)),
             pattern => pattern,
         };
-        Self { rate: self.rate.part(u16::try_from(queues).unwrap_or(u16::MAX)), pattern, ..self }
+        let turn = [queue, queues].map(|number| u16::try_from(number).unwrap_or(u16::MAX));
+        Self { rate: self.rate.part(turn[1]), pattern, turn, ..self }
     }
 }
 
@@ -200,7 +203,7 @@ mod tests {
     #[test]
     fn random_times_of_queue_pairs_are_their_own() {
         let rate = "1000".parse::<measure::Load>().unwrap().rate(60, None).unwrap();
-        let seed = |pattern, queue| Pace { rate, pattern, hz: 1, catch_up: 0 }.part([queue, 4]).pattern;
+        let seed = |pattern, queue| Pace { rate, pattern, hz: 1, catch_up: 0, turn: [0, 1] }.part([queue, 4]).pattern;
         let seeds: Vec<_> = (0..4).map(|queue| seed(Pattern::Poisson(u64::MAX), queue)).collect();
         assert!((0..4).all(|at| !seeds[..at].contains(&seeds[at])), "{seeds:?}");
         assert_eq!(seeds[0], Pattern::Poisson(u64::MAX));

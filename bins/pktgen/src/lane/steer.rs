@@ -43,7 +43,8 @@ impl Source {
             // A capture keeps its times.
             Some(Pacing::Capture(_)) => {}
             None => {
-                let mut pacer = Pacer::new(pace.rate, pace.pattern, pace.hz, pace.catch_up);
+                let [turn, of] = pace.turn;
+                let mut pacer = Pacer::new(pace.rate, pace.pattern, pace.hz, pace.catch_up).in_turn(turn, of);
                 pacer.start(now, ticks);
                 self.pacing = Some(Pacing::Rate(pacer));
             }

@@ -385,7 +385,8 @@ fn what_is_due_at_rates_that_change_is_sent_or_missed() {
                 std::thread::yield_now();
             }
             for text in ["50k", "300", "2M", "7"] {
-                let pace = Pace { rate: rate(text), pattern: Pattern::Even, hz: SECOND, catch_up: SECOND / 1000 };
+                let (rate, pattern, catch_up) = (rate(text), Pattern::Even, SECOND / 1000);
+                let pace = Pace { rate, pattern, hz: SECOND, catch_up, turn: [0, 1] };
                 orders.order(|number, wanted| wanted.rates = vec![vec![Some((number, pace))]]).unwrap();
                 orders.order(|_, wanted| wanted.runs = false).unwrap();
                 orders.order(|_, wanted| wanted.runs = true).unwrap();
