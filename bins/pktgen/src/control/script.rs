@@ -1,7 +1,7 @@
 //! A script: lines that are done one after the other, once frames count.
 
 use super::desk::{Desk, Reply};
-use super::figures::{DirectionFigures, Figures};
+use super::figures::{DirectionFigures, Figures, StreamFigures};
 use crate::args::short_time;
 use crate::trial::Phase;
 use crate::trial::figures::percent;
@@ -129,44 +129,68 @@ fn counts(desk: &Desk) -> bool {
     false
 }
 
+/// Frames that are lost, and of how many.
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    lost: u64,
+    judged: u64,
+}
+
+impl Loss {
+    /// That of a direction, of which it was `asked` some time before: what was under way then and has not come is lost.
+    fn of((now, asked): (&DirectionFigures, &DirectionFigures)) -> Self {
+        let lost = now.all.lost + now.streams.iter().zip(&asked.streams).map(behind).sum::<u64>();
+        Self { lost, judged: now.all.received + lost }
+    }
+
+    /// As it turns out later, when others that were sent since are known too: of the same frames more may have come.
+    fn later(self, now: Self) -> Self {
+        Self { lost: self.lost.min(now.lost), ..self }
+    }
+
+    fn is_above(self, most: f64) -> bool {
+        percent(self.lost, self.judged) > most
+    }
+}
+
+/// Frames of a stream that were sent when it was asked, and are still under way.
+fn behind((now, asked): (&StreamFigures, &StreamFigures)) -> u64 {
+    asked.counts.sent.saturating_sub(now.counts.sent - now.counts.under_way)
+}
+
 /// What does not hold of what is expected. Frames that are under way are waited for.
 fn judge(desk: &Desk, expect: &Expect) -> Result<Vec<String>, String> {
     let asked = desk.figures()?;
     let begun = Instant::now();
-    loop {
-        let figures = desk.figures()?;
-        let reached = |(now, then): (&DirectionFigures, &DirectionFigures)| {
-            now.streams
-                .iter()
-                .zip(&then.streams)
-                .all(|(now, then)| now.counts.sent - now.counts.under_way >= then.counts.sent)
-        };
-        let is_known = figures.directions.iter().zip(&asked.directions).all(reached);
-        let pairs = figures.directions.iter().zip(&asked.directions);
-        let unmet: Vec<_> = pairs.flat_map(|(direction, asked)| unmet(direction, asked, expect)).collect();
-        // Of several queues one may have what seems to be lost by another.
-        let is_final = is_known && (unmet.is_empty() || !desk.has_several_queues());
-        if is_final || begun.elapsed() >= DRAIN || desk.wait(PAUSE) {
-            return Ok(unmet);
-        }
+    let is_late = || begun.elapsed() >= DRAIN || desk.wait(PAUSE);
+    let losses_of =
+        |figures: &Figures| figures.directions.iter().zip(&asked.directions).map(Loss::of).collect::<Vec<_>>();
+    let is_known = |figures: &Figures| {
+        let mut pairs = figures.directions.iter().zip(&asked.directions);
+        pairs.all(|(now, asked)| now.streams.iter().zip(&asked.streams).all(|both| behind(both) == 0))
+    };
+    let mut figures = desk.figures()?;
+    while !is_known(&figures) && !is_late() {
+        figures = desk.figures()?;
     }
+    let mut losses = losses_of(&figures);
+    // Of several queues one may have what seems to be lost by another.
+    let is_above = |losses: &[Loss]| expect.loss.is_some_and(|most| losses.iter().any(|loss| loss.is_above(most)));
+    while desk.has_several_queues() && is_above(&losses) && !is_late() {
+        let now = losses_of(&desk.figures()?);
+        losses.iter_mut().zip(now).for_each(|(loss, now)| *loss = loss.later(now));
+    }
+    Ok(figures.directions.iter().zip(losses).flat_map(|(direction, loss)| unmet(direction, loss, expect)).collect())
 }
 
-/// What does not hold of a direction, of which it was `asked` some time before.
-fn unmet(now: &DirectionFigures, asked: &DirectionFigures, expect: &Expect) -> Vec<String> {
+/// What does not hold of a direction.
+fn unmet(now: &DirectionFigures, loss: Loss, expect: &Expect) -> Vec<String> {
     let mut unmet = Vec::new();
     let name = format!("{} > {}", now.from, now.to);
-    // What was under way then and has not come is lost.
-    let behind = |(now, asked): (&super::figures::StreamFigures, &super::figures::StreamFigures)| {
-        asked.counts.sent.saturating_sub(now.counts.sent - now.counts.under_way)
-    };
-    let lost = now.all.lost + now.streams.iter().zip(&asked.streams).map(behind).sum::<u64>();
-    let judged = now.all.received + lost;
-    if let Some(most) = expect.loss.filter(|most| percent(lost, judged) > *most) {
-        unmet.push(format!(
-            "{name}: {lost} of {judged} frames lost, {:.4} %; {most} % are allowed",
-            percent(lost, judged)
-        ));
+    if let Some(most) = expect.loss.filter(|most| loss.is_above(*most)) {
+        let Loss { lost, judged } = loss;
+        let percent = percent(lost, judged);
+        unmet.push(format!("{name}: {lost} of {judged} frames lost, {percent:.4} %; {most} % are allowed"));
     }
     let short = percent(now.all.missed, now.all.sent + now.all.missed);
     if let Some(most) = expect.rate.filter(|most| short > *most) {
@@ -181,4 +205,18 @@ fn unmet(now: &DirectionFigures, asked: &DirectionFigures, expect: &Expect) -> V
         }
     }
     unmet
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_that_follow_do_not_thin_a_loss() {
+        let asked = Loss { lost: 11, judged: 1000 };
+        assert!(asked.later(Loss { lost: 11, judged: 9000 }).is_above(1.0));
+        assert!(asked.later(Loss { lost: 50, judged: 9000 }).is_above(1.0));
+        // One of them has come by another queue.
+        assert!(!asked.later(Loss { lost: 10, judged: 9000 }).is_above(1.0));
+    }
 }
