@@ -332,14 +332,9 @@ impl<T: TxQueue> Lane<T> {
         self.first = if self.first + 1 >= self.fair { 0 } else { self.first + 1 };
     }
 
-    /// What is tagged and not handed over yet: stream, number of the first frame, and how many follow each other.
-    pub(crate) fn pending(&self) -> impl Iterator<Item = (usize, u64, usize)> {
-        let runs = self.runs.left();
-        runs.iter().enumerate().map(move |(nth, (stream, frames))| {
-            let before: usize = runs[..nth].iter().filter(|(of, _)| of == stream).map(|(_, frames)| frames).sum();
-            let stream = usize::from(*stream);
-            (stream, self.handed_of(stream) + before as u64, *frames)
-        })
+    /// What is tagged and not handed over yet: stream, and how many frames of it follow each other, from [`Self::handed_of`] it on.
+    pub(crate) fn pending(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.runs.left().iter().map(|(stream, frames)| (usize::from(*stream), *frames))
     }
 
     /// Sends frames that say how many there were of each stream, from the source and the stream of it in `from` on. Returns where to go

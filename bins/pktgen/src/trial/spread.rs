@@ -42,6 +42,8 @@ pub(crate) struct Spread {
     me: usize,
     /// What it has received of each stream.
     pub(super) shares: Vec<Share>,
+    /// Numbers of each stream, while frames are noted.
+    next: Vec<u64>,
 }
 
 impl Group {
@@ -71,7 +73,7 @@ impl Spread {
         let share = || Share::new(me, group.members.len());
         let streams = group.members.get(me).map_or(0, |member| member.streams.len());
         let shares = std::iter::repeat_with(share).take(streams).collect();
-        Box::new(Self { group: Arc::clone(group), me, shares })
+        Box::new(Self { group: Arc::clone(group), me, shares, next: vec![0; streams] })
     }
 
     /// Which queue pair it is, and of how many.
@@ -159,11 +161,14 @@ impl Spread {
     }
 
     /// Tells the others of frames that are about to be handed over.
-    fn note<T: TxQueue>(&self, lane: &Lane<T>, now: u64) {
-        for (stream, first, frames) in lane.pending() {
-            if let Some(stream) = self.member().streams.get(stream) {
-                stream.note(first, frames, now);
-            }
+    fn note<T: TxQueue>(&mut self, lane: &Lane<T>, now: u64) {
+        let Self { group, me, next, .. } = self;
+        for (stream, _) in lane.pending() {
+            next[stream] = lane.handed_of(stream);
+        }
+        for (stream, frames) in lane.pending() {
+            group.members[*me].streams[stream].note(next[stream], frames, now);
+            next[stream] += frames as u64;
         }
     }
 }
