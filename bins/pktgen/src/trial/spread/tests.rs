@@ -25,7 +25,7 @@ fn plan(count: u64) -> Plan {
         warm_up: 0,
         duration: None,
         count: Some(count),
-        probe_interval: SECOND / 1000,
+        probe_interval: SECOND / 50,
         probe_limit: 60 * SECOND,
         learning: 0,
         settle: SECOND,
