@@ -1,4 +1,4 @@
-//! Linux's `ixgbe` on each card that the model can be, with what an administrator does to one: the same with each kernel of the rig.
+//! Linux's `ixgbe` on each card that the model can be, with what an administrator does to one: the same with kernels older and newer than that of the rig's other scenarios.
 
 use super::linux::{QUIET, ethtool, none_forbidden};
 use crate::checks::Checks;
@@ -45,7 +45,8 @@ impl Guest {
             let said = self
                 .0
                 .try_sh(&format!("ip netns exec n{card} ping -M do -c 10 -i 0.02 -w 60 -s 1472 10.9.{net}.{peer}"))?;
-            checks.contains(format!("ping from {} {after}", NICS[*card]), &said.text, " 10 received");
+            // On a busy host ping asks more often than it was told to.
+            checks.contains(format!("ping from {} {after}", NICS[*card]), &said.text, ", 0% packet loss");
         }
         Ok(())
     }
@@ -143,7 +144,7 @@ fn resets(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
     let said = guest.sh("for i in 0 1 2; do
              ip -n n$i link set e$i down
              cd /sys/bus/pci/devices/0000:00:0$((5 + i)).0
-             [ ! -e reset_method ] || echo flr >reset_method
+             echo flr >reset_method && [ $(cat reset_method) = flr ] || exit
              echo 1 >reset && echo was reset
              ip -n n$i link set e$i up
          done; linked 0 1 2 3")?;
@@ -164,7 +165,7 @@ fn resets(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
 fn rules(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
     let said = guest.sh("for i in 0 1 2 3; do
              (ethtool() { ip netns exec n$i ethtool $@; }
-              ethtool -K e$i ntuple on && linked $i
+              ethtool -K e$i ntuple on && linked $i || exit
               ethtool -N e$i flow-type udp4 dst-port 5000 action 1 2>&1 || echo e$i has refused) &
          done; wait")?;
     for (index, nic) in NICS.iter().enumerate() {
@@ -192,6 +193,7 @@ fn tests(guest: &mut Guest, checks: &mut Checks) -> Result<()> {
             of,
             "The test result is PASS",
         );
+        checks.that(failed.iter().all(|line| line.starts_with("Loopback test")), "  of the loop, if any");
     }
     Ok(())
 }

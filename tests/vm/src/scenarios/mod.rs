@@ -38,14 +38,16 @@ impl Scenario {
     }
 }
 
-const CARDS: &str = "Linux's ixgbe on an X550, an X540 and 82599s: ethtool, traffic, modules, cables, resets, removal";
-
 /// All of them, in the order in which they run.
 pub(crate) const ALL: &[Scenario] = &[
     of("linux-probe", "Linux's ixgbe takes an 82599 of either kind and tests it", linux::probe),
     of("linux-modules", "Linux's ixgbe with SFP+ modules of other kinds, that come and go", linux::modules),
-    of("linux-cards", CARDS, cards::linux),
-    of("linux-cards-old", "the same with the kernel of Debian 12", cards::linux).on(Kernel::Old),
+    of(
+        "linux-cards-old",
+        "ixgbe of Debian 12's kernel on an X550, an X540 and 82599s: ethtool, traffic, modules, cables, resets, removal",
+        cards::linux,
+    )
+    .on(Kernel::Old),
     of("linux-cards-new", "the same with the newest kernel of Debian's backports", cards::linux).on(Kernel::New),
     of("linux-traffic", "Linux at both ends: ping, TCP, UDP, VLAN, offloads, counters", linux::traffic),
     of("linux-wire", "what Linux makes of bad sums, tags, groups and flows, and what it sends", wire::judged),
