@@ -48,8 +48,6 @@ const TURN: usize = 64;
 const PARTS: usize = 16;
 /// The longest sleep.
 const SLEEP: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-/// The longest nap: how long frames for the host may wait if they come soon after others.
-const NAP: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000 };
 
 impl Mover {
     /// Moves frames until told to stop.
@@ -58,7 +56,6 @@ impl Mover {
         let mut batch = Batch::with_capacity(1024);
         let mut to_host = Batch::with_capacity(TURN);
         let mut frame = vec![0; tap::LONGEST_FRAME];
-        let mut was_moved = false;
         while !self.stop.load(Ordering::Acquire) {
             self.bell.answer();
             let mut moved = false;
@@ -78,29 +75,24 @@ impl Mover {
                 }
             }
             if !moved {
-                self.sleep(was_moved);
+                self.sleep();
             }
-            was_moved = moved;
         }
     }
 
-    /// Sleeps until there is something to move; or only naps, until the host has sent something, so that workers with a frame now and then need
-    /// no system call for each.
-    fn sleep(&mut self, naps: bool) {
-        if !naps && !self.bell.arm() || self.stop.load(Ordering::Acquire) {
+    /// Sleeps until there is something to move.
+    fn sleep(&mut self) {
+        if !self.bell.arm() || self.stop.load(Ordering::Acquire) {
             return;
         }
         let here = || self.twins.iter().enumerate().filter(|(_, twin)| !twin.gone);
-        let taps = here().map(|(_, twin)| PollFd::from_borrowed_fd(twin.tap.as_fd(), PollFlags::IN));
-        let mut fds: Vec<_> = taps.collect();
-        if !naps {
-            fds.push(PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN));
-        }
+        let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
+        fds.extend(here().map(|(_, twin)| PollFd::from_borrowed_fd(twin.tap.as_fd(), PollFlags::IN)));
         // A failure is a short sleep.
-        if poll(&mut fds, Some(if naps { &NAP } else { &SLEEP })).is_err() {
+        if poll(&mut fds, Some(&SLEEP)).is_err() {
             return;
         }
-        let failed = here().zip(&fds).filter(|(_, fd)| fd.revents().contains(PollFlags::ERR));
+        let failed = here().zip(&fds[1..]).filter(|(_, fd)| fd.revents().contains(PollFlags::ERR));
         let failed: Vec<usize> = failed.map(|((at, _), _)| at).collect();
         for at in failed {
             let twin = &mut self.twins[at];
