@@ -26,7 +26,7 @@ pub(crate) fn read_words<D: Device>(
         let (address, length) = (2 * u32::from(first), 2 * count);
         let command = [header(READ, [0, 6]), address.swap_bytes(), u32::from(length.swap_bytes()), 0];
         holding(regs, MAC, sw_fw_sync::EEP, || {
-            under_semaphore(regs, &command, length, || {
+            under_semaphore(regs, &command, || {
                 for at in 0..count {
                     let pair = read(regs, FLEX_MNG.at(DATA + u32::from(at / 2)))?;
                     let word = if at % 2 == 0 { pair & 0xFFFF } else { pair >> 16 };
@@ -46,7 +46,7 @@ pub(crate) fn read_words<D: Device>(
 /// As [`read_words`].
 pub(crate) fn disable_receiver<D: Device>(regs: &Timed<D>) -> Result<()> {
     let port = status::LAN_ID.get(read(regs, STATUS)?);
-    under_semaphore(regs, &[header(DISABLE_RECEIVER, [1, 0]), port], 0, || Ok(()))
+    under_semaphore(regs, &[header(DISABLE_RECEIVER, [1, 0]), port], || Ok(()))
 }
 
 /// The first word of a command. What would be its checksum says that there is none.
@@ -54,14 +54,8 @@ fn header(command: u8, [second, third]: [u8; 2]) -> u32 {
     u32::from_le_bytes([command, second, third, NO_CHECKSUM])
 }
 
-/// Gives a command, and has `take` read the answer before anybody else gives another. An answer that says how long it is has to have
-/// `least` bytes; one that says 0 has only its first word, or does not say.
-fn under_semaphore<D: Device>(
-    regs: &Timed<D>,
-    command: &[u32],
-    least: u16,
-    take: impl FnOnce() -> Result<()>,
-) -> Result<()> {
+/// Gives a command, and has `take` read the answer before anybody else gives another.
+fn under_semaphore<D: Device>(regs: &Timed<D>, command: &[u32], take: impl FnOnce() -> Result<()>) -> Result<()> {
     holding(regs, MAC, sw_fw_sync::SW_MNG, || {
         // Takes note of an earlier reset of the firmware, as its vendor's drivers do.
         modify(regs, FWSTS, |value| value | fwsts::FWRI.mask())?;
@@ -74,13 +68,9 @@ fn under_semaphore<D: Device>(
         regs.write(HICR, hicr::EN.mask() | hicr::C.mask());
         let answered =
             wait(regs, HICR, |value| !hicr::C.is_set(value), ANSWER_LIMIT, "the firmware to answer (HICR.C)")?;
-        let [name, low, state, _] = read(regs, FLEX_MNG.at(0))?.to_le_bytes();
+        let [name, _, state, _] = read(regs, FLEX_MNG.at(0))?.to_le_bytes();
         if !hicr::SV.is_set(answered) || name != command[0].to_le_bytes()[0] || state & STATE != SUCCESS {
             return Err(refused(regs, "does not carry out a command"));
-        }
-        let length = u16::from_le_bytes([low, state >> LENGTH]);
-        if length != 0 && length < least {
-            return Err(refused(regs, "gives less than it was asked for"));
         }
         take()
     })
@@ -96,9 +86,8 @@ const MAC: MacType = MacType::X550;
 const READ: u8 = 0x31;
 const DISABLE_RECEIVER: u8 = 0xDE;
 const NO_CHECKSUM: u8 = 0xFF;
-/// Bits of an answer's third byte that say what became of the command, and that it was carried out; its length begins above them.
+/// Bits of an answer's third byte that say what became of the command, and that it was carried out.
 const STATE: u8 = 0x1F;
-const LENGTH: u8 = 5;
 const SUCCESS: u8 = 1;
 /// Words that one command reads at most: more would hold up firmware and the other port.
 const MOST_WORDS: u16 = 64;
@@ -143,18 +132,6 @@ mod tests {
             fake.on_read(HICR, move |_| hicr);
             fake.on_read(FLEX_MNG.at(0), move |_| answer);
             assert!(words(&fake, 0..1).unwrap_err().to_string().contains("does not carry out"), "{answer:#x}");
-            assert_eq!(fake.get(SW_FW_SYNC), 0, "given back");
-        }
-        // Lengths in bytes, also one that does not fit into the byte for it.
-        for (range, length, fits) in
-            [(0..2, 3, false), (0..2, 4, true), (0..2, 0, true), (0..64, 127, false), (0..64, 0x180, true)]
-        {
-            let fake = Fake::new(0x1563);
-            let [low, high] = u16::to_le_bytes(length);
-            fake.on_read(FLEX_MNG.at(0), move |_| u32::from_le_bytes([READ, low, high << LENGTH | SUCCESS, 0xFF]));
-            let outcome = words(&fake, range);
-            assert_eq!(outcome.is_ok(), fits, "{length}: {outcome:?}");
-            assert!(fits || outcome.unwrap_err().to_string().contains("less than it was asked for"));
             assert_eq!(fake.get(SW_FW_SYNC), 0, "given back");
         }
     }
