@@ -106,8 +106,11 @@ impl Bench {
     fn let_out(&mut self) {
         for _ in 0..BURST {
             let now = device::tsc::now();
-            let is_due = |held: &mut Held| now.saturating_sub(held.handed[1]) >= self.device.delay;
-            let Some(held) = self.held.pop_front_if(is_due) else { break };
+            let is_due = |held: &Held| now.saturating_sub(held.handed[1]) >= self.device.delay;
+            if !self.held.front().is_some_and(is_due) {
+                break;
+            }
+            let held = self.held.pop_front().expect("one is due");
             let tag = Tag::parse(&held.frame).unwrap();
             assert!(self.wires[1].inject(&held.frame), "there is room");
             if tag.stream.wrapping_sub(BASE) >= COUNTED {
