@@ -124,31 +124,36 @@ fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result
         about.insert("measured".to_owned(), format!("{} times 100 pings", args.repetitions()));
         return Ok(Results::new(experiment, about, pings::measure(args.repetitions(), stop)?));
     }
-    let mut switch = if experiment.name == "ovs" { Some(switch::Switch::start()?) } else { None };
+    let lcores = lcore::available()?;
+    let last = lcores.last().filter(|_| experiment.name == "ovs");
+    let mut switch = last.map(|lcore| switch::Switch::start(lcore.number)).transpose()?;
     if switch.is_some() {
         about.insert("ports".to_owned(), "vhost-user, both ways".to_owned());
     }
-    let mut points = Vec::new();
-    let all = experiment.points;
-    for (nth, point) in all.iter().enumerate() {
-        if args.quick && nth > 0 && nth + 1 < all.len() {
-            continue;
-        }
-        let mut one = Measured::new(*point);
-        for _ in 0..args.repetitions() {
+    let last = experiment.points.len().saturating_sub(1);
+    let is_wanted = |nth: usize| !args.quick || nth == 0 || nth == last;
+    let wanted = experiment.points.iter().enumerate().filter(|(nth, _)| is_wanted(*nth));
+    let mut points: Vec<Measured> = wanted.map(|(_, point)| Measured::new(*point)).collect();
+    // A round after another, so that a machine which changes its speed changes it for all points.
+    for _ in 0..args.repetitions() {
+        for one in &mut points {
             let run = match &mut switch {
-                Some(switch) => through(args, switch, *point)?,
-                None => run_args(args, experiment, *point).map_err(Failure::usage)?,
+                Some(switch) => through(args, switch, one.point)?,
+                None => run_args(args, experiment, one.point).map_err(Failure::usage)?,
             };
-            let lcores = if experiment.name == "lcores" { Some(*point) } else { None };
-            match on_lcores(lcores, || trial_of(&run, stop)) {
+            let few = match experiment.name {
+                "lcores" => usize::try_from(one.point).ok(),
+                // The last is the switch's, whose poller leaves a generator no time there.
+                "ovs" => Some(lcores.len().saturating_sub(1).max(1)),
+                _ => None,
+            };
+            match on_lcores(few, || trial_of(&run, stop)) {
                 Ok((forwarded, latency)) => one.add(forwarded, latency),
                 Err(_) if stop.is_signalled() => return Err(interrupted()),
                 // Huge pages that a host has not are no reason to leave the other points out.
                 Err(failure) => one.failed = Some(failure.message()),
             }
         }
-        points.push(one);
     }
     Ok(Results::new(experiment, about, points))
 }
@@ -167,11 +172,10 @@ fn through(args: &BenchArgs, switch: &mut switch::Switch, point: u32) -> Result<
 }
 
 /// Does something on the first so many lcores that this program may use, if it matters on how many.
-fn on_lcores<T>(count: Option<u32>, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+fn on_lcores<T>(count: Option<usize>, work: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
     let Some(count) = count else { return work() };
     let before = sched_getaffinity(None)?;
     let mut few = CpuSet::new();
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
     lcore::available()?.iter().take(count).for_each(|lcore| few.set(lcore.number));
     // Threads have the lcores of those that start them.
     sched_setaffinity(None, &few)?;

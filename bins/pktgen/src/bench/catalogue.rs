@@ -188,7 +188,7 @@ pub(crate) const ALL: &[Experiment] = &[
             figure("1500 bytes, port flow", 7_380_556.0, "pps", OVS),
             figure("1500 bytes, and postcopy support", 8_045_142.0, "pps", OVS),
         ],
-        conclusion: "The switch's poller and the generator share this machine: of one direction, while the other has as much to do.",
+        conclusion: "The switch's poller has the last lcore of this machine, and generator and receiver have the others: of one direction, while the other has as much to do.",
     },
     Experiment {
         name: "latency",

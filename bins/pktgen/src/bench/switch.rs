@@ -40,6 +40,11 @@ fn command(script: &str) -> Command {
     command
 }
 
+/// The mask of one lcore, as DPDK's programs read it.
+fn mask(lcore: usize) -> String {
+    format!("0x{:x}{}", 1 << (lcore % 4), "0".repeat(lcore / 4))
+}
+
 /// A switch, which ends with this value.
 #[derive(Debug)]
 pub(super) struct Switch {
@@ -50,11 +55,11 @@ pub(super) struct Switch {
 }
 
 impl Switch {
-    /// Starts it.
-    pub(super) fn start() -> Result<Self, Failure> {
+    /// Starts it, with its poller on an lcore.
+    pub(super) fn start(lcore: usize) -> Result<Self, Failure> {
         let folder = tempfile::tempdir().context("no temporary folder for Open vSwitch")?;
         let mut command = command(SCRIPT);
-        command.arg(folder.path()).arg(PROGRAM).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.arg(folder.path()).arg(PROGRAM).arg(mask(lcore)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().context("setpriv cannot be started")?;
         let output = child.stdout.take().map(BufReader::new);
         let (input, output) = (child.stdin.take(), output.ok_or_else(|| anyhow!("Open vSwitch has no output"))?);

@@ -1,5 +1,5 @@
-# Open vSwitch with DPDK in the folder $1, whose program is $2: a bridge of two ports, which connect to a.sock and b.sock there. Says
-# "ready", and again whenever a line of its input has become the only flow of the bridge. The end of its input is its end.
+# Open vSwitch with DPDK in the folder $1, whose program is $2, and whose poller has the lcores of the mask $3: a bridge of two ports, which
+# connect to a.sock and b.sock there. Says "ready", and again whenever a line of its input has become the only flow of the bridge. The end of its input is its end.
 set -e
 cd "$1"
 export OVS_RUNDIR="$1" OVS_LOGDIR="$1" OVS_DBDIR="$1" OVS_SYSCONFDIR="$1" RUNTIME_DIRECTORY="$1"
@@ -17,7 +17,7 @@ until [ -S db.sock ]; do
     sleep 0.01
 done
 set_up --no-wait init -- set Open_vSwitch . other_config:dpdk-init=true other_config:per-port-memory=true \
-    other_config:dpdk-alloc-mem=512 \
+    other_config:dpdk-alloc-mem=512 other_config:pmd-cpu-mask="$3" \
     other_config:dpdk-extra='"--no-pci --no-huge --legacy-mem --no-shconf --no-telemetry"'
 "$2" "$database" --unixctl="$1/switch.ctl" >>log 2>&1 </dev/null &
 switch=$!
