@@ -109,21 +109,22 @@ fn count<T: Word>(column: &mut [T; BURST], next: u64, from: u64, step: u64, last
 /// Random numbers from `from` to `from + last`.
 #[inline(always)]
 fn draw<T: Word>(column: &mut [T; BURST], lanes: &mut Lanes, from: u32, last: u32) {
-    let numbers = lanes.next();
+    // A range of 32 bits has one value more than such a number can say.
+    let Some(values) = last.checked_add(1) else {
+        column.iter_mut().zip(lanes.next()).for_each(|(place, number)| *place = T::of(number.into()));
+        return;
+    };
+    let times = |number: u32| u64::from(number) * u64::from(values);
     let upper = |product: u64| product >> 32;
-    let values = u64::from(last) + 1;
-    if last < SHORT_RANGE || values.is_power_of_two() && last != u32::MAX {
-        column.iter_mut().zip(numbers).for_each(|(place, number)| {
-            *place = T::of(u64::from(from) + upper(u64::from(number) * values));
+    if last < SHORT_RANGE || values.is_power_of_two() {
+        column.iter_mut().zip(lanes.next()).for_each(|(place, number)| {
+            *place = T::of(u64::from(from) + upper(times(number)));
         });
-    } else if last == u32::MAX {
-        column.iter_mut().zip(numbers).for_each(|(place, number)| *place = T::of(number.into()));
     } else {
         // A number of 64 bits, in halves.
-        let lower = lanes.next();
-        column.iter_mut().zip(numbers.iter().zip(lower)).for_each(|(place, (number, lower))| {
-            let carried = upper(u64::from(lower) * values);
-            *place = T::of(u64::from(from) + upper(u64::from(*number) * values + carried));
+        let [numbers, more] = lanes.next_with_more();
+        column.iter_mut().zip(numbers.iter().zip(more)).for_each(|(place, (number, more))| {
+            *place = T::of(u64::from(from) + upper(times(*number) + upper(times(more))));
         });
     }
 }

@@ -33,6 +33,13 @@ impl Lanes {
         Self { state: array::from_fn(|_| array::from_fn(|_| random.next_u32())) }
     }
 
+    /// The next number of 32 bits of each, and 32 bits more, which together have no bias. The latter are a word of the state: alone they are not as random.
+    #[inline(always)]
+    pub(crate) fn next_with_more(&mut self) -> [Lane; 2] {
+        let more = self.state[1];
+        [self.next(), more]
+    }
+
     /// The next number of 32 bits of each.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Lane {
