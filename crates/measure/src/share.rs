@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Numbers of a word of [`Shared::arrived`], whose upper half says which of them these are.
 const NUMBERS: u64 = 32;
-const WORDS: u64 = WINDOW / NUMBERS;
-/// Gaps that a receiver remembers of each sender.
-const GAPS: usize = 1024;
+/// One more than a window has: a word is given up as a whole, when the first of its numbers is to be that of a later one.
+const WORDS: u64 = WINDOW / NUMBERS + 1;
+/// Gaps that a receiver remembers, of all senders.
+const GAPS: usize = 2048;
 /// Bits of a count beside that of clears.
 const COUNT: u32 = 48;
 
@@ -45,7 +46,7 @@ pub struct Shared {
     since: AtomicU64,
     /// Times before this are none of this stream's.
     begun: AtomicU64,
-    /// Which numbers have arrived: for each [`NUMBERS`] modulo [`WINDOW`] how many windows they are behind 0, plus 1, and a bit of each.
+    /// Which numbers have arrived: for each [`NUMBERS`], modulo [`WORDS`] of these, how often it has gone round, plus 1, and a bit of each.
     arrived: Box<[AtomicU64]>,
     /// The lower halves of the times of hand-overs, by number modulo [`WINDOW`].
     hand_overs: Box<[AtomicU32]>,
@@ -123,23 +124,39 @@ impl Shared {
             let time = self.hand_overs[index(*number, WINDOW)].load(Ordering::Relaxed);
             u64::from(lower(now).wrapping_sub(time)) < patience
         };
-        let numbers = first.max(next.saturating_sub(WINDOW))..next;
-        let under_way = numbers.rev().take_while(is_recent).filter(|number| !self.has(*number)).count() as u64;
+        let (oldest, mut end, mut under_way) = (first.max(next.saturating_sub(WINDOW)), next, 0);
+        // From the highest down, a word at a time: where its first number is recent, all are.
+        while end > oldest {
+            let word = (end - 1) / NUMBERS;
+            let begin = (word * NUMBERS).max(oldest);
+            let recent = match is_recent(&begin) {
+                true => begin,
+                false => (begin..end).rev().take_while(is_recent).last().unwrap_or(end),
+            };
+            let bits = (recent..end).fold(0, |bits, number| bits | 1 << (number % NUMBERS));
+            under_way += u64::from((self.missing(word) & bits).count_ones());
+            end = if recent > begin { oldest } else { begin };
+        }
         let lost = lost.saturating_sub(under_way);
         Verdict { sent: received + lost, received, lost, ..Verdict::default() }
     }
 
-    /// Whether one of the last [`WINDOW`] numbers has arrived.
-    fn has(&self, number: u64) -> bool {
-        let word = self.arrived[index(number / NUMBERS, WORDS)].load(Ordering::Relaxed);
-        word >> NUMBERS > number / WINDOW && word & 1 << (number % NUMBERS) != 0
+    /// Which numbers of a word have not arrived, a bit of each; none of one that later numbers have.
+    fn missing(&self, word: u64) -> u32 {
+        let held = self.arrived[index(word, WORDS)].load(Ordering::Relaxed);
+        match (word / WORDS + 1).cmp(&(held >> NUMBERS)) {
+            std::cmp::Ordering::Less => 0,
+            std::cmp::Ordering::Equal => !lower(held),
+            std::cmp::Ordering::Greater => u32::MAX,
+        }
     }
 
     /// Notes that a number has arrived. Each is new once, whoever receives it.
     #[inline]
     fn claim(&self, number: u64) -> Seen {
-        let word = &self.arrived[index(number / NUMBERS, WORDS)];
-        let (turn, bit) = (number / WINDOW + 1, 1 << (number % NUMBERS));
+        let place = number / NUMBERS;
+        let word = &self.arrived[index(place, WORDS)];
+        let (turn, bit) = (place / WORDS + 1, 1 << (number % NUMBERS));
         let mut old = word.load(Ordering::Relaxed);
         // Another try means that another has set a bit or begun a turn, of which there are 32 and ever later ones.
         loop {
@@ -165,8 +182,8 @@ impl Shared {
 }
 
 /// What one of several receivers knows of a stream, which each of several senders numbers on its own. Frames are reordered if one of a higher
-/// number of their sender has arrived before at the same receiver: between receivers there is no order. At most 128 KiB, and 16 KiB for each
-/// sender.
+/// number of their sender has arrived before at the same receiver: between receivers there is no order. At most 192 KiB, and 160 bytes for
+/// each sender.
 #[derive(Clone, Debug)]
 pub struct Share {
     /// Which of the receivers it is.
@@ -192,9 +209,10 @@ struct Arrivals {
 }
 
 impl Arrivals {
-    fn new(since: u64) -> Self {
+    /// With so many gaps that are remembered.
+    fn new(since: u64, gaps: usize) -> Self {
         let next = unpacked(since).1;
-        Self { since, next, received: 0, unusual: Verdict::default(), gaps: Gaps::of(GAPS) }
+        Self { since, next, received: 0, unusual: Verdict::default(), gaps: Gaps::of(gaps) }
     }
 
     /// A number that no receiver has seen before.
@@ -219,7 +237,14 @@ impl Share {
     #[must_use]
     pub fn new(me: usize, senders: usize) -> Self {
         let (due, hand_over) = (Latency::new(), Latency::new());
-        Self { me, senders: vec![Arrivals::new(0); senders], due, hand_over, clears: 0, impossible_times: 0 }
+        Self {
+            me,
+            senders: vec![Arrivals::new(0, gaps(senders)); senders],
+            due,
+            hand_over,
+            clears: 0,
+            impossible_times: 0,
+        }
     }
 
     /// Notes a frame of a sender that has arrived by `now`. `shared` is that of the sender; it is to be the same each time.
@@ -276,7 +301,7 @@ impl Share {
     #[cold]
     fn forget(&mut self, sender: usize, shared: &Shared, since: u64) {
         let (clears, first) = unpacked(since);
-        self.senders[sender] = Arrivals::new(since);
+        self.senders[sender] = Arrivals::new(since, gaps(self.senders.len()));
         if let Some(told) = shared.receivers.get(self.me) {
             told.next.store(first, Ordering::Release);
             told.received.store(packed(clears, 0), Ordering::Release);
@@ -315,6 +340,11 @@ impl Share {
     pub fn latencies(&self) -> [&Latency; 2] {
         [&self.due, &self.hand_over]
     }
+}
+
+/// Gaps that are remembered of each of so many senders.
+fn gaps(senders: usize) -> usize {
+    (GAPS / senders.max(1)).max(1)
 }
 
 /// The highest number of clears; the next is 0.

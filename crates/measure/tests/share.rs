@@ -144,14 +144,21 @@ fn what_cannot_be_or_is_too_late_is_neither_received_nor_new() {
     for from in (10..=WINDOW + 10).step_by(1 << 15) {
         shared.note(from, 1 << 15, 100);
     }
-    share.saw(0, &shared, tag(u32::try_from(WINDOW).unwrap_or(0) + 2, 110), 120);
+    let window = u32::try_from(WINDOW).unwrap_or(0);
+    // Within the window, as far back as there is.
+    for number in [window + 20, 20, 20] {
+        share.saw(0, &shared, tag(number, 110), 120);
+    }
+    let Verdict { reordered, duplicate, late, .. } = share.unusual();
+    assert_eq!((share.received(), reordered, duplicate, late), (2, 1, 1, 0));
+    share.saw(0, &shared, tag(window + 40, 110), 120);
     share.saw(0, &shared, tag(3, 110), 120);
-    assert_eq!((share.received(), share.unusual().late), (1, 1));
+    assert_eq!((share.received(), share.unusual().late), (3, 1));
     // Those around it are not known to be late, and are new.
     share.saw(0, &shared, tag(40, 110), 120);
     share.saw(0, &shared, tag(40, 110), 120);
     let Verdict { reordered, duplicate, .. } = share.unusual();
-    assert_eq!((share.received(), reordered, duplicate), (2, 1, 1));
+    assert_eq!((share.received(), reordered, duplicate), (4, 2, 2));
 }
 
 #[test]
@@ -172,6 +179,25 @@ fn what_is_missing_is_lost_once_it_was_handed_over_long_ago() {
     shared.clear(12, 1);
     share.look(0, &shared);
     assert_eq!(so_far(2500, 2000), [0, 0, 0]);
+}
+
+/// The numbers of a whole window, in words and beside them, against those that are known to be missing.
+#[test]
+fn what_is_missing_of_a_window_is_counted_word_by_word() {
+    let (shared, mut share) = (Shared::new(1), Share::new(0, 1));
+    shared.begin(0);
+    let (sent, is_missing) = (WINDOW + 12_345, |number: u64| number % 37 == 5 || (40_000..40_100).contains(&number));
+    for number in 0..sent {
+        // Handed over one by one, a tick apart.
+        shared.note(number, 1, 10 + number);
+    }
+    (0..sent).filter(|number| !is_missing(*number)).for_each(|number| share.saw(0, &shared, tag(number), sent + 10));
+    for patience in [0, 1, 2, 31, 32, 33, 64, 1000, 30_011, WINDOW - 1, WINDOW, WINDOW + 1] {
+        // Of what is handed over in so many ticks up to the last one, and of one window at most.
+        let recent = sent.saturating_sub(patience.min(WINDOW));
+        let lost = (0..recent).filter(|number| is_missing(*number)).count() as u64;
+        assert_eq!(shared.verdict_so_far(sent + 9, patience).lost, lost, "{patience}");
+    }
 }
 
 /// Two threads receive the same frames, and others of their own: each number is new at one of them.
