@@ -254,6 +254,83 @@ impl TagWriter {
         }
     }
 
+    /// The same for frames that have zeros where their tags are to be, or that have had tags of this kind, and whose `checksum` with zeros
+    /// there is known, the same for all. Costs less than [`Self::write_all`], as nothing has to be read of what stood there.
+    ///
+    /// ```
+    /// use measure::{Coverage, Kind, TagWriter};
+    ///
+    /// // A checksum of nothing but zeros.
+    /// let coverage = Coverage { checksum_at: 40, from: 34, zero_is_none: false };
+    /// let writer = TagWriter::new(Kind::Full, 7, 60, 42, Some(coverage))?;
+    /// let (mut frame, mut other) = ([0; 60], [0; 60]);
+    /// frame[40..42].fill(0xff);
+    /// writer.write_all_over_zeros([&mut frame[..]].into_iter(), 5, &[99], None);
+    /// writer.write_all_over_zeros([&mut other[..]].into_iter(), 4, &[98], Some(0xffff));
+    /// writer.write_all_over_zeros([&mut other[..]].into_iter(), 5, &[99], Some(0xffff));
+    /// assert_eq!(frame, other);
+    /// # Ok::<(), measure::Error>(())
+    /// ```
+    #[inline(always)]
+    pub fn write_all_over_zeros<'f>(
+        &self,
+        frames: impl Iterator<Item = &'f mut [u8]>,
+        first: u32,
+        due: &[u64],
+        checksum: Option<u16>,
+    ) {
+        match (self.coverage, self.kind) {
+            (Some(coverage @ Coverage { zero_is_none: false, .. }), Kind::Full) => {
+                self.write_over_zeros::<FULL>(frames, first, due, coverage, checksum);
+            }
+            (Some(coverage @ Coverage { zero_is_none: false, .. }), Kind::Short) => {
+                self.write_over_zeros::<SHORT>(frames, first, due, coverage, checksum);
+            }
+            _ => self.write_all(frames, first, due),
+        }
+    }
+
+    #[inline(always)]
+    fn write_over_zeros<'f, const BYTES: usize>(
+        &self,
+        frames: impl Iterator<Item = &'f mut [u8]>,
+        first: u32,
+        due: &[u64],
+        Coverage { checksum_at, from, .. }: Coverage,
+        checksum: Option<u16>,
+    ) {
+        let (mut number, checksum) = (first, checksum.map(|checksum| u16::from_le_bytes(checksum.to_be_bytes())));
+        for (frame, due) in frames.zip(due) {
+            let head = self.head | u64::from(number);
+            number = number.wrapping_add(1);
+            // As words of the host's order where the tag begins in the middle of a word, and otherwise of the network's.
+            let turn = if (frame.len() ^ from) & 1 == 0 { 8 } else { 0 };
+            let tag = match BYTES {
+                FULL => {
+                    write_full(frame, head, *due);
+                    head + (due & DUE)
+                }
+                _ => {
+                    if let Some(tag) = frame.last_chunk_mut::<SHORT>() {
+                        *tag = head.to_be_bytes();
+                    }
+                    head
+                }
+            };
+            if frame.len() < BYTES {
+                continue;
+            }
+            let Some(place) = frame.get_mut(checksum_at..).and_then(|place| place.first_chunk_mut::<2>()) else {
+                continue;
+            };
+            let old = checksum.unwrap_or(u16::from_le_bytes(*place)).rotate_left(turn);
+            // The mark leaves room for all carries.
+            let new = !residue(tag + u64::from(!old));
+            // 0 and 0xffff are the same sum, and 0 may say that there is none.
+            *place = if new == 0 { 0xffff } else { new }.rotate_left(turn).to_le_bytes();
+        }
+    }
+
     #[inline(never)]
     fn write_covered(&self, frame: &mut [u8], number: u32, due: u64) {
         let Some(at) = frame.len().checked_sub(self.kind.bytes()) else { return };
@@ -288,6 +365,14 @@ fn write_full(frame: &mut [u8], head: u64, due: u64) {
         tag[6..].copy_from_slice(&due.to_be_bytes());
         tag[..8].copy_from_slice(&head.to_be_bytes());
     }
+}
+
+/// The ones' complement sum of the four words of a number, which is not 0.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the upper half, with what was carried out of the lower")]
+fn residue(words: u64) -> u16 {
+    let pairs = (words.wrapping_add(words.rotate_left(32)) >> 32) as u32;
+    (pairs.wrapping_add(pairs.rotate_left(16)) >> 16) as u16
 }
 
 const SHORT: usize = 8;

@@ -66,6 +66,42 @@ proptest! {
         }
     }
 
+    /// Frames of all lengths with zeros under their tags, and frames that keep what they had.
+    #[test]
+    fn over_zeros_many_are_written_as_one_by_one(
+        short: bool, first: u32, due in prop::collection::vec(any::<u64>(), 0..40), len in 0..90_usize, from in 20..36_usize,
+        checksum in prop_oneof![4 => any::<u16>(), 1 => Just(0), 1 => Just(0xffff)], zero_is_none: bool, fill: u8,
+    ) {
+        let kind = if short { Kind::Short } else { Kind::Full };
+        let coverage = Coverage { checksum_at: from + 6, from, zero_is_none };
+        let writer = TagWriter::new(kind, 0x1234, 60, 42, Some(coverage)).unwrap();
+        let frame = |n: usize| {
+            let mut frame = vec![fill; len + n % 2];
+            let at = frame.len().saturating_sub(kind.bytes());
+            frame[at..].fill(0);
+            if let Some(place) = frame.get_mut(from + 6..from + 8) {
+                place.copy_from_slice(&checksum.to_be_bytes());
+            }
+            frame
+        };
+        let frames: Vec<_> = (0..due.len()).map(frame).collect();
+        // What the checksum lies in or behind is no frame.
+        prop_assume!(len.saturating_sub(kind.bytes()) >= from + 8 || len < kind.bytes());
+        let (mut one, mut many) = (frames.clone(), frames.clone());
+        for ((frame, due), number) in one.iter_mut().zip(&due).zip(0..) {
+            writer.write(frame, first.wrapping_add(number), *due);
+        }
+        writer.write_all_over_zeros(many.iter_mut().map(|frame| &mut frame[..]), first, &due, None);
+        prop_assert_eq!(&one, &many);
+        if !zero_is_none {
+            // Once more over tags of others.
+            let numbers: Vec<_> = due.iter().map(|due| due.wrapping_mul(3)).collect();
+            writer.write_all_over_zeros(many.iter_mut().map(|frame| &mut frame[..]), first ^ 0x55, &numbers, Some(checksum));
+            writer.write_all_over_zeros(many.iter_mut().map(|frame| &mut frame[..]), first, &due, Some(checksum));
+            prop_assert_eq!(one, many);
+        }
+    }
+
     #[test]
     fn a_right_checksum_stays_right(
         mut frame in prop::collection::vec(any::<u8>(), 70..100), number: u32, due in 0..1_u64 << 48, short: bool,
