@@ -53,6 +53,7 @@ mod memory;
 mod no_iommu;
 mod numa;
 mod pci;
+pub mod prefetch;
 mod region_file;
 mod regs;
 mod remedy;
