@@ -21,7 +21,13 @@ enum { WARM_UP_MS = 500, PATIENCE_MS = 60000, HEADER = 12 };
 /* Gaps are sorted by percents of the ideal, those that are longer together. */
 enum { MOST_PERCENT = 1000 };
 
+/* Frames of a window, and how many windows are kept. */
+enum { WINDOW_FRAMES = 2048, MOST_WINDOWS = 1 << 20 };
+
 static struct port port;
+
+/* Full speed while nobody is taken away from a core: a window takes less than a tenth of a millisecond. */
+struct windows { int64_t begin; uint64_t frames; unsigned count; double rates[MOST_WINDOWS]; };
 
 struct gaps { int64_t last, longest; uint64_t all, within, percents[MOST_PERCENT + 1]; };
 
@@ -74,6 +80,29 @@ static unsigned take(struct ring *ring, int patience, uint64_t *bytes)
 	return count;
 }
 
+static void in_window(struct windows *windows, int64_t time, unsigned frames)
+{
+	windows->frames += frames;
+	if (windows->frames < WINDOW_FRAMES)
+		return;
+	if (windows->count < MOST_WINDOWS && time > windows->begin)
+		windows->rates[windows->count++] = (double)windows->frames * 1e9 / (double)(time - windows->begin);
+	windows->begin = time, windows->frames = 0;
+}
+
+static int by_size(const void *one, const void *other)
+{
+	double a = *(const double *)one, b = *(const double *)other;
+
+	return (a > b) - (a < b);
+}
+
+static double median(struct windows *windows)
+{
+	qsort(windows->rates, windows->count, sizeof *windows->rates, by_size);
+	return windows->count == 0 ? 0 : windows->rates[windows->count / 2];
+}
+
 static void saw(struct gaps *gaps, int64_t time, unsigned count, int64_t ideal)
 {
 	/* Those of one look came at once, as far as can be seen. */
@@ -119,6 +148,7 @@ static void take_on(void)
 static void measure(long milliseconds, int64_t ideal)
 {
 	static struct gaps gaps;
+	static struct windows windows;
 	uint64_t frames = 0, bytes = 0;
 	int64_t begin = now(), time = begin, own = 0, idle = 0, first, end;
 	int patience = ideal == 0 ? PATIENCE : AT_ONCE;
@@ -128,7 +158,7 @@ static void measure(long milliseconds, int64_t ideal)
 			die("no frame for a minute");
 	for (begin = now(); now() - begin < WARM_UP_MS * 1000000ll;)
 		take(&port.tx, patience, &bytes);
-	bytes = 0, begin = first = now(), end = begin + milliseconds * 1000000ll;
+	bytes = 0, begin = first = windows.begin = now(), end = begin + milliseconds * 1000000ll;
 	for (int64_t before = begin; before < end; before = time) {
 		unsigned count = take(&port.tx, patience, &bytes);
 
@@ -140,11 +170,12 @@ static void measure(long milliseconds, int64_t ideal)
 		else if (ideal != 0)
 			saw(&gaps, time, count, ideal);
 		frames += count;
+		in_window(&windows, time, count);
 	}
-	printf("pps=%.1f bytes=%.1f waited=%.1f within=%.1f longest_us=%.1f own_us=%.1f p1=%u p10=%u p50=%u p90=%u p99=%u\n", (double)frames * 1e9 / (double)(time - first),
+	printf("pps=%.1f bytes=%.1f waited=%.1f within=%.1f longest_us=%.1f own_us=%.1f p1=%u p10=%u p50=%u p90=%u p99=%u steady=%.1f\n", (double)frames * 1e9 / (double)(time - first),
 	       frames == 0 ? 0 : (double)bytes / (double)frames, 100 * (double)idle / (double)(time - first),
 	       gaps.all == 0 ? 0 : 100 * (double)gaps.within / (double)gaps.all, (double)gaps.longest / 1e3, (double)own / 1e3,
-	       percentile(&gaps, 1), percentile(&gaps, 10), percentile(&gaps, 50), percentile(&gaps, 90), percentile(&gaps, 99));
+	       percentile(&gaps, 1), percentile(&gaps, 10), percentile(&gaps, 50), percentile(&gaps, 90), percentile(&gaps, 99), median(&windows));
 }
 
 int main(int count, char **arguments)
