@@ -7,6 +7,7 @@ use core::hint::select_unpredictable;
 use core::ops::{Add, BitAnd, BitOr, Not, Shl, Shr};
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use super::{Addr, Hop};
 use crate::NextHop;
 use crate::mem::{Bytes, Leaf, Region};
 use crate::v4::V4;
@@ -39,6 +40,8 @@ pub(crate) trait Vector:
     fn bits(mask: Self::Mask) -> u64;
     /// Of each pair the number of `yes` where the mask says so, else that of `no`.
     fn select(mask: Self::Mask, yes: Self, no: Self) -> Self;
+    /// Writes the numbers, or their lower halves, as next hops.
+    fn put(a: Self, out: &mut [Hop]);
 }
 
 /// What a CPU looks several addresses up with. A value is proof that it was asked.
@@ -55,13 +58,9 @@ pub(crate) trait Lanes: Copy + Debug {
     /// The same number everywhere.
     fn long(self, long: u64) -> Self::Longs;
     /// The first addresses.
-    fn words<A: Copy + Into<u32>>(self, addrs: &[A]) -> Self::Words;
+    fn words<A: Addr<V4>>(self, addrs: &[A]) -> Self::Words;
     /// The upper halves of the first addresses.
-    fn highs<A: Copy + Into<u128>>(self, addrs: &[A]) -> Self::Longs;
-    /// Writes words as next hops.
-    fn put_words(self, words: Self::Words, out: &mut [Option<NextHop>]);
-    /// Writes the lower halves as next hops.
-    fn put_longs(self, longs: Self::Longs, out: &mut [Option<NextHop>]);
+    fn highs<A: Addr<V6>>(self, addrs: &[A]) -> Self::Longs;
 
     /// The lower and upper halves of the root words of addresses, in an order of their own, and the addresses in that order.
     fn roots(self, region: &Region<V4>, addrs: Self::Words) -> [Self::Words; 3];
@@ -178,7 +177,8 @@ macro_rules! vector {
 /// `$set_longs` from the first addresses in order.
 #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
 macro_rules! lanes {
-    ($lanes:ty; $words:literal $set_words:ident $($word:literal)*; $longs:literal $set_longs:ident $($long:literal)*) => {
+    ($lanes:ty; $words:literal $set_words:ident $($word:literal)*; $longs:literal $set_longs:ident $($long:literal)*;
+        word($a_word:ident) $repeat_word:expr; long($a_long:ident) $repeat_long:expr; in_order($ordered:ident) $in_order:expr;) => {
         impl Lanes for $lanes {
             type Words = Words;
             type Longs = Longs;
@@ -186,35 +186,25 @@ macro_rules! lanes {
             const LONGS: usize = $longs;
 
             #[inline(always)]
-            fn word(self, word: u32) -> Words {
-                Words(asked!(repeat_word(word)))
+            fn word(self, $a_word: u32) -> Words {
+                Words(asked!($repeat_word))
             }
 
             #[inline(always)]
-            fn long(self, long: u64) -> Longs {
-                Longs(asked!(repeat_long(long)))
+            fn long(self, $a_long: u64) -> Longs {
+                Longs(asked!($repeat_long))
             }
 
             #[inline(always)]
-            fn words<A: Copy + Into<u32>>(self, addrs: &[A]) -> Words {
+            fn words<A: Addr<V4>>(self, addrs: &[A]) -> Words {
                 let addrs: &[A; $words] = addrs.first_chunk().expect("registers are filled");
                 Words(asked!($set_words($(addrs[$word].into().cast_signed()),*)))
             }
 
             #[inline(always)]
-            fn highs<A: Copy + Into<u128>>(self, addrs: &[A]) -> Longs {
+            fn highs<A: Addr<V6>>(self, addrs: &[A]) -> Longs {
                 let addrs: &[A; $longs] = addrs.first_chunk().expect("registers are filled");
                 Longs(asked!($set_longs($(crate::v6::high(addrs[$long].into()).cast_signed()),*)))
-            }
-
-            #[inline(always)]
-            fn put_words(self, words: Words, out: &mut [Option<NextHop>]) {
-                asked!(put_words(words.0, out.first_chunk_mut().expect("there is room")));
-            }
-
-            #[inline(always)]
-            fn put_longs(self, longs: Longs, out: &mut [Option<NextHop>]) {
-                asked!(put_longs(longs.0, out.first_chunk_mut().expect("there is room")));
             }
 
             #[inline(always)]
@@ -224,14 +214,12 @@ macro_rules! lanes {
             }
 
             #[inline(always)]
-            fn in_order(self, words: Words) -> Words {
-                Words(asked!(in_order(words.0)))
+            fn in_order(self, Words($ordered): Words) -> Words {
+                Words($in_order)
             }
 
             #[inline(always)]
-            unsafe fn leaves<L: Leaf>(
-                self, region: &Region<V4>, places: Words, mask: Mask<Words>, others: Words,
-            ) -> Words {
+            unsafe fn leaves<L: Leaf>(self, region: &Region<V4>, places: Words, mask: Mask<Words>, others: Words) -> Words {
                 let base = region.blocks_base().wrapping_sub(L::BYTES as usize);
                 // SAFETY: the CPU was asked. Four bytes are read from a leaf on, so at most three past the last block, and the
                 // mapping goes on for three bytes. The instruction takes a place, that of the byte after the leaf, for a number
@@ -293,6 +281,7 @@ macro_rules! one {
             fn anyway::equal(a: Self, b: Self) -> bool = a.0 == b.0;
             fn anyway::bits(mask: bool) -> u64 = mask.into();
             fn anyway::select(mask: bool, yes: Self, no: Self) -> Self = select_unpredictable(mask, yes, no);
+            fn anyway::put(a: Self, out: &mut [Hop]) -> () = out[0] = NextHop::from_raw((u64::from(a.0) & 0xffff_ffff) as u32);
         }
     )*};
 }
@@ -315,24 +304,13 @@ impl Lanes for Plain {
     }
 
     #[inline(always)]
-    fn words<A: Copy + Into<u32>>(self, addrs: &[A]) -> One<u32> {
+    fn words<A: Addr<V4>>(self, addrs: &[A]) -> One<u32> {
         One(addrs[0].into())
     }
 
     #[inline(always)]
-    fn highs<A: Copy + Into<u128>>(self, addrs: &[A]) -> One<u64> {
+    fn highs<A: Addr<V6>>(self, addrs: &[A]) -> One<u64> {
         One(v6::high(addrs[0].into()))
-    }
-
-    #[inline(always)]
-    fn put_words(self, words: One<u32>, out: &mut [Option<NextHop>]) {
-        out[0] = NextHop::from_raw(words.0);
-    }
-
-    #[inline(always)]
-    #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
-    fn put_longs(self, longs: One<u64>, out: &mut [Option<NextHop>]) {
-        out[0] = NextHop::from_raw(longs.0 as u32);
     }
 
     #[inline(always)]

@@ -1,15 +1,15 @@
 //! IPv4: a root word and a leaf, for all addresses of a chunk at once; see [`crate::v4`] for what lies where.
 
 use super::lanes::{Lanes, MOST, Vector};
-use super::{Lookup, turn};
+use super::{Addr, Chunk, Hop, Lookup};
 use crate::NextHop;
-use crate::mem::{Bytes, Leaf, arrive};
+use crate::mem::{Leaf, arrive};
 use crate::tables::{Tables, Width};
 use crate::v4::{V4, walk, word_of};
 
 impl Lookup for V4 {
     #[inline(always)]
-    fn one(tables: &Tables<V4>, addr: u32) -> Option<NextHop> {
+    fn one(tables: &Tables<V4>, addr: u32) -> Hop {
         if let Some(bytes) = &tables.bytes {
             let byte = bytes.get(addr);
             arrive();
@@ -21,64 +21,44 @@ impl Lookup for V4 {
     }
 
     #[inline(always)]
-    fn accelerated<K: Lanes, A: Copy + Into<u32>, const N: usize>(
+    fn accelerated<K: Lanes, A: Addr<V4>, const N: usize>(
         k: K,
         tables: &Tables<V4>,
-        addrs: &[A; N],
-        out: &mut [Option<NextHop>; N],
-    ) -> bool {
-        let Some(bytes) = &tables.bytes else { return false };
-        let deep = by_byte(k, bytes, addrs, out);
+        Chunk { addrs, out }: &mut Chunk<'_, A, N>,
+    ) -> Option<u64> {
+        let bytes = tables.bytes.as_ref()?;
+        let mut deep = 0;
+        for_each!(group in N / K::WORDS, {
+            let at = group * K::WORDS;
+            let byte = k.bytes(bytes, k.words(&addrs[at..]));
+            K::Words::put(byte, &mut out[at..]);
+            deep |= K::Words::bits(K::Words::equal(byte, k.word(u8::ESCAPE.into()))) << at;
+        });
         // Few are looked up one by one, not together with the others.
-        let few = deep.count_ones() as usize * 8 <= N;
-        if few {
-            turn(tables, addrs, out, deep, true);
-        }
-        few
+        (deep.count_ones() as usize * 8 <= N).then_some(deep)
     }
 
     #[inline(always)]
-    fn chunk<K: Lanes, A: Copy + Into<u32>, const N: usize>(
-        k: K,
-        tables: &Tables<V4>,
-        addrs: &[A; N],
-        out: &mut [Option<NextHop>; N],
-    ) {
-        let deep = match tables.width {
-            Width::Byte => packed::<_, A, u8, N>(k, tables, addrs, out),
-            Width::Short => packed::<_, A, u16, N>(k, tables, addrs, out),
-            Width::Word => packed::<_, A, u32, N>(k, tables, addrs, out),
-        };
-        turn(tables, addrs, out, deep, tables.width == Width::Byte);
+    fn chunk<K: Lanes, A: Addr<V4>, const N: usize>(k: K, tables: &Tables<V4>, chunk: &mut Chunk<'_, A, N>) -> u64 {
+        match tables.width {
+            Width::Byte => packed::<_, A, u8, N>(k, tables, chunk),
+            Width::Short => packed::<_, A, u16, N>(k, tables, chunk),
+            Width::Word => packed::<_, A, u32, N>(k, tables, chunk),
+        }
+    }
+
+    #[inline(always)]
+    fn gives_numbers(tables: &Tables<V4>) -> bool {
+        tables.width == Width::Byte
     }
 }
 
-/// Reads the bytes of all addresses, numbers of next hops. Answers which are to be looked up.
+/// Reads root words for all addresses, then leaves for all: numbers of next hops where leaves are bytes, else next hops.
 #[inline(always)]
-fn by_byte<K: Lanes, A: Copy + Into<u32>, const N: usize>(
-    k: K,
-    bytes: &Bytes,
-    addrs: &[A; N],
-    out: &mut [Option<NextHop>; N],
-) -> u64 {
-    let mut deep = 0;
-    for_each!(group in N / K::WORDS, {
-        let at = group * K::WORDS;
-        let byte = k.bytes(bytes, k.words(&addrs[at..]));
-        k.put_words(byte, &mut out[at..]);
-        deep |= K::Words::bits(K::Words::equal(byte, k.word(u8::ESCAPE.into()))) << at;
-    });
-    deep
-}
-
-/// Reads root words for all addresses, then leaves for all. Puts numbers of next hops into `out` where leaves are bytes, else next
-/// hops; answers which lead deeper.
-#[inline(always)]
-fn packed<K: Lanes, A: Copy + Into<u32>, L: Leaf, const N: usize>(
+fn packed<K: Lanes, A: Addr<V4>, L: Leaf, const N: usize>(
     k: K,
     tables: &Tables<V4>,
-    addrs: &[A; N],
-    out: &mut [Option<NextHop>; N],
+    Chunk { addrs, out }: &mut Chunk<'_, A, N>,
 ) -> u64 {
     let region = &tables.region;
     let zero = k.word(0);
@@ -107,7 +87,7 @@ fn packed<K: Lanes, A: Copy + Into<u32>, L: Leaf, const N: usize>(
         if let (1, Some(palette)) = (L::LOG, &tables.wide_palette) {
             leaf = k.entries(palette, leaf);
         }
-        k.put_words(leaf, &mut out[at..]);
+        K::Words::put(leaf, &mut out[at..]);
     });
     deep
 }

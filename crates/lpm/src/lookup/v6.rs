@@ -2,7 +2,7 @@
 //! where.
 
 use super::lanes::{Lanes, MOST, Vector};
-use super::{Lookup, turn};
+use super::{Addr, Chunk, Hop, Lookup};
 use crate::NextHop;
 use crate::mem::{NodeRef, Roots, arrive};
 use crate::tables::{Layout, Tables, Width};
@@ -10,19 +10,51 @@ use crate::v6::{LAST, V6, walk};
 
 impl Lookup for V6 {
     #[inline(always)]
-    fn one(tables: &Tables<V6>, addr: u128) -> Option<NextHop> {
+    fn one(tables: &Tables<V6>, addr: u128) -> Hop {
         NextHop::from_raw(walk(tables, addr))
     }
 
+    /// Takes all addresses from the root through one node after the other, down to the /48.
     #[inline(always)]
-    fn chunk<K: Lanes, A: Copy + Into<u128>, const N: usize>(
-        k: K,
-        tables: &Tables<V6>,
-        addrs: &[A; N],
-        out: &mut [Option<NextHop>; N],
-    ) {
-        let deep = nodes(k, tables, addrs, out);
-        turn(tables, addrs, out, deep, tables.width != Width::Word);
+    fn chunk<K: Lanes, A: Addr<V6>, const N: usize>(k: K, tables: &Tables<V6>, chunk: &mut Chunk<'_, A, N>) -> u64 {
+        let region = &tables.region;
+        let zero = k.long(0);
+        let all = K::Longs::signs(k.long(u64::MAX));
+        // The slots to come, inverted and from the highest bit on, and the nodes they are in.
+        let (mut slots, mut nodes) = ([zero; MOST], [zero; MOST]);
+        for_each!(group in N / K::LONGS, {
+            let high = k.highs(&chunk.addrs[group * K::LONGS..]);
+            nodes[group] = k.pages(region, high) + (high >> 40 & k.long(0xff));
+            slots[group] = !high << 24;
+        });
+        arrive();
+        for_each!(group in N / K::LONGS, {
+            let place = nodes[group];
+            nodes[group] = k.nodes(region, place, all, zero);
+        });
+        for _ in 1..LAST {
+            arrive();
+            let mut any = zero;
+            for_each!(group in N / K::LONGS, {
+                let (node, slot) = (nodes[group], slots[group]);
+                let children = children_to(node, slot);
+                any = any | children;
+                let goes_on = K::Longs::signs(children);
+                let place = (node >> 32) + K::Longs::count_ones(children);
+                nodes[group] = k.nodes(region, place, goes_on, node);
+                slots[group] = K::Longs::select(goes_on, slot << 4, slot);
+            });
+            if K::Longs::bits(K::Longs::signs(any)) == 0 {
+                break;
+            }
+        }
+        arrive();
+        leaves(k, tables, &nodes, &slots, chunk.out)
+    }
+
+    #[inline(always)]
+    fn gives_numbers(tables: &Tables<V6>) -> bool {
+        tables.width != Width::Word
     }
 }
 
@@ -31,50 +63,6 @@ const _: () = {
     assert!(V6::ROOT_BITS == 16 && LAST == 6 && NodeRef::SLOTS == 16);
     assert!(matches!(V6::SHAPE.strides.first_chunk(), Some([8, 4, 4, 4, 4, 4, 4])));
 };
-
-/// Takes all addresses from the root through one node after the other, down to the /48. Puts leaves into `out`; answers which
-/// addresses lead deeper, whose leaves mean nothing.
-#[inline(always)]
-fn nodes<K: Lanes, A: Copy + Into<u128>, const N: usize>(
-    k: K,
-    tables: &Tables<V6>,
-    addrs: &[A; N],
-    out: &mut [Option<NextHop>; N],
-) -> u64 {
-    let region = &tables.region;
-    let zero = k.long(0);
-    let all = K::Longs::signs(k.long(u64::MAX));
-    // The slots to come, inverted and from the highest bit on, and the nodes they are in.
-    let (mut slots, mut nodes) = ([zero; MOST], [zero; MOST]);
-    for_each!(group in N / K::LONGS, {
-        let high = k.highs(&addrs[group * K::LONGS..]);
-        nodes[group] = k.pages(region, high) + (high >> 40 & k.long(0xff));
-        slots[group] = !high << 24;
-    });
-    arrive();
-    for_each!(group in N / K::LONGS, {
-        let place = nodes[group];
-        nodes[group] = k.nodes(region, place, all, zero);
-    });
-    for _ in 1..LAST {
-        arrive();
-        let mut any = zero;
-        for_each!(group in N / K::LONGS, {
-            let (node, slot) = (nodes[group], slots[group]);
-            let children = children_to(node, slot);
-            any = any | children;
-            let goes_on = K::Longs::signs(children);
-            let place = (node >> 32) + K::Longs::count_ones(children);
-            nodes[group] = k.nodes(region, place, goes_on, node);
-            slots[group] = K::Longs::select(goes_on, slot << 4, slot);
-        });
-        if K::Longs::bits(K::Longs::signs(any)) == 0 {
-            break;
-        }
-    }
-    arrive();
-    leaves(k, tables, &nodes, &slots, out)
-}
 
 /// The bits of children up to that of the slot, which is the highest.
 #[inline(always)]
@@ -89,7 +77,7 @@ fn leaves<K: Lanes, const N: usize>(
     tables: &Tables<V6>,
     nodes: &[K::Longs; MOST],
     slots: &[K::Longs; MOST],
-    out: &mut [Option<NextHop>; N],
+    out: &mut [Hop; N],
 ) -> u64 {
     let mut deep = 0;
     let (log, ones) = (k.long(tables.width.log().into()), k.long(tables.width.ones().into()));
@@ -103,7 +91,7 @@ fn leaves<K: Lanes, const N: usize>(
         let elsewhere = K::Longs::signs(!(node << 47));
         let word = k.nodes(&tables.region, place, elsewhere, node >> 32);
         let leaf = word >> ((before & k.long(7)) << 3) & ones;
-        k.put_longs(leaf, &mut out[group * K::LONGS..]);
+        K::Longs::put(leaf, &mut out[group * K::LONGS..]);
         deep |= K::Longs::bits(K::Longs::signs(children_to(node, slots))) << (group * K::LONGS);
     });
     deep

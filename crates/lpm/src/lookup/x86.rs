@@ -1,21 +1,42 @@
 //! The builds for x86-64, and which of them the CPU can run.
 
+use std::is_x86_feature_detected as has;
+
+use super::lanes::Plain;
+use super::{Addr, Chunk, Hop, Lookup, compiled, one, turn};
+use crate::tables::Tables;
+
+/// Loads numbers by an instruction each, where the mask says so; else they are those of `others`.
+macro_rules! gathers {
+    ($features:literal; $($name:ident $template:literal, $index:ident $in:ident, $out:ident $class:ident, $mask:ident $masks:ident;)*) => {$(
+        /// # Safety
+        /// What is to be read lies there, and is only ever written as atomics.
+        #[inline]
+        #[target_feature(enable = $features)]
+        unsafe fn $name(base: *const u8, index: $index, mask: $mask, others: $out) -> $out {
+            let mut out = others;
+            // SAFETY: the caller has it that the places may be read.
+            unsafe {
+                asm!(
+                    $template,
+                    out = inout($class) out,
+                    base = in(reg) base,
+                    index = in($in) index,
+                    mask = inout($masks) mask => _,
+                    options(nostack, preserves_flags, readonly),
+                );
+            }
+            out
+        }
+    )*};
+}
+
 mod avx2;
 mod avx512;
 
-use super::lanes::Plain;
-use super::{Lookup, compiled, portable};
-use crate::NextHop;
-use crate::tables::Tables;
-use avx2::Avx2;
-use avx512::Avx512;
-
-/// Which build of the loops this CPU can run.
+/// A build of the loops that this CPU can run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kernel {
-    /// Any CPU.
-    Portable,
-    /// POPCNT, BMI1 and BMI2.
     Popcnt(Popcnt),
     Avx2(Avx2),
     Avx512(Avx512),
@@ -25,28 +46,46 @@ pub(crate) enum Kernel {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Popcnt(());
 
+/// Proof that it was asked for AVX2, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Avx2(Popcnt);
+
+/// Proof that it was asked for AVX-512 F, VL and VPOPCNTDQ, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Avx512(Avx2);
+
 impl Kernel {
-    /// The name of a build.
-    #[cfg(feature = "kernels")]
-    pub(crate) fn choice(self) -> crate::kernels::Choice {
+    /// The builds this CPU can run, the best last.
+    pub(super) fn all() -> impl Iterator<Item = Self> {
+        let popcnt = (has!("popcnt") && has!("bmi1") && has!("bmi2")).then_some(Popcnt(()));
+        let avx2 = popcnt.filter(|_| has!("avx2")).map(Avx2);
+        let has_avx512 = || has!("avx512f") && has!("avx512vl") && has!("avx512vpopcntdq");
+        let avx512 = avx2.filter(|_| has_avx512()).map(Avx512);
+        [popcnt.map(Self::Popcnt), avx2.map(Self::Avx2), avx512.map(Self::Avx512)].into_iter().flatten()
+    }
+
+    /// See [`super::burst`].
+    #[inline(always)]
+    pub(super) fn burst<F: Lookup, A: Addr<F>>(self, tables: &Tables<F>, addrs: &[A], out: &mut [Hop]) {
         match self {
-            Self::Portable => crate::kernels::Choice::Portable,
-            Self::Popcnt(_) => crate::kernels::Choice::Popcnt,
-            Self::Avx2(_) => crate::kernels::Choice::Avx2,
-            Self::Avx512(_) => crate::kernels::Choice::Avx512,
+            // SAFETY: each kernel is only made where the CPU has what its functions are compiled for.
+            Self::Popcnt(_) => unsafe { popcnt::burst(Plain, tables, addrs, out) },
+            // SAFETY: as above.
+            Self::Avx2(k) => unsafe { narrow::burst(k, tables, addrs, out) },
+            // SAFETY: as above.
+            Self::Avx512(k) => unsafe { wide::burst(k, tables, addrs, out) },
         }
     }
 
-    /// The builds this CPU can run, the best last.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
-        let has_popcnt = std::is_x86_feature_detected!("popcnt")
-            && std::is_x86_feature_detected!("bmi1")
-            && std::is_x86_feature_detected!("bmi2");
-        let popcnt = has_popcnt.then_some(Popcnt(()));
-        let avx2 = popcnt.and_then(Avx2::detect);
-        let avx512 = avx2.and_then(Avx512::detect);
-        let better = [popcnt.map(Self::Popcnt), avx2.map(Self::Avx2), avx512.map(Self::Avx512)];
-        core::iter::once(Self::Portable).chain(better.into_iter().flatten())
+    /// See [`super::one`].
+    #[inline(always)]
+    pub(super) fn one<F: Lookup>(self, tables: &Tables<F>, addr: F::Bits) -> Hop {
+        #[target_feature(enable = "popcnt,bmi1,bmi2")]
+        fn fast<F: Lookup>(tables: &Tables<F>, addr: F::Bits) -> Hop {
+            F::one(tables, addr)
+        }
+        // SAFETY: kernels are only made where the CPU has the features.
+        unsafe { fast(tables, addr) }
     }
 }
 
@@ -61,43 +100,20 @@ compiled!(
 /// they wait for less one beside the other.
 #[inline]
 #[target_feature(enable = "popcnt,bmi1,bmi2,avx2")]
-fn eight<F: Lookup, A: Copy + Into<F::Bits>>(
-    k: impl Into<Avx2>,
-    tables: &Tables<F>,
-    addrs: &[A; 8],
-    out: &mut [Option<NextHop>; 8],
-) {
+fn eight<F: Lookup, A: Addr<F>, K>(_: K, tables: &Tables<F>, chunk: Chunk<'_, A, 8>) {
     if size_of::<F::Bits>() == 4 {
-        narrow::chunk(k.into(), tables, addrs, out);
+        // Who may call this has the proof.
+        narrow::chunk(Avx2(Popcnt(())), tables, chunk);
     } else {
-        popcnt::chunk(Plain, tables, addrs, out);
+        popcnt::chunk(Plain, tables, chunk);
     }
 }
 
-/// The longest matches of as many addresses as there is room for.
+/// Writes a register, and nothing else, as so many next hops.
 #[inline(always)]
-pub(crate) fn burst<F: Lookup, A: Copy + Into<F::Bits>>(tables: &Tables<F>, addrs: &[A], out: &mut [Option<NextHop>]) {
-    match tables.kernel {
-        Kernel::Portable => portable::burst(Plain, tables, addrs, out),
-        // SAFETY: each of the other kernels is only made where the CPU has what its functions are compiled for.
-        Kernel::Popcnt(_) => unsafe { popcnt::burst(Plain, tables, addrs, out) },
-        // SAFETY: as above.
-        Kernel::Avx2(k) => unsafe { narrow::burst(k, tables, addrs, out) },
-        // SAFETY: as above.
-        Kernel::Avx512(k) => unsafe { wide::burst(k, tables, addrs, out) },
-    }
-}
-
-/// The longest match of one address.
-#[inline(never)]
-pub(crate) fn one<F: Lookup>(tables: &Tables<F>, addr: F::Bits) -> Option<NextHop> {
-    #[target_feature(enable = "popcnt,bmi1,bmi2")]
-    fn fast<F: Lookup>(tables: &Tables<F>, addr: F::Bits) -> Option<NextHop> {
-        F::one(tables, addr)
-    }
-    if tables.kernel == Kernel::Portable {
-        return F::one(tables, addr);
-    }
-    // SAFETY: the other kernels are only made where the CPU has the features.
-    unsafe { fast(tables, addr) }
+fn put<V: Copy, const N: usize>(register: V, out: &mut [Hop]) {
+    const { assert!(size_of::<V>() == size_of::<[Hop; N]>()) };
+    let out: &mut [Hop; N] = out.first_chunk_mut().expect("there is room");
+    // SAFETY: the room is as large, and next hops may have any value.
+    unsafe { out.as_mut_ptr().cast::<V>().write_unaligned(register) };
 }

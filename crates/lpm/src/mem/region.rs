@@ -82,8 +82,9 @@ impl<R: Roots> Region<R> {
 
     /// The number of the last root word, which stands for those beyond.
     #[cfg(all(target_arch = "x86_64", feature = "std", not(miri)))]
-    pub(crate) fn last_root(&self) -> usize {
-        self.last
+    #[expect(clippy::cast_possible_truncation, reason = "there are at most 2^19 root words")]
+    pub(crate) fn last_root(&self) -> u32 {
+        self.last as u32
     }
 
     /// The first block: what references count from.
