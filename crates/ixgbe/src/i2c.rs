@@ -25,14 +25,15 @@ impl From<Error> for Failure {
 
 type Result<T> = std::result::Result<T, Failure>;
 
-/// Reads bytes from `offset` on of the device at `address` (its least significant bit, which says the direction, clear).
+/// Reads bytes from `offset` on of the device at `address` (its least significant bit, which says the direction, clear). Ends before the next
+/// byte once the operation has to end: a device may hold the clock at each bit.
 pub(crate) fn read_bytes<D: Device>(regs: &Timed<D>, address: u8, offset: u8, bytes: &mut [u8]) -> Result<()> {
     let mut bus = Bus { regs, clock: true, data: true };
     let outcome = bus.transfer(address, offset, bytes);
     match outcome {
         Ok(()) => bus.stop(),
         // Whatever the device was in the middle of, it lets go of the wires after a byte and a stop.
-        Err(Failure::NoAnswer | Failure::Stuck(_)) => bus.clear().and(outcome),
+        Err(Failure::NoAnswer | Failure::Stuck(_) | Failure::Device(Error::Expired { .. })) => bus.clear().and(outcome),
         Err(Failure::Device(_)) => outcome,
     }
 }
@@ -113,6 +114,7 @@ impl<D: Device> Bus<'_, D> {
     }
 
     fn send(&mut self, byte: u8) -> Result<()> {
+        self.regs.check(READING)?;
         for at in (0..8).rev() {
             self.bit(byte >> at & 1 != 0)?;
         }
@@ -120,6 +122,7 @@ impl<D: Device> Bus<'_, D> {
     }
 
     fn receive(&mut self, more: bool) -> Result<u8> {
+        self.regs.check(READING)?;
         let mut byte = 0;
         for _ in 0..8 {
             byte = byte << 1 | u8::from(self.bit(true)?);
@@ -137,8 +140,64 @@ impl<D: Device> Bus<'_, D> {
     }
 }
 
+/// What the operation was at when its time was up.
+const READING: &str = "the SFP+ module to be read";
 /// Half of 10 us.
 const HALF_BIT: Duration = Duration::from_micros(5);
 /// How long a device may hold the clock down.
 const STRETCH_LIMIT: Duration = Duration::from_micros(500);
 const FEWEST_READS: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use device::TimeLimit;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A device at any address that takes each byte, and whose bytes are FFh.
+    fn answering() -> Fake {
+        let fake = Fake::new(0x10FB);
+        let (mut clock, mut data, mut bits) = (true, true, 0);
+        fake.on_write(I2CCTL, move |storage, value| {
+            let (before, now) = ((clock, data), (i2cctl::CLK_OUT.is_set(value), i2cctl::DATA_OUT.is_set(value)));
+            (clock, data) = now;
+            if before == (true, true) && now == (true, false) {
+                bits = 0;
+            } else if !before.0 && clock {
+                bits += 1;
+            }
+            let high = data && (bits == 0 || bits % 9 != 0);
+            storage.insert(I2CCTL.offset(), i2cctl::DATA_IN.set(i2cctl::CLK_IN.set(0, clock.into()), high.into()));
+        });
+        fake
+    }
+
+    #[test]
+    fn a_transfer_ends_with_the_operation_and_lets_go_of_the_wires() {
+        let fake = answering();
+        let cancel = Arc::new(AtomicBool::new(false));
+        let limit = TimeLimit { total: Duration::from_secs(3600), cancel: Some(Arc::clone(&cancel)) };
+        let regs = Timed::new(&fake.regs(), limit.begin());
+        let mut bytes = [0; 64];
+        read_bytes(&regs, 0xA0, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, [0xFF; 64]);
+        let whole = fake.writes().len();
+
+        // In the middle of the first byte.
+        let mut reads = 0;
+        fake.on_read(I2CCTL, move |storage| {
+            reads += 1;
+            cancel.store(reads >= 10, Ordering::Relaxed);
+            storage[&I2CCTL.offset()]
+        });
+        let outcome = read_bytes(&regs, 0xA0, 0, &mut bytes);
+        assert!(matches!(outcome, Err(Failure::Device(Error::Expired { .. }))), "{outcome:?}");
+        let writes = &fake.writes()[whole..];
+        // A byte, and another and a stop so that the device lets go.
+        assert!(writes.len() < whole / 10, "{} of {whole} writes", writes.len());
+        let (_, last) = writes[writes.len() - 1];
+        assert!(i2cctl::CLK_OUT.is_set(last) && i2cctl::DATA_OUT.is_set(last));
+    }
+}

@@ -162,8 +162,9 @@ impl<D: Device> intel::Card for Card<D> {
     }
 
     /// Also looks after an SFP+ port without a link, twice a second at most: a module may have been plugged in, and one of two rates tries
-    /// the other. A look gives up what it waits for after half a second, since whoever asks may watch other ports too. After one that failed the
-    /// next comes 5 s later, and waits long enough to overrule a holder of a semaphore that is dead.
+    /// the other. A look gives up what it waits for after half a second, since whoever asks may watch other ports too; a byte on the bus to the
+    /// module is ended first, and what is held is given back. After one that failed the next comes 5 s later, and waits long enough to overrule a
+    /// holder of a semaphore that is dead.
     fn events(&mut self, regs: &Timed<D>) -> Result<Events> {
         let events = interrupts::take(regs)?;
         let looked = self.looked.get_mut().unwrap_or_else(PoisonError::into_inner);
