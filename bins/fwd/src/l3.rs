@@ -12,11 +12,11 @@ pub(crate) use kernel_report::KernelReport;
 
 use crate::args::{ForwardArgs, L3Args};
 use crate::plan::Plan;
-use crate::run::{self, PublishedLane, Run};
+use crate::run::{self, Run};
 use crate::workers::WorkerHandle;
-use cli::counters::Published;
 use cli::exit::Failure;
 use cli::idle;
+use cli::lane::{PublishedLane, Tally};
 use cli::lcore::Lcore;
 use cli::pools;
 use cli::ports::{self, Ports};
@@ -26,7 +26,6 @@ use host::Routes;
 use mempool::Pool;
 use nic::{Opened, Port as _};
 use router::Interface;
-use std::sync::Arc;
 use std::time::Duration;
 use worker::{Input, Sender, Worker};
 
@@ -117,26 +116,26 @@ type Wired = (Option<usize>, Vec<Input>, Vec<Sender>, Vec<Pool>);
 /// Takes the queues out of the ports and hands them to the workers: receive queues by the plan, transmit queues one of
 /// each port.
 fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> (Vec<Wired>, Vec<PublishedLane>) {
-    let mut rx: Vec<Vec<_>> = ports.opened.iter_mut().map(|opened| opened.rx.drain(..).map(Some).collect()).collect();
+    let mut rx: Vec<_> = ports.opened.iter_mut().map(|opened| run::all(&mut opened.rx)).collect();
     let mut published = Vec::new();
-    let mut publish = |input, output| {
-        let counters = Arc::<Published>::default();
-        published.push(PublishedLane { input, output, counters: Arc::clone(&counters) });
-        counters
+    let mut tally = |input, output| {
+        let tally = Tally::new(input, output);
+        published.push(tally.lane());
+        tally
     };
     let mut workers = Vec::new();
     for worker in &plan.workers {
         let (mut inputs, mut senders, mut own_pools) = (Vec::new(), Vec::new(), Vec::new());
         for lane in &worker.lanes {
-            let queue = rx.get_mut(lane.port).and_then(|queues| queues.get_mut(lane.queue)).and_then(Option::take);
             let input = (lane.port, lane.queue);
+            let queue = run::take(&mut rx, input);
             let cache = pools::place(&mut own_pools, &ports.pools[lane.port]);
-            inputs.extend(queue.map(|rx| Input::new(rx, input, cache, publish(Some(input), None))));
+            inputs.extend(queue.map(|rx| Input::new(rx, lane.port, cache, tally(Some(input), None))));
         }
         for (port, opened) in ports.opened.iter_mut().enumerate() {
             let queue = opened.tx.pop();
             let output = (port, opened.tx.len());
-            senders.extend(queue.map(|tx| Sender::new(tx, output, patience, publish(None, Some(output)))));
+            senders.extend(queue.map(|tx| Sender::new(tx, patience, tally(None, Some(output)))));
         }
         workers.push((worker.lcore, inputs, senders, own_pools));
     }
@@ -147,7 +146,7 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> (Vec<Wired>, Vec<
 mod tests {
     use super::*;
     use crate::plan::{self, Request};
-    use crate::run::Ended;
+    use cli::lane::Ended;
     use mempool::PoolConfig;
     use nic::PortConfig;
     use router::{Fib, Miss, Routes};

@@ -6,21 +6,19 @@ use crate::plan::{self, Plan, Request};
 use crate::summary::{self, Tables};
 use crate::worker::{Lane, Mode, Worker};
 use crate::workers::{self, WorkerHandle, WorkerReport};
-use cli::counters::Published;
 use cli::exit::Failure;
 use cli::idle;
+use cli::lane::{Ended, Place, PublishedLane, Tally};
 use cli::lcore::Lcore;
 use cli::pools::{self, Placement};
 use cli::ports::{self, Ports};
 use cli::report::Totals;
 use cli::run::OnLink;
-pub(crate) use cli::run::{Ended, PublishedLane};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use lcore::Team;
 use mempool::Pool;
 use nic::Opened;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How long to wait for a full ring of a real NIC: a ring empties at line rate in 35 us.
@@ -109,8 +107,8 @@ pub(crate) struct Outcome {
 
 impl From<Lane> for Ended {
     fn from(lane: Lane) -> Self {
-        let Lane { rx, tx, input, output, counters, .. } = lane;
-        Self { rx: Some(rx.queue), tx: tx.map(|output| output.tx), input: Some(input), output, counters }
+        let Lane { rx, tx, tally, .. } = lane;
+        tally.end(Some(rx.queue), tx.map(|output| output.tx))
     }
 }
 
@@ -163,25 +161,19 @@ pub(crate) fn patience(args: &ForwardArgs, soft: bool) -> Duration {
 
 /// Takes the queues out of the ports and hands them out by the plan, which names each at most once.
 fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> Wiring {
-    let mut rx: Vec<Vec<_>> = ports.opened.iter_mut().map(|opened| opened.rx.drain(..).map(Some).collect()).collect();
-    let mut tx: Vec<Vec<_>> = ports.opened.iter_mut().map(|opened| opened.tx.drain(..).map(Some).collect()).collect();
+    let mut rx: Vec<_> = ports.opened.iter_mut().map(|opened| all(&mut opened.rx)).collect();
+    let mut tx: Vec<_> = ports.opened.iter_mut().map(|opened| all(&mut opened.tx)).collect();
     let mut wiring = Wiring { workers: Vec::new(), published: Vec::new() };
     for worker in &plan.workers {
         let (mut lanes, mut own_pools) = (Vec::new(), Vec::new());
         for lane in &worker.lanes {
             let input = (lane.port, lane.queue);
             let Some(queue) = take(&mut rx, input) else { continue };
-            let output = lane
-                .output
-                .and_then(|output| take(&mut tx, output).map(|queue| (Output::new(queue, patience), output)));
-            let counters = Arc::<Published>::default();
-            wiring.published.push(PublishedLane {
-                input: Some(input),
-                output: lane.output,
-                counters: Arc::clone(&counters),
-            });
+            let output = lane.output.and_then(|output| take(&mut tx, output));
+            let tally = Tally::new(Some(input), lane.output);
+            wiring.published.push(tally.lane());
             let cache = pools::place(&mut own_pools, &ports.pools[lane.port]);
-            lanes.push(Lane::new((queue, input), cache, output, counters));
+            lanes.push(Lane::new(queue, cache, output.map(|queue| Output::new(queue, patience)), tally));
         }
         wiring.workers.push((worker.lcore, lanes, own_pools));
     }
@@ -193,7 +185,13 @@ fn wire(plan: &Plan, ports: &mut Ports, patience: Duration) -> Wiring {
     wiring
 }
 
-fn take<T>(queues: &mut [Vec<Option<T>>], (port, queue): (usize, usize)) -> Option<T> {
+/// Takes all queues out of a port.
+pub(crate) fn all<T>(queues: &mut Vec<T>) -> Vec<Option<T>> {
+    queues.drain(..).map(Some).collect()
+}
+
+/// Takes one of the queues that were taken out of ports.
+pub(crate) fn take<T>(queues: &mut [Vec<Option<T>>], (port, queue): Place) -> Option<T> {
     queues.get_mut(port)?.get_mut(queue)?.take()
 }
 

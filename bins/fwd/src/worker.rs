@@ -3,11 +3,10 @@
 //! It allocates nothing, takes no lock, logs nothing and makes no system call per burst. [`lcore::Loop`] goes round.
 
 use crate::output::Output;
-use cli::counters::{Counters, Published};
+use cli::lane::Tally;
 use lcore::{Clock, Function, Loop, PacedRx, Stop};
 use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyRxQueue, RxQueue, TxQueue as _};
-use std::sync::Arc;
 
 /// What is done with a burst.
 pub(crate) trait Mode: Default + Send + 'static {
@@ -31,15 +30,9 @@ pub(crate) trait Mode: Default + Send + 'static {
 pub(crate) struct Lane {
     pub(crate) rx: PacedRx<AnyRxQueue>,
     pub(crate) tx: Option<Output>,
-    /// Port and queue number.
-    pub(crate) input: (usize, usize),
     /// Which of the worker's pools its frames lie in.
     cache: usize,
-    pub(crate) output: Option<(usize, usize)>,
-    pub(crate) counters: Counters,
-    published: Arc<Published>,
-    /// Packets received and sent at the last publication.
-    seen: u64,
+    pub(crate) tally: Tally,
 }
 
 /// One lcore's work.
@@ -86,7 +79,7 @@ impl<M: Mode> Function for Forwarding<M> {
             let waited = lane.poll(clock, mode, &mut caches[lane.cache], batch, stop, *yields);
             let cycles = clock.lap();
             if let Some(waited) = waited {
-                lane.counters.cycles += cycles.saturating_sub(waited);
+                lane.tally.counters.cycles += cycles.saturating_sub(waited);
                 moved = true;
                 if waited > 0 && stop.is_requested() {
                     clock.publish_soon();
@@ -106,14 +99,8 @@ impl<M: Mode> Function for Forwarding<M> {
 }
 
 impl Lane {
-    pub(crate) fn new(
-        (rx, input): (AnyRxQueue, (usize, usize)),
-        cache: usize,
-        output: Option<(Output, (usize, usize))>,
-        published: Arc<Published>,
-    ) -> Self {
-        let (tx, output) = output.unzip();
-        Self { rx: PacedRx::new(rx), tx, input, cache, output, counters: Counters::default(), published, seen: 0 }
+    pub(crate) fn new(rx: AnyRxQueue, cache: usize, tx: Option<Output>, tally: Tally) -> Self {
+        Self { rx: PacedRx::new(rx), tx, cache, tally }
     }
 
     /// Moves one burst. Returns the cycles waited for the output ring; `None` when there was no packet.
@@ -135,17 +122,15 @@ impl Lane {
             cache.free_batch(batch);
             return Some(0);
         };
-        Some(tx.send(cache, batch, &mut self.counters, stop, yields))
+        Some(tx.send(cache, batch, &mut self.tally.counters, stop, yields))
     }
 
     /// Makes the counters visible to the main thread.
     fn publish(&mut self) {
-        self.counters.set_rx(self.rx.queue.counters());
+        self.tally.counters.set_rx(self.rx.queue.counters());
         if let Some(output) = &self.tx {
-            self.counters.set_tx(output.tx.counters());
+            self.tally.counters.set_tx(output.tx.counters());
         }
-        let seen = self.counters.rx_packets + self.counters.dropped_in() + self.counters.tx_packets;
-        self.published.publish(self.counters, seen == self.seen);
-        self.seen = seen;
+        self.tally.publish();
     }
 }

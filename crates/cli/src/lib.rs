@@ -28,6 +28,7 @@ pub mod counters;
 pub mod exit;
 pub mod human;
 pub mod idle;
+pub mod lane;
 pub mod lcore;
 mod links;
 pub mod output;

@@ -3,6 +3,8 @@
 use crate::args::RunOptions;
 use crate::counters::{Counters, Published};
 use crate::exit::Failure;
+use crate::lane::Place;
+pub use crate::lane::{Ended, PublishedLane};
 use crate::links::Links;
 use crate::ports;
 use crate::report::{PortTotals, Totals, read_devices, read_devices_last};
@@ -11,38 +13,12 @@ use crate::stop::Stop;
 use ::lcore::Team;
 use anyhow::anyhow;
 use mempool::Pool;
-use nic::{AnyPort, AnyRxQueue, AnyTxQueue, LinkStatus, Opened, Port as _, TxQueue as _};
+use nic::{AnyPort, LinkStatus, Opened, Port as _, TxQueue as _};
 use std::fmt;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// A receive queue, a transmit queue or both, as the main thread sees them while a worker has them.
-#[derive(Clone, Debug)]
-pub struct PublishedLane {
-    /// Port and number of the receive queue.
-    pub input: Option<(usize, usize)>,
-    /// Port and number of the transmit queue.
-    pub output: Option<(usize, usize)>,
-    /// What the worker counts.
-    pub counters: Arc<Published>,
-}
-
-/// A receive queue, a transmit queue or both, as their worker returns them.
-#[derive(Debug)]
-pub struct Ended {
-    /// The receive queue.
-    pub rx: Option<AnyRxQueue>,
-    /// The transmit queue.
-    pub tx: Option<AnyTxQueue>,
-    /// Port and number of `rx`.
-    pub input: Option<(usize, usize)>,
-    /// Port and number of `tx`.
-    pub output: Option<(usize, usize)>,
-    /// What the worker has counted.
-    pub counters: Counters,
-}
 
 /// A run that is ready to start.
 #[derive(Debug)]
@@ -266,7 +242,7 @@ const LINK_CHECK: Duration = Duration::from_millis(100);
 const IDLE_CHECK: Duration = Duration::from_millis(5);
 
 /// Port and number of a receive queue, of a transmit queue, and what was counted between them.
-type Counted = (Option<(usize, usize)>, Option<(usize, usize)>, Counters);
+type Counted = (Option<Place>, Option<Place>, Counters);
 
 /// Adds up what queues have counted, beside what devices have.
 fn totals(elapsed: Duration, lanes: impl Iterator<Item = Counted>, ports: Vec<PortTotals>) -> Totals {

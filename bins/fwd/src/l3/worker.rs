@@ -6,14 +6,13 @@
 
 use super::host::Routes;
 use crate::output::Output;
-use crate::run::Ended;
-use cli::counters::{Counters, Published, Reason};
+use cli::counters::{Counters, Reason};
+use cli::lane::{Ended, Tally};
 use device::tsc;
 use lcore::{Clock, Function, Loop, PacedRx, Stop};
 use mempool::{Batch, Pool, PoolCache, frames};
 use nic::{AnyRxQueue, AnyTxQueue, RxQueue, TxQueue as _};
 use router::{Egress, Refusal};
-use std::sync::Arc;
 use std::time::Duration;
 
 /// One lcore's work.
@@ -37,26 +36,18 @@ pub(crate) struct Worker<R> {
 #[derive(Debug)]
 pub(crate) struct Input {
     pub(super) rx: PacedRx<AnyRxQueue>,
-    /// Port and queue number.
-    input: (usize, usize),
+    /// Number of its port.
+    port: usize,
     /// Which of the worker's pools its frames lie in.
     cache: usize,
-    counters: Counters,
-    published: Arc<Published>,
-    /// Packets received at the last publication.
-    seen: u64,
+    tally: Tally,
 }
 
 /// A transmit queue, and what became of the frames handed to it.
 #[derive(Debug)]
 pub(crate) struct Sender {
     tx: Output,
-    /// Port and queue number.
-    output: (usize, usize),
-    counters: Counters,
-    published: Arc<Published>,
-    /// Packets sent at the last publication.
-    seen: u64,
+    tally: Tally,
 }
 
 /// Frames wait for company for a second divided by this, at most.
@@ -114,7 +105,7 @@ impl<R: Routes> Function for Routing<R> {
             let waited = input.poll(clock, routes, senders, &mut caches[input.cache], batch, egress);
             let cycles = clock.lap();
             if let Some(waited) = waited {
-                input.counters.cycles += cycles.saturating_sub(waited);
+                input.tally.counters.cycles += cycles.saturating_sub(waited);
                 moved = true;
                 if waited > 0 && senders.stop.is_requested() {
                     clock.publish_soon();
@@ -153,8 +144,8 @@ impl Senders {
         let mut waited = 0;
         for (sender, burst) in self.senders.iter_mut().zip(egress.outputs()) {
             if burst.len() >= least {
-                let Sender { tx, counters, .. } = sender;
-                waited += tx.send(cache, burst, counters, &self.stop, self.yields);
+                let Sender { tx, tally } = sender;
+                waited += tx.send(cache, burst, &mut tally.counters, &self.stop, self.yields);
             }
         }
         waited
@@ -162,7 +153,7 @@ impl Senders {
 
     /// Sends frames of the host by a port. Returns the number of those that the ring did not take in time.
     pub(super) fn send_of_host(&mut self, port: usize, cache: &mut PoolCache, batch: &mut Batch) -> u64 {
-        let Some(Sender { tx, counters, .. }) = self.senders.get_mut(port) else {
+        let Some(Sender { tx, tally }) = self.senders.get_mut(port) else {
             let frames = frames(batch).count() as u64;
             cache.free_batch(batch);
             return frames;
@@ -171,7 +162,7 @@ impl Senders {
         let (frames, mut lost) = (frames(batch).count() as u64, Counters::default());
         tx.send(cache, batch, &mut lost, &self.stop, self.yields);
         let lost = lost.dropped(Reason::TxFull);
-        counters.from_host += frames - lost;
+        tally.counters.from_host += frames - lost;
         lost
     }
 
@@ -182,8 +173,8 @@ impl Senders {
 }
 
 impl Input {
-    pub(crate) fn new(rx: AnyRxQueue, input: (usize, usize), cache: usize, published: Arc<Published>) -> Self {
-        Self { rx: PacedRx::new(rx), input, cache, counters: Counters::default(), published, seen: 0 }
+    pub(crate) fn new(rx: AnyRxQueue, port: usize, cache: usize, tally: Tally) -> Self {
+        Self { rx: PacedRx::new(rx), port, cache, tally }
     }
 
     /// Routes one burst. Returns the cycles waited for output rings; `None` when there was no packet.
@@ -200,55 +191,50 @@ impl Input {
         if self.rx.recv(clock, cache, batch).is_empty() {
             return None;
         }
-        let port = self.input.0;
+        let port = self.port;
         routes.route(port, batch, egress);
         for (packet, refusal) in egress.drain_refused() {
             let Some(packet) = routes.offer(port, packet, refusal, clock.now()) else { continue };
             if !packet.continues() {
-                self.counters.drop_frames(reason(refusal), 1);
+                self.tally.counters.drop_frames(reason(refusal), 1);
             }
             cache.free(packet);
         }
         let handed = routes.hand_over(port, cache);
-        self.counters.to_host += handed.frames;
-        self.counters.drop_frames(Reason::HostFull, handed.dropped);
+        self.tally.counters.to_host += handed.frames;
+        self.tally.counters.drop_frames(Reason::HostFull, handed.dropped);
         Some(senders.send(batch.capacity(), cache, egress))
     }
 
     /// Makes the counters visible to the main thread.
     fn publish(&mut self) {
-        self.counters.set_rx(self.rx.queue.counters());
-        let seen = self.counters.rx_packets + self.counters.dropped_in();
-        self.published.publish(self.counters, seen == self.seen);
-        self.seen = seen;
+        self.tally.counters.set_rx(self.rx.queue.counters());
+        self.tally.publish();
     }
 }
 
 impl Sender {
     /// `patience` is how long to wait for a full ring before frames are dropped.
-    pub(crate) fn new(tx: AnyTxQueue, output: (usize, usize), patience: Duration, published: Arc<Published>) -> Self {
-        let tx = Output::new(tx, patience);
-        Self { tx, output, counters: Counters::default(), published, seen: 0 }
+    pub(crate) fn new(tx: AnyTxQueue, patience: Duration, tally: Tally) -> Self {
+        Self { tx: Output::new(tx, patience), tally }
     }
 
     /// Makes the counters visible to the main thread.
     fn publish(&mut self) {
-        self.counters.set_tx(self.tx.tx.counters());
-        let seen = self.counters.tx_packets + self.counters.dropped_out();
-        self.published.publish(self.counters, seen == self.seen);
-        self.seen = seen;
+        self.tally.counters.set_tx(self.tx.tx.counters());
+        self.tally.publish();
     }
 }
 
 impl From<Input> for Ended {
-    fn from(Input { rx, input, counters, .. }: Input) -> Self {
-        Self { rx: Some(rx.queue), tx: None, input: Some(input), output: None, counters }
+    fn from(Input { rx, tally, .. }: Input) -> Self {
+        tally.end(Some(rx.queue), None)
     }
 }
 
 impl From<Sender> for Ended {
-    fn from(Sender { tx, output, counters, .. }: Sender) -> Self {
-        Self { rx: None, tx: Some(tx.tx), input: None, output: Some(output), counters }
+    fn from(Sender { tx, tally }: Sender) -> Self {
+        tally.end(None, Some(tx.tx))
     }
 }
 
