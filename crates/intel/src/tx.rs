@@ -18,13 +18,13 @@ use crate::wait::{Timed, wait};
 use crate::{Family, Result};
 use device::{Bar as _, Deadline, Device};
 use ethdev::TxCounters;
-use mempool::{Batch, CHUNK, Packet, Pool, PoolCache, Slot};
+use mempool::{Batch, CHUNK, KnownPools, Packet, Pool, PoolCache, Slot};
 use run::{least_word, usual_word};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
-use unusual::{KnownPool, RefusedPool};
+use unusual::RefusedPool;
 
 /// Shortest frame the device takes, in bytes without frame check sequence (82599 datasheet 7.2.3.2.4, 82576 datasheet 7.2.2.3); it
 /// pads to 60.
@@ -76,7 +76,7 @@ pub struct TxQueue<F: Family, D: Device> {
     pools: Box<[u16]>,
     reports: Box<[u16]>,
     foreign: usize,
-    known: Vec<KnownPool>,
+    known: KnownPools,
     refused: Vec<RefusedPool>,
     /// Id of the first known pool.
     usual: u16,
@@ -129,7 +129,7 @@ impl<F: Family, D: Device> TxQueue<F, D> {
             pools: vec![0; size].into_boxed_slice(),
             reports: vec![0; size / CHUNK].into_boxed_slice(),
             foreign: 0,
-            known: vec![KnownPool { pool: pool.clone(), translation }],
+            known: KnownPools::new(pool.clone(), translation),
             refused: Vec::new(),
             usual: 0,
             least: 0,
@@ -267,7 +267,7 @@ impl<F: Family, D: Device> TxQueue<F, D> {
             Way::OneByOne => self.send_run(packets, OneByOne { delta: self.delta }),
             Way::Paged => {
                 // The first known pool is the usual one.
-                let translation = &*Arc::clone(&self.known[0].translation);
+                let translation = &*Arc::clone(self.known.usual().1);
                 self.send_run(packets, Paged { translation, offset: 0 })
             }
         }

@@ -9,19 +9,13 @@ use crate::transport::{Notifier, Transport};
 use crate::tx_header::{SHORTEST, UsualFrame, ask_for_checksum, clear_header, has_room, is_cleared, make_clear};
 use device::Translation;
 use ethdev::TxCounters;
-use mempool::{Batch, CHUNK, Checksum, Meta, Packet, Pool, PoolCache, Sending, Slot, complete_checksum};
+use mempool::{Batch, CHUNK, Checksum, KnownPools, Meta, Packet, Pool, PoolCache, Sending, Slot, complete_checksum};
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// Most segments of a frame.
 const MOST_SEGMENTS: usize = 40;
-
-/// A pool whose packets this queue has sent. The handle keeps the id from being given to another pool.
-struct KnownPool {
-    pool: Pool,
-    translation: Arc<Translation>,
-}
 
 /// A transmit queue: belongs to one thread at a time, and can be moved to another.
 ///
@@ -68,7 +62,7 @@ pub struct TxQueue<T: Transport> {
 struct TxBuffers<T: Transport> {
     slots: Table<Option<Slot>>,
     packets: Table<Option<Packet>>,
-    known: Vec<KnownPool>,
+    known: KnownPools,
     /// Pools that the device does not take.
     refused: Vec<Pool>,
     /// The first known pool, and its id.
@@ -110,7 +104,7 @@ impl<T: Transport> TxQueue<T> {
         let mut buffers = TxBuffers {
             slots: Table::new(1, |_| None),
             packets: Table::new(1, |_| None),
-            known: vec![KnownPool { pool: pool.clone(), translation }],
+            known: KnownPools::new(pool.clone(), translation),
             refused: Vec::new(),
             pool: pool.clone(),
             usual: 0,
@@ -533,7 +527,7 @@ impl<T: Transport> TxBuffers<T> {
 
     /// [`Self::send_run`] with any translation and ids.
     fn send_run_any<R: Virtqueue>(&mut self, ring: &mut R, header: &Header, packets: &[Packet]) -> usize {
-        let translation = Arc::clone(&self.known[0].translation);
+        let translation = Arc::clone(self.known.usual().1);
         let usual = self.usual_frame.below(UsualFrame::limit_of(header));
         let (mut slots, mut beyond) = (self.slots.view(), 0);
         let sent = ring.post_any(packets.len(), false, usual.shortest, |n, id| {
@@ -566,7 +560,7 @@ impl<T: Transport> TxBuffers<T> {
         let segments = packets.iter().position(|packet| !packet.continues()).map_or(packets.len(), |last| last + 1);
         let frame = &mut packets[..segments];
         let len: usize = frame.iter().map(Packet::len).sum();
-        let unknown = |packet: &Packet| self.known.iter().all(|known| known.pool.id() != packet.pool_id());
+        let unknown = |packet: &Packet| !self.known.has(packet);
         let is_refused = |packet: &Packet| self.refused.iter().any(|pool| pool.id() == packet.pool_id());
         let reason = if len < SHORTEST.into() || frame.iter().any(Packet::is_empty) {
             &mut self.counters.bad_length
@@ -609,11 +603,10 @@ impl<T: Transport> TxBuffers<T> {
             Mapping::Wanted => return false,
             Mapping::Refused => self.refused.push(pool),
             Mapping::Known(translation) => {
-                self.known.push(KnownPool { pool, translation });
+                self.known.add(pool, translation);
                 if idle {
                     // Nothing is in flight: the pool in use becomes the usual one.
-                    let newest = self.known.len() - 1;
-                    self.known.swap(0, newest);
+                    self.known.make_newest_usual();
                     self.first_known_is_usual();
                 }
             }
@@ -622,7 +615,7 @@ impl<T: Transport> TxBuffers<T> {
     }
 
     fn first_known_is_usual(&mut self) {
-        let KnownPool { pool, translation } = &self.known[0];
+        let (pool, translation) = self.known.usual();
         self.usual = pool.id();
         self.pool = pool.clone();
         self.usual_frame = UsualFrame::of_pool(self.usual);
@@ -640,7 +633,7 @@ impl<T: Transport> TxBuffers<T> {
     /// Most of the ring is left to the device, so that this side seldom touches a cache line which that side is about to
     /// write; but no more than a quarter of the pool.
     fn set_keep_free(&mut self) {
-        self.keep_free = self.ring - (self.ring - self.ring / 8).min(self.known[0].pool.slots() / 4);
+        self.keep_free = self.ring - (self.ring - self.ring / 8).min(self.known.usual().0.slots() / 4);
     }
 
     /// Whether the usual pool may soon have nothing for a receive queue.
@@ -655,8 +648,8 @@ impl<T: Transport> TxBuffers<T> {
         let mut chain = [nothing; MOST_SEGMENTS + 1];
         chain[0] = Buffer { address: header.zeros, len: header.len.into(), writable: false };
         for (place, packet) in chain[1..].iter_mut().zip(frame) {
-            let Some(known) = self.known.iter().find(|known| known.pool.id() == packet.pool_id()) else { continue };
-            place.address = known.translation.iova(packet.slot().as_ptr()) + u64::from(packet.offset());
+            let Some(address) = self.known.iova(packet) else { continue };
+            place.address = address;
             place.len = u32::from(packet.meta().len());
         }
         let mut parts = &chain[..=frame.len()];

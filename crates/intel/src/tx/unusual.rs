@@ -4,16 +4,9 @@ use super::{SHORTEST, TxQueue, half_word, least_word};
 use crate::Family;
 use crate::desc::tx;
 use crate::loops::Way;
-use device::{Device, Translation};
+use device::Device;
 use mempool::{CHUNK, Packet, Pool, PoolCache, Sending, complete_checksum};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// A pool whose packets this queue has sent. The handle keeps the id from being given to another pool.
-pub(super) struct KnownPool {
-    pub(super) pool: Pool,
-    pub(super) translation: Arc<Translation>,
-}
 
 /// A pool that could not be mapped, and when to try again. The handle keeps the id from being given to another pool.
 pub(super) struct RefusedPool {
@@ -72,10 +65,10 @@ impl<F: Family, D: Device> TxQueue<F, D> {
 
     /// Makes sure that the packet's pool is mapped for the device. An error is told once for each try to map it.
     fn know(&mut self, packet: &Packet) -> Result<(), Option<device::Error>> {
-        let id = packet.pool_id();
-        if self.known.iter().any(|known| known.pool.id() == id) {
+        if self.known.has(packet) {
             return Ok(());
         }
+        let id = packet.pool_id();
         let begun = Instant::now();
         if self.refused.iter().any(|refused| refused.pool.id() == id && begun < refused.again) {
             return Err(None);
@@ -84,11 +77,10 @@ impl<F: Family, D: Device> TxQueue<F, D> {
         let pool = Pool::of(packet);
         match self.shared.regs.device().dma().map(pool.memory()) {
             Ok(translation) => {
-                self.known.push(KnownPool { pool, translation });
+                self.known.add(pool, translation);
                 if self.in_use() == 0 {
                     // Nothing is in flight: the pool in use becomes the usual one.
-                    let newest = self.known.len() - 1;
-                    self.known.swap(0, newest);
+                    self.known.make_newest_usual();
                     self.first_known_is_usual();
                 }
                 Ok(())
@@ -105,7 +97,7 @@ impl<F: Family, D: Device> TxQueue<F, D> {
     }
 
     pub(super) fn first_known_is_usual(&mut self) {
-        let KnownPool { pool, translation } = &self.known[0];
+        let (pool, translation) = self.known.usual();
         self.usual = pool.id();
         self.least = least_word(self.usual);
         (self.way, self.delta) = Way::of(translation);
@@ -124,9 +116,8 @@ impl<F: Family, D: Device> TxQueue<F, D> {
         let mut boundaries = 0;
         for (packet, left) in frame.iter().zip((0..frame.len()).rev()) {
             let at = tail & mask;
-            let known = self.known.iter().find(|known| known.pool.id() == packet.pool_id());
             // Never reached by the device: `know` has seen to it that the pool is known.
-            let start = known.map_or(u64::MAX, |known| known.translation.iova(packet.slot().as_ptr()));
+            let start = self.known.iova(packet).unwrap_or(u64::MAX);
             tail = tail.wrapping_add(1);
             boundaries += usize::from(tail.is_multiple_of(CHUNK));
             let mut high = tx::DATA | packet.len() as u64 | len << tx::PAYLEN_SHIFT;
@@ -135,7 +126,7 @@ impl<F: Family, D: Device> TxQueue<F, D> {
             }
             self.slots[at] = Some(packet.slot());
             self.pools[at] = packet.pool_id();
-            self.ring.at(at).write(start.wrapping_add(packet.offset().into()), high);
+            self.ring.at(at).write(start, high);
         }
         // Only the last descriptor of a frame may ask for a report: it speaks for every chunk the frame has filled.
         let last = tail.wrapping_sub(1);
