@@ -9,6 +9,9 @@ use crate::tx::Post;
 use device::Translation;
 use mempool::{Packet, Slot};
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(crate) use avx2::Avx2;
+
 /// Which loops a queue uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
@@ -110,72 +113,5 @@ impl Loops for Paged<'_> {
     unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done {
         // SAFETY: the caller's word.
         unsafe { post.one_by_one(packets, Done::default(), |slot| self.iova(slot)) }
-    }
-}
-
-/// Four descriptors at a time, then one by one; IOVA = address + `delta`.
-///
-/// # Invariants
-///
-/// The processor has AVX2.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[derive(Clone, Copy)]
-pub(crate) struct Avx2(OneByOne);
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-impl Avx2 {
-    /// The loops for IOVA = address + `delta`.
-    ///
-    /// # Safety
-    ///
-    /// The processor has AVX2.
-    #[inline(always)]
-    pub(crate) unsafe fn new(delta: u64) -> Self {
-        Self(OneByOne { delta })
-    }
-
-    /// Only the part that goes four at a time.
-    #[inline(always)]
-    pub(crate) fn fours(self) -> Fours {
-        Fours(self)
-    }
-}
-
-/// [`Avx2`] without what is left over behind whole fours.
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-#[derive(Clone, Copy)]
-pub(crate) struct Fours(Avx2);
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-impl Loops for Fours {
-    #[inline(always)]
-    unsafe fn exchange<F: Family, I: Infos>(self, exchange: Exchange<F, I>, top: *const Slot) -> Done {
-        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
-        unsafe { exchange.avx2(top, self.0.0.delta) }
-    }
-
-    #[inline(always)]
-    unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done {
-        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
-        unsafe { post.avx2(packets, self.0.0.delta) }
-    }
-}
-
-#[cfg(all(target_arch = "x86_64", not(miri)))]
-impl Loops for Avx2 {
-    #[inline(always)]
-    unsafe fn exchange<F: Family, I: Infos>(self, exchange: Exchange<F, I>, top: *const Slot) -> Done {
-        // SAFETY: the caller's word.
-        let done = unsafe { self.fours().exchange(exchange, top) };
-        // SAFETY: the caller's word.
-        unsafe { exchange.one_by_one(top, done, |slot| self.0.iova(slot)) }
-    }
-
-    #[inline(always)]
-    unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done {
-        // SAFETY: the caller's word.
-        let done = unsafe { self.fours().post(post, packets) };
-        // SAFETY: the caller's word.
-        unsafe { post.one_by_one(packets, done, |slot| self.0.iova(slot)) }
     }
 }

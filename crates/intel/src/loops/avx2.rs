@@ -3,11 +3,73 @@
 
 use crate::Family;
 use crate::desc::{Descriptor, rx, tx};
-use crate::loops::Done;
+use crate::loops::{Done, Loops, OneByOne};
 use crate::rx::{Exchange, Infos};
 use crate::tx::{Post, usual_words};
 use core::arch::x86_64::*;
 use mempool::{Packet, Slot};
+
+/// Four descriptors at a time, then one by one; IOVA = address + `delta`.
+///
+/// # Invariants
+///
+/// The processor has AVX2.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2(OneByOne);
+
+impl Avx2 {
+    /// The loops for IOVA = address + `delta`.
+    ///
+    /// # Safety
+    ///
+    /// The processor has AVX2.
+    #[inline(always)]
+    pub(crate) unsafe fn new(delta: u64) -> Self {
+        Self(OneByOne { delta })
+    }
+
+    /// Only the part that goes four at a time.
+    #[inline(always)]
+    pub(crate) fn fours(self) -> Fours {
+        Fours(self)
+    }
+}
+
+/// [`Avx2`] without what is left over behind whole fours.
+#[derive(Clone, Copy)]
+pub(crate) struct Fours(Avx2);
+
+impl Loops for Fours {
+    #[inline(always)]
+    unsafe fn exchange<F: Family, I: Infos>(self, exchange: Exchange<F, I>, top: *const Slot) -> Done {
+        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
+        unsafe { exchange.avx2(top, self.0.0.delta) }
+    }
+
+    #[inline(always)]
+    unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done {
+        // SAFETY: the processor has AVX2 (type invariant); the caller's word for the rest.
+        unsafe { post.avx2(packets, self.0.0.delta) }
+    }
+}
+
+impl Loops for Avx2 {
+    #[inline(always)]
+    unsafe fn exchange<F: Family, I: Infos>(self, exchange: Exchange<F, I>, top: *const Slot) -> Done {
+        // SAFETY: the caller's word.
+        let done = unsafe { self.fours().exchange(exchange, top) };
+        // SAFETY: the caller's word.
+        unsafe { exchange.one_by_one(top, done, |slot| self.0.iova(slot)) }
+    }
+
+    #[inline(always)]
+    unsafe fn post<F: Family>(self, post: Post<F>, packets: &[Packet]) -> Done {
+        // SAFETY: the caller's word.
+        let done = unsafe { self.fours().post(post, packets) };
+        // SAFETY: the caller's word.
+        unsafe { post.one_by_one(packets, done, |slot| self.0.iova(slot)) }
+    }
+}
 
 /// Descriptors, slots or packets at a time.
 const STEP: usize = 4;
@@ -94,7 +156,7 @@ impl<F: Family, I: Infos> Exchange<F, I> {
     /// As [`Loops::exchange`], and the processor has AVX2.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(crate) unsafe fn avx2(self, top: *const Slot, delta: u64) -> Done {
+    unsafe fn avx2(self, top: *const Slot, delta: u64) -> Done {
         let count = self.count;
         if count < STEP {
             return Done::default();
@@ -170,7 +232,7 @@ impl<F: Family> Post<F> {
     /// As [`Loops::post`], and the processor has AVX2.
     #[inline]
     #[target_feature(enable = "avx2")]
-    pub(crate) unsafe fn avx2(self, packets: &[Packet], delta: u64) -> Done {
+    unsafe fn avx2(self, packets: &[Packet], delta: u64) -> Done {
         let count = packets.len();
         if count < STEP {
             return Done::default();
