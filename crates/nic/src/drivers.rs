@@ -1,8 +1,8 @@
 //! The list of drivers: one enum of ports, one of each kind of queue, and which driver a PCI function gets.
 
 use crate::Opened;
-use device::{Device, PciFunction, PciIds};
-use ethdev::{Port, PortConfig, PortError, RxCounters, RxInfos, RxQueue, TxCounters, TxQueue};
+use device::{Device, PciFunction, PciIds, RegisterValue};
+use ethdev::{Check, Port, PortConfig, PortError, RxCounters, RxInfos, RxQueue, TimeLimit, TxCounters, TxQueue};
 use mempool::{Batch, Packet, Pool, PoolCache};
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -122,48 +122,34 @@ impl Driver {
     pub(crate) fn run<J: Job, D>(self, job: J, device: D) -> Result<J::Output, DriverError>
     where
         D: Device + PciFunction,
-        ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
-        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
-        igb::Port<D>: Listed<Error = igb::Error>,
-        virtio::Port<virtio::Pci<D>>: Listed<Error = virtio::Error>,
+        Ixgbe<D>: Driven,
+        Ixgbevf<D>: Driven,
+        Igb<D>: Driven,
+        Virtio<virtio::Pci<D>>: Driven,
     {
         match self {
             Self::Ixgbe | Self::Ixgbevf => self.run_family(job, device),
-            Self::Igb => job.igb(device),
-            Self::Virtio => job.virtio(virtio::Pci::new(device)),
+            Self::Igb => job.run(Igb(device)),
+            Self::Virtio => job.run(Virtio(virtio::Pci::new(device))),
         }
     }
 
     /// Does a job with a function of the 82599's family, which may be virtual.
-    pub(crate) fn run_family<J: Job, D: Device>(self, job: J, device: D) -> Result<J::Output, DriverError>
+    pub(crate) fn run_family<J: Job, D>(self, job: J, device: D) -> Result<J::Output, DriverError>
     where
-        ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
-        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
+        Ixgbe<D>: Driven,
+        Ixgbevf<D>: Driven,
     {
-        if let Self::Ixgbevf = self { job.ixgbevf(device) } else { job.ixgbe(device) }
+        if let Self::Ixgbevf = self { job.run(Ixgbevf(device)) } else { job.run(Ixgbe(device)) }
     }
 }
 
-/// What is done with a device once it is found: a method for each driver.
+/// What is done with a device once it is found.
 pub(crate) trait Job {
     /// What comes of it.
     type Output;
 
-    fn ixgbe<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        ixgbe::Port<D>: Listed<Error = ixgbe::Error>;
-
-    fn ixgbevf<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>;
-
-    fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        igb::Port<D>: Listed<Error = igb::Error>;
-
-    fn virtio<T: virtio::Transport>(self, device: Result<T, virtio::Error>) -> Result<Self::Output, DriverError>
-    where
-        virtio::Port<T>: Listed<Error = virtio::Error>;
+    fn run(self, device: impl Driven) -> Result<Self::Output, DriverError>;
 }
 
 /// Starts the device.
@@ -175,32 +161,81 @@ pub(crate) struct Start<'a> {
 impl Job for Start<'_> {
     type Output = (Opened, ());
 
-    fn ixgbe<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
-    {
-        Ok((listed(ixgbe::open(device, &self.config.clone().into(), self.pool))?, ()))
+    fn run(self, device: impl Driven) -> Result<Self::Output, DriverError> {
+        Ok((device.start(self.config, self.pool)?, ()))
+    }
+}
+
+/// A device and the driver for it.
+pub(crate) trait Driven: Sized {
+    /// Starts the device as a port.
+    fn start(self, config: &PortConfig, pool: &Pool) -> Result<Opened, DriverError>;
+    /// Tests the device's parts; `None` if the driver has no tests for them.
+    fn parts(self, limit: &TimeLimit) -> Result<Option<Vec<Check>>, DriverError>;
+    /// Reads the device's registers; `None` if it has none of its own.
+    fn registers(self) -> Result<Option<Vec<RegisterValue>>, DriverError>;
+    /// Makes the device quiet, and has it reach the pool; from [`HIGH`](crate::selftest::HIGH) on, if `high` and there is a choice. Returns
+    /// the address at which it does, if that is one number.
+    fn place(&self, pool: &Pool, high: bool) -> Result<Option<u64>, DriverError>;
+}
+
+/// Drivers of [`Device`]s: the types of what each drives, and how it tests the parts of one.
+macro_rules! driven {
+    ($($name:ident: $driver:ident, $parts:expr;)*) => {$(
+        pub(crate) struct $name<D>(D);
+
+        impl<D: Device> Driven for $name<D>
+        where
+            $driver::Port<D>: Listed<Error = $driver::Error>,
+        {
+            fn start(self, config: &PortConfig, pool: &Pool) -> Result<Opened, DriverError> {
+                Ok(Listed::listed($driver::open(self.0, &config.clone().into(), pool)?))
+            }
+
+            fn parts(self, limit: &TimeLimit) -> Result<Option<Vec<Check>>, DriverError> {
+                let parts: fn(D, &TimeLimit) -> $driver::Result<Option<Vec<Check>>> = $parts;
+                Ok(parts(self.0, limit)?)
+            }
+
+            fn registers(self) -> Result<Option<Vec<RegisterValue>>, DriverError> {
+                Ok(Some($driver::registers(self.0)?))
+            }
+
+            fn place(&self, pool: &Pool, high: bool) -> Result<Option<u64>, DriverError> {
+                Ok(Some(crate::selftest::place(&self.0, pool, high).map_err($driver::Error::from)?))
+            }
+        }
+    )*};
+}
+
+driven! {
+    Ixgbe: ixgbe, |device, limit| ixgbe::selftest(device, limit).map(Some);
+    // Of its parts nothing is its own.
+    Ixgbevf: ixgbevf, |device, _| ixgbevf::Model::identify(device.ids()).map(|_| None);
+    Igb: igb, |device, limit| igb::selftest(device, limit).map(Some);
+}
+
+/// What `virtio` drives, or why there is none.
+pub(crate) struct Virtio<T>(pub(crate) Result<T, virtio::Error>);
+
+impl<T: virtio::Transport> Driven for Virtio<T>
+where
+    virtio::Port<T>: Listed<Error = virtio::Error>,
+{
+    fn start(self, config: &PortConfig, pool: &Pool) -> Result<Opened, DriverError> {
+        Ok(Listed::listed(virtio::open(self.0?, &config.clone().into(), pool)?))
     }
 
-    fn ixgbevf<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
-    {
-        Ok((listed(ixgbevf::open(device, &self.config.clone().into(), self.pool))?, ()))
+    fn parts(self, _: &TimeLimit) -> Result<Option<Vec<Check>>, DriverError> {
+        Ok(self.0.map(|_| None)?)
     }
 
-    fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        igb::Port<D>: Listed<Error = igb::Error>,
-    {
-        Ok((listed(igb::open(device, &self.config.clone().into(), self.pool))?, ()))
+    fn registers(self) -> Result<Option<Vec<RegisterValue>>, DriverError> {
+        Ok(None)
     }
 
-    fn virtio<T: virtio::Transport>(self, device: Result<T, virtio::Error>) -> Result<Self::Output, DriverError>
-    where
-        virtio::Port<T>: Listed<Error = virtio::Error>,
-    {
-        Ok((listed(device.and_then(|device| virtio::open(device, &self.config.clone().into(), self.pool)))?, ()))
+    fn place(&self, _: &Pool, _: bool) -> Result<Option<u64>, DriverError> {
+        Ok(None)
     }
 }
 
@@ -211,11 +246,6 @@ const VIRTIO: u16 = 0x1af4;
 pub(crate) trait Listed: Port + Sized {
     /// Returns an opened device of this driver as one of any driver.
     fn listed(opened: ethdev::Opened<Self>) -> Opened;
-}
-
-/// Returns what a driver has opened as a device of any driver.
-pub(crate) fn listed<P: Listed>(opened: Result<ethdev::Opened<P>, P::Error>) -> Result<Opened, DriverError> {
-    Ok(P::listed(opened?))
 }
 
 /// An error of any driver.

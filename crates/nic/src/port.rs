@@ -1,6 +1,6 @@
 //! Opening a device, and controlling it.
 
-use crate::drivers::{Driver, DriverError, DriverPort, Job, Start, each};
+use crate::drivers::{Driver, DriverError, DriverPort, Job, Start, Virtio, each};
 use crate::kernel_events::KernelEvents;
 use crate::{Address, AnyRxQueue, AnyTxQueue, Error, Result};
 use device::{Deadline, Device, Host, PciAddress, PciIds, TrustedPeer};
@@ -132,7 +132,7 @@ impl Finding<'_> {
         let peer = self.trusted_peer()?;
         let device =
             if server { virtio::VhostUser::listen(path, peer) } else { virtio::VhostUser::connect(path, peer) };
-        self.done(job.virtio(device)).map(|output| Found::new(output, None))
+        self.done(job.run(Virtio(device))).map(|output| Found::new(output, None))
     }
 
     #[cfg(feature = "soft")]

@@ -3,7 +3,7 @@
 mod frames;
 mod round;
 
-use crate::drivers::{DriverError, Job, Listed, Start};
+use crate::drivers::{Driven, DriverError, Job, Start};
 use crate::port::find;
 use crate::{Address, Error, Opened, Result};
 use device::{Deadline, Device, PciIds, RegisterValue};
@@ -61,7 +61,7 @@ pub fn selftest(address: &Address, config: &PortConfig) -> Result<SelfTest> {
         |config: &PortConfig, most| PortConfig { time_limit: left(&deadline, config, most), ..config.clone() };
     let (found, ids) = if let Address::VhostUser { .. } = address {
         // The other side would see a connection that ends at once.
-        (PartsFound { checks: Vec::new(), is_over: false, mtu: PortConfig::default().mtu }, None)
+        (PartsFound::none(), None)
     } else {
         let found = find(address, &limited(config, PARTS_LIMIT), Parts(left(&deadline, config, PARTS_LIMIT)))?;
         (found.output, found.ids)
@@ -210,40 +210,18 @@ impl PartsFound {
         let is_over = checks.last().is_some_and(|check| check.verdict == Verdict::Failed);
         Self { checks, is_over, mtu: JUMBO_MTU }
     }
+
+    /// Of a device without tests of its parts, which may not grant a long frame.
+    fn none() -> Self {
+        Self { checks: Vec::new(), is_over: false, mtu: PortConfig::default().mtu }
+    }
 }
 
 impl Job for Parts {
     type Output = PartsFound;
 
-    fn ixgbe<D: Device>(self, device: D) -> Result<PartsFound, DriverError>
-    where
-        ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
-    {
-        Ok(PartsFound::new(ixgbe::selftest(device, &self.0)?))
-    }
-
-    fn ixgbevf<D: Device>(self, device: D) -> Result<PartsFound, DriverError>
-    where
-        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
-    {
-        // Of its parts nothing is its own, and a long frame may not be granted.
-        ixgbevf::Model::identify(device.ids())?;
-        Ok(PartsFound { checks: Vec::new(), is_over: false, mtu: PortConfig::default().mtu })
-    }
-
-    fn igb<D: Device>(self, device: D) -> Result<PartsFound, DriverError>
-    where
-        igb::Port<D>: Listed<Error = igb::Error>,
-    {
-        Ok(PartsFound::new(igb::selftest(device, &self.0)?))
-    }
-
-    fn virtio<T: virtio::Transport>(self, device: Result<T, virtio::Error>) -> Result<PartsFound, DriverError>
-    where
-        virtio::Port<T>: Listed<Error = virtio::Error>,
-    {
-        drop(device?);
-        Ok(PartsFound { checks: Vec::new(), is_over: false, mtu: PortConfig::default().mtu })
+    fn run(self, device: impl Driven) -> Result<PartsFound, DriverError> {
+        Ok(device.parts(&self.0)?.map_or_else(PartsFound::none, PartsFound::new))
     }
 }
 
@@ -253,32 +231,8 @@ struct Registers;
 impl Job for Registers {
     type Output = Option<Vec<RegisterValue>>;
 
-    fn ixgbe<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
-    {
-        Ok(Some(ixgbe::registers(device)?))
-    }
-
-    fn ixgbevf<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
-    {
-        Ok(Some(ixgbevf::registers(device)?))
-    }
-
-    fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        igb::Port<D>: Listed<Error = igb::Error>,
-    {
-        Ok(Some(igb::registers(device)?))
-    }
-
-    fn virtio<T: virtio::Transport>(self, _: Result<T, virtio::Error>) -> Result<Self::Output, DriverError>
-    where
-        virtio::Port<T>: Listed<Error = virtio::Error>,
-    {
-        Ok(None)
+    fn run(self, device: impl Driven) -> Result<Self::Output, DriverError> {
+        device.registers()
     }
 }
 
@@ -289,51 +243,23 @@ struct StartAt<'a> {
     high: bool,
 }
 
-impl StartAt<'_> {
-    /// Places the packet memory. The device is quiet, so that nothing that an earlier driver left running reaches it.
-    fn place<D: Device>(&self, device: &D) -> device::Result<u64> {
-        if self.high {
-            device.dma().set_floor(HIGH);
-        }
-        device.set_bus_master(false)?;
-        let memory = self.start.pool.memory();
-        Ok(device.dma().map(memory)?.iova(memory.base().as_ptr()))
-    }
-}
-
 impl Job for StartAt<'_> {
     type Output = (Opened, Option<u64>);
 
-    fn ixgbe<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        ixgbe::Port<D>: Listed<Error = ixgbe::Error>,
-    {
-        let iova = self.place(&device).map_err(ixgbe::Error::from)?;
-        Ok((self.start.ixgbe(device)?.0, Some(iova)))
+    fn run(self, device: impl Driven) -> Result<Self::Output, DriverError> {
+        let iova = device.place(self.start.pool, self.high)?;
+        Ok((self.start.run(device)?.0, iova))
     }
+}
 
-    fn ixgbevf<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        ixgbevf::Port<D>: Listed<Error = ixgbevf::Error>,
-    {
-        let iova = self.place(&device).map_err(ixgbevf::Error::from)?;
-        Ok((self.start.ixgbevf(device)?.0, Some(iova)))
+/// Places the packet memory. The device is made quiet, so that nothing that an earlier driver left running reaches it.
+pub(crate) fn place<D: Device>(device: &D, pool: &Pool, high: bool) -> device::Result<u64> {
+    if high {
+        device.dma().set_floor(HIGH);
     }
-
-    fn igb<D: Device>(self, device: D) -> Result<Self::Output, DriverError>
-    where
-        igb::Port<D>: Listed<Error = igb::Error>,
-    {
-        let iova = self.place(&device).map_err(igb::Error::from)?;
-        Ok((self.start.igb(device)?.0, Some(iova)))
-    }
-
-    fn virtio<T: virtio::Transport>(self, device: Result<T, virtio::Error>) -> Result<Self::Output, DriverError>
-    where
-        virtio::Port<T>: Listed<Error = virtio::Error>,
-    {
-        Ok((self.start.virtio(device)?.0, None))
-    }
+    device.set_bus_master(false)?;
+    let memory = pool.memory();
+    Ok(device.dma().map(memory)?.iova(memory.base().as_ptr()))
 }
 
 /// Addresses from here on have a high half.
