@@ -4,6 +4,7 @@ use crate::layout::Place;
 use crate::random::{Lanes, below};
 use crate::rows::{Rows, Strided, Word};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use wire::checksum::fold_u32;
 
 /// Headers made at a time.
 pub(crate) const BURST: usize = 32;
@@ -211,7 +212,7 @@ impl Program {
         // What is inside comes first, as its checksum is part of those around it.
         for (index, sum) in sums.iter().enumerate().rev() {
             let mut checksums = running[index];
-            checksums.iter_mut().for_each(|sum| *sum = checksum(*sum));
+            checksums.iter_mut().for_each(|sum| *sum = fold_u32(*sum) ^ 0xFFFF);
             if sum.never_zero {
                 checksums.iter_mut().for_each(|sum| *sum |= if *sum == 0 { 0xFFFF } else { 0 });
             }
@@ -256,21 +257,8 @@ fn add(running: &mut [Sums], parts: &[Part], values: &Sums) {
 /// Adds values whose bytes are exchanged: once their carries are in.
 #[inline(never)]
 fn add_swapped(sums: &mut Sums, values: &Sums) {
-    let swapped = |value: u32| (fold(value) << 8 | fold(value) >> 8) & 0xFFFF;
+    let swapped = |value: u32| (fold_u32(value) << 8 | fold_u32(value) >> 8) & 0xFFFF;
     sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += swapped(*value));
-}
-
-/// Adds carries in.
-#[inline(always)]
-fn fold(sum: u32) -> u32 {
-    let sum = (sum >> 16) + (sum & 0xFFFF);
-    (sum >> 16) + (sum & 0xFFFF)
-}
-
-/// The Internet checksum of a sum (RFC 1071).
-#[inline(always)]
-fn checksum(sum: u32) -> u32 {
-    fold(sum) ^ 0xFFFF
 }
 
 fn lcm(a: u64, b: u64) -> Option<u64> {

@@ -117,12 +117,22 @@ fn words(bytes: &[u8]) -> u64 {
 }
 
 #[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "no carry is left")]
 fn fold(sum: u64) -> u16 {
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
     let sum = (sum >> 32) + (sum & 0xffff_ffff);
+    fold_u32(sum as u32) as u16
+}
+
+/// Returns a sum of 16-bit words with its carries added in: 16 bits, whose complement is the checksum. For sums of many headers side
+/// by side; of one there is [`Sum`].
+///
+/// ```
+/// assert_eq!(wire::checksum::fold_u32(0xffff + 0x8000 + 0x8001), 0x0002);
+/// ```
+#[inline(always)]
+#[must_use]
+pub const fn fold_u32(sum: u32) -> u32 {
     let sum = (sum >> 16) + (sum & 0xffff);
-    let sum = (sum >> 16) + (sum & 0xffff);
-    #[expect(clippy::cast_possible_truncation, reason = "no carry is left")]
-    let folded = sum as u16;
-    folded
+    (sum >> 16) + (sum & 0xffff)
 }
