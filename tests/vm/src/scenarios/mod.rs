@@ -61,7 +61,11 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     of("dpdk-forward", "DPDK's net_ixgbe on vfio-pci, vector and scalar, and an older one", dpdk::forward),
     of("dpdk-x550", "DPDK's net_ixgbe, and an older one, on an X550 and an X540", dpdk::copper),
-    of("dpdk-vf", "DPDK's net_ixgbe_vf on functions of an 82599 and an X540: two queues, long frames", vf::dpdk),
+    of(
+        "dpdk-vf",
+        "DPDK's net_ixgbe_vf on functions of an 82599, an X540 and an X550: two queues, long frames",
+        vf::dpdk,
+    ),
     of(
         "registers",
         "what Linux's, DPDK's and our driver write to an 82599, an X550 and a VF until it is up, side by side",

@@ -10,9 +10,13 @@ use anyhow::{Result, bail};
 use softnic::Fault;
 use std::path::Path;
 
-/// A function of an 82599 and one of an X550, back to back, and one of an X540.
-const NICS: &[&str] =
-    &["a?id=10ed&mac=02:00:00:00:00:0a", "b?id=1565&mac=02:00:00:00:00:0b&wire=peer:a", "c?id=1515&wire=sink"];
+/// A function of an 82599 and one of an X550, back to back, and two of X540s.
+const NICS: &[&str] = &[
+    "a?id=10ed&mac=02:00:00:00:00:0a",
+    "b?id=1565&mac=02:00:00:00:00:0b&wire=peer:a",
+    "c?id=1515",
+    "d?id=1515&wire=peer:c",
+];
 
 /// Frames each way through DPDK; one in 50 is long.
 const FRAMES: u32 = 20_000;
@@ -24,11 +28,7 @@ pub(super) fn linux(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let up = UP.replace("modprobe ixgbe", "modprobe ixgbevf");
     vm.sh(&format!("{up}\nfor i in 0 1; do ip -n n$i addr add fd00::$((i + 1))/64 dev e$i nodad; done"))?;
     vm.sh(LINKED)?;
-    let said = vm.sh(
-        "dev=$(ls /sys/bus/pci/devices/0000:00:07.0/net); ip link set $dev up
-         for try in $(seq 100); do ip link show $dev | grep -q LOWER_UP && break; sleep 0.1; done; ethtool $dev; ethtool -i $dev; ip link set $dev down",
-    )?;
-    checks.contains("a function of an X540 has a link of 10 Gbit/s", &said, "Speed: 10000Mb/s");
+    x540(&mut vm, checks)?;
     for (index, mac) in ["0a", "0b"].into_iter().enumerate() {
         let said = vm.sh(&format!(
             "n='ip netns exec n{index} ethtool'; $n -i e{index}; $n -P e{index}; $n -l e{index}; $n e{index}; $n -x e{index}; $n -d e{index} | wc -l"
@@ -51,6 +51,20 @@ pub(super) fn linux(rig: &Rig, checks: &mut Checks) -> Result<()> {
          ip netns exec n0 ping -c 3 -i 0.05 -w 20 10.9.0.2"
     ))?;
     checks.contains("ping after removal and rescan", &said, " 3 received");
+    Ok(())
+}
+
+/// The other two: whether they have a link, and what goes between them at two MTUs.
+fn x540(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
+    let [up, linked] = [UP, LINKED].map(|script| script.replace("for i in 0 1", "for i in 2 3"));
+    vm.sh(&format!("{up}{linked}"))?;
+    for mtu in [1500, 9000] {
+        vm.sh(&format!("for i in 2 3; do ip -n n$i link set e$i mtu {mtu}; done{linked}"))?;
+        let said = vm.try_sh(&format!("ip netns exec n2 ping -M do -c 10 -i 0.05 -w 20 -s {} 10.9.0.4", mtu - 28))?;
+        checks.contains(format!("ping between functions of X540s at an MTU of {mtu}"), &said.text, " 10 received");
+    }
+    let said = vm.sh("ip netns exec n2 ethtool e2; for i in 2 3; do ip -n n$i link set e$i down; done")?;
+    checks.contains("  which have a link of 10 Gbit/s", &said, "Speed: 10000Mb/s");
     Ok(())
 }
 
@@ -157,37 +171,47 @@ fn pf_resets(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
     vm.sh("kill $(cat /tmp/pinger)").map(drop)
 }
 
-/// DPDK's driver forwards what comes, long frames among it, from two queues.
+/// DPDK's driver forwards what comes, long frames among it, from two queues: between each function and one of an X540.
 pub(super) fn dpdk(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let [a, b] = players(folder.path(), ["10ed", "1515"])?;
-    let mut vm = rig.boot(&Setup { nics: &[&a, &b], iommu: Iommu::Full, huge_pages: 128, ..Setup::default() })?;
-    let said = testpmd(&mut vm)?;
-    for side in [0, 1_u8] {
-        let found = unordered(&folder.path().join(format!("out{}", 1 - side)), side)?;
-        checks.equal(format!("{FRAMES} frames from port {side}, byte for byte"), found, None);
-        for queue in [0, 1] {
-            let stream = format!("RX Port= {side}/Queue= {queue}");
-            let block = said.split(&stream).nth(1).and_then(|rest| rest.split("RX-packets:").nth(1)).unwrap_or("");
-            let packets = block.split_whitespace().next().and_then(|word| word.parse::<u32>().ok()).unwrap_or(0);
-            checks.that(packets > FRAMES / 4, format!("queue {queue} of port {side} received {packets}"));
+    let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
+    let [a, b] = players(folders[0].path(), ["a?id=10ed", "b?id=1515"])?;
+    let [c, d] = players(folders[1].path(), ["c?id=1565", "d?id=1515"])?;
+    let nics: &[&str] = &[&a, &b, &c, &d];
+    let mut vm = rig.boot(&Setup { nics, iommu: Iommu::Full, huge_pages: 128, ..Setup::default() })?;
+    for (folder, first) in folders.iter().zip([0, 2]) {
+        let said = testpmd(&mut vm, first)?;
+        for side in [0, 1_u8] {
+            let nic = first + usize::from(side);
+            let found = unordered(&folder.path().join(format!("out{}", 1 - side)), side)?;
+            checks.equal(format!("{FRAMES} frames from {}, byte for byte", id(nics[nic])), found, None);
+            for queue in [0, 1] {
+                let stream = format!("RX Port= {side}/Queue= {queue}");
+                let block = said.split(&stream).nth(1).and_then(|rest| rest.split("RX-packets:").nth(1)).unwrap_or("");
+                let packets = block.split_whitespace().next().and_then(|word| word.parse::<u32>().ok()).unwrap_or(0);
+                checks.that(packets > FRAMES / 4, format!("  its queue {queue} received {packets}"));
+            }
+            let (count, first) = vm.nic(nic).violations();
+            checks.that(count == 0, format!("nothing that the datasheet forbids was done to it: {first:?}"));
         }
-        let (count, first) = vm.nic(side.into()).violations();
-        checks.that(count == 0, format!("nothing that the datasheet forbids was done to NIC {side}: {first:?}"));
+        checks.contains("testpmd ends", &said, "Bye...");
+        checks.that(said.ends_with("\n0"), "no faults of the IOMMU");
     }
-    checks.contains("testpmd ends", &said, "Bye...");
-    checks.that(said.ends_with("\n0"), "no faults of the IOMMU");
     Ok(())
 }
 
+/// The id in the specification of a NIC.
+fn id(spec: &str) -> &str {
+    spec.split(['=', '&']).nth(1).unwrap_or(spec)
+}
+
 /// Two functions whose link is down, that play captures when it is up, and record what they send.
-fn players(folder: &Path, ids: [&str; 2]) -> Result<[String; 2]> {
+fn players(folder: &Path, specs: [&str; 2]) -> Result<[String; 2]> {
     let mut nics = [const { String::new() }; 2];
-    for (side, id) in [0, 1].into_iter().zip(ids) {
+    for (side, spec) in [0, 1].into_iter().zip(specs) {
         let [input, output] = ["in", "out"].map(|name| folder.join(format!("{name}{side}")));
         frames::write_all(&input, (0..FRAMES).map(|number| long(side, number)))?;
         nics[usize::from(side)] = format!(
-            "{side}?id={id}&mac=02:00:00:00:00:0{}&link=down&wire=pcap:{},{}",
+            "{spec}&mac=02:00:00:00:00:0{}&link=down&wire=pcap:{},{}",
             1 - side,
             input.display(),
             output.display()
@@ -199,7 +223,7 @@ fn players(folder: &Path, ids: [&str; 2]) -> Result<[String; 2]> {
 /// Our driver forwards what comes, long frames among it, from two queues each that sleep by interrupts. Then a physical function resets.
 pub(super) fn ours(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let [a, b] = players(folder.path(), ["10ed", "1565"])?;
+    let [a, b] = players(folder.path(), ["a?id=10ed", "b?id=1565"])?;
     let setup = Setup { nics: &[&a, &b], iommu: Iommu::Full, huge_pages: 64, cpus: 2, ..Setup::default() };
     let mut vm = rig.boot(&setup)?;
     vm.sh(GIVE)?;
@@ -274,26 +298,29 @@ fn unordered(path: &Path, side: u8) -> Result<Option<String>> {
     Ok((found != wanted).then(|| format!("{} frames, of which the first {same} in order are right", found.len())))
 }
 
-/// What testpmd says of a run.
-fn testpmd(vm: &mut Machine) -> Result<String> {
-    vm.sh("modprobe vfio-pci
-         for nic in 0000:00:05.0 0000:00:06.0; do
+/// What testpmd says of a run with function `first` and the one behind it.
+fn testpmd(vm: &mut Machine, first: usize) -> Result<String> {
+    let [a, b] = [first, first + 1].map(|nic| format!("0000:00:{:02x}.0", nic + 5));
+    vm.sh(&format!(
+        "modprobe vfio-pci
+         for nic in {a} {b}; do
              echo vfio-pci >/sys/bus/pci/devices/$nic/driver_override
              echo $nic >/sys/bus/pci/drivers_probe
          done
-         mkfifo /tmp/commands
-         dpdk-testpmd -l 0,1 -n 1 --in-memory -a 0000:00:05.0 -a 0000:00:06.0 -- \
+         rm -f /tmp/commands; mkfifo /tmp/commands
+         dpdk-testpmd -l 0,1 -n 1 --in-memory -a {a} -a {b} -- \
          -i --no-flush-rx --disable-link-check --nb-cores=1 --rxq=2 --txq=2 --rss-udp --rxd=512 --txd=512 \
          --total-num-mbufs=16384 --max-pkt-len=9018 --tx-offloads=0x8000 <>/tmp/commands >/tmp/testpmd 2>&1 &
          echo $! >/tmp/pid
          printf 'set fwd io retry\nset burst tx delay 100 retry 10000\nstart\n' >/tmp/commands
          for try in $(seq 90); do grep -q 'testpmd> start' /tmp/testpmd && exit; kill -0 $! || break; sleep 1; done
-         cat /tmp/testpmd; exit 1")?;
+         cat /tmp/testpmd; exit 1"
+    ))?;
     for side in [0, 1] {
-        vm.nic(side).set_link(true);
+        vm.nic(first + side).set_link(true);
     }
     vm.until("all frames have been sent", |vm| {
-        (0..2).all(|side| vm.nic(side).wire_counters().sent >= FRAMES.into() && vm.nic(side).transmit_idle())
+        (first..first + 2).all(|nic| vm.nic(nic).wire_counters().sent >= FRAMES.into() && vm.nic(nic).transmit_idle())
     });
     vm.sh("echo 'show port stats all' >/tmp/commands; echo stop >/tmp/commands; echo quit >/tmp/commands
          for try in $(seq 300); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
