@@ -1,4 +1,4 @@
-//! What Linux's, DPDK's and our driver write to the registers of an 82599, an X550 and a virtual function until its link is up, side by side.
+//! What Linux's, DPDK's and our driver write to the registers of an 82599, an X540, an X550 and a virtual function until its link is up, side by side.
 
 use crate::checks::Checks;
 use crate::machine::{Iommu, Machine, Rig, Setup};
@@ -33,8 +33,9 @@ struct Card {
     inherits: bool,
 }
 
-const CARDS: [Card; 3] = [
+const CARDS: [Card; 4] = [
     Card { id: "10fb", module: "ixgbe", heading: "# ", inherits: false },
+    Card { id: "x540", module: "ixgbe", heading: "\n## X540", inherits: true },
     Card { id: "x550", module: "ixgbe", heading: "\n## X550", inherits: true },
     Card { id: "10ed", module: "ixgbevf", heading: "\n## Virtual function", inherits: false },
 ];
