@@ -149,8 +149,10 @@ fn flow(host: u8) -> Vec<u8> {
 
 #[test]
 fn flows_go_to_the_queues_that_their_hash_says() {
-    for id in ALL {
-        for queues in [1, 2, 3, 4] {
+    // Miri takes its time: two queues of the function with the most settings, and few flows.
+    let (ids, counts, hosts) = if cfg!(miri) { (&ALL[2..], &[2][..], 8) } else { (&ALL[..], &[1, 2, 3, 4][..], 64) };
+    for &id in ids {
+        for &queues in counts {
             if queues == 3 && id != DeviceId::VfX550 {
                 continue;
             }
@@ -161,17 +163,17 @@ fn flows_go_to_the_queues_that_their_hash_says() {
             let mut bench = bench(id, true, config);
             let hashing = bench.opened.port.hashing().unwrap();
             let mut seen = [0; 4];
-            for host in 0..64 {
+            for host in 0..hosts {
                 let hash = hash_ipv4(&hashing.key, [10, 0, 0, host].into(), [10, 0, 0, 1].into(), None);
                 let wanted = usize::from(hashing.table[hash as usize % 128]);
                 assert_eq!(bench.arrives(&flow(host)), Some(wanted), "{id:?}, {queues} queues, host {host}");
                 seen[wanted] += 1;
             }
-            assert!(seen[..queues.into()].iter().all(|count| *count > 4), "{id:?}, {queues} queues: {seen:?}");
+            assert!(seen[..queues.into()].iter().all(|count| *count > hosts / 16), "{id:?}, {queues} queues: {seen:?}");
             let table = bench.opened.port.set_rss_table(&Reta::Table(vec![0]));
             if id == DeviceId::VfX550 {
                 table.unwrap();
-                assert!((0..16).all(|host| bench.arrives(&flow(host)) == Some(0)));
+                assert!((0..hosts / 4).all(|host| bench.arrives(&flow(host)) == Some(0)));
             } else {
                 assert!(matches!(table, Err(Error::Unsupported(_))));
             }
