@@ -137,6 +137,17 @@ fn an_output_that_stands_still_is_counted() {
     assert_eq!(number(&report["ports"][1]["tx_dropped"]), number(&report["received"]));
 }
 
+/// All that RSS of an X550 reaches, one more than have interrupts.
+#[test]
+fn an_x550_spreads_flows_over_64_queues() {
+    let source = "soft:a?id=x550&wire=gen&count=20000&flows=4096";
+    let report = report(&["rxonly", source, "--queues", "64", "--exit-when-idle"]);
+    let queues = report["ports"][0]["rx_queues"].as_array().unwrap();
+    let packets: Vec<_> = queues.iter().map(|queue| number(&queue["packets"])).collect();
+    assert_eq!((packets.len(), packets.iter().sum::<u64>()), (64, 20_000));
+    assert!(packets.iter().all(|packets| *packets > 0), "{packets:?}");
+}
+
 #[test]
 fn counts_of_queues_add_up_to_those_of_their_ports() {
     let source = "soft:a?wire=gen&count=20000&flows=64";

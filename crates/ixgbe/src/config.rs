@@ -22,7 +22,8 @@ use ethdev::{ConfigError, PortConfig, Statistics};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Config {
-    /// The settings that every port has. RSS can use 16 receive queues, on X550 64; with interrupts there can be 63.
+    /// The settings that every port has. RSS can use 16 receive queues, on X550 64; interrupts go with 63 at most, and more have none where
+    /// they are not required.
     pub port: PortConfig,
     /// When the device fetches and writes back transmit descriptors.
     pub thresholds: Thresholds,
@@ -55,11 +56,21 @@ impl Config {
         self.thresholds.validate()?;
         // What the card can do at all comes first.
         self.port.rss.validate(self.port.rx_queues, mac.rss_queues(), mac.reta_entries())?;
-        if self.port.interrupts != Interrupts::Off {
-            ConfigError::unless_in("rx_queues", self.port.rx_queues, 1..=63, "queues with interrupts")?;
+        if self.port.interrupts == Interrupts::Required {
+            ConfigError::unless_in(
+                "rx_queues",
+                self.port.rx_queues,
+                1..=MOST_WITH_INTERRUPTS,
+                "queues with interrupts",
+            )?;
         }
         ConfigError::unless_in("interrupt_interval_us", self.interrupt_interval_us, 0..=1046, "microseconds")?;
         Ok(())
+    }
+
+    /// Returns which interrupts there are to be with so many queues.
+    pub(crate) fn interrupts(&self) -> Interrupts {
+        if self.port.rx_queues > MOST_WITH_INTERRUPTS { Interrupts::Off } else { self.port.interrupts }
     }
 }
 
@@ -115,6 +126,8 @@ impl Default for Thresholds {
     }
 }
 
+/// Receive queues that have a vector each, besides the one for all else: the MSI-X table has 64 (82599 datasheet 7.3).
+const MOST_WITH_INTERRUPTS: u16 = 63;
 #[expect(clippy::cast_possible_truncation, reason = "4 bytes")]
 const CRC: usize = Statistics::CRC as usize;
 
@@ -154,7 +167,8 @@ mod tests {
                 })
             };
             assert_eq!(most(63), None);
-            assert_eq!(most(64).unwrap(), "rx_queues: 64 queues with interrupts: must be 1 to 63");
+            let refused = "rx_queues: 64 queues with interrupts: must be 1 to 63".to_owned();
+            assert_eq!(most(64), (interrupts == Interrupts::Required).then_some(refused));
         }
         for (prefetch, host, write_back) in [(36, 8, 5), (41, 8, 0), (1, 0, 0), (0, 128, 0)] {
             assert!(

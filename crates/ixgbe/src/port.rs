@@ -38,7 +38,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let regs = intel::take(device, &config.port.time_limit)?;
     regs.check("its turn to be opened")?;
     let linked = init::reset(&regs, model.mac)?;
-    let vectors = config.port.interrupts.enable(&**regs.device(), config.port.rx_queues + 1)?;
+    let vectors = config.interrupts().enable(&**regs.device(), config.port.rx_queues + 1)?;
     match eeprom::check(&regs, model.mac) {
         Err(error @ Error::Gone { .. }) => return Err(error),
         Err(error) => {
