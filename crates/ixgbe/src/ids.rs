@@ -111,6 +111,8 @@ pub struct Model {
     pub mac: MacType,
     /// The medium it is connected to.
     pub media: Media,
+    /// Whether it has an SFP+ cage whose module is read: not on QSFP+, where four functions share the bus to one module.
+    pub sfp_cage: bool,
     /// Name of the chip and its medium.
     pub name: &'static str,
 }
@@ -127,7 +129,10 @@ impl Model {
 
     pub(crate) fn of(ids: PciIds) -> Option<Self> {
         let known = |known: &&(u16, MacType, Media, &str)| ids.vendor == INTEL && ids.device == known.0;
-        SUPPORTED.iter().find(known).map(|&(_, mac, media, name)| Self { mac, media, name })
+        SUPPORTED.iter().find(known).map(|&(device, mac, media, name)| {
+            let sfp_cage = media == Fibre && device != QSFP;
+            Self { mac, media, sfp_cage, name }
+        })
     }
 }
 
@@ -149,6 +154,7 @@ fn refusal(ids: PciIds) -> String {
 }
 
 const INTEL: u16 = 0x8086;
+const QSFP: u16 = 0x1558;
 
 const SUPPORTED: &[(u16, MacType, Media, &str)] = &[
     (0x10F7, Mac82599, Backplane, "82599 KX4"),
@@ -166,7 +172,7 @@ const SUPPORTED: &[(u16, MacType, Media, &str)] = &[
     (0x154D, Mac82599, Fibre, "82599 SFP+ (X520-2)"),
     (0x154F, Mac82599, Fibre, "82599 SFP+, low power"),
     (0x1557, Mac82599, Fibre, "82599EN SFP+ (X520-1)"),
-    (0x1558, Mac82599, Fibre, "82599 QSFP+ (X520-Q1)"),
+    (QSFP, Mac82599, Fibre, "82599 QSFP+ (X520-Q1)"),
     (0x1528, X540, Copper, "X540-T2"),
     (0x1560, X540, Copper, "X540-T1"),
     (0x1563, X550, Copper, "X550-T2"),

@@ -37,7 +37,13 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> 
         phy::set_power(regs, model.mac, true)?;
         return Ok(None);
     }
-    let cage = if model.media == Media::Fibre { Some(module::identify(regs, model.mac)?) } else { None };
+    let cage = if model.sfp_cage { Some(module::identify(regs, model.mac)?) } else { None };
+    if model.media == Media::Fibre && cage.is_none() {
+        tracing::info!(
+            "{}: its module is not read: the bus to it is shared with other functions",
+            regs.device().name()
+        );
+    }
     let is_set_up = set_up_for(regs, model, cage.as_ref(), linked)?;
     if !is_set_up {
         tell_veto(regs);
@@ -49,18 +55,20 @@ fn tell_veto<D: Device>(regs: &Timed<D>) {
     tracing::info!("{}: manageability firmware forbids changes of the link (MMNGC)", regs.device().name());
 }
 
-/// The same for what is known to be in the cage. Returns whether firmware let it.
+/// The same for what is known to be in the cage. Returns whether firmware let it, which may have a session on the link: then the pins that
+/// go to the module stay as they are, too.
 fn set_up_for<D: Device>(regs: &Timed<D>, model: Model, cage: Option<&Cage>, linked: bool) -> Result<bool> {
+    let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
+    let after = wanted(model.media, cage.is_some_and(Cage::is_gigabit), before);
+    let is_right = linked && after == before;
+    if mmngc::VETO.is_set(read(regs, MMNGC)?) {
+        return Ok(is_right);
+    }
     if let Some(cage) = cage {
         set_pins(regs, cage)?;
     }
-    let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
-    let after = wanted(model.media, cage.is_some_and(Cage::is_gigabit), before);
-    if linked && after == before {
+    if is_right {
         return Ok(true);
-    }
-    if mmngc::VETO.is_set(read(regs, MMNGC)?) {
-        return Ok(false);
     }
     if let Some(Cage::Module(module)) = cage {
         set_analog(regs, model.mac, module)?;
@@ -124,11 +132,13 @@ fn change_rate<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     })
 }
 
-/// The pins that go to the module: an earlier driver may have turned the laser off.
+/// The pins that go to the module: an earlier driver may have turned the laser off, and an earlier module may have had the other rate
+/// selected.
 fn set_pins<D: Device>(regs: &Registers<D>, cage: &Cage) -> Result<()> {
     modify(regs, ESDP, |value| {
         let value = esdp::SDP3.set(value, 0);
-        if cage.is_dual_rate() { value | esdp::SDP5.mask() | esdp::SDP5_DIR.mask() } else { value }
+        let value = if cage.is_dual_rate() { value | esdp::SDP5_DIR.mask() } else { value };
+        if esdp::SDP5_DIR.is_set(value) { esdp::SDP5.set(value, (!cage.is_gigabit()).into()) } else { value }
     })
 }
 
@@ -347,6 +357,28 @@ mod tests {
     fn firmware_may_forbid_changes() {
         let fake = set_up_with(0x10FB, |fake| fake.set(MMNGC, 1));
         assert!(autoc_written(&fake).is_empty());
+        // Its session may be at the other rate of a module that has two.
+        assert!(!fake.writes().iter().any(|write| write.0 == ESDP.offset()));
+    }
+
+    #[test]
+    fn the_pin_for_the_rate_is_driven_for_whoever_comes_after_a_module_of_two() {
+        let [driven, high] = [esdp::SDP5_DIR.mask(), esdp::SDP5.mask()];
+        for (before, after) in [(driven, driven | high), (high, high), (0, 0)] {
+            let fake = set_up_with(0x10FB, |fake| fake.set(ESDP, before));
+            assert_eq!(fake.get(ESDP), after, "10 Gbit/s");
+        }
+    }
+
+    /// Four functions share one bus to it.
+    #[test]
+    fn a_qsfp_module_is_not_read() {
+        let fake = Fake::new(0x1558);
+        let model = Model::identify(device::Device::ids(&fake)).unwrap();
+        assert!(set_up(&fake.regs(), model, false).unwrap().is_none());
+        let touched = [crate::regs::I2CCTL.offset(), ESDP.offset()];
+        assert!(!fake.writes().iter().any(|(offset, _)| touched.contains(offset)));
+        assert_eq!(autoc_written(&fake).last(), Some(&0x7000), "10 Gbit/s serial");
     }
 
     /// What was found in the cage is set up for as soon as firmware lets it, once; what is found only once is not followed.

@@ -199,8 +199,9 @@ fn phy_answers<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
 }
 
 fn module_answers<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
-    if model.media != Media::Fibre {
-        return Ok(Check::not_applicable(MODULE, "no cage for one"));
+    if !model.sfp_cage {
+        let why = if model.media == Media::Fibre { "shares its bus with other functions" } else { "no cage for one" };
+        return Ok(Check::not_applicable(MODULE, why));
     }
     Ok(match module::identify(regs, model.mac)? {
         Cage::Empty => Check::not_applicable(MODULE, "none answers: the cage is empty"),
