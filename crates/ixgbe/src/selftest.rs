@@ -205,7 +205,8 @@ fn module_answers<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
     }
     Ok(match module::identify(regs, model.mac)? {
         Cage::Empty => Check::not_applicable(MODULE, "none answers: the cage is empty"),
-        Cage::Module(module) => Check::ok(MODULE, module.to_string()),
+        Cage::Module(module) if module.checksum_is_right => Check::ok(MODULE, module.to_string()),
+        Cage::Module(module) => Check::failed(MODULE, module.to_string()),
         Cage::Unreadable(problem) => Check::failed(MODULE, problem),
     })
 }
