@@ -89,7 +89,7 @@ fn requests_that_do_not_end_take_two_resets() {
     fake.on_read(STATUS, |_| status::GIO.mask());
     fake.set(HLREG0, 0xC03);
     reset(&fake.regs(), Mac82599).unwrap();
-    let clear = ["HLREG0", "RXCTRL", "GCR_EXT", "HLREG0"];
+    let clear = ["RXCTRL", "HLREG0", "GCR_EXT", "HLREG0"];
     let expected = [&["EIMC", "EIMC_EX", "CTRL"][..], &clear, &["CTRL", "EIMC", "EIMC_EX"]].concat();
     assert_eq!(order(&fake), expected);
     let values = |offset| fake.writes().iter().filter(|w| w.0 == offset).map(|w| w.1).collect::<Vec<_>>();
@@ -98,7 +98,8 @@ fn requests_that_do_not_end_take_two_resets() {
     assert_eq!(values(CTRL.offset()).iter().filter(|value| ctrl::RST.is_set(**value)).count(), 2);
 }
 
-/// Before the first of two resets, requests under way get their answers; one that never gets its own holds up nothing.
+/// Before the first of two resets, once nothing more is sent, requests under way get their answers; one that never gets its own holds up
+/// nothing.
 #[test]
 fn transactions_on_the_bus_are_waited_for() {
     for (looks, left) in [(7, 0), (1000, 900)] {
@@ -106,7 +107,19 @@ fn transactions_on_the_bus_are_waited_for() {
         fake.on_read(STATUS, |_| status::GIO.mask());
         fake.set_pending(looks);
         let watched = fake.clone();
-        fake.on_write(GCR_EXT, move |_, _| assert_eq!(watched.pending(), left, "before buffers are cleared"));
+        let looped = std::sync::Arc::new(std::sync::OnceLock::new());
+        let begun = std::sync::Arc::clone(&looped);
+        fake.on_write(HLREG0, move |storage, value| {
+            begun.get_or_init(|| (std::time::Instant::now(), watched.pending(), value));
+            storage.insert(HLREG0.offset(), value);
+        });
+        let watched = fake.clone();
+        fake.on_write(GCR_EXT, move |_, _| {
+            assert_eq!(watched.pending(), left, "before buffers are cleared");
+            let (since, pending, value) = looped.get().expect("looped back before");
+            assert!(hlreg0::LPBK.is_set(*value) && *pending == looks, "before anybody looks");
+            assert!(since.elapsed() >= Duration::from_millis(3), "time for a last completion");
+        });
         reset(&fake.regs(), Mac82599).unwrap();
         assert_eq!(fake.writes().iter().filter(|w| w.0 == CTRL.offset() && ctrl::RST.is_set(w.1)).count(), 2);
     }
@@ -210,8 +223,10 @@ fn each_timeout_names_its_register() {
 
     let fake = Fake::new(0x10FB);
     fake.set(SECRXSTAT, 0);
-    assert_eq!(timeout(start_receiving(&fake.regs())), "SECRXSTAT");
-    assert_eq!((fake.get(SECRXCTRL), fake.get(RXCTRL)), (0, 0), "not enabled, not left closed");
+    start_receiving(&fake.regs()).unwrap();
+    assert_eq!((fake.get(SECRXCTRL), fake.get(RXCTRL)), (0, 1), "enabled nevertheless, and not left closed");
+    let expired = start_receiving(&fake.regs().at_most(Duration::ZERO));
+    assert!(matches!(expired, Err(Error::Expired { .. })), "{expired:?}");
 }
 
 #[test]
