@@ -119,7 +119,13 @@ fn decode(value: u32) -> LinkStatus {
 /// CTRL_EXT.LINK_MODE.
 const INTERNAL_PHY: u32 = 0;
 /// They guard the PHY against firmware and the other ports (4.7).
-const SEMAPHORES: Semaphores<Igb> = Semaphores { swsm: SWSM, sw_fw_sync: SW_FW_SYNC, firmware_shift: 16, regsmp: None };
+const SEMAPHORES: Semaphores<Igb> = Semaphores {
+    swsm: SWSM,
+    sw_fw_sync: SW_FW_SYNC,
+    others: |software| software << 16,
+    regsmp: None,
+    holder_limit: Semaphores::<Igb>::HOLDER_LIMIT,
+};
 /// The semaphore of each port's PHY.
 const PHYS: [Bits; 4] = [sw_fw_sync::PHY0, sw_fw_sync::PHY1, sw_fw_sync::PHY2, sw_fw_sync::PHY3];
 /// MDIC.OP.

@@ -12,19 +12,23 @@ pub struct Semaphores<F> {
     pub swsm: Reg<F, ReadWrite>,
     /// Who owns what: a bit of software and one of firmware for each resource.
     pub sw_fw_sync: Reg<F, ReadWrite>,
-    /// Firmware's bit for a resource is this much higher than software's.
-    pub firmware_shift: u32,
-    /// The bit of `sw_fw_sync` that takes SWESMBI's part, if one does: REGSMP.
+    /// Returns the bits of `sw_fw_sync` that keep software from a resource, its software bit, although they are not software's: those
+    /// of firmware and of the device itself.
+    pub others: fn(u32) -> u32,
+    /// The bit of `sw_fw_sync` that takes SWESMBI's part, if one does: REGSMP. Where it does, the bits of firmware and device are theirs to
+    /// clear.
     pub regsmp: Option<Bits>,
+    /// How long others may hold a resource before they are taken for dead.
+    pub holder_limit: Duration,
 }
 
 impl<F: Family> Semaphores<F> {
-    /// How long a resource may be held by others.
+    /// What Intel's drivers wait for a holder, but for those of the X550.
     pub const HOLDER_LIMIT: Duration = Duration::from_secs(1);
 
-    /// Runs `work` while this driver owns `resource`, a software bit of SW_FW_SYNC. A holder that does not let go for a
-    /// second is taken for dead: its bits are cleared, and the log says so. It is given back even if time is up meanwhile, which
-    /// takes another 0.3 s at most.
+    /// Runs `work` while this driver owns `resource`, a software bit of SW_FW_SYNC. A holder that does not let go within
+    /// [`Self::holder_limit`] is taken for dead: software takes the resource all the same, and the log says so. It is given back even if
+    /// time is up meanwhile, which takes another 0.3 s at most.
     ///
     /// # Errors
     ///
@@ -47,20 +51,22 @@ impl<F: Family> Semaphores<F> {
 
     fn acquire<D: Device>(&self, regs: &Timed<F, D>, resource: Bits) -> Result<()> {
         let software = resource.mask();
-        let taken = software | (software << self.firmware_shift);
+        let taken = software | (self.others)(software);
+        // With REGSMP, software takes what firmware keeps without touching firmware's bit.
+        let cleared = if self.regsmp.is_some() { 0 } else { taken };
         let start = Instant::now();
         loop {
             if self.under_lock(regs, |sync| (sync & taken == 0).then_some(sync | software))? {
                 return Ok(());
             }
-            if start.elapsed() >= Self::HOLDER_LIMIT {
+            if start.elapsed() >= self.holder_limit {
                 // Only who has waited for so long may, and not one who was to be done by now.
                 regs.check("another holder to release a semaphore (SW_FW_SYNC)")?;
                 let name = regs.device().name();
                 tracing::warn!(
                     "{name}: took a semaphore (SW_FW_SYNC bits {taken:#x}) from a holder that did not let go"
                 );
-                self.under_lock(regs, |sync| Some((sync & !taken) | software))?;
+                self.under_lock(regs, |sync| Some((sync & !cleared) | software))?;
                 return Ok(());
             }
             regs.sleep(Duration::from_millis(5), "another holder to release a semaphore (SW_FW_SYNC)")?;

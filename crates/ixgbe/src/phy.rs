@@ -117,6 +117,9 @@ const WRITE: u32 = 1;
 const READ: u32 = 3;
 /// FWSM.MODE: a bit of the modes that pass traffic through.
 const PASS_THROUGH: u32 = 2;
+/// How long putting it into low power may take at the end, as the reset that follows needs time too: whoever keeps the semaphore of an X540 is
+/// overruled by then.
+pub(crate) const LAST_LIMIT: Duration = Duration::from_millis(1500);
 /// A command takes some 30 us at 2.4 MHz.
 const COMMAND_LIMIT: Duration = Duration::from_millis(10);
 

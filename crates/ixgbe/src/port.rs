@@ -150,7 +150,7 @@ impl<D: Device> intel::Card for Card<D> {
     }
 
     fn end(&mut self, regs: &Timed<D>) -> Result<()> {
-        phy::set_power(regs, self.model.mac, false).and(init::stop(regs, self.model.mac))
+        phy::set_power(&regs.at_most(phy::LAST_LIMIT), self.model.mac, false).and(init::stop(regs, self.model.mac))
     }
 
     fn status(&self, regs: &Registers<D>) -> Result<LinkStatus> {

@@ -1,11 +1,12 @@
 //! The semaphores that guard EEPROM, PHY and MAC registers against firmware and the other port (82599 datasheet
 //! 10.5.4; X540 and X550 guard the synchronisation register by a bit of its own).
 
-use crate::regs::{SW_FW_SYNC, SWSM, sw_fw_sync};
+use crate::regs::{Ixgbe, SW_FW_SYNC, SWSM, sw_fw_sync};
 use crate::wait::Timed;
 use crate::{MacType, Result};
 use device::{Bits, Device};
 use intel::Semaphores;
+use std::time::Duration;
 
 /// [`Semaphores::holding`] for a MAC of type `mac`.
 pub(crate) fn holding<D: Device, T>(
@@ -14,19 +15,40 @@ pub(crate) fn holding<D: Device, T>(
     resource: Bits,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    let regsmp = match mac {
-        MacType::Mac82599 => None,
-        MacType::X540 | MacType::X550 => Some(sw_fw_sync::REGSMP),
+    let (others, regsmp): (fn(u32) -> u32, _) = match mac {
+        MacType::Mac82599 => (|software| software << FIRMWARE_SHIFT, None),
+        MacType::X540 | MacType::X550 => (others_after_82599, Some(sw_fw_sync::REGSMP)),
     };
-    Semaphores { swsm: SWSM, sw_fw_sync: SW_FW_SYNC, firmware_shift: 5, regsmp }.holding(regs, resource, work)
+    let holder_limit = holder_limit(mac);
+    Semaphores { swsm: SWSM, sw_fw_sync: SW_FW_SYNC, others, regsmp, holder_limit }.holding(regs, resource, work)
 }
+
+/// How long others may hold a resource: what Intel's drivers wait. It is the default time limit of an operation on an X550, so there the
+/// operation ends with an error before anybody is overruled.
+pub(crate) const fn holder_limit(mac: MacType) -> Duration {
+    match mac {
+        MacType::Mac82599 | MacType::X540 => Semaphores::<Ixgbe>::HOLDER_LIMIT,
+        MacType::X550 => Duration::from_secs(5),
+    }
+}
+
+/// Only four resources are firmware's too, and while the device writes its flash nobody reads the EEPROM.
+const fn others_after_82599(software: u32) -> u32 {
+    let flash = if software == sw_fw_sync::EEP.mask() { sw_fw_sync::FLASH.mask() } else { 0 };
+    (software & WITH_FIRMWARE) << FIRMWARE_SHIFT | flash
+}
+
+/// Firmware's bit for a resource is this much higher than software's.
+const FIRMWARE_SHIFT: u32 = 5;
+/// EEP, PHY0, PHY1 and MAC_CSR.
+const WITH_FIRMWARE: u32 = 0xF;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Error;
     use crate::fake::Fake;
-    use MacType::{Mac82599, X540};
+    use MacType::{Mac82599, X540, X550};
     use ethdev::ConfigError;
 
     const MAC_CSR: u32 = 1 << 3;
@@ -71,12 +93,44 @@ mod tests {
 
     #[test]
     fn a_dead_holder_is_overruled_after_its_limit() {
-        for (device, mac) in [(0x10FB, Mac82599), (0x1528, X540)] {
+        for (device, mac, left) in [(0x10FB, Mac82599, 0), (0x1528, X540, MAC_CSR << 5)] {
             let fake = Fake::new(device);
             fake.set(SW_FW_SYNC, MAC_CSR | MAC_CSR << 5 | 1 << 1);
             holding(&fake.regs(), mac, sw_fw_sync::MAC_CSR, || Ok(())).unwrap();
-            assert_eq!(fake.get(SW_FW_SYNC), 1 << 1, "others keep theirs");
+            assert_eq!(fake.get(SW_FW_SYNC), 1 << 1 | left, "others keep theirs, and since the X540 firmware does");
         }
+    }
+
+    /// Firmware of an X550 has as long as the whole operation, and keeps what it holds.
+    #[test]
+    fn firmware_of_an_x550_is_not_overruled_after_a_second() {
+        let fake = Fake::new(0x1563);
+        fake.set(SW_FW_SYNC, MAC_CSR << 5);
+        let regs = fake.regs().at_most(Duration::from_millis(1500));
+        let outcome = holding(&regs, X550, sw_fw_sync::MAC_CSR, || Ok(()));
+        assert!(matches!(outcome, Err(Error::Expired { .. })), "{outcome:?}");
+        assert_eq!(fake.get(SW_FW_SYNC) & 0x7FFF_FFFF, MAC_CSR << 5);
+    }
+
+    /// Bit 15 would be firmware's half of SW_MNG, and is not; bit 4 is set while the flash is written.
+    #[test]
+    fn which_bits_keep_a_resource_from_being_taken() {
+        let takes = |resource, sync: u32| {
+            let fake = Fake::new(0x1563);
+            let cancel = std::sync::Arc::default();
+            let limit = device::TimeLimit { cancel: Some(std::sync::Arc::clone(&cancel)), ..Default::default() };
+            // More than to take it at once, and fewer than to wait for it.
+            let mut reads = 0;
+            fake.on_read(SW_FW_SYNC, move |storage| {
+                reads += 1;
+                cancel.store(reads > 3, std::sync::atomic::Ordering::Relaxed);
+                storage.get(&SW_FW_SYNC.offset()).copied().unwrap_or(0) | sync
+            });
+            holding(&Timed::new(&fake.regs(), limit.begin()), X550, resource, || Ok(())).is_ok()
+        };
+        assert!(takes(sw_fw_sync::SW_MNG, 1 << 15) && !takes(sw_fw_sync::SW_MNG, 1 << 10));
+        assert!(takes(sw_fw_sync::MAC_CSR, 1 << 4) && !takes(sw_fw_sync::EEP, 1 << 4));
+        assert!(!takes(sw_fw_sync::EEP, 1 << 5) && !takes(sw_fw_sync::PHY1, 1 << 7));
     }
 
     #[test]
