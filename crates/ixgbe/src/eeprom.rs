@@ -29,13 +29,13 @@ pub(crate) fn check<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
 }
 
 /// Returns the number of the firmware image that the EEPROM was written from (words 0x2D and 0x2E, as Intel's tools show it);
-/// `None` if it has none.
+/// `None` if it has none. It waits for a second at most.
 ///
 /// # Errors
 ///
 /// [`Error::Timeout`] when a word does not come, [`Error::Expired`], [`Error::Gone`].
 pub(crate) fn image_number<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Option<u32>> {
-    let words = read_list(regs, mac, IMAGE_NUMBER, 2)?;
+    let words = read_list(&regs.at_most(CHECK_LIMIT), mac, IMAGE_NUMBER, 2)?;
     let (low, high) = (u32::from(words[0]), u32::from(words[1]));
     // The order of the two words is told by the top bit of the second.
     let number = if high & 0x8000 == 0 { low << 16 | high } else { high << 16 | low };

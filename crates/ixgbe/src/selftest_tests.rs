@@ -48,6 +48,19 @@ fn a_semaphore_that_firmware_keeps_is_named() {
     assert!(verdict == Failed && text.starts_with("that of the MAC was held for a second"), "{text}");
 }
 
+/// Whoever keeps the EEPROM's is named, and costs the EEPROM's check only; all others follow.
+#[test]
+fn a_semaphore_that_is_kept_does_not_end_the_test() {
+    for (device, register) in [(0x10FB, SW_FW_SYNC), (0x1563, SW_FW_SYNC)] {
+        let fake = Fake::new(device);
+        fake.on_read(register, move |storage| storage.get(&register.offset()).copied().unwrap_or(0) | 1 << 5);
+        let checks = run(&fake);
+        let (verdict, text) = seen(&checks, SEMAPHORES);
+        assert!(verdict == Failed && text.starts_with("that of the EEPROM was held for a second"), "{text}");
+        assert_eq!((seen(&checks, EEPROM).0, seen(&checks, RESET_AGAIN).0), (Failed, Good), "{checks:?}");
+    }
+}
+
 #[test]
 fn a_device_that_goes_away_ends_the_test() {
     for read in [0, 100, 2000] {
