@@ -137,6 +137,11 @@ impl fmt::Debug for Ring {
     }
 }
 
+/// How long a queue may take to start: the datasheet has software poll (82599 4.6.7, 4.6.8), and Intel's drivers do for 10 ms.
+pub(crate) const START_LIMIT: Duration = Duration::from_millis(50);
+/// How long it may take to stop (82599 4.6.7.1.2), with descriptors and data under way on a bus that is busy; Intel's drivers poll for 10 ms.
+const STOP_LIMIT: Duration = Duration::from_millis(100);
+
 /// Disables queue `index` and waits until the device has left it.
 pub(crate) fn disable<F: Family, D: Device>(
     regs: &Timed<F, D>,
@@ -148,7 +153,7 @@ pub(crate) fn disable<F: Family, D: Device>(
     let value = regs.read(control);
     // SAFETY: disabling takes memory away from the device.
     unsafe { regs.write_dma(control, enable.set(value, 0)) };
-    wait(regs, control, |value| !enable.is_set(value), Duration::from_millis(100), waiting_for).map(drop)
+    wait(regs, control, |value| !enable.is_set(value), STOP_LIMIT, waiting_for).map(drop)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "registers take 32 bits at a time")]

@@ -13,7 +13,7 @@ use crate::desc::tx;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use crate::loops::Avx2;
 use crate::loops::{Done, Loops, OneByOne, Paged, Way};
-use crate::ring::{Ring, RingMemory, Shared, Side, low_half};
+use crate::ring::{Ring, RingMemory, START_LIMIT, Shared, Side, low_half};
 use crate::wait::{Timed, wait};
 use crate::{Family, Result};
 use device::{Bar as _, Deadline, Device};
@@ -23,7 +23,6 @@ use run::{least_word, usual_word};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Duration;
 use unusual::RefusedPool;
 
 /// Shortest frame the device takes, in bytes without frame check sequence (82599 datasheet 7.2.3.2.4, 82576 datasheet 7.2.2.3); it
@@ -153,7 +152,7 @@ impl<F: Family, D: Device> TxQueue<F, D> {
             unsafe { regs.write_dma(register, value) }
         }
         let (control, started) = (F::TX.control.at(self.index), |value| F::TX.enable.is_set(value));
-        wait(regs, control, started, Duration::from_millis(50), "the transmit queue to start").map(drop)
+        wait(regs, control, started, START_LIMIT, "the transmit queue to start").map(drop)
     }
 
     /// Returns the number of the queue.

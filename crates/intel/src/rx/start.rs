@@ -4,14 +4,13 @@ use super::{MOST_SEGMENTS, RxQueue};
 use crate::desc;
 use crate::family::{QueueRegisters, Step};
 use crate::loops::Way;
-use crate::ring::{RingMemory, Side, disable, low_half};
+use crate::ring::{RingMemory, START_LIMIT, Side, disable, low_half};
 use crate::wait::{Timed, read, wait};
 use crate::{Error, Family, Result};
 use device::{Deadline, Device};
 use ethdev::{RxCounters, Statistics};
 use mempool::{CHUNK, Meta, Pool};
 use std::sync::Arc;
-use std::time::Duration;
 
 impl<F: Family, D: Device> RxQueue<F, D> {
     /// Fills a ring with buffers, programs it and enables the queue (82599 datasheet 4.6.7.1, 82576 datasheet 4.5).
@@ -104,7 +103,7 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         read(regs, F::STATUS)?;
         write(enabling);
         let started = |value| enable.is_set(value);
-        wait(regs, control.at(self.index), started, Duration::from_millis(50), "the receive queue to start")?;
+        wait(regs, control.at(self.index), started, START_LIMIT, "the receive queue to start")?;
         // The device owns [head, tail): all but the last.
         let last = low_half(self.ring.mask() as u64);
         // SAFETY: every descriptor has a buffer.
