@@ -2,7 +2,8 @@
 //! clause 22).
 
 use crate::regs::{
-    CTRL, CTRL_EXT, Igb, MDIC, Registers, STATUS, SW_FW_SYNC, SWSM, ctrl, ctrl_ext, mdic, status, sw_fw_sync,
+    CTRL, CTRL_EXT, Igb, MANC, MDIC, Registers, STATUS, SW_FW_SYNC, SWSM, ctrl, ctrl_ext, manc, mdic, status,
+    sw_fw_sync,
 };
 use crate::wait::{Timed, modify, read, wait};
 use crate::{Error, MacType, Result};
@@ -11,7 +12,8 @@ use ethdev::LinkStatus;
 use intel::Semaphores;
 use std::time::Duration;
 
-/// Powers the PHY up and has it negotiate anew; does not wait for the link.
+/// Powers the PHY up and has it negotiate anew; does not wait for the link. A link that is up and that manageability firmware needs stays as
+/// it is, as by Linux's driver.
 ///
 /// # Errors
 ///
@@ -26,6 +28,11 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
         tracing::warn!("{name}: not connected by its internal PHY (CTRL_EXT.LINK_MODE); its link is left as it is");
         return Ok(());
     }
+    if is_managed(regs)? && status::LU.is_set(read(regs, STATUS)?) {
+        let name = regs.device().name();
+        tracing::info!("{name}: manageability firmware uses the link (MANC.KEEP_PHY_LINK_UP), which is left as it is");
+        return Ok(());
+    }
     let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
     SEMAPHORES.holding(regs, semaphore, || {
         let control = transfer(regs, mac, mdic::OP.set(0, READ), BMCR)?;
@@ -34,9 +41,16 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     })
 }
 
-/// Whether the port is connected by its internal PHY; false for a device that is gone.
-pub(crate) fn is_internal<D: Device>(regs: &Registers<D>) -> bool {
-    read(regs, CTRL_EXT).is_ok_and(|value| ctrl_ext::LINK_MODE.get(value) == INTERNAL_PHY)
+/// Whether frames can be looped back: the port is connected by its internal PHY, and no firmware has a session there; false for a device
+/// that is gone.
+pub(crate) fn can_loop<D: Device>(regs: &Registers<D>) -> bool {
+    let is_internal = read(regs, CTRL_EXT).is_ok_and(|value| ctrl_ext::LINK_MODE.get(value) == INTERNAL_PHY);
+    is_internal && is_managed(regs).is_ok_and(|managed| !managed)
+}
+
+/// Whether manageability firmware wants the link to stay as it is.
+fn is_managed<D: Device>(regs: &Registers<D>) -> Result<bool> {
+    read(regs, MANC).map(|value| manc::KEEP_PHY_LINK_UP.is_set(value))
 }
 
 /// Returns the identity of the internal PHY, registers 2 and 3; `None` if the port is not connected by it.
@@ -51,10 +65,9 @@ pub(crate) fn identity<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Optio
     })
 }
 
-/// Loops the PHY back at 1 Gbit/s, with the MAC told so, or has it negotiate anew. Returns false if the port is not connected by its
-/// internal PHY.
+/// Loops the PHY back at 1 Gbit/s, with the MAC told so, or has it negotiate anew. Returns false if [`can_loop`] does.
 pub(crate) fn set_loopback<D: Device>(regs: &Timed<D>, mac: MacType, on: bool) -> Result<bool> {
-    if ctrl_ext::LINK_MODE.get(read(regs, CTRL_EXT)?) != INTERNAL_PHY {
+    if !can_loop(regs) {
         return Ok(false);
     }
     let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
@@ -182,6 +195,22 @@ mod tests {
             assert_eq!(written, [0x0800_0000 | address, 0x0400_1200 | address], "read, then up and AUTO, RESTART");
             assert_eq!((fake.get(SW_FW_SYNC), fake.get(crate::regs::SWSM)), (0, 0), "given back");
         }
+    }
+
+    /// As the session of a board's management would end with it.
+    #[test]
+    fn a_link_that_firmware_uses_is_left_alone() {
+        let transfers = |link_up, managed| {
+            let fake = Fake::new(0x1521);
+            fake.set(STATUS, u32::from(link_up) << 1);
+            fake.set(MANC, u32::from(managed) << 18);
+            fake.on_mdic(|_, value| value & !0xFFFF | 1 << 28);
+            set_up(&fake.regs(), MacType::I350).unwrap();
+            let looped = can_loop(&fake.regs()) && set_loopback(&fake.regs(), MacType::I350, true).unwrap();
+            (fake.written(MDIC).len(), looped)
+        };
+        assert_eq!([transfers(true, true), transfers(false, true)], [(0, false), (2, false)]);
+        assert_eq!([transfers(true, false), transfers(false, false)], [(4, true), (4, true)]);
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl<D: Device> intel::Card for Card<D> {
         (capabilities.rx_queues, capabilities.tx_queues, capabilities.mtu) = (queues, queues, 9216);
         capabilities.rss = Some(RssCapabilities::new(queues, RETA_ENTRIES, HashTypes::ALL));
         (capabilities.set_mac, capabilities.set_promiscuous, capabilities.stop_receiving) = (true, true, true);
-        (capabilities.report_hash, capabilities.loopback) = (true, phy::is_internal(regs));
+        (capabilities.report_hash, capabilities.loopback) = (true, phy::can_loop(regs));
         capabilities
     }
 
@@ -181,7 +181,11 @@ impl<D: Device> intel::Card for Card<D> {
         if phy::set_loopback(regs, self.model.mac, on)? {
             return Ok(());
         }
-        Err(Unsupported::new(regs.device().name(), "loop frames back without its internal PHY").into())
+        Err(Unsupported::new(
+            regs.device().name(),
+            "loop frames back without its internal PHY, or while manageability firmware uses that (MANC)",
+        )
+        .into())
     }
 
     fn stop_receiving(&mut self, regs: &Timed<D>) -> Result<()> {

@@ -35,6 +35,12 @@ registers! {
     /// Management's EEPROM control: the PHY of each port has been configured from the EEPROM. 8.4.
     EEMNGCTL @ 0x01010, ro, eemngctl { CFG_DONE: 18..=21 };
 
+    // Management.
+
+    /// Management control; with KEEP_PHY_LINK_UP manageability firmware has a session on the link, which is to be left as it is. 82576
+    /// datasheet, host interface of manageability.
+    MANC @ 0x05820, ro, manc { KEEP_PHY_LINK_UP: 18 };
+
     // 8.6 Semaphores shared with firmware and the other ports.
 
     /// Software semaphore; reading SMBI sets it. 8.6.
