@@ -20,7 +20,7 @@ pub use rule::Rule;
 
 use crate::{Error, Fault};
 pub(crate) use attribute::{Attributes, digest};
-use attribute::{u16_at, u32_at};
+use attribute::{aligned, u16_at, u32_at};
 
 /// An address family that has routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,7 +155,7 @@ impl<'a> Iterator for Messages<'a> {
         let Some(payload) = bytes.get(HEADER..len) else {
             return Some(Err(Error::Malformed { kind, fault: Fault::Length }));
         };
-        self.rest = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        self.rest = bytes.get(aligned(len)..).unwrap_or_default();
         let decoded = decode(kind, payload).map_err(|fault| Error::Malformed { kind, fault });
         Some(decoded.map(|body| Message {
             kind,

@@ -25,10 +25,16 @@ impl<'a> Iterator for Attributes<'a> {
         let (header, _) = bytes.split_first_chunk::<4>()?;
         let len = usize::from(u16_at(header, 0));
         let Some(value) = bytes.get(4..len) else { return Some(Err(Fault::Attribute)) };
-        self.rest = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+        self.rest = bytes.get(aligned(len)..).unwrap_or_default();
         // The upper two bits say "nested" and "network byte order".
         Some(Ok((u16_at(header, 2) & 0x3FFF, value)))
     }
+}
+
+/// Where what follows begins, behind `len` bytes that there are.
+#[inline]
+pub(crate) fn aligned(len: usize) -> usize {
+    (len + 3) & !3
 }
 
 /// Splits a message into its fixed part and its attributes.

@@ -1,8 +1,9 @@
 //! Routes (`linux/rtnetlink.h`).
 
 use super::Family;
-use super::attribute::{Attributes, DIGEST, address, digest, fixed, u16_at, u32_at, u32_of, via};
+use super::attribute::{Attributes, DIGEST, address, aligned, digest, fixed, u16_at, u32_at, u32_of, via};
 use crate::Fault;
+use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What happens to packets of a route (RTN_*).
@@ -61,7 +62,7 @@ pub struct Route<'a> {
 }
 
 /// A way that packets of a route can take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Leg {
     /// The interface by which they leave.
     pub interface: u32,
@@ -69,6 +70,18 @@ pub struct Leg {
     pub gateway: Option<IpAddr>,
     /// Its share against that of other legs: 1 to 65,536.
     pub weight: u32,
+}
+
+/// In few words, as each message is looked up by it.
+impl Hash for Leg {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::from(self.interface) << 32 | u64::from(self.weight));
+        match self.gateway {
+            None => {}
+            Some(IpAddr::V4(gateway)) => state.write_u32(gateway.to_bits()),
+            Some(IpAddr::V6(gateway)) => state.write_u128(gateway.to_bits()),
+        }
+    }
 }
 
 impl Leg {
@@ -181,6 +194,18 @@ impl<'a> Route<'a> {
         Ok(())
     }
 
+    /// The route's leg, if it has but one, as most do.
+    #[inline]
+    pub(crate) fn only_leg(&self) -> Option<Leg> {
+        (self.multipath.is_empty() && self.single.interface != 0).then_some(self.single)
+    }
+
+    /// Whether packets of any leg are encapsulated or get a label.
+    #[inline]
+    pub(crate) fn is_encapsulated(&self) -> bool {
+        self.encapsulated || (!self.multipath.is_empty() && self.legs().any(|(_, flags)| flags.encapsulated))
+    }
+
     /// The route's legs: none, one, or those of RTA_MULTIPATH.
     pub fn legs(&self) -> impl Iterator<Item = (Leg, LegFlags)> + 'a {
         let single = (self.single, LegFlags { encapsulated: self.encapsulated, ..self.single_flags });
@@ -237,7 +262,7 @@ impl<'a> Legs<'a> {
         let len = usize::from(u16_at(head, 0));
         let attributes = bytes.get(8..len);
         if attributes.is_some() {
-            self.rest = bytes.get(len.next_multiple_of(4)..).unwrap_or_default();
+            self.rest = bytes.get(aligned(len)..).unwrap_or_default();
         }
         Some((head, attributes))
     }

@@ -3,6 +3,7 @@
 use super::event::{Reason, Target};
 use super::hops::Sets;
 use hashbrown::HashMap;
+use std::hash::{Hash, Hasher};
 
 /// What a route does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,12 +17,25 @@ pub(super) enum Action {
 }
 
 /// What a route says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attr {
     pub(super) action: Action,
     pub(super) priority: u32,
     pub(super) tos: u8,
     pub(super) identity: u64,
+}
+
+/// In few words, as each message is looked up by it. TOS is mostly 0.
+impl Hash for Attr {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.identity);
+        let action = match self.action {
+            Action::NextHops(number) => u64::from(number),
+            Action::Fixed(target) => return (target, self.priority).hash(state),
+            Action::Special(reason) => reason as u64,
+        };
+        state.write_u64(action | u64::from(self.priority) << 32);
+    }
 }
 
 impl Attr {
@@ -43,6 +57,8 @@ pub(super) struct Attrs {
     slots: Vec<Slot>,
     spare: Vec<u32>,
     numbers: HashMap<Attr, u32>,
+    /// The number that was found last, which is mostly the one that is looked for next.
+    found: u32,
 }
 
 impl Attrs {
@@ -52,8 +68,12 @@ impl Attrs {
     }
 
     #[inline]
-    pub(super) fn find(&self, attr: &Attr) -> Option<u32> {
-        self.numbers.get(attr).copied()
+    pub(super) fn find(&mut self, attr: &Attr) -> Option<u32> {
+        let is_it = |slot: &Slot| slot.users > 0 && slot.attr == *attr;
+        if !self.slots.get(self.found as usize).is_some_and(is_it) {
+            self.found = *self.numbers.get(attr)?;
+        }
+        Some(self.found)
     }
 
     /// The number of an attribute, which nobody need use yet.

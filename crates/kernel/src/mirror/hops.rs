@@ -84,6 +84,8 @@ pub(super) struct Sets {
     numbers: HashMap<Source, u32>,
     /// Legs by family, found without owning them.
     by_legs: [HashMap<Box<[Leg]>, u32>; 2],
+    /// The number of the legs that were found last, which are mostly those that are looked for next.
+    found: u32,
     spare: VecDeque<u32>,
     objects: BTreeMap<u32, super::Known<Object>>,
     /// The groups that an object is a member of.
@@ -155,8 +157,12 @@ impl Sets {
 
     /// The number of these legs, if they have one.
     #[inline]
-    pub(super) fn find_legs(&self, family: Family, legs: &[Leg]) -> Option<u32> {
-        self.by_legs[family as usize].get(legs).copied()
+    pub(super) fn find_legs(&mut self, family: Family, legs: &[Leg]) -> Option<u32> {
+        let is_it = |set: &Set| matches!(&set.source, Source::Legs(of, has) if *of == family && has[..] == *legs);
+        if !self.sets.get(self.found as usize).and_then(Option::as_ref).is_some_and(is_it) {
+            self.found = *self.by_legs[family as usize].get(legs)?;
+        }
+        Some(self.found)
     }
 
     pub(super) fn find_object(&self, id: u32) -> Option<u32> {

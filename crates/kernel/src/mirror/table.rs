@@ -5,6 +5,7 @@ use super::event::{Prefix, Reason, Target};
 use super::hops::Sets;
 use crate::Family;
 use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
@@ -105,6 +106,17 @@ impl<A: Bits> Key<A> {
     }
 }
 
+/// What became of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offered {
+    /// It is the only one of its prefix now.
+    First,
+    /// It was there, alone.
+    Known,
+    /// There are others, and nothing has changed.
+    Beside,
+}
+
 /// The prefixes of a table of the kernel.
 #[derive(Debug)]
 pub(super) struct Level<A> {
@@ -126,6 +138,34 @@ impl<A: Bits> Level<A> {
     #[inline]
     pub(super) fn routes(&self, key: &Key<A>) -> &[Word] {
         self.words.get(key).map_or(&[], |word| self.list(word))
+    }
+
+    /// Gives a prefix its first route, or tells that it has it already; that, and no more, is what most changes and dumps ask for.
+    #[inline]
+    pub(super) fn offer(&mut self, key: Key<A>, word: Word) -> Offered {
+        match self.words.entry(key) {
+            Entry::Vacant(place) => {
+                place.insert(word);
+                Offered::First
+            }
+            Entry::Occupied(mut place) if place.get() & (LIST | NUMBER) == word & NUMBER => {
+                *place.get_mut() = word;
+                Offered::Known
+            }
+            Entry::Occupied(_) => Offered::Beside,
+        }
+    }
+
+    /// Takes the only route of a prefix, if it has that number.
+    #[inline]
+    pub(super) fn take_only(&mut self, key: Key<A>, number: Word) -> bool {
+        match self.words.entry(key) {
+            Entry::Occupied(place) if place.get() & (LIST | NUMBER) == number => {
+                place.remove();
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Replaces the routes of a prefix.
@@ -226,7 +266,7 @@ impl<A: Bits> Table<A> {
         sets: &Sets,
         before: bool,
     ) -> Option<Target> {
-        if let Some(target) = choose(self.local.routes(key), has_ties(key), attrs, sets, before) {
+        if let Some(target) = choose(self.local_routes(key), has_ties(key), attrs, sets, before) {
             return Some(target);
         }
         let target = choose(main, has_ties(key), attrs, sets, before)?;
@@ -235,7 +275,7 @@ impl<A: Bits> Table<A> {
 
     /// Where packets of a prefix go, and where with these routes as those of `main`. What both have in common is looked up once.
     pub(super) fn targets_of(&self, key: &Key<A>, main: &[Word], attrs: &Attrs, sets: &Sets) -> [Option<Target>; 2] {
-        let local = choose(self.local.routes(key), has_ties(key), attrs, sets, false);
+        let local = choose(self.local_routes(key), has_ties(key), attrs, sets, false);
         if local.is_some() {
             return [local; 2];
         }
@@ -244,6 +284,22 @@ impl<A: Bits> Table<A> {
             return targets;
         }
         targets.map(|target| target.map(|_| Target::Kernel(Reason::Covered)))
+    }
+
+    /// Where packets of a prefix go if this is its only route in `main`; `None` if that changes nothing.
+    #[inline]
+    pub(super) fn alone(&self, key: &Key<A>, word: Word, attrs: &Attrs, sets: &Sets) -> Option<Target> {
+        let target = choose(&[word], false, attrs, sets, false)?;
+        let by_local = choose(self.local_routes(key), has_ties(key), attrs, sets, false).is_some();
+        let target = if self.is_covered(key) { Target::Kernel(Reason::Covered) } else { target };
+        (!by_local).then_some(target)
+    }
+
+    /// The routes of a prefix in `local`, which has few that are no single addresses.
+    #[inline]
+    fn local_routes(&self, key: &Key<A>) -> &[Word] {
+        let may_have = key.len == A::FAMILY.bits() || self.covers.iter().any(|(len, _)| *len == key.len);
+        if may_have { self.local.routes(key) } else { &[] }
     }
 
     /// Whether `local` has a shorter prefix around it. Whether `local` is asked first, or both at once, depends on what rules the namespace

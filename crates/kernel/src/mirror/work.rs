@@ -3,7 +3,7 @@
 use super::attrs::{Action, Attr, Attrs};
 use super::event::{Event, Reason, Target};
 use super::hops::{Interfaces, Sets, Source, State};
-use super::table::{Bits, Key, NUMBER, PARITY, Table, Word};
+use super::table::{Bits, Key, NUMBER, Offered, PARITY, Table, Word};
 use crate::message::{digest, flags};
 use crate::{Family, Leg, LegFlags, Route, RouteKind};
 
@@ -68,11 +68,18 @@ impl Work<'_> {
         let Some(attr) = self.describe(route, Some(arrival)) else { return };
         let number = self.paths.attrs.add(attr, &mut self.paths.sets);
         let word = number | table.parity;
+        if !is_local {
+            match table.main.offer(key, word) {
+                Offered::Known => return,
+                Offered::First => return self.added_alone(table, &key, word, arrival),
+                Offered::Beside => {}
+            }
+        }
         let old = table.level(is_local).routes(&key);
         if let [one] = old
             && one & NUMBER == number
         {
-            // As it was, which is what a dump mostly shows.
+            // As it was.
             if *one != word {
                 table.store(is_local, key, &[word]);
             }
@@ -97,17 +104,48 @@ impl Work<'_> {
         self.drop_attrs();
     }
 
+    /// A prefix of `main` has got its first route.
+    fn added_alone<A: Bits>(&mut self, table: &Table<A>, key: &Key<A>, word: Word, arrival: Arrival) {
+        let has = |flag| arrival.flags & flag != 0;
+        self.paths.attrs.hold(word & NUMBER);
+        // A dump that knows more than the events told is not the last one; nor is there anything to take the place of.
+        *self.doubt |= if arrival.dumped {
+            self.loaded
+        } else {
+            has(flags::REPLACE) && !(A::FAMILY == Family::V4 && has(flags::APPEND))
+        };
+        if self.loaded
+            && let Some(target) = table.alone(key, word, &self.paths.attrs, &self.paths.sets)
+        {
+            self.tell_target(key, Some(target));
+        }
+    }
+
+    /// A prefix of `main` has lost its last route.
+    fn removed_alone<A: Bits>(&mut self, table: &Table<A>, key: &Key<A>, number: u32) {
+        if self.loaded && table.alone(key, number, &self.paths.attrs, &self.paths.sets).is_some() {
+            self.tell_target(key, None);
+        }
+        self.paths.dropped.push(number);
+        self.drop_attrs();
+    }
+
     /// A route, or a leg of one, is gone.
     pub(super) fn remove<A: Bits>(&mut self, table: &mut Table<A>, route: &Route<'_>) {
         let Some((key, is_local)) = place(route) else { return };
+        let attr = self.describe(route, None);
+        let number = attr.and_then(|attr| self.paths.attrs.find(&attr));
+        if let Some(number) = number.filter(|_| !is_local)
+            && table.main.take_only(key, number)
+        {
+            return self.removed_alone(table, &key, number);
+        }
         let old = table.level(is_local).routes(&key);
         if old.is_empty() {
             return;
         }
         let mut routes = std::mem::take(&mut self.paths.routes);
         old.clone_into(&mut routes);
-        let attr = self.describe(route, None);
-        let number = attr.and_then(|attr| self.paths.attrs.find(&attr));
         let exact = number.and_then(|number| routes.iter().position(|word| word & NUMBER == number));
         if let Some(at) = exact {
             self.paths.dropped.push(routes.remove(at) & NUMBER);
@@ -278,6 +316,9 @@ impl Work<'_> {
                 if arrival.is_some() { number.unwrap_or_else(|| self.give(Source::Object(id))) } else { number? };
             return attr(Action::NextHops(number));
         }
+        if let Some(leg) = route.only_leg() {
+            return attr(Action::NextHops(self.by_leg(route.family, leg, arrival)?));
+        }
         let mut legs = std::mem::take(&mut self.paths.legs);
         legs.clear();
         legs.extend(route.legs().map(|(leg, _)| leg));
@@ -302,6 +343,15 @@ impl Work<'_> {
         };
         self.paths.legs = legs;
         if nowhere { attr(Action::Special(Reason::Kind)) } else { attr(Action::NextHops(number?)) }
+    }
+
+    /// The number of a route's only leg.
+    fn by_leg(&mut self, family: Family, leg: Leg, arrival: Option<Arrival>) -> Option<u32> {
+        let Some(arrival) = arrival else { return self.paths.sets.find_legs(family, &[leg]) };
+        let down = || self.interfaces.get(&leg.interface).is_some_and(|port| !port.value.shown.up);
+        // The kernel is about to remove it.
+        let leaving = arrival.dumped && family == Family::V4 && down();
+        (!leaving).then(|| self.number(family, &[leg]))
     }
 
     fn number(&mut self, family: Family, legs: &[Leg]) -> u32 {
@@ -352,9 +402,7 @@ fn fixed(route: &Route<'_>) -> Option<Action> {
         RouteKind::Prohibit => Action::Fixed(Target::Prohibit),
         RouteKind::Other => special(Reason::Kind),
         RouteKind::Unicast if route.mtu.is_some() => special(Reason::Mtu),
-        RouteKind::Unicast if route.encapsulated || route.legs().any(|(_, flags)| flags.encapsulated) => {
-            special(Reason::Encapsulation)
-        }
+        RouteKind::Unicast if route.is_encapsulated() => special(Reason::Encapsulation),
         RouteKind::Unicast => return None,
     })
 }
