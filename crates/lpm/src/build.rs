@@ -73,6 +73,9 @@ fn build_sized<F: Layout, const SLOTS: usize>(
     inherited: HopId,
     force: bool,
 ) -> Option<Built> {
+    if level == 0 && rib.nodes[id as usize].children.is_empty() {
+        return build_leaves::<F, SLOTS>(rib, blocks, journal, id, inherited);
+    }
     let stride = rib.shape.strides[level];
     let mut slots = [Built::Hop(inherited); SLOTS];
     let slots = &mut slots[..1 << stride];
@@ -102,11 +105,44 @@ fn build_sized<F: Layout, const SLOTS: usize>(
     {
         blocks.bytes = [u8::try_from(hop).unwrap_or(u8::MAX); PACKED_SLOTS];
     }
+    Some(note(rib, journal, id, built, inherited))
+}
+
+/// As [`build_sized`], of a top-level node without others below it, as most are.
+fn build_leaves<F: Layout, const SLOTS: usize>(
+    rib: &mut Rib,
+    blocks: &mut Blocks<'_, F>,
+    journal: &mut Vec<Undo>,
+    id: NodeId,
+    inherited: HopId,
+) -> Option<Built> {
+    let stride = rib.shape.strides[0];
+    let mut hops = [inherited; SLOTS];
+    let hops = &mut hops[..1 << stride];
+    for route in &rib.nodes[id as usize].routes {
+        let start = usize::from(route.start);
+        match stride - route.len {
+            // As most do.
+            0 => hops[start] = route.hop,
+            free => hops[start..start + (1 << free)].fill(route.hop),
+        }
+    }
+    let built = if hops.iter().all(|hop| *hop == hops[0]) {
+        blocks.bytes = [u8::try_from(hops[0]).unwrap_or(u8::MAX); PACKED_SLOTS];
+        Built::Hop(hops[0])
+    } else {
+        F::build_leaves(blocks, hops)?
+    };
+    Some(note(rib, journal, id, built, inherited))
+}
+
+/// Notes what a node looks like now.
+fn note(rib: &mut Rib, journal: &mut Vec<Undo>, id: NodeId, built: Built, inherited: HopId) -> Built {
     let node = &mut rib.nodes[id as usize];
     journal.push(Undo { id, built: node.built, inherited: node.inherited });
     node.built = built;
     node.inherited = inherited;
-    Some(built)
+    built
 }
 
 /// Takes back everything `journal` tells of: frees the new blocks and restores the nodes.

@@ -20,7 +20,13 @@ impl Key {
     /// The `count` bits that start `pos` bits from the left; `count` is 1 to 19.
     #[inline]
     pub(crate) fn slice(self, pos: u8, count: u8) -> usize {
-        ((self.bits << pos) >> (128 - u32::from(count))) as usize
+        let end = u32::from(pos) + u32::from(count);
+        let mask = (1 << count) - 1;
+        // All of IPv4's, and most of IPv6's, lie in the upper half.
+        match 64_u32.checked_sub(end) {
+            Some(behind) => ((self.bits >> 64) as u64 >> behind) as usize & mask,
+            None => (self.bits >> (128 - end)) as usize & mask,
+        }
     }
 
     /// Whether every address of `other` is one of `self`.

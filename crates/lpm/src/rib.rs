@@ -211,20 +211,20 @@ impl Rib {
         }
     }
 
-    /// Removes a route; answers its hop. Nodes it leaves empty stay until `prune`.
-    pub(crate) fn remove(&mut self, key: Key) -> Option<HopId> {
-        let hop = match self.shape.level(key.len) {
-            None => self.short.remove(&key)?,
+    /// Removes a route; answers its hop, and whether its node is empty now. Such nodes stay until `prune`.
+    pub(crate) fn remove(&mut self, key: Key) -> Option<(HopId, bool)> {
+        let removed = match self.shape.level(key.len) {
+            None => (self.short.remove(&key)?, false),
             Some((level, pos)) => {
                 let id = self.descend(key, level)?;
                 let (start, len) = self.local(key, level, pos);
                 let node = &mut self.nodes[id as usize];
                 let index = node.find(start, len).ok()?;
-                node.routes.remove(index).hop
+                (node.routes.remove(index).hop, node.is_empty())
             }
         };
         self.len -= 1;
-        Some(hop)
+        Some(removed)
     }
 
     /// The nodes from the root array to the one that holds `key`, as far as they exist, each with the slot that
@@ -319,7 +319,7 @@ impl Rib {
 
     /// The next hop of all addresses of `key`, if its top-level node says that they have one: no route and no node lies
     /// below it. `None` also if there is no such node.
-    pub(crate) fn sole_hop(&self, key: Key) -> Option<(&Node, HopId)> {
+    pub(crate) fn sole_hop(&self, key: Key) -> Option<HopId> {
         let (0, pos) = self.shape.level(key.len)? else { return None };
         let node = &self.nodes[self.root_node(self.root_slot(key))? as usize];
         let (start, len) = self.local(key, 0, pos);
@@ -335,7 +335,7 @@ impl Rib {
         }
         let stride = self.shape.strides[0];
         let around = (1..=len).rev().find_map(|len| node.find(start >> (stride - len) << (stride - len), len).ok());
-        Some((node, around.map_or(node.inherited, |index| node.routes[index].hop)))
+        Some(around.map_or(node.inherited, |index| node.routes[index].hop))
     }
 
     /// Root slots there are.

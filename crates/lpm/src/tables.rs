@@ -44,6 +44,8 @@ pub(crate) trait Layout: Lookup {
     fn lies_beyond(key: Key) -> bool;
     /// Builds the block of a top-level node from its slots.
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built>;
+    /// As [`Self::build_top`], of a node below which there is none: its slots have these next hops, of which some differ.
+    fn build_leaves(blocks: &mut Blocks<'_, Self>, hops: &[HopId]) -> Option<Built>;
     /// Builds the block of a node of another level.
     fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built>;
     /// Builds the root block all of whose slots have one next hop.

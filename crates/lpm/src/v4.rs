@@ -77,6 +77,19 @@ impl Layout for V4 {
         build_packed_of(blocks, slots)
     }
 
+    fn build_leaves(blocks: &mut Blocks<'_, Self>, hops: &[HopId]) -> Option<Built> {
+        if blocks.keeps_bytes {
+            for (byte, hop) in blocks.bytes.iter_mut().zip(hops) {
+                *byte = u8::try_from(*hop).unwrap_or(u8::MAX);
+            }
+        }
+        match blocks.tables.width {
+            Width::Byte => build_runs::<u8>(blocks, hops),
+            Width::Short => build_runs::<u16>(blocks, hops),
+            Width::Word => build_runs::<u32>(blocks, hops),
+        }
+    }
+
     fn build_inner(blocks: &mut Blocks<'_, Self>, level: usize, slots: &[Built]) -> Option<Built> {
         if level == 1 { build_link(blocks, slots).map(Built::Link) } else { build_packed_of(blocks, slots) }
     }
@@ -202,6 +215,22 @@ fn build_packed<L: Leaf>(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option
     let leaves = &leaves[..count];
     let links = leaves.contains(&L::ESCAPE).then_some(&links[..count]);
     blocks.store.packed(&blocks.tables.region, bitmap, leaves, links).map(Built::Packed)
+}
+
+/// As [`build_packed`], of slots that are all next hops.
+fn build_runs<L: Leaf>(blocks: &mut Blocks<'_, V4>, hops: &[HopId]) -> Option<Built> {
+    let mut leaves = [L::ESCAPE; PACKED_SLOTS];
+    let mut bitmap = 1;
+    for (index, pair) in hops.windows(2).enumerate() {
+        bitmap |= u32::from(pair[0] != pair[1]) << (index + 1);
+    }
+    let (mut starts, mut count) = (bitmap, 0);
+    while starts != 0 {
+        leaves[count] = blocks.leaf_to(Built::Hop(hops[starts.trailing_zeros() as usize]));
+        count += 1;
+        starts &= starts - 1;
+    }
+    blocks.store.packed(&blocks.tables.region, bitmap, &leaves[..count], None).map(Built::Packed)
 }
 
 fn build_link(blocks: &mut Blocks<'_, V4>, slots: &[Built]) -> Option<LinkRef> {

@@ -60,11 +60,11 @@ impl Layout for V6 {
     }
 
     fn build_top(blocks: &mut Blocks<'_, Self>, slots: &[Built]) -> Option<Built> {
-        let mut entries = [NodeRef::default(); 256];
-        for (entry, built) in entries.iter_mut().zip(slots) {
-            *entry = Self::entry(blocks, *built)?;
-        }
-        blocks.store.page(&blocks.tables.region, &entries).map(Built::Page)
+        build_page(blocks, slots.iter().copied())
+    }
+
+    fn build_leaves(blocks: &mut Blocks<'_, Self>, hops: &[HopId]) -> Option<Built> {
+        build_page(blocks, hops.iter().map(|hop| Built::Hop(*hop)))
     }
 
     fn build_inner(blocks: &mut Blocks<'_, Self>, _: usize, slots: &[Built]) -> Option<Built> {
@@ -134,6 +134,14 @@ impl Layout for V6 {
     }
 
     fn store_leaf(_: &Tables<Self>, _: Built, _: &Range<usize>, _: HopId, _: u32) {}
+}
+
+fn build_page(blocks: &mut Blocks<'_, V6>, slots: impl Iterator<Item = Built>) -> Option<Built> {
+    let mut entries = [NodeRef::default(); 256];
+    for (entry, built) in entries.iter_mut().zip(slots) {
+        *entry = V6::entry(blocks, built)?;
+    }
+    blocks.store.page(&blocks.tables.region, &entries).map(Built::Page)
 }
 
 /// A node over 16 slots.

@@ -3,6 +3,7 @@
 //! A change is prepared in full before readers see any of it. If memory runs out half way it is taken back and the
 //! table moved to a larger region; if there is none, the routes are taken back too.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -10,7 +11,7 @@ use core::ops::Range;
 use crate::build::{self, Blocks, Undo, build_node};
 use crate::hops::Hops;
 use crate::lookup::Kernel;
-use crate::mem::{Bytes, PACKED_SLOTS, Publisher, Root, Store};
+use crate::mem::{Bytes, PACKED_SLOTS, Publisher, Root, Roots, Store};
 use crate::prefix::Key;
 use crate::rib::{Base, Built, HopId, Node, NodeId, Rib, Step};
 use crate::tables::{BlockOf, Layout, Tables, Width};
@@ -38,7 +39,7 @@ pub(crate) struct Writer<F: Layout> {
     #[cfg(test)]
     pub(crate) rebuilds: usize,
     /// An empty change, whose memory the next one uses.
-    spare: Change<F::Block, F::Entry>,
+    spare: Option<Prepared<F>>,
 }
 
 /// What readers may still be looking at.
@@ -54,6 +55,9 @@ struct Garbage<B> {
     bytes: usize,
     hops: Vec<HopId>,
 }
+
+/// Of a family.
+type Prepared<F> = Box<Change<<F as Roots>::Block, <F as Layout>::Entry>>;
 
 /// A prepared change.
 struct Change<B, E> {
@@ -119,7 +123,7 @@ impl<F: Layout> Writer<F> {
             refused_at: None,
             #[cfg(test)]
             rebuilds: 0,
-            spare: Change::new(),
+            spare: None,
         })
     }
 
@@ -182,11 +186,13 @@ impl<F: Layout> Writer<F> {
 
     /// Removes a route; `None` if there is none.
     pub(crate) fn remove(&mut self, key: Key) -> Result<Option<u32>> {
-        let path = self.rib.path(key);
-        let Some(hop) = self.rib.remove(key) else { return Ok(None) };
-        let mut pruned = self.rib.prune(key, &path);
+        let Some((hop, empties)) = self.rib.remove(key) else { return Ok(None) };
+        let path = empties.then(|| self.rib.path(key));
+        let mut pruned = path.as_ref().map_or_else(Vec::new, |path| self.rib.prune(key, path));
         if let Err(error) = self.change(key, None, &mut pruned) {
-            self.rib.unprune(key, &path, pruned);
+            if let Some(path) = path {
+                self.rib.unprune(key, &path, pruned);
+            }
             self.rib.insert(key, hop);
             return Err(error);
         }
@@ -258,15 +264,15 @@ impl<F: Layout> Writer<F> {
     }
 
     /// Prepares a change; `None`, and nothing done, if the region is full.
-    fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Change<F::Block, F::Entry>> {
-        let mut change = core::mem::replace(&mut self.spare, Change::new());
+    fn try_prepare(&mut self, key: Key, hop: Option<HopId>) -> Option<Prepared<F>> {
+        let mut change = self.spare.take().unwrap_or_else(|| Box::new(Change::new()));
         self.store.keep_reserve(hop.is_some());
         if self.prepare(key, hop, &mut change).is_some() {
             return Some(change);
         }
         build::undo::<F>(&mut self.rib, &mut self.store, &mut change.journal);
         change.clear();
-        self.spare = change;
+        self.spare = Some(change);
         None
     }
 
@@ -327,10 +333,12 @@ impl<F: Layout> Writer<F> {
         let root = self.rib.root_slot(key);
         let base = self.rib.base(root).hop;
         change.changed = self.rib.top_slots(key);
-        if let Some((node, hop)) = self.rib.sole_hop(key)
-            && F::can_store_leaf(&self.tables, node.built, &change.changed)
+        if let Some(top) = self.rib.root_node(root)
+            && let built = self.rib.nodes[top as usize].built
+            && F::can_store_leaf(&self.tables, built, &change.changed)
+            && let Some(hop) = self.rib.sole_hop(key)
         {
-            change.leaf = Some((root, node.built, hop));
+            change.leaf = Some((root, built, hop));
             return Some(());
         }
         let path = self.rib.path(key);
@@ -380,7 +388,7 @@ impl<F: Layout> Writer<F> {
     }
 
     /// Shows a prepared change to readers.
-    fn commit(&mut self, mut change: Change<F::Block, F::Entry>) {
+    fn commit(&mut self, mut change: Prepared<F>) {
         let top = |slot: usize| {
             #[expect(clippy::cast_possible_truncation, reason = "root slots have at most 19 bits")]
             let slot = slot as u32;
@@ -408,7 +416,7 @@ impl<F: Layout> Writer<F> {
             now.push(block, store.bytes(block));
         });
         change.clear();
-        self.spare = change;
+        self.spare = Some(change);
     }
 
     /// Numbers a next hop, in wider tables if need be.
