@@ -2,7 +2,8 @@
 //!
 //! `ip netns exec NAME flood TWIN WIRE SECONDS`: makes the TAP interfaces TWIN, unless it is there, and WIRE, which is the other end of the
 //! twin's port. One thread routes as fast as it can, from memory; frames of WIRE and of the host go on beside that. A line on standard input
-//! begins the measurement: SECONDS without the flood and SECONDS with it, in turn, three times.
+//! begins the measurement: SECONDS without the flood and SECONDS with it, in turn, three times. Afterwards all goes on without the flood until
+//! standard input ends, so that whoever looks at the protocols sees what the last of it has done to them.
 
 use mempool::{Batch, Pool, PoolCache, PoolConfig};
 use router::{Egress, Interface, LiveConfig, LiveFib, LiveForwarder, MacAddress, Neighbour, Refusal, Target};
@@ -51,10 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         next_look: Instant::now(),
     };
 
-    let begins = told();
-    while !begins.load(Ordering::Acquire) {
-        work.phase(Duration::from_millis(10), 0);
-    }
+    let told = told();
+    work.until(&told.begins);
     let mut rates = [Vec::new(), Vec::new()];
     let mut flooded = 0;
     for _ in 0..ROUNDS {
@@ -78,6 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         of(Class::Ospf),
         of(Class::Bfd)
     );
+    work.until(&told.ends);
     Ok(())
 }
 
@@ -91,14 +91,25 @@ fn table() -> Result<LiveFib, router::Error> {
     Ok(fib)
 }
 
-/// True once a byte comes by standard input, or its end.
-fn told() -> Arc<AtomicBool> {
-    let told = Arc::new(AtomicBool::new(false));
+/// What standard input says.
+#[derive(Default)]
+struct Told {
+    /// A byte has come, or the end.
+    begins: AtomicBool,
+    /// The end has come.
+    ends: AtomicBool,
+}
+
+fn told() -> Arc<Told> {
+    let told = Arc::new(Told::default());
     let shared = Arc::clone(&told);
     std::thread::spawn(move || {
+        let mut input = std::io::stdin();
         // Whatever comes of it, it is time.
-        let _ = std::io::stdin().read(&mut [0]);
-        shared.store(true, Ordering::Release);
+        let _ = input.read(&mut [0]);
+        shared.begins.store(true, Ordering::Release);
+        while input.read(&mut [0; 64]).is_ok_and(|len| len > 0) {}
+        shared.ends.store(true, Ordering::Release);
     });
     told
 }
@@ -116,6 +127,13 @@ struct Work {
 }
 
 impl Work {
+    /// Routes without the flood until something is so.
+    fn until(&mut self, is_so: &AtomicBool) {
+        while !is_so.load(Ordering::Acquire) {
+            self.phase(Duration::from_millis(10), 0);
+        }
+    }
+
     /// Routes for so long. Returns how many packets were forwarded in a second, and how many there were of the flood.
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     fn phase(&mut self, time: Duration, flood: u64) -> (f64, u64) {
