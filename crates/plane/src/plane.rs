@@ -135,7 +135,7 @@ impl Plane {
     }
 
     /// Does what is due at a time, counted from any start: tries again what has found no room, and has one packet a second for each STALE
-    /// neighbour go by the kernel, which then asks whether it is still there. Call it once a second, or
+    /// neighbour go by the kernel, which then asks whether it is still there; of at most 200 with a call, in turn. Call it once a second, or
     /// after [`Self::next_tick`]: then the packets for many neighbours are spread over the second.
     pub fn tick(&mut self, now: Duration) {
         self.retry_ports();

@@ -92,6 +92,29 @@ fn each_stale_neighbour_has_a_packet_a_second_however_often_it_ticks() {
 }
 
 #[test]
+fn of_many_stale_neighbours_no_more_are_probed_at_once_than_the_host_takes() {
+    let own = router::Interface { mac: MAC, promiscuous: false, mtu: 1500 };
+    let fib = LiveFib::new(&LiveConfig { next_hops: 1000, groups: 2, ..LiveConfig::default() }, &[own]).unwrap();
+    let mut asked = Asked::new(&fib, 1);
+    let mut plane = Plane::new(fib, &[Port { name: "p0".to_owned(), index: None, mtu: 1500 }]).unwrap();
+    plane.apply(Event::Interface { index: 1, now: Some(&interface("p0", 1500)) });
+    let leg = Leg { interface: 1, gateway: None, weight: 1 };
+    plane.apply(Event::NextHops { number: 0, now: NextHops::Forward(&[leg]) });
+    let prefix = Prefix { address: Ipv4Addr::new(10, 0, 0, 0).into(), len: 16 };
+    plane.apply(Event::Route { prefix, to: Some(Target::NextHops(0)) });
+    let all: Vec<IpAddr> = (1..=600_u16).map(|last| Ipv4Addr::from(0x0A00_0000 + u32::from(last)).into()).collect();
+    for address in &all {
+        let now = Some(Neighbour { mac: Some([2, 0, 0, 0, 9, 1]), state: STALE });
+        plane.apply(Event::Neighbour { interface: 1, address: *address, now });
+    }
+    let mut probed = |plane: &mut Plane, second| {
+        plane.tick(Duration::from_secs(second));
+        all.iter().filter(|to| asked.fate(MAC, None, &packet(**to, 1, 60)) == Err(Refusal::Probe)).count()
+    };
+    assert_eq!([1, 2, 3, 4].map(|second| probed(&mut plane, second)), [200; 4]);
+}
+
+#[test]
 fn a_neighbour_is_probed_wherever_packets_go_to_it_and_only_while_stale() {
     let (mut plane, mut asked) = made();
     let group: Vec<IpAddr> = (0..40).map(|last| Ipv4Addr::new(20, 0, 0, last).into()).collect();
