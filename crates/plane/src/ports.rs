@@ -206,7 +206,7 @@ impl Ports {
             let (interface, limit) = (self.interfaces.get(index)?, self.limit(*number));
             (interface.mtu > limit.into()).then(|| {
                 let Interface { name, mtu, .. } = interface;
-                format!("{name} has an MTU of {mtu} bytes, and its port {limit}: longer packets are the kernel's; set {limit} there")
+                format!("{name} has an MTU of {mtu} bytes, and its port {limit}: longer packets are dropped; set {limit} there")
             })
         });
         let full = match self.waiting.len() {

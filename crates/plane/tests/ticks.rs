@@ -161,7 +161,7 @@ fn a_report_says_what_a_person_should_know() {
     plane.set_neighbour_limits([Some(11), None]);
     says(&plane, "net.ipv4.neigh.default.gc_thresh3");
     plane.apply(Event::Interface { index: 1, now: Some(&interface("renamed", 9000)) });
-    says(&plane, "renamed has an MTU of 9000 bytes, and its port 1500");
+    says(&plane, "renamed has an MTU of 9000 bytes, and its port 1500: longer packets are dropped");
     plane.apply(Event::Interface { index: 1, now: None });
     says(&plane, "there is no interface p0");
     plane.apply(Event::Bypass { family: Family::V6, reason: Some(Reason::Rules) });
