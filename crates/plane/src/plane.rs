@@ -154,6 +154,12 @@ impl Plane {
         }
     }
 
+    /// As [`Self::set_ipsec`], when nobody follows the kernel any more.
+    pub(crate) fn leave_all(&mut self) {
+        self.ipsec = true;
+        self.all_families();
+    }
+
     /// Tells flows apart as the kernel's settings `net.ipv4.fib_multipath_hash_policy` and that of IPv6 say, where they are known. Those of
     /// both families are by one policy, 0 or 1: that of IPv4 if they differ, and 0 in the place of others. The report says so then.
     pub fn set_hash_policies(&mut self, policies: [Option<u32>; 2]) {

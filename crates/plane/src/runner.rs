@@ -92,16 +92,14 @@ impl Runner {
         Handle(Arc::clone(&self.shared))
     }
 
-    /// Follows the kernel until [`Handle::stop`]. While the kernel's tables cannot be read, the last ones stay in force, and it tries again
+    /// Follows the kernel until [`Handle::stop`]; afterwards, and when a runner is dropped, forwarders leave all packets to the kernel. While the kernel's tables cannot be read, the last ones stay in force, and it tries again
     /// every second.
     ///
     /// # Errors
     ///
     /// [`Error::Wake`] if the kernel cannot be waited for.
     pub fn run(mut self) -> Result<(), Error> {
-        let ended = self.follow();
-        self.shared.update(|state| state.ended = true);
-        ended
+        self.follow()
     }
 
     fn follow(&mut self) -> Result<(), Error> {
@@ -198,6 +196,14 @@ impl Runner {
         let mut report = self.plane.report();
         report.lines.extend(self.trouble.map(|error| format!("the tables are as they were: {error}")));
         self.shared.update(|state| state.report = report);
+    }
+}
+
+/// Who follows the kernel no longer, whatever the reason, leaves all packets to it.
+impl Drop for Runner {
+    fn drop(&mut self) {
+        self.plane.leave_all();
+        self.shared.update(|state| state.ended = true);
     }
 }
 

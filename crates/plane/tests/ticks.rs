@@ -4,8 +4,8 @@
 mod common;
 
 use common::{Asked, packet};
-use kernel::{Event, Family, Interface, Leg, Neighbour, NextHops, Prefix, Reason, Target};
-use plane::{Plane, Port};
+use kernel::{Event, Family, Follower, Interface, Leg, Neighbour, NextHops, Ports, Prefix, Reason, Target};
+use plane::{Plane, Port, Runner};
 use router::{LiveConfig, LiveFib, Refusal};
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -178,6 +178,21 @@ fn a_report_says_what_a_person_should_know() {
     plane.apply(Event::NextHops { number: 5, now: NextHops::Forward(&legs) });
     says(&plane, "more than 256 next hops");
     assert_eq!(plane.report().waiting, 0);
+}
+
+#[test]
+fn without_anybody_who_follows_the_kernel_it_is_left_all_packets() {
+    let (plane, mut asked) = made();
+    let runner = Runner::new(Follower::open(Ports::All).unwrap(), plane).unwrap();
+    let handle = runner.handle();
+    assert!(asked.fate(MAC, None, &packet(far(1), 1, 60)).is_ok());
+    let thread = std::thread::spawn(move || {
+        let _runner = runner;
+        panic!("as by a mistake");
+    });
+    assert!(thread.join().is_err());
+    assert_eq!(asked.fate(MAC, None, &packet(far(1), 1, 60)), Err(Refusal::LeftToHost));
+    assert!(!handle.wait_ready(Duration::MAX), "it waits for nobody");
 }
 
 #[test]
