@@ -12,7 +12,7 @@
 #[non_exhaustive]
 pub enum Error {
     /// The loads to search, in frames a second, are no range.
-    #[error("loads from {low} to {high} frames/s: the lower end must be positive and below the upper one")]
+    #[error("loads from {} to {} frames/s: the lower end must be positive and below the upper one", plain(.low), plain(.high))]
     Range {
         /// The lower end.
         low: f64,
@@ -20,7 +20,7 @@ pub enum Error {
         high: f64,
     },
     /// A number is not one that the test can work with.
-    #[error("{what} is {value}; it must be {allowed}")]
+    #[error("{what} is {}; it must be {allowed}", plain(.value))]
     Number {
         /// Its name.
         what: &'static str,
@@ -44,7 +44,7 @@ pub enum Error {
         known: u32,
     },
     /// A line is no JSON, or not of a run.
-    #[error("line {number} of the results is damaged; remove it and those after it, and resume")]
+    #[error("line {number} of the results is damaged; {}", mend(.number))]
     Damaged {
         /// Its number, from 1.
         number: usize,
@@ -63,6 +63,20 @@ pub enum Error {
     /// An outcome was told when no trial was asked for: the test has ended.
     #[error("the outcome of a trial that was not asked for: the test has ended")]
     NotAsked,
+}
+
+/// A number, with an exponent if it has many digits.
+fn plain(value: &f64) -> String {
+    let is_short = *value == 0.0 || !value.is_finite() || (1e-6..1e15).contains(&value.abs());
+    if is_short { value.to_string() } else { format!("{value:e}") }
+}
+
+/// What to do about a damaged line.
+fn mend(number: &usize) -> &'static str {
+    match number {
+        1 => "nothing after it can be read without it; measure again, into another folder",
+        _ => "remove it and those after it, and resume",
+    }
 }
 
 /// Checks that a number lies in a range, which NaN does not.

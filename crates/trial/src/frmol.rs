@@ -15,6 +15,9 @@ pub struct Frmol {
     rate: f64,
     offered: Vec<f64>,
     forwarded: Vec<f64>,
+    own: u64,
+    doubtful: u64,
+    away: f64,
 }
 
 /// Rates at maximum offered load, means over the repetitions, in frames a second. RFC 2285 wants both reported.
@@ -27,6 +30,18 @@ pub struct Offered {
     pub forwarded: f64,
     /// Repetitions.
     pub repetitions: u64,
+    /// The maximum offered load of the repetition in which it was least, and of that in which it was most.
+    #[serde(default)]
+    pub range: [f64; 2],
+    /// Frames that the generator's own ports lost, of all repetitions; neither rate has them.
+    #[serde(default)]
+    pub own: u64,
+    /// Frames of all repetitions that may be lost for the generator.
+    #[serde(default)]
+    pub doubtful: u64,
+    /// The longest time, in seconds, for which the generator neither sent nor looked for frames; 0 if that is not known.
+    #[serde(default)]
+    pub away: f64,
 }
 
 impl Frmol {
@@ -38,14 +53,18 @@ impl Frmol {
     pub fn new(rate: f64, profile: &Profile) -> Result<Self, Error> {
         within("the rate", rate, rate > 0.0 && rate <= 1e12, "positive, in frames/s")?;
         let desk = Desk::new(profile)?.any_rate();
-        Ok(Self { desk, plan: profile.frmol, rate, offered: Vec::new(), forwarded: Vec::new() })
+        let (offered, forwarded) = (Vec::new(), Vec::new());
+        Ok(Self { desk, plan: profile.frmol, rate, offered, forwarded, own: 0, doubtful: 0, away: 0.0 })
     }
 
     /// Returns the means so far; `None` before the first trial.
     #[must_use]
     pub fn result(&self) -> Option<Offered> {
         let (offered, forwarded) = (Summary::of(&self.offered)?, Summary::of(&self.forwarded)?);
-        Some(Offered { offered: offered.mean, forwarded: forwarded.mean, repetitions: offered.count })
+        let Self { own, doubtful, away, .. } = *self;
+        let (range, repetitions) = ([offered.min, offered.max], offered.count);
+        let (offered, forwarded) = (offered.mean, forwarded.mean);
+        Some(Offered { offered, forwarded, repetitions, range, own, doubtful, away })
     }
 }
 
@@ -63,9 +82,17 @@ impl Plan for Frmol {
         more.then(|| (Traffic::Steady { rate: self.rate, seconds: f64::from(self.plan.seconds) }, false))
     }
 
+    /// What is forwarded is what it is; the result says what is open.
+    fn is_open(&self, _range: [f64; 2], _outcome: &Outcome) -> bool {
+        false
+    }
+
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
         let seconds = traffic.seconds().max(outcome.seconds.unwrap_or(0.0));
         self.offered.push(real(outcome.sent) / seconds);
         self.forwarded.push(real(outcome.received) / seconds);
+        self.own = self.own.saturating_add(outcome.own);
+        self.doubtful = self.doubtful.saturating_add(outcome.doubtful);
+        self.away = self.away.max(outcome.away.unwrap_or(0.0));
     }
 }

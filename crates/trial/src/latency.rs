@@ -45,6 +45,10 @@ pub struct LatencyResult {
     pub lost: u64,
     /// Whether the generator reached the rate.
     pub reached: bool,
+    /// The longest time, in seconds, for which the generator did not look for frames, in any repetition, if that is known: so much too long
+    /// may delays be.
+    #[serde(default)]
+    pub away: Option<f64>,
 }
 
 impl LatencyResult {
@@ -89,7 +93,7 @@ impl Latency {
         for &rate in &rates {
             within("a rate", rate, rate > 0.0 && rate <= 1e12, "positive, in frames/s")?;
         }
-        let result = |&rate| LatencyResult { rate, repetitions: Vec::new(), lost: 0, reached: true };
+        let result = |&rate| LatencyResult { rate, repetitions: Vec::new(), lost: 0, reached: true, away: None };
         let results = rates.iter().map(result).collect();
         Ok(Self { desk: Desk::new(profile)?, plan: profile.latency, rates, at: 0, results })
     }
@@ -124,7 +128,13 @@ impl Plan for Latency {
         let result = &mut self.results[at % count];
         result.lost += outcome.sent - outcome.received;
         result.repetitions.extend(outcome.delays);
+        result.away = [result.away, outcome.away].into_iter().flatten().reduce(f64::max);
         self.at = at + 1;
+    }
+
+    /// Losses decide about nothing.
+    fn is_open(&self, _range: [f64; 2], _outcome: &Outcome) -> bool {
+        false
     }
 
     fn unreachable(&mut self, _limit: &Limit) -> bool {

@@ -40,6 +40,9 @@ pub struct LossPoint {
     pub sent: u64,
     /// Frames that came back.
     pub received: u64,
+    /// Of those that were lost, how many may be lost for bursts of the generator.
+    #[serde(default)]
+    pub doubtful: u64,
 }
 
 impl LossPoint {
@@ -47,6 +50,12 @@ impl LossPoint {
     #[must_use]
     pub fn loss_percent(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { real(self.sent.saturating_sub(self.received)) * 100.0 / real(self.sent) }
+    }
+
+    /// Returns the same without the frames that may be lost for bursts of the generator: the least that the device loses.
+    #[must_use]
+    pub fn least_percent(&self) -> f64 {
+        Self { received: self.received.saturating_add(self.doubtful).min(self.sent), ..*self }.loss_percent()
     }
 }
 
@@ -90,7 +99,9 @@ impl Plan for FrameLoss {
     }
 
     fn count(&mut self, traffic: Traffic, outcome: &Outcome) {
-        self.points.push(LossPoint { rate: traffic.rate(), sent: outcome.sent, received: outcome.received });
+        let Outcome { sent, received, doubtful, .. } = *outcome;
+        let doubtful = doubtful.min(sent.saturating_sub(received));
+        self.points.push(LossPoint { rate: traffic.rate(), sent, received, doubtful });
         self.step += 1;
     }
 

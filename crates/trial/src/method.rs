@@ -10,6 +10,9 @@ pub const TRIES: u32 = 3;
 /// Limits of the generator after which a search for a rate is given up: it misses any.
 const MOST_LIMITS: usize = 20;
 
+/// The share of a rate by which the next is lower, if bursts of the generator leave open what its loss says.
+const STEP_DOWN: f64 = 0.1;
+
 /// A test: asked for the next trial, told what came of it.
 ///
 /// ```
@@ -65,6 +68,8 @@ pub enum Reason {
     Clock,
     /// More frames are said to have come than were sent.
     Counts,
+    /// Frames were lost, and what that says of the device is open, as the generator has sent frames in bursts of its own.
+    Bursts,
 }
 
 impl fmt::Display for Reason {
@@ -74,6 +79,7 @@ impl fmt::Display for Reason {
             Self::Link => "a link fell",
             Self::Clock => "the clock jumped",
             Self::Counts => "more frames came than were sent",
+            Self::Bursts => "the generator sent bursts that may be why frames were lost",
         })
     }
 }
@@ -89,7 +95,8 @@ pub struct Limit {
     pub mixed: bool,
     /// Frames a second that were asked for.
     pub asked: f64,
-    /// The highest rate of the three, in frames a second.
+    /// The highest rate of the three that was kept to, in frames a second. Where bursts of the generator were in doubt, a tenth less than was
+    /// asked for, as it is not known how much less would have none.
     pub reached: f64,
 }
 
@@ -106,7 +113,7 @@ impl Limit {
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { asked, reached, .. } = self;
-        write!(f, "{}: {asked:.0} frames/s were asked for, {reached:.0} were sent", self.why())
+        write!(f, "{}: {asked:.0} frames/s were asked for, {reached:.0} were kept to", self.why())
     }
 }
 
@@ -138,6 +145,10 @@ pub trait Plan {
     fn plan(&self) -> Option<(Traffic, bool)>;
     /// Takes an outcome that counts.
     fn count(&mut self, traffic: Traffic, outcome: &Outcome);
+    /// Whether it is open what the loss says, if that of the device may be anything between a least and a most.
+    fn is_open(&self, [least, most]: [f64; 2], _outcome: &Outcome) -> bool {
+        least <= 0.0 && most > 0.0
+    }
     /// Takes a rate that the generator does not reach; whether the test can go on without.
     fn unreachable(&mut self, _limit: &Limit) -> bool {
         false
@@ -230,6 +241,9 @@ impl<P: Plan> Method for P {
         desk.seconds += traffic.seconds();
         // Nothing is taken from a warm-up, so nothing can be wrong with it.
         let fault = if warm_up { None } else { desk.fault(&traffic, outcome) };
+        let is_open = || outcome.doubtful > 0 && self.is_open(outcome.loss_range(), outcome);
+        let fault = fault.or_else(|| (!warm_up && is_open()).then_some(Reason::Bursts));
+        let desk = self.desk_mut();
         let Some(reason) = fault else {
             desk.begin_anew();
             if !warm_up {
@@ -239,14 +253,15 @@ impl<P: Plan> Method for P {
         };
         desk.void += 1;
         desk.mixed |= desk.last.replace(reason).is_some_and(|last| last != reason);
-        desk.reached = desk.reached.max(rate_of(&traffic, outcome));
+        let kept = if reason == Reason::Bursts { 1.0 - STEP_DOWN } else { 1.0 };
+        desk.reached = desk.reached.max(rate_of(&traffic, outcome) * kept);
         if desk.void < TRIES {
             return Ok(Verdict::Void(reason));
         }
         let limit = Limit { reason, mixed: desk.mixed, asked: traffic.rate(), reached: desk.reached };
         desk.begin_anew();
         desk.limits.push(limit);
-        let goes_on = reason == Reason::Rate && self.unreachable(&limit);
+        let goes_on = matches!(reason, Reason::Rate | Reason::Bursts) && self.unreachable(&limit);
         self.desk_mut().over |= !goes_on;
         Ok(Verdict::Limit(reason))
     }

@@ -92,6 +92,11 @@ impl Plan for Recovery {
         })
     }
 
+    /// A frame that a burst cost is not the last that the device lost for the overload.
+    fn is_open(&self, _range: [f64; 2], outcome: &Outcome) -> bool {
+        outcome.last_lost.is_some()
+    }
+
     fn count(&mut self, _traffic: Traffic, outcome: &Outcome) {
         match outcome.last_lost {
             None => self.recovered.push(0.0),

@@ -184,13 +184,12 @@ impl Report {
         }
         rows.extend(left_out.map(rows::left_out));
         // A run that went on with more tests has these behind those of other sizes.
-        let mut sizes: Vec<u32> = Vec::new();
+        let mut sizes: BTreeMap<u32, usize> = BTreeMap::new();
         for row in &rows {
-            if !sizes.contains(&row.size) {
-                sizes.push(row.size);
-            }
+            let next = sizes.len();
+            sizes.entry(row.size).or_insert(next);
         }
-        rows.sort_by_key(|row| sizes.iter().position(|size| *size == row.size));
+        rows.sort_by_key(|row| sizes.get(&row.size).copied());
         rows
     }
 

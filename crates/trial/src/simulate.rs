@@ -57,6 +57,10 @@ pub struct Truth {
     pub generator: f64,
     /// Chance of a trial in which the generator sends a tenth less.
     pub generator_stalls: f64,
+    /// Chance of a trial in which the generator is away for so many seconds, and then sends in a burst what was due.
+    pub generator_away: f64,
+    /// See [`Self::generator_away`].
+    pub generator_away_seconds: f64,
 }
 
 /// A device of which a [`Truth`] holds.
@@ -87,6 +91,8 @@ impl Default for Truth {
             clock_jumps: 0.0,
             generator: f64::INFINITY,
             generator_stalls: 0.0,
+            generator_away: 0.0,
+            generator_away_seconds: 0.0,
         }
     }
 }
@@ -106,9 +112,14 @@ impl Device {
         let reached = (self.truth.generator / trial.traffic.rate()).min(1.0) * slow;
         let sent = whole(real(trial.traffic.frames()) * reached);
         let (queued_out, last_lost) = self.through_queue(&trial.traffic, sent, capacity);
+        let away = if self.happens(self.truth.generator_away) { self.truth.generator_away_seconds } else { 0.0 };
+        let burst = whole(trial.traffic.rate() * away).min(sent);
         let spoiled = self.spoiled(queued_out, seconds);
+        // What was due meanwhile comes at once, and has the buffer for itself.
+        let spoiled = spoiled.saturating_add(burst.saturating_sub(self.truth.buffer)).min(queued_out);
         let mut outcome = Outcome::new(sent, queued_out - spoiled);
         outcome.seconds = Some(seconds);
+        (outcome.doubtful, outcome.away) = (burst, Some(away));
         outcome.link_fell = self.happens(self.truth.link_falls);
         outcome.clock_jumped = self.happens(self.truth.clock_jumps);
         outcome.duplicate = self.count(outcome.received, self.truth.duplicate);
@@ -119,6 +130,8 @@ impl Device {
             let (low, high) = (self.truth.delay, self.truth.delay + self.truth.jitter);
             // The buffer fills while the trial lasts.
             let waits = |share: f64| (excess * seconds * share).min(real(self.truth.buffer)) / capacity;
+            // Frames wait in the ring until it looks for them.
+            let waits = |share: f64| waits(share) + if share >= 0.999 { away } else { 0.0 };
             let at = |share: f64| (low + (high - low) * share + waits(share)) * 1e9;
             Delays::new(low * 1e9, at(0.5), at(0.5), at(0.999), at(1.0))
         });

@@ -169,6 +169,10 @@ impl Plan for BinarySearch {
         self.settle();
     }
 
+    fn is_open(&self, [least, most]: [f64; 2], _outcome: &Outcome) -> bool {
+        least <= self.goal.loss_ratio && most > self.goal.loss_ratio
+    }
+
     fn unreachable(&mut self, limit: &Limit) -> bool {
         let reached =
             (limit.reached * (1.0 - 2.0 * self.desk.tolerance())).min(limit.asked * (1.0 - self.goal.width / 2.0));

@@ -417,6 +417,10 @@ impl Plan for Throughput {
         self.choose();
     }
 
+    fn is_open(&self, [least, most]: [f64; 2], _outcome: &Outcome) -> bool {
+        self.goals.iter().any(|goal| least <= goal.loss_ratio && most > goal.loss_ratio)
+    }
+
     fn unreachable(&mut self, limit: &Limit) -> bool {
         let index = whole(self.grid.place(limit.asked).round());
         // Somewhat less than what it has reached, as it may not reach that each time.

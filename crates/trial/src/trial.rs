@@ -108,6 +108,14 @@ pub struct Outcome {
     pub reordered: u64,
     /// Frames of trials before it that came only now, after the waits for frames under way.
     pub from_earlier: u64,
+    /// Frames that the generator's own ports lost. They are in neither count: it is as if they had not been sent.
+    pub own: u64,
+    /// Frames that the generator sent late, in bursts of its own: a device with less room than for these loses up to as many, however
+    /// little it forwards at an even rate. Others of which it may be the cause that they were lost count, too.
+    pub doubtful: u64,
+    /// The longest time, in seconds, for which the generator neither sent nor looked for frames, if that is known: so much longer than
+    /// they took may frames seem to have taken.
+    pub away: Option<f64>,
     /// How long frames took, if that was measured.
     pub delays: Option<Delays>,
     /// For [`Traffic::Overload`]: seconds from the change of the rate to the moment at which the last lost frame was due;
@@ -163,6 +171,14 @@ impl Outcome {
     #[must_use]
     pub fn loss_ratio(&self) -> f64 {
         if self.sent == 0 { 0.0 } else { real(self.sent.saturating_sub(self.received)) / real(self.sent) }
+    }
+
+    /// Returns the least and the most of its loss ratio that may be the device's: without the frames that may be lost for the generator,
+    /// and with them.
+    #[must_use]
+    pub fn loss_range(&self) -> [f64; 2] {
+        let least = Self { received: self.received.saturating_add(self.doubtful).min(self.sent), ..*self };
+        [least.loss_ratio(), self.loss_ratio()]
     }
 
     /// By how much of the seconds of a trial frames came to wait longer, if a buffer filled: what the device forwards is less than the

@@ -177,6 +177,42 @@ fn rows(truth: Truth, setup: &Setup, profile: &Profile) -> Vec<trial::Row> {
 }
 
 #[test]
+fn rows_say_what_the_machine_may_have_done() {
+    let away = Truth { generator_away: 1.0, generator_away_seconds: 4e-3, ..Truth::default() };
+    let profile = Profile::default();
+    let note = |setup| rows(away, &setup, &profile)[0].note.clone();
+    let latency = note(Setup::Latency { rates: vec![1e5] });
+    assert!(latency.contains("too long by at most 4 ms, for which the receiver was away"), "{latency}");
+    assert!(latency.contains(&format!("{} trials, ", profile.latency.repetitions)), "{latency}");
+    let highest = note(Setup::Frmol { rate: 2e6 });
+    assert!(highest.contains("at least: the machine took the generator's lcore away for up to 4 ms"), "{highest}");
+    let loss = note(Setup::FrameLoss { highest: 2e6 });
+    assert!(loss.contains("at least 50 %: 8,000 frames may be lost for bursts of the generator"), "{loss}");
+    // Of a machine that does nothing of the kind they say nothing, and neither do older lines.
+    let quiet = |setup| rows(Truth::default(), &setup, &profile)[0].note.clone();
+    assert_eq!(quiet(Setup::FrameLoss { highest: 2e6 }), "");
+    assert_eq!(quiet(Setup::Frmol { rate: 2e6 }), "2,000,000 pps were offered");
+}
+
+#[test]
+fn highest_loads_that_differ_and_own_losses_are_named() {
+    let (profile, setup) = (Profile::default(), Setup::Frmol { rate: 1e6 });
+    let mut profile = profile;
+    profile.frmol.repetitions = 2;
+    let mut test = setup.start(&profile).unwrap();
+    let mut text = format!("{}\n{}\n", Line::run(profile), Line::test(64, setup));
+    for sent in [1_000_000, 200_000] {
+        let trial = test.next().unwrap();
+        let mut outcome = trial::Outcome::new(sent, sent / 2);
+        outcome.own = 3;
+        text += &format!("{}\n", Line::trial(trial, outcome));
+        test.tell(&outcome).unwrap();
+    }
+    let note = &Report::read(&text).unwrap().rows()[0].note;
+    assert!(note.contains("pps were offered, ") && note.contains("the generator's ports lost 6 frames more"), "{note}");
+}
+
+#[test]
 fn a_limit_at_another_load_is_no_reason() {
     let truth = Truth { generator: 1e6, loss: 0.1, ..Truth::default() };
     let [low, high] = [9_001.0, HIGH];

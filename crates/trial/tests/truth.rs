@@ -139,6 +139,62 @@ fn a_void_trial_is_repeated_and_three_are_a_limit_of_the_generator() {
     assert!(met >= 5, "{met}");
 }
 
+/// A device of which the generator's bursts take the room, at any chance of them.
+fn bursts() -> impl Iterator<Item = (Truth, u64)> {
+    let cases = [0u64, 16, 512].into_iter().flat_map(|buffer| [(buffer, 1e-3), (buffer, 1e-2)]);
+    let cases = cases.flat_map(|(buffer, away)| [0.1, 0.5, 1.0].map(|chance| (buffer, away, chance)));
+    let truth = |(buffer, generator_away_seconds, generator_away)| Truth {
+        buffer,
+        generator_away,
+        generator_away_seconds,
+        ..Truth::default()
+    };
+    cases.map(truth).flat_map(|truth| (0..10).map(move |seed| (truth, seed)))
+}
+
+#[test]
+fn what_bursts_of_the_generator_cost_is_never_the_devices() {
+    let mut found = 0;
+    for (truth, seed) in bursts() {
+        // A trial of 1 s also forwards what the buffer holds.
+        let most = 1e6 + truth.buffer as f64;
+        let search = throughput(truth, seed, &[Goal::NDR, Goal::PDR]);
+        for (result, ratio) in search.results().iter().zip([0.0, 0.005]) {
+            let most = most / (1.0 - ratio) + 1.0;
+            assert!(result.lower.is_none_or(|lower| lower <= most), "{truth:?}, {seed}: {result:?}");
+            assert!(result.upper.is_none_or(|upper| upper >= most - 2.0), "{truth:?}, {seed}: {result:?}");
+            found += usize::from(result.ended == Ended::Found);
+            assert!(result.ended == Ended::Found || !search.limits().is_empty(), "{result:?}");
+        }
+        let goal = Goal { initial_seconds: 1.0, final_seconds: 1.0, duration_sum: 1.0, ..Goal::RFC2544 };
+        let mut strict = BinarySearch::new(goal, LOW..=HIGH, &Profile::rfc2544()).unwrap();
+        run(&mut strict, &mut Device::new(truth, seed));
+        let result = strict.result();
+        assert!(result.upper.is_none_or(|upper| upper >= most - 1.0), "{truth:?}, {seed}: {result:?}");
+        let mut loss = FrameLoss::new(1.2e6, &Profile::default()).unwrap();
+        run(&mut loss, &mut Device::new(truth, seed));
+        for point in loss.points() {
+            let percent = (1.0 - most / point.rate).max(0.0) * 100.0;
+            let (least, figure) = (point.least_percent(), point.loss_percent());
+            assert!(least <= percent + 1e-6 && figure >= percent - 1e-3, "{truth:?}: {point:?}");
+            assert!(percent > 0.0 || figure <= 0.0, "{truth:?}: {point:?}");
+        }
+    }
+    // Where they are rarer or smaller than what is lost beyond the capacity, it is found all the same.
+    assert!(found >= 100, "{found}");
+}
+
+#[test]
+fn a_recovery_that_a_burst_may_have_made_is_void() {
+    let mut test = Recovery::new(1e6, 2e6, &Profile::default()).unwrap();
+    let sent = test.next().unwrap().traffic.frames();
+    let mut outcome = Outcome::new(sent, sent - 9);
+    (outcome.last_lost, outcome.doubtful) = (Some(0.1), 5);
+    assert_eq!(test.tell(&outcome).unwrap(), Verdict::Void(Reason::Bursts));
+    outcome.last_lost = None;
+    assert_eq!(test.tell(&outcome).unwrap(), Verdict::Counted);
+}
+
 #[test]
 fn a_rate_that_the_generator_does_not_reach_is_no_loss() {
     let truth = Truth { generator: 850_000.0, ..Truth::default() };
@@ -149,7 +205,7 @@ fn a_rate_that_the_generator_does_not_reach_is_no_loss() {
     assert_eq!((limit.reason, limit.asked, limit.reached), (Reason::Rate, HIGH, 850_000.0));
     assert_eq!(
         limit.to_string(),
-        "the generator missed its rate 3 times: 14880952 frames/s were asked for, 850000 were sent"
+        "the generator missed its rate 3 times: 14880952 frames/s were asked for, 850000 were kept to"
     );
 
     let mut strict = BinarySearch::new(Goal::RFC2544, LOW..=HIGH, &Profile::rfc2544()).unwrap();

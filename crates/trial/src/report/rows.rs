@@ -24,6 +24,11 @@ pub struct Row {
     pub note: String,
 }
 
+/// Offered loads that differ by more than this factor are named.
+const WIDE: f64 = 1.1;
+/// Seconds for which an lcore may be away without a word on the highest load.
+const AWAY: f64 = 1e-3;
+
 /// The row of a test that could not be done.
 pub(super) fn left_out(left_out: &LeftOut) -> Row {
     let row = row(left_out.test.clone(), None, "", left_out.reason.clone());
@@ -80,6 +85,9 @@ fn row(test: String, value: Option<f64>, unit: &'static str, note: String) -> Ro
 
 /// A number for people: whole from 1,000 on, else with up to four digits.
 fn shown(value: f64, unit: &str) -> String {
+    if value.abs() >= 1e15 {
+        return format!("{value:.3e} {unit}");
+    }
     let digits = match value.abs() {
         big if big >= 1_000.0 => 0,
         big if big >= 10.0 => 2,
@@ -118,7 +126,10 @@ fn goal(result: &GoalResult, limit: Option<&str>) -> Row {
     let note = match (result.ended, result.lower, result.upper) {
         (Ended::Found, Some(lower), Some(upper)) => format!("between {} and {}", pps(lower), pps(upper)),
         (Ended::AtHighest, ..) => "at least: the highest load".to_owned(),
-        (Ended::AtGenerator, ..) => "at least: the most that the generator sends".to_owned(),
+        (Ended::AtGenerator, Some(lower), Some(upper)) => {
+            format!("between {} and {}: the generator kept to no rate between these", pps(lower), pps(upper))
+        }
+        (Ended::AtGenerator, ..) => "at least: the most that the generator kept to".to_owned(),
         (Ended::BelowLowest, _, Some(upper)) => format!("below {}: the lowest load loses more", pps(upper)),
         (Ended::Void, ..) => because("trials were void", limit),
         (_, Some(lower), Some(upper)) => format!("no result: between {} and {} so far", pps(lower), pps(upper)),
@@ -137,7 +148,7 @@ fn strict(result: &Strict, setup: &Setup, limit: Option<&str>) -> Row {
         _ => (&Goal::RFC2544, 0.0),
     };
     let note = match (result.found, result.at_generator, result.upper) {
-        (true, true, _) => "at least: the most that the generator sends".to_owned(),
+        (true, true, _) => "at least: the most that the generator kept to".to_owned(),
         (true, false, None) => "at least: the highest rate".to_owned(),
         (true, false, Some(upper)) => format!("{} loses frames", pps(upper)),
         (false, _, Some(upper)) if upper <= lowest => format!("no result: {} loses frames", pps(upper)),
@@ -161,14 +172,26 @@ fn with_filling(note: String, goal: &Goal, rates: Option<(f64, f64)>) -> String 
 
 fn latency(result: &LatencyResult) -> Vec<Row> {
     let note = match (result.reached, result.lost) {
+        (false, _) if !result.repetitions.is_empty() => "the generator did not keep to this rate in others".to_owned(),
         (false, _) => "the generator does not reach this rate".to_owned(),
         (true, 0) => String::new(),
         (true, lost) if result.repetitions.is_empty() => format!("none of {lost} frames came back"),
         (true, lost) => format!("{lost} frames lost"),
     };
+    let count = result.repetitions.len();
+    let away = result.away.filter(|away| *away > 0.0);
+    let away =
+        away.map(|away| format!("too long by at most {}, for which the receiver was away", shown(away * 1e3, "ms")));
     let figure = |name: &str, summary: Option<Summary>, pick: fn(&Summary) -> f64| {
         let name = format!("{name} latency at {}", pps(result.rate));
-        row(name, summary.as_ref().map(|summary| pick(summary) / 1e3), "us", note.clone())
+        let notes = summary.as_ref().map_or_else(Vec::new, |summary| {
+            let range = [summary.min, summary.max].map(|ns| shown(ns / 1e3, "us"));
+            let spread =
+                if count > 1 { format!("{count} trials, {} to {}", range[0], range[1]) } else { "1 trial".into() };
+            vec![spread, away.clone().unwrap_or_default()]
+        });
+        let notes: Vec<String> = notes.into_iter().chain([note.clone()]).filter(|note| !note.is_empty()).collect();
+        row(name, summary.as_ref().map(|summary| pick(summary) / 1e3), "us", notes.join("; "))
     };
     vec![
         figure("mean", result.mean(), |summary| summary.mean),
@@ -187,7 +210,14 @@ fn losses(test: &FrameLoss) -> Vec<Row> {
 }
 
 fn loss(point: &LossPoint) -> Row {
-    row(format!("loss at {}", pps(point.rate)), Some(point.loss_percent()), "%", String::new())
+    let note = match point.doubtful {
+        0 => String::new(),
+        frames => {
+            let (least, frames) = (shown(point.least_percent(), "%"), grouped(&frames.to_string()));
+            format!("at least {least}: {frames} frames may be lost for bursts of the generator")
+        }
+    };
+    row(format!("loss at {}", pps(point.rate)), Some(point.loss_percent()), "%", note)
 }
 
 fn bursts_of(bursts: &crate::Bursts, setup: &Setup) -> Vec<Row> {
@@ -214,7 +244,21 @@ fn recovery(result: &crate::Recovered) -> Row {
 }
 
 fn offered(result: &crate::Offered) -> Row {
-    let note = format!("{} were offered", pps(result.offered));
+    let [least, most] = result.range;
+    let mut note = format!("{} were offered", pps(result.offered));
+    if most > least * WIDE {
+        note += &format!(", {} to {}", pps(least), pps(most));
+    }
+    if result.own > 0 {
+        note += &format!("; the generator's ports lost {} frames more", grouped(&result.own.to_string()));
+    }
+    if result.away > AWAY {
+        let away = shown(result.away * 1e3, "ms");
+        note += &format!("; at least: the machine took the generator's lcore away for up to {away} at a time");
+    } else if result.doubtful > 0 {
+        let frames = grouped(&result.doubtful.to_string());
+        note += &format!("; at least: up to {frames} frames may be lost for the generator");
+    }
     row("forwarded at maximum load".to_owned(), Some(result.forwarded), "pps", note)
 }
 
