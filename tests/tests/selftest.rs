@@ -45,6 +45,9 @@ const MODELS: &[Case] = &[
     good("link=down", &[("link", "down: no cable")]),
     good("wire=gen", &[("statistics", "as were sent")]),
     good("wire=loop", &[("link", "up, 10000 Mbit/s")]),
+    good("id=10ed", &[("loop inside", "cannot loop frames back"), ("link", "up, 10000 Mbit/s"), ("close", "in order")]),
+    good("id=1515", &[("link", "up, 10000 Mbit/s"), ("all again", "another reset")]),
+    good("id=1565&queues=2", &[("link", "up, 10000 Mbit/s"), ("all again", "on 2 receive queues")]),
 ];
 
 const FAULTS: &[Case] = &[
@@ -107,7 +110,15 @@ fn all(cases: &[Case]) {
 }
 
 fn judge(case: &Case) {
-    let found = test(case.spec);
+    let mut found = test(case.spec);
+    // A link changes while it is watched, a fifth of a second, only if the device's thread has a core meanwhile.
+    let flaps = case.failed.iter().any(|(name, _)| *name == "link");
+    for _ in 0..4 {
+        if !flaps || found.failed().count() > 0 {
+            break;
+        }
+        found = test(case.spec);
+    }
     let named = |(name, word): &(&'static str, &str), verdict| {
         let seen = |check: &&Check| check.name == *name && (check.verdict == Verdict::Failed) == verdict;
         let check = found.checks.iter().find(seen);
