@@ -254,8 +254,8 @@ impl TagWriter {
         }
     }
 
-    /// The same for frames that have zeros where their tags are to be, or that have had tags of this kind, and whose `checksum` with zeros
-    /// there is known, the same for all. Costs less than [`Self::write_all`], as nothing has to be read of what stood there.
+    /// The same for frames whose checksums are right for zeros where their tags are to be, whatever stands there; or that all have
+    /// `checksum` with zeros there, if that is given. Costs less than [`Self::write_all`], as nothing has to be read of what stood there.
     ///
     /// ```
     /// use measure::{Coverage, Kind, TagWriter};
@@ -369,7 +369,6 @@ fn write_full(frame: &mut [u8], head: u64, due: u64) {
 
 /// The ones' complement sum of the four words of a number, which is not 0.
 #[inline(always)]
-#[expect(clippy::cast_possible_truncation, reason = "the upper half, with what was carried out of the lower")]
 fn residue(words: u64) -> u16 {
     let pairs = (words.wrapping_add(words.rotate_left(32)) >> 32) as u32;
     (pairs.wrapping_add(pairs.rotate_left(16)) >> 16) as u16
