@@ -90,7 +90,7 @@ impl Latency {
         // Half of what it holds is left for those that come one by one.
         *count = count.saturating_add(frames - 1).min(u64::MAX >> 1);
         self.sum = self.sum.saturating_add(u128::from(ticks) * u128::from(frames - 1));
-        self.jitter *= 0.9375_f64.powi(i32::try_from(frames - 1).unwrap_or(i32::MAX));
+        self.jitter *= left(frames - 1);
     }
 
     /// Adds the times of another. The jitter, which is that of a stream, becomes the mean of both, weighed by their frames.
@@ -204,6 +204,24 @@ impl Summary {
             [min, mean, p50, p90, p99, p999, max, deviation, pdv, jitter].map(|ticks| ticks * factor);
         Self { count, min, mean, p50, p90, p99, p999, max, deviation, pdv, jitter }
     }
+}
+
+/// What is left of a jitter after so many differences of 0, where there is no need to multiply.
+const LEFT: [f64; 64] = {
+    let mut left = [1.0; 64];
+    let mut n = 1;
+    while n < left.len() {
+        left[n] = left[n - 1] * (1.0 - 1.0 / 16.0);
+        n += 1;
+    }
+    left
+};
+
+/// What is left of a jitter after so many differences of 0.
+#[inline(always)]
+fn left(differences: u64) -> f64 {
+    let powers = || (1.0 - 1.0 / 16.0_f64).powi(i32::try_from(differences).unwrap_or(i32::MAX));
+    usize::try_from(differences).ok().and_then(|n| LEFT.get(n)).copied().unwrap_or_else(powers)
 }
 
 /// A [`Latency`] with what changes for each frame at hand. Times go back to it when [`Self::save`] is called.
