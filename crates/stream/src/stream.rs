@@ -11,10 +11,13 @@ const LARGEST_TABLE: u64 = 8 << 20;
 /// Lengths of headers that are copied in a few instructions.
 const HEADS: [usize; 7] = [48, 60, 64, 74, 76, 96, 128];
 
+/// Lengths of what moves of a header.
+const PARTS: [usize; 4] = [8, 16, 24, 32];
+
 /// The frames of a [`Definition`].
 ///
 /// Headers that repeat within 65,536 frames are kept in a table; others are made for 32 frames at a time, field by field. Either way a
-/// frame is copied whole, so that it does not matter what its buffer held before.
+/// frame is copied whole, so that it does not matter what its buffer held before, unless there is [`Stream::write_what_moves`].
 ///
 /// ```
 /// use stream::{Definition, Stream};
@@ -42,6 +45,8 @@ pub struct Stream {
     /// Headers of `head` bytes each: all that there are, or a burst of them.
     rows: Vec<u8>,
     head: usize,
+    /// Where they begin in a frame, if they are only what moves of them.
+    moving_at: Option<usize>,
     /// Which header is next.
     next: usize,
     /// Makes the next burst of headers, if they are not all there.
@@ -86,10 +91,47 @@ impl Stream {
             turn: 0,
             rows,
             head,
+            moving_at: None,
             next: 0,
             program: table.is_none().then_some(program),
             frame,
         })
+    }
+
+    /// Makes it write only those bytes of a frame that differ from one to another, for buffers that hold all else: each has had a whole
+    /// frame of the stream before. Begins again with the first frame. Returns whether it does so from here on: where all frames
+    /// have one size, and headers are in a table and differ within 32 bytes.
+    ///
+    /// ```
+    /// use stream::{Definition, Stream};
+    ///
+    /// let text = "[[stream]]\nflows = 100\nframe = ['ethernet', 'ipv4', 'udp']";
+    /// let mut stream = Stream::new(&Definition::parse("flows.toml", text)?[0], 14, 1)?;
+    /// let (mut whole, mut buffer) = ([[0; 60]; 50], [0; 60]);
+    /// stream.fill([&mut buffer[..]].into_iter());
+    /// let mut moving = stream.clone();
+    /// assert!(moving.write_what_moves());
+    /// moving.fill([&mut buffer[..]].into_iter());
+    /// stream.fill(whole.iter_mut().map(|frame| &mut frame[..]));
+    /// for frame in whole {
+    ///     moving.fill([&mut buffer[..]].into_iter());
+    ///     assert_eq!(buffer, frame);
+    /// }
+    /// # Ok::<(), stream::Error>(())
+    /// ```
+    pub fn write_what_moves(&mut self) -> bool {
+        let Self { head, rows, .. } = self;
+        let is_table =
+            self.program.is_none() && self.moving_at.is_none() && self.cycle.iter().all(|size| *size == self.cycle[0]);
+        let Some(first) = rows.get(..*head).filter(|_| is_table) else { return false };
+        let moves = |at: &usize| rows.chunks_exact(*head).any(|row| row[*at] != first[*at]);
+        let (Some(from), Some(last)) = ((0..*head).find(moves), (0..*head).rev().find(moves)) else { return false };
+        let holds_all = |len: &usize| *len <= *head && last < from.min(*head - len) + len;
+        let Some(len) = PARTS.into_iter().find(holds_all) else { return false };
+        let from = from.min(*head - len);
+        self.rows = rows.chunks_exact(*head).flat_map(|row| &row[from..from + len]).copied().collect();
+        (self.head, self.moving_at, self.next) = (len, Some(from), 0);
+        true
     }
 
     /// The stream's name.
@@ -143,9 +185,18 @@ impl Stream {
     }
 
     /// Writes the next frames, each into a slice as long as [`Self::sizes`] says: headers and payload in whole, and zeros in the
-    /// reserved bytes. Returns how many. (Of a frame whose slice has another length, as much is written as fits.)
+    /// reserved bytes. Returns how many. (Of a frame whose slice has another length, as much is written as fits.) After
+    /// [`Self::write_what_moves`], only that.
     #[inline]
     pub fn fill<'f>(&mut self, frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
+        if let Some(at) = self.moving_at {
+            return match self.head {
+                8 => self.fill_moving::<8>(at, frames),
+                16 => self.fill_moving::<16>(at, frames),
+                24 => self.fill_moving::<24>(at, frames),
+                _ => self.fill_moving::<32>(at, frames),
+            };
+        }
         match self.head {
             48 => self.fill_heads::<48>(frames),
             60 => self.fill_heads::<60>(frames),
@@ -181,6 +232,30 @@ impl Stream {
                 }
             }
             self.turn_over();
+        }
+    }
+
+    #[inline]
+    fn fill_moving<'f, const LEN: usize>(
+        &mut self,
+        at: usize,
+        mut frames: impl Iterator<Item = &'f mut [u8]>,
+    ) -> usize {
+        let mut count = 0;
+        loop {
+            let rows = self.rows.as_chunks::<LEN>().0.get(self.next..).unwrap_or(&[]);
+            let before = count;
+            for row in rows {
+                let Some(frame) = frames.next() else {
+                    self.next += count - before;
+                    return count;
+                };
+                count += 1;
+                if let Some(place) = frame.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<LEN>) {
+                    *place = *row;
+                }
+            }
+            self.next = 0;
         }
     }
 

@@ -403,6 +403,57 @@ fn a_udp_checksum_of_zero_is_written_as_ones() {
     }
 }
 
+/// Buffers of which each has had some frame hold what does not move.
+fn assert_what_moves_is_enough(text: &str, tail: usize, frames: usize, expected: bool) {
+    let (mut whole, mut moving) = (made(text, tail, 1), made(text, tail, 1));
+    let (mut buffers, whole) = (take(&mut whole, 7 + frames), take(&mut made(text, tail, 1), frames));
+    assert_eq!(moving.write_what_moves(), expected, "{text}");
+    if expected {
+        let mut done = 0;
+        while done < frames {
+            let next = (frames - done).min(1 + done % 45);
+            moving.fill(buffers[done + 7..done + 7 + next].iter_mut().map(|buffer| &mut buffer[..]));
+            done += next;
+        }
+        assert!(buffers[7..] == whole, "{text}");
+        assert!(!moving.write_what_moves());
+    }
+}
+
+#[test]
+fn what_moves_is_enough_where_buffers_keep_the_rest() {
+    for (keys, udp, expected) in [
+        ("flows = 20000", "'udp'", true),
+        ("flows = 3\nsize = 61", "'udp'", true),
+        ("flows = 65536\nsize = 9000\npayload = 'increment'", "'udp'", true),
+        ("", "{ udp = { source = { list = [5, 6, 7] }, checksum = 0 } }", true),
+        // All the same; too many; of several sizes; too far from each other.
+        ("", "'udp'", false),
+        ("flows = 65537", "'udp'", false),
+        ("flows = 9\nsize = [60, 61]", "'udp'", false),
+        ("flows = 9\nsize = 100\nfield = [{ at = 80, bytes = 1, value = { from = 0, to = 8 } }]", "'udp'", false),
+    ] {
+        let stream = |ip| format!("[[stream]]\n{keys}\nframe = ['ethernet', '{ip}', {udp}]");
+        assert_what_moves_is_enough(&stream("ipv4"), 8, 300, expected);
+        if keys.contains("flows = 20000") {
+            assert_what_moves_is_enough(&stream("ipv4"), 14, 45_000, expected);
+            assert_what_moves_is_enough(&stream("ipv6").replace("flows", "size = 76\nflows"), 14, 300, expected);
+        }
+    }
+}
+
+#[test]
+fn values_of_odd_ranges_are_spread_evenly() {
+    let text = "[[stream]]\nframe = ['ethernet', { ipv4 = { source = { random = true, to = '191.255.255.255' }, \
+                destination = { random = true, from = '10.0.0.0', to = '10.2.255.254' } } }, 'udp']";
+    let frames = take(&mut made(text, 0, 1), 30_000);
+    for third in 0..3 {
+        let upper = frames.iter().filter(|frame| frame[26] >> 6 == third).count();
+        let lower = frames.iter().filter(|frame| frame[31] == third).count();
+        assert!([upper, lower].iter().all(|count| (9_500..10_500).contains(count)), "{third}: {upper}, {lower}");
+    }
+}
+
 #[test]
 fn flows_move_together_and_repeat() {
     let text = "[[stream]]\nflows = 3\nframe = ['ethernet', { ipv4 = { source = { from = '10.0.0.1', to = '10.0.0.2', flow = true }, \
