@@ -31,8 +31,19 @@ pub(crate) struct Part {
     writer: Option<TagWriter>,
     /// Number of the next frame.
     number: u64,
-    /// All buffers hold the frame.
-    kept: bool,
+    kept: Kept,
+    /// Whether its checksum tells that a frame is not as it was sent: that of the first is right.
+    is_verifiable: bool,
+}
+
+/// What all buffers hold of a frame.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    Nothing,
+    /// All that does not move.
+    Rest,
+    /// All of it; with the checksum that it has with zeros in place of the tag, if it has one.
+    All(Option<u16>),
 }
 
 /// Where frames come from.
@@ -58,14 +69,15 @@ impl Part {
     /// Creates it for stream `index` of a lane, whose frames have left room for a tag; `weight` is its share.
     pub(crate) fn new(index: u16, frames: Stream, weight: u64, kind: Kind) -> Result<Self, measure::Error> {
         let writer = Some(TagWriter::new(kind, 0, kind.bytes(), 0, coverage(&frames))?);
-        let (frames, kind) = (Content::Stream(Box::new(frames)), Some(kind));
-        Ok(Self { index, frames, weight: weight.max(1), size: None, kind, writer, number: 0, kept: false })
+        let is_verifiable = is_verifiable(&frames);
+        let (frames, kind, kept) = (Content::Stream(Box::new(frames)), Some(kind), Kept::Nothing);
+        Ok(Self { index, frames, weight: weight.max(1), size: None, kind, writer, number: 0, kept, is_verifiable })
     }
 
     /// Creates it for the frames of a capture, over and over; behind each is a tag, if they are to have one.
     pub(crate) fn capture(replay: Arc<Replay>, kind: Option<Kind>) -> Self {
-        let frames = Content::Capture(replay, 0);
-        Self { index: 0, frames, weight: 1, size: None, kind, writer: None, number: 0, kept: false }
+        let (frames, kept) = (Content::Capture(replay, 0), Kept::Nothing);
+        Self { index: 0, frames, weight: 1, size: None, kind, writer: None, number: 0, kept, is_verifiable: false }
     }
 
     /// Begins again with number 0, and another number of the stream in the tags.
@@ -86,8 +98,10 @@ impl Part {
     fn write(&mut self, packets: &mut [Packet], due: &[u64]) {
         self.write_content(packets);
         if let Some(writer) = &self.writer {
+            let checksum = if let Kept::All(checksum) = self.kept { checksum } else { None };
+            let frames = packets.iter_mut().map(Packet::data_mut);
             #[expect(clippy::cast_possible_truncation, reason = "numbers wrap")]
-            writer.write_all(packets.iter_mut().map(Packet::data_mut), self.number as u32, due);
+            writer.write_all_over_zeros(frames, self.number as u32, due, checksum);
         }
         self.number += packets.len() as u64;
     }
@@ -97,6 +111,12 @@ impl Part {
         let Some(writer) = self.writer.filter(|_| cache.alloc_batch(batch, 1, largest) == 1) else { return false };
         let Some(packet) = batch.last_mut() else { return false };
         self.write_content(std::slice::from_mut(packet));
+        if let Kept::Rest = self.kept {
+            // Its checksum is right for zeros, and there is a tag.
+            let data = packet.data_mut();
+            let at = data.len().saturating_sub(self.kind.map_or(0, Kind::bytes));
+            data[at..].fill(0);
+        }
         writer.write_end(packet.data_mut(), self.number);
         true
     }
@@ -104,7 +124,7 @@ impl Part {
     /// Writes all but the tags.
     #[inline(always)]
     fn write_content(&mut self, packets: &mut [Packet]) {
-        if !self.kept {
+        if !matches!(self.kept, Kept::All(_)) {
             match &mut self.frames {
                 Content::Stream(stream) => {
                     if self.size.is_none() {
@@ -175,14 +195,7 @@ impl Traffic {
 
     /// Whether a frame that is not as it was sent can be told by its checksum: of all streams the first frame is right.
     pub(crate) fn is_verifiable(&self) -> bool {
-        self.parts.iter().all(|part| match &part.frames {
-            Content::Stream(stream) if stream.checksum_at().is_some() => {
-                let mut frame = vec![0; stream.sizes().next().unwrap_or_default().into()];
-                let _ = stream.clone().fill([&mut frame[..]].into_iter());
-                is_intact(&frame, [])
-            }
-            _ => false,
-        })
+        self.parts.iter().all(|part| part.is_verifiable)
     }
 
     /// Goes to a frame of the capture, if it is one.
@@ -194,24 +207,33 @@ impl Traffic {
         }
     }
 
-    /// Writes the frame into every free buffer of a pool that nothing else uses, if all frames are the same. They keep it: sending only
-    /// reads them.
+    /// Writes a frame into every free buffer of a pool that nothing else uses, if all frames are the same, or differ in little. They
+    /// keep what does not move: sending only reads them.
     pub(crate) fn prefill(&mut self, pool: &Pool) {
         let [part] = &mut self.parts[..] else { return };
         let Content::Stream(frames) = &mut part.frames else { return };
-        if frames.period() != Some(1) || part.size.is_none() {
+        if part.size.is_none() {
             return;
+        }
+        let mut whole = frames.clone();
+        if frames.period() != Some(1) {
+            if !frames.write_what_moves() {
+                return;
+            }
+            part.kept = Kept::Rest;
         }
         let mut cache = pool.cache();
         let mut filled = Vec::new();
         while let Some(mut packet) = cache.alloc() {
             if let Some(data) = packet.append(self.largest) {
-                frames.fill([data].into_iter());
+                whole.fill([&mut *data].into_iter());
+                if whole.period() == Some(1) {
+                    part.kept = Kept::All(checksum_of(&whole, data));
+                }
             }
             filled.push(packet);
         }
         filled.into_iter().for_each(|packet| cache.free(packet));
-        part.kept = true;
     }
 
     /// Appends the next frames to a batch, tagged with their numbers and due times, and notes their streams. Returns how many: no
@@ -269,6 +291,19 @@ impl Runs {
         }
         Some((usize::from(*stream), frames))
     }
+}
+
+/// Whether the first frame is right by its checksum, if one covers its last bytes.
+fn is_verifiable(frames: &Stream) -> bool {
+    let mut frame = vec![0; frames.sizes().next().unwrap_or_default().into()];
+    let _ = frames.clone().fill([&mut frame[..]].into_iter());
+    frames.checksum_at().is_some() && is_intact(&frame, [])
+}
+
+/// The checksum of a frame that covers its last bytes, if any does.
+fn checksum_of(frames: &Stream, frame: &[u8]) -> Option<u16> {
+    let bytes = frame.get(frames.checksum_at()?..)?.first_chunk()?;
+    Some(u16::from_be_bytes(*bytes))
 }
 
 /// The checksum that covers the last bytes of a stream's frames, if any does. What it covers begins at an even offset, as it does itself,

@@ -32,6 +32,19 @@ fn definition(text: &str) -> Definition {
     Definition::parse("test", text).unwrap().remove(0)
 }
 
+/// An end is right in every checksum, whatever its buffer has kept.
+fn check_end(traffic: &mut Traffic, cache: &mut PoolCache, batch: &mut Batch) {
+    for index in 0..traffic.parts.len() {
+        let (largest, number) = (traffic.largest, traffic.parts[index].number);
+        assert!(traffic.parts[index].write_end(cache, batch, largest));
+        let frame = batch.last().unwrap().data();
+        check(frame);
+        let sent = measure::End::parse(frame).map(|end| end.sent(number));
+        assert_eq!(sent, Some(number));
+    }
+    cache.free_batch(batch);
+}
+
 /// Frames of several rounds: each stream numbered in order, right in every checksum. Returns index and size of each.
 fn run(definitions: &[Definition], kind: Kind) -> Vec<(usize, usize)> {
     let pool = Pool::new(&PoolConfig { slots: 128, ..PoolConfig::default() }).unwrap();
@@ -66,13 +79,16 @@ fn run(definitions: &[Definition], kind: Kind) -> Vec<(usize, usize)> {
         assert_eq!(runs.take(1), None);
         cache.free_batch(&mut batch);
     }
+    check_end(&mut traffic, &mut cache, &mut batch);
     sizes
 }
 
 #[test]
 fn every_tag_leaves_every_checksum_right() {
     for kind in [Kind::Short, Kind::Full] {
-        for (flows, address) in [(1, "198.19.0.1"), (70_000, "198.19.0.1"), (1, "2001:2::9"), (500, "2001:2::9")] {
+        for (flows, address) in
+            [(1, "198.19.0.1"), (70_000, "198.19.0.1"), (300, "198.19.0.1"), (1, "2001:2::9"), (500, "2001:2::9")]
+        {
             for size in ["77", "76", "76-90", "imix"] {
                 let destination: std::net::IpAddr = address.parse().unwrap();
                 let source = if destination.is_ipv4() { "198.18.0.1" } else { "2001:2::1" }.parse().unwrap();
