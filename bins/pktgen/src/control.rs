@@ -9,7 +9,7 @@ mod script;
 mod server;
 
 pub(crate) use desk::{Desk, Facts};
-pub(crate) use orders::{DirectionState, Orders, Pace, PairState, StreamState, Wanted};
+pub(crate) use orders::{DirectionState, Orders, Pace, PairState, StreamState, Wanted, lock};
 pub(crate) use script::Script;
 pub(crate) use server::Listener;
 

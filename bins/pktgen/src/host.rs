@@ -60,8 +60,9 @@ impl Hosts {
                     all.gateways[port] = host.next_hop(opened.port.name(), gateway)?;
                     waits_for = waits_for.or(all.gateways[port].is_none().then_some(gateway));
                 }
-                if let (Some(rx), Some(tx)) = (opened.rx.first_mut(), opened.tx.first_mut()) {
-                    host.listen(rx, tx);
+                // What answers may come by any queue.
+                if let Some(tx) = opened.tx.first_mut() {
+                    opened.rx.iter_mut().for_each(|rx| host.listen(rx, tx));
                 }
             }
             match waits_for {

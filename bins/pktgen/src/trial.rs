@@ -235,9 +235,6 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
             "--queues: the frames of a capture follow each other in one queue; leave out --queues or --pcap",
         ));
     }
-    if args.queues > 1 && !args.hosting.answering.answer.is_empty() {
-        return Err(Failure::usage("--queues: a port answers by one queue pair; leave out --queues or --answer"));
-    }
     ports::check(&args.ports)
 }
 
@@ -433,13 +430,22 @@ fn notes(names: &[[String; 2]], progress: &[Vec<Arc<Progress>>]) -> Vec<String> 
 }
 
 /// Why a direction has not been measured, and so many others.
-fn no_probe([from, to]: &[String; 2], others: usize, narrow: Option<&str>) -> Failure {
+fn no_probe([from, to]: &[String; 2], figures: &Figures, others: usize, narrow: Option<&str>) -> Failure {
     let others = if others == 0 { String::new() } else { format!(" (and {others} more ways are deaf)") };
     let limit = PROBE_LIMIT.as_secs();
     let why = narrow.unwrap_or(
         "see to cables and to what is between them, and whether that lets these addresses pass (--dst-mac, --dst-ip)",
     );
-    anyhow!("{from} > {to}: of the probes that {from} sends none arrives at {to} within {limit} s{others}; {why}")
+    // Of some queue pairs there were probes that came.
+    let mut deaf = figures.deaf.clone();
+    deaf.sort_unstable();
+    let deaf: Vec<String> = deaf.iter().map(ToString::to_string).collect();
+    let by = match deaf.len() {
+        all if all == figures.queues => String::new(),
+        1 => format!(" by queue pair {}", deaf.concat()),
+        _ => format!(" by queue pairs {}", deaf.join(", ")),
+    };
+    anyhow!("{from} > {to}: of the probes that {from} sends{by} none arrives at {to} within {limit} s{others}; {why}")
         .into()
 }
 

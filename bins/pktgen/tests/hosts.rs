@@ -13,16 +13,19 @@ const ANSWER: [&str; 2] = ["--answer", "192.0.2.1/24+2001:db8::1/64,192.0.2.2/24
 
 #[test]
 fn ports_find_each_other() {
-    for (gateways, size, one_way) in [
-        ("192.0.2.2,192.0.2.1", "60", false),
-        ("2001:db8::2,2001:db8::1", "2040-2070,9216", false),
-        ("192.0.2.2", "60", true),
+    for (gateways, size, one_way, queues) in [
+        ("192.0.2.2,192.0.2.1", "60", false, "1"),
+        ("2001:db8::2,2001:db8::1", "2040-2070,9216", false, "1"),
+        ("192.0.2.2", "60", true, "1"),
+        ("192.0.2.2,192.0.2.1", "60", false, "3"),
+        ("2001:db8::2", "76", true, "2"),
     ] {
         // Frames for another station than the router are not received.
         let ports = ["run", "soft:a?wire=peer:b", "soft:b", "--gateway", gateways, "--size", size];
         let options = ["--count", "500", "--rate", "5k", "--catch-up", "1s", "--warm-up", "0s", "--json", "--quiet"];
         let one_way: &[&str] = if one_way { &["--one-way"] } else { &[] };
-        let output = pktgen(&[&ports[..], &ANSWER, &options, one_way].concat());
+        let queues = ["--flows", "20", "--queues", queues];
+        let output = pktgen(&[&ports[..], &ANSWER, &options, &queues, one_way].concat());
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), said.as_str()), (Some(0), ""), "{gateways}");
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -91,7 +91,6 @@ fn queue_pairs_that_cannot_be_are_one_line() {
             &["--queues", "2", "--pcap", file.path().to_str().unwrap()][..],
             "--queues: the frames of a capture follow each other",
         ),
-        (&["--queues", "2", "--answer", "192.0.2.1/24"], "--queues: a port answers by one queue pair"),
         (&["--queues", "0"], "--queues"),
         (&["--queues", "17"], "--queues"),
     ] {

@@ -33,8 +33,9 @@ pub(crate) struct Setting<'a> {
 pub(crate) struct Figures {
     pub(crate) from: usize,
     pub(crate) to: usize,
-    /// A probe came back.
-    pub(crate) answered: bool,
+    /// Queue pairs of which no probe came back, and how many there are.
+    pub(crate) deaf: Vec<usize>,
+    pub(crate) queues: usize,
     /// Ticks from the begin to the last hand-over; `None` if no frame was to count.
     pub(crate) ticks: Option<u64>,
     /// Its rate changed, or its counters began anew.
@@ -76,6 +77,7 @@ impl Figures {
         direction.look_at_clears();
         let (untagged, damaged) = (direction.untagged(), direction.damaged());
         let opening = direction.opening.map(|sent| (sent, direction.opening_arrived));
+        let [queue, queues] = direction.queue();
         let Direction { lane, to, rx, streams, spread, answered, late, mut foreign, verifies, sent, .. } = direction;
         let answered = spread.as_ref().map_or(answered, |spread| spread.is_answered());
         let ticks = sent.is_some().then(|| lane.ticks());
@@ -102,7 +104,8 @@ impl Figures {
         let figures = Self {
             from: lane.port,
             to,
-            answered,
+            deaf: if answered { Vec::new() } else { vec![queue] },
+            queues,
             ticks,
             is_steered,
             asked_for,
@@ -118,9 +121,14 @@ impl Figures {
         (figures, rx.queue, lane.tx)
     }
 
+    /// A probe of each queue pair came back.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.deaf.is_empty()
+    }
+
     /// Adds what another queue pair of the same ports has measured.
     pub(crate) fn add(&mut self, other: Self) {
-        self.answered &= other.answered;
+        self.deaf.extend(other.deaf);
         self.ticks = self.ticks.max(other.ticks);
         self.is_steered |= other.is_steered;
         let (ticks, frames) = other.asked_for;

@@ -20,10 +20,9 @@ use std::time::Duration;
 pub(crate) fn end(args: &RunArgs, outcome: &mut Outcome) -> Result<(), Failure> {
     let trouble = std::mem::replace(&mut outcome.trouble, Ok(()));
     let Outcome { names, cut, figures: all, totals, .. } = &*outcome;
-    let unanswered: Vec<_> =
-        all.iter().zip(names).filter(|(figures, _)| !figures.answered).map(|(_, names)| names).collect();
+    let unanswered: Vec<_> = all.iter().zip(names).filter(|(figures, _)| !figures.is_answered()).collect();
     let measured = match unanswered.first() {
-        Some(first) if !cut => Err(no_probe(first, unanswered.len() - 1, outcome.narrow.as_deref())),
+        Some((first, names)) if !cut => Err(no_probe(names, first, unanswered.len() - 1, outcome.narrow.as_deref())),
         _ if all.iter().all(|figures| figures.ticks.is_none()) => {
             Err(anyhow!("ended before any frame counted; give it more time").into())
         }

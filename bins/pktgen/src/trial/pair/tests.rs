@@ -14,6 +14,7 @@ use ethdev::{Opened, Port as _, PortConfig};
 use measure::{Kind, Pacer, Pattern, Tag};
 use mempool::{Pool, PoolConfig};
 use station::Station;
+use std::sync::Mutex;
 use stream::{Flows, Stream as Template};
 
 const SECOND: u64 = 1_000_000_000;
@@ -136,7 +137,8 @@ fn bench(plan: Plan, deaf: usize, pacers: Vec<Option<Pacer>>, edit: Edit, how: H
     let mut direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE, how).verify(true);
     direction.host = address.map(|address| {
         let station = Station::new(b.port.mac().0, &[address.parse().unwrap()], &[]).unwrap();
-        Box::new(Attached::new(Host::new(station, &pools[1]), Some(b.tx.remove(0))))
+        let host = Arc::new(Mutex::new(Host::new(station, &pools[1])));
+        Box::new(Attached::new(host, Some(b.tx.remove(0))))
     });
     let pairs = Pairs::new(vec![Pair::new(vec![direction], plan)], 32);
     Bench { pairs, wires: [wire_a, wire_b], edit, counted: 0, deaf, held: Vec::new(), holds: 0, _opened: [a, b] }
@@ -194,7 +196,7 @@ fn frames_that_are_lost_before_a_probe_comes_back_do_not_count() {
 fn no_probe_that_comes_back_is_an_end() {
     let plan = Plan { probe_limit: SECOND / 10, ..plan(100) };
     let figures = run(plan, usize::MAX, None, keeping(|_| true));
-    assert!(!figures.answered && figures.ticks.is_none());
+    assert!(!figures.is_answered() && figures.ticks.is_none());
     assert_eq!(figures.all.verdict.sent, 0);
 }
 

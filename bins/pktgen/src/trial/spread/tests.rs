@@ -2,15 +2,19 @@
 
 use super::*;
 use crate::control::Orders;
+use crate::host::Host;
 use crate::lane::Source;
 use crate::traffic::{Part as Frames, Traffic};
 use crate::trial::direction::How;
 use crate::trial::figures::{self, Figures};
+use crate::trial::hosts::Attached;
 use crate::trial::pair::{Pair, Pairs, Plan};
-use ethdev::PortConfig;
 use ethdev::in_process::{self, Wire};
+use ethdev::{Port as _, PortConfig};
 use measure::Kind;
 use mempool::{Pool, PoolConfig};
+use station::Station;
+use std::sync::Mutex;
 use stream::{Flows, Stream as Template};
 
 const SECOND: u64 = 1_000_000_000;
@@ -38,16 +42,21 @@ fn plan(count: u64) -> Plan {
     }
 }
 
-/// Whether probes are lost, and how many were.
+/// Whether probes are lost, or those of one queue pair until one of the other has come, which ends the run; and how many were.
 #[derive(Default)]
 struct Deaf {
     is_so: AtomicBool,
+    pair: Option<usize>,
+    cut: Arc<AtomicBool>,
     probes: AtomicU64,
 }
 
 /// Moves what was sent until both have ended.
 fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, deaf: &Deaf, is_over: impl Fn() -> bool) {
     while !is_over() {
+        if deaf.pair.is_some_and(|pair| group.members[1 - pair].answered.load(Ordering::Acquire)) {
+            deaf.cut.store(true, Ordering::Relaxed);
+        }
         let Some(frame) = wires[0].collect() else {
             std::thread::yield_now();
             continue;
@@ -56,7 +65,7 @@ fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, deaf: &Deaf, is_o
         let (sender, stream) = group.place(tag.stream).unwrap();
         let frames = match stream {
             COUNTED => edit(sender, tag.number, frame),
-            _ if deaf.is_so.load(Ordering::Acquire) => {
+            _ if deaf.is_so.load(Ordering::Acquire) || deaf.pair == Some(sender) => {
                 deaf.probes.fetch_add(1, Ordering::AcqRel);
                 Vec::new()
             }
@@ -77,16 +86,21 @@ fn carry(wires: &mut [Wire; 2], group: &Group, mut edit: Edit, deaf: &Deaf, is_o
 
 /// Runs two queue pairs that send `count` frames together.
 fn run(plan: Plan, edit: Edit) -> Figures {
-    run_deaf(plan, edit, &Deaf::default())
+    run_at(plan, edit, &Deaf::default(), None).0
 }
 
-fn run_deaf(plan: Plan, edit: Edit, deaf: &Deaf) -> Figures {
+/// The same to a port that is a host if it has an address. Returns also what that has sent.
+fn run_at(plan: Plan, edit: Edit, deaf: &Deaf, address: Option<&str>) -> (Figures, Vec<Vec<u8>>) {
     let config =
         PortConfig { rx_queues: 2, tx_queues: 2, rx_ring: 4096, tx_ring: 1024, mtu: 4000, ..PortConfig::default() };
     let pool = |slots| Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap();
     let pools = [pool(16_384), pool(32_768)];
     let (mut a, wire_a) = in_process::open("a", &config, &pools[0]).unwrap();
     let (mut b, wire_b) = in_process::open("b", &config, &pools[1]).unwrap();
+    let host = address.map(|address| {
+        let station = Station::new(b.port.mac().0, &[address.parse().unwrap()], &[]).unwrap();
+        Arc::new(Mutex::new(Host::new(station, &pools[1])))
+    });
     let group = Group::new(BASE, 2, 1);
     let member = |queue: usize| {
         let flows = Flows { flows: 3, ..Flows::default() };
@@ -95,20 +109,23 @@ fn run_deaf(plan: Plan, edit: Edit, deaf: &Deaf) -> Figures {
         let source = Source::new(Traffic::new(vec![part], 60), None);
         let lane = Lane::new(0, a.tx.remove(0), &pool(4096), 32, vec![source]);
         let base = BASE.wrapping_add((COUNTED + 1) * u16::try_from(queue).unwrap());
-        let direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], base, How::Tags).verify(true);
+        let mut direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], base, How::Tags).verify(true);
+        let tx = b.tx.remove(0);
+        direction.host = host.clone().map(|host| Box::new(Attached::new(host, Some(tx))));
         Pairs::new(vec![Pair::new(vec![direction.spread(Spread::new(&group, queue))], plan.clone())], 32)
     };
     let pairs: Vec<_> = (0..2).map(member).collect();
-    let stop = lcore::Stop::new().unwrap();
+    let (stop, mut wires) = (lcore::Stop::new().unwrap(), [wire_a, wire_b]);
     let measured = std::thread::scope(|scope| {
         let threads: Vec<_> = pairs
             .into_iter()
             .map(|pairs| scope.spawn(|| pairs.run(lcore::Loop::new(&stop).yield_after(Some(1)))))
             .collect();
-        carry(&mut [wire_a, wire_b], &group, edit, deaf, || threads.iter().all(|thread| thread.is_finished()));
+        carry(&mut wires, &group, edit, deaf, || threads.iter().all(|thread| thread.is_finished()));
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
     });
-    figures::of_ports(measured.into_iter().map(|direction| Figures::of(direction).0).collect()).remove(0)
+    let figures = figures::of_ports(measured.into_iter().map(|direction| Figures::of(direction).0).collect()).remove(0);
+    (figures, std::iter::from_fn(|| wires[1].collect()).collect())
 }
 
 /// Sent, received, lost, duplicate, late and reordered, and the greatest extent.
@@ -218,9 +235,38 @@ fn a_clear_before_frames_count_takes_none_of_these() {
             assert_eq!(states.len(), 2);
             deaf.is_so.store(false, Ordering::Release);
         });
-        run_deaf(plan, Box::new(|sender, _, frame| vec![(sender, frame)]), &deaf)
+        run_at(plan, Box::new(|sender, _, frame| vec![(sender, frame)]), &deaf, None).0
     });
     assert_eq!(counts(&figures)[..3], [1000, 1000, 0]);
+}
+
+/// Of the probes of one of two none comes: the report names it, and not the port.
+#[test]
+fn a_queue_pair_that_is_deaf_is_named() {
+    let plan = plan(10);
+    let deaf = Deaf { pair: Some(1), cut: Arc::clone(&plan.cut), ..Deaf::default() };
+    let (figures, _) = run_at(plan, Box::new(|_, _, _| Vec::new()), &deaf, None);
+    assert_eq!((&figures.deaf[..], figures.queues), (&[1][..], 2));
+    let names = ["soft:a", "soft:b"].map(str::to_owned);
+    let said = format!("{:?}", crate::trial::no_probe(&names, &figures, 0, None));
+    assert!(said.contains("of the probes that soft:a sends by queue pair 1 none arrives at soft:b within"), "{said}");
+}
+
+/// Each queue pair gets two questions, of which it hands on what the host says.
+#[test]
+fn a_host_is_asked_by_any_queue_pair() {
+    const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 9];
+    let edit = |sender: usize, number: u32, frame: Vec<u8>| {
+        let mut question = [[0xff; 6], THEIRS].concat();
+        question.extend([&[8, 6, 0, 1, 8, 0, 6, 4, 0, 1][..], &THEIRS, &[192, 0, 2, 9]].concat());
+        question.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, 1]);
+        question.resize(60, 0);
+        if [10, 20].contains(&number) { vec![(sender, question), (sender, frame)] } else { vec![(sender, frame)] }
+    };
+    let (figures, sent) = run_at(plan(1000), Box::new(edit), &Deaf::default(), Some("192.0.2.1/24"));
+    let is_answer = |frame: &&Vec<u8>| frame[..6] == THEIRS && frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
+    assert_eq!(sent.iter().filter(is_answer).count(), 4, "{sent:02x?}");
+    assert_eq!(counts(&figures), [1000, 1000, 0, 0, 0, 0, 0]);
 }
 
 #[test]
