@@ -1,8 +1,9 @@
 //! Random `ip` commands.
 
-#![expect(clippy::unwrap_used, reason = "a test uses it")]
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses a part, and fails where a step does")]
 
 use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Random numbers from a seed that a failure names (SplitMix64).
 pub(crate) struct Random(pub(crate) u64);
@@ -57,6 +58,27 @@ pub(crate) const ADDRESSES: &[&str] = &[
     "fd00:2::",
     "::1",
 ];
+
+/// A random address in or beside the networks of the commands; none that a command makes a broadcast or anycast address.
+pub(crate) fn address(random: &mut Random) -> IpAddr {
+    let [some, more] = [random.below(u32::MAX), random.below(u32::MAX)];
+    let last = 1 + more % 250;
+    match random.below(8) {
+        0 => Ipv4Addr::from_bits((1 << 24) + some % (126 << 24)).into(),
+        1 => Ipv4Addr::from_bits(10 << 24 | (some & 3) << 8 | last).into(),
+        2 | 3 => Ipv4Addr::from_bits(20 << 24 | some >> 8).into(),
+        4 => Ipv4Addr::from_bits(20 << 24 | 1 << 16 | some >> 16).into(),
+        5 => Ipv6Addr::new(0xFD00, low16(some & 3), 0, 0, 0, 0, 0, low16(last)).into(),
+        part => {
+            let [net, sub, host] = [some & 3, some >> 2 & 3, more >> 16 & 3].map(low16);
+            Ipv6Addr::new(0xFD20, net, if part == 6 { sub } else { low16(some) }, 0, 0, 0, 0, host).into()
+        }
+    }
+}
+
+fn low16(bits: u32) -> u16 {
+    u16::try_from(bits & 0xFFFF).unwrap()
+}
 
 /// A random `ip` command.
 pub(crate) fn command(random: &mut Random) -> String {
