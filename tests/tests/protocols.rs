@@ -77,24 +77,44 @@ fn steered_by(suite: Suite, other: Suite) {
     network.learns();
     network.forwards_without_the_host();
     network.moves_with_the_links();
+    if suite == Suite::Frr {
+        network.comes_back();
+    }
     network.router.stop();
     drop(daemons);
 }
 
 impl Network {
     fn new() -> Self {
-        let (left, right, mut router) = (Namespace::new(), Namespace::new(), KernelRouter::new(&LINKS));
+        let (left, right, router) = (Namespace::new(), Namespace::new(), KernelRouter::new(&LINKS));
         for end in [&left, &right] {
             end.output(&["ip", "link", "set", "lo", "up"]);
         }
         for address in BY_OSPF.iter().chain(&BY_BGP) {
             right.output(&["ip", "address", "add", address, "dev", "lo"]);
         }
-        router.start(&[&left, &right, &right]);
+        let mut network = Self { left, right, router };
+        network.start();
+        network
+    }
+
+    /// Starts the router, and connects the others to it.
+    fn start(&mut self) {
+        let Self { left, right, router } = self;
+        router.start(&[left, right, right]);
         for (family, gateway) in ["-4", "-6"].iter().zip(LINKS[0].router) {
             left.output(&["ip", family, "route", "add", "default", "via", gateway]);
         }
-        Self { left, right, router }
+    }
+
+    /// Killed and started again, under daemons that go on: the twins were there before, and so they stay.
+    fn comes_back(&mut self) {
+        self.router.kill();
+        let addresses = self.router.namespace.output(&["ip", "address", "show", LINKS[0].twin]);
+        assert!(LINKS[0].router.iter().all(|own| addresses.contains(own)), "{addresses}");
+        self.start();
+        self.learns();
+        self.forwards_without_the_host();
     }
 
     /// Routes of all protocols, which nobody has set.
