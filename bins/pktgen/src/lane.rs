@@ -4,7 +4,6 @@ mod steer;
 
 use crate::pacing::Pacing;
 use crate::traffic::{Runs, Traffic};
-use cli::counters::Counters;
 use measure::HandOvers;
 use mempool::{Batch, Pool, PoolCache};
 use nic::{AnyTxQueue, TxQueue};
@@ -15,7 +14,6 @@ use steer::Asked;
 pub(crate) struct Lane<T = AnyTxQueue> {
     pub(crate) port: usize,
     pub(crate) tx: T,
-    pub(crate) counters: Counters,
     /// Those with a pace come first.
     sources: Vec<Source>,
     /// What probes are, unless they are like what counts.
@@ -164,7 +162,6 @@ impl<T: TxQueue> Lane<T> {
         Self {
             port,
             tx,
-            counters: Counters::default(),
             sources,
             probe: None,
             others: Vec::new(),

@@ -15,8 +15,9 @@ use bypass::Pinger;
 use cli::args::RunOptions;
 use cli::exit::Failure;
 use cli::idle::{self, IdleMode};
+use cli::lane::Ended;
 use cli::ports::{self, Ports};
-use cli::run::{Ended, PublishedLane, Run};
+use cli::run::Run;
 use cli::screen::Screen;
 use cli::stop::Stop;
 use kernel::Kernel;
@@ -161,8 +162,7 @@ fn bypass(
     cut: &Arc<AtomicBool>,
 ) -> Result<(Bypass, Result<(), Failure>), Failure> {
     let soft = args.port.is_soft();
-    let counters = Arc::clone(&pinger.published);
-    let published = vec![PublishedLane { input: Some((0, 0)), output: Some((0, 0)), counters }];
+    let published = vec![pinger.tally.lane()];
     let members = share_out(vec![pinger], |_| &opened[0], soft)?.into_iter().map(|(lcore, pingers)| {
         let loops: Vec<_> = pingers
             .into_iter()
@@ -176,9 +176,9 @@ fn bypass(
     let run = Run { options: &options, stop, screen: &mut screen, published, opened, pools, wind_down, on_link: None };
     let mut done = None;
     let end = |pinger: Pinger| {
-        let (counters, (ended, (rx, tx))) = (pinger.counters, pinger.end());
+        let (lane, (ended, (rx, tx))) = (pinger.tally.end(None, None), pinger.end());
         done = Some(ended);
-        Ended { rx: Some(rx), tx: Some(tx), input: Some((0, 0)), output: Some((0, 0)), counters }
+        Ended { rx: Some(rx), tx: Some(tx), ..lane }
     };
     let (_, closed) = run.supervise(members, Team::all_finished, |_| Vec::new(), end)?;
     let done = done.ok_or_else(|| anyhow::anyhow!("the lcore has not come back"))?;

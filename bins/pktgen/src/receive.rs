@@ -4,7 +4,7 @@ mod arrivals;
 
 use crate::host::Host;
 use crate::tail::{Tail, is_damaged};
-use cli::counters::{Counters, Published};
+use cli::lane::Tally;
 use lcore::{Clock, Function, Loop, PacedRx};
 use measure::{End, Tag, Verdict};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
@@ -33,12 +33,10 @@ pub(crate) struct Sink {
     /// Checksums of UDP are verified, and frames in which they are wrong.
     verifies: bool,
     pub(crate) damaged: u64,
-    pub(crate) counters: Counters,
-    pub(crate) published: Arc<Published>,
+    pub(crate) tally: Tally,
     pub(crate) verdict: Arc<PublishedVerdict>,
     /// What answers for the port's addresses, and by which queue.
     pub(crate) host: Option<Box<(Host, AnyTxQueue)>>,
-    seen: u64,
 }
 
 /// One lcore's work.
@@ -87,7 +85,7 @@ impl Function for Receiving {
             }
             let cycles = clock.lap();
             if received > 0 {
-                sink.counters.cycles += cycles;
+                sink.tally.counters.cycles += cycles;
                 moved = true;
             }
         }
@@ -115,12 +113,16 @@ impl Sink {
             ends: 0,
             verifies,
             damaged: 0,
-            counters: Counters::default(),
-            published: Arc::default(),
+            tally: Tally::new(Some((port, 0)), None),
             verdict: Arc::default(),
             host: None,
-            seen: 0,
         }
+    }
+
+    /// Has a host answer for the port's addresses.
+    pub(crate) fn set_host(&mut self, host: (Host, AnyTxQueue)) {
+        self.tally = Tally::new(Some((self.port, 0)), Some((self.port, 0)));
+        self.host = Some(Box::new(host));
     }
 
     #[inline(always)]
@@ -185,15 +187,13 @@ impl Sink {
         if let Some((host, tx)) = self.host.as_deref_mut() {
             host.ask(device::tsc::now());
             host.send(tx);
-            self.counters.set_tx(tx.counters());
+            self.tally.counters.set_tx(tx.counters());
         }
-        self.counters.set_rx(self.rx.queue.counters());
-        let seen = self.counters.rx_packets + self.counters.dropped_in();
+        self.tally.counters.set_rx(self.rx.queue.counters());
         let mut verdict = Verdict::default();
         self.streams.iter().for_each(|stream| verdict += stream.verdict());
         self.verdict.publish(verdict, self.damaged, self.foreign);
-        self.published.publish(self.counters, seen == self.seen);
-        self.seen = seen;
+        self.tally.publish();
     }
 }
 

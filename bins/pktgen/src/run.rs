@@ -18,7 +18,7 @@ use cli::idle;
 use cli::lcore;
 use cli::ports::{self, Ports, Queues};
 use cli::report::Totals;
-use cli::run::{Ended, PublishedLane, Run};
+use cli::run::Run;
 use cli::screen::Screen;
 use cli::stop::Stop;
 use device::tsc;
@@ -61,12 +61,7 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let mut clock = calibrated.clock()?;
 
     let senders = senders(args, &frames, (&mut opened, &pools), &asked, &clock, &stop)?;
-    let lane = |port: &transmit::Port| PublishedLane {
-        input: None,
-        output: Some((port.lane.port, 0)),
-        counters: Arc::clone(&port.published),
-    };
-    let published = senders.iter().map(lane).collect();
+    let published = senders.iter().map(|port| port.tally.lane()).collect();
     let progress: Vec<_> = senders.iter().map(|port| Arc::clone(&port.progress)).collect();
     let cut = Arc::new(AtomicBool::new(false));
     let plan = plan(args, &frames, &clock, &cut);
@@ -98,8 +93,8 @@ pub(crate) fn transmit(args: &TxArgs) -> Result<(), Failure> {
     let mut sent = Vec::new();
     let end = |port: transmit::Port| {
         sent.push(report::SentBy::of(&port));
-        let transmit::Port { lane, .. } = port;
-        Ended { rx: None, tx: Some(lane.tx), input: None, output: Some((lane.port, 0)), counters: lane.counters }
+        let transmit::Port { lane, tally, .. } = port;
+        tally.end(None, Some(lane.tx))
     };
     let (totals, closed) = run.supervise(members.collect(), Team::all_finished, notes, end)?;
     sent.sort_by_key(|sent| sent.port);
@@ -199,9 +194,10 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
     for (index, (opened, pool)) in opened.iter_mut().zip(&pools).enumerate() {
         for rx in opened.rx.drain(..) {
             let mut sink = Sink::new(index, rx, pool.clone(), !args.no_verify);
-            sink.host = hosts.take(index).zip(opened.tx.pop()).map(Box::new);
-            let counters = Arc::clone(&sink.published);
-            published.push(PublishedLane { input: Some((index, 0)), output: None, counters });
+            if let Some(host) = hosts.take(index).zip(opened.tx.pop()) {
+                sink.set_host(host);
+            }
+            published.push(sink.tally.lane());
             sinks.push(sink);
         }
     }
@@ -220,12 +216,11 @@ pub(crate) fn receive(args: &RxArgs) -> Result<(), Failure> {
         vec![format!("{known}, damaged {damaged}, foreign frames {foreign}")]
     };
     let mut received = report::Received { verified: !args.no_verify, ..report::Received::default() };
-    let end = |Sink { port, rx, counters, streams, foreign, ends, damaged, host, .. }| {
+    let end = |Sink { port, rx, tally, streams, foreign, ends, damaged, host, .. }| {
         received.streams.extend(streams.into_iter().map(|stream| (port, stream)));
         (received.foreign, received.ends) = (received.foreign + foreign, received.ends + ends);
         received.damaged += damaged;
-        let (tx, output) = host.map(|host| (host.1, (port, 0))).unzip();
-        Ended { rx: Some(rx.queue), tx, input: Some((port, 0)), output, counters }
+        tally.end(Some(rx.queue), host.map(|host| host.1))
     };
     let run = Run {
         options: &args.run,

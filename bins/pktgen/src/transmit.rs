@@ -2,7 +2,7 @@
 
 use crate::host::Host;
 use crate::lane::{Lane, Part, Sent};
-use cli::counters::Published;
+use cli::lane::Tally;
 use lcore::{Clock, Function, Loop};
 use nic::{AnyRxQueue, AnyTxQueue, TxQueue};
 use std::sync::Arc;
@@ -36,13 +36,12 @@ pub(crate) struct Port<T = AnyTxQueue> {
     /// Frames of all streams when the last had been handed over; of ends there were so many.
     pub(crate) sent: Option<Vec<Sent>>,
     pub(crate) end_frames: u64,
-    pub(crate) published: Arc<Published>,
+    pub(crate) tally: Tally,
     /// What answers for the port's addresses, and by which queue it is asked; it listens when counters are published, not between
     /// bursts.
     pub(crate) host: Option<Box<(Host, AnyRxQueue)>>,
     /// Frames handed over and missed, for the live view.
     pub(crate) progress: Arc<[AtomicU64; 2]>,
-    seen: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +76,7 @@ impl<T: TxQueue> Function for Sender<T> {
             let sent = port.poll(clock.now(), &self.plan);
             let cycles = clock.lap();
             if sent > 0 {
-                port.lane.counters.cycles += cycles;
+                port.tally.counters.cycles += cycles;
                 moved = true;
             }
         }
@@ -102,6 +101,7 @@ impl<T: TxQueue> Function for Sender<T> {
 impl<T: TxQueue> Port<T> {
     pub(crate) fn new(lane: Lane<T>, base: u16) -> Self {
         Self {
+            tally: Tally::new(None, Some((lane.port, 0))),
             lane,
             base,
             phase: Phase::Begin,
@@ -110,10 +110,8 @@ impl<T: TxQueue> Port<T> {
             at: None,
             sent: None,
             end_frames: 0,
-            published: Arc::default(),
             host: None,
             progress: Arc::default(),
-            seen: 0,
         }
     }
 
@@ -185,11 +183,10 @@ impl<T: TxQueue> Port<T> {
             host.listen(rx, &mut self.lane.tx);
         }
         let not_ends = self.lane.handed() + self.host_frames();
-        let counters = &mut self.lane.counters;
+        let counters = &mut self.tally.counters;
         counters.set_tx(self.lane.tx.counters());
         self.end_frames = if self.sent.is_some() { counters.tx_packets.saturating_sub(not_ends) } else { 0 };
-        self.published.publish(*counters, counters.tx_packets == self.seen);
-        self.seen = counters.tx_packets;
+        self.tally.publish();
         let values = [self.lane.handed(), self.lane.missed()];
         self.progress.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }

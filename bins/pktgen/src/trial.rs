@@ -24,9 +24,10 @@ use cli::args::RunOptions;
 use cli::exit::Failure;
 use cli::human::grouped;
 use cli::idle::{self, IdleMode};
+use cli::lane::{Ended, PublishedLane};
 use cli::ports::{self, Ports};
 use cli::report::Totals;
-use cli::run::{Ended, Kept, PublishedLane, Run};
+use cli::run::{Kept, Run};
 use cli::screen::Screen;
 use cli::stop::Stop;
 use direction::{Direction, How, Progress};
@@ -187,11 +188,10 @@ fn perform_steered(
     };
     let mut figures: Vec<Figures> = Vec::new();
     let end = |direction: Direction| {
-        let counters = direction.counters();
-        let (from, to, [queue, _]) = (direction.lane.port, direction.to, direction.queue());
+        let lane = direction.end();
         let (of_direction, rx, tx) = Figures::of(direction);
         figures.push(of_direction);
-        Ended { rx: Some(rx), tx: Some(tx), input: Some((to, queue)), output: Some((from, queue)), counters }
+        Ended { rx: Some(rx), tx: Some(tx), ..lane }
     };
     let supervised = if stay_open {
         run.supervise_open(members, Team::all_finished, notes, end).map(|Kept { totals, opened, trouble }| {
@@ -365,11 +365,7 @@ fn names(directions: &[Direction], opened: &[Opened]) -> Vec<[String; 2]> {
 
 /// What the main thread reads of directions, with their queue pairs together.
 fn watched(directions: &[Direction]) -> (Vec<PublishedLane>, Vec<Vec<Arc<Progress>>>) {
-    let lane = |direction: &Direction| PublishedLane {
-        input: Some((direction.to, direction.queue()[0])),
-        output: Some((direction.lane.port, direction.queue()[0])),
-        counters: Arc::clone(&direction.published),
-    };
+    let lane = |direction: &Direction| direction.tally.lane();
     let progress = |direction: &Direction| Arc::clone(&direction.progress);
     let together = directions.chunk_by(|one, other| one.lane.port == other.lane.port);
     (directions.iter().map(lane).collect(), together.map(|all| all.iter().map(progress).collect()).collect())

@@ -3,8 +3,7 @@
 use crate::args::RunOptions;
 use crate::counters::{Counters, Published};
 use crate::exit::Failure;
-use crate::lane::Place;
-pub use crate::lane::{Ended, PublishedLane};
+use crate::lane::{Ended, Place, PublishedLane};
 use crate::links::Links;
 use crate::ports;
 use crate::report::{PortTotals, Totals, read_devices, read_devices_last};

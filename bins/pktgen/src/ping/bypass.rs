@@ -2,7 +2,7 @@
 
 use super::account::Account;
 use crate::host::{Host, whole};
-use cli::counters::{Counters, Published};
+use cli::lane::Tally;
 use device::tsc;
 use lcore::{Clock, Function, Loop, PacedRx};
 use mempool::{Batch, Pool, PoolCache};
@@ -41,11 +41,9 @@ pub(crate) struct Pinger<R = AnyRxQueue, T = AnyTxQueue> {
     frame: Vec<u8>,
     next: u64,
     is_over: bool,
-    pub(crate) counters: Counters,
-    pub(crate) published: Arc<Published>,
+    pub(crate) tally: Tally,
     /// Why it ended early.
     pub(crate) trouble: Option<Error>,
-    seen: u64,
 }
 
 impl<R: RxQueue, T: TxQueue> Pinger<R, T> {
@@ -62,10 +60,8 @@ impl<R: RxQueue, T: TxQueue> Pinger<R, T> {
             frame: Vec::new(),
             next: 0,
             is_over: false,
-            counters: Counters::default(),
-            published: Arc::default(),
+            tally: Tally::new(Some((0, 0)), Some((0, 0))),
             trouble: None,
-            seen: 0,
         }
     }
 
@@ -142,11 +138,9 @@ impl<R: RxQueue, T: TxQueue> Function for Pinger<R, T> {
         self.is_over |= self.plan.cut.load(Ordering::Relaxed) || self.trouble.is_some();
         // Buffers of frames that have left come back.
         self.tx.send(&mut self.cache, &mut self.outgoing);
-        self.counters.set_rx(self.rx.queue.counters());
-        self.counters.set_tx(self.tx.counters());
-        let seen = self.counters.rx_packets + self.counters.tx_packets;
-        self.published.publish(self.counters, seen == self.seen);
-        self.seen = seen;
+        self.tally.counters.set_rx(self.rx.queue.counters());
+        self.tally.counters.set_tx(self.tx.counters());
+        self.tally.publish();
     }
 
     fn is_done(&self) -> bool {

@@ -7,7 +7,8 @@ use super::spread::Spread;
 use crate::control::{DirectionState, StreamState};
 use crate::lane::{Lane, Sent};
 use crate::tail::{Tail, is_damaged};
-use cli::counters::{Counters, Published};
+use cli::counters::Counters;
+use cli::lane::{Ended, Tally};
 use lcore::{Clock, PacedRx};
 use measure::{HandOvers, Stream, Tag, Verdict, is_intact};
 use mempool::{Batch, Packet, Pool, PoolCache, frames};
@@ -49,9 +50,8 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     pub(crate) opening_arrived: u64,
     /// How much of each stream was sent; `None` if no frame was to count.
     pub(crate) sent: Option<Vec<Sent>>,
-    pub(crate) published: Arc<Published>,
+    pub(crate) tally: Tally,
     pub(crate) progress: Arc<Progress>,
-    seen: u64,
     /// What its queues had counted before.
     before: Counters,
     /// The host that the receiving port is, and the one that the sending port is if nothing else receives there.
@@ -111,9 +111,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             opening: None,
             opening_arrived: 0,
             sent: None,
-            published: Arc::default(),
+            tally: Tally::new(Some((to, 0)), Some((lane.port, 0))),
             progress: Arc::default(),
-            seen: 0,
             host: None,
             listener: None,
             lane,
@@ -135,6 +134,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
     /// Makes it one of several queue pairs.
     pub(crate) fn spread(mut self, spread: Box<Spread>) -> Self {
         (self.how, self.spread) = (How::Spread, Some(spread));
+        let [queue, _] = self.queue();
+        self.tally = Tally::new(Some((self.to, queue)), Some((self.lane.port, queue)));
         (self.streams, self.hand_overs) = (Vec::new(), Vec::new());
         self
     }
@@ -242,7 +243,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         let cycles = clock.lap();
         let counted = self.look(batch, clock);
         self.cache.free_batch(batch);
-        self.lane.counters.cycles += cycles + clock.lap();
+        self.tally.counters.cycles += cycles + clock.lap();
         counted
     }
 
@@ -374,12 +375,10 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
 
     pub(super) fn publish(&mut self, phase: Phase) {
         self.look_at_clears();
-        let counters = &mut self.lane.counters;
+        let counters = &mut self.tally.counters;
         counters.set_rx(self.rx.queue.counters());
         counters.set_tx(self.lane.tx.counters());
-        let seen = counters.rx_packets + counters.tx_packets + counters.dropped_in();
-        self.published.publish(*counters, seen == self.seen);
-        self.seen = seen;
+        self.tally.publish();
         let received = match &self.spread {
             Some(spread) => spread.received(),
             None => self.untagged().unwrap_or(self.streams.iter().map(Stream::received).sum()),
@@ -388,9 +387,9 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         self.progress.0.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 
-    /// What it has counted, for the totals of the ports.
-    pub(crate) fn counters(&self) -> Counters {
-        self.lane.counters - self.before
+    /// What it has counted, for the totals of the ports; without its queues.
+    pub(crate) fn end(&self) -> Ended {
+        Ended { counters: self.tally.counters - self.before, ..self.tally.end(None, None) }
     }
 }
 

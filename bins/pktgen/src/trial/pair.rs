@@ -143,7 +143,7 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             let sent = direction.send(clock.now(), *phase);
             let cycles = clock.lap();
             if sent > 0 {
-                direction.lane.counters.cycles += cycles;
+                direction.tally.counters.cycles += cycles;
                 moved = true;
             }
         }
