@@ -3,7 +3,7 @@
 
 use ethdev::{LinkStatus, Port as _};
 use ixgbe::{Cage, Config, Error, SfpKind};
-use softnic::{DeviceId, Fault, ModuleKind, OnViolation, StrictBuilder, StrictNic};
+use softnic::{DeviceId, Fault, ModuleKind, OnViolation, SharedPart, StrictBuilder, StrictNic};
 use std::time::{Duration, Instant};
 use tests::{Rig, pool};
 
@@ -165,9 +165,10 @@ fn firmware_that_does_not_do_its_part_does_not_hold_up() {
     let version = |rig: &Rig| rig.port.parts().into_iter().find(|part| part.0 == "firmware").expect("there is some").1;
     let rig = open(StrictNic::builder().id(DeviceId::X550)).expect("a healthy device opens");
     assert_eq!(version(&rig), "not told", "its words are read");
-    for (id, fault, said) in
-        [(DeviceId::X550, Fault::FirmwareSilent, "HICR"), (DeviceId::SfpPlus, Fault::FirmwareHolds, "not told")]
-    {
+    for (id, fault, said) in [
+        (DeviceId::X550, Fault::FirmwareSilent, "HICR"),
+        (DeviceId::SfpPlus, Fault::FirmwareHolds { part: SharedPart::Mac }, "not told"),
+    ] {
         let begun = Instant::now();
         let rig = open(StrictNic::builder().id(id).fault(fault)).expect("it opens");
         assert_eq!(link(&rig), TEN);

@@ -142,7 +142,7 @@ fn a_change_of_rate_is_whole_or_none() {
         (last(" ESDP") & SDP5 != 0, last(" AUTOC") >> 13 & 7 != LMS_1G)
     };
     assert_eq!(rates(), (true, true));
-    control.inject_fault(softnic::Fault::FirmwareHolds);
+    control.inject_fault(softnic::Fault::FirmwareHolds { part: softnic::SharedPart::Mac });
     let begun = Instant::now();
     while rates() == (true, true) {
         assert!(begun.elapsed() < Duration::from_secs(60), "the other rate is tried in the end");

@@ -30,8 +30,13 @@ pub enum Fault {
     },
     /// `an-stuck`: auto-negotiation does not leave its idle state (ANLP1) after a restart in another mode.
     AnStuck,
-    /// `firmware-holds`: firmware keeps the semaphore of the MAC (SW_FW_SYNC) for ever.
-    FirmwareHolds,
+    /// `firmware-holds:eep`, `firmware-holds:phy` or `firmware-holds:mac` (the default): firmware keeps that semaphore (SW_FW_SYNC) for ever.
+    FirmwareHolds {
+        /// What the semaphore is of.
+        part: SharedPart,
+    },
+    /// `firmware-veto`: firmware forbids changes of the link (MMNGC).
+    FirmwareVeto,
     /// `firmware-silent`: the firmware of an X550 answers no command (HICR).
     FirmwareSilent,
     /// `phy-asleep`: the PHY of an X540 or X550 is in low power when the device is made, as an earlier driver may leave it.
@@ -99,8 +104,33 @@ pub enum Fault {
     },
 }
 
+/// What drivers share with firmware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SharedPart {
+    /// The EEPROM.
+    Eeprom,
+    /// The PHY, or the two-wire bus to a module.
+    Phy,
+    /// The registers of the MAC.
+    Mac,
+}
+
+impl SharedPart {
+    const NAMES: [(&str, Self); 3] = [("eep", Self::Eeprom), ("phy", Self::Phy), ("mac", Self::Mac)];
+
+    /// Firmware's bit of SW_FW_SYNC (10.5.4), on the first port.
+    pub(crate) fn bit(self) -> u32 {
+        match self {
+            Self::Eeprom => 1 << 5,
+            Self::Phy => 1 << 6,
+            Self::Mac => 1 << 8,
+        }
+    }
+}
+
 /// The names of [`Fault`]s, for messages.
-const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, firmware-holds, firmware-silent, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
+const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, firmware-holds[:eep|phy|mac], firmware-veto, firmware-silent, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
                      rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
                      pf-silent[:messages], pf-refuses, pf-reset[:message], pf-gone, pf-flood[:steps], pf-garbage, link-flap[:steps]";
 
@@ -111,7 +141,12 @@ impl Fault {
             Self::PhyAsleep | Self::PhySilent | Self::PhyStuck if !id.has_phy() => {
                 Err("faults of the PHY belong to id=x540 and x550")
             }
-            Self::FirmwareHolds if id.is_virtual() => Err("firmware-holds belongs to cards, not to virtual functions"),
+            Self::FirmwareHolds { .. } if id.is_virtual() => {
+                Err("firmware-holds belongs to cards, not to virtual functions")
+            }
+            Self::FirmwareVeto if !matches!(id, DeviceId::Cx4 | DeviceId::SfpPlus) => {
+                Err("firmware-veto belongs to id=10f9 and 10fb")
+            }
             Self::FirmwareSilent if id != DeviceId::X550 => Err("firmware-silent belongs to id=x550"),
             Self::AnStuck if !matches!(id, DeviceId::Cx4 | DeviceId::SfpPlus) => {
                 Err("an-stuck belongs to id=10f9 and 10fb")
@@ -149,11 +184,16 @@ impl FromStr for Fault {
             "pf-reset" => Self::PfReset { at: or(0)? },
             "pf-flood" => Self::PfFlood { period: at_least_1(100)? },
             "link-flap" => Self::LinkFlap { period: at_least_1(1000)? },
+            "firmware-holds" => {
+                let wanted = number.unwrap_or("mac");
+                let part = SharedPart::NAMES.iter().find(|(name, _)| *name == wanted).ok_or_else(bad)?.1;
+                Self::FirmwareHolds { part }
+            }
             _ if number.is_some() => return Err(bad()),
             "stuck-reset" => Self::StuckReset,
             "stuck-gio" => Self::StuckGio,
             "an-stuck" => Self::AnStuck,
-            "firmware-holds" => Self::FirmwareHolds,
+            "firmware-veto" => Self::FirmwareVeto,
             "firmware-silent" => Self::FirmwareSilent,
             "phy-asleep" => Self::PhyAsleep,
             "phy-silent" => Self::PhySilent,
@@ -181,7 +221,11 @@ impl fmt::Display for Fault {
             Self::RxLengthZero { every } => write!(f, "rx-length-zero:{every}"),
             Self::RxLengthOver { length } => write!(f, "rx-length-over:{length}"),
             Self::AnStuck => f.write_str("an-stuck"),
-            Self::FirmwareHolds => f.write_str("firmware-holds"),
+            Self::FirmwareHolds { part } => {
+                let name = SharedPart::NAMES.iter().find(|(_, known)| known == part).map_or("mac", |(name, _)| name);
+                write!(f, "firmware-holds:{name}")
+            }
+            Self::FirmwareVeto => f.write_str("firmware-veto"),
             Self::FirmwareSilent => f.write_str("firmware-silent"),
             Self::PhyAsleep => f.write_str("phy-asleep"),
             Self::PhySilent => f.write_str("phy-silent"),
@@ -211,7 +255,9 @@ pub(crate) struct Faults {
     pub(crate) stuck_reset: bool,
     pub(crate) stuck_gio: bool,
     pub(crate) an_stuck: bool,
-    pub(crate) firmware_holds: bool,
+    /// Bits of SW_FW_SYNC that firmware keeps.
+    pub(crate) firmware_holds: u32,
+    pub(crate) firmware_veto: bool,
     pub(crate) firmware_silent: bool,
     pub(crate) phy_asleep: bool,
     pub(crate) phy_silent: bool,
@@ -279,7 +325,8 @@ impl Faults {
             Fault::StuckReset => self.stuck_reset = true,
             Fault::StuckGio => self.stuck_gio = true,
             Fault::AnStuck => self.an_stuck = true,
-            Fault::FirmwareHolds => self.firmware_holds = true,
+            Fault::FirmwareHolds { part } => self.firmware_holds |= part.bit(),
+            Fault::FirmwareVeto => self.firmware_veto = true,
             Fault::FirmwareSilent => self.firmware_silent = true,
             Fault::PhyAsleep => self.phy_asleep = true,
             Fault::PhySilent => self.phy_silent = true,
@@ -343,7 +390,10 @@ mod tests {
             "stuck-gio",
             "slow-reset:9",
             "an-stuck",
-            "firmware-holds",
+            "firmware-holds:eep",
+            "firmware-holds:phy",
+            "firmware-holds:mac",
+            "firmware-veto",
             "firmware-silent",
             "phy-asleep",
             "phy-silent",
@@ -360,8 +410,17 @@ mod tests {
             assert_eq!(text.parse::<Fault>().unwrap().to_string(), text);
         }
         assert_eq!("rx-length-over".parse::<Fault>().unwrap(), Fault::RxLengthOver { length: 65535 });
-        for text in ["", "gremlins", "tx-frozen:3", "link-flap:0", "slow-reset:0", "rx-length-over:65536", "removal:-1"]
-        {
+        assert_eq!("firmware-holds".parse::<Fault>().unwrap(), Fault::FirmwareHolds { part: SharedPart::Mac });
+        for text in [
+            "",
+            "gremlins",
+            "firmware-holds:all",
+            "tx-frozen:3",
+            "link-flap:0",
+            "slow-reset:0",
+            "rx-length-over:65536",
+            "removal:-1",
+        ] {
             let message = text.parse::<Fault>().unwrap_err().to_string();
             assert!(message.contains("link-flap[:steps]"), "{message}");
         }

@@ -41,7 +41,7 @@ mod violation;
 mod wire;
 
 pub use error::{Error, WireError};
-pub use fault::Fault;
+pub use fault::{Fault, SharedPart};
 pub use model::{DeviceId, ModuleKind, Step};
 pub use soft::{SoftBar, SoftControl, SoftDevice};
 pub use spec::check;

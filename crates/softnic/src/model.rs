@@ -158,8 +158,8 @@ const SDP2_CHANGED: u32 = 1 << 26;
 
 /// SW_FW_SYNC.REGSMP of the X540 and X550: reading takes the semaphore.
 const REGSMP: u32 = 1 << 31;
-/// SW_FW_SYNC: firmware owns the MAC's registers.
-const FIRMWARE_MAC_CSR: u32 = 1 << 8;
+/// MMNGC.MNG_VETO: firmware forbids changes of the link.
+const VETO: u32 = 1;
 
 impl Model {
     /// A device as it is after power-on, with bus mastering off.
@@ -298,8 +298,9 @@ impl Model {
                 if self.id.has_phy() {
                     self.regs.set(real, before | REGSMP);
                 }
-                before | if self.faults.firmware_holds { FIRMWARE_MAC_CSR } else { 0 }
+                before | self.faults.firmware_holds
             }
+            map::MMNGC => self.regs.get(real) | if self.faults.firmware_veto { VETO } else { 0 },
             map::HICR => self.read_hicr(),
             _ => self.regs.get(real),
         }

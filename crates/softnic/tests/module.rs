@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Driver, Plan};
-use softnic::{DeviceId, Fault, ModuleKind, OnViolation, StrictBuilder, StrictNic};
+use softnic::{DeviceId, Fault, ModuleKind, OnViolation, SharedPart, StrictBuilder, StrictNic};
 
 const I2CCTL: u32 = 0x28;
 const ESDP: u32 = 0x20;
@@ -340,9 +340,12 @@ fn the_firmware_is_asked_under_its_semaphore() {
     driver.write(0x1_0160, 1 << 10);
     driver.write(0x1_5F00, 3);
     assert!((0..100).all(|_| driver.read(0x1_5F00) & 2 != 0));
-    let driver = build(DeviceId::SfpPlus, Some(Fault::FirmwareHolds));
-    driver.write(0x1_0160, 0);
-    assert_eq!(driver.read(0x1_0160), 1 << 8);
+    for (part, bit) in [(SharedPart::Eeprom, 5), (SharedPart::Phy, 6), (SharedPart::Mac, 8)] {
+        let driver = build(DeviceId::SfpPlus, Some(Fault::FirmwareHolds { part }));
+        driver.write(0x1_0160, 0);
+        assert_eq!(driver.read(0x1_0160), 1 << bit);
+    }
+    assert_eq!(build(DeviceId::SfpPlus, Some(Fault::FirmwareVeto)).read(0x42D0), 1, "MMNGC.MNG_VETO");
 }
 
 /// Malicious-driver detection: a queue may not be enabled while its length is still on its way.

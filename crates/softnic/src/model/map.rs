@@ -134,6 +134,7 @@ pub(crate) const EEC: u32 = 0x1_0010;
 pub(crate) const EERD: u32 = 0x1_0014;
 pub(crate) const SWSM: u32 = 0x1_0140;
 pub(crate) const FWSM: u32 = 0x1_0148;
+pub(crate) const MMNGC: u32 = 0x42D0;
 pub(crate) const SW_FW_SYNC: u32 = 0x1_0160;
 pub(crate) const CORECTL: u32 = 0x1_4F00;
 pub(crate) const FACTPS: u32 = 0x1_0150;
@@ -244,7 +245,7 @@ const MAP: &[Line] = &[
     rw("AUTOC3", 0x42AC),
     ro("ANLP1", ANLP1),
     ro("ANLP2", 0x42B4),
-    rw("MMNGC", 0x42D0),
+    rw("MMNGC", MMNGC),
     ro("LINKS2", LINKS2),
     rw("MACC", 0x4330),
     rw("PFMAILBOX", 0x4B00).of(64, 4),
