@@ -42,7 +42,7 @@ const MODELS: &[Case] = &[
     good("id=10fb&module=none", &[("module", "empty"), ("link", "down")]),
     bad("id=10fb&module=liar", &[("module", "checksum")]),
     bad("id=10fb&module=stuck", &[("module", "held down")]),
-    good("link=down", &[("link", "down: no cable")]),
+    good("link=down", &[("link", "down: none in 9 s; no cable")]),
     good("wire=gen", &[("statistics", "as were sent")]),
     good("wire=loop", &[("link", "up, 10000 Mbit/s")]),
     good("id=10ed", &[("loop inside", "cannot loop frames back"), ("link", "up, 10000 Mbit/s"), ("close", "in order")]),

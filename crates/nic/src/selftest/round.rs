@@ -316,7 +316,8 @@ impl<'p> Round<'p> {
 
     /// Whether there is a link, and whether it stays. One that comes up late is watched once more.
     fn link(&mut self) -> Check {
-        let left = self.deadline.remaining().unwrap_or_default().saturating_sub(2 * WATCH);
+        let left = self.deadline.remaining().unwrap_or_default().saturating_sub(2 * WATCH + CLOSING);
+        let begun = Instant::now();
         let watched = self.opened.port.wait_link(left.min(LINK_LIMIT)).and_then(|link| {
             let (now, changes) = self.watch()?;
             if link.up || !now.up { Ok((now, changes)) } else { self.watch() }
@@ -329,7 +330,10 @@ impl<'p> Round<'p> {
             Ok((link, _)) if link.up => Check::ok(LINK, format!("{link}")),
             Ok(_) => {
                 let why = self.opened.port.no_carrier();
-                let why = why.unwrap_or_else(|| "no cable, or nobody at its other end".to_owned());
+                let why = why.unwrap_or_else(|| {
+                    let waited = begun.elapsed().as_secs();
+                    format!("none in {waited} s; no cable, nobody at its other end, or slow to negotiate")
+                });
                 Check::not_applicable(LINK, format!("down: {why}"))
             }
         }
@@ -445,7 +449,9 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 const SPURIOUS: usize = 4;
 const QUIET: Duration = Duration::from_millis(3);
 /// How long the link may take to come up, and is watched.
-const LINK_LIMIT: Duration = Duration::from_secs(4);
+const LINK_LIMIT: Duration = Duration::from_secs(9);
+/// Time that is left for closing the device.
+const CLOSING: Duration = Duration::from_secs(1);
 const WATCH: Duration = Duration::from_millis(200);
 
 #[cfg(all(test, feature = "soft"))]
