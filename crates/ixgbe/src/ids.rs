@@ -182,6 +182,8 @@ const SUPPORTED: &[(u16, MacType, Media, &str)] = &[
 const VIRTUAL: &str = "use the ixgbevf driver";
 const NOT_YET: &str = "not supported yet";
 const OLDER: &str = "its registers differ, not supported";
+const GIGABIT: &str = "use the igb driver";
+const REFUSED: &str = "not supported";
 const OTHER: &str = "not an 82599-family NIC";
 
 /// Devices that are often found next to, or taken for, the supported ones: ranges of device ids, name, and why they are
@@ -222,10 +224,18 @@ const NEIGHBOURS: &[(&[RangeInclusive<u16>], &str, &str)] = &[
     (&[0x37CE..=0x37D3], "an Intel X722 (i40e)", OTHER),
     (&[0x1591..=0x159B], "an Intel E810 (ice)", OTHER),
     (&[0x1889..=0x1889], "an Intel adaptive virtual function (iavf)", OTHER),
-    (&[0x10C9..=0x10C9], "an Intel 82576 (igb)", OTHER),
-    (&[0x1521..=0x1524], "an Intel I350 (igb)", OTHER),
-    (&[0x1533..=0x1538], "an Intel I210 (igb)", OTHER),
-    (&[0x1539..=0x1539], "an Intel I211 (igb)", OTHER),
+    (&[0x10C9..=0x10C9], "an 82576", GIGABIT),
+    (&[0x1521..=0x1521], "an I350", GIGABIT),
+    (
+        &[0x10E6..=0x10E8, 0x150A..=0x150A, 0x150D..=0x150D, 0x1518..=0x1518, 0x1526..=0x1526],
+        "an 82576 that is not the one with two ports for twisted pair",
+        REFUSED,
+    ),
+    (&[0x1522..=0x1524, 0x1546..=0x1546], "an I350 without its PHY for twisted pair", REFUSED),
+    (&[0x10CA..=0x10CA, 0x152D..=0x152D], "an 82576 virtual function", REFUSED),
+    (&[0x1520..=0x1520, 0x152F..=0x152F], "an I350 virtual function", REFUSED),
+    (&[0x1531..=0x1531, 0x1533..=0x1538, 0x157B..=0x157C], "an I210", REFUSED),
+    (&[0x1539..=0x1539], "an I211", REFUSED),
     (&[0x15F2..=0x15F3], "an Intel I225 (igc)", OTHER),
     (&[0x125B..=0x125C], "an Intel I226 (igc)", OTHER),
     (&[0x100E..=0x100F], "an Intel 82540EM or 82545EM (e1000)", OTHER),
@@ -260,6 +270,9 @@ mod tests {
             (0x8086, 0x57B1, "8086:57b1 is an E610: not supported yet"),
             (0x8086, 0x1515, "8086:1515 is an X540 virtual function: use the ixgbevf driver"),
             (0x8086, 0x15C5, "8086:15c5 is an X550EM_a virtual function: not supported yet"),
+            (0x8086, 0x1522, "8086:1522 is an I350 without its PHY for twisted pair: not supported"),
+            (0x8086, 0x1533, "8086:1533 is an I210: not supported"),
+            (0x8086, 0x10C9, "8086:10c9 is an 82576: use the igb driver"),
             (0x8086, 0xFFFF, "8086:ffff is an unknown Intel NIC: not an 82599-family NIC"),
             (0x1AF4, 0x1041, "1af4:1041 is a virtio device: use the virtio driver"),
             (0x1022, 0x10FB, "1022:10fb is not an Intel device: not an 82599-family NIC"),

@@ -48,6 +48,11 @@ mod tests {
             let text = what(0x1af4, device).unwrap_err();
             assert_eq!(text, format!("{name} is a virtio device, but not a network device"));
         }
+        assert_eq!(
+            what(0x8086, 0x1522).unwrap_err(),
+            "8086:1522 is an I350 without its PHY for twisted pair: not supported"
+        );
+        assert_eq!(what(0x8086, 0x10ca).unwrap_err(), "8086:10ca is an 82576 virtual function: not supported");
         assert!(what(0x8086, 0x1572).unwrap_err().contains("not an 82599-family NIC"));
     }
 }
