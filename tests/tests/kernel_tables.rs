@@ -333,6 +333,41 @@ fn a_receive_buffer_that_overflows_ends_with_equal_tables() {
     });
 }
 
+#[test]
+fn a_dump_of_ipv6_routes_passes_over_none_when_others_go_away() {
+    within(|namespace| {
+        let routes = |verb: &str, count: u32| -> String {
+            (0..count).map(|net| format!("route {verb} blackhole fd30:0:{net:x}::/48\n")).collect()
+        };
+        batch(namespace, &routes("add", ROUTES));
+        let mut followed = Followed::open(8 << 20);
+        let messages = followed.follower.counts().messages;
+        // As far as the first parts of the last dump. The kernel makes the next part when one is read.
+        let midway = |follower: &mut Follower| {
+            let last = follower.counts().messages + messages - u64::from(ROUTES) / 2;
+            while follower.counts().messages < last {
+                assert_eq!(follower.read(1, &mut |_| {}), Ok(Progress::More));
+            }
+        };
+        followed.follower.resync().unwrap();
+        midway(&mut followed.follower);
+        batch(namespace, &(routes("del", 100) + "route add blackhole fd3f::/48\n"));
+        followed.settle();
+        assert_eq!(followed.all(), Followed::fresh());
+
+        // The same while they are read for the first time.
+        let mut follower = Follower::open(Ports::All).unwrap();
+        midway(&mut follower);
+        batch(namespace, &(routes("add", 100) + &routes("del", 200) + "route del blackhole fd3f::/48\n"));
+        batch(namespace, "route add blackhole fd3e::/48\n");
+        eventually("all tables are read", || follower.read(1000, &mut |_| {}).unwrap() == Progress::Loaded);
+        let path = Path::load(follower.mirror());
+        let mut followed = Followed { follower, path };
+        followed.settle();
+        assert_eq!(followed.all(), Followed::fresh());
+    });
+}
+
 const ROUTES: u32 = 5000;
 const BURSTS: usize = 40;
 const COMMANDS: usize = 25;

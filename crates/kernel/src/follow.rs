@@ -1,6 +1,6 @@
 //! From a socket into a mirror: the kernel's tables are read, then followed.
 
-use crate::message::{Body, Dump, Messages, flags};
+use crate::message::{Body, Dump, Family, Messages, flags};
 use crate::mirror::{Event, Mirror, Ports};
 use crate::socket::{Received, Socket};
 use crate::{Error, RECEIVE_BUFFER};
@@ -43,6 +43,15 @@ struct Step {
     torn: bool,
     /// Parts of an earlier one of this round may be missing.
     round_torn: bool,
+    /// It may have passed over what is there, as other entries went away.
+    shrunk: bool,
+}
+
+impl Step {
+    /// The kernel has removed something, or may have.
+    fn shrink(&mut self) {
+        self.shrunk |= Dump::ALL.get(self.at) == Some(&Dump::Routes(Family::V6));
+    }
 }
 
 /// A mirror that follows the kernel of this network namespace. It has no thread and no clock: who holds it waits for its descriptor,
@@ -66,6 +75,8 @@ pub struct Follower {
     mirror: Mirror,
     step: Option<Step>,
     sequence: u32,
+    /// Dumps of IPv6 routes in a row that may have passed over some.
+    shrunk: u32,
     counts: Counts,
 }
 
@@ -87,7 +98,7 @@ impl Follower {
     pub fn with_buffer(ports: Ports, receive_buffer: usize) -> Result<Self, Error> {
         let socket = Socket::open(receive_buffer)?;
         let mut follower =
-            Self { socket, mirror: Mirror::new(ports), step: None, sequence: 0, counts: Counts::default() };
+            Self { socket, mirror: Mirror::new(ports), step: None, sequence: 0, shrunk: 0, counts: Counts::default() };
         follower.ask(0, false)?;
         Ok(follower)
     }
@@ -147,6 +158,7 @@ impl Follower {
                 Received::Nothing => return Ok(Progress::Idle),
                 Received::Overflow => {
                     self.counts.overflows += 1;
+                    self.step.iter_mut().for_each(Step::shrink);
                     self.mirror.cast_doubt();
                     continue;
                 }
@@ -170,6 +182,8 @@ impl Follower {
                         Body::Done(code) | Body::Error(code) => refused = Some((*step, code)),
                         _ => {}
                     }
+                } else if may_remove_routes(&message.body) {
+                    self.step.iter_mut().for_each(Step::shrink);
                 }
                 self.mirror.apply(&message, dumped, sink);
             }
@@ -190,7 +204,7 @@ impl Follower {
         let Some(dump) = Dump::ALL.get(at) else { return Ok(()) };
         self.socket.ask(*dump, self.sequence)?;
         self.mirror.begin(*dump);
-        self.step = Some(Step { at, sequence: self.sequence, torn: false, round_torn });
+        self.step = Some(Step { at, sequence: self.sequence, torn: false, round_torn, shrunk: false });
         Ok(())
     }
 
@@ -204,7 +218,13 @@ impl Follower {
                 self.ask(step.at, step.round_torn)?;
                 return Ok(false);
             }
+        } else if step.shrunk && self.shrunk < UNSWEPT {
+            self.shrunk += 1;
+            self.mirror.cast_doubt();
         } else {
+            if step.at + 1 == Dump::ALL.len() {
+                self.shrunk = 0;
+            }
             self.mirror.finish(Dump::ALL[step.at], sink);
         }
         let torn = step.torn || step.round_torn;
@@ -240,6 +260,20 @@ impl AsFd for Follower {
 
 /// Interrupted dumps that are repeated at once, before the tables are loaded. After that, the caller says when.
 const AT_ONCE: u64 = 16;
+
+/// Dumps of IPv6 routes in a row of which none takes away what it has not shown, if it may have passed over some. The next one does: what it
+/// takes away too much, the one after it brings back.
+const UNSWEPT: u32 = 8;
+
+/// Whether there may be fewer IPv6 routes than before. When some are added, too, the kernel goes on with a dump by their number
+/// (`fib6_dump_table`): of those behind as many are passed over as went away in front, and nothing says so.
+fn may_remove_routes(body: &Body<'_>) -> bool {
+    match body {
+        Body::DelRoute(route) => route.family == Family::V6,
+        Body::DelNextHop(_) | Body::NewLink(_) | Body::DelLink(_) | Body::DelAddress(_) => true,
+        _ => false,
+    }
+}
 
 /// Whether a kernel says so that has no such table: without IPv6, or before Linux 5.3.
 fn is_absent(code: i32) -> bool {

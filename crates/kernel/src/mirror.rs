@@ -147,7 +147,8 @@ impl Mirror {
         }
     }
 
-    /// A dump is complete: what it has not shown, and no event since its begin, is gone.
+    /// A dump is complete: what it has not shown, and no event since its begin, is gone. If there is such, a doubt stays: the kernel may have
+    /// passed over what was behind entries that went away meanwhile.
     pub fn finish(&mut self, dump: Dump, sink: &mut dyn FnMut(Event<'_>)) {
         self.dumps_rules = false;
         let generation = self.generation;
@@ -161,20 +162,25 @@ impl Mirror {
             Dump::Addresses => {
                 let gone = self.addresses.iter().filter(|(_, seen)| **seen != generation);
                 let gone: Vec<Address> = gone.map(|(address, _)| *address).collect();
+                self.doubt |= self.loaded && !gone.is_empty();
                 gone.iter().for_each(|address| self.remove_address(address, sink));
             }
             Dump::NextHops => {
                 let gone = self.paths.sets.objects().filter(|(_, known)| known.seen != generation);
                 let gone: Vec<u32> = gone.map(|(id, _)| id).collect();
+                self.doubt |= self.loaded && !gone.is_empty();
                 self.remove_objects(&gone, sink);
             }
             Dump::Neighbours => {
                 let gone = self.neighbours.iter().filter(|(_, known)| known.seen != generation);
                 let gone: Vec<_> = gone.map(|(key, _)| *key).collect();
+                self.doubt |= self.loaded && !gone.is_empty();
                 gone.into_iter().for_each(|key| self.forget_neighbour(key, sink));
             }
             Dump::Rules(family) => {
+                let count = self.rules.len();
                 self.rules.retain(|known| known.value.family != family || known.seen == generation);
+                self.doubt |= self.loaded && self.rules.len() < count;
                 self.judge_rules(sink);
             }
             Dump::Routes(family) => {
@@ -186,16 +192,17 @@ impl Mirror {
 
     fn sweep(&mut self, family: Family, sink: &mut dyn FnMut(Event<'_>)) {
         let (mut work, v4, v6) = self.work(sink);
-        match family {
+        let any = match family {
             Family::V4 => {
                 let (keys, parity) = (v4.unseen(), v4.parity);
-                work.purge(v4, &keys, |word| word & PARITY == parity);
+                work.purge(v4, &keys, |word| word & PARITY == parity)
             }
             Family::V6 => {
                 let (keys, parity) = (v6.unseen(), v6.parity);
-                work.purge(v6, &keys, |word| word & PARITY == parity);
+                work.purge(v6, &keys, |word| word & PARITY == parity)
             }
-        }
+        };
+        *work.doubt |= any && work.loaded;
     }
 
     /// All tables have been read once. From now on changes are told; what there is already, [`Mirror::routes`],
