@@ -368,6 +368,31 @@ fn a_dump_of_ipv6_routes_passes_over_none_when_others_go_away() {
     });
 }
 
+#[test]
+fn ipv6_is_forwarded_from_interfaces_only_that_have_it() {
+    within(|namespace| {
+        set(namespace, "ipv6/conf/all/forwarding=1 ipv6/conf/default/accept_dad=0");
+        batch(namespace, &made(0));
+        let mut followed = Followed::open(8 << 20);
+        let mut forwards = |expected: bool| {
+            eventually("the setting is followed", || {
+                followed.read();
+                let mut interfaces = followed.follower.mirror().interfaces();
+                interfaces.any(|(_, interface)| interface.name == "a0" && interface.forwarding[1] == expected)
+            });
+        };
+        forwards(true);
+        set(namespace, "ipv6/conf/a0/disable_ipv6=1");
+        forwards(false);
+        set(namespace, "ipv6/conf/a0/disable_ipv6=0");
+        forwards(true);
+        batch(namespace, "link set a0 mtu 1000\n");
+        forwards(false);
+        batch(namespace, "link set a0 mtu 1500\n");
+        forwards(true);
+    });
+}
+
 const ROUTES: u32 = 5000;
 const BURSTS: usize = 40;
 const COMMANDS: usize = 25;

@@ -106,7 +106,7 @@ pub struct Interface {
     pub takes_by_more: bool,
     /// Why the data path does not send by it; `None` if it does.
     pub kernel: Option<Reason>,
-    /// What `ip_forward` and its IPv6 likeness say of packets that come in by it.
+    /// What `ip_forward` and its IPv6 likeness say of packets that come in by it; of IPv6 no, if it has no address of that.
     pub forwarding: [bool; 2],
     /// Whether routes by it count while it has no carrier: IPv4, IPv6.
     pub ignore_linkdown: [bool; 2],

@@ -62,7 +62,7 @@ impl Mirror {
             is_macvtap: link.kind == "macvtap",
             takes_by_more: macvlan.is_some() && !link.macvlan_mode.is_some_and(|mode| BY_ADDRESS.contains(&mode)),
             kernel,
-            forwarding: [v4.forwarding, self.forwarding_v6],
+            forwarding: [v4.forwarding, self.forwards_v6(link.index)],
             ignore_linkdown: [v4.ignore_linkdown || self.ignore_linkdown_v4, v6.ignore_linkdown],
         };
         let old = self.interfaces.get(&link.index).map(|known| &known.value);
@@ -178,12 +178,28 @@ impl Mirror {
         self.doubt |= self.loaded && !self.addresses.keys().any(|other| is_like(other, &address));
         self.addresses.insert(address, self.generation);
         self.lose_address(address, false, sink);
+        self.set_forwarding_v6(address.interface, sink);
     }
 
     pub(super) fn remove_address(&mut self, address: &Address, sink: &mut dyn FnMut(Event<'_>)) {
         let removed = self.addresses.remove(address).is_some();
         if removed && !self.addresses.keys().any(|other| is_like(other, address)) {
             self.lose_address(*address, true, sink);
+        }
+        self.set_forwarding_v6(address.interface, sink);
+    }
+
+    /// Whether IPv6 packets that come in by an interface are forwarded. Of one without an address of IPv6 the kernel knows: it drops them
+    /// where IPv6 is switched off or the MTU is below 1280 bytes, and does away with the addresses when that happens.
+    fn forwards_v6(&self, index: u32) -> bool {
+        let is_v6_there = |address: &Address| address.interface == index && address.address.is_ipv6();
+        self.forwarding_v6 && self.addresses.keys().any(is_v6_there)
+    }
+
+    fn set_forwarding_v6(&mut self, index: u32, sink: &mut dyn FnMut(Event<'_>)) {
+        let forwards = self.forwards_v6(index);
+        if self.interfaces.get(&index).is_some_and(|known| known.value.shown.forwarding[1] != forwards) {
+            self.reconfigure(index, sink, |shown| shown.forwarding[1] = forwards);
         }
     }
 
@@ -233,11 +249,10 @@ impl Mirror {
                 });
             }
             NetconfScope::All if netconf.family == Family::V6 => {
-                let forwarding = netconf.forwarding.unwrap_or(self.forwarding_v6);
-                self.forwarding_v6 = forwarding;
+                self.forwarding_v6 = netconf.forwarding.unwrap_or(self.forwarding_v6);
                 let indices: Vec<u32> = self.interfaces.keys().copied().collect();
                 for index in indices {
-                    self.reconfigure(index, sink, |shown| shown.forwarding[1] = forwarding);
+                    self.set_forwarding_v6(index, sink);
                 }
             }
             NetconfScope::All => {
