@@ -225,10 +225,9 @@ impl<F: Routing> RouteRig<F> {
     }
 }
 
-/// The same routes one by one, by the ports or by a VLAN on each.
+/// The same routes, by the ports or by a VLAN on each.
 fn live_table(routes: &Routes, interfaces: &[Interface], vlan: Option<u16>) -> router::Result<LiveFib> {
-    let accelerator = routes.ipv4().len() >= 100_000;
-    let mut fib = LiveFib::new(&LiveConfig { accelerator, ..LiveConfig::default() }, interfaces)?;
+    let mut fib = LiveFib::new(&LiveConfig::default(), interfaces)?;
     let mut behind = Vec::new();
     for (port, interface) in (0..).zip(interfaces) {
         behind.push(match vlan {
@@ -240,9 +239,7 @@ fn live_table(routes: &Routes, interfaces: &[Interface], vlan: Option<u16>) -> r
         let port = behind.get(usize::from(neighbour.port)).copied().unwrap_or(neighbour.port);
         fib.add_next_hop(Target::Neighbour(Neighbour { port, ..*neighbour }))?;
     }
-    for (prefix, hop) in routes.ipv4() {
-        fib.insert_ipv4(*prefix, *hop)?;
-    }
+    fib.replace_routes(routes.ipv4().iter().copied(), [])?;
     Ok(fib)
 }
 

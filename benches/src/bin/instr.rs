@@ -36,6 +36,8 @@ const ROUTE: &str = "l3";
 const ROUTE_SMALL: &str = "l3-small";
 /// As [`ROUTE_SMALL`], by a table that changes in place.
 const ROUTE_LIVE: &str = "l3-live";
+/// As [`ROUTE`], by a table that changes in place.
+const ROUTE_LIVE_FULL: &str = "l3-live-full";
 /// As [`ROUTE_LIVE`], from one VLAN to others.
 const ROUTE_VLAN: &str = "l3-vlan";
 
@@ -125,6 +127,7 @@ fn table() -> Result<(), String> {
     }
     print(MEASURE_VERIFIED, Work::Receive, &ROOM.to_string(), &full(ROOM))?;
     print(ROUTE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
+    print(ROUTE_LIVE_FULL, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     print(ROUTE_LIVE, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     print(ROUTE_VLAN, Work::Forward, &ROOM.to_string(), &full(ROOM))?;
     for found in [ROOM].into_iter().chain(PARTS) {
@@ -197,6 +200,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         ROUTE => what.routed(&mut RouteRig::new(what.sizes.room, ring, what.table(Table::Full))),
         ROUTE_SMALL => what.routed(&mut RouteRig::new(what.sizes.room, ring, Table::Small)),
         ROUTE_LIVE => what.routed(&mut RouteRig::live(what.sizes.room, ring, Table::Small)),
+        ROUTE_LIVE_FULL => what.routed(&mut RouteRig::live(what.sizes.room, ring, what.table(Table::Full))),
         ROUTE_VLAN => what.routed(&mut RouteRig::vlan(what.sizes.room, ring, Table::Small)),
         _ => return Err(format!("{driver}: no such driver; there are {}", DRIVERS.join(", "))),
     };

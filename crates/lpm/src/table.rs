@@ -36,6 +36,9 @@ pub struct Config {
     /// traffic, meant for the one main table of a machine. Only 254 next hops fit; if the most used 254
     /// have less than 95 % of the routes when tables are built, it is left out. Off by default.
     pub accelerator: bool,
+    /// Routes from which on there is an accelerator, if it is on: with few, it costs more than it gives. Of a table that shrinks it stays until
+    /// tables are built anew. 0 by default.
+    pub accelerated_from: usize,
     /// Bytes the blocks of one generation of tables may take; root arrays and accelerator are not counted.
     /// A table starts with what its routes need and doubles when that is used up. Up to 1 MiB more is kept
     /// for removals. 1 GiB by default; more than about 2 GiB (IPv4) or 16 GiB (IPv6) is taken for that.
@@ -44,7 +47,7 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { accelerator: false, memory_limit: 1 << 30 }
+        Self { accelerator: false, accelerated_from: 0, memory_limit: 1 << 30 }
     }
 }
 

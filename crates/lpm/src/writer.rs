@@ -28,6 +28,9 @@ pub(crate) struct Writer<F: Layout> {
     config: Config,
     /// Whether there has been a route that lies beyond the least root words.
     whole: bool,
+    /// Routes at which tables are built anew for the sake of an accelerator, if they have none: with each doubling, as it may have been left
+    /// out.
+    accelerates_at: usize,
     limbo: Limbo<BlockOf<F>>,
     /// Bytes of blocks unlinked since the table was made.
     discarded: u64,
@@ -109,12 +112,14 @@ impl<F: Layout> Writer<F> {
         let (tables, store) = generate::<F>(&config, &mut rib, &mut hops, width, whole, 0, false)?;
         let tables = Arc::new(tables);
         let publisher = Publisher::new(Arc::clone(&tables));
+        let accelerates_at = accelerates_behind(&config, rib.len());
         Ok(Self {
             rib,
             hops,
             tables,
             publisher,
             store,
+            accelerates_at,
             config,
             whole,
             limbo: Limbo::default(),
@@ -140,6 +145,7 @@ impl<F: Layout> Writer<F> {
         let (mut tables, store) = generate::<F>(&self.config, &mut rib, &mut hops, width, whole, 0, false)?;
         tables.kernel = self.tables.kernel;
         self.move_to(tables, store);
+        self.accelerates_at = accelerates_behind(&self.config, rib.len());
         (self.rib, self.hops, self.whole) = (rib, hops, whole);
         // What readers of the tables before may look at belongs to those.
         (self.limbo, self.packed_at, self.refused_at) = (Limbo::default(), None, None);
@@ -181,7 +187,19 @@ impl<F: Layout> Writer<F> {
             word
         });
         self.collect();
+        if self.rib.len() >= self.accelerates_at {
+            self.accelerate();
+        }
         Ok(old)
+    }
+
+    #[cold]
+    fn accelerate(&mut self) {
+        self.accelerates_at = accelerates_behind(&self.config, self.rib.len());
+        if F::HAS_BYTES && self.tables.bytes.is_none() {
+            // Without memory for it, it goes on as before.
+            let _ = self.relocate(self.tables.width, self.store.capacity());
+        }
     }
 
     /// Removes a route; `None` if there is none.
@@ -582,6 +600,15 @@ impl<B> Garbage<B> {
 /// The least share of routes, in percent, whose next hops must have a byte for the accelerator to pay.
 const ACCELERATED_SHARE: usize = 95;
 
+/// More routes than these, at which to look whether there can be an accelerator.
+fn accelerates_behind(config: &Config, routes: usize) -> usize {
+    match config.accelerator {
+        true if routes >= config.accelerated_from => routes.saturating_mul(2).max(1),
+        true => config.accelerated_from,
+        false => usize::MAX,
+    }
+}
+
 /// Of the bytes of a table at its limit, the share that has to be unlinked between two times that all is built anew there.
 const REBUILD_SHARE: usize = 8;
 
@@ -615,7 +642,8 @@ fn generate<F: Layout>(
         let result = if size > most {
             Err(Error::TableFull { limit: limit_of::<F>(config) })
         } else {
-            let accelerator = config.accelerator && F::HAS_BYTES && hops.share_below(255) >= ACCELERATED_SHARE;
+            let wanted = config.accelerator && F::HAS_BYTES && rib.len() >= config.accelerated_from;
+            let accelerator = wanted && hops.share_below(255) >= ACCELERATED_SHARE;
             Tables::<F>::new(size, whole, width, accelerator, Kernel::detect())
         };
         let (mut tables, mut store) = match result {

@@ -218,3 +218,32 @@ fn last_addresses() {
         assert_eq!(answers, [None; 40]);
     }
 }
+
+/// Tables without the accelerator get it when they have grown, whether by one route or all at once.
+#[test]
+fn an_accelerator_is_there_from_a_number_of_routes_on() {
+    const BYTES: usize = 16 << 20;
+    let config = Config { accelerator: true, accelerated_from: 100, ..Config::default() };
+    let route = |net: u32| (Ipv4Prefix::truncate((net << 8).into(), 24).unwrap(), hop(net % 7));
+    let mut table = Ipv4Table::with_config(config).unwrap();
+    let mut reader = table.reader();
+    let is_accelerated = |table: &Ipv4Table| table.memory_use().held >= BYTES;
+    for net in 0..300 {
+        let (prefix, hop) = route(net);
+        table.insert(prefix, hop).unwrap();
+        assert_eq!(is_accelerated(&table), net >= 99, "{net}");
+        assert_eq!(reader.lookup((net << 8).into()), Some(hop));
+    }
+    table.replace((0..99).map(route)).unwrap();
+    assert!(!is_accelerated(&table));
+    table.replace((0..101).map(route)).unwrap();
+    assert!(is_accelerated(&table));
+    // With many next hops it is left out, and looked at again when there are twice as many routes.
+    let many = |net: u32| (route(net).0, hop(net));
+    let mut table = Ipv4Table::from_routes(config, (0..1000).map(many)).unwrap();
+    assert!(!is_accelerated(&table));
+    for net in 1000..40_000 {
+        table.insert(many(net).0, hop(1)).unwrap();
+    }
+    assert!(is_accelerated(&table));
+}

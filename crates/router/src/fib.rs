@@ -140,9 +140,7 @@ impl Tables {
         if routes.ports() > interfaces.len() {
             return Err(Error::PortCount { routes: routes.ports(), interfaces: interfaces.len() });
         }
-        // The byte for each /24 pays where there are many.
-        let accelerator = routes.ipv4().len() >= LARGE;
-        let v4 = Ipv4Table::from_routes(Config { accelerator, ..Config::default() }, routes.ipv4().iter().copied())?;
+        let v4 = Ipv4Table::from_routes(ACCELERATED, routes.ipv4().iter().copied())?;
         let v6 = Ipv6Table::from_routes(Config::default(), routes.ipv6().iter().copied())?;
         let adjacency = |neighbour: &Neighbour| {
             let interface = &interfaces[usize::from(neighbour.port)];
@@ -216,5 +214,5 @@ pub(crate) fn stations(interfaces: &[Interface]) -> Box<[Station]> {
     interfaces.iter().map(Station::new).collect()
 }
 
-/// Routes from which on a table is that of a router in the Internet.
-const LARGE: usize = 100_000;
+/// The byte for each /24 pays in the table of a router in the Internet.
+pub(crate) const ACCELERATED: Config = Config { accelerator: true, accelerated_from: 100_000, memory_limit: 1 << 30 };

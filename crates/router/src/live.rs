@@ -1,6 +1,7 @@
 //! A forwarding table that changes in place, as a routing protocol or a kernel's tables change.
 
 use crate::ethernet::Interface;
+use crate::fib::ACCELERATED;
 use crate::groups;
 use crate::hash::Policy;
 use crate::hops::{BUCKETS, Group, Shared, Target, Word};
@@ -25,16 +26,17 @@ pub struct LiveConfig {
     pub groups: u32,
     /// The most VLAN sub-interfaces, 17 bytes each, and 8 KiB for each port that has one; with the ports 32,256 interfaces at most.
     pub sub_interfaces: u16,
-    /// Whether IPv4 routes get the accelerator of [`lpm::Config`], which pays for the table of a router in the Internet.
+    /// Whether IPv4 routes get the accelerator of [`lpm::Config`], which takes 16 MiB, once there are 100,000 of them, as in a table of
+    /// [`Fib`](crate::Fib).
     pub accelerator: bool,
     /// Any number. Routers in a row need different ones: a flow's bucket in one would else say much about its bucket in the next.
     pub seed: u64,
 }
 
 impl Default for LiveConfig {
-    /// 65,534 next hops, 1,024 groups, 4,094 sub-interfaces, no accelerator.
+    /// 65,534 next hops, 1,024 groups, 4,094 sub-interfaces, an accelerator.
     fn default() -> Self {
-        Self { next_hops: 65_534, groups: 1024, sub_interfaces: 4094, accelerator: false, seed: 0 }
+        Self { next_hops: 65_534, groups: 1024, sub_interfaces: 4094, accelerator: true, seed: 0 }
     }
 }
 
@@ -90,7 +92,7 @@ impl LiveFib {
         let interfaces = Interfaces::new(ports, sub_interfaces.into())?;
         let shared = Shared::new(next_hops.min(NextHop::MAX) as usize, groups as usize, interfaces, seed)?;
         Ok(Self {
-            v4: Ipv4Table::with_config(Config { accelerator, ..Config::default() })?,
+            v4: Ipv4Table::with_config(Config { accelerator, ..ACCELERATED })?,
             v6: Ipv6Table::new()?,
             hops: Numbers::new("next hops", shared.next_hops()),
             groups: Numbers::new("groups", shared.groups()),
