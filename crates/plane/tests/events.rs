@@ -155,7 +155,12 @@ impl Model {
     fn fates(&self, vlan: Option<u16>, to: IpAddr, len: u16) -> Vec<Fate> {
         let refused = |refusal| vec![Err(refusal)];
         let by = self.interfaces.keys().copied().find(|index| self.place(*index) == Some((0, vlan)));
-        let nobody = if vlan.is_some() { Refusal::Vlan } else { Refusal::OtherStation };
+        let port = self.interfaces.keys().copied().find(|index| self.place(*index) == Some((0, None)));
+        let is_for_port = match port.map(|index| (index, &self.interfaces[&index])) {
+            Some((index, port)) => self.is_up(index) && (port.mac == Some(MAC) || port.kernel.is_some()),
+            None => !self.ever_found[0],
+        };
+        let nobody = if vlan.is_some() && is_for_port { Refusal::Vlan } else { Refusal::OtherStation };
         match by {
             Some(index) if !self.is_up(index) => return refused(nobody),
             None if vlan.is_some() || self.ever_found[0] => return refused(nobody),

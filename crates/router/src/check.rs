@@ -19,7 +19,8 @@ pub enum Refusal {
     NotIp,
     /// Sent to a group of stations (RFC 1812, 5.3.4).
     LinkMulticast,
-    /// Sent to a station other than the interface.
+    /// Sent to a station other than the interface, or than the port if no interface takes its tag. Of a [`LiveFib`](crate::LiveFib) that
+    /// comes before all other reasons.
     OtherStation,
     /// The IP version is not that of the EtherType (RFC 1812, 5.2.2 (3)).
     Version,

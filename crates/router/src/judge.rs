@@ -279,8 +279,15 @@ fn check<N: NextHops>(data: &[u8], len: usize, station: Station, table: &Hops<N>
     if !N::CHANGE {
         return check::check(data, HEADER, len, station).map(|passed| (passed, false));
     }
-    let vlan = ethernet::vlan(data);
-    let entrance = table.next_hops.entrance(table.ingress, vlan, data.first_chunk().copied());
+    let (vlan, start) = (ethernet::vlan(data), data.first_chunk().copied());
+    let entrance = table.next_hops.entrance(table.ingress, vlan, start);
+    // Whatever is in it: it is nothing to the host either. Of a tag that nothing takes, the host may, by the port's address.
+    if let Some(start) = start.filter(|start| start[0] & 1 == 0) {
+        let by = entrance.or_else(|| table.next_hops.entrance(table.ingress, None, Some(start)));
+        if !by.is_some_and(|by| by.station.takes(start)) {
+            return Err(Refusal::OtherStation);
+        }
+    }
     let (header, entrance) = match vlan {
         Some(_) => (HEADER + TAG, entrance.ok_or(Refusal::Vlan)?),
         None => (HEADER, entrance.unwrap_or(Entrance::CLOSED)),

@@ -239,6 +239,7 @@ fn a_burst_of_packets_whose_ttl_is_used_up_is_refused_as_one_by_one() {
         (wrong_sum, Refusal::Checksum),
         (elsewhere, Refusal::OtherStation),
         (ethernet([8, 6], &[0; 28]), Refusal::NotIp),
+        ([&[2, 3, 3, 3, 3, 3][..], &ethernet([8, 6], &[0; 28])[6..]].concat(), Refusal::OtherStation),
     ];
     for (frame, refusal) in &cases {
         assert_eq!(asked.one(frame), Err(*refusal));

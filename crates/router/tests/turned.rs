@@ -107,12 +107,15 @@ fn what_would_not_leave_is_refused_for_its_own_reason() {
     let mut forwarder = fib.forwarder();
     let mut spoilt = udp(0, false, 64);
     spoilt[24] ^= 1;
+    let mut arp = udp(0, false, 64);
+    arp[12..14].copy_from_slice(&[8, 6]);
     for (frame, reason) in [
         (udp(0, false, 1), Refusal::Ttl),
         (udp(0, true, 1), Refusal::Ttl),
         (udp(5, false, 64), Refusal::NoRoute),
         (spoilt, Refusal::Checksum),
-        (vec![0; 60], Refusal::NotIp),
+        (arp, Refusal::NotIp),
+        (vec![0; 60], Refusal::OtherStation),
     ] {
         forwarder.seek_turned_back();
         assert_eq!(route(&mut forwarder, &pool, std::slice::from_ref(&frame)), ([0, 0], vec![(reason, frame)]));

@@ -210,21 +210,38 @@ fn tags_that_no_interface_takes_are_refused_with_them() {
     let mut model = model([1500; INTERFACES], [true; INTERFACES], [false; INTERFACES]);
     let (pool, mut fib) = (pool(), table(&model));
     let mut asked = Asked::new(&fib, &pool);
-    let frame = udp(mac(2), None, (1, false), 64, 60);
+    let (frame, to_port) = (udp(mac(2), None, (1, false), 64, 60), udp(mac(0), None, (1, false), 64, 60));
+    let mut to_group = to_port.clone();
+    to_group[0] |= 1;
     for tag in [[0x81, 0, 0, 0], [0x81, 0, 0xE0, 0], [0x81, 0, 0, 6], [0x81, 0, 0x0F, 0xFF], [0x88, 0xA8, 0, 5]] {
-        assert_eq!(asked.one(0, &with_tag(&frame, tag)), Err(Refusal::Vlan), "{tag:x?}");
-        // A tag that is known, in front of another one.
-        assert_eq!(asked.one(0, &with_tag(&with_tag(&frame, tag), [0x81, 0, 0, 5])), Err(Refusal::Vlan), "{tag:x?}");
+        // Also behind a tag that is known.
+        for tags in [&[tag][..], &[tag, [0x81, 0, 0, 5]]] {
+            let tagged = |frame: &Vec<u8>| tags.iter().fold(frame.clone(), |frame, tag| with_tag(&frame, *tag));
+            let fates = [&to_port, &to_group, &frame].map(|frame| asked.one(0, &tagged(frame)).unwrap_err());
+            assert_eq!(fates, [Refusal::Vlan, Refusal::Vlan, Refusal::OtherStation], "{tags:x?}");
+        }
     }
     let known = with_tag(&frame, [0x81, 0, 0, 5]);
     for len in 14..18 {
-        assert_eq!(asked.one(0, &known[..len]), Err(Refusal::Vlan));
+        assert_eq!(asked.one(0, &with_tag(&to_port, [0x81, 0, 0, 5])[..len]), Err(Refusal::Vlan));
     }
     assert!(asked.one(0, &known).is_ok());
     assert_eq!(asked.one(1, &known), Err(Refusal::OtherStation), "the VLAN of another port");
     let mut arp = known.clone();
     arp[16..18].copy_from_slice(&[8, 6]);
     assert_eq!(asked.one(0, &arp), Err(Refusal::NotIp));
+    // Nor is anything else another station's affair.
+    for other in [with_tag(&to_port, [0x81, 0, 0, 5]), arp] {
+        for ether_type in [[8, 6], [0x88, 0x64], [0x88, 0x47], [0x89, 0x15]] {
+            let mut frame = [&[2, 3, 3, 3, 3, 3], &other[6..]].concat();
+            assert_eq!(asked.one(0, &frame), Err(Refusal::OtherStation));
+            frame.drain(12..16);
+            frame[12..14].copy_from_slice(&ether_type);
+            assert_eq!(asked.one(0, &frame), Err(Refusal::OtherStation), "{ether_type:x?}");
+            frame[..6].copy_from_slice(&mac(0));
+            assert_eq!(asked.one(0, &frame), Err(Refusal::NotIp), "{ether_type:x?}");
+        }
+    }
 
     fib.set_families(2, [false, true]).unwrap();
     assert_eq!(asked.one(0, &known), Err(Refusal::LeftToHost));
@@ -362,7 +379,7 @@ fn an_interface_goes_away_under_running_forwarders() {
                         assert_eq!(out[..16], expected);
                     }
                     for (refusal, left) in refused {
-                        assert!(matches!(refusal, Refusal::Unresolved | Refusal::Vlan), "{refusal:?}");
+                        assert!(matches!(refusal, Refusal::Unresolved | Refusal::OtherStation), "{refusal:?}");
                         assert!(burst.iter().any(|sent| sent.bytes == left), "a refused frame has changed");
                     }
                 }

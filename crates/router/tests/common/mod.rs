@@ -98,17 +98,25 @@ pub(crate) struct Tagged {
 }
 
 impl Tagged {
-    /// As [`Naive::route`], of ports; IPv4 options and hop-by-hop options of IPv6 are refused.
+    /// As [`Naive::route`], of ports; IPv4 options and hop-by-hop options of IPv6 are refused. What is for another station is so whatever is in it;
+    /// if no interface takes its tag, for another than the port.
     pub(crate) fn route(&self, ingress: usize, frame: &[u8]) -> Result<(usize, Vec<u8>), Refusal> {
         let is_tag = |at: usize| frame.len() > at + 1 && matches!(frame[at..at + 2], [0x81, 0] | [0x88, 0xA8]);
         let (mut interface, mut inner) = (ingress, frame.to_vec());
+        let mut known = Some(ingress);
         if is_tag(12) {
-            if frame[12] == 0x88 || frame.len() < 18 || is_tag(16) {
-                return Err(Refusal::Vlan);
-            }
-            let vlan = u16::from(frame[14]) % 16 * 256 + u16::from(frame[15]);
-            let known = self.places.iter().position(|place| *place == (ingress, Some(vlan)));
-            interface = known.filter(|known| self.is_up(*known)).ok_or(Refusal::Vlan)?;
+            let odd = frame[12] == 0x88 || frame.len() < 18 || is_tag(16);
+            let vlan = (!odd).then(|| u16::from(frame[14]) % 16 * 256 + u16::from(frame[15]));
+            known = self.places.iter().position(|place| place.1.is_some() && *place == (ingress, vlan));
+            known = known.filter(|known| self.is_up(*known));
+        }
+        let by = known.unwrap_or(ingress);
+        let takes = self.is_up(by) && (self.promiscuous[by] || frame.get(..6) == Some(&self.naive.macs[by]));
+        if frame.len() >= 8 && frame[0].is_multiple_of(2) && !takes {
+            return Err(Refusal::OtherStation);
+        }
+        if is_tag(12) {
+            interface = known.ok_or(Refusal::Vlan)?;
             inner.drain(12..16);
         }
         let mut naive = Naive { promiscuous: self.promiscuous[interface], ..self.naive.clone() };
