@@ -99,6 +99,18 @@ impl Daemons {
         logs.map(text).collect()
     }
 
+    /// Returns how many sessions of BFD are up, if it is BIRD; else none.
+    ///
+    /// # Panics
+    ///
+    /// If `birdc` cannot be started.
+    #[must_use]
+    pub fn bfd_sessions(&self) -> usize {
+        let said = command(&["birdc", "-s", &self.path("control"), "show", "bfd", "sessions"]).output();
+        let said = said.expect("birdc starts").stdout;
+        String::from_utf8_lossy(&said).lines().filter(|line| line.split_whitespace().nth(2) == Some("Up")).count()
+    }
+
     fn path(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
@@ -177,7 +189,7 @@ macro_rules! line {
 fn bird(speaker: &Speaker<'_>) -> String {
     let mut text = format!("router id {};\nlog stderr all;\n", speaker.id);
     line!(text, "protocol device {{ scan time 1; }}\nprotocol direct {{ ipv4; ipv6; interface \"lo\"; }}");
-    line!(text, "protocol bfd {{ interface \"*\" {{ interval 100 ms; multiplier 10; }}; }}");
+    line!(text, "protocol bfd {{ debug {{ events }}; interface \"*\" {{ interval 100 ms; multiplier 10; }}; }}");
     for (which, (channel, version, bits)) in [("ipv4", "v2", 32), ("ipv6", "v3", 128)].into_iter().enumerate() {
         let set = |addresses: &[&str]| {
             let nets: Vec<String> =
@@ -187,7 +199,7 @@ fn bird(speaker: &Speaker<'_>) -> String {
         line!(text, "protocol kernel {{ {channel} {{ export where source != RTS_DEVICE; }}; merge paths yes; }}");
         line!(
             text,
-            "protocol ospf {version} {{ ecmp yes; {channel} {{ import all; export {}; }}; area 0 {{",
+            "protocol ospf {version} {{ debug {{ events }}; ecmp yes; {channel} {{ import all; export {}; }}; area 0 {{",
             set(speaker.ospf)
         );
         for (interface, cost) in speaker.links {

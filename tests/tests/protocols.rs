@@ -75,6 +75,9 @@ fn steered_by(suite: Suite, other: Suite) {
     };
     let daemons = [suite.start(&network.router.namespace, &ours), other.start(&network.right, &theirs)];
     network.learns();
+    // Without it all the rest would work as well, but later. On each link one for IPv4, one for OSPFv3 and one for BGP by IPv6.
+    let bird = &daemons[usize::from(suite == Suite::Frr)];
+    eventually("BFD is up for all", || bird.bfd_sessions() == 3 * DOUBLE.len());
     network.forwards_without_the_host();
     network.moves_with_the_links();
     if suite == Suite::Frr {

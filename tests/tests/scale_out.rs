@@ -73,15 +73,20 @@ fn flows_go_on_when_a_router_is_frozen_killed_and_back() {
     let mut routers = LINKS.map(|links| KernelRouter::new(&links));
     let ends = [&hosts[0], &hosts[1]];
     routers.iter_mut().for_each(|router| router.start(&ends));
-    let _daemons = daemons(&hosts, &routers);
+    let daemons = daemons(&hosts, &routers);
     let flows = Flows::start(&hosts);
 
     spread(&hosts, &routers, &flows);
+    let of_hosts = &daemons[..hosts.len()];
+    // With each router one for IPv4 and one for IPv6.
+    eventually("BFD is up", || of_hosts.iter().all(|bird| bird.bfd_sessions() == 2 * routers.len()));
     let first = &mut routers[0];
-    let before = flows.look();
+    let (before, logs) = (flows.look(), of_hosts.iter().map(|bird| bird.logs().len()));
+    let logs: Vec<usize> = logs.collect();
     first.signal(Signal::STOP);
     flows.go_on("while a router is frozen");
     println!("frozen: {}", flows.interrupted(&before));
+    of_hosts.iter().zip(logs).for_each(|(bird, before)| noticed_by_bfd(bird, before));
 
     let before = flows.look();
     first.kill();
@@ -129,6 +134,17 @@ fn spread(hosts: &[Namespace; 2], routers: &[KernelRouter; 2], flows: &Flows) {
             by_router > arrived / 8 && linux_after[router] - linux[router] < by_router / 2
         })
     });
+}
+
+/// Waits until a host's OSPF gives up a neighbour by BFD, which is before it has missed its hellos for ten seconds; `before` is the length
+/// of the log before the router was frozen.
+fn noticed_by_bfd(bird: &Daemons, before: usize) {
+    let since = || bird.logs().split_off(before);
+    let by_bfd = |log: &str| log.find("BFD session down for nbr");
+    eventually("BFD notices", || by_bfd(&since()).is_some());
+    let log = since();
+    let until = &log[..by_bfd(&log).unwrap_or(log.len())];
+    assert!(!until.contains("Inactivity timer expired"), "{log}");
 }
 
 /// Datagrams from left to right all the time.
