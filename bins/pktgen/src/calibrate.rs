@@ -172,6 +172,17 @@ impl Floors {
         self.floors.iter().min_by(|one, other| distance(one).total_cmp(&distance(other)))
     }
 
+    /// Returns a line for each of the size that is nearest, at all rates, but no more than a page has room for.
+    pub(crate) fn of_size(&self, size: f64) -> Vec<String> {
+        let nearest = self.nearest_size(size);
+        self.floors.iter().filter(|floor| Some(floor.size) == nearest).take(8).map(Floor::words).collect()
+    }
+
+    fn nearest_size(&self, size: f64) -> Option<f64> {
+        let sizes = self.floors.iter().map(|floor| floor.size);
+        sizes.min_by(|one, other| (one - size).abs().total_cmp(&(other - size).abs()))
+    }
+
     fn table(&self) -> String {
         let columns =
             ["", "bytes", "offered pps", "sent", "lost", "due p50 us", "p99", "max", "ring p50", "p99", "max"];

@@ -49,8 +49,12 @@ pub(crate) struct Lane<T = AnyTxQueue> {
     /// When it began, and when sources without pacer send no more.
     begun: u64,
     end: u64,
-    /// When the last frame was handed over.
+    /// When the last frame was handed over, and when the last that was taken was due.
     last: u64,
+    last_due: u64,
+    /// Frames that were taken with the one before them, as that was late by more than so many ticks.
+    late: u64,
+    late_after: u64,
 }
 
 /// Streams that take turns, and when their frames are due.
@@ -184,7 +188,16 @@ impl<T: TxQueue> Lane<T> {
             begun: 0,
             end: 0,
             last: 0,
+            last_due: 0,
+            late: 0,
+            late_after: u64::MAX,
         }
+    }
+
+    /// Counts frames that are late by more than so many ticks.
+    pub(crate) fn late_after(mut self, ticks: u64) -> Self {
+        self.late_after = ticks;
+        self
     }
 
     /// Sends frames of another kind as probes: what counts is not known when it arrives.
@@ -225,7 +238,7 @@ impl<T: TxQueue> Lane<T> {
     pub(crate) fn begin(&mut self, now: u64, part: Part) {
         self.cache.free_batch(&mut self.batch);
         self.runs.clear();
-        (self.tagged, self.handed, self.last) = (0, 0, now);
+        (self.tagged, self.handed, self.last, self.last_due, self.late) = (0, 0, now, now, 0);
         self.streams.fill(Sent::default());
         (self.handed_before, self.over) = (0, None);
         self.missed_before.fill(0);
@@ -320,6 +333,12 @@ impl<T: TxQueue> Lane<T> {
             let count = source.take(now, self.paced, self.end, &mut due[..room]);
             let written = source.traffic.write(cache, batch, due.get(..count).unwrap_or_default(), runs);
             source.starved += (count - written) as u64;
+            if let Some((last, before)) = due.get(..count).and_then(<[u64]>::split_last) {
+                self.last_due = *last;
+                if now.saturating_sub(*before.first().unwrap_or(last)) > self.late_after {
+                    self.late += before.len() as u64;
+                }
+            }
             self.tagged += written as u64;
             room -= count;
             if room == 0 {
@@ -399,6 +418,16 @@ impl<T: TxQueue> Lane<T> {
     /// Ticks from the begin, of the part or of counters, to the last hand-over.
     pub(crate) fn ticks(&self) -> u64 {
         self.last.saturating_sub(self.begun)
+    }
+
+    /// Ticks by which the last frame was late.
+    pub(crate) fn lateness(&self) -> u64 {
+        self.last.saturating_sub(self.last_due)
+    }
+
+    /// Frames that followed one that was late at once, and so came in a burst.
+    pub(crate) fn late(&self) -> u64 {
+        self.late
     }
 
     /// How much of each stream was handed over so far, and missed since counters began.

@@ -13,8 +13,9 @@ use cli::exit::Failure;
 use cli::output;
 use cli::screen;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use trial::{AnyTest, Method as _, Report, Row, Setup};
+use trial::{AnyTest, Method as _, Part, Report, Row, Setup};
 
 /// Limits of the generator that a page names.
 const LIMITS: usize = 4;
@@ -60,8 +61,9 @@ pub(crate) fn show(folders: &[PathBuf], json: bool, csv: bool) -> Result<(), Fai
 fn object(folder: &str, report: &Report) -> Result<Value, Failure> {
     let mut object: Value = serde_json::from_str(&report.json())?;
     object["folder"] = folder.into();
+    let bases = bases(report);
     for (row, of) in object["rows"].as_array_mut().into_iter().flatten().zip(report.rows()) {
-        row["percent"] = percent(report, &of).into();
+        row["percent"] = percent(&bases, &of).into();
     }
     Ok(object)
 }
@@ -69,9 +71,10 @@ fn object(folder: &str, report: &Report) -> Result<Value, Failure> {
 fn values(runs: &[(String, Report)]) -> String {
     let mut lines = vec!["folder,size,test,value,unit,percent,note".to_owned()];
     for (folder, report) in runs {
+        let bases = bases(report);
         for row in report.rows() {
             let number = |value: Option<f64>| value.map_or(String::new(), |value| value.to_string());
-            let percent = number(percent(report, &row));
+            let percent = number(percent(&bases, &row));
             let words = [quoted(folder), row.size.to_string(), quoted(&row.test), number(row.value)];
             lines.push([words.join(","), row.unit.to_owned(), percent, quoted(&row.note)].join(","));
         }
@@ -86,8 +89,9 @@ fn quoted(text: &str) -> String {
 /// The page of a run for people.
 fn page(folder: &str, report: &Report) -> String {
     let mut table = screen::plain_table(&["bytes", "test", "figure", "of max", "note"]);
+    let bases = bases(report);
     for row in report.rows() {
-        let percent = percent(report, &row).map_or(String::new(), |percent| format!("{percent:.2} %"));
+        let percent = percent(&bases, &row).map_or(String::new(), |percent| format!("{percent:.2} %"));
         table.add_row([row.size.to_string(), row.test, row.figure, percent, row.note]);
     }
     let foot = format!("of max: {}", base(report));
@@ -96,15 +100,26 @@ fn page(folder: &str, report: &Report) -> String {
     let limits: Vec<_> = limits.map(|(size, limit)| format!("limit of the generator, {size} bytes: {limit}")).collect();
     lines.extend(limits.iter().take(LIMITS).cloned());
     lines.extend(limits.len().checked_sub(LIMITS + 1).map(|more| format!("and {} more limits (--json)", more + 1)));
+    let exact = report.about().iter().filter(|(name, _)| *name == "clock" || name.starts_with("floor, "));
+    lines.extend(exact.map(|(_, value)| printable(value)));
+    let about = |name: &str| report.about().get(name).map(|value| printable(value));
+    if about("ways").is_some_and(|ways| ways == "one way") {
+        lines.push("departs from RFC 2544, 14: one way instead of both at once".to_owned());
+    }
+    lines.extend(about("catch-up").map(|most| {
+        format!(
+            "departs from RFC 2544, 21, where the load is constant: what was late by up to {most} was sent in bursts"
+        )
+    }));
     lines.extend(report.departures().iter().map(|departure| format!("departs from {departure}")));
     lines.extend(report.is_cut().then(|| "the last line was not written to its end; its trial is left out".to_owned()));
     lines.join("\n")
 }
 
 /// The percentage that a rate is of the highest of its size.
-fn percent(report: &Report, row: &Row) -> Option<f64> {
+fn percent(bases: &BTreeMap<u32, f64>, row: &Row) -> Option<f64> {
     let rate = row.value.filter(|_| row.unit == "pps")?;
-    Some(rate / highest(report, row.size)? * 100.0)
+    Some(rate / bases.get(&row.size)? * 100.0)
 }
 
 /// What percentages are of.
@@ -122,9 +137,19 @@ fn base(report: &Report) -> &'static str {
 
 /// The highest rate of a size, in frames a second: that of the line, or what the ports sent at most.
 fn highest(report: &Report, size: u32) -> Option<f64> {
-    report.parts().iter().filter(|part| part.size == size).find_map(|part| match (&part.setup, &part.test) {
+    report.parts().iter().filter(|part| part.size == size).find_map(base_of)
+}
+
+/// The same of all sizes.
+fn bases(report: &Report) -> BTreeMap<u32, f64> {
+    // The first of a size counts.
+    report.parts().iter().rev().filter_map(|part| Some((part.size, base_of(part)?))).collect()
+}
+
+fn base_of(part: &Part) -> Option<f64> {
+    match (&part.setup, &part.test) {
         (Setup::Frmol { rate }, _) if *rate < UNLIMITED => Some(*rate),
         (_, AnyTest::Frmol(test)) => test.result().map(|result| result.offered),
         _ => None,
-    })
+    }
 }

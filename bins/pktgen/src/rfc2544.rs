@@ -7,6 +7,8 @@ mod progress;
 pub(crate) use folder::read;
 
 use crate::args::{Rfc2544Args, RunArgs, Size, Test};
+use crate::calibrate::Floors;
+use crate::clock::{Calibrated, ClockReport};
 use crate::trial::Held;
 use crate::{machine, report_folders, trial as runs};
 use anyhow::anyhow;
@@ -24,6 +26,8 @@ use trial::{AnyTest, Ended, LeftOut, Line, Method as _, Outcome, Part, Profile, 
 pub(crate) const UNLIMITED: f64 = 1e9;
 /// Bytes of a frame on the wire besides those that sizes with check sequence have.
 const WIRE_OVERHEAD: f64 = 20.0;
+/// For so long cables may have no core without a word on it.
+const WAITED: Duration = Duration::from_millis(1);
 /// The least frames of a trial at the lowest rate, and that rate as a share of the highest.
 const FEWEST: f64 = 10.0;
 const LOWEST: f64 = 1e-4;
@@ -64,10 +68,11 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let (profile, sizes) = (args.profile(), args.sizes().map_err(Failure::usage)?);
     check(args, &profile, &sizes)?;
     let (folder, (known, left_out)) = match (&args.out, &args.resume) {
-        (_, Some(path)) => Folder::resume(path, &profile, &args.conditions())?,
-        (Some(path), None) => (Folder::create(path, &profile, about(args))?, Default::default()),
+        (_, Some(path)) => Folder::resume(path, &profile, &conditions(args))?,
+        (Some(path), None) => (Folder::create(path, &profile, about(args, &sizes)?)?, Default::default()),
         (None, None) => return Err(Failure::usage("--out: missing; name a folder for the results")),
     };
+    let sizes = unfinished_first(sizes, &known)?;
     let path = folder.path().to_owned();
     let progress = Progress::new(&profile, args, sizes.len());
     let has_counted = known.iter().any(|part| part.test.spent().0 > u64::try_from(part.void.len()).unwrap_or(u64::MAX));
@@ -89,11 +94,35 @@ pub(crate) fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     }
 }
 
-/// What a run is measured with.
-fn about(args: &Rfc2544Args) -> BTreeMap<String, String> {
+/// What a run is measured with: the machine, what was asked for, how exact times are, and what the instrument has measured of itself.
+fn about(args: &Rfc2544Args, sizes: &[Size]) -> Result<BTreeMap<String, String>, Failure> {
     let mut about = machine::about();
     about.extend(args.conditions().map(|(name, value)| (name.to_owned(), value)));
-    about
+    about.insert("clock".to_owned(), ClockReport::of(&Calibrated::begin().clock()?).words());
+    let floors = args.floor.as_ref().map(|path| Floors::read(path)).transpose()?;
+    for (floors, size) in floors.iter().flat_map(|floors| sizes.iter().map(move |size| (floors, size))) {
+        about.insert(format!("floor, {} bytes", size.bytes), floors.of_size(size.sizes.mean()).join("; "));
+    }
+    Ok(about)
+}
+
+/// What has to be the same when a run goes on: what was asked for, the program and the machine.
+fn conditions(args: &Rfc2544Args) -> Vec<(&'static str, String)> {
+    let machine = machine::about();
+    let of_machine = ["program", "processor", "lcores", "kernel"];
+    let of_machine = of_machine.into_iter().filter_map(|name| Some((name, machine.get(name)?.clone())));
+    args.conditions().into_iter().chain(of_machine).collect()
+}
+
+/// The sizes, that of a test which an earlier run has begun and not ended before all others: trials go to the last test of a run.
+fn unfinished_first(mut sizes: Vec<Size>, known: &[Part]) -> Result<Vec<Size>, Failure> {
+    let Some(open) = known.last().filter(|part| part.test.next().is_some()) else { return Ok(sizes) };
+    let Some(at) = sizes.iter().position(|size| size.bytes == open.size) else {
+        let size = open.size;
+        return Err(Failure::usage(format!("--sizes: a test of {size} bytes is not finished; ask for that size, too")));
+    };
+    sizes[..=at].rotate_right(1);
+    Ok(sizes)
 }
 
 fn nothing(path: &Path) -> Failure {
@@ -172,7 +201,8 @@ impl Bench<'_> {
             AnyTest::Frmol(test) => test.result().map(|result| result.offered),
             _ => None,
         };
-        let highest = self.args.max.into_iter().chain(line.or(offered)).reduce(f64::min);
+        // What the ports sent on a machine that was busy is no reason to ask for less than what was asked for.
+        let highest = self.args.max.into_iter().chain(line).reduce(f64::min).or(offered);
         let Some(highest) = highest else {
             let all = [Test::Throughput, Test::Latency, Test::Recovery, Test::BackToBack, Test::Loss];
             return self.leave_out(
@@ -192,7 +222,16 @@ impl Bench<'_> {
 
     /// The search for the throughput, and the tests that begin with it.
     fn throughput(&mut self, size: &Size, highest: f64) -> Result<(), Broken> {
-        let found = self.test(size, &self.search(highest))?;
+        let search = self.search(highest);
+        if let Setup::Throughput { low, high, .. } | Setup::BinarySearch { low, high, .. } = search
+            && low >= high
+        {
+            let why = format!(
+                "the ports sent {high:.0} frames/s at most, and the lowest rate is {low:.0}: no range to search"
+            );
+            return self.leave_out(size, &[Test::Throughput, Test::Latency, Test::Recovery, Test::BackToBack], &why);
+        }
+        let found = self.test(size, &search)?;
         let Some((rate, above)) = bounds(&found) else {
             let all = [Test::Latency, Test::Recovery, Test::BackToBack];
             return self.leave_out(size, &all, "no throughput was found to measure it at");
@@ -205,7 +244,7 @@ impl Bench<'_> {
             Above::Loses => ("", ""),
             // RFC 9004, 6.1.
             Above::Nothing => ("the highest rate is no overload", "the highest rate is forwarded without end"),
-            Above::Unsent => ["the generator sends no rate above the throughput"; 2].into(),
+            Above::Unsent => ["the generator kept to no rate above the throughput"; 2].into(),
             Above::Unknown => ["no rate above the throughput is known to lose frames"; 2].into(),
         };
         if above != Above::Loses {
@@ -250,13 +289,21 @@ impl Bench<'_> {
             part.size == size.bytes && std::mem::discriminant(&part.setup) == std::mem::discriminant(setup)
         };
         let last = self.known.len().saturating_sub(1);
-        let mut test = match self.known.iter().position(is_it) {
+        let at = self.known.iter().position(is_it);
+        let mut test = match at {
             // Trials go to the last test of a run; of one before it what there is has to do.
             Some(at) if self.has_begun || at < last || self.known[at].test.next().is_none() => {
                 self.progress.known(setup);
                 return Ok(self.known[at].test.clone());
             }
             Some(at) => self.known[at].test.clone(),
+            None if !self.has_begun && self.known.last().is_some_and(|part| part.test.next().is_some()) => {
+                let size = self.known[last].size;
+                return Err(Failure::usage(format!(
+                    "--tests: another test of {size} bytes is not finished, and goes on before others begin; ask for it alone first"
+                ))
+                .into());
+            }
             None => {
                 let test = setup.start(&self.profile).map_err(|error| anyhow!("{} bytes: {error}", size.bytes))?;
                 self.folder.write(&Line::test(size.bytes, setup.clone()))?;
@@ -277,6 +324,9 @@ impl Bench<'_> {
             self.progress.told(&outcome, verdict);
         }
         self.progress.end();
+        if let Some(at) = at {
+            self.known[at].test.clone_from(&test);
+        }
         Ok(test)
     }
 
@@ -284,11 +334,18 @@ impl Bench<'_> {
     fn trial(&mut self, size: &Size, setup: &Setup, next: &Trial) -> Result<Outcome, Broken> {
         let args = run_args(self.args, size, setup, next);
         let frames = runs::prepare(&args)?;
+        let waited = machine::waited();
         let done = runs::perform_on(&mut self.held, true, &args, frames, &mut self.stop, &mut Screen::new(true, true));
         if self.stop.is_signalled() {
             return Err(Broken::Interrupted);
         }
-        let outcome = measured::outcome(&args, done?, next, self.profile.rate_tolerance)?;
+        let mut outcome = measured::outcome(&args, done?, next, self.profile.rate_tolerance)?;
+        // Cables of software NICs are threads of this process, and lose frames while they have no core.
+        let waited = machine::waited().saturating_sub(waited);
+        if waited >= WAITED && args.ports.iter().all(nic::Address::is_soft) {
+            outcome.doubtful = outcome.doubtful.max(measured::due_in(waited, next, &outcome));
+            outcome.away = outcome.away.map(|away| away + waited.as_secs_f64());
+        }
         self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
         if self.stop.is_signalled() { Err(Broken::Interrupted) } else { Ok(outcome) }
     }
@@ -326,7 +383,7 @@ enum Above {
     Loses,
     /// There is none: the throughput is the highest.
     Nothing,
-    /// The generator sends none.
+    /// The generator kept to none.
     Unsent,
     /// The search was given up before that was known.
     Unknown,

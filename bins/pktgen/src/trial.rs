@@ -49,6 +49,8 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// The drain ends when all has come and nothing follows for so long, and at the latest after the second, or what the tests ask for.
 const SETTLE: Duration = Duration::from_millis(50);
 const DRAIN: Duration = Duration::from_secs(2);
+/// Frames that are late by more come in a burst that is none of the rate asked for.
+const LATE: Duration = Duration::from_micros(100);
 /// Ticks of a part that somebody ends: centuries.
 const WITHOUT_END: u64 = u64::MAX >> 2;
 /// Bytes by which headers may become longer on the way.
@@ -316,6 +318,7 @@ fn directions(
             let pool = held.buffers((from, queue), args, frames.largest(), opened[from].port.numa_node())?;
             let others = paces_of_overload(args, from, macs, clock)?;
             let mut lane = Lane::new(from, tx, &pool, args.port_options.batch.into(), sources).probe_with(probe);
+            lane = lane.late_after(ticks(clock, LATE));
             lane.set_other_paces(others);
             let streams = lane.streams();
             let mut direction =

@@ -182,10 +182,13 @@ fn rows_say_what_the_machine_may_have_done() {
     let profile = Profile::default();
     let note = |setup| rows(away, &setup, &profile)[0].note.clone();
     let latency = note(Setup::Latency { rates: vec![1e5] });
-    assert!(latency.contains("too long by at most 4 ms, for which the receiver was away"), "{latency}");
+    assert!(
+        latency.contains("too long by at most 4 ms, for which the machine stopped receiver or device"),
+        "{latency}"
+    );
     assert!(latency.contains(&format!("{} trials, ", profile.latency.repetitions)), "{latency}");
     let highest = note(Setup::Frmol { rate: 2e6 });
-    assert!(highest.contains("at least: the machine took the generator's lcore away for up to 4 ms"), "{highest}");
+    assert!(highest.contains("at least: the machine stopped generator or device for up to 4 ms"), "{highest}");
     let loss = note(Setup::FrameLoss { highest: 2e6 });
     assert!(loss.contains("at least 50 %: 8,000 frames may be lost for bursts of the generator"), "{loss}");
     // Of a machine that does nothing of the kind they say nothing, and neither do older lines.

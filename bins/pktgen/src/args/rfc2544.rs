@@ -80,7 +80,7 @@ pub(crate) struct Rfc2544Args {
     trial_time: Option<Duration>,
 
     /// How often latency, back-to-back frames, recovery and the highest load are measured, and how many trials decide about a rate of the throughput
-    /// search, in place of the profile's numbers
+    /// search (in that of --profile rfc2544 one always does), in place of the profile's numbers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
 
@@ -97,9 +97,13 @@ pub(crate) struct Rfc2544Args {
     dst_ip: Vec<IpAddr>,
 
     /// How late a frame may be sent (100us, 10ms); what is later is missed, and more than 0.1 % of that makes a trial void. What is late comes in
-    /// bursts, which the device needs room for
+    /// bursts, which the device needs room for: where that may be why frames were lost, the trial is void, too
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = super::pace::time)]
     catch_up: Duration,
+
+    /// What pktgen calibrate has measured: the report shows it beside the latencies, and subtracts nothing
+    #[arg(long, value_name = "FILE", conflicts_with = "resume")]
+    pub(crate) floor: Option<PathBuf>,
 
     /// Print one JSON object at the end, on standard output
     #[arg(long)]
@@ -207,6 +211,12 @@ impl FromStr for Chosen {
 impl Rfc2544Args {
     /// The sizes to measure with.
     pub(crate) fn sizes(&self) -> Result<Vec<Size>, String> {
+        if self.sizes.name == "imix" && self.ipv6 {
+            return Err(
+                "--sizes imix: its smallest frames have no room for IPv6 and a tag; leave out --ipv6, or name sizes"
+                    .to_owned(),
+            );
+        }
         if self.sizes.name == "imix" {
             let sizes: Sizes = "imix".parse().map_err(|error| format!("--sizes imix: {error}"))?;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a mean of sizes")]
@@ -267,7 +277,7 @@ impl Rfc2544Args {
     }
 
     /// What figures depend on besides the profile, by name: a run that goes on has to have the same.
-    pub(crate) fn conditions(&self) -> [(&'static str, String); 5] {
+    pub(crate) fn conditions(&self) -> [(&'static str, String); 7] {
         let either = |given: Option<String>, otherwise: &str| given.unwrap_or_else(|| otherwise.to_owned());
         let words = |words: Vec<String>, separator: &str| Some(words.join(separator)).filter(|words| !words.is_empty());
         let bound = |bound: Option<f64>| either(bound.map(|rate| format!("{rate} pps")), "none given");
@@ -282,7 +292,12 @@ impl Rfc2544Args {
             ("line", either(line, no_line)),
             ("bounds", format!("lowest rate {}, highest rate {}", bound(self.min), bound(self.max))),
             ("addresses", format!("MAC {}, IP {}", either(macs, "of the ports"), either(ips, "none given"))),
-            ("port options", format!("batch {batch}, rings of {ring_size}, MTU {mtu}, pages {pages:?}")),
+            (
+                "port options",
+                format!("batch {batch}, rings of {ring_size}, MTU {mtu} or what frames need, pages {pages:?}"),
+            ),
+            ("ways", if self.one_way { "one way" } else { "both ways at once" }.to_owned()),
+            ("catch-up", format!("{:?}", self.catch_up)),
         ]
     }
 

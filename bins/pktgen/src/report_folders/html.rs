@@ -1,7 +1,7 @@
 //! The page of runs: what was found, drawn and in numbers, what was void, and how it was measured.
 
 use super::charts::{self, latencies, throughputs, typical_and_worst};
-use super::{highest, method, percent};
+use super::{bases, highest, method, percent};
 use crate::page::markup::{Markup, short};
 use crate::page::scale::number;
 use crate::page::{self, Column, table};
@@ -152,8 +152,9 @@ fn last_figures(part: &Part) -> Vec<(String, String)> {
 
 /// All figures, as the other forms have them.
 fn figures(page: &mut Markup, report: &Report) {
+    let bases = bases(report);
     let row = |row: trial::Row| {
-        let percent = percent(report, &row).map_or_else(String::new, |percent| format!("{percent:.2} %"));
+        let percent = percent(&bases, &row).map_or_else(String::new, |percent| format!("{percent:.2} %"));
         vec![row.size.to_string(), row.test, row.figure, percent, row.note]
     };
     let rows: Vec<_> = report.rows().into_iter().map(row).collect();

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use trial::{LeftOut, Line, Part, Profile, Report};
 
@@ -27,15 +27,18 @@ pub(super) struct Folder {
     file: File,
     /// Whether a trial is in it.
     has_trial: bool,
+    /// Whether the folder was made for this run.
+    is_new: bool,
 }
 
 impl Folder {
     /// Makes a folder, unless there is one, and begins a run in it.
     pub(super) fn create(path: &Path, profile: &Profile, about: BTreeMap<String, String>) -> Result<Self, Failure> {
         let name = path.display();
+        let is_new = !path.exists();
         std::fs::create_dir_all(path).with_context(|| format!("--out {name}: cannot be made; name another folder"))?;
         let lines = path.join(NAME);
-        let file = OpenOptions::new().read(true).append(true).create(true).open(&lines);
+        let file = open(OpenOptions::new().read(true).append(true).create(true), &lines);
         let file = file.map_err(|error| anyhow!("--out {name}: cannot be written: {error}; name another folder"))?;
         lock(&file, &format!("--out {name}"))?;
         // A file whose first line was not written to its end holds no result.
@@ -46,7 +49,7 @@ impl Folder {
             return Err(anyhow!("--out {name}: has results; go on with --resume {name}, or name another folder").into());
         }
         file.set_len(0).with_context(|| format!("--out {name}: cannot be written; name another folder"))?;
-        let mut folder = Self { path: path.to_owned(), file, has_trial: false };
+        let mut folder = Self { path: path.to_owned(), file, has_trial: false, is_new };
         if let Err(error) = folder.put(&Line::run_about(profile.clone(), about)) {
             folder.keep();
             return Err(anyhow!("--out {name}: cannot be written: {error}; make room, or name another folder").into());
@@ -65,7 +68,7 @@ impl Folder {
     ) -> Result<(Self, Known), Failure> {
         let name = path.display();
         let unwritable = || format!("--resume {name}: cannot be written; see to its permissions and the space left");
-        let file = match OpenOptions::new().read(true).append(true).open(path.join(NAME)) {
+        let file = match open(OpenOptions::new().read(true).append(true), &path.join(NAME)) {
             Ok(file) => file,
             // What cannot be read either is no folder of results.
             Err(error) => return Err(read(path).err().unwrap_or_else(|| anyhow!("{}: {error}", unwritable()).into())),
@@ -92,7 +95,7 @@ impl Folder {
         let whole = text.rfind('\n').map_or(0, |end| end as u64 + 1);
         file.set_len(whole).with_context(unwritable)?;
         let known = (report.parts().to_vec(), report.left_out().to_vec());
-        Ok((Self { path: path.to_owned(), file, has_trial: true }, known))
+        Ok((Self { path: path.to_owned(), file, has_trial: true, is_new: false }, known))
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -104,7 +107,9 @@ impl Folder {
         if !self.has_trial {
             // What cannot be removed is in the way of nothing else.
             let _ = std::fs::remove_file(self.path.join(NAME));
-            let _ = std::fs::remove_dir(&self.path);
+            if self.is_new {
+                let _ = std::fs::remove_dir(&self.path);
+            }
         }
         self.has_trial
     }
@@ -122,6 +127,12 @@ impl Folder {
     fn put(&mut self, line: &Line) -> io::Result<()> {
         self.file.write_all(format!("{line}\n").as_bytes()).and_then(|()| self.file.sync_data())
     }
+}
+
+/// Opens a file, and waits for nobody: of a pipe no line would ever come.
+fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("no regular file")) }
 }
 
 /// Takes the file of lines for this run alone, until it is closed.
@@ -146,7 +157,7 @@ fn lock(file: &File, name: &str) -> Result<(), Failure> {
 pub(crate) fn read(path: &Path) -> Result<(Report, String), Failure> {
     let name = path.display();
     let mut text = Vec::new();
-    File::open(path.join(NAME))
+    open(OpenOptions::new().read(true), &path.join(NAME))
         .and_then(|file| file.take(LONGEST).read_to_end(&mut text))
         .with_context(|| format!("{name}: {NAME} cannot be read; name a folder that pktgen rfc2544 has written"))?;
     // A line that was not written to its end may have any bytes.

@@ -6,6 +6,7 @@ use crate::trial::{Outcome as Run, report};
 use cli::exit::Failure;
 use cli::report::PortTotals;
 use measure::Clock;
+use std::time::Duration;
 use trial::{Delays, Outcome, Traffic, Trial};
 
 /// A burst is none of the rate asked for if it took longer by more than this, or this share of it: times of hand-overs are not exact.
@@ -24,7 +25,7 @@ pub(super) fn outcome(args: &RunArgs, mut run: Run, trial: &Trial, tolerance: f6
     }
     let ways = run.figures.iter().map(|figures| {
         let ports = [figures.from, figures.to].map(|port| &run.totals.ports[port]);
-        of(figures, ports, &run.clock, &trial.traffic)
+        of(figures, ports, &run.clock, (&trial.traffic, args.traffic.pace.catch_up))
     });
     let asked = real(trial.traffic.frames().max(1));
     // One that was sent at less than its rate makes the trial void, whatever the other lost.
@@ -43,9 +44,21 @@ fn real(frames: u64) -> f64 {
     frames as f64
 }
 
+/// Returns how many frames of a trial were due in a time, at the rate at which they were sent.
+pub(super) fn due_in(time: Duration, trial: &Trial, outcome: &Outcome) -> u64 {
+    let share = time.as_secs_f64() / trial.traffic.seconds();
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count; saturates")]
+    let frames = (real(outcome.sent) * share).ceil() as u64;
+    frames.min(outcome.sent)
+}
+
 /// The worse of two ways, with what the other adds to its incidents and delays.
 fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse.link_fell |= other.link_fell;
+    worse.away = [worse.away, other.away].into_iter().flatten().reduce(f64::max);
+    // What is known of the last lost frame may be of either.
+    worse.doubtful = worse.doubtful.max(if other.last_lost.is_some() { other.doubtful } else { 0 });
+    worse.own = worse.own.saturating_add(other.own);
     worse.duplicate += other.duplicate;
     worse.reordered += other.reordered;
     worse.last_lost = [worse.last_lost, other.last_lost].into_iter().flatten().reduce(f64::max);
@@ -57,13 +70,21 @@ fn joined(mut worse: Outcome, other: &Outcome) -> Outcome {
     worse
 }
 
-/// The outcome of one way. What the ports counted as sent and kept, and what arrived and their rings had no room for, the generator lost,
-/// and not the device: it is as if it had not been sent.
-pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, traffic: &Traffic) -> Outcome {
+/// The outcome of one way, whose frames may be late by what is caught up. What the ports counted as sent and kept, and what arrived and
+/// their rings had no room for, the generator lost, and not the device: it is as if it had not been sent.
+pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, asked: (&Traffic, Duration)) -> Outcome {
+    let ((traffic, catch_up), seconds) = (asked, |ticks: u64| clock.nanoseconds(ticks) / 1e9);
     let verdict = figures.all.verdict;
     let own = ports[0].tx_dropped + ports[1].rx_missed;
     let mut outcome = Outcome::new(verdict.sent.saturating_sub(own.min(verdict.lost)), verdict.received);
-    outcome.seconds = figures.ticks.map(|ticks| clock.nanoseconds(ticks) / 1e9);
+    (outcome.own, outcome.doubtful) = (own, figures.in_bursts);
+    outcome.away = Some(seconds(figures.away));
+    // The last frame may be late as all others may.
+    let lateness = seconds(figures.lateness).min(catch_up.as_secs_f64());
+    outcome.seconds = figures.ticks.map(|ticks| match traffic {
+        Traffic::Burst { .. } => seconds(ticks),
+        _ => (seconds(ticks) - lateness).max(f64::MIN_POSITIVE),
+    });
     if let (Traffic::Burst { .. }, Some(seconds)) = (traffic, outcome.seconds) {
         let late = (traffic.seconds() * LATE_SHARE).max(LATE);
         outcome.seconds = (seconds > traffic.seconds() + late).then_some(seconds);
@@ -74,7 +95,9 @@ pub(crate) fn of(figures: &Figures, ports: [&PortTotals; 2], clock: &Clock, traf
         outcome.sent += opening.handed;
         outcome.received += arrived.min(opening.handed);
         outcome.seconds = outcome.seconds.map(|after| seconds + after);
-        outcome.last_lost = figures.last_lost.map(|number| real(number) / then);
+        outcome.last_lost = figures.last_lost.filter(|_| verdict.lost > own).map(|number| real(number) / then);
+        // Which of them was the last is not known.
+        outcome.doubtful = outcome.doubtful.saturating_add(own);
     }
     (outcome.duplicate, outcome.reordered) = (verdict.duplicate, verdict.reordered);
     outcome.delays = figures.all.from_ring.map(|times| delays(&times, clock));

@@ -38,6 +38,8 @@ pub(crate) struct Direction<R = AnyRxQueue, T = AnyTxQueue> {
     /// Streams of runs before on the same ports, and frames of them that come now.
     earlier: Earlier,
     pub(crate) late: u64,
+    /// The longest time, in ticks, for which it was neither sent nor received, from the first frame after the probes to the last.
+    pub(crate) away: u64,
     /// Frames that are none of this direction's.
     pub(crate) foreign: u64,
     /// Checksums of what arrives are verified: those of what is sent are right.
@@ -104,6 +106,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             echoes: Echoes::default(),
             earlier: Earlier::default(),
             late: 0,
+            away: 0,
             foreign: 0,
             verifies: false,
             damaged: 0,

@@ -45,6 +45,11 @@ pub(crate) struct Figures {
     pub(crate) foreign: u64,
     /// Frames of earlier runs on the same ports.
     pub(crate) late: u64,
+    /// Ticks by which the last frame was sent late, and frames that were sent in bursts as the one before them was late.
+    pub(crate) lateness: u64,
+    pub(crate) in_bursts: u64,
+    /// The longest time, in ticks, for which its lcore neither sent nor received.
+    pub(crate) away: u64,
     /// Of the warm-up, what was sent, and how many frames of it arrived.
     pub(crate) opening: Option<(Sent, u64)>,
     /// Number of the last frame that was lost of the first stream.
@@ -78,7 +83,8 @@ impl Figures {
         let (untagged, damaged) = (direction.untagged(), direction.damaged());
         let opening = direction.opening.map(|sent| (sent, direction.opening_arrived));
         let [queue, queues] = direction.queue();
-        let Direction { lane, to, rx, streams, spread, answered, late, mut foreign, verifies, sent, .. } = direction;
+        let Direction { lane, to, rx, streams, spread, answered, late, away, mut foreign, verifies, sent, .. } =
+            direction;
         let answered = spread.as_ref().map_or(answered, |spread| spread.is_answered());
         let ticks = sent.is_some().then(|| lane.ticks());
         let (is_steered, asked_for) = (lane.is_steered() && ticks.is_some(), lane.asked_for());
@@ -111,6 +117,9 @@ impl Figures {
             asked_for,
             foreign,
             late,
+            lateness: lane.lateness(),
+            in_bursts: lane.late(),
+            away,
             opening,
             last_lost,
             damaged,
@@ -136,6 +145,8 @@ impl Figures {
         self.asked_for.1.iter_mut().zip(frames).for_each(|(all, one)| *all = all.zip(one).map(|(all, one)| all + one));
         self.foreign += other.foreign;
         self.late += other.late;
+        (self.lateness, self.away) = (self.lateness.max(other.lateness), self.away.max(other.away));
+        self.in_bursts += other.in_bursts;
         self.damaged += other.damaged;
         self.opening = self.opening.zip(other.opening).map(|((sent, arrived), (more, also))| {
             let sent = Sent { handed: sent.handed + more.handed, missed: sent.missed + more.missed };

@@ -75,6 +75,9 @@ pub(crate) struct Pair<R = AnyRxQueue, T = AnyTxQueue> {
     last_arrival: u64,
     /// When the drain was last looked at, since when it asks for echoes, and when each direction had one.
     looked: u64,
+    /// When its ports were last polled, and the longest time between two polls since the probes, up to the last frame.
+    polled: u64,
+    away: u64,
     asked: Option<u64>,
     heard: Option<u64>,
     pub(super) obeyed: Obeyed,
@@ -99,6 +102,8 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             round_trip: 0,
             last_arrival: 0,
             looked: 0,
+            polled: 0,
+            away: 0,
             asked: None,
             heard: None,
             obeyed: Obeyed::default(),
@@ -158,6 +163,14 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
     #[inline(always)]
     fn steer(&mut self, now: u64) {
         let elapsed = now.saturating_sub(self.since);
+        // After the last frame it may look away.
+        if self.phase > Phase::Probe && (self.phase < Phase::Drain || self.last_arrival > self.polled) {
+            let away = now.saturating_sub(self.polled);
+            if away > self.away {
+                self.note_away(away);
+            }
+        }
+        self.polled = now;
         match self.phase {
             Phase::Counted => {
                 // A ring that stands still ends it too: what is tagged has its time in the next phase.
@@ -171,6 +184,13 @@ impl<R: RxQueue, T: TxQueue> Pair<R, T> {
             }
             _ => self.steer_slowly(now, elapsed),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_away(&mut self, away: u64) {
+        self.away = away;
+        self.directions.iter_mut().for_each(|direction| direction.away = away);
     }
 
     #[inline(never)]

@@ -180,8 +180,9 @@ fn latency(result: &LatencyResult) -> Vec<Row> {
     };
     let count = result.repetitions.len();
     let away = result.away.filter(|away| *away > 0.0);
-    let away =
-        away.map(|away| format!("too long by at most {}, for which the receiver was away", shown(away * 1e3, "ms")));
+    let away = away.map(|away| {
+        format!("too long by at most {}, for which the machine stopped receiver or device", shown(away * 1e3, "ms"))
+    });
     let figure = |name: &str, summary: Option<Summary>, pick: fn(&Summary) -> f64| {
         let name = format!("{name} latency at {}", pps(result.rate));
         let notes = summary.as_ref().map_or_else(Vec::new, |summary| {
@@ -254,7 +255,7 @@ fn offered(result: &crate::Offered) -> Row {
     }
     if result.away > AWAY {
         let away = shown(result.away * 1e3, "ms");
-        note += &format!("; at least: the machine took the generator's lcore away for up to {away} at a time");
+        note += &format!("; at least: the machine stopped generator or device for up to {away}");
     } else if result.doubtful > 0 {
         let frames = grouped(&result.doubtful.to_string());
         note += &format!("; at least: up to {frames} frames may be lost for the generator");

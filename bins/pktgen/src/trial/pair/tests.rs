@@ -133,7 +133,8 @@ fn bench(plan: Plan, deaf: usize, pacers: Vec<Option<Pacer>>, edit: Edit, how: H
         let part = Frames::new(index.try_into().unwrap(), stream, 1, Kind::Full).unwrap();
         Source::new(Traffic::new(vec![part], 60), pacer.map(Pacing::Rate))
     };
-    let lane = Lane::new(0, a.tx.remove(0), &frames, 32, pacers.into_iter().enumerate().map(source).collect());
+    let lane = Lane::new(0, a.tx.remove(0), &frames, 32, pacers.into_iter().enumerate().map(source).collect())
+        .late_after(SECOND / 10_000);
     let mut direction = Direction::new(lane, 1, b.rx.remove(0), &pools[1], BASE, how).verify(true);
     direction.host = address.map(|address| {
         let station = Station::new(b.port.mac().0, &[address.parse().unwrap()], &[]).unwrap();
@@ -255,6 +256,31 @@ fn every_frame_due_is_sent_or_missed() {
     assert_eq!(counts(&figures), [sent, sent, 0, 0, 0, 0, 0]);
     let (due, ring) = (figures.all.from_due.unwrap(), figures.all.from_ring.unwrap());
     assert!(due.max >= ring.max && due.mean >= ring.mean, "{due:?} {ring:?}");
+}
+
+/// An lcore that was away for some time, in the middle or at the end, sends what was due in a burst, and says so.
+#[test]
+fn an_lcore_that_was_away_says_for_how_long_and_what_it_sent_in_bursts() {
+    let rate = "10000".parse::<measure::Load>().unwrap().rate(60, None).unwrap();
+    for (at, away) in [(100, SECOND / 50), (990, SECOND / 200)] {
+        let pacer = Pacer::new(rate, Pattern::Even, SECOND, SECOND / 100);
+        let plan = Plan { count: None, duration: Some(SECOND / 10), ..plan(0) };
+        let edit = move |number: usize, frame: Vec<u8>| {
+            let begun = device::tsc::now();
+            while number == at && device::tsc::now() - begun < away {
+                std::hint::spin_loop();
+            }
+            vec![frame]
+        };
+        let figures = run(plan, 0, Some(pacer), Box::new(edit));
+        assert!(figures.away >= away, "{} of {away}", figures.away);
+        // Half of the first time is made good, by 100 frames in bursts of 32 at most; and of the second what was left to send. A machine
+        // that was slow may have missed them.
+        let least = if at == 100 { 60 } else { 5 };
+        assert!(figures.in_bursts >= least || figures.all.missed > 100, "{} in bursts", figures.in_bursts);
+        assert!(figures.in_bursts < figures.all.verdict.sent);
+        assert!(figures.ticks.unwrap() - figures.lateness <= SECOND / 10, "{figures:?}");
+    }
 }
 
 /// Two streams at rates of their own, and one that takes what room is left: each is due as often as its rate says, and what the wire does
