@@ -41,7 +41,9 @@ impl Net for Ipv6Prefix {
 pub fn run(input: &[u8]) {
     let Some((first, steps)) = input.split_first() else { return };
     let memory_limit = if first & 4 == 0 { 1 << 30 } else { (1 << 20) + usize::from(first >> 4) };
-    let config = Config { accelerator: first & 2 != 0, memory_limit };
+    // In some the accelerator comes with the routes.
+    let accelerated_from = usize::from(first >> 6) * 4;
+    let config = Config { accelerator: first & 2 != 0, accelerated_from, memory_limit };
     for kernel in Choice::ALL {
         if kernels::choose(kernel).is_err() {
             continue;

@@ -59,7 +59,13 @@ impl Switch {
     pub(super) fn start(lcore: usize) -> Result<Self, Failure> {
         let folder = tempfile::tempdir().context("no temporary folder for Open vSwitch")?;
         let mut command = command(SCRIPT);
-        command.arg(folder.path()).arg(PROGRAM).arg(mask(lcore)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command
+            .arg(folder.path())
+            .arg(PROGRAM)
+            .arg(mask(lcore))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
         let mut child = command.spawn().context("setpriv cannot be started")?;
         let output = child.stdout.take().map(BufReader::new);
         let (input, output) = (child.stdin.take(), output.ok_or_else(|| anyhow!("Open vSwitch has no output"))?);
