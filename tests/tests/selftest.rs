@@ -88,6 +88,19 @@ const FAULTS: &[Case] = &[
     bad("fault=link-flap:20", &[("link", "changes by itself")]),
 ];
 
+/// Tested after the others, as many at a time take each other's time: what firmware keeps, and virtual functions in order.
+const SHARED: &[Case] = &[
+    // Each costs the checks that need it, and no other.
+    bad("fault=firmware-holds:eep", &[("semaphores", "that of the EEPROM was held"), ("EEPROM", "SW_FW_SYNC")]),
+    bad("id=10fb&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held for a second")]),
+    bad("id=x550&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held"), ("PHY", "SW_FW_SYNC")]),
+    good("fault=firmware-veto", &[("auto-negotiation", "firmware forbids changes of the link")]),
+    // Virtual functions, each with a physical one in order.
+    good("id=10ed", &[("link", "up, 10000 Mbit/s"), ("close", "")]),
+    good("id=1515", &[("link", "up, 10000 Mbit/s"), ("close", "")]),
+    good("id=1565", &[("link", "up, 10000 Mbit/s"), ("close", "")]),
+];
+
 fn test(spec: &str) -> SelfTest {
     static NAMES: AtomicUsize = AtomicUsize::new(0);
     let name = NAMES.fetch_add(1, Ordering::Relaxed);
@@ -150,13 +163,18 @@ fn each_fault_is_found_by_its_check() {
     all(FAULTS);
 }
 
+#[test]
+fn what_is_shared_with_others_is_tested() {
+    all(SHARED);
+}
+
 /// The table is complete: the software NIC itself lists its faults.
 #[test]
 fn no_fault_is_forgotten() {
     let error = "?".parse::<softnic::Fault>().expect_err("no fault has that name").to_string();
     let listed = error.rsplit(": ").next().or(Some(&error)).expect("a list");
     let known: BTreeSet<&str> =
-        FAULTS.iter().filter_map(|case| case.spec.rsplit("fault=").next()?.split(':').next()).collect();
+        FAULTS.iter().chain(SHARED).filter_map(|case| case.spec.split_once("fault=")?.1.split(':').next()).collect();
     let names: Vec<&str> = listed.split([',', ' ', ';']).map(|name| name.split('[').next().unwrap_or(name)).collect();
     for name in &known {
         assert!(names.contains(name), "{name} in: {listed}");
