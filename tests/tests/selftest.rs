@@ -88,17 +88,13 @@ const FAULTS: &[Case] = &[
     bad("fault=link-flap:20", &[("link", "changes by itself")]),
 ];
 
-/// Tested after the others, as many at a time take each other's time: what firmware keeps, and virtual functions in order.
+/// Tested after the others, as many at a time take each other's time: what firmware keeps.
 const SHARED: &[Case] = &[
     // Each costs the checks that need it, and no other.
     bad("fault=firmware-holds:eep", &[("semaphores", "that of the EEPROM was held"), ("EEPROM", "SW_FW_SYNC")]),
     bad("id=10fb&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held for a second")]),
     bad("id=x550&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held"), ("PHY", "SW_FW_SYNC")]),
     good("fault=firmware-veto", &[("auto-negotiation", "firmware forbids changes of the link")]),
-    // Virtual functions, each with a physical one in order.
-    good("id=10ed", &[("link", "up, 10000 Mbit/s"), ("close", "")]),
-    good("id=1515", &[("link", "up, 10000 Mbit/s"), ("close", "")]),
-    good("id=1565", &[("link", "up, 10000 Mbit/s"), ("close", "")]),
 ];
 
 fn test(spec: &str) -> SelfTest {

@@ -157,7 +157,13 @@ fn details(address: &Address, access: &PortConfig) -> Vec<(&'static str, String)
     };
     let port = &opened.port;
     let can = port.capabilities();
-    let link = port.wait_link(LINK_LIMIT).map_or_else(|error| error.to_string(), |link| link.to_string());
+    let link = port.wait_link(LINK_LIMIT).map_or_else(
+        |error| error.to_string(),
+        |link| match link.up {
+            true => link.to_string(),
+            false => format!("{link}, for {} s; to negotiate one may take 9", LINK_LIMIT.as_secs()),
+        },
+    );
     let mut details = vec![("MAC address", port.mac().to_string()), ("link", link)];
     details.extend(port.parts());
     let (rx, tx) = (counted(can.rx_queues.into(), "receive queue"), counted(can.tx_queues.into(), "transmit queue"));
@@ -177,7 +183,7 @@ fn details(address: &Address, access: &PortConfig) -> Vec<(&'static str, String)
 /// What the errors of opening and closing a device are called.
 const NOT_OPENED: &str = "not opened";
 const CLOSING: &str = "closing";
-/// How long a link may take to come up before it is called down.
+/// How long a link is waited for: shorter than negotiation may take, as there may be many devices.
 const LINK_LIMIT: std::time::Duration = std::time::Duration::from_secs(4);
 
 /// Returns what a device is, and whether it can be used; if not, why, and the next step.
@@ -232,7 +238,7 @@ fn refuse_others(host: &Host, addresses: &[PciAddress]) -> Result<(), Failure> {
 }
 
 fn refuse_other(address: PciAddress, ids: PciIds) -> Result<(), Error> {
-    let hint = "name an 82599, X520, X540, X550 or virtio-net device (fwd devices lists what there is)";
+    let hint = "name an 82599, X520, X540 or X550, a virtual function of these, an 82576, an I350 or a virtio-net device (fwd devices lists what there is)";
     nic::identify(ids).map(drop).map_err(|what| Error::unusable(address.to_string(), what, hint))
 }
 
