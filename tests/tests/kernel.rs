@@ -40,6 +40,7 @@ fn linux_steers_the_ports_and_answers_for_them() {
     let mut run = network.start();
     forwards_without_the_host(&network);
     leaves_packets_to_ipsec_policies(&network);
+    forwards_no_ipv6_from_where_it_is_off(&network);
     sends_the_errors_of_linux(&network);
     follows_routes(&network);
     follows_a_neighbour_that_changes_its_address(&network);
@@ -97,6 +98,28 @@ fn forwards_without_the_host(network: &Network) {
     for host in [&LEFT, &RIGHT] {
         host.router.iter().for_each(|to| network.ping(to, 1, &[]));
     }
+}
+
+/// Whoever knows the MAC address of the router, from IPv4, may still send it IPv6.
+fn forwards_no_ipv6_from_where_it_is_off(network: &Network) {
+    let shown = network.router.output(&["ip", "-json", "link", "show", "dev", LEFT.twin]);
+    let links: Value = serde_json::from_str(&shown).expect("ip prints JSON");
+    let mac = links.pointer("/0/address").and_then(Value::as_str).expect("a MAC address");
+    let neighbour = [LEFT.router[1], "lladdr", mac, "dev", LEFT.wire];
+    network.left.output(&[&["ip", "neigh", "replace"][..], &neighbour, &["nud", "permanent"]].concat());
+    let set = |value: &str| {
+        let script = format!("echo {value} >/proc/sys/net/ipv6/conf/{}/disable_ipv6", LEFT.twin);
+        network.router.output(&["sh", "-c", &script]);
+    };
+    network.ping(RIGHT.v6, 1, &[]);
+    set("1");
+    eventually("IPv6 is not forwarded", || !network.reaches(RIGHT.v6, &[]));
+    network.ping(RIGHT.v4, 1, &[]);
+    set("0");
+    let address = format!("{}/64", LEFT.router[1]);
+    network.router.output(&["ip", "address", "add", &address, "dev", LEFT.twin, "nodad"]);
+    eventually("IPv6 is forwarded again", || network.reaches(RIGHT.v6, &[]));
+    network.left.output(&[&["ip", "neigh", "del"][..], &neighbour].concat());
 }
 
 /// Time exceeded, too big, and fragments.
