@@ -37,12 +37,12 @@ pub struct Run<'a> {
     /// Set by a signal, which then does not end the run: the workers see it, and return when they have finished. A second
     /// signal ends the process.
     pub wind_down: Option<Arc<AtomicBool>>,
-    /// Is told the state of each port's link, at the start and after each look at it.
+    /// Is told the state of each port's link, at the start and after each look at it, once a second at least. A failure ends the run.
     pub on_link: Option<OnLink<'a>>,
 }
 
 /// Is told the state of the link of a port, by its number.
-pub struct OnLink<'a>(pub Box<dyn FnMut(usize, LinkStatus) + 'a>);
+pub struct OnLink<'a>(pub Box<dyn FnMut(usize, LinkStatus) -> Result<(), Failure> + 'a>);
 
 impl fmt::Debug for OnLink<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -182,12 +182,11 @@ impl Run<'_> {
     ) -> Result<Duration, Failure> {
         let Self { options, stop, screen, published, opened, wind_down, on_link, .. } = self;
         let (stop, wind_down): (&Stop, _) = (stop, wind_down.as_deref());
-        let mut tell = |links: &Links| {
-            if let Some(OnLink(tell)) = on_link {
-                links.states().enumerate().for_each(|(port, state)| tell(port, state));
-            }
+        let mut tell = |links: &Links| match on_link {
+            Some(OnLink(tell)) => links.states().enumerate().try_for_each(|(port, state)| tell(port, state)),
+            None => Ok(()),
         };
-        tell(links);
+        tell(links)?;
         let is_stopped = || match wind_down {
             None => stop.is_requested(),
             Some(wind_down) => {
@@ -227,7 +226,7 @@ impl Run<'_> {
             }
             stop.wait(until.saturating_duration_since(Instant::now()), event_fds.iter().map(OwnedFd::as_fd));
             links.look(opened)?;
-            tell(links);
+            tell(links)?;
         }
         Ok(team.begun().elapsed())
     }

@@ -177,6 +177,12 @@ impl Running {
         }
     }
 
+    /// Returns whether the thread that moves frames has ended, as it does by itself only if it panics.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     /// Returns the name by which the twin of a port was opened, and whether it is still there.
     #[must_use]
     pub fn twin(&self, port: usize) -> Option<(&str, bool)> {

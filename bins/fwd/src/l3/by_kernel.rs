@@ -40,7 +40,14 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     let count = names.len();
     let report = || KernelReport::of(&following.handle, &twins, count);
     let mut carriers = vec![false; count];
-    let follow = |port: usize, link: LinkStatus| follow_link(&twins, &mut carriers, port, link.up);
+    let follow = |port: usize, link: LinkStatus| {
+        following.check()?;
+        if twins.has_ended() {
+            return Err(ended("moves frames between ports and twins"));
+        }
+        follow_link(&twins, &mut carriers, port, link.up);
+        Ok(())
+    };
     let (mut run, workers) = opening.workers(routes);
     run.on_link = Some(OnLink(Box::new(follow)));
     let members = workers.into_iter().map(|(lcore, worker)| (lcore, move || worker.run())).collect();
@@ -70,6 +77,11 @@ impl Following {
         Ok(Self { handle, thread })
     }
 
+    /// Checks that the tables are still followed: what forwards by old ones for ever looks well and is not.
+    fn check(&self) -> Result<(), Failure> {
+        if self.thread.is_finished() { Err(ended("follows the kernel's tables")) } else { Ok(()) }
+    }
+
     /// Ends it. What it has to say of its end is a warning.
     fn end(self) {
         self.handle.stop();
@@ -77,6 +89,10 @@ impl Following {
             tracing::warn!("the kernel's tables were not followed to the end: {error}");
         }
     }
+}
+
+fn ended(what_it_does: &str) -> Failure {
+    anyhow!("--kernel: the thread that {what_it_does} has ended, and with it this run; start again").into()
 }
 
 /// Slots that the cache of the thread between keeps at most.
@@ -173,5 +189,27 @@ fn warn_of_filters(names: &[String], indices: &[u32]) {
             "tc has filters on {} (`tc filter show`): packets that ports forward by themselves do not meet them",
             filtered.join(", ")
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_does_not_outlive_the_thread_that_follows_the_kernel() {
+        let fib = LiveFib::new(&LiveConfig::default(), &[]).unwrap();
+        let mut following = Following::start(fib, std::iter::empty(), 1500).unwrap();
+        following.check().unwrap();
+        following.handle.stop();
+        while !following.thread.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(following.check().is_err());
+        following.thread = std::thread::spawn(|| panic!("as by a mistake"));
+        while !following.thread.is_finished() {
+            std::thread::yield_now();
+        }
+        assert!(following.check().is_err());
     }
 }
