@@ -52,6 +52,27 @@ pub fn has_tc_filters(interface: u32) -> Option<bool> {
     if found.contains(&Some(true)) { Some(true) } else { found.into_iter().find(Option::is_some).flatten() }
 }
 
+/// Returns whether an interface of this network namespace has an XDP program; `None` if the kernel does not say.
+///
+/// ```
+/// // The loopback interface.
+/// println!("{:?}", kernel::has_xdp(1));
+/// ```
+#[must_use]
+pub fn has_xdp(interface: u32) -> Option<bool> {
+    // struct ifinfomsg, of all interfaces.
+    lists(None, RTM_GETLINK, &[0; IFINFOMSG], |kind, body| kind == RTM_NEWLINK && is_with_xdp(interface, body))
+}
+
+/// Whether a message of a link is of this one, and says that there is a program.
+fn is_with_xdp(interface: u32, body: &[u8]) -> bool {
+    let Some((fixed, attributes)) = body.split_first_chunk::<IFINFOMSG>() else { return false };
+    let attached =
+        |nested| Attributes::new(nested).flatten().any(|(kind, value)| kind == IFLA_XDP_ATTACHED && value != [0]);
+    fixed[4..8] == interface.to_ne_bytes()
+        && Attributes::new(attributes).flatten().any(|(kind, value)| kind == IFLA_XDP && attached(value))
+}
+
 /// Whether the kernel lists anything: a dump is asked for, and read until a message, by type and body, that is such, or its end.
 fn lists(
     protocol: Option<Protocol>,
@@ -112,6 +133,10 @@ const DATAGRAMS: usize = 64;
 const NLM_F_REQUEST: u16 = 1;
 /// NLM_F_ROOT and NLM_F_MATCH.
 const NLM_F_DUMP: u16 = 0x300;
+/// Bytes of struct ifinfomsg: family, type, index, flags and their mask.
+const IFINFOMSG: usize = 16;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_ATTACHED: u16 = 2;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// The upper half is NFNL_SUBSYS_NFTABLES.
@@ -121,6 +146,8 @@ const NFT_MSG_NEWRULE: u16 = 0x0A06;
 const NFT_MSG_GETRULE: u16 = 0x0A07;
 const NFTA_CHAIN_POLICY: u16 = 5;
 const NF_DROP: [u8; 4] = [0; 4];
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
 const RTM_NEWTFILTER: u16 = 44;
 const RTM_GETTFILTER: u16 = 46;
 /// Parents of filters: TC_H_CLSACT with TC_H_MIN_INGRESS and TC_H_MIN_EGRESS.
@@ -137,6 +164,21 @@ mod tests {
         message[4..6].copy_from_slice(&kind.to_ne_bytes());
         message.resize(message.len().max(usize::try_from(len).unwrap().min(64)), 0);
         message
+    }
+
+    #[test]
+    fn an_xdp_program_is_found_at_its_interface() {
+        // IFLA_XDP, nested as the kernel marks it, with IFLA_XDP_ATTACHED (XDP_ATTACHED_SKB).
+        let link = |index: u32, attached: u8| {
+            let fixed = [&[0; 4][..], &index.to_ne_bytes(), &[0; 8]].concat();
+            let name = [&8_u16.to_ne_bytes()[..], &3_u16.to_ne_bytes(), b"rw0\0"].concat();
+            let nested = [&5_u16.to_ne_bytes()[..], &2_u16.to_ne_bytes(), &[attached, 0, 0, 0]].concat();
+            [&fixed[..], &name, &12_u16.to_ne_bytes(), &(43 | 0x8000_u16).to_ne_bytes(), &nested].concat()
+        };
+        assert!(is_with_xdp(7, &link(7, 2)));
+        assert!(!is_with_xdp(8, &link(7, 2)) && !is_with_xdp(7, &link(7, 0)) && !is_with_xdp(7, &link(7, 2)[..24]));
+        (0..link(7, 2).len()).for_each(|cut| assert!(cut >= 33 || !is_with_xdp(7, &link(7, 2)[..cut])));
+        assert_eq!(has_xdp(1), Some(false), "nobody loads a program for the loopback interface of a test");
     }
 
     #[test]

@@ -157,8 +157,9 @@ fn warn(names: &[String], indices: &[u32]) {
     if is_set("ipv4", "all", "forwarding") == Some(false) && is_set("ipv6", "all", "forwarding") != Some(true) {
         tracing::warn!("Linux routes nothing here: sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
     }
+    let vlans = vlans_on(names, &fs::read_to_string("/proc/net/vlan/config").unwrap_or_default());
     let strict = |name: &&String| [name.as_str(), "all"].iter().any(|at| is_set("ipv4", at, "rp_filter") == Some(true));
-    let strict: Vec<&str> = names.iter().filter(strict).map(String::as_str).collect();
+    let strict: Vec<&str> = names.iter().chain(&vlans).filter(strict).map(String::as_str).collect();
     if !strict.is_empty() {
         tracing::warn!(
             "rp_filter is set for {}: packets that ports forward by themselves are not held to it, those that go by Linux are",
@@ -166,6 +167,16 @@ fn warn(names: &[String], indices: &[u32]) {
         );
     }
     warn_of_filters(names, indices);
+}
+
+/// The VLANs on these interfaces, by what Linux says of all VLANs: a line each with its name, its number, and the interface that it is on.
+fn vlans_on(names: &[String], config: &str) -> Vec<String> {
+    let vlan = |line: &str| {
+        let mut words = line.split('|').map(str::trim);
+        let (vlan, _, below) = (words.next()?, words.next()?, words.next()?);
+        names.iter().any(|name| name == below).then(|| vlan.to_owned())
+    };
+    config.lines().filter_map(vlan).collect()
 }
 
 /// Says which filters of Linux packets do not meet that ports forward by themselves.
@@ -182,8 +193,18 @@ fn warn_of_filters(names: &[String], indices: &[u32]) {
             "iptables has tables (`iptables-legacy-save`, `ip6tables-legacy-save`): packets that ports forward by themselves do not meet their rules"
         );
     }
-    let filtered = names.iter().zip(indices).filter(|(_, index)| plane::has_tc_filters(**index) == Some(true));
-    let filtered: Vec<&str> = filtered.map(|(name, _)| name.as_str()).collect();
+    let having = |has: fn(u32) -> Option<bool>| -> Vec<&str> {
+        let having = names.iter().zip(indices).filter(|(_, index)| has(**index) == Some(true));
+        having.map(|(name, _)| name.as_str()).collect()
+    };
+    let programs = having(plane::has_xdp);
+    if !programs.is_empty() {
+        tracing::warn!(
+            "there are XDP programs on {} (`ip link show`): packets that ports forward by themselves do not meet them",
+            programs.join(", ")
+        );
+    }
+    let filtered = having(plane::has_tc_filters);
     if !filtered.is_empty() {
         tracing::warn!(
             "tc has filters on {} (`tc filter show`): packets that ports forward by themselves do not meet them",
@@ -195,6 +216,15 @@ fn warn_of_filters(names: &[String], indices: &[u32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn vlans_are_those_on_twins() {
+        let config = "VLAN Dev name    | VLAN ID\nName-Type: VLAN_NAME_TYPE_RAW_PLUS_VID_NO_PAD\n\
+            rw0.7          | 7  | rw0\nother          | 9  | rw1\neth0.7         | 7  | eth0\n";
+        let names = ["rw0", "rw1"].map(str::to_owned);
+        assert_eq!(vlans_on(&names, config), ["rw0.7", "other"]);
+        assert!(vlans_on(&names, "").is_empty());
+    }
 
     #[test]
     fn a_run_does_not_outlive_the_thread_that_follows_the_kernel() {
