@@ -113,15 +113,38 @@ fn an_interface_that_has_its_mac_keeps_its_neighbours() {
     for (mac, neighbours) in [(MAC, 1), (STATION, 0)] {
         ip(&format!("neighbour replace 10.82.0.2 lladdr 02:00:00:00:bb:02 nud permanent dev {TWIN}"));
         let port = Port { mac, mtu: 1500, pool: pool.clone(), lane: 0 };
-        let file = File::open(format!("/proc/{}/ns/net", namespace.holder())).expect("the holder lives");
-        let started = std::thread::spawn(move || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
-            drop(Twins::open(&[TWIN.to_owned()]).expect("a TAP interface").start(&[port], 1, &Settings::default()));
-        });
-        started.join().expect("the thread has not panicked");
+        start_and_end(&namespace, port);
         let shown = ip(&format!("neighbour show dev {TWIN} nud permanent"));
         // Multicast groups have permanent entries too.
         assert_eq!(shown.matches("10.82.0.2").count(), neighbours, "{shown}");
+    }
+}
+
+/// Starts a twin in a namespace, and ends it.
+fn start_and_end(namespace: &Namespace, port: Port) {
+    let file = File::open(format!("/proc/{}/ns/net", namespace.holder())).expect("the holder lives");
+    let started = std::thread::spawn(move || {
+        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+        drop(Twins::open(&[TWIN.to_owned()]).expect("a TAP interface").start(&[port], 1, &Settings::default()));
+    });
+    started.join().expect("the thread has not panicked");
+}
+
+#[test]
+fn an_interface_that_was_there_keeps_an_mtu_that_its_port_has_room_for() {
+    if let Err(reason) = namespaces_possible(&["ip"]) {
+        skip::test!("{reason}");
+        return;
+    }
+    let namespace = Namespace::new();
+    namespace.output(&["ip", "tuntap", "add", TWIN, "mode", "tap"]);
+    let pool = Pool::new(&PoolConfig { slots: 64, ..PoolConfig::default() }).expect("memory");
+    for (before, after) in [("1400", 1400), ("1500", 1500), ("9000", 1500)] {
+        namespace.output(&["ip", "link", "set", TWIN, "mtu", before]);
+        start_and_end(&namespace, Port { mac: MAC, mtu: 1500, pool: pool.clone(), lane: 0 });
+        let shown = namespace.output(&["ip", "-json", "link", "show", "dev", TWIN]);
+        let links: Value = serde_json::from_str(&shown).expect("ip prints JSON");
+        assert_eq!(links[0]["mtu"].as_u64(), Some(after), "{before} before");
     }
 }
 

@@ -99,6 +99,7 @@ pub fn is_name(name: &str) -> bool {
 pub struct Tap {
     name: String,
     fd: OwnedFd,
+    was_there: bool,
 }
 
 impl Tap {
@@ -112,6 +113,7 @@ impl Tap {
         if !is_name(name) {
             return Err(Error::Name { name: name.to_owned() });
         }
+        let was_there = any_socket().and_then(|socket| request::index(socket.as_fd(), name)).is_ok();
         let path = "/dev/net/tun";
         let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let opened = rustix::fs::open(path, flags, Mode::empty());
@@ -119,7 +121,13 @@ impl Tap {
         request::attach(fd.as_fd(), name).map_err(|errno| {
             Error::system("attach to TAP interface", name, errno, way_to_attach(errno, || kind(name)))
         })?;
-        Ok(Self { name: name.to_owned(), fd })
+        Ok(Self { name: name.to_owned(), fd, was_there })
+    }
+
+    /// Returns whether the interface was there before it was opened, such as by `ip tuntap add`.
+    #[must_use]
+    pub fn was_there(&self) -> bool {
+        self.was_there
     }
 
     /// Returns the index of the interface that has the name in this thread's network namespace. A new name does not change it, but another

@@ -86,7 +86,8 @@ impl Twins {
         &self.indices
     }
 
-    /// Gives each interface MAC address and MTU of its port, in their order, and takes its carrier away; starts the thread that moves
+    /// Gives each interface the MAC address of its port, in their order, and the MTU, unless it was there before and has a smaller one; takes its
+    /// carrier away, and starts the thread that moves
     /// frames. Returns a handle of it, and so many lanes.
     ///
     /// # Errors
@@ -101,7 +102,9 @@ impl Twins {
             if port.mac != [0; 6] {
                 tap.set_mac(port.mac)?;
             }
-            tap.set_mtu(port.mtu)?;
+            if !tap.was_there() || tap::mtu(tap.name())? > port.mtu.into() {
+                tap.set_mtu(port.mtu)?;
+            }
             tap.set_carrier(false)?;
         }
         let ticks = device::tsc::frequency_hz();
