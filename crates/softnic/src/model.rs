@@ -13,6 +13,7 @@ mod link;
 mod map;
 mod module;
 mod offload;
+mod pages;
 mod pf;
 mod phy;
 mod posted;
@@ -31,6 +32,7 @@ pub use cage::ModuleKind;
 pub use id::DeviceId;
 pub(crate) use id::IDS;
 pub(crate) use interrupts::InterruptSink;
+pub(crate) use pages::Pages;
 pub(crate) use pf::Grant;
 pub(crate) use queue::Doorbells;
 
@@ -69,6 +71,8 @@ pub(crate) struct Setup {
     pub(crate) id: DeviceId,
     /// On SFP+ boards.
     pub(crate) module: ModuleKind,
+    /// What the module says, if not what one of its kind does.
+    pub(crate) pages: Option<Pages>,
     pub(crate) mac: [u8; 6],
     pub(crate) link: bool,
     pub(crate) faults: Vec<Fault>,
@@ -183,7 +187,8 @@ impl Model {
             eeprom: eeprom::Eeprom::new(setup.id, setup.mac),
             id: setup.id,
             vf: vf::Vf::new(setup).map(Box::new),
-            module: (setup.id == DeviceId::SfpPlus).then(|| module::Module::new(setup.module, setup.mac)),
+            module: (setup.id == DeviceId::SfpPlus)
+                .then(|| module::Module::new(setup.module, setup.pages.clone(), setup.mac)),
             phy: phy::Phy::new(setup.id),
             link: link::Link::new(setup.id, setup.link),
             irq: interrupts::Interrupts::new(setup.on_violation),

@@ -2,7 +2,7 @@
 
 use crate::dma::{AddressSpace, Dma, SoftMapper};
 use crate::engine::{self, Plug, Station};
-use crate::model::{Doorbells, InterruptSink, Model, Setup};
+use crate::model::{Doorbells, InterruptSink, Model, Pages, Setup};
 use crate::spec::{Spec, WireSpec};
 use crate::trace::Trace;
 use crate::wire::{Generator, LoopWire, PcapWire, SinkWire, TapWire, Wire};
@@ -29,7 +29,7 @@ pub(crate) const VECTORS: u16 = 64;
 /// | `loss`, `loss-burst`, `duplicate`, `reorder`, `delay`, `jitter`, `buffer`, `recovery`, `seed`, `after` | of `peer`: see below | none |
 /// | `mode` | of `gen` with a rate, and `peer`: `wait` for the receiver, or `drop` and count | `wait` |
 /// | `id` | `10f9` (CX4), `10fb` (SFP+), `x540`, `x550` (twisted pair); virtual functions of an 82599 (`10ed`), X540 (`1515`) and X550 (`1565`) | `10f9` |
-/// | `module` | of `10fb`: the [`ModuleKind`](crate::ModuleKind) in its cage | `dac` |
+/// | `module` | of `10fb`: the [`ModuleKind`](crate::ModuleKind) in its cage, or a file with the memory of one (see below) | `dac` |
 /// | `queues` | of virtual functions: pairs that they are given, `1`, `2` or `4` | `4` |
 /// | `trust` | of virtual functions: `on` if they may have other addresses than their own, send from others, and have all frames and the hash key, or `off` | `on` |
 /// | `mac` | station address | derived from the name |
@@ -67,6 +67,10 @@ pub(crate) const VECTORS: u16 = 64;
 ///
 /// `tap:IFNAME` is created if it does not exist. The link is up while the interface is up, as if a cable were plugged
 /// in: until then, frames to be sent wait on their ring. If the interface is deleted, the link is down for good.
+///
+/// `module=FILE`, with a name that has a `/` or ends in `.bin`, is a module that says what the file does, which is as `ethtool -m DEV raw on`
+/// writes it: 256 bytes of A0h (or its first 128), or 512, A0h and A2h, which does not answer otherwise. It has a link when a module has
+/// that says so of itself, whether or not its checksums are right.
 ///
 /// `trace=FILE` has a line of text for each access: microseconds since the device was opened, `read` or `write`, offset and value in
 /// hexadecimal, and the register's name, with its number if it is one of several, as `RXPBSIZE[3]` (`?` for one that the model does not
@@ -322,7 +326,8 @@ pub(crate) fn start(spec: &Spec, dma: Box<dyn Dma>) -> Result<(Arc<Station>, Arc
     let wire = open_wire(spec)?;
     let setup = Setup {
         id: spec.id,
-        module: spec.module,
+        module: spec.pages.as_ref().map_or(spec.module, Pages::kind),
+        pages: spec.pages.clone(),
         mac: spec.mac,
         link: spec.link,
         faults: spec.faults.clone(),

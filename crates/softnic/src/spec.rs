@@ -1,6 +1,6 @@
 //! Device specifications: `NAME?key=value&key=value`.
 
-use crate::model::{Grant, IDS, KINDS};
+use crate::model::{Grant, IDS, KINDS, Pages};
 use crate::trace::TraceSpec;
 use crate::wire::{GeneratorSetup, KNOBS, Knobs, Written, check_captures, check_tap_name};
 use crate::{DeviceId, Error, Fault, ModuleKind};
@@ -14,6 +14,8 @@ pub(crate) struct Spec {
     pub(crate) name: String,
     pub(crate) id: DeviceId,
     pub(crate) module: ModuleKind,
+    /// What the module says, if that is in a file.
+    pub(crate) pages: Option<Pages>,
     pub(crate) mac: [u8; 6],
     pub(crate) link: bool,
     pub(crate) faults: Vec<Fault>,
@@ -96,7 +98,9 @@ impl FromStr for Spec {
             None => derived_mac(name),
         };
         let id = one_of("id", pairs.id, IDS, DeviceId::Cx4)?;
-        let module = one_of("module", pairs.module, KINDS, ModuleKind::default())?;
+        let file = pairs.module.filter(|value| value.contains('/') || value.ends_with(".bin"));
+        let kind = pairs.module.filter(|_| file.is_none());
+        let module = one_of("module", kind, KINDS, ModuleKind::default())?;
         if pairs.module.is_some() && id != DeviceId::SfpPlus {
             return Err(bad("module belongs to id=10fb, which has a cage for it"));
         }
@@ -121,7 +125,9 @@ impl FromStr for Spec {
         }
         let trace =
             pairs.trace().map_err(|problem| problem.unwrap_or_else(|| bad("trace-reads belongs to trace=FILE")))?;
-        Ok(Self { name: name.to_owned(), id, module, mac, link, faults, grant, trace, wire })
+        // In the end, as a file is read for it.
+        let pages = file.map(Pages::read).transpose()?;
+        Ok(Self { name: name.to_owned(), id, module, pages, mac, link, faults, grant, trace, wire })
     }
 }
 
@@ -359,6 +365,11 @@ mod tests {
             ("a?id=1565&fault=firmware-holds", "not to virtual functions"),
             ("a?id=10fb&module=xfp", "dac, long-dac"),
             ("a?module=sr", "id=10fb"),
+            ("a?module=/none.bin", "id=10fb"),
+            ("a?id=10fb&module=/none/of\u{1b}these", "read the memory of a module"),
+            ("a?id=10fb&module=none.bin", "ethtool -m DEV raw on"),
+            ("a?id=10fb&module=/dev/zero", "not a regular file"),
+            ("a?id=10fb&module=/", "not a regular file"),
             ("a?queues=2", "virtual functions"),
             ("a?id=1515&queues=3", "1, 2, 4"),
             ("a?id=1515&trust=some", "on, off"),

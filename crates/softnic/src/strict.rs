@@ -66,6 +66,7 @@ impl StrictNic {
         let setup = Setup {
             id: DeviceId::default(),
             module: ModuleKind::default(),
+            pages: None,
             mac: derived_mac("strict"),
             link: true,
             faults: Vec::new(),

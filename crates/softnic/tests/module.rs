@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Driver, Plan};
-use softnic::{DeviceId, Fault, ModuleKind, OnViolation, SharedPart, StrictBuilder, StrictNic};
+use device::Device;
+use softnic::{DeviceId, Fault, ModuleKind, OnViolation, SharedPart, SoftDevice, StrictBuilder, StrictNic};
+use std::path::Path;
 
 const I2CCTL: u32 = 0x28;
 const ESDP: u32 = 0x20;
@@ -14,13 +16,13 @@ const DATA_OUT: u32 = 8;
 const MAC: [u8; 6] = [0x02, 0xAB, 0xCD, 0xEF, 0x01, 0x23];
 
 /// A bus master: each call moves one wire, and checks that the wire is where it should be.
-struct Master<'d> {
-    driver: &'d Driver<StrictNic>,
+struct Master<'d, D: Device> {
+    driver: &'d Driver<D>,
     wires: u32,
 }
 
-impl<'d> Master<'d> {
-    fn new(driver: &'d Driver<StrictNic>) -> Self {
+impl<'d, D: Device> Master<'d, D> {
+    fn new(driver: &'d Driver<D>) -> Self {
         Self { driver, wires: CLK_OUT | DATA_OUT }
     }
 
@@ -164,7 +166,7 @@ fn with(kind: ModuleKind) -> Driver<StrictNic> {
 }
 
 /// LINKS, when the link has had time: 0 without one, else its speed (2: 1 Gb/s, 3: 10 Gb/s).
-fn speed(driver: &Driver<StrictNic>) -> u32 {
+fn speed(driver: &Driver<impl Device>) -> u32 {
     (0..50).for_each(|_| _ = driver.read(common::LINKS));
     let links = driver.read(common::LINKS);
     if links & 1 << 30 == 0 { 0 } else { links >> 28 & 3 }
@@ -221,6 +223,86 @@ fn a_long_cable_wants_the_settings_for_cables() {
     assert_eq!(speed(&driver), 0, "those for optics");
     write(word(list + 2));
     assert_eq!(speed(&driver), 3);
+}
+
+/// All of a page, if anybody has its address.
+fn page(driver: &Driver<impl Device>, address: u8) -> Option<Vec<u8>> {
+    let mut master = Master::new(driver);
+    (0..=255).map(|at| master.read(address, at)).collect()
+}
+
+fn from_file(name: &str, file: &Path) -> Result<Driver<SoftDevice>, softnic::Error> {
+    let device = SoftDevice::open(&format!("{name}?id=10fb&module={}", file.display()))?;
+    let driver = Driver::stopped(device, Plan::default());
+    driver.reset();
+    Ok(driver)
+}
+
+/// What one module has said makes another that says and does the same.
+#[test]
+fn a_file_is_as_good_as_the_module_it_was_read_from() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("sfp");
+    for kind in [
+        ModuleKind::Cable,
+        ModuleKind::LongCable,
+        ModuleKind::ActiveCable,
+        ModuleKind::ShortRange,
+        ModuleKind::LongRange,
+        ModuleKind::DualRate,
+        ModuleKind::ShortRange1G,
+        ModuleKind::LongRange1G,
+        ModuleKind::Copper1G,
+        ModuleKind::Liar,
+    ] {
+        let driver = with(kind);
+        let said = page(&driver, 0xA0).expect("a module");
+        let expected = speed(&driver);
+        for len in [128, 256] {
+            std::fs::write(&file, &said[..len]).expect("a file");
+            let driver = from_file("of-a-file", &file).expect("a device");
+            assert_eq!(page(&driver, 0xA0), Some(said.clone()), "{kind:?}, {len}");
+            assert_eq!((page(&driver, 0xA2), speed(&driver)), (None, expected), "{kind:?}, {len}");
+        }
+    }
+}
+
+#[test]
+fn a_long_file_has_both_pages() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("long.bin");
+    let bytes: Vec<u8> =
+        (0..512_u16).map(u16::to_le_bytes).map(|[low, high]| low.wrapping_mul(7) ^ high << 6).collect();
+    std::fs::write(&file, &bytes).expect("a file");
+    let driver = from_file("of-a-long-file", &file).expect("a device");
+    let both = [0xA0, 0xA2].map(|address| page(&driver, address).expect("there"));
+    assert!(both.concat() == bytes, "{both:?}");
+    // The module is in the cage until another comes.
+    driver.reset();
+    assert_eq!(Master::new(&driver).read(0xA2, 9), Some(bytes[265]));
+    driver.device.set_module(ModuleKind::Empty);
+    assert_eq!([0xA0, 0xA2].map(|address| Master::new(&driver).read(address, 0)), [None; 2]);
+    driver.device.set_module(ModuleKind::LongRange);
+    assert_eq!([0xA0, 0xA2].map(|address| Master::new(&driver).read(address, 0)), [Some(3), None]);
+}
+
+#[test]
+fn a_file_of_another_length_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("odd");
+    for (len, hint) in [(0, "has 0"), (127, "has 127"), (129, "has 129"), (511, "has 511"), (513, "has more")] {
+        std::fs::write(&file, vec![3; len]).expect("a file");
+        let error = from_file("odd", &file).err().expect("refused").to_string();
+        assert!(error.contains("128, 256 or 512 bytes") && error.contains(hint), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+    std::fs::remove_file(&file).expect("it was there");
+    let error = from_file("odd", &file).err().expect("refused").to_string();
+    assert!(error.starts_with("cannot read the memory of a module") && error.contains("No such file"), "{error}");
+    // A pipe that nobody writes to holds nothing up.
+    rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+    let error = from_file("odd", &file).err().expect("refused").to_string();
+    assert!(error.contains("not a regular file"), "{error}");
 }
 
 #[test]

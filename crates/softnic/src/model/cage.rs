@@ -1,10 +1,13 @@
 //! What can be in the cage of an SFP+ port: the first page of its memory (SFF-8472), and what it takes for a link.
 
+use super::pages::Pages;
+
 /// Lists of the EEPROM that initialise the analog part (CORECTL), by type of module: direct attach cables, and all others.
 pub(super) const CABLE_LIST: [u16; 3] = [0x1D04, 0x2A11, 0x3307];
 pub(super) const OPTICS_LIST: [u16; 3] = [0x1D0A, 0x2A03, 0x3302];
 
-/// A module in the cage of an SFP+ port. In a device specification it is written `module=KIND`.
+/// A module in the cage of an SFP+ port. In a device specification it is written `module=KIND`; `module=FILE` is one whose memory is
+/// in a file.
 ///
 /// ```
 /// use softnic::{DeviceId, ModuleKind, StrictNic};
@@ -127,7 +130,7 @@ impl ModuleKind {
     }
 
     /// Page A0h (SFF-8472, table 4-1), without diagnostics (page A2h). The serial number is made from the port's address.
-    pub(super) fn page(self, mac: [u8; 6]) -> [u8; 256] {
+    pub(super) fn pages(self, mac: [u8; 6]) -> Pages {
         let about = self.description();
         let mut page = [0; 256];
         // SFP by its two-wire interface.
@@ -149,6 +152,6 @@ impl ModuleKind {
         let lie = u8::from(self == Self::Liar);
         page[63] = page[..63].iter().fold(lie, |sum: u8, byte| sum.wrapping_add(*byte));
         page[95] = page[64..95].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
-        page
+        Pages { identity: page, diagnostics: None }
     }
 }

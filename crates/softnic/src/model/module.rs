@@ -1,7 +1,8 @@
 //! The SFP+ module in the cage: a two-wire slave behind I2CCTL (datasheet 3.5, 8.2.3.1.7), with the memory of its kind
-//! (`cage.rs`), and the analog part that drives it.
+//! (`cage.rs`) or of a file (`pages.rs`), and the analog part that drives it.
 
 use super::cage::ModuleKind;
+use super::pages::Pages;
 
 const CLK_IN: u32 = 1;
 const CLK_OUT: u32 = 1 << 1;
@@ -11,14 +12,17 @@ const DATA_OUT: u32 = 1 << 3;
 /// I2CCTL as it comes out of reset: both wires are let go of.
 pub(super) const RELEASED: u32 = CLK_OUT | DATA_OUT;
 
-/// Device address of the page of a module; the least significant bit of the byte on the bus says whether it is read.
-const ADDRESS: u8 = 0xA0;
+/// Device addresses of the pages of a module; the least significant bit of the byte on the bus says whether one is read.
+const IDENTITY: u8 = 0xA0;
+const DIAGNOSTICS: u8 = 0xA2;
 
 /// The module and its end of the bus.
 #[derive(Debug)]
 pub(super) struct Module {
     kind: ModuleKind,
-    page: [u8; 256],
+    pages: Pages,
+    /// The page that was called last.
+    called: [u8; 256],
     /// Words written to CORECTL since the link was last reset, the last [`ANALOG`] of them.
     analog: Vec<u16>,
     /// Next byte to be read or written.
@@ -51,15 +55,28 @@ enum Phase {
 }
 
 impl Module {
-    /// A module with a serial number made from the port's address.
-    pub(super) fn new(kind: ModuleKind, mac: [u8; 6]) -> Self {
-        let (page, phase, analog) = (kind.page(mac), Phase::Idle, Vec::new());
-        Self { kind, page, analog, pointer: 0, clock: true, data: true, phase, bits: 0, shift: 0, pulls: false }
+    /// A module with these pages, or those of its kind and a serial number made from the port's address.
+    pub(super) fn new(kind: ModuleKind, pages: Option<Pages>, mac: [u8; 6]) -> Self {
+        let pages = pages.unwrap_or_else(|| kind.pages(mac));
+        let (called, phase, analog) = (pages.identity, Phase::Idle, Vec::new());
+        Self {
+            kind,
+            pages,
+            called,
+            analog,
+            pointer: 0,
+            clock: true,
+            data: true,
+            phase,
+            bits: 0,
+            shift: 0,
+            pulls: false,
+        }
     }
 
     /// Something else is in the cage from now on.
     pub(super) fn replace(&mut self, kind: ModuleKind, mac: [u8; 6]) {
-        (self.kind, self.page) = (kind, kind.page(mac));
+        (self.kind, self.pages) = (kind, kind.pages(mac));
         self.begin(Phase::Idle);
     }
 
@@ -135,25 +152,34 @@ impl Module {
         match (self.phase, self.bits) {
             (Phase::Idle, _) => self.pulls = false,
             (Phase::Read, 8) => self.pulls = false,
-            (_, 8) => self.pulls = self.phase != Phase::Address || self.is_called(),
+            (_, 8) => self.pulls = self.phase != Phase::Address || self.page().is_some(),
             (_, 9) => self.next(),
             _ => {}
         }
         if self.phase == Phase::Read && self.bits < 8 {
-            self.pulls = self.page[usize::from(self.pointer)] << self.bits & 0x80 == 0;
+            self.pulls = self.called[usize::from(self.pointer)] << self.bits & 0x80 == 0;
         }
     }
 
-    fn is_called(&self) -> bool {
-        self.is_there() && self.shift & !1 == ADDRESS
+    /// The page that the byte on the bus calls, if there is one.
+    fn page(&self) -> Option<[u8; 256]> {
+        match self.shift & !1 {
+            IDENTITY if self.is_there() => Some(self.pages.identity),
+            DIAGNOSTICS => self.pages.diagnostics,
+            _ => None,
+        }
     }
 
     /// A byte is over.
     fn next(&mut self) {
         let phase = match self.phase {
-            Phase::Address if !self.is_called() => Phase::Idle,
-            Phase::Address if self.shift & 1 != 0 => Phase::Read,
-            Phase::Address => Phase::Pointer,
+            Phase::Address => match self.page() {
+                None => Phase::Idle,
+                Some(page) => {
+                    self.called = page;
+                    if self.shift & 1 != 0 { Phase::Read } else { Phase::Pointer }
+                }
+            },
             Phase::Pointer => {
                 self.pointer = self.shift;
                 Phase::Write
