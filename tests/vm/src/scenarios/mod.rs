@@ -73,7 +73,7 @@ pub(crate) const ALL: &[Scenario] = &[
     ),
     of(
         "ours-vf",
-        "fwd l2 on functions of an 82599 and an X550: two queues each, and a physical function that resets",
+        "fwd l2 on functions of an 82599, an X540 and an X550: two queues each, and a physical function that resets",
         vf::ours,
     ),
     of("ours-forward", "fwd l2 as an unprivileged user behind an IOMMU: a million frames", ours::forward),

@@ -1,7 +1,7 @@
 //! Linux's `ixgbevf` and DPDK's `net_ixgbe_vf` judge the model's virtual functions, and the physical one that answers them; and these
 //! judge our driver.
 
-use super::linux::{LINKED, UP, ethtool};
+use super::linux::{LINKED, UP, ethtool, none_forbidden};
 use super::ours::{self, GIVE, PORTS, as_user, last_line};
 use crate::checks::Checks;
 use crate::frames;
@@ -220,41 +220,26 @@ fn players(folder: &Path, specs: [&str; 2]) -> Result<[String; 2]> {
     Ok(nics)
 }
 
-/// Our driver forwards what comes, long frames among it, from two queues each that sleep by interrupts. Then a physical function resets.
+/// Our driver forwards what comes, long frames among it, from two queues each that sleep by interrupts: between functions of an 82599
+/// and an X550, and between two of X540s. Then a physical function resets.
 pub(super) fn ours(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let [a, b] = players(folder.path(), ["a?id=10ed", "b?id=1565"])?;
-    let setup = Setup { nics: &[&a, &b], iommu: Iommu::Full, huge_pages: 64, cpus: 2, ..Setup::default() };
-    let mut vm = rig.boot(&setup)?;
+    let folders = [tempfile::tempdir()?, tempfile::tempdir()?];
+    let [a, b] = players(folders[0].path(), ["a?id=10ed", "b?id=1565"])?;
+    let [c, d] = players(folders[1].path(), ["c?id=1515", "d?id=1515"])?;
+    let nics: &[&str] = &[&a, &b, &c, &d];
+    let mut vm = rig.boot(&Setup { nics, iommu: Iommu::Full, huge_pages: 64, cpus: 2, ..Setup::default() })?;
+    let behind = |text: &str| text.replace("00:05", "00:07").replace("00:06", "00:08");
     vm.sh(GIVE)?;
+    vm.sh(&behind(GIVE))?;
     let listed = vm.sh("fwd devices")?;
-    for name in ["82599 virtual function", "X550 virtual function"] {
+    for name in ["82599 virtual function", "X540 virtual function", "X550 virtual function"] {
         checks.contains("fwd devices knows it", &listed, name);
     }
     let fwd = format!(
         "env RUST_LOG=ixgbevf=info fwd l2 {PORTS} --mtu 9000 --queues 2 --lcores '(0,0,0),(0,1,1),(1,0,0),(1,1,1)'"
     );
-    start_ours(&mut vm, &as_user(&fwd))?;
-    for side in [0, 1] {
-        vm.nic(side).set_link(true);
-    }
-    vm.until("all frames have been sent", |vm| {
-        (0..2).all(|side| vm.nic(side).wire_counters().sent >= FRAMES.into() && vm.nic(side).transmit_idle())
-    });
-    let report = ours::finish(&mut vm, &fwd)?;
-    for side in [0, 1_u8] {
-        let found = unordered(&folder.path().join(format!("out{}", 1 - side)), side)?;
-        checks.equal(format!("{FRAMES} frames from port {side}, byte for byte"), found, None);
-        let port = &report["ports"][usize::from(side)];
-        let queues: Vec<_> =
-            port["rx_queues"].as_array().into_iter().flatten().map(|queue| queue["packets"].as_u64()).collect();
-        let fair = queues.len() == 2 && queues.iter().all(|packets| *packets > Some(u64::from(FRAMES) / 4));
-        checks.that(fair, format!("  received by queue: {queues:?}"));
-        let wire = vm.nic(side.into()).wire_counters();
-        let counted = ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"].map(|name| port[name].as_u64());
-        let wanted = [wire.delivered, wire.delivered_bytes, wire.sent, wire.sent_bytes].map(Some);
-        checks.equal("  what fwd counted, as the wire", counted, wanted);
-    }
+    forwarded(&mut vm, checks, folders[0].path(), &as_user(&fwd), 0)?;
+    forwarded(&mut vm, checks, folders[1].path(), &as_user(&behind(&fwd)), 2)?;
     start_ours(&mut vm, &as_user(&fwd))?;
     vm.nic(1).inject_fault(Fault::PfReset { at: 0 });
     let said = vm.sh("for try in $(seq 100); do kill -0 $(cat /tmp/pid) 2>/dev/null || break; sleep 0.1; done
@@ -263,12 +248,36 @@ pub(super) fn ours(rig: &Rig, checks: &mut Checks) -> Result<()> {
     let errors: Vec<_> = said.lines().filter(|line| line.starts_with("fwd: ")).collect();
     checks.that(errors.len() == 1, format!("  with one line: {}", errors.join(" / ")));
     checks.contains("  that says so", last_line(&said), "the physical function was reset");
-    for (nic, spec) in [a, b].iter().enumerate() {
-        let (count, last) = vm.nic(nic).violations();
-        checks.that(count == 0, format!("nothing that the datasheet forbids was done to {spec}: {last:?}"));
-    }
+    none_forbidden(checks, &vm, nics);
     let faults = vm.sh("dmesg | grep -c 'DMAR:.*fault'; true")?;
     checks.equal("faults of the IOMMU", faults.trim(), "0");
+    Ok(())
+}
+
+/// Runs `fwd` on the [`players`] in a folder, functions `first` and the one behind it, until they have sent all.
+fn forwarded(vm: &mut Machine, checks: &mut Checks, folder: &Path, fwd: &str, first: usize) -> Result<()> {
+    start_ours(vm, fwd)?;
+    for nic in first..first + 2 {
+        vm.nic(nic).set_link(true);
+    }
+    vm.until("all frames have been sent", |vm| {
+        (first..first + 2).all(|nic| vm.nic(nic).wire_counters().sent >= FRAMES.into() && vm.nic(nic).transmit_idle())
+    });
+    let report = ours::finish(vm, fwd)?;
+    for side in [0, 1_u8] {
+        let nic = first + usize::from(side);
+        let found = unordered(&folder.join(format!("out{}", 1 - side)), side)?;
+        checks.equal(format!("{FRAMES} frames from function {nic}, byte for byte"), found, None);
+        let port = &report["ports"][usize::from(side)];
+        let queues: Vec<_> =
+            port["rx_queues"].as_array().into_iter().flatten().map(|queue| queue["packets"].as_u64()).collect();
+        let fair = queues.len() == 2 && queues.iter().all(|packets| *packets > Some(u64::from(FRAMES) / 4));
+        checks.that(fair, format!("  received by queue: {queues:?}"));
+        let wire = vm.nic(nic).wire_counters();
+        let counted = ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"].map(|name| port[name].as_u64());
+        let wanted = [wire.delivered, wire.delivered_bytes, wire.sent, wire.sent_bytes].map(Some);
+        checks.equal("  what fwd counted, as the wire", counted, wanted);
+    }
     Ok(())
 }
 
