@@ -86,25 +86,31 @@ pub(super) fn probe(rig: &Rig, checks: &mut Checks) -> Result<()> {
 
 /// What Linux makes of other modules than a short cable: each has its link, and so has one that comes later.
 pub(super) fn modules(rig: &Rig, checks: &mut Checks) -> Result<()> {
-    const NICS: &[&str] = &[
+    let memory = tempfile::NamedTempFile::new()?;
+    std::fs::write(memory.path(), optics())?;
+    let nics: &[&str] = &[
         "a?id=10fb&module=1g-sx",
         "b?id=10fb&module=dual-sr",
         "c?id=10fb&module=long-dac",
         "d?id=10fb&module=dual-sr-1g",
+        &format!("e?id=10fb&module={}", memory.path().display()),
     ];
-    let mut vm = rig.boot(&Setup { nics: NICS, kernel: QUIET, cpus: 4, ..Setup::default() })?;
+    let mut vm = rig.boot(&Setup { nics, kernel: QUIET, cpus: 4, ..Setup::default() })?;
     let said = vm.sh(r"
 modprobe ixgbe
-for i in 0 1 2 3; do ip link set $(ls /sys/bus/pci/devices/0000:00:0$((5 + i)).0/net) up; done
-for i in 0 1 2 3; do
+for i in 0 1 2 3 4; do ip link set $(ls /sys/bus/pci/devices/0000:00:0$((5 + i)).0/net) up; done
+for i in 0 1 2 3 4; do
     dev=$(ls /sys/bus/pci/devices/0000:00:0$((5 + i)).0/net)
     for try in $(seq 300); do ip link show $dev | grep -q LOWER_UP && break; sleep 0.1; done
     echo nic $i $(cat /sys/class/net/$dev/speed)
 done
 dmesg | grep ixgbe")?;
-    for (index, (nic, speed)) in NICS.iter().zip([1_000, 10_000, 10_000, 1_000]).enumerate() {
+    for (index, (nic, speed)) in nics.iter().zip([1_000, 10_000, 10_000, 1_000, 10_000]).enumerate() {
         checks.contains(format!("{nic} has a link of {speed} Mbit/s"), &said, &format!("nic {index} {speed}"));
     }
+    let read = vm.sh("ethtool -m $(ls /sys/bus/pci/devices/0000:00:09.0/net) raw on | od -An -v -tx1")?;
+    let read: Vec<_> = read.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap_or(0)).collect();
+    checks.that(read == optics(), format!("ethtool -m raw on returns all {} bytes of the file", read.len()));
     // Linux notices by the pin, and reads what has come.
     for (kind, carrier) in [(ModuleKind::Empty, "0"), (ModuleKind::ShortRange, "1 10000")] {
         vm.nic(2).set_module(kind);
@@ -113,10 +119,24 @@ dmesg | grep ixgbe")?;
             for try in $(seq 100); do [ \"$(state)\" = \"WANTED\" ] && break; sleep 0.1; done; state"
             .replace("WANTED", carrier)
             .as_str())?;
-        checks.equal(format!("{} with {kind:?} in its cage instead: carrier and speed", NICS[2]), said.trim(), carrier);
+        checks.equal(format!("{} with {kind:?} in its cage instead: carrier and speed", nics[2]), said.trim(), carrier);
     }
-    none_forbidden(checks, &vm, NICS);
+    none_forbidden(checks, &vm, nics);
     Ok(())
+}
+
+/// Pages A0h and A2h of 10GBASE-SR with diagnostics (SFF-8472).
+fn optics() -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..=255_u8).map(|at| at.wrapping_mul(37)).collect();
+    bytes.splice(0..0, [0; 256]);
+    for (at, byte) in [(0, 3), (1, 4), (2, 7), (3, 0x10), (12, 103), (92, 0x68), (94, 5)] {
+        bytes[at] = byte;
+    }
+    bytes[20..36].copy_from_slice(b"FROM A FILE     ");
+    for (first, last) in [(0, 63), (64, 95)] {
+        bytes[last] = bytes[first..last].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
+    }
+    bytes
 }
 
 /// No mistakes that the model noticed, on any of these.
