@@ -277,6 +277,33 @@ fn frames_that_were_not_sent_are_an_error() {
     assert!(message.starts_with("pktgen: 100 frames of --count not sent"), "{message}");
 }
 
+/// A file system of 64 KiB, which only this run sees. Needs root.
+#[test]
+fn a_full_disk_is_told_of_and_ends_nothing_early() {
+    let folder = tempfile::tempdir().unwrap();
+    let mounted = "mount -t tmpfs -o size=64k none \"$1\" || exit 77; shift; exec \"$@\"";
+    let port = format!("soft:a?wire=pcap:,{}/out", folder.path().display());
+    let run = [env!("CARGO_BIN_EXE_pktgen"), "tx", port.as_str(), "--count", "2000", "--json", "--quiet"];
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", mounted, "sh"]).arg(folder.path()).args(run);
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    if said.contains("unshare: ") || output.status.code() == Some(77) {
+        skip::test!("no file system can be mounted here: {}", said.trim());
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["sent"], 2000, "{report}");
+    // Beside the header of the file a frame of 60 bytes has one of 16.
+    let kept: u64 = (65_536 - 24) / 76;
+    let error = report["error"].as_str().unwrap();
+    let lost: u64 = error.split(' ').rev().nth(6).and_then(|count| count.parse().ok()).unwrap();
+    assert!(error.contains("No space left on device") && error.ends_with("sent frames are not in it"), "{error}");
+    assert!((2010 - kept..=2010).contains(&lost), "{error}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("pktgen: ")).count(), 1, "{said}");
+}
+
 #[test]
 fn bad_input_is_one_line() {
     for (arguments, code, words) in [
