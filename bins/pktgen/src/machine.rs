@@ -1,7 +1,7 @@
 //! What this machine is, for whoever compares results: its processor, kernel and time, and no name or address of it.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Returns what results are measured with, by name.
 pub(crate) fn about() -> BTreeMap<String, String> {
@@ -23,18 +23,6 @@ pub(crate) fn about() -> BTreeMap<String, String> {
         ("begun", date(time.as_secs())),
     ];
     all.into_iter().filter(|(_, value)| !value.is_empty()).map(|(name, value)| (name.to_owned(), value)).collect()
-}
-
-/// Returns for how long the threads of this process other than its first were ready to run and had no core; zero where the kernel does not say.
-/// Threads that have ended are not in it.
-pub(crate) fn waited() -> Duration {
-    let of_thread = |task: std::fs::DirEntry| {
-        let is_first = task.file_name().to_str() == Some(&std::process::id().to_string());
-        let times = std::fs::read_to_string(task.path().join("schedstat")).ok().filter(|_| !is_first)?;
-        times.split_whitespace().nth(1)?.parse().ok()
-    };
-    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-    Duration::from_nanos(tasks.filter_map(of_thread).fold(0, u64::saturating_add))
 }
 
 /// The time of seconds since 1970, as `2024-02-29 12:00 UTC`.

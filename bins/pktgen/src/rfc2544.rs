@@ -26,8 +26,6 @@ use trial::{AnyTest, Ended, LeftOut, Line, Method as _, Outcome, Part, Profile, 
 pub(crate) const UNLIMITED: f64 = 1e9;
 /// Bytes of a frame on the wire besides those that sizes with check sequence have.
 const WIRE_OVERHEAD: f64 = 20.0;
-/// For so long cables may have no core without a word on it.
-const WAITED: Duration = Duration::from_millis(1);
 /// The least frames of a trial at the lowest rate, and that rate as a share of the highest.
 const FEWEST: f64 = 10.0;
 const LOWEST: f64 = 1e-4;
@@ -334,17 +332,17 @@ impl Bench<'_> {
     fn trial(&mut self, size: &Size, setup: &Setup, next: &Trial) -> Result<Outcome, Broken> {
         let args = run_args(self.args, size, setup, next);
         let frames = runs::prepare(&args)?;
-        let waited = machine::waited();
+        let paused = nic::soft_paused();
         let done = runs::perform_on(&mut self.held, true, &args, frames, &mut self.stop, &mut Screen::new(true, true));
         if self.stop.is_signalled() {
             return Err(Broken::Interrupted);
         }
         let mut outcome = measured::outcome(&args, done?, next, self.profile.rate_tolerance)?;
-        // Cables of software NICs are threads of this process, and lose frames while they have no core.
-        let waited = machine::waited().saturating_sub(waited);
-        if waited >= WAITED && args.ports.iter().all(nic::Address::is_soft) {
-            outcome.doubtful = outcome.doubtful.max(measured::due_in(waited, next, &outcome));
-            outcome.away = outcome.away.map(|away| away + waited.as_secs_f64());
+        // Software NICs lose frames by the buffers of their cables in bursts of what came while they had no core.
+        let paused = nic::soft_paused().saturating_sub(paused);
+        if !paused.is_zero() && args.ports.iter().all(nic::Address::is_soft) {
+            outcome.doubtful = outcome.doubtful.max(measured::due_in(paused, next, &outcome));
+            outcome.away = outcome.away.map(|away| away + paused.as_secs_f64());
         }
         self.stop.wait(Duration::from_secs_f64(next.phases.settle), []);
         if self.stop.is_signalled() { Err(Broken::Interrupted) } else { Ok(outcome) }

@@ -261,6 +261,8 @@ fn ten_thousand_trials_need_no_more_than_100_mb() {
     // The profile of a run without options, so that it can go on, with nothing left to do.
     let sizes: Vec<u32> = (0..140).map(|nth| 64 + nth).collect();
     let lines = run(1.5e6, 1, &sizes).replacen("short: a and b", "short: soft:a and soft:b, one way, IPv4, 1 flow", 1);
+    // It was on no machine, as an older run does not say.
+    let lines = lines.replacen("processor", "maker", 1);
     let trials = lines.lines().filter(|line| line.starts_with("{\"trial\"")).count();
     assert!(trials > 10_000, "{trials}");
     let folder = folder(&lines);

@@ -185,11 +185,12 @@ fn are_not_beyond_those_of_the_cable(alone: &Alone) {
         None => assert_reason(&run, path, "throughput"),
     }
     if let Some(delay) = value(&run, "typical latency") {
-        // While the receiver or the cable has no core frames wait: the row says for how long.
+        // While the receiver or the cable has no core frames wait: the row says for how long. Above 2,000 a second they wait in the buffer, too.
         let away = away(path);
         println!("a delay of {delay} us, and 2,000 is true; the receiver was away for up to {away} us");
         assert!(delay >= 2_000.0, "the delay is 2 ms at least: {run:#}");
-        assert!(delay <= 2_000.0 + away + 500.0, "the delay is 2 ms, and what the row says: {run:#}");
+        let most = 2_000.0 + 64.0 / 2_000.0 * 1e6 + away + 500.0;
+        assert!(delay <= most, "the delay is 2 ms, a buffer, and what the row says: {run:#}");
         assert!(notes(&run).contains("too long by at most"), "{run:#}");
     }
     // In the time of a burst at 3,000 a second 2 of 3 pass: its longest is 3 times the buffer, but for what is under way.

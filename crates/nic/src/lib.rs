@@ -44,6 +44,16 @@ pub use identify::identify;
 pub use port::{AnyPort, Opened, check, open};
 pub use selftest::{SelfTest, registers, selftest};
 
+/// Returns for how long in all the thread that the software NICs of this process work on had no core, of times longer than a millisecond.
+/// What came meanwhile they have transmitted, lost and delivered in bursts. Zero without the feature `soft`.
+#[must_use]
+pub fn soft_paused() -> std::time::Duration {
+    #[cfg(feature = "soft")]
+    return softnic::paused();
+    #[cfg(not(feature = "soft"))]
+    return std::time::Duration::ZERO;
+}
+
 /// The program of the README is tested with the examples.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -241,6 +241,17 @@ const NAP: Duration = Duration::from_micros(10);
 const SLEEP: Duration = Duration::from_micros(100);
 /// Fruitless rounds between two looks at the clock.
 const ROUNDS: u32 = 16;
+/// Between two rounds of a thread that has its core this much never passes.
+const PAUSE: Duration = Duration::from_millis(1);
+/// All longer times between two rounds, in nanoseconds.
+static PAUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Returns for how long in all the thread that the soft NICs of this process work on had no core, of times longer than a millisecond: what
+/// came meanwhile was transmitted, lost by a cable's buffer and delivered in a burst.
+#[must_use]
+pub fn paused() -> Duration {
+    Duration::from_nanos(PAUSED.load(Ordering::Relaxed))
+}
 
 fn run() {
     // Naps of microseconds; with the default slack they would take sixty. What cannot be set stays as it is.
@@ -250,7 +261,13 @@ fn run() {
     let mut stations: Vec<Arc<Station>> = Vec::new();
     let mut fruitless = 0;
     let mut idle_since = Instant::now();
+    let mut looked = idle_since;
     loop {
+        let before = std::mem::replace(&mut looked, Instant::now());
+        let pause = looked.duration_since(before);
+        if pause > PAUSE {
+            PAUSED.fetch_add(u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
         let now = GENERATION.load(Ordering::Acquire);
         if now != generation {
             generation = now;

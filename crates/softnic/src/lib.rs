@@ -40,6 +40,7 @@ mod vfio_user;
 mod violation;
 mod wire;
 
+pub use engine::paused;
 pub use error::{Error, WireError};
 pub use fault::{Fault, SharedPart};
 pub use model::{DeviceId, ModuleKind, Step};

@@ -10,8 +10,10 @@ pub const TRIES: u32 = 3;
 /// Limits of the generator after which a search for a rate is given up: it misses any.
 const MOST_LIMITS: usize = 20;
 
-/// The share of a rate by which the next is lower, if bursts of the generator leave open what its loss says.
-const STEP_DOWN: f64 = 0.1;
+/// The share of a rate by which the next is lower, if bursts of the generator leave open what its loss says; twice as much each further time.
+const STEP_DOWN: f64 = 0.01;
+/// How often it is doubled at most.
+const DOUBLINGS: usize = 4;
 
 /// A test: asked for the next trial, told what came of it.
 ///
@@ -95,8 +97,8 @@ pub struct Limit {
     pub mixed: bool,
     /// Frames a second that were asked for.
     pub asked: f64,
-    /// The highest rate of the three that was kept to, in frames a second. Where bursts of the generator were in doubt, a tenth less than was
-    /// asked for, as it is not known how much less would have none.
+    /// The highest rate of the three that was kept to, in frames a second. Where bursts of the generator were in doubt, 1 % less than was
+    /// asked for, and up to 16 % if that was so before, as it is not known how much less would have none.
     pub reached: f64,
 }
 
@@ -253,7 +255,9 @@ impl<P: Plan> Method for P {
         };
         desk.void += 1;
         desk.mixed |= desk.last.replace(reason).is_some_and(|last| last != reason);
-        let kept = if reason == Reason::Bursts { 1.0 - STEP_DOWN } else { 1.0 };
+        let is_bursts = |limit: &&Limit| limit.reason == Reason::Bursts;
+        let before = desk.limits.iter().filter(is_bursts).count().min(DOUBLINGS);
+        let kept = if reason == Reason::Bursts { 1.0 - STEP_DOWN * f64::from(1 << before) } else { 1.0 };
         desk.reached = desk.reached.max(rate_of(&traffic, outcome) * kept);
         if desk.void < TRIES {
             return Ok(Verdict::Void(reason));
