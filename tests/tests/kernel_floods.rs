@@ -118,13 +118,14 @@ fn who_could_go_by_another_gateway_is_told_so() {
     let Some(mut network) = Network::new(&["ping"]) else { return };
     let gateway = "10.85.1.77";
     let router = &network.router.namespace;
-    router.output(&["ip", "neighbour", "add", gateway, "lladdr", "02:00:00:00:77:77", "dev", LEFT.twin]);
     router.output(&["ip", "route", "add", "203.0.113.0/24", "via", gateway]);
     // Of which ten a second go by Linux; all of the first do, until the port has the route. Linux soon says no more to a station
     // that does not obey, so each time it is another one.
     let (mut is_forwarded, mut last) = (false, 100);
     eventually("Linux sends a redirect for what the port mostly forwards by itself", || {
         last += 1;
+        // Linux forgets it when the twin is given its MAC address.
+        router.output(&["ip", "neighbour", "replace", gateway, "lladdr", "02:00:00:00:77:77", "dev", LEFT.twin]);
         let source = format!("10.85.1.{last}");
         network.left.output(&["ip", "address", "add", &source, "dev", LEFT.wire]);
         let before = network.seen_by_the_host();
