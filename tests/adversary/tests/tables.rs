@@ -81,7 +81,7 @@ fn a_writer_changes_everything_while_readers_come_and_go() {
 fn limits_of_any_size_are_a_table_or_an_error() {
     let limits: &[usize] = if cfg!(miri) { &[7, usize::MAX] } else { &[0, 1, 7, 1000, 4097, usize::MAX] };
     for &memory_limit in limits {
-        let Ok(mut table) = Ipv6Table::with_config(Config { accelerator: false, memory_limit }) else { continue };
+        let Ok(mut table) = Ipv6Table::with_config(Config { accelerator: false, memory_limit, ..Config::default() }) else { continue };
         let mut reader = table.reader();
         for number in 1..if cfg!(miri) { 20 } else { 2000_u32 } {
             let _ = table.insert(format!("2001:db8:{number:x}::/48").parse().expect("a prefix"), hop(number));
