@@ -210,36 +210,36 @@ impl Stream {
     }
 
     #[inline]
-    fn fill_heads<'f, const HEAD: usize>(&mut self, mut frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
-        let mut count = 0;
-        loop {
-            let rows = self.rows.as_chunks::<HEAD>().0.get(self.next..).unwrap_or(&[]);
-            let before = count;
-            for row in rows {
-                let Some(frame) = frames.next() else {
-                    self.next += count - before;
-                    self.advance(count);
-                    return count;
-                };
-                count += 1;
-                if let Some((head, rest)) = frame.split_first_chunk_mut::<HEAD>() {
-                    *head = *row;
-                    if !rest.is_empty() {
-                        fill_rest(rest, HEAD, &self.frame, self.tail);
-                    }
-                } else {
-                    frame.copy_from_slice(&row[..frame.len()]);
+    fn fill_heads<'f, const HEAD: usize>(&mut self, frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
+        let count = self.copy_rows::<HEAD>(frames, |stream, frame, row| {
+            if let Some((head, rest)) = frame.split_first_chunk_mut::<HEAD>() {
+                *head = *row;
+                if !rest.is_empty() {
+                    fill_rest(rest, HEAD, &stream.frame, stream.tail);
                 }
+            } else {
+                frame.copy_from_slice(&row[..frame.len()]);
             }
-            self.turn_over();
-        }
+        });
+        self.advance(count);
+        count
     }
 
     #[inline]
-    fn fill_moving<'f, const LEN: usize>(
+    fn fill_moving<'f, const LEN: usize>(&mut self, at: usize, frames: impl Iterator<Item = &'f mut [u8]>) -> usize {
+        self.copy_rows::<LEN>(frames, |_, frame, row| {
+            if let Some(place) = frame.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<LEN>) {
+                *place = *row;
+            }
+        })
+    }
+
+    /// Copies the next row to each frame. Returns how many frames there were.
+    #[inline]
+    fn copy_rows<'f, const LEN: usize>(
         &mut self,
-        at: usize,
         mut frames: impl Iterator<Item = &'f mut [u8]>,
+        copy: impl Fn(&Self, &mut [u8], &[u8; LEN]),
     ) -> usize {
         let mut count = 0;
         loop {
@@ -251,11 +251,9 @@ impl Stream {
                     return count;
                 };
                 count += 1;
-                if let Some(place) = frame.get_mut(at..).and_then(<[u8]>::first_chunk_mut::<LEN>) {
-                    *place = *row;
-                }
+                copy(self, frame, row);
             }
-            self.next = 0;
+            self.turn_over();
         }
     }
 
