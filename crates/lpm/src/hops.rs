@@ -119,6 +119,14 @@ impl<B: Copy> Hops<B> {
         (routes(&self.entries[1..id.min(self.entries.len())]) * 100).checked_div(all).unwrap_or(100)
     }
 
+    /// The share of routes, in percent, that the `count` most used next hops have; 100 without routes.
+    pub(crate) fn share_of_most_used(&self, count: usize) -> usize {
+        let mut uses: Vec<usize> = self.entries[1..].iter().map(|hop| hop.refs as usize).collect();
+        uses.sort_unstable_by_key(|uses| core::cmp::Reverse(*uses));
+        let most: usize = uses.iter().take(count).sum();
+        (most * 100).checked_div(uses.iter().sum()).unwrap_or(100)
+    }
+
     /// Every number with its word, those that are free included.
     pub(crate) fn words(&self) -> impl Iterator<Item = (HopId, u32)> {
         (0..).zip(self.entries.iter().map(|entry| entry.word))

@@ -33,8 +33,8 @@ pub type Ipv6Reader = Reader<V6>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
     /// IPv4 only: keep a byte for each /24 (16 MiB) that answers before the table proper. Faster on real
-    /// traffic, meant for the one main table of a machine. Only 254 next hops fit; if the most used 254
-    /// have less than 95 % of the routes when tables are built, it is left out. Off by default.
+    /// traffic, meant for the one main table of a machine. Only 254 next hops fit; it is left out while the most used 254
+    /// have less than 95 % of the routes. That is looked at when tables are built or have twice as many routes. Off by default.
     pub accelerator: bool,
     /// Routes from which on there is an accelerator, if it is on: with few, it costs more than it gives. Of a table that shrinks it stays until
     /// tables are built anew. 0 by default.

@@ -193,13 +193,21 @@ impl<F: Layout> Writer<F> {
         Ok(old)
     }
 
+    /// Builds everything anew with an accelerator, if the most used next hops make it pay. Without memory for it, it goes on as before.
     #[cold]
     fn accelerate(&mut self) {
         self.accelerates_at = accelerates_behind(&self.config, self.rib.len());
-        if F::HAS_BYTES && self.tables.bytes.is_none() {
-            // Without memory for it, it goes on as before.
-            let _ = self.relocate(self.tables.width, self.store.capacity());
+        if !F::HAS_BYTES || self.tables.bytes.is_some() || self.hops.share_of_most_used(BYTE_HOPS) < ACCELERATED_SHARE {
+            return;
         }
+        let _ = if self.hops.share_below(1 + BYTE_HOPS) >= ACCELERATED_SHARE {
+            self.relocate(self.tables.width, self.store.capacity())
+        } else {
+            // Those that are used most came after others. That numbers them anew.
+            let routes = self.rib.iter_from(Key { bits: 0, len: 0 });
+            let routes: Vec<_> = routes.map(|(key, hop)| (key, self.hops.get(hop).word)).collect();
+            self.replace(routes)
+        };
     }
 
     /// Removes a route; `None` if there is none.
@@ -526,6 +534,9 @@ impl<F: Layout> Writer<F> {
         let (mut tables, store) = generate::<F>(&self.config, rib, hops, width, self.whole, least, removal)?;
         tables.kernel = self.tables.kernel;
         self.move_to(tables, store);
+        if self.tables.bytes.is_none() {
+            self.accelerates_at = accelerates_behind(&self.config, self.rib.len());
+        }
         let limbo = core::mem::take(&mut self.limbo);
         for hop in limbo.now.hops.into_iter().chain(limbo.before.hops) {
             self.hops.vacate(hop);
@@ -597,6 +608,8 @@ impl<B> Garbage<B> {
     }
 }
 
+/// Next hops that have a byte of the accelerator.
+const BYTE_HOPS: usize = 254;
 /// The least share of routes, in percent, whose next hops must have a byte for the accelerator to pay.
 const ACCELERATED_SHARE: usize = 95;
 
@@ -643,7 +656,7 @@ fn generate<F: Layout>(
             Err(Error::TableFull { limit: limit_of::<F>(config) })
         } else {
             let wanted = config.accelerator && F::HAS_BYTES && rib.len() >= config.accelerated_from;
-            let accelerator = wanted && hops.share_below(255) >= ACCELERATED_SHARE;
+            let accelerator = wanted && hops.share_below(1 + BYTE_HOPS) >= ACCELERATED_SHARE;
             Tables::<F>::new(size, whole, width, accelerator, Kernel::detect())
         };
         let (mut tables, mut store) = match result {

@@ -246,4 +246,28 @@ fn an_accelerator_is_there_from_a_number_of_routes_on() {
         table.insert(many(net).0, hop(1)).unwrap();
     }
     assert!(is_accelerated(&table));
+    // 300 next hops that came first, and are hardly used, do not keep it away.
+    let config = Config { accelerated_from: 10_000, ..config };
+    let late = |net: u32| (route(net).0, hop(if net < 300 { net } else { 1000 }));
+    let mut table = Ipv4Table::with_config(config).unwrap();
+    let mut reader = table.reader();
+    for net in 0..12_000 {
+        table.insert(late(net).0, late(net).1).unwrap();
+        assert_eq!(is_accelerated(&table), net >= 9999, "{net}");
+    }
+    assert!((0..12_000).all(|net| reader.lookup((net << 8).into()) == Some(late(net).1)));
+    // A table that shrank, and was built anew for as many next hops, gets it again.
+    let mut table = Ipv4Table::from_routes(config, (0..12_000).map(route)).unwrap();
+    for net in 100..12_000 {
+        table.remove(route(net).0).unwrap();
+    }
+    assert!(is_accelerated(&table));
+    for net in 0..300 {
+        table.insert(late(net).0, late(net).1).unwrap();
+    }
+    assert!(!is_accelerated(&table));
+    for net in 300..10_000 {
+        table.insert(late(net).0, late(net).1).unwrap();
+    }
+    assert!(is_accelerated(&table));
 }
