@@ -94,7 +94,10 @@ const SHARED: &[Case] = &[
     bad("fault=firmware-holds:eep", &[("semaphores", "that of the EEPROM was held"), ("EEPROM", "SW_FW_SYNC")]),
     bad("id=10fb&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held for a second")]),
     bad("id=x550&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held"), ("PHY", "SW_FW_SYNC")]),
-    good("fault=firmware-veto", &[("auto-negotiation", "firmware forbids changes of the link")]),
+    good(
+        "fault=firmware-veto",
+        &[("auto-negotiation", "firmware forbids changes of the link"), ("loop inside", "cannot loop")],
+    ),
 ];
 
 fn test(spec: &str) -> SelfTest {

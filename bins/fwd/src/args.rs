@@ -138,7 +138,7 @@ pub(crate) struct ForwardArgs {
     #[arg(required = true, value_name = "PORT")]
     pub(crate) ports: Vec<Address>,
 
-    /// Receive queues of each port, flows being spread over them: up to 16 on 82599, X540 and 82576, 64 on the X550 (the 64th has no
+    /// Receive queues of each port, flows being spread over them: up to 16 on 82599, X540 and 82576, 64 on the X550 (63 with
     /// interrupts), 8 on the I350; on a virtual function as many as it is granted, on a virtio device as many as it offers
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) queues: Option<u16>,

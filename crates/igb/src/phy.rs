@@ -65,9 +65,9 @@ pub(crate) fn identity<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Optio
     })
 }
 
-/// Loops the PHY back at 1 Gbit/s, with the MAC told so, or has it negotiate anew. Returns false if [`can_loop`] does.
+/// Loops the PHY back at 1 Gbit/s, with the MAC told so, or has it negotiate anew. Returns false if it is to loop and [`can_loop`] is false.
 pub(crate) fn set_loopback<D: Device>(regs: &Timed<D>, mac: MacType, on: bool) -> Result<bool> {
-    if !can_loop(regs) {
+    if on && !can_loop(regs) {
         return Ok(false);
     }
     let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];

@@ -1,16 +1,17 @@
 //! EEPROM words and their checksum (82599 datasheet 6.2, EERD in 8.2.3.2). An X550's are read by its firmware.
 
-use crate::regs::{EERD, eerd, sw_fw_sync};
+use crate::regs::{EERD, Ixgbe, eerd, sw_fw_sync};
 use crate::semaphore::holding;
 use crate::wait::{Timed, wait};
 use crate::{Error, MacType, Result, firmware};
 use device::Device;
+use intel::Semaphores;
 use std::time::Duration;
 
 /// Compares the checksum in word 0x3F with the words it covers. `Ok(false)` when they differ, which the log warns
 /// of: the device may work nevertheless.
 ///
-/// It reads no more words than an EEPROM can have, for a second at most, and gives the semaphore back after each 64, as
+/// It reads no more words than an EEPROM can have, for two seconds at most, and gives the semaphore back after each 64, as
 /// firmware and the other port want to read, too.
 ///
 /// # Errors
@@ -29,7 +30,7 @@ pub(crate) fn check<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
 }
 
 /// Returns the number of the firmware image that the EEPROM was written from (words 0x2D and 0x2E, as Intel's tools show it);
-/// `None` if it has none. It waits for a second at most.
+/// `None` if it has none. It waits for two seconds at most.
 ///
 /// # Errors
 ///
@@ -136,8 +137,9 @@ fn read_word<D: Device>(regs: &Timed<D>, address: u16) -> Result<u16> {
     Ok(u16::try_from(eerd::DATA.get(value)).unwrap_or(u16::MAX))
 }
 
-/// Time for all words: at 20 us a word, as the bus of the EEPROM takes, it is enough for the largest.
-const CHECK_LIMIT: Duration = Duration::from_secs(1);
+/// Time for all words, and for a holder of the semaphore who has died: at 20 us a word, as the bus of the EEPROM takes, a second is enough
+/// for the largest.
+const CHECK_LIMIT: Duration = Semaphores::<Ixgbe>::HOLDER_LIMIT.saturating_add(Duration::from_secs(1));
 /// Words read without giving the semaphore back.
 const BLOCK: usize = 64;
 /// What all covered words, the checksum word included, add up to.
@@ -193,6 +195,14 @@ mod tests {
         let order: Vec<_> = fake.writes().iter().map(|w| w.0).collect();
         let position = |offset| order.iter().position(|&o| o == offset).unwrap();
         assert!(position(0x10160) < position(0x10014));
+    }
+
+    #[test]
+    fn a_dead_holder_of_the_semaphore_is_outlasted() {
+        let fake = Fake::new(0x10FB);
+        fake.set_eeprom(image(true));
+        fake.set(crate::regs::SW_FW_SYNC, sw_fw_sync::EEP.mask());
+        assert!(check(&fake.regs(), Mac82599).unwrap());
     }
 
     #[test]

@@ -33,7 +33,12 @@ pub(crate) fn read_bytes<D: Device>(regs: &Timed<D>, address: u8, offset: u8, by
     match outcome {
         Ok(()) => bus.stop(),
         // Whatever the device was in the middle of, it lets go of the wires after a byte and a stop.
-        Err(Failure::NoAnswer | Failure::Stuck(_) | Failure::Device(Error::Expired { .. })) => bus.clear().and(outcome),
+        Err(Failure::NoAnswer | Failure::Stuck(_)) => bus.clear().and(outcome),
+        Err(Failure::Device(Error::Expired { .. })) => {
+            // A wire that is held is not why it ended.
+            let _ = bus.clear();
+            outcome
+        }
         Err(Failure::Device(_)) => outcome,
     }
 }

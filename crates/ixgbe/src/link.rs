@@ -201,6 +201,11 @@ pub(crate) fn negotiates<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<boo
     })
 }
 
+/// Whether frames can be looped back: no firmware forbids changes of the link; false for a device that is gone.
+pub(crate) fn can_loop<D: Device>(regs: &Registers<D>) -> bool {
+    read(regs, MMNGC).is_ok_and(|value| !mmngc::VETO.is_set(value))
+}
+
 /// Loops the MAC back, with the link forced up, or ends that. Frames then go from the transmit side to the receive side of the MAC
 /// (HLREG0.LPBK) while the receiver is on.
 pub(crate) fn set_loopback<D: Device>(regs: &Timed<D>, mac: MacType, on: bool) -> Result<()> {

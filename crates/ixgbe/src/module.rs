@@ -143,14 +143,22 @@ pub(crate) fn identify<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Cage>
 ///
 /// [`crate::Error::Timeout`] when another holder keeps the semaphore, [`crate::Error::Expired`], [`crate::Error::Gone`].
 pub(crate) fn look<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Cage> {
-    // One that has just been plugged in may miss the first try, and what has a wrong checksum may have been read wrongly.
-    let first = read_page(regs, mac)?;
-    let page = match first {
-        Ok(page) if checksum_is_right(&page) => Ok(page),
-        _ => read_page(regs, mac)?,
-    };
+    judge(|| read_page(regs, mac))
+}
+
+/// Reads a page twice if need be, as a module that has just been plugged in may miss the first try. One with a wrong checksum may have been
+/// read wrongly: it is believed if it reads the same once more.
+fn judge(mut read: impl FnMut() -> Result<Result<[u8; PAGE], Failure>>) -> Result<Cage> {
+    let is_right = |page: &Result<_, Failure>| page.as_ref().is_ok_and(checksum_is_right);
+    let (mut before, mut page) = (Err(Failure::NoAnswer), read()?);
+    if !is_right(&page) {
+        (before, page) = (page, read()?);
+    }
+    if before.is_err() && page.is_ok() && !is_right(&page) {
+        (before, page) = (page, read()?);
+    }
     Ok(match page {
-        Ok(page) if !checksum_is_right(&page) && matches!(&first, Ok(first) if *first != page) => {
+        Ok(page) if !checksum_is_right(&page) && before.is_ok_and(|before| before != page) => {
             Cage::Unreadable("the checksum of its page is wrong, and it reads differently each time".to_owned())
         }
         Ok(page) => parse(&page),
@@ -304,6 +312,27 @@ mod tests {
     fn what_a_module_says_cannot_steer_a_terminal() {
         let Cage::Module(module) = parse(&page(&[(8, 4), (18, 1)])) else { panic!() };
         assert_eq!(module.to_string(), "passive cable of 1 m, ACME ?[31m? P/N 1");
+    }
+
+    #[test]
+    fn a_page_with_a_wrong_checksum_is_believed_if_it_reads_the_same_twice() {
+        let (good, mut damaged, mut other) = (page(&[(3, 0x10)]), page(&[(3, 0x10)]), page(&[(3, 0x20)]));
+        (damaged[63], other[63]) = (damaged[63] ^ 1, other[63] ^ 1);
+        let judged = |pages: &[Option<[u8; PAGE]>]| {
+            let mut readings = pages.iter().map(|page| Ok(page.ok_or(Failure::NoAnswer)));
+            let cage = judge(|| readings.next().expect("no more readings than these")).expect("no error of the device");
+            assert!(readings.next().is_none(), "all of {} readings", pages.len());
+            cage
+        };
+        let is_module = |cage: &Cage| matches!(cage, Cage::Module(_));
+        assert!(is_module(&judged(&[Some(good)])));
+        assert!(is_module(&judged(&[None, Some(good)])));
+        assert!(is_module(&judged(&[Some(damaged), Some(good)])));
+        assert!(is_module(&judged(&[Some(damaged); 2])));
+        assert!(is_module(&judged(&[None, Some(damaged), Some(damaged)])));
+        assert!(matches!(judged(&[None, Some(damaged), Some(other)]), Cage::Unreadable(_)));
+        assert!(matches!(judged(&[Some(damaged), Some(other)]), Cage::Unreadable(_)));
+        assert_eq!(judged(&[None; 2]), Cage::Empty);
     }
 
     #[test]

@@ -7,7 +7,9 @@ use crate::{
     Cage, Config, Error, Filters, HardwareStatistics, Model, Result, eeprom, init, interrupts, link, parts, phy, rss,
 };
 use device::{Deadline, Device};
-use ethdev::{Capabilities, Events, HashTypes, LinkStatus, PortConfig, Rss, RssCapabilities, RxErrors, Statistics};
+use ethdev::{
+    Capabilities, Events, HashTypes, LinkStatus, PortConfig, Rss, RssCapabilities, RxErrors, Statistics, Unsupported,
+};
 use intel::Shared;
 use mempool::Pool;
 use std::fmt;
@@ -113,13 +115,14 @@ impl<D: Device> intel::Card for Card<D> {
         self.address
     }
 
-    fn capabilities(&self, _: &Registers<D>) -> Capabilities {
+    fn capabilities(&self, regs: &Registers<D>) -> Capabilities {
         let mac = self.model.mac;
         let mut capabilities = Capabilities::new();
         (capabilities.rx_queues, capabilities.tx_queues, capabilities.mtu) = (64, 64, 9216);
         capabilities.rss = Some(RssCapabilities::new(mac.rss_queues(), mac.reta_entries(), HashTypes::ALL));
         (capabilities.set_mac, capabilities.set_promiscuous, capabilities.stop_receiving) = (true, true, true);
-        (capabilities.strip_vlan, capabilities.report_hash, capabilities.loopback) = (true, true, true);
+        (capabilities.strip_vlan, capabilities.report_hash) = (true, true);
+        capabilities.loopback = link::can_loop(regs);
         capabilities
     }
 
@@ -221,6 +224,10 @@ impl<D: Device> intel::Card for Card<D> {
 
     /// The loop is inside the MAC (HLREG0.LPBK), with the link forced up.
     fn set_loopback(&mut self, regs: &Timed<D>, on: bool) -> Result<()> {
+        if on && !link::can_loop(regs) {
+            let what = "loop frames back, as manageability firmware forbids changes of the link (MMNGC)";
+            return Err(Unsupported::new(regs.device().name(), what).into());
+        }
         link::set_loopback(regs, self.model.mac, on)
     }
 
