@@ -2,9 +2,12 @@
 //! the test.
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io::Read as _;
+use std::os::fd::AsFd as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A process that does not outlive this value.
@@ -86,6 +89,24 @@ impl Namespace {
         self.0.0.id()
     }
 
+    /// Does `work` on a thread in this namespace, and returns what it returns.
+    ///
+    /// # Panics
+    ///
+    /// When `work` does, or the namespace cannot be entered.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let holder = self.holder();
+        // A thread of its own, as it stays there.
+        let outcome = std::thread::scope(|scope| scope.spawn(move || entered(holder, work)).join());
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// As [`Self::within`], on a thread that goes on beside this one.
+    pub fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        let holder = self.holder();
+        std::thread::spawn(move || entered(holder, work))
+    }
+
     /// A command to be run in this namespace, which is killed when this thread ends.
     #[must_use]
     pub fn command(&self, words: &[&str]) -> Command {
@@ -118,6 +139,13 @@ impl Default for Namespace {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Has this thread enter the namespace of a process, and do `work` there.
+fn entered<T>(holder: u32, work: impl FnOnce() -> T) -> T {
+    let namespace = File::open(format!("/proc/{holder}/ns/net")).expect("the holder lives");
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+    work()
 }
 
 /// Waits until `done`, for two minutes at most: long enough for a busy machine.

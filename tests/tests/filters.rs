@@ -1,21 +1,6 @@
 //! Whether Linux has filters that packets of a data path do not meet: nftables and tc, in a network namespace (root).
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
-use std::os::fd::AsFd as _;
 use tests::{Namespace, namespaces_possible};
-
-/// What a thread in a namespace is told.
-fn within<T: Send + 'static>(namespace: &Namespace, ask: impl FnOnce() -> T + Send + 'static) -> T {
-    let holder = namespace.holder();
-    let thread = std::thread::spawn(move || {
-        let namespace = File::open(format!("/proc/{holder}/ns/net")).expect("the holder lives");
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
-        ask()
-    });
-    thread.join().unwrap()
-}
 
 #[test]
 fn rules_of_nftables_are_found_and_tables_without_rules_are_not() {
@@ -29,7 +14,7 @@ fn rules_of_nftables_are_found_and_tables_without_rules_are_not() {
         return;
     }
     let namespace = Namespace::new();
-    let has = || within(&namespace, plane::has_nft_rules);
+    let has = || namespace.within(plane::has_nft_rules);
     assert_eq!(has(), Some(false));
     namespace.output(&["nft", "add", "table", "inet", "t"]);
     namespace.output(&["nft", chain]);
@@ -48,7 +33,7 @@ fn chains_that_drop_are_found() {
         return;
     }
     let namespace = Namespace::new();
-    let has = || within(&namespace, plane::has_nft_rules);
+    let has = || namespace.within(plane::has_nft_rules);
     namespace.output(&["nft", "add", "table", "ip6", "t"]);
     namespace.output(&["nft", "add", "chain", "ip6", "t", "none"]);
     for (policy, expected) in [("accept", false), ("drop", true), ("accept", false)] {
@@ -69,7 +54,7 @@ fn tc_filters_are_found_wherever_they_are() {
     // What /sys shows is of the namespace in which it was mounted.
     let shown = namespace.output(&["ip", "-oneline", "link", "show", "t0"]);
     let index: u32 = shown.split(':').next().unwrap().parse().unwrap();
-    let has = || within(&namespace, move || plane::has_tc_filters(index));
+    let has = || namespace.within(|| plane::has_tc_filters(index));
     let tc = |words: &str| {
         let words: Vec<&str> = ["tc"].into_iter().chain(words.split(' ')).collect();
         namespace.output(&words);

@@ -2,12 +2,9 @@
 //! forward Linux answers, and nothing of what goes wrong ends it. Needs root; says why when it is skipped.
 
 use rustix::process::Signal;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
-use std::fs::File;
 use std::io::Read as _;
 use std::net::UdpSocket;
-use std::os::fd::AsFd as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tests::{Fwd, Namespace, Process, eventually, fwd, namespaces_possible};
@@ -214,10 +211,7 @@ fn keeps_forwarding_under_a_flood(network: &Network) {
         let before = network.seen_by_the_host();
         network.reaches(RIGHT.v4, &["-c", "20"]) && network.seen_by_the_host() - before < 20
     });
-    let holder = network.left.holder();
-    let flood = std::thread::spawn(move || {
-        let namespace = File::open(format!("/proc/{holder}/ns/net")).expect("the holder lives");
-        move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+    let flood = network.left.spawn(|| {
         let socket = UdpSocket::bind((LEFT.v4, 0)).expect("an address of the left");
         socket.set_ttl(1).expect("a TTL");
         let begun = Instant::now();

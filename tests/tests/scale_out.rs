@@ -3,10 +3,7 @@
 //! says why when it is skipped.
 
 use rustix::process::Signal;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::net::UdpSocket;
-use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -174,12 +171,9 @@ impl Flows {
         let shared = Arc::new(Shared::default());
         let nothing = Arrived { datagrams: 0, last: Instant::now(), gap: Duration::ZERO };
         lock(&shared.arrived).extend([nothing; FLOWS]);
-        let [left, right] = [0, 1].map(|end| hosts[end].holder());
         let (of_sender, of_receiver) = (Arc::clone(&shared), Arc::clone(&shared));
-        let threads = vec![
-            std::thread::spawn(move || inside(left, || send(&of_sender))),
-            std::thread::spawn(move || inside(right, || receive(&of_receiver))),
-        ];
+        let [left, right] = hosts;
+        let threads = vec![left.spawn(move || send(&of_sender)), right.spawn(move || receive(&of_receiver))];
         Self { shared, threads }
     }
 
@@ -234,13 +228,6 @@ impl Drop for Flows {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Runs `work` in the namespace that this process holds; the thread stays there.
-fn inside(holder: u32, work: impl FnOnce()) {
-    let namespace = File::open(format!("/proc/{holder}/ns/net")).expect("the holder lives");
-    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
-    work();
 }
 
 /// A datagram of each flow in turn. What there is no route for is not sent.

@@ -4,12 +4,9 @@
 use ethdev::{Port as _, TxQueue as _};
 use ixgbe::{Config, Opened};
 use mempool::Batch;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use softnic::{SoftControl, SoftDevice, WireError};
-use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::AsFd as _;
 use std::process::{Output, Stdio};
 use std::time::Duration;
 use tests::{Fwd, Namespace, Process, eventually, frame, fwd, namespaces_possible, pktgen, pool};
@@ -50,13 +47,7 @@ struct Nic {
 impl Nic {
     fn open(namespace: &Namespace, interface: &str) -> Self {
         let spec = format!("{interface}?wire=tap:{interface}");
-        let file = File::open(format!("/proc/{}/ns/net", namespace.holder())).expect("the holder lives");
-        // A thread of its own, since it stays in the namespace.
-        let opened = std::thread::spawn(move || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
-            SoftDevice::open(&spec).expect("a TAP interface")
-        });
-        let device = opened.join().expect("the thread has not panicked");
+        let device = namespace.within(|| SoftDevice::open(&spec).expect("a TAP interface"));
         let (control, pool) = (device.control(), pool(1024, 2048));
         let opened = ixgbe::open(device, &Config::default(), &pool).expect("the driver opens it");
         Self { control, opened, pool }

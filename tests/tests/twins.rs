@@ -3,10 +3,7 @@
 
 use mempool::{Batch, Packet, Pool, PoolCache, PoolConfig, frame_len};
 use router::Refusal;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
-use std::fs::File;
-use std::os::fd::AsFd as _;
 use tests::{Namespace, eventually, namespaces_possible};
 use twin::{Class, Counts, HandedOver, Lane, Port, Rate, Rates, Running, Settings, Twins};
 
@@ -36,14 +33,10 @@ impl Bench {
         namespace.output(&["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 || true"]);
         let pool = Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).expect("memory");
         let port = Port { mac: MAC, mtu, pool: pool.clone(), lane: 0 };
-        let file = File::open(format!("/proc/{}/ns/net", namespace.holder())).expect("the holder lives");
-        // A thread of its own, since it stays in the namespace.
-        let started = std::thread::spawn(move || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+        let (twins, mut lanes) = namespace.within(|| {
             let twins = Twins::open(&[TWIN.to_owned()]).expect("a TAP interface");
             twins.start(&[port], 1, &settings).expect("a thread")
         });
-        let (twins, mut lanes) = started.join().expect("the thread has not panicked");
         namespace.output(&["ip", "address", "add", "10.82.0.1/24", "dev", TWIN]);
         namespace.output(&["ip", "link", "set", TWIN, "up"]);
         twins.set_carrier(0, true).expect("a carrier");
@@ -122,12 +115,9 @@ fn an_interface_that_has_its_mac_keeps_its_neighbours() {
 
 /// Starts a twin in a namespace, and ends it.
 fn start_and_end(namespace: &Namespace, port: Port) {
-    let file = File::open(format!("/proc/{}/ns/net", namespace.holder())).expect("the holder lives");
-    let started = std::thread::spawn(move || {
-        move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may");
+    namespace.within(|| {
         drop(Twins::open(&[TWIN.to_owned()]).expect("a TAP interface").start(&[port], 1, &Settings::default()));
     });
-    started.join().expect("the thread has not panicked");
 }
 
 #[test]

@@ -5,11 +5,9 @@
 use kernel::{Body, Messages, RouteKind};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-use std::fs::File;
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::process::Stdio;
 use tests::{Namespace, namespaces_possible};
 
@@ -68,15 +66,7 @@ pub(crate) fn within<T: Send>(run: impl FnOnce(&Namespace) -> T + Send) -> Optio
         return None;
     }
     let namespace = Namespace::new();
-    let id = File::open(format!("/proc/{}/ns/net", namespace.holder())).unwrap();
-    let thread = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            move_into_link_name_space(id.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            run(&namespace)
-        });
-        thread.join()
-    });
-    Some(thread.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    Some(namespace.within(|| run(&namespace)))
 }
 
 pub(crate) fn set(namespace: &Namespace, settings: &str) {
