@@ -31,6 +31,8 @@ pub struct KernelRouter {
     /// Where it runs.
     pub namespace: Namespace,
     links: Vec<Link>,
+    /// Names of further twins, and the ports that they stand for.
+    others: Vec<[String; 2]>,
 }
 
 impl KernelRouter {
@@ -42,18 +44,32 @@ impl KernelRouter {
     #[must_use]
     pub fn new(links: &[Link]) -> Self {
         let namespace = Namespace::new();
-        let router = Self { run: None, namespace, links: links.to_vec() };
+        let router = Self { run: None, namespace, links: links.to_vec(), others: Vec::new() };
         let settings = ["ipv4/ip_forward=1", "ipv6/conf/all/forwarding=1", "ipv4/conf/all/rp_filter=0"];
         settings.iter().for_each(|setting| set(&router.namespace, setting));
         // Errors without a pause.
         ["ipv4/icmp_ratemask=0", "ipv6/icmp/ratelimit=0"].iter().for_each(|setting| set(&router.namespace, setting));
         router.namespace.output(&["ip", "link", "set", "lo", "up"]);
         for Link { twin, router: own, .. } in links {
-            router.namespace.output(&["ip", "tuntap", "add", twin, "mode", "tap"]);
-            router.namespace.output(&["ip", "link", "set", twin, "up"]);
-            address(&router.namespace, twin, own);
+            router.add_twin(twin, own);
         }
         router
+    }
+
+    fn add_twin(&self, twin: &str, own: &[&str; 2]) {
+        self.namespace.output(&["ip", "tuntap", "add", twin, "mode", "tap"]);
+        self.namespace.output(&["ip", "link", "set", twin, "up"]);
+        address(&self.namespace, twin, own);
+    }
+
+    /// Adds a port that is no wire, behind those of the links, with a twin of this name and these addresses.
+    ///
+    /// # Panics
+    ///
+    /// When the twin cannot be made.
+    pub fn add_port(&mut self, twin: &str, own: &[&str; 2], port: &str) {
+        self.add_twin(twin, own);
+        self.others.push([twin.to_owned(), port.to_owned()]);
     }
 
     /// Starts it, and connects its wires to the stations, one for each link.
@@ -64,9 +80,9 @@ impl KernelRouter {
     pub fn start(&mut self, stations: &[&Namespace]) {
         let program = fwd().to_str().expect("a path in UTF-8");
         let ports = self.links.iter().map(|link| format!("soft:{0}?wire=tap:{0}", link.wire));
-        let twins: Vec<&str> = self.links.iter().map(|link| link.twin).collect();
-        let kernel = format!("--kernel={}", twins.join(","));
-        let ports: Vec<String> = ports.collect();
+        let twins = self.links.iter().map(|link| link.twin).chain(self.others.iter().map(|[twin, _]| twin.as_str()));
+        let kernel = format!("--kernel={}", twins.collect::<Vec<_>>().join(","));
+        let ports: Vec<String> = ports.chain(self.others.iter().map(|[_, port]| port.clone())).collect();
         let mut words = vec![program, "l3", &kernel, "--json", "--quiet", "--duration", "900"];
         words.extend(ports.iter().map(String::as_str));
         let mut command = self.namespace.command(&words);
