@@ -36,9 +36,15 @@ pub struct Speaker<'a> {
 /// Daemons that run.
 #[derive(Debug)]
 pub struct Daemons {
+    suite: Suite,
     /// The one that speaks to the kernel is the first to come, and the last to go.
     processes: Vec<Process>,
     folder: tempfile::TempDir,
+}
+
+/// A line more. Strings take all.
+macro_rules! line {
+    ($text:expr, $($words:tt)*) => { writeln!($text, $($words)*).expect("a string takes all") };
 }
 
 /// Where Debian has FRR's daemons.
@@ -80,7 +86,8 @@ impl Suite {
     /// When they cannot be started: see [`Self::possible`].
     #[must_use]
     pub fn start(self, namespace: &Namespace, speaker: &Speaker<'_>) -> Daemons {
-        let mut daemons = Daemons { processes: Vec::new(), folder: tempfile::tempdir().expect("a temporary folder") };
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut daemons = Daemons { suite: self, processes: Vec::new(), folder };
         match self {
             Self::Bird => daemons.bird(namespace, &bird(speaker)),
             Self::Frr => daemons.frr(namespace, speaker),
@@ -109,6 +116,44 @@ impl Daemons {
         let said = command(&["birdc", "-s", &self.path("control"), "show", "bfd", "sessions"]).output();
         let said = said.expect("birdc starts").stdout;
         String::from_utf8_lossy(&said).lines().filter(|line| line.split_whitespace().nth(2) == Some("Up")).count()
+    }
+
+    /// Returns what they say of their sessions and routes now, for a person too.
+    fn state(&self) -> String {
+        let (program, at, ask): (_, _, &[&str]) = match self.suite {
+            Suite::Bird => (
+                ["birdc", "-s"],
+                self.path("control"),
+                &[
+                    "show bfd sessions",
+                    "show protocols",
+                    "show ospf neighbors ospf1",
+                    "show ospf neighbors ospf2",
+                    "show route all",
+                ],
+            ),
+            Suite::Frr => (
+                ["vtysh", "--vty_socket"],
+                self.path(""),
+                &[
+                    "show bfd peers",
+                    "show bfd peers counters",
+                    "show ip ospf neighbor",
+                    "show ipv6 ospf6 neighbor",
+                    "show bgp summary",
+                    "show ip route",
+                    "show ipv6 route",
+                ],
+            ),
+        };
+        let mut text = String::new();
+        for words in ask {
+            let command_option: &[&str] = if self.suite == Suite::Frr { &["-c"] } else { &[] };
+            let said = command(&[&program, &[at.as_str()][..], command_option, &[*words]].concat()).output();
+            let said = said.map(|said| [said.stdout, said.stderr].concat()).unwrap_or_default();
+            line!(text, "{words}:\n{}", String::from_utf8_lossy(&said));
+        }
+        text
     }
 
     fn path(&self, name: &str) -> String {
@@ -156,8 +201,11 @@ impl Daemons {
 }
 
 impl Drop for Daemons {
-    /// Kills them, and removes what a daemon of FRR leaves that has been killed: the folder for its last words, by its process.
+    /// Says what they know if the test has failed. Kills them, and removes what a daemon of FRR leaves that has been killed: the folder for its last words, by its process.
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            println!("{:?}, when the test failed:\n{}{}", self.suite, self.state(), self.logs());
+        }
         let ids: Vec<String> = self.processes.iter().map(|process| process.0.id().to_string()).collect();
         self.processes.clear();
         for folder in fs::read_dir(SCRATCH).into_iter().flatten().flatten().map(|entry| entry.path()) {
@@ -179,11 +227,6 @@ fn family(address: &str) -> usize {
 /// Those of `addresses` that are of a family.
 fn of_family<'a>(addresses: &'a [&str], which: usize) -> impl Iterator<Item = &'a str> {
     addresses.iter().copied().filter(move |address| family(address) == which)
-}
-
-/// A line more. Strings take all.
-macro_rules! line {
-    ($text:expr, $($words:tt)*) => { writeln!($text, $($words)*).expect("a string takes all") };
 }
 
 fn bird(speaker: &Speaker<'_>) -> String {
