@@ -1,6 +1,7 @@
 //! FRR and BIRD steer `fwd l3 --kernel`: OSPF, OSPFv3, BGP and BFD over its twins, with the other program at the end of two links.
 //! What they learn the ports do, and a link that goes moves it. Needs root; says why when it is skipped.
 
+use std::sync::{Mutex, PoisonError};
 use tests::{KernelRouter, Link, Namespace, Speaker, Suite, eventually, namespaces_possible, received};
 
 const LINKS: [Link; 3] = [
@@ -48,7 +49,11 @@ struct Network {
     router: KernelRouter,
 }
 
+/// One at a time: what polls for two would have their daemons wait for a core, and BFD takes that for a broken link.
+static TURN: Mutex<()> = Mutex::new(());
+
 fn steered_by(suite: Suite, other: Suite) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let possible = namespaces_possible(&["ping"]).and_then(|()| suite.possible()).and_then(|()| other.possible());
     if let Err(reason) = possible {
         skip::test!("{reason}");
