@@ -1,6 +1,8 @@
 //! A device whose registers hold what was written to them, and whose rings a test can play with, for unit tests.
 
-use crate::regs::{CTRL, EEC, EEMNGCTL, Igb, MDIC, RAH, RAL, RDBAH, RDBAL, RDLEN, Registers, TDBAH, TDBAL, TDLEN};
+use crate::regs::{
+    CTRL, EEC, EEMNGCTL, EERD, Igb, MDIC, RAH, RAL, RDBAH, RDBAL, RDLEN, Registers, TDBAH, TDBAL, TDLEN, eerd,
+};
 use crate::wait::Timed;
 use device::{Bar, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Reg, TimeLimit, Translation};
 use std::collections::HashMap;
@@ -21,11 +23,21 @@ struct State {
     /// Whether bus mastering is on, how many writes there were when it was last set, and whether it obeys.
     bus_master: (bool, usize),
     stuck: bool,
+    eeprom: Vec<u16>,
     /// Looks for which transactions are still pending.
     pending: u32,
     on_read: HashMap<u32, OnRead>,
     on_mdic: Option<OnMdic>,
     gone: bool,
+}
+
+/// The EEPROM of four ports: 0x40 words are common, then comes an empty part, and for each port but the first a part, all with right checksums.
+pub(crate) fn eeprom() -> Vec<u16> {
+    let part = |fill: u16| {
+        let words: u16 = (0..0x3F).fold(0, |sum: u16, word| sum.wrapping_add(fill + word));
+        (0..0x3F).map(move |word| fill + word).chain([0xBABA_u16.wrapping_sub(words)])
+    };
+    part(0x1100).chain([0xFFFF; 0x40]).chain(part(0x2200)).chain(part(0x3300)).chain(part(0x4400)).collect()
 }
 
 /// The registers of a [`Fake`].
@@ -59,6 +71,10 @@ impl Bar for FakeBar {
         let value = match &mut state.on_mdic {
             Some(hook) if offset == MDIC.offset() => hook(&mut state.storage, value),
             None if offset == MDIC.offset() => value | 1 << 28,
+            _ if offset == EERD.offset() => {
+                let word = state.eeprom.get(eerd::ADDR.get(value) as usize).copied().unwrap_or(0xFFFF);
+                eerd::DATA.set(value | eerd::DONE.mask(), word.into())
+            }
             // Resets end at once.
             _ if offset == CTRL.offset() => value & !(1 << 26),
             _ => value,
@@ -110,7 +126,8 @@ impl Fake {
         let space = Space::default();
         let dma = DmaDomain::new(Box::new(space.clone()));
         let fake = Self(Arc::new(Parts { ids, bar: FakeBar(Mutex::default()), dma, space }));
-        fake.set(EEC, 1 << 9);
+        fake.set(EEC, 1 << 9 | 1 << 8);
+        fake.set_eeprom(eeprom());
         fake.set(EEMNGCTL, 0xF << 18);
         fake.set(RAL.at(0), 0x3322_1102);
         fake.set(RAH.at(0), 0x8000_5544);
@@ -154,6 +171,11 @@ impl Fake {
         let regs = Registers::new(Arc::new(self.clone())).expect("a device of this family");
         let limit = TimeLimit { total: Duration::from_secs(3600), cancel: None };
         Timed::new(&regs, limit.begin())
+    }
+
+    /// Sets the words of the EEPROM.
+    pub(crate) fn set_eeprom(&self, words: Vec<u16>) {
+        self.0.bar.state().eeprom = words;
     }
 
     pub(crate) fn set<A>(&self, register: Reg<Igb, A>, value: u32) {

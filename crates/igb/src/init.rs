@@ -129,12 +129,17 @@ fn requested<D: Device>(regs: &Registers<D>, error: Error) -> Result<()> {
     Err(error)
 }
 
+/// 4.5 wants the EEPROM to have been read (EEC.AUTO_RD, 8.4), in no time that it tells; Intel's drivers wait for 10 ms.
 const ARD_LIMIT: Duration = Duration::from_millis(20);
+/// 4.5 wants the PHY to have been configured (EEMNGCTL.CFG_DONE, 8.4); Intel's drivers wait for 100 ms.
 const CONFIG_LIMIT: Duration = Duration::from_millis(100);
+/// 5.2, which says of no time; Intel's drivers wait for 80 ms.
 const GIO_LIMIT: Duration = Duration::from_millis(100);
+/// 4.2 has the bit clear by itself (CTRL.RST, 8.2), in no time that it tells.
 const RESET_LIMIT: Duration = Duration::from_millis(100);
+/// 4.2: a device in reset is not looked at for a millisecond.
 const RESET_PAUSE: Duration = Duration::from_millis(1);
-/// For registers to be loaded from the EEPROM after a reset.
+/// For registers to be loaded from the EEPROM after a reset (4.2); what is not, ARD_LIMIT gives time.
 const SETTLE: Duration = Duration::from_millis(10);
 
 /// Retries, at half duplex.

@@ -27,6 +27,7 @@
 //! Chapters are those of the 82576 datasheet; the I350's registers that are used here differ where it is said.
 
 mod config;
+mod eeprom;
 #[cfg(test)]
 #[expect(unsafe_code, reason = "a device made of memory")]
 mod fake;

@@ -33,8 +33,7 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
         tracing::info!("{name}: manageability firmware uses the link (MANC.KEEP_PHY_LINK_UP), which is left as it is");
         return Ok(());
     }
-    let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
-    SEMAPHORES.holding(regs, semaphore, || {
+    SEMAPHORES.holding(regs, semaphore(regs)?, || {
         let control = transfer(regs, mac, mdic::OP.set(0, READ), BMCR)?;
         let control = (control & !(BMCR_LOOPBACK | BMCR_POWER_DOWN | BMCR_ISOLATE)) | BMCR_AUTO | BMCR_RESTART;
         transfer(regs, mac, mdic::DATA.set(mdic::OP.set(0, WRITE), control), BMCR).map(drop)
@@ -58,8 +57,7 @@ pub(crate) fn identity<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Optio
     if ctrl_ext::LINK_MODE.get(read(regs, CTRL_EXT)?) != INTERNAL_PHY {
         return Ok(None);
     }
-    let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
-    SEMAPHORES.holding(regs, semaphore, || {
+    SEMAPHORES.holding(regs, semaphore(regs)?, || {
         let [high, low] = [ID_1, ID_2].map(|register| transfer(regs, mac, mdic::OP.set(0, READ), register));
         Ok(Some(high? << 16 | low?))
     })
@@ -70,7 +68,7 @@ pub(crate) fn set_loopback<D: Device>(regs: &Timed<D>, mac: MacType, on: bool) -
     if on && !can_loop(regs) {
         return Ok(false);
     }
-    let semaphore = PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize];
+    let semaphore = semaphore(regs)?;
     let write = |register, value| transfer(regs, mac, mdic::DATA.set(mdic::OP.set(0, WRITE), value), register);
     if !on {
         SEMAPHORES.holding(regs, semaphore, || write(BMCR, BMCR_RESET | BMCR_AUTO | BMCR_RESTART).map(drop))?;
@@ -131,21 +129,26 @@ fn decode(value: u32) -> LinkStatus {
 
 /// CTRL_EXT.LINK_MODE.
 const INTERNAL_PHY: u32 = 0;
-/// They guard the PHY against firmware and the other ports (4.7).
-const SEMAPHORES: Semaphores<Igb> = Semaphores {
+/// They guard PHY and EEPROM against firmware and the other ports (4.7).
+pub(crate) const SEMAPHORES: Semaphores<Igb> = Semaphores {
     swsm: SWSM,
     sw_fw_sync: SW_FW_SYNC,
     others: |software| software << 16,
     regsmp: None,
     holder_limit: Semaphores::<Igb>::HOLDER_LIMIT,
 };
+/// Returns the semaphore of this port's PHY.
+pub(crate) fn semaphore<D: Device>(regs: &Registers<D>) -> Result<Bits> {
+    Ok(PHYS[status::LAN_ID.get(read(regs, STATUS)?) as usize])
+}
+
 /// The semaphore of each port's PHY.
 const PHYS: [Bits; 4] = [sw_fw_sync::PHY0, sw_fw_sync::PHY1, sw_fw_sync::PHY2, sw_fw_sync::PHY3];
 /// MDIC.OP.
 const WRITE: u32 = 1;
 /// MDIC.OP.
 const READ: u32 = 2;
-/// The PHY takes some 64 us a transfer.
+/// MDIC (8.2) takes some 64 us a transfer.
 const MDIC_LIMIT: Duration = Duration::from_millis(10);
 
 /// Number of the PHY's control register, and bits in it.
@@ -169,6 +172,7 @@ const LOOPBACK_MII: u32 = 0x8041;
 const SPEED_1000: u32 = 2;
 /// How long Linux's driver waits for the loop.
 const LOOPBACK_SETTLE: Duration = Duration::from_millis(500);
+/// IEEE 802.3, 22.2.4.1.1, grants a PHY half a second for its reset; Intel's drivers wait for a microsecond.
 const RESET_SETTLE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ registers! {
 
     /// EEPROM control. 8.4.
     EEC @ 0x00010, ro, eec { PRES: 8, ARD: 9 };
+    /// A word of the EEPROM. 8.4.
+    EERD @ 0x00014, rw, eerd { START: 0, DONE: 1, ADDR: 2..=15, DATA: 16..=31 };
     /// Management's EEPROM control: the PHY of each port has been configured from the EEPROM. 8.4.
     EEMNGCTL @ 0x01010, ro, eemngctl { CFG_DONE: 18..=21 };
 
@@ -46,7 +48,7 @@ registers! {
     /// Software semaphore; reading SMBI sets it. 8.6.
     SWSM @ 0x05B50, rw, swsm { SMBI: 0, SWESMBI: 1 };
     /// Software and firmware synchronisation: software's bits, firmware's 16 higher. 8.6; PHY2 and PHY3 on I350.
-    SW_FW_SYNC @ 0x05B5C, rw, sw_fw_sync { PHY0: 1, PHY1: 2, PHY2: 5, PHY3: 6 };
+    SW_FW_SYNC @ 0x05B5C, rw, sw_fw_sync { EEP: 0, PHY0: 1, PHY1: 2, PHY2: 5, PHY3: 6 };
 
     // 8.8 Interrupts.
 

@@ -1,16 +1,16 @@
 //! The self-test of a device whose queues are off: what its registers tell by themselves. Frames are another matter, for an open
 //! port and [`ethdev::Port::set_loopback`].
 
-use crate::regs::{CTRL, Igb, MTA, RETA, RSSRK, STATUS, VFTA, ctrl, rah, status};
+use crate::regs::{CTRL, EEC, Igb, MTA, RETA, RSSRK, STATUS, VFTA, ctrl, eec, rah, status, sw_fw_sync};
 use crate::wait::{Timed, modify, read, wait};
-use crate::{Model, Result, init, phy, regs};
+use crate::{Model, Result, eeprom, init, phy, regs};
 use device::{Device, ReadWrite, Reg, RegisterValue, Regs, TimeLimit};
 use ethdev::Check;
 use intel::selftest::{self, Test, patterns};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tests the parts of a device that are not about frames: reset, requests to memory, registers, PHY. No queue is on meanwhile and
+/// Tests the parts of a device that are not about frames: reset, requests to memory, registers, semaphores, EEPROM, PHY. No queue is on meanwhile and
 /// bus mastering is off, so the device reaches no memory. It is reset at the beginning and at the end. The whole takes `limit` at
 /// most, and a second more for what is to be put in order.
 ///
@@ -22,10 +22,13 @@ use std::time::Duration;
 pub fn selftest<D: Device>(device: D, limit: &TimeLimit) -> Result<Vec<Check>> {
     let model = Model::identify(device.ids())?;
     let regs = intel::take(device, limit)?;
-    let tests: [(&'static str, Test<Igb, D, Model>); 5] = [
+    let tests: [(&'static str, Test<Igb, D, Model>); 7] = [
         (RESET, |regs, _| init::reset(regs).map(|()| Check::ok(RESET, "done"))),
         (REQUESTS, requests),
         (REGISTERS, |regs, _| patterns(regs, REGISTERS, &plain_registers())),
+        // Before what takes them, so that one that is kept is named.
+        (SEMAPHORES, semaphores),
+        (EEPROM, eeprom_sum),
         (PHY, phy_answers),
         (RESET_AGAIN, |regs, _| init::reset(regs).map(|()| Check::ok(RESET_AGAIN, "done"))),
     ];
@@ -67,6 +70,23 @@ fn plain_registers() -> Vec<(Reg<Igb, ReadWrite>, u32)> {
     arrays.chain(addresses).collect()
 }
 
+/// Takes and gives back each semaphore that the driver uses.
+fn semaphores<D: Device>(regs: &Timed<D>, _: Model) -> Result<Check> {
+    let resources = [(sw_fw_sync::EEP, "the EEPROM"), (phy::semaphore(regs)?, "the PHY")];
+    selftest::semaphores(regs, SEMAPHORES, &phy::SEMAPHORES, &resources)
+}
+
+fn eeprom_sum<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
+    if !eec::PRES.is_set(read(regs, EEC)?) {
+        return Ok(Check::failed(EEPROM, "there is none (EEC.EE_PRES)"));
+    }
+    Ok(if eeprom::check(regs, model.mac)? {
+        Check::ok(EEPROM, "its checksum is right")
+    } else {
+        Check::failed(EEPROM, "its checksum is wrong, so its settings may be")
+    })
+}
+
 fn phy_answers<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
     Ok(match phy::identity(regs, model.mac)? {
         Some(id) if id != 0 && id != u32::MAX => Check::ok(PHY, format!("{id:#010x}, under its semaphore")),
@@ -78,9 +98,12 @@ fn phy_answers<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
 const RESET: &str = "reset";
 const REQUESTS: &str = "requests to memory";
 const REGISTERS: &str = "registers";
+const SEMAPHORES: &str = "semaphores";
+const EEPROM: &str = "EEPROM";
 const PHY: &str = "PHY";
 const RESET_AGAIN: &str = "reset again";
 
+/// 5.2, which says of no time; Intel's drivers wait for 80 ms.
 const GIO_LIMIT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -88,6 +111,7 @@ mod tests {
     use super::*;
     use crate::Error;
     use crate::fake::Fake;
+    use crate::regs::SW_FW_SYNC;
     use ethdev::Verdict;
 
     #[test]
@@ -99,12 +123,17 @@ mod tests {
             checks.into_iter().map(|check| (check.name, check.verdict)).collect::<Vec<_>>()
         };
         let good = |name| (name, Verdict::Ok);
-        assert_eq!(verdicts(&fake), [RESET, REQUESTS, REGISTERS, PHY, RESET_AGAIN].map(good));
+        let all = [RESET, REQUESTS, REGISTERS, SEMAPHORES, EEPROM, PHY, RESET_AGAIN];
+        assert_eq!(verdicts(&fake), all.map(good));
         fake.on_read(VFTA.at(5), |_| 0);
         fake.on_read(STATUS, |_| status::GIO.mask());
+        fake.set(SW_FW_SYNC, 1 << 16);
+        fake.set_eeprom(vec![1; 0x40]);
         fake.on_mdic(|_, value| value | 0xFFFF | 1 << 28);
         let bad = |name| (name, Verdict::Failed);
-        assert_eq!(verdicts(&fake)[1..4], [REQUESTS, REGISTERS, PHY].map(bad));
+        assert_eq!(verdicts(&fake)[1..6], [REQUESTS, REGISTERS, SEMAPHORES, EEPROM, PHY].map(bad));
+        fake.set(EEC, 0);
+        assert_eq!(verdicts(&fake)[4], bad(EEPROM));
         fake.vanish();
         assert_eq!(verdicts(&fake), [bad(RESET)]);
         assert!(matches!(registers(fake), Err(Error::Gone { .. })));

@@ -1,10 +1,10 @@
 //! What the self-tests of drivers have in common: checks of a device whose queues are off.
 
 use crate::wait::{Timed, read};
-use crate::{Error, Family, Result};
-use device::{Device, ReadWrite, Reg};
+use crate::{Error, Family, Result, Semaphores};
+use device::{Bits, Device, ReadWrite, Reg};
 use ethdev::{Check, Verdict};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A check of a device of model `M`.
 pub type Test<F, D, M> = fn(&Timed<F, D>, M) -> Result<Check>;
@@ -69,6 +69,52 @@ pub fn patterns<F: Family, D: Device>(
         None => Check::ok(name, format!("{count} keep what is written")),
         Some(first) => Check::failed(name, format!("{} of {count} do not keep what is written: {first}", wrong.len())),
     })
+}
+
+/// Takes and gives back each of `resources`, with what they guard.
+///
+/// # Errors
+///
+/// [`Error::Timeout`] when the semaphore registers are stuck, [`Error::Expired`], [`Error::Gone`].
+pub fn semaphores<F: Family, D: Device>(
+    regs: &Timed<F, D>,
+    name: &'static str,
+    semaphores: &Semaphores<F>,
+    resources: &[(Bits, &str)],
+) -> Result<Check> {
+    for &(resource, of) in resources {
+        // With REGSMP, reading the register takes a semaphore.
+        let is_held = || match semaphores.regsmp {
+            None => read(regs, semaphores.sw_fw_sync).map(|value| Some(resource.is_set(value))),
+            Some(_) => Ok(None),
+        };
+        let begun = Instant::now();
+        let held = match semaphores.holding(&regs.at_most(held_limit::<F>()), resource, is_held) {
+            // Somebody who is not overruled so soon; whether the test is out of time is another matter.
+            Err(error @ Error::Expired { .. }) => {
+                regs.check("a semaphore (SW_FW_SYNC)").map_err(|_| error).map(|()| None)?
+            }
+            outcome => outcome?,
+        };
+        let waited = begun.elapsed();
+        let problem = if waited >= Semaphores::<F>::HOLDER_LIMIT {
+            "was held for a second, by firmware, the other port or a driver that died"
+        } else if held == Some(false) {
+            "is not kept when it is taken"
+        } else if is_held()? == Some(true) {
+            "stays taken when it is given back"
+        } else {
+            continue;
+        };
+        return Ok(Check::failed(name, format!("that of {of} {problem} (SW_FW_SYNC)")));
+    }
+    let guarded: Vec<_> = resources.iter().map(|resource| resource.1).collect();
+    Ok(Check::ok(name, format!("those of {} can be taken and are given back", guarded.join(", "))))
+}
+
+/// How long a semaphore is waited for: long enough to overrule a holder who is dead, but for an X550's.
+fn held_limit<F: Family>() -> Duration {
+    Semaphores::<F>::HOLDER_LIMIT + Duration::from_millis(200)
 }
 
 /// What is written to registers, one after the other.

@@ -2,15 +2,13 @@
 //! port and [`ethdev::Port::set_loopback`].
 
 use crate::regs::{
-    CTRL, EEC, FCRTH, FCRTL, FCTTV, Ixgbe, MMNGC, MTA, RECEIVE_ADDRESSES, RETA, RSSRK, STATUS, SW_FW_SYNC, VFTA, ctrl,
-    eec, fcrth, fcrtl, mmngc, rah, rah_fields, ral, sw_fw_sync,
+    CTRL, EEC, FCRTH, FCRTL, FCTTV, Ixgbe, MMNGC, MTA, RECEIVE_ADDRESSES, RETA, RSSRK, STATUS, VFTA, ctrl, eec, fcrth,
+    fcrtl, mmngc, rah, rah_fields, ral, sw_fw_sync,
 };
-use crate::semaphore::holding;
 use crate::wait::{Timed, modify, read, wait};
-use crate::{Cage, Error, MacType, Media, Model, Result, eeprom, init, link, module, phy};
+use crate::{Cage, MacType, Media, Model, Result, eeprom, init, link, module, phy, semaphore};
 use device::{Device, ReadWrite, Reg, RegisterValue, Regs, TimeLimit};
 use ethdev::Check;
-use intel::Semaphores;
 use intel::selftest::{self, PATTERNS, Test, patterns};
 use std::sync::Arc;
 use std::thread::sleep;
@@ -159,33 +157,8 @@ fn eeprom_sum<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
 /// Takes and gives back each semaphore that the driver uses.
 fn semaphores<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
     let phy = module::phy_semaphore(regs)?;
-    for (resource, of) in [(sw_fw_sync::EEP, "the EEPROM"), (phy, "PHY or module"), (sw_fw_sync::MAC_CSR, "the MAC")] {
-        // On X540 and later reading this register takes a semaphore.
-        let is_held = || match model.mac {
-            MacType::Mac82599 => read(regs, SW_FW_SYNC).map(|value| Some(resource.is_set(value))),
-            _ => Ok(None),
-        };
-        let begun = Instant::now();
-        let held = match holding(&regs.at_most(HELD_LIMIT), model.mac, resource, is_held) {
-            // Somebody who is not overruled so soon; whether the test is out of time is another matter.
-            Err(error @ Error::Expired { .. }) => {
-                regs.check("a semaphore (SW_FW_SYNC)").map_err(|_| error).map(|()| None)?
-            }
-            outcome => outcome?,
-        };
-        let waited = begun.elapsed();
-        let problem = if waited >= Semaphores::<Ixgbe>::HOLDER_LIMIT {
-            "was held for a second, by firmware, the other port or a driver that died"
-        } else if held == Some(false) {
-            "is not kept when it is taken"
-        } else if is_held()? == Some(true) {
-            "stays taken when it is given back"
-        } else {
-            continue;
-        };
-        return Ok(Check::failed(SEMAPHORES, format!("that of {of} {problem} (SW_FW_SYNC)")));
-    }
-    Ok(Check::ok(SEMAPHORES, "those of EEPROM, PHY and MAC can be taken and are given back"))
+    let resources = [(sw_fw_sync::EEP, "the EEPROM"), (phy, "PHY or module"), (sw_fw_sync::MAC_CSR, "the MAC")];
+    selftest::semaphores(regs, SEMAPHORES, &semaphore::of(model.mac), &resources)
 }
 
 fn phy_answers<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
@@ -243,8 +216,6 @@ const NEGOTIATION: &str = "auto-negotiation";
 const RESET_AGAIN: &str = "reset again";
 
 const RESET_LIMIT: Duration = Duration::from_millis(100);
-/// How long a semaphore is waited for: long enough to overrule a holder who is dead, but for an X550's.
-const HELD_LIMIT: Duration = Semaphores::<Ixgbe>::HOLDER_LIMIT.saturating_add(Duration::from_millis(200));
 /// How long putting the PHY into low power may take at the end, so that there is time for the reset that follows.
 const POWER_LIMIT: Duration = Duration::from_millis(400);
 /// 4.6.3.2.

@@ -15,12 +15,16 @@ pub(crate) fn holding<D: Device, T>(
     resource: Bits,
     work: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
+    of(mac).holding(regs, resource, work)
+}
+
+/// The semaphores of a MAC of type `mac`.
+pub(crate) fn of(mac: MacType) -> Semaphores<Ixgbe> {
     let (others, regsmp): (fn(u32) -> u32, _) = match mac {
         MacType::Mac82599 => (|software| software << FIRMWARE_SHIFT, None),
         MacType::X540 | MacType::X550 => (others_after_82599, Some(sw_fw_sync::REGSMP)),
     };
-    let holder_limit = holder_limit(mac);
-    Semaphores { swsm: SWSM, sw_fw_sync: SW_FW_SYNC, others, regsmp, holder_limit }.holding(regs, resource, work)
+    Semaphores { swsm: SWSM, sw_fw_sync: SW_FW_SYNC, others, regsmp, holder_limit: holder_limit(mac) }
 }
 
 /// How long others may hold a resource: what Intel's drivers wait. It is the default time limit of an operation on an X550, so there the
