@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub type Test<F, D, M> = fn(&Timed<F, D>, M) -> Result<Check>;
 
 /// Runs checks in order. One that fails does not end the test, unless it is the first, which is the reset, the device is gone, or the
-/// time for all of them is over; a check may have less. If the last one did not fail, `stop` follows, in a time of its own, and the log says if it fails.
+/// time for all of them is over, after which none begins; a check may have less. If the last one did not fail, `stop` follows, in a time of its own, and the log says if it fails.
 pub fn run<F: Family, D: Device, M: Copy>(
     regs: &Timed<F, D>,
     model: M,
@@ -19,7 +19,7 @@ pub fn run<F: Family, D: Device, M: Copy>(
 ) -> Vec<Check> {
     let mut checks = Vec::new();
     for (number, (name, test)) in tests.iter().enumerate() {
-        let outcome = test(regs, model);
+        let outcome = regs.check("the next check").and_then(|()| test(regs, model));
         let is_end = outcome.as_ref().is_err_and(|error| match error {
             Error::Gone { .. } | Error::Device(_) => true,
             Error::Expired { .. } => number == 0 || regs.check("the next check").is_err(),
@@ -45,7 +45,7 @@ pub fn run<F: Family, D: Device, M: Copy>(
 ///
 /// # Errors
 ///
-/// [`Error::Gone`].
+/// [`Error::Expired`], [`Error::Gone`].
 pub fn patterns<F: Family, D: Device>(
     regs: &Timed<F, D>,
     name: &'static str,
@@ -53,6 +53,7 @@ pub fn patterns<F: Family, D: Device>(
 ) -> Result<Check> {
     let mut wrong = Vec::new();
     for &(register, bits) in registers {
+        regs.check("patterns in all registers")?;
         let before = read(regs, register)?;
         for pattern in PATTERNS {
             regs.write(register, pattern & bits);

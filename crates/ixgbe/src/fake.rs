@@ -28,7 +28,7 @@ use device::{Bar, Deadline, Device, DmaDomain, DmaMapper, DmaMemory, PciIds, Reg
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Values of registers, by offset.
@@ -47,6 +47,7 @@ struct State {
     reads: Vec<u32>,
     gone_from: Option<usize>,
     gone_after_write: Option<(u32, usize)>,
+    flagged: Option<(usize, Arc<AtomicBool>)>,
 }
 
 /// The register window of a [`Fake`].
@@ -67,6 +68,9 @@ impl Bar for FakeBar {
         let state = &mut *self.state();
         let position = state.reads.len();
         state.reads.push(offset);
+        if let Some((_, flag)) = state.flagged.take_if(|(from, _)| position >= *from) {
+            flag.store(true, Ordering::Relaxed);
+        }
         if state.gone_from.is_some_and(|from| position >= from) {
             return u32::MAX;
         }
@@ -461,6 +465,12 @@ impl Fake {
     pub fn vanish_at_read(&self, position: usize) {
         let state = &mut *self.0.bar.state();
         state.gone_from = Some(state.reads.len() + position);
+    }
+
+    /// Sets `flag` at the read after the next `position`.
+    pub fn flag_at_read(&self, position: usize, flag: &Arc<AtomicBool>) {
+        let state = &mut *self.0.bar.state();
+        state.flagged = Some((state.reads.len() + position, Arc::clone(flag)));
     }
 
     /// Makes all reads after the next write of `register`, except the first `reads`, return all ones.

@@ -165,6 +165,7 @@ fn phy_answers<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
     match (model.media, model.mac) {
         (Media::Copper, MacType::Mac82599) => Ok(Check::not_applicable(PHY, "a chip of its own, which is left alone")),
         (Media::Copper, mac) => {
+            let regs = &regs.at_most(PHY_LIMIT);
             let phy = phy::identify(regs, mac)?;
             let slept = if phy.is_asleep { ", was in low power" } else { "" };
             phy::set_power(regs, mac, true)?;
@@ -216,6 +217,8 @@ const NEGOTIATION: &str = "auto-negotiation";
 const RESET_AGAIN: &str = "reset again";
 
 const RESET_LIMIT: Duration = Duration::from_millis(100);
+/// How long looking for the PHY and waking it up may take, so that there is time for the checks that follow, whoever keeps its semaphore.
+const PHY_LIMIT: Duration = Duration::from_secs(2);
 /// How long putting the PHY into low power may take at the end, so that there is time for the reset that follows.
 const POWER_LIMIT: Duration = Duration::from_millis(400);
 /// 4.6.3.2.

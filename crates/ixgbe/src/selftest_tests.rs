@@ -1,6 +1,7 @@
 use super::*;
 use crate::Error;
 use crate::fake::Fake;
+use crate::regs::{ANLP1, HICR, MSCA, SW_FW_SYNC, status};
 use ethdev::Verdict;
 use ethdev::Verdict::{Failed, NotApplicable, Ok as Good};
 
@@ -71,6 +72,41 @@ fn a_device_that_goes_away_ends_the_test() {
         assert!(last.verdict == Failed && last.seen.contains("gone"), "{checks:?}");
         assert!(checks[..checks.len() - 1].iter().all(|check| check.verdict != Failed || check.name != last.name));
     }
+}
+
+/// Wherever the end of its time finds it, on a device of which nothing ever gets ready: what is held is given back, and that is all.
+#[test]
+fn a_test_that_is_out_of_time_ends_at_once() {
+    let stalled = |device| {
+        let fake = Fake::new(device);
+        fake.on_read(STATUS, |_| status::GIO.mask());
+        fake.on_read(SW_FW_SYNC, |storage| {
+            let ours = storage.get(&SW_FW_SYNC.offset()).copied().unwrap_or(0);
+            // Firmware keeps the EEPROM's and the MAC's; the others can be taken, and nobody answers.
+            ours | 0x120
+        });
+        for silent in [MSCA.offset(), ANLP1.offset(), HICR.offset()] {
+            fake.on_read_at(silent, |_| u32::MAX >> 1);
+        }
+        fake
+    };
+    let ends_at = |device, position| {
+        let (fake, flag) = (stalled(device), Arc::default());
+        fake.flag_at_read(position, &flag);
+        // The flag is the clock: by the other one there is an hour.
+        let limit = TimeLimit { total: Duration::from_secs(3600), cancel: Some(Arc::clone(&flag)) };
+        let checks = selftest(fake.clone(), &limit).expect("a device of this family");
+        let reads = fake.reads().len();
+        assert!(reads > position && reads - position < 400, "{device:#x}: {} reads after {position}", reads - position);
+        assert!(checks.iter().any(|check| check.seen.contains("interrupted")), "{device:#x}, {position}: {checks:?}");
+    };
+    std::thread::scope(|scope| {
+        for device in [0x10FB, 0x1528, 0x1563] {
+            for position in [0, 9, 300, 1500, 2700, 2950, 3000, 3040] {
+                scope.spawn(move || ends_at(device, position));
+            }
+        }
+    });
 }
 
 #[test]
