@@ -183,7 +183,8 @@ fn details(address: &Address, access: &PortConfig) -> Vec<(&'static str, String)
 /// What the errors of opening and closing a device are called.
 const NOT_OPENED: &str = "not opened";
 const CLOSING: &str = "closing";
-/// How long a link is waited for: shorter than negotiation may take, as there may be many devices.
+/// How long the link of a device that has none is waited for, as it was reset when it was opened: longer than a module or a gigabit PHY takes,
+/// and shorter than one of 10 Gbit/s may, as there may be many devices.
 const LINK_LIMIT: std::time::Duration = std::time::Duration::from_secs(4);
 
 /// Returns what a device is, and whether it can be used; if not, why, and the next step.
