@@ -335,7 +335,9 @@ fn a_fifo_is_found_by_the_latency() {
         // besides does not depend on the rate.
         let frames = (slow - fast) * 1_000.0 + 1.0;
         println!("noisy: {fast} s and {slow} s: {frames} frames of {FIFO}");
-        let least = (FIFO - 1.0) * 0.99;
+        // testpmd sends as many frames as a burst brings if not all of it fits. Where the bursts that fill the FIFO are larger than one
+        // frame it stays short of full, by a burst less one at most, and so frames wait for fewer others: here few.
+        let least = FIFO * 0.95;
         assert!(fast >= least / 1_000.0 && slow >= least / 500.0, "{:#}", run.report);
         if is_near(frames) {
             return;
