@@ -55,6 +55,17 @@ fn what_is_stored_is_shown_beside_the_documents() {
     for published in ["6,284,600 pps", "16,353,825 pps", "74.138 % of line", "0.14 ms", "300 cycles a packet"] {
         assert!(cells.contains(&published), "{published}: {cells:?}");
     }
+    // Each of them is drawn, also one that is the only one of its unit.
+    let drawn: Vec<&str> = document
+        .descendants()
+        .filter(|node| node.tag_name().name() == "svg")
+        .flat_map(|chart| chart.descendants())
+        .filter(|node| node.tag_name().name() == "text")
+        .filter_map(|node| node.text())
+        .collect();
+    for published in ["300", "5.5", "14,493,152", "74.138", "65.152", "14,600,020", "16,353,825", "0.14"] {
+        assert!(drawn.contains(&published), "{published}: {drawn:?}");
+    }
 }
 
 #[test]

@@ -28,11 +28,16 @@ fn rows(experiment: &Experiment, results: &Results) -> Vec<Vec<String>> {
 }
 
 /// A figure of a document, with the digits that it has there.
-fn words(one: &Published) -> String {
+fn value(one: &Published) -> String {
     let digits = if one.value >= 1_000.0 { 0 } else { 3 };
     let text = number(one.value, digits);
     let text = if digits > 0 { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
-    format!("{text} {}", one.unit)
+    text.to_owned()
+}
+
+/// The same with its unit.
+fn words(one: &Published) -> String {
+    format!("{} {}", value(one), one.unit)
 }
 
 /// By how much the same point may differ from one time to the next before that limits what one can say.
@@ -123,7 +128,8 @@ fn ours(
     let point = |(nth, one): (usize, &Measured)| {
         let trial::Summary { median, min, max, .. } = pick(one)?;
         let title = format!("{}: {} {unit}", experiment.name_of(one.point), number(median, 1));
-        Some(Point { x: real(nth), y: median / scale, range: Some([min / scale, max / scale]), title })
+        let range = Some([min / scale, max / scale]);
+        Some(Point { x: real(nth), y: median / scale, range, title, label: String::new() })
     };
     results.points.iter().enumerate().filter_map(point).collect()
 }
@@ -162,11 +168,11 @@ fn latencies(experiment: &Experiment, results: &Results) -> Chart {
     chart(experiment, results, [title, "us"], points)
 }
 
-/// Units in which a document has two figures or more.
+/// Units in which a document has figures.
 fn units(experiment: &Experiment) -> Vec<&'static str> {
     let mut units: Vec<&str> = experiment.published.iter().map(|one| one.unit).collect();
+    units.sort_unstable();
     units.dedup();
-    units.retain(|unit| experiment.published.iter().filter(|one| one.unit == *unit).count() > 1);
     units
 }
 
@@ -175,7 +181,7 @@ fn published(experiment: &Experiment, unit: &str) -> Chart {
     let of_unit: Vec<&Published> = experiment.published.iter().filter(|one| one.unit == unit).collect();
     let point = |(nth, one): (usize, &&Published)| {
         let title = format!("{}: {}", one.what, words(one));
-        Point { x: real(nth), y: one.value, range: None, title }
+        Point { x: real(nth), y: one.value, range: None, title, label: value(one) }
     };
     let points = of_unit.iter().enumerate().map(point).collect();
     let names = of_unit.iter().map(|one| one.what.to_owned()).collect();

@@ -95,6 +95,8 @@ pub(crate) struct Point {
     pub(crate) y: f64,
     pub(crate) range: Option<[f64; 2]>,
     pub(crate) title: String,
+    /// What stands above it, if anything.
+    pub(crate) label: String,
 }
 
 /// Where points go.
@@ -275,6 +277,9 @@ impl Series {
                 page.within("g", &[("transform", &format!("translate({place})"))], |page| {
                     page.leaf("title", &[], &point.title);
                     self.look.mark(page);
+                    if !point.label.is_empty() {
+                        page.leaf("text", &[("y", &"-9"), ("class", &"mid")], &point.label);
+                    }
                 });
             }
         });

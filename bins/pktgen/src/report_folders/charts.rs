@@ -68,7 +68,7 @@ impl Sizes {
             let point = |&size: &u32| {
                 let rate = highest(run.report, size)?;
                 let title = self.title(run, "highest rate", size, &format!("{} pps", number(rate, 0)));
-                Some(Point { x: self.place(size), y: rate / scale, range: None, title })
+                Some(Point { x: self.place(size), y: rate / scale, range: None, title, label: String::new() })
             };
             let points: Vec<Point> = self.0.iter().filter_map(point).collect();
             let ys = |points: &[Point]| points.iter().map(|point| (point.x, point.y)).collect::<Vec<_>>();
@@ -191,7 +191,7 @@ impl Sizes {
             let before = all.len();
             for (name, size, y, range, words) in points(run) {
                 let title = self.title(run, &name, size, &words);
-                let point = Point { x: self.place(size), y, range, title };
+                let point = Point { x: self.place(size), y, range, title, label: String::new() };
                 let name = run.name_of(&name);
                 match all[before..].iter_mut().find(|series| series.name == name) {
                     Some(series) => series.points.push(point),
@@ -221,7 +221,7 @@ fn loss(run: &Run<'_>) -> Chart {
             let (x, y) = (point.rate / most * 100.0, point.loss_percent());
             let rate = number(point.rate, 0);
             let title = format!("{} bytes, {rate} pps ({} %): {} % lost", part.size, number(x, 1), number(y, 4));
-            Point { x, y, range: None, title }
+            Point { x, y, range: None, title, label: String::new() }
         };
         let points = test.points().iter().map(point).collect();
         series.push(Series { name: format!("{} bytes", part.size), look: Look::nth(series.len()), points });
