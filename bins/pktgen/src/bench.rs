@@ -22,6 +22,7 @@ use cli::screen::Screen;
 use cli::stop::Stop;
 use results::{Measured, Results};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::path::Path;
 use std::time::Duration;
 
 /// `pktgen bench`.
@@ -33,11 +34,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
     let is_wanted =
         |experiment: &&Experiment| args.names.is_empty() || args.names.iter().any(|name| name == experiment.name);
     let wanted: Vec<&Experiment> = ALL.iter().filter(is_wanted).collect();
-    let (mut shown, mut unmeasured) = (Vec::new(), Vec::new());
+    let (mut shown, mut unmeasured, mut interrupted) = (Vec::new(), Vec::new(), None);
     if let Some(folder) = &args.show {
         for experiment in wanted {
-            let stored = results::read(folder, experiment)?;
-            shown.push((experiment, stored.ok_or_else(|| nothing(experiment.cannot))));
+            shown.extend(stored(folder, experiment, experiment.cannot)?);
         }
     } else if let Some(folder) = &args.out {
         let name = folder.display();
@@ -49,23 +49,24 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
         }
         for experiment in wanted {
             let cannot = cannot(experiment);
-            if cannot.is_none() {
-                let why = match measure(args, experiment, &mut stop) {
-                    Ok(results) => match results.failure() {
-                        None => results.write(folder, experiment).map(|()| None)?,
-                        // What is stored of an earlier run is better than nothing.
-                        Some(why) => Some(why.to_owned()),
-                    },
-                    Err(failure) if needs_ports(experiment) || stop.is_signalled() => return Err(failure),
+            if cannot.is_none() && !stop.is_signalled() {
+                let why = match measure(args, experiment, folder, &mut stop) {
+                    // What is stored of an earlier run is better than nothing.
+                    Ok(results) => results.failure().map(ToOwned::to_owned),
+                    Err(_) if stop.is_signalled() => None,
+                    Err(failure) if needs_ports(experiment) => return Err(failure),
                     // A switch that does not start is no reason to leave the other experiments out.
                     Err(failure) => Some(failure.message()),
                 };
                 unmeasured.extend(why.map(|why| format!("{}: nothing was measured: {why}", experiment.name)));
             }
             // What is shown is what is stored.
-            let stored = results::read(folder, experiment)?;
-            shown.push((experiment, stored.ok_or_else(|| nothing(cannot.as_deref()))));
+            match stored(folder, experiment, cannot.as_deref()) {
+                Err(failure) if stop.is_signalled() => shown.push((experiment, Err(failure.message()))),
+                stored => shown.extend(stored?),
+            }
         }
+        interrupted = stop.is_signalled().then(signalled);
     }
     match &args.html {
         None => output::print(&show::text(&shown))?,
@@ -75,6 +76,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
             let target = Target::open(file).with_context(unwritable)?;
             target.replace(&show::page(&shown)).with_context(unwritable)?;
         }
+    }
+    if let Some(interrupted) = interrupted {
+        return Err(interrupted);
     }
     if unmeasured.is_empty() { Ok(()) } else { Err(anyhow!("{}", unmeasured.join("; ")).into()) }
 }
@@ -91,6 +95,19 @@ fn cannot(experiment: &Experiment) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// What is stored of an experiment: of the last run that was whole, and of a later one that was cut; or why there is nothing.
+fn stored<'e>(
+    folder: &Path,
+    experiment: &'e Experiment,
+    cannot: Option<&str>,
+) -> Result<Vec<show::Entry<'e>>, Failure> {
+    let stored = results::read(folder, experiment)?;
+    if stored.is_empty() {
+        return Ok(vec![(experiment, Err(nothing(cannot)))]);
+    }
+    Ok(stored.into_iter().map(|results| (experiment, Ok(results))).collect())
 }
 
 /// Why there is nothing of ours.
@@ -113,8 +130,8 @@ fn probe(args: &BenchArgs, stop: &mut Stop) -> Result<(), Failure> {
     trial_of(&run, stop).map(drop)
 }
 
-/// Measures all points of an experiment.
-fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result<Results, Failure> {
+/// Measures all points of an experiment, and stores them. Whenever it ends before, what it has measured by then is stored apart.
+fn measure(args: &BenchArgs, experiment: &Experiment, folder: &Path, stop: &mut Stop) -> Result<Results, Failure> {
     let mut about = machine::about();
     let ports = args.ports.iter().map(ToString::to_string).collect::<Vec<_>>().join(" to ");
     about.insert("ports".to_owned(), ports);
@@ -122,7 +139,9 @@ fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result
     if experiment.name == "latency" {
         about.insert("ports".to_owned(), "a software NIC on a TAP interface, and a veth pair".to_owned());
         about.insert("measured".to_owned(), format!("{} times 100 pings", args.repetitions()));
-        return Ok(Results::new(experiment, about, pings::measure(args.repetitions(), stop)?));
+        let mut results = Results::new(experiment, about, pings::points(), args.repetitions());
+        pings::measure(args.repetitions(), stop, &mut results, |results| results.keep(folder, experiment))?;
+        return Ok(results);
     }
     let lcores = lcore::available()?;
     let last = lcores.last().filter(|_| experiment.name == "ovs");
@@ -133,32 +152,40 @@ fn measure(args: &BenchArgs, experiment: &Experiment, stop: &mut Stop) -> Result
     let last = experiment.points.len().saturating_sub(1);
     let is_wanted = |nth: usize| !args.quick || nth == 0 || nth == last;
     let wanted = experiment.points.iter().enumerate().filter(|(nth, _)| is_wanted(*nth));
-    let mut points: Vec<Measured> = wanted.map(|(_, point)| Measured::new(*point)).collect();
+    let points: Vec<Measured> = wanted.map(|(_, point)| Measured::new(*point)).collect();
+    let count = points.len();
+    let mut results = Results::new(experiment, about, points, args.repetitions());
     // A round after another, so that a machine which changes its speed changes it for all points.
     for _ in 0..args.repetitions() {
-        for one in &mut points {
+        for nth in 0..count {
+            let point = results.points[nth].point;
             let run = match &mut switch {
-                Some(switch) => through(args, switch, one.point)?,
-                None => run_args(args, experiment, one.point).map_err(Failure::usage)?,
+                Some(switch) => through(args, switch, point)?,
+                None => run_args(args, experiment, point).map_err(Failure::usage)?,
             };
             let few = match experiment.name {
-                "lcores" => usize::try_from(one.point).ok(),
+                "lcores" => usize::try_from(point).ok(),
                 // The last is the switch's, whose poller leaves a generator no time there.
                 "ovs" => Some(lcores.len().saturating_sub(1).max(1)),
                 _ => None,
             };
-            match on_lcores(few, || trial_of(&run, stop)) {
-                Ok((forwarded, latency)) => one.add(forwarded, latency),
-                Err(_) if stop.is_signalled() => return Err(interrupted()),
-                // Huge pages that a host has not are no reason to leave the other points out.
-                Err(failure) => one.failed = Some(failure.message()),
+            let measured = on_lcores(few, || trial_of(&run, stop));
+            if stop.is_signalled() {
+                return Err(signalled());
             }
+            match measured {
+                Ok((forwarded, latency)) => results.points[nth].add(forwarded, latency),
+                // Huge pages that a host has not are no reason to leave the other points out.
+                Err(failure) => results.points[nth].failed = Some(failure.message()),
+            }
+            results.made(1);
+            results.keep(folder, experiment)?;
         }
     }
-    Ok(Results::new(experiment, about, points))
+    Ok(results)
 }
 
-fn interrupted() -> Failure {
+fn signalled() -> Failure {
     anyhow!("interrupted by a signal").into()
 }
 

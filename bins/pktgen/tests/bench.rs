@@ -151,6 +151,52 @@ fn a_signal_ends_pings_and_keeps_what_is_stored() {
     assert_eq!(said, "pktgen: interrupted by a signal\n");
 }
 
+/// What an experiment had measured when a signal came is kept, beside what was stored before, and shown as cut.
+#[test]
+fn what_was_measured_before_a_signal_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    assert!(pktgen(&["bench", "rings", "--quick", "--out", path]).status.success());
+    let [whole, cut] = ["rings.json", "rings.cut.json"].map(|name| folder.path().join(name));
+    let before = std::fs::read_to_string(&whole).unwrap();
+    assert!(!cut.exists());
+    for signal in [Signal::INT, Signal::KILL] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
+        command.args(["bench", "rings", "flows", "--duration", "20ms", "--repetitions", "100", "--out", path]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let begun = Instant::now();
+        while !cut.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let (shown, said) = (text(output.stdout), text(output.stderr));
+        let kept: Value = serde_json::from_str(&std::fs::read_to_string(&cut).unwrap()).unwrap();
+        let points = kept["points"].as_array().unwrap();
+        let made: usize = points.iter().map(|point| point["forwarded"].as_array().unwrap().len()).sum();
+        let missing = kept["missing"].as_u64().unwrap();
+        assert_eq!((points.len(), made as u64 + missing), (7, 700), "{kept}");
+        assert_eq!(std::fs::read_to_string(&whole).unwrap(), before);
+        let words = format!("It was cut: of its measurements {missing} were not made.");
+        let again = text(pktgen(&["bench", "rings", "--show", path]).stdout);
+        assert!(again.matches("rings: Ring sizes").count() == 2 && again.contains(&words), "{again}");
+        if signal == Signal::INT {
+            assert_eq!(output.status.code(), Some(1), "{said}");
+            assert_eq!(said, "pktgen: interrupted by a signal\n");
+            assert!(shown.starts_with(again.trim_end()) && shown.contains("It has not been run."), "{shown}");
+        }
+        let page = folder.path().join("page");
+        assert!(pktgen(&["bench", "rings", "--show", path, "--html", page.to_str().unwrap()]).status.success());
+        assert!(std::fs::read_to_string(&page).unwrap().contains(&words));
+        std::fs::remove_file(&cut).unwrap();
+    }
+    // Once all of it is measured it is in the place of both.
+    std::fs::write(&cut, before).unwrap();
+    assert!(pktgen(&["bench", "rings", "--quick", "--out", path]).status.success());
+    assert!(!cut.exists());
+}
+
 #[test]
 fn bad_input_is_one_line() {
     let folder = tempfile::tempdir().unwrap();

@@ -21,7 +21,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1, default_value = "soft:a?wire=peer:b,soft:b")]
     pub(crate) ports: Vec<Address>,
 
-    /// Folder for results, a file for each experiment; what is in them is replaced
+    /// Folder for results, a file for each experiment, which is replaced once all of it is measured; until then, or if it is cut, what was
+    /// measured is in NAME.cut.json
     #[arg(long, value_name = "DIR", required_unless_present = "show", conflicts_with = "show")]
     pub(crate) out: Option<PathBuf>,
 

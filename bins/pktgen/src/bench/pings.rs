@@ -1,7 +1,7 @@
 //! Latency by the kernel and past it, in network namespaces of their own.
 
-use super::interrupted;
-use super::results::Measured;
+use super::results::{Measured, Results};
+use super::signalled;
 use anyhow::{Context as _, anyhow};
 use cli::exit::Failure;
 use cli::stop::Stop;
@@ -55,28 +55,39 @@ fn command(script: &str) -> Command {
     command
 }
 
-/// Pings so often, and returns all points. A signal ends it after the repetition at hand.
-pub(super) fn measure(repetitions: u32, stop: &Stop) -> Result<Vec<Measured>, Failure> {
-    let mut points: Vec<Measured> = (1..).zip(POINTS).map(|(point, _)| Measured::new(point)).collect();
+/// The points, before any is measured.
+pub(super) fn points() -> Vec<Measured> {
+    (1..).zip(POINTS).map(|(point, _)| Measured::new(point)).collect()
+}
+
+/// Pings so often for all points, and has them kept each time. A signal ends it after the repetition at hand.
+pub(super) fn measure(
+    repetitions: u32,
+    stop: &Stop,
+    results: &mut Results,
+    keep: impl Fn(&Results) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let program = std::env::current_exe().context("this program has no path")?;
     for _ in 0..repetitions {
         let output = command(SCRIPT).arg(&program).output().context("setpriv cannot be started")?;
         if stop.is_signalled() {
-            return Err(interrupted());
+            return Err(signalled());
         }
         let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
         if !output.status.success() {
             let why = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("no reason given").to_owned();
-            points.iter_mut().for_each(|point| point.failed = Some(why.clone()));
-            continue;
+            results.points.iter_mut().for_each(|point| point.failed = Some(why.clone()));
+        } else {
+            for (point, figure) in results.points.iter_mut().zip(POINTS) {
+                let [path, name] = figure;
+                let us = of(&said, figure).ok_or_else(|| anyhow!("pktgen ping --json: no {name} of {path}"))?;
+                point.took(us);
+            }
         }
-        for (point, figure) in points.iter_mut().zip(POINTS) {
-            let us =
-                of(&said, figure).ok_or_else(|| anyhow!("pktgen ping --json: no {} of {}", figure[1], figure[0]))?;
-            point.took(us);
-        }
+        results.made(POINTS.len());
+        keep(results)?;
     }
-    Ok(points)
+    Ok(())
 }
 
 /// A figure of a path, in microseconds.

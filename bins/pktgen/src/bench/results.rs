@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use trial::Summary;
 
 const VERSION: u32 = 1;
@@ -23,6 +23,14 @@ pub(super) struct Results {
     /// What they were measured with, by name.
     pub(super) about: BTreeMap<String, String>,
     pub(super) points: Vec<Measured>,
+    /// How many measurements were not made, since it was cut.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    missing: usize,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// What was measured at a point, each time.
@@ -69,8 +77,25 @@ impl Measured {
 }
 
 impl Results {
-    pub(super) fn new(experiment: &Experiment, about: BTreeMap<String, String>, points: Vec<Measured>) -> Self {
-        Self { version: VERSION, experiment: experiment.name.to_owned(), about, points }
+    /// Those of points that are to be measured so often.
+    pub(super) fn new(
+        experiment: &Experiment,
+        about: BTreeMap<String, String>,
+        points: Vec<Measured>,
+        repetitions: u32,
+    ) -> Self {
+        let missing = usize::try_from(repetitions).unwrap_or(usize::MAX).saturating_mul(points.len());
+        Self { version: VERSION, experiment: experiment.name.to_owned(), about, points, missing }
+    }
+
+    /// Takes it that so many measurements more were made.
+    pub(super) fn made(&mut self, count: usize) {
+        self.missing = self.missing.saturating_sub(count);
+    }
+
+    /// How many measurements were not made, if it was cut.
+    pub(super) fn missing(&self) -> Option<usize> {
+        Some(self.missing).filter(|missing| *missing > 0)
     }
 
     /// Why nothing was measured, if that is so.
@@ -79,26 +104,39 @@ impl Results {
         is_empty.then(|| self.points.iter().find_map(|point| point.failed.as_deref()).unwrap_or("there are no points"))
     }
 
-    /// Writes them into a folder.
-    pub(super) fn write(&self, folder: &Path, experiment: &Experiment) -> Result<(), Failure> {
-        let path = folder.join(file(experiment));
+    /// Writes what there is into a folder, if anything was measured: apart from those of an earlier run until nothing is missing.
+    pub(super) fn keep(&self, folder: &Path, experiment: &Experiment) -> Result<(), Failure> {
+        if self.failure().is_some() {
+            return Ok(());
+        }
+        let [whole, cut] = files(folder, experiment);
+        let path = if self.missing > 0 { &cut } else { &whole };
         let unwritable = || format!("{}: cannot be written; see to its permissions and the space left", path.display());
         let text = format!("{}\n", serde_json::to_string(self)?);
-        let target = Target::open(&path).with_context(unwritable)?;
-        Ok(target.replace(&text).with_context(unwritable)?)
+        let target = Target::open(path).with_context(unwritable)?;
+        target.replace(&text).with_context(unwritable)?;
+        if self.missing == 0 && cut.exists() {
+            std::fs::remove_file(&cut).with_context(|| format!("{}: cannot be removed", cut.display()))?;
+        }
+        Ok(())
     }
 }
 
-fn file(experiment: &Experiment) -> String {
-    format!("{}.json", experiment.name)
+/// The files of an experiment: of the last run that was whole, and of a later one that was cut.
+fn files(folder: &Path, experiment: &Experiment) -> [PathBuf; 2] {
+    ["json", "cut.json"].map(|end| folder.join(format!("{}.{end}", experiment.name)))
 }
 
-/// Reads the results of an experiment from a folder; `None` if there are none.
-pub(super) fn read(folder: &Path, experiment: &Experiment) -> Result<Option<Results>, Failure> {
-    let path = folder.join(file(experiment));
+/// Reads the results of an experiment from a folder: none, those of a whole run, of one that was cut, or both.
+pub(super) fn read(folder: &Path, experiment: &Experiment) -> Result<Vec<Results>, Failure> {
+    let stored = files(folder, experiment).map(|path| read_file(folder, &path, experiment));
+    stored.into_iter().filter_map(Result::transpose).collect()
+}
+
+fn read_file(folder: &Path, path: &Path, experiment: &Experiment) -> Result<Option<Results>, Failure> {
     let name = path.display();
     let mut text = String::new();
-    match File::open(&path) {
+    match File::open(path) {
         Err(error) if error.kind() == ErrorKind::NotFound && folder.is_dir() => return Ok(None),
         file => file.and_then(|file| file.take(LONGEST).read_to_string(&mut text)),
     }

@@ -9,8 +9,10 @@ use crate::page::scale::{number, real};
 use crate::page::{self, table};
 use cli::screen;
 
-/// Experiments, with what was measured of them, or why nothing was.
-pub(super) type Shown<'a> = [(&'a Experiment, Result<Results, String>)];
+/// An experiment, with what was measured of it, or why nothing was.
+pub(super) type Entry<'a> = (&'a Experiment, Result<Results, String>);
+/// Several.
+pub(super) type Shown<'a> = [Entry<'a>];
 
 const HEADER: [&str; 5] = ["pps, median", "least", "most", "latency, us", "note"];
 
@@ -57,12 +59,19 @@ fn conclusion(experiment: &Experiment, results: &Results) -> String {
     format!("{about}{}", experiment.conclusion)
 }
 
+/// That it was cut, if it was.
+fn cut(results: &Results) -> Option<String> {
+    let missing = results.missing()?;
+    Some(format!("It was cut: of its measurements {missing} were not made."))
+}
+
 /// Tables for people.
 pub(super) fn text(shown: &Shown<'_>) -> String {
-    let one = |(experiment, results): &(&Experiment, Result<Results, String>)| {
+    let one = |(experiment, results): &Entry<'_>| {
         let mut lines = vec![format!("{}: {}", experiment.name, experiment.title)];
         match results {
             Ok(results) => {
+                lines.extend(cut(results));
                 let mut table = screen::plain_table(&[&[experiment.what][..], &HEADER].concat());
                 rows(experiment, results).into_iter().for_each(|row| {
                     table.add_row(row);
@@ -85,7 +94,7 @@ pub(super) fn page(shown: &Shown<'_>) -> String {
     page::page("Experiments", |page| {
         for (experiment, results) in shown {
             page.leaf("h2", &[], format!("{} ({})", experiment.title, experiment.name));
-            if let Err(why) = results {
+            if let Some(why) = results.as_ref().map_or_else(|why| Some(why.clone()), cut) {
                 page.leaf("p", &[], why);
             }
             page.leaf("p", &[], experiment.words);
