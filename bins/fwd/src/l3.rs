@@ -73,7 +73,7 @@ impl<'a> Opening<'a> {
 
     /// The ports as the router sees them.
     fn interfaces(&self, promiscuous: bool) -> Vec<Interface> {
-        let mtu = self.forward.port_options.mtu;
+        let mtu = self.forward.port_options.mtu();
         let interface = |opened: &Opened| Interface { mac: opened.port.mac().0, promiscuous, mtu };
         self.ports.opened.iter().map(interface).collect()
     }

@@ -89,6 +89,11 @@ pub(crate) struct Asked {
     pub(crate) streams: Vec<Option<f64>>,
 }
 
+/// Whether a port with this MTU takes frames of so many bytes.
+fn fits(largest: usize, mtu: u16) -> bool {
+    largest <= usize::from(mtu) + HEADER + VLAN_TAG
+}
+
 impl Frames {
     /// Reads what the options name.
     pub(crate) fn of(args: &TrafficArgs, options: &PortOptions) -> Result<Self, Failure> {
@@ -108,6 +113,12 @@ impl Frames {
                 format!("frames of {largest} bytes arrive in {parts} buffers, of which a burst has {}", options.batch);
             return Err(Failure::usage(format!("{problem}; give --batch {parts} or more")));
         }
+        if let Some(mtu) = options.mtu.filter(|mtu| !fits(largest, *mtu)) {
+            return Err(Failure::usage(format!(
+                "--mtu {mtu}: frames of {largest} bytes need {}; send smaller ones, or leave --mtu out",
+                largest.saturating_sub(HEADER)
+            )));
+        }
         let groups = groups(args, &definitions, &sizes)?;
         for group in &groups {
             group.rate(args.pace.line)?;
@@ -118,8 +129,10 @@ impl Frames {
     /// The options of ports that let all frames pass.
     pub(crate) fn port_options(&self, options: &PortOptions) -> PortOptions {
         let needed = u16::try_from(self.largest.saturating_sub(HEADER)).unwrap_or(u16::MAX);
-        let fits = self.largest <= usize::from(options.mtu) + HEADER + VLAN_TAG;
-        PortOptions { mtu: if fits { options.mtu } else { needed }, ..options.clone() }
+        PortOptions {
+            mtu: Some(if fits(self.largest, options.mtu()) { options.mtu() } else { needed }),
+            ..options.clone()
+        }
     }
 
     /// Bytes of the largest frame.

@@ -86,7 +86,7 @@ fn check(args: &PingArgs) -> Result<(), Failure> {
     let trial = Station::new([2, 0, 0, 0, 0, 0], &addresses(args, [2, 0, 0, 0, 0, 0]), args.gateway.as_slice());
     trial.and_then(|mut trial| trial.resolve(Duration::ZERO, address)).map_err(wrong)?;
     let headers = ETHERNET + if address.is_ipv4() { 28 } else { 48 };
-    let most = LONGEST.min(usize::from(args.port_options.mtu) + ETHERNET) - headers;
+    let most = LONGEST.min(usize::from(args.port_options.mtu()) + ETHERNET) - headers;
     if usize::from(args.size) > most {
         return Err(Failure::usage(format!(
             "--size {}: at most {most} bytes here; send fewer, or raise --mtu",

@@ -352,6 +352,11 @@ fn bad_input_is_one_line() {
         (&["--ports", "soft:a,soft:b", "--max", "15M", "--line", "10G"], 2, "carries 14880952 frames"),
         (&["--ports", "soft:a,soft:b", "--sizes", "63"], 2, "64 to 9220"),
         (&["--ports", "soft:a,soft:b", "--sizes", "9220", "--batch", "4"], 2, "--batch 5"),
+        (
+            &["--ports", "soft:a,soft:b", "--sizes", "64,1518", "--mtu", "1400"],
+            2,
+            "--mtu 1400: frames of 1514 bytes need 1500",
+        ),
         (&["--ports", "soft:a,soft:b", "--sizes", "64,64"], 2, "twice"),
         (&["--ports", "soft:a,soft:b", "--sizes", "64", "--ipv6"], 2, "need 80"),
         (&["--ports", "soft:a,soft:b", "--sizes", "imix", "--ipv6"], 2, "--sizes imix"),

@@ -36,8 +36,9 @@ pub struct PortOptions {
     pub ring_size: u16,
 
     /// Largest IP packet in bytes. NICs leave room for a VLAN tag in each frame, and drop what is longer; l3 allows no byte more
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(68..=9216))]
-    pub mtu: u16,
+    /// [default: 1500, or what the frames that pktgen sends need]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(68..=9216))]
+    pub mtu: Option<u16>,
 
     /// Pages for packet memory; auto takes 2 MiB pages where the host has enough of them
     #[arg(long, value_name = "SIZE", default_value = "auto")]
@@ -53,12 +54,20 @@ pub struct PortOptions {
     pub unsafe_no_iommu: bool,
 }
 
+impl PortOptions {
+    /// The largest IP packet in bytes.
+    #[must_use]
+    pub fn mtu(&self) -> u16 {
+        self.mtu.unwrap_or(1500)
+    }
+}
+
 impl Default for PortOptions {
     fn default() -> Self {
         Self {
             batch: 32,
             ring_size: 512,
-            mtu: 1500,
+            mtu: None,
             pages: Pages::Auto,
             checksum_offload: false,
             unsafe_no_iommu: false,

@@ -81,7 +81,7 @@ pub fn open(
             tx_queues: queues.tx,
             rx_ring: options.ring_size,
             tx_ring: options.ring_size,
-            mtu: options.mtu,
+            mtu: options.mtu(),
             checksum_offload: options.checksum_offload,
             interrupts,
             ..access(options.unsafe_no_iommu, TimeLimit { cancel: Some(stop.cancel()), ..TimeLimit::default() })

@@ -33,7 +33,7 @@ pub(super) fn run(args: &L3Args, names: &[String]) -> Result<(), Failure> {
     let fib = LiveFib::new(&LiveConfig { seed: RandomState::new().hash_one(0), ..LiveConfig::default() }, &interfaces)?;
     let (twins, lanes) = start(twins, &opening, &settings)?;
     let routes = lanes.into_iter().map(|lane| ByKernel::new(fib.forwarder(), lane)).collect();
-    let following = Following::start(fib, names.iter().zip(indices.iter().copied()), forward.port_options.mtu)?;
+    let following = Following::start(fib, names.iter().zip(indices.iter().copied()), forward.port_options.mtu())?;
     opening.screen.say(&describe(&names, forward));
     warn(&names, &indices);
 

@@ -285,6 +285,7 @@ impl Rfc2544Args {
         let macs = words(self.dst_mac.iter().map(mac).collect(), ",");
         let ips = words(self.dst_ip.iter().map(ToString::to_string).collect(), ",");
         let PortOptions { batch, ring_size, mtu, pages, .. } = &self.port_options;
+        let mtu = mtu.map_or("1500 or what frames need".to_owned(), |mtu| mtu.to_string());
         let line = self.line.map(|bits| format!("{} bit/s", grouped(bits)));
         let no_line = "none given: that of the links where they have a speed, else what the ports sent at most";
         [
@@ -292,10 +293,7 @@ impl Rfc2544Args {
             ("line", either(line, no_line)),
             ("bounds", format!("lowest rate {}, highest rate {}", bound(self.min), bound(self.max))),
             ("addresses", format!("MAC {}, IP {}", either(macs, "of the ports"), either(ips, "none given"))),
-            (
-                "port options",
-                format!("batch {batch}, rings of {ring_size}, MTU {mtu} or what frames need, pages {pages:?}"),
-            ),
+            ("port options", format!("batch {batch}, rings of {ring_size}, MTU {mtu}, pages {pages:?}")),
             ("ways", if self.one_way { "one way" } else { "both ways at once" }.to_owned()),
             ("catch-up", format!("{:?}", self.catch_up)),
         ]
