@@ -188,7 +188,7 @@ fn rows_say_what_the_machine_may_have_done() {
     );
     assert!(latency.contains(&format!("{} trials, ", profile.latency.repetitions)), "{latency}");
     let highest = note(Setup::Frmol { rate: 2e6 });
-    assert!(highest.contains("at least: the machine stopped generator or device for up to 4 ms"), "{highest}");
+    assert!(highest.contains("more or less: the machine stopped generator or device for up to 4 ms"), "{highest}");
     let loss = note(Setup::FrameLoss { highest: 2e6 });
     assert!(loss.contains("at least 50 %: 8,000 frames may be lost for bursts of the generator"), "{loss}");
     // Of a machine that does nothing of the kind they say nothing, and neither do older lines.

@@ -255,7 +255,8 @@ fn offered(result: &crate::Offered) -> Row {
     }
     if result.away > AWAY {
         let away = shown(result.away * 1e3, "ms");
-        note += &format!("; at least: the machine stopped generator or device for up to {away}");
+        // A device that was stopped at the end forwarded for longer than the trial, and one that nothing came to for less.
+        note += &format!("; more or less: the machine stopped generator or device for up to {away}");
     } else if result.doubtful > 0 {
         let frames = grouped(&result.doubtful.to_string());
         note += &format!("; at least: up to {frames} frames may be lost for the generator");
