@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockWriteGuard};
 use trial::simulate::{Device, Truth};
 use trial::{AnyTest, Line, Method as _, Profile, Setup};
 
@@ -14,17 +14,23 @@ fn pktgen(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pktgen")).args(arguments).output().unwrap()
 }
 
+/// A run whose figures are not judged: others that are not may go on beside it.
 fn rfc2544(ports: &str, folder: [&str; 2], options: &[&str]) -> (Output, String) {
-    logged("warn", ports, folder, options)
+    let _beside = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+    unlocked("warn", ports, folder, options)
 }
 
-/// The same, with lines of the log; at `info` cables say at their end what they did.
+/// A run with lines of the log; at `info` cables say at their end what they did.
 fn logged(log: &str, ports: &str, folder: [&str; 2], options: &[&str]) -> (Output, String) {
     logged_alone(&alone(), log, ports, folder, options)
 }
 
 /// The same, for one that has the machine alone already.
 fn logged_alone(_: &Alone, log: &str, ports: &str, folder: [&str; 2], options: &[&str]) -> (Output, String) {
+    unlocked(log, ports, folder, options)
+}
+
+fn unlocked(log: &str, ports: &str, folder: [&str; 2], options: &[&str]) -> (Output, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
     command.env("RUST_LOG", log).args(["rfc2544", "--ports", ports, "--quiet"]).args(folder).args(options);
     let output = command.output().unwrap();
@@ -80,14 +86,14 @@ fn lost_in_trials(path: &str) -> [u64; 3] {
     counts
 }
 
-/// One run at a time, so that none takes the time of another.
-static ALONE: Mutex<()> = Mutex::new(());
+/// A run whose figures are judged has it alone, so that none takes the time of another.
+static MACHINE: RwLock<()> = RwLock::new(());
 
 /// That no other run is going on.
-type Alone = MutexGuard<'static, ()>;
+type Alone = RwLockWriteGuard<'static, ()>;
 
 fn alone() -> Alone {
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 // What is late comes in bursts of 20 frames at most, for which the device has room.
@@ -273,7 +279,7 @@ fn what_a_device_holds_for_long_is_waited_for_or_told() {
         // No trial is repeated for a machine that is late.
         let times = ["--trial-time", "400ms", "--repetitions", "1", "--catch-up", "1s"];
         let path = folder.path().to_str().unwrap();
-        let (output, said) = rfc2544(ports, ["--out", path], &[&options[..], &times].concat());
+        let (output, said) = logged("warn", ports, ["--out", path], &[&options[..], &times].concat());
         assert!(output.status.success(), "{said}");
         let run = run_of(&output);
         if let Some(loss) = value(&run, &format!("loss at {max} pps")) {
