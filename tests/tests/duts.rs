@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -212,7 +213,7 @@ const CATCH_UP: &str = "100ms";
 
 /// A testpmd that holds frames back, from one port to another.
 struct Noisy {
-    _testpmd: Process,
+    testpmd: Process,
     sockets: tempfile::TempDir,
 }
 
@@ -248,7 +249,7 @@ impl Noisy {
             assert!(ended.is_none(), "testpmd ended: {}", std::fs::read_to_string(&log).unwrap());
             [0, 1].iter().all(|port| UnixStream::connect(socket(*port)).is_ok())
         });
-        Self { _testpmd: testpmd, sockets }
+        Self { testpmd, sockets }
     }
 
     fn ports(&self) -> [String; 2] {
@@ -304,6 +305,52 @@ fn two_queue_pairs_of_vhost_ports_lose_nothing() {
             );
         }
     }
+}
+
+/// A run whose device is killed ends when its time is over, keeps what it has, and says what is missing.
+#[test]
+fn a_killed_device_ends_no_run() {
+    if !has_testpmd() {
+        return;
+    }
+    let _alone = alone();
+    let mut device = Noisy::with("io", 1, &[]);
+    let [a, b] = device.ports();
+    let socket = device.sockets.path().join("control");
+    let options = ["--rate", "1k", "--duration", "2s", "--warm-up", "10ms", "--catch-up", "1s", "--json", "--quiet"];
+    let run = ["timeout", "60", pktgen().to_str().unwrap(), "run", &a, &b, "--control", socket.to_str().unwrap()];
+    let mut run = command(&[&run[..], &options].concat());
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut client = None;
+    eventually("the run listens", || {
+        client = UnixStream::connect(&socket).ok();
+        client.is_some()
+    });
+    let mut client = BufReader::new(client.unwrap());
+    eventually("frames pass", || {
+        client.get_mut().write_all(b"{\"do\":\"get\"}\n").unwrap();
+        let mut line = String::new();
+        client.read_line(&mut line).unwrap();
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        let directions = answer["figures"]["directions"].as_array().unwrap();
+        directions.iter().all(|direction| direction["received"].as_u64() > Some(20))
+    });
+    device.testpmd.0.kill().unwrap();
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let last = said.lines().last().unwrap();
+    assert!(last.starts_with("pktgen: ") && last.contains("its link went down"), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let warnings = report["warnings"].to_string();
+    for (direction, port) in report["directions"].as_array().unwrap().iter().zip([&a, &b]) {
+        let [sent, received, lost, missed] =
+            ["sent", "received", "lost", "missed"].map(|field| direction[field].as_u64().unwrap());
+        assert_eq!((received + lost, sent + missed), (sent, 2000), "{direction}");
+        assert!(received > 20 && missed > 0, "{direction}");
+        assert!(warnings.contains(&format!("{port}: its link went down once")), "{warnings}");
+    }
+    assert_eq!(warnings.matches("frames missed, as its link went down").count(), 2, "{warnings}");
 }
 
 #[test]
