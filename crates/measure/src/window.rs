@@ -172,7 +172,8 @@ impl Window {
     #[inline(never)]
     fn saw_unusual(&mut self, number: u32, expected: u32) -> Seen {
         let ahead = number.wrapping_sub(expected);
-        if ahead < 1 << 31 {
+        // There is nothing before the first.
+        if ahead < 1 << 31 || self.next == 0 {
             let number = self.next + u64::from(ahead);
             if number >= self.sent {
                 self.unusual.impossible += 1;

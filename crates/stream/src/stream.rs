@@ -98,9 +98,9 @@ impl Stream {
         })
     }
 
-    /// Makes it write only those bytes of a frame that differ from one to another, for buffers that hold all else: each has had a whole
+    /// Makes it write only those bytes of a frame that differ from one to another, and the checksum at [`Self::checksum_at`], for buffers that hold all else: each has had a whole
     /// frame of the stream before. Begins again with the first frame. Returns whether it does so from here on: where all frames
-    /// have one size, and headers are in a table and differ within 32 bytes.
+    /// have one size, and headers are in a table and all this lies within 32 bytes.
     ///
     /// ```
     /// use stream::{Definition, Stream};
@@ -125,7 +125,13 @@ impl Stream {
             self.program.is_none() && self.moving_at.is_none() && self.cycle.iter().all(|size| *size == self.cycle[0]);
         let Some(first) = rows.get(..*head).filter(|_| is_table) else { return false };
         let moves = |at: &usize| rows.chunks_exact(*head).any(|row| row[*at] != first[*at]);
-        let (Some(from), Some(last)) = ((0..*head).find(moves), (0..*head).rev().find(moves)) else { return false };
+        let (Some(mut from), Some(mut last)) = ((0..*head).find(moves), (0..*head).rev().find(moves)) else {
+            return false;
+        };
+        // Whoever writes to the reserved bytes updates this one, so it is written anew though it may be the same in all.
+        if let Some(at) = self.checksum_at {
+            (from, last) = (from.min(at), last.max(at + 1));
+        }
         let holds_all = |len: &usize| *len <= *head && last < from.min(*head - len) + len;
         let Some(len) = PARTS.into_iter().find(holds_all) else { return false };
         let from = from.min(*head - len);

@@ -34,12 +34,13 @@ impl Arrivals {
         }
     }
 
-    /// By how much a number is ahead of the next in order, if that is more than a window.
+    /// By how much a number is ahead of the next in order, if that is more than a window. Before the first one all are.
     #[inline(always)]
     fn ahead(&self, number: u32) -> Option<u64> {
         #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
         let next = self.window.next() as u32;
-        Some(u64::from(number.wrapping_sub(next))).filter(|ahead| (WINDOW..1 << 31).contains(ahead))
+        let most = if self.window.next() == 0 { 1 << 32 } else { 1 << 31 };
+        Some(u64::from(number.wrapping_sub(next))).filter(|ahead| (WINDOW..most).contains(ahead))
     }
 
     /// Takes no number for sent that one frame alone says: another nearby has to confirm it (as for RTP, RFC 3550, A.1).
@@ -129,6 +130,9 @@ mod tests {
         // A long gap, and frames doubled or exchanged behind it.
         assert_eq!(counts(&arrivals([0, FAR, FAR + 1, FAR + 2])), [4, u64::from(FAR) - 1, 0, 0, 0]);
         assert_eq!(counts(&arrivals([0, FAR + 1, FAR + 1, FAR, FAR + 2])), [4, u64::from(FAR) - 1, 1, 1, 0]);
+        // The sender began long before.
+        let late = arrivals(0x9000_0000..0x9000_0100);
+        assert_eq!(counts(&late), [0x100, 0x9000_0000, 0, 0, 0]);
         // What comes before a number is confirmed came in order.
         assert_eq!(counts(&arrivals([FAR, 0, FAR + 1])), [3, u64::from(FAR) - 1, 0, 0, 0]);
     }

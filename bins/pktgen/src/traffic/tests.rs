@@ -17,7 +17,8 @@ fn folded(sum: u32) -> u32 {
 
 /// Checks all of a UDP frame's checksums in full, over IPv4 or IPv6.
 fn check(frame: &[u8]) {
-    let (ip, is_v4) = (&frame[14..], frame[12..14] == [8, 0]);
+    let ether_type = if frame[12..14] == [0x81, 0] { 16 } else { 12 };
+    let (ip, is_v4) = (&frame[ether_type + 2..], frame[ether_type..ether_type + 2] == [8, 0]);
     let (addresses, udp) = if is_v4 { (&ip[12..20], &ip[20..]) } else { (&ip[8..40], &ip[40..]) };
     if is_v4 {
         assert_eq!(folded(sum(&ip[..20])), 0xffff, "{frame:02x?}");
@@ -97,6 +98,33 @@ fn every_tag_leaves_every_checksum_right() {
                 let sizes = run(&[flows.definition().unwrap()], kind);
                 let expected = flows.sizes.cycle().iter().copied().map(|size| (0, usize::from(size))).cycle();
                 assert!(sizes.iter().copied().eq(expected.take(sizes.len())), "{flows:?}");
+            }
+        }
+    }
+}
+
+/// What moves is no part of the checksum that covers the tag.
+#[test]
+fn what_moves_outside_a_checksum_leaves_it_right() {
+    let ethernet = "'ethernet'";
+    let (vlan, v4, v6) = ("", "'ipv4'", "'ipv6'");
+    let moving = "{ from = 1, to = 3 }";
+    let frames = [
+        (ethernet, vlan, &*format!("{{ ipv4 = {{ ttl = {moving} }} }}")),
+        (ethernet, vlan, &*format!("{{ ipv4 = {{ id = {moving} }} }}")),
+        (ethernet, vlan, &*format!("{{ ipv4 = {{ dscp = {moving} }} }}")),
+        (ethernet, vlan, &*format!("{{ ipv6 = {{ hop_limit = {moving} }} }}")),
+        (ethernet, vlan, &*format!("{{ ipv6 = {{ flow_label = {moving} }} }}")),
+        (ethernet, &*format!("{{ vlan = {{ id = {moving} }} }},"), v4),
+        (ethernet, &*format!("{{ vlan = {{ priority = {moving} }} }},"), v6),
+        ("{ ethernet = { source = { from = '02:00:00:00:00:01', to = '02:00:00:00:00:03' } } }", vlan, v4),
+    ];
+    for kind in [Kind::Short, Kind::Full] {
+        for (ethernet, vlan, ip) in frames {
+            for size in [80, 81, 200] {
+                let text = format!("[[stream]]\nsize = {size}\nframe = [{ethernet}, {vlan} {ip}, 'udp']");
+                let sizes = run(&[definition(&text)], kind);
+                assert!(sizes.iter().all(|written| *written == (0, size)), "{text}");
             }
         }
     }

@@ -73,6 +73,9 @@ fn unmet(setting: &Setting<'_>, all: &[Figures]) -> Vec<String> {
                 grouped(figures.all.verdict.sent)
             ));
         }
+        if expect.expect_loss.is_some() && figures.all.verdict.sent == 0 {
+            unmet.push(format!("{from} > {to}: no frame was sent, so none shows what --expect-loss asks for"));
+        }
         let short = figures.short_percent(setting).unwrap_or(0.0);
         if let Some(most) = expect.expect_rate.filter(|most| short > *most) {
             unmet.push(format!("{from} > {to}: offered {short:.3} % less than --rate; --expect-rate allows {most} %"));
