@@ -148,6 +148,23 @@ fn an_x550_spreads_flows_over_64_queues() {
     assert!(packets.iter().all(|packets| *packets > 0), "{packets:?}");
 }
 
+/// More than the 16 queues that RSS of an 82599 reaches: both ways, by every queue of both ports, without a loss.
+#[test]
+fn x550s_forward_by_17_32_and_64_queues() {
+    for queues in ["17", "32", "64"] {
+        let ports = ["soft:a", "soft:b"].map(|port| format!("{port}?id=x550&wire=gen&count=8192&flows=4096"));
+        let report = report(&["l2", &ports[0], &ports[1], "--queues", queues, "--ring-size", "64", "--exit-when-idle"]);
+        assert_eq!(number(&report["forwarded"]), 2 * 8192, "{queues}: {report}");
+        for port in report["ports"].as_array().unwrap() {
+            for way in ["rx", "tx"] {
+                let of_queues = port[format!("{way}_queues")].as_array().unwrap();
+                assert_eq!(of_queues.len().to_string(), queues);
+                assert!(of_queues.iter().all(|queue| number(&queue["packets"]) > 0), "{queues}, {way}: {port}");
+            }
+        }
+    }
+}
+
 #[test]
 fn counts_of_queues_add_up_to_those_of_their_ports() {
     let source = "soft:a?wire=gen&count=20000&flows=64";

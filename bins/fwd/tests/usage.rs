@@ -91,6 +91,7 @@ fn wrong_command_lines_end_with_2() {
         (&["rxonly", "soft:a", "--batch", "0"], &["--batch", "1..=1024"]),
         (&["rxonly", "soft:a", "--queues", "65"], &["--queues", "1..=64"]),
         (&["rxonly", "soft:a", "--queues", "17"], &["17", "RSS"]),
+        (&["l2", "soft:a?id=x550", "soft:b?id=x540", "--queues", "17"], &["soft:b", "17", "RSS", "16"]),
         (&["rxonly", "soft:a", "--mtu", "9217"], &["--mtu", "68..=9216"]),
         (&["rxonly", "soft:a", "--duration", "-1"], &["--duration", "more than 0"]),
         (&["rxonly", "soft:a", "--duration", "soon"], &["--duration", "seconds"]),
