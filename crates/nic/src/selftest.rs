@@ -57,20 +57,21 @@ impl SelfTest {
 /// If the device cannot be reached at all, as [`crate::open`]. What is wrong with a device that can be reached is in the checks.
 pub fn selftest(address: &Address, config: &PortConfig) -> Result<SelfTest> {
     let deadline = config.time_limit.begin();
+    let (parts_limit, round_limit) = shares(config.time_limit.total);
     let limited =
         |config: &PortConfig, most| PortConfig { time_limit: left(&deadline, config, most), ..config.clone() };
     let (found, ids) = if let Address::VhostUser { .. } = address {
         // The other side would see a connection that ends at once.
         (PartsFound::none(), None)
     } else {
-        let found = find(address, &limited(config, PARTS_LIMIT), Parts(left(&deadline, config, PARTS_LIMIT)))?;
+        let found = find(address, &limited(config, parts_limit), Parts(left(&deadline, config, parts_limit)))?;
         (found.output, found.ids)
     };
     let mut test = SelfTest { ids, parts: Vec::new(), mac: ethdev::MacAddress::ZERO, checks: found.checks };
     if found.is_over {
         return Ok(test);
     }
-    let plain = first_round(&limited(config, ROUND_LIMIT), found.mtu);
+    let plain = first_round(&limited(config, round_limit), found.mtu);
     let extras = Extras { high: false, is_last: false };
     let Some(first) = round(address, &plain, &deadline, extras, &mut test)? else { return Ok(test) };
     let queues = first.rss.map_or(1, |rss| rss.queues.min(first.rx_queues).min(MOST_QUEUES));
@@ -79,7 +80,7 @@ pub fn selftest(address: &Address, config: &PortConfig) -> Result<SelfTest> {
         tx_queues: queues.min(first.tx_queues).min(MOST_TX_QUEUES),
         rx_ring: RX_RING,
         interrupts: Interrupts::IfAvailable,
-        time_limit: left(&deadline, config, ROUND_LIMIT),
+        time_limit: left(&deadline, config, round_limit),
         ..plain
     };
     let mut again = SelfTest { checks: Vec::new(), ..test.clone() };
@@ -112,6 +113,12 @@ pub fn registers(address: &Address, config: &PortConfig) -> Result<Vec<RegisterV
         let what = "a virtio device has no registers but those of its transport";
         Error::NoDriver { address: address.to_string(), what: what.to_owned() }
     })
+}
+
+/// What the parts, and each round's opening, may take of the whole: of ten seconds four and three.
+fn shares(total: Duration) -> (Duration, Duration) {
+    let tenth = total / 10;
+    (4 * tenth, 3 * tenth)
 }
 
 /// The time limit of a step: `most`, or what is left.
@@ -274,6 +281,3 @@ const SPARE_SLOTS: usize = 700;
 /// Queues of the second round: few enough for the memory that a user may lock by default.
 const MOST_QUEUES: u16 = 8;
 const MOST_TX_QUEUES: u16 = 4;
-/// Time for the parts, and for a round.
-const PARTS_LIMIT: Duration = Duration::from_secs(4);
-const ROUND_LIMIT: Duration = Duration::from_secs(3);

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::Opened;
 use device::Deadline;
 use ethdev::{Check, LinkStatus, Port as _, PortConfig, RxQueue as _, Statistics, TxQueue as _, hash_frame};
-use flight::{Exchange, pause};
+use flight::{Exchange, Patience, pause};
 use mempool::{Batch, CHUNK, Pool, PoolCache};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::time::{Duration, Instant};
@@ -183,13 +183,13 @@ impl<'p> Round<'p> {
 
     /// Waits until fewer than `count` frames of a transmit queue are not reported.
     fn reported_within(&mut self, queue: usize, count: usize) -> bool {
-        let begun = Instant::now();
+        let mut patience = Patience::new(PATIENCE);
         loop {
             self.opened.tx[queue].send(&mut self.cache, &mut self.outbox);
             if self.opened.tx[queue].in_flight() < count {
                 return true;
             }
-            if begun.elapsed() > PATIENCE || self.deadline.check().is_err() {
+            if patience.is_over() || self.deadline.check().is_err() {
                 return false;
             }
             pause();
@@ -269,7 +269,7 @@ impl<'p> Round<'p> {
             let shapes = [Shape { len: SHORTEST, flow }];
             let mut flight = self.flight(&shapes);
             self.post(&mut flight, 0, 1);
-            if !self.fires(queue, PATIENCE) {
+            if !self.fires_in_time(queue) {
                 return Ok(Check::failed(
                     INTERRUPTS,
                     format!("a frame on queue {queue} brings none within {PATIENCE:?}"),
@@ -287,7 +287,7 @@ impl<'p> Round<'p> {
     fn statistics(&mut self) -> Step {
         let sent = u64::from(self.number);
         let bytes = self.sent_bytes + Statistics::CRC * sent;
-        let begun = Instant::now();
+        let mut patience = Patience::new(PATIENCE);
         loop {
             let now = self.opened.port.statistics().map_err(|error| Check::failed(STATISTICS, error))?;
             let before = &self.before;
@@ -306,7 +306,7 @@ impl<'p> Round<'p> {
                         format!("{sent} frames and {bytes} bytes each way, as were sent"),
                     ));
                 }
-                Some((what, count, right)) if begun.elapsed() > PATIENCE || self.deadline.check().is_err() => {
+                Some((what, count, right)) if patience.is_over() || self.deadline.check().is_err() => {
                     return Ok(Check::failed(STATISTICS, format!("{count} {what}, and not {right}")));
                 }
                 Some(_) => pause(),
@@ -345,9 +345,9 @@ impl<'p> Round<'p> {
         let port = &mut self.opened.port;
         // What happened before is no news.
         port.events()?;
-        let (mut changes, mut noticed, begun) = (0, 0, Instant::now());
+        let (mut changes, mut noticed, mut patience) = (0, 0, Patience::new(WATCH));
         let mut before = port.link()?;
-        while begun.elapsed() < WATCH {
+        while !patience.is_over() && self.deadline.check().is_ok() {
             pause();
             let link = port.link()?;
             changes += u32::from(before.up != link.up);
@@ -369,6 +369,18 @@ impl<'p> Round<'p> {
     /// Lets the interrupt of a queue fire, and waits until what was still due has fired.
     fn is_quiet(&mut self, queue: usize) -> bool {
         (0..SPURIOUS).any(|_| self.opened.rx[queue].arm() && !self.fires(queue, QUIET))
+    }
+
+    fn fires_in_time(&self, queue: usize) -> bool {
+        let mut patience = Patience::new(PATIENCE);
+        loop {
+            if self.fires(queue, QUIET) {
+                return true;
+            }
+            if patience.is_over() || self.deadline.check().is_err() {
+                return false;
+            }
+        }
     }
 
     fn fires(&self, queue: usize, limit: Duration) -> bool {
