@@ -42,7 +42,7 @@ fn a_writer_changes_everything_while_readers_come_and_go() {
     use std::net::Ipv4Addr;
     use std::sync::atomic::{AtomicBool, Ordering};
     for accelerator in [false, true] {
-        let mut table = Ipv4Table::with_config(Config { accelerator, memory_limit: 1 << 20 }).expect("a table");
+        let mut table = Ipv4Table::with_config(Config { accelerator, memory_limit: 1 << 20, ..Config::default() }).expect("a table");
         let stop = AtomicBool::new(false);
         let mut readers: Vec<_> = (0..2).map(|_| table.reader()).collect();
         std::thread::scope(|scope| {
