@@ -61,7 +61,7 @@ fn set_up_for<D: Device>(regs: &Timed<D>, model: Model, cage: Option<&Cage>, lin
     let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
     let after = wanted(model.media, cage.is_some_and(Cage::is_gigabit), before);
     let is_right = linked && after == before;
-    if mmngc::VETO.is_set(read(regs, MMNGC)?) {
+    if is_vetoed(regs)? {
         return Ok(is_right);
     }
     if let Some(cage) = cage {
@@ -117,7 +117,7 @@ pub(crate) fn look_after<D: Device>(regs: &Timed<D>, model: Model, socket: &mut 
 
 /// Has a module of two rates, and the MAC, try the rate that they are not at.
 fn change_rate<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
-    if mmngc::VETO.is_set(read(regs, MMNGC)?) {
+    if is_vetoed(regs)? {
         return Ok(());
     }
     let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
@@ -201,9 +201,9 @@ pub(crate) fn negotiates<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<boo
     })
 }
 
-/// Whether frames can be looped back: no firmware forbids changes of the link; false for a device that is gone.
-pub(crate) fn can_loop<D: Device>(regs: &Registers<D>) -> bool {
-    read(regs, MMNGC).is_ok_and(|value| !mmngc::VETO.is_set(value))
+/// Whether manageability firmware forbids changes of the link.
+pub(crate) fn is_vetoed<D: Device>(regs: &Registers<D>) -> Result<bool> {
+    read(regs, MMNGC).map(|value| mmngc::VETO.is_set(value))
 }
 
 /// Loops the MAC back, with the link forced up, or ends that. Frames then go from the transmit side to the receive side of the MAC

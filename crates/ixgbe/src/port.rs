@@ -122,7 +122,8 @@ impl<D: Device> intel::Card for Card<D> {
         capabilities.rss = Some(RssCapabilities::new(mac.rss_queues(), mac.reta_entries(), HashTypes::ALL));
         (capabilities.set_mac, capabilities.set_promiscuous, capabilities.stop_receiving) = (true, true, true);
         (capabilities.strip_vlan, capabilities.report_hash) = (true, true);
-        capabilities.loopback = link::can_loop(regs);
+        // What is gone says so when it is asked to.
+        capabilities.loopback = !link::is_vetoed(regs).unwrap_or(false);
         capabilities
     }
 
@@ -224,7 +225,7 @@ impl<D: Device> intel::Card for Card<D> {
 
     /// The loop is inside the MAC (HLREG0.LPBK), with the link forced up.
     fn set_loopback(&mut self, regs: &Timed<D>, on: bool) -> Result<()> {
-        if on && !link::can_loop(regs) {
+        if on && link::is_vetoed(regs)? {
             let what = "loop frames back, as manageability firmware forbids changes of the link (MMNGC)";
             return Err(Unsupported::new(regs.device().name(), what).into());
         }
