@@ -88,7 +88,10 @@ pub(super) fn starts(rig: &Rig, checks: &mut Checks) -> Result<()> {
         let dpdk = dpdk(&mut vm, checks, first + 1, &trace(first + 1))?;
         let command = format!("fwd rxonly {}", place(first + 2));
         super::ours::start(&mut vm, &command)?;
-        vm.until("the receiver is on", |_| Start::read(&trace(first + 2)).is_ok_and(|start| start.receives()));
+        // Interrupts are let through last.
+        vm.until("the receiver and interrupts are on", |_| {
+            Start::read(&trace(first + 2)).is_ok_and(|start| start.receives() && start.values.contains_key("EIMS"))
+        });
         let ours = Start::read(&trace(first + 2))?;
         super::ours::finish(&mut vm, &command)?;
         // The link of a function is its card's, and up before.
