@@ -58,7 +58,8 @@ fn pinged(namespace: &Namespace, addresses: &[&str]) {
     for address in addresses {
         eventually("a ping is answered", || namespace.succeeds(&["ping", "-c", "1", "-W", "1", address]));
         let said = namespace.output(&["ping", "-c", "20", "-i", "0.02", "-w", "60", "-s", "1000", address]);
-        assert!(said.contains(" 0% packet loss") && !said.contains("DUP!"), "{said}");
+        // With a deadline ping asks again while an answer is late, until so many have come.
+        assert!(said.contains(" 20 received") && !said.contains("DUP!"), "{said}");
     }
 }
 

@@ -45,8 +45,8 @@ impl Guest {
             let said = self
                 .0
                 .try_sh(&format!("ip netns exec n{card} ping -M do -c 10 -i 0.02 -w 60 -s 1472 10.9.{net}.{peer}"))?;
-            // On a busy host ping asks more often than it was told to.
-            checks.contains(format!("ping from {} {after}", NICS[*card]), &said.text, ", 0% packet loss");
+            // With a deadline ping asks again while an answer is late, until so many have come.
+            checks.contains(format!("ping from {} {after}", NICS[*card]), &said.text, " 10 received");
         }
         Ok(())
     }
