@@ -41,6 +41,15 @@ impl Checks {
         }
     }
 
+    /// That a ping had at least so many answers; prints what it said if not.
+    pub(crate) fn answers(&mut self, what: impl Display, text: &str, least: u32) {
+        let found = answered(text, least) > 0;
+        self.that(found, &what);
+        if !found {
+            text.lines().for_each(|line| println!("           {line}"));
+        }
+    }
+
     /// The scenario could not go on.
     pub(crate) fn broken(&mut self, error: &anyhow::Error) {
         self.failed += 1;
@@ -64,5 +73,24 @@ impl Checks {
 
     pub(crate) fn summary(&self) -> String {
         format!("{} passed, {} failed, {} skipped", self.passed, self.failed, self.skipped.len())
+    }
+}
+
+/// How many of the pings that a text is of had at least so many answers. With a deadline (`-w`) ping asks once more while an answer is
+/// late, so that one may be lost, or one more come.
+pub(crate) fn answered(text: &str, least: u32) -> usize {
+    let answers = text.split(',').filter_map(|part| part.trim().strip_suffix(" received")?.parse().ok());
+    answers.filter(|answers: &u32| *answers >= least).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::answered;
+
+    #[test]
+    fn answers_are_read_as_ping_counts_them() {
+        let said = "11 packets transmitted, 10 received, 9.09091% packet loss\n\n12 packets transmitted, 12 received, 0% packet loss";
+        assert_eq!([9, 10, 11, 12, 13].map(|least| answered(said, least)), [2, 2, 1, 1, 0]);
+        assert_eq!(answered("ping: sendmsg: Network is unreachable", 0), 0);
     }
 }

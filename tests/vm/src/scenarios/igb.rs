@@ -6,7 +6,7 @@
 
 use super::ours::{self, as_user, last_line};
 use super::virtio::{READY, TAKE, interrupts, wakeups};
-use crate::checks::Checks;
+use crate::checks::{Checks, answered};
 use crate::frames;
 use crate::machine::{Iommu, Machine, Rig, Setup};
 use crate::wires::{self, Exchange};
@@ -165,12 +165,6 @@ fn pings(vm: &mut Machine, checks: &mut Checks) -> Result<()> {
     checks.contains("  3 MB over TCP arrive as they were sent", &said, "same data");
     checks.contains("  and ends when it is told to", &said, "forwarded");
     Ok(())
-}
-
-/// How many runs of ping got `least` answers; on a busy host it asks more often than it was told to.
-fn answered(said: &str, least: u32) -> usize {
-    let answers = |line: &str| line.split_once(" received")?.0.rsplit(' ').next()?.parse::<u32>().ok();
-    said.lines().filter_map(answers).filter(|count| *count >= least).count()
 }
 
 /// The kernel's own driver takes our NICs, and pings over one of them.
