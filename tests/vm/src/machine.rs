@@ -115,7 +115,7 @@ impl Rig {
     pub(crate) fn find(kernel: Kernel) -> Result<Self> {
         let cache = PathBuf::from(std::env::var_os("RINGWAY_VM").context("RINGWAY_VM is not set")?);
         let programs = std::env::current_exe()?.parent().context("a program has a folder")?.to_owned();
-        for file in [cache.join("vmlinuz-stable"), cache.join("initramfs"), programs.join("fwd")] {
+        for file in [cache.join("vmlinux-stable"), cache.join("initramfs"), programs.join("fwd")] {
             ensure!(file.exists(), "{} is missing", file.display());
         }
         Ok(Self { cache, kernel, programs, complaints: Rc::default() })
@@ -123,7 +123,7 @@ impl Rig {
 
     /// Whether its kernel could be had.
     pub(crate) fn has_kernel(&self) -> bool {
-        self.of_kernel("vmlinuz").exists() && self.of_kernel("modules").exists()
+        self.of_kernel("vmlinux").exists() && self.of_kernel("modules").exists()
     }
 
     /// Whether the guest can have the DPDK of Debian 12, 22.11.
@@ -186,7 +186,7 @@ impl Rig {
     fn start(&self, setup: &Setup<'_>) -> Result<Machine> {
         let folder = self.folder()?;
         let file = |name: &str| folder.path().join(name);
-        fs::copy(self.of_kernel("vmlinuz"), file("vmlinuz"))?;
+        fs::copy(self.of_kernel("vmlinux"), file("vmlinux"))?;
         self.initramfs(&file("initramfs"), setup.old_dpdk)?;
         let socket = |index: usize| file(&format!("nic{index}"));
         let serve = |(index, spec): (usize, &&str)| VfioUserServer::start(spec, &socket(index));
@@ -202,7 +202,7 @@ impl Rig {
         // DMA mappings of a card are file descriptors of this memory.
         qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max", "-m", "1024", "-nodefaults", "-no-reboot"]);
         qemu.args(["-smp", &if setup.cpus == 0 { 2 } else { setup.cpus }.to_string()]);
-        qemu.args(["-display", "none", "-kernel", &inside(&file("vmlinuz")), "-initrd", &inside(&file("initramfs"))]);
+        qemu.args(["-display", "none", "-kernel", &inside(&file("vmlinux")), "-initrd", &inside(&file("initramfs"))]);
         qemu.args(["-serial", &format!("file:{}", inside(&file("console")))]);
         qemu.args(["-chardev", "stdio,id=scripts", "-device", "virtio-serial-pci,addr=0x1e"]);
         qemu.args(["-device", "virtserialport,chardev=scripts"]);
