@@ -19,7 +19,7 @@ use checks::Checks;
 use machine::Rig;
 use scenarios::Scenario;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -52,7 +52,9 @@ fn one(scenario: &Scenario) -> Result<bool> {
     let rig = Rig::find(scenario.kernel).context("cannot find the rig's machine; start scenarios with tests/vm/run")?;
     println!("== {}: {}", scenario.name, scenario.about);
     let (begin, mut checks) = (Instant::now(), Checks::default());
-    if !rig.has_kernel() {
+    if is_over() {
+        checks.skip("the time of this run of .ci/run is over");
+    } else if !rig.has_kernel() {
         checks.skip("its kernel was not to be had when the rig's machine was built (tests/vm/build)");
     } else if let Err(error) = (scenario.run)(&rig, &mut checks) {
         checks.broken(&error);
@@ -66,6 +68,12 @@ fn one(scenario: &Scenario) -> Result<bool> {
     }
     println!("{}", checks.summary());
     Ok(checks.all_passed())
+}
+
+/// Whether the time is over at which `.ci/run` wants nothing more to begin, in seconds of the epoch.
+fn is_over() -> bool {
+    let until = std::env::var("RINGWAY_UNTIL").ok().and_then(|until| until.parse().ok());
+    until.is_some_and(|until| UNIX_EPOCH.elapsed().is_ok_and(|now| now > Duration::from_secs(until)))
 }
 
 /// The scenarios named: exactly, by a beginning with a `*` behind it, or `all`.
