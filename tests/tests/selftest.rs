@@ -91,7 +91,11 @@ const FAULTS: &[Case] = &[
 /// Tested after the others, as many at a time take each other's time: what firmware keeps.
 const SHARED: &[Case] = &[
     // Each costs the checks that need it, and no other. The EEPROM's is taken after a second, as a dead program's is.
-    bad("fault=firmware-holds:eep", &[("semaphores", "that of the EEPROM was held")]),
+    Case {
+        spec: "fault=firmware-holds:eep",
+        failed: &[("semaphores", "that of the EEPROM was held")],
+        says: &[("EEPROM", "its checksum is right"), ("link", "up"), ("close", "in order")],
+    },
     bad("id=10fb&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held for a second")]),
     bad("id=x550&fault=firmware-holds:phy", &[("semaphores", "that of PHY or module was held"), ("PHY", "SW_FW_SYNC")]),
     good(

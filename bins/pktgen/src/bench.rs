@@ -58,7 +58,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<(), Failure> {
                     // A switch that does not start is no reason to leave the other experiments out.
                     Err(failure) => Some(failure.message()),
                 };
-                unmeasured.extend(why.map(|why| format!("{}: nothing was measured: {why}", experiment.name)));
+                unmeasured.extend(why.map(|why| format!("{}: not measured to its end: {why}", experiment.name)));
             }
             // What is shown is what is stored.
             match stored(folder, experiment, cannot.as_deref()) {

@@ -139,7 +139,7 @@ fn read_word<D: Device>(regs: &Timed<D>, address: u16) -> Result<u16> {
 
 /// Time for all words, and for a holder of the semaphore who has died: at 20 us a word, as the bus of the EEPROM takes, a second is enough
 /// for the largest.
-const CHECK_LIMIT: Duration = Semaphores::<Ixgbe>::HOLDER_LIMIT.saturating_add(Duration::from_secs(1));
+pub(crate) const CHECK_LIMIT: Duration = Semaphores::<Ixgbe>::HOLDER_LIMIT.saturating_add(Duration::from_secs(1));
 /// Words read without giving the semaphore back.
 const BLOCK: usize = 64;
 /// What all covered words, the checksum word included, add up to.

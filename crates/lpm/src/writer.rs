@@ -193,7 +193,8 @@ impl<F: Layout> Writer<F> {
         Ok(old)
     }
 
-    /// Builds everything anew with an accelerator, if the most used next hops make it pay. Without memory for it, it goes on as before.
+    /// Builds everything anew with an accelerator, if the most used next hops make it pay. Without memory for the tables, it goes on as
+    /// before.
     #[cold]
     fn accelerate(&mut self) {
         self.accelerates_at = accelerates_behind(&self.config, self.rib.len());
@@ -535,7 +536,9 @@ impl<F: Layout> Writer<F> {
         tables.kernel = self.tables.kernel;
         self.move_to(tables, store);
         if self.tables.bytes.is_none() {
-            self.accelerates_at = accelerates_behind(&self.config, self.rib.len());
+            // Not later than was meant: tables that grow are not looked at.
+            let behind = accelerates_behind(&self.config, self.rib.len());
+            self.accelerates_at = self.accelerates_at.min(behind);
         }
         let limbo = core::mem::take(&mut self.limbo);
         for hop in limbo.now.hops.into_iter().chain(limbo.before.hops) {

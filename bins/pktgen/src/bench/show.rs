@@ -51,7 +51,7 @@ fn conclusion(experiment: &Experiment, results: &Results) -> String {
     let most = results.points.iter().filter_map(spread).fold(1.0, f64::max);
     let about = if most > STEADY {
         format!("The same point was measured up to {most:.1}x apart, so that smaller differences say nothing. ")
-    } else if results.points.iter().all(Measured::is_single) {
+    } else if results.missing().is_none() && results.points.iter().all(Measured::is_single) {
         "Each point was measured once, so that nobody knows how far apart two times are. ".to_owned()
     } else {
         String::new()

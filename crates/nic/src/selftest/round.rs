@@ -68,7 +68,8 @@ impl<'p> Round<'p> {
         if self.opened.port.capabilities().loopback {
             goes_on = self.frames(extras, iova, checks);
         } else {
-            checks.push(Check::not_applicable(LOOP, "this device cannot loop frames back inside itself"));
+            let why = "this device cannot loop frames back inside itself, or its firmware forbids it";
+            checks.push(Check::not_applicable(LOOP, why));
         }
         if extras.is_last && goes_on {
             checks.push(self.link());
@@ -317,8 +318,9 @@ impl<'p> Round<'p> {
     /// Whether there is a link, and whether it stays. One that comes up late is watched once more.
     fn link(&mut self) -> Check {
         let left = self.deadline.remaining().unwrap_or_default().saturating_sub(2 * WATCH + CLOSING);
-        let begun = Instant::now();
+        let (begun, mut waited) = (Instant::now(), Duration::ZERO);
         let watched = self.opened.port.wait_link(left.min(LINK_LIMIT)).and_then(|link| {
+            waited = begun.elapsed();
             let (now, changes) = self.watch()?;
             if link.up || !now.up { Ok((now, changes)) } else { self.watch() }
         });
@@ -331,8 +333,7 @@ impl<'p> Round<'p> {
             Ok(_) => {
                 let why = self.opened.port.no_carrier();
                 let why = why.unwrap_or_else(|| {
-                    let waited = begun.elapsed().as_secs();
-                    format!("none in {waited} s; no cable, nobody at its other end, or slow to negotiate")
+                    format!("none in {} s; no cable, nobody at its other end, or slow to negotiate", waited.as_secs())
                 });
                 Check::not_applicable(LINK, format!("down: {why}"))
             }
