@@ -1,4 +1,4 @@
-//! SIGKILL and restart under load, a hundred times each: of the server under a driver, of `fwd`, and of the server under
+//! SIGKILL and restart under load, forty times each: of the server under a driver, of `fwd`, and of the server under
 //! `fwd`. No buffer of a pool is lost, and the next port forwards.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -13,7 +13,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use tests::Fwd;
 
-const ROUNDS: usize = 100;
+const ROUNDS: usize = 40;
 /// Pairs of processes at a time where they mostly wait.
 const LANES: usize = 5;
 /// Frames that have passed when it is killed.
