@@ -86,9 +86,8 @@ impl Twins {
         &self.indices
     }
 
-    /// Gives each interface the MAC address of its port, in their order, and the MTU, unless it was there before and has a smaller one; takes its
-    /// carrier away, and starts the thread that moves
-    /// frames. Returns a handle of it, and so many lanes.
+    /// Gives each interface the MAC address of its port, in their order, and the MTU, unless it was there before and has a smaller one, which
+    /// the log says; takes its carrier away, and starts the thread that moves frames. Returns a handle of it, and so many lanes.
     ///
     /// # Errors
     ///
@@ -102,9 +101,7 @@ impl Twins {
             if port.mac != [0; 6] {
                 tap.set_mac(port.mac)?;
             }
-            if !tap.was_there() || tap::mtu(tap.name())? > port.mtu.into() {
-                tap.set_mtu(port.mtu)?;
-            }
+            set_mtu(tap, port.mtu)?;
             tap.set_carrier(false)?;
         }
         let ticks = device::tsc::frequency_hz();
@@ -129,6 +126,19 @@ impl Twins {
         let thread = Some(thread.map_err(Error::Thread)?);
         Ok((Running { taps, shared, bell, stop, thread }, of_workers))
     }
+}
+
+/// Gives an interface the MTU of its port. A smaller one of an interface that was there before may be meant, and stays.
+fn set_mtu(tap: &Tap, mtu: u16) -> Result<(), Error> {
+    let name = tap.name();
+    let own = if tap.was_there() { tap::mtu(name)? } else { u32::MAX };
+    if own < mtu.into() {
+        tracing::warn!(
+            "{name} keeps its MTU of {own} bytes, below the {mtu} of its port: longer packets are left to Linux; `ip link set {name} mtu {mtu}` lets the port send them"
+        );
+        return Ok(());
+    }
+    Ok(tap.set_mtu(mtu)?)
 }
 
 /// Bytes of an Ethernet header with a VLAN tag.
