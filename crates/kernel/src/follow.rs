@@ -27,7 +27,7 @@ pub struct Counts {
     pub malformed: u64,
     /// Times that messages were lost.
     pub overflows: u64,
-    /// Dumps of all tables that are complete.
+    /// Dumps of all tables that are complete. Those of IPv6 routes alone are not among them.
     pub dumps: u64,
     /// Dumps that the kernel or a loss interrupted.
     pub interrupted: u64,
@@ -41,8 +41,8 @@ struct Step {
     sequence: u32,
     /// Parts of it may be missing.
     torn: bool,
-    /// Parts of an earlier one of this round may be missing.
-    round_torn: bool,
+    /// Earlier ones of this round are missing, or parts of them may be.
+    partial: bool,
     /// It may have passed over what is there, as other entries went away.
     shrunk: bool,
 }
@@ -50,7 +50,7 @@ struct Step {
 impl Step {
     /// The kernel has removed something, or may have.
     fn shrink(&mut self) {
-        self.shrunk |= Dump::ALL.get(self.at) == Some(&Dump::Routes(Family::V6));
+        self.shrunk |= self.at == V6_ROUTES;
     }
 }
 
@@ -75,8 +75,10 @@ pub struct Follower {
     mirror: Mirror,
     step: Option<Step>,
     sequence: u32,
-    /// Dumps of IPv6 routes in a row that may have passed over some.
+    /// Dumps of IPv6 routes in a row that may have passed over some. What any of them has shown counts as shown.
     shrunk: u32,
+    /// There was a doubt since the first of them: what they have shown may be gone.
+    stale: bool,
     counts: Counts,
 }
 
@@ -97,8 +99,8 @@ impl Follower {
     /// [`Error::Socket`].
     pub fn with_buffer(ports: Ports, receive_buffer: usize) -> Result<Self, Error> {
         let socket = Socket::open(receive_buffer)?;
-        let mut follower =
-            Self { socket, mirror: Mirror::new(ports), step: None, sequence: 0, shrunk: 0, counts: Counts::default() };
+        let (mirror, counts) = (Mirror::new(ports), Counts::default());
+        let mut follower = Self { socket, mirror, step: None, sequence: 0, shrunk: 0, stale: false, counts };
         follower.ask(0, false)?;
         Ok(follower)
     }
@@ -123,7 +125,7 @@ impl Follower {
     /// Returns whether the tables may differ from the kernel's, and no dump goes on: time for [`Follower::resync`].
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
-        self.step.is_none() && (self.mirror.is_in_doubt() || !self.mirror.is_loaded())
+        self.step.is_none() && (self.mirror.is_in_doubt() || !self.mirror.is_loaded() || self.shrunk > 0)
     }
 
     /// Returns whether a dump goes on.
@@ -132,8 +134,9 @@ impl Follower {
         self.step.is_some()
     }
 
-    /// Has all tables dumped and compared, while the old ones stay in force; differences are told as any change. Does nothing
-    /// while a dump goes on. A dump costs the kernel about 0.7 us a route, so with a full table leave a second between two.
+    /// Has all tables dumped and compared, while the old ones stay in force; differences are told as any change. If there is no doubt
+    /// but that the last dump of IPv6 routes may have passed over some, these alone are dumped again. Does nothing while a dump goes
+    /// on. A dump costs the kernel about 0.7 us a route, so with a full table leave a second between two.
     ///
     /// # Errors
     ///
@@ -142,7 +145,11 @@ impl Follower {
         if self.step.is_some() {
             return Ok(());
         }
-        self.mirror.take_doubt();
+        let in_doubt = self.mirror.take_doubt() || !self.mirror.is_loaded();
+        if self.shrunk > 0 && !in_doubt {
+            return self.ask(V6_ROUTES, true);
+        }
+        self.stale |= self.shrunk > 0;
         self.ask(0, false)
     }
 
@@ -199,12 +206,15 @@ impl Follower {
         Ok(Progress::More)
     }
 
-    fn ask(&mut self, at: usize, round_torn: bool) -> Result<(), Error> {
+    fn ask(&mut self, at: usize, partial: bool) -> Result<(), Error> {
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let Some(dump) = Dump::ALL.get(at) else { return Ok(()) };
         self.socket.ask(*dump, self.sequence)?;
-        self.mirror.begin(*dump);
-        self.step = Some(Step { at, sequence: self.sequence, torn: false, round_torn, shrunk: false });
+        // To the mirror, dumps that may have passed over routes and the one that follows them are one.
+        if at != V6_ROUTES || self.shrunk == 0 {
+            self.mirror.begin(*dump);
+        }
+        self.step = Some(Step { at, sequence: self.sequence, torn: false, partial, shrunk: false });
         Ok(())
     }
 
@@ -215,19 +225,21 @@ impl Follower {
             self.counts.interrupted += 1;
             self.mirror.cast_doubt();
             if !self.mirror.is_loaded() && self.counts.interrupted <= AT_ONCE {
-                self.ask(step.at, step.round_torn)?;
+                self.ask(step.at, step.partial)?;
                 return Ok(false);
             }
         } else if step.shrunk && self.shrunk < UNSWEPT {
             self.shrunk += 1;
-            self.mirror.cast_doubt();
         } else {
-            if step.at + 1 == Dump::ALL.len() {
-                self.shrunk = 0;
-            }
             self.mirror.finish(Dump::ALL[step.at], sink);
+            if step.at == V6_ROUTES {
+                self.shrunk = 0;
+                if std::mem::take(&mut self.stale) {
+                    self.mirror.cast_doubt();
+                }
+            }
         }
-        let torn = step.torn || step.round_torn;
+        let torn = step.torn || step.partial;
         if step.at + 1 < Dump::ALL.len() {
             self.ask(step.at + 1, torn)?;
             return Ok(false);
@@ -261,8 +273,12 @@ impl AsFd for Follower {
 /// Interrupted dumps that are repeated at once, before the tables are loaded. After that, the caller says when.
 const AT_ONCE: u64 = 16;
 
-/// Dumps of IPv6 routes in a row of which none takes away what it has not shown, if it may have passed over some. The next one does: what it
-/// takes away too much, the one after it brings back.
+/// The place of IPv6 routes in [`Dump::ALL`]: the last.
+const V6_ROUTES: usize = Dump::ALL.len() - 1;
+const _: () = assert!(matches!(Dump::ALL[V6_ROUTES], Dump::Routes(Family::V6)));
+
+/// Dumps of IPv6 routes in a row that may have passed over some, and take nothing away. The next one does: what none of them all has shown.
+/// Each passes over others, as many as went away meanwhile.
 const UNSWEPT: u32 = 8;
 
 /// Whether there may be fewer IPv6 routes than before. When some are added, too, the kernel goes on with a dump by their number

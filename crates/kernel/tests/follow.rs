@@ -1,0 +1,115 @@
+//! A follower and Linux's dumps, in a network namespace (root): what they pass over stays, and what is gone goes.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use kernel::{Event, Follower, Ports, Progress};
+use std::io::Write as _;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+
+/// Whether this process has a network namespace for the test of this name alone; if not, one that has does the test.
+fn has_namespace(test: &str) -> bool {
+    const CHILD: &str = "FOLLOW_NAMESPACE";
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let unshare = |words: &[&str]| Command::new("unshare").arg("--net").args(words).env(CHILD, "1").output();
+    if !unshare(&["ip", "link"]).is_ok_and(|tried| tried.status.success()) {
+        skip::test!("no network namespace with `unshare --net ip link`: it takes root, util-linux and iproute2");
+        return false;
+    }
+    let program = std::env::current_exe().unwrap();
+    let done = unshare(&[program.to_str().unwrap(), "--exact", test, "--nocapture"]).unwrap();
+    let said = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
+    false
+}
+
+fn batch(commands: &str) {
+    let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    ip.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+    assert!(ip.wait().unwrap().success());
+}
+
+/// Commands for so many routes within a prefix of 16 bits.
+fn routes(verb: &str, within: &str, count: u32) -> String {
+    (0..count).map(|net| format!("route {verb} blackhole {within}:0:{net:x}::/48\n")).collect()
+}
+
+/// Reads what there is, to the end of the dump that goes on.
+fn read(follower: &mut Follower, sink: &mut dyn FnMut(Event<'_>)) {
+    for _ in 0..1000 {
+        if follower.read(1000, sink).unwrap() == Progress::Idle && !follower.is_dumping() {
+            return;
+        }
+    }
+    panic!("it has no end: {:?}", follower.counts());
+}
+
+fn held(follower: &Follower) -> Vec<String> {
+    let mut prefixes: Vec<String> = follower.mirror().routes().map(|(prefix, _)| prefix.to_string()).collect();
+    prefixes.sort();
+    prefixes
+}
+
+/// Deletions of IPv6 routes are lost, and during each dump that compares routes in front go away and as many come behind: Linux then passes
+/// over as many in between, others each time.
+#[test]
+fn dumps_that_pass_over_ipv6_routes_take_away_what_is_gone_and_end() {
+    if !has_namespace("dumps_that_pass_over_ipv6_routes_take_away_what_is_gone_and_end") {
+        return;
+    }
+    let v4: String = (0..V4).map(|net| format!("route add blackhole 30.{}.{}.0/24\n", net >> 8, net & 255)).collect();
+    batch(&(v4 + &routes("add", "fd20", LOST) + &routes("add", "fd30", STABLE) + &routes("add", "fd10", MOVED)));
+    let mut follower = Follower::with_buffer(Ports::All, 208 << 10).unwrap();
+    while follower.read(1000, &mut |_| {}).unwrap() != Progress::Loaded {}
+    read(&mut follower, &mut |_| {});
+    assert!(!follower.is_in_doubt());
+    let before_v6 = follower.counts().messages - u64::from(LOST + STABLE + MOVED);
+
+    batch(&routes("del", "fd20", LOST));
+    let stays = |address: IpAddr| matches!(address, IpAddr::V6(address) if address.segments()[0] == 0xFD30);
+    let mut wrongly_gone = Vec::new();
+    let mut sink = |event: Event<'_>| {
+        if let Event::Route { prefix, to: None } = event
+            && stays(prefix.address)
+        {
+            wrongly_gone.push(prefix.to_string());
+        }
+    };
+    read(&mut follower, &mut sink);
+    assert!(follower.counts().overflows > 0 && follower.is_in_doubt());
+    let (messages, mut dumps) = (follower.counts().messages, 0);
+    while follower.is_in_doubt() {
+        assert!(dumps < 40, "dumped without end: {:?}", follower.counts());
+        // Elsewhere among the IPv6 routes each time. All tables are dumped if the mirror is in doubt.
+        let before = if follower.mirror().is_in_doubt() { before_v6 } else { 0 };
+        let midway = follower.counts().messages + before + 500 + dumps % 9 * 400;
+        follower.resync().unwrap();
+        while follower.counts().messages < midway {
+            assert_eq!(follower.read(1, &mut sink), Ok(Progress::More));
+        }
+        batch(&(routes("del", "fd10", MOVED) + &routes("add", "fdf0", MOVED)));
+        read(&mut follower, &mut sink);
+        batch(&(routes("add", "fd10", MOVED) + &routes("del", "fdf0", MOVED)));
+        read(&mut follower, &mut sink);
+        dumps += 1;
+    }
+    println!("{dumps} dumps: {:?}", follower.counts());
+    assert!(wrongly_gone.is_empty(), "{} in {dumps} dumps: {:?}", wrongly_gone.len(), follower.counts());
+    assert!(dumps > 9, "no dump has passed over routes");
+    // IPv4 routes are in no doubt, but for the overflow, and the routes that were lost.
+    let messages = follower.counts().messages - messages;
+    let most = dumps * u64::from(STABLE + 5 * MOVED + 100) + u64::from(3 * V4);
+    assert!(messages < most, "{messages} messages in {dumps} dumps");
+
+    let mut fresh = Follower::open(Ports::All).unwrap();
+    while fresh.read(1000, &mut |_| {}).unwrap() != Progress::Loaded {}
+    assert_eq!(held(&follower), held(&fresh));
+}
+
+const V4: u32 = 3000;
+const STABLE: u32 = 5000;
+/// Enough that a receive buffer of 208 KiB has no room for their deletions.
+const LOST: u32 = 2000;
+const MOVED: u32 = 20;
