@@ -63,7 +63,7 @@ pub struct Mirror {
     ignore_linkdown_v4: bool,
     /// That of `default`, which the kernel copies in silence to interfaces that have none of their own.
     default_linkdown_v4: bool,
-    addresses: HashMap<Address, u32>,
+    addresses: BTreeMap<Address, u32>,
     neighbours: HashMap<(u32, IpAddr), Known<Neighbour>>,
     rules: Vec<Known<Rule>>,
     /// Whether a dump of rules goes on.
@@ -89,7 +89,7 @@ impl Mirror {
             forwarding_v6: false,
             ignore_linkdown_v4: false,
             default_linkdown_v4: false,
-            addresses: HashMap::new(),
+            addresses: BTreeMap::new(),
             neighbours: HashMap::new(),
             rules: Vec::new(),
             dumps_rules: false,

@@ -456,6 +456,27 @@ fn the_last_ipv6_address_leaves_legs_to_the_kernel_until_a_dump() {
     assert!(matches!(way(&followed, 0xFD20), Answer::Forward(_)));
 }
 
+/// Whatever addresses interfaces of the next number, and the interface of the other family, have.
+#[test]
+fn ipv6_is_forwarded_from_interfaces_with_an_address_of_it() {
+    let mut followed = Followed::new(&Naive::new(3));
+    followed.hear(&[build::netconf(10, u32::MAX, 1, 0)], false);
+    let addresses: Vec<(u32, IpAddr)> =
+        (1..=3).flat_map(|index| ["255.0.0.1", "::1"].map(|address| (index, address.parse().unwrap()))).collect();
+    let mut there = 0_usize;
+    // All combinations, each by one change of the one before.
+    for turn in 1..=64_usize {
+        let at = turn.trailing_zeros() as usize % addresses.len();
+        there ^= 1 << at;
+        let (index, address) = addresses[at];
+        followed.hear(&[build::address(there >> at & 1 == 1, index, address, 24)], false);
+        let forwards: std::collections::BTreeMap<u32, bool> =
+            followed.mirror.interfaces().map(|(index, interface)| (index, interface.forwarding[1])).collect();
+        let expected = [1, 2, 3].map(|index| (index, there >> (2 * index - 1) & 1 == 1));
+        assert_eq!(forwards, expected.into(), "{there:b}");
+    }
+}
+
 #[test]
 fn neighbours_and_interfaces_are_told_when_they_change() {
     let mut followed = Followed::new(&Naive::new(2));

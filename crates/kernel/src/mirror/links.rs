@@ -5,6 +5,7 @@ use super::hops::{Object, Port, Sets, Source};
 use super::{Known, Mirror, Ports};
 use crate::message::{Address, Family, Link, Netconf, NetconfScope};
 use crate::mirror::attrs::{Action, Attr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What NEWNETCONF has told of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -175,7 +176,7 @@ impl Mirror {
 
     pub(super) fn new_address(&mut self, address: Address, sink: &mut dyn FnMut(Event<'_>)) {
         // With the first one, legs that were dead come back in silence.
-        self.doubt |= self.loaded && !self.addresses.keys().any(|other| is_like(other, &address));
+        self.doubt |= self.loaded && !self.has_address(address.interface, address.address.is_ipv4());
         self.addresses.insert(address, self.generation);
         self.lose_address(address, false, sink);
         self.set_forwarding_v6(address.interface, sink);
@@ -183,7 +184,7 @@ impl Mirror {
 
     pub(super) fn remove_address(&mut self, address: &Address, sink: &mut dyn FnMut(Event<'_>)) {
         let removed = self.addresses.remove(address).is_some();
-        if removed && !self.addresses.keys().any(|other| is_like(other, address)) {
+        if removed && !self.has_address(address.interface, address.address.is_ipv4()) {
             self.lose_address(*address, true, sink);
         }
         self.set_forwarding_v6(address.interface, sink);
@@ -192,8 +193,15 @@ impl Mirror {
     /// Whether IPv6 packets that come in by an interface are forwarded. Of one without an address of IPv6 the kernel knows: it drops them
     /// where IPv6 is switched off or the MTU is below 1280 bytes, and does away with the addresses when that happens.
     fn forwards_v6(&self, index: u32) -> bool {
-        let is_v6_there = |address: &Address| address.interface == index && address.address.is_ipv6();
-        self.forwarding_v6 && self.addresses.keys().any(is_v6_there)
+        self.forwarding_v6 && self.has_address(index, false)
+    }
+
+    /// Whether an interface has an address of a family. It is asked for with each address and link, so not all addresses are looked at.
+    fn has_address(&self, interface: u32, is_v4: bool) -> bool {
+        let lowest = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let address = if is_v4 { lowest } else { Ipv6Addr::UNSPECIFIED.into() };
+        let mut behind = self.addresses.range(Address { interface, address, len: 0, peer: lowest }..);
+        behind.next().is_some_and(|(first, _)| first.interface == interface && first.address.is_ipv4() == is_v4)
     }
 
     fn set_forwarding_v6(&mut self, index: u32, sink: &mut dyn FnMut(Event<'_>)) {
@@ -284,11 +292,6 @@ impl Mirror {
             known.seen = seen;
         }
     }
-}
-
-/// Whether addresses are of one interface and family.
-fn is_like(one: &Address, other: &Address) -> bool {
-    one.interface == other.interface && one.address.is_ipv4() == other.address.is_ipv4()
 }
 
 /// Whether the next hops are legs of IPv4 routes, and such.
