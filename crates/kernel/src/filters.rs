@@ -52,7 +52,8 @@ pub fn has_tc_filters(interface: u32) -> Option<bool> {
     if found.contains(&Some(true)) { Some(true) } else { found.into_iter().find(Option::is_some).flatten() }
 }
 
-/// Returns whether an interface of this network namespace has an XDP program; `None` if the kernel does not say.
+/// Returns whether an interface of this network namespace has an XDP program; `None` if the kernel does not say, or there is no such
+/// interface.
 ///
 /// ```
 /// // The loopback interface.
@@ -60,8 +61,11 @@ pub fn has_tc_filters(interface: u32) -> Option<bool> {
 /// ```
 #[must_use]
 pub fn has_xdp(interface: u32) -> Option<bool> {
-    // struct ifinfomsg, of all interfaces.
-    lists(None, RTM_GETLINK, &[0; IFINFOMSG], |kind, body| kind == RTM_NEWLINK && is_with_xdp(interface, body))
+    // struct ifinfomsg: family and type, index, flags and their mask.
+    let fixed = [0, interface, 0, 0].map(u32::to_ne_bytes);
+    let is_found = |kind, body: &[u8]| kind == RTM_NEWLINK && is_with_xdp(interface, body);
+    // It says of this one only, and then that it has.
+    asks(None, RTM_GETLINK, NLM_F_ACK, fixed.as_flattened(), is_found)
 }
 
 /// Whether a message of a link is of this one, and says that there is a program.
@@ -73,19 +77,31 @@ fn is_with_xdp(interface: u32, body: &[u8]) -> bool {
         && Attributes::new(attributes).flatten().any(|(kind, value)| kind == IFLA_XDP && attached(value))
 }
 
-/// Whether the kernel lists anything: a dump is asked for, and read until a message, by type and body, that is such, or its end.
+/// Whether the kernel lists anything such, in a dump.
 fn lists(
     protocol: Option<Protocol>,
     request: u16,
     fixed: &[u8],
     is_found: impl Fn(u16, &[u8]) -> bool,
 ) -> Option<bool> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol).ok()?;
+    asks(protocol, request, NLM_F_DUMP, fixed, is_found)
+}
+
+/// Whether the kernel answers a request with anything such: the answer is read until a message, by type and body, that is, or its end.
+fn asks(
+    protocol: Option<Protocol>,
+    request: u16,
+    flags: u16,
+    fixed: &[u8],
+    is_found: impl Fn(u16, &[u8]) -> bool,
+) -> Option<bool> {
+    let flags = (NLM_F_REQUEST | flags).to_ne_bytes();
+    let kind = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(AddressFamily::NETLINK, SocketType::RAW, kind, protocol).ok()?;
     let mut asked = vec![0; HEADER];
     asked[..4].copy_from_slice(&u32::try_from(HEADER + fixed.len()).ok()?.to_ne_bytes());
     asked[4..6].copy_from_slice(&request.to_ne_bytes());
-    asked[6..8].copy_from_slice(&(NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
+    asked[6..8].copy_from_slice(&flags);
     asked.extend(fixed);
     sendto(&fd, &asked, SendFlags::empty(), &SocketAddrNetlink::new(0, 0)).ok()?;
     let mut answer = vec![0; LONGEST];
@@ -110,12 +126,11 @@ fn find(datagram: &[u8], is_found: impl Fn(u16, &[u8]) -> bool) -> Option<Option
         let body = behind.get(..len.saturating_sub(HEADER)).unwrap_or(behind);
         match u16::from_ne_bytes([header[4], header[5]]) {
             kind if is_found(kind, body) => return Some(Some(true)),
-            // With an error, if it is negative, that has ended it early.
-            NLMSG_DONE => {
+            // With an error, if it is negative, that has ended it early. An answer that is no dump ends with an error of 0.
+            NLMSG_DONE | NLMSG_ERROR => {
                 let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
                 return Some((code >= 0).then_some(false));
             }
-            NLMSG_ERROR => return Some(None),
             _ => {}
         }
         if len < HEADER {
@@ -131,6 +146,7 @@ const LONGEST: usize = 64 << 10;
 /// Those that are read, and messages of others.
 const DATAGRAMS: usize = 64;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
 /// NLM_F_ROOT and NLM_F_MATCH.
 const NLM_F_DUMP: u16 = 0x300;
 /// Bytes of struct ifinfomsg: family, type, index, flags and their mask.
@@ -179,6 +195,8 @@ mod tests {
         assert!(!is_with_xdp(8, &link(7, 2)) && !is_with_xdp(7, &link(7, 0)) && !is_with_xdp(7, &link(7, 2)[..24]));
         (0..link(7, 2).len()).for_each(|cut| assert!(cut >= 33 || !is_with_xdp(7, &link(7, 2)[..cut])));
         assert_eq!(has_xdp(1), Some(false), "nobody loads a program for the loopback interface of a test");
+        // No other interface is asked for, however many there are.
+        assert_eq!(has_xdp(u32::MAX >> 1), None, "there is none");
     }
 
     #[test]
@@ -190,7 +208,9 @@ mod tests {
         let failed = [&done[..HEADER], &(-95_i32).to_ne_bytes()].concat();
         assert_eq!(find(&[other.clone(), failed].concat()), Some(None), "the kernel does not say");
         assert_eq!(find(&message(16, NLMSG_DONE)), Some(Some(false)), "without a code");
-        assert_eq!(find(&error), Some(None));
+        assert_eq!(find(&error), Some(Some(false)), "an error of 0");
+        let refused = [&error[..HEADER], &(-19_i32).to_ne_bytes()].concat();
+        assert_eq!(find(&refused), Some(None));
         assert_eq!(find(&other), None, "it goes on");
         for cut in 0..HEADER {
             assert_eq!(find(&other[..cut]), None);
