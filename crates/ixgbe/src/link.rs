@@ -23,6 +23,8 @@ pub(crate) struct Socket {
     is_set_up: bool,
     /// What was in it at the last look, if that is something else.
     seen: Option<Cage>,
+    /// Whether a module of two rates was in it since the port was opened, so that the pin for the rate (SDP5) is the module's.
+    has_rate_pin: bool,
 }
 
 /// Tells the MAC what it is connected to and starts the link; does not wait for it. A link that is up (`linked`) and set as it
@@ -44,33 +46,34 @@ pub(crate) fn set_up<D: Device>(regs: &Timed<D>, model: Model, linked: bool) -> 
             regs.device().name()
         );
     }
-    let is_set_up = set_up_for(regs, model, cage.as_ref(), linked)?;
+    let has_rate_pin = cage.as_ref().is_some_and(Cage::is_dual_rate);
+    let is_set_up = set_up_for(regs, model, cage.as_ref().map(|cage| (cage, has_rate_pin)), linked)?;
     if !is_set_up {
         tell_veto(regs);
     }
-    Ok(cage.map(|cage| Socket { cage, is_set_up, seen: None }))
+    Ok(cage.map(|cage| Socket { cage, is_set_up, seen: None, has_rate_pin }))
 }
 
 fn tell_veto<D: Device>(regs: &Timed<D>) {
     tracing::info!("{}: manageability firmware forbids changes of the link (MMNGC)", regs.device().name());
 }
 
-/// The same for what is known to be in the cage. Returns whether firmware let it, which may have a session on the link: then the pins that
-/// go to the module stay as they are, too.
-fn set_up_for<D: Device>(regs: &Timed<D>, model: Model, cage: Option<&Cage>, linked: bool) -> Result<bool> {
+/// The same for what is known to be in the cage, and whether the pin for the rate is the module's. Returns whether firmware let it, which
+/// may have a session on the link: then the pins that go to the module stay as they are, too.
+fn set_up_for<D: Device>(regs: &Timed<D>, model: Model, cage: Option<(&Cage, bool)>, linked: bool) -> Result<bool> {
     let before = (read(regs, AUTOC)?, read(regs, AUTOC2)?);
-    let after = wanted(model.media, cage.is_some_and(Cage::is_gigabit), before);
+    let after = wanted(model.media, cage.is_some_and(|(cage, _)| cage.is_gigabit()), before);
     let is_right = linked && after == before;
     if is_vetoed(regs)? {
         return Ok(is_right);
     }
-    if let Some(cage) = cage {
-        set_pins(regs, cage)?;
+    if let Some((cage, has_rate_pin)) = cage {
+        set_pins(regs, cage, has_rate_pin)?;
     }
     if is_right {
         return Ok(true);
     }
-    if let Some(Cage::Module(module)) = cage {
+    if let Some((Cage::Module(module), _)) = cage {
         set_analog(regs, model.mac, module)?;
     }
     holding(regs, model.mac, sw_fw_sync::MAC_CSR, || {
@@ -103,10 +106,11 @@ pub(crate) fn look_after<D: Device>(regs: &Timed<D>, model: Model, socket: &mut 
     }
     if is_new {
         module::tell(regs, &now);
-        *socket = Socket { cage: now, is_set_up: false, seen: None };
+        let has_rate_pin = socket.has_rate_pin || now.is_dual_rate();
+        *socket = Socket { cage: now, is_set_up: false, seen: None, has_rate_pin };
     }
     if !socket.is_set_up {
-        socket.is_set_up = set_up_for(regs, model, Some(&socket.cage), false)?;
+        socket.is_set_up = set_up_for(regs, model, Some((&socket.cage, socket.has_rate_pin)), false)?;
         if is_new && !socket.is_set_up {
             tell_veto(regs);
         }
@@ -132,13 +136,12 @@ fn change_rate<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<()> {
     })
 }
 
-/// The pins that go to the module: an earlier driver may have turned the laser off, and an earlier module may have had the other rate
-/// selected.
-fn set_pins<D: Device>(regs: &Registers<D>, cage: &Cage) -> Result<()> {
+/// The pins that go to the module: an earlier driver may have turned the laser off, and an earlier module of two rates may have had the
+/// other selected. Where there was none, the pin for the rate may be an output for something else.
+fn set_pins<D: Device>(regs: &Registers<D>, cage: &Cage, has_rate_pin: bool) -> Result<()> {
     modify(regs, ESDP, |value| {
         let value = esdp::SDP3.set(value, 0);
-        let value = if cage.is_dual_rate() { value | esdp::SDP5_DIR.mask() } else { value };
-        if esdp::SDP5_DIR.is_set(value) { esdp::SDP5.set(value, (!cage.is_gigabit()).into()) } else { value }
+        if has_rate_pin { esdp::SDP5.set(value | esdp::SDP5_DIR.mask(), (!cage.is_gigabit()).into()) } else { value }
     })
 }
 
@@ -369,9 +372,19 @@ mod tests {
     #[test]
     fn the_pin_for_the_rate_is_driven_for_whoever_comes_after_a_module_of_two() {
         let [driven, high] = [esdp::SDP5_DIR.mask(), esdp::SDP5.mask()];
-        for (before, after) in [(driven, driven | high), (high, high), (0, 0)] {
-            let fake = set_up_with(0x10FB, |fake| fake.set(ESDP, before));
-            assert_eq!(fake.get(ESDP), after, "10 Gbit/s");
+        for before in [driven, driven | high, high, 0] {
+            let fake = Fake::new(0x10FB);
+            fake.set(ESDP, before);
+            let model = Model::identify(device::Device::ids(&fake)).unwrap();
+            let regs = fake.regs();
+            let mut socket = set_up(&regs, model, false).unwrap().unwrap();
+            assert_eq!(fake.get(ESDP), before, "there was none: it may be an output for something else");
+            // As if one of two rates, that runs at 1 Gbit/s, had been there at earlier looks.
+            socket.cage = Cage::Unreadable("by the test".to_owned());
+            socket.has_rate_pin = true;
+            fake.set(ESDP, driven);
+            (0..2).for_each(|_| look_after(&regs, model, &mut socket).unwrap());
+            assert_eq!((&socket.cage, fake.get(ESDP)), (&Cage::Empty, driven | high), "10 Gbit/s");
         }
     }
 
