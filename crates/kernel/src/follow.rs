@@ -209,7 +209,8 @@ impl Follower {
     fn ask(&mut self, at: usize, partial: bool) -> Result<(), Error> {
         self.sequence = self.sequence.wrapping_add(1).max(1);
         let Some(dump) = Dump::ALL.get(at) else { return Ok(()) };
-        self.socket.ask(*dump, self.sequence)?;
+        // What cannot be asked for now is still in doubt.
+        self.socket.ask(*dump, self.sequence).inspect_err(|_| self.mirror.cast_doubt())?;
         // To the mirror, dumps that may have passed over routes and the one that follows them are one.
         if at != V6_ROUTES || self.shrunk == 0 {
             self.mirror.begin(*dump);
