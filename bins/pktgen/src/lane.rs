@@ -353,13 +353,14 @@ impl<T: TxQueue> Lane<T> {
         self.runs.left().iter().map(|(stream, frames)| (usize::from(*stream), *frames))
     }
 
-    /// Sends frames that say how many there were of each stream, from the source and the stream of it in `from` on. Returns where to go
-    /// on, or `None` after the last.
+    /// Sends frames that say how many were handed over of each stream, from the source and the stream of it in `from` on. Returns where to
+    /// go on, or `None` after the last.
     pub(crate) fn end(&mut self, [source, stream]: [usize; 2]) -> Option<[usize; 2]> {
-        let Self { sources, cache, batch, .. } = self;
+        let Self { sources, cache, batch, streams, .. } = self;
+        let handed = |stream: usize| streams.get(stream).map_or(0, |sent| sent.handed);
         let mut next = [source, stream];
         while let Some(source) = sources.get_mut(next[0]).filter(|_| batch.len() < batch.capacity()) {
-            next[1] += source.traffic.write_ends(cache, batch, next[1]);
+            next[1] += source.traffic.write_ends(cache, batch, next[1], handed);
             if next[1] < source.traffic.weights().count() {
                 break;
             }

@@ -106,8 +106,8 @@ impl Part {
         self.number += packets.len() as u64;
     }
 
-    /// Appends a frame that says how many there were of the stream. Returns false if there is no room, or if frames are not tagged.
-    pub(crate) fn write_end(&mut self, cache: &mut PoolCache, batch: &mut Batch, largest: usize) -> bool {
+    /// Appends a frame that says that `sent` were sent of the stream. Returns false if there is no room, or if frames are not tagged.
+    fn write_end(&mut self, cache: &mut PoolCache, batch: &mut Batch, largest: usize, sent: u64) -> bool {
         let Some(writer) = self.writer.filter(|_| cache.alloc_batch(batch, 1, largest) == 1) else { return false };
         let Some(packet) = batch.last_mut() else { return false };
         self.write_content(std::slice::from_mut(packet));
@@ -117,7 +117,7 @@ impl Part {
             let at = data.len().saturating_sub(self.kind.map_or(0, Kind::bytes));
             data[at..].fill(0);
         }
-        writer.write_end(packet.data_mut(), self.number);
+        writer.write_end(packet.data_mut(), sent);
         true
     }
 
@@ -186,11 +186,18 @@ impl Traffic {
         self.parts.iter().map(|part| (part.index.into(), part.weight))
     }
 
-    /// Appends a frame for each stream from the one of index `from` on that says how many there were of it, as many as there is room
-    /// for. Returns how many.
-    pub(crate) fn write_ends(&mut self, cache: &mut PoolCache, batch: &mut Batch, from: usize) -> usize {
+    /// Appends a frame for each stream from the one of index `from` on that says how many were sent of it, which `sent` has by the stream's
+    /// index; as many as there is room for. Returns how many.
+    pub(crate) fn write_ends(
+        &mut self,
+        cache: &mut PoolCache,
+        batch: &mut Batch,
+        from: usize,
+        sent: impl Fn(usize) -> u64,
+    ) -> usize {
         let largest = self.largest;
-        self.parts.iter_mut().skip(from).map_while(|part| part.write_end(cache, batch, largest).then_some(())).count()
+        let mut write = |part: &mut Part| part.write_end(cache, batch, largest, sent(part.index.into())).then_some(());
+        self.parts.iter_mut().skip(from).map_while(&mut write).count()
     }
 
     /// Whether a frame that is not as it was sent can be told by its checksum: of all streams the first frame is right.

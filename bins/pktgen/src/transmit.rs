@@ -191,3 +191,47 @@ impl<T: TxQueue> Port<T> {
         self.progress.iter().zip(values).for_each(|(shared, value)| shared.store(value, Ordering::Relaxed));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lane::Source;
+    use crate::traffic::{Part as Frames, Traffic};
+    use ethdev::PortConfig;
+    use ethdev::in_process;
+    use measure::{End, Kind, Tag};
+    use mempool::{Pool, PoolConfig};
+    use stream::{Flows, Stream};
+
+    /// A ring that takes nothing for so long that what is tagged is given up, and then takes the ends.
+    #[test]
+    fn ends_count_what_was_handed_over() {
+        let pool = || Pool::new(&PoolConfig { slots: 2048, ..PoolConfig::default() }).unwrap();
+        let (received, sent) = (pool(), pool());
+        let config = PortConfig { tx_ring: 64, ..PortConfig::default() };
+        let (mut opened, mut wire) = in_process::open("a", &config, &received).unwrap();
+        let stream = Stream::flows(&Flows { flows: 3, ..Flows::default() }, Kind::Full.bytes(), 1).unwrap();
+        let traffic = Traffic::new(vec![Frames::new(0, stream, 1, Kind::Full).unwrap()], 60);
+        let lane = Lane::new(0, opened.tx.remove(0), &sent, 32, vec![Source::new(traffic, None)]);
+        let mut port = Port::new(lane, 7);
+        let plan = Plan { duration: None, count: Some(1000), flush: 100, ends: 3, gap: 1, cut: Arc::default() };
+        let mut now = 0;
+        while port.phase != Phase::End {
+            assert!(now < 1000, "{:?}", port.phase);
+            port.poll(now, &plan);
+            now += 1;
+        }
+        let mut frames = Vec::new();
+        while port.phase != Phase::Done {
+            frames.extend(std::iter::from_fn(|| wire.collect()));
+            port.poll(now, &plan);
+            now += 1;
+        }
+        frames.extend(std::iter::from_fn(|| wire.collect()));
+        let tags = frames.iter().filter(|frame| Tag::parse(frame).is_some()).count() as u64;
+        let ends: Vec<_> = frames.iter().filter_map(|frame| End::parse(frame)).collect();
+        assert_eq!(ends, [End { stream: 7, sent: tags, bits: 48 }; 3]);
+        let counted = port.sent.unwrap();
+        assert!(counted[0].handed == tags && counted[0].missed > 0, "{counted:?}");
+    }
+}

@@ -37,7 +37,7 @@ fn definition(text: &str) -> Definition {
 fn check_end(traffic: &mut Traffic, cache: &mut PoolCache, batch: &mut Batch) {
     for index in 0..traffic.parts.len() {
         let (largest, number) = (traffic.largest, traffic.parts[index].number);
-        assert!(traffic.parts[index].write_end(cache, batch, largest));
+        assert!(traffic.parts[index].write_end(cache, batch, largest, number));
         let frame = batch.last().unwrap().data();
         check(frame);
         let sent = measure::End::parse(frame).map(|end| end.sent(number));
