@@ -46,6 +46,9 @@ pub(crate) struct Lane<T = AnyTxQueue> {
     streams: Vec<Sent>,
     /// Frames that may be sent.
     limit: u64,
+    /// As many were asked for, and nobody has ended the part before; and those of them that were not handed over, though no time was to end it.
+    count: Option<u64>,
+    unsent: u64,
     /// When it began, and when sources without pacer send no more.
     begun: u64,
     end: u64,
@@ -185,6 +188,8 @@ impl<T: TxQueue> Lane<T> {
             handed: 0,
             streams: vec![Sent::default(); streams],
             limit: 0,
+            count: None,
+            unsent: 0,
             begun: 0,
             end: 0,
             last: 0,
@@ -246,6 +251,7 @@ impl<T: TxQueue> Lane<T> {
         self.paced = part.paced;
         self.sort();
         self.limit = part.limit.unwrap_or(u64::MAX);
+        (self.count, self.unsent) = (part.limit, 0);
         (self.begun, self.end) = (now, part.ticks.map_or(u64::MAX, |ticks| now.saturating_add(ticks)));
         self.sources.iter_mut().chain(&mut self.probe).for_each(|source| source.begin(now, part));
     }
@@ -262,13 +268,17 @@ impl<T: TxQueue> Lane<T> {
         self.limit = self.tagged + 1;
     }
 
-    /// Ends the part: what was not due yet is not sent.
+    /// Ends the part, as somebody wants it: what was not due yet is not sent.
     pub(crate) fn cut(&mut self) {
-        self.limit = self.tagged;
+        (self.limit, self.count) = (self.tagged, None);
     }
 
     /// Ends the part at `now`, and drops what the ring has no room for. What was due by then is missed.
     pub(crate) fn give_up(&mut self, now: u64) {
+        // Frames of a capture that were missed at their times are not sent later.
+        let is_over = self.batch.is_empty() && self.sources.iter().all(|one| one.is_over(now, self.paced, self.end));
+        let count = self.count.filter(|_| self.end == u64::MAX && !is_over);
+        self.unsent = count.map_or(0, |count| count.saturating_sub(self.handed));
         if self.paced && self.tagged < self.limit && self.stopped.is_none() {
             self.sources.iter_mut().filter_map(|source| source.pacing.as_mut()).for_each(|pacing| pacing.miss(now));
         }
@@ -408,6 +418,11 @@ impl<T: TxQueue> Lane<T> {
     /// Those of them that count, as counters may have begun anew.
     pub(crate) fn counted(&self) -> u64 {
         self.handed - self.handed_before
+    }
+
+    /// Frames of the count that alone was to end the part that were not handed over: the ring stood still.
+    pub(crate) fn unsent(&self) -> u64 {
+        self.unsent
     }
 
     /// Frames of a stream that were handed over so far.

@@ -495,6 +495,11 @@ fn a_script_does_its_lines_and_judges() {
     assert_eq!((lines.len(), &lines[0]["figures"]["directions"][0]["intended_pps"]), (2, &json!(500.0)));
     assert!((lines[1]["directions"][0]["intended_pps"].as_f64().unwrap() - 500.0).abs() < 1.0, "{}", lines[1]);
 
+    // Who ends a run before its count wants less.
+    let output = script("{\"sleep\": 0.1}\n", &["--rate", "1k", "--count", "1000000"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), &*message), (Some(0), ""));
+
     // All but the first frame, a probe, is lost, however few are sent in that time; and no latency is a nanosecond.
     let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -333,9 +333,14 @@ fn a_ring_that_stands_still_does_not_hold_up_the_end() {
     for end in [&["--duration", "300ms"][..], &["--count", "600"]] {
         let ports = ["soft:a?wire=peer:b&fault=no-dd", "soft:b"];
         let options = ["--one-way", "--rate", "2k", "--ring-size", "64", "--catch-up", "1s"];
-        let (report, _) = report(&[&ports[..], &options, end].concat(), 0);
+        let code = i32::from(end[0] == "--count");
+        let (report, message) = report(&[&ports[..], &options, end].concat(), code);
         let direction = &report["directions"][0];
         let [sent, missed] = ["sent", "missed"].map(|field| direction[field].as_u64().unwrap());
+        if end[0] == "--count" {
+            let words = format!("pktgen: soft:a > soft:b: {} frames of --count not sent", 600 - sent);
+            assert!(message.starts_with(&words) && message.lines().count() == 1, "{message}");
+        }
         assert!(
             sent < 64 && missed > 0 && report["warnings"][0].as_str().unwrap().contains("less than its rate"),
             "{report}"

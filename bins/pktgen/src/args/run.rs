@@ -37,7 +37,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub(crate) duration: Option<Duration>,
 
-    /// Frames that are sent and counted each way
+    /// Frames that are sent and counted each way. Without --duration it is an error if a port takes no more for a second before that
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
     pub(crate) count: Option<u64>,
 

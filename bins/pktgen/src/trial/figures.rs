@@ -38,6 +38,8 @@ pub(crate) struct Figures {
     pub(crate) queues: usize,
     /// Ticks from the begin to the last hand-over; `None` if no frame was to count.
     pub(crate) ticks: Option<u64>,
+    /// Frames of the count that alone was to end it that were not handed over.
+    pub(crate) unsent: u64,
     /// Its rate changed, or its counters began anew.
     is_steered: bool,
     /// Ticks from the begin of counters to the end, and frames asked for of each stream, unless without limit.
@@ -113,6 +115,7 @@ impl Figures {
             deaf: if answered { Vec::new() } else { vec![queue] },
             queues,
             ticks,
+            unsent: lane.unsent(),
             is_steered,
             asked_for,
             foreign,
@@ -139,6 +142,7 @@ impl Figures {
     pub(crate) fn add(&mut self, other: Self) {
         self.deaf.extend(other.deaf);
         self.ticks = self.ticks.max(other.ticks);
+        self.unsent += other.unsent;
         self.is_steered |= other.is_steered;
         let (ticks, frames) = other.asked_for;
         self.asked_for.0 = self.asked_for.0.max(ticks);

@@ -28,9 +28,11 @@ pub(crate) fn end(args: &RunArgs, outcome: &mut Outcome) -> Result<(), Failure> 
         }
         _ => Ok(()),
     };
-    trouble.and(measured).and(links(all, totals)).and_then(|()| match unmet(&outcome.setting(args), all) {
-        unmet if unmet.is_empty() => Ok(()),
-        unmet => Err(Failure::Unmet(unmet.join("; "))),
+    trouble.and(measured).and(links(all, totals)).and(all_sent(args, outcome)).and_then(|()| {
+        match unmet(&outcome.setting(args), all) {
+            unmet if unmet.is_empty() => Ok(()),
+            unmet => Err(Failure::Unmet(unmet.join("; "))),
+        }
     })
 }
 
@@ -55,6 +57,22 @@ fn links(all: &[Figures], totals: &Totals) -> Result<(), Failure> {
             let name = &port.name;
             Err(anyhow!("{name}: its link went down; what did not arrive for that counts as lost: see to the cable")
                 .into())
+        }
+        None => Ok(()),
+    }
+}
+
+/// An error if less was handed over than the count that alone was to end the run.
+fn all_sent(args: &RunArgs, outcome: &Outcome) -> Result<(), Failure> {
+    let mut all = outcome.figures.iter().zip(&outcome.names).filter(|_| !outcome.cut);
+    match all.find(|(figures, _)| figures.unsent > 0) {
+        Some((figures, [from, to])) => {
+            let unsent = counted(figures.unsent, "frame");
+            let option = if args.count.is_some() { "--count" } else { "--pcap-turns" };
+            Err(anyhow!(
+                "{from} > {to}: {unsent} of {option} not sent, as {from} took none for a second: see to its other end, or lower --rate"
+            )
+            .into())
         }
         None => Ok(()),
     }
