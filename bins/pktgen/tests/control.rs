@@ -500,6 +500,14 @@ fn a_script_does_its_lines_and_judges() {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!((output.status.code(), &*message), (Some(0), ""));
 
+    // Nothing is sent, which shows nothing.
+    let output = script("{\"expect\": {\"loss\": 100, \"rate\": 100}}\n", &["--rate", "1k", "--stopped"]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), message.lines().count()), (Some(3), 1), "{message}");
+    for words in [":1: soft:a > soft:b: no frame has come or is lost", ":1: soft:b > soft:a: no frame was due"] {
+        assert!(message.contains(words), "{words}: {message}");
+    }
+
     // All but the first frame, a probe, is lost, however few are sent in that time; and no latency is a nanosecond.
     let mut command = Command::new(env!("CARGO_BIN_EXE_pktgen"));
     let mut file = tempfile::NamedTempFile::new().unwrap();

@@ -158,27 +158,42 @@ fn behind((now, asked): (&StreamFigures, &StreamFigures)) -> u64 {
     asked.counts.sent.saturating_sub(now.counts.sent - now.counts.under_way)
 }
 
+/// Whether counters began anew since figures were asked for: what they counted is none of what is counted now.
+fn began_anew(now: &Figures, asked: &Figures) -> bool {
+    let mut pairs = now.directions.iter().zip(&asked.directions);
+    pairs.any(|(now, asked)| now.all.span[0] > asked.all.span[0])
+}
+
 /// What does not hold of what is expected. Frames that are under way are waited for.
 fn judge(desk: &Desk, expect: &Expect) -> Result<Vec<String>, String> {
-    let asked = desk.figures()?;
+    let mut asked = desk.figures()?;
     let begun = Instant::now();
     let is_late = || begun.elapsed() >= DRAIN || desk.wait(PAUSE);
-    let losses_of =
-        |figures: &Figures| figures.directions.iter().zip(&asked.directions).map(Loss::of).collect::<Vec<_>>();
-    let is_known = |figures: &Figures| {
+    let is_known = |figures: &Figures, asked: &Figures| {
         let mut pairs = figures.directions.iter().zip(&asked.directions);
         pairs.all(|(now, asked)| now.streams.iter().zip(&asked.streams).all(|both| behind(both) == 0))
     };
     let mut figures = desk.figures()?;
-    while !is_known(&figures) && !is_late() {
+    loop {
+        if began_anew(&figures, &asked) {
+            asked = figures.clone();
+        }
+        if is_known(&figures, &asked) || is_late() {
+            break;
+        }
         figures = desk.figures()?;
     }
+    let losses_of =
+        |figures: &Figures| figures.directions.iter().zip(&asked.directions).map(Loss::of).collect::<Vec<_>>();
     let mut losses = losses_of(&figures);
     // Of several queues one may have what seems to be lost by another.
     let is_above = |losses: &[Loss]| expect.loss.is_some_and(|most| losses.iter().any(|loss| loss.is_above(most)));
     while desk.has_several_queues() && is_above(&losses) && !is_late() {
-        let now = losses_of(&desk.figures()?);
-        losses.iter_mut().zip(now).for_each(|(loss, now)| *loss = loss.later(now));
+        let now = desk.figures()?;
+        if began_anew(&now, &asked) {
+            break;
+        }
+        losses.iter_mut().zip(losses_of(&now)).for_each(|(loss, now)| *loss = loss.later(now));
     }
     Ok(figures.directions.iter().zip(losses).flat_map(|(direction, loss)| unmet(direction, loss, expect)).collect())
 }
@@ -191,6 +206,13 @@ fn unmet(now: &DirectionFigures, loss: Loss, expect: &Expect) -> Vec<String> {
         let Loss { lost, judged } = loss;
         let percent = percent(lost, judged);
         unmet.push(format!("{name}: {lost} of {judged} frames lost, {percent:.4} %; {most} % are allowed"));
+    }
+    // Nothing shows what is expected then.
+    if expect.loss.is_some() && loss.judged == 0 {
+        unmet.push(format!("{name}: no frame has come or is lost since counters began, so none is judged by loss"));
+    }
+    if expect.rate.is_some() && now.all.sent + now.all.missed == 0 {
+        unmet.push(format!("{name}: no frame was due since counters began, so none is judged by rate"));
     }
     let short = percent(now.all.missed, now.all.sent + now.all.missed);
     if let Some(most) = expect.rate.filter(|most| short > *most) {
@@ -210,6 +232,7 @@ fn unmet(now: &DirectionFigures, loss: Loss, expect: &Expect) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::figures::Counts;
 
     #[test]
     fn frames_that_follow_do_not_thin_a_loss() {
@@ -218,5 +241,42 @@ mod tests {
         assert!(asked.later(Loss { lost: 50, judged: 9000 }).is_above(1.0));
         // One of them has come by another queue.
         assert!(!asked.later(Loss { lost: 10, judged: 9000 }).is_above(1.0));
+    }
+
+    fn figures(since: f64, sent: u64, under_way: u64) -> Figures {
+        let counts = Counts { sent, under_way, span: [since, since + 1.0], ..Counts::default() };
+        let streams = vec![StreamFigures { name: "1".to_owned(), counts: counts.clone() }];
+        let [from, to] = ["a", "b"].map(str::to_owned);
+        let direction = DirectionFigures { from, to, all: counts, foreign: 0, damaged: 0, streams };
+        Figures {
+            phase: "counted",
+            running: true,
+            seconds: 1.0,
+            directions: vec![direction],
+            ports: Vec::new(),
+            clients: 0,
+            dropped_clients: 0,
+            phases: vec![Phase::Counted],
+        }
+    }
+
+    #[test]
+    fn what_was_counted_before_a_clear_is_not_lost() {
+        let asked = figures(1.0, 1000, 10);
+        assert!(!began_anew(&figures(1.0, 1100, 10), &asked));
+        assert!(began_anew(&figures(5.0, 3, 0), &asked));
+    }
+
+    #[test]
+    fn a_direction_of_which_nothing_is_judged_does_not_hold() {
+        let expect = |loss, rate| Expect { loss, rate, latency_p99: None };
+        let unmet = |sent, judged, expect: &Expect| {
+            let loss = Loss { lost: 0, judged };
+            unmet(&figures(1.0, sent, sent - judged).directions[0], loss, expect).concat()
+        };
+        assert_eq!(unmet(5, 5, &expect(Some(0.0), Some(0.0))), "");
+        assert_eq!(unmet(0, 0, &expect(None, None)), "");
+        assert!(unmet(0, 0, &expect(Some(100.0), None)).starts_with("a > b: no frame has come or is lost"));
+        assert!(unmet(0, 0, &expect(None, Some(100.0))).starts_with("a > b: no frame was due"));
     }
 }
