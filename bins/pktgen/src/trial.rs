@@ -240,6 +240,11 @@ fn check(args: &RunArgs) -> Result<(), Failure> {
     ports::check(&args.ports)
 }
 
+/// Whether a port sends.
+fn sends(args: &RunArgs, port: usize) -> bool {
+    !args.one_way || port.is_multiple_of(2)
+}
+
 /// What those who steer have to know.
 fn facts(
     args: &RunArgs,
@@ -253,6 +258,7 @@ fn facts(
     let patterns = |port: usize| (0..steerable.len()).map(|nth| pace.pattern(port, nth)).collect();
     Facts {
         ports: opened.iter().map(|opened| opened.port.name().to_owned()).collect(),
+        senders: (0..opened.len()).map(|port| sends(args, port)).collect(),
         queues: args.queues.into(),
         streams: frames.names(),
         patterns: (0..opened.len()).map(patterns).collect(),
@@ -304,7 +310,7 @@ fn directions(
     let earlier = held.earlier();
     let mut base = earlier.next();
     let mut directions = Vec::new();
-    for from in (0..opened.len()).filter(|from| !args.one_way || from % 2 == 0) {
+    for from in (0..opened.len()).filter(|from| sends(args, *from)) {
         let to = from ^ 1;
         let mac = hosts.gateway(from).or(args.traffic.dst_mac(from)).unwrap_or(opened[to].port.mac().0);
         let macs = [opened[from].port.mac().0, mac];

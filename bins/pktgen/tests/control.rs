@@ -312,7 +312,8 @@ fn streams_are_set_by_their_names() {
     for (request, words) in [
         (json!({"do": "set", "stream": "one", "rate": 1}), "it takes turns with others"),
         (json!({"do": "set", "stream": "none", "rate": 1}), "there are voice, one, two"),
-        (json!({"do": "set", "port": "soft:c", "rate": 1}), "there are soft:a, soft:b"),
+        (json!({"do": "set", "port": "soft:c", "rate": 1}), "there is none; those that send are soft:a"),
+        (json!({"do": "set", "port": "soft:b", "rate": 1}), "it sends nothing; those that send are soft:a"),
         (json!({"do": "set", "rate": "20G:L1"}), "above the line"),
         (json!({"do": "set", "rate": "9999999999Mbit/s L1"}), "above the line"),
         (json!({"do": "set", "rate": "14.8809M"}), "all streams of soft:a together would be"),

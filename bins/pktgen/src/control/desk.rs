@@ -21,6 +21,8 @@ const WIRE_OVERHEAD: f64 = 24.0;
 pub(crate) struct Facts {
     /// Names of the ports.
     pub(crate) ports: Vec<String>,
+    /// Which of them send.
+    pub(crate) senders: Vec<bool>,
     /// Queue pairs of each.
     pub(crate) queues: usize,
     /// Names of the streams of each direction.
@@ -39,6 +41,9 @@ pub(crate) struct Facts {
     pub(crate) has_end: bool,
 }
 
+/// Rates by port and what can be set there.
+type Loads = Vec<Vec<Option<Load>>>;
+
 /// What is changed for workers, with the number of the order.
 type Change = Box<dyn FnOnce(u64, &mut Wanted)>;
 
@@ -49,8 +54,8 @@ pub(crate) struct Desk {
     facts: Facts,
     /// Orders are given one after the other.
     setting: Mutex<()>,
-    /// The rates now, by port and what can be set there.
-    loads: Mutex<Vec<Vec<Option<Load>>>>,
+    /// The rates that workers have confirmed.
+    loads: Mutex<Loads>,
     /// The last look, and when it was: whoever asks soon after is told the same.
     looked: Mutex<Option<(Instant, Figures)>>,
     /// How ports are, and how they were a second before.
@@ -106,13 +111,14 @@ impl Desk {
     pub(super) fn order_all(&self, requests: &[&Request]) -> Vec<Result<(), String>> {
         self.rest();
         let _setting = lock(&self.setting);
+        let mut loads = lock(&self.loads).clone();
         let mut changes = Vec::with_capacity(requests.len());
-        let planned: Vec<_> =
-            requests.iter().map(|request| self.change(request).map(|change| changes.push(change))).collect();
+        let mut plan = |request: &&Request| self.change(request, &mut loads).map(|change| changes.push(change));
+        let planned: Vec<_> = requests.iter().map(&mut plan).collect();
         if changes.is_empty() {
             return planned;
         }
-        let is_over = self.give(changes);
+        let is_over = self.give(changes, loads);
         let done = |request: &Request| match &is_over {
             // Also before any frame counts, which is an end at once.
             Ok(true) if *request != (Request::Quit {}) => Err(over()),
@@ -144,8 +150,8 @@ impl Desk {
             return Err("there is no rate to change; run with --rate".to_owned());
         }
         let all = |_: usize, _: usize| true;
-        let change = self.set_loads(loads, &all)?;
-        if self.give(vec![change])? { Err(over()) } else { Ok(()) }
+        let change = self.paces_of(&loads, &all)?;
+        if self.give(vec![change], loads)? { Err(over()) } else { Ok(()) }
     }
 
     /// Waits until the run is over, or so long. Returns whether it is over.
@@ -206,8 +212,8 @@ impl Desk {
         }
     }
 
-    /// What an order changes. Orders are looked at one after the other.
-    fn change(&self, request: &Request) -> Result<Change, String> {
+    /// What an order changes, and in `loads` the rates after it. Orders are looked at one after the other.
+    fn change(&self, request: &Request, loads: &mut Loads) -> Result<Change, String> {
         Ok(match request {
             Request::Start {} => Box::new(|_, wanted| wanted.runs = true),
             Request::Stop {} => Box::new(|_, wanted| wanted.runs = false),
@@ -217,54 +223,58 @@ impl Desk {
             }
             Request::Clear {} => Box::new(|_, wanted| wanted.clears += 1),
             Request::Quit {} => Box::new(|_, wanted| wanted.ends = true),
-            Request::Set(set) => self.set(set)?,
+            Request::Set(set) => self.set(set, loads)?,
             Request::Get {} | Request::Subscribe { .. } => Box::new(|_, _| {}),
         })
     }
 
-    /// Gives one order with all changes, and waits until it is done. Returns whether the run is at its end; then nothing is done any more.
-    fn give(&self, changes: Vec<Change>) -> Result<bool, String> {
+    /// Gives one order with all changes, and waits until it is done, and the rates are these. Returns whether the run is at its end; then
+    /// nothing is done any more.
+    fn give(&self, changes: Vec<Change>, loads: Loads) -> Result<bool, String> {
         if self.is_closed() {
             return Ok(true);
         }
         let mut looked = lock(&self.looked);
         let change = |number, wanted: &mut Wanted| changes.into_iter().for_each(|change| change(number, wanted));
         let states = self.orders.order(change).ok_or_else(slow)?;
+        *lock(&self.loads) = loads;
         let is_over = states.iter().all(|state| state.ended || state.phase > Phase::Counted);
         *looked = Some((Instant::now(), self.figures_of(&states)));
         Ok(is_over)
     }
 
-    fn set(&self, set: &Set) -> Result<Change, String> {
+    fn set(&self, set: &Set, loads: &mut Loads) -> Result<Change, String> {
         let load: Load = set.rate.parse().map_err(|error: measure::Error| format!("rate: {error}"))?;
         let nth = self.steered(set.stream.as_deref())?;
-        let ports = &self.facts.ports;
-        let port = match &set.port {
-            Some(name) => {
-                let known = ports.iter().position(|port| port == name);
-                Some(known.ok_or_else(|| format!("port {name:?}: there is none; there are {}", ports.join(", ")))?)
-            }
-            None => None,
-        };
+        let port = set.port.as_deref().map(|name| self.sender(name)).transpose()?;
         let is_meant = |index: usize, at: usize| at == nth && port.is_none_or(|port| port == index);
-        let mut loads = lock(&self.loads).clone();
-        for (index, loads) in loads.iter_mut().enumerate() {
+        let mut changed = loads.clone();
+        for (index, loads) in changed.iter_mut().enumerate() {
             loads.iter_mut().enumerate().filter(|(at, _)| is_meant(index, *at)).for_each(|(_, one)| *one = Some(load));
         }
-        self.set_loads(loads, &is_meant)
+        let change = self.paces_of(&changed, &is_meant)?;
+        *loads = changed;
+        Ok(change)
     }
 
-    /// Sets those rates that are meant, by port and what can be set there.
-    fn set_loads(
-        &self,
-        loads: Vec<Vec<Option<Load>>>,
-        is_meant: &dyn Fn(usize, usize) -> bool,
-    ) -> Result<Change, String> {
+    /// Which port has a name, and sends.
+    fn sender(&self, name: &str) -> Result<usize, String> {
+        let Facts { ports, senders, .. } = &self.facts;
+        let found = ports.iter().position(|port| port == name);
+        let sends = |port: &usize| senders.get(*port).is_some_and(|sends| *sends);
+        found.filter(sends).ok_or_else(|| {
+            let problem = if found.is_some() { "it sends nothing" } else { "there is none" };
+            let those = ports.iter().zip(senders).filter(|(_, sends)| **sends).map(|(port, _)| port.as_str());
+            format!("port {name:?}: {problem}; those that send are {}", those.collect::<Vec<_>>().join(", "))
+        })
+    }
+
+    /// What sets those of the rates that are meant, by port and what can be set there.
+    fn paces_of(&self, loads: &Loads, is_meant: &dyn Fn(usize, usize) -> bool) -> Result<Change, String> {
         let mut paces = Vec::with_capacity(loads.len());
-        for (port, loads) in loads.iter().enumerate() {
-            paces.push(self.paces(port, loads, is_meant)?);
+        for ((port, loads), sends) in loads.iter().enumerate().zip(&self.facts.senders) {
+            paces.push(if *sends { self.paces(port, loads, is_meant)? } else { Vec::new() });
         }
-        *lock(&self.loads) = loads;
         Ok(Box::new(move |number, wanted| {
             wanted.rates.resize(paces.len(), Vec::new());
             for (all, paces) in wanted.rates.iter_mut().zip(paces) {
@@ -347,5 +357,38 @@ fn scaled(load: Load, [times, over]: [u64; 2]) -> Load {
         Load::Layer1(value) => Load::Layer1(value.saturating_mul(by) / of),
         Load::Layer2(value) => Load::Layer2(value.saturating_mul(by) / of),
         Load::Percent(value) => Load::Percent(small(value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_nobody_has_confirmed_is_none_to_go_on_from() {
+        let load = "1000".parse().unwrap();
+        let steerable = Steerable { stream: None, is_shared: true, is_timed: false, load: Some(load), mean: 60.0 };
+        let facts = Facts {
+            ports: ["a", "b"].map(str::to_owned).to_vec(),
+            senders: vec![true, false],
+            queues: 1,
+            streams: vec!["1".to_owned()],
+            steerable: vec![steerable],
+            lines: vec![None; 2],
+            patterns: vec![vec![Pattern::Even]; 2],
+            hz: 1_000_000_000,
+            catch_up: 0,
+            tagged: true,
+            has_end: false,
+        };
+        // There is no worker, and none is waited for.
+        let mut orders = Orders::new(1, true);
+        orders.patience = Duration::ZERO;
+        let desk = Desk::new(Arc::new(orders), facts);
+        let before = lock(&desk.loads).clone();
+        assert_eq!(desk.scale([11, 10]), Err(slow()));
+        let set = Request::parse("{\"do\":\"set\",\"rate\":2000}").unwrap();
+        assert_eq!(desk.perform(&set).map(drop), Err(slow()));
+        assert_eq!(*lock(&desk.loads), before);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long workers may take to answer.
+/// How long workers may take to answer, unless it is said.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What all pairs of a run are told, and what each has answered.
@@ -18,6 +18,8 @@ pub(crate) struct Orders {
     wanted: Mutex<Wanted>,
     answers: Mutex<Vec<PairState>>,
     answered: Condvar,
+    /// How long they may take to answer.
+    pub(super) patience: Duration,
 }
 
 /// How it is to be.
@@ -139,7 +141,8 @@ impl Orders {
         let number = u64::from(!runs);
         let wanted = Wanted { number, runs, ends: false, clears: 0, rates: Vec::new() };
         let answers = Mutex::new(vec![PairState::default(); pairs]);
-        Self { number: AtomicU64::new(number), wanted: Mutex::new(wanted), answers, answered: Condvar::new() }
+        let (number, wanted, answered) = (AtomicU64::new(number), Mutex::new(wanted), Condvar::new());
+        Self { number, wanted, answers, answered, patience: PATIENCE }
     }
 
     /// The number of the last order.
@@ -173,7 +176,7 @@ impl Orders {
     }
 
     /// Changes how it is to be, waits until all pairs have seen that, and returns how they are. `change` is given the order's number.
-    /// `None` if one does not answer within ten seconds.
+    /// `None` if one does not answer within its patience.
     pub(crate) fn order(&self, change: impl FnOnce(u64, &mut Wanted)) -> Option<Vec<PairState>> {
         let mut wanted = lock(&self.wanted);
         wanted.number += 1;
@@ -184,7 +187,7 @@ impl Orders {
         let begun = Instant::now();
         let mut answers = lock(&self.answers);
         while !answers.iter().all(|answer| answer.ended || answer.number >= number) {
-            let left = PATIENCE.checked_sub(begun.elapsed())?;
+            let left = self.patience.checked_sub(begun.elapsed())?;
             answers = self.answered.wait_timeout(answers, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         Some(answers.clone())

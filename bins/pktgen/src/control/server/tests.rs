@@ -30,6 +30,7 @@ fn a_round_is_a_request_of_each_and_none_is_done_after_the_end() {
     let facts = Facts {
         queues: 1,
         ports: Vec::new(),
+        senders: Vec::new(),
         streams: Vec::new(),
         steerable: Vec::new(),
         lines: Vec::new(),
