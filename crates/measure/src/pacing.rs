@@ -11,7 +11,7 @@ pub enum Pattern {
     Even,
     /// So many at once, then as many intervals later again; 0 is as 1.
     Bursts(u32),
-    /// At exponential intervals, a Poisson process; the same seed gives the same times.
+    /// At exponential intervals, a Poisson process; the same seed gives the same times, until more than 65,536 are missed at once.
     Poisson(u64),
 }
 
@@ -51,7 +51,7 @@ pub struct Pacer {
     missed: u64,
 }
 
-/// Random intervals skipped in one call.
+/// Random intervals that are drawn of what is missed at once.
 const MOST_DRAWN: u32 = 65_536;
 
 impl Pacer {
@@ -156,15 +156,15 @@ impl Pacer {
         count
     }
 
-    /// Misses what was due by `now` and was not taken, also what is not late yet. (Of more than 16 million random times, so many.)
+    /// Misses what was due by `now` and was not taken, also what is not late yet.
     pub fn miss(&mut self, now: u64) {
-        let Some(now) = now.checked_sub(self.start) else { return };
-        for _ in 0..256 {
+        if let Some(now) = now.checked_sub(self.start) {
             self.skip(now.saturating_add(1));
         }
     }
 
-    /// Misses what was due before `limit`, in ticks after the start.
+    /// Misses what was due before `limit`, in ticks after the start. Of more than [`MOST_DRAWN`] random times the rest is what the rate makes:
+    /// to draw them all would take longer than they do.
     #[cold]
     #[inline(never)]
     fn skip(&mut self, limit: u64) {
@@ -177,10 +177,16 @@ impl Pacer {
                 self.advance();
                 self.missed += 1;
             }
-            return;
         }
         let limit = u128::from(limit) << 64;
         if self.next >= limit {
+            return;
+        }
+        if let Pattern::Poisson(_) = self.pattern {
+            let rest = u64::try_from((limit - self.next) / self.interval).unwrap_or(u64::MAX);
+            self.missed = self.missed.saturating_add(rest).saturating_add(1);
+            // Such a process has no memory: from there on it is as from the start on.
+            self.next = limit.saturating_add(self.gap());
             return;
         }
         // A burst is due at once, so all of what is left of it, then whole bursts.

@@ -118,6 +118,28 @@ proptest! {
     }
 }
 
+/// However much was due in a stall, and however fast random times can be drawn.
+#[test]
+fn no_random_time_is_later_than_what_is_caught_up() {
+    const CATCH_UP: u64 = 1_000_000;
+    for (pps, stall) in [("10000000", 100_000_000), ("1000000000", 10_000_000), ("100000", 50_000_000)] {
+        let mut pacer = Pacer::new(rate(pps), Pattern::Poisson(1), 1_000_000_000, CATCH_UP);
+        pacer.start(0, None);
+        let (mut now, mut due) = (stall, [0; 32]);
+        for _ in 0..100 {
+            let count = pacer.take(now, &mut due);
+            assert!(due[..count].iter().all(|due| (now - CATCH_UP..=now).contains(due)), "{pps}: {due:?} at {now}");
+            now += 1_000;
+        }
+        assert!(pacer.taken() > 50, "{pps}");
+        // As many are due as the rate makes, but for chance: five deviations, and what is not missed yet.
+        pacer.miss(now);
+        #[expect(clippy::cast_precision_loss, reason = "counts far below 2^53")]
+        let (made, due) = (pps.parse::<f64>().unwrap() * now as f64 / 1e9, pacer.intended() as f64);
+        assert!((made - due).abs() < 5.0 * made.sqrt(), "{pps}: {due} for {made}");
+    }
+}
+
 #[test]
 fn random_intervals_are_exponential() {
     let mut pacer = Pacer::new(rate("1000000"), Pattern::Poisson(7), 1_000_000_000, u64::MAX);
