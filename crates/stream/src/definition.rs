@@ -81,6 +81,7 @@ impl Definition {
         let (mut all, mut values) = (Vec::with_capacity(streams_of.len()), 0);
         for (number, stream) in streams_of.iter().enumerate() {
             let definition = Self::one(source, stream, number)?;
+            definition.check_name(source, stream, &all)?;
             values += definition.flow_values();
             if values > MOST_FLOW_VALUES {
                 let message =
@@ -90,6 +91,17 @@ impl Definition {
             all.push(definition);
         }
         Ok(all)
+    }
+
+    /// Refuses the name of one of the streams before it: who names a stream means one.
+    fn check_name(&self, source: Source<'_>, stream: &Value<'_>, others: &[Self]) -> Result<()> {
+        let Some(other) = others.iter().position(|other| other.name == self.name) else { return Ok(()) };
+        let given = stream.get_ref().as_table().and_then(|table| get(table, "name"));
+        let message = match given {
+            Some(_) => format!("stream {} has this name too", other + 1),
+            None => format!("this stream has no name and so its number, which is the name of stream {}", other + 1),
+        };
+        Err(source.error(given.unwrap_or(stream).span(), message, "expected a name of its own"))
     }
 
     fn flow_values(&self) -> u64 {

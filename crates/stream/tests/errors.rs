@@ -29,6 +29,14 @@ const DEFINITIONS: &[(&str, &str)] = &[
         "[[stream]]\nframe = []",
         "f.toml:2:9: this frame is empty; expected an array of headers, such as [\"ethernet\", { ipv4 = { ttl = 1 } }, \"udp\"]",
     ),
+    (
+        "[[stream]]\nname = 'a'\nframe = ['ethernet']\n[[stream]]\nframe = ['ethernet']\n[[stream]]\nframe = ['ethernet']\nname = 'a'\n",
+        "f.toml:8:8: stream 1 has this name too; expected a name of its own",
+    ),
+    (
+        "[[stream]]\nname = '2'\nframe = ['ethernet']\n[[stream]]\nframe = ['ethernet']\n",
+        "f.toml:4:1: this stream has no name and so its number, which is the name of stream 1; expected a name of its own",
+    ),
     ("[[stream]]\nframe = ['ipv4']", "f.toml:2:10: a frame cannot begin with ipv4; expected ethernet or raw"),
     (
         "[[stream]]\nframe = [{ raw = 'abc' }]",
