@@ -370,6 +370,21 @@ fn nothing_that_clients_do_harms_a_run() {
     web.send(b"POST / HTTP/1.1\r\nHost: x\r\n\r\n{\"do\":\"quit\"}\n");
     assert!(web.line()["error"].as_str().unwrap().contains("no web server"));
     assert_eq!(web.line(), Value::Null);
+    // Who holds all places and says nothing locks nobody out, nor does it whoever has said something before; who has subscribed stays.
+    let mut subscribed = run.connect();
+    subscribed.done(&json!({"do": "subscribe", "interval": 3600}));
+    let mut silent: Vec<_> = (0..256).map(|_| run.connect()).collect();
+    run.connect().figures(|figures| count(figures, "clients") == 256);
+    client.figures(|figures| count(figures, "clients") >= 254);
+    subscribed.done(&json!({"do": "subscribe", "interval": 0}));
+    assert_eq!(
+        silent[0].line()["error"],
+        "there are 256 clients already; this one was silent for longest; connect again"
+    );
+    assert_eq!(silent[0].line(), Value::Null);
+    silent[255].done(&json!({"do": "start"}));
+    drop((silent, subscribed));
+    client.figures(|figures| count(figures, "clients") == 1);
     // Clients that go at once, and more than there may be.
     let many: Vec<_> = (0..300).map(|_| run.connect()).collect();
     let told = many.into_iter().filter_map(|mut one| {

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Clients at a time; more are told so.
+/// Clients at a time; of more, one goes ([`Serving::make_room`]).
 const MOST_CLIENTS: usize = 256;
 /// Connections that may wait to be accepted.
 const BACKLOG: u16 = 128;
@@ -76,6 +76,9 @@ struct Client {
     is_gone: bool,
     /// What it was told last.
     told: Option<Figures>,
+    /// It has asked for something once; and when something last came of it, or it connected.
+    has_asked: bool,
+    heard: Duration,
 }
 
 impl Listener {
@@ -230,21 +233,10 @@ impl Serving {
     fn accept(&mut self, now: Duration) {
         for _ in 0..MOST_AT_ONCE {
             match self.listener.accept() {
-                Ok(mut connection) if self.clients.len() >= MOST_CLIENTS => {
-                    let why = format!("there are {MOST_CLIENTS} clients already; close one");
-                    if let Ok(mut line) = serde_json::to_vec(&refused(&why)) {
-                        line.push(b'\n');
-                        // Who has just connected has room for it.
-                        let _ = connection.write(&line);
-                    }
+                Ok(mut connection) if self.clients.len() >= MOST_CLIENTS && !self.make_room() => {
+                    turn_away(&mut *connection, "all have subscribed, or wait for an answer; close one");
                 }
-                Ok(connection) => self.clients.push(Client {
-                    connection,
-                    session: Session::new(),
-                    at_end: false,
-                    is_gone: false,
-                    told: None,
-                }),
+                Ok(connection) => self.clients.push(Client::new(connection, now)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
@@ -256,6 +248,21 @@ impl Serving {
         }
     }
 
+    /// Turns away the client that nothing has come of for longest, first of those that have never asked for anything, so that none locks
+    /// others out. Returns false if all have subscribed, or wait for an answer.
+    fn make_room(&mut self) -> bool {
+        let is_silent = |client: &Client| {
+            let session = &client.session;
+            session.subscription.is_none() && !session.has_requests() && session.outgoing().is_empty()
+        };
+        let silent = self.clients.iter().enumerate().filter(|(_, client)| is_silent(client));
+        let Some((longest, _)) = silent.min_by_key(|(_, client)| (client.has_asked, client.heard)) else {
+            return false;
+        };
+        turn_away(&mut *self.clients.remove(longest).connection, "this one was silent for longest; connect again");
+        true
+    }
+
     /// Does one request of each client, whatever more it has sent, and tells each what is due. What orders is done together. Once the run
     /// is over nothing is done any more.
     fn round(&mut self, now: Duration) {
@@ -264,7 +271,7 @@ impl Serving {
             if self.desk.is_closed() {
                 return;
             }
-            client.read();
+            client.read(now);
             orders.extend(client.answer(&self.desk, now).map(|order| (index, order)));
         }
         if !orders.is_empty() {
@@ -295,9 +302,23 @@ impl Serving {
     }
 }
 
+/// Tells a connection, whose place another has, why.
+fn turn_away(connection: &mut dyn Connection, why: &str) {
+    if let Ok(mut line) = serde_json::to_vec(&refused(&format!("there are {MOST_CLIENTS} clients already; {why}"))) {
+        line.push(b'\n');
+        // Whom nothing else waits for has room for it.
+        let _ = connection.write(&line);
+    }
+}
+
 impl Client {
+    fn new(connection: Box<dyn Connection>, now: Duration) -> Self {
+        let session = Session::new();
+        Self { connection, session, at_end: false, is_gone: false, told: None, has_asked: false, heard: now }
+    }
+
     /// Takes what has come, as long as what came before is answered.
-    fn read(&mut self) {
+    fn read(&mut self, now: Duration) {
         if self.at_end || !self.session.wants_more() {
             return;
         }
@@ -307,7 +328,11 @@ impl Client {
                 self.at_end = true;
                 self.session.receive_end();
             }
-            Ok(count) => self.session.receive(&bytes[..count]),
+            Ok(count) => {
+                self.heard = now;
+                self.session.receive(&bytes[..count]);
+                self.has_asked |= self.session.has_requests();
+            }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(_) => self.is_gone = true,
         }
