@@ -135,19 +135,25 @@ impl Sink {
             }
             let end = tail.of(frame);
             match Tag::parse(end) {
-                Some(tag) => {
-                    if let Some(stream) = self.stream(tag.stream) {
-                        stream.saw(tag.number);
-                    }
-                }
+                Some(tag) => self.saw(tag),
                 None => self.saw_other(frame, end),
             }
         }
     }
 
+    #[inline(always)]
+    fn saw(&mut self, tag: Tag) {
+        if let Some(stream) = self.stream(tag.stream) {
+            stream.saw(tag.number);
+        }
+    }
+
     #[inline(never)]
     fn saw_other(&mut self, frame: &[Packet], end: &[u8]) {
-        match End::parse(end) {
+        if let Some(tag) = Tag::find(end) {
+            return self.saw(tag);
+        }
+        match End::find(end) {
             Some(end) => {
                 if let Some(stream) = self.stream(end.stream) {
                     stream.end(end);

@@ -111,6 +111,26 @@ fn frames_are_numbered_and_valid_and_come_back_whole() {
     );
 }
 
+/// A switch takes the tag of a VLAN off frames of 60 bytes, and pads them to as many again.
+#[test]
+fn frames_whose_vlan_tag_was_taken_off_are_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let [file, capture] = ["streams.toml", "sent.pcap"].map(|name| folder.path().join(name));
+    std::fs::write(&file, "[[stream]]\nframe = ['ethernet', 'vlan', 'ipv4', 'udp']\n").unwrap();
+    let port = format!("soft:a?wire=pcap:,{}", capture.display());
+    report(&["tx", &port, "--stream", file.to_str().unwrap(), "--count", "500"]);
+    let (header, mut records) = records(&capture);
+    for record in &mut records {
+        assert_eq!((record.len(), &record[16 + 12..16 + 14]), (16 + 60, &[0x81, 0][..]));
+        record.drain(16 + 12..16 + 16);
+        record.extend([0; 4]);
+    }
+    records.remove(7);
+    let received = received(&header, &records);
+    assert_eq!(counts(&received["numbered"]), [500, 499, 1, 0, 0, 0]);
+    assert_eq!(["ends", "foreign", "damaged"].map(|name| received[name].as_u64()), [10, 0, 0].map(Some));
+}
+
 /// Flips a bit of a record's frame; `is_covered` leaves the checksum of UDP, which then is wrong, and else there is none.
 fn flip(record: &mut [u8], from_end: usize, bit: u8, is_covered: bool) {
     let at = record.len() - from_end;

@@ -60,15 +60,35 @@ fn is_other_intact<'f>(first: &'f [u8], more: &mut dyn Iterator<Item = &'f [u8]>
     checked(first, more).unwrap_or(true)
 }
 
-/// `None` if there is nothing that could be checked.
-fn checked<'f>(first: &'f [u8], more: &mut dyn Iterator<Item = &'f [u8]>) -> Option<bool> {
+/// Where what is not Ethernet begins in a frame, behind up to two VLAN tags.
+fn behind_ethernet(frame: &[u8]) -> Option<usize> {
     let mut at = ETHERNET;
-    while first.get(at - 2..at).is_some_and(|kind| kind == [0x81, 0] || kind == [0x88, 0xa8]) {
+    while frame.get(at - 2..at)? == [0x81, 0] || frame[at - 2..at] == [0x88, 0xa8] {
         at += VLAN_TAG;
         if at > ETHERNET + 2 * VLAN_TAG {
             return None;
         }
     }
+    Some(at)
+}
+
+/// Returns a frame (without check sequence) up to the end of its IP packet; `None` if nothing follows that, or there is none behind up to
+/// two VLAN tags.
+pub(crate) fn unpadded(frame: &[u8]) -> Option<&[u8]> {
+    let at = behind_ethernet(frame)?;
+    let word = |at: usize| frame.get(at..)?.first_chunk().map(|bytes| usize::from(u16::from_be_bytes(*bytes)));
+    let length = match frame.get(at - 2..at)? {
+        [0x08, 0] => word(at + 2)?,
+        [0x86, 0xdd] => IPV6 + word(at + 4)?,
+        _ => return None,
+    };
+    let (packet, padding) = frame.split_at_checked(at + length)?;
+    (!padding.is_empty()).then_some(packet)
+}
+
+/// `None` if there is nothing that could be checked.
+fn checked<'f>(first: &'f [u8], more: &mut dyn Iterator<Item = &'f [u8]>) -> Option<bool> {
+    let at = behind_ethernet(first)?;
     let ip = first.get(at..)?;
     let (addresses, datagram) = match first.get(at - 2..at)? {
         [0x08, 0] => {

@@ -110,7 +110,7 @@ impl Stream {
     /// Any frame. Returns whether it is of the stream.
     #[inline(never)]
     fn saw_unusual(&mut self, frame: &[u8], now: u64, hand_overs: Option<&HandOvers>) -> bool {
-        let Some(tag) = Tag::parse(frame).filter(|tag| tag.stream == self.number) else { return false };
+        let Some(tag) = Tag::find(frame).filter(|tag| tag.stream == self.number) else { return false };
         let age = tag.age(now);
         if age.is_some_and(|age| age > now.wrapping_sub(self.begun)) {
             self.impossible_times += 1;

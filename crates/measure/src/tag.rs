@@ -10,9 +10,12 @@
 //! Frames that end a stream say how many there were before them: behind the mark and the stream, `RE` has the word `rend` and 48 bits of
 //! that number, `Re` (8 bytes) only its lower 32 bits.
 //!
-//! All are big-endian. At the end it survives what a device does to headers: tags of VLANs that come and go, and tunnels.
+//! All are big-endian. At the end it survives what a device does to headers: tags of VLANs that come and go, and tunnels. A device that
+//! takes off so much that it has to pad what is left leaves the tag at the end of the IP packet, where it is [found](Tag::find) behind up to
+//! two VLAN tags.
 
 use crate::Error;
+use crate::intact::unpadded;
 use wire::{Sum, checksum::update_u16};
 
 /// What a tag holds.
@@ -89,6 +92,32 @@ impl Tag {
         Self::parse_short(frame)
     }
 
+    /// The same, and if there is none at the end of the frame, the one at the end of its IP packet: whoever takes a tag of a VLAN off a
+    /// frame of 60 bytes pads it.
+    ///
+    /// ```
+    /// use measure::{Kind, Tag, TagWriter};
+    ///
+    /// let mut frame = vec![0; 56];
+    /// frame[12..18].copy_from_slice(&[0x08, 0, 0x45, 0, 0, 42]); // IPv4, 42 bytes
+    /// TagWriter::new(Kind::Full, 7, 56, 42, None)?.write(&mut frame, 5, 99);
+    /// frame.resize(60, 0);
+    /// assert_eq!(Tag::parse(&frame), None);
+    /// assert_eq!(Tag::find(&frame), Some(Tag { stream: 7, number: 5, due: Some(99) }));
+    /// # Ok::<(), measure::Error>(())
+    /// ```
+    #[inline(always)]
+    #[must_use]
+    pub fn find(frame: &[u8]) -> Option<Self> {
+        Self::parse(frame).or_else(|| Self::parse_padded(frame))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn parse_padded(frame: &[u8]) -> Option<Self> {
+        Self::parse(unpadded(frame)?)
+    }
+
     #[inline(never)]
     fn parse_short(frame: &[u8]) -> Option<Self> {
         let head = u64::from_be_bytes(*frame.last_chunk::<SHORT>()?);
@@ -153,6 +182,12 @@ impl End {
         let [b'R', b'e', tag @ ..] = frame.last_chunk::<SHORT>()? else { return None };
         let (stream, sent) = (tag.first_chunk::<2>()?, tag.last_chunk::<4>()?);
         Some(Self { stream: u16::from_be_bytes(*stream), sent: u32::from_be_bytes(*sent).into(), bits: 32 })
+    }
+
+    /// The same, and if it ends none, what the end of its IP packet says ([`Tag::find`]).
+    #[must_use]
+    pub fn find(frame: &[u8]) -> Option<Self> {
+        Self::parse(frame).or_else(|| Self::parse(unpadded(frame)?))
     }
 
     /// Returns how many frames were sent, where some are known to have been: the number with these bits that is closest to

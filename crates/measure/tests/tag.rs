@@ -9,7 +9,44 @@ fn residue(bytes: &[u8]) -> u64 {
     bytes.iter().enumerate().map(shifted).sum::<u64>() % 0xffff
 }
 
+/// A frame of UDP behind VLAN tags, whose IP packet ends where the frame does.
+fn tagged(vlans: usize, is_v4: bool, size: usize) -> Vec<u8> {
+    let mut frame = vec![2; 12];
+    frame.extend([0x81, 0, 0, 7].repeat(vlans));
+    let ip = size - frame.len() - 2;
+    let [.., high, low] = if is_v4 { ip } else { ip - 40 }.to_be_bytes();
+    frame.extend(if is_v4 { vec![0x08, 0, 0x45, 0, high, low] } else { vec![0x86, 0xdd, 0x60, 0, 0, 0, high, low] });
+    frame.resize(size, 0);
+    frame
+}
+
 proptest! {
+    /// Tags of VLANs are taken off, and what is left is padded, with anything.
+    #[test]
+    fn a_tag_is_found_behind_padding(vlans in 1..4_usize, off in 1..4_usize, is_v4: bool, size in 80..200_usize, short: bool, fill: u8, pad in 0..60_usize) {
+        let kind = if short { Kind::Short } else { Kind::Full };
+        let writer = TagWriter::new(kind, 7, size, 42, None).unwrap();
+        let off = off.min(vlans);
+        let padded = |mut frame: Vec<u8>| {
+            frame.drain(12..12 + 4 * off);
+            frame.resize(frame.len() + pad, fill);
+            frame
+        };
+        let (mut frame, mut end) = (tagged(vlans, is_v4, size), tagged(vlans, is_v4, size));
+        writer.write(&mut frame, 5, 99);
+        writer.write_end(&mut end, 1000);
+        let (frame, end) = (padded(frame), padded(end));
+        let tag = Tag { stream: 7, number: 5, due: (!short).then_some(99) };
+        prop_assert_eq!(Tag::find(&frame), Some(tag));
+        prop_assert_eq!(Tag::parse(&frame), (pad == 0).then_some(tag));
+        let sent = End { stream: 7, sent: 1000, bits: if short { 32 } else { 48 } };
+        prop_assert_eq!((Tag::find(&end), End::find(&end)), (None, Some(sent)));
+        // What is cut off has none, wherever.
+        for length in 0..frame.len() - pad {
+            prop_assert_eq!((Tag::find(&frame[..length]), End::find(&end[..length])), (None, None));
+        }
+    }
+
     #[test]
     fn what_is_written_is_read(stream: u16, number: u32, due in 0..1_u64 << 60, len in 0..80_usize, short: bool, fill: u8) {
         let kind = if short { Kind::Short } else { Kind::Full };

@@ -281,7 +281,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         let counted = self.base.wrapping_add(COUNTED);
         for frame in frames(batch) {
             let Some(last) = frame.last().filter(|last| !last.continues()) else { continue };
-            match Tag::parse(last.data()) {
+            match Tag::find(last.data()) {
                 Some(tag) if tag.stream == counted => {}
                 other => self.saw_other(other, frame, clock),
             }
@@ -302,9 +302,8 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             }
             let mut tail = Tail::default();
             let end = tail.of(frame);
-            let tag = Tag::parse(end);
             if self.how == How::Number {
-                match tag {
+                match Tag::parse(end) {
                     Some(tag) if tag.stream == self.base.wrapping_add(PROBE) => self.answered = true,
                     Some(tag) if tag.stream == self.base.wrapping_add(ECHO) => self.echoes.came += 1,
                     None if self.is_answered(frame, clock) => {}
@@ -312,6 +311,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
                 }
                 continue;
             }
+            let tag = Tag::find(end);
             let index = tag.map(|tag| usize::from(tag.stream.wrapping_sub(self.base).wrapping_sub(COUNTED)));
             match index.and_then(|index| Some((index, self.streams.get_mut(index)?))) {
                 Some((index, stream)) => {

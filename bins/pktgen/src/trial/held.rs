@@ -156,7 +156,7 @@ fn empty(opened: &mut Opened, pool: &Pool, earlier: Earlier) -> u64 {
         for _ in 0..BURSTS {
             let received = queue.recv(&mut cache, &mut batch).len();
             let mut tail = Tail::default();
-            let tags = frames_of(&batch).filter_map(|frame| Tag::parse(tail.of(frame)));
+            let tags = frames_of(&batch).filter_map(|frame| Tag::find(tail.of(frame)));
             late += tags.filter(|tag| earlier.contains(tag.stream)).count() as u64;
             cache.free_batch(&mut batch);
             if received == 0 {

@@ -198,7 +198,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
                 continue;
             }
             let mut tail = Tail::default();
-            let tag = Tag::parse(tail.of(frame));
+            let tag = Tag::find(tail.of(frame));
             let Some(spread) = self.spread.as_deref_mut() else { break };
             let place = tag.and_then(|tag| spread.group.place(tag.stream));
             let Some((tag, (sender, stream))) = tag.zip(place) else {

@@ -187,6 +187,21 @@ fn head_middle_and_tail_count_as_lost_and_nothing_is_everything() {
     }
 }
 
+/// As a device pads what is too short for it once it has taken off a tag.
+#[test]
+fn frames_that_were_padded_count_in_their_order() {
+    for how in [How::Tags, How::SplitTags] {
+        let pad = |number: usize, mut frame: Vec<u8>| {
+            frame.resize(frame.len() + [0, 4, 8][number % 3], 0x55);
+            vec![frame]
+        };
+        let bench = bench(plan(3000), 0, vec![None], Box::new(pad), how, None);
+        let figures = Figures::of(bench.run(&lcore::Stop::new().unwrap()).0).0;
+        assert_eq!(counts(&figures), [3000, 3000, 0, 0, 0, 0, 0], "{how:?}");
+        assert_eq!((figures.foreign, figures.damaged()), (0, 0), "{how:?}");
+    }
+}
+
 #[test]
 fn frames_that_are_lost_before_a_probe_comes_back_do_not_count() {
     let figures = run(plan(100), 5, None, keeping(|_| true));
