@@ -506,8 +506,9 @@ fn a_script_does_its_lines_and_judges() {
     let output = script(text, &["--rate", "2k", "--catch-up", "100ms"]);
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{message}");
-    let lines: Vec<Value> =
-        output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    // Whatever is printed is an object a line, and the last of them the report.
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), &lines[0]["figures"]["directions"][0]["intended_pps"]), (2, &json!(500.0)));
     assert!((lines[1]["directions"][0]["intended_pps"].as_f64().unwrap() - 500.0).abs() < 1.0, "{}", lines[1]);
 

@@ -24,8 +24,8 @@ pub(crate) struct ControlArgs {
     #[arg(long, value_name = "ADDR", value_parser = address)]
     pub(crate) control: Option<ControlAddress>,
 
-    /// Do what the lines of a file say, once frames count: requests as for --control, {"sleep": SECONDS} and {"expect": ...}. The run ends
-    /// with its last line; the exit code is 3 if an expectation is not met
+    /// Do what the lines of a file say, once frames count: requests as for --control, {"sleep": SECONDS} and {"expect": ...}. Each get prints
+    /// a line of JSON. The run ends with its last line; the exit code is 3 if an expectation is not met
     #[arg(long, value_name = "FILE")]
     pub(crate) script: Option<PathBuf>,
 

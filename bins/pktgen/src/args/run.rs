@@ -52,7 +52,8 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) expect: Expectations,
 
-    /// Print one JSON object at the end, on standard output; the live table goes to standard error
+    /// Print one JSON object at the end, on standard output, after a line of JSON for each get of a --script; the live table goes to standard
+    /// error
     #[arg(long)]
     pub(crate) json: bool,
 
