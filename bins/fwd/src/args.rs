@@ -11,9 +11,9 @@ use std::path::PathBuf;
 /// Forwards packets between network ports on user-space drivers.
 ///
 /// A PORT is a PCI address such as 0000:03:00.0 or 03:00.0, soft:NAME?wire=... for a software 82599 (wires: gen, sink,
-/// loop, peer:NAME, tap:IFNAME, pcap:IN,OUT), vfio-user:/path for a device that another process serves, or vhost-user:/path
-/// for a port of a virtual switch (with ?server if the switch is to connect). Without a command, fwd shows ten seconds of
-/// forwarding between two software NICs.
+/// loop, peer:NAME, tap:IFNAME, pcap:IN,OUT), vfio-user:/path for a device that another process serves, vhost-user:/path
+/// for a port of a virtual switch (with ?server if the switch is to connect), or null:NAME for no device, only frames.
+/// Without a command, fwd shows ten seconds of forwarding between two software NICs.
 #[derive(Parser, Debug)]
 #[command(name = "fwd", version, args_conflicts_with_subcommands = true, max_term_width = 110)]
 pub(crate) struct Args {

@@ -110,6 +110,7 @@ fn text(address: &Address, found: &SelfTest, took: Duration) -> String {
         Address::Pci(_) => "PCI",
         Address::Soft(_) => "software NIC",
         Address::VfioUser(_) => "vfio-user",
+        Address::Null(_) => "no device",
         _ => "vhost-user",
     };
     let [a, b, c, ..] = found.mac.0;

@@ -42,7 +42,7 @@ fn check(report: &Value) {
     }
     assert!(report["cycles_per_packet"].is_f64() || report["cycles_per_packet"].is_null());
     for port in report["ports"].as_array().unwrap() {
-        assert!(port["name"].as_str().unwrap().starts_with("soft:"));
+        assert!(["soft:", "null:"].iter().any(|kind| port["name"].as_str().unwrap().starts_with(kind)));
         for field in ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes", "rx_missed", "rx_errors", "tx_dropped"] {
             number(&port[field]);
         }
@@ -53,6 +53,16 @@ fn check(report: &Value) {
     let arrived = sum(report, "rx_packets") + sum(report, "rx_missed") + sum(report, "rx_errors");
     assert_eq!(number(&report["received"]), arrived, "{report}");
     assert_eq!(number(&report["forwarded"]), sum(report, "tx_packets"), "{report}");
+}
+
+#[test]
+fn ports_without_a_device_show_what_the_program_costs() {
+    let report = report(&["l2", "null:a", "null:b", "--duration", "0.2"]);
+    assert!(
+        number(&report["received"]) > 1000
+            && report["drops"].as_object().unwrap().values().all(|drops| number(drops) == 0)
+    );
+    assert!(report["cycles_per_packet"].is_f64(), "{report}");
 }
 
 #[test]

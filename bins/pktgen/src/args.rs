@@ -28,8 +28,8 @@ use nic::{Address, MacAddress};
 /// Sends numbered frames through user-space drivers, and measures what arrives.
 ///
 /// A PORT is a PCI address such as 0000:03:00.0 or 03:00.0, soft:NAME?wire=... for a software 82599 (wires: sink, loop,
-/// peer:NAME, tap:IFNAME, pcap:IN,OUT, gen), or vhost-user:/path for a port of a virtual switch (with ?server if the switch
-/// is to connect).
+/// peer:NAME, tap:IFNAME, pcap:IN,OUT, gen), vhost-user:/path for a port of a virtual switch (with ?server if the switch
+/// is to connect), or null:NAME for no device, only a drain (and frames of others).
 #[derive(Parser, Debug)]
 #[command(name = "pktgen", version, max_term_width = 110, arg_required_else_help = false)]
 pub(crate) struct Args {

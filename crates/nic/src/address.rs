@@ -15,6 +15,7 @@ use std::str::FromStr;
 /// | `vfio-user:PATH` | a device that another process serves on a Unix socket |
 /// | `vhost-user:PATH` | a virtio-net device whose back end (a switch) listens at a Unix socket |
 /// | `vhost-user:PATH?server` | the same, but the back end connects to a socket made here |
+/// | `null:NAME` | no device: as many frames as are asked for, and a drain for what is sent |
 ///
 /// ```
 /// use nic::Address;
@@ -43,6 +44,8 @@ pub enum Address {
         /// to the back end.
         server: bool,
     },
+    /// No device; its name.
+    Null(String),
 }
 
 impl Address {
@@ -53,7 +56,7 @@ impl Address {
         match self {
             Self::Soft(_) => address.split('?').next().unwrap_or(&address).to_owned(),
             Self::VhostUser { path, .. } => format!("vhost-user:{}", path.display()),
-            Self::Pci(_) | Self::VfioUser(_) => address,
+            Self::Pci(_) | Self::VfioUser(_) | Self::Null(_) => address,
         }
     }
 
@@ -70,7 +73,7 @@ impl Address {
     pub fn numa_node(&self) -> Option<u32> {
         match self {
             Self::Pci(address) => Host::system().pci_device(*address).ok()?.numa_node,
-            Self::Soft(_) | Self::VfioUser(_) | Self::VhostUser { .. } => None,
+            Self::Soft(_) | Self::VfioUser(_) | Self::VhostUser { .. } | Self::Null(_) => None,
         }
     }
 }
@@ -91,6 +94,8 @@ impl FromStr for Address {
             ("vhost-user", None) => Ok(Self::VhostUser { path: name.into(), server: false }),
             ("vhost-user", Some("server")) => Ok(Self::VhostUser { path: name.into(), server: true }),
             ("vhost-user", _) => refuse("the only setting of such a device is ?server"),
+            ("null", None) if !name.is_empty() => Ok(Self::Null(name.to_owned())),
+            ("null", _) => refuse("a port without a device has a name and no settings"),
             _ => text.parse().map(Self::Pci).or_else(|_| refuse("not the address of a device")),
         }
     }
@@ -102,6 +107,7 @@ impl fmt::Display for Address {
             Self::Pci(address) => address.fmt(f),
             Self::Soft(spec) => write!(f, "soft:{spec}"),
             Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
+            Self::Null(name) => write!(f, "null:{name}"),
             Self::VhostUser { path, server } => {
                 write!(f, "vhost-user:{}{}", path.display(), if *server { "?server" } else { "" })
             }
@@ -123,6 +129,7 @@ mod tests {
             ("vfio-user:/run/a:b.sock", "vfio-user:/run/a:b.sock", true),
             ("vhost-user:/run/a:b.sock", "vhost-user:/run/a:b.sock", true),
             ("vhost-user:/run/a.sock?server", "vhost-user:/run/a.sock?server", true),
+            ("null:a", "null:a", false),
         ] {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), display);
@@ -135,7 +142,13 @@ mod tests {
     fn other_forms_are_refused_in_one_line_that_says_what_there_is() {
         let malformed =
             ["", "eth0", "soft:", "soft:?wire=gen", "Soft:a", "03:00", "tap:x", "0000:03:00.9", "vfio-user:"];
-        for text in malformed.into_iter().chain(["vhost-user:", "vhost-user:?server", "vhost-user:/a?serve"]) {
+        for text in malformed.into_iter().chain([
+            "vhost-user:",
+            "vhost-user:?server",
+            "vhost-user:/a?serve",
+            "null:",
+            "null:a?b",
+        ]) {
             let message = text.parse::<Address>().unwrap_err().to_string();
             assert!(message.contains("soft:NAME") && message.contains("03:00.0"), "{message}");
             assert!(!message.contains('\n'));

@@ -81,6 +81,8 @@ drivers! {$
     VirtioSysfs: virtio over virtio::Pci<device::SysfsDevice>;
     /// virtio-net, implemented by another process.
     VhostUser: virtio over virtio::VhostUser;
+    /// No device.
+    Null: null over null::Null;
 }
 #[expect(clippy::single_component_path_imports, reason = "makes the macro one of the crate")]
 pub(crate) use each;
@@ -228,6 +230,24 @@ where
 
     fn parts(self, _: &TimeLimit) -> Result<Option<Vec<Check>>, DriverError> {
         Ok(self.0.map(|_| None)?)
+    }
+
+    fn registers(self) -> Result<Option<Vec<RegisterValue>>, DriverError> {
+        Ok(None)
+    }
+
+    fn place(&self, _: &Pool, _: bool) -> Result<Option<u64>, DriverError> {
+        Ok(None)
+    }
+}
+
+impl Driven for null::Null {
+    fn start(self, config: &PortConfig, _: &Pool) -> Result<Opened, DriverError> {
+        Ok(Listed::listed(null::open(self, config)?))
+    }
+
+    fn parts(self, _: &TimeLimit) -> Result<Option<Vec<Check>>, DriverError> {
+        Ok(None)
     }
 
     fn registers(self) -> Result<Option<Vec<RegisterValue>>, DriverError> {

@@ -13,7 +13,8 @@ pub enum Error {
     /// The text is not the address of a device.
     #[error(
         "\"{text}\": {cause}; write a PCI address (0000:03:00.0 or 03:00.0), soft:NAME?key=value&... for a software NIC, \
-         vfio-user:PATH for a device behind a socket, or vhost-user:PATH (with ?server to listen) for a virtual switch's port"
+         vfio-user:PATH for a device behind a socket, vhost-user:PATH (with ?server to listen) for a virtual switch's port, or null:NAME \
+         for none"
     )]
     Address {
         /// The text.

@@ -53,6 +53,9 @@ pub(crate) fn find<J: Job>(address: &Address, config: &PortConfig, job: J) -> Re
         Address::Soft(spec) => finding.soft(spec, job),
         Address::VfioUser(path) => finding.vfio_user(path, job),
         Address::VhostUser { path, server } => finding.vhost_user(path, *server, job),
+        Address::Null(_) => {
+            finding.done(job.run(null::Null(address.to_string()))).map(|output| Found::new(output, None))
+        }
     }
 }
 

@@ -110,7 +110,10 @@ pub fn registers(address: &Address, config: &PortConfig) -> Result<Vec<RegisterV
         return Err(Error::Lost { device: address.name(), source });
     }
     found.output.ok_or_else(|| {
-        let what = "a virtio device has no registers but those of its transport";
+        let what = match address {
+            Address::Null(_) => "there is no device, so there are no registers",
+            _ => "a virtio device has no registers but those of its transport",
+        };
         Error::NoDriver { address: address.to_string(), what: what.to_owned() }
     })
 }

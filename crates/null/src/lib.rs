@@ -1,0 +1,228 @@
+//! A port without a device: as many frames as are asked for, and a drain for what is sent. What a program costs on it is the program's
+//! own, and it is the shortest driver there is, to begin another one from. See the README for a program that uses it.
+
+#![forbid(unsafe_code)]
+
+pub use ethdev::in_process::Error;
+use ethdev::{
+    Capabilities, ConfigError, Interrupts, LinkStatus, MacAddress, PortConfig, RxCounters, Statistics, TxCounters,
+};
+use mempool::{Batch, Packet, PoolCache, frame_len, frames};
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The program of the README is tested with the crate.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+/// What takes the place of a device: the name of its port.
+#[derive(Clone, Debug)]
+pub struct Null(pub String);
+
+/// What a port and its queues share: whether it receives and sends.
+#[derive(Debug)]
+struct Shared {
+    receives: AtomicBool,
+    sends: AtomicBool,
+}
+
+/// Packets and bytes of a queue, which only it writes.
+type Count = Arc<[AtomicU64; 2]>;
+
+/// The control side of a port.
+#[derive(Debug)]
+pub struct Port<D> {
+    device: D,
+    shared: Arc<Shared>,
+    capabilities: Capabilities,
+    counts: [Vec<Count>; 2],
+}
+
+/// A receive queue that always has frames.
+#[derive(Debug)]
+pub struct RxQueue<D> {
+    shared: Arc<Shared>,
+    of: PhantomData<D>,
+    counters: RxCounters,
+    count: Count,
+}
+
+/// A transmit queue that takes everything.
+#[derive(Debug)]
+pub struct TxQueue<D> {
+    shared: Arc<Shared>,
+    of: PhantomData<D>,
+    counters: TxCounters,
+    count: Count,
+    longest: usize,
+}
+
+/// The destination is a broadcast, the source a station that is administered locally, and the EtherType one for experiments (IEEE 802, 9.2).
+const FRAME: [u8; 60] = {
+    let mut frame = [0; 60];
+    let (header, _) = frame.split_at_mut(14);
+    header.copy_from_slice(&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 2, 0, 0, 0, 0, 0, 0x88, 0xB5]);
+    frame
+};
+
+/// As many queues as a port can have, and entries of a redirection table that nobody looks at.
+const QUEUES: u16 = 64;
+const TABLE: u16 = 128;
+
+/// Opens a port.
+///
+/// # Errors
+///
+/// If a setting is out of range, or asks for what only a device has.
+pub fn open(device: Null, config: &PortConfig) -> Result<ethdev::Opened<Port<Null>>, Error> {
+    config.validate()?;
+    if config.strip_vlan || config.interrupts == Interrupts::Required {
+        let setting = if config.strip_vlan { "strip_vlan" } else { "interrupts" };
+        return Err(ConfigError::new(setting, "a port without a device cannot: leave it off").into());
+    }
+    config.rss.validate(config.rx_queues, QUEUES, TABLE)?;
+    let shared = Arc::new(Shared { receives: true.into(), sends: true.into() });
+    let longest = config.max_frame();
+    let [received, sent] =
+        [config.rx_queues, config.tx_queues].map(|queues| (0..queues).map(|_| Count::default()).collect::<Vec<_>>());
+    let of = PhantomData;
+    let rx = received.iter().map(|count| RxQueue {
+        shared: Arc::clone(&shared),
+        of,
+        counters: RxCounters::default(),
+        count: Arc::clone(count),
+    });
+    let tx = sent.iter().map(|count| TxQueue {
+        shared: Arc::clone(&shared),
+        of,
+        counters: TxCounters::default(),
+        count: Arc::clone(count),
+        longest,
+    });
+    let (rx, tx) = (rx.collect(), tx.collect());
+    let mut capabilities = Capabilities::new();
+    (capabilities.rx_queues, capabilities.tx_queues, capabilities.mtu) = (QUEUES, QUEUES, config.mtu);
+    capabilities.stop_receiving = true;
+    Ok(ethdev::Opened { port: Port { device, shared, capabilities, counts: [received, sent] }, rx, tx })
+}
+
+impl ethdev::Port for Port<Null> {
+    type Rx = RxQueue<Null>;
+    type Tx = TxQueue<Null>;
+    type Error = Error;
+
+    fn name(&self) -> &str {
+        &self.device.0
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// Made from the name.
+    fn mac(&self) -> MacAddress {
+        let [.., a, b, c, d] = BuildHasherDefault::<DefaultHasher>::default().hash_one(&self.device.0).to_be_bytes();
+        MacAddress([2, 0, a, b, c, d])
+    }
+
+    /// Always up, with the speed that devices without one report.
+    fn link(&self) -> Result<LinkStatus, Error> {
+        Ok(LinkStatus { up: true, speed_mbps: 10_000 })
+    }
+
+    fn stop_receiving(&mut self) -> Result<(), Error> {
+        self.shared.receives.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn totals(&self) -> Statistics {
+        let sum =
+            |counts: &[Count], of: usize| counts.iter().map(|count| count[of].load(Ordering::Relaxed)).sum::<u64>();
+        let [[rx_packets, rx_bytes], [tx_packets, tx_bytes]] =
+            self.counts.each_ref().map(|counts| [sum(counts, 0), sum(counts, 1)]);
+        let with_crc = |packets: u64, bytes: u64| bytes + packets * Statistics::CRC;
+        let (rx_bytes, tx_bytes) = (with_crc(rx_packets, rx_bytes), with_crc(tx_packets, tx_bytes));
+        Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes, ..Statistics::default() }
+    }
+
+    fn transmit_idle(&self) -> bool {
+        true
+    }
+
+    fn close(self) -> Result<Statistics, Error> {
+        self.stop();
+        Ok(self.totals())
+    }
+}
+
+impl<D> Port<D> {
+    fn stop(&self) {
+        self.shared.receives.store(false, Ordering::Relaxed);
+        self.shared.sends.store(false, Ordering::Relaxed);
+    }
+}
+
+impl<D> Drop for Port<D> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn publish(count: &Count, now: [u64; 2]) {
+    count.iter().zip(now).for_each(|(count, now)| count.store(now, Ordering::Relaxed));
+}
+
+impl ethdev::RxQueue for RxQueue<Null> {
+    fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
+        let (before, wanted) = (batch.len(), if self.is_ready() { batch.spare() } else { 0 });
+        let packets = cache.alloc_batch(batch, wanted, FRAME.len());
+        self.counters.no_buffers += u64::from(packets < wanted);
+        self.counters.packets += packets as u64;
+        self.counters.bytes += (packets * FRAME.len()) as u64;
+        publish(&self.count, [self.counters.packets, self.counters.bytes]);
+        let received = batch.get_mut(before..).unwrap_or_default();
+        received.iter_mut().for_each(|packet| packet.data_mut().copy_from_slice(&FRAME));
+        received
+    }
+
+    fn counters(&self) -> RxCounters {
+        self.counters
+    }
+
+    fn is_ready(&mut self) -> bool {
+        self.shared.receives.load(Ordering::Relaxed)
+    }
+}
+
+impl ethdev::TxQueue for TxQueue<Null> {
+    fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
+        let packets = if self.shared.sends.load(Ordering::Relaxed) { batch.len() } else { 0 };
+        for frame in frames(batch).take(packets) {
+            let bytes = frame_len(frame);
+            if frame.iter().any(Packet::is_empty) {
+                self.counters.bad_length += 1;
+            } else if bytes > self.longest {
+                self.counters.too_long += 1;
+            } else {
+                self.counters.packets += 1;
+                self.counters.bytes += bytes as u64;
+            }
+        }
+        publish(&self.count, [self.counters.packets, self.counters.bytes]);
+        if packets > 0 {
+            cache.free_batch(batch);
+        }
+        packets
+    }
+
+    fn counters(&self) -> TxCounters {
+        self.counters
+    }
+
+    fn in_flight(&self) -> usize {
+        0
+    }
+}
