@@ -7,24 +7,6 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-/// Whether this process has a network namespace for the test of this name alone; if not, one that has does the test.
-fn has_namespace(test: &str) -> bool {
-    const CHILD: &str = "FOLLOW_NAMESPACE";
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
-    let unshare = |words: &[&str]| Command::new("unshare").arg("--net").args(words).env(CHILD, "1").output();
-    if !unshare(&["ip", "link"]).is_ok_and(|tried| tried.status.success()) {
-        skip::test!("no network namespace with `unshare --net ip link`: it takes root, util-linux and iproute2");
-        return false;
-    }
-    let program = std::env::current_exe().unwrap();
-    let done = unshare(&[program.to_str().unwrap(), "--exact", test, "--nocapture"]).unwrap();
-    let said = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(done.status.success() && said.contains("1 passed"), "{said}");
-    false
-}
-
 fn batch(commands: &str) {
     let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     ip.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
@@ -56,7 +38,7 @@ fn held(follower: &Follower) -> Vec<String> {
 /// over as many in between, others each time.
 #[test]
 fn dumps_that_pass_over_ipv6_routes_take_away_what_is_gone_and_end() {
-    if !has_namespace("dumps_that_pass_over_ipv6_routes_take_away_what_is_gone_and_end") {
+    if !skip::has_namespace("dumps_that_pass_over_ipv6_routes_take_away_what_is_gone_and_end", &["ip", "link"]) {
         return;
     }
     let v4: String = (0..V4).map(|net| format!("route add blackhole 30.{}.{}.0/24\n", net >> 8, net & 255)).collect();

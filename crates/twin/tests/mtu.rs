@@ -46,29 +46,12 @@ impl tracing::Subscriber for Log {
     fn exit(&self, _: &span::Id) {}
 }
 
-/// Whether this process has a network namespace for the test of this name alone; if not, one that has does the test.
-fn has_namespace(test: &str) -> bool {
-    const CHILD: &str = "MTU_NAMESPACE";
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
-    let unshare = |words: &[&str]| Command::new("unshare").arg("--net").args(words).env(CHILD, "1").output();
-    if !unshare(&["ip", "tuntap", "add", "t0", "mode", "tap"]).is_ok_and(|tried| tried.status.success()) {
-        skip::test!(
-            "no TAP interface with `unshare --net ip tuntap add`: it takes root, /dev/net/tun, util-linux and iproute2"
-        );
-        return false;
-    }
-    let program = std::env::current_exe().unwrap();
-    let done = unshare(&[program.to_str().unwrap(), "--exact", test, "--nocapture"]).unwrap();
-    let said = [done.stdout, done.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
-    assert!(done.status.success() && said.contains("1 passed"), "{said}");
-    false
-}
-
 #[test]
 fn an_mtu_below_that_of_the_port_stays_and_is_told() {
-    if !has_namespace("an_mtu_below_that_of_the_port_stays_and_is_told") {
+    if !skip::has_namespace(
+        "an_mtu_below_that_of_the_port_stays_and_is_told",
+        &["ip", "tuntap", "add", "t0", "mode", "tap"],
+    ) {
         return;
     }
     let ip = |words: &str| assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success(), "{words}");
