@@ -134,25 +134,19 @@ impl Sink {
                 continue;
             }
             let end = tail.of(frame);
-            match Tag::parse(end) {
-                Some(tag) => self.saw(tag),
+            match Tag::find(end) {
+                Some(tag) => {
+                    if let Some(stream) = self.stream(tag.stream) {
+                        stream.saw(tag.number);
+                    }
+                }
                 None => self.saw_other(frame, end),
             }
         }
     }
 
-    #[inline(always)]
-    fn saw(&mut self, tag: Tag) {
-        if let Some(stream) = self.stream(tag.stream) {
-            stream.saw(tag.number);
-        }
-    }
-
     #[inline(never)]
     fn saw_other(&mut self, frame: &[Packet], end: &[u8]) {
-        if let Some(tag) = Tag::find(end) {
-            return self.saw(tag);
-        }
         match End::find(end) {
             Some(end) => {
                 if let Some(stream) = self.stream(end.stream) {

@@ -10,12 +10,12 @@ pub(crate) struct Tail([u8; BYTES]);
 const BYTES: usize = Kind::Full.bytes();
 
 impl Tail {
-    /// Returns the last bytes of a frame, those of a tag at least: of its last packet, or if that is shorter of several.
+    /// Returns a frame in one packet, or the last bytes of another, as many as the longest tag has.
     #[inline(always)]
     pub(crate) fn of<'p>(&'p mut self, frame: &'p [Packet]) -> &'p [u8] {
         match frame {
             [packet] => packet.data(),
-            [.., last] if last.len() >= BYTES => last.data(),
+            [.., last] if last.len() >= BYTES => &last.data()[last.len() - BYTES..],
             _ => self.of_several(frame),
         }
     }

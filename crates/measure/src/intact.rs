@@ -77,13 +77,13 @@ fn behind_ethernet(frame: &[u8]) -> Option<usize> {
 pub(crate) fn unpadded(frame: &[u8]) -> Option<&[u8]> {
     let at = behind_ethernet(frame)?;
     let word = |at: usize| frame.get(at..)?.first_chunk().map(|bytes| usize::from(u16::from_be_bytes(*bytes)));
-    let length = match frame.get(at - 2..at)? {
-        [0x08, 0] => word(at + 2)?,
-        [0x86, 0xdd] => IPV6 + word(at + 4)?,
+    let (header, length) = match frame.get(at - 2..=at)? {
+        [0x08, 0, 0x45..=0x4f] => (IPV4, word(at + 2)?),
+        [0x86, 0xdd, 0x60..=0x6f] => (IPV6, IPV6 + word(at + 4)?),
         _ => return None,
     };
     let (packet, padding) = frame.split_at_checked(at + length)?;
-    (!padding.is_empty()).then_some(packet)
+    (length > header && !padding.is_empty()).then_some(packet)
 }
 
 /// `None` if there is nothing that could be checked.

@@ -92,8 +92,9 @@ impl Tag {
         Self::parse_short(frame)
     }
 
-    /// The same, and if there is none at the end of the frame, the one at the end of its IP packet: whoever takes a tag of a VLAN off a
-    /// frame of 60 bytes pads it.
+    /// The same of a frame that may have been padded: whoever takes a tag of a VLAN off a short one fills it up to 60 or 64 bytes again, and then the tag
+    /// is at the end of its IP packet. What looks like a tag at the end of such a frame is one only if all of it is behind the packet, or if
+    /// there is none.
     ///
     /// ```
     /// use measure::{Kind, Tag, TagWriter};
@@ -109,13 +110,16 @@ impl Tag {
     #[inline(always)]
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<Self> {
-        Self::parse(frame).or_else(|| Self::parse_padded(frame))
+        if frame.len() > PADDED { Self::parse(frame) } else { Self::find_in_short(frame) }
     }
 
-    #[cold]
     #[inline(never)]
-    fn parse_padded(frame: &[u8]) -> Option<Self> {
-        Self::parse(unpadded(frame)?)
+    fn find_in_short(frame: &[u8]) -> Option<Self> {
+        let last = Self::parse(frame);
+        let Some(packet) = unpadded(frame) else { return last };
+        let is_behind = |tag: &Self| frame.len() - packet.len() >= if tag.due.is_some() { FULL } else { SHORT };
+        // A packet whose length is not that of the frame may be meant.
+        last.filter(is_behind).or_else(|| Self::parse(packet)).or_else(|| last.filter(|_| End::parse(packet).is_none()))
     }
 
     #[inline(never)]
@@ -184,10 +188,13 @@ impl End {
         Some(Self { stream: u16::from_be_bytes(*stream), sent: u32::from_be_bytes(*sent).into(), bits: 32 })
     }
 
-    /// The same, and if it ends none, what the end of its IP packet says ([`Tag::find`]).
+    /// The same of a frame that may have been padded ([`Tag::find`]).
     #[must_use]
     pub fn find(frame: &[u8]) -> Option<Self> {
-        Self::parse(frame).or_else(|| Self::parse(unpadded(frame)?))
+        let last = Self::parse(frame);
+        let Some(packet) = unpadded(frame).filter(|_| frame.len() <= PADDED) else { return last };
+        let is_behind = |end: &Self| frame.len() - packet.len() >= if end.bits > 32 { FULL } else { SHORT };
+        last.filter(is_behind).or_else(|| Self::parse(packet)).or(last)
     }
 
     /// Returns how many frames were sent, where some are known to have been: the number with these bits that is closest to
@@ -409,6 +416,9 @@ fn residue(words: u64) -> u16 {
     (pairs.wrapping_add(pairs.rotate_left(16)) >> 16) as u16
 }
 
+/// Bytes that a padded frame has at most, without check sequence: 60 (IEEE 802.3, 4A.4.2), or 64 where a tag of a VLAN is left and a bridge
+/// keeps to 68 with the check sequence (IEEE 802.1Q, annex G.2.3).
+const PADDED: usize = 64;
 const SHORT: usize = 8;
 const FULL: usize = 14;
 /// The bits of a due time.

@@ -21,30 +21,43 @@ fn tagged(vlans: usize, is_v4: bool, size: usize) -> Vec<u8> {
 }
 
 proptest! {
-    /// Tags of VLANs are taken off, and what is left is padded, with anything.
+    /// Tags of VLANs are taken off the shortest frames, and what is left is padded, with anything but a whole tag.
     #[test]
-    fn a_tag_is_found_behind_padding(vlans in 1..4_usize, off in 1..4_usize, is_v4: bool, size in 80..200_usize, short: bool, fill: u8, pad in 0..60_usize) {
+    fn a_tag_is_found_in_front_of_padding(
+        off in 0..3_usize, more in 0..2_usize, short: bool, stream in prop_oneof![Just(0x5246), Just(0x5253), any::<u16>()],
+        number in prop_oneof![Just(0x5246_0007), Just(0x5253_0007), Just(0x5246_5246), any::<u32>()],
+        due in prop_oneof![Just(0x5246_0000_0000), Just(0x5253_0007), Just(0x5246_5253_0007), 0..1_u64 << 48], fill: u8,
+    ) {
         let kind = if short { Kind::Short } else { Kind::Full };
-        let writer = TagWriter::new(kind, 7, size, 42, None).unwrap();
-        let off = off.min(vlans);
+        let writer = TagWriter::new(kind, stream, 60, 42, None).unwrap();
         let padded = |mut frame: Vec<u8>| {
             frame.drain(12..12 + 4 * off);
-            frame.resize(frame.len() + pad, fill);
+            frame.resize(60, fill);
             frame
         };
-        let (mut frame, mut end) = (tagged(vlans, is_v4, size), tagged(vlans, is_v4, size));
-        writer.write(&mut frame, 5, 99);
+        let [mut frame, mut end] = [(); 2].map(|()| tagged(off + more, true, 60));
+        writer.write(&mut frame, number, due);
         writer.write_end(&mut end, 1000);
         let (frame, end) = (padded(frame), padded(end));
-        let tag = Tag { stream: 7, number: 5, due: (!short).then_some(99) };
+        let tag = Tag { stream, number, due: (!short).then_some(due) };
         prop_assert_eq!(Tag::find(&frame), Some(tag));
-        prop_assert_eq!(Tag::parse(&frame), (pad == 0).then_some(tag));
-        let sent = End { stream: 7, sent: 1000, bits: if short { 32 } else { 48 } };
+        let sent = End { stream, sent: 1000, bits: if short { 32 } else { 48 } };
         prop_assert_eq!((Tag::find(&end), End::find(&end)), (None, Some(sent)));
-        // What is cut off has none, wherever.
-        for length in 0..frame.len() - pad {
-            prop_assert_eq!((Tag::find(&frame[..length]), End::find(&end[..length])), (None, None));
+        // What is cut off has none, wherever, but by chance.
+        for length in 0..frame.len() - 4 * off {
+            let cut = &frame[..length];
+            prop_assert_eq!((Tag::find(cut), End::find(cut)), (Tag::parse(cut), End::parse(cut)));
         }
+    }
+
+    /// Tags behind the packets, as those of captures are.
+    #[test]
+    fn a_tag_behind_a_packet_is_found(short: bool, number: u32, due in 0..1_u64 << 48, room in 14..18_usize, fill: u8) {
+        let kind = if short { Kind::Short } else { Kind::Full };
+        let mut frame = tagged(0, true, 60 - room);
+        frame.resize(60, fill);
+        TagWriter::new(kind, 7, 60, 42, None).unwrap().write(&mut frame, number, due);
+        prop_assert_eq!(Tag::find(&frame), Some(Tag { stream: 7, number, due: (!short).then_some(due) }));
     }
 
     #[test]

@@ -281,7 +281,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
         let counted = self.base.wrapping_add(COUNTED);
         for frame in frames(batch) {
             let Some(last) = frame.last().filter(|last| !last.continues()) else { continue };
-            match Tag::find(last.data()) {
+            match if frame.len() == 1 { Tag::find(last.data()) } else { Tag::parse(last.data()) } {
                 Some(tag) if tag.stream == counted => {}
                 other => self.saw_other(other, frame, clock),
             }
@@ -303,7 +303,7 @@ impl<R: RxQueue, T: TxQueue> Direction<R, T> {
             let mut tail = Tail::default();
             let end = tail.of(frame);
             if self.how == How::Number {
-                match Tag::parse(end) {
+                match Tag::find(end) {
                     Some(tag) if tag.stream == self.base.wrapping_add(PROBE) => self.answered = true,
                     Some(tag) if tag.stream == self.base.wrapping_add(ECHO) => self.echoes.came += 1,
                     None if self.is_answered(frame, clock) => {}

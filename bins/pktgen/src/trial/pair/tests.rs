@@ -191,8 +191,15 @@ fn head_middle_and_tail_count_as_lost_and_nothing_is_everything() {
 #[test]
 fn frames_that_were_padded_count_in_their_order() {
     for how in [How::Tags, How::SplitTags] {
+        // Four bytes less of payload, as a tag had their place; and no checksum of UDP.
         let pad = |number: usize, mut frame: Vec<u8>| {
-            frame.resize(frame.len() + [0, 4, 8][number % 3], 0x55);
+            if !number.is_multiple_of(3) {
+                assert_eq!((frame.len(), frame[17], frame[39]), (60, 46, 26));
+                (frame[17], frame[39]) = (42, 22);
+                frame[40..42].fill(0);
+                frame.drain(42..46);
+                frame.resize(60, 0x55);
+            }
             vec![frame]
         };
         let bench = bench(plan(3000), 0, vec![None], Box::new(pad), how, None);
