@@ -41,9 +41,20 @@ impl Checks {
         }
     }
 
-    /// That a ping had at least so many answers; prints what it said if not.
+    /// That a ping had at least so many answers, however many it asked for; prints what it said if not.
     pub(crate) fn answers(&mut self, what: impl Display, text: &str, least: u32) {
-        let found = answered(text, least) > 0;
+        self.ping(what, text, answered(text, least) > 0);
+    }
+
+    /// That each of the first `count` requests of a ping had an answer.
+    pub(crate) fn answers_to_all(&mut self, what: impl Display, text: &str, count: u32) {
+        // Errors name a request, too.
+        let answers: Vec<&str> = text.lines().filter(|line| line.contains(" bytes from ")).collect();
+        let is_answered = |request: u32| answers.iter().any(|line| line.contains(&format!(" icmp_seq={request} ")));
+        self.ping(what, text, (1..=count).all(is_answered) && !text.contains("DUP!"));
+    }
+
+    fn ping(&mut self, what: impl Display, text: &str, found: bool) {
         self.that(found, &what);
         if !found {
             text.lines().for_each(|line| println!("           {line}"));
