@@ -54,6 +54,8 @@ pub(crate) struct Lane<T = AnyTxQueue> {
     end: u64,
     /// When the last frame was handed over, and when the last that was taken was due.
     last: u64,
+    /// When it last looked what is due, as nothing waited for the ring.
+    looked: u64,
     last_due: u64,
     /// Frames that were taken with the one before them, as that was late by more than so many ticks.
     late: u64,
@@ -193,6 +195,7 @@ impl<T: TxQueue> Lane<T> {
             begun: 0,
             end: 0,
             last: 0,
+            looked: 0,
             last_due: 0,
             late: 0,
             late_after: u64::MAX,
@@ -299,6 +302,7 @@ impl<T: TxQueue> Lane<T> {
     #[inline(always)]
     pub(crate) fn poll_after(&mut self, now: u64, hand_overs: &mut [HandOvers], before: impl FnOnce(&Self)) -> usize {
         if self.batch.is_empty() {
+            self.looked = now;
             self.fill(now);
         }
         before(self);
@@ -405,7 +409,7 @@ impl<T: TxQueue> Lane<T> {
     /// Whether nothing more becomes due, though the ring may have no room for what is tagged. Without a time at which it ends, a ring
     /// that has taken nothing for `patience` ticks ends it.
     pub(crate) fn is_past_end(&self, now: u64, patience: u64) -> bool {
-        let stands_still = !self.batch.is_empty() && now.saturating_sub(self.last) >= patience;
+        let stands_still = !self.batch.is_empty() && now.saturating_sub(self.last.max(self.looked)) >= patience;
         now >= self.end || self.tagged >= self.limit || (self.end == u64::MAX && stands_still)
     }
 

@@ -127,9 +127,10 @@ fn find(datagram: &[u8], is_found: impl Fn(u16, &[u8]) -> bool) -> Option<Option
         match u16::from_ne_bytes([header[4], header[5]]) {
             kind if is_found(kind, body) => return Some(Some(true)),
             // With an error, if it is negative, that has ended it early. An answer that is no dump ends with an error of 0.
-            NLMSG_DONE | NLMSG_ERROR => {
-                let code = body.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
-                return Some((code >= 0).then_some(false));
+            kind @ (NLMSG_DONE | NLMSG_ERROR) => {
+                let code = body.first_chunk().map(|code| i32::from_ne_bytes(*code));
+                let is_end = code.map_or(kind == NLMSG_DONE, |code| code >= 0);
+                return Some(is_end.then_some(false));
             }
             _ => {}
         }

@@ -54,7 +54,7 @@ pub(crate) struct Desk {
     facts: Facts,
     /// Orders are given one after the other.
     setting: Mutex<()>,
-    /// The rates that workers have confirmed.
+    /// The rates that workers were given.
     loads: Mutex<Loads>,
     /// The last look, and when it was: whoever asks soon after is told the same.
     looked: Mutex<Option<(Instant, Figures)>>,
@@ -228,16 +228,18 @@ impl Desk {
         })
     }
 
-    /// Gives one order with all changes, and waits until it is done, and the rates are these. Returns whether the run is at its end; then
-    /// nothing is done any more.
+    /// Gives one order with all changes, after which the rates are these, and waits until it is done. Returns whether the run is at its end;
+    /// then nothing is done any more.
     fn give(&self, changes: Vec<Change>, loads: Loads) -> Result<bool, String> {
         if self.is_closed() {
             return Ok(true);
         }
         let mut looked = lock(&self.looked);
         let change = |number, wanted: &mut Wanted| changes.into_iter().for_each(|change| change(number, wanted));
-        let states = self.orders.order(change).ok_or_else(slow)?;
+        let states = self.orders.order(change);
+        // Workers that do not answer yet will do it all the same.
         *lock(&self.loads) = loads;
+        let states = states.ok_or_else(slow)?;
         let is_over = states.iter().all(|state| state.ended || state.phase > Phase::Counted);
         *looked = Some((Instant::now(), self.figures_of(&states)));
         Ok(is_over)
@@ -345,7 +347,7 @@ fn over() -> String {
 }
 
 fn slow() -> String {
-    "the run does not answer; ask again".to_owned()
+    "the run has not answered for 10 s; what was asked for is done once it answers again".to_owned()
 }
 
 /// A rate, times a fraction; what cannot be is refused later.
@@ -365,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_that_nobody_has_confirmed_is_none_to_go_on_from() {
+    fn a_rate_that_was_given_is_gone_on_from_though_nobody_has_answered() {
         let load = "1000".parse().unwrap();
         let steerable = Steerable { stream: None, is_shared: true, is_timed: false, load: Some(load), mean: 60.0 };
         let facts = Facts {
@@ -385,10 +387,16 @@ mod tests {
         let mut orders = Orders::new(1, true);
         orders.patience = Duration::ZERO;
         let desk = Desk::new(Arc::new(orders), facts);
-        let before = lock(&desk.loads).clone();
-        assert_eq!(desk.scale([11, 10]), Err(slow()));
-        let set = Request::parse("{\"do\":\"set\",\"rate\":2000}").unwrap();
-        assert_eq!(desk.perform(&set).map(drop), Err(slow()));
-        assert_eq!(*lock(&desk.loads), before);
+        for (request, frames) in [(None, "1100"), (Some("{\"do\":\"set\",\"rate\":2000}"), "2000"), (None, "2200")] {
+            let said = match request {
+                None => desk.scale([11, 10]),
+                Some(request) => desk.perform(&Request::parse(request).unwrap()).map(drop),
+            };
+            assert_eq!(said, Err(slow()));
+            assert_eq!(lock(&desk.loads)[0], [Some(frames.parse().unwrap())]);
+        }
+        let refused = Request::parse("{\"do\":\"set\",\"rate\":3000,\"port\":\"b\"}").unwrap();
+        assert!(desk.perform(&refused).map(drop).unwrap_err().contains("it sends nothing"));
+        assert_eq!(lock(&desk.loads)[0], [Some("2200".parse().unwrap())]);
     }
 }
