@@ -118,9 +118,9 @@ pub fn registers(address: &Address, config: &PortConfig) -> Result<Vec<RegisterV
     })
 }
 
-/// What the parts, and each round's opening, may take of the whole: of ten seconds four and three, of less as much.
+/// What the parts, and each round's opening, may take of the whole: of ten seconds four and three, of five as much.
 fn shares(total: Duration) -> (Duration, Duration) {
-    let tenth = (total / 10).max(Duration::from_secs(1));
+    let tenth = (total / 10).max(Duration::from_secs(1)).min(total / 5);
     (4 * tenth, 3 * tenth)
 }
 
