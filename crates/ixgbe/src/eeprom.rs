@@ -19,14 +19,19 @@ use std::time::Duration;
 /// [`Error::Eeprom`] when sections overlap, [`Error::Timeout`] when a word does not come, [`Error::Expired`],
 /// [`Error::Gone`].
 pub(crate) fn check<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
-    let sum = sum(&regs.at_most(CHECK_LIMIT), mac)?;
+    Ok(examine(regs, mac)?.0)
+}
+
+/// The same, and the number of the firmware image ([`image_number`]), which is among the words that are read for it.
+pub(crate) fn examine<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<(bool, Option<u32>)> {
+    let (sum, image) = sum(&regs.at_most(CHECK_LIMIT), mac)?;
     if sum != CHECKSUM {
         let name = regs.device().name();
         tracing::warn!(
             "{name}: EEPROM checksum: words add up to {sum:#06x}, not {CHECKSUM:#06x}; its settings may be wrong"
         );
     }
-    Ok(sum == CHECKSUM)
+    Ok((sum == CHECKSUM, number(image)))
 }
 
 /// Returns the number of the firmware image that the EEPROM was written from (words 0x2D and 0x2E, as Intel's tools show it);
@@ -37,10 +42,14 @@ pub(crate) fn check<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<bool> {
 /// [`Error::Timeout`] when a word does not come, [`Error::Expired`], [`Error::Gone`].
 pub(crate) fn image_number<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<Option<u32>> {
     let words = read_list(&regs.at_most(CHECK_LIMIT), mac, IMAGE_NUMBER, 2)?;
-    let (low, high) = (u32::from(words[0]), u32::from(words[1]));
-    // The order of the two words is told by the top bit of the second.
+    Ok(number([words[0], words[1]]))
+}
+
+/// The order of the two words is told by the top bit of the second.
+fn number(words: [u16; 2]) -> Option<u32> {
+    let [low, high] = words.map(u32::from);
     let number = if high & 0x8000 == 0 { low << 16 | high } else { high << 16 | low };
-    Ok(Some(number).filter(|number| *number != 0 && *number != u32::MAX))
+    Some(number).filter(|number| *number != 0 && *number != u32::MAX)
 }
 
 /// Returns the words that set up the analog part for a module of type `kind`, in the order in which they are to be written; none
@@ -76,13 +85,17 @@ fn read_list<D: Device>(regs: &Timed<D>, mac: MacType, first: u16, count: u16) -
     Ok(words)
 }
 
-/// Returns the sum of all covered words: 0 to 0x3F (X550: 0x41), and the sections that words 3 (X550: 2) to 0xE point to.
-fn sum<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<u16> {
-    let mut sum = 0u16;
+/// Returns the sum of all covered words: 0 to 0x3F (X550: 0x41), and the sections that words 3 (X550: 2) to 0xE point to; and those of the
+/// number of the image.
+fn sum<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<(u16, [u16; 2])> {
+    let (mut sum, mut image) = (0u16, [0; 2]);
     let mut sections = Vec::new();
     let (covered, pointers) = if mac == MacType::X550 { (0x42, 0x02..=0x0E) } else { (0x40, 0x03..=0x0E) };
     read_words(regs, mac, 0..covered, |address, word| {
         sum = sum.wrapping_add(word);
+        if let Some(place) = address.checked_sub(IMAGE_NUMBER).and_then(|at| image.get_mut(usize::from(at))) {
+            *place = word;
+        }
         let covered = pointers.contains(&address) && (mac == MacType::Mac82599 || !NOT_AFTER_82599.contains(&address));
         if covered && word != 0 && word < WORDS {
             sections.push((address, word));
@@ -107,7 +120,7 @@ fn sum<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<u16> {
         })?;
         read_words(regs, mac, words, |_, word| sum = sum.wrapping_add(word))?;
     }
-    Ok(sum)
+    Ok((sum, image))
 }
 
 /// Reads words under the semaphore, [`BLOCK`] at a time.
@@ -139,7 +152,7 @@ fn read_word<D: Device>(regs: &Timed<D>, address: u16) -> Result<u16> {
 
 /// Time for all words, and for a holder of the semaphore who has died: at 20 us a word, as the bus of the EEPROM takes, a second is enough
 /// for the largest.
-pub(crate) const CHECK_LIMIT: Duration = Semaphores::<Ixgbe>::HOLDER_LIMIT.saturating_add(Duration::from_secs(1));
+const CHECK_LIMIT: Duration = Semaphores::<Ixgbe>::HOLDER_LIMIT.saturating_add(Duration::from_secs(1));
 /// Words read without giving the semaphore back.
 const BLOCK: usize = 64;
 /// What all covered words, the checksum word included, add up to.

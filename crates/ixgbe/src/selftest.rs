@@ -145,11 +145,9 @@ fn eeprom_sum<D: Device>(regs: &Timed<D>, model: Model) -> Result<Check> {
     if !eec::PRES.is_set(read(regs, EEC)?) {
         return Ok(Check::failed(EEPROM, "there is none (EEC.EE_PRES)"));
     }
-    // Together, so that a semaphore that is kept costs its share of the time once.
-    let regs = &regs.at_most(eeprom::CHECK_LIMIT);
-    let image = eeprom::image_number(regs, model.mac)?;
+    let (is_right, image) = eeprom::examine(regs, model.mac)?;
     let image = image.map_or("no image number".to_owned(), |number| format!("image {number:#010x}"));
-    Ok(if eeprom::check(regs, model.mac)? {
+    Ok(if is_right {
         Check::ok(EEPROM, format!("its checksum is right; {image}"))
     } else {
         Check::failed(EEPROM, format!("its checksum is wrong, so its settings may be; {image}"))
