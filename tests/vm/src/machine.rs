@@ -186,7 +186,7 @@ impl Rig {
     fn start(&self, setup: &Setup<'_>) -> Result<Machine> {
         let folder = self.folder()?;
         let file = |name: &str| folder.path().join(name);
-        fs::copy(self.of_kernel("vmlinux"), file("vmlinux"))?;
+        fs::hard_link(self.of_kernel("vmlinux"), file("vmlinux"))?;
         self.initramfs(&file("initramfs"), setup.old_dpdk)?;
         let socket = |index: usize| file(&format!("nic{index}"));
         let serve = |(index, spec): (usize, &&str)| VfioUserServer::start(spec, &socket(index));
