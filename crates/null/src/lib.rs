@@ -1,5 +1,5 @@
 //! A port without a device: as many frames as are asked for, and a drain for what is sent. What a program costs on it is the program's
-//! own, and it is the shortest driver there is, to begin another one from. See the README for a program that uses it.
+//! own, and that of writing and freeing the frames. It is a short driver to begin another one from. See the README for a program that uses it.
 
 #![forbid(unsafe_code)]
 
