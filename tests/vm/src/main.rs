@@ -19,7 +19,7 @@ use checks::Checks;
 use machine::Rig;
 use scenarios::Scenario;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::Instant;
 
 fn main() -> ExitCode {
     match run(&std::env::args().skip(1).collect::<Vec<_>>()) {
@@ -70,10 +70,12 @@ fn one(scenario: &Scenario) -> Result<bool> {
     Ok(checks.all_passed())
 }
 
-/// Whether the time is over at which `.ci/run` wants nothing more to begin, in seconds of the epoch.
+/// Whether the time is over at which `.ci/run` wants nothing more to begin, in seconds since the machine began.
 fn is_over() -> bool {
-    let until = std::env::var("RINGWAY_UNTIL").ok().and_then(|until| until.parse().ok());
-    until.is_some_and(|until| UNIX_EPOCH.elapsed().is_ok_and(|now| now > Duration::from_secs(until)))
+    let seconds = |text: &str| text.split('.').next().and_then(|seconds| seconds.parse::<u64>().ok());
+    let until = std::env::var("RINGWAY_UNTIL").ok().and_then(|until| seconds(&until));
+    let now = std::fs::read_to_string("/proc/uptime").ok().and_then(|text| seconds(&text));
+    until.zip(now).is_some_and(|(until, now)| now > until)
 }
 
 /// The scenarios named: exactly, by a beginning with a `*` behind it, or `all`.
