@@ -41,20 +41,9 @@ impl Checks {
         }
     }
 
-    /// That a ping had at least so many answers, however many it asked for; prints what it said if not.
-    pub(crate) fn answers(&mut self, what: impl Display, text: &str, least: u32) {
-        self.ping(what, text, answered(text, least) > 0);
-    }
-
-    /// That each of the first `count` requests of a ping had an answer.
-    pub(crate) fn answers_to_all(&mut self, what: impl Display, text: &str, count: u32) {
-        // Errors name a request, too.
-        let answers: Vec<&str> = text.lines().filter(|line| line.contains(" bytes from ")).collect();
-        let is_answered = |request: u32| answers.iter().any(|line| line.contains(&format!(" icmp_seq={request} ")));
-        self.ping(what, text, (1..=count).all(is_answered) && !text.contains("DUP!"));
-    }
-
-    fn ping(&mut self, what: impl Display, text: &str, found: bool) {
+    /// That each of the first `count` requests of a ping had one answer; prints what it said if not.
+    pub(crate) fn answers(&mut self, what: impl Display, text: &str, count: u32) {
+        let found = answered(text, count) == 1;
         self.that(found, &what);
         if !found {
             text.lines().for_each(|line| println!("           {line}"));
@@ -87,11 +76,16 @@ impl Checks {
     }
 }
 
-/// How many of the pings that a text is of had at least so many answers. With a deadline (`-w`) ping asks once more while an answer is
-/// late, so that one may be lost, or one more come.
-pub(crate) fn answered(text: &str, least: u32) -> usize {
-    let answers = text.split(',').filter_map(|part| part.trim().strip_suffix(" received")?.parse().ok());
-    answers.filter(|answers: &u32| *answers >= least).count()
+/// How many of the pings that a text is of had an answer to each of their first `count` requests; none if an answer came twice. With a
+/// deadline (`-w`) ping asks on while an answer is late, so its sum may be more, and says nothing of loss.
+pub(crate) fn answered(text: &str, count: u32) -> usize {
+    // Errors name a request, too.
+    let answers: Vec<&str> = text.lines().filter(|line| line.contains(" bytes from ")).collect();
+    let to = |request: u32| {
+        let request = format!(" icmp_seq={request} ");
+        answers.iter().filter(|line| line.contains(&request)).count()
+    };
+    if text.contains("DUP!") { 0 } else { (1..=count).map(to).min().unwrap_or(0) }
 }
 
 #[cfg(test)]
@@ -100,8 +94,12 @@ mod tests {
 
     #[test]
     fn answers_are_read_as_ping_counts_them() {
-        let said = "11 packets transmitted, 10 received, 9.09091% packet loss\n\n12 packets transmitted, 12 received, 0% packet loss";
-        assert_eq!([9, 10, 11, 12, 13].map(|least| answered(said, least)), [2, 2, 1, 1, 0]);
-        assert_eq!(answered("ping: sendmsg: Network is unreachable", 0), 0);
+        let answer = |request| format!("64 bytes from 10.9.0.2: icmp_seq={request} ttl=64 time=0.1 ms\n");
+        let said: String = [1, 2, 11, 1, 2, 4].map(answer).concat();
+        let said =
+            format!("{said}From 10.9.0.1 icmp_seq=3 Destination Host Unreachable\n7 packets transmitted, 6 received");
+        assert_eq!([1, 2, 3, 4].map(|count| answered(&said, count)), [2, 2, 0, 0]);
+        assert_eq!(answered(&said.replace("=11 ttl=64 time=0.1 ms", "=1 ttl=64 time=0.1 ms (DUP!)"), 2), 0);
+        assert_eq!(answered("ping: sendmsg: Network is unreachable", 1), 0);
     }
 }
