@@ -37,7 +37,8 @@ impl Pace {
     /// Returns the speed of the line of each port in bit/s, where one is known.
     pub(crate) fn lines(&self, addresses: &[Address], opened: &[Opened]) -> Result<Vec<Option<u64>>, Failure> {
         let line = |(opened, address): (&Opened, &Address)| {
-            let speed = if address.is_soft() { 0 } else { opened.port.link()?.speed_mbps };
+            let is_a_program = address.is_soft() || matches!(address, Address::Null(_));
+            let speed = if is_a_program { 0 } else { opened.port.link()?.speed_mbps };
             Ok(self.line.or((speed > 0).then(|| u64::from(speed) * 1_000_000)))
         };
         opened.iter().zip(addresses).map(line).collect()
