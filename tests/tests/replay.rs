@@ -1,7 +1,9 @@
 //! Captures replayed through `fwd l2`: what comes out is what went in, byte for byte and in order, and what cannot pass
 //! is counted.
 
-use std::path::Path;
+use std::iter::Sum;
+use std::path::{Path, PathBuf};
+use std::thread;
 use tests::{Capture, Fwd, capture_files};
 
 /// Shortest frame with a header. Soft NICs receive captured frames below the Ethernet minimum as they are.
@@ -22,7 +24,7 @@ struct Totals {
 }
 
 /// Replays `file` with frames up to `largest` bytes allowed through, and holds the output against the input.
-fn replay(file: &Path, extra: &[&str], largest: usize, totals: &mut Totals) {
+fn replay(file: &Path, extra: &[&str], largest: usize) -> Totals {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let out = folder.path().join("out.pcap");
     let from = format!("soft:a?wire=pcap:{},", file.display());
@@ -48,19 +50,39 @@ fn replay(file: &Path, extra: &[&str], largest: usize, totals: &mut Totals) {
     assert_eq!(run.drops(), all - forwarded, "{name}: {}", run.json);
     assert_eq!(run.count("/ports/0/rx_packets"), arrived, "{name}: {}", run.json);
     assert_eq!(run.count("/ports/1/tx_packets"), forwarded, "{name}: {}", run.json);
-    totals.files += 1;
-    totals.frames += all;
-    totals.forwarded += forwarded;
-    totals.dropped += run.drops();
+    Totals { files: 1, frames: all, forwarded, dropped: run.drops() }
+}
+
+/// Does so with all files, several at a time, as each run waits for its ports and its end.
+fn replay_all(files: &[PathBuf], extra: &[&str], largest: usize) -> Totals {
+    let share = files.len().div_ceil(AT_A_TIME).max(1);
+    thread::scope(|scope| {
+        let shares = files.chunks(share);
+        let begin = |files: &'_ [PathBuf]| {
+            let files = files.to_vec();
+            scope.spawn(move || files.iter().map(|file| replay(file, extra, largest)).sum::<Totals>())
+        };
+        let begun: Vec<_> = shares.map(begin).collect();
+        begun.into_iter().map(|thread| thread.join().expect("the files of one share passed")).sum()
+    })
+}
+
+const AT_A_TIME: usize = 4;
+
+impl Sum for Totals {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            files: sum.files + one.files,
+            frames: sum.frames + one.frames,
+            forwarded: sum.forwarded + one.forwarded,
+            dropped: sum.dropped + one.dropped,
+        })
+    }
 }
 
 #[test]
 fn every_capture_passes_unchanged() {
-    let files = capture_files();
-    let mut totals = Totals::default();
-    for file in &files {
-        replay(file, &[], LARGEST, &mut totals);
-    }
+    let totals = replay_all(&capture_files(), &[], LARGEST);
     println!("{totals:?}");
     assert!(totals.forwarded > 0);
 }
@@ -69,10 +91,7 @@ fn every_capture_passes_unchanged() {
 fn long_frames_of_every_capture_pass_unchanged_in_several_buffers() {
     let mut files = capture_files();
     files.retain(|file| Capture::read(file).frames.iter().any(|frame| frame.len() > LARGEST));
-    let mut totals = Totals::default();
-    for file in &files {
-        replay(file, &["--mtu", "9216"], LARGEST_JUMBO, &mut totals);
-    }
+    let totals = replay_all(&files, &["--mtu", "9216"], LARGEST_JUMBO);
     println!("{totals:?}");
 }
 
@@ -81,11 +100,8 @@ fn small_rings_and_batches_change_nothing() {
     let mut files = capture_files();
     files.sort_by_key(|file| std::cmp::Reverse(Capture::read(file).frames.len()));
     files.truncate(5);
-    let mut totals = Totals::default();
-    for file in &files {
-        for batch in ["1", "7", "256"] {
-            replay(file, &["--batch", batch, "--ring-size", "64"], LARGEST, &mut totals);
-        }
-    }
+    let batches = ["1", "7", "256"];
+    let totals: Totals =
+        batches.iter().map(|batch| replay_all(&files, &["--batch", batch, "--ring-size", "64"], LARGEST)).sum();
     println!("{totals:?}");
 }
