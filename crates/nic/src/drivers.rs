@@ -10,7 +10,7 @@ use std::os::fd::BorrowedFd;
 /// From a list of drivers and what they drive: the enums, the contract for each, and `each!`, which runs the same expression on
 /// whichever driver's value it is. (`$d` is a dollar sign, for the macro in the macro.)
 macro_rules! drivers {
-    ($d:tt $($(#[doc = $doc:literal])* $name:ident $(if $feature:literal)?: $driver:ident over $device:ty;)*) => {
+    ($d:tt $($(#[doc = $doc:literal])* $name:ident $(if $feature:literal)?: $driver:ident $(over $device:ty)?;)*) => {
         macro_rules! each {
             ($d kind:ident, $d value:expr, $d inner:ident => $d result:expr) => {
                 match $d value {
@@ -23,25 +23,25 @@ macro_rules! drivers {
         #[derive(Debug)]
         #[non_exhaustive]
         pub enum AnyRxQueue {
-            $($(#[doc = $doc])* $(#[cfg(feature = $feature)])? $name($driver::RxQueue<$device>),)*
+            $($(#[doc = $doc])* $(#[cfg(feature = $feature)])? $name($driver::RxQueue$(<$device>)?),)*
         }
 
         /// A transmit queue of any driver.
         #[derive(Debug)]
         #[non_exhaustive]
         pub enum AnyTxQueue {
-            $($(#[doc = $doc])* $(#[cfg(feature = $feature)])? $name($driver::TxQueue<$device>),)*
+            $($(#[doc = $doc])* $(#[cfg(feature = $feature)])? $name($driver::TxQueue$(<$device>)?),)*
         }
 
         /// Any driver's port.
         #[derive(Debug)]
         pub(crate) enum DriverPort {
-            $($(#[cfg(feature = $feature)])? $name($driver::Port<$device>),)*
+            $($(#[cfg(feature = $feature)])? $name($driver::Port$(<$device>)?),)*
         }
 
         $(
             $(#[cfg(feature = $feature)])?
-            impl Listed for $driver::Port<$device> {
+            impl Listed for $driver::Port$(<$device>)? {
                 fn listed(opened: ethdev::Opened<Self>) -> Opened {
                     Opened {
                         port: DriverPort::$name(opened.port).into(),
@@ -82,7 +82,7 @@ drivers! {$
     /// virtio-net, implemented by another process.
     VhostUser: virtio over virtio::VhostUser;
     /// No device.
-    Null: null over null::Null;
+    Null: null;
 }
 #[expect(clippy::single_component_path_imports, reason = "makes the macro one of the crate")]
 pub(crate) use each;
@@ -172,13 +172,22 @@ impl Job for Start<'_> {
 pub(crate) trait Driven: Sized {
     /// Starts the device as a port.
     fn start(self, config: &PortConfig, pool: &Pool) -> Result<Opened, DriverError>;
+
     /// Tests the device's parts; `None` if the driver has no tests for them.
-    fn parts(self, limit: &TimeLimit) -> Result<Option<Vec<Check>>, DriverError>;
+    fn parts(self, _: &TimeLimit) -> Result<Option<Vec<Check>>, DriverError> {
+        Ok(None)
+    }
+
     /// Reads the device's registers; `None` if it has none of its own.
-    fn registers(self) -> Result<Option<Vec<RegisterValue>>, DriverError>;
+    fn registers(self) -> Result<Option<Vec<RegisterValue>>, DriverError> {
+        Ok(None)
+    }
+
     /// Makes the device quiet, and has it reach the pool; from [`HIGH`](crate::selftest::HIGH) on, if `high` and there is a choice. Returns
     /// the address at which it does, if that is one number.
-    fn place(&self, pool: &Pool, high: bool) -> Result<Option<u64>, DriverError>;
+    fn place(&self, _: &Pool, _high: bool) -> Result<Option<u64>, DriverError> {
+        Ok(None)
+    }
 }
 
 /// Drivers of [`Device`]s: the types of what each drives, and how it tests the parts of one.
@@ -231,31 +240,11 @@ where
     fn parts(self, _: &TimeLimit) -> Result<Option<Vec<Check>>, DriverError> {
         Ok(self.0.map(|_| None)?)
     }
-
-    fn registers(self) -> Result<Option<Vec<RegisterValue>>, DriverError> {
-        Ok(None)
-    }
-
-    fn place(&self, _: &Pool, _: bool) -> Result<Option<u64>, DriverError> {
-        Ok(None)
-    }
 }
 
 impl Driven for null::Null {
     fn start(self, config: &PortConfig, _: &Pool) -> Result<Opened, DriverError> {
         Ok(Listed::listed(null::open(self, config)?))
-    }
-
-    fn parts(self, _: &TimeLimit) -> Result<Option<Vec<Check>>, DriverError> {
-        Ok(None)
-    }
-
-    fn registers(self) -> Result<Option<Vec<RegisterValue>>, DriverError> {
-        Ok(None)
-    }
-
-    fn place(&self, _: &Pool, _: bool) -> Result<Option<u64>, DriverError> {
-        Ok(None)
     }
 }
 

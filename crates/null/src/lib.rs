@@ -9,7 +9,6 @@ use ethdev::{
 };
 use mempool::{Batch, Packet, PoolCache, frame_len, frames};
 use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -22,12 +21,13 @@ struct Readme;
 #[derive(Clone, Debug)]
 pub struct Null(pub String);
 
-/// What a port and its queues share: whether it receives and sends. On cache lines that nobody writes while frames go.
+/// What a port and its queues share: whether it receives and sends, and the count of each queue.
 #[derive(Debug)]
-#[repr(align(128))]
 struct Shared {
     receives: AtomicBool,
     sends: AtomicBool,
+    rx: Vec<Count>,
+    tx: Vec<Count>,
 }
 
 /// Packets and bytes of a queue, which only it writes, on cache lines of their own.
@@ -37,29 +37,25 @@ struct Count([AtomicU64; 2]);
 
 /// The control side of a port.
 #[derive(Debug)]
-pub struct Port<D> {
-    device: D,
+pub struct Port {
+    device: Null,
     shared: Arc<Shared>,
-    capabilities: Capabilities,
-    counts: [Vec<Arc<Count>>; 2],
 }
 
 /// A receive queue that always has frames.
 #[derive(Debug)]
-pub struct RxQueue<D> {
+pub struct RxQueue {
     shared: Arc<Shared>,
-    of: PhantomData<D>,
+    index: usize,
     counters: RxCounters,
-    count: Arc<Count>,
 }
 
 /// A transmit queue that takes everything.
 #[derive(Debug)]
-pub struct TxQueue<D> {
+pub struct TxQueue {
     shared: Arc<Shared>,
-    of: PhantomData<D>,
+    index: usize,
     counters: TxCounters,
-    count: Arc<Count>,
     longest: usize,
 }
 
@@ -82,7 +78,7 @@ const MTU: u16 = 9216;
 /// # Errors
 ///
 /// If a setting is out of range, or asks for what only a device has.
-pub fn open(device: Null, config: &PortConfig) -> Result<ethdev::Opened<Port<Null>>, Error> {
+pub fn open(device: Null, config: &PortConfig) -> Result<ethdev::Opened<Port>, Error> {
     config.validate()?;
     if config.strip_vlan {
         return Err(ConfigError::new("strip_vlan", "a port without a device cannot: leave it off").into());
@@ -93,34 +89,22 @@ pub fn open(device: Null, config: &PortConfig) -> Result<ethdev::Opened<Port<Nul
         );
     }
     config.rss.validate(config.rx_queues, QUEUES, TABLE)?;
-    let shared = Arc::new(Shared { receives: true.into(), sends: true.into() });
-    let longest = config.max_frame();
-    let [received, sent] =
-        [config.rx_queues, config.tx_queues].map(|queues| (0..queues).map(|_| Arc::default()).collect::<Vec<_>>());
-    let of = PhantomData;
-    let rx = received.iter().map(|count| RxQueue {
-        shared: Arc::clone(&shared),
-        of,
-        counters: RxCounters::default(),
-        count: Arc::clone(count),
-    });
-    let tx = sent.iter().map(|count| TxQueue {
-        shared: Arc::clone(&shared),
-        of,
-        counters: TxCounters::default(),
-        count: Arc::clone(count),
-        longest,
-    });
-    let (rx, tx) = (rx.collect(), tx.collect());
-    let mut capabilities = Capabilities::new();
-    (capabilities.rx_queues, capabilities.tx_queues, capabilities.mtu) = (QUEUES, QUEUES, MTU);
-    capabilities.stop_receiving = true;
-    Ok(ethdev::Opened { port: Port { device, shared, capabilities, counts: [received, sent] }, rx, tx })
+    let counts = |queues| (0..queues).map(|_| Count::default()).collect();
+    let (rx, tx) = (counts(config.rx_queues), counts(config.tx_queues));
+    let shared = Arc::new(Shared { receives: true.into(), sends: true.into(), rx, tx });
+    let (of, longest) = (|| Arc::clone(&shared), config.max_frame());
+    let rx = |index| RxQueue { shared: of(), index, counters: RxCounters::default() };
+    let tx = |index| TxQueue { shared: of(), index, counters: TxCounters::default(), longest };
+    Ok(ethdev::Opened {
+        port: Port { device, shared: of() },
+        rx: (0..config.rx_queues.into()).map(rx).collect(),
+        tx: (0..config.tx_queues.into()).map(tx).collect(),
+    })
 }
 
-impl ethdev::Port for Port<Null> {
-    type Rx = RxQueue<Null>;
-    type Tx = TxQueue<Null>;
+impl ethdev::Port for Port {
+    type Rx = RxQueue;
+    type Tx = TxQueue;
     type Error = Error;
 
     fn name(&self) -> &str {
@@ -128,7 +112,9 @@ impl ethdev::Port for Port<Null> {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.capabilities
+        let mut can = Capabilities::new();
+        (can.rx_queues, can.tx_queues, can.mtu, can.stop_receiving) = (QUEUES, QUEUES, MTU, true);
+        can
     }
 
     /// Made from the name.
@@ -148,11 +134,9 @@ impl ethdev::Port for Port<Null> {
     }
 
     fn totals(&self) -> Statistics {
-        let sum = |counts: &[Arc<Count>], of: usize| {
-            counts.iter().map(|count| count.0[of].load(Ordering::Relaxed)).sum::<u64>()
-        };
-        let [[rx_packets, rx_bytes], [tx_packets, tx_bytes]] =
-            self.counts.each_ref().map(|counts| [sum(counts, 0), sum(counts, 1)]);
+        let sum = |counts: &[Count], of: usize| counts.iter().map(|count| count.0[of].load(Ordering::Relaxed)).sum();
+        let (rx, tx) = (&self.shared.rx, &self.shared.tx);
+        let [rx_packets, rx_bytes, tx_packets, tx_bytes] = [sum(rx, 0), sum(rx, 1), sum(tx, 0), sum(tx, 1)];
         let with_crc = |packets: u64, bytes: u64| bytes + packets * Statistics::CRC;
         let (rx_bytes, tx_bytes) = (with_crc(rx_packets, rx_bytes), with_crc(tx_packets, tx_bytes));
         Statistics { rx_packets, rx_bytes, tx_packets, tx_bytes, ..Statistics::default() }
@@ -168,31 +152,33 @@ impl ethdev::Port for Port<Null> {
     }
 }
 
-impl<D> Port<D> {
+impl Port {
     fn stop(&self) {
         self.shared.receives.store(false, Ordering::Relaxed);
         self.shared.sends.store(false, Ordering::Relaxed);
     }
 }
 
-impl<D> Drop for Port<D> {
+impl Drop for Port {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-fn publish(count: &Count, now: [u64; 2]) {
-    count.0.iter().zip(now).for_each(|(count, now)| count.store(now, Ordering::Relaxed));
+impl Count {
+    fn publish(&self, now: [u64; 2]) {
+        self.0.iter().zip(now).for_each(|(count, now)| count.store(now, Ordering::Relaxed));
+    }
 }
 
-impl ethdev::RxQueue for RxQueue<Null> {
+impl ethdev::RxQueue for RxQueue {
     fn recv<'b>(&mut self, cache: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         let (before, wanted) = (batch.len(), if self.is_ready() { batch.spare() } else { 0 });
         let packets = cache.alloc_batch(batch, wanted, FRAME.len());
         self.counters.no_buffers += u64::from(packets < wanted);
         self.counters.packets += packets as u64;
         self.counters.bytes += (packets * FRAME.len()) as u64;
-        publish(&self.count, [self.counters.packets, self.counters.bytes]);
+        self.shared.rx[self.index].publish([self.counters.packets, self.counters.bytes]);
         let received = batch.get_mut(before..).unwrap_or_default();
         received.iter_mut().for_each(|packet| packet.data_mut().copy_from_slice(&FRAME));
         received
@@ -207,7 +193,7 @@ impl ethdev::RxQueue for RxQueue<Null> {
     }
 }
 
-impl ethdev::TxQueue for TxQueue<Null> {
+impl ethdev::TxQueue for TxQueue {
     fn send(&mut self, cache: &mut PoolCache, batch: &mut Batch) -> usize {
         let packets = if self.shared.sends.load(Ordering::Relaxed) { batch.len() } else { 0 };
         for frame in frames(batch).take(packets) {
@@ -221,7 +207,7 @@ impl ethdev::TxQueue for TxQueue<Null> {
                 self.counters.bytes += bytes as u64;
             }
         }
-        publish(&self.count, [self.counters.packets, self.counters.bytes]);
+        self.shared.tx[self.index].publish([self.counters.packets, self.counters.bytes]);
         if packets > 0 {
             cache.free_batch(batch);
         }

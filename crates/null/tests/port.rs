@@ -9,7 +9,7 @@ fn pool(slots: usize) -> Pool {
     Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap()
 }
 
-fn open(config: &PortConfig) -> Result<ethdev::Opened<null::Port<Null>>, null::Error> {
+fn open(config: &PortConfig) -> Result<ethdev::Opened<null::Port>, null::Error> {
     null::open(Null("null:a".to_owned()), config)
 }
 
