@@ -424,15 +424,24 @@ impl<F: Layout> Writer<F> {
         for (slot, base) in change.bases.drain(..) {
             self.rib.set_base(slot, base);
         }
+        // Bytes about to change say nothing until they have: none is older than an answer of the table proper, which any burst may have had.
+        for ((slot, _), bytes) in change.roots.iter().zip(&change.bytes) {
+            each_byte(&self.tables, top(*slot), change.changed.clone(), bytes, Bytes::hide);
+        }
+        if let Some((slot, _, hop)) = change.leaf {
+            let bytes = &[byte_of(hop); PACKED_SLOTS];
+            each_byte(&self.tables, top(slot), change.changed.clone(), bytes, Bytes::hide);
+        }
         for (slot, block) in &change.roots {
             self.tables.region.set_root(top(*slot), *block);
         }
         for ((slot, _), bytes) in change.roots.iter().zip(&change.bytes) {
-            set_bytes(&self.tables, top(*slot), change.changed.clone(), bytes);
+            each_byte(&self.tables, top(*slot), change.changed.clone(), bytes, Bytes::set);
         }
         if let Some((slot, block, hop)) = change.leaf {
             F::store_leaf(&self.tables, block, &change.changed, hop, self.hops.get(hop).word);
-            set_bytes(&self.tables, top(slot), change.changed.clone(), &[byte_of(hop); PACKED_SLOTS]);
+            let bytes = &[byte_of(hop); PACKED_SLOTS];
+            each_byte(&self.tables, top(slot), change.changed.clone(), bytes, Bytes::set);
         }
         if let Some((parent, slot, entry)) = change.patch {
             F::patch(&self.tables, parent, slot, entry);
@@ -717,12 +726,18 @@ fn fill<F: Layout>(
     Some(())
 }
 
-/// Publishes the bytes of the `changed` ones of the slots from the address with leading bits `top` on.
-fn set_bytes<F: Layout>(tables: &Tables<F>, top: u32, changed: Range<usize>, bytes: &[u8; PACKED_SLOTS]) {
+/// Hides or publishes the bytes of the `changed` ones of the slots from the address with leading bits `top` on.
+fn each_byte<F: Layout>(
+    tables: &Tables<F>,
+    top: u32,
+    changed: Range<usize>,
+    bytes: &[u8; PACKED_SLOTS],
+    act: fn(&Bytes, u32, &[u8]),
+) {
     if let Some(table) = &tables.bytes {
         #[expect(clippy::cast_possible_truncation, reason = "there are 32 slots")]
         let start = changed.start as u32;
-        table.set(top | (start << 8), &bytes[changed]);
+        act(table, top | (start << 8), &bytes[changed]);
     }
 }
 

@@ -257,10 +257,20 @@ impl Bytes {
 
     /// Publishes the bytes of /24s from the one of `addr` on.
     pub(crate) fn set(&self, addr: u32, bytes: &[u8]) {
-        for (slot, index) in (0..).zip(bytes) {
+        self.change(addr, bytes, |byte| byte);
+    }
+
+    /// Has those of the bytes that are to be others say nothing.
+    pub(crate) fn hide(&self, addr: u32, bytes: &[u8]) {
+        self.change(addr, bytes, |_| u8::ESCAPE);
+    }
+
+    #[inline(always)]
+    fn change(&self, addr: u32, bytes: &[u8], to: impl Fn(u8) -> u8) {
+        for (slot, new) in (0..).zip(bytes) {
             let byte = self.byte(addr + (slot << 8));
-            if byte.load(Ordering::Relaxed) != *index {
-                byte.store(*index, Ordering::Release);
+            if byte.load(Ordering::Relaxed) != *new {
+                byte.store(to(*new), Ordering::Release);
             }
         }
     }
