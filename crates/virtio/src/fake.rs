@@ -215,8 +215,13 @@ impl FakeDevice {
     /// the driver requests it.
     pub fn report_as(&self, queue: u16, id: u32, len: u32, slots: u16) {
         let vector = self.with(queue, |queue, memory| queue.report(memory, id, len, slots)).flatten();
-        if let Some(vector) = vector.and_then(|vector| self.state().vectors.get(usize::from(vector)).cloned()) {
-            vector.signal();
+        self.interrupt(vector);
+    }
+
+    fn interrupt(&self, vectors: impl IntoIterator<Item = u16>) {
+        for vector in vectors {
+            let vector = self.state().vectors.get(usize::from(vector)).cloned();
+            vector.iter().for_each(|vector| vector.signal());
         }
     }
 
@@ -239,89 +244,113 @@ impl FakeDevice {
 
     /// Writes to a part of a chain.
     ///
+    /// # Safety
+    ///
+    /// The part is of a chain that [`Self::next`] returned and that is the device's still: neither reported since, itself or by a report of
+    /// anything else in its place, nor from before a reset, nor taken after the device had reported what it had not taken.
+    ///
     /// # Panics
     ///
     /// If the part is too short, or its memory is not mapped.
-    pub fn write(&self, part: &Part, offset: u32, bytes: &[u8]) {
+    pub unsafe fn write(&self, part: &Part, offset: u32, bytes: &[u8]) {
         assert!(offset as usize + bytes.len() <= part.len as usize, "beyond the part");
-        self.memory.write(part.address + u64::from(offset), bytes);
+        // SAFETY: by the caller's word.
+        unsafe { self.memory.write(part.address + u64::from(offset), bytes) };
     }
 
     /// Returns all bytes of a part of a chain.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::write`].
     ///
     /// # Panics
     ///
     /// If its memory is not mapped.
     #[must_use]
-    pub fn read(&self, part: &Part) -> Vec<u8> {
-        self.memory.read(part.address, part.len as usize)
+    pub unsafe fn read(&self, part: &Part) -> Vec<u8> {
+        // SAFETY: by the caller's word.
+        unsafe { self.memory.read(part.address, part.len as usize) }
     }
 
     /// Delivers a frame to the driver through receive queue `pair`, in as many buffers as it needs. Returns whether
-    /// there were enough buffers; if not, the frame is lost.
+    /// there were enough buffers; if not, the frame is lost. There are none once the device has reported, in that queue, what it had not
+    /// taken.
     #[must_use]
     pub fn deliver(&self, pair: u16, frame: &[u8]) -> bool {
-        let features = self.features();
         let header_len = self.header_len();
-        let mergeable = features.contains(Features::MRG_RXBUF);
-        let mut chains = Vec::new();
-        let mut room = 0;
-        while room < header_len + frame.len() {
-            if !mergeable && !chains.is_empty() {
-                return false;
+        let mergeable = self.features().contains(Features::MRG_RXBUF);
+        // All of it while the state is locked, so that no reset comes between.
+        let vectors = self.with(2 * pair, |queue, memory| {
+            let mut chains = Vec::new();
+            let mut room = 0;
+            while room < header_len + frame.len() {
+                if !mergeable && !chains.is_empty() {
+                    return None;
+                }
+                let chain = queue.next_owned(memory)?;
+                assert!(chain.parts.iter().all(|part| part.writable), "a receive buffer is for the device to write");
+                room += chain.parts.iter().map(|part| part.len as usize).sum::<usize>();
+                chains.push(chain);
             }
-            let Some(chain) = self.next(2 * pair) else { return false };
-            assert!(chain.parts.iter().all(|part| part.writable), "a receive buffer is for the device to write");
-            room += chain.parts.iter().map(|part| part.len as usize).sum::<usize>();
-            chains.push(chain);
-        }
-        let mut header = vec![0; header_len];
-        if let Some(buffers) = header.get_mut(10..12) {
-            buffers.copy_from_slice(&u16::try_from(chains.len()).unwrap_or(u16::MAX).to_le_bytes());
-        }
-        let message = [header.as_slice(), frame].concat();
-        let mut rest = message.as_slice();
-        for chain in chains {
-            let mut written = 0;
-            for part in &chain.parts {
-                let (now, later) = rest.split_at(rest.len().min(part.len as usize));
-                self.write(part, 0, now);
-                written += u32::try_from(now.len()).unwrap_or(u32::MAX);
-                rest = later;
+            let mut header = vec![0; header_len];
+            if let Some(buffers) = header.get_mut(10..12) {
+                buffers.copy_from_slice(&u16::try_from(chains.len()).unwrap_or(u16::MAX).to_le_bytes());
             }
-            self.report(2 * pair, &chain, written);
-        }
+            let message = [header.as_slice(), frame].concat();
+            let mut rest = message.as_slice();
+            let fill = |chain: &Chain| {
+                let mut written = 0;
+                for part in &chain.parts {
+                    let (now, later) = rest.split_at(rest.len().min(part.len as usize));
+                    // SAFETY: a chain of the queue's as it is set up now, which has it until it is reported below.
+                    unsafe { memory.write(part.address, now) };
+                    written += u32::try_from(now.len()).unwrap_or(u32::MAX);
+                    rest = later;
+                }
+                written
+            };
+            let lens: Vec<u32> = chains.iter().map(fill).collect();
+            let report = |(chain, len): (&Chain, u32)| queue.report(memory, chain.id.into(), len, chain.slots());
+            Some(chains.iter().zip(lens).filter_map(report).collect::<Vec<_>>())
+        });
+        let Some(vectors) = vectors.flatten() else { return false };
+        self.interrupt(vectors);
         true
     }
 
-    /// Takes a frame that the driver sent through transmit queue `pair`; `None` if there is none.
+    /// Takes a frame that the driver sent through transmit queue `pair`; `None` if there is none, or the device has reported, in that queue,
+    /// what it had not taken.
     ///
     /// # Panics
     ///
     /// If it is malformed: its header requests an offload, or a part of it is writable for the device.
     #[must_use]
     pub fn collect(&self, pair: u16) -> Option<Vec<u8>> {
-        let chain = self.next(2 * pair + 1)?;
-        let frame = self.frame_of(&chain);
-        self.report(2 * pair + 1, &chain, 0);
+        let header_len = self.header_len();
+        let (frame, vector) = self.with(2 * pair + 1, |queue, memory| {
+            let chain = queue.next_owned(memory)?;
+            // SAFETY: a chain of the queue's as it is set up now, which has it until it is reported below.
+            let frame = frame_in(&chain, header_len, |part| unsafe { memory.read(part.address, part.len as usize) });
+            Some((frame, queue.report(memory, chain.id.into(), 0, chain.slots())))
+        })??;
+        self.interrupt(vector);
         Some(frame)
     }
 
     /// Returns the frame in a chain of a transmit queue.
     ///
+    /// # Safety
+    ///
+    /// As [`Self::write`], of the whole chain.
+    ///
     /// # Panics
     ///
     /// As [`Self::collect`].
     #[must_use]
-    pub fn frame_of(&self, chain: &Chain) -> Vec<u8> {
-        assert!(chain.parts.iter().all(|part| !part.writable), "a frame is for the device to read");
-        let mut bytes: Vec<u8> = chain.parts.iter().flat_map(|part| self.read(part)).collect();
-        let frame = bytes.split_off(self.header_len());
-        assert!(
-            bytes.iter().all(|byte| *byte == 0),
-            "no offload was agreed on, and the header asks for one: {bytes:?}"
-        );
-        frame
+    pub unsafe fn frame_of(&self, chain: &Chain) -> Vec<u8> {
+        // SAFETY: by the caller's word.
+        frame_in(chain, self.header_len(), |part| unsafe { self.read(part) })
     }
 
     /// Returns the number of bytes in front of each frame.
@@ -333,6 +362,14 @@ impl FakeDevice {
         }
         if features.contains(Features::VERSION_1) || features.contains(Features::MRG_RXBUF) { 12 } else { 10 }
     }
+}
+
+fn frame_in(chain: &Chain, header_len: usize, read: impl Fn(&Part) -> Vec<u8>) -> Vec<u8> {
+    assert!(chain.parts.iter().all(|part| !part.writable), "a frame is for the device to read");
+    let mut bytes: Vec<u8> = chain.parts.iter().flat_map(read).collect();
+    let frame = bytes.split_off(header_len);
+    assert!(bytes.iter().all(|byte| *byte == 0), "no offload was agreed on, and the header asks for one: {bytes:?}");
+    frame
 }
 
 impl State {
@@ -350,16 +387,17 @@ impl State {
         let Some(answer) = self.config.control_answer else { return };
         let index = usize::from(self.control());
         let Some(queue) = self.queues.get_mut(index).and_then(Option::as_mut) else { return };
-        while let Some(chain) = queue.next(memory) {
+        while let Some(chain) = queue.next_owned(memory) {
             let [command, data, reply] = chain.parts.as_slice() else {
                 panic!("class and command, data, answer: a device before Virtio 1.0 wants them apart: {chain:?}")
             };
             assert!(!command.writable && !data.writable && reply.writable, "request, then answer: {chain:?}");
             assert_eq!((command.len, reply.len), (2, 1), "class and command, and an answer: {chain:?}");
-            self.commands.push(
-                [command, data].into_iter().flat_map(|part| memory.read(part.address, part.len as usize)).collect(),
-            );
-            memory.write(reply.address, &[answer]);
+            // SAFETY: a chain of the queue's, which has it until it is reported below.
+            let read = |part: &Part| unsafe { memory.read(part.address, part.len as usize) };
+            self.commands.push([command, data].into_iter().flat_map(read).collect());
+            // SAFETY: as above.
+            unsafe { memory.write(reply.address, &[answer]) };
             queue.report(memory, chain.id.into(), 1, chain.slots());
         }
     }
@@ -394,8 +432,8 @@ impl Notifier for FakeNotifier {
     }
 }
 
-// SAFETY: the device acts only when it is told to, and refuses to without DRIVER_OK, which a reset clears; it reaches what
-// is mapped in its domain, and nothing else.
+// SAFETY: the device acts only when it is told to, and refuses to without DRIVER_OK, which a reset clears; beyond the rings it reaches what
+// the driver has made available and has not back, or what a caller vouches for ([`FakeDevice::write`]).
 unsafe impl Transport for FakeTransport {
     type Notifier = FakeNotifier;
 

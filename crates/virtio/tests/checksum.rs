@@ -1,5 +1,6 @@
 //! Checksum offload: what a device says of received frames, what it is asked for, and the sums that software completes for
 //! one that cannot.
+#![expect(unsafe_code, reason = "plays the device")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -35,14 +36,16 @@ fn deliver(rig: &Rig, flags: [u8; 2], start: u16, offset: u16, frame: &[u8]) {
     let ([a, b], [c, d]) = (start.to_le_bytes(), offset.to_le_bytes());
     let header = &[flags[0], flags[1], 0, 0, 0, 0, a, b, c, d, 1, 0][..rig.device.header_len()];
     let chain = rig.device.next(0).unwrap();
-    rig.device.write(&chain.parts[0], 0, &[header, frame].concat());
+    // SAFETY: a chain that the device has taken and not reported.
+    unsafe { rig.device.write(&chain.parts[0], 0, &[header, frame].concat()) };
     rig.device.report(0, &chain, u32::try_from(header.len() + frame.len()).unwrap());
 }
 
 /// Header and frame that the driver has sent.
 fn collect(rig: &Rig) -> (Vec<u8>, Vec<u8>) {
     let chain = rig.device.next(1).unwrap();
-    let mut header: Vec<u8> = chain.parts.iter().flat_map(|part| rig.device.read(part)).collect();
+    // SAFETY: a chain that the device has taken and not reported.
+    let mut header: Vec<u8> = chain.parts.iter().flat_map(|part| unsafe { rig.device.read(part) }).collect();
     let frame = header.split_off(rig.device.header_len());
     rig.device.report(1, &chain, 0);
     (header, frame)

@@ -1,5 +1,6 @@
 //! What is bounded: memory of rings, work of a call, time of an operation, restarts; and the rules of the specification about
 //! frames and buffers that only some devices make use of.
+#![expect(unsafe_code, reason = "plays the device")]
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -71,7 +72,8 @@ fn a_stream_of_bad_frames_is_bounded_work_for_a_call() {
             while !stopped.load(Ordering::Relaxed) {
                 while let Some(chain) = device.next(0) {
                     // A frame of many buffers, and then buffers of no length.
-                    device.write(&chain.parts[0], 0, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0]);
+                    // SAFETY: a chain that the device has taken and not reported.
+                    unsafe { device.write(&chain.parts[0], 0, &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 0]) };
                     device.report(0, &chain, if lies.is_multiple_of(100) { 72 } else { 0 });
                     lies += 1;
                 }
@@ -194,11 +196,14 @@ fn without_any_layout_header_and_data_of_received_frames_are_apart() {
             assert_eq!(chain.slots(), parts, "{features}");
             if parts == 2 {
                 assert_eq!(chain.parts[0].len, 10, "the header, and nothing else");
-                rig.device.write(&chain.parts[0], 0, &[0; 10]);
-                rig.device.write(&chain.parts[1], 0, &frame(n, 60 + n));
+                // SAFETY: a chain that the device has taken and not reported.
+                unsafe { rig.device.write(&chain.parts[0], 0, &[0; 10]) };
+                // SAFETY: as above.
+                unsafe { rig.device.write(&chain.parts[1], 0, &frame(n, 60 + n)) };
                 rig.device.report(0, &chain, 70 + u32::try_from(n).unwrap());
             } else {
-                rig.device.write(&chain.parts[0], 0, &[0; 12]);
+                // SAFETY: a chain that the device has taken and not reported.
+                unsafe { rig.device.write(&chain.parts[0], 0, &[0; 12]) };
                 rig.device.report(0, &chain, 0);
                 assert!(rig.device.deliver(0, &frame(n, 60 + n)));
             }

@@ -20,6 +20,7 @@ pub mod vfio_user_client;
 pub mod vfio_user_server;
 #[expect(unsafe_code, reason = "plays the peer, and gives the word for it")]
 pub mod vhost_user;
+#[expect(unsafe_code, reason = "plays the device")]
 pub mod virtio_rings;
 pub mod wire;
 

@@ -34,17 +34,27 @@ impl Memory {
         panic!("the device was given {len} bytes at {address:#x}, which are not mapped");
     }
 
-    pub(super) fn read(&self, address: u64, len: usize) -> Vec<u8> {
+    /// Returns `len` bytes at `address`.
+    ///
+    /// # Safety
+    ///
+    /// The driver has given them to the device, and does not have them back before this returns.
+    pub(super) unsafe fn read(&self, address: u64, len: usize) -> Vec<u8> {
         let from = self.at(address, len);
         let mut bytes = vec![0; len];
-        // SAFETY: mapped memory of that length; the driver gave it to the device.
+        // SAFETY: mapped memory of that length; nobody writes to it, by the caller's word.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), len) };
         bytes
     }
 
-    pub(super) fn write(&self, address: u64, bytes: &[u8]) {
+    /// Writes `bytes` at `address`.
+    ///
+    /// # Safety
+    ///
+    /// As [`Self::read`], and the device may write them.
+    pub(super) unsafe fn write(&self, address: u64, bytes: &[u8]) {
         let to = self.at(address, bytes.len());
-        // SAFETY: mapped memory of that length; the driver gave it to the device, and does not look at it meanwhile.
+        // SAFETY: mapped memory of that length; nobody else looks at it, by the caller's word.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 

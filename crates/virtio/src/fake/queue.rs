@@ -52,9 +52,10 @@ pub(super) struct Queue {
     next_wrap: bool,
     used: u16,
     used_wrap: bool,
-    /// Ids and lengths of the chains of a packed ring that it has taken and not reported.
+    /// Ids and lengths of the chains that it has taken and not reported.
     taken: Vec<(u16, u16)>,
-    /// It has reported what it had not taken, and may so have written over what the driver has made available.
+    /// It has reported what it had not taken. So it may have written over what the driver has made available in a packed ring, and the
+    /// driver may have back what the ring still shows as available.
     astray: bool,
 }
 
@@ -83,23 +84,34 @@ impl Queue {
 
     pub(super) fn next(&mut self, memory: &Memory) -> Option<Chain> {
         let chain = if self.setup.packed { self.next_packed(memory) } else { self.next_split(memory) };
+        self.taken.extend(chain.iter().map(|chain| (chain.id, chain.slots())));
         self.ask(memory);
         chain
+    }
+
+    /// Takes the next chain if its memory is the device's for sure, which is so until it is reported or the device is reset.
+    pub(super) fn next_owned(&mut self, memory: &Memory) -> Option<Chain> {
+        if self.astray { None } else { self.next(memory) }
     }
 
     /// Returns the vector to interrupt by, if the driver wants to be.
     pub(super) fn report(&mut self, memory: &Memory, id: u32, len: u32, slots: u16) -> Option<u16> {
         let (used, wrap) = (self.used, self.used_wrap);
+        // The ids of a split ring stand for whole chains, and those of a packed one have 16 bits.
+        let is_it = |chain: &(u16, u16)| match self.setup.packed {
+            true => u32::from(chain.0) == id & 0xffff && chain.1 == slots,
+            false => u32::from(chain.0) == id,
+        };
+        match self.taken.iter().position(is_it) {
+            Some(place) => drop(self.taken.swap_remove(place)),
+            None => self.astray = true,
+        }
         if self.setup.packed {
             let id = u16::try_from(id & 0xffff).unwrap_or_default();
             let address = self.setup.descriptors + 16 * u64::from(self.used);
             let flags = if self.used_wrap { AVAIL | USED } else { 0 };
             let word = u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48;
             memory.long(address + 8).store(word.to_le(), Ordering::Release);
-            match self.taken.iter().position(|chain| *chain == (id, slots)) {
-                Some(place) => drop(self.taken.swap_remove(place)),
-                None => self.astray = true,
-            }
             for _ in 0..slots {
                 (self.used, self.used_wrap) = self.after(self.used, self.used_wrap);
             }
@@ -107,7 +119,7 @@ impl Queue {
             let entry = self.setup.device + 4 + 8 * (u64::from(self.used) % self.size());
             memory.word(entry).store(id.to_le(), Ordering::Relaxed);
             memory.word(entry + 4).store(len.to_le(), Ordering::Relaxed);
-            self.skip_used(memory, 1);
+            self.advance_used(memory, 1);
         }
         self.setup.vector.filter(|_| self.wants_interrupt(memory, used, wrap))
     }
@@ -129,9 +141,13 @@ impl Queue {
     }
 
     pub(super) fn skip_used(&mut self, memory: &Memory, by: u16) {
-        if self.setup.packed {
-            return;
+        if !self.setup.packed {
+            self.astray = true;
+            self.advance_used(memory, by);
         }
+    }
+
+    fn advance_used(&mut self, memory: &Memory, by: u16) {
         self.used = self.used.wrapping_add(by);
         memory.half(self.setup.device + 2).store(self.used.to_le(), Ordering::Release);
     }
@@ -186,9 +202,7 @@ impl Queue {
             (at, wrap) = self.after(at, wrap);
             if flags & NEXT == 0 {
                 (self.next, self.next_wrap) = (at, wrap);
-                let chain = Chain { id, parts };
-                self.taken.push((id, chain.slots()));
-                return Some(chain);
+                return Some(Chain { id, parts });
             }
         }
     }
