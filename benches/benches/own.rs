@@ -6,13 +6,13 @@ mod cycles;
 use benches::{Rig, VirtioRig};
 use criterion::{Criterion, criterion_group, criterion_main};
 use cycles::{Cycles, measure};
-use mempool::Packet;
+use mempool::{Packet, frames_mut};
 
 /// YOUR FUNCTION: what happens to a burst between receive and transmit. This one swaps the MAC addresses.
 #[inline(always)]
 fn function(packets: &mut [Packet]) {
-    for packet in packets {
-        if let Some(addresses) = packet.data_mut().first_chunk_mut::<12>() {
+    for frame in frames_mut(packets) {
+        if let Some(addresses) = frame[0].data_mut().first_chunk_mut::<12>() {
             addresses.rotate_left(6);
         }
     }

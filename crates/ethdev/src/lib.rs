@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use ethdev::{Opened, Port as _, PortConfig, RxQueue as _, TxQueue as _, in_process};
-//! use mempool::{Batch, Pool, PoolConfig};
+//! use mempool::{Batch, Pool, PoolConfig, frames_mut};
 //!
 //! // A program that sends every frame back to where it came from.
 //! let pool = Pool::new(&PoolConfig::default())?;
@@ -14,8 +14,9 @@
 //! let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
 //! let frame: Vec<u8> = (0..60).collect();
 //! wire.inject(&frame);
-//! for packet in rx[0].recv(&mut cache, &mut batch) {
-//!     if let Some(addresses) = packet.data_mut().first_chunk_mut::<12>() {
+//! // A frame may lie in several packets; the addresses are in the first.
+//! for frame in frames_mut(rx[0].recv(&mut cache, &mut batch)) {
+//!     if let Some(addresses) = frame[0].data_mut().first_chunk_mut::<12>() {
 //!         addresses.rotate_left(6);
 //!     }
 //! }

@@ -13,7 +13,7 @@ use std::fmt;
 /// ```
 /// use ethdev::{Opened, PortConfig, RxQueue as _, TxQueue as _, in_process};
 /// use lcore::{Clock, Loop, Stop, Team};
-/// use mempool::{Batch, Pool, PoolConfig};
+/// use mempool::{Batch, Pool, PoolConfig, frames_mut};
 ///
 /// let pool = Pool::new(&PoolConfig::default())?;
 /// let (opened, mut wire) = in_process::open("port", &PortConfig::default(), &pool)?;
@@ -28,8 +28,8 @@ use std::fmt;
 /// };
 /// let (mut cache, mut batch) = (pool.cache(), Batch::with_capacity(32));
 /// let transmit = move |_: &mut Clock| {
-///     for packet in receiver.recv(&mut batch) {
-///         if let Some(addresses) = packet.data_mut().get_mut(..12) {
+///     for frame in frames_mut(receiver.recv(&mut batch)) {
+///         if let Some(addresses) = frame[0].data_mut().get_mut(..12) {
 ///             addresses.rotate_left(6);
 ///         }
 ///     }
