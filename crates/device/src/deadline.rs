@@ -149,10 +149,10 @@ impl Deadline {
     ///
     /// Those of [`Self::remaining`], as soon as the time is used up or the operation is cancelled.
     pub fn sleep(&self, time: Duration) -> Result<(), Expired> {
-        let until = Instant::now() + time;
+        let begun = Instant::now();
         loop {
             let left = self.remaining()?;
-            let wait = until.saturating_duration_since(Instant::now());
+            let wait = time.saturating_sub(begun.elapsed());
             if wait.is_zero() {
                 return Ok(());
             }

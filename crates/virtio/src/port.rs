@@ -202,10 +202,10 @@ impl<T: Transport> ethdev::Port for Port<T> {
     /// If the link is still down at the end, it returns the error that prevents a session with the device, if there is
     /// one. That no back end has connected yet is not an error: then the link is reported as down.
     fn wait_link(&self, limit: Duration) -> Result<LinkStatus> {
-        let deadline = Instant::now() + limit;
+        let begun = Instant::now();
         loop {
             let link = self.link()?;
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = limit.saturating_sub(begun.elapsed());
             if link.up || left.is_zero() {
                 let trouble = self.control.live().trouble.take();
                 return match trouble {
