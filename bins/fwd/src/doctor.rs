@@ -120,7 +120,7 @@ fn devices(host: &Host, args: &DoctorArgs) -> Result<(Vec<PciDevice>, Vec<Row>),
             Ok(_) => devices.push(device),
             Err(what) if named => others.push(Row {
                 device: Some(device.address.to_string()),
-                remedy: "choose an 82599, X520, X540, X550 or virtio-net device from the list of".to_owned(),
+                remedy: "choose a device with a driver from the list of".to_owned(),
                 commands: vec![as_typed("fwd devices")],
                 ..Row::breaks("driver", what, "Ringway cannot drive it")
             }),

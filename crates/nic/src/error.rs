@@ -23,9 +23,7 @@ pub enum Error {
         cause: &'static str,
     },
     /// There is no driver for the device.
-    #[error(
-        "{address}: {what}; choose an 82599, X520, X540, X550 or virtio-net device (fwd devices lists what there is)"
-    )]
+    #[error("{address}: {what}; choose a device for which fwd devices names a driver")]
     NoDriver {
         /// The address.
         address: String,
