@@ -23,7 +23,7 @@ impl RxCounters {
     /// Returns the number of frames that arrived in a descriptor and did not reach the application.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.frame_errors + self.bad_length + self.too_long + self.batch_too_small
+        [self.bad_length, self.too_long, self.batch_too_small].into_iter().fold(self.frame_errors, u64::saturating_add)
     }
 }
 
@@ -51,7 +51,9 @@ impl TxCounters {
     /// Returns the number of frames that were taken out of a batch and not handed to the device.
     #[must_use]
     pub fn dropped(&self) -> u64 {
-        self.bad_length + self.too_long + self.too_many_segments + self.unmapped_pool
+        [self.too_long, self.too_many_segments, self.unmapped_pool]
+            .into_iter()
+            .fold(self.bad_length, u64::saturating_add)
     }
 }
 
@@ -93,7 +95,7 @@ impl RxErrors {
     /// Returns the sum of all these errors.
     #[must_use]
     pub fn total(&self) -> u64 {
-        self.crc + self.length + self.undersize + self.oversize
+        [self.length, self.undersize, self.oversize].into_iter().fold(self.crc, u64::saturating_add)
     }
 }
 

@@ -290,6 +290,9 @@ pub struct InProcessRx {
 impl RxQueue for InProcessRx {
     fn recv<'b>(&mut self, _: &mut PoolCache, batch: &'b mut Batch) -> &'b mut [Packet] {
         let before = batch.len();
+        if batch.spare() == 0 {
+            return &mut [];
+        }
         // As many as the ring holds: whoever injects meanwhile keeps nobody here.
         for _ in 0..self.shared.config.rx_ring {
             let Some(frame) = self.held.take().or_else(|| self.shared.rx[self.index].frames.pop()) else { break };

@@ -244,7 +244,7 @@ pub trait Port: fmt::Debug {
     /// gone.
     fn transmit_idle(&self) -> bool;
 
-    /// Returns the descriptor that becomes readable when [`Self::events`] has something to report; `None` without interrupts.
+    /// Returns the descriptor that becomes readable when [`Self::events`] has something to report; none without interrupts.
     fn event_fds(&self) -> Vec<BorrowedFd<'_>> {
         Vec::new()
     }

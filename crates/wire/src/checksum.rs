@@ -51,7 +51,9 @@ impl Sum {
     pub fn and(self, bytes: &[u8]) -> Self {
         let words = words(bytes);
         let more = if self.odd { u64::from(fold(words).swap_bytes()) } else { words };
-        Self { words: self.words + more, odd: self.odd ^ (bytes.len() % 2 == 1) }
+        // What is carried out at the top comes in at the bottom, as above.
+        let (words, carry) = self.words.overflowing_add(more);
+        Self { words: words + u64::from(carry), odd: self.odd ^ (bytes.len() % 2 == 1) }
     }
 
     /// Returns the sum of the IPv4 pseudo-header of a TCP segment or UDP datagram of `len` bytes (RFC 9293, 3.1; RFC

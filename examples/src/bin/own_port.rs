@@ -82,10 +82,10 @@ impl TxQueue for Tx {
                 self.1.too_many_segments += 1;
                 frame.for_each(|packet| cache.free(packet));
             } else if let Some(mut packet) = frame.next() {
+                packet.set_continues(false);
                 complete_checksum(std::slice::from_mut(&mut packet));
                 (self.1.packets, self.1.bytes) = (self.1.packets + 1, self.1.bytes + packet.len() as u64);
-                // Nobody else sends, so there is still room.
-                let _ = self.0.push(packet);
+                let _ = self.0.push(packet); // Nobody else sends, so there is still room.
             }
         }
         before - batch.len()
