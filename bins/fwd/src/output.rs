@@ -11,8 +11,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub(crate) struct Output {
     pub(crate) tx: AnyTxQueue,
-    /// How long to wait for room in a full ring, in cycles.
-    patience: u64,
+    /// How long to wait for room in a full ring.
+    patience_cycles: u64,
     /// The ring took nothing for that long: until it moves again it is not waited for.
     stuck: bool,
 }
@@ -24,8 +24,8 @@ impl Output {
     /// `patience` is how long to wait for a full ring before frames are dropped.
     pub(crate) fn new(tx: AnyTxQueue, patience: Duration) -> Self {
         let nanoseconds = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        let patience = nanoseconds.saturating_mul(tsc::frequency_hz() / 1_000_000) / 1000;
-        Self { tx, patience, stuck: false }
+        let patience_cycles = nanoseconds.saturating_mul(tsc::frequency_hz() / 1_000_000) / 1000;
+        Self { tx, patience_cycles, stuck: false }
     }
 
     /// Sends all of `batch`; what the ring does not take in time is dropped and counted. Returns the cycles waited.
@@ -60,7 +60,7 @@ impl Output {
         yields: bool,
     ) -> u64 {
         let begun = tsc::now();
-        let last_patience = self.patience.min(tsc::frequency_hz() / 50);
+        let last_patience = self.patience_cycles.min(tsc::frequency_hz() / 50);
         let mut turns = 0;
         while !self.stuck && !batch.is_empty() {
             turns += 1;
@@ -70,7 +70,7 @@ impl Output {
             }
             self.tx.send(cache, batch);
             let waited = tsc::now() - begun;
-            self.stuck = waited > self.patience || (waited > last_patience && stop.is_requested());
+            self.stuck = waited > self.patience_cycles || (waited > last_patience && stop.is_requested());
         }
         if batch.is_empty() {
             self.stuck = false;

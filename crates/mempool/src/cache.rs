@@ -11,7 +11,8 @@ const CAPACITY: usize = 512;
 
 /// A stack of free slots for one thread. It allocates and frees without atomics, the slot freed last first, as that is
 /// still in the processor's cache. It exchanges slots with the pool in chunks of [`CHUNK`]. So that an idle thread does
-/// not starve others, it keeps at most an eighth of the pool (32 slots for a small pool, 512 for a large one).
+/// not starve others, it keeps at most an eighth of the pool (32 slots for a small pool, 512 for a large one), or the last batch that
+/// was freed if that is more.
 ///
 /// Two threads cannot use one cache at the same time; each makes its own:
 ///
