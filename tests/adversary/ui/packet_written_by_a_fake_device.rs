@@ -1,4 +1,4 @@
-//! E0133: unsafe function `FakeDevice::write`
+//! E0133: FakeDevice::write
 //! Memory that a played device has is written by whoever vouches that the driver has not got it back.
 use virtio::fake::{FakeConfig, FakeDevice, Part};
 
