@@ -12,6 +12,9 @@ const DD: u64 = 1;
 const EOP: u64 = 2;
 const RXE: u64 = 1 << 31;
 const TX_DD: u64 = 1 << 32;
+/// RCTL.RXEN and RXDCTL.ENABLE.
+const RXEN: u32 = 1 << 1;
+const ENABLE: u32 = 1 << 25;
 
 fn pool(slots: usize) -> Pool {
     Pool::new(&PoolConfig { slots, ..PoolConfig::default() }).unwrap()
@@ -57,6 +60,52 @@ fn memory_is_given_after_a_reset_and_taken_before_it_is_freed() {
     ring.report(0, DD | EOP | 60 << 32);
     port.close().unwrap();
     assert_eq!((fake.since_bus_master(), pool.away()), ((false, Vec::new()), 0));
+}
+
+/// RXDCTL of two queues as 8.10.10 of the 82576's datasheet has it, where ENABLE follows RCTL.RXEN, or as 4.5.9 has it.
+fn two_queues(follows: bool) -> Fake {
+    let fake = Fake::new(0x10C9);
+    for control in [0, 1].map(|queue| RXDCTL.at(queue)).into_iter().filter(|_| follows) {
+        fake.on_read(control, move |storage| {
+            let value = |at: u32| storage.get(&at).copied().unwrap_or(0);
+            if value(RCTL.offset()) & RXEN == 0 { value(control.offset()) & !ENABLE } else { value(control.offset()) }
+        });
+    }
+    fake
+}
+
+/// Both ways a queue starts, and has no descriptor before it is known to be enabled, nor before all have their rings.
+#[test]
+fn queues_start_whether_or_not_their_enable_waits_for_the_receiver() {
+    for follows in [false, true] {
+        let pool = pool(512);
+        let fake = two_queues(follows);
+        let port = PortConfig { rx_ring: 64, rx_queues: 2, ..PortConfig::default() };
+        let opened = crate::open(fake.clone(), &Config::from(port), &pool).unwrap();
+        let (_, writes) = fake.since_bus_master();
+        let at = |register: u32, is: fn(u32) -> bool| {
+            let found = writes.iter().position(|write| write.0 == register && is(write.1));
+            found.unwrap_or_else(|| panic!("{register:#x}: {writes:x?}"))
+        };
+        let receiving = at(RCTL.offset(), |value| value & RXEN != 0);
+        for queue in [0, 1] {
+            assert!(at(RXDCTL.at(queue).offset(), |value| value & ENABLE != 0) < receiving);
+            assert!(at(RDT.at(queue).offset(), |value| value != 0) > receiving);
+            assert_eq!(fake.get(RDT.at(queue)), 63);
+        }
+        close(opened, &[&pool]);
+    }
+}
+
+#[test]
+fn a_queue_that_does_not_start_is_told_and_gives_its_buffers_back() {
+    let pool = pool(512);
+    let fake = two_queues(true);
+    fake.on_read(RXDCTL.at(1), |_| 0);
+    let port = PortConfig { rx_ring: 64, rx_queues: 2, ..PortConfig::default() };
+    let error = crate::open(fake.clone(), &Config::from(port), &pool).unwrap_err();
+    assert!(error.to_string().contains("the receive queue to start"), "{error}");
+    assert_eq!((fake.get(RDT.at(1)), pool.away()), (0, 0));
 }
 
 #[test]

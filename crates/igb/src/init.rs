@@ -1,5 +1,6 @@
 //! Reset, bring-up and shutdown (82576 datasheet 4.2, 4.5, 5.2). The order of one opening is [`reset`], station address,
-//! link, statistics, filters, [`receive_path`], [`transmit_path`], rings, [`announce`], [`start_receiving`].
+//! link, statistics, filters, [`receive_path`], [`transmit_path`], rings, [`announce`], [`start_receiving`], and
+//! the buffers of the receive rings.
 
 use crate::filter::Modes;
 use crate::regs::{
@@ -64,7 +65,7 @@ pub(crate) fn announce<D: Device>(regs: &Registers<D>) -> Result<()> {
     modify(regs, CTRL_EXT, |value| value | ctrl_ext::DRV_LOAD.mask())
 }
 
-/// Lets frames in, once receive queues are enabled and filled (4.5).
+/// Lets frames in, once all receive queues have been told to be enabled; they show that afterwards, and are filled then (4.5.9, 8.10.10).
 pub(crate) fn start_receiving<D: Device>(regs: &Registers<D>) -> Result<()> {
     modify(regs, RCTL, |value| value | rctl::RXEN.mask())
 }

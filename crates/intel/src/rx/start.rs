@@ -13,11 +13,12 @@ use mempool::{CHUNK, Meta, Pool};
 use std::sync::Arc;
 
 impl<F: Family, D: Device> RxQueue<F, D> {
-    /// Fills a ring with buffers, programs it and enables the queue (82599 datasheet 4.6.7.1, 82576 datasheet 4.5).
+    /// Makes a ring of buffers, programs it and enables the queue (82599 datasheet 4.6.7.1, 82576 datasheet 4.5). The device has no
+    /// descriptor of it until [`Self::fill`].
     ///
     /// # Errors
     ///
-    /// If a queue of this number was started before; [`Error::Pool`] if the pool does not suit the ring; [`Error::Timeout`] when the queue does not start, [`Error::Expired`],
+    /// If a queue of this number was started before; [`Error::Pool`] if the pool does not suit the ring; [`Error::Expired`],
     /// [`Error::Gone`].
     ///
     /// # Panics
@@ -87,7 +88,6 @@ impl<F: Family, D: Device> RxQueue<F, D> {
     }
 
     fn program(&self, config: &F::Config, regs: &Timed<F, D>) -> Result<()> {
-        let QueueRegisters { tail, control, enable, .. } = F::RX;
         let steps = self.ring.place(regs, &F::RX, self.index);
         let enabling = F::enable_rx(regs, self.index, u32::from(self.buffer / 1024), config);
         let write = |steps: Vec<Step<F>>| {
@@ -102,6 +102,16 @@ impl<F: Family, D: Device> RxQueue<F, D> {
         // written.
         read(regs, F::STATUS)?;
         write(enabling);
+        Ok(())
+    }
+
+    /// Waits until the queue is enabled, and hands its buffers to the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when the queue does not start, [`Error::Expired`], [`Error::Gone`].
+    pub fn fill(&self, regs: &Timed<F, D>) -> Result<()> {
+        let QueueRegisters { tail, control, enable, .. } = F::RX;
         let started = |value| enable.is_set(value);
         wait(regs, control.at(self.index), started, START_LIMIT, "the receive queue to start")?;
         // The device owns [head, tail): all but the last.
