@@ -4,8 +4,8 @@
 
 use crate::filter::Modes;
 use crate::regs::{
-    CTRL, CTRL_EXT, EEC, EEMNGCTL, EICR, EIMC, GPIE, ICR, IMC, RCTL, RLPML, RXCSUM, Registers, STATUS, TCTL, ctrl,
-    ctrl_ext, eec, eemngctl, rctl, rlpml, rxcsum, status, tctl,
+    CTRL, CTRL_EXT, EEC, EEMNGCTL, EIAC, EIAM, EICR, EIMC, GPIE, ICR, IMC, RCTL, RLPML, RXCSUM, Registers, STATUS,
+    TCTL, ctrl, ctrl_ext, eec, eemngctl, rctl, rlpml, rxcsum, status, tctl,
 };
 use crate::wait::{Timed, modify, read, wait};
 use crate::{Config, Error, Result, rss};
@@ -86,10 +86,12 @@ pub(crate) fn stop<D: Device>(regs: &Timed<D>) -> Result<()> {
     mask_interrupts(regs)
 }
 
-/// Masks all interrupts and clears their causes (4.5).
+/// Masks all interrupts and clears their causes (4.5). EICR is not to be read while EIAC has a bit (8.8.5), so those of an earlier driver go first.
 fn mask_interrupts<D: Device>(regs: &Registers<D>) -> Result<()> {
     regs.write(EIMC, u32::MAX);
     regs.write(IMC, u32::MAX);
+    regs.write(EIAC, 0);
+    regs.write(EIAM, 0);
     read(regs, ICR)?;
     read(regs, EICR)?;
     regs.write(GPIE, 0);
@@ -164,6 +166,21 @@ mod tests {
         assert_eq!((fake.get(RCTL), fake.get(TCTL)), (0, 8));
         let written = fake.written(CTRL);
         assert_eq!(written, [4, 0x0400_0004, 0], "GIO_DIS, then RST, then requests to memory again");
+    }
+
+    /// With EIAC set, reading EICR is forbidden (8.8.5).
+    #[test]
+    fn causes_are_read_when_no_vector_clears_them() {
+        let fake = Fake::new(0x10C9);
+        fake.set(EIAC, 0x1FF);
+        fake.on_read(EICR, |storage| {
+            assert_eq!(storage.get(&EIAC.offset()).copied(), Some(0), "EICR is read with EIAC set");
+            0
+        });
+        reset(&fake.regs()).unwrap();
+        fake.set(EIAC, 3);
+        stop(&fake.regs()).unwrap();
+        assert_eq!((fake.get(EIAC), fake.get(EIAM)), (0, 0));
     }
 
     /// Requests under way get their answers before the reset; one that never gets its own holds up nothing.
