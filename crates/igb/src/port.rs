@@ -42,7 +42,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let address = filter::station(&regs)?;
     filter::clear(&regs, model.mac);
     phy::set_up(&regs, model.mac)?;
-    let counters = Counters::new(&regs, config.port.rx_queues.into())?;
+    let counters = Counters::new(&regs, model.mac, config.port.rx_queues.into())?;
     let card = Card { modes: Modes::from(&config.port), counters, model, address, rx_queues: config.port.rx_queues };
     #[expect(unsafe_code, reason = "a word for the device")]
     // SAFETY: bus mastering was turned off before the reset, and nothing else in this crate turns it on.

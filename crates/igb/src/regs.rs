@@ -95,7 +95,7 @@ registers! {
     RDT[16; 0x40] @ 0x0C018, dma, rdt {};
     /// Queue enable and thresholds in descriptors. 8.10.
     RXDCTL[16; 0x40] @ 0x0C028, dma, rxdctl { PTHRESH: 0..=4, HTHRESH: 8..=12, WTHRESH: 16..=20, EN: 25, SWFLSH: 26 };
-    /// Packets dropped for want of descriptors. 8.10.
+    /// Packets dropped for want of descriptors: 12 bits on an 82576. 8.10.
     RQDPC[16; 0x40] @ 0x0C030, rc, rqdpc {};
     /// Direct cache access of a receive queue; write-backs are in order while bit 11 is clear. 8.13.
     RXCTL[16; 0x40] @ 0x0C014, dma, rxctl { WB_RO: 11 };
