@@ -178,6 +178,18 @@ fn firmware_that_does_not_do_its_part_does_not_hold_up() {
     }
 }
 
+/// A program that died while it held the semaphores of an X540 or X550, which a reset leaves taken: the next one gives them back.
+#[test]
+fn semaphores_that_were_left_are_given_back() {
+    for id in [DeviceId::X540, DeviceId::X550] {
+        let begun = Instant::now();
+        let rig = open(StrictNic::builder().id(id).fault(Fault::SemaphoreLeft)).expect("it opens");
+        assert!(begun.elapsed() < Duration::from_secs(10), "bounded");
+        assert_eq!(link(&rig), TEN, "{id:?}");
+        rig.port.close().expect("it closes");
+    }
+}
+
 #[test]
 fn a_phy_that_does_not_answer_is_one_clear_error() {
     let broken = |fault| {

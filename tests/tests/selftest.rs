@@ -59,6 +59,12 @@ const FAULTS: &[Case] = &[
     bad("fault=an-stuck", &[("auto-negotiation", "ANLP1")]),
     bad("id=10fb&fault=an-stuck", &[("auto-negotiation", "ANLP1")]),
     bad("fault=firmware-holds", &[("semaphores", "that of the MAC was held for a second")]),
+    // What a program that died may leave: it is told, and mended.
+    good("id=x540&fault=semaphore-left", &[("semaphores", "left taken by a program"), ("link", "up")]),
+    good(
+        "id=x550&fault=semaphore-left",
+        &[("semaphores", "(SW_FW_SYNC bits 0x1c0f)"), ("EEPROM", "is right"), ("PHY", "at MDIO")],
+    ),
     bad("id=x550&fault=firmware-silent", &[("EEPROM", "HICR")]),
     // What an earlier driver may do: it is told, and mended.
     good("id=x540&fault=phy-asleep", &[("PHY", "was in low power"), ("link", "up")]),

@@ -18,7 +18,7 @@ pub struct Semaphores<F> {
     /// The bit of `sw_fw_sync` that takes SWESMBI's part, if one does: REGSMP. Where it does, the bits of firmware and device are theirs to
     /// clear.
     pub regsmp: Option<Bits>,
-    /// How long others may hold a resource before they are taken for dead.
+    /// How long others may hold a resource before they are taken for dead; a program that holds it alone, [`Self::HOLDER_LIMIT`].
     pub holder_limit: Duration,
 }
 
@@ -27,7 +27,7 @@ impl<F: Family> Semaphores<F> {
     pub const HOLDER_LIMIT: Duration = Duration::from_secs(1);
 
     /// Runs `work` while this driver owns `resource`, a software bit of SW_FW_SYNC. A holder that does not let go within
-    /// [`Self::holder_limit`] is taken for dead: software takes the resource all the same, and the log says so. It is given back even if
+    /// its limit is taken for dead: software takes the resource all the same, and the log says so. It is given back even if
     /// time is up meanwhile, which takes another 0.3 s at most.
     ///
     /// # Errors
@@ -55,11 +55,21 @@ impl<F: Family> Semaphores<F> {
         // With REGSMP, software takes what firmware keeps without touching firmware's bit.
         let cleared = if self.regsmp.is_some() { 0 } else { taken };
         let start = Instant::now();
+        // Since when a program has been the only holder.
+        let mut alone = start;
         loop {
-            if self.under_lock(regs, |sync| (sync & taken == 0).then_some(sync | software))? {
+            let mut seen = 0;
+            let take = |sync| {
+                seen = sync & taken;
+                (seen == 0).then_some(sync | software)
+            };
+            if self.under_lock(regs, take)? {
                 return Ok(());
             }
-            if start.elapsed() >= self.holder_limit {
+            if seen != software {
+                alone = Instant::now();
+            }
+            if start.elapsed() >= self.holder_limit || alone.elapsed() >= Self::HOLDER_LIMIT {
                 // Only who has waited for so long may, and not one who was to be done by now.
                 regs.check("another holder to release a semaphore (SW_FW_SYNC)")?;
                 let name = regs.device().name();
@@ -70,6 +80,34 @@ impl<F: Family> Semaphores<F> {
                 return Ok(());
             }
             regs.sleep(Duration::from_millis(5), "another holder to release a semaphore (SW_FW_SYNC)")?;
+        }
+    }
+
+    /// Gives back what programs that died have left: the lock of SW_FW_SYNC, and of `resources`, software's bits in it, those that stay
+    /// set for [`Self::HOLDER_LIMIT`]; the log says so. Returns these bits.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] when the semaphore registers are stuck, [`Error::Expired`], [`Error::Gone`].
+    pub fn recover<D: Device>(&self, regs: &Timed<F, D>, resources: u32) -> Result<u32> {
+        let start = Instant::now();
+        let mut left = resources;
+        loop {
+            let is_over = start.elapsed() >= Self::HOLDER_LIMIT;
+            let cleared = self.under_lock(regs, |sync| {
+                left &= sync;
+                (is_over && left != 0).then_some(sync & !left)
+            })?;
+            if cleared {
+                let name = regs.device().name();
+                tracing::warn!(
+                    "{name}: gave back semaphores (SW_FW_SYNC bits {left:#x}) that a program has left taken"
+                );
+            }
+            if is_over || left == 0 {
+                return Ok(left);
+            }
+            regs.sleep(Duration::from_millis(5), "a program to release a semaphore (SW_FW_SYNC)")?;
         }
     }
 

@@ -5,6 +5,7 @@ use crate::stats::Counters;
 use crate::wait::Timed;
 use crate::{
     Cage, Config, Error, Filters, HardwareStatistics, Model, Result, eeprom, init, interrupts, link, parts, phy, rss,
+    semaphore,
 };
 use device::{Deadline, Device};
 use ethdev::{
@@ -40,6 +41,7 @@ pub fn open<D: Device>(device: D, config: &Config, pool: &Pool) -> Result<Opened
     let regs = intel::take(device, &config.port.time_limit)?;
     regs.check("its turn to be opened")?;
     let linked = init::reset(&regs, model.mac)?;
+    semaphore::recover(&regs, model.mac)?;
     let vectors = config.interrupts().enable(&**regs.device(), config.port.rx_queues + 1)?;
     match eeprom::check(&regs, model.mac) {
         Err(error @ Error::Gone { .. }) => return Err(error),

@@ -69,7 +69,7 @@ registers! {
     /// Firmware's mode: bit 1 of MODE is that of pass-through. 8.2.3.4.
     FWSM @ 0x10148, ro, fwsm { MODE: 1..=3, VALID: 15 };
     /// Software and firmware synchronisation: software's bits, firmware's 5 higher; REGSMP on X540 and later. 8.2.3.4.
-    SW_FW_SYNC @ 0x10160, rw, sw_fw_sync { EEP: 0, PHY0: 1, PHY1: 2, MAC_CSR: 3, FLASH: 4, SW_MNG: 10, REGSMP: 31 };
+    SW_FW_SYNC @ 0x10160, rw, sw_fw_sync { EEP: 0, PHY0: 1, PHY1: 2, MAC_CSR: 3, FLASH: 4, SW_MNG: 10, I2C: 11..=12, REGSMP: 31 };
     /// Commands to the firmware of an X550, and its answers. X550 datasheet.
     FLEX_MNG[448; 4] @ 0x15800, rw, flex_mng {};
     /// Hands a command to the firmware of an X550; its answer is there, and valid. X550 datasheet.

@@ -18,6 +18,19 @@ pub(crate) fn holding<D: Device, T>(
     of(mac).holding(regs, resource, work)
 }
 
+/// Gives back what a program that died has left of an X540's or X550's semaphores, as Intel's drivers do when they begin: a reset of these
+/// does not (they may stay taken over a reset of the whole system). Waits for a second at most, and only if there are such. Returns their bits.
+///
+/// # Errors
+///
+/// As [`Semaphores::recover`].
+pub(crate) fn recover<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<u32> {
+    if mac == MacType::Mac82599 {
+        return Ok(0);
+    }
+    of(mac).recover(regs, SOFTWARE)
+}
+
 /// The semaphores of a MAC of type `mac`.
 pub(crate) fn of(mac: MacType) -> Semaphores<Ixgbe> {
     let (others, regsmp): (fn(u32) -> u32, _) = match mac {
@@ -27,8 +40,8 @@ pub(crate) fn of(mac: MacType) -> Semaphores<Ixgbe> {
     Semaphores { swsm: SWSM, sw_fw_sync: SW_FW_SYNC, others, regsmp, holder_limit: holder_limit(mac) }
 }
 
-/// How long others may hold a resource: what Intel's drivers wait. It is the default time limit of an operation on an X550, so there the
-/// operation ends with an error before anybody is overruled.
+/// How long firmware may hold a resource: what Intel's drivers wait. It is the default time limit of an operation on an X550, so there the
+/// operation ends with an error before firmware is overruled.
 pub(crate) const fn holder_limit(mac: MacType) -> Duration {
     match mac {
         MacType::Mac82599 | MacType::X540 => Semaphores::<Ixgbe>::HOLDER_LIMIT,
@@ -46,6 +59,14 @@ const fn others_after_82599(software: u32) -> u32 {
 const FIRMWARE_SHIFT: u32 = 5;
 /// EEP, PHY0, PHY1 and MAC_CSR.
 const WITH_FIRMWARE: u32 = 0xF;
+
+/// All of software's bits, the other port's among them.
+const SOFTWARE: u32 = sw_fw_sync::EEP.mask()
+    | sw_fw_sync::PHY0.mask()
+    | sw_fw_sync::PHY1.mask()
+    | sw_fw_sync::MAC_CSR.mask()
+    | sw_fw_sync::SW_MNG.mask()
+    | sw_fw_sync::I2C.mask();
 
 #[cfg(test)]
 mod tests {
@@ -114,6 +135,43 @@ mod tests {
         let outcome = holding(&regs, X550, sw_fw_sync::MAC_CSR, || Ok(()));
         assert!(matches!(outcome, Err(Error::Expired { .. })), "{outcome:?}");
         assert_eq!(fake.get(SW_FW_SYNC) & 0x7FFF_FFFF, MAC_CSR << 5);
+    }
+
+    #[test]
+    fn a_dead_program_is_overruled_after_a_second_on_an_x550_too() {
+        let fake = Fake::new(0x1563);
+        fake.set(SW_FW_SYNC, 1 << 1);
+        holding(&fake.regs().at_most(Duration::from_secs(4)), X550, sw_fw_sync::PHY0, || Ok(())).unwrap();
+        assert_eq!(fake.get(SW_FW_SYNC), 0);
+    }
+
+    /// Bits that stay are given back, those of firmware are not, nor are bits that a living program takes meanwhile.
+    #[test]
+    fn what_programs_have_left_is_given_back() {
+        let fake = Fake::new(0x1528);
+        assert_eq!(recover(&fake.regs(), X540).unwrap(), 0);
+        fake.set(SW_FW_SYNC, 1 | 1 << 2 | 1 << 10 | 1 << 6 | 1 << 8);
+        let mut reads = 0;
+        fake.on_read(SW_FW_SYNC, move |storage| {
+            reads += 1;
+            let before = storage.get(&SW_FW_SYNC.offset()).copied().unwrap_or(0);
+            storage.insert(SW_FW_SYNC.offset(), before | 1 << 31);
+            before | u32::from(reads % 16 < 8) << 3
+        });
+        fake.on_write(SW_FW_SYNC, |storage, value| {
+            storage.insert(SW_FW_SYNC.offset(), value & !(1 << 3));
+        });
+        assert_eq!(recover(&fake.regs(), X540).unwrap(), 1 | 1 << 2 | 1 << 10);
+        assert_eq!(fake.get(SW_FW_SYNC), 1 << 6 | 1 << 8);
+        assert_eq!(fake.get(SWSM) & 3, 0);
+    }
+
+    #[test]
+    fn an_82599s_semaphores_are_left_to_its_reset() {
+        let fake = Fake::new(0x10FB);
+        fake.set(SW_FW_SYNC, 1 << 1);
+        assert_eq!((recover(&fake.regs(), Mac82599).unwrap(), fake.get(SW_FW_SYNC)), (0, 1 << 1));
+        assert!(fake.writes().is_empty());
     }
 
     /// Bit 15 would be firmware's half of SW_MNG, and is not; bit 4 is set while the flash is written.

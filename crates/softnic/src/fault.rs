@@ -35,6 +35,9 @@ pub enum Fault {
         /// What the semaphore is of.
         part: SharedPart,
     },
+    /// `semaphore-left`: a program has died while it held the semaphores of an X540 or X550 (SW_FW_SYNC), which stay taken until somebody gives them
+    /// back. So at the beginning, and again whenever it is injected.
+    SemaphoreLeft,
     /// `firmware-veto`: firmware forbids changes of the link (MMNGC).
     FirmwareVeto,
     /// `firmware-silent`: the firmware of an X550 answers no command (HICR).
@@ -130,7 +133,7 @@ impl SharedPart {
 }
 
 /// The names of [`Fault`]s, for messages.
-const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, firmware-holds[:eep|phy|mac], firmware-veto, firmware-silent, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
+const NAMES: &str = "stuck-reset, stuck-gio, slow-reset[:ms], an-stuck, firmware-holds[:eep|phy|mac], semaphore-left, firmware-veto, firmware-silent, phy-asleep, phy-silent, phy-stuck, removal[:reads], rx-length-zero[:one-in], rx-length-over[:length], \
                      rx-no-eop, rx-out-of-order, rx-error-bits[:one-in], tx-frozen, tx-out-of-order, no-dd, \
                      pf-silent[:messages], pf-refuses, pf-reset[:message], pf-gone, pf-flood[:steps], pf-garbage, link-flap[:steps]";
 
@@ -140,6 +143,9 @@ impl Fault {
         match self {
             Self::PhyAsleep | Self::PhySilent | Self::PhyStuck if !id.has_phy() => {
                 Err("faults of the PHY belong to id=x540 and x550")
+            }
+            Self::SemaphoreLeft if !id.has_phy() => {
+                Err("semaphore-left belongs to id=x540 and x550: others lose theirs in a reset")
             }
             Self::FirmwareHolds { .. } if id.is_virtual() => {
                 Err("firmware-holds belongs to cards, not to virtual functions")
@@ -193,6 +199,7 @@ impl FromStr for Fault {
             "stuck-reset" => Self::StuckReset,
             "stuck-gio" => Self::StuckGio,
             "an-stuck" => Self::AnStuck,
+            "semaphore-left" => Self::SemaphoreLeft,
             "firmware-veto" => Self::FirmwareVeto,
             "firmware-silent" => Self::FirmwareSilent,
             "phy-asleep" => Self::PhyAsleep,
@@ -225,6 +232,7 @@ impl fmt::Display for Fault {
                 let name = SharedPart::NAMES.iter().find(|(_, known)| known == part).map_or("mac", |(name, _)| name);
                 write!(f, "firmware-holds:{name}")
             }
+            Self::SemaphoreLeft => f.write_str("semaphore-left"),
             Self::FirmwareVeto => f.write_str("firmware-veto"),
             Self::FirmwareSilent => f.write_str("firmware-silent"),
             Self::PhyAsleep => f.write_str("phy-asleep"),
@@ -326,6 +334,8 @@ impl Faults {
             Fault::StuckGio => self.stuck_gio = true,
             Fault::AnStuck => self.an_stuck = true,
             Fault::FirmwareHolds { part } => self.firmware_holds |= part.bit(),
+            // It is not in force: it has happened.
+            Fault::SemaphoreLeft => {}
             Fault::FirmwareVeto => self.firmware_veto = true,
             Fault::FirmwareSilent => self.firmware_silent = true,
             Fault::PhyAsleep => self.phy_asleep = true,
@@ -393,6 +403,7 @@ mod tests {
             "firmware-holds:eep",
             "firmware-holds:phy",
             "firmware-holds:mac",
+            "semaphore-left",
             "firmware-veto",
             "firmware-silent",
             "phy-asleep",

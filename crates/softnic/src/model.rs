@@ -162,6 +162,8 @@ const SDP2_CHANGED: u32 = 1 << 26;
 
 /// SW_FW_SYNC.REGSMP of the X540 and X550: reading takes the semaphore.
 const REGSMP: u32 = 1 << 31;
+/// Software's bits of SW_FW_SYNC.
+const SOFTWARE: u32 = 0x1C0F;
 /// MMNGC.MNG_VETO: firmware forbids changes of the link.
 const VETO: u32 = 1;
 
@@ -205,6 +207,7 @@ impl Model {
             model.phy.sleep();
         }
         model.software_reset(true);
+        setup.faults.iter().for_each(|fault| model.happen(*fault));
         model.with_function(|model, vf| {
             model.reset_function(vf);
             model.set_pf_faults(vf);
@@ -498,9 +501,17 @@ impl Model {
         }
     }
 
+    /// A fault that is an event, not a state.
+    fn happen(&mut self, fault: Fault) {
+        if fault == Fault::SemaphoreLeft {
+            self.regs.set(map::SW_FW_SYNC, self.regs.get(map::SW_FW_SYNC) | SOFTWARE);
+        }
+    }
+
     pub(crate) fn inject_fault(&mut self, fault: Fault) {
         self.reads = 0;
         self.faults.set(fault);
+        self.happen(fault);
         self.gone |= self.faults.removal == Some(0);
         self.with_function(Self::set_pf_faults);
     }

@@ -2,7 +2,7 @@
 
 use super::map::{self, RegisterFile};
 use super::vf::Turn;
-use super::{DeviceId, Event, Model, link};
+use super::{DeviceId, Event, Model, SOFTWARE, link};
 use crate::violation::{Violation, Violations};
 use std::time::{Duration, Instant};
 
@@ -66,7 +66,10 @@ impl Model {
     /// CTRL.RST or CTRL.LRST (4.2.1): everything at its reset value; `link` restarts the link too.
     pub(super) fn software_reset(&mut self, link: bool) {
         let kept = [map::AUTOC, map::AUTOC2, map::ESDP].map(|register| (register, self.regs.get(register)));
+        // Since the X540, what software holds is not lost by a reset of one function (Intel's drivers give it back when they begin).
+        let held = if self.id.has_phy() { self.regs.get(map::SW_FW_SYNC) & SOFTWARE } else { 0 };
         self.regs.reset();
+        self.regs.set(map::SW_FW_SYNC, held);
         self.regs.set(map::RXPBSIZE, self.id.receive_buffer() << 10);
         self.memory.forget_accesses();
         self.events.retain(|(_, event)| matches!(event, Event::LinkUp | Event::Firmware | Event::Pf(_)));
