@@ -4,11 +4,11 @@
 //! [`start_receiving`].
 
 use crate::regs::{
-    CTRL, CTRL_EXT, DMATXCTL, DTXMXSZRQ, EEC, EICR, EIMC, EIMC_EX, FCCFG, FCTRL, GCR_EXT, HLREG0, MAXFRS, MFLCN, MTQC,
-    RDRXCTL, RFCTL, RTTBCNRC, RTTDCS, RTTDQSEL, RXCSUM, RXCTRL, RXPBSIZE, Registers, SECRXCTRL, SECRXSTAT, STATUS,
-    TXPBSIZE, TXPBTHRESH, VLNCTRL, ctrl, ctrl_ext, dmatxctl, dtxmxszrq, eec, eimc, fctrl, gcr_ext, hlreg0, maxfrs,
-    mflcn, rah, ral, rdrxctl, rfctl, rttdcs, rxcsum, rxctrl, rxpbsize, secrxctrl, secrxstat, status, txpbsize,
-    txpbthresh, vlnctrl,
+    CTRL, CTRL_EXT, DMATXCTL, DTXMXSZRQ, EEC, EICR, EIMC, EIMC_EX, FCCFG, FCRTH, FCRTL, FCRTV, FCTRL, FCTTV, GCR_EXT,
+    HLREG0, MAXFRS, MFLCN, MTQC, RDRXCTL, RFCTL, RTTBCNRC, RTTDCS, RTTDQSEL, RXCSUM, RXCTRL, RXPBSIZE, Registers,
+    SECRXCTRL, SECRXSTAT, STATUS, TXPBSIZE, TXPBTHRESH, VLNCTRL, ctrl, ctrl_ext, dmatxctl, dtxmxszrq, eec, eimc, fcrth,
+    fctrl, gcr_ext, hlreg0, maxfrs, mflcn, rah, ral, rdrxctl, rfctl, rttdcs, rxcsum, rxctrl, rxpbsize, secrxctrl,
+    secrxstat, status, txpbsize, txpbthresh, vlnctrl,
 };
 use crate::wait::{Timed, modify, read, wait};
 use crate::{Config, Error, MacType, Result, firmware, link, rss};
@@ -70,18 +70,26 @@ pub(crate) fn receive_path<D: Device>(regs: &Registers<D>, config: &Config, mac:
     })
 }
 
-/// Sets up flow control (3.7.7): no PAUSE frames are sent, and received ones are obeyed if the configuration says so.
-pub(crate) fn flow_control<D: Device>(regs: &Registers<D>, config: &Config) -> Result<()> {
+/// Sets up flow control (3.7.7, 4.6.3.2): no PAUSE frames are sent, and received ones are obeyed if the configuration says so. The level from which
+/// one would be asked for is set all the same.
+pub(crate) fn flow_control<D: Device>(regs: &Registers<D>, config: &Config, mac: MacType) -> Result<()> {
     modify(regs, MFLCN, |value| {
         let value = value & !(mflcn::PMCF.mask() | mflcn::RPFCE.mask());
         // DPF has an effect together with RFCE only; without, a PAUSE frame is a frame like any other (3.7.7.3.2).
         mflcn::RFCE.set(value | mflcn::DPF.mask(), config.receive_pause.into())
     })?;
+    (0..FCTTV.count()).for_each(|pair| regs.write(FCTTV.at(pair), 0));
+    for class in 0..FCRTH.count() {
+        let bytes = if class == 0 { (mac.receive_buffer_kib() - PAUSE_HEADROOM_KIB) * 1024 } else { 0 };
+        regs.write(FCRTL.at(class), 0);
+        regs.write(FCRTH.at(class), fcrth::RTH.set(0, bytes / 32));
+    }
+    regs.write(FCRTV, 0);
     regs.write(FCCFG, 0);
     Ok(())
 }
 
-/// Sets the size of the longest frame that is received, in bytes, with CRC (8.2.3.22.8).
+/// Sets the size of the longest frame that is received, in bytes, with CRC (8.2.3.22.13).
 pub(crate) fn set_max_frame<D: Device>(regs: &Registers<D>, bytes: usize) -> Result<()> {
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
     modify(regs, MAXFRS, |value| maxfrs::MFS.set(value, bytes))
@@ -267,6 +275,8 @@ const VLAN_ETHERTYPE: u32 = 0x8100;
 pub(crate) const TRANSMIT_BUFFER_KIB: u32 = 160;
 /// What must stay free in the transmit buffer for one largest packet, KiB.
 const TRANSMIT_HEADROOM_KIB: u32 = 10;
+/// 4.6.3.2: what the receive buffer holds beyond FCRTH's level.
+const PAUSE_HEADROOM_KIB: u32 = 24;
 /// Queues with a rate limiter.
 const TRANSMIT_QUEUES: u32 = 128;
 

@@ -185,8 +185,25 @@ fn pause_frames_are_obeyed_only_if_wanted() {
         let fake = Fake::new(0x10FB);
         fake.set(MFLCN, 0x5);
         fake.set(FCCFG, 0x18);
-        flow_control(&fake.regs(), &Config { receive_pause, ..Config::default() }).unwrap();
+        flow_control(&fake.regs(), &Config { receive_pause, ..Config::default() }, Mac82599).unwrap();
         assert_eq!((fake.get(MFLCN), fake.get(FCCFG)), (mflcn, 0));
+    }
+}
+
+/// 4.6.3.2: RXPBSIZE less 0x6000 in FCRTH, whether flow control is on or not; everything else is 0, on X540 and X550 alike.
+#[test]
+fn the_level_of_the_receive_buffer_is_set_without_flow_control() {
+    for (device, mac, level) in [(0x10FB, Mac82599, 0x7_A000), (0x1528, X540, 0x5_A000), (0x1563, X550, 0x5_A000)] {
+        let fake = Fake::new(device);
+        (0..4).for_each(|n| fake.set(FCTTV.at(n), 7));
+        (0..8).for_each(|n| fake.set(FCRTL.at(n), 7));
+        (0..8).for_each(|n| fake.set(FCRTH.at(n), u32::MAX));
+        fake.set(FCRTV, 7);
+        flow_control(&fake.regs(), &Config::default(), mac).unwrap();
+        assert_eq!(fake.get(FCRTH.at(0)), level, "{mac:?}");
+        let rest: u32 = (0..4).map(|n| fake.get(FCTTV.at(n))).chain((0..8).map(|n| fake.get(FCRTL.at(n)))).sum();
+        let high: u32 = (1..8).map(|n| fake.get(FCRTH.at(n))).sum();
+        assert_eq!((rest, high, fake.get(FCRTV)), (0, 0, 0));
     }
 }
 
@@ -329,7 +346,7 @@ fn whole_life(fake: &Fake) -> Result<()> {
     stats::Counters::new(&regs)?.poll(None)?;
     let mut filters = Filters::new(&regs, station, &config.port)?;
     receive_path(&regs, &config, model.mac)?;
-    flow_control(&regs, &config)?;
+    flow_control(&regs, &config, model.mac)?;
     transmit_path(&regs)?;
     filters.set_promiscuous(false)?;
     filters.set_all_multicast(false)?;

@@ -139,7 +139,7 @@ impl<D: Device> intel::Card for Card<D> {
 
     fn set_up(&mut self, regs: &Timed<D>, config: &Config) -> Result<()> {
         init::receive_path(regs, config, self.model.mac)?;
-        init::flow_control(regs, config)?;
+        init::flow_control(regs, config, self.model.mac)?;
         init::transmit_path(regs)
     }
 

@@ -70,11 +70,11 @@ registers! {
     FWSM @ 0x10148, ro, fwsm { MODE: 1..=3, VALID: 15 };
     /// Software and firmware synchronisation: software's bits, firmware's 5 higher; REGSMP on X540 and later. 8.2.3.4.
     SW_FW_SYNC @ 0x10160, rw, sw_fw_sync { EEP: 0, PHY0: 1, PHY1: 2, MAC_CSR: 3, FLASH: 4, SW_MNG: 10, I2C: 11..=12, REGSMP: 31 };
-    /// Commands to the firmware of an X550, and its answers. X550 datasheet.
+    /// Commands to the firmware of an X550, and its answers. X550 datasheet, chapter 8.
     FLEX_MNG[448; 4] @ 0x15800, rw, flex_mng {};
-    /// Hands a command to the firmware of an X550; its answer is there, and valid. X550 datasheet.
+    /// Hands a command to the firmware of an X550; its answer is there, and valid. X550 datasheet, chapter 8.
     HICR @ 0x15F00, rw, hicr { EN: 0, C: 1, SV: 2 };
-    /// Firmware status of an X550: it was reset. X550 datasheet.
+    /// Firmware status of an X550: it was reset. X550 datasheet, chapter 8.
     FWSTS @ 0x15F0C, rw, fwsts { FWRI: 9 };
 
     // 8.2.3.5 Interrupts.
@@ -136,7 +136,7 @@ registers! {
     RSSRK[10; 4] @ 0x05C80, rw, rssrk {};
     /// Redirection table, entries 0 to 127, four a dword. 8.2.3.7.
     RETA[32; 4] @ 0x05C00, rw, reta {};
-    /// Redirection table of the X550, entries 128 to 511. X550 datasheet.
+    /// Redirection table of the X550, entries 128 to 511. X550 datasheet, chapter 8.
     ERETA[96; 4] @ 0x0EE80, rw, ereta {};
 
     // 8.2.3.8 Receive DMA.
@@ -167,9 +167,11 @@ registers! {
     FCRTL[8; 4] @ 0x03220, rw, fcrtl { RTL: 5..=18, XONE: 31 };
     /// Level of a receive buffer at which PAUSE is asked for, for each traffic class. 8.2.3.3.
     FCRTH[8; 4] @ 0x03260, rw, fcrth { RTH: 5..=18, FCEN: 31 };
+    /// When PAUSE is asked for again. 8.2.3.3.
+    FCRTV @ 0x032A0, rw, fcrtv {};
     /// Receive packet buffer size in KiB, for each traffic class. 8.2.3.8.
     RXPBSIZE[8; 4] @ 0x03C00, rw, rxpbsize { SIZE: 10..=19 };
-    /// Whether PAUSE frames are sent: 0 for none. 8.2.3.8.
+    /// Whether PAUSE frames are sent: 0 for none. 8.2.3.3.
     FCCFG @ 0x03D00, rw, fccfg { TFCE: 3..=4 };
     /// Receive enable. 8.2.3.8.
     RXCTRL @ 0x03000, rw, rxctrl { RXEN: 0 };
