@@ -242,6 +242,48 @@ fn a_burst_of_another_pool_on_an_idle_queue_is_sent_whole() {
     }
 }
 
+/// XOFF holds up what is sent for as long as it says, or until XON comes; with PAUSE off neither does anything.
+#[test]
+fn pause_frames_hold_up_what_is_sent() {
+    let pause = |quanta: u16| {
+        let mut pause = frame(0, 60);
+        pause[..6].copy_from_slice(&[0x01, 0x80, 0xC2, 0, 0, 1]);
+        pause[12..16].copy_from_slice(&[0x88, 0x08, 0, 1]);
+        pause[16..18].copy_from_slice(&quanta.to_be_bytes());
+        pause
+    };
+    for receive_pause in [false, true] {
+        let mut config = Config::default();
+        config.receive_pause = receive_pause;
+        let mut bench = bench(&config, 2048);
+        let pass_on = |bench: &mut Bench| {
+            for _ in 0..4 {
+                bench.nic.step();
+                bench.rx.recv(&mut bench.cache, &mut bench.batch);
+                bench.tx.send(&mut bench.cache, &mut bench.batch);
+            }
+        };
+        bench.nic.inject(&pause(0xFFFF));
+        bench.nic.inject(&frame(1, 60));
+        pass_on(&mut bench);
+        (0..1000).for_each(|_| _ = bench.nic.step());
+        assert_eq!(bench.nic.transmitted().len(), if receive_pause { 0 } else { 2 });
+        bench.nic.inject(&pause(0));
+        (0..2).for_each(|_| _ = bench.nic.step());
+        assert_eq!(bench.nic.transmitted().len(), usize::from(receive_pause), "XON");
+        bench.forward();
+        let _ = bench.nic.transmitted();
+        bench.nic.inject(&pause(2000));
+        bench.nic.inject(&frame(2, 60));
+        pass_on(&mut bench);
+        let at_once = bench.nic.transmitted().len();
+        (0..2000).for_each(|_| _ = bench.nic.step());
+        let later = bench.nic.transmitted().len();
+        assert_eq!((at_once, later), if receive_pause { (0, 1) } else { (2, 0) }, "its time is over");
+        assert_eq!(bench.close(), 0);
+    }
+}
+
 /// With PAUSE off such a frame is one like any other (82599 datasheet 3.7.7.3.2); with it on, the card keeps
 /// it. It is counted either way.
 #[test]

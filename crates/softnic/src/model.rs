@@ -53,7 +53,7 @@ pub struct Step {
     pub received: u32,
     /// Number of frames sent or dropped from transmit rings.
     pub transmitted: u32,
-    /// Whether transmit descriptors were done, of whatever kind: a context descriptor sends nothing.
+    /// Whether transmit descriptors were done, of whatever kind: a context descriptor sends nothing. Or whether some wait for the end of a pause.
     moved: bool,
 }
 
@@ -106,6 +106,8 @@ pub(crate) struct Model {
     gone: bool,
     bus_master: bool,
     faults: Faults,
+    /// The tick at which a PAUSE frame lets it send again. One tick is taken for one quantum of 512 bits.
+    paused_until: u64,
     /// Receive queues whose RDLEN may still be on its way, a bit each: nothing has been read since.
     unsettled: u128,
     checks: Violations,
@@ -182,6 +184,7 @@ impl Model {
             faults,
             unsettled: 0,
             checks: Violations::new(setup.on_violation),
+            paused_until: 0,
             doorbells: Arc::default(),
             memory: Memory::new(dma),
             trace: None,
@@ -429,7 +432,11 @@ impl Model {
                 step.received = self.rx.burst(&mut io, wire, &mut self.faults.rx);
             }
             if !self.faults.tx.frozen {
-                let may_send = link && self.vf.as_ref().is_none_or(|vf| vf.pf.transmits);
+                if let Some(quanta) = self.rx.take_pause() {
+                    self.paused_until = self.ticks + u64::from(quanta);
+                }
+                let paused = self.ticks < self.paused_until;
+                let may_send = link && !paused && self.vf.as_ref().is_none_or(|vf| vf.pf.transmits);
                 (step.transmitted, step.moved) = self.tx.burst(&mut io, wire, &self.faults.tx, may_send);
             }
         }
@@ -450,6 +457,8 @@ impl Model {
         if !on {
             self.memory.forget_accesses();
         }
+                // Time has to pass for what waits.
+                step.moved |= paused && !self.tx.idle(&self.doorbells);
     }
 
     /// Accesses to memory since the device was last stopped.

@@ -33,7 +33,8 @@ pub(super) struct Filters {
 pub(super) enum Pause {
     /// Go on sending: a pause of no time.
     Xon,
-    Xoff,
+    /// Send nothing for so many times 512 bits.
+    Xoff(u16),
 }
 
 impl Pause {
@@ -47,7 +48,10 @@ impl Pause {
     pub(super) fn parse(frame: &[u8], destination: u64, stations: &[u64]) -> Option<Self> {
         let [0, 1, high, low] = *frame.get(14..18)? else { return None };
         let addressed = destination == Self::ADDRESS || stations.contains(&destination);
-        addressed.then_some(if (high, low) == (0, 0) { Self::Xon } else { Self::Xoff })
+        addressed.then_some(match u16::from_be_bytes([high, low]) {
+            0 => Self::Xon,
+            quanta => Self::Xoff(quanta),
+        })
     }
 }
 
@@ -111,6 +115,12 @@ impl Filters {
     /// without RFCE they are frames like any other.
     pub(super) fn discards_pause(&self) -> bool {
         self.mflcn & (DPF | RFCE) == DPF | RFCE
+    }
+
+    /// For how many times 512 bits sending is to stop, of a PAUSE frame that is obeyed (RFCE).
+    pub(super) fn obeyed(&self, pause: Pause) -> Option<u16> {
+        let quanta = if let Pause::Xoff(quanta) = pause { quanta } else { 0 };
+        (self.mflcn & RFCE != 0).then_some(quanta)
     }
 
     /// EtherType that marks a VLAN tag.

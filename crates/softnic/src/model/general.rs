@@ -72,6 +72,7 @@ impl Model {
         self.regs.set(map::SW_FW_SYNC, held);
         self.regs.set(map::RXPBSIZE, self.id.receive_buffer() << 10);
         self.memory.forget_accesses();
+        self.paused_until = 0;
         self.events.retain(|(_, event)| matches!(event, Event::LinkUp | Event::Firmware | Event::Pf(_)));
         self.general = super::general::General::default();
         self.doorbells.clear();

@@ -36,6 +36,8 @@ pub(super) struct Receive {
     strip_crc: bool,
     dirty: bool,
     scratch: Vec<u8>,
+    /// What a PAUSE frame has asked for since the last look.
+    pause: Option<u16>,
     id: DeviceId,
 }
 
@@ -69,8 +71,14 @@ impl Receive {
             strip_crc: false,
             dirty: true,
             scratch: Vec::new(),
+            pause: None,
             id,
         }
+    }
+
+    /// Takes what the last PAUSE frame asked for that is obeyed: so many times 512 bits.
+    pub(super) fn take_pause(&mut self) -> Option<u16> {
+        self.pause.take()
     }
 
     pub(super) fn reset(&mut self) {
@@ -198,9 +206,10 @@ impl Receive {
 
     /// Counts a MAC control frame that is a PAUSE frame; whether it ends here.
     #[cold]
-    fn keeps_pause(&self, io: &mut Io<'_>, frame: &[u8], destination: u64) -> bool {
+    fn keeps_pause(&mut self, io: &mut Io<'_>, frame: &[u8], destination: u64) -> bool {
         let Some(pause) = self.filters.pause(frame, destination) else { return false };
         io.stats.paused(pause);
+        self.pause = self.filters.obeyed(pause).or(self.pause);
         self.filters.discards_pause()
     }
 

@@ -97,7 +97,7 @@ impl Stats {
     pub(super) fn paused(&mut self, pause: Pause) {
         match pause {
             Pause::Xon => self.rx_xon += 1,
-            Pause::Xoff => self.rx_xoff += 1,
+            Pause::Xoff(_) => self.rx_xoff += 1,
         }
     }
 
