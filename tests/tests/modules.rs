@@ -178,6 +178,27 @@ fn firmware_that_does_not_do_its_part_does_not_hold_up() {
     }
 }
 
+/// Where firmware forbids changes of the link, the driver makes none: the strict card would panic.
+#[test]
+fn what_firmware_forbids_is_left_alone() {
+    for id in [DeviceId::Cx4, DeviceId::SfpPlus, DeviceId::X540, DeviceId::X550] {
+        let builder = StrictNic::builder().id(id).fault(Fault::FirmwareVeto);
+        let mut rig = open(if id == DeviceId::SfpPlus { builder.module(ModuleKind::DualRate) } else { builder })
+            .expect("it opens");
+        assert!(rig.port.set_loopback(true).is_err(), "{id:?}");
+        let _: LinkStatus = link(&rig);
+        if id == DeviceId::SfpPlus {
+            // A module of two rates is looked after twice a second.
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        rig.port.events().expect("the device is there");
+        rig.port.close().expect("it closes");
+        let builder = StrictNic::builder().id(id).fault(Fault::FirmwareVeto);
+        let checks = ixgbe::selftest(builder.build(), &ethdev::TimeLimit::default()).expect("it is tested");
+        assert!(checks.iter().all(|check| check.verdict != ethdev::Verdict::Failed), "{checks:#?}");
+    }
+}
+
 /// A program that died while it held the semaphores of an X540 or X550, which a reset leaves taken: the next one gives them back.
 #[test]
 fn semaphores_that_were_left_are_given_back() {

@@ -108,6 +108,10 @@ const SHARED: &[Case] = &[
         "fault=firmware-veto",
         &[("auto-negotiation", "firmware forbids changes of the link"), ("loop inside", "cannot loop")],
     ),
+    good(
+        "id=x550&fault=firmware-veto",
+        &[("PHY", "at MDIO address 0"), ("loop inside", "cannot loop"), ("link", "up")],
+    ),
 ];
 
 fn test(spec: &str) -> SelfTest {

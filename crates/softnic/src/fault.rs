@@ -150,9 +150,7 @@ impl Fault {
             Self::FirmwareHolds { .. } if id.is_virtual() => {
                 Err("firmware-holds belongs to cards, not to virtual functions")
             }
-            Self::FirmwareVeto if !matches!(id, DeviceId::Cx4 | DeviceId::SfpPlus) => {
-                Err("firmware-veto belongs to id=10f9 and 10fb")
-            }
+            Self::FirmwareVeto if id.is_virtual() => Err("firmware-veto belongs to cards, not to virtual functions"),
             Self::FirmwareSilent if id != DeviceId::X550 => Err("firmware-silent belongs to id=x550"),
             Self::AnStuck if !matches!(id, DeviceId::Cx4 | DeviceId::SfpPlus) => {
                 Err("an-stuck belongs to id=10f9 and 10fb")

@@ -158,6 +158,8 @@ const HLREG0_LPBK: u32 = 1 << 15;
 
 /// ESDP.SDP2_DATA (8.2.3.1.4): an input on SFP+ boards, high while there is a module in the cage.
 const SDP2: u32 = 1 << 2;
+/// Pins that work on the module: data and direction of SDP3, which turns a laser off, and SDP5, which selects a rate.
+const MODULE_PINS: u32 = 1 << 3 | 1 << 5 | 1 << 11 | 1 << 13;
 /// GPIE.SDP2_GPIEN and EICR.GPI_SDP2.
 const GPIE_SDP2: u32 = 1 << 2;
 const SDP2_CHANGED: u32 = 1 << 26;
@@ -182,9 +184,9 @@ impl Model {
             gone: false,
             bus_master: false,
             faults,
+            paused_until: 0,
             unsettled: 0,
             checks: Violations::new(setup.on_violation),
-            paused_until: 0,
             doorbells: Arc::default(),
             memory: Memory::new(dma),
             trace: None,
@@ -372,11 +374,20 @@ impl Model {
                 self.irq.write_interval(real, value, self.ticks);
             }
             map::AUTOC => {
+                self.check_veto(value & link::AN_RESTART != 0 || value != self.regs.get(real));
                 self.regs.set(real, value & !link::AN_RESTART);
                 if value & link::AN_RESTART != 0 {
                     self.link.take_mode(value, self.ticks);
                     self.restart_link();
                 }
+            }
+            map::MACC => {
+                self.check_veto((value ^ self.regs.get(real)) & link::FLU != 0);
+                self.regs.set(real, value & line.write);
+            }
+            map::ESDP => {
+                self.check_veto((value ^ self.regs.get(real)) & MODULE_PINS != 0);
+                self.regs.set(real, value & line.write);
             }
             map::CTRL | map::RXCTRL | map::DMATXCTL | map::MSCA | map::MTQC | map::CORECTL => {
                 self.write_general(real, value & line.write);
@@ -385,6 +396,14 @@ impl Model {
         }
         self.rx.reconfigure(real);
         self.tx.reconfigure();
+    }
+
+    /// The link, or a pin of the module, is touched: firmware may have forbidden that. Linux's driver keeps to it at most places only.
+    fn check_veto(&mut self, touched: bool) {
+        if touched && self.faults.firmware_veto {
+            self.checks
+                .report_lax(Violation::Order("the link was touched although firmware forbids it (MMNGC.MNG_VETO)"));
+        }
     }
 
     /// Does a bounded amount of work ([`WORK`] in each direction): receives and transmits some frames, lets time pass.
@@ -438,6 +457,8 @@ impl Model {
                 let paused = self.ticks < self.paused_until;
                 let may_send = link && !paused && self.vf.as_ref().is_none_or(|vf| vf.pf.transmits);
                 (step.transmitted, step.moved) = self.tx.burst(&mut io, wire, &self.faults.tx, may_send);
+                // Time has to pass for what waits.
+                step.moved |= paused && !self.tx.idle(&self.doorbells);
             }
         }
         if loopback {
@@ -457,8 +478,6 @@ impl Model {
         if !on {
             self.memory.forget_accesses();
         }
-                // Time has to pass for what waits.
-                step.moved |= paused && !self.tx.idle(&self.doorbells);
     }
 
     /// Accesses to memory since the device was last stopped.

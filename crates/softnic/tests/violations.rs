@@ -5,7 +5,7 @@ mod common;
 
 use common::{BROADCAST, Driver, ENABLE, Plan, frame, rx, tx};
 use device::Device as _;
-use softnic::{OnViolation, Ring, StrictNic, TransmitFault, Violation};
+use softnic::{DeviceId, Fault, OnViolation, Ring, StrictNic, TransmitFault, Violation};
 
 fn recording() -> StrictNic {
     StrictNic::builder().on_violation(OnViolation::Record).build()
@@ -35,6 +35,30 @@ fn transmit(cause: TransmitFault) -> Violation {
 #[should_panic(expected = "read of unknown register 0x1fffc")]
 fn by_default_a_violation_panics() {
     Driver::start(StrictNic::builder().build(), Plan::default()).read(0x1FFFC);
+}
+
+/// Firmware that forbids changes of the link: AUTOC, the forced link of X540 and X550, and the pins of a module.
+#[test]
+fn strict_veto() {
+    const WRITES: [(u32, u32, bool); 6] = [
+        (0x42A0, 0x1000, true),
+        (0x4330, 1, true),
+        (0x20, 0x2020, true),
+        (0x20, 8, true),
+        (0x20, 0x100, false),
+        (0x4240, 3, false),
+    ];
+    for (register, bits, forbidden) in WRITES {
+        for veto in [false, true] {
+            let builder = StrictNic::builder().id(DeviceId::SfpPlus).on_violation(OnViolation::Record);
+            let builder = if veto { builder.fault(Fault::FirmwareVeto) } else { builder };
+            let driver = Driver::stopped(builder.build(), Plan::default());
+            driver.write(register, driver.read(register) | bits);
+            driver.write(register, driver.read(register));
+            let told = driver.device.violations().iter().filter(|told| told.to_string().contains("MNG_VETO")).count();
+            assert_eq!(told, usize::from(veto && forbidden), "{register:#x} {bits:#x}");
+        }
+    }
 }
 
 #[test]

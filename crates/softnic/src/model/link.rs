@@ -8,7 +8,8 @@ pub(super) const AN_RESTART: u32 = 1 << 12;
 /// Ticks from a restart until the link is up, if the cable is in.
 pub(super) const TRAINING_TICKS: u64 = 10;
 
-const FLU: u32 = 1;
+/// AUTOC.FLU and MACC.FLU: the link is forced up.
+pub(super) const FLU: u32 = 1;
 const LINK_DISABLE: u32 = 0x7000_0000;
 const LINKS_UP: u32 = 1 << 30;
 const LINKS_UP_SINCE_READ: u32 = 1 << 7;

@@ -100,6 +100,7 @@ pub(crate) const MSCA: u32 = 0x425C;
 pub(crate) const MSRWD: u32 = 0x4260;
 pub(crate) const MAXFRS: u32 = 0x4268;
 pub(crate) const MFLCN: u32 = 0x4294;
+pub(crate) const MACC: u32 = 0x4330;
 pub(crate) const AUTOC: u32 = 0x42A0;
 pub(crate) const LINKS: u32 = 0x42A4;
 pub(crate) const AUTOC2: u32 = 0x42A8;
@@ -247,7 +248,7 @@ const MAP: &[Line] = &[
     ro("ANLP2", 0x42B4),
     rw("MMNGC", MMNGC),
     ro("LINKS2", LINKS2),
-    rw("MACC", 0x4330),
+    rw("MACC", MACC),
     rw("PFMAILBOX", 0x4B00).of(64, 4),
     rw("PFMBMEM", PFMBMEM).of(1024, 4),
     rw("MBVFICR", 0x710).of(4, 4),
