@@ -6,13 +6,14 @@ use crate::wait::{Timed, wait};
 use crate::{Error, MacType, Result, firmware};
 use device::Device;
 use intel::Semaphores;
-use std::time::Duration;
+use std::ops::Range;
+use std::time::{Duration, Instant};
 
 /// Compares the checksum in word 0x3F with the words it covers. `Ok(false)` when they differ, which the log warns
 /// of: the device may work nevertheless.
 ///
 /// It reads no more words than an EEPROM can have, for two seconds at most, and gives the semaphore back after each 64, as
-/// firmware and the other port want to read, too.
+/// firmware and the other port want to read, too; but not once it has taken it from a holder who does not let go.
 ///
 /// # Errors
 ///
@@ -88,58 +89,102 @@ fn read_list<D: Device>(regs: &Timed<D>, mac: MacType, first: u16, count: u16) -
 /// Returns the sum of all covered words: 0 to 0x3F (X550: 0x41), and the sections that words 3 (X550: 2) to 0xE point to; and those of the
 /// number of the image.
 fn sum<D: Device>(regs: &Timed<D>, mac: MacType) -> Result<(u16, [u16; 2])> {
-    let (mut sum, mut image) = (0u16, [0; 2]);
-    let mut sections = Vec::new();
-    let (covered, pointers) = if mac == MacType::X550 { (0x42, 0x02..=0x0E) } else { (0x40, 0x03..=0x0E) };
-    read_words(regs, mac, 0..covered, |address, word| {
-        sum = sum.wrapping_add(word);
-        if let Some(place) = address.checked_sub(IMAGE_NUMBER).and_then(|at| image.get_mut(usize::from(at))) {
-            *place = word;
-        }
-        let covered = pointers.contains(&address) && (mac == MacType::Mac82599 || !NOT_AFTER_82599.contains(&address));
-        if covered && word != 0 && word < WORDS {
-            sections.push((address, word));
-        }
-    })?;
-    let mut unread = WORDS;
-    for (pointer, section) in sections {
-        let words = match FIXED_ON_X550.iter().find(|fixed| mac == MacType::X550 && fixed.0 == pointer) {
-            Some((_, length)) => section..section.saturating_add(*length).min(WORDS),
-            None => {
-                let mut length = 0;
-                read_words(regs, mac, section..section + 1, |_, word| length = word)?;
-                if length == 0 || length == 0xFFFF {
-                    continue;
-                }
-                section + 1..section.saturating_add(length).saturating_add(1).min(WORDS)
-            }
-        };
-        unread = u16::try_from(words.len()).ok().and_then(|count| unread.checked_sub(count)).ok_or_else(|| {
-            let problem = "its sections overlap, so its checksum cannot be verified; its settings may be wrong";
-            Error::Eeprom { device: regs.device().name().to_owned(), problem: problem.to_owned() }
+    let mut walk = Walk { mac, sum: 0, image: [0; 2], sections: Vec::new() };
+    let mut in_turns = |addresses, each: &mut dyn FnMut(u16, u16)| read_words(regs, mac, addresses, each);
+    let mut is_whole = false;
+    if mac == MacType::X550 {
+        walk.begin(&mut in_turns)?;
+    } else {
+        let begun = Instant::now();
+        holding(regs, mac, sw_fw_sync::EEP, || {
+            let mut at_once = |addresses, each: &mut dyn FnMut(u16, u16)| read_block(regs, addresses, each);
+            walk.begin(&mut at_once)?;
+            // A holder who was taken for dead is not waited for again before each section.
+            is_whole = begun.elapsed() >= Semaphores::<Ixgbe>::HOLDER_LIMIT;
+            if is_whole { walk.end(regs, &mut at_once) } else { Ok(()) }
         })?;
-        read_words(regs, mac, words, |_, word| sum = sum.wrapping_add(word))?;
     }
-    Ok((sum, image))
+    if !is_whole {
+        walk.end(regs, &mut in_turns)?;
+    }
+    Ok((walk.sum, walk.image))
+}
+
+/// Reads words, and hands each over with its address.
+type Read<'r> = &'r mut dyn FnMut(Range<u16>, &mut dyn FnMut(u16, u16)) -> Result<()>;
+
+/// A walk over all words that the checksum covers.
+struct Walk {
+    mac: MacType,
+    sum: u16,
+    image: [u16; 2],
+    /// Pointers to sections, and where these begin.
+    sections: Vec<(u16, u16)>,
+}
+
+impl Walk {
+    /// The words that stand in their place.
+    fn begin(&mut self, read: Read<'_>) -> Result<()> {
+        let (covered, pointers) = if self.mac == MacType::X550 { (0x42, 0x02..=0x0E) } else { (0x40, 0x03..=0x0E) };
+        read(0..covered, &mut |address, word| {
+            self.sum = self.sum.wrapping_add(word);
+            if let Some(place) = address.checked_sub(IMAGE_NUMBER).and_then(|at| self.image.get_mut(usize::from(at))) {
+                *place = word;
+            }
+            let is_left_out = self.mac != MacType::Mac82599 && NOT_AFTER_82599.contains(&address);
+            if pointers.contains(&address) && !is_left_out && word != 0 && word < WORDS {
+                self.sections.push((address, word));
+            }
+        })
+    }
+
+    /// The sections.
+    fn end<D: Device>(&mut self, regs: &Timed<D>, read: Read<'_>) -> Result<()> {
+        let mut unread = WORDS;
+        for (pointer, section) in std::mem::take(&mut self.sections) {
+            let is_x550 = self.mac == MacType::X550;
+            let words = match FIXED_ON_X550.iter().find(|fixed| is_x550 && fixed.0 == pointer) {
+                Some((_, length)) => section..section.saturating_add(*length).min(WORDS),
+                None => {
+                    let mut length = 0;
+                    read(section..section + 1, &mut |_, word| length = word)?;
+                    if length == 0 || length == 0xFFFF {
+                        continue;
+                    }
+                    section + 1..section.saturating_add(length).saturating_add(1).min(WORDS)
+                }
+            };
+            unread = u16::try_from(words.len()).ok().and_then(|count| unread.checked_sub(count)).ok_or_else(|| {
+                let problem = "its sections overlap, so its checksum cannot be verified; its settings may be wrong";
+                Error::Eeprom { device: regs.device().name().to_owned(), problem: problem.to_owned() }
+            })?;
+            read(words, &mut |_, word| self.sum = self.sum.wrapping_add(word))?;
+        }
+        Ok(())
+    }
 }
 
 /// Reads words under the semaphore, [`BLOCK`] at a time.
 fn read_words<D: Device>(
     regs: &Timed<D>,
     mac: MacType,
-    addresses: std::ops::Range<u16>,
+    addresses: Range<u16>,
     mut each: impl FnMut(u16, u16),
 ) -> Result<()> {
     if mac == MacType::X550 {
         return firmware::read_words(regs, addresses, each);
     }
-    for first in addresses.clone().step_by(BLOCK) {
-        holding(regs, mac, sw_fw_sync::EEP, || {
-            for address in (first..addresses.end).take(BLOCK) {
-                each(address, read_word(regs, address)?);
-            }
-            Ok(())
-        })?;
+    for first in addresses.clone().step_by(BLOCK.into()) {
+        let block = first..first.saturating_add(BLOCK).min(addresses.end);
+        holding(regs, mac, sw_fw_sync::EEP, || read_block(regs, block, &mut each))?;
+    }
+    Ok(())
+}
+
+/// Reads words by whoever holds the semaphore.
+fn read_block<D: Device>(regs: &Timed<D>, addresses: Range<u16>, mut each: impl FnMut(u16, u16)) -> Result<()> {
+    for address in addresses {
+        each(address, read_word(regs, address)?);
     }
     Ok(())
 }
@@ -154,7 +199,7 @@ fn read_word<D: Device>(regs: &Timed<D>, address: u16) -> Result<u16> {
 /// for the largest.
 const CHECK_LIMIT: Duration = Semaphores::<Ixgbe>::HOLDER_LIMIT.saturating_add(Duration::from_secs(1));
 /// Words read without giving the semaphore back.
-const BLOCK: usize = 64;
+const BLOCK: u16 = 64;
 /// What all covered words, the checksum word included, add up to.
 const CHECKSUM: u16 = 0xBABA;
 /// Words that EERD can address.
@@ -216,6 +261,20 @@ mod tests {
         fake.set_eeprom(image(true));
         fake.set(crate::regs::SW_FW_SYNC, sw_fw_sync::EEP.mask());
         assert!(check(&fake.regs(), Mac82599).unwrap());
+    }
+
+    /// Firmware that keeps it for ever is waited for once, and not again for each section.
+    #[test]
+    fn a_holder_who_does_not_let_go_is_outlasted_once() {
+        for (device, mac) in [(0x10FB, Mac82599), (0x1528, X540)] {
+            let fake = Fake::new(device);
+            fake.set_eeprom(image(mac == Mac82599));
+            let sync = crate::regs::SW_FW_SYNC.offset();
+            fake.on_read(crate::regs::SW_FW_SYNC, move |storage| storage.get(&sync).copied().unwrap_or(0) | 1 << 5);
+            let begun = Instant::now();
+            assert!(check(&fake.regs(), mac).unwrap(), "within its two seconds");
+            assert!(begun.elapsed() >= Semaphores::<Ixgbe>::HOLDER_LIMIT);
+        }
     }
 
     #[test]

@@ -50,7 +50,12 @@ fn strict_eeprom_both_ways() {
             driver.poll("EERD.DONE", 0x10014, 2, 2);
             (driver.read(0x10014) >> 16) as u16
         };
-        let sum = (0..0x40).fold(0u16, |sum, address| sum.wrapping_add(word(address)));
+        let total = |addresses: std::ops::Range<u32>| addresses.fold(0u16, |sum, at| sum.wrapping_add(word(at)));
+        // Words 3 to 0xE point to sections that begin with their length (6.2).
+        let starts: Vec<u32> = (3..0xF).map(|pointer| word(pointer).into()).filter(|start| *start != 0).collect();
+        let sections = starts.iter().map(|start| total(start + 1..start + 1 + u32::from(word(*start))));
+        assert_eq!(starts.len(), 4, "{id:?}");
+        let sum = sections.fold(total(0..0x40), u16::wrapping_add);
         assert_eq!(sum, 0xBABA, "checksum of {id:?}");
         // The serial bus: request, select, opcode 3, byte address, then bits out, low byte first.
         const EEC: u32 = 0x10010;

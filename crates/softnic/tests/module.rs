@@ -390,13 +390,19 @@ fn the_firmware_of_an_x550_reads_its_eeprom() {
         driver.write(0x1_0160, 0);
         driver.read(FLEX_MNG)
     };
-    let mut words = Vec::new();
-    for first in [0, 0x21_u32] {
+    let read = |first: u32| {
         // 0x21 words from `first` on, in bytes, the most significant first.
         assert_eq!(command(&[0xFF06_0031, (2 * first).swap_bytes(), 0x4200]), 0xFF01_4231);
-        words.extend((0..0x21).map(|n| driver.read(FLEX_MNG + 12 + n / 2 * 4) >> (16 * (n % 2)) & 0xFFFF));
-    }
-    assert_eq!(words[..0x42].iter().sum::<u32>() & 0xFFFF, 0xBABA, "words 0 to 0x41");
+        let words = (0..0x21).map(|n| driver.read(FLEX_MNG + 12 + n / 2 * 4) >> (16 * (n % 2)) & 0xFFFF);
+        words.collect::<Vec<u32>>()
+    };
+    let words = [read(0), read(0x21)].concat();
+    // The PHY's section (word 4) is left out; those of words 6 and 7 have a fixed length, and none in front.
+    let long = [read(words[6]), read(words[6] + 0x21)[..3].to_vec()].concat();
+    let [listed, short] = [read(words[3]), read(words[7])];
+    let covered = [&words[..0x42], &listed[1..=listed[0] as usize], &long, &short[..8]].concat();
+    assert_ne!(words[4], 0);
+    assert_eq!(covered.iter().sum::<u32>() & 0xFFFF, 0xBABA, "words 0 to 0x41, and three sections");
     driver.write(0x10014, 1);
     assert_eq!(driver.read(0x10014) & 2, 0, "EERD.DONE");
     driver.write(common::SECRXCTRL, 2);

@@ -145,7 +145,29 @@ impl Serial {
     }
 }
 
-/// A valid image: pointers that lead nowhere, capabilities, checksum 0xBABA over words 0 to 0x3F, on an X550 to 0x41.
+/// Sections: the word that points to one, where it is, and how many words it has, of which the first is the number of those that follow; but on
+/// an X550 words 6 to 8 point to sections that have no such word. The PHY's (word 4) is not covered by the checksum of X540 and X550.
+const SECTIONS: [(usize, usize, u16); 4] = [(0x03, 0x300, 5), (0x04, 0x310, 3), (0x06, 0x320, 0x24), (0x07, 0x350, 8)];
+const PHY_SECTION: usize = 0x04;
+const FIXED_SECTIONS: std::ops::RangeInclusive<usize> = 0x06..=0x08;
+
+/// Writes the sections. Returns what the words of them that the checksum covers add up to.
+fn put_sections(id: DeviceId, words: &mut [u16]) -> u16 {
+    let mut sum = 0u16;
+    for (pointer, at, count) in SECTIONS {
+        words[pointer] = u16::try_from(at).unwrap_or(0);
+        for (word, n) in words[at..].iter_mut().zip(0..count) {
+            *word = if n == 0 { count - 1 } else { n.wrapping_mul(0x1111) };
+        }
+        let first = usize::from(!(id == DeviceId::X550 && FIXED_SECTIONS.contains(&pointer)));
+        if !(id.has_phy() && pointer == PHY_SECTION) {
+            sum = words[at..at + usize::from(count)].iter().skip(first).fold(sum, |sum, word| sum.wrapping_add(*word));
+        }
+    }
+    sum
+}
+
+/// A valid image: some sections, capabilities, checksum 0xBABA over words 0 to 0x3F, on an X550 to 0x41, and over the sections.
 fn image(id: DeviceId) -> Box<[u16]> {
     let mut words = vec![0xFFFFu16; WORDS];
     words[..0x40].fill(0);
@@ -180,9 +202,10 @@ fn image(id: DeviceId) -> Box<[u16]> {
             words[at..at + list.len()].copy_from_slice(&list);
         }
     }
+    let sections = put_sections(id, &mut words);
     let covered = if id == DeviceId::X550 { 0x42 } else { 0x40 };
     words[0x3F] = 0;
-    let sum = words[..covered].iter().fold(0u16, |sum, word| sum.wrapping_add(*word));
+    let sum = words[..covered].iter().fold(sections, |sum, word| sum.wrapping_add(*word));
     words[0x3F] = 0xBABAu16.wrapping_sub(sum);
     words.into_boxed_slice()
 }
