@@ -43,11 +43,11 @@ registers! {
     /// datasheet, host interface of manageability.
     MANC @ 0x05820, ro, manc { KEEP_PHY_LINK_UP: 18 };
 
-    // 8.6 Semaphores shared with firmware and the other ports.
+    // 8.7 Semaphores shared with firmware and the other ports.
 
-    /// Software semaphore; reading SMBI sets it. 8.6.
+    /// Software semaphore; reading SMBI sets it. 8.7.
     SWSM @ 0x05B50, rw, swsm { SMBI: 0, SWESMBI: 1 };
-    /// Software and firmware synchronisation: software's bits, firmware's 16 higher. 8.6; PHY2 and PHY3 on I350.
+    /// Software and firmware synchronisation: software's bits, firmware's 16 higher. 8.7; PHY2 and PHY3 on I350.
     SW_FW_SYNC @ 0x05B5C, rw, sw_fw_sync { EEP: 0, PHY0: 1, PHY1: 2, PHY2: 5, PHY3: 6 };
 
     // 8.8 Interrupts.

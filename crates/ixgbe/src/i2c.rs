@@ -1,4 +1,4 @@
-//! The two-wire bus to the module in the cage: I2CCTL moves its wires one at a time (82599 datasheet 8.2.3.1.7), at up to
+//! The two-wire bus to the module in the cage: I2CCTL moves its wires one at a time (82599 datasheet 8.2.3.1.5), at up to
 //! 100 kHz (standard mode of the I2C specification).
 
 use crate::Error;

@@ -15,7 +15,7 @@ const RXEN: u32 = 1;
 const TE: u32 = 1;
 const SEC_DIS: u32 = 1 << 1;
 const SEC_OFF: u32 = 1 << 1;
-/// AUTOC2 (8.2.3.22.23): the serial interface is SFI, as the EEPROM of a board with a cage says.
+/// AUTOC2 (8.2.3.22.22): the serial interface is SFI, as the EEPROM of a board with a cage says.
 const SERIAL_SFI: u32 = 2 << 16;
 /// ESDP (8.2.3.1.4): data and direction of SDP5, which selects the rate of a module that has two.
 const SDP5: u32 = 1 << 5;

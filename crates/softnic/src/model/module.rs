@@ -1,4 +1,4 @@
-//! The SFP+ module in the cage: a two-wire slave behind I2CCTL (datasheet 3.5, 8.2.3.1.7), with the memory of its kind
+//! The SFP+ module in the cage: a two-wire slave behind I2CCTL (datasheet 3.5, 8.2.3.1.5), with the memory of its kind
 //! (`cage.rs`) or of a file (`pages.rs`), and the analog part that drives it.
 
 use super::cage::ModuleKind;
