@@ -188,7 +188,7 @@ impl<F> fmt::Debug for Semaphores<F> {
 
 const SMBI: Bits = Bits::new(0, 0);
 const SWESMBI: Bits = Bits::new(1, 1);
-/// How long SWSM and REGSMP may be held by others.
+/// How long SWSM and REGSMP may be held by others: what Intel's drivers wait (2000 looks, 50 us apart).
 const LOCK_LIMIT: Duration = Duration::from_millis(100);
-/// How long giving back may take.
+/// How long giving back may take, for which each of three waits of the lock may come to its end: no datasheet has this, as there nobody is out of time.
 const RELEASE_LIMIT: Duration = Duration::from_millis(300);

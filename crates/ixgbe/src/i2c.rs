@@ -149,7 +149,7 @@ impl<D: Device> Bus<'_, D> {
 const READING: &str = "the SFP+ module to be read";
 /// Half of 10 us.
 const HALF_BIT: Duration = Duration::from_micros(5);
-/// How long a device may hold the clock down.
+/// How long a device may hold the clock down: what Intel's drivers wait. The bus itself (I2C, SFF-8419) sets no limit.
 const STRETCH_LIMIT: Duration = Duration::from_micros(500);
 const FEWEST_READS: u32 = 16;
 

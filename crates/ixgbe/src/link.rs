@@ -302,13 +302,15 @@ const LMS_10G_SERIAL: u32 = 3;
 const PARALLEL_CX4: u32 = 2;
 /// AUTOC2.PMA_SERIAL: SFI.
 const SERIAL_SFI: u32 = 2;
-/// How long the link may take at one rate of a module that has two, and how long the module takes to change: what Intel's drivers wait.
+/// How long the link may take at one rate of a module that has two: what Intel's drivers wait.
 pub(crate) const RATE_LIMIT: Duration = Duration::from_millis(500);
-/// How long a look at a port without a link may take, and how long none follows one that failed: somebody may keep a semaphore.
+/// How long a look at a port without a link may take: somebody may keep a semaphore.
 pub(crate) const LOOK_LIMIT: Duration = Duration::from_millis(500);
 /// How long the look after one that failed may take: a holder of a semaphore counts as dead meanwhile.
 pub(crate) const PATIENT_LOOK_LIMIT: Duration = LOOK_LIMIT.saturating_add(Semaphores::<regs::Ixgbe>::HOLDER_LIMIT);
+/// How long no look follows one that failed.
 pub(crate) const LOOK_PAUSE: Duration = Duration::from_secs(5);
+/// How long a module takes to change its rate: what Intel's drivers wait.
 const RATE_SETTLE: Duration = Duration::from_millis(40);
 /// How long Linux's driver waits for the loop, 10 to 20 ms.
 const LOOPBACK_SETTLE: Duration = Duration::from_millis(10);

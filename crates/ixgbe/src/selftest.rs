@@ -221,6 +221,7 @@ const MODULE: &str = "module";
 const NEGOTIATION: &str = "auto-negotiation";
 const RESET_AGAIN: &str = "reset again";
 
+/// As at opening: 4.6.3.2 has the bit clear by itself, in no time that it tells.
 const RESET_LIMIT: Duration = Duration::from_millis(100);
 /// How long looking for the PHY and waking it up may take, so that there is time for the checks that follow, whoever keeps its semaphore.
 const PHY_LIMIT: Duration = Duration::from_secs(2);
