@@ -167,6 +167,17 @@ mod tests {
     }
 
     #[test]
+    fn opening_gives_back_what_was_left() {
+        let pool = mempool::Pool::new(&mempool::PoolConfig::default()).unwrap();
+        let fake = Fake::new(0x1528);
+        // Two that nothing takes at opening, and the EEPROM's.
+        fake.set(SW_FW_SYNC, 1 | 1 << 10 | 1 << 11);
+        let opened = crate::open(fake.clone(), &crate::Config::default(), &pool).unwrap();
+        assert_eq!(fake.get(SW_FW_SYNC) & 0x7FFF_FFFF, 0);
+        opened.close().unwrap();
+    }
+
+    #[test]
     fn an_82599s_semaphores_are_left_to_its_reset() {
         let fake = Fake::new(0x10FB);
         fake.set(SW_FW_SYNC, 1 << 1);
